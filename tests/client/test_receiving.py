@@ -45,6 +45,20 @@ def test_processing_settles(shell, peer):
     assert [command for command in peer.commands() if "ACK" in command] == ["ACK", "NACK", "NACK"]
 
 
+def test_a_message_that_processing_cannot_settle_is_logged(shell, peer, caplog):
+    def close_and_fail():
+        client.close()
+        raise ZeroDivisionError
+
+    caplog.set_level(logging.INFO, "stompcodec.client")
+    client = shell.connect(peer.url)
+    client.send("/queue/a", b"x")
+    message = client.subscribe("/queue/a", ack="client-individual").get(5)
+    with pytest.raises(ZeroDivisionError), message.processing():
+        close_and_fail()
+    assert any(record.getMessage().startswith("not settled: ") for record in caplog.records)
+
+
 def test_get_and_take(shell, peer):
     client = shell.connect(peer.url)
     subscription = client.subscribe("/queue/a")

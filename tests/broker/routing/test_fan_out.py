@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -13,6 +14,7 @@ from profiles import examples
 
 from stompcodec import serialize
 from stompcodec.broker.loop_quota import AT_ONCE
+from stompcodec.broker.message import Message
 from stompcodec.broker.queues.consumer import Consumer
 from stompcodec.broker.routing import fan_out, topic
 from stompcodec.codec import Frame
@@ -194,6 +196,19 @@ def test_what_expires_in_a_transaction_is_given_to_nobody(destination: str, life
     sender.send("COMMIT", transaction="t", receipt="r")
     assert sender.next().command == "RECEIPT"
     assert [frame.body for frame in subscriber.take()] == [b"2"]
+
+
+@pytest.mark.parametrize(("size", "kept"), [(100, True), (2**21, False)])
+def test_the_bytes_of_a_small_message_are_made_once_for_each_id(size: int, kept: bool) -> None:
+    """They are kept from turn to turn; those of a large message would multiply it in memory."""
+    bundle = fan_out.Bundle([Message(b"m-1", 1, TOPIC, b"\n" + b"x" * size + b"\0")], True)
+    given: list[bytes] = []
+    for _ in range(2):
+        outbox = SimpleNamespace(chunks=given, send_budget=2**30, dirty=True)
+        consumer: Any = SimpleNamespace(outbox=outbox, direct=True, acks=False, in_ring=True, start=b"MESSAGE\n")
+        bundle.give([consumer])
+    assert given[0] == given[1]
+    assert (given[0] is given[1]) is kept
 
 
 def test_ids_of_subscriptions_do_not_multiply_a_message(monkeypatch: pytest.MonkeyPatch) -> None:
