@@ -88,7 +88,9 @@ ROOMS = {
     "transport": Room(("transport/*.py",), ("transport", "client")),
     "client": Room(("client/*.py", "client/recording/*.py"), ("client",)),
     "shells": Room(("client/aio/*.py", "client/sync/*.py"), ("client",)),
-    "capture": Room(("capture/*.py", "disk/*.py"), ("capture", "cli/verbs/test_record.py", "spark/live")),
+    "capture": Room(
+        ("capture/*.py", "disk/*.py"), ("capture", "broker/storage/test_file_access.py", "cli/verbs/test_record.py")
+    ),
     "broker": Room(("broker/*.py", "broker/config/*.py"), ("broker/config", "broker")),
     "queues": _broker("queues"),
     "sessions": _broker("sessions"),

@@ -319,10 +319,8 @@ class Cursor:
         before = [each for each in segments if each.base <= at]
         if before and (self._began_behind(before[-1], at) or before[-1] == segments[-1]):
             segment = before[-1]
-        elif len(before) < len(segments):
-            segment = segments[len(before)]
         else:
-            return False
+            segment = segments[len(before)]
         if segment.base > at:
             self._capture.problem(f"{self._capture.path}: bytes {at} to {segment.base} of {self._chain} are missing")
             self.offset = segment.base
