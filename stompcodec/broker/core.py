@@ -556,11 +556,7 @@ def _holds(session: Session) -> int:
 
 
 def access_to(config: Config) -> Access:
-    """Return the access rights of files that hold messages.
-
-    Raises:
-        ConfigError: the group does not exist.
-    """
+    """Return the access rights of files that hold messages. Raise ConfigError if the group does not exist."""
     try:
         return access_of(config.mode, config.group)
     except ValueError as error:

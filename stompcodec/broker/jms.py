@@ -20,10 +20,7 @@ def is_text(frame: Frame) -> bool:
 
 
 def text_tail(tail: bytes) -> bytes:
-    """Return the tail of a message without its content-length, which is the last header if present.
-
-    Args:
-        tail: see `Message`.
+    """Return the tail of a `Message` without its content-length, which is the last header if present.
 
     >>> text_tail(b"a:b\\ncontent-length:2\\n\\nhi\\0"), text_tail(b"a:b\\n\\n\\0")
     (b'a:b\\n\\nhi\\x00', b'a:b\\n\\n\\x00')

@@ -29,10 +29,8 @@ class Line(Protocol):
 
 
 class Work:
-    """A task that is too long for one turn, and is done in shares.
-
-    Args:
-        steps: does one share each time it is resumed, and yields where to wait for the next one.
+    """A task that is too long for one turn. `steps` does one share each time it is resumed, and yields where to wait
+    for the next one.
 
     >>> quota = LoopQuota()
     >>> quota.line_up(Work(iter([quota])))

@@ -130,11 +130,8 @@ class Account:
         return self.used > self.first
 
     def has_room(self, cost: int, own: int = 0) -> bool:
-        """Return whether another connection, subscription or destination is allowed.
-
-        Args:
-            cost: its cost.
-            own: the cost of those that the session has already.
+        """Return whether another connection, subscription or destination of this cost is allowed, besides the `own`
+        cost of those that the session has already.
         """
         return self.fixed + cost <= self.most_fixed and own + cost <= self.most_fixed // _FIXED_SHARE
 
@@ -160,11 +157,7 @@ class Account:
         return held > self.reserve and (held > self.most_held or self.used > self.second)
 
     def is_large(self, cost: int, part: float = 1.0) -> bool:
-        """Return whether a queue is too large for the memory that is left.
-
-        Args:
-            cost: bytes that it holds.
-            part: the part of that memory that it may take.
+        """Return whether a queue that holds `cost` bytes has more than its part of the memory that is left.
 
         >>> account = Account(2**30)
         >>> account.is_large(2**30), account.is_large(1000)
@@ -182,10 +175,8 @@ class Account:
         self.waiting[stock] = None
 
     def release(self, always: bool = False) -> None:
-        """Let senders continue whose queues are not too large any more. Call it at the end of a turn.
-
-        Args:
-            always: check even if little was freed. Do this now and then.
+        """Let senders continue whose queues are not too large any more. Call it at the end of a turn, and now and then
+        with `always`, to check even if little was freed.
         """
         if not always and self.used > self._look_at:
             return
@@ -257,13 +248,7 @@ def below_cost(octets: int) -> int:
 
 
 def subscription_cost(name: str, destination: str, selector: str | None) -> int:
-    """Return the cost of a subscription.
-
-    Args:
-        name: the name by which its session knows it, which contains the id.
-        destination: as in SUBSCRIBE.
-        selector: its text; None for none.
-    """
+    """Return the cost of a subscription with this name (which contains its id), destination and selector."""
     return _SUBSCRIPTION + _IDS * getsizeof(name) + getsizeof(destination) + selector_cost(selector)
 
 

@@ -173,11 +173,8 @@ class Message:
         ).with_body(self.body)
 
     def anew(self, destination: str, tail: bytes) -> Message:
-        """Return a new message with the same body, which never expires and is not in a queue yet.
-
-        Args:
-            destination: its destination.
-            tail: as above; without the body for a large message.
+        """Return a new message to another destination with the same body, which never expires and is not in a queue
+        yet. The tail of a large message has no body.
         """
         if b"content-length:" not in self.tail:  # a text message stays a text message
             tail = text_tail(tail)

@@ -34,14 +34,8 @@ class Origin(NamedTuple):
 
 
 def origin_of(text: str, *, listed: bool = False) -> Origin:
-    """Parse an origin as browsers write it.
-
-    Args:
-        text: scheme, host, and a non-default port; without a path or trailing slash.
-        listed: it is from the configuration, where the port may be `*`.
-
-    Raises:
-        ValueError: it is not an origin, or it is `null`.
+    """Parse an origin as browsers write it: scheme, host, and a non-default port, without a path or trailing slash. If
+    it is `listed` in the configuration, the port may be `*`. Anything else, and `null`, raises ValueError.
 
     >>> origin_of("HTTPS://App.Example:443") == origin_of("https://app.example.")
     True
@@ -65,10 +59,7 @@ def origin_of(text: str, *, listed: bool = False) -> Origin:
 
 
 def host_of(text: str) -> str:
-    """Parse the host of a Host header. The port is ignored, because it may be forwarded.
-
-    Raises:
-        ValueError: it is not a host.
+    """Parse the host of a Host header, or raise ValueError. The port is ignored, because it may be forwarded.
 
     >>> host_of("LOCALHOST.:15674"), host_of("[::1]"), host_of("[::ffff:127.0.0.1]:80")
     ('localhost', '::1', '127.0.0.1')

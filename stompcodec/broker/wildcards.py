@@ -71,11 +71,7 @@ class Pattern(NamedTuple):
 
 
 class Wildcards:
-    """A reader of names in a syntax.
-
-    Args:
-        syntax: None if names have no wildcards.
-        separator: replaces the syntax's separator; "" keeps it.
+    """A reader of names in a syntax, None if names have no wildcards. `separator` replaces the syntax's; "" keeps it.
 
     >>> slashes = Wildcards(SYNTAXES["artemis"], "/")
     >>> slashes.pattern("", "queue/#").matches(slashes.words("", "queue/a/b"))
@@ -95,11 +91,7 @@ class Wildcards:
         return (prefix, *name.split(self._separator))
 
     def pattern(self, prefix: str, name: str) -> Pattern | None:
-        """Return the pattern of a name, or None if it has no wildcards.
-
-        Raises:
-            Refused: it has too many words.
-        """
+        """Return the pattern of a name, or None if it has no wildcards. Raise Refused if it has too many words."""
         syntax = self._syntax
         if syntax is None or (syntax.one not in name and syntax.many not in name):
             return None

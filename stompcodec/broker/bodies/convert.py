@@ -26,12 +26,8 @@ _MOST_KEPT = 2**20
 
 
 class Conversion:
-    """The form in which a subscription gets bodies.
-
-    Args:
-        form: a name of `FORMS`; None to keep the form.
-        encoding: a content-encoding; None to keep the sender's.
-        max_transformed, max_inflated: maximum sizes of a body in bytes.
+    """The form in which a subscription gets bodies: a name of `FORMS` and a content-encoding, None to keep the
+    sender's, and the maximum sizes in bytes.
 
     >>> conversion = Conversion("jms-map-xml", None, 1000, 1000)
     >>> conversion.apply(Message(b"m-1", 1, "/queue/a", b'transformation:jms-map-json\\n\\n{"a":1}\\0')).tail[:48]
@@ -106,10 +102,7 @@ class Conversion:
 
 class Readdressed:
     """Messages of a topic as messages of a queue: `destination` names the queue, `original-destination` the topic.
-
-    Args:
-        destination: the name of the queue.
-        conversion: further conversion; None for none.
+    `conversion` is applied, too.
 
     >>> message = Message(b"m-1", 1, "/topic/VirtualTopic.a", b"destination:/topic/VirtualTopic.a\\n\\nhi\\0")
     >>> Readdressed("/queue/Consumer.b.VirtualTopic.a", None).apply(message).frame.get("original-destination")
@@ -147,14 +140,8 @@ _shared = lru_cache(64)(Conversion)
 
 
 def conversion_of(transformation: str | None, encoding: str | None, config: Config) -> Conversion | None:
-    """Return the form that a SUBSCRIBE or RECEIVE asks for, or None for messages as sent.
-
-    Args:
-        transformation, encoding: its headers transformation and content-encoding.
-        config: for the limits.
-
-    Raises:
-        Refused: the form or encoding is unknown, or the configuration does not allow it.
+    """Return the form that the headers of a SUBSCRIBE or RECEIVE ask for, None for messages as sent. Raise Refused if
+    the form or encoding is unknown, or the configuration does not allow it.
     """
     if transformation is None and encoding is None:
         return None

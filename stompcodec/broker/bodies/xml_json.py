@@ -78,17 +78,10 @@ class Element:
 
 
 def transformed(body: bytes, source: Form, target: Form, most: int) -> bytes:
-    """Transform a body into another form.
+    """Transform a body into another form, of at most `most` bytes. Rules: WISH-TRF-01 to WISH-TRF-04.
 
-    Args:
-        body: in the form `source`.
-        most: maximum size of the result in bytes.
-
-    Raises:
-        ContentError: it is not in that form, cannot be expressed in the other, or becomes too large.
-        MissingExtraError: reading XML needs a package that is missing.
-
-    Rules: WISH-TRF-01 to WISH-TRF-04.
+    Raise ContentError if it is not in its form, cannot be expressed in the other, or becomes too large;
+    MissingExtraError if reading XML needs a package that is missing.
 
     >>> transformed(b'{"city":"Bonn"}', FORMS["jms-map-json"], FORMS["jms-map-xml"], 1000)
     b'<map><entry><string>city</string><string>Bonn</string></entry></map>'
@@ -167,20 +160,12 @@ def _xml_parser() -> Any:
 
 
 def require_xml() -> None:
-    """Check that XML can be read.
-
-    Raises:
-        MissingExtraError: a package is missing.
-    """
+    """Raise MissingExtraError if a package is missing that reads XML."""
     _xml_parser()
 
 
 def parse_xml(body: bytes) -> Element:
-    """Return the tree of an XML document. DTDs, entities, namespaces and text between elements are refused.
-
-    Raises:
-        ContentError: it is not such a document.
-        MissingExtraError: a package is missing.
+    """Return the tree of an XML document. DTDs, entities, namespaces and text between elements raise ContentError.
 
     >>> parse_xml(b"<pojo><name>Dejan</name></pojo>")
     <Element pojo: 1 children>
@@ -219,10 +204,8 @@ class _Pieces:
 
 
 def write_xml(root: Element, most: int) -> bytes:
-    """Return a tree as XML in UTF-8, without white space between elements.
-
-    Raises:
-        ContentError: XML cannot represent it, or it is larger than `most` bytes.
+    """Return a tree as XML in UTF-8, without white space between elements. Raise ContentError if XML cannot represent
+    it, or it is larger than `most` bytes.
 
     >>> write_xml(parse_json(b'{"pojo":{"@id":"1","name":"A & B"}}'), 1000)
     b'<pojo id="1"><name>A &amp; B</name></pojo>'
@@ -271,13 +254,9 @@ def _within(octets: bytes, most: int) -> bytes:
 
 
 def parse_json(body: bytes, plain_map: bool = False) -> Element:
-    """Return the tree of a JSON object by the mapped convention. Its only member is the root.
-
-    Args:
-        plain_map: an object that is not a map in the mapped convention is read as a map whose members are the entries.
-
-    Raises:
-        ContentError: it is not such an object.
+    """Return the tree of a JSON object by the mapped convention. Its only member is the root. With `plain_map`, an
+    object that is not a map in this convention is read as a map whose members are the entries. Anything else raises
+    ContentError.
 
     >>> write_xml(parse_json(b'{"size":5}', plain_map=True), 1000)
     b'<map><entry><string>size</string><int>5</int></entry></map>'
@@ -352,10 +331,8 @@ _TYPES = {str: "string", bool: "boolean", float: "double", type(None): "null"}
 
 
 def write_json(root: Element, most: int) -> bytes:
-    """Return a tree as JSON by the mapped convention, in UTF-8. Numbers and booleans are written as such.
-
-    Raises:
-        ContentError: JSON cannot represent it, or it is larger than `most` bytes.
+    """Return a tree as JSON by the mapped convention, in UTF-8. Numbers and booleans are written as such. Raise
+    ContentError if JSON cannot represent it, or it is larger than `most` bytes.
 
     >>> write_json(parse_xml(b"<list><int>5</int><int>007</int><null/></list>"), 1000)
     b'{"list":{"int":[5,"007"],"null":""}}'

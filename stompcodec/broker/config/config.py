@@ -27,11 +27,7 @@ class _Unset(Enum):
 
 
 def _by_dialect(usual: _T) -> _T:
-    """Declare a field whose default depends on the dialect.
-
-    Args:
-        usual: the default for dialects that do not set it.
-    """
+    """Declare a field whose default depends on the dialect; `usual` is for dialects that do not set it."""
     return cast("_T", field(default=_Unset.UNSET, metadata={"usual": usual}))
 
 

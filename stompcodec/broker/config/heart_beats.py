@@ -30,15 +30,8 @@ ANSWERS: Mapping[str, Mirror | None] = {
 def answer(config: Config, version: str, heart_beat: str | None) -> tuple[int, int] | None:
     """Return the heart-beat header of CONNECTED, in ms, or None to send `sessions.heart_beat`.
 
-    Mirrored intervals are at least those of `sessions.heart_beat`, except that 0 on either side stays 0.
-
-    Args:
-        config: of the broker.
-        version: of the session.
-        heart_beat: the header of CONNECT; None if missing.
-
-    Raises:
-        Refused: an interval is longer than brokers of this dialect accept.
+    Mirrored intervals are at least those of `sessions.heart_beat`, except that 0 on either side stays 0. Raise Refused
+    if an interval is longer than brokers of this dialect accept.
 
     >>> from stompcodec.broker.config.config import Config
     >>> answer(Config(heart_beat_answer="seconds", heart_beat=(1000, 1000)), "1.2", "200,2500")

@@ -48,13 +48,8 @@ _NAMES = (
 
 
 def read_arguments(header: _Header) -> QueueArguments | None:
-    """Read the queue arguments of a SUBSCRIBE or SEND; return None if it has none.
-
-    Args:
-        header: returns the value of a header, or None.
-
-    Raises:
-        Refused: an argument is invalid, or not supported.
+    """Read the queue arguments of a SUBSCRIBE or SEND; return None if it has none. Raise Refused if one is invalid, or
+    not supported.
     """
     if list(map(header, _NAMES)).count(None) == len(_NAMES):
         return None

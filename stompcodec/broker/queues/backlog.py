@@ -82,10 +82,8 @@ class Fifo(deque[Message]):
 
 
 class _Level:
-    """Messages of one priority in order: blocks that can be searched, and a line of the later ones.
-
-    Args:
-        line: messages in order. The level takes it over.
+    """Messages of one priority in order: blocks that can be searched, and a line of the later ones, which the level
+    takes over.
     """
 
     __slots__ = ("_blocks", "_ends", "_seqs", "last", "line")

@@ -24,11 +24,7 @@ _NOTHING = Bound(1, 1)
 
 
 class Browser(Queue):
-    """A queue as one consumer browses it. As with a topic, each subscription has a queue of its own.
-
-    Args:
-        source: the queue that is browsed.
-    """
+    """A queue as one consumer browses it. As with a topic, each subscription has a queue of its own."""
 
     __slots__ = ("_consumer", "_dispatcher", "_last", "_marker", "_seq", "source")
 
@@ -175,15 +171,9 @@ class Browser(Queue):
         """Do nothing on NACK, or at the end: the messages never left."""
 
     def acknowledge(self, tag: int, through: int | None) -> list[Message]:
-        """Return the READY messages that an ACK covers, to be settled.
-
-        Args:
-            tag: the number of a delivery, or of the mark of the end.
-            through: cover all messages up to this seq, of which `first` returns one share after the other; None to
-                cover those that were shown.
-
-        Raises:
-            Refused: the delivery is unknown.
+        """Return the READY messages that an ACK covers, to be settled: all up to the seq `through`, of which `first`
+        returns one share after the other, or those that were shown. Raise Refused unless `tag` is the number of a
+        delivery, or of the mark of the end.
         """
         consumer = self._consumer
         if through is None:

@@ -63,13 +63,8 @@ class Source(Deliverer, Undoable, Protocol):
 
 
 class Consumer:
-    """A subscription. Deliveries are numbered from 1; an ack id is "SUBSCRIPTION-DELIVERY", by their numbers.
-
-    Args:
-        session: that subscribes.
-        queue: the source of its messages.
-        number: of the subscription in its session.
-        request: the SUBSCRIBE.
+    """A subscription. `number` is its number in the session. Deliveries are numbered from 1; an ack id is
+    "SUBSCRIPTION-DELIVERY", by their numbers.
     """
 
     __slots__ = (
@@ -177,9 +172,7 @@ class Consumer:
 
     def take(self, tag: int) -> list[Delivery]:
         """Remove the deliveries that an ACK or NACK covers from the unacknowledged ones, and return them in order.
-
-        Raises:
-            Refused: the delivery is unknown, or was acknowledged before.
+        Raise Refused if the delivery is unknown, or was acknowledged before.
         """
         message = self.unacked.pop(tag, None)
         if message is None:

@@ -9,11 +9,8 @@ from stompcodec.broker.queues.subscribe_request import UNLIMITED, CreditGrant, S
 
 
 class Credit:
-    """Messages and bytes that may still be delivered. Other consumers count messages only, in `Consumer.credit`.
-
-    Args:
-        grant: the initial credit.
-        window: the most messages that may be unacknowledged.
+    """Messages and bytes that may still be delivered, with at most `window` messages unacknowledged. Other consumers
+    count messages only, in `Consumer.credit`.
 
     >>> credit = Credit(CreditGrant(10, 100, True), 10)
     >>> credit.spend(100); credit.left(1)
@@ -31,11 +28,7 @@ class Credit:
         self.window = window
 
     def left(self, unacked: int) -> int:
-        """Return how many deliveries may follow: 0 once the bytes are used up. The last message may exceed them.
-
-        Args:
-            unacked: number of unacknowledged messages.
-        """
+        """Return how many deliveries may follow: 0 once the bytes are used up. The last message may exceed them."""
         if self._octets is not None and self._octets <= 0:
             return 0
         return max(0, min(self._messages, self.window - unacked))

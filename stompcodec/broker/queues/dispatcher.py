@@ -99,12 +99,7 @@ class _Cursor:
 
 
 class Dispatcher:
-    """The consumers of a selective queue, and the messages that each may have.
-
-    Args:
-        queue: whose consumers they are.
-        backlog: its READY messages.
-    """
+    """The consumers of a selective queue, and the READY messages (`backlog`) that each may have."""
 
     __slots__ = (
         *("_at_end", "_cursors", "_epoch", "_exclusive", "_failed", "_grouped", "_holder", "_mine", "_owners"),
@@ -242,10 +237,8 @@ class Dispatcher:
     # ---- deliver ----
 
     def give(self, message: Message) -> Consumer | None:
-        """Deliver a new or requeued message, and return its consumer; None if no consumer can take it now.
-
-        Raises:
-            Undelivered: it could not be written to a consumer, and no other can take it now.
+        """Deliver a new or requeued message, and return its consumer; None if no consumer can take it now. Raise
+        Undelivered if it could not be written to a consumer, and no other can take it now.
         """
         has_failed = False
         if self._queue.parked is not None:

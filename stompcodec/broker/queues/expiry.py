@@ -27,11 +27,7 @@ class Swept(Contents, Protocol):
 
 
 class Expiry:
-    """The expired messages of one queue.
-
-    Args:
-        wall: returns the time in seconds since 1970.
-    """
+    """The expired messages of one queue, by the time in seconds since 1970 (`wall`)."""
 
     __slots__ = ("_next", "pending", "wall")
 

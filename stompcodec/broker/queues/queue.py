@@ -237,11 +237,8 @@ class Queue:
     # ---- in ----
 
     def put(self, message: Message, stored: bool = False) -> bool:
-        """Take a message, and deliver it if a consumer can take it. Return whether its sender should wait.
-
-        Args:
-            message: has its place in the order.
-            stored: the message is in the store already.
+        """Take a message that has its place in the order, and deliver it if a consumer can take it. Return whether its
+        sender should wait. `stored`: it is in the store already.
         """
         if self.arguments is not None:
             self.stamp(message)
@@ -286,11 +283,8 @@ class Queue:
     def put_plain(self, destination: str, ident: bytes, seq: int, tail: bytes) -> bool:
         """Take a plain message by the shortest road to the next consumer. Return whether its sender should wait.
 
-        `Outbox.deliver` is inlined: the call would cost 3 % of the instructions of a SEND.
-
-        Args:
-            destination, seq, tail: of the message.
-            ident: its message-id, with % for the seq.
+        `Outbox.deliver` is inlined: the call would cost 3 % of the instructions of a SEND. `ident` is the message-id,
+        with % for the seq.
         """
         ring = self.ring
         if not ring or not ring[0].direct or ring[0].credit <= 0 or ring[0].outbox.send_budget <= 0:
@@ -409,9 +403,7 @@ class Queue:
 
     def deliver(self, message: Message) -> Consumer | None:
         """Deliver a message to the next consumer that can take it, and return that; None if none can. The hot road.
-
-        Raises:
-            Undelivered: it could not be written to a consumer, and no other can take it now.
+        Raise Undelivered if it could not be written to a consumer, and no other can take it now.
         """
         ring = self.ring
         while ring:
@@ -515,10 +507,8 @@ class Queue:
     def take_one(self, consumer: Consumer) -> bool:
         """Deliver the first suitable message to a consumer outside the ring, whatever its credit is.
 
-        Only the first `MOST_LOOKS` messages are tried. Return False if none is suitable.
-
-        Raises:
-            Refused: the message cannot be written to that consumer.
+        Only the first `MOST_LOOKS` messages are tried. Return False if none is suitable. Raise Refused if the message
+        cannot be written to that consumer.
         """
         message = (
             self.make_selective().take_one(consumer)
@@ -587,10 +577,8 @@ class Queue:
     # ---- failed deliveries: see `faults.py` ----
 
     def delivery_failed(self, consumer: Consumer, message: Message, error: Exception) -> Message | None:
-        """Note that a message cannot be written to a consumer, whose session ends with this turn.
-
-        Returns:
-            The message that the queue keeps in its place; None if it became a dead letter.
+        """Note that a message cannot be written to a consumer, whose session ends with this turn. Return the message
+        that the queue keeps in its place; None if it became a dead letter.
         """
         consumer.session.fault(self, message, error)
         if consumer.address is not None or self.closed:  # of a topic: the queue ends with its consumer
@@ -610,10 +598,8 @@ class Queue:
         return True
 
     def _deliver_elsewhere(self, consumer: Consumer, message: Message, error: Exception) -> Consumer:
-        """Deliver a message to another consumer than the one that failed.
-
-        Raises:
-            Undelivered: no other consumer can take it now.
+        """Deliver a message to another consumer than the one that failed. Raise Undelivered if no other can take it
+        now.
         """
         left = self.delivery_failed(consumer, message, error)
         other = None if left is None or self.dispatcher is None else self.dispatcher.give(left)
@@ -674,12 +660,7 @@ class Queue:
     # ---- settle, expire, end ----
 
     def settle(self, deliveries: Sequence[Delivery], stored: bool = False) -> None:
-        """Remove acknowledged messages, which were UNACKED.
-
-        Args:
-            deliveries: of the messages.
-            stored: the store has removed them already.
-        """
+        """Remove acknowledged messages, which were UNACKED. `stored`: the store has removed them already."""
         octets = 0
         for _tag, message in deliveries:
             octets += message.size
@@ -774,10 +755,8 @@ class Queue:
         self.count = self.octets = 0
 
     def delete(self, done: Callable[[], object] = lambda: None) -> bool:
-        """End the queue and remove its messages from the store.
-
-        Returns:
-            True if that goes on in later turns; `done` is called at its end.
+        """End the queue and remove its messages from the store. Return True if that goes on in later turns; `done` is
+        called at its end.
         """
         messages = [*self.messages, *self.deferred.values()]
         self.close()

@@ -17,10 +17,8 @@ _EMPTY = Fifo((), 0)
 
 
 class ReadyMessages:
-    """The READY messages of one queue, in the order in which they are delivered.
-
-    Args:
-        ranked: messages of higher priority come first.
+    """The READY messages of one queue, in the order in which they are delivered: if `ranked`, those of higher priority
+    first.
     """
 
     __slots__ = ("_late", "_ranked", "line")

@@ -57,13 +57,7 @@ def with_fault(message: Message, pair: Pair) -> Message:
 
 
 def schedule(message: Message, frame: Frame, wall: Callable[[], float]) -> Message:
-    """Return a message with the group and the delay of its SEND; the message itself if there is neither.
-
-    Args:
-        message: made of the frame.
-        frame: the SEND.
-        wall: returns the time in seconds since 1970.
-    """
+    """Return a message with the group and the delay of its SEND; the message itself if there is neither."""
     get = frame.get
     group = get(GROUPS[0]) or get(GROUPS[1]) or None
     delay = get(DELAYS[0]) or get(DELAYS[1]) or get(DELAYS[2])

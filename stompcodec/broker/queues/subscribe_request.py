@@ -140,15 +140,8 @@ def _count(name: str, text: str) -> int:
 
 
 def read_credit(name: str, text: str, more: bool = False) -> CreditGrant:
-    """Read COUNT[,BYTES[,AUTO]], as in Apollo.
-
-    Args:
-        name: of the header.
-        text: its value.
-        more: the credit adds to an earlier one. Otherwise a count of 0 has no limit if ACK gives credit back.
-
-    Raises:
-        Refused: the value is invalid.
+    """Read the value of a header COUNT[,BYTES[,AUTO]], as in Apollo, or raise Refused. With `more`, it adds to an
+    earlier credit; otherwise a count of 0 has no limit if ACK gives credit back.
     """
     count, _, rest = text.partition(",")
     octets, _, auto = rest.partition(",")
@@ -203,15 +196,8 @@ _FIELDS: dict[str, tuple[_Reader, tuple[str, ...]]] = {
 
 
 def read_request(frame: Frame, exact: bool, config: Config) -> SubscribeRequest:
-    """Read a SUBSCRIBE.
-
-    Args:
-        frame: the SUBSCRIBE, with a destination.
-        exact: values are taken as they are. Otherwise spaces around them are ignored, as in 1.0.
-        config: of the broker, for defaults.
-
-    Raises:
-        Refused: a header has an invalid value.
+    """Read a SUBSCRIBE, or raise Refused if a header has an invalid value. If `exact`, values are taken as they are;
+    otherwise spaces around them are ignored, as in 1.0.
     """
 
     def header(name: str) -> str | None:
@@ -234,14 +220,8 @@ def read_request(frame: Frame, exact: bool, config: Config) -> SubscribeRequest:
 
 
 def check_writable(request: SubscribeRequest, version: str) -> None:
-    """Check that a version can write every header that a subscription puts on its messages.
-
-    Args:
-        request: the SUBSCRIBE.
-        version: of the session.
-
-    Raises:
-        Refused: it cannot write one of them, or would write a header with another meaning.
+    """Raise Refused if a version cannot write a header that a subscription puts on its messages, or would write one
+    with another meaning.
 
     >>> check_writable(SubscribeRequest("/queue/a", "1", include_seq="s:eq"), "1.2")
     >>> check_writable(SubscribeRequest("/queue/a", "1", include_seq="s:eq"), "1.0")

@@ -49,15 +49,8 @@ class Addresses:
         self._known: dict[str, Setting] = {}
 
     def find(self, destination: str, routing: str | None, subscribing: bool) -> Address:
-        """Return the address of a destination.
-
-        Args:
-            destination: as in the frame.
-            routing: the header destination-type of SEND, subscription-type of SUBSCRIBE; None without it.
-            subscribing: the frame is a SUBSCRIBE, not a SEND.
-
-        Raises:
-            Refused: the routing type or the exchange is unknown.
+        """Return the address of a destination. `routing` is the header destination-type of SEND, or subscription-type
+        of SUBSCRIBE. Raise Refused if the routing type or the exchange is unknown.
         """
         special = self._special(destination)
         if special is not None:
@@ -105,11 +98,7 @@ class Addresses:
         return Address(Kind.TOPIC, f"{_EXCHANGE}{exchange}/", key, kind == "direct")
 
     def pattern(self, address: Address) -> Pattern | None:
-        """Return the pattern of an address with wildcards; None without.
-
-        Raises:
-            Refused: the pattern has too many words.
-        """
+        """Return the pattern of an address with wildcards; None without. Raise Refused if it has too many words."""
         if address.literal or address.kind is not Kind.TOPIC:
             return None
         return self.wildcards.pattern(address.prefix, address.rest)

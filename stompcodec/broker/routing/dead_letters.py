@@ -55,13 +55,7 @@ class DeadLetters:
         self._burying = False
 
     def reject(self, queue: Source, deliveries: list[Delivery], requeue: bool = True) -> None:
-        """Requeue messages after a NACK, or make dead letters of them after the last attempt.
-
-        Args:
-            queue: in which they are UNACKED.
-            deliveries: that were refused.
-            requeue: False for no more attempts.
-        """
+        """Requeue messages after a NACK, or make dead letters of them: after the last attempt, or without `requeue`."""
         back = []
         for _tag, message in deliveries:
             is_last = message.attempts + 1 >= self._config.max_attempts

@@ -24,13 +24,8 @@ _LEAST = 0.001
 
 
 class Delayed:
-    """The delayed messages of a broker.
-
-    Args:
-        account: of the broker's memory.
-        wall: returns the time in seconds since 1970.
-        place: gives a message its message-id and its place in the order.
-        most: the most messages that may be delayed.
+    """The delayed messages of a broker, at most `most`. `place` gives a message its message-id and its place in the
+    order.
 
     >>> from stompcodec.broker.memory import Account
     >>> Delayed(Account(1000), lambda: 0.0, print, 10).wait is None
@@ -64,11 +59,7 @@ class Delayed:
         return max(_LEAST, self._heap[0][0] - self._wall()) if self._heap else None
 
     def check_room(self, count: int) -> None:
-        """Check that this many more messages may wait. At the limit, forget those whose queue has ended.
-
-        Raises:
-            Refused: there are too many.
-        """
+        """Raise Refused if this many more messages may not wait. At the limit, forget those whose queue has ended."""
         if len(self._heap) + count > self._most:
             before = len(self._heap)
             self._heap = [entry for entry in self._heap if not _is_gone(entry[2], entry[3])]
@@ -84,13 +75,10 @@ class Delayed:
         find: Callable[[], Queue | Topic | RetainTarget | None],
         stored: bool = False,
     ) -> bool:
-        """Take a message that is not due. Return whether its sender should wait.
+        """Take a message that has its place in the order, but is not due. Return whether its sender should wait.
 
-        Args:
-            message: has its place in the order.
-            target: the queue or topic it goes to.
-            find: returns that queue or topic when the message is due: topics come and go meanwhile.
-            stored: the message is in the store already.
+        `find` returns its queue or topic when the message is due, because topics come and go meanwhile. `stored`: the
+        message is in the store already.
         """
         if isinstance(target, Queue):
             target.defer(message, stored)

@@ -84,11 +84,8 @@ class Durable:
         return message.seq > self.since and (self.selector is None or self.selector.matches(message))
 
     def take(self, messages: list[Message], stored: bool = False) -> bool:
-        """Put the messages that it selects into its queue. Return whether their sender should wait.
-
-        Args:
-            messages: in order.
-            stored: the messages are in the store already.
+        """Put the messages that it selects, in order, into its queue. Return whether their sender should wait.
+        `stored`: they are in the store already.
         """
         queue, full = self.queue, False
         for message in messages:
@@ -106,10 +103,8 @@ class Durable:
         return (address.name, text, shared) == (self.address.name, mine, self.shared)
 
     def check(self, address: Address, request: SubscribeRequest, shared: bool) -> None:
-        """Check that a SUBSCRIBE that names it may consume it.
-
-        Raises:
-            Refused: it asks for another topic, selector or kind, or there is a consumer already.
+        """Check that a SUBSCRIBE that names it may consume it. Raise Refused if it asks for another topic, selector or
+        kind, or there is a consumer already.
         """
         if not self.is_meant(address, request, shared):
             remedy = "It has another destination or selector: end it by UNSUBSCRIBE with the same name first."
@@ -117,11 +112,7 @@ class Durable:
         self.check_free()
 
     def check_free(self) -> None:
-        """Check that it may have one more consumer.
-
-        Raises:
-            Refused: it has one, and is not shared.
-        """
+        """Raise Refused if it has a consumer and is not shared."""
         if self.queue.members and not self.shared:
             raise Refused("the durable subscription is in use", "It can have one consumer at a time, and has one.")
 
@@ -148,13 +139,8 @@ def owner_of(title: str) -> str | None:
 def durable_name(session: Peer, request: SubscribeRequest, by_id: bool) -> str | None:
     """Return the name of the durable subscription that a SUBSCRIBE or UNSUBSCRIBE means; None if it means none.
 
-    Args:
-        session: whose client-id may be a part of the name.
-        request: the headers of the frame.
-        by_id: `persistent:true` names it by the id alone, as in Apollo.
-
-    Raises:
-        Refused: a part of the name is missing, or the name is too long.
+    The client-id of the session may be a part of it. If `by_id`, `persistent:true` names it by the id alone, as in
+    Apollo. Raise Refused if a part of the name is missing, or the name is too long.
     """
     name = _name(session, request, by_id)
     if name is not None and len(name) > LONGEST_NAME:

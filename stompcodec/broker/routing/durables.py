@@ -87,11 +87,8 @@ class Durables:
         return {title(durable.owner, durable.name): durable for durable in self}
 
     def find(self, name: str, owner: str | None) -> Durable | None:
-        """Return the durable subscription that a user means by a name: their own, or one without an owner.
-
-        Args:
-            name: of the durable subscription.
-            owner: the user; None if the broker has no users: then anybody's will do.
+        """Return the durable subscription that a user means by a name: their own, or one without an owner. Without
+        users (`owner` is None), anybody's will do.
         """
         named = self._named.get(name)
         if named is None:
@@ -135,14 +132,8 @@ class Durables:
     ) -> Durable | None:
         """Return the durable subscription that a SUBSCRIBE to a topic means, made if need be; None if it means none.
 
-        Args:
-            session: that subscribes.
-            request: the SUBSCRIBE.
-            address: of the topic, which it may subscribe to.
-            may: returns whether a session may subscribe to an address.
-
-        Raises:
-            Refused: the name has another meaning, or is in use, or a part of it is missing.
+        `may` returns whether a session may subscribe to an address; it may subscribe to the topic. Raise Refused if the
+        name has another meaning, or is in use, or a part of it is missing.
         """
         name = self.name(session, request)
         if name is None:

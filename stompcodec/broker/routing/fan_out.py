@@ -26,12 +26,8 @@ _MOST_SLOW = 16
 
 
 class Bundle:
-    """Messages that are delivered together.
-
-    Args:
-        messages: in order.
-        plain: they need no special treatment, so that subscriptions with the same id share one chunk of bytes.
-        may_expire: some of them may expire.
+    """Messages that are delivered together, in order. If they are `plain`, they need no special treatment, so that
+    subscriptions with the same id share one chunk of bytes.
     """
 
     __slots__ = ("_chunks", "_may_expire", "_octets", "_tails", "messages", "plain", "slow")
@@ -99,13 +95,9 @@ def fullest(queues: list[Source]) -> list[Source]:
 class _Round:
     """A bundle on its way to the subscriptions that existed when it came.
 
-    Only a round that has begun lists them: lists in all rounds would keep ended subscriptions in memory.
-
-    Args:
-        bundle: the messages.
-        before: the place of the first later subscription.
-        asking: returns the present subscriptions.
-        words: of the topic, as patterns match them.
+    Only a round that has begun lists them: lists in all rounds would keep ended subscriptions in memory. `before` is
+    the place of the first later subscription. `asking` returns the present ones. `words` are those of the topic, as
+    patterns match them.
     """
 
     __slots__ = ("_asking", "_before", "_consumers", "_done", "_places", "_words", "bundle")
@@ -153,13 +145,10 @@ class _Round:
 
 
 class FanOut:
-    """A line of bundles on their way to many subscriptions, each of which gets them in order.
+    """A line of bundles on their way to many subscriptions, each of which gets them in order. It waits for the next
+    turn in `quota`.
 
     A subscription belongs to one line: that of its topic, or the one for all patterns of topics.
-
-    Args:
-        quota: where it waits for the next turn.
-        account: of the broker's memory.
     """
 
     __slots__ = ("_account", "_next", "_quota", "_rounds", "blocked")
@@ -188,13 +177,8 @@ class FanOut:
         asking: Callable[[], Sequence[Consumer]],
         words: tuple[str, ...],
     ) -> None:
-        """Deliver messages at once, or behind others in the line if there are many subscriptions.
-
-        Args:
-            bundle: the messages.
-            consumers: the subscriptions.
-            asking: returns the present subscriptions.
-            words: of the topic, as patterns match them.
+        """Deliver messages at once, or behind others in the line if there are many subscriptions. `asking` returns the
+        present ones; `words` are those of the topic, as patterns match them.
         """
         if not self._rounds and len(consumers) * len(bundle.messages) <= _FEW:
             bundle.give(consumers)
@@ -222,11 +206,8 @@ class FanOut:
             session.unblock(self)
 
     def leave(self, consumer: Consumer, pattern: Pattern | None = None) -> None:
-        """Remove a subscription that ends. It gets its messages in the line, unless its session has ended.
-
-        Args:
-            consumer: the subscription.
-            pattern: of topics; None for a subscription to one topic.
+        """Remove a subscription, to one topic or to a pattern, that ends. It gets its messages in the line, unless its
+        session has ended.
         """
         for each in self._rounds:
             waits = each.forget(consumer, pattern)

@@ -174,17 +174,8 @@ class SentKeys:
         return KEY * sum(map(len, self.scopes.values())) + SCOPE * len(self.scopes)
 
     def mark(self, session: Sender, destination: str, routing: str | None, key: str, body: int) -> Mark:
-        """Return the mark of a SEND.
-
-        Args:
-            session: that sends.
-            destination: where to; one of those of a composite one.
-            routing: its header destination-type.
-            key: as `key_of` has it.
-            body: CRC-32 of the body.
-
-        Raises:
-            Refused: the destination is invalid.
+        """Return the mark of a SEND to one destination, with the CRC-32 of its body. `routing` is its header
+        destination-type. Raise Refused if the destination is invalid.
         """
         destinations = session.virtual_host.destinations
         address = destinations.canonical(destinations.addresses.find(destination, routing, False), session)
@@ -202,11 +193,7 @@ class SentKeys:
 
     def is_known(self, session: Sender, mark: Mark, frame: Frame) -> bool:
         """Return whether a SEND came before. If so, the receipts of this session wait for the same commit as its first.
-
-        Args:
-            session: that sends.
-            mark: of the SEND.
-            frame: the SEND, or the COMMIT by which it would take effect.
+        `frame` is the SEND, or the COMMIT by which it would take effect.
         """
         entry = self.find(mark)
         if entry is None:
@@ -237,11 +224,7 @@ class SentKeys:
     def enter(self, mark: Mark, now: float, *, stored: bool, batch: Batch | None = None) -> None:
         """Note the key of a message that takes effect.
 
-        Args:
-            mark: of its SEND.
-            now: the time in seconds.
-            stored: the message belongs to the store, and so does its key, in the open batch.
-            batch: a message that is not stored is undone if this batch fails; None for no batch.
+        If the message is `stored`, its key goes to the store in the open batch. If not, it is undone if `batch` fails.
         """
         self._number += 1
         entry = _Entry(self._number, mark, now, stored)
@@ -367,11 +350,7 @@ class SentKeys:
 
 
 def key_of(session: Sender, frame: Frame) -> str | None:
-    """Return the key of a SEND; None if it has none, or an empty one.
-
-    Raises:
-        Refused: it is too long.
-    """
+    """Return the key of a SEND; None if it has none, or an empty one. Raise Refused if it is too long."""
     key = session.header(frame, HEADER) or session.header(frame, ARTEMIS)
     if not key:
         return None

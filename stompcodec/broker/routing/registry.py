@@ -123,15 +123,9 @@ class Destinations:
         return self.naming.owned(destination, session.id)
 
     def target(self, address: Address, session: Peer, retain: str | None = None) -> Queue | Topic | RetainTarget | None:
-        """Return the target of a SEND; None if the topic has no subscriptions, or the temporary destination has ended.
-
-        Args:
-            address: of the destination.
-            session: that sends.
-            retain: the header of that name.
-
-        Raises:
-            Refused: there are too many destinations, or a SEND does not make this one.
+        """Return the target of a SEND with this header `retain`; None if the topic has no subscriptions, or the
+        temporary destination has ended. Raise Refused if there are too many destinations, or a SEND does not make this
+        one.
         """
         name = address.name
         if address.found:
@@ -181,14 +175,9 @@ class Destinations:
         return address if self.naming.split(rest)[1] else address._replace(prefix=other)
 
     def mergeable(self, name: str, stored: bool) -> Queue | None:
-        """Return the queue to be merged into a new durable subscription of its name; None without such a queue.
-
-        Args:
-            name: of the durable subscription, by x-queue-name.
-            stored: the store keeps the durable subscription.
-
-        Raises:
-            Refused: the queue is in use, or has too many messages to be moved at once.
+        """Return the queue to be merged into a new durable subscription of its name (by x-queue-name), which the store
+        may keep; None without such a queue. Raise Refused if it is in use, or has too many messages to be moved at
+        once.
         """
         queue = self.queues.get(self._config.queue_prefixes[0] + name) or self.queues.get(name)
         if queue is None or not self._config.exchanges:
@@ -209,10 +198,8 @@ class Destinations:
                 durable.queue.put(message)
 
     def existing(self, address: Address, session: Peer, action: str = "subscribe") -> Queue:
-        """Return an existing queue: that of a durable subscription of this user, or one with another name.
-
-        Raises:
-            Refused: the queue does not exist, or belongs to another user.
+        """Return an existing queue: that of a durable subscription of this user, or one with another name. Raise
+        Refused if it does not exist, or belongs to another user.
         """
         durable = self.durables.find(address.rest, session.owner)
         if durable is not None:
@@ -234,14 +221,8 @@ class Destinations:
             raise Refused("no such address", "The broker's settings do not let clients create addresses of that name.")
 
     def queue(self, name: str, maker: Maker | None = None) -> Queue:
-        """Return the queue of this name, made if need be.
-
-        Args:
-            name: of the queue.
-            maker: the session that makes it.
-
-        Raises:
-            Refused: there are too many destinations.
+        """Return the queue of this name, made for a session if need be. Raise Refused if there are too many
+        destinations.
         """
         queue = self.queues.get(name)
         if queue is None:
@@ -272,10 +253,8 @@ class Destinations:
         return Queue(name, f"{self._vhost}\0{_RETAINED}{name}", self._bound, part, self._journal, self._wall)
 
     def check_room(self, name: str, maker: Maker | None = None) -> None:
-        """Check that there may be one more destination of this name. At the limit, remove idle ones.
-
-        Raises:
-            Refused: there are too many, or the name is too long.
+        """Check that there may be one more destination of this name. At the limit, remove idle ones. Raise Refused if
+        there are too many, or the name is too long.
         """
         if len(name) > _MOST_NAME:
             raise Refused("destination too long", f"The name of a destination has at most {_MOST_NAME} characters.")
@@ -286,11 +265,8 @@ class Destinations:
         self.shares.check(name, maker)
 
     def restore(self, record: Subscribed, name: str) -> None:
-        """Make a durable subscription, or a queue with arguments or a virtual topic, that the store had kept.
-
-        Args:
-            record: of the store.
-            name: its key, without the virtual host.
+        """Make a durable subscription, or a queue with arguments or a virtual topic, that the store had kept. `name` is
+        its key, without the virtual host.
         """
         if name.startswith("\0"):
             self.durables.restore(record, name)
@@ -298,11 +274,8 @@ class Destinations:
             self.stored_queues.restore(record, name, self.queue)
 
     def load(self, name: str, message: Message) -> None:
-        """Take a message that the store had kept. They come in order.
-
-        Args:
-            name: the key of its queue, without the virtual host.
-            message: of the store.
+        """Take a message that the store had kept. They come in order. `name` is the key of its queue, without the
+        virtual host.
         """
         if name.startswith(_RETAINED):
             _kind, prefix, rest = self.naming.split(name[len(_RETAINED) :])
@@ -384,10 +357,8 @@ class Destinations:
         self._expiring = False
 
     def agree(self, queue: Queue, arguments: QueueArguments | None, session: Peer) -> None:
-        """Apply the queue arguments of a client, if it has any.
-
-        Raises:
-            Refused: the queue has other arguments, or the client may not send to the dead letter queue.
+        """Apply the queue arguments of a client, if it has any. Raise Refused if the queue has others, or the client
+        may not send to the dead letter queue.
         """
         policy = self._config.queue_arguments
         # As in RabbitMQ, a session declares a queue once: later arguments are ignored.

@@ -49,10 +49,8 @@ class Retained:
         self._expecting: set[str] = set()
 
     def target(self, action: str, address: Address, topic: Topic | None) -> RetainTarget:
-        """Return the target of a SEND with the header `retain`.
-
-        Raises:
-            Refused: the action is unknown, or the room is used up.
+        """Return the target of a SEND with the header `retain`. Raise Refused if the action is unknown, or the room is
+        used up.
         """
         if action not in ACTIONS:
             raise Refused("unknown value of retain", "retain is set or remove.")
@@ -73,11 +71,8 @@ class Retained:
         return others < self.part.limit
 
     def queue(self, address: Address, must: bool = False) -> Queue:
-        """Return the queue for the message of a topic, made if need be.
-
-        Args:
-            address: of the topic.
-            must: make it even without room. Otherwise the queue is closed then.
+        """Return the queue for the message of a topic, made if need be. Without room, it is closed, unless it `must` be
+        made.
         """
         queue = self.queues.get(address.name)
         if queue is None:
@@ -150,13 +145,8 @@ def _trim(queue: Queue, count: int) -> None:
 
 
 class RetainTarget:
-    """The target of a SEND that sets or removes a retained message. Subscribers get the message as any other.
-
-    Args:
-        retained: the retained messages.
-        action: one of `ACTIONS`.
-        address: of the topic.
-        topic: None without subscribers.
+    """The target of a SEND that sets or removes a retained message, by one of `ACTIONS`. Subscribers get the message as
+    any other.
     """
 
     __slots__ = ("_action", "_address", "_retained", "_topic")

@@ -37,12 +37,7 @@ class Made(Protocol):
 
 
 class Shares:
-    """The shares of a virtual host.
-
-    Args:
-        config: with the most destinations of a session, of a user, and in all.
-        account: of the broker's memory.
-    """
+    """The shares of a virtual host: the most destinations of a session, of a user, and in all."""
 
     def __init__(self, config: Config, account: Account) -> None:
         self.count = 0
@@ -79,12 +74,7 @@ class Shares:
         self.add(durable)
 
     def why_not(self, name: str, maker: Maker | None) -> str | None:
-        """Return why there cannot be one more destination; None if there can.
-
-        Args:
-            name: of the destination.
-            maker: the session that makes it; None for the broker itself.
-        """
+        """Return why a session, or the broker itself (None), cannot make one more destination; None if it can."""
         if self.count >= self._most:
             return "The broker's queues.max_destinations is reached: use fewer names."
         if maker is None:
@@ -99,11 +89,7 @@ class Shares:
         return None
 
     def check(self, name: str, maker: Maker | None) -> None:
-        """Check that there can be one more destination.
-
-        Raises:
-            Refused: its maker has too many, or there are too many in all.
-        """
+        """Raise Refused if the maker of one more destination has too many, or there are too many in all."""
         why = self.why_not(name, maker)
         if why is not None:
             raise Refused("too many destinations", why)

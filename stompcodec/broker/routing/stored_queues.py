@@ -28,15 +28,7 @@ _CONSUMER = re.compile(r"Consumer\.[^.]+\.(VirtualTopic(?:\..+)?)", re.DOTALL)
 
 
 class StoredQueues:
-    """The queues of one virtual host that the store keeps.
-
-    Args:
-        config: of the broker.
-        naming: reads the names of destinations.
-        journal: to the store.
-        topics: with the virtual topics.
-        latest: returns the seq of the latest message.
-    """
+    """The queues of one virtual host that the store keeps. `latest` returns the seq of the latest message."""
 
     def __init__(
         self, config: Config, naming: Naming, journal: Journal, topics: Topics, latest: Callable[[], int]
@@ -64,10 +56,8 @@ class StoredQueues:
         return None if found is None else Address(Kind.TOPIC, self._config.topic_prefixes[0], found[1])
 
     def listen(self, queue: Queue) -> None:
-        """Subscribe a new queue to its virtual topic, if it has one.
-
-        Raises:
-            Refused: there are too many destinations, or the name has too many words.
+        """Subscribe a new queue to its virtual topic, if it has one. Raise Refused if there are too many destinations,
+        or the name has too many words.
         """
         address = self.topic_of(queue.name)
         if address is None:
@@ -111,13 +101,7 @@ class StoredQueues:
             self._journal.batch.actions.append(partial(self._unstore, key))
 
     def restore(self, record: Subscribed, name: str, make: Callable[[str], Queue]) -> None:
-        """Make a queue that the store had kept.
-
-        Args:
-            record: of the store.
-            name: of the queue.
-            make: finds a queue by its name, or makes it.
-        """
+        """Make a queue that the store had kept. `make` finds a queue by its name, or makes it."""
         self._stored.add(record.queue)
         arguments = load_arguments(record.selector) if self._config.queue_arguments != "ignore" else None
         if arguments is None and self.topic_of(name) is None:
@@ -129,15 +113,8 @@ class StoredQueues:
 
 
 def agree(queue: Queue, arguments: QueueArguments, refuses: bool) -> bool:
-    """Set the arguments of a new queue. Return whether that changed it.
-
-    Args:
-        queue: that a client names.
-        arguments: that the client names.
-        refuses: refuse arguments that differ from those of the queue. Otherwise ignore them.
-
-    Raises:
-        Refused: the queue has other arguments.
+    """Set the arguments of a new queue that a client names. Return whether that changed it. Arguments that differ from
+    those of the queue raise Refused if `refuses`, and are ignored otherwise.
     """
     if arguments == queue.arguments:
         return False

@@ -82,11 +82,8 @@ class Topic:
         return f"<Topic {self.name!r}: {len(self.consumers)} consumers>"
 
     def put(self, message: Message, stored: bool = False) -> bool:
-        """Take a message for all subscriptions. Return whether its sender should wait for slow ones.
-
-        Args:
-            message: has its place in the order.
-            stored: the message is in the store already, for the durable subscriptions that store it.
+        """Take a message that has its place in the order for all subscriptions. Return whether its sender should wait
+        for slow ones. `stored`: it is in the store already, for the durable subscriptions that store it.
         """
         if message.special or stored:  # not gathered with others
             self.flush()

@@ -50,10 +50,8 @@ class Topics:
         self._fan_out = FanOut(quota, account)
 
     def find(self, address: Address, maker: Maker | None = None) -> Topic | None:
-        """Return the topic of a SEND, made if a pattern matches it; None without subscriptions.
-
-        Raises:
-            Refused: there are too many topics.
+        """Return the topic of a SEND, made if a pattern matches it; None without subscriptions. Raise Refused if there
+        are too many.
         """
         topic = self.by_name.get(address.name)
         if topic is None and self._patterns and self._patterns.find(self._words(address)):
@@ -61,11 +59,7 @@ class Topics:
         return topic
 
     def make(self, address: Address, maker: Maker | None = None) -> Topic:
-        """Return the topic of this name, made if need be.
-
-        Raises:
-            Refused: there are too many topics.
-        """
+        """Return the topic of this name, made if need be. Raise Refused if there are too many."""
         topic = self.by_name.get(address.name)
         if topic is None:
             self._check_room(address.name, maker)
@@ -80,10 +74,8 @@ class Topics:
         return self._addresses.wildcards.words(address.prefix, address.rest)
 
     def add(self, feed: Consumer | Durable, address: Address, maker: Maker | None = None) -> None:
-        """Add a new subscription, which gets the messages from now on.
-
-        Raises:
-            Refused: there are too many topics, or too many words in the pattern.
+        """Add a new subscription, which gets the messages from now on. Raise Refused if there are too many topics, or
+        too many words in the pattern.
         """
         pattern = self._addresses.pattern(address)
         if pattern is None:

@@ -65,11 +65,7 @@ class VirtualHost:
         return {client_id: session for (_owner, client_id), session in self._clients.items()}
 
     def join(self, session: Peer, client_id: str | None) -> None:
-        """Enter the client-id of a session that has connected.
-
-        Raises:
-            Refused: another session has it.
-        """
+        """Enter the client-id of a session that has connected. Raise Refused if another session has it."""
         if not client_id:
             return
         key = session.owner, client_id
@@ -84,10 +80,8 @@ class VirtualHost:
     # ---- subscriptions ----
 
     def subscribe(self, session: Peer, number: int, request: SubscribeRequest) -> Consumer:
-        """Return a new consumer without messages: `start` it once the session knows it.
-
-        Raises:
-            Refused: the session may not subscribe, or the destination cannot be made, or does not suit the request.
+        """Return a new consumer without messages: `start` it once the session knows it. Raise Refused if the session
+        may not subscribe, or the destination cannot be made, or does not suit the request.
         """
         check_writable(request, session.version)
         address = self.destinations.addresses.find(request.destination, request.routing, True)
@@ -209,11 +203,8 @@ class VirtualHost:
                 consumer.queue.put(message)
 
     def stop(self, consumers: Iterable[Consumer], orphans: Iterable[tuple[Source, Message]]) -> None:
-        """End subscriptions. Their unacknowledged messages are requeued, all of a queue together, in order.
-
-        Args:
-            consumers: of one session.
-            orphans: unacknowledged messages of subscriptions that ended before.
+        """End subscriptions of one session. Their unacknowledged messages, and those of subscriptions that ended before
+        (`orphans`), are requeued, all of a queue together, in order.
         """
         back: dict[Source, list[Message]] = {}
         for consumer in consumers:
@@ -242,15 +233,8 @@ class VirtualHost:
             self.destinations.delete(consumer.queue.name)
 
     def durables_of(self, session: Peer, request: SubscribeRequest, consumers: list[Consumer]) -> list[Durable]:
-        """Return the durable subscriptions that an UNSUBSCRIBE ends.
-
-        Args:
-            session: that sends it.
-            request: its headers.
-            consumers: that it ends.
-
-        Raises:
-            Refused: another session consumes one of them, or the session may not subscribe to its destination.
+        """Return the durable subscriptions that an UNSUBSCRIBE, which ends these consumers, ends. Raise Refused if
+        another session consumes one of them, or the session may not subscribe to its destination.
         """
         if request.durable is None and not request.durable_flag:
             return []

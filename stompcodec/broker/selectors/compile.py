@@ -227,9 +227,7 @@ def _require_kind(node: Node, *kinds: str) -> None:
 
 def as_condition(node: Node) -> Condition:
     """Return a node as a condition. A name is true if the header's value is true, and unknown without that header.
-
-    Raises:
-        SelectorFault: it is a number or a text.
+    Raise SelectorFault if it is a number or a text.
     """
     if node.kind == "boolean":
         return cast(Condition, node.read)

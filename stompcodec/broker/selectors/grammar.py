@@ -56,11 +56,7 @@ SLASH: "/"
 
 @lru_cache(maxsize=4)
 def _parser(hyphens: bool, convert: bool) -> Callable[[str], object]:
-    """Return a parser of selectors, which returns a Node.
-
-    Raises:
-        MissingExtraError: lark is not installed.
-    """
+    """Return a parser of selectors, which returns a Node. Raise MissingExtraError if lark is not installed."""
     try:
         from lark import Lark, Token
     except ImportError:
@@ -82,16 +78,10 @@ def _parser(hyphens: bool, convert: bool) -> Callable[[str], object]:
 
 
 def condition_of(text: str, hyphens: bool = False, convert: bool = False) -> Condition:
-    """Return the condition that a selector compiles to.
+    """Return the condition that a selector compiles to. Names may contain `hyphens`. With `convert`, texts that look
+    like numbers or booleans also compare as such.
 
-    Args:
-        text: the selector.
-        hyphens: names may contain hyphens.
-        convert: texts that look like numbers or booleans also compare as such.
-
-    Raises:
-        SelectorFault: it is not a selector.
-        MissingExtraError: lark is not installed.
+    Raise SelectorFault if it is not a selector, MissingExtraError if lark is not installed.
     """
     parse = _parser(hyphens, convert)
     from lark import UnexpectedCharacters, UnexpectedToken

@@ -112,16 +112,11 @@ def _without_prefixes(text: str) -> tuple[str, bool, bool]:
 
 @lru_cache(maxsize=_REMEMBERED)
 def compile_selector(text: str) -> Selector:
-    """Compile a selector, or return it from the cache.
+    """Compile the value of a header `selector`, or return it from the cache. Rules: ART-SEL-01, S10-SUB-06,
+    WISH-JSN-07.
 
-    Args:
-        text: the value of the header `selector`, at most `MOST_OCTETS` bytes in UTF-8.
-
-    Raises:
-        SelectorError: it is not valid, too long, or nested too deeply.
-        MissingExtraError: lark is not installed; it comes with the extra `broker`.
-
-    Rules: ART-SEL-01, S10-SUB-06, WISH-JSN-07.
+    Raise SelectorError if it is not valid, longer than `MOST_OCTETS` bytes in UTF-8, or nested too deeply;
+    MissingExtraError if lark is not installed, which comes with the extra `broker`.
 
     >>> try:
     ...     compile_selector("color = = 'red'")

@@ -257,10 +257,8 @@ def calculate(sign: str, left: Value, right: Value) -> Number | None:
 
 
 class Like:
-    """A pattern of LIKE. Parts between two % are searched from the left, each once, so the time stays linear.
-
-    Args:
-        pattern: characters, None for _, and "" for %.
+    """A pattern of LIKE: characters, None for _, and "" for %. Parts between two % are searched from the left, each
+    once, so the time stays linear.
 
     >>> Like(["r", None, "", "d"]).matches("rebound"), Like(["r", None, "d"]).matches("rd")
     (True, False)

@@ -95,10 +95,8 @@ def _acknowledge(accepted: bool, session: Session, frame: Frame) -> None:
 
 
 def _delivery(session: Session, frame: Frame) -> tuple[Consumer | None, int]:
-    """Return the consumer and number of the delivery that an ACK names. The consumer is None if it has ended.
-
-    Raises:
-        Refused: the delivery is unknown.
+    """Return the consumer and number of the delivery that an ACK names, or raise Refused. The consumer is None if it
+    has ended.
     """
     if session.version == "1.2":
         number, _, tag = (frame.get("id") or "").partition("-")
@@ -121,15 +119,8 @@ def _delivery(session: Session, frame: Frame) -> tuple[Consumer | None, int]:
 def _settling(
     session: Session, consumer: Consumer, deliveries: list[Delivery], frame: Frame, accepted: bool, requeue: bool = True
 ) -> Iterator[Line]:
-    """Settle or return very many deliveries, a share in each turn, then confirm the frame.
-
-    Args:
-        session: the session that sent the frame.
-        consumer: the consumer of the deliveries.
-        deliveries: the deliveries in order, already taken from the consumer.
-        frame: the ACK or NACK.
-        accepted: True for ACK, False for NACK.
-        requeue: for NACK: the messages may be delivered again.
+    """Settle or return very many deliveries, a share in each turn, then confirm the frame. The deliveries are in order,
+    and already taken from the consumer. `requeue`: after a NACK, the messages may be delivered again.
     """
     queue, journal = consumer.queue, session.broker.journal
     persistent = accepted and any(message.persistent for _tag, message in deliveries)
@@ -155,10 +146,8 @@ def _settling(
 
 
 def _browsed(session: Session, consumer: Consumer, tag: int, accepted: bool, frame: Frame) -> None:
-    """Handle ACK or NACK of a browser. With `through-seq:N`, ACK covers all messages up to there, shown or not.
-
-    Raises:
-        Refused: the delivery is unknown, or the frame names a transaction.
+    """Handle ACK or NACK of a browser. With `through-seq:N`, ACK covers all messages up to there, shown or not. Raise
+    Refused if the delivery is unknown, or the frame names a transaction.
     """
     browser = consumer.queue
     assert isinstance(browser, Browser)
@@ -202,16 +191,10 @@ def _taking(session: Session, browser: Browser, consumer: Consumer, through: int
 
 
 def _grant(session: Session, consumer: Consumer | None, frame: Frame) -> bool:
-    """Apply the `credit` header of an ACK. Return True if the ACK does nothing else.
+    """Apply the `credit` header of an ACK, or raise Refused if it is invalid. Return True if the ACK does nothing else.
 
-    Args:
-        session: the session that sent it.
-        consumer: the consumer of the acknowledged delivery; None if it is not known yet. In auto mode the ACK
-            acknowledges nothing, and its header `subscription` names the subscription.
-        frame: the ACK.
-
-    Raises:
-        Refused: the header is invalid.
+    `consumer` is None if it is not known yet. In auto mode the ACK acknowledges nothing, and its header `subscription`
+    names the subscription.
     """
     text = session.header(frame, "credit")
     if text is None:

@@ -35,11 +35,7 @@ class _Share(NamedTuple):
 
 
 def begin(session: Session, frame: Frame) -> None:
-    """Handle BEGIN.
-
-    Raises:
-        Refused: the session has an open transaction of that name, or too many.
-    """
+    """Handle BEGIN. Raise Refused if the session has an open transaction of that name, or too many."""
     name, config = session.header(frame, "transaction") or "", session.broker.config
     if name in session.transactions:
         raise Refused("transaction exists", "This session has an open transaction of that name.")
@@ -51,11 +47,7 @@ def begin(session: Session, frame: Frame) -> None:
 
 
 def defer(session: Session, name: str, operation: Sending | Settling) -> None:
-    """Add an operation to a transaction.
-
-    Raises:
-        Refused: the transaction is unknown, or those of the session are too large.
-    """
+    """Add an operation to a transaction. Raise Refused if it is unknown, or those of the session are too large."""
     transaction = session.transactions.get(name)
     if transaction is None:
         if isinstance(operation, Settling):
@@ -76,11 +68,7 @@ def _ended(session: Session, frame: Frame) -> Transaction:
 
 
 def commit(session: Session, frame: Frame) -> None:
-    """Handle COMMIT.
-
-    Raises:
-        Refused: the transaction is unknown or cannot take effect. In both cases nothing has taken effect.
-    """
+    """Handle COMMIT. Raise Refused if the transaction is unknown, or cannot take effect; then nothing has."""
     transaction = _ended(session, frame)
     if transaction.weight > AT_ONCE:
         session.work(frame, _committing(session, transaction, frame))
@@ -98,25 +86,14 @@ def commit(session: Session, frame: Frame) -> None:
 
 
 def abort(session: Session, frame: Frame) -> None:
-    """Handle ABORT.
-
-    Raises:
-        Refused: the transaction is unknown.
-    """
+    """Handle ABORT. Raise Refused if the transaction is unknown."""
     session.virtual_host.stop((), _ended(session, frame).abort())
     confirm(session, frame)
 
 
 def _take_effect(session: Session, transaction: Transaction, frame: Frame) -> None:
-    """Make a transaction take effect: at once, or after the commit if some of it is stored.
-
-    Args:
-        session: the session.
-        transaction: the transaction, which was removed from the session.
-        frame: the COMMIT.
-
-    Raises:
-        Refused: it cannot take effect, and nothing has.
+    """Make a transaction, which was removed from the session, take effect: at once, or after the commit if some of it
+    is stored. Raise Refused if it cannot; then nothing has.
     """
     if transaction.keyed:
         _drop_known(session, transaction, frame)
@@ -226,11 +203,7 @@ def _resolved(
 
 
 def _check(session: Session, transaction: Transaction) -> None:
-    """Check a long transaction again before it takes effect.
-
-    Raises:
-        Refused: it cannot.
-    """
+    """Check a long transaction again before it takes effect. Raise Refused if it cannot."""
     if session.ended:
         raise Refused("the session has ended", "COMMIT again.")
     if session.broker.journal.short and transaction.stores:

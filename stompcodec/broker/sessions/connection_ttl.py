@@ -21,14 +21,9 @@ class Terms(NamedTuple):
 
 
 def terms(config: Config, version: str, heart_beat: str | None) -> Terms | None:
-    """Return the terms of a new session; None if only the rules of STOMP apply.
+    """Return the terms of a new session; None if only the rules of STOMP apply. Rules: ART-TTL-02 to ART-TTL-09.
 
-    Args:
-        config: the broker's configuration.
-        version: the STOMP version of the session.
-        heart_beat: the header of CONNECT; None without one. In 1.0 and in the legacy dialect it is ignored.
-
-    Rules: ART-TTL-02 to ART-TTL-09.
+    `heart_beat` is the header of CONNECT. In 1.0 and in the legacy dialect it is ignored.
 
     >>> from stompcodec.broker.config.config import Config
     >>> terms(Config(ttl=60_000), "1.2", "100,100"), terms(Config(), "1.2", "100,100")
@@ -53,11 +48,7 @@ def terms(config: Config, version: str, heart_beat: str | None) -> Terms | None:
 
 
 def remedy(terms: Terms | None, version: str) -> str:
-    """Return the remedy for a client that was silent for too long.
-
-    Args:
-        terms: of its session; None for those of STOMP.
-        version: of its session.
+    """Return the remedy for a client that was silent for too long, by its terms (None for those of STOMP) and version.
 
     >>> remedy(Terms((0, 0), 60_000), "1.2")[:69]
     'Nothing was received for 60 s, and this client offers no heart-beats:'

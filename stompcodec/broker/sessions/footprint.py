@@ -9,9 +9,6 @@ from stompcodec.broker.memory import CONNECTION, Account
 class Footprint:
     """The bytes of memory used by one session, recorded in the broker's account.
 
-    Args:
-        account: the broker's memory account.
-
     >>> from stompcodec.broker.memory import Account
     >>> footprint = Footprint(account := Account(2**30))
     >>> footprint.hold_transaction(100, base=50)

@@ -76,10 +76,7 @@ class LoggedSession(Session):
 
 
 def session_class(log_frames: str) -> type[Session]:
-    """Return the class of a broker's sessions.
-
-    Args:
-        log_frames: "off", "heads" or "all".
+    """Return the class of a broker's sessions. `log_frames` is "off", "heads" or "all".
 
     >>> session_class("off").__name__, session_class("all").__name__
     ('Session', 'LoggedSession')

@@ -59,14 +59,8 @@ class Outbox:
     def deliver_large(self, head: bytes, tail: bytes, body: LargeBody, failed: Callable[[Exception], object]) -> None:
         """Add a MESSAGE with a large body. Later output waits until all of it is written.
 
-        Args:
-            head: the consumer's part of the head.
-            tail: the message's tail in the session's STOMP version.
-            body: the body, in a file.
-            failed: called if the body cannot be read to its end.
-
-        Raises:
-            OSError: the body cannot be read. Nothing is sent.
+        `head` is the consumer's part of the head, `tail` the message's in the session's STOMP version. `failed` is
+        called if the body cannot be read to its end. Raise OSError if it cannot be read at all; then nothing is sent.
         """
         download = Download(self.chunks[:], head + head_of(tail, body), body, self.whole_frames, failed)
         download.check()
@@ -83,11 +77,7 @@ class Outbox:
             self._broker.dirty.append(self._session)
 
     def take_download(self) -> list[bytes]:
-        """Return the next chunks of the first large message.
-
-        Raises:
-            OSError: its body cannot be read.
-        """
+        """Return the next chunks of the first large message. Raise OSError if its body cannot be read."""
         download = self.downloads[0]
         chunks = download.take()
         if download.done:

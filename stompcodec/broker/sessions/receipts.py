@@ -10,12 +10,8 @@ from stompcodec.states import State
 
 
 class PendingCommit:
-    """The receipts of a session that wait for one commit.
-
-    Args:
-        session: the session.
-        batch: the batch that the commit writes.
-        fault: the receipt-id of the ERROR if the commit fails; None for none.
+    """The receipts of a session that wait for the commit of one batch. `fault` is the receipt-id of the ERROR if it
+    fails; None for none.
     """
 
     __slots__ = ("batch", "fault", "receipts", "session")

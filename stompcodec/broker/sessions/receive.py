@@ -31,11 +31,7 @@ def ping(session: Session, frame: Frame) -> None:
 
 
 def receive(session: Session, frame: Frame) -> None:
-    """Handle RECEIVE.
-
-    Raises:
-        Refused: it cannot be served.
-    """
+    """Handle RECEIVE, or raise Refused if it cannot be served."""
     request = _request(session, frame)
     number = session.next_number
     cost = subscription_cost(f"receive:{number}", request.destination, request.selector_text)

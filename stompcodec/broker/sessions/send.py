@@ -26,10 +26,8 @@ _MOST_PARTS = 16
 
 
 def targets_of(session: Session, frame: Frame) -> list[Target]:
-    """Return the targets of a SEND: one, or several for a composite destination.
-
-    Raises:
-        Refused: sending to one of them is impossible or not allowed.
+    """Return the targets of a SEND: one, or several for a composite destination. Raise Refused if sending to one of
+    them is impossible or not allowed.
     """
     config, destination = session.broker.config, session.header(frame, "destination") or ""
     if config.refuse_message_id and frame.get("message-id") is not None:
@@ -45,14 +43,8 @@ def targets_of(session: Session, frame: Frame) -> list[Target]:
 
 
 def parts_of(destination: str, composite: bool) -> list[str]:
-    """Return the parts of a composite destination, which commas separate.
-
-    Args:
-        destination: the header of SEND or SUBSCRIBE.
-        composite: commas separate parts; otherwise the destination is returned whole.
-
-    Raises:
-        Refused: it has too many parts.
+    """Return the parts of a destination in SEND or SUBSCRIBE, which commas separate if it is `composite`. Raise Refused
+    if there are too many.
 
     >>> parts_of("/queue/a,/topic/b", True), parts_of("a,b", False)
     (['/queue/a', '/topic/b'], ['a,b'])
@@ -75,15 +67,8 @@ def cached_target(session: Session, frame: Frame, destination: str) -> Queue | T
 
 
 def queue_of(session: Session, target: Target, arguments: QueueArguments | None = None) -> QueueOrTopic | None:
-    """Return the queue or topic of a target; None if nothing takes the message.
-
-    Args:
-        session: the session that sends.
-        target: the target.
-        arguments: the queue arguments in the SEND, for a queue.
-
-    Raises:
-        Refused: sending there is impossible or not allowed.
+    """Return the queue or topic of a target; None if nothing takes the message. The queue arguments in the SEND are for
+    a queue. Raise Refused if sending there is impossible or not allowed.
     """
     destination = target.destination
     queue = session.cached_targets.get(destination)
@@ -116,14 +101,8 @@ def queue_of(session: Session, target: Target, arguments: QueueArguments | None 
 
 
 def check_space(session: Session, queues: Iterable[QueueOrTopic | None]) -> None:
-    """Check that the store can take a persistent message.
-
-    Args:
-        session: the session that sends it.
-        queues: the queues or topics of its targets; None for one that is not known yet.
-
-    Raises:
-        Refused: the disk is almost full, and one of them stores the message.
+    """Check that the store can take a persistent message for these queues or topics; None stands for one that is not
+    known yet. Raise Refused if the disk is almost full, and one of them stores the message.
     """
     if session.broker.journal.short and any(_stores(queue) for queue in queues):
         raise Refused(
@@ -223,10 +202,8 @@ def _now(host: VirtualHost, queue: QueueOrTopic) -> QueueOrTopic:
 def in_order(session: Session, action: Callable[[bool], None], first: int | None = None) -> None:
     """Do something now, or after the commit if a transaction of this session is being committed.
 
-    Args:
-        session: the session.
-        action: called with True, or with False if that commit has failed.
-        first: the lowest seq of the messages that it puts; None if it puts none.
+    `action` is called with True, or with False if that commit has failed. `first` is the lowest seq of the messages
+    that it puts.
     """
     batch = session.behind
     if batch is None:

@@ -165,11 +165,8 @@ class Session:
     # ---- input ----
 
     def receive(self, data: Any, now: float) -> None:
-        """Process received bytes. Errors are not raised: the peer gets ERROR, and the session ends.
-
-        Args:
-            data: any bytes-like object. It is not kept.
-            now: the time in seconds.
+        """Process received bytes, any bytes-like object, which is not kept. Errors are not raised: the peer gets ERROR,
+        and the session ends.
         """
         if self.ended:
             return
@@ -294,10 +291,8 @@ class Session:
         return self.steps is None
 
     def work(self, frame: Frame, steps: Iterator[Line]) -> None:
-        """Process a frame in steps: the first now, and all of them before the next frame.
-
-        Raises:
-            Paused: steps are left. `receive` catches it.
+        """Process a frame in steps: the first now, and all of them before the next frame. Raise Paused, which `receive`
+        catches, if steps are left.
         """
         self.steps, self._frame = steps, frame
         self._step()
@@ -315,11 +310,8 @@ class Session:
             line.line_up(self)
 
     def lost(self, now: float, error: BaseException | None = None) -> None:
-        """End the session after its transport was lost. Unacknowledged messages return to their queues.
-
-        Args:
-            now: the time in seconds.
-            error: the reason; None if the peer closed the transport.
+        """End the session after its transport was lost, or closed by the peer without an error. Unacknowledged messages
+        return to their queues.
         """
         self.broker.now = now
         quota = self.broker.quota
@@ -397,14 +389,11 @@ class Session:
                 self._look_paused()
 
     def fault(self, queue: Deliverer, message: Message | None, error: Exception) -> None:
-        """Record that a message could not be written: the session receives no more and ends with this turn.
+        """Record that a message, or an answer (None), could not be written: the session receives no more and ends with
+        this turn.
 
-        It does not end at once, because the caller is in the middle of a queue.
-
-        Args:
-            queue: the source of the message. It dispatches again when the session has ended.
-            message: the message; None for an answer.
-            error: the reason.
+        It does not end at once, because the caller is in the middle of a queue. That queue dispatches again when the
+        session has ended.
         """
         self.outbox.send_budget = 0
         if self.failing or self.ended:
@@ -469,11 +458,8 @@ class Session:
         return value if self.exact or value is None else value.strip(" ")
 
     def take_large(self, frame: Frame, done: Callable[[Frame, LargeBody], object]) -> None:
-        """Receive the body of a large SEND in pieces.
-
-        Args:
-            frame: the SEND.
-            done: called with the SEND, without its body, and with the complete body.
+        """Receive the body of a large SEND in pieces. `done` is called with the SEND, without its body, and with the
+        complete body.
         """
         owner = owner_of(self, self.broker.config.users is not None)
         self.upload = Upload(self.broker.spool, frame, done, f"of {owner}")

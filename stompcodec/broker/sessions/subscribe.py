@@ -13,10 +13,8 @@ from stompcodec.codec import Frame
 
 
 def subscribe(session: Session, frame: Frame) -> None:
-    """Handle SUBSCRIBE. A composite destination makes one subscription for each part, all with the same id.
-
-    Raises:
-        Refused: it cannot be served.
+    """Handle SUBSCRIBE, or raise Refused. A composite destination makes one subscription for each part, all with the
+    same id.
     """
     config = session.broker.config
     request = read_request(frame, session.exact, config)
@@ -88,10 +86,7 @@ def _check_selectors(session: Session, request: SubscribeRequest) -> None:
 def reply_address(session: Session, reply_to: str) -> str | None:
     """Return the public name of a temporary destination in reply-to; None to keep the header.
 
-    In the RabbitMQ dialect this also subscribes to the destination, with its name as the id.
-
-    Raises:
-        Refused: it cannot be subscribed to.
+    In the RabbitMQ dialect this also subscribes to the destination, with its name as the id, or raises Refused.
     """
     host = session.virtual_host
     address = host.destinations.address(reply_to, session)
@@ -104,11 +99,7 @@ def reply_address(session: Session, reply_to: str) -> str | None:
 
 
 def unsubscribe(session: Session, frame: Frame) -> None:
-    """Handle UNSUBSCRIBE. With the name of a durable subscription, delete that as well.
-
-    Raises:
-        Refused: the subscription is unknown.
-    """
+    """Handle UNSUBSCRIBE. With the name of a durable subscription, delete that, too. Raise Refused if it is unknown."""
     destination, key = session.header(frame, "destination"), session.header(frame, "id")
     consumers: list[Consumer] = []
     name = _name(destination or "", key)

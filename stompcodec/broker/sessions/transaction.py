@@ -36,9 +36,6 @@ class Settling(NamedTuple):
 class Transaction:
     """The operations between BEGIN and COMMIT, in order.
 
-    Args:
-        name: the name given by BEGIN.
-
     >>> Transaction("t").octets
     0
     """
@@ -94,10 +91,8 @@ class Transaction:
         )
 
     def abort(self) -> list[tuple[Source, Message]]:
-        """Discard the transaction: drop its SENDs and return its deliveries to their consumers.
-
-        Returns:
-            Deliveries whose subscription has ended, with their sources: they must return to the queue.
+        """Discard the transaction: drop its SENDs and return its deliveries to their consumers. Return those whose
+        subscription has ended, with their sources: they must return to the queue.
         """
         settlings = [operation for operation in self.operations if isinstance(operation, Settling)]
         orphans = []

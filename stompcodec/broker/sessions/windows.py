@@ -13,12 +13,7 @@ from stompcodec.broker.queues.consumer import Consumer
 
 
 class Windows:
-    """The windows of the subscriptions of one session.
-
-    Args:
-        most: messages that the session may leave unacknowledged.
-        consumers: the subscriptions of the session.
-    """
+    """The windows of the subscriptions of one session, which may leave `most` messages unacknowledged."""
 
     __slots__ = ("_consumers", "_most", "acking", "overdue", "parts", "total")
 
@@ -32,13 +27,9 @@ class Windows:
         self.parts = 1
 
     def claim(self, asked: int) -> int:
-        """Return the window of a new subscription, and make room for it.
-
-        Args:
-            asked: the most unacknowledged messages that the subscription may have, by its SUBSCRIBE or the defaults.
-
-        Raises:
-            Refused: there are too many subscriptions, or too many unacknowledged messages.
+        """Return the window of a new subscription, and make room for it. `asked` is the most unacknowledged messages
+        that it may have, by its SUBSCRIBE or the defaults. Raise Refused if there are too many subscriptions, or too
+        many unacknowledged messages.
         """
         parts = _parts(self.acking + 1)
         asked = min(asked, self._most)

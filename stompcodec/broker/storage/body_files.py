@@ -31,14 +31,11 @@ class BodyFile(NamedTuple):
 
 
 class Body:
-    """The body of a large message, in a file. Messages share it, and the last one to go removes it.
+    """The body of a large message, in a file. Messages share it, and the last one to go removes it. `crc` is the CRC-32
+    of zlib.
 
-    Args:
-        path: of the file.
-        size: in bytes.
-        crc: its CRC-32, by zlib.
-        gone: called with the file's name and size when no message holds the body any more, in any thread; it has to
-            remove the file. None if the file belongs to somebody else, who may remove it: link it to keep it.
+    `gone` is called with the file's name and size when no message holds the body any more, in any thread; it has to
+    remove the file. It is None if the file belongs to somebody else, who may remove it: link it to keep it.
 
     >>> import tempfile
     >>> folder = tempfile.TemporaryDirectory()
@@ -67,15 +64,8 @@ class Body:
 
 
 def link(path: Path, folder: BodyFolder, name: str) -> None:
-    """Link a file into a folder, or copy it where links are not possible.
-
-    Args:
-        path: of the file.
-        folder: where it gets its new name.
-        name: from `BodyFolder.new_name`.
-
-    Raises:
-        OSError: it cannot be linked or copied. No partial file is left.
+    """Link a file into a folder under a `new_name`, or copy it where links are not possible. An OSError leaves no
+    partial file.
     """
     try:
         os.link(path, folder.path / name)
@@ -92,11 +82,7 @@ def link(path: Path, folder: BodyFolder, name: str) -> None:
 
 
 def file_crc(path: Path) -> int:
-    """Return the CRC-32 of a file.
-
-    Raises:
-        OSError: it cannot be read.
-    """
+    """Return the CRC-32 of a file."""
     crc = 0
     with open(path, "rb") as file:
         while piece := file.read(2**20):
@@ -105,16 +91,7 @@ def file_crc(path: Path) -> int:
 
 
 class Bodies:
-    """A folder of files whose names are never reused.
-
-    Args:
-        folder: created if it is missing.
-        access: permissions of the files, and of the folder if it is created.
-        helper: removes files; None for a thread.
-
-    Raises:
-        OSError: it cannot be created.
-        StoreError: it is a symbolic link.
+    """A folder of files whose names are never reused. Its arguments and errors are those of `BodyFolder`.
 
     >>> import tempfile
     >>> folder = tempfile.TemporaryDirectory()
@@ -131,10 +108,8 @@ class Bodies:
         self._unsynced = False
 
     def write(self, octets: bytes) -> BodyFile:
-        """Write a new file and sync its content to disk. Call `sync` to sync its name.
-
-        Raises:
-            OSError: it cannot be written. No partial file is left.
+        """Write a new file and sync its content to disk. Call `sync` to sync its name. An OSError leaves no partial
+        file.
         """
         name = self._folder.new_name()
         self._unsynced = True
@@ -152,10 +127,7 @@ class Bodies:
     def adopt(self, body: LargeBody) -> BodyFile:
         """Keep a body that is in a file already, and sync its content to disk. Call `sync` to sync its name.
 
-        The file is hard-linked, or copied if it is on another disk.
-
-        Raises:
-            OSError: it cannot be kept. No partial file is left here.
+        The file is hard-linked, or copied if it is on another disk. An OSError leaves no partial file here.
         """
         name = self._folder.new_name()
         self._unsynced = True
@@ -174,11 +146,8 @@ class Bodies:
         return BodyFile(name, body.size, body.crc)
 
     def body(self, body: BodyFile, verify: bool = False) -> Body | None:
-        """Return an adopted body, or None if its file is missing or damaged.
-
-        Args:
-            body: the record of its file.
-            verify: read it and compare the checksum now. Otherwise that is done when it is delivered.
+        """Return an adopted body, or None if its file is missing or damaged. `verify` compares the checksum now, not
+        when it is delivered.
         """
         path = self._folder.path / body.file
         if not is_body(body.file):
@@ -190,28 +159,18 @@ class Bodies:
         return Body(path, body.size, body.crc) if whole else None
 
     def has(self, names: Iterable[str]) -> bool:
-        """Return whether all these files exist.
-
-        Raises:
-            OSError: the folder cannot be read.
-        """
+        """Return whether all these files exist."""
         return set(names) <= set(self._folder.names())
 
     def sync(self) -> None:
-        """Sync the names of new files to disk. Do so before committing rows that refer to them.
-
-        Raises:
-            OSError: the disk cannot store them.
-        """
+        """Sync the names of new files to disk. Do so before committing rows that refer to them."""
         if self._unsynced:
             self._folder.sync()
             self._unsynced = False
 
     def read(self, body: BodyFile) -> bytes | None:
-        """Return the content of a file, or None if it is missing or damaged.
-
-        Raises:
-            StoreError: it exists but cannot be read.
+        """Return the content of a file, or None if it is missing or damaged. Raise StoreError if it exists but cannot
+        be read.
         """
         path = self._folder.path / body.file
         if not is_body(body.file):
@@ -237,9 +196,5 @@ class Bodies:
         self._folder.close()
 
     def sweep(self, known: Container[str]) -> int:
-        """Remove unknown bodies, left by a crash between writing and commit, and return how many there were.
-
-        Raises:
-            OSError: the folder cannot be read.
-        """
+        """Remove unknown bodies, left by a crash between writing and commit, and return how many there were."""
         return self._folder.sweep(known)

@@ -19,16 +19,11 @@ from stompcodec.errors import StoreError
 
 
 class BodyFolder:
-    """A folder of bodies, whose names are never reused.
+    """A folder of bodies, whose names are never reused. It is created if it is missing; a symbolic link raises
+    StoreError.
 
-    Args:
-        path: of the folder, which is created if it is missing. It must not be a symbolic link.
-        access: permissions of the files, and of the folder if it is created.
-        helper: removes files; None for a thread.
-
-    Raises:
-        OSError: it cannot be created or opened.
-        StoreError: it is a symbolic link.
+    `access` holds the permissions of the files, and of the folder if it is created. `helper` removes files; None for a
+    thread.
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as name:
@@ -70,11 +65,7 @@ class BodyFolder:
         return f"{self._prefix}-{self._count}"
 
     def create(self, name: str) -> int:
-        """Create a new file, and return its descriptor for writing.
-
-        Raises:
-            OSError: it cannot be created.
-        """
+        """Create a new file, and return its descriptor for writing."""
         if self._file is None:
             return create(self.path / name, os.O_WRONLY | os.O_EXCL, self.access)
         return create(name, os.O_WRONLY | os.O_EXCL, self.access, folder=self._file)
@@ -101,19 +92,11 @@ class BodyFolder:
         self.remover.put(lambda: self.remove(name))
 
     def names(self) -> list[str]:
-        """Return the names of the files that follow our pattern.
-
-        Raises:
-            OSError: the folder cannot be read.
-        """
+        """Return the names of the files that follow our pattern."""
         return [name for name in os.listdir(self.path if self._file is None else self._file) if is_body(name)]
 
     def sweep(self, known: Container[str]) -> int:
-        """Remove unknown bodies, left by a crash, and return their number. Correct the permissions of the others.
-
-        Raises:
-            OSError: the folder cannot be read.
-        """
+        """Remove unknown bodies, left by a crash, and return their number. Correct the permissions of the others."""
         count = 0
         for name in self.names():
             if name in known:
@@ -148,11 +131,7 @@ class BodyFolder:
         self.remover.put(work)
 
     def sync(self) -> None:
-        """Sync the names of new files to disk.
-
-        Raises:
-            OSError: the disk cannot store them.
-        """
+        """Sync the names of new files to disk."""
         if self._file is not None:  # other systems cannot open a folder, and need not
             os.fsync(self._file)
 

@@ -30,11 +30,7 @@ def message_crc(
     """Return the checksum of a message: a CRC-32 of the fixed columns, and above it a copy of the changing ones.
 
     `attempts` and `redelivered` change in place, in SQL, and so does their copy. Thus an update does not vouch for
-    columns that it has not read.
-
-    Args:
-        key, ident, destination, tail, persistent, expires, priority, attempts, redelivered: the columns.
-        file: the file of the body; its size and checksum are covered as well.
+    columns that it has not read. The size and checksum of the body's file are covered as well.
 
     >>> crc = message_crc(1, "m-1", "/queue/a", b"\\n\\n\\0", True, None, 4, 0, False)
     >>> again = message_crc(1, "m-1", "/queue/a", b"\\n\\n\\0", True, None, 4, 2, True)
@@ -53,14 +49,11 @@ def message_crc(
 
 
 def start_crc(destination: str, upper: int) -> int:
-    """Return the part of a checksum that messages of a destination share.
+    """Return the part of a checksum that messages of a destination share, and keys without their lower 32 bits
+    (`upper`).
 
     A message without a file or an expiry, with priority 4 and never delivered, has the checksum `crc32(tail,
     crc32(ident, start ^ key))`; `crc32` only uses the lower 32 bits of its start. The writer computes it this way.
-
-    Args:
-        destination: of the message.
-        upper: its key without the lower 32 bits.
     """
     return crc32(f"{upper}\n{destination}".encode("utf-8", "surrogateescape"))
 

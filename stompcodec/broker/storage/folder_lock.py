@@ -49,15 +49,8 @@ _MOST = 64
 
 
 class FolderLock:
-    """A lock on a folder, held until `release` or the end of the process.
-
-    Args:
-        folder: created if it is missing.
-        kind: "data" or "large", for the error message.
-        access: permissions of the lock, and of the folder if it is created.
-
-    Raises:
-        StoreError: another process holds it, or it cannot be used.
+    """A lock on a folder, held until `release` or the end of the process. The folder is created if it is missing.
+    `kind` is "data" or "large". Raise StoreError if another process holds it, or it cannot be used.
 
     >>> import tempfile
     >>> folder = tempfile.TemporaryDirectory()
@@ -102,10 +95,8 @@ def is_lock(path: Path) -> bool:
 
 
 def kind_of(folder: Path) -> str | None:
-    """Return the kind that a folder is marked as; None without a marker, or with an incomplete one.
-
-    Raises:
-        StoreError: the marker is not ours, or is from a newer version.
+    """Return the kind that a folder is marked as; None without a marker, or with an incomplete one. Raise StoreError if
+    the marker is not ours, or is from a newer version.
     """
     path = folder / MARKER
     octets = _read(path)
@@ -125,15 +116,8 @@ def kind_of(folder: Path) -> str | None:
 
 
 def mark(folder: Path, kind: str, access: Access = PRIVATE) -> None:
-    """Mark a folder as ours, on the disk, unless it is marked already.
-
-    Args:
-        folder: the folder, which this process has locked.
-        kind: "data" or "large".
-        access: permissions of the marker.
-
-    Raises:
-        StoreError: it cannot be marked.
+    """Mark a folder, which this process has locked, as ours, on the disk, unless it is marked already. `kind` is "data"
+    or "large". Raise StoreError if that fails.
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as name:
@@ -157,13 +141,10 @@ def mark(folder: Path, kind: str, access: Access = PRIVATE) -> None:
 
 
 def examine_data(folder: Path) -> None:
-    """Check that a folder is the data folder of a broker, or may become one. Nothing is written.
+    """Raise StoreError unless a folder is the data folder of a broker, or may become one. Nothing is written.
 
     A folder of a version without markers has our lock and our database. Foreign files in it are tolerated, except where
     bodies go, unless the folder is known to be ours.
-
-    Raises:
-        StoreError: it must not be used.
     """
     try:
         marked = _check_kind(folder, "data")
@@ -194,11 +175,8 @@ def examine_data(folder: Path) -> None:
 def find_loss(folder: Path) -> str | None:
     """Return what a data folder has evidently lost; None if nothing is missing, or the folder is new.
 
-    Nothing is written, and damaged files are not detected.
-
-    Raises:
-        OSError: the folder cannot be read.
-        StoreError: its marker is not ours, or is from a newer version.
+    Nothing is written, and damaged files are not detected. Raise StoreError if its marker is not ours, or is from a
+    newer version.
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as name:
@@ -226,11 +204,7 @@ def find_loss(folder: Path) -> str | None:
 
 
 def examine_large(folder: Path) -> None:
-    """Check that a folder holds large messages, or may hold them. Nothing is written.
-
-    Raises:
-        StoreError: it must not be used.
-    """
+    """Raise StoreError unless a folder holds large messages, or may hold them. Nothing is written."""
     try:
         above = folder.parent
         if folder.name in _PARTS and (kind_of(above) == "data" or _application_of(above / DATABASE) == APPLICATION):
@@ -301,11 +275,7 @@ def _application_of(database: Path) -> int | None:
 
 
 def _check_kind(folder: Path, kind: str) -> bool:
-    """Return whether a folder is marked as being of a kind.
-
-    Raises:
-        StoreError: it is marked as another kind.
-    """
+    """Return whether a folder is marked as being of a kind. Raise StoreError if it is marked as another."""
     found = kind_of(folder)
     if found is not None and found != kind:
         what = _KINDS.get(found, "a folder")

@@ -231,27 +231,18 @@ class Journal:
             self.batch.updated.append((key, message))
 
     def move(self, queue: Undoable, message: Message, sink: Undoable, fresh: Message) -> None:
-        """Record that a stored message was replaced by another one.
+        """Record that a stored message was replaced by another one (`fresh`) in `sink`.
 
-        If the commit fails, this is not undone, because a consumer may have received the new message. It is written
-        again, both parts or none.
-
-        Args:
-            queue: where the message was.
-            message: it has left by `settle` or `remove` in the open batch.
-            sink: where the new one was put, in the open batch.
-            fresh: the new one.
+        The old one has left by `settle` or `remove` in the open batch, in which the new one was put. If the commit
+        fails, this is not undone, because a consumer may have received the new message. It is written again, both parts
+        or none.
         """
         if self.store is not None and message.persistent:
             self.batch.moved.append((queue, message, sink, fresh))
 
     def set_aside(self, key: str, message: Message, *, left: bool = False) -> None:
-        """Keep a message with a damaged body in the store, which checks it again at the next start.
-
-        Args:
-            key: of the queue where the message was.
-            message: it is not delivered any more.
-            left: it left the store on delivery, so it is stored again.
+        """Keep a message with a damaged body, which is not delivered any more, in the store, which checks it again at
+        the next start. If it had `left` the store on delivery, it is stored again.
         """
         if self.store is None:
             self._log.error("message %s is lost: its body is damaged", message.id)

@@ -44,16 +44,10 @@ _END = b"\0\n"
 
 
 class Upload:
-    """A large body that is being received.
+    """A large body that is being received, and written to a spool. It counts towards the share of `owner`.
 
-    Args:
-        spool: where it is written.
-        frame: its SEND.
-        done: called at the end of the body with the SEND, without its content-length, and the body.
-        owner: whose share it counts towards.
-
-    Raises:
-        Refused: it cannot be kept.
+    `done` is called at the end of the body with the SEND, without its content-length, and the body. Raise Refused if it
+    cannot be kept.
 
     >>> upload = Upload(Spool(None, 100), Frame("SEND", {"destination": "/queue/a"}), print)
     >>> for piece in (b"hel", b"lo", END_OF_BODY): upload.take(piece)
@@ -75,10 +69,8 @@ class Upload:
         self._draft: Draft | None = spool.draft(owner)
 
     def take(self, piece: Any) -> None:
-        """Write the next piece, or finish with END_OF_BODY.
-
-        Raises:
-            Refused: it cannot be kept, or the SEND is refused.
+        """Write the next piece, or finish with END_OF_BODY. Raise Refused if it cannot be kept, or if the SEND is
+        refused.
         """
         draft = self._draft
         if draft is None:
@@ -128,12 +120,8 @@ def head_of(tail: bytes, body: LargeBody) -> bytes:
 def why_stuck(upload: Upload, now: float, timeout: float, rate: int, paused: bool) -> str | None:
     """Return why a body arrives too slowly; None if it does not. Call it about once per second.
 
-    Args:
-        upload: the body.
-        now: the time in seconds.
-        timeout: seconds after which a body without progress is stuck, and over which the rate is measured.
-        rate: the least average rate in bytes per second.
-        paused: the sender is not being read, so the time does not count.
+    After `timeout` seconds, a body without progress is stuck; over this time its average must reach `rate` bytes per
+    second. While `paused`, the sender is not being read, and the time does not count.
 
     >>> upload = Upload(Spool(None, 100), Frame("SEND", {"destination": "/queue/a"}), print)
     >>> [why_stuck(upload, now, 10.0, 100, False) for now in (1.0, 10.5, 11.0)]
@@ -157,14 +145,10 @@ def why_stuck(upload: Upload, now: float, timeout: float, rate: int, paused: boo
 
 
 class Download:
-    """A large message that is being sent to a session.
+    """A large message that is being sent to a session: the chunks `before` it, its frame up to the body, and the body.
 
-    Args:
-        before: chunks to send before it.
-        head: its frame up to the body.
-        body: its body.
-        whole_frames: chunks must be whole frames or marked parts, as on WebSocket.
-        failed: called if the file cannot be read to its end.
+    If `whole_frames`, chunks must be whole frames or marked parts, as on WebSocket. `failed` is called if the file
+    cannot be read to its end.
     """
 
     __slots__ = (
@@ -194,19 +178,13 @@ class Download:
         self.moved = True
 
     def check(self) -> None:
-        """Check that the file exists and has the size of its body.
-
-        Raises:
-            OSError: it does not.
-        """
+        """Raise OSError unless the file exists and has the size of its body."""
         if self._body.path.stat().st_size != self._body.size:
             raise OSError(f"{self._body.path} does not have the {self._body.size} bytes of its message")
 
     def take(self) -> list[bytes]:
-        """Return the next chunks, limited in size. The file is open only meanwhile.
-
-        Raises:
-            OSError: the file cannot be read, or is too short. If no file descriptor was available, it can be retried.
+        """Return the next chunks, limited in size. The file is open only meanwhile. Raise OSError if it cannot be read,
+        or is too short. If no file descriptor was available, it can be retried.
         """
         with open(self._body.path, "rb", buffering=0, opener=_opener) as file:
             octets = self._read(file)

@@ -16,11 +16,7 @@ RESERVE = 8 * 2**20
 
 
 def free_space(folder: Path) -> int:
-    """Return how many bytes the disk of a folder has left for us.
-
-    Raises:
-        OSError: the system does not say.
-    """
+    """Return how many bytes the disk of a folder has left for us. Raise OSError if the system does not say."""
     return shutil.disk_usage(folder).free
 
 
@@ -36,13 +32,7 @@ def is_full(error: BaseException | None) -> bool:
 
 
 class Reserve:
-    """A file that occupies space on the disk, to be released when the disk is full.
-
-    Args:
-        path: of the file.
-        access: its permissions.
-        size: in bytes; 0 for no reserve.
-    """
+    """A file that occupies space on the disk (0 bytes: none), to be released when the disk is full."""
 
     def __init__(self, path: Path, access: Access = PRIVATE, size: int = RESERVE) -> None:
         self._path = path

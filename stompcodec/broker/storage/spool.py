@@ -105,10 +105,8 @@ class Spool:
         return self._octets
 
     def open(self) -> None:
-        """Take the folder that was named, and remove the files that an earlier run left there.
-
-        Raises:
-            StoreError: it cannot be used: it is another broker's, or holds foreign files.
+        """Take the folder that was named, and remove the files that an earlier run left there. Raise StoreError if it
+        is another broker's, or holds foreign files.
         """
         path = self._path
         if path is None or (self._shared and not os.path.lexists(path)):
@@ -137,13 +135,8 @@ class Spool:
         return self._folder
 
     def draft(self, owner: str = "") -> Draft:
-        """Begin a body.
-
-        Args:
-            owner: whose share it counts towards; "" for nobody's.
-
-        Raises:
-            Refused: the spool is full, the owner has too many bodies, or no file can be created.
+        """Begin a body that counts towards the share of an owner; "" for nobody's. Raise Refused if the spool is full,
+        the owner has too many bodies, or no file can be created.
         """
         if self.drafts >= self.most:
             raise Refused(
@@ -164,10 +157,8 @@ class Spool:
             raise _refused(error) from error
 
     def keep(self, body: LargeBody) -> Body:
-        """Return a body that the store has read as one of the spool: its file is linked here.
-
-        Raises:
-            StoreError: it cannot be linked or copied.
+        """Return a body that the store has read as one of the spool: its file is linked here. Raise StoreError if it
+        cannot be.
         """
         try:
             folder = self._ready()
@@ -210,11 +201,7 @@ class Spool:
                 del self._owners[owner]
 
     def more(self, octets: int) -> None:
-        """Reserve bytes that are about to be written.
-
-        Raises:
-            Refused: they would exceed the limit.
-        """
+        """Reserve bytes that are about to be written. Raise Refused if they would exceed the limit."""
         if self.octets + octets > self.limit or self._leaving > self.limit:
             raise Refused("no room for large messages", "Send it again when other large messages have been consumed.")
         self._octets += octets
@@ -259,11 +246,7 @@ class Draft:
         spool.began(owner)
 
     def write(self, piece: bytes) -> None:
-        """Write the next bytes.
-
-        Raises:
-            Refused: they cannot be stored.
-        """
+        """Write the next bytes. Raise Refused if they cannot be stored."""
         self._spool.more(len(piece))
         self._size += len(piece)
         self._crc = zlib.crc32(piece, self._crc)

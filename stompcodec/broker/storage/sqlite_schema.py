@@ -82,11 +82,8 @@ _REMEDIES = (
 
 
 def fault(what: str, error: Exception) -> StoreError:
-    """Return the error to raise for a fault of SQLite or of the disk.
-
-    Args:
-        what: what failed, such as "nothing could be written".
-        error: from sqlite3 or from the operating system.
+    """Return the error to raise for a fault of SQLite or of the disk. `what` is what failed, such as "nothing could be
+    written".
 
     >>> print(fault("nothing could be written", sqlite3.OperationalError("database or disk is full")))
     nothing could be written: database or disk is full (free space on the disk)
@@ -108,17 +105,11 @@ def is_transient(error: Exception) -> bool:
 
 
 def open_database(path: Path, *, new: bool = False) -> sqlite3.Connection:
-    """Connect to the file, and migrate it to the newest version.
+    """Connect to the file, and migrate it to the newest version. If it is `new`, create the tables if there are none.
 
     Transactions are begun and ended explicitly. Each commit is on the disk when it returns. Only explicit checkpoints
-    copy the WAL into the database.
-
-    Args:
-        path: of the file.
-        new: create the tables if there are none.
-
-    Raises:
-        StoreError: the file is not a store, lacks its tables, belongs to a newer version, or cannot be used.
+    copy the WAL into the database. Raise StoreError if the file is not a store, lacks its tables, belongs to a newer
+    version, or cannot be used.
     """
     try:
         connection = sqlite3.connect(path, timeout=_BUSY, isolation_level=None, check_same_thread=False)

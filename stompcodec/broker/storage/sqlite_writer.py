@@ -62,18 +62,8 @@ _HOLDS = _OF_QUEUE.format(":number", 1)
 
 
 class Writer:
-    """The files of a store. Any thread may use it, but only one at a time.
-
-    Args:
-        folder: created if it is missing.
-        log: gets the problems that cannot be raised.
-        clock: returns the time in seconds, to measure commits.
-        access: permissions of the files, and of the folder if it is created.
-        reserve: bytes to keep free, so that messages can be settled when the disk is full.
-        helper: removes the files of large bodies; None for a thread.
-
-    Raises:
-        StoreError: the folder is in use, belongs to a newer version, holds foreign files, or cannot be used.
+    """The files of a store. Any thread may use it, but only one at a time. Its arguments and errors are those of
+    `SqliteStore`; `helper` removes the files of large bodies.
     """
 
     def __init__(
@@ -204,10 +194,8 @@ class Writer:
         db.execute("UPDATE state SET clean = ?, seq = ?, subscriptions = ?, crc = ?", (*state, record_crc(*state)))
 
     def rows(self) -> Iterator[Row]:
-        """Yield each message, in the order of keys. Damaged ones are reported and left in the file.
-
-        Raises:
-            StoreError: the database cannot be read.
+        """Yield each message, in the order of keys. Damaged ones are reported and left in the file. Raise StoreError if
+        the database cannot be read.
         """
         assert self._db is not None
         number = last = high = bound = -1
@@ -277,10 +265,8 @@ class Writer:
         return self.totals.aside
 
     def subscriptions(self) -> list[Subscribed]:
-        """Return all durable subscriptions. Damaged ones are reported and left in the file.
-
-        Raises:
-            StoreError: they cannot be read.
+        """Return all durable subscriptions. Damaged ones are reported and left in the file. Raise StoreError if they
+        cannot be read.
         """
         assert self._db is not None
         try:
@@ -295,11 +281,7 @@ class Writer:
         return found
 
     def keys(self) -> Iterator[SentKey]:
-        """Yield each idempotency key, by number. Damaged ones are reported.
-
-        Raises:
-            StoreError: they cannot be read.
-        """
+        """Yield each idempotency key, by number. Damaged ones are reported. Raise StoreError if they cannot be read."""
         assert self._db is not None
         try:
             yield from read_keys(self._db, self.damage)
@@ -591,11 +573,7 @@ class Writer:
         self._bodies.flush()
 
     def close(self) -> None:
-        """Record a clean end, and release the folder.
-
-        Raises:
-            StoreError: that could not be written. The folder is released nevertheless.
-        """
+        """Record a clean end, and release the folder, even if StoreError says that the end could not be written."""
         try:
             if self._db is not None:
                 self.totals.take(self._db, everything=True)

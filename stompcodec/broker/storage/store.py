@@ -202,10 +202,8 @@ class Store(Protocol):
 
 
 class MemoryStore:
-    """A store in memory: for tests, and for brokers without a disk. Its methods are described at `Store`.
-
-    Args:
-        keeps: keep what was committed, so that tests can read it with `load`.
+    """A store in memory: for tests, which read what it `keeps` with `load`, and for brokers without a disk. Its methods
+    are described at `Store`.
 
     >>> store = MemoryStore()
     >>> store.append("q", Stored("q", 1, "m-1", "/queue/q", b"\\n\\nhi\\0"))

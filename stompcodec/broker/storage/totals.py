@@ -45,9 +45,7 @@ class Total(NamedTuple):
 
 class Totals:
     """The totals of all queues, by queue number. Any thread may use it, but only one at a time, as with the writer.
-
-    Args:
-        damage: gets the differences that are found.
+    Differences that it finds are reported to `damage`.
     """
 
     def __init__(self, damage: Damage) -> None:
@@ -65,12 +63,10 @@ class Totals:
         self.aside: Counter[int] = Counter()
 
     def read(self, db: sqlite3.Connection, rows: Iterable[tuple[object, ...]], unclean: bool) -> None:
-        """Read the table of totals, and delete queues that hold nothing.
+        """Read the table of totals, and delete queues that hold nothing. If `unclean`, the last broker crashed, so all
+        messages are suspect.
 
-        Args:
-            db: the connection, to write the changes.
-            rows: id, name (bytes), suspect, count, high and crc of each queue.
-            unclean: the last broker crashed, so all messages are suspect.
+        `rows` are the id, name (bytes), suspect, count, high and crc of each queue.
         """
         for row in rows:
             number, name, suspect, count, high, crc = row
@@ -125,11 +121,8 @@ class Totals:
         return found
 
     def lowered(self, removes: Iterable[int], totals: dict[int, Total]) -> dict[int, Total]:
-        """Return the totals lowered by the removal of these keys.
-
-        Args:
-            removes: the keys.
-            totals: those that the transaction has changed already.
+        """Return the totals lowered by the removal of these keys. `totals` are those that the transaction has changed
+        already.
         """
         highs = self._highs
         if not highs:
@@ -146,12 +139,8 @@ class Totals:
         }
 
     def committed(self, db: sqlite3.Connection, dropped: Iterable[int], changes: dict[int, Total]) -> None:
-        """Apply a transaction that has succeeded.
-
-        Args:
-            db: the connection, to check whether a drained queue has rows left.
-            dropped: numbers of the queues that were deleted.
-            changes: the totals that were written.
+        """Apply a transaction that has deleted queues (`dropped`) and written totals. A drained queue may have rows
+        left in `db`.
         """
         for number in dropped:
             self._drop(number)
@@ -179,13 +168,8 @@ class Totals:
                 self._set(number, total._replace(rows=None))
 
     def loaded(self, number: int, count: int, high: int, all_of_it: int) -> None:
-        """Compare the total of a queue that was read to its end, and adopt what was found.
-
-        Args:
-            number: of the queue.
-            count: rows with keys up to its `high`.
-            high: the highest key found.
-            all_of_it: number of all rows found.
+        """Compare the total of a queue that was read to its end, and adopt what was found: `count` rows with keys up to
+        its `high`, `all_of_it` rows in all, and `high`, the highest key.
         """
         total = self.known.get(number)
         if total is None:
@@ -197,12 +181,7 @@ class Totals:
             self._stale.add(number)
 
     def take(self, db: sqlite3.Connection, everything: bool = False) -> None:
-        """Count new rows, in a transaction of its own.
-
-        Args:
-            db: the connection, without an open transaction.
-            everything: count all queues; otherwise a few, to be quick.
-        """
+        """Count new rows of all queues (`everything`), or of a few, to be quick. It takes a transaction of its own."""
         if everything or not self._round:
             self._round = list(self.known)
         numbers = self._round if everything else self._round[-_MOST_AT_ONCE:]

@@ -193,11 +193,8 @@ def _unlocked(part: Path) -> Iterator[None]:
 
 
 class _Reading:
-    """A reader of everything in a folder, row by row. Iterate over `messages` to the end before the other results.
-
-    Args:
-        folder: the data folder.
-        behind: also read frames of the WAL after a damaged one.
+    """A reader of everything in a data folder, row by row. Iterate over `messages` to the end before the other results.
+    If `behind`, it also reads frames of the WAL after a damaged one.
     """
 
     def __init__(self, folder: Path, *, behind: bool) -> None:

@@ -28,15 +28,10 @@ class _Bad(Exception):
 
 
 class Pages:
-    """The pages of a database, including the frames of its WAL.
+    """The pages of a database, including the frames of its WAL. If the database is missing, only the WAL is read.
 
-    Args:
-        path: of the database. If it is missing, only the pages of its WAL are read.
-        behind: also use intact frames after a damaged one, which SQLite drops.
-        problem: called with each problem.
-
-    Raises:
-        OSError: the files cannot be read.
+    If `behind`, it also uses intact frames after a damaged one, which SQLite drops. `problem` is called with each
+    problem. Raise OSError if the files cannot be read.
     """
 
     def __init__(self, path: Path, problem: Callable[[str], object], *, behind: bool = False) -> None:

@@ -66,13 +66,8 @@ class _Scanned(NamedTuple):
 
 
 def examine_wal(path: Path) -> Wal:
-    """Read a log without changing it. A missing or empty one has no frames.
-
-    Args:
-        path: of the log, `messages.sqlite-wal`, which must not be written to meanwhile.
-
-    Raises:
-        OSError: it cannot be read.
+    """Read a log, `messages.sqlite-wal`, without changing it. It must not be written to meanwhile. A missing or empty
+    one has no frames.
     """
     try:
         file = open(path, "rb")  # noqa: SIM115 - closed below
