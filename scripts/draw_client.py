@@ -113,11 +113,11 @@ LIVES: list[tuple[dict[str, Any], tuple[Step, ...]]] = [
     ({"reconnect": None}, (*UP, ("the connection is lost, reconnect=None", Life.lose))),
 ]
 
-Arrows = dict[tuple[str, str], list[str]]
+Arrows = dict[tuple[str, str, str], list[str]]
 
 
 def arrows() -> tuple[Arrows, Arrows]:
-    """Return (before, after) -> steps: of the client, and of its connection."""
+    """Return (before, event, after) -> steps: of the client, and of its connection."""
     found: tuple[Arrows, Arrows] = defaultdict(list), defaultdict(list)
     for options, steps in LIVES:
         life = Life(**options)
@@ -132,17 +132,20 @@ def watch(link: ClientLink, found: tuple[Arrows, Arrows], label: str, event: str
     before = link.state, link.phase
     ClientLink.happened(link, event, *args)
     for each, old, new in zip(found, before, (link.state, link.phase)):
-        if label and old != new and label not in each[old, new]:
-            each[old, new].append(label)
+        if label and old != new and label not in each[old, event, new]:
+            each[old, event, new].append(label)
 
 
 def picture(found: Arrows, states: dict[str, State]) -> Iterator[str]:
     """Yield a Mermaid state diagram and a table."""
     names = list(states)
+    drawn: dict[tuple[str, str], list[str]] = defaultdict(list)
+    for (before, _, after), labels in found.items():
+        drawn[before, after] += labels
     yield "```mermaid"
     yield "stateDiagram-v2"
     yield f"    [*] --> {names[0]}"
-    for (before, after), labels in sorted(found.items(), key=lambda item: [names.index(name) for name in item[0]]):
+    for (before, after), labels in sorted(drawn.items(), key=lambda item: [names.index(name) for name in item[0]]):
         yield f"    {before} --> {after} : {'<br/>'.join(labels)}"
     yield "```"
     yield ""

@@ -142,7 +142,8 @@ def test_only_calls_into_another_file_are_drawn(load: Load) -> None:
 def test_each_step_of_the_clients_tables_is_drawn(load: Load) -> None:
     drawing = load("draw_client")
     for found, states in zip(drawing.arrows(), (drawing.CLIENT, drawing.CONNECTION)):
-        assert set(found) == {(name, after) for name, state in states.items() for after in state.after.values()}
+        rows = {(name, event, after) for name, state in states.items() for event, after in state.after.items()}
+        assert set(found) == rows
 
 
 def test_each_state_of_a_message_is_met(load: Load) -> None:
