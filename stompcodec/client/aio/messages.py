@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+from collections import deque
 from collections.abc import AsyncIterator, Callable, Generator, Mapping
 from functools import partial
 from typing import Any
@@ -134,6 +135,8 @@ class AsyncSubscription(Base):
     (b'1', b'2')
     """
 
+    batch: deque[AsyncMessage]
+
     def __init__(self, link: AsyncLink, destination: str, **options: Any) -> None:
         super().__init__(destination, **options)
         self.link = link
@@ -160,7 +163,7 @@ class AsyncSubscription(Base):
     async def __anext__(self) -> AsyncMessage:
         while True:
             try:
-                return self.batch.popleft()  # type: ignore[no-any-return]
+                return self.batch.popleft()
             except IndexError:
                 if not await self._refill(None):
                     raise StopAsyncIteration from None
@@ -178,7 +181,7 @@ class AsyncSubscription(Base):
         until = None if timeout is None else now() + timeout
         while True:
             try:
-                return self.batch.popleft()  # type: ignore[no-any-return]
+                return self.batch.popleft()
             except IndexError:
                 if not await self._refill(until):
                     return None

@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import contextlib
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from typing import Any
@@ -134,6 +135,8 @@ class Subscription(Base):
     (b'1', b'2')
     """
 
+    batch: deque[Message]
+
     def __init__(self, link: Link, destination: str, **options: Any) -> None:
         super().__init__(destination, **options)
         self.link = link
@@ -155,7 +158,7 @@ class Subscription(Base):
     def __next__(self) -> Message:
         while True:
             try:
-                return self.batch.popleft()  # type: ignore[no-any-return]
+                return self.batch.popleft()
             except IndexError:
                 if not self._refill(None):
                     raise StopIteration from None
@@ -173,7 +176,7 @@ class Subscription(Base):
         until = None if timeout is None else now() + timeout
         while True:
             try:
-                return self.batch.popleft()  # type: ignore[no-any-return]
+                return self.batch.popleft()
             except IndexError:
                 if not self._refill(until):
                     return None
