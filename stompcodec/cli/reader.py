@@ -11,6 +11,7 @@ from time import perf_counter
 from typing import Any, NamedTuple
 
 from stompcodec import HEARTBEAT, Frame, FrameError, Limits, Parser
+from stompcodec.errors import moved
 from stompcodec.spec import VERSIONS, dialect_of
 
 _READ = 256 * 1024
@@ -76,6 +77,7 @@ class FrameReader:
         lenient, limits, commands: see `Parser`.
         resync: continue after a broken frame, at the next known command after a NUL.
         stream_over: larger bodies, in bytes, are not kept. Has no effect with `resync`, which may have to search them.
+        base: the offset of the first byte.
 
     >>> import io
     >>> reader = FrameReader(io.BytesIO(b"\\nSEND\\ndestination:/queue/a\\n\\nhello\\0").read)
@@ -94,8 +96,9 @@ class FrameReader:
         commands: tuple[str, ...] = (),
         resync: bool = False,
         stream_over: int | None = None,
+        base: int = 0,
     ) -> None:
-        self.fed = 0  #: bytes read
+        self.fed = base  #: offset behind the bytes read
         self.heartbeats = 0  #: EOLs between frames
         self.seconds = 0.0  #: parsing time
         self.begin = b""  #: the first bytes
@@ -109,10 +112,10 @@ class FrameReader:
         self._plausible = re.compile(rb"\0[\r\n]*(?=(?:%s) *\r?\n)" % names, re.I if version == "legacy" else 0)
         self._longest = max(map(len, known)) + 2
         self._parser = Parser(None if self._auto else version, **self._options)
-        self._base = 0  # start of the parser's stream
-        self._at = 0  # end of the frames returned so far
+        self._base = base  # start of the parser's stream
+        self._at = base  # end of the frames returned so far
         self._window = bytearray()  # the bytes from `_window_at` on
-        self._window_at = 0
+        self._window_at = base
         self._streamed: Place | None = None
         self._ended = False
 
@@ -241,11 +244,9 @@ class FrameReader:
     def _located(self, error: FrameError) -> Broken:
         assert error.offset is not None
         start = self._frame_start() if self._streamed is None else self._streamed.start
-        offset = self._base + error.offset
-        error = FrameError(error.kind, offset, limit=error.limit, detail=error.detail, near=error.near)
-        broken = Broken(error, start, None, self._parser.version, self.octets(start, start + _BEGIN))
+        broken = Broken(moved(error, self._base), start, None, self._parser.version, self.octets(start, start + _BEGIN))
         if not self._resync:
-            self.fed = offset
+            self.fed = self._base + error.offset
         return broken
 
     def _find_start(self) -> int | None:

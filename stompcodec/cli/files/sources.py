@@ -97,7 +97,6 @@ class Source:
     def _places(
         self, reader: FrameReader, supply: Supply | None = None, chain: str = "frames"
     ) -> Iterator[list[Recorded]]:
-        base = supply.base if supply else 0
         for found in reader.places():
             if isinstance(found, Broken):
                 self.problem(complaint(self.name, found, reader.begin, bool(self._options.get("resync"))))
@@ -106,7 +105,7 @@ class Source:
                 Recorded(
                     place.frame,
                     supply.time if supply else 0,
-                    base + place.start,
+                    place.start,
                     reader.octets(place.start, place.end) if place.version in _SAME else None,
                     chain,
                 )
@@ -160,7 +159,8 @@ def streams_of(capture: Capture, options: dict[str, Any]) -> Iterator[tuple[str,
     for chain in capture.chains():
         supply = Supply(capture.pieces(chain))
         while supply.more():
-            yield chain, supply, FrameReader(supply.read, **{**options, "version": "1.2"})  # as captures keep frames
+            version = "1.2"  # as captures keep frames
+            yield chain, supply, FrameReader(supply.read, **{**options, "version": version}, base=supply.base)
 
 
 class Supply:

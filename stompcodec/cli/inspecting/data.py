@@ -20,7 +20,7 @@ from stompcodec.cli.linting.rules import Finding, finding_of
 from stompcodec.cli.linting.subject import Subject, subject_of
 from stompcodec.cli.reader import Broken, FrameReader, Place
 from stompcodec.cli.screen import header_value, printable
-from stompcodec.errors import ERROR_KINDS, SECRET_WORDS, StompError, moved
+from stompcodec.errors import ERROR_KINDS, SECRET_WORDS, StompError
 
 _READ = 256 * 1024
 _EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
@@ -222,18 +222,14 @@ class Inspection:
                 yield from self._frames(FrameReader(supply.read, **self._options))
 
     def _frames(self, reader: FrameReader, supply: Supply | None = None, flow: str = "") -> Iterator[Seen]:
-        base = supply.base if supply else 0
-        for batch in reader.places():
-            if isinstance(batch, Broken):
-                resumed = None if batch.resumed is None else batch.resumed + base
-                fault = batch._replace(error=moved(batch.error, base), start=batch.start + base, resumed=resumed)
-                self._problem(complaint(self.name, fault, reader.begin, bool(self._options.get("resync"))))
-                yield Seen(supply.time if supply else 0, flow, fault, fault.head)
+        for found in reader.places():
+            time = supply.time if supply else 0
+            if isinstance(found, Broken):
+                self._problem(complaint(self.name, found, reader.begin, bool(self._options.get("resync"))))
+                yield Seen(time, flow, found, found.head)
                 continue
-            for place in batch:
-                octets = reader.octets(place.start, place.end)
-                start, body, end = place.start + base, place.body + base, place.end + base
-                yield Seen(supply.time if supply else 0, flow, place._replace(start=start, body=body, end=end), octets)
+            for place in found:
+                yield Seen(time, flow, place, reader.octets(place.start, place.end))
 
     def _capture(self) -> Iterator[Seen]:
         capture = capture_of(self._file, self._problem)

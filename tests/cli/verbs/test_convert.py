@@ -79,6 +79,21 @@ def test_there_and_back(capture: Path, tmp_path: Path, through: list[str]) -> No
     assert [time for time, _ in found] == ([0] * 3 if "x.stomp" in through else times)
 
 
+def test_a_fault_behind_a_gap_has_its_offset_in_the_chain(tmp_path: Path) -> None:
+    send, broken = b"SEND\ndestination:/queue/a\n\n\0", b"SEND\nx:\\q\n\n\0"
+    path = tmp_path / "a.stompcap"
+    with CaptureWriter(path, segment_octets=1) as writer:
+        for octets in (send, broken + send):
+            writer.append(octets, TIME)
+            writer.sync()
+    first, _ = sorted(path.glob("*.stomp"))
+    first.unlink()
+    result = run("--resync", path, "-")
+    assert [each["offset"] for each in lines(result.stdout_bytes)] == [len(send + broken)]
+    assert f"octet {len(send) + broken.index(b'q') - 1}: bad-escape" in result.stderr
+    assert f"continued at octet {len(send + broken)}" in result.stderr
+
+
 def test_a_raw_stream_stands_in_a_capture_as_it_was(tmp_path: Path) -> None:
     raw = b"MESSAGE\r\na:1\r\n\r\nhi\0SEND\ncontent-length:2\n\n\0\0\0"
     (tmp_path / "a.stomp.gz").write_bytes(gzip.compress(b"\n\n" + raw + b"\n"))
