@@ -43,11 +43,7 @@ Where = Iterable[Condition | tuple[str, Literal["in", "prefix"], Iterable[str]]]
 
 
 def checked_columns(columns: Iterable[str] | None) -> frozenset[str]:
-    """Return the chosen columns; all for None.
-
-    Raises:
-        TypeError: `columns` is one string.
-        ValueError: a column is unknown.
+    """Return the chosen columns; all for None. Raise TypeError for one string, ValueError for an unknown column.
 
     >>> sorted(checked_columns(["body", "error"]))
     ['body', 'error']

@@ -15,15 +15,11 @@ _NOT_LEGACY = {b"accept-version", b"login", b"version"}
 
 
 def is_legacy(octets: bytes) -> bool | None:
-    """Return whether a first frame is of the legacy dialect; None if more bytes are needed.
+    """Return whether a first frame, by the stream from its first byte on, is of the legacy dialect; None if more bytes
+    are needed.
 
     It is if its command is CONNECT in another case or with spaces after it, or if its headers contain a username but
-    neither login nor accept-version.
-
-    Args:
-        octets: the stream from its first byte on.
-
-    Rules: LEG-CMD-01, LEG-CON-02.
+    neither login nor accept-version. Rules: LEG-CMD-01, LEG-CON-02.
 
     >>> [is_legacy(octets) for octets in (b"connect\\n", b"CONNECT\\nUsername: ann\\n\\n", b"CONNECT\\n", b"STO")]
     [True, True, None, False]
@@ -47,10 +43,8 @@ def is_legacy(octets: bytes) -> bool | None:
 
 
 class FirstFrame:
-    """A stand-in for a parser until its dialect is known. Its members are those of `Parser`.
-
-    Args:
-        parser_of: makes the parser for "legacy", or for None: versions that are negotiated.
+    """A stand-in for a parser until its dialect is known. Its members are those of `Parser`. `parser_of` makes the
+    parser for "legacy", or for None: versions that are negotiated.
     """
 
     __slots__ = ("_parser", "_parser_of", "_waiting")
@@ -83,11 +77,7 @@ class FirstFrame:
         return frames
 
     def close(self) -> None:
-        """Mark the end of the stream.
-
-        Raises:
-            FrameError: "truncated".
-        """
+        """Mark the end of the stream. Raise FrameError: "truncated"."""
         if self._parser is None:
             self._parser = self._parser_of(None)
             list(self._parser.feed(self._waiting))

@@ -187,13 +187,8 @@ def excerpt(head: bytes, at: int, width: int = 24) -> bytes:
 
 
 def refusal(name: str, value: str, *, raw: bool, connect: bool, errors: str) -> str:
-    """Return why a header cannot be written, without its value.
-
-    Args:
-        name, value: the header.
-        raw: whether the version or the command has no escapes.
-        connect: whether the command is CONNECT or CONNECTED.
-        errors: how text is encoded: "strict" or "surrogateescape".
+    """Return why a header cannot be written, without its value. `raw`: the version or the command has no escapes.
+    `connect`: the command is CONNECT or CONNECTED. `errors`: text is encoded as "strict" or "surrogateescape".
 
     >>> refusal("a:b", "", raw=True, connect=False, errors="strict")
     "header 'a:b' has a colon in its name"

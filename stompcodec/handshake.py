@@ -18,14 +18,11 @@ class Handshake:
     """One side of the negotiation. A client calls `connect_frame`, then `on_connected`; a server calls `on_connect`,
     then `connected_frame`. In 1.0, which has no heart-beats, the header heart-beat has no meaning.
 
-    Args:
-        versions: the versions we speak: some of "1.0", "1.1", "1.2", or "legacy", which is never negotiated.
-        heart_beat: our offer in ms: how often we can send, and how often we want to receive; 0 for never.
-        version_header: whether a server reads the header version of a CONNECT without accept-version, as the wish-list
-            for 1.1 proposed (WISH-NEG-01 to WISH-NEG-03). A client reads it if its CONNECT has the header.
+    `versions` are those we speak: some of "1.0", "1.1", "1.2", or "legacy", which is never negotiated. `heart_beat` is
+    our offer in ms: how often we can send, and how often we want to receive; 0 for never. Others raise ValueError.
 
-    Raises:
-        ValueError: a version is unknown, or the offer is not two numbers.
+    With `version_header`, a server reads the header version of a CONNECT without accept-version, as the wish-list for
+    1.1 proposed (WISH-NEG-01 to WISH-NEG-03). A client reads it if its CONNECT has the header.
 
     >>> client, server = Handshake(["1.1", "1.2"], (500, 0)), Handshake(["1.0", "1.1"], (0, 1000))
     >>> connect = client.connect_frame(Frame("CONNECT", {"host": "a"}))
@@ -56,10 +53,8 @@ class Handshake:
         self._connect_beat: str | None = None  # the heart-beat header of CONNECT
 
     def connect_frame(self, frame: Frame) -> Frame:
-        """Return a client's CONNECT, with accept-version and heart-beat added unless it has them.
-
-        Raises:
-            FrameError: "no-common-version": its header version is malformed, or lower than all our versions.
+        """Return a client's CONNECT, with accept-version and heart-beat added unless it has them. Raise FrameError
+        "no-common-version" if its header version is malformed, or lower than all our versions.
         """
         if self.first is not None:
             return frame
@@ -78,10 +73,8 @@ class Handshake:
         return frame
 
     def on_connect(self, frame: Frame) -> str:
-        """Return the version of the session, on a server that has received CONNECT.
-
-        Raises:
-            FrameError: "no-common-version", "bad-heart-beat".
+        """Return the version of the session, on a server that has received CONNECT. Raise FrameError:
+        "no-common-version" or "bad-heart-beat".
         """
         accept, highest = frame.get("accept-version"), frame.get("version")
         if self._version_header and accept is None and highest is not None:
@@ -109,10 +102,8 @@ class Handshake:
         return Frame("CONNECTED", [("version", version), ("heart-beat", offer), *given])
 
     def on_connected(self, frame: Frame) -> str:
-        """Return the version of the session, on a client that has received CONNECTED.
-
-        Raises:
-            FrameError: "no-common-version": the server chose a version that was not offered.
+        """Return the version of the session, on a client that has received CONNECTED. Raise FrameError
+        "no-common-version" if the server chose one that was not offered.
         """
         if self.first is not None:
             return self.first
@@ -122,10 +113,8 @@ class Handshake:
         return negotiate_client(version, self._offered)
 
     def beats(self, version: str, connected: Frame) -> tuple[int, int]:
-        """Return the negotiated intervals in ms, from client to server and from server to client; 0 for none.
-
-        Raises:
-            FrameError: "bad-heart-beat".
+        """Return the negotiated intervals in ms, from client to server and from server to client; 0 for none. Raise
+        FrameError: "bad-heart-beat".
         """
         if version in _WITHOUT_BEATS:
             return 0, 0
@@ -133,10 +122,8 @@ class Handshake:
 
 
 def _up_to(highest: str | None, versions: Sequence[str]) -> list[str]:
-    """Return our versions up to `highest`; all for None.
-
-    Raises:
-        FrameError: "no-common-version": all are higher, or `highest` is not a version.
+    """Return our versions up to `highest`; all for None. Raise FrameError "no-common-version" if all are higher, or
+    `highest` is not a version.
     """
     found = [version for version in versions if highest is None or negotiate_wishlist(version, highest) == version]
     if not found:

@@ -23,11 +23,8 @@ _HEART_BEAT = re.compile(f"{_NUMBER},{_NUMBER}")
 def parse_heart_beat(value: str) -> tuple[int, int]:
     """Return the two numbers of a heart-beat header in ms: how often its sender can send, and wants to receive.
 
-    Args:
-        value: ASCII digits, a comma, ASCII digits, without spaces.
-
-    Raises:
-        FrameError: "bad-heart-beat", also for numbers of more than 100 digits.
+    They are ASCII digits, with a comma and no spaces between them. Anything else, and more than 100 digits, raises
+    FrameError: "bad-heart-beat".
 
     >>> parse_heart_beat("10000,0")
     (10000, 0)
@@ -49,12 +46,7 @@ def _agreed(offer: int, wish: int) -> int:
 def negotiate_heart_beat(connect: str | None, connected: str | None) -> tuple[int, int]:
     """Return the intervals of a session in ms, from client to server and from server to client; 0 for none.
 
-    Args:
-        connect: the heart-beat header of CONNECT; None if absent.
-        connected: that of CONNECTED.
-
-    Raises:
-        FrameError: "bad-heart-beat".
+    They follow from the heart-beat headers of CONNECT and CONNECTED. Raise FrameError: "bad-heart-beat".
 
     >>> negotiate_heart_beat("1000,2000", "3000,4000")
     (4000, 3000)
@@ -82,10 +74,8 @@ class Heartbeat(NamedTuple):
     def next_send_at(self, last_sent: float) -> float | None:
         """Return when to send an EOL unless something else is sent before, in seconds; None for never.
 
-        That is after half of the interval, so that a late timer still keeps the promise (S12-HB-09).
-
-        Args:
-            last_sent: when the last byte was sent, in seconds.
+        That is after half of the interval since the last byte was sent, so that a late timer still keeps the promise
+        (S12-HB-09).
 
         >>> Heartbeat(0, 1000).next_send_at(5.0) is None
         True
@@ -95,10 +85,8 @@ class Heartbeat(NamedTuple):
     def dead_at(self, last_received: float) -> float | None:
         """Return when the peer is dead unless a byte is received before, in seconds; None for never.
 
-        That is after twice the interval, since timing is inexact (S12-HB-12).
-
-        Args:
-            last_received: when the last byte, of any kind, was received (S12-HB-08), in seconds.
+        That is after twice the interval since the last byte of any kind (S12-HB-08), since timing is inexact
+        (S12-HB-12).
 
         >>> Heartbeat(1000, 0).dead_at(5.0) is None
         True
@@ -152,13 +140,8 @@ def artemis_ttl(version: str, connect: str | None, acceptor: Mapping[str, object
 
 
 def artemis_server_ping(connect: str | None) -> int:
-    """Return the interval in ms at which Artemis sends heart-beats to a client; 0 for none.
-
-    Args:
-        connect: the heart-beat header of CONNECT; None if absent.
-
-    Raises:
-        FrameError: "bad-heart-beat".
+    """Return the interval in ms at which Artemis sends heart-beats to a client; 0 for none. `connect` is the heart-beat
+    header of CONNECT. Raise FrameError: "bad-heart-beat".
 
     >>> artemis_server_ping("0,100")
     500

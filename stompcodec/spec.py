@@ -105,14 +105,8 @@ for _version, _strict in {
 
 
 def dialect_of(version: str | None, lenient: bool = False) -> Dialect:
-    """Return the rules of a version.
-
-    Args:
-        version: "1.0", "1.1", "1.2", "legacy", or None before negotiation.
-        lenient: whether to tolerate common mistakes of peers.
-
-    Raises:
-        ValueError: the version is unknown.
+    """Return the rules of a version: "1.0", "1.1", "1.2", "legacy", or None before negotiation; others raise
+    ValueError. `lenient` tolerates common mistakes of peers.
 
     >>> dialect_of("1.1").crlf, dialect_of("1.1", lenient=True).crlf
     (False, True)
@@ -151,10 +145,8 @@ _MAX_BODY = 2**62
 
 
 def checked_limits(limits: Limits | None) -> Limits:
-    """Return the limits to use: those given, or the defaults.
-
-    Raises:
-        TypeError, ValueError: a limit is not an int, is negative or is too large.
+    """Return the limits to use: those given, or the defaults. Raise TypeError or ValueError if one is not an int, is
+    negative or is too large.
 
     >>> checked_limits(None) is DEFAULT_LIMITS
     True
@@ -178,10 +170,7 @@ def checked_limits(limits: Limits | None) -> Limits:
 
 
 def checked_names(names: Iterable[str] | None) -> tuple[str, ...]:
-    """Return header names as a tuple.
-
-    Raises:
-        TypeError: `names` is one string, or a name is not str.
+    """Return header names as a tuple. Raise TypeError for one string, or a name that is not str.
 
     >>> checked_names(["destination"])
     ('destination',)
@@ -196,11 +185,8 @@ def checked_names(names: Iterable[str] | None) -> tuple[str, ...]:
 
 
 def checked_commands(commands: Iterable[str]) -> frozenset[str]:
-    """Return the names of further commands as a set.
-
-    Raises:
-        TypeError: `commands` is one string, or a name is not str.
-        ValueError: a name cannot stand on a command line.
+    """Return the names of further commands as a set. Raise TypeError for one string, or a name that is not str;
+    ValueError for a name that cannot stand on a command line.
 
     >>> sorted(checked_commands(["RECEIVE", "PING"]))
     ['PING', 'RECEIVE']

@@ -69,13 +69,8 @@ _OLDER = _transitions(None)
 def next_state(sender: Sender, state: State, command: str, version: str | None = "1.2") -> State | None:
     """Return the state after a frame, or None if the frame is not allowed.
 
-    The codec checks whether a version has the command; here NACK is allowed in any session.
-
-    Args:
-        sender: the side that sent the frame, "client" or "server".
-        state: the state before it.
-        command: the command in upper case.
-        version: the negotiated version; None before negotiation.
+    The codec checks whether a version has the command (in upper case); here NACK is allowed in any session. The version
+    is None before negotiation.
 
     >>> next_state("client", State.NEW, "STOMP")
     <State.CONNECTING: 'connecting'>
@@ -130,16 +125,10 @@ REQUIRED_HEADERS: dict[tuple[str, Sender], dict[str, tuple[str, ...]]] = {
 
 
 def missing_headers(version: str | None, sender: Sender, command: str, headers: Iterable[tuple[str, str]]) -> list[str]:
-    """Return the names of required headers that a frame lacks, in the order of the specification.
+    """Return the names of required headers that a frame lacks, in the order of the specification. An empty value counts
+    as present, and commands of the other side require nothing.
 
-    Args:
-        version: "1.0", "1.1", "1.2" or "legacy"; None before negotiation, which has the rules of 1.2.
-        sender: the side that sends the frame. Commands of the other side require nothing.
-        command: the frame's command.
-        headers: its entries as (name, value). An empty value counts as present.
-
-    Raises:
-        ValueError: the version is unknown.
+    Before negotiation (None), the rules of 1.2 hold. Raise ValueError for an unknown version.
 
     >>> missing_headers("1.2", "client", "SUBSCRIBE", [("destination", "/queue/a")])
     ['id']
@@ -167,14 +156,8 @@ def _rank(version: str) -> tuple[int, int]:
 def negotiate(accept_version: str | None, server: Sequence[str]) -> str:
     """Return the version that a server chooses: the highest that both sides list.
 
-    Entries are compared exactly, without trimming; unknown ones are ignored.
-
-    Args:
-        accept_version: the header of CONNECT; None if absent, which means 1.0.
-        server: the versions that the server speaks.
-
-    Raises:
-        FrameError: "no-common-version".
+    Entries of the header accept-version are compared exactly, without trimming; unknown ones are ignored. Without it
+    (None) the client speaks 1.0. Raise FrameError: "no-common-version".
 
     >>> negotiate("1.0,1.1,2.0", ["1.0", "1.1", "1.2"])
     '1.1'
@@ -187,14 +170,8 @@ def negotiate(accept_version: str | None, server: Sequence[str]) -> str:
 
 
 def negotiate_client(connected_version: str | None, offered: Sequence[str]) -> str:
-    """Return the version that a client has to use after CONNECTED.
-
-    Args:
-        connected_version: the version header of CONNECTED; None if absent, which means 1.0.
-        offered: the versions that the client listed in accept-version.
-
-    Raises:
-        FrameError: "no-common-version": the server chose a version that was not offered.
+    """Return the version that a client has to use after CONNECTED, by its version header; without it, 1.0. Raise
+    FrameError "no-common-version" if the server chose one that was not offered.
 
     >>> negotiate_client(None, ["1.0", "1.2"])
     '1.0'
@@ -208,12 +185,8 @@ def negotiate_client(connected_version: str | None, offered: Sequence[str]) -> s
 def negotiate_wishlist(client_version: str | None, server_version: str | None) -> str:
     """Return the version by the wish-list for 1.1, in which each side names the highest that it supports.
 
-    Args:
-        client_version: the version header of CONNECT; None if absent, which means 1.0.
-        server_version: that of CONNECTED.
-
-    Raises:
-        FrameError: "no-common-version": one of the two is not a version.
+    The two are the version headers of CONNECT and CONNECTED; without one (None), it means 1.0. Raise FrameError
+    "no-common-version" if one of them is not a version.
 
     >>> negotiate_wishlist("1.2", "1.1"), negotiate_wishlist("1.2", None)
     ('1.1', '1.0')

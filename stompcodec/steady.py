@@ -119,15 +119,8 @@ def refusal(
     headers: Iterable[tuple[str, str]] = (),
     cause: FrameError | None = None,
 ) -> RemoteProtocolError:
-    """Return the error for a violation by the peer; on a server with the ERROR frame (S12-ERR-03, S12-ERR-04).
-
-    Args:
-        ours: our side.
-        message: the problem, in short.
-        remedy: a way to fix it: the body of ERROR.
-        frame: the frame that caused it, or None.
-        headers: headers of ERROR before the usual ones.
-        cause: the underlying error of the codec, or None.
+    """Return the error for a violation by the peer; if we are a server, with the ERROR frame (S12-ERR-03, S12-ERR-04),
+    of which `remedy` is the body. `frame` caused it. `headers` stand before the usual ones of ERROR.
 
     >>> refusal("server", "SEND lacks destination", "Add it.", Frame("SEND", {"receipt": "7"})).reply
     <Frame ERROR message='SEND lacks destination' content-type='text/plain' receipt-id='7' body=8 bytes b'Add it.\\n'>

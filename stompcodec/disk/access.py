@@ -43,10 +43,8 @@ PRIVATE = Access()
 
 
 def mode_of(value: object) -> int:
-    """Return the permission bits of a text such as "0640".
-
-    Raises:
-        ValueError: the owner could not read and write, others could write, or a bit is not allowed for files.
+    """Return the permission bits of a text such as "0640". Raise ValueError if the owner could not read and write,
+    others could write, or a bit is not allowed for files.
 
     >>> oct(mode_of("0640"))
     '0o640'
@@ -60,14 +58,8 @@ def mode_of(value: object) -> int:
 
 
 def access_of(mode: int | None = None, group: str | None = None) -> Access:
-    """Return the permissions for two options.
-
-    Args:
-        mode: the permission bits of files; None for 0600, or for 0640 if a group is given.
-        group: the name or number of a group.
-
-    Raises:
-        ValueError: the group is unknown.
+    """Return the permissions for two options: the bits of files, by default 0600, or 0640 with a group; and the name or
+    number of the group, which raises ValueError if it is unknown.
 
     >>> access_of() == PRIVATE, access_of(0o660).folder_mode == 0o770, access_of(None, "0").mode == 0o640
     (True, True, True)
@@ -96,18 +88,12 @@ def create(
     folder: int | None = None,
     follow: bool = False,
 ) -> int:
-    """Open a file, creating it if it is missing, and return its descriptor. An existing file keeps its permissions.
+    """Open a file, creating it with these permissions if it is missing, and return its descriptor. An existing file
+    keeps its own.
 
-    Args:
-        path: the file.
-        flags: as for `os.open`. With O_EXCL, it must not exist.
-        access: permissions of a new file.
-        folder: descriptor of the folder that `path` is relative to; None for the current one.
-        follow: whether to follow a symbolic link, for names that the user chose.
-
-    Raises:
-        OSError: the file cannot be opened, or is a symbolic link.
-        StoreError: the permissions cannot be set.
+    `flags` are those of `os.open`. `folder` is the descriptor of the folder that `path` is relative to. A symbolic link
+    raises OSError unless `follow` is set, for names that the user chose. Permissions that cannot be set raise
+    StoreError.
     """
     flags |= _BINARY | (0 if follow else NO_FOLLOW)
     try:
@@ -125,24 +111,15 @@ def create(
 
 
 def grant(file: int, access: Access, path: str | os.PathLike[str]) -> None:
-    """Set the permissions of an open file or folder, if they differ.
-
-    Args:
-        file: a descriptor.
-        access: the permissions. A failure to set 0600 is ignored, since some file systems have no permissions.
-        path: the path, for the error.
-
-    Raises:
-        StoreError: the permissions cannot be set.
+    """Set the permissions of an open file or folder, if they differ. A failure to set 0600 is ignored, since some file
+    systems have no permissions; any other raises StoreError.
     """
     _give(file, os.fstat(file), access, path)
 
 
 def guard(path: str | os.PathLike[str], access: Access) -> None:
     """Set the permissions of a file without opening it, if it exists: closing it would release the locks of SQLite.
-
-    Raises:
-        StoreError: the permissions cannot be set.
+    Raise StoreError if they cannot be set.
     """
     try:
         info = os.lstat(path)
@@ -196,11 +173,8 @@ def opener(access: Access = PRIVATE) -> Callable[[str, int], int]:
 
 
 def make_folder(path: Path, access: Access = PRIVATE) -> bool:
-    """Make a folder and its missing parents. Return whether it was missing; an existing one is not changed.
-
-    Raises:
-        OSError: the folder cannot be made.
-        StoreError: the permissions cannot be set.
+    """Make a folder and its missing parents. Return whether it was missing; an existing one is not changed. Raise
+    StoreError if the permissions cannot be set.
     """
     try:
         os.mkdir(path, 0o700)

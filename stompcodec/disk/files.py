@@ -16,10 +16,8 @@ _FAR = 2**62
 
 
 def lock(file: int) -> None:
-    """Lock an open file until it is closed, or the process ends.
-
-    Raises:
-        OSError: it is locked already, by another process or by another descriptor of this one.
+    """Lock an open file until it is closed, or the process ends. Raise OSError if it is locked already, by another
+    process or by another descriptor of this one.
     """
     if sys.platform == "win32":
         os.lseek(file, _FAR, os.SEEK_SET)

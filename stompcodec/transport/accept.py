@@ -35,13 +35,8 @@ _NONE_LEFT = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 
 
 class Acceptor:
-    """An acceptor of connections on listening sockets.
-
-    Args:
-        loop: the loop that serves the connections.
-        sockets: the listening sockets. `close` closes them.
-        factory: makes the protocol of each connection.
-        refusal: bytes for clients that cannot be served; b"" for none.
+    """An acceptor of connections on listening sockets, which `close` closes. `factory` makes the protocol of each
+    connection. Clients that cannot be served get the bytes of `refusal`.
     """
 
     def __init__(
@@ -179,15 +174,11 @@ class Acceptor:
 
 
 async def bind(host: str | None, port: int, backlog: int) -> list[socket.socket]:
-    """Return sockets that listen on all addresses of a host, on the same port.
+    """Return sockets that listen on all addresses of a host (None: of this machine), on the same port (0: any free
+    one).
 
-    Args:
-        host: a name or an address; None for all addresses of this machine.
-        port: 0 for any free port.
-        backlog: connections that the kernel keeps until they are accepted.
-
-    Raises:
-        OSError: the port is in use or not allowed, or the host has no address here.
+    `backlog` is the number of connections that the kernel keeps until they are accepted. Raise OSError if the port is
+    in use or not allowed, or the host has no address here.
     """
     flags = socket.AI_PASSIVE
     try:  # an address needs no look-up in a thread
