@@ -23,7 +23,14 @@ from stompcodec.codec import (
     serialize_parts,
 )
 from stompcodec.connection import Connection, Role
-from stompcodec.errors import FrameError, LocalProtocolError, MissingExtraError, RemoteProtocolError, StompError
+from stompcodec.errors import (
+    ContentError,
+    FrameError,
+    LocalProtocolError,
+    MissingExtraError,
+    RemoteProtocolError,
+    StompError,
+)
 from stompcodec.spec import Limits
 
 __version__ = "0.1.0"
@@ -33,6 +40,7 @@ __all__ = [
     "END_OF_BODY",
     "HEARTBEAT",
     "Connection",
+    "ContentError",
     "Frame",
     "FrameError",
     "Headers",

@@ -15,8 +15,8 @@ from patience import patience
 from protocol.vectors_of import vectors_of
 
 import stompcodec
+from stompcodec import ContentError, FrameError, StompError
 from stompcodec.content import encoding_of, text_of
-from stompcodec.errors import ContentError, FrameError, StompError
 
 
 class Body(namedtuple("Body", "body headers")):
