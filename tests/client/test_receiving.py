@@ -35,11 +35,11 @@ def test_processing_settles(shell, peer):
     for body in (b"good", b"bad", b"own", b"none"):
         client.send("/queue/a", body)
     subscription = client.subscribe("/queue/a", ack="client-individual")
-    with subscription.get(5).processing():
+    with subscription.get(patience(5)).processing():
         pass
-    with pytest.raises(ZeroDivisionError), subscription.get(5).processing():
+    with pytest.raises(ZeroDivisionError), subscription.get(patience(5)).processing():
         raise ZeroDivisionError
-    with subscription.get(5).processing() as message:
+    with subscription.get(patience(5)).processing() as message:
         message.nack()
     client.ping()
     assert [command for command in peer.commands() if "ACK" in command] == ["ACK", "NACK", "NACK"]
@@ -65,8 +65,8 @@ def test_get_and_take(shell, peer):
     assert subscription.get(0.01) is None
     peer.deliver("s1", b"x", count=5)
     client.ping()  # all five are there
-    assert len(subscription.take(3, 5)) == 3
-    assert len(subscription.take(10, 5)) == 2
+    assert len(subscription.take(3, patience(5))) == 3
+    assert len(subscription.take(10, patience(5))) == 2
     assert subscription.take(10, 0.01) == []
     subscription.unsubscribe()
     assert subscription.get() is None
@@ -108,12 +108,12 @@ def test_reply(shell, peer):
         message.reply(message.body.upper())
 
     service.subscribe("/queue/service", handler=shell.handler(answer))
-    assert client.request("/queue/service", b"hello", 5).body == b"HELLO"
+    assert client.request("/queue/service", b"hello", patience(5)).body == b"HELLO"
     assert client.request("/queue/service", "again", timeout=patience(5)).body == b"AGAIN"
     assert len(peer.got("SUBSCRIBE", destination="/temp-queue/replies")) == 1
     with pytest.raises(stomp.ReceiptTimeoutError):
         client.request("/queue/nobody", b"", 0.1)
-    message = client.request("/queue/service", b"x", 5)
+    message = client.request("/queue/service", b"x", patience(5))
     with pytest.raises(stomp.LocalProtocolError, match="reply-to"):
         message.reply(b"")
 

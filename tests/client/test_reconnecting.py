@@ -20,7 +20,7 @@ def test_failover_list(shell):
         second.wait(lambda peer: peer.got("SUBSCRIBE"))
         client.wait_connected()
         client.send("/queue/a", b"over there", receipt=True)
-        assert subscription.get(5).body == b"over there"
+        assert subscription.get(patience(5)).body == b"over there"
 
 
 def test_a_server_that_takes_sessions_and_drops_them_is_left(shell):
@@ -57,7 +57,7 @@ def test_what_was_waiting_comes_after_the_subscriptions(shell):
         client = shell.connect(peer.url, reconnect=QUICK)
         subscription = client.subscribe("/queue/a", ack="client-individual")
         peer.deliver("s1", b"old")
-        message = subscription.get(5)
+        message = subscription.get(patience(5))
         states = []
         refuse = threading.Event()
         peer.rules["CONNECT"] = lambda side, frame: peer.on_connect(side, frame) if refuse.is_set() else side.close()
@@ -67,7 +67,7 @@ def test_what_was_waiting_comes_after_the_subscriptions(shell):
         client.send("/queue/a", b"waited")
         states.append(client.state)
         refuse.set()
-        assert subscription.get(5).body == b"waited"
+        assert subscription.get(patience(5)).body == b"waited"
         assert states == ["reconnecting"]
         with pytest.raises(stomp.StaleAckError):
             message.ack()

@@ -103,7 +103,7 @@ def test_content_encoding(shell, peer):
     client = shell.connect(peer.url)
     subscription = client.subscribe("/queue/z")
     client.send("/queue/z", "x" * 10_000, content_encoding="gzip")
-    message = subscription.get(5)
+    message = subscription.get(patience(5))
     assert len(message.body) < 200
     assert message.content() == b"x" * 10_000
     with pytest.raises(FrameError, match="max_size"):
@@ -117,7 +117,7 @@ def test_a_transaction(shell, peer):
     client = shell.connect(peer.url)
     subscription = client.subscribe("/queue/a", ack="client-individual")
     peer.deliver("s1", b"in")
-    message = subscription.get(5)
+    message = subscription.get(patience(5))
     with client.transaction() as transaction:
         transaction.send("/queue/b", b"1")
         transaction.send("/queue/b", "2", {"x": "y"})
@@ -224,7 +224,7 @@ def test_drain_finishes_what_was_handed_out(shell, peer):
     peer.deliver("s1", b"1")
     assert started.wait(patience(5))
     peer.deliver("s1", b"not handed out")
-    drain = threading.Thread(target=lambda: client.drain(10))
+    drain = threading.Thread(target=lambda: client.drain(patience(10)))
     drain.start()
     time.sleep(0.05)
     go_on.set()
@@ -239,7 +239,7 @@ def test_drain_takes_its_time_and_no_more(shell, peer):
     client = shell.connect(peer.url)
     subscription = client.subscribe("/queue/a", ack="client-individual")
     peer.deliver("s1", b"never settled")
-    assert subscription.get(5).body == b"never settled"
+    assert subscription.get(patience(5)).body == b"never settled"
     with pytest.raises(stomp.ReceiptTimeoutError):
         client.drain(0.1)
     assert client.state == "closed"

@@ -206,7 +206,7 @@ def test_a_large_body_comes_whole(shell, peer):
     subscription = client.subscribe("/queue/a")
     body = bytes(range(256)) * 40_000
     client.send("/queue/a", body, receipt=True)
-    assert subscription.get(10).body == body
+    assert subscription.get(patience(10)).body == body
 
 
 def test_a_body_over_the_limit_ends_the_connection_with_a_typed_error(shell, peer):

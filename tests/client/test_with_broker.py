@@ -41,7 +41,7 @@ def test_a_round_of_everything(shell, place):
     for body in bodies:
         client.send(name, body, {"a:b": "c\\d\ne", "größe": "ß"}, receipt=True)
     with client.subscribe(name, ack="client-individual", prefetch=2) as subscription:
-        first, second = subscription.get(5), subscription.get(5)
+        first, second = subscription.get(patience(5)), subscription.get(patience(5))
         assert subscription.get(0.05) is None
         assert [first.body, second.body] == bodies[:2]
         assert first.get("a:b") == "c\\d\ne"
@@ -50,13 +50,13 @@ def test_a_round_of_everything(shell, place):
             transaction.ack(first)
             transaction.send(name, b"from the transaction")
         second.nack(receipt=True)
-        again = subscription.get(5)
+        again = subscription.get(patience(5))
         while again.body != second.body:
             again.ack()
-            again = subscription.get(5)
+            again = subscription.get(patience(5))
         assert (again.redelivered, again.attempt) == (True, 2)
         again.ack(receipt=True)
-    assert client.ping() < 5
+    assert client.ping() < patience(5)
     with pytest.raises(stomp.RejectedError, match="transaction"):
         client.send(name, b"x", {"transaction": "nobody began it"}, receipt=True)
     client.wait_connected()
@@ -75,7 +75,7 @@ def test_topics(shell, place):
     name = f"/topic/news-{shell.name}-{place.name}"
     subscriptions = [client.subscribe(name) for client in clients]
     clients[0].send(name, b"to all", receipt=True)
-    assert [subscription.get(5).body for subscription in subscriptions] == [b"to all"] * 3
+    assert [subscription.get(patience(5)).body for subscription in subscriptions] == [b"to all"] * 3
 
 
 class Consumer:
@@ -128,7 +128,7 @@ def test_cuts_lose_nothing(shell, seed):
         stop = threading.Event()
 
         def cut():
-            while not stop.wait(0.03):
+            while not stop.wait(patience(0.03)):
                 proxy.cut()
 
         cutter = threading.Thread(target=cut)
@@ -157,15 +157,16 @@ def test_cuts_lose_nothing(shell, seed):
 
 
 def test_a_broker_that_goes_and_comes_back(shell):
-    with BrokerThread() as first:
-        port = first.port
-        client = shell.connect(first.url, reconnect=QUICK)
-        subscription = client.subscribe("/queue/a", ack="client")
-        client.send("/queue/a", b"before", receipt=True)
-        assert subscription.get(5).body == b"before"
-    client.send("/queue/a", b"in between")
-    with BrokerThread(port=port):
-        message = subscription.get(20)
+    with BrokerThread() as second, FaultProxy(("127.0.0.1", 0)) as proxy:
+        with BrokerThread() as first:
+            proxy.upstream = ("127.0.0.1", first.port)
+            client = shell.connect(f"stomp://127.0.0.1:{proxy.port}", reconnect=QUICK)
+            subscription = client.subscribe("/queue/a", ack="client")
+            client.send("/queue/a", b"before", receipt=True)
+            assert subscription.get(patience(5)).body == b"before"
+        client.send("/queue/a", b"in between")
+        proxy.upstream = ("127.0.0.1", second.port)
+        message = subscription.get(patience(20))
         assert message.body == b"in between"
         message.ack(receipt=True)
         client.close()

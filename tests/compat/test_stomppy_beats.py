@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import itertools
 import socket
 import threading
 import time
@@ -21,6 +22,8 @@ WAIT = 30.0
 BEATS = (150, 1000, 5000)
 #: Reads of the client, each of one heart-beat or more, while its listener blocks: longer than stomp.py's patience.
 READS = 5
+#: Of queues: none has a subscriber that an earlier connection has left.
+numbers = itertools.count()
 
 
 @pytest.fixture(scope="module")
@@ -62,6 +65,13 @@ class Listener(stomp.ConnectionListener if stomp else object):
     def wait(self, what, count=1):
         with self.changed:
             assert self.changed.wait_for(lambda: self.told.count(what) >= count, WAIT), self.told
+
+    def comes(self, what):
+        """Wait for it, or for the end of the connection; return whether the connection is alive."""
+        ends = {"timeout", "disconnected"}
+        with self.changed:
+            assert self.changed.wait_for(lambda: {what, *ends} & set(self.told), WAIT), f"neither {what} nor an end"
+            return not ends & set(self.told)
 
     def on_message(self, frame):
         self.threads.add(threading.get_ident())
@@ -109,20 +119,24 @@ def survives(connection, listener):
         return data
 
     connection.transport.receive = counted
-    connection.subscribe("/queue/beats", id="1", ack="auto")
-    connection.send("/queue/beats", "one")
-    listener.wait("message")
-    reads = 0
-    with listener.changed:
-        ends = {"reads", "timeout", "disconnected"}
-        assert listener.changed.wait_for(lambda: ends & set(listener.told), WAIT), "neither beats nor an end"
-        alive = not {"timeout", "disconnected"} & set(listener.told)
-    listener.release.set()
-    if not alive:
+    queue = f"/queue/beats.{next(numbers)}"
+    try:
+        connection.subscribe(queue, id="1", ack="auto")
+        connection.send(queue, "one")
+        alive = listener.comes("message")
+        reads = 0
+        with listener.changed:
+            listener.told = [what for what in listener.told if what != "reads"]
+        alive = alive and listener.comes("reads")
+        listener.release.set()
+        connection.send(queue, "two", receipt="r")  # it works on, and the broker has not ended it
+        if not (alive and listener.comes("receipt")):
+            return False
+    except stomp.exception.NotConnectedException:
         return False
-    connection.send("/queue/beats", "two", receipt="r")  # it works on, and the broker has not ended it
+    finally:
+        listener.release.set()
     listener.wait("done", 2)
-    listener.wait("receipt")
     assert listener.bodies == ["one", "two"]
     assert len(listener.threads) == 1
     connection.disconnect()
@@ -243,12 +257,13 @@ class Server:
         return self
 
     def accept(self):
-        self.peer, _ = self.listener.accept()
-        self.peer.settimeout(WAIT)
+        peer, _ = self.listener.accept()
+        peer.settimeout(WAIT)
         self.came.append(b"")
         while b"\0" not in self.came[-1]:
-            self.came[-1] += self.peer.recv(65536)
-        self.peer.sendall(b"CONNECTED\nversion:1.2\nheart-beat:%b\n\n\0" % self.beats)
+            self.came[-1] += peer.recv(65536)
+        peer.sendall(b"CONNECTED\nversion:1.2\nheart-beat:%b\n\n\0" % self.beats)
+        self.peer = peer  # not before: what comes then is not read here
 
     def dial(self, classes=None, name="Connection12", connection=None, headers=None, **options):
         if connection is None:

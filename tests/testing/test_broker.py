@@ -37,7 +37,7 @@ def client(broker):
 def test_both_directions_are_on_record(broker, client):
     subscription = client.subscribe("/queue/a", ack="client-individual")
     client.send("/queue/a", "hello", {"color": "red"}, receipt=True)
-    subscription.get(5).ack(receipt=True)
+    subscription.get(patience(5)).ack(receipt=True)
     seen = [(frame.direction, frame.command) for frame in broker.frames]
     assert seen[:2] == [("in", "CONNECT"), ("out", "CONNECTED")]
     assert sorted(seen[2:]) == sorted(
@@ -80,7 +80,7 @@ def test_over_websocket():
         subscription = client.subscribe("/topic/a")
         broker.wait_subscribed("/topic/a")
         client.send("/topic/a", b"x" * 200_000)
-        assert [len(subscription.get(5).body) for _ in range(2)] == [200_000] * 2
+        assert [len(subscription.get(patience(5)).body) for _ in range(2)] == [200_000] * 2
         assert len(broker.expect("MESSAGE").body) == 200_000
         assert len(broker.expect("SEND").body) == 200_000  # however large
 
@@ -193,7 +193,7 @@ def test_pending(broker, client):
         client.send("/queue/a", b"x", receipt=True)
     assert broker.queued("/queue/a") == 3
     subscription = client.subscribe("/queue/a", ack="client-individual")
-    messages = [subscription.get(5) for _ in range(3)]
+    messages = [subscription.get(patience(5)) for _ in range(3)]
     assert broker.queued("/queue/a") == 3  # on their way, not acknowledged
     for message in messages:
         message.ack()
@@ -236,7 +236,7 @@ def test_delayed_messages_come_when_time_is_set_forward(broker, client):
     client.send("/queue/a", b"x", {"AMQ_SCHEDULED_DELAY": "3600000"}, receipt=True)
     assert subscription.get(0.1) is None
     broker.advance(3601)
-    assert subscription.get(5).body == b"x"
+    assert subscription.get(patience(5)).body == b"x"
 
 
 def test_a_client_that_owes_a_heart_beat_is_dead(broker):
@@ -246,7 +246,7 @@ def test_a_client_that_owes_a_heart_beat_is_dead(broker):
     ) as client:
         broker.advance(119)
         broker.wait_connected()
-        assert client.ping() < 5  # which is a sign of life
+        assert client.ping() < patience(5)  # which is a sign of life
         broker.advance(121)
         broker.expect("ERROR", message="heart-beats are missing")
         broker.wait_disconnected()
@@ -271,7 +271,7 @@ def test_what_is_due_soon_after_is_not_late(broker, client):
     broker.advance(59.9)
     assert subscription.get(0) is None
     started = time.monotonic()
-    assert subscription.get(10).body == b"x"
+    assert subscription.get(patience(10)).body == b"x"
     assert time.monotonic() - started < patience(5)
 
 
@@ -313,7 +313,7 @@ def test_with_a_folder_nothing_is_lost(tmp_path):
         broker.stop()
         broker.start()
         with stomp.connect(broker.url, heart_beat=NO_BEATS) as client:
-            assert client.subscribe("/queue/a").get(5).body == b"kept"
+            assert client.subscribe("/queue/a").get(patience(5)).body == b"kept"
 
 
 def test_a_config_that_cannot_be_used_leaves_no_thread():

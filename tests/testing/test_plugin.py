@@ -72,7 +72,7 @@ def test_async_client_by_asyncio_run(stomp_broker, async_stomp_client):
     async def main(body):
         subscription = async_stomp_client.subscribe("/queue/b")
         await async_stomp_client.send("/queue/b", body, receipt=True)
-        message = await subscription.get(5)
+        message = await subscription.get(60)
         await subscription.unsubscribe()
         return message.body
     assert asyncio.run(main(b"1")) == b"1"

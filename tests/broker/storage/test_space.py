@@ -14,6 +14,7 @@ import pytest
 from broker.harness import Bench, FaultyStore
 from broker.large import settle
 from crash.process import BrokerProcess
+from patience import patience
 
 from stompcodec import client as stomp
 from stompcodec.broker.storage.sqlite import SqliteStore
@@ -238,7 +239,7 @@ def test_a_disk_that_is_full_heals_by_consuming(disk: Path, tmp_path: Path, full
             subscription = consumer.subscribe(QUEUE, ack="client-individual")
             got = []
             for _ in sent:
-                delivery = subscription.get(30)
+                delivery = subscription.get(patience(30))
                 got.append(delivery.body[:10])
                 delivery.ack(receipt=True)
         assert got == sent

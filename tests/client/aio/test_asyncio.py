@@ -107,8 +107,9 @@ def test_a_subscription_that_is_never_confirmed_is_raised(take):
 
     async def main(url):
         async with stomp.connect_async(url) as client:
-            subscription = client.subscribe("/queue/a", timeout=0.2)
-            assert await subscription.get(0.01) is None
+            patient = client.subscribe("/queue/b", timeout=patience(60))
+            assert await patient.get(0.01) is None
+            subscription = client.subscribe("/queue/a", timeout=0.05)
             with pytest.raises(stomp.ReceiptTimeoutError, match="SUBSCRIBE to /queue/a"):
                 await WAYS[take](subscription)
 

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from patience import patience
 
 pytest.importorskip("pyspark")
 pytest.importorskip("pyarrow")
@@ -463,8 +464,8 @@ def test_replay(spark: Any, folder: Path) -> None:
         )
         assert sent == count
         with client.subscribe("/queue/max") as one, client.subscribe("/queue/paced") as other:
-            quick = {message.get("x-id"): message for message in (one.get(10) for _ in range(count))}
-            slow = [other.get(10) for _ in range(count)]
+            quick = {message.get("x-id"): message for message in (one.get(patience(10)) for _ in range(count))}
+            slow = [other.get(patience(10)) for _ in range(count)]
     assert 399 / 50 - 0.1 <= now[0] <= 399 / 50 + 0.1
     assert len(quick) == count
     assert set(quick) == {message.get("x-id") for message in slow}

@@ -279,7 +279,7 @@ def test_the_same_name_writes(spark, broker, queue: str, tmp_path: Path) -> None
     rows.write.format("stomp").mode("append").options(url=broker.url).save()
     with stomp.connect(broker.url) as client:
         subscription = client.subscribe(queue, ack="client-individual")
-        assert sorted(message.body for message in (subscription.get(10) for _ in range(5))) == [
+        assert sorted(message.body for message in (subscription.get(patience(10)) for _ in range(5))) == [
             b"0",
             b"1",
             b"2",

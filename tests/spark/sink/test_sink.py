@@ -91,7 +91,7 @@ def test_rows_of_a_task_take_effect_together():
 
         task(broker.url, rows(), receiptEvery="100")
         assert seen == [None] * 3
-        assert [int(subscription.get(5).body) for _ in range(3000)] == list(range(3000))
+        assert [int(subscription.get(patience(5)).body) for _ in range(3000)] == list(range(3000))
 
 
 @pytest.mark.parametrize(

@@ -27,7 +27,7 @@ def frames(first, count):
 def taken(client, destination, count):
     """So many messages, and no more."""
     with client.subscribe(destination, ack="client-individual", prefetch=100_000) as subscription:
-        found = [subscription.get(10) for _ in range(count)]
+        found = [subscription.get(patience(10)) for _ in range(count)]
         assert subscription.get(0.05) is None
         for each in found:
             each.ack()
@@ -109,7 +109,7 @@ def test_a_stream_of_micro_batches_and_one_that_is_done_again(spark, broker, tmp
         assert query.awaitTermination(patience(120))
         assert query.exception() is None
         for _ in range(expected):
-            each = subscription.get(10)
+            each = subscription.get(patience(10))
             ids.append(each.get("x-id"))
             seen.append(int(each.body))
         assert subscription.get(0.05) is None
