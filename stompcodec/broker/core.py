@@ -34,7 +34,7 @@ from stompcodec.broker.routing.topic import Topic
 from stompcodec.broker.routing.virtual_host import VirtualHost
 from stompcodec.broker.sessions.commands import HANDLERS
 from stompcodec.broker.sessions.connection_ttl import remedy
-from stompcodec.broker.sessions.frame_log import logged, session_class
+from stompcodec.broker.sessions.frame_log import LoggedSession, logged
 from stompcodec.broker.sessions.receipts import share_commit
 from stompcodec.broker.sessions.session import Session
 from stompcodec.broker.storage.helper import Helper
@@ -156,9 +156,11 @@ class Broker:
         self.sessions: dict[str, Session] = {}
         self._numbers = itertools.count(1)
         #: The handler of each command.
-        self.handlers: Handlers = HANDLERS if config.log_frames == "off" else logged(HANDLERS)
+        self.handlers: Handlers = HANDLERS
         #: Makes sessions, with the arguments of `Session`.
-        self.session_class: Callable[Concatenate[Host, str, float, ...], Session] = session_class(config.log_frames)
+        self.session_class: Callable[Concatenate[Host, str, float, ...], Session] = Session
+        if config.log_frames != "off":
+            self.handlers, self.session_class = logged(HANDLERS), LoggedSession
         #: Bytes of messages that a session's outbox takes in a turn.
         self.send_budget = self.write_high = min(config.write_high, max(_LEAST_ROOM, config.memory // 1024))
         #: Sessions to flush when the turn ends.

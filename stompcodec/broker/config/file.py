@@ -15,9 +15,6 @@ from stompcodec.broker.config.config import Config
 from stompcodec.broker.config.keys import KEYS, Key
 from stompcodec.errors import ConfigError, MissingExtraError
 
-__all__ = ["KEYS", "explain", "load_config", "markdown", "parse_config"]
-
-
 _BY_NAME = {key.name: key for key in KEYS}
 #: Keys of earlier versions, and their replacements.
 _GONE = {

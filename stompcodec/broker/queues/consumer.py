@@ -13,11 +13,9 @@ from stompcodec.broker.message import Message
 from stompcodec.broker.peer import Deliverer, Maker, Peer
 from stompcodec.broker.queues.arguments import QueueArguments
 from stompcodec.broker.queues.credit import credit_of, size_of
-from stompcodec.broker.queues.subscribe_request import AUTO, CLIENT, INDIVIDUAL, MODES, CreditGrant, SubscribeRequest
+from stompcodec.broker.queues.subscribe_request import AUTO, CLIENT, INDIVIDUAL, CreditGrant, SubscribeRequest
 from stompcodec.broker.storage.journal import Journal, Undoable
 from stompcodec.codec import Frame, serialize
-
-__all__ = ["AUTO", "CLIENT", "EOL", "INDIVIDUAL", "MODES", "Consumer", "Delivery", "Source"]
 
 #: Sent after each frame, because a well-known client cannot read without it.
 EOL = b"\n"

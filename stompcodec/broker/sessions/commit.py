@@ -9,7 +9,6 @@ from typing import NamedTuple
 
 from stompcodec.broker.errors import Refused
 from stompcodec.broker.loop_quota import AT_ONCE, Line
-from stompcodec.broker.memory import MARK, OPERATION
 from stompcodec.broker.queues.consumer import Delivery, Source
 from stompcodec.broker.queues.queue import Queue
 from stompcodec.broker.routing.idempotency import Mark
@@ -20,6 +19,9 @@ from stompcodec.broker.sessions.target import QueueOrTopic
 from stompcodec.broker.sessions.transaction import Sending, Settling, Transaction
 from stompcodec.broker.storage.store import Store
 from stompcodec.codec import Frame
+
+#: The deliveries of NACKs by their queue, and by whether they may be delivered again.
+_Rejected = dict[tuple[Source, bool], list[Delivery]]
 
 
 class _Share(NamedTuple):
@@ -188,7 +190,7 @@ def _resolved(
         queues: list[QueueOrTopic | None] = []
         octets = 0
         for entry in operations:
-            octets += _octets(entry)
+            octets += entry.octets
             queue = queue_of(session, entry.target) if isinstance(entry, Sending) else None
             waiting += isinstance(entry, Sending) and entry.message.due is not None
             queues.append(queue)
@@ -212,7 +214,7 @@ def _check(session: Session, transaction: Transaction) -> None:
 
 def _at_once(session: Session, transaction: Transaction, frame: Frame, shares: deque[_Share]) -> Iterator[Line]:
     """Make a long transaction take effect if none of it is stored."""
-    rejected: dict[tuple[Source, bool], list[Delivery]] = {}
+    rejected: _Rejected = {}
     while shares:
         share = shares.popleft()
         for at, entry in enumerate(share.operations):
@@ -227,8 +229,7 @@ def _at_once(session: Session, transaction: Transaction, frame: Frame, shares: d
         _apply_some(session, share.operations, share.queues, share.stored_in, rejected)
         if shares:
             yield session.broker.quota
-    for (queue, requeue), deliveries in rejected.items():
-        session.virtual_host.dead_letters.reject(queue, deliveries, requeue)
+    _reject(session, rejected)
     if transaction.retains and session.broker.stores_some and not session.ended:
         hold_receipts(session, frame)
     confirm(session, frame)
@@ -285,7 +286,7 @@ def _applying(session: Session, shares: deque[_Share], pinned: dict[Queue, None]
     journal = session.broker.journal
     batch = journal.busy
     assert batch is not None
-    rejected: dict[tuple[Source, bool], list[Delivery]] = {}
+    rejected: _Rejected = {}
     try:
         while shares:
             share = shares.popleft()
@@ -293,8 +294,7 @@ def _applying(session: Session, shares: deque[_Share], pinned: dict[Queue, None]
             journal.charge(batch, -share.octets)
             if shares:
                 yield session.broker.quota.front
-        for (queue, requeue), deliveries in rejected.items():  # together, so that they come back in order
-            session.virtual_host.dead_letters.reject(queue, deliveries, requeue)
+        _reject(session, rejected)
     finally:
         for queue in pinned:
             queue.go_on()
@@ -336,9 +336,14 @@ def _apply(
     if not committed:
         session.virtual_host.stop((), transaction.abort())
         return
-    rejected: dict[tuple[Source, bool], list[Delivery]] = {}
+    rejected: _Rejected = {}
     _apply_some(session, transaction.operations, queues, stored_in, rejected)
-    for (queue, requeue), deliveries in rejected.items():  # together, so that they come back in order
+    _reject(session, rejected)
+
+
+def _reject(session: Session, rejected: _Rejected) -> None:
+    """Requeue or drop the deliveries of NACKs: those of a queue together, so that they come back in order."""
+    for (queue, requeue), deliveries in rejected.items():
         session.virtual_host.dead_letters.reject(queue, deliveries, requeue)
 
 
@@ -347,7 +352,7 @@ def _apply_some(
     operations: Sequence[Sending | Settling],
     queues: Sequence[QueueOrTopic | None],
     stored_in: Sequence[Sequence[Queue]],
-    rejected: dict[tuple[Source, bool], list[Delivery]],
+    rejected: _Rejected,
 ) -> None:
     for operation, queue, stored in zip(operations, queues, stored_in):
         if isinstance(operation, Settling):
@@ -358,14 +363,6 @@ def _apply_some(
                 rejected.setdefault((source, operation.requeue), []).extend(operation.deliveries)
         elif queue is not None:
             put_late(session, queue, operation.message, stored)
-
-
-def _octets(operation: Sending | Settling) -> int:
-    """Return the bytes that an operation counts toward the limit."""
-    if isinstance(operation, Sending):
-        octets = OPERATION + operation.message.size
-        return octets if operation.mark is None else octets + MARK
-    return OPERATION * len(operation.deliveries)
 
 
 def _in_shares(operations: list[Sending | Settling]) -> Iterator[list[Sending | Settling]]:

@@ -73,12 +73,3 @@ class LoggedSession(Session):
         """Log one frame."""
         body: bytes | None = frame.body if self.broker.config.log_frames == "all" else b""
         _LOG.info("%s %s %s %s", self.id, self.peer, direction, frame_repr(frame.command, frame.headers.pairs(), body))
-
-
-def session_class(log_frames: str) -> type[Session]:
-    """Return the class of a broker's sessions. `log_frames` is "off", "heads" or "all".
-
-    >>> session_class("off").__name__, session_class("all").__name__
-    ('Session', 'LoggedSession')
-    """
-    return Session if log_frames == "off" else LoggedSession

@@ -10,8 +10,6 @@ from stompcodec.broker.queues.consumer import Consumer, Delivery, Source
 from stompcodec.broker.routing.idempotency import Mark
 from stompcodec.broker.sessions.target import Target
 
-__all__ = ["OPERATION", "Sending", "Settling", "Transaction"]
-
 
 class Sending(NamedTuple):
     """A deferred SEND."""
@@ -20,6 +18,11 @@ class Sending(NamedTuple):
     message: Message
     mark: Mark | None = None
     """The mark of its idempotency key."""
+
+    @property
+    def octets(self) -> int:
+        """Bytes that it counts toward the limit."""
+        return OPERATION + self.message.size + (0 if self.mark is None else MARK)
 
 
 class Settling(NamedTuple):
@@ -31,6 +34,11 @@ class Settling(NamedTuple):
     """True for ACK, False for NACK."""
     requeue: bool = True
     """For NACK: the messages may be delivered again."""
+
+    @property
+    def octets(self) -> int:
+        """Bytes that it counts toward the limit."""
+        return OPERATION * len(self.deliveries)
 
 
 class Transaction:
@@ -56,15 +64,9 @@ class Transaction:
     def add(self, operation: Sending | Settling) -> int:
         """Add an operation. Return the bytes that it counts toward the limit."""
         self.operations.append(operation)
-        if isinstance(operation, Sending):
-            self.weight += 1
-            octets = OPERATION + operation.message.size
-            if operation.mark is not None:
-                octets += MARK
-                self.keyed = True
-        else:
-            self.weight += len(operation.deliveries)
-            octets = OPERATION * len(operation.deliveries)
+        self.weight += 1 if isinstance(operation, Sending) else len(operation.deliveries)
+        self.keyed = self.keyed or (isinstance(operation, Sending) and operation.mark is not None)
+        octets = operation.octets
         self.octets += octets
         return octets
 

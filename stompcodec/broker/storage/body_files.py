@@ -10,7 +10,7 @@ import os
 import shutil
 import weakref
 import zlib
-from collections.abc import Callable, Container, Iterable
+from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
@@ -91,36 +91,36 @@ def file_crc(path: Path) -> int:
 
 
 class Bodies:
-    """A folder of files whose names are never reused. Its arguments and errors are those of `BodyFolder`.
+    """The files of a store in a `BodyFolder`, whose arguments and errors are the same.
 
     >>> import tempfile
     >>> folder = tempfile.TemporaryDirectory()
     >>> bodies = Bodies(Path(folder.name, "bodies"))
     >>> body = bodies.write(b"x" * 70000)
     >>> bodies.sync()
-    >>> bodies.read(body) == b"x" * 70000, bodies.sweep({body.file}), bodies.sweep(set())
+    >>> bodies.read(body) == b"x" * 70000, bodies.folder.sweep({body.file}), bodies.folder.sweep(set())
     (True, 0, 1)
-    >>> bodies.close(); folder.cleanup()
+    >>> bodies.folder.close(); folder.cleanup()
     """
 
     def __init__(self, folder: Path, access: Access = PRIVATE, helper: Helper | None = None) -> None:
-        self._folder = BodyFolder(folder, access, helper)
+        self.folder = BodyFolder(folder, access, helper)
         self._unsynced = False
 
     def write(self, octets: bytes) -> BodyFile:
         """Write a new file and sync its content to disk. Call `sync` to sync its name. An OSError leaves no partial
         file.
         """
-        name = self._folder.new_name()
+        name = self.folder.new_name()
         self._unsynced = True
         try:
-            with open(self._folder.create(name), "wb", buffering=0) as stream:
+            with open(self.folder.create(name), "wb", buffering=0) as stream:
                 rest = memoryview(octets)
                 while rest:
                     rest = rest[stream.write(rest) :]
                 os.fsync(stream.fileno())
         except BaseException:
-            self._folder.discard(name)
+            self.folder.discard(name)
             raise
         return BodyFile(name, len(octets), zlib.crc32(octets))
 
@@ -129,19 +129,19 @@ class Bodies:
 
         The file is hard-linked, or copied if it is on another disk. An OSError leaves no partial file here.
         """
-        name = self._folder.new_name()
+        name = self.folder.new_name()
         self._unsynced = True
         try:
-            link(body.path, self._folder, name)
-            path = self._folder.path / name
+            link(body.path, self.folder, name)
+            path = self.folder.path / name
             file = os.open(path, os.O_RDWR | NO_FOLLOW | getattr(os, "O_BINARY", 0))
             try:
-                grant(file, self._folder.access, path)
+                grant(file, self.folder.access, path)
                 os.fsync(file)
             finally:
                 os.close(file)
         except BaseException:
-            self._folder.discard(name)
+            self.folder.discard(name)
             raise
         return BodyFile(name, body.size, body.crc)
 
@@ -149,7 +149,7 @@ class Bodies:
         """Return an adopted body, or None if its file is missing or damaged. `verify` compares the checksum now, not
         when it is delivered.
         """
-        path = self._folder.path / body.file
+        path = self.folder.path / body.file
         if not is_body(body.file):
             return None
         try:
@@ -158,21 +158,17 @@ class Bodies:
             return None
         return Body(path, body.size, body.crc) if whole else None
 
-    def has(self, names: Iterable[str]) -> bool:
-        """Return whether all these files exist."""
-        return set(names) <= set(self._folder.names())
-
     def sync(self) -> None:
         """Sync the names of new files to disk. Do so before committing rows that refer to them."""
         if self._unsynced:
-            self._folder.sync()
+            self.folder.sync()
             self._unsynced = False
 
     def read(self, body: BodyFile) -> bytes | None:
         """Return the content of a file, or None if it is missing or damaged. Raise StoreError if it exists but cannot
         be read.
         """
-        path = self._folder.path / body.file
+        path = self.folder.path / body.file
         if not is_body(body.file):
             return None
         try:
@@ -182,19 +178,3 @@ class Bodies:
         except OSError as error:
             raise StoreError(f"{path} cannot be read: {error.strerror} (let the broker read it)") from error
         return octets if len(octets) == body.size and zlib.crc32(octets) == body.crc else None
-
-    def discard(self, file: str) -> None:
-        """Have a file removed, in the helper. A file that cannot be removed is found again by `sweep`."""
-        self._folder.discard(file)
-
-    def flush(self) -> None:
-        """Wait until all discarded files are removed."""
-        self._folder.remover.flush()
-
-    def close(self) -> None:
-        """Wait until all discarded files are removed, and release the folder."""
-        self._folder.close()
-
-    def sweep(self, known: Container[str]) -> int:
-        """Remove unknown bodies, left by a crash between writing and commit, and return how many there were."""
-        return self._folder.sweep(known)

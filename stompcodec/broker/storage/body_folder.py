@@ -12,8 +12,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from stompcodec.broker.storage.folder_lock import is_body
-from stompcodec.broker.storage.helper import Helper
-from stompcodec.broker.storage.remover import Remover
+from stompcodec.broker.storage.helper import Helper, Remover
 from stompcodec.disk.access import NO_FOLLOW, PRIVATE, Access, create, grant, make_folder
 from stompcodec.errors import StoreError
 

@@ -84,7 +84,6 @@ class Spool:
         self._shared = shared
         self._helper = helper
         self._folder: BodyFolder | None = None
-        self._made: Path | None = None
         self._end: weakref.finalize[..., Spool] | None = None
         self._octets = 0
         #: Sizes of bodies that no message holds any more. The store's thread may have held the last one.
@@ -131,7 +130,6 @@ class Spool:
             self._end = weakref.finalize(self, lock.release)
             mark(path, "large", self._access)
         self._folder = BodyFolder(path, self._access, self._helper)
-        self._made = path
         return self._folder
 
     def draft(self, owner: str = "") -> Draft:
@@ -182,7 +180,7 @@ class Spool:
         lock = FolderLock(path, "large")
         folder = BodyFolder(path, self._access, self._helper)
         self._end = weakref.finalize(self, _remove_temporary, folder, lock)
-        self._folder, self._made = folder, path
+        self._folder = folder
         folder.remover.put(_remove_abandoned)
         return folder
 

@@ -19,8 +19,10 @@ from typing import Any
 
 from stompcodec.broker.storage.damage import Damage
 from stompcodec.broker.storage.helper import Helper, HelperThread
-from stompcodec.broker.storage.sqlite_writer import SEQ_BITS, Batch, Writer, is_large
+from stompcodec.broker.storage.rows import Batch, is_large
+from stompcodec.broker.storage.sqlite_writer import Writer
 from stompcodec.broker.storage.store import CallSoon, Done, SentKey, Storable, Stored, Subscribed
+from stompcodec.broker.storage.totals import SEQ_BITS
 from stompcodec.disk.access import PRIVATE, Access
 from stompcodec.errors import StoreError
 
@@ -195,7 +197,7 @@ class SqliteStore:
                 if number >= _MOST_QUEUES:
                     raise StoreError(f"{number} queues hold stored messages (use less)")
                 self._next += 1
-            if number not in self._writer.aside:
+            if number not in self._totals.aside:
                 break
         self._unsaved[queue] = number
         base = self._bases[queue] = number << SEQ_BITS

@@ -9,7 +9,7 @@ import logging
 import os
 import shutil
 import sqlite3
-from collections.abc import Callable, Container, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing, suppress
 from functools import partial
 from pathlib import Path
@@ -23,7 +23,7 @@ from stompcodec.broker.storage.checksums import CRC, is_intact, message_crc, rec
 from stompcodec.broker.storage.damage import Damage, shown
 from stompcodec.broker.storage.folder_lock import DATABASE, FolderLock, examine_data, kind_of, mark
 from stompcodec.broker.storage.helper import Helper
-from stompcodec.broker.storage.rows import GROUP, LARGE, Batch, Row, State, execute, is_large, raw
+from stompcodec.broker.storage.rows import GROUP, LARGE, Batch, Row, State, execute, raw
 from stompcodec.broker.storage.small_tables import read_keys, read_subscriptions, write_keys, write_subscription
 from stompcodec.broker.storage.space import Reserve, free_space, is_full
 from stompcodec.broker.storage.sqlite_file.wal import examine_wal
@@ -32,8 +32,6 @@ from stompcodec.broker.storage.store import CallSoon, Done, SentKey, Storable, S
 from stompcodec.broker.storage.totals import SEQ_BITS, Total, Totals
 from stompcodec.disk.access import PRIVATE, Access, create, guard
 from stompcodec.errors import StoreError
-
-__all__ = ["SEQ_BITS", "Batch", "Writer", "is_large"]
 
 #: Valid seqs are less, as `Store.append` says.
 _MOST_SEQ = 2**42
@@ -187,8 +185,8 @@ class Writer:
             if isinstance(file, bytes)
         }
         names = {body.file for body in self._files.values()}
-        if self._bodies.has(names):  # otherwise a damaged name may mean one of the files
-            self._bodies.sweep(names)
+        if names <= set(self._bodies.folder.names()):  # otherwise a damaged name may mean one of the files
+            self._bodies.folder.sweep(names)
 
     def _write_state(self, db: sqlite3.Connection, state: State) -> None:
         db.execute("UPDATE state SET clean = ?, seq = ?, subscriptions = ?, crc = ?", (*state, record_crc(*state)))
@@ -258,11 +256,6 @@ class Writer:
         seq = key & (1 << SEQ_BITS) - 1
         if seq < _MOST_SEQ:
             self.mark = max(self.mark, seq)
-
-    @property
-    def aside(self) -> Container[int]:
-        """Numbers of the queues with rows that were set aside."""
-        return self.totals.aside
 
     def subscriptions(self) -> list[Subscribed]:
         """Return all durable subscriptions. Damaged ones are reported and left in the file. Raise StoreError if they
@@ -449,7 +442,7 @@ class Writer:
             self._files.pop(key, None)
         self._files.update(batch.written)
         for file in batch.obsolete:
-            self._bodies.discard(file)
+            self._bodies.folder.discard(file)
         if batch.reserved is not None:
             self.mark = batch.reserved
         if batch.state is not None:
@@ -465,7 +458,7 @@ class Writer:
         self._failed = True
         batch.single = None
         for body in batch.written.values():
-            self._bodies.discard(body.file)
+            self._bodies.folder.discard(body.file)
         try:
             if self._db is not None and self._db.in_transaction:
                 self._db.execute("ROLLBACK")
@@ -570,7 +563,7 @@ class Writer:
 
     def flush(self) -> None:
         """Wait until the files of discarded large bodies are removed."""
-        self._bodies.flush()
+        self._bodies.folder.remover.flush()
 
     def close(self) -> None:
         """Record a clean end, and release the folder, even if StoreError says that the end could not be written."""
@@ -588,7 +581,7 @@ class Writer:
         self._disconnect()
         bodies: Bodies | None = self.__dict__.get("_bodies")
         if bodies is not None:
-            bodies.close()
+            bodies.folder.close()
         self._lock.release()
 
     def _disconnect(self) -> None:

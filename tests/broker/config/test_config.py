@@ -13,7 +13,8 @@ import stompcodec
 from stompcodec.broker.auth import Auth, Rule, User, check_hash, hash_passcode
 from stompcodec.broker.config import file as keys
 from stompcodec.broker.config.config import Config
-from stompcodec.broker.config.file import KEYS, explain, load_config, markdown, parse_config
+from stompcodec.broker.config.file import explain, load_config, markdown, parse_config
+from stompcodec.broker.config.keys import KEYS
 from stompcodec.broker.config.presets import DIALECTS
 from stompcodec.broker.config.settings import Preset, Setting
 from stompcodec.errors import ConfigError, MissingExtraError

@@ -301,9 +301,9 @@ def test_goodbye_of_a_peer_that_takes_nothing_is_not_waited_for() -> None:
 def test_a_file_that_is_gone_ends_the_session() -> None:
     bench, sender, slow = slow_bench(ack="client-individual")
     sender.put("/queue/b", pattern(1_000_000))
-    folder = bench.broker.spool._made
+    folder = bench.broker.spool._folder
     assert folder is not None
-    for path in folder.iterdir():
+    for path in folder.path.iterdir():
         if path.name != "lock":
             os.truncate(path, 300_000)
     slow.subscribe("/queue/b", id="2")

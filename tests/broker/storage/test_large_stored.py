@@ -317,6 +317,6 @@ def test_a_body_shows_nothing_of_itself(tmp_path: Path) -> None:
 def test_the_folder_of_a_broker_is_for_its_user_alone() -> None:
     spool = Spool(None, 10)
     spool.draft().drop()
-    assert spool._made is not None
-    assert spool._made.stat().st_mode & 0o077 == 0
+    assert spool._folder is not None
+    assert spool._folder.path.stat().st_mode & 0o077 == 0
     spool.close()

@@ -21,8 +21,7 @@ from stompcodec import Frame, serialize
 from stompcodec.broker import Config, serve
 from stompcodec.broker.errors import Refused
 from stompcodec.broker.storage.body_folder import BodyFolder
-from stompcodec.broker.storage.helper import HelperThread
-from stompcodec.broker.storage.remover import Remover
+from stompcodec.broker.storage.helper import HelperThread, Remover
 from stompcodec.broker.storage.spool import Spool
 from stompcodec.broker.storage.sqlite import SqliteStore
 from stompcodec.errors import StoreError
@@ -344,3 +343,20 @@ def test_a_remover_that_has_done_nothing_ends() -> None:
     remover.put(lambda: 1 / 0)
     remover.flush()
     assert remover.pending == 0
+
+
+def test_without_another_thread_jobs_run_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(thread: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    done: list[str] = []
+    remover = Remover()
+    with monkeypatch.context() as patch:
+        patch.setattr(threading.Thread, "start", fail)
+        remover.put(lambda: done.append(threading.current_thread().name))
+        assert (len(done), remover.pending) == (1, 0)
+        remover.flush()
+    remover.put(lambda: done.append(threading.current_thread().name))
+    remover.flush()
+    assert done == [threading.current_thread().name, "stompcodec-files"]
+    remover.close()

@@ -15,8 +15,9 @@ from patience import patience
 
 from stompcodec.broker.storage import sqlite
 from stompcodec.broker.storage.sqlite import SqliteStore
-from stompcodec.broker.storage.sqlite_writer import SEQ_BITS, Writer
+from stompcodec.broker.storage.sqlite_writer import Writer
 from stompcodec.broker.storage.store import Stored
+from stompcodec.broker.storage.totals import SEQ_BITS
 
 BIG = 70_000
 

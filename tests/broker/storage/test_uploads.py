@@ -292,7 +292,8 @@ def test_a_download_holds_no_descriptor() -> None:
 
 
 def open_bodies(bench: Bench) -> list[str]:
-    folder = str(bench.broker.spool._made)
+    assert bench.broker.spool._folder is not None
+    folder = str(bench.broker.spool._folder.path)
     found = []
     for name in os.listdir("/proc/self/fd"):
         try:

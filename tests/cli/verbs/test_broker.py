@@ -21,7 +21,7 @@ from crash.process import BrokerProcess
 
 import stompcodec
 from stompcodec.broker.auth import check_hash
-from stompcodec.broker.config.file import KEYS
+from stompcodec.broker.config.keys import KEYS
 from stompcodec.broker.process import new_loop
 from stompcodec.cli.app import app
 from stompcodec.cli.verbs import broker as cli
