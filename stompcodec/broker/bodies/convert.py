@@ -5,6 +5,7 @@ Messages are stored as they were sent. They are converted on delivery, on the sl
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from functools import lru_cache
 
 from stompcodec.broker.bodies import xml_json as transform
@@ -100,6 +101,7 @@ class Conversion:
         return transform.transformed(body, source, target, self._max_transformed)
 
 
+@dataclass(eq=False, slots=True)
 class Readdressed:
     """Messages of a topic as messages of a queue: `destination` names the queue, `original-destination` the topic.
     `conversion` is applied, too.
@@ -109,26 +111,23 @@ class Readdressed:
     '/topic/VirtualTopic.a'
     """
 
-    __slots__ = ("_conversion", "_destination")
-
-    def __init__(self, destination: str, conversion: Conversion | None) -> None:
-        self._destination = destination
-        self._conversion = conversion
+    destination: str
+    conversion: Conversion | None
 
     def apply(self, message: Message) -> Message:
         """Return the message to deliver, which is the same one if it was sent to the queue itself."""
-        converted = message if self._conversion is None else self._conversion.apply(message)
-        if message.destination == self._destination:
+        converted = message if self.conversion is None else self.conversion.apply(message)
+        if message.destination == self.destination:
             return converted
         tail = converted.tail
-        old, new = (header_line("destination", name) for name in (message.destination, self._destination))
+        old, new = (header_line("destination", name) for name in (message.destination, self.destination))
         at = 0 if tail.startswith(old) else tail.find(b"\n" + old, 0, tail.index(b"\n\n") + 1) + 1
         if not (at or tail.startswith(old)):
             return converted
         tail = b"".join(
             (tail[:at], new, header_line("original-destination", message.destination), tail[at + len(old) :])
         )
-        return Message(message.ident, message.seq, self._destination, tail).with_body(converted.body)
+        return Message(message.ident, message.seq, self.destination, tail).with_body(converted.body)
 
 
 def _without(pairs: list[tuple[str, str]], name: str) -> list[tuple[str, str]]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Iterable
+from dataclasses import dataclass, field
 from typing import Protocol
 
 from stompcodec.broker.loop_quota import LoopQuota, Waiter
@@ -53,21 +54,19 @@ class Watcher(Protocol):
         """Note a message that has become READY."""
 
 
+@dataclass(eq=False, slots=True)
 class _Cursor:
     """The progress of one consumer through the READY messages."""
 
-    __slots__ = ("at_end", "epoch", "least", "place", "revisit")
-
-    def __init__(self, least: int, epoch: int) -> None:
-        #: The epoch of the dispatcher for which this holds. In a later one the consumer starts over.
-        self.epoch = epoch
-        #: The lowest seq that it takes.
-        self.least = least
-        #: It cannot take the messages up to this place, except for those in `revisit`.
-        self.place = START
-        self.revisit: set[Place] = set()
-        #: It is in the ring, and has looked at all READY messages.
-        self.at_end = False
+    #: The lowest seq that it takes.
+    least: int
+    #: The epoch of the dispatcher for which this holds. In a later one the consumer starts over.
+    epoch: int
+    #: It cannot take the messages up to this place, except for those in `revisit`.
+    place: Place = START
+    revisit: set[Place] = field(default_factory=set)
+    #: It is in the ring, and has looked at all READY messages.
+    at_end: bool = False
 
     def start_over(self) -> None:
         self.place, self.at_end = START, False

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from stompcodec.broker.memory import LOW
 
 
+@dataclass(slots=True)
 class Bound:
     """The most messages, READY and UNACKED, that a queue may hold, and their bytes.
 
@@ -12,11 +15,8 @@ class Bound:
     100
     """
 
-    __slots__ = ("messages", "octets")
-
-    def __init__(self, messages: int, octets: int) -> None:
-        self.messages = messages
-        self.octets = octets
+    messages: int
+    octets: int
 
     def is_low(self, messages: int, octets: int) -> bool:
         """Return whether there is room for more than one message.

@@ -7,6 +7,7 @@ brokers have `durable:true` or `persistent:true` on SUBSCRIBE, named by id and d
 
 from __future__ import annotations
 
+from dataclasses import KW_ONLY, dataclass
 from urllib.parse import quote, unquote
 
 from stompcodec.broker.config.settings import Address
@@ -22,45 +23,28 @@ from stompcodec.broker.storage.store import Subscribed
 LONGEST_NAME = 4096
 
 
+@dataclass(eq=False, slots=True)
 class Durable:
-    """A durable subscription.
+    """A durable subscription."""
 
-    Args:
-        name: by which its owner knows it.
-        queue: of its messages.
-        address: the topic, or the pattern of topics.
-        selector: selects its messages; None for all.
-        shared: it may have several consumers at a time.
-        auto_delete: it ends with its last consumer.
-        since: its messages have higher seqs than this.
-        owner: the user to whom it belongs; None if the broker has no users, or none has adopted it.
-        prompt: its messages are not gathered, because its queue gets others directly.
-    """
-
-    __slots__ = ("address", "auto_delete", "name", "owner", "prompt", "queue", "selector", "shared", "since")
-
-    def __init__(
-        self,
-        name: str,
-        queue: Queue,
-        address: Address,
-        selector: Selector | None = None,
-        *,
-        shared: bool = False,
-        auto_delete: bool = False,
-        since: int = 0,
-        owner: str | None = None,
-        prompt: bool = False,
-    ) -> None:
-        self.name = name
-        self.queue = queue
-        self.address = address
-        self.selector = selector
-        self.shared = shared
-        self.auto_delete = auto_delete
-        self.since = since
-        self.owner = owner
-        self.prompt = prompt
+    #: The name by which its owner knows it.
+    name: str
+    queue: Queue
+    #: The topic, or the pattern of topics.
+    address: Address
+    #: Selects its messages; None for all.
+    selector: Selector | None = None
+    _: KW_ONLY
+    #: It may have several consumers at a time.
+    shared: bool = False
+    #: It ends with its last consumer.
+    auto_delete: bool = False
+    #: Its messages have higher seqs than this.
+    since: int = 0
+    #: The user to whom it belongs; None if the broker has no users, or none has adopted it.
+    owner: str | None = None
+    #: Its messages are not gathered, because its queue gets others directly.
+    prompt: bool = False
 
     def __repr__(self) -> str:
         return f"<Durable {title(self.owner, self.name)!r} of {self.address.name!r}: {self.queue.count} messages>"

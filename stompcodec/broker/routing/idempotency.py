@@ -17,6 +17,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from functools import partial
 from hashlib import blake2b
 from math import inf
@@ -82,20 +83,18 @@ class Mark(NamedTuple):
     """CRC-32 of the body."""
 
 
+@dataclass(eq=False, slots=True)
 class _Entry:
     """A known key."""
 
-    __slots__ = ("at", "batch", "mark", "number", "stored")
-
-    def __init__(self, number: int, mark: Mark, at: float, stored: bool) -> None:
-        self.number = number
-        self.mark = mark
-        #: When it was entered, in seconds of the broker's clock.
-        self.at = at
-        #: It has a row in the store, or will have one.
-        self.stored = stored
-        #: The batch that has to be written before the message counts; None afterwards.
-        self.batch: Batch | None = None
+    number: int
+    mark: Mark
+    #: When it was entered, in seconds of the broker's clock.
+    at: float
+    #: It has a row in the store, or will have one.
+    stored: bool
+    #: The batch that has to be written before the message counts; None afterwards.
+    batch: Batch | None = None
 
 
 class _Holder:

@@ -6,6 +6,7 @@ Each is in a queue of its own without consumers: so it expires, is stored and is
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from itertools import chain
 
 from stompcodec.broker.config.settings import Address
@@ -144,39 +145,37 @@ def _trim(queue: Queue, count: int) -> None:
         queue.count_out(1, message.size)
 
 
+@dataclass(eq=False, slots=True)
 class RetainTarget:
     """The target of a SEND that sets or removes a retained message, by one of `ACTIONS`. Subscribers get the message as
     any other.
     """
 
-    __slots__ = ("_action", "_address", "_retained", "_topic")
-
-    def __init__(self, retained: Retained, action: str, address: Address, topic: Topic | None) -> None:
-        self._retained = retained
-        self._action = action
-        self._address = address
-        self._topic = topic
+    retained: Retained
+    action: str
+    address: Address
+    topic: Topic | None
 
     def put(self, message: Message, stored: bool = False) -> bool:
         """Set or remove the retained message, and put the message into the topic."""
-        if self._action == "set":
-            self._retained.set(self._address, message, stored)
+        if self.action == "set":
+            self.retained.set(self.address, message, stored)
         else:
-            self._retained.remove(self._address.name)
-        return self._topic is not None and self._topic.put(message, stored)
+            self.retained.remove(self.address.name)
+        return self.topic is not None and self.topic.put(message, stored)
 
     def stores(self, message: Message) -> Sequence[Queue]:
         """Return the queues that store a message."""
         if message.due is not None:  # it is stored when it is due
             return ()
-        mine = self._retained.expect(self._address).stores(message) if self._action == "set" else ()
-        return [*mine, *(() if self._topic is None else self._topic.stores(message))]
+        mine = self.retained.expect(self.address).stores(message) if self.action == "set" else ()
+        return [*mine, *(() if self.topic is None else self.topic.stores(message))]
 
     def holders(self) -> Sequence[Queue]:
         """Return the queues that could block a sender for ever, if only its own ACKs make room there."""
-        return () if self._topic is None else self._topic.holders()
+        return () if self.topic is None else self.topic.holders()
 
     def block(self, session: Peer) -> None:
         """Make a session wait for slow subscriptions."""
-        if self._topic is not None:
-            self._topic.block(session)
+        if self.topic is not None:
+            self.topic.block(session)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from functools import partial
 
 from stompcodec.broker.config.config import Config
 from stompcodec.broker.config.settings import Address, Kind
@@ -156,14 +157,16 @@ class VirtualHost:
         if address.kind is Kind.TOPIC:
             durable = self._durable(session, request, address)
             if durable is not None:
-                return _of_durable(Consumer(session, durable.queue, number, request._replace(selector=None)), durable)
+                consumer = Consumer(session, durable.queue, number, request._replace(selector=None))
+                consumer.durable = durable
+                return consumer
         if self.destinations.addresses.pattern(address) is None:
             self.destinations.check_topic(address.name)
             self.destinations.topics.make(address, self.destinations.shares.maker(session))
         queue = self.destinations.topic_queue(address)
         consumer = Consumer(session, queue, number, request)
         consumer.address = address
-        queue.overflow = _Overflow(self._config.slow_consumer, consumer)
+        queue.overflow = partial(_overflow, self._config.slow_consumer, consumer)
         return consumer
 
     def _durable(self, session: Peer, request: SubscribeRequest, address: Address) -> Durable | None:
@@ -186,7 +189,7 @@ class VirtualHost:
             self._check_allowed(session, durable.address)
             durable.check_free()
             durables.adopt(durable, session)
-            _of_durable(consumer, durable)
+            consumer.durable = durable
         return consumer
 
     def start(self, consumer: Consumer) -> None:
@@ -269,11 +272,6 @@ class VirtualHost:
         return self.dead_letters.drop(queue, message, reason)
 
 
-def _of_durable(consumer: Consumer, durable: Durable) -> Consumer:
-    consumer.durable = durable
-    return consumer
-
-
 def _end(consumer: Consumer) -> None:
     """End a subscription to topics with its queue, and cut the references between them.
 
@@ -290,20 +288,10 @@ def _end(consumer: Consumer) -> None:
     queue.ring.clear()
 
 
-class _Overflow:
-    """The policy for a topic's subscription whose backlog is full."""
-
-    __slots__ = ("consumer", "policy")
-
-    def __init__(self, policy: str, consumer: Consumer) -> None:
-        self.policy = policy
-        self.consumer = consumer
-
-    def __call__(self) -> bool:
-        if self.policy == "block":
-            return True
-        if self.policy == "drop":
-            self.consumer.queue.drop_oldest()
-        else:
-            self.consumer.session.too_slow(self.consumer.destination)
-        return False
+def _overflow(policy: str, consumer: Consumer) -> bool:
+    """Apply the policy for a topic's subscription whose backlog is full. Return whether the sender has to wait."""
+    if policy == "drop":
+        consumer.queue.drop_oldest()
+    elif policy != "block":
+        consumer.session.too_slow(consumer.destination)
+    return policy == "block"
