@@ -22,6 +22,12 @@ from stompcodec.states import missing_headers
 
 Found = Iterator[tuple[int, str]]
 
+#: Headers defined by the specifications.
+_DEFINED = frozenset(
+    b"accept-version ack content-length content-type destination heart-beat host id login message message-id passcode "
+    b"receipt receipt-id selector server session subscription transaction version".split()
+)
+
 
 class Check(NamedTuple):
     """A row of the table of checks."""
@@ -56,6 +62,24 @@ def check_frame(subject: Subject) -> Iterator[Finding]:
                 yield Finding(rule, offset, check.severity, text, check.remedy, frame.command, version)
 
 
+def _lines_where(is_wrong: Callable[[Line], object]) -> Callable[[Subject], Found]:
+    """Return a check of each header line."""
+
+    def find(subject: Subject) -> Found:
+        return ((line.at, _name(line)) for line in subject.lines if is_wrong(line))
+
+    return find
+
+
+_spaces = _lines_where(lambda line: line.name != line.name.strip(b" ") or line.value != line.value.strip(b" "))
+_not_ascii = _lines_where(lambda line: not (line.name + line.value).isascii())
+_empty_value = _lines_where(lambda line: not line.value)
+_letter_case = _lines_where(lambda line: line.name not in _DEFINED and line.name.lower() in _DEFINED)
+_header_form = _lines_where(lambda line: not re.fullmatch(rb"[a-z0-9]+(-[a-z0-9]+)*", line.name.lower()))
+_upper_name = _lines_where(lambda line: line.name != line.name.lower())
+_delete_octet = _lines_where(lambda line: b"\x7f" in line.value)
+
+
 def _raw_colon(subject: Subject) -> Found:
     if subject.is_escaped:
         for line in subject.lines:
@@ -76,41 +100,12 @@ def _cr_before_lf(subject: Subject) -> Found:
             return  # reported only once
 
 
-def _spaces(subject: Subject) -> Found:
-    for line in subject.lines:
-        if line.name != line.name.strip(b" ") or line.value != line.value.strip(b" "):
-            yield line.at, _name(line)
-
-
-def _not_ascii(subject: Subject) -> Found:
-    for line in subject.lines:
-        if not (line.name + line.value).isascii():
-            yield line.at, _name(line)
-
-
-def _empty_value(subject: Subject) -> Found:
-    return ((line.at, _name(line)) for line in subject.lines if not line.value)
-
-
 def _repeated(subject: Subject) -> Found:
     seen = set()
     for line in subject.lines:
         if line.name in seen:
             yield line.at, _name(line)
         seen.add(line.name)
-
-
-#: Headers defined by the specifications.
-_DEFINED = frozenset(
-    b"accept-version ack content-length content-type destination heart-beat host id login message message-id passcode "
-    b"receipt receipt-id selector server session subscription transaction version".split()
-)
-
-
-def _letter_case(subject: Subject) -> Found:
-    for line in subject.lines:
-        if line.name not in _DEFINED and line.name.lower() in _DEFINED:
-            yield line.at, _name(line)
 
 
 def _looks_escaped(subject: Subject) -> Found:
@@ -120,18 +115,12 @@ def _looks_escaped(subject: Subject) -> Found:
                 yield line.at, _name(line)
 
 
-def _has_body(subject: Subject) -> bool:
-    return subject.place.size > 0 and subject.command in WITH_BODY
+def _body_without(name: str) -> Callable[[Subject], Found]:
+    def find(subject: Subject) -> Found:
+        if subject.place.size and subject.command in WITH_BODY and subject.get(name) is None:
+            yield subject.place.start, ""
 
-
-def _without_length(subject: Subject) -> Found:
-    if _has_body(subject) and subject.get("content-length") is None:
-        yield subject.place.start, ""
-
-
-def _without_type(subject: Subject) -> Found:
-    if _has_body(subject) and subject.get("content-type") is None:
-        yield subject.place.start, ""
+    return find
 
 
 _MEDIA_TYPE = re.compile(r"[!#$&^_.+\w-]+/[!#$&^_.+\w-]+\s*(;.*)?", re.ASCII | re.DOTALL)
@@ -143,24 +132,18 @@ def _bad_type(subject: Subject) -> Found:
         yield subject.at("content-type"), ""
 
 
-def _not_utf8(subject: Subject) -> Found:
-    if "charset" not in (subject.get("content-type") or "").lower():
-        yield from _not_text(subject)
+def _not_text(*, with_charset: bool) -> Callable[[Subject], Found]:
+    def find(subject: Subject) -> Found:
+        kind = subject.get("content-type")
+        if encoding_of(kind) is not None and ("charset" in (kind or "").lower()) is with_charset:
+            try:
+                text_of(subject.place.frame)
+            except ContentError as error:
+                yield subject.place.body, str(error).removesuffix(": use frame.body")
+            except FrameError:
+                pass  # reported by `_bad_encoding`
 
-
-def _not_of_charset(subject: Subject) -> Found:
-    if "charset" in (subject.get("content-type") or "").lower():
-        yield from _not_text(subject)
-
-
-def _not_text(subject: Subject) -> Found:
-    if encoding_of(subject.get("content-type")) is not None:
-        try:
-            text_of(subject.place.frame)
-        except ContentError as error:
-            yield subject.place.body, str(error).removesuffix(": use frame.body")
-        except FrameError:
-            pass  # reported by `_bad_encoding`
+    return find
 
 
 def _bad_encoding(subject: Subject) -> Found:
@@ -231,20 +214,6 @@ def _is(command: str) -> Callable[[Subject], Found]:
     return find
 
 
-def _header_form(subject: Subject) -> Found:
-    for line in subject.lines:
-        if not re.fullmatch(rb"[a-z0-9]+(-[a-z0-9]+)*", line.name.lower()):
-            yield line.at, _name(line)
-
-
-def _upper_name(subject: Subject) -> Found:
-    return ((line.at, _name(line)) for line in subject.lines if line.name != line.name.lower())
-
-
-def _delete_octet(subject: Subject) -> Found:
-    return ((line.at, _name(line)) for line in subject.lines if b"\x7f" in line.value)
-
-
 def _lower_command(subject: Subject) -> Found:
     if subject.command_line != subject.command_line.upper():
         yield subject.place.start, ""
@@ -285,14 +254,30 @@ CHECKS = (
         "warning", "1.0:ERR-02 1.1:ERR-02 1.2:ERR-03", _without("ERROR", "message"), "ERROR lacks", "say what is wrong"
     ),
     _row(
-        *("warning", "1.0:CL-01 1.1:CL-01 1.2:CL-04 legacy:CL-02", _without_length),
+        *("warning", "1.0:CL-01 1.1:CL-01 1.2:CL-04 legacy:CL-02", _body_without("content-length")),
         *("a body without content-length", "add content-length"),
     ),
-    _row("warning", "1.1:CT-01 1.2:CT-01", _without_type, "a body without content-type", "add content-type"),
-    _row("error", "1.1:CT-01 1.2:CT-02", _bad_type, "content-type is not a MIME type", "write it as in text/plain"),
-    _row("error", "1.1:CT-03 1.2:CT-04", _not_utf8, "text that is not UTF-8", "name its charset in content-type"),
     _row(
-        "warning", "1.1:CT-04 1.2:CT-05", _not_of_charset, "text that does not match its charset", "correct the charset"
+        "warning",
+        "1.1:CT-01 1.2:CT-01",
+        _body_without("content-type"),
+        "a body without content-type",
+        "add content-type",
+    ),
+    _row("error", "1.1:CT-01 1.2:CT-02", _bad_type, "content-type is not a MIME type", "write it as in text/plain"),
+    _row(
+        "error",
+        "1.1:CT-03 1.2:CT-04",
+        _not_text(with_charset=False),
+        "text that is not UTF-8",
+        "name its charset in content-type",
+    ),
+    _row(
+        "warning",
+        "1.1:CT-04 1.2:CT-05",
+        _not_text(with_charset=True),
+        "text that does not match its charset",
+        "correct the charset",
     ),
     _row("warning", "legacy:HDR-03", _header_form, "an unusual header name", "use letters, digits and single hyphens"),
     _row("warning", "legacy:HDR-05", _upper_name, "a header name in upper case", "write it in lower case"),
