@@ -83,11 +83,11 @@ def _through_the_broker(console: Console, folder: Path) -> list[str]:
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
     from stompcodec.broker import Config
-    from stompcodec.cli.demonstration.feed import BrokerThread, Feed
+    from stompcodec.cli.demonstration.feed import Feed, broker_url
 
     frames = [place.frame for place in _places(folder / "railway.stomp")[0] if place.frame.command == "MESSAGE"]
     console.print("\nThe same messages through a broker, producer and consumer in one go\n", style="bold")
-    with BrokerThread(Config(port=0, data=str(folder / "data"))) as broker:
+    with broker_url(Config(port=0, data=str(folder / "data"))) as url:
         columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
         with Progress(*columns, console=console, transient=not console.is_terminal) as bars:
             names = ("confirmed", "acknowledged")
@@ -97,7 +97,7 @@ def _through_the_broker(console: Console, folder: Path) -> list[str]:
                 for name, task in zip(names, tasks):
                     bars.update(task, completed=getattr(tally, name))
 
-            tally = Feed(frames, f"stomp://127.0.0.1:{broker.port}").run(show)
+            tally = Feed(frames, url).run(show)
     _show_tally(console, tally)
     wrong = {"lost": tally.lost, "delivered twice": tally.twice, "damaged": tally.damaged, "misplaced": tally.misplaced}
     return [f"stompcodec: demo: {count} messages were {what}" for what, count in wrong.items() if count]

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-import asyncio
 import hashlib
 import threading
 import time
 from collections import Counter, deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from stompcodec import Frame
     from stompcodec.broker import Config
+    from stompcodec.broker.server import Server
     from stompcodec.client import Client, Receipt
 
 #: Messages without a receipt on the way to the broker, and without an ACK on the way to the consumer.
@@ -23,47 +24,24 @@ _PATIENCE = 60.0
 _QUEUE = "/queue/railway"
 
 
-class BrokerThread:
-    """A broker in a thread, for the duration of a `with` block. The port of its config may be 0."""
+@contextmanager
+def broker_url(config: Config) -> Iterator[str]:
+    """Run a broker in a thread meanwhile, and yield its URL. The port of its config may be 0."""
+    from stompcodec.broker import serve
+    from stompcodec.testing.thread import LoopThread
 
-    def __init__(self, config: Config) -> None:
-        self._config = config
-        self._loop = asyncio.new_event_loop()
-        self._stop = asyncio.Event()
-        self._listens = threading.Event()
-        self._thread = threading.Thread(target=self._main, name="broker", daemon=True)
-        self._error: BaseException | None = None
-        self.port = 0
+    async def start() -> Server:
+        server = serve(config)
+        await server.start()
+        return server
 
-    def _main(self) -> None:
-        try:
-            self._loop.run_until_complete(self._serve())
-        except Exception as error:
-            self._error = error
-        finally:
-            self._loop.close()
-            self._listens.set()
-
-    async def _serve(self) -> None:
-        from stompcodec.broker import serve
-
-        async with serve(self._config) as server:
-            assert server.port is not None
-            self.port = server.port
-            self._listens.set()
-            await self._stop.wait()
-
-    def __enter__(self) -> BrokerThread:
-        self._thread.start()
-        self._listens.wait(_PATIENCE)
-        if self._error is not None:
-            raise self._error
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        if not self._loop.is_closed():
-            self._loop.call_soon_threadsafe(self._stop.set)
-        self._thread.join(_PATIENCE)
+    thread = LoopThread("broker")
+    server = thread.run(start())
+    try:
+        yield f"stomp://127.0.0.1:{server.port}"
+    finally:
+        thread.run(server.stop())
+        thread.end()
 
 
 class Tally:
