@@ -139,21 +139,13 @@ def audit(folder: str | os.PathLike[str]) -> Report:
     return Report(tuple(findings), tuple(skipped), len(sources))
 
 
-def audit_source(text: str, file: str = "<source>") -> list[Finding]:
-    """Check the text of one file.
-
-    Args:
-        text: the source.
-        file: its name, for the findings.
-
-    Raises:
-        SyntaxError: the text is not Python.
-        ValueError, RecursionError, MemoryError: Python's parser cannot read it.
+def audit_source(text: str) -> list[Finding]:
+    """Check the text of one file; raise the error of Python's parser if it cannot read it.
 
     >>> [(found.line, found.code) for found in audit_source("import stomp\\nstomp.Connection12()")]
     [(2, 'auto-decode'), (2, 'no-heart-beats')]
     """
-    return sorted(set(_look([_source(file, ast.parse(text))])))
+    return sorted(set(_look([_source("<source>", ast.parse(text))])))
 
 
 def _files(top: Path) -> Iterator[tuple[Path, str]]:

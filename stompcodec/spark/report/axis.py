@@ -89,13 +89,15 @@ def top_of(values: list[float], kind: str = "count", least: float = 1.0) -> floa
     return top
 
 
+#: Most steps between ticks of values.
+_MOST_TICKS = 5
 #: Ticks of a logarithmic axis of durations.
 _ROUND = [1e-3, 1e-2, 0.1, 1.0, 10.0, 60.0, 600.0, 3600.0, 36000.0, *(86400.0 * 10**power for power in range(10))]
 #: Kind of values -> function that writes them.
 _WRITTEN: dict[str, Callable[[object], str]] = {"count": compact, "octets": octets, "seconds": duration}
 
 
-def value_ticks(low: float, high: float, kind: str = "count", *, log: bool = False, most: int = 5) -> list[Tick]:
+def value_ticks(low: float, high: float, kind: str = "count", *, log: bool = False) -> list[Tick]:
     """Return ticks at round numbers between two, or at powers of ten or round durations with `log`.
 
     `kind` says how to write them: "count", "octets" or "seconds".
@@ -115,9 +117,9 @@ def value_ticks(low: float, high: float, kind: str = "count", *, log: bool = Fal
         first, last = math.ceil(math.log10(a) - 1e-9), math.floor(math.log10(b) + 1e-9)
         every = max(1, math.ceil((last - first + 1) / 8))
         return [Tick(10.0**power, write(10.0**power)) for power in range(first, last + 1, every)]
-    step = _step(b - a, most, kind)
+    step = _step(b - a, _MOST_TICKS, kind)
     first = math.ceil(a / step - 1e-9)
-    values = [(first + index) * step for index in range(most + 2)]
+    values = [(first + index) * step for index in range(_MOST_TICKS + 2)]
     return [Tick(value, write(value)) for value in values if value <= b * (1 + 1e-9)]
 
 
