@@ -82,9 +82,10 @@ def subscription_of(given: dict[str, Any]) -> dict[str, Any]:
     return {name: given.pop(name) for name in ("selector", "durable", "headers", "prefetch")}
 
 
-def report_reconnect(error: Exception | None) -> None:
-    """Report that the connection was lost, and is being restored."""
-    complain(f"{printable(str(error)) if error else 'the connection was lost'}; connecting again")
+def report_reconnect(state: str, error: Exception | None) -> None:
+    """Report a lost connection that is being restored: an `on_state` of clients."""
+    if state == "reconnecting":
+        complain(f"{printable(str(error)) if error else 'the connection was lost'}; connecting again")
 
 
 def check_count(count: int, most: int | None, seconds: float | None) -> None:
@@ -335,6 +336,17 @@ def explanation(error: Exception) -> str:
     elif isinstance(error, FrameError):
         return text
     return f"{text} ({remedy})" if remedy else text
+
+
+def _body(_context: click.Context, _argument: click.Parameter, body: str | None) -> str:
+    """Take standard input for a missing BODY, unless it is a terminal: a callback of click."""
+    if body is None and sys.stdin.isatty():
+        raise click.UsageError("no BODY: give a text, @FILE, or - for standard input")
+    return "-" if body is None else body
+
+
+#: The argument BODY, for `read_body`.
+body_argument = click.argument("body", metavar="[BODY|@FILE|-]", required=False, callback=_body)
 
 
 def read_body(body: str) -> bytes:

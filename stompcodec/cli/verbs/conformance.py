@@ -47,9 +47,7 @@ class Bar:
 
 @click.command("conformance")
 @click.argument("target", default="stompcodec")
-@click.argument(
-    "folders", nargs=-1, metavar="[FOLDER]...", type=click.Path(exists=True, file_okay=False, path_type=Path)
-)
+@click.argument("folders", nargs=-1, metavar="[FOLDER]...", type=_FOLDER)
 @click.option("--lenient", is_flag=True, help="Test the lenient mode of a codec.")
 @click.option("--only", default="", metavar="TEXT", help="Only cases whose topic, id, title or rules contain TEXT.")
 @click.option("--feature", "features", multiple=True, metavar="NAME", help="Also run scenarios that need this feature.")

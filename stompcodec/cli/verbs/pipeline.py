@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-from stompcodec.cli.connecting import size
+from stompcodec.cli.connecting import connected, reporting_errors, size, url_of
 from stompcodec.cli.groups import Verbs
 from stompcodec.cli.inputs import complain, option_group
 from stompcodec.cli.pipelines.run import (
@@ -23,6 +23,7 @@ from stompcodec.cli.pipelines.run import (
     waited,
 )
 from stompcodec.cli.screen import printable, screen
+from stompcodec.cli.verbs.replay import speed_of
 from stompcodec.errors import MissingExtraError
 
 #: Columns that each job needs; the others are not read.
@@ -273,16 +274,15 @@ def _cell(value: Any) -> str:
 @command.command("replay")
 @click.argument("source", metavar="INPUT")
 @click.argument("url", metavar="URL")
-@click.option(
-    "--speed", default="max", show_default=True, metavar="N|max", help="Speed: 1 as recorded, 2 twice as fast."
-)
+@click.option("--speed", default="max", show_default=True, callback=speed_of, metavar="N|max",
+              help="Speed: 1 as recorded, 2 twice as fast.")  # fmt: skip
 @click.option("--to", "to", metavar="DEST", help="Send all messages to this destination.")
 @click.option("--ids", metavar="HEADER", help="A header for an id that is equal in each replay.")
 @click.option("--receipts/--no-receipts", default=True, show_default=True, help="Request receipts now and then.")
 @input_options
 @output_options
 def replay(
-    source: str, url: str, speed: str, to: str | None, ids: str | None, receipts: bool, cores: int | None,
+    source: str, url: str, speed: float | None, to: str | None, ids: str | None, receipts: bool, cores: int | None,
     memory: str | None, spark_log: str | None, as_json: bool, quiet: bool, **options: Any,
 ) -> None:  # fmt: skip
     """Send the frames of an archive or a capture to a broker again.
@@ -294,10 +294,6 @@ def replay(
       stompcodec pipeline replay archive broker:61613
       stompcodec pipeline replay feed.stompcap broker:61613 --speed 10 --to /queue/test
     """
-    from stompcodec.cli.connecting import connected, reporting_errors, url_of
-    from stompcodec.cli.verbs.replay import _speed
-
-    pace = _speed(click.get_current_context(), click.get_current_context().command.params[2], speed)
     if is_broker(source) or not is_broker(url):
         raise click.UsageError("replay needs a capture or an archive, then a broker's URL")
     further, options["source_options"] = dict(options["source_options"]), ()  # here they are options of the sink
@@ -311,14 +307,14 @@ def replay(
 
         frames = reading.frames(spark)
         line = Line(quiet)
-        if pace is None:
+        if speed is None:
             with line.stages(spark):
                 sent = jobs.replay(frames, given, destination=to, ids=ids)
         else:
             who = {"login": options["login"], "passcode_file": options["passcode_file"], "vhost": None, "version": None}
             with reporting_errors(), connected(url=url, **who, timeout=60.0, ca=None, insecure=False) as client:
                 show = lambda count: line.show(f"{count:,} messages sent")  # noqa: E731
-                sent = jobs.paced(frames, client, pace, receipts=receipts, on_sent=show, destination=to, ids=ids)
+                sent = jobs.paced(frames, client, speed, receipts=receipts, on_sent=show, destination=to, ids=ids)
             line.clear()
     finish({"messages": sent}, as_json, quiet)
 

@@ -5,14 +5,21 @@ from __future__ import annotations
 import sys
 import time
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from itertools import repeat
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
-from stompcodec.cli.connecting import broker_options, connected, header_option, read_body, reporting_errors
+from stompcodec.cli.connecting import (
+    body_argument,
+    broker_options,
+    connected,
+    header_option,
+    read_body,
+    reporting_errors,
+)
 from stompcodec.cli.files.recorded import frame_of
 from stompcodec.cli.inputs import complain
 from stompcodec.cli.screen import StatusLine
@@ -31,10 +38,11 @@ _REDRAW = 0.1
 
 
 class Outgoing(NamedTuple):
-    """A message to send."""
+    """A message to send, as `Client.send` takes it."""
 
-    headers: list[tuple[str, str]]
+    destination: str
     body: bytes
+    headers: list[tuple[str, str]]
 
 
 class Tally:
@@ -61,14 +69,14 @@ class Tally:
         self._line.update(self.text)
 
 
-def _lines(source: str, headers: tuple[tuple[str, str], ...]) -> Iterator[Outgoing]:
+def _lines(destination: str, source: str, headers: tuple[tuple[str, str], ...]) -> Iterator[Outgoing]:
     """Yield a message for each line."""
     with _opened(source) as stream:
         for line in stream:
-            yield Outgoing(list(headers), line.rstrip(b"\r\n"))
+            yield Outgoing(destination, line.rstrip(b"\r\n"), list(headers))
 
 
-def _frames(source: str, headers: tuple[tuple[str, str], ...]) -> Iterator[Outgoing]:
+def _frames(destination: str, source: str, headers: tuple[tuple[str, str], ...]) -> Iterator[Outgoing]:
     """Yield a message for each line of JSON; headers of the command line take precedence."""
     named = {name for name, _ in headers}
     with _opened(source) as stream:
@@ -80,7 +88,7 @@ def _frames(source: str, headers: tuple[tuple[str, str], ...]) -> Iterator[Outgo
             except ValueError as error:
                 raise click.ClickException(f"line {number}: {error}") from None
             kept = [pair for pair in frame.headers.pairs() if pair[0] not in _BROKERS and pair[0] not in named]
-            yield Outgoing([*kept, *headers], frame.body)
+            yield Outgoing(destination, frame.body, [*kept, *headers])
 
 
 @contextmanager
@@ -125,11 +133,11 @@ class Refusals:
             raise RejectedError(f"a message was refused: {self.frames[0].get('message', 'ERROR')}", self.frames[0])
 
 
-def _send(client: Client, destination: str, messages: Iterator[Outgoing], tally: Tally) -> None:
+def send_with_receipts(client: Client, messages: Iterator[Outgoing], tally: Tally) -> None:
     """Send all messages with receipts, many at a time."""
     waiting: deque[Any] = deque()
     for message in messages:
-        waiting.append(client.send_for_receipt(destination, message.body, message.headers))
+        waiting.append(client.send_for_receipt(*message))
         tally.sent += 1
         while len(waiting) >= _WINDOW or (waiting and waiting[0].done):
             waiting.popleft().wait()
@@ -141,43 +149,65 @@ def _send(client: Client, destination: str, messages: Iterator[Outgoing], tally:
         tally.moved()
 
 
-def _send_quickly(client: Client, destination: str, messages: Iterator[Outgoing], tally: Tally) -> None:
+def send_quickly(client: Client, messages: Iterator[Outgoing], tally: Tally) -> None:
     """Send all messages without receipts. A last receipt confirms that the broker has processed them."""
     for message in messages:
-        client.send(destination, message.body, message.headers)
+        client.send(*message)
         tally.sent += 1
         tally.moved()
     client.ping()
     tally.confirmed = tally.sent
 
 
-def _send_together(client: Client, destination: str, messages: Iterator[Outgoing], tally: Tally) -> None:
+def _send_together(client: Client, messages: Iterator[Outgoing], tally: Tally) -> None:
     """Send all messages in one transaction."""
     with client.transaction() as transaction:
         for message in messages:
-            transaction.send(destination, message.body, message.headers)
+            transaction.send(*message)
             tally.sent += 1
             tally.moved()
     tally.confirmed = tally.sent
 
 
+def send_all(
+    messages: Iterator[Outgoing],
+    send: Callable[[Client, Iterator[Outgoing], Tally], None],
+    tally: Tally,
+    broker: dict[str, Any],
+    *,
+    single: bool = False,
+) -> None:
+    """Connect, send the messages, and report errors, with the counts so far unless it is a single message."""
+    refusals = Refusals()
+    if send is send_quickly:
+        broker["on_frame"] = refusals.see
+    with reporting_errors():
+        try:
+            with connected(**broker) as client:
+                tally.start()
+                send(client, messages, tally)
+            refusals.check(tally)
+        except (StompError, ValueError, KeyboardInterrupt):
+            tally.clear()
+            if tally.sent and not single:
+                complain(f"stopped: {tally.text()}")
+            raise
+    tally.clear()
+
+
 def _messages(
-    body: str | None, headers: tuple[tuple[str, str], ...], form: str | None, count: int
+    destination: str, body: str, headers: tuple[tuple[str, str], ...], form: str | None, count: int
 ) -> Iterator[Outgoing]:
-    if body is None:
-        if sys.stdin.isatty():
-            raise click.UsageError("no BODY: give a text, @FILE, or - for standard input")
-        body = "-"
     if form == "lines":
-        return _lines(body, headers)
+        return _lines(destination, body, headers)
     if form == "json":
-        return _frames(body, headers)
-    return repeat(Outgoing(list(headers), read_body(body)), count)
+        return _frames(destination, body, headers)
+    return repeat(Outgoing(destination, read_body(body), list(headers)), count)
 
 
 @click.command("pub")
 @click.argument("destination", metavar="DEST")
-@click.argument("body", metavar="[BODY|@FILE|-]", required=False)
+@body_argument
 @header_option
 @click.option("-l", "--lines", "form", flag_value="lines", help="A message for each line.")
 @click.option("--json", "form", flag_value="json", help="A message for each line of JSON, as sub --json writes them.")
@@ -190,7 +220,7 @@ def _messages(
 @broker_options
 def command(
     destination: str,
-    body: str | None,
+    body: str,
     headers: tuple[tuple[str, str], ...],
     form: str | None,
     persistent: bool,
@@ -216,23 +246,10 @@ def command(
         raise click.UsageError("--tx has one receipt for all: it cannot be used with --receipt")
     if persistent:
         headers = (*headers, ("persistent", "true"))
-    messages = _paced(_messages(body, headers, form, count or 1), rate)
+    messages = _paced(_messages(destination, body, headers, form, count or 1), rate)
     single = form is None and (count or 1) == 1
-    tally, refusals = Tally(quiet), Refusals()
-    send = _send_together if tx else _send if receipt or single else _send_quickly
-    if send is _send_quickly:
-        broker["on_frame"] = refusals.see
-    with reporting_errors():
-        try:
-            with connected(**broker) as client:
-                tally.start()
-                send(client, destination, messages, tally)
-            refusals.check(tally)
-        except (StompError, KeyboardInterrupt):
-            tally.clear()
-            if not single and tally.sent:
-                complain(f"stopped: {tally.text()}")
-            raise
-    tally.clear()
+    tally = Tally(quiet)
+    send = _send_together if tx else send_with_receipts if receipt or single else send_quickly
+    send_all(messages, send, tally, broker, single=single)
     if not quiet and not single:
         click.echo(tally.text(), err=True)

@@ -94,11 +94,6 @@ class Progress:
             complain(f"{text}; nothing is acknowledged until this is solved")
 
 
-def _on_state(state: str, error: Exception | None) -> None:
-    if state == "reconnecting":
-        report_reconnect(error)
-
-
 @click.command("record")
 @click.argument("destinations", metavar="[URL] DEST...", nargs=-1, required=True)
 @click.option(
@@ -238,7 +233,7 @@ def _record(
         if stopped.is_set() or (until is not None and time.monotonic() >= until):
             recorder.stop()
 
-    with connected(**broker, reconnect=Backoff(), on_state=_on_state) as client:
+    with connected(**broker, reconnect=Backoff(), on_state=report_reconnect) as client:
         recorder = Recorder(client, capture, dedupe=dedupe, most=most, on_turn=turn, on_trouble=progress.told)
         progress.recorder = recorder
         for destination in destinations:

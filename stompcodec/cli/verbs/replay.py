@@ -5,25 +5,18 @@ from __future__ import annotations
 import errno
 import os
 import time
-from collections import deque
 from collections.abc import Iterator
 from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
-from stompcodec.cli.connecting import broker_options, connected, reporting_errors
+from stompcodec.cli.connecting import broker_options
 from stompcodec.cli.files.recorded import Recorded
 from stompcodec.cli.files.sources import FORMATS, Source
-from stompcodec.cli.inputs import Complaints, complain
-from stompcodec.cli.verbs.pub import Refusals, Tally
-from stompcodec.errors import StompError
+from stompcodec.cli.inputs import Complaints
+from stompcodec.cli.verbs.pub import Outgoing, Tally, send_all, send_quickly, send_with_receipts
 
-if TYPE_CHECKING:
-    from stompcodec.client import Client
-
-#: Number of receipts to wait for at the same time.
-_WINDOW = 500
 #: Headers of the original delivery rather than the message; and its expiry, which has passed, so that a broker would
 #: drop it.
 _PASSING = frozenset(
@@ -129,7 +122,8 @@ def _rules(_context: click.Context, _option: click.Parameter, values: tuple[str,
     return tuple(rules)
 
 
-def _speed(_context: click.Context, _option: click.Parameter, value: str) -> float | None:
+def speed_of(_context: click.Context, _option: click.Parameter, value: str) -> float | None:
+    """Parse a speed, None for the fastest: a callback of click."""
     if value == "max":
         return None
     try:
@@ -148,44 +142,24 @@ def _messages(source: Source, period: Period, only: str | None) -> Iterator[Reco
             yield each
 
 
-def _send(
-    client: Client,
-    messages: Iterator[Recorded],
-    rules: tuple[tuple[str, str], ...],
-    pace: Pace,
-    receipts: bool,
-    tally: Tally,
-) -> None:
-    waiting: deque[Any] = deque()
+def _due(
+    messages: Iterator[Recorded], rules: tuple[tuple[str, str], ...], pace: Pace, tally: Tally
+) -> Iterator[Outgoing]:
+    """Yield the messages to send, each at its time."""
     for each in messages:
         while (seconds := pace.wait(each.time, time.monotonic())) > 0:
             tally.moved()
             time.sleep(min(seconds, _NAP))
         frame = each.frame
         headers = [pair for pair in frame.headers.pairs() if pair[0] not in _PASSING]
-        destination = new_destination(frame.headers["destination"], rules)
-        if receipts:
-            waiting.append(client.send_for_receipt(destination, frame.body, headers))
-        else:
-            client.send(destination, frame.body, headers)
-        tally.sent += 1
-        while len(waiting) >= _WINDOW or (waiting and waiting[0].done):
-            waiting.popleft().wait()
-            tally.confirmed += 1
-        tally.moved()
-    for receipt in waiting:
-        receipt.wait()
-        tally.confirmed += 1
-    if not receipts:
-        client.ping()
-        tally.confirmed = tally.sent
+        yield Outgoing(new_destination(frame.headers["destination"], rules), frame.body, headers)
 
 
 @click.command("replay")
 @click.argument("capture", metavar="CAPTURE", type=click.Path(allow_dash=True))
 @click.argument("broker_url", metavar="[URL]", required=False)
 @click.option(
-    "--speed", default="1", show_default=True, callback=_speed, metavar="N|max", help="Speed: 2 is twice as fast."
+    "--speed", default="1", show_default=True, callback=speed_of, metavar="N|max", help="Speed: 2 is twice as fast."
 )
 @click.option("--from", "since", metavar="TIME", help="Begin at this time: 2026-03-01T12:00:00Z, or +SECONDS.")
 @click.option("--to", "until", metavar="TIME", help="End before this time.")
@@ -232,25 +206,13 @@ def command(
     if broker_url is not None:
         broker["url"] = broker_url
     period, complaints = Period(since, until), Complaints()
-    tally, refusals = Tally(quiet), Refusals()
+    tally = Tally(quiet)
     source = Source(capture, form, complaints)
     if capture != "-" and not os.path.exists(capture):  # before connecting
         complaints(f"{source.name}: cannot be read: {os.strerror(errno.ENOENT)}")
         raise SystemExit(1)
-    if not receipts:
-        broker["on_frame"] = refusals.see
-    with reporting_errors():
-        try:
-            with connected(**broker) as client:
-                tally.start()
-                _send(client, _messages(source, period, only), rules, Pace(speed), receipts, tally)
-            refusals.check(tally)
-        except (StompError, ValueError, KeyboardInterrupt):
-            tally.clear()
-            if tally.sent:
-                complain(f"stopped: {tally.text()}")
-            raise
-    tally.clear()
+    messages = _due(_messages(source, period, only), rules, Pace(speed), tally)
+    send_all(messages, send_with_receipts if receipts else send_quickly, tally, broker)
     if period.unknown:
         complaints(f"{source.name}: {period.unknown} messages were left out, because their time is unknown")
     if not quiet:

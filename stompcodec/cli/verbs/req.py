@@ -7,7 +7,14 @@ from typing import Any
 
 import click
 
-from stompcodec.cli.connecting import connected, connection_options, header_option, read_body, reporting_errors
+from stompcodec.cli.connecting import (
+    body_argument,
+    connected,
+    connection_options,
+    header_option,
+    read_body,
+    reporting_errors,
+)
 from stompcodec.cli.inputs import complain
 from stompcodec.cli.screen import printable, write_json
 from stompcodec.cli.show.messages import message_line
@@ -20,7 +27,7 @@ _BROKER = 10.0
 
 @click.command("req")
 @click.argument("destination", metavar="DEST")
-@click.argument("body", metavar="[BODY|@FILE|-]", required=False)
+@body_argument
 @header_option
 @click.option(
     "-w",
@@ -34,7 +41,7 @@ _BROKER = 10.0
 @connection_options
 def command(
     destination: str,
-    body: str | None,
+    body: str,
     headers: tuple[tuple[str, str], ...],
     seconds: float | None,
     as_json: bool,
@@ -48,10 +55,6 @@ def command(
       stompcodec req /queue/time 'what time is it?'
       stompcodec req /queue/prices @query.json --timeout 2 --json
     """
-    if body is None:
-        if sys.stdin.isatty():
-            raise click.UsageError("no BODY: give a text, @FILE, or - for standard input")
-        body = "-"
     content = read_body(body)
     wait = _ANSWER if seconds is None else seconds
     with reporting_errors(), connected(**broker, timeout=_BROKER if seconds is None else seconds) as client:

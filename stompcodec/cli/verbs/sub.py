@@ -84,8 +84,8 @@ class Watch:
         self.subscribed = False
 
     def __call__(self, state: str, error: Exception | None) -> None:
-        if state == "reconnecting" and self.subscribed:
-            report_reconnect(error)
+        if self.subscribed:
+            report_reconnect(state, error)
 
 
 @click.command("sub")
