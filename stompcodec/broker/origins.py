@@ -115,10 +115,9 @@ def fault_of(origins: Iterable[str], hosts: Iterable[str]) -> str | None:
 class Gate:
     """The check that each HTTP request has to pass.
 
-    Args:
-        origins: the entries of `websocket.origins`; None for loopback names and addresses if `local`, otherwise none.
-        hosts: names and addresses of the broker besides loopback. They are also accepted behind a proxy.
-        local: the broker listens on loopback addresses only.
+    `origins` are the entries of `websocket.origins`; None for loopback names and addresses if the broker listens on
+    those only (`local`), otherwise none. `hosts` are names and addresses of the broker besides loopback. They are also
+    accepted behind a proxy.
 
     >>> gate = Gate(None, ["broker.example"], local=True)
     >>> gate.refusal("/", [("Host", "localhost:15674"), ("Origin", "http://127.0.0.1:3000")])
@@ -133,12 +132,8 @@ class Gate:
         self._local = local
 
     def refusal(self, target: str, headers: Sequence[tuple[str, str]], address: str = "") -> str | None:
-        """Return why a request is refused, in words for its sender, or None if it is accepted.
-
-        Args:
-            target: the request target, a path.
-            headers: all headers, including repeated ones.
-            address: our own address on this connection, which is accepted as Host too.
+        """Return why a request is refused, in words for its sender, or None if it is accepted. `address` is our own one
+        on this connection, which is accepted as Host, too.
         """
         names = [name.lower() for name, _ in headers]
         passed_on = any(name in _PROXY or name.startswith("x-forwarded") for name in names)

@@ -29,12 +29,8 @@ _OVER = ("destination", "expires", "expiration", "deliver-at", *DELAYS)
 class DeadLetters:
     """The dead letters of a virtual host.
 
-    Args:
-        config: with the number of attempts, and whether expired messages become dead letters.
-        naming: names the dead letter queues.
-        queue_of: returns the queue of a name, created for a maker if need be, or raises Refused.
-        place: gives a message its message-id and its place in the order.
-        wall: returns the time in seconds since 1970.
+    `queue_of` returns the queue of a name, created for a maker if need be, or raises Refused. `place` gives a message
+    its message-id and its place in the order.
     """
 
     __slots__ = ("_burying", "_config", "_naming", "_place", "_queue_of", "_wall")

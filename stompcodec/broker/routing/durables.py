@@ -35,16 +35,9 @@ _MOST_SELECTED = 2**20
 class Durables:
     """The durable subscriptions of a virtual host, by owner and name.
 
-    Args:
-        config: of the broker.
-        journal: to the store.
-        topics: to which they subscribe.
-        queue_of: creates a queue from its name, its key, and whether its messages are stored.
-        retained: returns the retained messages that a new one gets first.
-        check_room: takes a new name and its maker; raises Refused if there are too many destinations, or the name is
-            too long.
-        shares: counts durable subscriptions.
-        account: of the broker's memory.
+    `queue_of` creates a queue from its name, its key, and whether its messages are stored. `retained` returns the
+    retained messages that a new durable subscription gets first. `check_room` raises Refused if a maker cannot have a
+    destination of a new name.
     """
 
     def __init__(

@@ -119,14 +119,8 @@ class _Changes:
 
 
 class SentKeys:
-    """The keys of messages that have taken effect.
-
-    Args:
-        config: how long and how many.
-        journal: to the store.
-        account: of the broker's memory.
-        wall: the time in seconds since 1970, by which keys are stored.
-        share_commit: holds the receipt of a frame of a session back until a batch is written.
+    """The keys of messages that have taken effect. `share_commit` holds the receipt of a frame of a session back until
+    a batch is written.
 
     >>> from stompcodec.broker.config.config import Config
     >>> from stompcodec.broker.core import Broker

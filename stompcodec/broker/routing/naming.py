@@ -10,11 +10,8 @@ from stompcodec.broker.config.settings import Kind
 class Naming:
     """The prefixes of names. Names are opaque otherwise: "a" and "/queue/a" are two queues.
 
-    Args:
-        queue_prefixes: of queues. A name without any prefix is that of a queue, too.
-        topic_prefixes: of topics.
-        temp_queue_prefix, temp_topic_prefix: of temporary destinations.
-        dead_letter: the dead letter queue; "{name}" stands for the name of the queue without its prefix.
+    A name without any prefix is that of a queue, too. In the name of the dead letter queue, "{name}" stands for the
+    name of the queue without its prefix.
 
     >>> naming = Naming()
     >>> naming.kind("/topic/a"), naming.kind("a"), naming.dead_letter("/queue/a"), naming.dead_letter("a")

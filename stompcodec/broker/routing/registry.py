@@ -39,16 +39,8 @@ _MOST_NAME = 4096
 class Destinations:
     """The queues and topics of a virtual host, which are made by their first use and removed when they are idle.
 
-    Args:
-        vhost: the name of the virtual host.
-        config: of the broker.
-        account: of the broker's memory.
-        journal: to the store.
-        wall: returns the time in seconds since 1970.
-        swept: called when destinations were removed, so that sessions forget them.
-        opened: the topics that have gathered messages.
-        expired: `on_drop` of the queues.
-        latest: returns the seq of the latest message.
+    `swept` is called when destinations were removed, so that sessions forget them. `opened` are the topics that have
+    gathered messages. `expired` is the `on_drop` of the queues. `latest` returns the seq of the latest message.
     """
 
     def __init__(

@@ -23,13 +23,10 @@ ACTIONS = ("set", "remove")
 
 
 class Retained:
-    """The retained messages of a virtual host.
+    """The retained messages of a virtual host, at most `most`, which take at most `part` of the account.
 
-    Args:
-        make: makes the queue for a topic from its name and the part of the account.
-        words: returns the words of an address, as patterns match them.
-        most: the most messages.
-        part: the part of the account for all of them.
+    `make` makes the queue for a topic from its name and that part. `words` returns the words of an address, as patterns
+    match them.
     """
 
     def __init__(

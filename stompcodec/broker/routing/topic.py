@@ -27,13 +27,9 @@ _MOST_SPREAD = 2**21
 class Topic:
     """The subscriptions to a topic, each of which has a queue of its own and behaves like one.
 
-    Args:
-        name: the destination.
-        opened: the topics that have gathered messages. They are flushed at the end of the turn.
-        patterns: the subscriptions to patterns of topics. All topics are flushed before these change.
-        words: of the name, as patterns match them; () if none can match.
-        line: delivers to the subscriptions of this topic alone.
-        shared: delivers to the subscriptions by pattern, in the order of the messages of all topics.
+    The topics in `opened` have gathered messages, and are flushed at the end of the turn. All topics are flushed before
+    the `patterns` change. `words` are those of the name, as patterns match them; () if none can match. `line` delivers
+    to the subscriptions of this topic alone, `shared` to those by pattern, in the order of the messages of all topics.
     """
 
     __slots__ = (

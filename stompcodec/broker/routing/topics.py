@@ -20,13 +20,8 @@ from stompcodec.broker.wildcards import Patterns
 class Topics:
     """The topics of a virtual host, which are made by their first use and removed when they are idle.
 
-    Args:
-        addresses: finds the patterns in names.
-        opened: the topics that have gathered messages.
-        check_room: takes a new name and its maker; raises Refused if there are too many, or the name is too long.
-        shares: counts topics.
-        quota: where deliveries to very many subscriptions wait for the next turn.
-        account: of the broker's memory.
+    `opened` are those that have gathered messages. `check_room` raises Refused if a maker cannot have a destination of
+    a new name. Deliveries to very many subscriptions wait in `quota` for the next turn.
     """
 
     def __init__(

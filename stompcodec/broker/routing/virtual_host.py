@@ -23,18 +23,8 @@ from stompcodec.broker.storage.journal import Journal
 
 
 class VirtualHost:
-    """The subscriptions, destinations and dead letters of a virtual host.
-
-    Args:
-        vhost: its name.
-        config: of the broker.
-        account: of the broker's memory.
-        journal: to the store.
-        wall: returns the time in seconds since 1970.
-        place: gives a message its message-id and its place in the order.
-        swept: called when destinations were removed, so that sessions forget them.
-        opened: the topics that have gathered messages.
-        latest: returns the seq of the latest message.
+    """The subscriptions, destinations and dead letters of a virtual host. Its arguments are those of `Destinations`;
+    `place` gives a message its message-id and its place in the order.
     """
 
     def __init__(

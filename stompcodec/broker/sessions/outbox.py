@@ -14,13 +14,8 @@ _MOST_UNREAD = 2**20
 
 
 class Outbox:
-    """The pending output of one session.
-
-    Args:
-        broker: the broker of the session.
-        session: the session that the shell flushes.
-        chunks: the output list of its connection.
-        whole_frames: each chunk must be a whole frame, as WebSocket requires.
+    """The pending output of one session, in the output list of its connection. If `whole_frames`, each chunk must be a
+    whole frame, as WebSocket requires.
     """
 
     __slots__ = (

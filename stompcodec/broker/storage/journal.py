@@ -106,15 +106,11 @@ class Batch:
 
 
 class Journal:
-    """The link between the queues and the store.
+    """The link between the queues and the store. Without a store, nothing is stored.
 
-    Args:
-        store: the store; None to store nothing.
-        log: gets the store's errors.
-        call_soon: runs a function in the loop, from any thread; None to write synchronously.
-        wake: called when a batch was written in the background, since sessions may have output.
-        quota: where work continues that waits for a new batch.
-        account: charged with messages that have left their queues until that is written.
+    `call_soon` runs a function in the loop, from any thread; None to write synchronously. `wake` is called when a batch
+    was written in the background, since sessions may have output. Work that waits for a new batch continues in `quota`.
+    `account` is charged with messages that have left their queues until that is written.
     """
 
     def __init__(

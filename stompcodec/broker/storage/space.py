@@ -16,7 +16,7 @@ RESERVE = 8 * 2**20
 
 
 def free_space(folder: Path) -> int:
-    """Return how many bytes the disk of a folder has left for us. Raise OSError if the system does not say."""
+    """Return how many bytes the disk of a folder has left for us."""
     return shutil.disk_usage(folder).free
 
 
