@@ -32,7 +32,7 @@ FLOORS = {
     ),
     "broker": (
         *(
-            "deadlines, errors, garbage, heap, jms, memory, storage.sqlite_file",
+            "deadlines, errors, garbage, heap, memory, storage.sqlite_file",
             "loop_quota, wildcards, auth, origins",
             "config",
             "message",

@@ -85,19 +85,8 @@ class Account:
     """
 
     __slots__ = (
-        "_look_at",
-        "first",
-        "fixed",
-        "floor",
-        "held",
-        "limit",
-        "most_fixed",
-        "most_held",
-        "most_keys",
-        "reserve",
-        "second",
-        "used",
-        "waiting",
+        *("_look_at", "first", "fixed", "floor", "held", "limit", "most_fixed", "most_held", "most_keys", "reserve"),
+        *("second", "used", "waiting"),
     )
 
     def __init__(self, limit: int) -> None:

@@ -38,7 +38,6 @@ from pathlib import Path
 from sys import intern
 from typing import Protocol
 
-from stompcodec.broker.jms import text_tail
 from stompcodec.codec import Frame, parse, serialize, serialize_tail
 from stompcodec.spec import Limits
 
@@ -246,15 +245,42 @@ def message_of(
 
 def _expiry(expires: str | None, life: str | None, now: float) -> float | None:
     """Return when a message expires, in seconds since 1970: the earlier of both times."""
-    found = [_milliseconds(expires) / 1000, now + _milliseconds(life) / 1000 if _milliseconds(life) else 0.0]
+    found = [milliseconds(expires) / 1000, now + milliseconds(life) / 1000 if milliseconds(life) else 0.0]
     return min(filter(None, found), default=None)
 
 
-def _milliseconds(text: str | None) -> int:
-    """Return a number of milliseconds, or 0 for an invalid one. Its length is bounded, since it comes from a client."""
+def milliseconds(text: str | None) -> int:
+    """Read a number; return 0 for an invalid one. Its length is bounded, because it comes from a client."""
     return int(text) if text is not None and len(text) < 16 and text.isascii() and text.isdigit() else 0
 
 
 def header_line(name: str, value: str) -> bytes:
     """Return a header line for 1.2."""
     return serialize_tail(Frame("MESSAGE", ((name, value),)), "1.2")[:-2]
+
+
+# ---- JMS message types: with `messages.jms`, content-length distinguishes text from bytes messages, as in Artemis ----
+#
+# A SEND without content-length is a text message, and is delivered without; one with content-length is a bytes message,
+# and keeps it. Only the message's tail records which it is. STOMP 1.0 clients of JMS brokers rely on this. A large
+# message always has content-length.
+
+
+def is_text(frame: Frame) -> bool:
+    """Return whether a SEND is a text message.
+
+    >>> is_text(Frame("SEND", {"destination": "/queue/a"}, b"hi"))
+    True
+    """
+    return frame.get("content-length") is None
+
+
+def text_tail(tail: bytes) -> bytes:
+    """Return the tail of a `Message` without its content-length, which is the last header if present.
+
+    >>> text_tail(b"a:b\\ncontent-length:2\\n\\nhi\\0"), text_tail(b"a:b\\n\\n\\0")
+    (b'a:b\\n\\nhi\\x00', b'a:b\\n\\n\\x00')
+    """
+    end = tail.find(b"\n\n")
+    line = tail.rfind(b"\n", 0, max(end, 0)) + 1
+    return tail[:line] + tail[end + 1 :] if tail.startswith(b"content-length:", line) else tail

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, MutableMapping
+from dataclasses import dataclass
 from logging import Logger
 from typing import Any, Protocol
 
@@ -12,29 +13,25 @@ from stompcodec.broker.message import LargeBody, Message
 from stompcodec.codec import Frame
 
 
+@dataclass(eq=False, slots=True)
 class Owner:
     """The user, or the address, of sessions that create destinations."""
 
-    __slots__ = ("key", "made", "sessions")
-
-    def __init__(self, key: str) -> None:
-        self.key = key
-        #: Existing destinations that its sessions created.
-        self.made = 0
-        #: Sessions that have created a destination.
-        self.sessions = 0
+    key: str
+    #: Existing destinations that its sessions created.
+    made: int = 0
+    #: Sessions that have created a destination.
+    sessions: int = 0
 
 
+@dataclass(eq=False, slots=True)
 class Maker:
     """A session as a creator of destinations."""
 
-    __slots__ = ("ended", "made", "owner")
-
-    def __init__(self, owner: Owner) -> None:
-        self.owner = owner
-        #: Existing destinations that it created.
-        self.made = 0
-        self.ended = False
+    owner: Owner
+    #: Existing destinations that it created.
+    made: int = 0
+    ended: bool = False
 
 
 class Holder(Protocol):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from stompcodec.broker.message import Message, Pair
+from stompcodec.broker.message import Message, Pair, milliseconds
 from stompcodec.codec import Frame
 
 #: Headers of SEND that name the group of a message. All messages of a group go to one consumer, in order.
@@ -61,7 +61,7 @@ def schedule(message: Message, frame: Frame, wall: Callable[[], float]) -> Messa
     get = frame.get
     group = get(GROUPS[0]) or get(GROUPS[1]) or None
     delay = get(DELAYS[0]) or get(DELAYS[1]) or get(DELAYS[2])
-    wait = min(_milliseconds(delay), _LONGEST) if delay else 0
+    wait = min(milliseconds(delay), _LONGEST) if delay else 0
     if group is None and not wait:
         return message
     due, tail = None, None
@@ -77,8 +77,8 @@ def reload_schedule(message: Message) -> Message:
     tail = message.tail
     head = tail[: tail.index(b"\n\n") + 1]
     due = None
-    if any(_milliseconds((_value(head, name) or b"").decode()) for name in DELAYS):
-        due = _milliseconds((_value(head, _DUE) or b"").decode()) / 1000 or None
+    if any(milliseconds((_value(head, name) or b"").decode()) for name in DELAYS):
+        due = milliseconds((_value(head, _DUE) or b"").decode()) / 1000 or None
     group = next((text for name in GROUPS if (text := _value(head, name))), None)
     if group is None and due is None:
         return message
@@ -108,10 +108,3 @@ def _value(head: bytes, name: str) -> bytes | None:
         return None
     start = at + len(line) - 1
     return head[start : head.index(b"\n", start)]
-
-
-def _milliseconds(text: str | None) -> int:
-    """Read a number; return 0 if the text is none. Its length is bounded, because it comes from a peer."""
-    if text is None or len(text) > 15 or not (text.isascii() and text.isdigit()):
-        return 0
-    return int(text)

@@ -24,8 +24,7 @@ from collections.abc import Callable
 from io import FileIO
 from typing import Any
 
-from stompcodec.broker.jms import text_tail
-from stompcodec.broker.message import LargeBody
+from stompcodec.broker.message import LargeBody, text_tail
 from stompcodec.broker.storage.body_files import Body
 from stompcodec.broker.storage.spool import Draft, Spool
 from stompcodec.codec import END_OF_BODY, Frame
