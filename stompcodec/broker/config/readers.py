@@ -12,7 +12,6 @@ from typing import Any, TypeVar
 from stompcodec.broker.auth import Rule, User, parse_hash
 from stompcodec.broker.config.settings import Preset, Setting
 from stompcodec.broker.origins import fault_of
-from stompcodec.disk.access import mode_of
 
 _T = TypeVar("_T")
 _UNITS = {"KiB": 2**10, "MiB": 2**20, "GiB": 2**30}
@@ -62,15 +61,6 @@ def octets(least: int = 1) -> Callable[[Any], int]:
         )
 
     return read
-
-
-def mode(value: Any) -> int:
-    """Read permission bits of files.
-
-    >>> oct(mode("0640"))
-    '0o640'
-    """
-    return mode_of(value)
 
 
 def window(value: Any) -> int | None:
