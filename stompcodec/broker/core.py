@@ -30,6 +30,7 @@ from stompcodec.broker.queues.queue import Queue
 from stompcodec.broker.queues.scheduling import reload_schedule
 from stompcodec.broker.routing.delayed import Delayed
 from stompcodec.broker.routing.idempotency import SentKeys
+from stompcodec.broker.routing.registry import Destinations
 from stompcodec.broker.routing.topic import Topic
 from stompcodec.broker.routing.virtual_host import VirtualHost
 from stompcodec.broker.sessions.commands import HANDLERS
@@ -195,17 +196,12 @@ class Broker:
         """Return the destinations of a virtual host."""
         host = self._virtual_hosts.get(vhost)
         if host is None:
-            host = VirtualHost(
-                vhost,
-                self.config,
-                self.account,
-                self.journal,
-                self.wall,
-                self.place,
-                self._forget_targets,
-                self._opened,
-                lambda: self.seq,
+            config, latest = self.config, lambda: self.seq
+            destinations = Destinations(
+                *(vhost, config, self.account, self.journal, self.wall, self.place, self._forget_targets),
+                *(self._opened, latest),
             )
+            host = VirtualHost(vhost, config, destinations)
             self._virtual_hosts[vhost] = host
         return host
 

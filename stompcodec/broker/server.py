@@ -73,11 +73,7 @@ class _Peer:
         self.wire = wire
         server = self.server
         self.session = server.broker.attach(
-            server.now(),
-            peer=wire.peer,
-            secure=wire.secure,
-            whole_frames=wire.whole_frames,
-            listener=self.listener,
+            server.now(), peer=wire.peer, secure=wire.secure, whole_frames=wire.whole_frames, listener=self.listener
         )
         if wire.whole_frames or wire.secure:  # there are layers
             self.session.discard = wire.discard
@@ -281,11 +277,7 @@ class Server:
             self.store = _store(self.config)
         try:
             self.broker = Broker(
-                self.config,
-                self.store,
-                wall=self.clock.time,
-                epoch=_epoch(),
-                call_soon=self._call_soon,
+                self.config, self.store, wall=self.clock.time, epoch=_epoch(), call_soon=self._call_soon
             )
             self.broker.wake = self.schedule_turn
             if self.sessions is not None:

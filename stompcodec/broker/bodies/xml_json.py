@@ -176,11 +176,7 @@ def parse_xml(body: bytes) -> Element:
         root = parser.close()
     except ContentError:
         raise
-    except (
-        SyntaxError,
-        ValueError,
-        LookupError,
-    ) as error:  # ParseError, forbidden input, unknown charset
+    except (SyntaxError, ValueError, LookupError) as error:  # ParseError, forbidden input, unknown charset
         line, column = getattr(error, "position", (0, 0))
         where = f" at line {line}, column {column}" if line else ""
         why = "it has a DTD or entities" if type(error).__module__.startswith("defusedxml") else "it is not valid XML"

@@ -180,10 +180,7 @@ def explain() -> str:
     >>> explain().splitlines()[2:5]
     ['[listen]', '# Address to listen on. 0.0.0.0 or :: opens the broker to the network.', '# host = "127.0.0.1"']
     """
-    lines, table = (
-        ["# Configuration of `stompcodec broker`. A line after # shows a default, or an example."],
-        "",
-    )
+    lines, table = (["# Configuration of `stompcodec broker`. A line after # shows a default, or an example."], "")
     for key in KEYS:
         above, _, name = key.name.rpartition(".")
         if not above:  # users and rules

@@ -275,9 +275,7 @@ KEYS: tuple[Key, ...] = (
         "foreign files. By default the files are in store.data, or in a temporary folder if that is not set.",
     ),
     Key(
-        "messages.max_large_octets",
-        _SIZE,
-        "Bytes in all these files together. Above that, large messages are refused.",
+        "messages.max_large_octets", _SIZE, "Bytes in all these files together. Above that, large messages are refused."
     ),
     Key(
         "messages.max_uploads",

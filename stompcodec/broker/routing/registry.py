@@ -15,6 +15,7 @@ from stompcodec.broker.queues.arguments import QueueArguments
 from stompcodec.broker.queues.limits import Bound
 from stompcodec.broker.queues.queue import Queue
 from stompcodec.broker.routing.addresses import Addresses
+from stompcodec.broker.routing.dead_letters import DeadLetters
 from stompcodec.broker.routing.durable import Durable
 from stompcodec.broker.routing.durables import Durables
 from stompcodec.broker.routing.naming import Naming
@@ -39,8 +40,9 @@ _MOST_NAME = 4096
 class Destinations:
     """The queues and topics of a virtual host, which are made by their first use and removed when they are idle.
 
-    `swept` is called when destinations were removed, so that sessions forget them. `opened` are the topics that have
-    gathered messages. `expired` is the `on_drop` of the queues. `latest` returns the seq of the latest message.
+    `place` gives a message its message-id and its place in the order. `swept` is called when destinations were removed,
+    so that sessions forget them. `opened` are the topics that have gathered messages. `latest` returns the seq of the
+    latest message.
     """
 
     def __init__(
@@ -50,9 +52,9 @@ class Destinations:
         account: Account,
         journal: Journal,
         wall: Callable[[], float],
+        place: Callable[[Message], None],
         swept: Callable[[], None],
         opened: list[Topic],
-        expired: Callable[[Queue, Message, str], bool],
         latest: Callable[[], int],
     ) -> None:
         self.naming = Naming(
@@ -75,7 +77,8 @@ class Destinations:
         self._journal = journal
         self._wall = wall
         self._swept = swept
-        self._expired = expired
+        self.dead_letters = DeadLetters(config, self.naming, self.queue, place, wall)
+        self._on_drop = self.dead_letters.drop  # one object for all queues
         self._bound = Bound(config.max_queue_messages, config.max_queue_octets)
         self._backlog = Bound(config.topic_backlog, config.topic_backlog_octets)
         self.shares = Shares(config, account)
@@ -234,7 +237,7 @@ class Destinations:
         journal = self._journal if stored else None
         return Queue(
             *(name, f"{self._vhost}\0{key}", self._bound, self._account, journal, self._wall),
-            *(self._expired, self._config.priority, self._journal.quota),
+            *(self._on_drop, self._config.priority, self._journal.quota),
         )
 
     def topic_queue(self, address: Address) -> Queue:

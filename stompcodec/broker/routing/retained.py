@@ -30,11 +30,7 @@ class Retained:
     """
 
     def __init__(
-        self,
-        make: Callable[[str, Part], Queue],
-        words: Callable[[str, str], tuple[str, ...]],
-        most: int,
-        part: Part,
+        self, make: Callable[[str, Part], Queue], words: Callable[[str, str], tuple[str, ...]], most: int, part: Part
     ) -> None:
         self._make = make
         self._words = words

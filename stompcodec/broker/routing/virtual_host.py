@@ -2,52 +2,35 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from functools import partial
 
 from stompcodec.broker.config.config import Config
 from stompcodec.broker.config.settings import Address, Kind
 from stompcodec.broker.errors import Refused
-from stompcodec.broker.memory import Account
 from stompcodec.broker.message import Message
 from stompcodec.broker.peer import Peer
 from stompcodec.broker.queues.browser import Browser
 from stompcodec.broker.queues.consumer import Consumer, Source
 from stompcodec.broker.queues.queue import Queue
 from stompcodec.broker.queues.subscribe_request import SubscribeRequest, check_writable
-from stompcodec.broker.routing.dead_letters import DeadLetters
 from stompcodec.broker.routing.durable import Durable, owner_of
 from stompcodec.broker.routing.registry import Destinations
-from stompcodec.broker.routing.topic import Topic
-from stompcodec.broker.storage.journal import Journal
 
 
 class VirtualHost:
-    """The subscriptions, destinations and dead letters of a virtual host. Its arguments are those of `Destinations`;
-    `place` gives a message its message-id and its place in the order.
-    """
+    """The subscriptions and client-ids of a virtual host, beside its destinations."""
 
-    def __init__(
-        self,
-        vhost: str,
-        config: Config,
-        account: Account,
-        journal: Journal,
-        wall: Callable[[], float],
-        place: Callable[[Message], None],
-        swept: Callable[[], None],
-        opened: list[Topic],
-        latest: Callable[[], int],
-    ) -> None:
+    def __init__(self, vhost: str, config: Config, destinations: Destinations) -> None:
         self.vhost = vhost
-        self.destinations = Destinations(vhost, config, account, journal, wall, swept, opened, self._drop, latest)
-        self.naming = self.destinations.naming
-        self.queues = self.destinations.queues
-        self.topics = self.destinations.topics.by_name
-        self.owners = self.destinations.owners
+        self.destinations = destinations
+        self.naming = destinations.naming
+        self.queues = destinations.queues
+        self.topics = destinations.topics.by_name
+        self.owners = destinations.owners
+        self.dead_letters = destinations.dead_letters
         #: Sessions by their user and the client-id of their CONNECT. Each user has client-ids of their own.
         self._clients: dict[tuple[str | None, str], Peer] = {}
-        self.dead_letters = DeadLetters(config, self.naming, self.destinations.queue, place, wall)
         self._config = config
 
     @property
@@ -257,9 +240,6 @@ class VirtualHost:
             if self.naming.is_temporary(name):
                 self.destinations.topics.remove(name)
             self.destinations.delete(name)
-
-    def _drop(self, queue: Queue, message: Message, reason: str) -> bool:
-        return self.dead_letters.drop(queue, message, reason)
 
 
 def _end(consumer: Consumer) -> None:

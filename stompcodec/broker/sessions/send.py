@@ -106,8 +106,7 @@ def check_space(session: Session, queues: Iterable[QueueOrTopic | None]) -> None
     """
     if session.broker.journal.short and any(_stores(queue) for queue in queues):
         raise Refused(
-            "the disk is full",
-            "The broker stores no more until there is room: consume messages, or free disk space.",
+            "the disk is full", "The broker stores no more until there is room: consume messages, or free disk space."
         )
 
 

@@ -150,10 +150,7 @@ class Download:
     cannot be read to its end.
     """
 
-    __slots__ = (
-        *("_before", "_body", "_crc", "_head", "_left", "_whole_frames", "done", "failed", "moved"),
-        "waiting",
-    )
+    __slots__ = (*("_before", "_body", "_crc", "_head", "_left", "_whole_frames", "done", "failed", "moved"), "waiting")
 
     def __init__(
         self,

@@ -7,7 +7,7 @@ import shutil
 import sqlite3
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import closing, contextmanager, suppress
+from contextlib import closing, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -15,13 +15,7 @@ from typing import Any
 from stompcodec.broker.storage.body_files import Body, BodyFile, file_crc
 from stompcodec.broker.storage.checksums import is_intact, message_crc
 from stompcodec.broker.storage.damage import shown
-from stompcodec.broker.storage.folder_lock import (
-    DATABASE,
-    TABLES,
-    find_loss,
-    is_body,
-    kind_of,
-)
+from stompcodec.broker.storage.folder_lock import DATABASE, TABLES, find_loss, is_body, kind_of
 from stompcodec.broker.storage.small_tables import sent_key, subscribed_of
 from stompcodec.broker.storage.sqlite import SqliteStore
 from stompcodec.broker.storage.sqlite_file.pages import Pages
@@ -179,17 +173,8 @@ def _clear(part: Path) -> None:
         marked = not part.is_symlink() and part.is_dir() and (part / "lock").is_file()
         if not marked:
             raise StoreError(f"{part} is in the way, and is not of an interrupted salvage (move it away)")
-    with _unlocked(part):
+    with _unused(part) if (part / DATABASE).exists() else nullcontext():
         shutil.rmtree(part)
-
-
-@contextmanager
-def _unlocked(part: Path) -> Iterator[None]:
-    if (part / DATABASE).exists():
-        with _unused(part):
-            yield
-    else:
-        yield
 
 
 class _Reading:
