@@ -38,7 +38,7 @@ FLOORS = {
             "message",
         ),
         *("bodies, peer", "selectors, storage", "storage.repair", "queues", "routing", "context", "sessions", "core"),
-        *("audit, server", "process", "__init__"),
+        *("server", "process", "__init__"),
     ),
     "spark": (
         "versions, unsuitable, pickling, java",

@@ -216,11 +216,8 @@ class Patterns(Generic[_Item]):
     def remember(self, who: Remembering, count: int) -> None:
         """Note that an object caches a result. Its `forget` is called when the result becomes invalid.
 
-        Invariant: a cache keeps no other objects alive, and memory does not grow with names times patterns.
-
-        Args:
-            who: the object that caches it.
-            count: its number of items.
+        Invariant: a cache keeps no other objects alive, and memory does not grow with names times patterns. `count` is
+        the number of items that it caches.
         """
         if self._remembered + count > _MOST_REMEMBERED:
             self._forget_all()

@@ -7,11 +7,11 @@ is lost or doubled, everybody gets only what it may have, first what is first, a
 from unittest.mock import patch
 
 import pytest
+from broker.audit import difference
 from broker.harness import Bench
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from stompcodec.broker.audit import difference
 from stompcodec.broker.queues import dispatcher
 
 pytest.importorskip("lark")

@@ -6,8 +6,9 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
+from broker.audit import audit, difference
+
 from stompcodec import Frame, Limits, Parser, serialize
-from stompcodec.broker.audit import audit, difference
 from stompcodec.broker.config.config import Config
 from stompcodec.broker.core import Broker
 from stompcodec.broker.sessions.session import Session

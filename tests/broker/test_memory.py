@@ -3,9 +3,9 @@
 import re
 
 import pytest
+from broker.audit import audit, difference
 from broker.harness import Bench, FaultyStore
 
-from stompcodec.broker.audit import audit, difference
 from stompcodec.broker.config.config import Config
 from stompcodec.broker.config.file import parse_config
 from stompcodec.broker.memory import MESSAGE, OPERATION, Account, Part

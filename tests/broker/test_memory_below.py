@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from broker.audit import difference
 from broker.crowd import Crowd, highest, masked
 from broker.harness import FaultyStore
 from broker.sessions.test_websocket_turns import browser
@@ -15,7 +16,6 @@ from broker.sockets import CONFIG, Client, run, send, until
 from crash.process import BrokerProcess
 from transport.messages import BINARY, TEXT, frame
 
-from stompcodec.broker.audit import difference
 from stompcodec.broker.memory import below_cost
 from stompcodec.broker.server import Server, _Peer
 from stompcodec.broker.sessions.session import Session

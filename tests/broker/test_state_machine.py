@@ -3,6 +3,7 @@ transactions as a whole, and sessions that end at any point; in several versions
 
 from functools import partial
 
+from broker.audit import difference
 from broker.harness import Bench, FaultyStore, Peer
 from hypothesis import settings
 from hypothesis import strategies as st
@@ -10,7 +11,6 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from model import broker_model as model
 from profiles import examples
 
-from stompcodec.broker.audit import difference
 from stompcodec.broker.sessions.acknowledge import _acknowledge
 from stompcodec.broker.sessions.commands import HANDLERS, _send_any
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from stompcodec.broker.audit import audit, difference
+from broker.audit import audit, difference
+
 from stompcodec.broker.core import Broker
 
 __all__ = ["Accounts"]

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from functools import cache, partial
 from typing import Any
 
+from broker.audit import audit
 from simulation import vfs
 from simulation.accounts import Accounts
 from simulation.clients import CoreClient, RawClient, make_client, side_of
@@ -26,7 +27,6 @@ from simulation.rogues import LITTER
 from simulation.rules import Rules
 from simulation.watcher import Watcher
 
-from stompcodec.broker.audit import audit
 from stompcodec.broker.config.config import Config
 
 __all__ = ["Outcome", "run"]

@@ -33,11 +33,6 @@ class VirtualHost:
         self._clients: dict[tuple[str | None, str], Peer] = {}
         self._config = config
 
-    @property
-    def clients(self) -> dict[str, Peer]:
-        """Sessions by the client-id of their CONNECT, as a new dictionary."""
-        return {client_id: session for (_owner, client_id), session in self._clients.items()}
-
     def join(self, session: Peer, client_id: str | None) -> None:
         """Enter the client-id of a session that has connected. Raise Refused if another session has it."""
         if not client_id:

@@ -73,7 +73,8 @@ class Selector:
 
         Never raises, because a subscriber's selector runs while somebody else is sending.
         """
-        tail = message.tail  # repeats `truth`, because a call costs time
+        tail = message.tail
+        # Put each header line between two line feeds: the first header of a name is then found by its name alone.
         head = b"\n" if tail[0] == 10 else b"\n" + tail[: tail.find(b"\n\n") + 1]
         try:
             return self._condition(head, message, {}) is True
@@ -82,13 +83,6 @@ class Selector:
                 self._failed = True
                 _LOG.exception("a selector failed on message %s, which counts as no match", message.id)
             return False
-
-    def truth(self, message: Message) -> bool | None:
-        """Return True, False, or None for unknown."""
-        tail = message.tail
-        # Put each header line between two line feeds: the first header of a name is then found by its name alone.
-        head = b"\n" if tail[0] == 10 else b"\n" + tail[: tail.find(b"\n\n") + 1]
-        return self._condition(head, message, {})
 
 
 def _all(_head: bytes, _message: Message, _known: Known) -> bool:

@@ -268,7 +268,7 @@ def test_a_client_id_is_taken_within_one_user(policy: str) -> None:
     assert not peers["eve"].closed
     for peer in (second, *peers.values()):
         peer.lose()
-    assert bench.broker.virtual_host("/").clients == {}
+    assert bench.broker.virtual_host("/")._clients == {}
 
 
 @pytest.mark.parametrize("login", ["~", ""])

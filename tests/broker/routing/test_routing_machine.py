@@ -2,14 +2,13 @@
 
 import re
 
+from broker.audit import difference
 from broker.harness import Bench
 from broker.test_state_machine import StoreAtWork
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 from profiles import examples
-
-from stompcodec.broker.audit import difference
 
 TOPICS = ["/topic/a", "/topic/a.b", "/topic/b.b"]
 ASKED = st.sampled_from([*TOPICS, "/topic/*", "/topic/a.*", "/topic/#", "/topic/#.b"])

@@ -98,7 +98,9 @@ def of_ours(text, row):
     }
     frame = Frame("SEND", {"destination": "/queue/a", **headers})
     message = message_of(frame, "/queue/a", False, lambda: 0.0)
-    return compile_selector(text).truth(message)
+    if compile_selector(text).matches(message):
+        return True
+    return False if compile_selector(f"NOT ({text})").matches(message) else None
 
 
 @pytest.mark.req("ART-SEL-01")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from broker.audit import difference
 from broker.large import QUEUE, Slow, assert_empty, bench_of, pattern
 from hypothesis import settings
 from hypothesis import strategies as st
@@ -9,7 +10,6 @@ from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, invaria
 from profiles import examples
 
 from stompcodec import Frame
-from stompcodec.broker.audit import difference
 
 SIZES = st.sampled_from([0, 10, 999, 1000, 5000, 262_144, 300_000, 600_000])
 ACKS = st.sampled_from(["auto", "client", "client-individual"])

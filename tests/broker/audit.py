@@ -1,4 +1,4 @@
-"""An audit of the memory account, computed from all live objects. For tests, because it visits every message."""
+"""An audit of the memory account, computed from all live objects."""
 
 from __future__ import annotations
 
