@@ -32,7 +32,9 @@ if TYPE_CHECKING:
 #: Number of receipts to wait for at the same time.
 _WINDOW = 500
 #: Headers of a MESSAGE that the broker sets, not the sender.
-_BROKERS = frozenset({"destination", "message-id", "subscription", "ack", "content-length", "redelivered", "receipt"})
+OF_DELIVERY = frozenset(
+    {"destination", "message-id", "subscription", "ack", "content-length", "redelivered", "receipt"}
+)
 #: Seconds between two updates of the progress line.
 _REDRAW = 0.1
 
@@ -87,7 +89,7 @@ def _frames(destination: str, source: str, headers: tuple[tuple[str, str], ...])
                 frame = frame_of(line)
             except ValueError as error:
                 raise click.ClickException(f"line {number}: {error}") from None
-            kept = [pair for pair in frame.headers.pairs() if pair[0] not in _BROKERS and pair[0] not in named]
+            kept = [pair for pair in frame.headers.pairs() if pair[0] not in OF_DELIVERY and pair[0] not in named]
             yield Outgoing(destination, frame.body, [*kept, *headers])
 
 

@@ -15,16 +15,11 @@ from stompcodec.cli.connecting import broker_options
 from stompcodec.cli.files.recorded import Recorded
 from stompcodec.cli.files.sources import FORMATS, Source
 from stompcodec.cli.inputs import Complaints
-from stompcodec.cli.verbs.pub import Outgoing, Tally, send_all, send_quickly, send_with_receipts
+from stompcodec.cli.verbs.pub import OF_DELIVERY, Outgoing, Tally, send_all, send_quickly, send_with_receipts
 
 #: Headers of the original delivery rather than the message; and its expiry, which has passed, so that a broker would
 #: drop it.
-_PASSING = frozenset(
-    (
-        *("destination", "message-id", "subscription", "ack", "redelivered", "content-length"),
-        *("receipt", "transaction", "expires", "expiration"),
-    )
-)
+_PASSING = OF_DELIVERY | {"transaction", "expires", "expiration"}
 #: Longest sleep in seconds, so that a lost connection and Ctrl-C are noticed.
 _NAP = 0.5
 
