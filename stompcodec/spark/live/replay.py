@@ -20,8 +20,7 @@ from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader, Inp
 
 from stompcodec.codec import serialize
 from stompcodec.errors import ConnectionLostError, ReceiptTimeoutError, StaleAckError, StompError
-from stompcodec.spark import pickling
-from stompcodec.spark.pickling import Shipped
+from stompcodec.spark.reading.source import SplitReader
 from stompcodec.spark.versions import (
     Batches,
     ReadAllAvailable,
@@ -245,15 +244,14 @@ class _ByteReader:
         return filled
 
 
-class _Reading(Shipped):
+class _Reading(SplitReader):
     """Base of batch and stream readers: planning and reading of partitions."""
 
     def __init__(self, options: Mapping[str, str], schema: StructType) -> None:
         from stompcodec.spark.options.replay import parse_replay
-        from stompcodec.spark.reading.schema import Projection
 
         self._options = parse_replay(options)
-        self._projection = Projection(schema, self._options.file.decode)
+        super().__init__(schema, self._options.file)
         self._driver = _DriverConnection(self._options)
 
     def _split(self, start: Offset, end: Offset) -> Sequence[InputPartition]:
@@ -266,23 +264,16 @@ class _Reading(Shipped):
             found += [Numbered(name, *edge) for edge in pairwise(edges) if edge[0] < edge[1]]
         if self._options.splits > 1:
             return found
-        most = max(1, self._options.file.split_bytes // _USUAL)
+        most = max(1, self._file.split_bytes // _USUAL)
         return pack(found, lambda part: part.until - part.after, most)
 
-    def read(self, partition: InputPartition) -> Iterator[Any]:
-        from stompcodec.spark.reading.pack import gathered, parts_of
-
-        pickling.settle()
-        numbered = [part for part in parts_of(partition) if isinstance(part, Numbered)]
-        batches = (batch for part in numbered for batch in self._read(part))
-        yield from gathered(batches, self._options.file) if len(numbered) > 1 else batches
-
-    def _read(self, partition: Numbered) -> Iterator[Any]:
+    def _batches_of(self, part: Any) -> Iterator[Any]:
         from stompcodec.spark.reading.decode import read_numbered
 
-        with closing(messages_of(self._options, partition)) as messages:
-            octets = _ByteReader(messages)
-            yield from read_numbered(octets, SEQ, partition.destination, self._projection, self._options.file)
+        if isinstance(part, Numbered):
+            with closing(messages_of(self._options, part)) as messages:
+                octets = _ByteReader(messages)
+                yield from read_numbered(octets, SEQ, part.destination, self._projection, self._file)
 
 
 class ReplayReader(_Reading, DataSourceReader):
@@ -308,7 +299,7 @@ class ReplayStreamReader(_Reading, DataSourceStreamReader, SupportsTriggerAvaila
         return {}
 
     def getDefaultReadLimit(self) -> ReadLimit:
-        return limit_of(None, self._options.file.max_frames_per_trigger)
+        return limit_of(None, self._file.max_frames_per_trigger)
 
     def latestOffset(self, start: Offset | None = None, limit: ReadLimit | None = None) -> Offset:
         """Return the end of the next batch, and release everything before `start` in the broker."""

@@ -20,12 +20,7 @@ LIVE_OPTIONS = (
     Option("destination", "names", ..., "destinations to read, such as /queue/a,/topic/b"),
     Option("spoolDir", "text", ..., "folder for received messages, on a disk that the driver and all executors share"),
     Option("spoolMode", "mode", None, "octal mode of the spool's files, such as 0640; default 0600"),
-    Option(
-        "spoolGroup",
-        "text",
-        None,
-        "their group, for executors that run as another user; sets mode 0640",
-    ),
+    Option("spoolGroup", "text", None, "their group, for executors that run as another user; sets mode 0640"),
     Option("ackMode", ("spool", "batch"), "spool", "acknowledge a message once it is on disk, or in Spark's log"),
     Option(
         "prefetch",

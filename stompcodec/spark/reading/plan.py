@@ -20,16 +20,6 @@ from stompcodec.spark.reading.decode import Split
 from stompcodec.spark.reading.splits import Unit, splits_of
 from stompcodec.spark.reading.window import compression_of
 
-__all__ = [
-    "Offset",
-    "Split",
-    "batch_splits",
-    "chains_of",
-    "ends_of",
-    "limit_chains",
-    "splits_between",
-]
-
 #: Chain name -> offset up to which it was read. Spark compares offsets as text, so the names are sorted.
 Offset = dict[str, int]
 

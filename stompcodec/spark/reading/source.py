@@ -57,7 +57,7 @@ class StompFile(Shipped, DataSource):
 
 
 class SplitReader(Shipped):
-    """Reader of partitions that consist of splits of files."""
+    """Reader of partitions that consist of parts: splits of files, unless a subclass reads others."""
 
     def __init__(self, schema: StructType, file: FileOptions) -> None:
         from stompcodec.spark.reading.schema import Projection
@@ -66,14 +66,19 @@ class SplitReader(Shipped):
         self._projection = Projection(schema, file.decode)
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
-        """Yield the record batches of a partition; a partition without a split has none."""
-        from stompcodec.spark.reading.decode import Split, read_split
+        """Yield the record batches of a partition."""
         from stompcodec.spark.reading.pack import gathered, parts_of
 
         pickling.settle()
-        splits = [part for part in parts_of(partition) if isinstance(part, Split)]
-        batches = (batch for split in splits for batch in read_split(split, self._projection, self._file))
-        yield from gathered(batches, self._file) if len(splits) > 1 else batches
+        parts = parts_of(partition)
+        batches = (batch for part in parts for batch in self._batches_of(part))
+        yield from gathered(batches, self._file) if len(parts) > 1 else batches
+
+    def _batches_of(self, part: Any) -> Iterator[Any]:
+        """Yield the record batches of one part; one that is not a split, as Spark makes for nothing, has none."""
+        from stompcodec.spark.reading.decode import Split, read_split
+
+        return read_split(part, self._projection, self._file) if isinstance(part, Split) else iter(())
 
 
 class FileReader(SplitReader, DataSourceReader):
