@@ -36,6 +36,9 @@ WORK = ROOT / "build" / "mutations"
 _CPU, _MEMORY, _LONGEST = 600, 8 << 30, 3600
 #: The exit statuses of pytest when tests have failed, or could not be collected.
 _FAILED = (1, 2)
+#: The one when there are none.
+_NO_TESTS = 5
+_EXAMPLES = "--doctest-modules"
 #: Statements that only tell people something.
 _TALK = re.compile(r"(self\.)?(_?log(ger)?|warnings|_?LOG)\.|note\(")
 _COMPARE = {
@@ -272,7 +275,7 @@ class Bench:
         began = time.monotonic()
         result: dict[str, object] = {"mutant": mutant.name, "line": mutant.line, "room": mutant.room}
         status, by, tests = 0, "", 0
-        for files in filter(None, _tests(mutant)[: 1 if near else 2]):
+        for files in filter(None, _tests(mutant)[: 2 if near else 3]):
             while not status:
                 status, said = self._planted(mutant, files)
                 tests += sum(map(int, re.findall(r"(\d+) (?:passed|failed|error)", said)))
@@ -280,7 +283,8 @@ class Bench:
                 if not status:
                     break
                 by = failed[0] if failed else f"exit status {status}: {said[-600:]}"
-                if failed and self._pytest(mutant, failed[:1])[0] in _FAILED:
+                again = failed[:1] if files[0] != _EXAMPLES else files
+                if failed and self._pytest(mutant, again)[0] in _FAILED:
                     status = 0
                     self._unfit.append(by)  # it fails without the fault, too: again without that test
         result["seconds"], result["tests"], result["by"] = round(time.monotonic() - began), tests, by if status else ""
@@ -322,11 +326,15 @@ class Bench:
             )
         except subprocess.TimeoutExpired as error:
             return 124, (error.stdout or b"").decode(errors="replace")
-        return done.returncode, done.stdout.decode(errors="replace")
+        return 0 if done.returncode == _NO_TESTS else done.returncode, done.stdout.decode(errors="replace")
 
 
-def _tests(mutant: Mutant) -> tuple[list[str], list[str]]:
-    """Return the tests of the file's own folder, and the others of its room; those that have its name come first."""
+def _tests(mutant: Mutant) -> tuple[list[str], list[str], list[str]]:
+    """Return the examples of the file, the tests of its own folder, and the others of its room.
+
+    Files of tests that have its name come first.
+    """
+    examples = [_EXAMPLES, "--pyargs", ".".join(("stompcodec", *Path(mutant.file).with_suffix("").parts))]
     stem, folder = Path(mutant.file).stem.strip("_"), Path(mutant.file).parent.name
     near: list[str] = []
     far: list[str] = []
@@ -337,7 +345,7 @@ def _tests(mutant: Mutant) -> tuple[list[str], list[str]]:
             own = file.parent.name == folder or name == ROOMS[mutant.room].tests[0]
             (near if own else far).append(str(file.relative_to(ROOT)))
     near = list(dict.fromkeys(near))
-    return near, [name for name in dict.fromkeys(far) if name not in near]
+    return examples, near, [name for name in dict.fromkeys(far) if name not in near]
 
 
 def _known(book: Path, near: bool) -> dict[str, dict[str, object]]:
