@@ -32,8 +32,8 @@ import stompcodec
 ROOT = Path(__file__).resolve().parents[1]
 PACKAGE = Path(stompcodec.__file__).resolve().parent
 WORK = ROOT / "build" / "mutations"
-#: CPU seconds and bytes that a process of a test may take; wall seconds for all tests of a room.
-_CPU, _MEMORY, _LONGEST = 600, 8 << 30, 3600
+#: CPU seconds that the tests of a room may take; with --near, those of a folder. Wall seconds for all of them.
+_CPU, _NEAR_CPU, _LONGEST = 600, 150, 3600
 #: The exit statuses of pytest when tests have failed, or could not be collected.
 _FAILED = (1, 2)
 #: The one when there are none.
@@ -256,10 +256,6 @@ def chosen(rooms: list[str], seed: int, count: int) -> list[Mutant]:
     return picked
 
 
-def _limits() -> None:
-    resource.setrlimit(resource.RLIMIT_CPU, (_CPU, _CPU))
-
-
 class Bench:
     """The copy of the package, and pytest on it."""
 
@@ -269,6 +265,7 @@ class Bench:
         shutil.copytree(PACKAGE, self._site / "stompcodec")
         self._unfit: list[str] = []
         self._marked = "not slow and not long" if near else "not slow"
+        self._cpu = _NEAR_CPU if near else _CPU
 
     def try_out(self, mutant: Mutant, near: bool) -> dict[str, object]:
         """Plant a fault, run the tests of its room until one fails, and take the fault away again."""
@@ -321,7 +318,7 @@ class Bench:
                 stdout=subprocess.PIPE,
                 stderr=subprocess.STDOUT,
                 timeout=_LONGEST,
-                preexec_fn=_limits,
+                preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_CPU, (self._cpu, self._cpu)),
                 check=False,
             )
         except subprocess.TimeoutExpired as error:
