@@ -37,7 +37,7 @@ from stompcodec._ends_py import frame_ends
 from stompcodec._scan_py import SMALL, Body, Head, Known, Violation, line_end, rules_of
 from stompcodec._serialize_py import serialize, serialize_many, serialize_parts, serialize_tail
 from stompcodec.column_filter import Where
-from stompcodec.errors import FrameError, excerpt
+from stompcodec.errors import NEAR, FrameError, excerpt
 from stompcodec.frame import END_OF_BODY, HEARTBEAT, Frame, Headers, Mark, octets, parsed_frame
 from stompcodec.spec import Limits, checked_commands, checked_limits, dialect_of
 
@@ -60,7 +60,6 @@ __all__ = [
 
 _LF, _CR = 10, 13
 _ROOM = 65536  # bytes of the buffer that get_buffer returns
-_AROUND = 24  # bytes before and after an error that its message shows
 _SECRETS_SEEN = 65536  # bytes of a head in which `excerpt` looks for secrets
 _LINE_FEEDS = re.compile(rb"\n*")
 _FEW = 64  # small chunks that are kept before they are joined
@@ -405,7 +404,7 @@ class Parser:
         self._start = self._pos
         if isinstance(part, Body):
             self._start = part.start - self._base
-            near = bytes(buf[max(at - _AROUND, 0) : at + _AROUND])
+            near = bytes(buf[max(at - NEAR, 0) : at + NEAR])
             # The body may repeat a secret of the head, so both are searched.
             near = near if excerpt(part.head() + near, 0) else b""
         else:

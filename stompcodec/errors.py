@@ -87,6 +87,8 @@ ERROR_KINDS: dict[str, ErrorText] = {
 #: A name that contains one of these words names a secret.
 SECRET_WORDS = ("passcode", "password", "authorization", "token", "secret")
 _SECRET_COMMANDS = (b"CONNECT", b"STOMP")
+#: Bytes shown on each side of an error.
+NEAR = 24
 
 
 class StompError(Exception):
@@ -170,7 +172,7 @@ def may_be_secret(text: str) -> bool:
     return any(word in folded for word in SECRET_WORDS)
 
 
-def excerpt(head: bytes, at: int, width: int = 24) -> bytes:
+def excerpt(head: bytes, at: int) -> bytes:
     """Return the bytes around index `at` of a frame, or b"" if they may contain a secret.
 
     All of `head`, the frame from its first byte on, is searched for words such as "passcode".
@@ -183,7 +185,7 @@ def excerpt(head: bytes, at: int, width: int = 24) -> bytes:
     if head.upper().startswith(_SECRET_COMMANDS) or may_be_secret(head[:65536].decode("latin-1")):
         return b""
     at = min(at, len(head))
-    return head[max(0, at - width) : at + width]
+    return head[max(0, at - NEAR) : at + NEAR]
 
 
 def refusal(name: str, value: str, *, raw: bool, connect: bool, errors: str) -> str:

@@ -107,14 +107,6 @@ class Auth:
             return None
         return replace(user, passcode="", vhost=vhost)
 
-    def identity(self, user: User) -> str:
-        """Return the name that distinguishes users; "" for all of them if any login is accepted.
-
-        >>> Auth().identity(User("whoever")), Auth({"ada": User("ada")}).identity(User("ada"))
-        ('', 'ada')
-        """
-        return "" if self._users is None else user.name
-
     def owner(self, user: User) -> str | None:
         """Return the owner of what a user creates: its name, or None if any login is accepted.
 
@@ -222,10 +214,8 @@ def hash_passcode(passcode: str, *, salt: bytes | None = None, n: int = _N) -> s
 
 
 def check_hash(passcode: str, hashed: str) -> bool:
-    """Return whether a hash was made from a passcode, in constant time.
-
-    Raises:
-        ValueError: the hash is not in the form of `hash_passcode`.
+    """Return whether a hash was made from a passcode, in constant time. Raise ValueError if it is not in the form of
+    `hash_passcode`.
 
     >>> check_hash("guest", hash_passcode("guest", n=16))
     True
@@ -235,10 +225,8 @@ def check_hash(passcode: str, hashed: str) -> bool:
 
 
 def parse_hash(hashed: str) -> tuple[int, int, int, bytes, bytes]:
-    """Return the parts of a hash: n, r, p, salt, digest.
-
-    Raises:
-        ValueError: it is not in the form of `hash_passcode`, or would cost too much to check.
+    """Return the parts of a hash: n, r, p, salt, digest. Raise ValueError if it is not in the form of `hash_passcode`,
+    or would cost too much to check.
 
     >>> parse_hash(hash_passcode("guest", n=16))[:3]
     (16, 8, 1)

@@ -70,14 +70,12 @@ _STUCK = 10.0
 class Stats:
     """Counts since the start.
 
-    >>> Stats().messages_in
+    >>> Stats().sessions_total
     0
     """
 
-    messages_in: int = 0
     sessions_total: int = 0
     sessions_refused: int = 0
-    commits_failed: int = 0
     duplicates: int = 0
     """SENDs that were not stored because their idempotency key was known."""
     duplicates_changed: int = 0

@@ -38,8 +38,7 @@ class Undelivered(Exception):
 
 def pair_of(consumer: Consumer) -> Pair:
     """Return the user and the version of a consumer. Without configured users, all sessions are one user."""
-    session = consumer.session
-    return session.broker.auth.identity(session.user), session.version
+    return consumer.session.owner or "", consumer.session.version
 
 
 def is_barred(consumer: Consumer, message: Message) -> bool:

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from hashlib import blake2b
 from math import inf
@@ -41,8 +41,6 @@ KEY_HEADERS = HEADER, ARTEMIS = "idempotency-key", "_AMQ_DUPL_ID"
 MOST_OCTETS = 255
 #: Bytes of a digest, and of the part of a scope's name that stands for the user.
 _DIGEST, _USER = 16, 8
-#: Numbers of keys are less.
-_MOST_NUMBER = 2**62
 #: Seconds between two lines in the log about keys that came with another body.
 _LOG_EACH = 1.0
 
@@ -97,25 +95,21 @@ class _Entry:
     batch: Batch | None = None
 
 
+@dataclass(eq=False, slots=True)
 class _Holder:
     """The keys of one user, by their numbers, oldest first."""
 
-    __slots__ = ("entries", "rank")
-
-    def __init__(self) -> None:
-        self.entries: OrderedDict[int, _Entry] = OrderedDict()
-        #: Bits of their number.
-        self.rank = 0
+    entries: OrderedDict[int, _Entry] = field(default_factory=OrderedDict)
+    #: Bits of their number.
+    rank: int = 0
 
 
+@dataclass(eq=False, slots=True)
 class _Changes:
     """The keys that one batch enters and forgets."""
 
-    __slots__ = ("entered", "forgotten")
-
-    def __init__(self) -> None:
-        self.entered: list[_Entry] = []
-        self.forgotten: list[int] = []
+    entered: list[_Entry] = field(default_factory=list)
+    forgotten: list[int] = field(default_factory=list)
 
 
 class SentKeys:
