@@ -181,8 +181,7 @@ class SegmentWriter:
 
 
 def _unseal(path: Path, index: Path) -> None:
-    """Move the index of a sealed single file out of it again; an index beside the file means that sealing was cut
-    short.
+    """Move the index of a sealed single file out of it. An index beside the file means that sealing was cut short.
 
     Raises StoreError, and leaves the file unchanged, if it is not a capture.
     """

@@ -244,9 +244,7 @@ def connected(
     insecure: bool,
     **options: Any,
 ) -> Iterator[Client]:
-    """Yield a connected client for the verb's options; further ones, and errors, are those of
-    `stompcodec.client.connect`.
-    """
+    """Yield a client, connected by a verb's options. Others, and errors: as `stompcodec.client.connect`."""
     import stompcodec.client as stomp
 
     logging.getLogger("stompcodec").addHandler(logging.NullHandler())  # errors are reported by the verb

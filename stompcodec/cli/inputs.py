@@ -137,8 +137,7 @@ def complain(text: str) -> None:
 def complaint(file: str, broken: Broken, begin: bytes, resync: bool = True) -> str:
     """Return the error message for a broken frame: file, offset, kind and remedy.
 
-    The first bytes of the file may show that it is in another format. `resync`: the verb continued, or has no option to
-    do so.
+    The file's first bytes may show another format. `resync`: the verb continued, or has no option to do so.
 
     >>> from stompcodec import FrameError
     >>> print(complaint("a.stomp", Broken(FrameError("bad-escape", 7), 0, None, None), b"", resync=False))

@@ -166,8 +166,7 @@ class ClientCore:
     def fetch(self, subscription: Subscription, now: float, call: Call) -> bool:
         """Send RECEIVE; the call's result is a message or None. Return False without a connection.
 
-        The subscription is for this one message, and is not restored. Raises LocalProtocolError if the broker does not
-        offer RECEIVE.
+        The subscription is for this message only. LocalProtocolError: the broker does not offer RECEIVE.
         """
         link, inbound = self.link, self.inbound
         link.now = now

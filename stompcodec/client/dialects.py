@@ -88,8 +88,7 @@ class BrokerDialect(NamedTuple):
     ) -> list[tuple[str, str]]:
         """Return the headers of SUBSCRIBE that choose the queue behind a topic subscription, which is not durable.
 
-        None are added if headers of the program (`given`) choose the queue. `unique` returns a name no other
-        subscription has.
+        None are added if headers of the program (`given`) choose it. `unique` returns a name no other subscription has.
 
         >>> row_of("auto", "RabbitMQ/4.3.0").topic_headers("/topic/a", "auto", (), lambda: "q1")
         [('exclusive', 'true')]

@@ -78,8 +78,7 @@ class StrictFrameParser:
     def parse_frames_from_chunk(self, chunk: bytes) -> Iterator[Any]:
         """Take in bytes and return an iterator over the complete frames. The rest stays for the next call.
 
-        Behind the good frames the iterator raises stompman's ConnectionLostError for malformed data or an exceeded
-        limit; its `reason` is the FrameError.
+        Malformed data or an exceeded limit is their ConnectionLostError, behind the good frames; `reason` is our error.
         """
         found = [*self._ready]
         self._ready = iter(found)  # an iterator over a list that still grows

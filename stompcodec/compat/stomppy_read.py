@@ -119,7 +119,7 @@ class Reader:
         return not self._kept
 
     def feed(self, data: bytes) -> Iterator[Any]:
-        """Yield the complete frames as theirs; a malformed one raises their ConnectionClosedException behind them."""
+        """Yield the complete frames as theirs, then raise their ConnectionClosedException if one is malformed."""
         self._kept.append(data)
         if self._wanted >= 0:
             self._size += len(data)

@@ -33,8 +33,7 @@ _arrive.__module__ = "stompcodec_to_executors"
 
 
 def settle() -> None:
-    """Freeze imported modules, for speed: a Spark worker collects garbage after each task, which takes as long as
-    reading 32 MiB."""
+    """Freeze imported modules: a worker collects garbage after each task, which takes as long as reading 32 MiB."""
     global _settled
     if not _settled:
         _settled = True
@@ -42,8 +41,7 @@ def settle() -> None:
 
 
 class Shipped:
-    """Mixin for objects that PySpark pickles. Unpickling them without this package raises an error that says what to
-    do."""
+    """Mixin for objects that PySpark pickles; unpickled without this package they raise an error that helps."""
 
     def __reduce__(self) -> tuple[Any, ...]:
         # The state holds our objects, so it stays pickled until this package is known to be importable.

@@ -81,8 +81,7 @@ def grouped(
 ) -> tuple[list[Group], bool]:
     """Return frames as groups, and whether these are all frames: they end at `MOST` bytes.
 
-    A group is at least as large as a feed of `read` bytes, except the last one. A frame whose bytes are None is
-    serialized.
+    A group is at least as large as a feed of `read` bytes, except the last one. Frames without bytes are serialized.
     """
     from stompcodec.codec import Frame, serialize
 

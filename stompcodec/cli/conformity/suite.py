@@ -179,8 +179,7 @@ def _gone(address: Address, timeout: float) -> str:
 def _greet(runner: Any, settings: Namespace, address: Address, *, lasting: bool) -> None:
     """Send CONNECT once, so that a missing broker is one error rather than a failure of every scenario.
 
-    With `lasting` it raises on ERROR. Brokers that need another CONNECT, such as those of the legacy dialect, may
-    refuse ours.
+    With `lasting` it raises on ERROR. Brokers that need another CONNECT, such as legacy ones, may refuse ours.
     """
     seconds = max(settings.timeout, _GREETING)
     try:

@@ -153,9 +153,7 @@ def moment(time: int) -> str:
 
 
 class Inspection:
-    """The entries of a file, "-" for standard input; "raw", "capture" or "pcapng", None to detect it. Options of
-    `FrameReader`.
-    """
+    """The entries of a file ("-": standard input) in a form: raw, capture, pcapng, or None to detect it."""
 
     def __init__(self, file: str, form: str | None, say: Callable[[str], object], options: dict[str, Any]) -> None:
         self.name = name_of(file)

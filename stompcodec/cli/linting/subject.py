@@ -50,8 +50,7 @@ class Subject(NamedTuple):
 
 
 def subject_of(place: Place, head: bytes, forced: str | None, limit: int) -> Subject:
-    """Prepare a frame for examination, with `head`, its bytes up to the body, which is inflated to at most `limit`
-    bytes.
+    """Prepare a frame for examination, with its bytes up to the body; inflate the body to at most `limit` bytes.
 
     It is checked against the version `forced`; None for the one it was parsed with, or the one a handshake frame names.
     """

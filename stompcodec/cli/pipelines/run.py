@@ -328,10 +328,9 @@ class _Watched:
 
 
 def waited(start: Callable[[], StreamingQuery], quiet: bool) -> dict[str, Any]:
-    """Run a stream until Ctrl-C or SIGTERM, and restart it if one of Spark's processes is killed.
+    """Run a stream until Ctrl-C or SIGTERM, and restart it if one of Spark's processes is killed, but not too often.
 
-    Returns the counts batches, frames, and late (too late for their window). Raises SourceDiedError if processes were
-    killed too often, and StreamingQueryException if the query failed for another reason.
+    Returns the counts batches, frames, and late (too late for their window).
     """
     from stompcodec.spark.jobs import supervise
 

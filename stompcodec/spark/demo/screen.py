@@ -50,8 +50,7 @@ class Screen:
         self._console.print(at.append(what, style="bold red" if bad else "default"))
 
     def show(self, sent: int, stored: int, total: int, different: int | None = None) -> None:
-        """Show how many messages are sent and stored; `different` is the number to store once it is known, for copies
-        are stored once."""
+        """Show how many messages are sent and stored; `different` is the number to store, as copies are stored once."""
         for task, count, whole in zip(self._tasks, (sent, stored), (total, different or total)):
             self._bars.update(task, completed=count, total=whole)
 

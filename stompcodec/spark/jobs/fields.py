@@ -56,8 +56,7 @@ def given(text: C, preset: Preset) -> C:
 
 
 def typed(text: C, column: Column) -> C:
-    """Return the typed value of a text; for nested types a struct of the value `v` and, if it does not fit, the text as
-    `bad`."""
+    """Return the typed value of a text; for nested types a struct of the value `v` and the text if it is `bad`."""
     if column.type in _SCALARS:
         return _SCALARS[column.type](text)
     if column.type.lower().startswith("decimal"):
@@ -72,8 +71,7 @@ def is_struct(column: Column) -> bool:
 
 
 def reason(text: C, value: C, column: Column) -> C:
-    """Return what is wrong with a field, null if nothing: `text` is null if the field is missing, `value` is its
-    `typed` value."""
+    """Return what is wrong with a field, null if nothing; a null `text` is missing, `value` is its `typed` value."""
     lost = value.getField("bad").isNotNull() if is_struct(column) else value.isNull()
     word = _WORDS.get(column.type, column.type if len(column.type) < _SHOWN else column.type[: _SHOWN - 1] + "…")
     said = F.concat(F.lit(f"field {column.path}: '"), F.left(text, F.lit(_SHOWN)), F.lit(f"' is not {word}"))

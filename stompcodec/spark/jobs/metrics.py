@@ -121,8 +121,7 @@ def _flag(frames: DataFrame, name: str) -> C:
 
 
 def _rounded(value: C) -> C:
-    """Return a value rounded to three significant digits, as in 1234 to 1230, which bounds the number of distinct
-    values."""
+    """Return a value rounded to three significant digits, as in 1234 to 1230, so that there are few distinct ones."""
     unit = F.pow(F.lit(10.0), F.floor(F.log10(F.abs(value))) - 2)
     return F.when(value == 0, F.lit(0.0)).otherwise(F.round(F.round(value / unit) * unit, 3))
 

@@ -111,8 +111,7 @@ def _last(spark: SparkSession, folder: str) -> int | None:
 
 
 def _rows_of(spark: SparkSession, path: str) -> DataFrame | None:
-    """Return the files at a path as a DataFrame; None if there are none. Files in the log of Spark's own sink give no
-    rows."""
+    """Return the files at a path as rows, None if there are none. Those in the log of Spark's own sink give no rows."""
     try:
         files = spark.read.format("binaryFile").load(path)
         _ = files.schema  # Spark Connect checks the path only on use

@@ -92,8 +92,7 @@ def _frames(batch: Any) -> Iterator[Frame]:
 
 
 def reading(reader: str, most: int) -> Callable[[Iterable[Any]], Iterator[Any]]:
-    """Return a function for mapInArrow that turns frames with `body` and `error` into items; for its arguments see
-    `records`."""
+    """Return a function for mapInArrow that makes items of frames with `body` and `error`, as `records`."""
 
     def run(batches: Iterable[Any]) -> Iterator[Any]:
         import pyarrow as pa
@@ -111,8 +110,7 @@ def reading(reader: str, most: int) -> Callable[[Iterable[Any]], Iterator[Any]]:
 
 
 def inflating(most: int) -> Callable[[Iterable[Any]], Iterator[Any]]:
-    """Return a function for mapInArrow that inflates gzip in `body`, keeps the original in `raw`, and puts failures in
-    `error`."""
+    """Return a function for mapInArrow that inflates gzip in `body`; `raw` keeps the original, `error` failures."""
 
     def run(batches: Iterable[Any]) -> Iterator[Any]:
         import pyarrow as pa

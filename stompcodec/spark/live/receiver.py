@@ -144,8 +144,7 @@ class Receiver:
         self._ready.wait(seconds)
 
     def drain(self) -> bool:
-        """Wait until no more messages come, or enough have come; then stop recording until the next call. Raises as
-        `check`.
+        """Wait until no more messages come, or enough have come; then stop recording until the next call. See `check`.
 
         Returns True if more may come after a release: with ackMode=batch the broker sends at most `prefetch` before.
         """
@@ -431,8 +430,7 @@ def _open_spool(options: LiveOptions, segment: int) -> CaptureWriter:
 
 
 def _holder(options: LiveOptions) -> str:
-    """Return a description of this query, to be shown to others that want the spool. A source does not know the id of
-    its query."""
+    """Return a description of this query for others that want the spool. A source does not know its query's id."""
     name = "a query" if options.query_name is None else f"the query {options.query_name!r:.100}"
     what, where = ",".join(options.destination), ", ".join(map(str, options.link.addresses))
     return holder_of(f"{name} that reads {what:.300} from {where:.300}", time.time())

@@ -77,8 +77,7 @@ class Chain:
     ) -> tuple[int, int, int]:
         """Return the end of a batch that begins at `start`, and its numbers of bytes and frames.
 
-        None stands for no limit; frames are counted only if they are limited. `at_least` (1 or 0) frames are taken in
-        any case.
+        None stands for no limit; frames count only if limited. `at_least` (1 or 0) frames are taken in any case.
         """
         if frames is None and (octets is None or end - start <= octets):
             return end, end - start, 0

@@ -55,8 +55,7 @@ def begins_at(path: str, place: int, extra: tuple[str, ...] = ()) -> bool:
 
 
 def clean(view: memoryview, ends: Any, extra: tuple[str, ...] = ()) -> Any:
-    """Return for each of these offsets whether a frame begins there, after EOLs. The end of the view counts as no
-    frame."""
+    """Return for each offset whether a frame begins there, after EOLs. The end of the view counts as no frame."""
     data = np.frombuffer(view, np.uint8)
     at = ends.copy()
     for _ in range(_EOLS):

@@ -40,8 +40,7 @@ class Rows(NamedTuple):
 class IndexFile:
     """An index on disk: `length` bytes of a stream from `start` on.
 
-    `base` is the offset of the segment in the chain, and `size` its bytes of frames; a row that ends behind them is not
-    believed.
+    `base` is the segment's offset in the chain, `size` its bytes of frames; a row that ends behind them is damaged.
     """
 
     def __init__(self, stream: BinaryIO, start: int, length: int, base: int, size: int) -> None:

@@ -32,8 +32,7 @@ Offset = dict[str, int]
 
 
 class StompFile(Shipped, DataSource):
-    """Data source behind `spark.read.format("stompfile")` and `spark.readStream.format("stompfile")`; for its options
-    see `options.FILE_OPTIONS`."""
+    """Data source behind the format "stompfile" of `spark.read` and `spark.readStream`; see `options.FILE_OPTIONS`."""
 
     def __init__(self, options: MutableMapping[str, str]) -> None:
         super().__init__(options)

@@ -55,8 +55,7 @@ def _micros(column: str) -> Column:
 
 
 def between(frames: DataFrame, since: datetime | None = None, until: datetime | None = None) -> DataFrame:
-    """Return an archive's rows received at or after `since` and before `until`. With a bound, rows without a time are
-    left out."""
+    """Return the rows received at or after `since` and before `until`. A bound leaves out rows without a time."""
     time = F.coalesce(_micros("received_at"), _micros("sent_at"))
     if since is not None:
         frames = frames.where(time >= since.timestamp() * _SECOND)
@@ -195,8 +194,7 @@ def _destinations(rows: DataFrame) -> tuple[list[dict[str, Any]], int]:
 
 
 def _best(grouped: DataFrame, count: str, name: str, most: int) -> list[Row]:
-    """Return the largest groups. A window over all groups gives their number in the same pass; Spark spills it if it is
-    large."""
+    """Return the largest groups. A window over all gives their number in the same pass; Spark spills a large one."""
     return grouped.orderBy(F.desc(count), F.asc(name)).limit(most).collect()
 
 

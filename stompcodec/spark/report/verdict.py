@@ -13,8 +13,7 @@ LEVELS = {"healthy": "Healthy", "look": "Look here", "unhealthy": "Unhealthy"}
 
 
 class Threshold(NamedTuple):
-    """Two upper limits of a figure: above `look` it needs a look, above `bad` it is unhealthy. The limit itself is
-    fine."""
+    """Two upper limits of a figure: above `look` it needs a look, above `bad` it is unhealthy."""
 
     name: str
     meaning: str
