@@ -11,7 +11,7 @@ from stompcodec import Frame, FrameError, Limits, Parser
 from stompcodec.cli.files.pcapng import Packet
 from stompcodec.cli.files.tcp import Flow, Segment, segment_of
 from stompcodec.cli.reader import Broken, Place, version_after
-from stompcodec.errors import ERROR_KINDS
+from stompcodec.errors import ERROR_KINDS, moved
 from stompcodec.spec import dialect_of
 
 _KNOWN = dialect_of("1.2").commands
@@ -105,13 +105,10 @@ class _Direction:
 
     def _broken(self, error: FrameError, version: str | None) -> Piece:
         assert error.offset is not None
-        error = FrameError(
-            error.kind, self._base + error.offset, limit=error.limit, detail=error.detail, near=error.near
-        )
         head = bytes(self._kept)
         start = self._at + len(head) - len(head.lstrip(b"\r\n"))
         head = head.lstrip(b"\r\n")[:_HEAD]
-        return Broken(error, start, None, version, head), head
+        return Broken(moved(error, self._base), start, None, version, head), head
 
     def _search(self) -> None:
         self.parser, self._searching, self._held = None, True, b""

@@ -118,7 +118,7 @@ class Source:
                 yield from places
 
     def _json(self) -> Iterator[Recorded]:
-        for number, line in enumerate(_lines(self.file), 1):
+        for number, line in enumerate(lines_of(self.file), 1):
             if not line.strip():
                 continue
             try:
@@ -189,7 +189,7 @@ class Supply:
         return bytes(piece.data)
 
 
-def _lines(file: str) -> Iterator[bytes]:
+def lines_of(file: str) -> Iterator[bytes]:
     """Yield the lines of a file."""
     with opened(file) as read:
         parts: list[bytes] = []  # of the current line

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
 from typing import Any
 
 import click
@@ -11,6 +10,7 @@ import click
 from stompcodec import Frame, FrameError, serialize
 from stompcodec.cli.connecting import read_body
 from stompcodec.cli.files.recorded import frame_of
+from stompcodec.cli.files.sources import lines_of
 from stompcodec.cli.inputs import Unreadable, command_option, complain, name_of, remedy_of
 from stompcodec.cli.reader import HANDSHAKE, version_after
 from stompcodec.errors import ERROR_KINDS
@@ -21,21 +21,6 @@ _REMEDIES = {
     "unknown-command": "check its spelling and --version, or name it with --command",
     "body-not-allowed": "leave the body out, or use --version 1.0",
 }
-
-
-def _lines(file: str) -> Iterator[tuple[int, bytes]]:
-    """Yield the lines that are not blank, with their numbers."""
-    try:
-        stream = sys.stdin.buffer if file == "-" else open(file, "rb")  # noqa: SIM115
-        try:
-            for number, line in enumerate(stream, 1):
-                if line.strip():
-                    yield number, line
-        finally:
-            if file != "-":
-                stream.close()
-    except OSError as error:
-        raise Unreadable(error.strerror or str(error)) from error
 
 
 def _problem(error: Exception) -> str:
@@ -69,7 +54,9 @@ def _all_lines(file: str, version: str, options: dict[str, Any]) -> str:
     rules = None if version == "auto" else version
     number = 0
     try:
-        for number, line in _lines(file):  # noqa: B007  used in the message
+        for number, line in enumerate(lines_of(file), 1):  # noqa: B007  used in the message
+            if not line.strip():
+                continue
             frame = frame_of(line)
             sys.stdout.buffer.write(serialize(frame, rules, **options))
             if version == "auto" and frame.command in HANDSHAKE:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 from pathlib import Path
 
@@ -36,6 +37,12 @@ def test_one_frame() -> None:
     assert run("ACK", "-H", "id:1", "--content-length", "always").stdout_bytes == b"ACK\nid:1\ncontent-length:0\n\n\0"
     assert run("SEND", "-H", "a:b:c", "--version", "1.0").stdout_bytes == b"SEND\na:b:c\n\n\0"
     assert run("PING", "--command", "PING").stdout_bytes == b"PING\n\n\0"
+
+
+def test_lines_may_be_compressed(tmp_path: Path) -> None:
+    file = tmp_path / "a.jsonl.gz"
+    file.write_bytes(gzip.compress(b'{"command":"BEGIN","headers":{"transaction":"1"}}\n\n'))
+    assert run("--json", str(file)).stdout_bytes == b"BEGIN\ntransaction:1\n\n\0"
 
 
 def test_bodies_from_files_and_standard_input(tmp_path: Path) -> None:
