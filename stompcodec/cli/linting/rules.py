@@ -85,71 +85,34 @@ _LIMITS = {
 _WRONG_CASE = ids("1.1:FRM-05", "1.2:FRM-03")
 _WRONG_EOL = ids("1.0:FRM-02", "1.1:FRM-02")
 
-#: Requirements by version, command and missing header.
-_REQUIRED: dict[str, dict[tuple[str, str], str]] = {
-    "1.0": {
-        ("SEND", "destination"): "SND-01",
-        ("SUBSCRIBE", "destination"): "SUB-01",
-        ("UNSUBSCRIBE", "destination|id"): "UNS-01",
-        ("BEGIN", "transaction"): "TX-01",
-        ("COMMIT", "transaction"): "TX-04",
-        ("ABORT", "transaction"): "TX-05",
-        ("ACK", "message-id"): "ACK-01",
-        ("CONNECTED", "session"): "CON-04",
-        ("MESSAGE", "destination"): "MSG-01",
-        ("MESSAGE", "message-id"): "MSG-02",
-        ("RECEIPT", "receipt-id"): "RCP-02",
-    },
-    "1.1": {
-        ("CONNECT", "accept-version"): "CON-08",
-        ("CONNECT", "host"): "CON-09",
-        ("STOMP", "accept-version"): "CON-08",
-        ("STOMP", "host"): "CON-09",
-        ("SEND", "destination"): "SND-01",
-        ("SUBSCRIBE", "destination"): "SUB-01",
-        ("SUBSCRIBE", "id"): "SUB-05",
-        ("UNSUBSCRIBE", "id"): "UNS-01",
-        ("BEGIN", "transaction"): "TX-01",
-        ("COMMIT", "transaction"): "TX-05",
-        ("ABORT", "transaction"): "TX-06",
-        ("ACK", "message-id"): "ACK-01",
-        ("ACK", "subscription"): "ACK-02",
-        ("NACK", "message-id"): "NAK-01",
-        ("NACK", "subscription"): "NAK-01",
-        ("CONNECTED", "version"): "CTD-01",
-        ("MESSAGE", "destination"): "MSG-01",
-        ("MESSAGE", "message-id"): "MSG-02",
-        ("MESSAGE", "subscription"): "MSG-03",
-        ("RECEIPT", "receipt-id"): "RCP-02",
-    },
-    "1.2": {
-        ("CONNECT", "accept-version"): "CON-07",
-        ("CONNECT", "host"): "CON-08",
-        ("STOMP", "accept-version"): "CON-07",
-        ("STOMP", "host"): "CON-08",
-        ("SEND", "destination"): "SND-01",
-        ("SUBSCRIBE", "destination"): "SUB-01",
-        ("SUBSCRIBE", "id"): "SUB-05",
-        ("UNSUBSCRIBE", "id"): "UNS-01",
-        ("BEGIN", "transaction"): "TX-01",
-        ("COMMIT", "transaction"): "TX-06",
-        ("ABORT", "transaction"): "TX-07",
-        ("ACK", "id"): "ACK-01",
-        ("NACK", "id"): "NAK-01",
-        ("CONNECTED", "version"): "CTD-01",
-        ("MESSAGE", "destination"): "MSG-01",
-        ("MESSAGE", "message-id"): "MSG-03",
-        ("MESSAGE", "subscription"): "MSG-04",
-        ("RECEIPT", "receipt-id"): "RCP-02",
-    },
-    "legacy": {
-        ("CONNECT", "username"): "CON-02",
-        ("CONNECT", "passcode"): "CON-02",
-        ("CONNECTED", "session"): "CON-04",
-        ("SEND", "destination"): "SND-01",
-        ("SUBSCRIBE", "destination"): "SUB-01",
-        ("RECEIPT", "receipt-id"): "RCP-02",
-    },
+#: Requirements by command and missing header.
+_REQUIRED = {
+    ("CONNECT", "accept-version"): ids("1.1:CON-08", "1.2:CON-07"),
+    ("CONNECT", "host"): ids("1.1:CON-09", "1.2:CON-08"),
+    ("CONNECT", "username"): ids("legacy:CON-02"),
+    ("CONNECT", "passcode"): ids("legacy:CON-02"),
+    ("STOMP", "accept-version"): ids("1.1:CON-08", "1.2:CON-07"),
+    ("STOMP", "host"): ids("1.1:CON-09", "1.2:CON-08"),
+    ("CONNECTED", "version"): ids("1.1:CTD-01", "1.2:CTD-01"),
+    ("CONNECTED", "session"): ids("1.0:CON-04", "legacy:CON-04"),
+    ("SEND", "destination"): ids("1.0:SND-01", "1.1:SND-01", "1.2:SND-01", "legacy:SND-01"),
+    ("SUBSCRIBE", "destination"): ids("1.0:SUB-01", "1.1:SUB-01", "1.2:SUB-01", "legacy:SUB-01"),
+    ("SUBSCRIBE", "id"): ids("1.1:SUB-05", "1.2:SUB-05"),
+    ("UNSUBSCRIBE", "id"): ids("1.1:UNS-01", "1.2:UNS-01"),
+    ("UNSUBSCRIBE", "destination|id"): ids("1.0:UNS-01"),
+    ("BEGIN", "transaction"): ids("1.0:TX-01", "1.1:TX-01", "1.2:TX-01"),
+    ("COMMIT", "transaction"): ids("1.0:TX-04", "1.1:TX-05", "1.2:TX-06"),
+    ("ABORT", "transaction"): ids("1.0:TX-05", "1.1:TX-06", "1.2:TX-07"),
+    ("ACK", "message-id"): ids("1.0:ACK-01", "1.1:ACK-01"),
+    ("ACK", "subscription"): ids("1.1:ACK-02"),
+    ("ACK", "id"): ids("1.2:ACK-01"),
+    ("NACK", "message-id"): ids("1.1:NAK-01"),
+    ("NACK", "subscription"): ids("1.1:NAK-01"),
+    ("NACK", "id"): ids("1.2:NAK-01"),
+    ("MESSAGE", "destination"): ids("1.0:MSG-01", "1.1:MSG-01", "1.2:MSG-01"),
+    ("MESSAGE", "message-id"): ids("1.0:MSG-02", "1.1:MSG-02", "1.2:MSG-03"),
+    ("MESSAGE", "subscription"): ids("1.1:MSG-03", "1.2:MSG-04"),
+    ("RECEIPT", "receipt-id"): ids("1.0:RCP-02", "1.1:RCP-02", "1.2:RCP-02", "legacy:RCP-02"),
 }
 
 
@@ -159,9 +122,8 @@ def missing_id(version: str, command: str, header: str) -> str:
     >>> missing_id("1.2", "ACK", "id"), missing_id("legacy", "ACK", "message-id")
     ('S12-ACK-01', 'S10-ACK-01')
     """
-    if (command, header) not in _REQUIRED[version]:
-        version = "1.0"
-    return _PREFIXES[version] + _REQUIRED[version][command, header]
+    found = _REQUIRED[command, header]
+    return found.get(version) or found["1.0"]
 
 
 def finding_of(broken: Broken) -> Finding:
