@@ -91,12 +91,8 @@ class Auth:
         self._filled: float | None = None
 
     def login(self, login: str | None, passcode: str | None, vhost: str, now: float) -> User | None:
-        """Return the user, or None if the login is refused.
-
-        Args:
-            login, passcode: as in CONNECT; None if the header is missing.
-            vhost: the requested virtual host, or the default.
-            now: a monotonic time in seconds, for the limit on slow hashing.
+        """Return the user, or None if the login is refused. A header that is missing in CONNECT is None. `vhost` is the
+        requested virtual host, or the default; `now` a monotonic time in seconds, for the limit on slow hashing.
         """
         if self._users is None:
             return User(login or "", vhost=vhost)

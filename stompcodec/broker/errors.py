@@ -6,9 +6,8 @@ from __future__ import annotations
 class Refused(Exception):
     """A frame that the broker refuses: its sender gets ERROR, and the session ends.
 
-    Args:
-        message: short, for the header `message`. The client may see it, so it must not contain secrets.
-        remedy: what to do about it, for the body.
+    `message` is short, for the header of that name. The client may see it, so it must not contain secrets. `remedy`
+    says what to do about it, for the body.
     """
 
     def __init__(self, message: str, remedy: str = "") -> None:

@@ -104,18 +104,12 @@ class Store(Protocol):
         """The number of operations in the open batch. A put and a remove of the same message cancel out."""
 
     def load(self) -> Iterable[Stored]:
-        """Yield every message, by queue and `seq`. Read it once, to its end, before any other operation.
-
-        Raises:
-            StoreError: the stored data cannot be read.
+        """Yield every message, by queue and `seq`. Read it once, to its end, before any other operation. Raise
+        StoreError if the stored data cannot be read.
         """
 
     def subscriptions(self) -> Iterable[Subscribed]:
-        """Yield every durable subscription. Read it once, to its end, before `load`.
-
-        Raises:
-            StoreError: the stored data cannot be read.
-        """
+        """Yield every durable subscription. Read it once, to its end, before `load`. Its errors are those of `load`."""
 
     @property
     def mark(self) -> int:
@@ -135,10 +129,8 @@ class Store(Protocol):
         """Delete the durable subscription of a queue in the open batch. Its messages are removed one by one."""
 
     def keys(self) -> Iterable[SentKey]:
-        """Yield every idempotency key, by `number`. Read it once, to its end, before anything is put.
-
-        Raises:
-            StoreError: the stored data cannot be read.
+        """Yield every idempotency key, by `number`. Read it once, to its end, before anything is put. Its errors are
+        those of `load`.
         """
 
     def remember(self, key: SentKey) -> None:
@@ -160,19 +152,16 @@ class Store(Protocol):
         """Log and count a message whose body turned out to be damaged."""
 
     def commit(self) -> None:
-        """Write the open batch to disk as a whole. Do nothing if it is empty.
-
-        Raises:
-            StoreError: nothing was written, and the batch is discarded. The store remains usable.
+        """Write the open batch to disk as a whole. Do nothing if it is empty. If it raises StoreError, nothing was
+        written, and the batch is discarded; the store remains usable.
         """
 
     def commit_later(self, done: Done, call_soon: CallSoon | None) -> None:
         """Commit like `commit`, but in the background where that keeps the loop responsive.
 
-        Args:
-            done: called once, in the loop's thread, with None or with the error. It may be called before this returns;
-                otherwise operations go into the next batch, which must not be committed before `done` is called.
-            call_soon: runs a function in the loop, from any thread. None commits at once.
+        `done` is called once, in the loop's thread, with None or with the error. It may be called before this returns;
+        otherwise operations go into the next batch, which must not be committed before `done` is called. `call_soon`
+        runs a function in the loop, from any thread; None commits at once.
         """
 
     @property
@@ -186,18 +175,12 @@ class Store(Protocol):
         """Give unused space back in the background, in small steps, if the store is idle.
 
         Call it about once per second. It works if there was no commit since the last call, and stops at the next
-        commit.
-
-        Args:
-            call_soon: see `commit_later`.
-            urgent: there is little space left: also do one step between commits.
+        commit. If it is `urgent`, because there is little space left, it also does one step between commits.
         """
 
     def close(self) -> None:
-        """Commit the open batch and release the files. The store cannot be used afterwards.
-
-        Raises:
-            StoreError: the commit failed. The files are released nevertheless.
+        """Commit the open batch and release the files, even if the commit raises StoreError. The store cannot be used
+        afterwards.
         """
 
 

@@ -18,10 +18,7 @@ def compact(folder: str | os.PathLike[str]) -> tuple[int, int]:
     """Rewrite the data file without empty pages, and return its size before and after, in bytes.
 
     It takes some seconds per GiB, and needs free space of twice the size of the content. An interrupted call changes
-    nothing. The broker of this data folder must not be running.
-
-    Raises:
-        StoreError: the folder is not a data folder, is in use by a broker, or the disk lacks space.
+    nothing. Raise StoreError if the folder is not a data folder, is in use by a broker, or the disk lacks space.
 
     >>> import tempfile
     >>> from stompcodec.broker.storage.sqlite import SqliteStore

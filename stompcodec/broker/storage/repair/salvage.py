@@ -67,10 +67,8 @@ class Findings:
 
 
 def check(folder: str | os.PathLike[str]) -> Findings:
-    """Read everything in the data folder of a broker that is not running, and report damage. Nothing is changed.
-
-    Raises:
-        StoreError: the folder is not a data folder, cannot be read, or is in use by a broker.
+    """Read everything in the data folder of a broker that is not running, and report damage. Nothing is changed. Raise
+    StoreError if the folder is not a data folder, cannot be read, or is in use by a broker.
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as name:
@@ -97,15 +95,8 @@ def salvage(folder: str | os.PathLike[str], new: str | os.PathLike[str]) -> Find
 
     The new folder appears when it is complete. An interrupted copy leaves a folder beside it, whose name begins with a
     dot and ends in `.salvage`; the next call removes it. Large bodies are hard-linked if both folders are on one disk.
-    The old folder is not changed.
-
-    Args:
-        folder: of a broker that is not running.
-        new: must not exist.
-
-    Raises:
-        StoreError: `folder` is not a data folder, cannot be read, or is in use by a broker; or `new` exists, or cannot
-            be created.
+    The old folder is not changed. Raise StoreError if it is not a data folder, cannot be read, or is in use by a
+    broker, or if the new one exists, or cannot be created.
     """
     path, target = Path(folder), Path(new).absolute()
     if os.path.lexists(target):
