@@ -123,14 +123,7 @@ class Bulk:
     # ---- steps ----
 
     def add(self, messages: Outgoings) -> Iterator[Any]:
-        """Collect messages, and send full blocks.
-
-        Yields:
-            None after each block, and receipts to wait for.
-
-        Raises:
-            SendManyError: a message has failed.
-        """
+        """Collect messages, and send full blocks. Yields None after each block, and receipts to wait for."""
         frames, most, room = self._frames, self._most, self._block_octets
         for message in messages:
             if isinstance(message, Block):

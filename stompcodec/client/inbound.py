@@ -221,8 +221,7 @@ class Inbound:
     def subscribe(self, subscription: Subscription, now: float, call: Call) -> None:
         """Subscribe; the call is accepted when the broker has confirmed, or at once with `confirm=False`.
 
-        Raises:
-            LocalProtocolError: the id is taken, the client is closed, or the broker cannot do what is asked.
+        Raises LocalProtocolError if the id is taken, the client is closed, or the broker cannot do what is asked.
         """
         self.link.now = now
         self.link.check_open()

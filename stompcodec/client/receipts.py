@@ -30,11 +30,8 @@ class Group:
 class Call:
     """A request that is waited for. The shell calls `wake`, under no lock, when it has its outcome.
 
-    Args:
-        what: its name in messages, as in "SEND to /queue/a".
-        timeout: seconds from the time it is opened.
-        command: of the frame; "" without one.
-        resend: send it again if the connection is lost before its receipt.
+    `what` names it in messages, as in "SEND to /queue/a". The timeout is in seconds from the time it is opened. With
+    `resend` it is sent again if the connection is lost before its receipt.
 
     >>> call = Call("SEND to /queue/a", 30.0)
     >>> call.done, call.error

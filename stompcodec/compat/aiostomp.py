@@ -97,11 +97,7 @@ class StrictStompProtocol(StompProtocol):
             self._parser.version = version
 
     def build_frame(self, command: str, headers: Mapping[str, object] | None = None, body: bytes | str = "") -> bytes:
-        """Return a frame as bytes, by the rules of the version.
-
-        Raises:
-            FrameError: the version cannot represent the frame, or content-length is wrong.
-        """
+        """Return a frame as bytes, by the rules of the version; raise FrameError if it cannot represent the frame."""
         pairs = [(name, str(value)) for name, value in sorted((headers or {}).items())]
         octets = body.encode() if isinstance(body, str) else body
         # A missing content-length is intended: ActiveMQ reads a message without it as text.

@@ -114,11 +114,8 @@ def install(
     """Replace all names of a library, or none. The second call returns the same object as the first.
 
     `seams` returns the names to replace, with quirks or without; it is only called for a known version. `options` are
-    other arguments by name, for the error.
-
-    Raises:
-        PeerError: the library is missing, its version is unknown, or a name is missing; or it is installed with other
-            arguments.
+    other arguments by name, for the error. Raises PeerError if the library or a name is missing, its version is
+    unknown, or it is installed with other arguments.
     """
     choice = {"quirks": quirks, **(options or {})}
     before = _INSTALLED.get(peer.distribution)

@@ -73,12 +73,7 @@ class Connection(_connection.Connection):  # type: ignore[misc, name-defined, un
     quirks: ClassVar[bool] = True
 
     async def write_frame(self, frame: Any) -> None:
-        """Send a frame.
-
-        Raises:
-            stompman.ConnectionLostError: the connection is lost.
-            stompcodec.FrameError: without quirks: the frame cannot be written.
-        """
+        """Send a frame; raise stompman's ConnectionLostError, or without quirks a FrameError."""
         octets = (frames.dump_frame if self.quirks else frames.strict_dump_frame)(frame)
         try:
             self.writer.write(octets)

@@ -46,15 +46,7 @@ class WebSocketConnection(_connection.WebSocketConnection):  # type: ignore[misc
         ssl: Literal[True] | tls.SSLContext | None,
         ws_uri_path: str | None = None,
     ) -> Any:
-        """Connect; return None if that fails.
-
-        Args:
-            host, port: the address.
-            timeout: in seconds.
-            read_max_chunk_size: the largest WebSocket message in bytes.
-            ssl: the context for TLS; None for no TLS.
-            ws_uri_path: the path of the URI.
-        """
+        """Connect; return None if that fails. `read_max_chunk_size` bounds a WebSocket message, in bytes."""
         scheme = "ws" if ssl is None else "wss"
         authority = f"[{host}]" if ":" in host else host
         uri = f"{scheme}://{authority}:{port}/{(ws_uri_path or '').strip('/')}"

@@ -204,11 +204,7 @@ class StrictReader:
         self._parser = Parser(None, heartbeats=True)
 
     def feed(self, data: bytes) -> Iterator[Any]:
-        """Yield the complete frames as theirs.
-
-        Raises:
-            stomp.exception.ConnectionClosedException: a frame is malformed, after the frames before it.
-        """
+        """Yield the complete frames as theirs, then raise their ConnectionClosedException if one is malformed."""
         try:
             for frame in self._parser.feed(data):
                 if frame is HEARTBEAT:

@@ -115,17 +115,11 @@ def scenarios(
     options: dict[str, str] | None = None,
     begun: Callable[[int], object] = lambda total: None,
 ) -> Iterator[Result]:
-    """Run scenarios against a broker, several in parallel.
+    """Run scenarios against a broker, over TCP or WebSocket without TLS, several (`jobs`) in parallel.
 
-    Args:
-        address: of the broker, over TCP or WebSocket without TLS.
-        folders, only: see `vectors`; `only` also searches titles.
-        features: also run scenarios that need these features.
-        everything: run scenarios that need any features.
-        timeout: seconds to wait for an expected frame.
-        jobs: number of scenarios run in parallel.
-        options: queue_prefix and topic_prefix, if they are not the usual ones.
-        begun: called with the number of scenarios before they run.
+    `only` also searches titles; scenarios that need any of `features`, or with `everything` any features at all, run
+    too. `timeout` is how long to wait for an expected frame; `options` may have queue_prefix and topic_prefix. `begun`
+    is called with the number of scenarios before they run.
 
     Raises:
         ConfigError: the address uses TLS.

@@ -51,10 +51,8 @@ class Dedupe:
 
     @classmethod
     def of(cls, text: str, window: int = WINDOW) -> Dedupe | None:
-        """Return the Dedupe for an option's value: message-id (or messageId), header:NAME, or none.
-
-        Raises:
-            ValueError: any other value.
+        """Return the Dedupe for an option's value, message-id (or messageId), header:NAME, or none; else raise
+        ValueError.
 
         >>> Dedupe.of("header:uuid").header, Dedupe.of("none")
         ('uuid', None)

@@ -148,18 +148,11 @@ class Recorder:
             dedupe.load(read)
 
     def subscribe(self, destination: str, *, chain: str = CHAIN, prefetch: int = _MOST, **options: Any) -> None:
-        """Subscribe to a destination to record, with ack mode client-individual.
+        """Subscribe to a destination to record, with ack mode client-individual. Options and errors as
+        `Client.subscribe`.
 
         Each client subscribes, so they share the messages of a queue. The first one writes the chain CHAIN, the others
-        CHAIN.1, CHAIN.2 and so on.
-
-        Args:
-            chain: of the capture.
-            prefetch: the number of unacknowledged messages per client.
-            options: more options of `Client.subscribe`.
-
-        Raises:
-            RejectedError, ConnectionLostError, ReceiptTimeoutError: as for `Client.subscribe`.
+        CHAIN.1, CHAIN.2 and so on. `prefetch` is the number of unacknowledged messages per client.
         """
         for number, client in enumerate(self._clients):
             subscription = client.subscribe(destination, ack="client-individual", prefetch=prefetch, **options)
@@ -190,8 +183,7 @@ class Recorder:
     def run(self) -> None:
         """Record until `stop` is called, `most` messages are on disk, or the last subscription ends.
 
-        Raises:
-            StompError: a subscription has failed, or the capture cannot be written any more.
+        Raises a StompError if a subscription has failed, or the capture cannot be written any more.
         """
         try:
             while not self._stop.is_set() and self.messages != self._most and self._live:

@@ -109,9 +109,8 @@ def _remove(paths: Any) -> None:
 def run(folder: Path, frames: int, seed: int, screen: Screen) -> dict[str, Any]:
     """Run the demonstration in an empty folder; raise a DemoError if a part failed.
 
-    Returns:
-        The figures of `Proof`, the seconds it took, the state when the driver was killed, the path of the report, and
-            in `wrong` every discrepancy.
+    Returns the figures of `Proof`, the seconds it took, the state when the driver was killed, the path of the report,
+    and in `wrong` every discrepancy.
     """
     from stompcodec.spark.demo.parts import Broker, Driver, Producer
 

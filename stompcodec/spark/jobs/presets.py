@@ -99,14 +99,10 @@ def load(preset: str | os.PathLike[str]) -> Preset:
 
 
 def of_schema(schema: Any) -> Preset:
-    """Return a preset for JSON bodies from a schema.
+    """Return a preset for JSON bodies from a schema; raise ConfigError if it is invalid.
 
-    Args:
-        schema: Spark's StructType, its JSON, or DDL such as "id long, at timestamp"; text, or the path of a file with
-            it or with a preset. Fields that are not nullable are required.
-
-    Raises:
-        ConfigError: the schema is invalid.
+    It is Spark's StructType, its JSON, or DDL such as "id long, at timestamp"; text, or the path of a file with it or
+    with a preset. Fields that are not nullable are required.
 
     >>> of_schema('{"type": "struct", "fields": [{"name": "n", "type": "integer", "nullable": false}]}').columns
     (Column(path='n', name='n', type='int', required=True),)

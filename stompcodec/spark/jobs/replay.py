@@ -28,14 +28,9 @@ _NAP = 0.5
 def outgoing(frames: DataFrame, *more: C, destination: C | str | None = None, ids: str | None = None) -> DataFrame:
     """Return messages to send (destination, body, headers), from MESSAGE and SEND frames that name a destination.
 
-    Headers are kept, except those of the old delivery, and `expires`, which has passed.
-
-    Args:
-        frames: frames with destination and body, and `headers` if present.
-        more: further columns to keep.
-        destination: destination to use instead: a name or a column.
-        ids: header for an id that is the same in every replay, for brokers that drop duplicates by it (Artemis:
-            _AMQ_DUPL_ID), or for consumers.
+    Headers are kept, except those of the old delivery, and `expires`, which has passed. `more` are further columns to
+    keep, `destination` a name or column to use instead. `ids` is a header for an id that is the same in every replay,
+    for brokers that drop duplicates by it (Artemis: _AMQ_DUPL_ID), or for consumers.
     """
     here = set(frames.columns)
     good = F.col("destination").isNotNull()

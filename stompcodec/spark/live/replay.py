@@ -103,8 +103,7 @@ class _DriverConnection:
     def _end(self, destination: str, release: int | None = None, *, after: int = -2, skip: int = 0) -> int:
         """Return the last number of a queue; with `skip`, the number of the skip-th message behind `after`.
 
-        Args:
-            release: number up to which the broker releases messages.
+        The broker releases the messages up to the number `release`.
         """
         deadline, timeout = _Deadline(self._options.timeout), self._options.timeout
         while True:

@@ -264,10 +264,8 @@ class _Batches:
         self._rows = self._octets = 0
 
     def frames(self, columns: Any, offset: int) -> int:
-        """Add the parsed frames of the bytes at an offset.
-
-        Returns:
-            The distance from the start of the malformed frame to the place where the error was noticed, in bytes.
+        """Add the parsed frames of the bytes at an offset; return how far behind the start of a malformed one its error
+        is.
         """
         if not columns.rows:
             return 0

@@ -135,8 +135,7 @@ class Projector:
     def _inflated(self, raw: Any) -> Iterator[tuple[int, Any, Any, Any, dict[int, str]]]:
         """Yield parts of a batch that stay small enough after their bodies are inflated.
 
-        Returns:
-            Start of the part, the part, the column `body`, bodies without their coding, and problems by row.
+        Each is its start, the part, the column `body`, bodies without their coding, and problems by row.
         """
         bodies: Any = raw["#body"] if "body" in self.raw.columns else None
         rule = self.options.decode

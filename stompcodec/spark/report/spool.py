@@ -18,19 +18,11 @@ _MOST_CHAINS = 100
 
 
 def spool_state(path: str | os.PathLike[str], checkpoint: str | os.PathLike[str] | None = None) -> dict[str, Any]:
-    """Return the state of a capture, and how much of it a streaming query has yet to process.
+    """Return the state of a capture, and how much of it a streaming query, by its checkpoint, has yet to process.
 
-    Args:
-        path: the capture.
-        checkpoint: checkpoint of the query, whose newest committed offset is compared with the spool.
-
-    Returns:
-        `path`, `segments`, `octets`, `oldest` and `newest` (µs since 1970, or None), `open` (True if a segment is not
-            sealed), `committed` and `behind` (bytes; None without a checkpoint), `chains` (the same for each),
-            `problems`.
-
-    Raises:
-        StoreError: the capture does not exist or cannot be read.
+    It has `path`, `segments`, `octets`, `oldest` and `newest` (µs since 1970, or None), `open` (True if a segment is
+    not sealed), `committed` and `behind` (bytes; None without a checkpoint), `chains` (the same for each), `problems`.
+    Raises StoreError if the capture does not exist or cannot be read.
     """
     problems: deque[str] = deque(maxlen=20)
     capture = Capture(path, on_problem=problems.append)

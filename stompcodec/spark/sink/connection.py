@@ -95,8 +95,7 @@ class Line:
     def check(self, column: Any, header: bool = False) -> Any:
         """Return strings after checking that they are UTF-8, which Spark does not guarantee; escaped if `header`.
 
-        Raises:
-            SinkError: a value is not UTF-8, or a header contains a NUL.
+        Raises SinkError for a value that is not UTF-8, or a header with a NUL.
         """
         column = column.cast(pa.string())
         try:

@@ -51,10 +51,8 @@ class _Sink(Shipped):
         self._job = self.options.id_prefix or uuid.uuid4().hex
 
     def write(self, iterator: Iterator[Any]) -> Sent:
-        """Send the rows of a task; called where the task runs.
-
-        Raises:
-            SinkError: a row cannot be sent, or was not accepted. One line.
+        """Send the rows of a task, where it runs; a row that cannot be sent, or was not accepted, is a SinkError of one
+        line.
         """
         context = TaskContext.get()
         partition = context.partitionId() if context is not None else 0
