@@ -10,11 +10,12 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable
+from contextlib import ExitStack
 from typing import Any
 
 import numpy as np
 
-from stompcodec.spark.reading.window import opened
+from stompcodec.spark.reading.window import Window, opened
 from stompcodec.spec import dialect_of
 
 _COMMANDS = tuple(sorted(name.encode() for name in dialect_of("1.2").commands))
@@ -111,26 +112,11 @@ def looker(path: str, compression: str | None) -> Callable[[int], bytes]:
     """
 
     def look(place: int) -> bytes:
-        from contextlib import ExitStack
-
         if compression is None:
             with open(path, "rb") as stream:
                 return os.pread(stream.fileno(), 1, place)
         with ExitStack() as stack:
-            read = opened(path, compression, 0, None, stack)
-            buffer = bytearray(2**20)
-            with memoryview(buffer) as view:
-                while place >= len(buffer):
-                    count = read(view)
-                    if not count:
-                        return b""
-                    place -= count
-                while True:
-                    count = read(view[: place + 1])
-                    if not count:
-                        return b""
-                    if count == place + 1:
-                        return bytes(view[place : place + 1])
-                    place -= count
+            window = Window(opened(path, compression, 0, None, stack), 0)
+            return bytes(window.view[:1]) if window.skip(place) and window.fill(1) else b""
 
     return look

@@ -8,7 +8,7 @@ from importlib.resources import files
 from typing import Any
 
 from stompcodec.spark.report.sections import SECTIONS
-from stompcodec.spark.report.text import count, duration, escape, moment, octets, share
+from stompcodec.spark.report.text import count, duration, escape, moment, octets, plural, share
 from stompcodec.spark.report.verdict import LEVELS, Threshold, limit_of
 
 _MARKS = {"healthy": "M11.5 20l5.5 5.5 10-11", "look": "M19 10v11M19 27v.6", "unhealthy": "M13 13l12 12M25 13l-12 12"}
@@ -104,7 +104,7 @@ def _tiles(found: Mapping[str, Any]) -> str:
         ("Newest frame", _ago(newest), _until(f), ("stale_seconds", "age_seconds")),
         ("Lag p95", duration(f["lag_p95_seconds"]), _lags(f), ("lag_p95_seconds", "sent_ahead")),
         ("Missing", count(f["missing"]), _missing(f), ("missing", "sink_duplicates")),
-        ("Frames", count(f["frames"]), f"{octets(f['octets'])} · {_plural(f['destinations'], 'destination')}", ()),
+        ("Frames", count(f["frames"]), f"{octets(f['octets'])} · {plural(f['destinations'], 'destination')}", ()),
         ("Frames per second", count(f["per_second"]), f"{count(f['per_second_peak'])} at most (in {width})", ()),
         ("Silences", count(f["silences"]), _longest(f), _SILENT),
         ("Sequence gaps", count(f["sequence_gaps"]), numbers, ("sequence_gaps",)),
@@ -164,7 +164,7 @@ def _lags(figures: Mapping[str, Any]) -> str:
 
 def _until(figures: Mapping[str, Any]) -> str:
     if figures["without_time"]:
-        return f"{_plural(figures['without_time'], 'frame')} without time"
+        return f"{plural(figures['without_time'], 'frame')} without time"
     return f"{moment(figures['last'])} UTC"
 
 
@@ -172,10 +172,6 @@ def _of_records(figures: Mapping[str, Any]) -> str:
     if figures["quarantined"] is None:
         return "nothing was exploded"
     return f"invalid body, {share(figures['quarantined'], figures['records'])} of {count(figures['records'])} records"
-
-
-def _plural(number: Any, word: str) -> str:
-    return f"{count(number)} {word}{'' if number == 1 else 's'}"
 
 
 def _worst(found: Mapping[str, Any], names: Sequence[str]) -> str:

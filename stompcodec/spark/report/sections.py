@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from stompcodec.spark.report.plot import Series, bars, histogram, lines, stacked, timeline
-from stompcodec.spark.report.text import count, duration, escape, moment, octets, share
+from stompcodec.spark.report.text import count, duration, escape, moment, octets, plural, share
 from stompcodec.spark.report.verdict import LEVELS, Threshold, level_of, value_of, written
 
 _MICRO = 1e6
@@ -221,8 +221,8 @@ def _silences(found: Mapping[str, Any]) -> str:
     if not figures["silences"]:
         note = f"No silence was longer than {long}; the longest was {duration(figures['longest_silence_seconds'])}."
         return _card("Gaps and silences", plot, _sequences(found), note=note)
-    many, whole = figures["silences"], duration(figures["silent_seconds"])
-    note = f"{count(many)} silence{'' if many == 1 else 's'} longer than {long}, {whole} in all: marked in red."
+    many, whole = plural(figures["silences"], "silence"), duration(figures["silent_seconds"])
+    note = f"{many} longer than {long}, {whole} in all: marked in red."
     listed = [(_when(each["start"]), _when(each["end"]), duration(each["seconds"])) for each in found["silences"]]
     heads = ["From (UTC)", "To (UTC)", "For"]
     table = _details(_table(heads, listed, (2,)), "The longest silences")

@@ -79,6 +79,15 @@ def count(value: object) -> str:
     return f"{number:,.0f}" if number == int(number) or abs(number) >= 100 else significant(number)
 
 
+def plural(number: object, noun: str) -> str:
+    """Return a count with its noun.
+
+    >>> plural(1, "frame"), plural(2, "frame")
+    ('1 frame', '2 frames')
+    """
+    return f"{count(number)} {noun}{'' if number == 1 else 's'}"
+
+
 def compact(value: object) -> str:
     """Return a `count` short enough for an axis.
 

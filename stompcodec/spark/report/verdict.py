@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 from stompcodec.errors import ConfigError
-from stompcodec.spark.report.text import count, duration, finite, octets, share, visible
+from stompcodec.spark.report.text import count, duration, finite, octets, plural, share, visible
 
 #: Levels from good to bad, with the word that the page shows.
 LEVELS = {"healthy": "Healthy", "look": "Look here", "unhealthy": "Unhealthy"}
@@ -67,14 +67,10 @@ def thresholds_of(changed: Mapping[str, tuple[float | None, float | None]] | Non
     return tuple(found)
 
 
-def _many(number: Any, word: str) -> str:
-    return f"{count(number)} {word}{'' if number == 1 else 's'}"
-
-
 def _rare(part: str, word: str, what: str) -> Callable[[Mapping[str, Any]], str]:
     def say(figures: Mapping[str, Any]) -> str:
         many, whole = figures[part], figures["records" if part == "quarantined" else "frames"]
-        return f"{_many(many, word)} {what} ({share(many, whole)})"
+        return f"{plural(many, word)} {what} ({share(many, whole)})"
 
     return say
 
@@ -83,15 +79,15 @@ def _rare(part: str, word: str, what: str) -> Callable[[Mapping[str, Any]], str]
 _SAY: dict[str, Callable[[Mapping[str, Any]], str]] = {
     "backlog_octets": lambda f: f"backlog: {octets(f['backlog_octets'])} in the spool are not read yet",
     "age_seconds": lambda f: f"the newest frame is {duration(f['age_seconds'])} old",
-    "missing": lambda f: _many(f["missing"], "message") + " missing in the sink",
-    "sink_duplicates": lambda f: _many(f["sink_duplicates"], "message") + " more than once in the sink",
+    "missing": lambda f: plural(f["missing"], "message") + " missing in the sink",
+    "sink_duplicates": lambda f: plural(f["sink_duplicates"], "message") + " more than once in the sink",
     "duplicates": _rare("duplicates", "duplicate", "in the archive"),
     "redelivered": _rare("redelivered", "frame", "redelivered"),
     "malformed": _rare("malformed", "frame", "malformed"),
     "quarantined": _rare("quarantined", "record", "in quarantine"),
     "lag_p95_seconds": lambda f: f"p95 lag {duration(f['lag_p95_seconds'])}: 5 % of the frames took longer",
     "sent_ahead": _rare("sent_ahead", "frame", "that came before they were sent: clocks disagree"),
-    "silences": lambda f: _many(f["silences"], "silence") + f" longer than {duration(f['silence_seconds'])}",
+    "silences": lambda f: plural(f["silences"], "silence") + f" longer than {duration(f['silence_seconds'])}",
     "longest_silence_seconds": lambda f: f"nothing came for {duration(f['longest_silence_seconds'])}",
     "sequence_gaps": lambda f: f"{count(f['sequence_gaps'])} left out in sequences: messages may be lost",
     "stale_seconds": lambda f: f"the spool is open, and nothing came for {duration(f['stale_seconds'])}",
