@@ -184,7 +184,7 @@ class _Peer:
             self.bounded = False
             wire.bound(min(_largest_frame(self.server.config.limits), self.server.config.ws_frame))
         if session.closing:
-            wire.close()
+            wire.close(drain=self.server.drain)
             if self.gone is not None:
                 self._leave(*self.gone)
         elif session.paused is not self.paused:
@@ -231,6 +231,7 @@ class Server:
         self.writing: set[_Peer] = set()
         """Peers with unwritten bytes."""
         self.reads_little = False
+        self.drain = 0.0  # seconds that peers have to read while the broker stops
         self.deserted = asyncio.Event()
         """Set when no peer is connected."""
         self.deserted.set()
@@ -303,7 +304,8 @@ class Server:
             drain: seconds that peers have to read pending output; by default from the config.
         """
         await self._close_listeners()
-        give_up = time.monotonic() + (self.config.drain_timeout if drain is None else drain)
+        self.drain = self.config.drain_timeout if drain is None else drain
+        give_up = time.monotonic() + self.drain
         self.broker.stop(self.now())
         self.turn()
         journal = self.broker.journal
@@ -312,7 +314,7 @@ class Server:
             self.turn()
         for peer in list(self.peers.values()):
             peer.flush()
-            peer.wire.close()
+            peer.wire.close(drain=self.drain)
         await self._wait_deserted(give_up - time.monotonic())
         for peer in list(self.peers.values()):
             peer.wire.abort()

@@ -177,11 +177,12 @@ class Wire(asyncio.BufferedProtocol):
         if self._layer is not None:
             self._layer.bound(octets)
 
-    def close(self, linger: float = LINGER) -> None:
+    def close(self, linger: float = LINGER, *, drain: float = 0.0) -> None:
         """Send unwritten bytes, end our stream, and wait for the end of the peer's.
 
         Args:
             linger: seconds after which a peer that has read nothing is cut off.
+            drain: seconds for which a peer with unwritten bytes may read nothing.
         """
         if self._closing:
             return
@@ -198,7 +199,8 @@ class Wire(asyncio.BufferedProtocol):
             transport.resume_reading()  # unread bytes would turn our close into a reset
             with contextlib.suppress(OSError):  # the peer may be gone: connection_lost is called then
                 transport.write_eof()
-        self._set_timer(linger, self._linger, linger, LINGER_ROUNDS, self.buffered)
+        until = asyncio.get_running_loop().time() + drain
+        self._set_timer(linger, self._linger, linger, LINGER_ROUNDS, self.buffered, until)
 
     def abort(self) -> None:
         """Close at once. Unwritten bytes are dropped."""
@@ -386,11 +388,11 @@ class Wire(asyncio.BufferedProtocol):
         self._error = TimeoutError(f"the handshake took longer than {self._plan.timeout} s")
         self.abort()
 
-    def _linger(self, linger: float, rounds: int, waiting: int) -> None:
+    def _linger(self, linger: float, rounds: int, waiting: int, until: float) -> None:
         """Cut off a peer that has not closed, unless it has read something since the last call."""
         left = self.buffered
-        if left and left < waiting and rounds > 1:
-            self._set_timer(linger, self._linger, linger, rounds - 1, left)
+        if left and ((left < waiting and rounds > 1) or asyncio.get_running_loop().time() < until):
+            self._set_timer(linger, self._linger, linger, rounds - 1, left, until)
             return
         if left and self._error is None:
             self._error = ConnectionAbortedError("the peer did not read what was sent")

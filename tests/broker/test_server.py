@@ -12,12 +12,13 @@ from typing import Any
 
 import pytest
 from broker.sockets import CONFIG, Client, run, send, subscribe, until
-from patience import interval
+from patience import interval, patience
 
 from stompcodec import Frame
 from stompcodec.broker.server import Server, serve
 from stompcodec.broker.storage.store import MemoryStore
 from stompcodec.errors import StoreError
+from stompcodec.transport.owner import LINGER
 
 
 class CountingStore(MemoryStore):
@@ -152,7 +153,7 @@ def test_a_full_queue_stops_its_producer_only() -> None:
         for _ in range(40_000):
             assert (await other.frame()).body == body.encode()
         await flooding
-        assert not any(peer.paused for peer in server.peers.values())
+        await until(lambda: not any(peer.paused for peer in server.peers.values()))
         for client in (producer, other):
             await client.close()
 
@@ -319,7 +320,31 @@ def test_stop_does_not_wait_for_who_does_not_read() -> None:
             await client.close()
         return took
 
-    assert asyncio.run(main()) < 5
+    assert asyncio.run(main()) < patience(5)
+
+
+@pytest.mark.long
+def test_who_reads_late_gets_what_is_there_while_the_broker_stops() -> None:
+    """It has all of drain_timeout, longer than a connection may otherwise stand still once it ends."""
+
+    async def main() -> Frame:
+        server = serve(CONFIG.replace(drain_timeout=patience(60)))
+        await server.start()
+        late, producer = await Client.connect(server), await Client.connect(server)
+        await late.ask(subscribe("/queue/a"))
+        late.writer.transport.pause_reading()
+        producer.send(send("/queue/a", "x" * 100_000) * 200)
+        await producer.ask(send("/queue/b", "x", "receipt:r"))
+        stopping = asyncio.ensure_future(server.stop())
+        await asyncio.sleep(1.2 * LINGER)
+        late.writer.transport.resume_reading()
+        *_, last = await late.rest()
+        await stopping
+        for client in (late, producer):
+            await client.close()
+        return last
+
+    assert asyncio.run(main()).command == "ERROR"
 
 
 def test_nothing_is_accepted_once_it_stops() -> None:
