@@ -10,6 +10,7 @@ from pathlib import Path
 
 from click.testing import CliRunner, Result
 from crash.process import ROOT, BrokerProcess
+from patience import patience
 
 from stompcodec.cli.app import app
 
@@ -66,6 +67,6 @@ def read_until(terminal: int, sign: bytes, seconds: float = 30) -> bytes:
     with selectors.DefaultSelector() as selector:
         selector.register(terminal, selectors.EVENT_READ)
         while sign not in seen:
-            assert selector.select(seconds), f"only {seen!r} was shown"
+            assert selector.select(patience(seconds)), f"only {seen!r} was shown"
             seen += os.read(terminal, 1024)
     return seen

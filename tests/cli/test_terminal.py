@@ -121,7 +121,8 @@ def test_what_a_broker_answers(verb: list[str]) -> None:
         with Peer(server=NASTY, rules={command: refuse}) as peer:
             waits = ["-w", "1"] if verb[0] in ("sub", "req") else []
             status = 0 if (verb[0], command) in OTHER else 1
-            text = terminal(*verb, "-u", peer.url, "--timeout", "2", *waits, status=status)
+            seconds = "2" if status else "20"
+            text = terminal(*verb, "-u", peer.url, "--timeout", seconds, *waits, status=status)
             assert not set(text) & set(CONTROLS), text
 
 

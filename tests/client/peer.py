@@ -19,10 +19,12 @@ from stompcodec.connection import Connection, Role
 from stompcodec.errors import RemoteProtocolError
 
 
-def free_port():
-    """A port where nobody listens."""
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        return listener.getsockname()[1]
+@contextlib.contextmanager
+def closed_port():
+    """A port that refuses connections. It is bound, so that no other program gets it while the block runs."""
+    with socket.socket() as bound:
+        bound.bind(("127.0.0.1", 0))
+        yield bound.getsockname()[1]
 
 
 class Side:

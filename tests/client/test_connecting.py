@@ -5,9 +5,10 @@ import contextlib
 import logging
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
-from client.peer import Peer, free_port
+from client.peer import Peer, closed_port
 from client.shells import QUICK
 from patience import patience
 
@@ -18,25 +19,29 @@ from stompcodec.errors import ConfigError
 
 
 def test_nobody_is_there(shell):
-    port = free_port()
     started = time.monotonic()
-    with pytest.raises(stomp.ConnectionLostError, match=f"cannot connect to stomp://127.0.0.1:{port}: ") as lost:
-        shell.connect(f"stomp://127.0.0.1:{port}")
+    with closed_port() as port:
+        says = f"cannot connect to stomp://127.0.0.1:{port}: "
+        with pytest.raises(stomp.ConnectionLostError, match=says) as lost:
+            shell.connect(f"stomp://127.0.0.1:{port}")
     assert time.monotonic() - started < patience(5)
     assert not lost.value.sent
     assert isinstance(lost.value, OSError)
 
 
+def connects_to_a_late_server(shell, **options):
+    """Connect to a server that starts after 0.3 s."""
+    with ThreadPoolExecutor(1) as pool:
+        with closed_port() as port:
+            connecting = pool.submit(shell.connect, f"stomp://127.0.0.1:{port}", **options)
+            time.sleep(0.3)
+        with Peer(port=port):
+            assert connecting.result().state == "connected"
+
+
 @pytest.mark.parametrize("reconnect", [QUICK, None], ids=["reconnects", "does not"])
 def test_waiting_for_a_server_that_starts_late(shell, reconnect):
-    port = free_port()
-    box = []
-    starter = threading.Timer(0.3, lambda: box.append(Peer(port=port)))
-    starter.start()
-    client = shell.connect(f"stomp://127.0.0.1:{port}", startup_timeout=patience(10), reconnect=reconnect)
-    assert client.state == "connected"
-    starter.join()
-    box[0].stop()
+    connects_to_a_late_server(shell, startup_timeout=patience(10), reconnect=reconnect)
 
 
 @pytest.mark.parametrize("kind", ["refused", "closes", "silent", "credentials"])
@@ -51,8 +56,11 @@ def test_no_delay_and_no_attempt_passes_the_startup_timeout(shell, kind, reconne
     started = time.monotonic()
     with contextlib.ExitStack() as stack:
         stack.callback(release.set)
-        peer = stack.enter_context(Peer(rules={"CONNECT": rules[kind]})) if kind in rules else None
-        url = f"stomp://127.0.0.1:{free_port()}" if peer is None else peer.url
+        if kind in rules:
+            port = stack.enter_context(Peer(rules={"CONNECT": rules[kind]})).port
+        else:
+            port = stack.enter_context(closed_port())
+        url = f"stomp://127.0.0.1:{port}"
         with pytest.raises(stomp.ConnectionLostError):
             shell.connect(
                 f"failover:({url},{url})",
@@ -66,15 +74,8 @@ def test_no_delay_and_no_attempt_passes_the_startup_timeout(shell, kind, reconne
 
 
 def test_a_slow_backoff_does_not_miss_a_broker_that_starts_late(shell):
-    port = free_port()
-    box = []
-    starter = threading.Timer(0.3, lambda: box.append(Peer(port=port)))
-    starter.start()
     slow = stomp.Backoff(first=60, most=60, jitter=0)
-    client = shell.connect(f"stomp://127.0.0.1:{port}", startup_timeout=2, reconnect=slow)
-    assert client.state == "connected"
-    starter.join()
-    box[0].stop()
+    connects_to_a_late_server(shell, startup_timeout=patience(2), reconnect=slow)
 
 
 def test_a_refused_login(shell):
@@ -202,8 +203,8 @@ def test_passcodes_are_never_logged(shell, peer, caplog):
         peer.wait(lambda peer: len(peer.got("CONNECT")) == 2)
         client.wait_connected()
         client.close()
-        with contextlib.suppress(stomp.StompError):
-            shell.connect(f"stomp://ann:s3cret@127.0.0.1:{free_port()}")
+        with contextlib.suppress(stomp.StompError), closed_port() as port:
+            shell.connect(f"stomp://ann:s3cret@127.0.0.1:{port}")
     assert peer.got("CONNECT")[0].headers["passcode"] == "s3cret"
     assert "s3cret" not in caplog.text
     assert "s3cret" not in repr(client.options) + repr(seen)

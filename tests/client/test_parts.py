@@ -11,7 +11,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
-from client.peer import free_port
+from client.peer import closed_port
 from client.scripted import Scripted
 from hypothesis import given
 from hypothesis import strategies as st
@@ -42,9 +42,9 @@ def test_delays_stay_in_their_bounds(first, factor, jitter, attempts, random):
 def test_attempts_to_connect_take_no_random_numbers_of_the_program():
     """A program that seeds them gets the same ones, whatever the broker does."""
     before = random.getstate()
-    with pytest.raises(stomp.ConnectionLostError):
+    with closed_port() as port, pytest.raises(stomp.ConnectionLostError):
         stomp.connect(
-            f"stomp://127.0.0.1:{free_port()}",
+            f"stomp://127.0.0.1:{port}",
             reconnect=stomp.Backoff(first=0.001, most=0.002, attempts=3),
             startup_timeout=0.1,
         )

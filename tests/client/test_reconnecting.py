@@ -4,7 +4,7 @@ import threading
 import time
 
 import pytest
-from client.peer import Peer, free_port
+from client.peer import Peer, closed_port
 from client.shells import QUICK
 from patience import patience
 
@@ -12,8 +12,8 @@ import stompcodec.client as stomp
 
 
 def test_failover_list(shell):
-    with Peer() as first, Peer() as second:
-        url = f"failover:(stomp://127.0.0.1:{free_port()},{first.url},{second.url})"
+    with closed_port() as closed, Peer() as first, Peer() as second:
+        url = f"failover:(stomp://127.0.0.1:{closed},{first.url},{second.url})"
         client = shell.connect(url, reconnect=QUICK)
         subscription = client.subscribe("/queue/a")
         first.stop()

@@ -16,6 +16,7 @@ pytest.importorskip("click")
 pytest.importorskip("websockets")
 
 from cli.at_broker import Runner, read_until
+from client.peer import closed_port
 
 pty = pytest.importorskip("pty")  # there are no terminals of POSIX on Windows
 
@@ -92,9 +93,8 @@ def test_what_the_broker_refuses(at: Runner, more: list[str]) -> None:
 
 
 def test_nobody_listens(at: Runner) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        port = listener.getsockname()[1]
-    result = at("pub", "/queue/a", "x", "--url", f"stomp://ann:secret@127.0.0.1:{port}")
+    with closed_port() as port:
+        result = at("pub", "/queue/a", "x", "--url", f"stomp://ann:secret@127.0.0.1:{port}")
     assert result.exit_code == 1
     (line,) = result.stderr.splitlines()
     assert "is the broker running there" in line

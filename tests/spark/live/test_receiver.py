@@ -17,8 +17,8 @@ from pathlib import Path
 import pytest
 from client.broker import BrokerThread
 from client.feeding import left, publish, wait_for
-from client.peer import Peer, free_port
-from patience import patience
+from client.peer import Peer, closed_port
+from patience import interval, patience
 
 from stompcodec.capture import Capture, CaptureBusyError, CaptureWriter, segment
 from stompcodec.errors import ConnectionLostError, RejectedError, StoreError
@@ -303,13 +303,13 @@ def test_a_broker_that_stays_away_ends_the_query(broker, queue: str, spool: Path
 
 
 def test_a_broker_that_never_was_there_ends_the_query(queue: str, spool: Path) -> None:
-    with receiving(f"stomp://127.0.0.1:{free_port()}", queue, spool, reconnectTimeout="300ms") as receiver:
+    with closed_port() as port, receiving(lambda: port, queue, spool, reconnectTimeout="300ms") as receiver:
         assert isinstance(fails(receiver), ConnectionLostError)
 
 
 def test_a_broker_that_comes_late(queue: str, spool: Path) -> None:
-    port = free_port()
-    receiver = Receiver(options_of(f"stomp://127.0.0.1:{port}", queue, spool))
+    with closed_port() as port:
+        receiver = Receiver(options_of(f"stomp://127.0.0.1:{port}", queue, spool))
     try:
         with BrokerThread(port=port) as broker:
             publish(broker.url, queue, 3)
@@ -328,7 +328,7 @@ def test_a_message_that_breaks_each_connection_ends_the_query(queue: str, spool:
         side.deliver(frame.headers["id"], bytes(2000))
 
     peer = Peer(rules={"SUBSCRIBE": deliver})
-    with peer, receiving(peer.url, queue, spool, maxBody=1000, reconnectTimeout="1500ms") as receiver:
+    with peer, receiving(peer.url, queue, spool, maxBody=1000, reconnectTimeout=f"{interval(1500)}ms") as receiver:
         error = fails(receiver)
     assert "limit-exceeded" in str(error)
     assert len(peer.got("SUBSCRIBE")) > 1

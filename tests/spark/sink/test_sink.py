@@ -11,7 +11,7 @@ pytest.importorskip("pyspark")
 pa = pytest.importorskip("pyarrow")
 
 from client.broker import BrokerThread
-from client.peer import Peer, free_port
+from client.peer import Peer, closed_port
 from pyspark import cloudpickle
 from pyspark.sql import types as T
 
@@ -63,7 +63,7 @@ def waiting(url, at_least=0, **options):
     with stomp.connect(url, **options) as client:
         subscription = client.subscribe(QUEUE, ack="client-individual", prefetch=100_000)
         found = []
-        while message := subscription.get(5 if len(found) < at_least else 0.1):
+        while message := subscription.get(patience(5) if len(found) < at_least else 0.1):
             found.append(message)
         return found
 
@@ -182,24 +182,25 @@ def test_a_commit_without_an_answer_is_told_as_it_is(answer):
 
     with Peer(rules={"COMMIT": on_commit}) as peer:
         with pytest.raises(SinkError, match="partition 0: COMMIT of") as error:
-            task(peer.url, batches(10), receiptTimeout="0.3")
+            task(peer.url, batches(10), receiptTimeout="0.3" if answer == "nothing" else str(patience(60)))
         says = {"cut": "the outcome is unknown", "refuse": "disk full; no row of", "nothing": "no answer in"}
         assert says[answer] in str(error.value)
         assert ("took effect" in str(error.value)) == (answer == "refuse")
 
 
 def test_nobody_there():
-    with pytest.raises(SinkError, match=r"partition 0: cannot connect to .*127\.0\.0\.1") as error:
-        task(f"stomp://127.0.0.1:{free_port()}", batches(1), reconnectTimeout="0.2")
+    says = r"partition 0: cannot connect to .*127\.0\.0\.1"
+    with closed_port() as port, pytest.raises(SinkError, match=says) as error:
+        task(f"stomp://127.0.0.1:{port}", batches(1), reconnectTimeout="0.2")
     assert "\n" not in str(error.value)
 
 
 def test_a_broker_that_comes_later_is_waited_for():
-    port = free_port()
     done = []
-    thread = threading.Thread(target=lambda: done.append(task(f"stomp://127.0.0.1:{port}", batches(5))))
-    thread.start()
-    thread.join(0.3)  # it is refused meanwhile
+    with closed_port() as port:
+        thread = threading.Thread(target=lambda: done.append(task(f"stomp://127.0.0.1:{port}", batches(5))))
+        thread.start()
+        thread.join(0.3)  # it is refused meanwhile
     with Peer(port=port) as peer:
         thread.join(patience(20))
         assert done == [Sent(0, 5)]
