@@ -10,6 +10,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import zlib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -416,6 +417,19 @@ def test_a_writer_goes_on_while_a_reader_opens_the_files(
     monkeypatch.setattr(_View, "_index", meanwhile)
     assert [(piece.offset, piece.time) for piece in Capture(path).pieces()] == [(0, 1), (len(ONE), 2)]
     writer.close()
+
+
+@pytest.mark.parametrize(("covered", "seals"), [(3, 0), (3, 2), (2, 1)])
+def test_a_single_file_without_a_whole_index_is_left_alone(path: Path, covered: int, seals: int) -> None:
+    """Its index has no seal, a row behind the seal, or does not cover all frames."""
+    encoder = IndexEncoder(0)
+    index = encoder.header() + encoder.row(covered * len(ONE), TIME, zlib.crc32(ONE * covered))
+    index += b"".join(encoder.seal() for _ in range(seals))
+    data = ONE * 3 + index + trailer(3 * len(ONE))
+    path.write_bytes(data)
+    with pytest.raises(StoreError, match="no good index"):
+        CaptureWriter(path)
+    assert path.read_bytes() == data
 
 
 def test_what_is_no_capture_is_left_alone(tmp_path: Path) -> None:
