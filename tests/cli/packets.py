@@ -24,23 +24,29 @@ def ethernet(ip: bytes, tag: bool = False) -> bytes:
     return bytes(12) + (b"\x81\0\0\x01" if tag else b"") + kind + ip + b"\xee" * max(0, 46 - len(ip))
 
 
+def block(kind: int, body: bytes, order: str = "<") -> bytes:
+    """A block of pcapng."""
+    body += bytes(-len(body) % 4)
+    size = struct.pack(order + "I", len(body) + 12)
+    return struct.pack(order + "I", kind) + size + body + size
+
+
+def section(order: str = "<") -> bytes:
+    """The block that begins a file."""
+    return block(0x0A0D0D0A, struct.pack(order + "IHHq", 0x1A2B3C4D, 1, 0, -1), order)
+
+
 def pcapng(packets: list[tuple[int, bytes]], *, link: int = 1, order: str = "<", unit: int | None = None) -> bytes:
     """Packets as (ticks, octets)."""
-
-    def block(kind: int, body: bytes) -> bytes:
-        body += bytes(-len(body) % 4)
-        size = struct.pack(order + "I", len(body) + 12)
-        return struct.pack(order + "I", kind) + size + body + size
-
     options = b"" if unit is None else struct.pack(order + "HHB3xHH", 9, 1, unit, 0, 0)
     parts = [
-        block(0x0A0D0D0A, struct.pack(order + "IHHq", 0x1A2B3C4D, 1, 0, -1)),
-        block(1, struct.pack(order + "HHI", link, 0, 0) + options),
-        block(5, bytes(12)),  # statistics: passed over
+        section(order),
+        block(1, struct.pack(order + "HHI", link, 0, 0) + options, order),
+        block(5, bytes(12), order),  # statistics: passed over
     ]
     for ticks, data in packets:
         head = struct.pack(order + "IIIII", 0, ticks >> 32, ticks & 0xFFFFFFFF, len(data), len(data))
-        parts.append(block(6, head + data))
+        parts.append(block(6, head + data, order))
     return b"".join(parts)
 
 

@@ -6,6 +6,7 @@ import gzip
 import json
 import os
 import random
+import struct
 import subprocess
 import sys
 from pathlib import Path
@@ -15,7 +16,7 @@ from patience import patience
 
 pytest.importorskip("click")
 
-from cli.packets import ACK, CLIENT, FIN, SERVER, SYN, ethernet, pcap, pcapng, tcp
+from cli.packets import ACK, CLIENT, FIN, SERVER, SYN, block, ethernet, pcap, pcapng, section, tcp
 from click.testing import CliRunner, Result
 from hypothesis import given
 from hypothesis import strategies as st
@@ -331,6 +332,32 @@ def test_other_protocols_are_passed_over() -> None:
     web = [tcp(CLIENT, SERVER, 1, flags=SYN), tcp(CLIENT, SERVER, 2, b"GET / HTTP/1.1\r\n\r\n")]
     udp = tcp(CLIENT, SERVER, 0)[:9] + b"\x11" + tcp(CLIENT, SERVER, 0)[10:]
     assert dissected(pcapng([(0, ethernet(each)) for each in (*web, udp, b"\x45", b"")])) == []
+
+
+INTERFACE = block(1, struct.pack("<HHI", 1, 0, 0))
+
+
+@pytest.mark.parametrize(
+    ("blocks", "problem"),
+    [
+        (block(1, bytes(4)), "interface is too short"),
+        (block(3, bytes(8)), "a packet has no interface"),
+        (INTERFACE + block(3, b""), "a packet has no interface"),
+        (INTERFACE + block(6, bytes(16)), "a packet is too short"),
+        (block(6, bytes(20)), "a packet has no interface"),
+        (INTERFACE + block(6, struct.pack("<5I", 0, 0, 0, 5, 5) + bytes(4)), "longer than it is"),
+        (INTERFACE + struct.pack("<II", 6, 8), "an impossible size"),
+        (INTERFACE + struct.pack("<II", 6, 33), "an impossible size"),
+        (INTERFACE + struct.pack("<II", 6, 2**31), "is impossible"),
+        (INTERFACE + block(5, bytes(12))[:16], "ends inside a block"),
+        (INTERFACE + b"\6\0", "ends inside a block"),
+    ],
+)
+def test_a_malformed_block_is_told(blocks: bytes, problem: str) -> None:
+    problems: list[str] = []
+    assert dissected(section() + blocks, problems) == []
+    assert len(problems) == 1
+    assert problem in problems[0]
 
 
 @given(st.binary(max_size=300), st.integers(0, 2**32), st.booleans())
