@@ -112,12 +112,16 @@ ROOMS = {
 
 #: Faults that survive without harm: the name that `--list` prints -> why no test can notice, or need notice.
 REASONS: dict[str, str] = {
+    "_scan_py.py Body.room: join: self.length < 0 and not self.known[1] -> "
+    "((self.length < 0) or (not self.known[1]))": "each chunk is read alone, not several together: the same events",
     "broker/queues/dispatcher.py _Cursor.note: one: 1 -> 2": "one message more is looked at again",
     "cli/demonstration/sample.py _message: one: 300_000 -> 300001": "made-up data: when it expires does not matter",
     "client/engine.py Engine._serve: compare: time.monotonic() >= until -> ((time.monotonic()) > (until))": "the clock "
     "does not stand still between two turns of the loop",
     "connection.py Connection.close: drop: self._now = now -> pass": "the time counts for heart-beats alone, and a "
     "closed connection has none",
+    "spark/reading/casts.py _moments: compare: numbers.null_count > values.null_count -> "
+    "((numbers.null_count) >= (values.null_count))": "the slow way finds nothing more to read",
     "spark/live/replay.py _Reading.read: compare: len(numbered) > 1 -> ((len(numbered)) >= (1))": "the batches of one "
     "part are joined, too: the same rows",
     "testing/faults.py FaultProxy.stop: drop: self._cut_all() -> pass": "the tasks cancelled next hang up, too",

@@ -68,7 +68,7 @@ def octets_at(head: bytes, key: bytes) -> bytes | None:
 def number_of(octets: bytes) -> Number | None:
     """Return the number that JSON reads, or None if it is not a number or too large for a float.
 
-    >>> number_of(b"10"), number_of(b"-1.5e3"), number_of(b"010"), number_of(b"9223372036854775808")
+    >>> number_of(b" 10"), number_of(b"-1.5e3"), number_of(b"010"), number_of(b"9223372036854775808")
     (10, -1500.0, None, 9.223372036854776e+18)
     """
     if octets.isdigit() and octets[0] != 48 and len(octets) < 19:  # the common case

@@ -240,6 +240,16 @@ def test_each_plot_has_its_table():
     assert page.count("<details>") == plots + 2  # and the gaps, and the thresholds
 
 
+def test_each_part_has_its_title():
+    page = page_of(everything("a", 5, buckets=4))
+    titles = ["Backlog", "Proof", "Rate", "Lag", "Gaps and silences", "Destinations", "Sizes"]
+    titles += ["Duplicates and redeliveries", "Quarantine", "Malformed frames", "What the verdict looks at"]
+    assert re.findall("<h2>(.*?)</h2>", page) == titles
+    for title, what in (("Quarantine", "records"), ("Malformed frames", "frames")):
+        assert f'<h2>{title}</h2><p class="note">5 {what} (100 %).</p>' in page
+        assert f'aria-label="{title}' in page
+
+
 @pytest.mark.parametrize("threshold", THRESHOLDS, ids=lambda threshold: threshold.name)
 def test_each_threshold_at_its_limits(threshold):
     unit = 1000 if threshold.unit == "share" else 1
