@@ -19,12 +19,7 @@ from stompcodec.client.receipts import Call
 from stompcodec.client.subscription import Subscription
 from stompcodec.client.transaction import BaseTransaction
 from stompcodec.codec import Frame
-from stompcodec.errors import (
-    LocalProtocolError,
-    RemoteProtocolError,
-    StaleAckError,
-    StompError,
-)
+from stompcodec.errors import LocalProtocolError, RemoteProtocolError, StaleAckError, StompError
 
 #: The temporary queue for replies, and the id of its subscription: some brokers use the name for both.
 REPLIES = "/temp-queue/replies"

@@ -18,7 +18,7 @@ _NAMES = ("OFFSET", "COMMAND", "DESTINATION", "HEADERS", "BODY", "BEGINS WITH")
 _WIDE = 110
 #: Headers with a column of their own, or of little interest.
 _SAYS_LITTLE = frozenset(
-    (
+    [
         "destination",
         "content-length",
         "content-type",
@@ -27,10 +27,8 @@ _SAYS_LITTLE = frozenset(
         "transformation",
         "timestamp",
         "expires",
-    )
+    ]
 )
-
-
 #: Characters that do not occur in text.
 _CONTROL = re.compile(r"[^\t\r\n -\U0010ffff]")
 

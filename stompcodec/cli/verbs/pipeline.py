@@ -12,16 +12,7 @@ import click
 from stompcodec.cli.connecting import connected, reporting_errors, size, url_of
 from stompcodec.cli.groups import Verbs
 from stompcodec.cli.inputs import complain, option_group
-from stompcodec.cli.pipelines.run import (
-    Input,
-    Line,
-    finish,
-    input_options,
-    is_broker,
-    output_options,
-    started,
-    waited,
-)
+from stompcodec.cli.pipelines.run import Input, Line, finish, input_options, is_broker, output_options, started, waited
 from stompcodec.cli.screen import printable, screen
 from stompcodec.cli.verbs.replay import speed_of
 from stompcodec.errors import MissingExtraError

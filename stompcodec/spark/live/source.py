@@ -27,14 +27,7 @@ from pyspark.sql.datasource import (
 from stompcodec.errors import StoreError
 from stompcodec.spark.pickling import Shipped
 from stompcodec.spark.reading.source import SplitReader
-from stompcodec.spark.versions import (
-    Batches,
-    ReadAllAvailable,
-    ReadLimit,
-    SupportsTriggerAvailableNow,
-    limit_of,
-    plain,
-)
+from stompcodec.spark.versions import Batches, ReadAllAvailable, ReadLimit, SupportsTriggerAvailableNow, limit_of, plain
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
