@@ -17,18 +17,9 @@ _NAMES = ("OFFSET", "COMMAND", "DESTINATION", "HEADERS", "BODY", "BEGINS WITH")
 #: Below this many columns, only the number of headers is shown.
 _WIDE = 110
 #: Headers with a column of their own, or of little interest.
-_SAYS_LITTLE = frozenset(
-    [
-        "destination",
-        "content-length",
-        "content-type",
-        "persistent",
-        "priority",
-        "transformation",
-        "timestamp",
-        "expires",
-    ]
-)
+_SAYS_LITTLE = frozenset((
+    "destination", "content-length", "content-type", "persistent", "priority", "transformation", "timestamp", "expires",
+))  # fmt: skip
 #: Characters that do not occur in text.
 _CONTROL = re.compile(r"[^\t\r\n -\U0010ffff]")
 
