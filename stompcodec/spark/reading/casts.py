@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
+
+from stompcodec.errors import StompError
 
 #: Years 1 to 9999, in µs: Python and SQL cannot express others.
 EARLIEST, LATEST = -62_135_596_800_000_000, 253_402_300_799_999_999
@@ -30,16 +33,16 @@ def cast(values: Any, kind: Any) -> tuple[Any, list[int]]:
     try:
         return values.cast(kind), []
     except pa.ArrowException:
-        return _one_by_one(values, kind)
+        return one_by_one(values, lambda value: value.cast(kind).as_py() if value.is_valid else None, kind)
 
 
-def _one_by_one(values: Any, kind: Any) -> tuple[Any, list[int]]:
-    """Cast each value alone, so that one bad value does not spoil the others."""
+def one_by_one(values: Iterable[Any], convert: Callable[[Any], Any], kind: Any) -> tuple[Any, list[int]]:
+    """Convert each value alone, so that one bad value does not spoil the others; None stays None."""
     result, bad = [], []
     for row, value in enumerate(values):
         try:
-            result.append(value.cast(kind).as_py() if value.is_valid else None)
-        except (pa.ArrowException, ValueError, OverflowError):
+            result.append(None if value is None else convert(value))
+        except (pa.ArrowException, StompError, ValueError, OverflowError):
             result.append(None)
             bad.append(row)
     return pa.array(result, kind), bad
@@ -95,13 +98,4 @@ def utf8(bodies: Any) -> tuple[Any, list[int]]:
     try:
         return bodies.cast(pa.string()), []
     except pa.ArrowException:
-        pass
-    texts: list[str | None] = []
-    bad = []
-    for row, body in enumerate(bodies.to_pylist()):
-        try:
-            texts.append(None if body is None else body.decode())
-        except UnicodeDecodeError:
-            texts.append(None)
-            bad.append(row)
-    return pa.array(texts, pa.string()), bad
+        return one_by_one(bodies.to_pylist(), bytes.decode, pa.string())

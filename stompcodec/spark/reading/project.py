@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 from stompcodec.content import decode_content, encoding_of, text_of
 from stompcodec.errors import ERROR_KINDS, FrameError, StompError
 from stompcodec.spark.options.options import FileOptions
-from stompcodec.spark.reading.casts import EARLIEST, LATEST, cast, milliseconds, utf8
+from stompcodec.spark.reading.casts import EARLIEST, LATEST, cast, milliseconds, one_by_one, utf8
 from stompcodec.spark.reading.schema import Column, Projection
 
 _TYPES = {
@@ -281,19 +281,9 @@ def _texts(raw: Any, contents: Any) -> tuple[Any, list[int]]:
         texts, bad = utf8(contents)
         if not bad and not pc.any(pc.starts_with(contents, b"\xef\xbb\xbf")).as_py():
             return pc.if_else(pc.is_null(wrong), texts, pa.scalar(None, pa.string())), []
-    result: list[str | None] = []
-    bad = []
-    for row, (content, content_type, error) in enumerate(
-        zip(contents.to_pylist(), types.to_pylist(), wrong.to_pylist())
-    ):
-        text = None
-        if content is not None and error is None:
-            try:
-                text = _text(content, content_type)
-            except StompError:
-                bad.append(row)
-        result.append(text)
-    return pa.array(result, pa.string()), bad
+    rows = zip(contents.to_pylist(), types.to_pylist(), wrong.to_pylist())
+    good = (None if content is None or error is not None else (content, kind) for content, kind, error in rows)
+    return one_by_one(good, lambda row: _text(*row), pa.string())
 
 
 def _is_own(content_type: str) -> bool:
