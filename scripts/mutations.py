@@ -39,6 +39,8 @@ _FAILED = (1, 2)
 #: The one when there are none.
 _NO_TESTS = 5
 _EXAMPLES = "--doctest-modules"
+#: Marked tests: the quick ones run first.
+_QUICK, _LONG = "not slow and not long", "long and not slow"
 #: Statements that only tell people something.
 _TALK = re.compile(r"(self\.)?(_?log(ger)?|warnings|_?LOG)\.|note\(")
 _COMPARE = {
@@ -123,8 +125,8 @@ REASONS: dict[str, str] = {
     "closed connection has none",
     "spark/reading/casts.py _moments: compare: numbers.null_count > values.null_count -> "
     "((numbers.null_count) >= (values.null_count))": "the slow way finds nothing more to read",
-    "spark/reading/source.py SplitReader.read: compare: len(parts) > 1 -> ((len(parts)) >= (1))": "the batches of one part are "
-    "joined, too: the same rows",
+    "spark/reading/source.py SplitReader.read: compare: len(parts) > 1 -> ((len(parts)) >= (1))": "the batches of one "
+    "part are joined, too: the same rows",
     "testing/faults.py FaultProxy.stop: drop: self._cut_all() -> pass": "the tasks cancelled next hang up, too",
     "transport/owner.py gather: compare: len(chunks) <= 1 -> ((len(chunks)) < (1))": "a short cut: one chunk stays as "
     "it is the long way, too",
@@ -282,7 +284,6 @@ class Bench:
         shutil.rmtree(self._site, ignore_errors=True)
         shutil.copytree(PACKAGE, self._site / "stompcodec")
         self._unfit: list[str] = []
-        self._marked = "not slow and not long" if near else "not slow"
         self._cpu = _NEAR_CPU if near else _CPU
 
     def try_out(self, mutant: Mutant, near: bool) -> dict[str, object]:
@@ -290,34 +291,36 @@ class Bench:
         began = time.monotonic()
         result: dict[str, object] = {"mutant": mutant.name, "line": mutant.line, "room": mutant.room}
         status, by, tests = 0, "", 0
-        for files in filter(None, _tests(mutant)[: 2 if near else 3]):
-            while not status:
-                status, said = self._planted(mutant, files)
+        examples, close, far = _tests(mutant)
+        stages = [(examples, _QUICK), (close, _QUICK), (far, _QUICK), ([*close, *far], _LONG)]
+        for files, marked in stages[: 2 if near else 4]:
+            while files and not status:
+                status, said = self._planted(mutant, files, marked)
                 tests += sum(map(int, re.findall(r"(\d+) (?:passed|failed|error)", said)))
                 failed = re.findall(r"^(?:FAILED|ERROR) (.+?)(?: - .*)?$", said, re.MULTILINE)
                 if not status:
                     break
                 by = failed[0] if failed else f"exit status {status}: {said[-600:]}"
                 again = failed[:1] if files[0] != _EXAMPLES else files
-                if failed and self._pytest(mutant, again)[0] in _FAILED:
+                if failed and self._pytest(mutant, again, marked)[0] in _FAILED:
                     status = 0
                     self._unfit.append(by)  # it fails without the fault, too: again without that test
         result["seconds"], result["tests"], result["by"] = round(time.monotonic() - began), tests, by if status else ""
         result["outcome"] = "killed" if status else "unnoticed near" if near else "survived"
         return result
 
-    def _planted(self, mutant: Mutant, tests: list[str]) -> tuple[int, str]:
+    def _planted(self, mutant: Mutant, tests: list[str], marked: str) -> tuple[int, str]:
         target = self._site / "stompcodec" / mutant.file
         data = (PACKAGE / mutant.file).read_bytes()
         target.write_bytes(data[: mutant.start] + mutant.text.encode() + data[mutant.end :])
         try:
-            return self._pytest(mutant, tests)
+            return self._pytest(mutant, tests, marked)
         finally:
             shutil.copy2(PACKAGE / mutant.file, target)
 
-    def _pytest(self, mutant: Mutant, tests: list[str]) -> tuple[int, str]:
+    def _pytest(self, mutant: Mutant, tests: list[str], marked: str) -> tuple[int, str]:
         program = "import sys; sys.path = [*filter(None, sys.path)]; import pytest; sys.exit(pytest.main())"
-        options = ["-x", "-q", "-m", self._marked, "-p", "no:cacheprovider", "-rfE", "--tb=no", "--durations=0"]
+        options = ["-x", "-q", "-m", marked, "-p", "no:cacheprovider", "-rfE", "--tb=no", "--durations=0"]
         options += [f"--deselect={test}" for test in self._unfit if test not in tests]
         environment = {
             **os.environ,
