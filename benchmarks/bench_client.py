@@ -134,7 +134,7 @@ def table(results: dict[str, Any]) -> str:
         ]
         rows.append([load, *(number(found[who]) if who in found else "" for who in CLIENTS), *ratios])
     heads = [f"{us.split(', ')[1]} / {them}" for them in CLIENTS[2:] for us in CLIENTS[:2]]
-    return grid(["messages a processor second", *CLIENTS, *heads], rows)
+    return grid(["messages per CPU second", *CLIENTS, *heads], rows)
 
 
 def judge(results: dict[str, Any]) -> list[str]:
@@ -161,11 +161,11 @@ def section(path: Path) -> str:
     return f"""\
 ## The client
 
-Messages received a second of processor time of the client's process (`make bench-client`; {versions}; the floor is 5×
-stomp.py and 10× stompman). A raw feeder sends encoded MESSAGE frames as fast as the client takes them. Ours are a `for`
-and an `async for` loop over a subscription, stomp.py calls a listener (bodies stay bytes), stompman a handler; each
-looks at the body of every message. Each also receives {CHECKED:,} messages that all differ, and starts late: it must
-find every body, in order.
+Messages received per CPU second of the client's process (`make bench-client`; {versions}; the floor is 5×
+stomp.py and 10× stompman). A raw feeder sends encoded MESSAGE frames as fast as the client reads them. Our clients loop
+over a subscription with `for` and `async for`, stomp.py calls a listener (bodies stay bytes), stompman a handler; each
+reads the body of every message. Each also receives {CHECKED:,} different messages after a late start: it must
+return every body, in order.
 
 {table(results)}"""
 

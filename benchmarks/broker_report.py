@@ -18,34 +18,35 @@ from report import grid, number
 INTRO = """\
 # Benchmarks of the broker and the client
 
-How much work `stompcodec broker` does, next to other brokers. `make bench-broker` measures all of this in one run and
-writes this page; do not edit it by hand.
+Throughput, latency and memory of `stompcodec broker` and of other brokers. `make bench-broker` measures all of this in
+one run and writes this page; do not edit it by hand.
 
-![Messages a second of processor time of the broker, and messages a second](benchmarks-broker.svg)
+![Messages per CPU second of the broker, and messages per second](benchmarks-broker.svg)
 """
 
 METHOD = """\
 ## How it is measured
 
-- **The load generator** (`benchmarks/load.py`) is one process of raw sockets. Frames are encoded beforehand and go out
-  in blocks of 256 KiB, four under way at most; NULs are counted in what comes back. Its own share of a core stands in
-  the last table: it waits for the broker, never the other way round.
-- **At rest.** A run counts until processor and disk of the broker's process are at rest, with its threads and children:
-  work that is postponed is counted, too. *A processor second* is one that the broker used, on whatever core. *Messages
-  a second* of a persistent load are those until the disk is at rest; of other loads, until the last has come.
-- **Rounds.** The brokers take turns with each load, round after round ({rounds} of {seconds:g} s each), and the medians
-  are shown. Before that every broker was warmed up with every load.
-- **Right first.** Each load is also run through consumers that read late and little at a time: every body must come, in
-  order, exactly once, and nothing may come again to the next consumer (`benchmarks/check.py`). A broker that fails has
-  no figure. In the timed runs messages are counted, too.
-- **Each broker as it comes**: our `stompcodec broker --data FOLDER`, with nothing set; the peers with a configuration
-  that opens the STOMP port. A prefetch of {prefetch} is asked of all. Topics count deliveries. stompserver keeps all in
-  memory and knows no client-individual, so it has no figures there.
-- **Persistent** means that a receipt follows the disk. In the loads with receipts nobody consumes meanwhile; all is
-  fetched and counted afterwards. *Beside a durable load*: one process keeps the store busy (window 100, consumed and
-  acknowledged one by one), another sends transient messages to another queue, one at a time, 1 ms apart.
-- **Idle connections**: resident memory of a fresh broker before and with 1000 connections, and when each of them has a
-  subscription. A peer that ran before this run has no fresh memory to grow.
+- **The load generator** (`benchmarks/load.py`) is one process that works on raw sockets. Frames are encoded beforehand
+  and sent in blocks of 256 KiB, at most four at a time; the generator counts the NULs that it receives. The last table
+  shows its share of a core: it waits for the broker, never the broker for it.
+- **At rest.** A run counts until the broker's process, with its threads and children, uses neither CPU nor disk, so
+  postponed work is counted too. *CPU seconds* are those of the broker, on any core. *Messages per second* count until
+  the disk is at rest for persistent loads, and until the last message arrives for the others.
+- **Rounds.** The brokers take turns with each load, for {rounds} rounds of {seconds:g} s each; the tables show medians.
+  Every broker is warmed up with every load first.
+- **Correctness.** Each load also runs through consumers that start late and read little at a time: every body must
+  arrive, in order, exactly once, and the next consumer must get nothing (`benchmarks/check.py`). A broker that fails
+  has no figure. The timed runs count messages too.
+- **Configuration.** Ours is `stompcodec broker --data FOLDER` without further settings; the peers have a configuration
+  that opens the STOMP port. All are asked for a prefetch of {prefetch}. Topics count deliveries. stompserver keeps
+  everything in memory and does not support client-individual, so it has no figures there.
+- **Persistent** means that the receipt follows the write to disk. The loads with receipts have no consumer while they
+  run; all messages are fetched and counted afterwards. *Beside a durable load*: one process keeps the store busy
+  (window 100, consumed and acknowledged one by one), while another sends transient messages to another queue, one at a
+  time, 1 ms apart.
+- **Idle connections** compares the resident memory of a fresh broker before and with 1000 connections, and with a
+  subscription on each of them. A peer that was already running has no fresh memory to grow.
 """
 
 
@@ -60,7 +61,7 @@ class Bar:
     goal: float
 
 
-CPU, RATE = "a processor second", "a second"
+CPU, RATE = "per CPU second", "per second"
 BARS = (
     Bar("queue-1k", CPU, "activemq", 3, 10),
     Bar("individual-1k", CPU, "activemq", 3, 10),
@@ -234,7 +235,7 @@ def write(raw: dict[str, Any], folder: Path) -> None:
     parts = [
         INTRO,
         _facts(raw),
-        "## What is promised\n\n" + grid(("", "floor", "goal", "measured", "met"), verdicts),
+        "## Goals\n\n" + grid(("", "floor", "goal", "measured", "met"), verdicts),
         f"## Messages {CPU} of the broker\n\n{_table(results, CPU)}",
         f"## Messages {RATE}\n\nThe generator shares the machine with the broker.\n\n{_table(results, RATE)}",
         f"## Latency\n\n{_latencies(results)}",

@@ -131,7 +131,7 @@ def _columns(section: dict) -> Iterator[Goal]:
 
 
 def _memory(section: dict) -> Iterator[Goal]:
-    yield _most("a kept tick beyond its body", section[C]["octets"], 380, " octets")
+    yield _most("a kept tick beyond its body", section[C]["octets"], 380, " bytes")
     tracked = section[C]["tracked"]
     yield Goal("a frame is tracked by the garbage collector", "no", "yes" if tracked else "no", not tracked)
 

@@ -24,26 +24,24 @@ measures all of this in one run, in one process, and writes this page; do not ed
 METHOD = """\
 ## How it is measured
 
-- **Workloads** come from `benchmarks/make_corpus.py`: seeded, the same octets everywhere. ticks are market ticks of 211
-  octets with 5 headers and a JSON body; trains are 1 to 8 KiB of JSON; headers30 has 30 headers and escapes; crlf is
-  ticks with CR LF; text is 200 to 2000 octets of UTF-8; binary16k and big1m have bodies of that size (big1m_nolen
-  without content-length); acks are ACK and RECEIPT frames of 26 octets; heartbeats are ticks between runs of line ends;
+- **Workloads** come from `benchmarks/make_corpus.py`: seeded, with the same bytes everywhere. ticks are market ticks of
+  211 bytes with 5 headers and a JSON body; trains are 1 to 8 KiB of JSON; headers30 has 30 headers and escapes; crlf is
+  ticks with CR LF; text is 200 to 2000 bytes of UTF-8; binary16k and big1m have bodies of that size (big1m_nolen
+  without content-length); acks are ACK and RECEIPT frames of 26 bytes; heartbeats are ticks between runs of line ends;
   mixed is a whole session.
-- **Each library runs as its own client drives it.** stomp.py: its transport splits what it receives, then `parse_frame`
+- **Each library runs as its own client uses it.** stomp.py: its transport splits the received bytes, then `parse_frame`
   (bodies stay bytes, listeners are not called). stompman: `FrameParser.parse_frames_from_chunk`. stompest: `add`,
   `canRead`, `get`. aiostomp: `feed_data`, `pop_frames`. stompcodec: `for frame in parser.feed(piece)`.
-- **Time is for feeding and iterating together**, and for freeing the frames. It is processor time in nanoseconds a
-  frame, the least of {rounds} rounds. The loops do the same with each frame and are compiled from text, so that nobody
-  pays for a call.
-- **Alone**: each library loops over the workload for 50 ms before the next one has its turn, so its caches and branch
-  predictors are warm. A library that needs longer than that is given the first part of the workload: otherwise its long
-  passes would take in all the noise of the machine, and our short ones none.
+- **Time** covers feeding and iterating, and freeing the frames. It is CPU time in nanoseconds per frame, the least of
+  {rounds} rounds. All loops do the same with each frame and are compiled from text, so that none pays for a call.
+- **Alone**: each library loops over the workload for 50 ms before the next one takes its turn, so its caches and branch
+  predictors are warm. A library that needs more than 50 ms gets only the first part of the workload: otherwise its long
+  passes would include the noise of the machine, and our short ones would not.
 - **Alternating**: the libraries take turns on groups of about 1000 frames (1 MiB at most) over the first eighth of the
-  workload, each with a parser that lives on.
+  workload. Each keeps its parser.
 - The garbage collector is on.
-- **A star** marks the time of a library that gets frames of that workload wrong, see
-  [Right and wrong](#right-and-wrong). "fails" means that it raises, or that a quarter of the frames do not
-  come out.
+- **A star** marks the time of a library that gets frames of that workload wrong, see [Correctness](#correctness).
+  "fails" means that the library raises, or that a quarter of the frames is missing.
 """
 
 
@@ -116,11 +114,11 @@ def _facts(results: dict) -> str:
 def _goals(results: dict) -> str:
     lines = goals.judge(results)
     rows = [(goal.what, goal.target, goal.measured, "yes" if goal.reached else "**no**") for goal in lines]
-    return "## What is promised\n\n" + grid(("goal", "target", "measured", "reached"), rows, left=1)
+    return "## Goals\n\n" + grid(("goal", "target", "measured", "reached"), rows, left=1)
 
 
 def _decoding(results: dict) -> str:
-    parts = ["## Decoding, headers untouched\n\nNanoseconds a frame, each library alone. Less is better.\n"]
+    parts = ["## Decoding, headers untouched\n\nNanoseconds per frame, each library alone. Less is better.\n"]
     for feed, table in results["decode"].items():
         parts.append(f"Fed {feed} at a time:\n\n{_by_workload(results, table)}")
     return "\n".join(parts)
@@ -133,14 +131,14 @@ def _reading(results: dict) -> str:
     ticks = [(who, *(number(tables[use]["ticks"][who]) for use in labels)) for who in found]
     ours = [(workload, *(number(tables[use][workload][C]) for use in labels)) for workload in tables["dict"]]
     return (
-        "## Decoding and looking\n\nNanoseconds a frame on ticks, by what the loop does with the frame (alone, 64 KiB"
-        f" feeds):\n\n{grid(('library', *labels.values()), ticks)}\n"
+        "## Decoding and reading headers\n\nNanoseconds per frame on ticks, by what the loop does with it (alone,"
+        f" 64 KiB feeds):\n\n{grid(('library', *labels.values()), ticks)}\n"
         f"The C backend on all workloads:\n\n{grid(('workload', *labels.values()), ours)}"
     )
 
 
 def _alternating(results: dict) -> str:
-    parts = ["## Decoding, libraries alternating\n\nNanoseconds a frame, headers untouched.\n"]
+    parts = ["## Decoding, libraries alternating\n\nNanoseconds per frame, headers untouched.\n"]
     for feed, table in results["alternating"].items():
         mean = goals.geometric_mean(table, C, STOMP_PY)
         parts.append(f"Fed {feed} at a time; the geometric mean of C against stomp.py is {mean:.3g}×:\n")
@@ -150,11 +148,11 @@ def _alternating(results: dict) -> str:
 
 def _encoding(results: dict) -> str:
     texts = {
-        "serialize": "From a frame object of the library to octets, one at a time. stomp.py neither checks nor"
+        "serialize": "From a frame object of the library to bytes, one at a time. stomp.py neither checks nor"
         " escapes here (`convert_frame`, `pack`); stompcodec does both",
-        "make and serialize": "From a command, a dict and a body over a frame object to octets",
+        "make and serialize": "From a command, a dict and a body over a frame object to bytes",
     }
-    parts = ["## Encoding\n\nNanoseconds a frame, each library alone.\n"]
+    parts = ["## Encoding\n\nNanoseconds per frame, each library alone.\n"]
     for row, text in texts.items():
         table = results["encode"][row]
         parts.append(f"{text}:\n\n{_by_workload_encoding(table, _present(results))}")
@@ -190,7 +188,7 @@ def _bodies(results: dict) -> str:
     return (
         '## Large bodies\n\n1 MiB bodies in 64 KiB feeds, next to one copy of the same chunks (`b"".join`):\n\n'
         f"{grid(('', *who), rows)}\n"
-        "One body with NULs and a content-length, read 1 KiB at a time. stomp.py copies and searches all it has again"
+        "One body with NULs and a content-length, read 1 KiB at a time. stomp.py copies and searches everything again"
         f" after every read, so its time grows with the square of the size:\n\n{grid(('body', *sizes), grown)}"
     )
 
@@ -207,8 +205,8 @@ def _columns(results: dict) -> str:
         rows.append((name, *times, f"{cell['columns'] / cell['every header']:.0%}"))
     threads = section["threads"]["side by side"] / section["threads"]["one after the other"]
     return (
-        "## Columns\n\nNanoseconds a frame of the C backend, 256 KiB at a time: `parse_columns`; the same with the"
-        " whole workload at once; a loop that makes a dict of every frame's headers; a loop that looks at nothing.\n\n"
+        "## Columns\n\nNanoseconds per frame of the C backend, 256 KiB at a time: `parse_columns`; the same with the"
+        " whole workload at once; a loop that makes a dict of every frame's headers; a loop that reads no header.\n\n"
         f"{grid(('workload', *head, 'columns / every header'), rows)}\n"
         f"Two threads that parse ticks into columns side by side take {threads:.0%} of the time that they take one"
         " after the other: no frame needs the interpreter's lock."
@@ -219,13 +217,13 @@ def _memory(results: dict) -> str:
     rows = [
         (who, number(entry["octets"]), "yes" if entry["tracked"] else "no") for who, entry in results["memory"].items()
     ]
-    text = "## Memory and instructions\n\nA tick that is kept, octets beyond those of its body:\n\n"
-    text += grid(("library", "octets", "tracked by the garbage collector"), rows, left=1)
+    text = "## Memory and instructions\n\nBytes that a kept tick takes beyond its body:\n\n"
+    text += grid(("library", "bytes", "tracked by the garbage collector"), rows, left=1)
     if results.get("instructions"):
         counts = results["instructions"]
         names = {"empty": "the loop statements alone", "feed": "feed and iteration", "serialize": "serialize"}
         rows = [(names[row], *(number(count) for count in counts[row].values())) for row in names]
-        text += "\nMachine instructions of the C backend a frame (valgrind, see `benchmarks/instructions.py`):\n\n"
+        text += "\nMachine instructions of the C backend per frame (valgrind, see `benchmarks/instructions.py`):\n\n"
         text += grid(("", *counts["feed"]), rows)
     return text
 
@@ -239,6 +237,6 @@ def _correctness(results: dict) -> str:
     who = _present(results)
     rows = [(name, *(_share(cell[each]) for each in who)) for name, cell in results["correctness"].items()]
     return (
-        "## Right and wrong\n\nFrames whose command, headers (the first of a repeated name) and body all come out"
+        "## Correctness\n\nFrames whose command, headers (the first of a repeated name) and body are all"
         f" right, on a fiftieth of each workload in 64 KiB feeds:\n\n{grid(('workload', *who), rows)}"
     )

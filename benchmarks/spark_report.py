@@ -14,37 +14,37 @@ from report import grid, number
 INTRO = """\
 # Benchmarks of Spark's source and sink
 
-How fast frames come into Spark and go out again, next to what one writes by hand. `make bench-spark` measures all of
-this in one run, in one session, and writes this page; do not edit it by hand.
+How fast Spark reads and writes frames with our source and sink, compared with handwritten code. `make bench-spark`
+measures all of this in one run, in one session, and writes this page; do not edit it by hand.
 
-![Frames a second into Spark, by who reads them](benchmarks-spark.svg)
+![Frames read per second, by reader](benchmarks-spark.svg)
 """
 
 METHOD = """\
 ## How it is measured
 
-- **Frames** are made by `benchmarks/spark_feed.py`: MESSAGE frames of 690 octets as Network Rail's train describer
-  sends them, with 9 headers and a body of JSON, without content-length. Ours reads a capture as `stompcodec record`
-  writes it, and compares its checksums; by hand plain files are read, which is all that they can. By hand fewer frames
-  are read, so that everybody takes some seconds; rates are compared.
-- **By hand**: *mapInPandas* reads files whole (`binaryFile`), splits them at NUL and calls `parse_frame` of stomp.py;
+- **Frames** come from `benchmarks/spark_feed.py`: MESSAGE frames of 690 bytes as Network Rail's train describer sends
+  them, with 9 headers, a JSON body and no content-length. Ours reads a capture as `stompcodec record` writes it, and
+  verifies its checksums. Handwritten code reads plain files, because it cannot read captures. It gets fewer frames, so
+  that each case takes some seconds; the tables compare rates.
+- **Handwritten**: *mapInPandas* reads whole files (`binaryFile`), splits at NUL and calls stomp.py's `parse_frame`;
   *UDF* lets Spark split the text at NUL and calls `parse_frame` for each row, with the columns pickled or through
-  Arrow; *SQL* does the same with `substring_index` and `str_to_map`, without Python. It is wrong for escapes, for
-  bodies with NULs, and for headers that are repeated. They give command, destination, message-id, timestamp, headers
-  and body; *narrow* is destination, message-id, timestamp and body.
-- **Ours**: *all columns* are the 15 of the source, the map of headers among them; *narrow* has the columns of the
-  narrow one by hand, with the timestamp as a time; *filter* asks for a destination that no frame has, by the option
-  `destination`. All are written into Spark's `noop` sink. Rows, octets of the bodies and a sum over the message-ids of
-  all that is read by hand are the same as ours.
-- **Arrow and tuples**: 5 columns with a map of 3 entries and a body of 500 octets, made beforehand, given to Spark by a
-  small data source.
-- **Writing**: rows of a Parquet file (destination, body) to a server that only counts (`benchmarks/spark_sink.py`), in
-  two tasks. By hand: `foreachPartition` and stomp.py's `send`, no receipts. Ours: a transaction for each task, and the
-  receipt of its COMMIT.
-- **Index**: `frame_ends` for every MiB, against `parse_columns`; processor time without Spark.
-- **Rounds**: all take turns, {rounds} rounds after two to warm up. The table has medians; a ratio is the median of the
-  ratios of the rounds. A session's own work for a job (about {job:.2g} s here) is in all figures.
-- *A processor second* counts what the JVM, the Python workers and the driver use together, on whatever core.
+  Arrow; *SQL* does the same with `substring_index` and `str_to_map`, without Python. SQL is wrong for escapes, bodies
+  with NULs, and repeated headers. All return command, destination, message-id, timestamp, headers and body; *narrow*
+  returns destination, message-id, timestamp and body.
+- **Ours**: *all columns* are the 15 columns of the source, with the map of headers; *narrow* has the columns of the
+  handwritten narrow case, with the timestamp as a time; *filter* selects a destination that no frame has, by the option
+  `destination`. All are written to Spark's `noop` sink. Rows, bytes of the bodies and a sum over the message-ids agree
+  with the handwritten cases.
+- **Arrow and tuples**: a small data source passes 5 columns, with a map of 3 entries and a body of 500 bytes, made
+  beforehand, to Spark.
+- **Writing**: rows of a Parquet file (destination, body) go to a server that only counts (`benchmarks/spark_sink.py`),
+  in two tasks. Handwritten: `foreachPartition` and stomp.py's `send`, without receipts. Ours: a transaction per task
+  and the receipt of its COMMIT.
+- **Index**: `frame_ends` per MiB, against `parse_columns`; CPU time without Spark.
+- **Rounds**: all cases take turns, for {rounds} rounds after two to warm up. The tables show medians; a ratio is the
+  median of the ratios of the rounds. The session's own work for a job (about {job:.2g} s here) is in all figures.
+- *CPU seconds* are those of the JVM, the Python workers and the driver together, on any core.
 """
 
 
@@ -119,7 +119,7 @@ def _table(section: dict[str, Any], against: tuple[str, ...] = ()) -> str:
         shown = [number(statistics.median(rates(cell, figure)) or 0) for figure in (RATE, CPU)]
         times = [_times(section, name, them) if name in OURS else "" for them in against]
         rows.append([f"**{name}**" if name in OURS else name, f"{cell['frames']:,}", *shown, *times])
-    return grid(["", "frames", "a second", "a processor second", *(f"against {them}" for them in against)], rows)
+    return grid(["", "frames", "per second", "per CPU second", *(f"against {them}" for them in against)], rows)
 
 
 def _times(section: dict[str, Any], us: str, them: str) -> str:
@@ -147,8 +147,8 @@ def write(raw: dict[str, Any], folder: Path) -> None:
     folder.mkdir(exist_ok=True)
     draw(raw, folder / "benchmarks-spark.svg")
     verdicts = [(line.what, line.floor, line.goal, line.measured, line.met) for line in judge(raw)]
-    parts = [INTRO, _facts(raw), "## What is promised\n\n" + grid(("", "floor", "goal", "measured", "met"), verdicts)]
-    note = "Frames; in brackets behind a ratio, that of processor time.\n\n"
+    parts = [INTRO, _facts(raw), "## Goals\n\n" + grid(("", "floor", "goal", "measured", "met"), verdicts)]
+    note = "Frames; the ratio in brackets is that of CPU time.\n\n"
     parts += [f"## {title}\n\n{note if against else ''}{_table(raw[name], against)}" for name, title, against in TABLES]
     parts.append(METHOD.format(rounds=raw["facts"]["rounds"], job=raw["facts"]["job"]))
     (folder / "benchmarks-spark.md").write_text("\n".join(part.strip() + "\n" for part in parts))
