@@ -17,6 +17,7 @@ ROOT = Path(__file__).resolve().parents[1]
 TESTS = ROOT / "tests"
 OPTIONS = [
     *("--numprocesses", "2", "-m", "not slow and not long"),
+    # A change that breaks everything ends after 10 failures: one alone may wait a minute for its time-out.
     *("--failed-first", "--maxfail", "10", "--durations", "5"),
 ]
 

@@ -94,6 +94,7 @@ def test_destinations(kind):
     assert not sender.closed
 
 
+@pytest.mark.long
 def test_destinations_that_a_session_remembers():
     bench = Bench()
     peer = bench.peer()

@@ -22,6 +22,7 @@ import stompcodec
 from stompcodec import Frame
 
 pytestmark = [
+    pytest.mark.long,
     pytest.mark.no_asan,
     pytest.mark.skipif(not sys.platform.startswith("linux"), reason="lowers the limit of a process, and reads /proc"),
 ]

@@ -73,6 +73,7 @@ def frame_of(size: int) -> bytes:
     return head + b"x" * (size - len(head) - 1) + b"\0"
 
 
+@pytest.mark.long
 @pytest.mark.req("ART-WSK-01", "ART-WSK-02")
 def test_frames_of_websocket_up_to_the_limit_are_accepted(tmp_path: Path) -> None:
     with broker_of(tmp_path, "[limits]\nws_frame = 65536\n") as broker:
@@ -88,6 +89,7 @@ def test_frames_of_websocket_up_to_the_limit_are_accepted(tmp_path: Path) -> Non
         wire.close()
 
 
+@pytest.mark.long
 def test_the_default_takes_what_browsers_send_in_one_frame(tmp_path: Path) -> None:
     with broker_of(tmp_path, "") as broker:
         wire = websocket(broker)
@@ -170,6 +172,7 @@ def plain(broker: BrokerProcess) -> Any:
     return wire
 
 
+@pytest.mark.long
 @pytest.mark.no_asan
 @pytest.mark.skipif(not os.path.exists("/proc/self/status"), reason="no /proc here")
 def test_halves_of_messages_hold_files_only(tmp_path: Path) -> None:

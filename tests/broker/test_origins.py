@@ -440,6 +440,7 @@ def test_ipv6_is_loopback_as_well() -> None:
         pytest.skip(f"no IPv6 here: {error}")
 
 
+@pytest.mark.long
 def test_what_the_file_lists_is_let_in_by_a_process(tmp_path: Path) -> None:
     pytest.importorskip("click")
     config = '[websocket]\norigins = ["https://app.example"]\nhosts = ["broker.example"]\n'
@@ -481,6 +482,7 @@ def test_a_broker_open_to_the_network_without_users_warns(caplog: Any) -> None:
         assert not warned(caplog, host=host)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("flags", "warns"), [((), False), (("--host", "0.0.0.0"), True)])
 def test_the_command_warns_too(tmp_path: Path, flags: tuple[str, ...], warns: bool) -> None:
     pytest.importorskip("click")

@@ -253,6 +253,7 @@ def test_heart_beats_and_dead_peers() -> None:
     run(main, CONFIG.replace(heart_beat=(100, 100)))
 
 
+@pytest.mark.long
 def test_our_own_stall_is_not_held_against_peers() -> None:
     """The loop stood still for longer than a peer may be silent; what the peer sent meanwhile counts."""
     beat = interval(200)

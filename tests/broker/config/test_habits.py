@@ -98,6 +98,7 @@ def test_every_dialect_has_a_row():
 # ---- windows ----
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("dialect", DIALECTS)
 @pytest.mark.parametrize("mode", ["auto", "client", "client-individual"])
 @pytest.mark.parametrize("count", [1, 2, 50])

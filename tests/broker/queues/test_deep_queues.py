@@ -55,6 +55,7 @@ DEEDS = {
 }
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("deed", DEEDS)
 def test_the_first_of_its_kind_costs_the_same_however_deep_the_queue_is(deed: str) -> None:
     """Frames that change a queue from a plain line into one that can be searched."""

@@ -13,6 +13,8 @@ from run_scenarios import WebSocket
 
 from stompcodec import Parser
 
+pytestmark = pytest.mark.long
+
 DESTINATIONS = ("/queue/a", "/topic/t")
 CONNECTS = {
     "1.0": "CONNECT\nlogin:guest\n\n\0",

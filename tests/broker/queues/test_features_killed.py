@@ -42,6 +42,7 @@ class Client:
         return before
 
 
+@pytest.mark.long
 def test_what_was_confirmed_is_there_after_a_kill(tmp_path):
     queue = {"destination": "/queue/a", "persistent": "true"}
     with BrokerProcess(tmp_path) as broker:

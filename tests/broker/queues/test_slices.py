@@ -43,6 +43,7 @@ WAYS = {
 }
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("persistent", [True, False])
 @pytest.mark.parametrize("way", WAYS)
 def test_a_deep_backlog_drains_a_share_at_a_time(way: str, persistent: bool) -> None:
@@ -138,6 +139,7 @@ def test_a_commit_that_fails_does_not_end_the_delivery() -> None:
     assert not bench.store.bodies
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("persistent", [True, False])
 @pytest.mark.parametrize("waiting", ["nobody", "an auto consumer", "one that picks"])
 def test_a_lost_session_gives_back_a_share_at_a_time(persistent: bool, waiting: str) -> None:
@@ -341,6 +343,7 @@ def test_what_a_peer_has_acknowledged_counts_though_it_goes() -> None:
     assert bench.broker.queues["/", QUEUE].count == 0
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("attempts", [1, 6])
 @pytest.mark.parametrize("other", [None, "auto", "client"])
 def test_a_nack_of_very_many_is_done_a_share_at_a_time(attempts: int, other: str | None) -> None:

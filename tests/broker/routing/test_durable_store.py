@@ -264,6 +264,7 @@ class Link:
             pass
 
 
+@pytest.mark.long
 @pytest.mark.skipif(not hasattr(signal, "SIGKILL"), reason="nothing can be killed at once here")
 def test_what_has_a_receipt_survives_a_kill(tmp_path):
     """Each broker is killed right after its receipts; the next one goes on."""

@@ -70,6 +70,7 @@ def counts(bench: Bench) -> list[int]:
     return found
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("send", SENDS)
 @pytest.mark.parametrize("destination", [TOPIC, PATTERN])
 def test_a_turn_gives_a_message_to_a_share_of_many_subscriptions(destination: str, send: str) -> None:
@@ -151,6 +152,7 @@ def test_a_subscription_that_begins_gets_nothing_that_was_sent_before(destinatio
     assert [frame.body for frame in late.take()] == [b"2"]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("destination", [TOPIC, PATTERN])
 def test_what_is_on_its_way_keeps_no_subscription_that_has_ended(destination: str) -> None:
     bench = Bench(max_subscriptions=10**4, wildcards="rabbitmq")

@@ -202,6 +202,7 @@ def test_numbers_are_those_of_the_configuration() -> None:
     assert (config.max_destinations, config.session_destinations, config.user_destinations) == (10_000, 0, 0)
 
 
+@pytest.mark.long
 def test_twelve_thousand_queues_by_one_client_leave_room(tmp_path: Path) -> None:
     pytest.importorskip("click")
     with BrokerProcess(tmp_path, memory=True) as broker, contextlib.ExitStack() as stack:

@@ -186,6 +186,7 @@ def test_odd_texts_are_read_or_refused_soon(text):
     assert time.perf_counter() - start < AGES
 
 
+@pytest.mark.long
 @pytest.mark.no_asan
 @pytest.mark.parametrize("text", [*SLOW_SELECTORS, " OR ".join(["(a = 'b')"] * 255)], ids=lambda text: text[:14])
 def test_a_selector_takes_less_than_a_megabyte(text):

@@ -68,6 +68,7 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "AT_ONCE", SHARE)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("consuming", [True, False])
 @pytest.mark.parametrize("count", [10 * AT_ONCE, 50 * AT_ONCE])
 def test_no_turn_does_more_than_some_shares(count: int, consuming: bool, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -484,6 +485,7 @@ def play(script: list[Any], share: int) -> Any:
         return play.end()
 
 
+@pytest.mark.long
 @settings(max_examples=150, deadline=None)
 @given(st.lists(steps, max_size=20))
 def test_what_happens_is_the_same_however_large_a_share_is(script: list[Any]) -> None:

@@ -76,6 +76,7 @@ def queue(server: Server, name: str = "/queue/a") -> int:
 # ---- frames of WebSocket ----
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("flood", FLOODS.values(), ids=FLOODS)
 def test_tiny_frames_have_a_share_of_a_turn(flood: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
     """Eight connections at once: a first share each when they are read, then one goes on in each turn."""
@@ -109,6 +110,7 @@ def process(folder: Path) -> Iterator[BrokerProcess]:
         yield broker
 
 
+@pytest.mark.long
 def test_a_process_answers_others_between_tiny_frames(tmp_path: Path) -> None:
     """A client asks one thing after the other while floods are read: it has many answers before those end.
 

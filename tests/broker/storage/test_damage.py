@@ -401,6 +401,7 @@ def test_a_damaged_large_body_is_not_delivered(tmp_path: Path, size: int, whole_
     bench.store.close()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("durable", [False, True])
 @pytest.mark.parametrize("slow", [False, True])
 @pytest.mark.parametrize(("version", "whole_frames"), [("1.0", False), ("1.1", True), ("1.2", False), ("1.2", True)])

@@ -152,6 +152,7 @@ def broken(bench: Bench, persistent: bool) -> None:
 WAYS = [ack, auto, transaction, abort, dead_letter, expiry, purge, nobody, lost, refused, broken]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("persistent", [False, True])
 @pytest.mark.parametrize("way", WAYS)
 def test_the_loop_removes_nothing(way: Callable[[Bench, bool], None], persistent: bool, tmp_path: Path) -> None:

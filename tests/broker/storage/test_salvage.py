@@ -201,6 +201,7 @@ salvage.salvage(sys.argv[1], sys.argv[2])
 """
 
 
+@pytest.mark.long
 def test_killed_at_any_commit(tmp_path: Path) -> None:
     """The new folder is not there, or complete; what is left is removed by the next call."""
     fill(tmp_path / "data", 40)

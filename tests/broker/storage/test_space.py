@@ -221,6 +221,7 @@ def disk(tmp_path: Path) -> Iterator[Path]:
         subprocess.run(["umount", "-l", str(folder)], check=True)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("full", [False, True], ids=["low", "full"])
 def test_a_disk_that_is_full_heals_by_consuming(disk: Path, tmp_path: Path, full: bool) -> None:
     """With nothing left at all, too, because of somebody else's file."""
@@ -245,7 +246,7 @@ def test_a_disk_that_is_full_heals_by_consuming(disk: Path, tmp_path: Path, full
         assert got == sent
         if full:
             (disk / "other").unlink()
-        for _ in range(300):
+        for _ in range(round(patience(300))):
             try:
                 _send(url, b"again")
                 break

@@ -257,6 +257,7 @@ def _is_folder(descriptor):
     return stat.S_ISDIR(os.fstat(descriptor).st_mode)
 
 
+@pytest.mark.long
 def test_names_of_queues_do_not_pile_up(tmp_path):
     """Their names come from peers: 20,000 that come and go leave next to nothing, and their numbers are used again."""
     store = SqliteStore(tmp_path)
@@ -291,6 +292,7 @@ def test_queues_are_forgotten_only_when_they_are_empty(tmp_path, monkeypatch):
     assert content(tmp_path).keys() == expected
 
 
+@pytest.mark.long
 def test_the_wal_is_taken_over_again_and_again(tmp_path):
     async def main():
         store = SqliteStore(tmp_path)

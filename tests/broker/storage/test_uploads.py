@@ -190,6 +190,7 @@ def client(bench: Bench, who: str, number: int) -> Peer:
     return peer
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("config", "most", "share"),
     [

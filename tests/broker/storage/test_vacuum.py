@@ -235,6 +235,7 @@ os._exit(0)
 """
 
 
+@pytest.mark.long
 def test_killed_while_it_compacts(old: Path) -> None:
     for turn in range(6):
         command = [sys.executable, "-c", KILLED, str(old), str(0.002 * 3**turn)]
