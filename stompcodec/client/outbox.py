@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterator
-from typing import NamedTuple
+from dataclasses import dataclass
+from typing import ClassVar, NamedTuple
 
 from stompcodec.client.receipts import Call
 from stompcodec.codec import Frame, parse, serialize
@@ -27,6 +28,7 @@ class OutboxFullError(StompError):
     """
 
 
+@dataclass(eq=False, repr=False, slots=True)
 class Block:
     """Many SEND frames as bytes, one after the other. They are written together, where the transport allows it.
 
@@ -35,16 +37,12 @@ class Block:
     (True, 2)
     """
 
-    __slots__ = ("body", "count", "last", "version")
-
-    command = "SEND"
-
-    def __init__(self, body: bytes, count: int, version: str, last: int = 0) -> None:
-        self.body = body
-        self.count = count
-        self.version = version
-        self.last = last
-        """The offset of the last frame, for `with_receipt`."""
+    command: ClassVar[str] = "SEND"
+    body: bytes
+    count: int
+    version: str
+    last: int = 0
+    """The offset of the last frame, for `with_receipt`."""
 
     def with_receipt(self, receipt: str) -> Block:
         """Return a copy whose last frame asks for a receipt. The header comes first: the first of repeated ones counts.

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterator
+from dataclasses import KW_ONLY, dataclass
 from itertools import count
 from typing import Any
 
@@ -21,12 +22,10 @@ class Group:
     True
     """
 
-    __slots__ = ("failed",)
-
-    def __init__(self) -> None:
-        self.failed: Exception | None = None
+    failed: Exception | None = None
 
 
+@dataclass(eq=False, slots=True)
 class Call:
     """A request that is waited for. The shell calls `wake`, under no lock, when it has its outcome.
 
@@ -38,28 +37,23 @@ class Call:
     (False, None)
     """
 
-    __slots__ = (
-        *("after", "command", "deadline", "done", "error", "frame", "group", "id", "needs_reply", "resend"),
-        *("result", "sent", "subject", "timeout", "wake", "what"),
-    )
-
-    def __init__(self, what: str, timeout: float, command: str = "", *, resend: bool = False) -> None:
-        self.what = what
-        self.timeout = timeout
-        self.command = command
-        self.resend = resend
-        self.id = ""
-        self.deadline = 0.0
-        self.done = False
-        self.error: Exception | None = None
-        self.result: Any = None
-        self.sent = False  # its frame was passed to a connection, at least once
-        self.frame: Any = None  # kept while it may be sent again
-        self.group: Group | None = None
-        self.needs_reply = False
-        self.subject: Any = None  # the subscription or transaction it is about
-        self.after: Callable[[Call], object] | None = None  # called with the outcome, in the core
-        self.wake: Callable[[], object] | None = None
+    what: str
+    timeout: float
+    command: str = ""
+    _: KW_ONLY
+    resend: bool = False
+    id: str = ""
+    deadline: float = 0.0
+    done: bool = False
+    error: Exception | None = None
+    result: Any = None
+    sent: bool = False  # its frame was passed to a connection, at least once
+    frame: Any = None  # kept while it may be sent again
+    group: Group | None = None
+    needs_reply: bool = False
+    subject: Any = None  # the subscription or transaction it is about
+    after: Callable[[Call], object] | None = None  # called with the outcome, in the core
+    wake: Callable[[], object] | None = None
 
     def __repr__(self) -> str:
         state = "waits" if not self.done else "accepted" if self.error is None else type(self.error).__name__

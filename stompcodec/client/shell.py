@@ -6,6 +6,7 @@ import itertools
 import time
 import uuid
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from stompcodec.client.core import REPLIES, ClientCore
@@ -33,15 +34,13 @@ LOOK = 0.005
 now = time.monotonic
 
 
+@dataclass(slots=True)
 class Outgoing:
     """A message to send: its headers, its body, and whether that was given as text."""
 
-    __slots__ = ("body", "pairs", "text")
-
-    def __init__(self, pairs: list[tuple[str, str]], body: bytes, text: bool) -> None:
-        self.pairs = pairs
-        self.body = body
-        self.text = text
+    pairs: list[tuple[str, str]]
+    body: bytes
+    text: bool
 
 
 def outgoing(

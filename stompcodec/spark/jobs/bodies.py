@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import zlib
 from collections.abc import Iterator
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 from xml.parsers import expat
 
@@ -37,17 +38,15 @@ class Record(NamedTuple):
     """Text kept of an invalid record."""
 
 
+@dataclass(eq=False, repr=False, slots=True)
 class Element:
     """An XML element, with its name without namespace and prefix."""
 
-    __slots__ = ("attributes", "children", "name", "parts")
-
-    def __init__(self, name: str, attributes: dict[str, str]) -> None:
-        self.name = name
-        self.attributes = attributes
-        self.children: list[Element] = []
-        self.parts: list[str | Element] = []
-        """Texts and children, in order."""
+    name: str
+    attributes: dict[str, str]
+    children: list[Element] = field(default_factory=list)
+    parts: list[str | Element] = field(default_factory=list)
+    """Texts and children, in order."""
 
     def text(self) -> str:
         """Return all text in it and in its descendants, in order."""
