@@ -129,6 +129,12 @@ def both() -> tuple[Any, Any]:
     return backend("c"), backend("py")
 
 
+@pytest.fixture
+def queue(request: pytest.FixtureRequest) -> str:
+    """A queue that no other test uses."""
+    return f"/queue/{request.node.name.replace('[', '.').replace(']', '')}"
+
+
 def requirements() -> list[dict[str, str]]:
     with open(HERE / "requirements.tsv", encoding="utf-8", newline="") as source:
         return list(csv.DictReader(source, delimiter="\t"))

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import errno
 import time
 from collections.abc import Callable
 
+import pytest
 from patience import patience
 
 import stompcodec.client as stomp
+from stompcodec.capture import segment
 
-__all__ = ["left", "publish", "wait_for"]
+__all__ = ["fill_disk", "left", "publish", "wait_for"]
 
 
 def publish(url: str, queue: str, count: int, first: int = 0, size: int = 0) -> None:
@@ -26,6 +29,23 @@ def wait_for(what: Callable[[], object], seconds: float = 60) -> None:
     while not what():
         assert time.monotonic() < until
         time.sleep(0.005)
+
+
+def fill_disk(
+    monkeypatch: pytest.MonkeyPatch,
+    is_full: Callable[[bytes], bool],
+    part: Callable[[bytes], int] = lambda data: len(data) // 2,
+) -> None:
+    """Let a write of a capture fail for want of space where `is_full` says so, with a part of the data written."""
+    real = segment.write
+
+    def write(file: int, data: bytes) -> None:
+        if is_full(data):
+            real(file, data[: part(data)])
+            raise OSError(errno.ENOSPC, "No space left on device")
+        real(file, data)
+
+    monkeypatch.setattr(segment, "write", write)
 
 
 def left(url: str, queue: str) -> int:

@@ -28,11 +28,6 @@ def broker():
 
 
 @pytest.fixture
-def queue(request) -> str:
-    return f"/queue/{request.node.name.replace('[', '.').replace(']', '')}"
-
-
-@pytest.fixture
 def spool(tmp_path: Path) -> Path:
     return tmp_path / "spool"
 

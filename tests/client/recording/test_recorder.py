@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import errno
 import random
 import threading
 import time
@@ -13,7 +12,7 @@ from pathlib import Path
 
 import pytest
 from client.broker import BrokerThread
-from client.feeding import left, publish, wait_for
+from client.feeding import fill_disk, left, publish, wait_for
 from client.shells import QUICK
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -23,7 +22,6 @@ from profiles import examples
 import stompcodec.client as stomp
 from stompcodec import Frame
 from stompcodec.capture import Capture, CaptureWriter, octets_of
-from stompcodec.capture import segment as capture_segment
 from stompcodec.client.recording import recorder as module
 from stompcodec.client.recording.dedupe import Dedupe
 from stompcodec.client.recording.pending_acks import Held
@@ -38,11 +36,6 @@ QUEUE = "/queue/recorded"
 def broker():
     with BrokerThread() as broker:
         yield broker
-
-
-@pytest.fixture
-def queue(request) -> str:
-    return f"/queue/{request.node.name.replace('[', '.').replace(']', '')}"
 
 
 @pytest.fixture
@@ -313,15 +306,7 @@ def test_a_full_disk_stops_acks_and_loses_nothing(broker, queue: str, path: Path
     """The seam under all writing says that there is no space; then there is again."""
     publish(broker.url, queue, 20)
     full, troubles = threading.Event(), []
-    real = capture_segment.write
-
-    def write(file: int, data: bytes) -> None:
-        if full.is_set():
-            real(file, data[: len(data) // 2])
-            raise OSError(errno.ENOSPC, "No space left on device")
-        real(file, data)
-
-    monkeypatch.setattr(capture_segment, "write", write)
+    fill_disk(monkeypatch, lambda data: full.is_set())
     with CaptureWriter(path) as capture:
         options = {"acknowledge": mode, "dedupe": Dedupe(), "on_trouble": troubles.append, "prefetch": 30}
         with recording(broker.url, capture, queue, **options) as recorder:
@@ -344,21 +329,13 @@ def test_a_full_disk_stops_acks_and_loses_nothing(broker, queue: str, path: Path
 @pytest.mark.long
 def test_each_message_once_on_a_disk_that_fails_now_and_then(broker, queue: str, path: Path, monkeypatch) -> None:
     """Segments end and begin, and two chains are written, while any write may fail, with half of it done."""
-    chance, real = random.Random(5), capture_segment.write
+    chance = random.Random(5)
     monkeypatch.setattr(module, "_RETRY", 0.001)
-
-    def write(file: int, data: bytes) -> None:
-        if chance.random() < 0.2:
-            real(file, data[: chance.randrange(len(data))])
-            raise OSError(errno.ENOSPC, "No space left on device")
-        real(file, data)
-
-    with CaptureWriter(path, segment_octets=500) as capture:
-        monkeypatch.setattr(capture_segment, "write", write)
+    with CaptureWriter(path, segment_octets=500) as capture, monkeypatch.context() as failing:
+        fill_disk(failing, lambda data: chance.random() < 0.2, lambda data: chance.randrange(len(data)))
         with recording(broker.url, capture, queue, clients=2, dedupe=Dedupe(), prefetch=30) as recorder:
             publish(broker.url, queue, 1000)
             wait_for(lambda: recorder.messages == 1000)
-        monkeypatch.setattr(capture_segment, "write", real)
     assert sorted(bodies(path)) == list(range(1000))
     assert left(broker.url, queue) == 0
 

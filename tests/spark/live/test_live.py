@@ -33,11 +33,6 @@ def broker():
         yield broker
 
 
-@pytest.fixture
-def queue(request) -> str:
-    return f"/queue/{request.node.name.replace('[', '.').replace(']', '')}"
-
-
 @pytest.mark.parametrize("mode", ["spool", pytest.param("batch", marks=pytest.mark.slow)])
 def test_an_idle_stream_acknowledges_all(spark, broker, queue: str, tmp_path: Path, mode: str) -> None:
     """Far more messages than the prefetch, and then nothing: all come, and all are acknowledged, without a new one."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import errno
 import json
 import os
 import pickle
@@ -16,11 +15,11 @@ from pathlib import Path
 
 import pytest
 from client.broker import BrokerThread
-from client.feeding import left, publish, wait_for
+from client.feeding import fill_disk, left, publish, wait_for
 from client.peer import Peer, closed_port
 from patience import interval, patience
 
-from stompcodec.capture import Capture, CaptureBusyError, CaptureWriter, segment
+from stompcodec.capture import Capture, CaptureBusyError, CaptureWriter
 from stompcodec.errors import ConnectionLostError, RejectedError, StoreError
 from stompcodec.spark.live import receiver as module
 from stompcodec.spark.live.receiver import Receiver
@@ -35,11 +34,6 @@ SECRET = "s3cr3t-Pa55"
 def broker():
     with BrokerThread() as broker:
         yield broker
-
-
-@pytest.fixture
-def queue(request) -> str:
-    return f"/queue/{request.node.name.replace('[', '.').replace(']', '')}"
 
 
 @pytest.fixture
@@ -171,15 +165,8 @@ def test_it_gets_the_spool_once_the_other_one_has_ended(broker, queue: str, spoo
 
 
 def test_a_full_disk_stops_acknowledging(broker, queue: str, spool: Path, monkeypatch) -> None:
-    full, real = threading.Event(), segment.write
-
-    def write(file: int, data: bytes) -> None:
-        if full.is_set():
-            real(file, data[: len(data) // 2])
-            raise OSError(errno.ENOSPC, "No space left on device")
-        real(file, data)
-
-    monkeypatch.setattr(segment, "write", write)
+    full = threading.Event()
+    fill_disk(monkeypatch, lambda data: full.is_set())
     publish(broker.url, queue, 5)
     with receiving(broker.url, queue, spool, prefetch=20) as receiver:
         wait_for(lambda: receiver.count == 5)
@@ -201,14 +188,8 @@ def test_a_full_disk_is_freed_of_what_spark_is_done_with(
     broker, queue: str, spool: Path, monkeypatch, segments: str
 ) -> None:
     """A disk of 300 kB, far below maxSpoolBytes: it goes on as soon as Spark is done with something."""
-    real, disk = segment.write, 300_000
-
-    def write(file: int, data: bytes) -> None:
-        if module._size_of(str(spool)) + len(data) > disk:
-            raise OSError(errno.ENOSPC, "No space left on device")
-        real(file, data)
-
-    monkeypatch.setattr(segment, "write", write)
+    disk = 300_000
+    fill_disk(monkeypatch, lambda data: module._size_of(str(spool)) + len(data) > disk, lambda data: 0)
     monkeypatch.setattr("stompcodec.client.recording.recorder._RETRY", 0.01)
     most = 400_000 if segments == "many" else 10**9  # a segment is an eighth of it
     publish(broker.url, queue, 60, size=10_000)

@@ -39,11 +39,6 @@ def broker():
         yield broker
 
 
-@pytest.fixture
-def queue(request) -> str:
-    return f"/queue/{request.node.name.replace('[', '.').replace(']', '')}"
-
-
 def options(broker: LiveBroker, queue: str, **more: str) -> dict[str, str]:
     return {"url": broker.url, "destination": queue, "replay": "broker", **more}
 
