@@ -281,8 +281,11 @@ class Server:
         """The heart-beat header of a new connection's CONNECT; None without it."""
         connection, _ = self.dial(**options)
         self.peer.close()
+        return self.last_offer(), connection
+
+    def last_offer(self):
         lines = self.came[-1].decode().split("\n")
-        return next((line[11:] for line in lines if line.startswith("heart-beat:")), None), connection
+        return next((line[11:] for line in lines if line.startswith("heart-beat:")), None)
 
     def __exit__(self, *_):
         if self.peer is not None:
@@ -293,9 +296,10 @@ class Server:
 def test_what_a_program_asks_for_itself_is_kept():
     with compat.install(heart_beats=(7000, 9000)), Server(b"9500,9600") as server:
         assert server.offered()[0] == "7000,9000"
-        found, connection = server.offered(heartbeats=(1000, 2000))
-        assert found == "1000,2000"
-        assert connection.heartbeats == (9600, 9500)  # what was agreed, as stomp.py says it
+        connection, _ = server.dial(heartbeats=(1000, 2000))
+        assert server.last_offer() == "1000,2000"
+        assert wait_until(lambda: connection.heartbeats == (9600, 9500))  # agreed in a thread of its own
+        server.peer.close()
         assert server.offered(headers={"heart-beat": "5,6"})[0] == "5,6"
         assert server.offered(headers={"heart-beat": "0,0"})[0] == "0,0"
         assert server.offered(name="Connection10")[0] is None
