@@ -150,7 +150,8 @@ def test_close_sends_all_that_waits(kind, run, contexts_of):
             client.wire.close()
             peer.wire.resume_reading()
             assert await client.gone() is None
-            assert await peer.gone() is None
+            error = await peer.gone()  # its answer to the close may find nobody
+            assert error is None or isinstance(error, (BrokenPipeError, ConnectionResetError))
             assert bytes(peer.data) == b"y" * octets
             client.wire.write([b"dropped"])
             client.wire.pause_reading()

@@ -63,7 +63,7 @@ def test_several_destinations_and_an_end_by_time(at: Runner, fresh: str, tmp_pat
     path = tmp_path / "a.stompcap"
     for name in "ab":
         at.good("pub", f"{fresh}.{name}", name)
-    at.good("record", f"{fresh}.a", f"{fresh}.b", "-o", path, "-n", "2", "-w", str(patience(60)), "-q")
+    at.good("record", f"{fresh}.a", f"{fresh}.b", "-o", path, "-n", "2", "-w", f"{patience(60):.0f}", "-q")
     assert sorted(bodies(path)) == [b"a", b"b"]
     result = at("record", fresh, "-o", path, "-n", "2", "-w", "0.2")
     assert result.exit_code == 1

@@ -182,7 +182,7 @@ def test_a_commit_without_an_answer_is_told_as_it_is(answer):
 
     with Peer(rules={"COMMIT": on_commit}) as peer:
         with pytest.raises(SinkError, match="partition 0: COMMIT of") as error:
-            task(peer.url, batches(10), receiptTimeout="0.3" if answer == "nothing" else str(patience(60)))
+            task(peer.url, batches(10), receiptTimeout="0.3" if answer == "nothing" else f"{patience(60):.0f}")
         says = {"cut": "the outcome is unknown", "refuse": "disk full; no row of", "nothing": "no answer in"}
         assert says[answer] in str(error.value)
         assert ("took effect" in str(error.value)) == (answer == "refuse")
