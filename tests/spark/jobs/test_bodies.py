@@ -207,3 +207,12 @@ def test_schemas_of_spark() -> None:
     for bad in ('{"type": "array"}', '{"type": "struct", "fields": [5]}', '{"type": "struct", "fields": []}'):
         with pytest.raises(ConfigError):
             of_schema(bad)
+
+
+def test_the_largest_file_of_a_schema_is_read(tmp_path: Path) -> None:
+    file, schema = tmp_path / "schema.json", b'{"type": "struct", "fields": [{"name": "n", "type": "integer"}]}'
+    file.write_bytes(schema.ljust(2**20))
+    assert [column.name for column in of_schema(str(file)).columns] == ["n"]
+    file.write_bytes(schema.ljust(2**20 + 1))
+    with pytest.raises(ConfigError, match="too large for a preset or a schema"):
+        of_schema(str(file))
