@@ -268,8 +268,9 @@ def test_what_is_due_soon_after_is_not_late(broker, client):
     """A timer of the time before must not hold up what has come near."""
     subscription = client.subscribe("/queue/a")
     client.send("/queue/a", b"x", {"AMQ_SCHEDULED_DELAY": "60000"}, receipt=True)
-    broker.advance(59.9)
+    broker.advance(30)
     assert subscription.get(0) is None
+    broker.advance(29.9)
     started = time.monotonic()
     assert subscription.get(patience(10)).body == b"x"
     assert time.monotonic() - started < patience(5)
