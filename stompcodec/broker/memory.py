@@ -48,7 +48,7 @@ _UNFINISHED, _LINES, _MOST_LINES = 2, 8, 32768
 _BELOW = 2
 
 #: The share of the limit for interpreter and libraries: a number of bytes, but at most this part.
-_PROGRAM, _PROGRAM_PART = 32 * 2**20, 7 / 16
+_PROGRAM, _PROGRAM_PART = 32 * 2**20, 1 / 2
 #: The thresholds, as parts of the rest.
 _FIRST, _SECOND = 3 / 4, 15 / 16
 #: The part that all sessions together may hold in unfinished frames, transactions and output.

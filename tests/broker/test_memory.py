@@ -435,9 +435,9 @@ def test_sessions_may_hold_something_however_full_the_queues_are():
     bench.broker.account.used += bench.broker.account.limit
     bench.audit = lambda: None
     peer = bench.peer()
-    begin(peer, 10)
+    begin(peer, 8)
     assert not peer.closed
-    peers = [bench.peer() for _ in range(20)]
+    peers = [bench.peer() for _ in range(16)]
     for other in peers:
         begin(other, 15)
     assert any(other.closed for other in peers)
