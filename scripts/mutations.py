@@ -390,7 +390,7 @@ def _summary(results: list[dict[str, object]]) -> list[str]:
 
 
 def _stale() -> list[str]:
-    """Return the names in REASONS that are no faults any more, because their functions have changed."""
+    """Return the names in REASONS that are out of date, because their functions have changed."""
     files = {file for file in (name.split()[0] for name in REASONS) if (PACKAGE / file).is_file()}
     names = {mutant.name for file in files for mutant in Source("", file).mutants()}
     return [f"no longer a fault: {name}" for name in REASONS if name not in names]

@@ -217,7 +217,7 @@ class Part:
 
 
 def frame_cost(buffered: int) -> int:
-    """Return the cost of an unfinished frame, of which so many bytes have been received.
+    """Return the cost of the received bytes of an unfinished frame.
 
     >>> frame_cost(0), frame_cost(100), frame_cost(2**20)
     (0, 1000, 2129920)

@@ -263,7 +263,7 @@ class Server:
         while b"\0" not in self.came[-1]:
             self.came[-1] += peer.recv(65536)
         peer.sendall(b"CONNECTED\nversion:1.2\nheart-beat:%b\n\n\0" % self.beats)
-        self.peer = peer  # not before: what comes then is not read here
+        self.peer = peer  # set last: frames that arrive earlier are not read
 
     def dial(self, classes=None, name="Connection12", connection=None, headers=None, **options):
         if connection is None:

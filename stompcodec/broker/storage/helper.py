@@ -29,7 +29,7 @@ class Helper(Protocol):
 
 
 class HelperThread:
-    """A `Helper` with a thread of its own, which starts with the first job. It also ends if nobody refers to it.
+    """A `Helper` with a thread of its own, which starts with the first job. It ends with the last reference, too.
 
     Its methods may be called from any thread, even by the garbage collector in the middle of another call.
 
