@@ -71,6 +71,16 @@ def _parts(messages: list[Message]) -> Iterator[list[Message]]:
         yield part
 
 
+def _divided(batches: list[_Batch], count: int) -> tuple[list[_Batch], list[_Batch]]:
+    """Return the first `count` messages, and the others."""
+    first, others = list[_Batch](), list[_Batch]()
+    for batch in batches:
+        first.append(batch._replace(messages=batch.messages[:count]))
+        others.append(batch._replace(messages=batch.messages[count:]))
+        count = max(0, count - len(batch.messages))
+    return first, [batch for batch in others if batch.messages]
+
+
 class _Written(NamedTuple):
     """A message on disk."""
 
@@ -257,32 +267,33 @@ class Recorder:
         return group
 
     def _record(self, group: list[_Batch]) -> None:
-        """Write, sync and acknowledge; try again after errors, until `stop`."""
+        """Write, sync and acknowledge. After an error try again until `stop`, each time with half as many messages: a
+        full disk may have room for some."""
         if not group:
             return
         plan = self._plan(group)
-        rest, written = plan.batches, list[_Written]()
-        while True:
-            try:
-                self._write(rest, written)
-                break
-            except StoreError as error:
-                if self._capture.failed:
-                    raise
-                there = {id(each.message) for each in written}
-                rest = [batch._replace(messages=[m for m in batch.messages if id(m) not in there]) for batch in rest]
-                self._on_trouble(error)
-                if self._stop.wait(_RETRY):
-                    raise
-                self._on_turn()
+        rest, at_once = plan.batches, sum(len(batch.messages) for batch in plan.batches)
+        while rest:
+            part, rest = _divided(rest, at_once)
+            written, error = self._write(part)
+            self._settle(written)
+            if error is None:
+                at_once *= 2
+                continue
+            if self._capture.failed:
+                raise error
+            there = {id(each.message) for each in written}
+            missing = [batch._replace(messages=[m for m in batch.messages if id(m) not in there]) for batch in part]
+            rest, at_once = missing + rest, max(1, at_once // 2)
+            self._on_trouble(error)
+            if self._stop.wait(_RETRY):
+                raise error
+            self._on_turn()
         if self._dedupe is not None:
             self._dedupe.remember(plan.keys)
-        self.messages += len(written)
         self.last = group[-1].time / 1e6
-        self.octets += sum(each.octets for each in written)
-        self.redelivered += sum(each.message.redelivered for each in written)
         self.duplicates += len(plan.again)
-        self._settle(written, plan.again)
+        self._settle_again(plan.again)
 
     def _plan(self, group: list[_Batch]) -> _Plan:
         """Separate duplicates from new messages."""
@@ -305,9 +316,9 @@ class Recorder:
             batches.append(batch._replace(messages=new))
         return _Plan(batches, list(keys), again)
 
-    def _write(self, batches: list[_Batch], written: list[_Written]) -> None:
-        """Write and sync, and add to `written` what is on disk; after an error that is a part."""
-        appended: list[_Written] = []
+    def _write(self, batches: list[_Batch]) -> tuple[list[_Written], StoreError | None]:
+        """Write and sync. Return what is on disk, and an error if that is only a part."""
+        appended, failure = list[_Written](), None
         try:
             for batch in batches:
                 for chain, each in self._by_chain(batch).items():
@@ -316,14 +327,13 @@ class Recorder:
                         end += len(data)
                         appended.append(_Written(chain, end, len(data), message))
             self._capture.sync()
-        except StoreError:
+        except StoreError as error:
+            failure = error
             for _ in self._chains:  # a sync after an error cuts off what is not synced
                 with contextlib.suppress(StoreError):
                     self._capture.sync()
                     break
-            raise
-        finally:
-            written += [each for each in appended if each.end <= self._capture.end(each.chain)]
+        return [each for each in appended if each.end <= self._capture.end(each.chain)], failure
 
     def _by_chain(self, batch: _Batch) -> dict[str, list[tuple[bytes, Message]]]:
         parts: dict[str, list[tuple[bytes, Message]]] = {}
@@ -336,12 +346,14 @@ class Recorder:
             parts.setdefault(self._subscriptions[message.subscription], []).append((data, message))
         return parts
 
-    def _settle(self, written: list[_Written], again: list[Message]) -> None:
-        """Acknowledge messages, or hold them until they are released."""
+    def _settle(self, written: list[_Written]) -> None:
+        """Count messages on disk, and acknowledge them, or hold them until they are released."""
+        self.messages += len(written)
+        self.octets += sum(each.octets for each in written)
+        self.redelivered += sum(each.message.redelivered for each in written)
         held = self._held
         if held is None:
             acknowledge(each.message for each in written)
-            acknowledge(again)
             return
         for client, epoch in self._epochs.items():
             if client.epoch != epoch:
@@ -349,5 +361,10 @@ class Recorder:
                 held.drop_stale(self._of[client], client.epoch)
         for each in written:
             held.hold(each.chain, each.end, each.message)
-        if again:
-            held.hold_again({chain: self._capture.end(chain) for chain in self._chains}, again)
+
+    def _settle_again(self, again: list[Message]) -> None:
+        """Do so with duplicates, once their originals are on disk."""
+        if self._held is None:
+            acknowledge(again)
+        elif again:
+            self._held.hold_again({chain: self._capture.end(chain) for chain in self._chains}, again)

@@ -45,7 +45,7 @@ def path(tmp_path: Path) -> Path:
 
 def bodies(path: Path) -> list[int]:
     capture = Capture(path)
-    return [int(frame.body) for chain in capture.chains() for _, _, frame in capture.frames(chain)]
+    return [int(frame.body.split()[0]) for chain in capture.chains() for _, _, frame in capture.frames(chain)]
 
 
 @contextlib.contextmanager
@@ -323,6 +323,48 @@ def test_a_full_disk_stops_acks_and_loses_nothing(broker, queue: str, path: Path
             wait_for(lambda: recorder.messages == 30)
             recorder.release({"frames": capture.end()})
     assert bodies(path) == list(range(30))
+    assert left(broker.url, queue) == 0
+
+
+@pytest.mark.parametrize("mode", ["synced", "released"])
+@pytest.mark.parametrize("clients", [1, 2])
+def test_what_fits_on_a_full_disk_is_recorded(
+    broker, queue: str, path: Path, monkeypatch, mode: str, clients: int
+) -> None:
+    """Of 40 messages that are there at once some are written and acknowledged, and the others once there is room."""
+    room, size = 20_000, 1000
+    full, ready, troubles = threading.Event(), threading.Event(), []
+    full.set()
+
+    def used() -> int:
+        return sum(file.stat().st_size for file in path.iterdir())
+
+    fill_disk(monkeypatch, lambda data: full.is_set() and used() + len(data) > room)
+    monkeypatch.setattr(module, "_RETRY", 0.01)
+    publish(broker.url, queue, 40, size=size)
+    with CaptureWriter(path) as capture:
+        options = {"acknowledge": mode, "hold": lambda: not ready.is_set(), "on_trouble": troubles.append}
+        with recording(broker.url, capture, queue, clients=clients, prefetch=40 // clients, **options) as recorder:
+            wait_for(lambda: recorder.unacknowledged == 40)
+
+            def is_stuck() -> bool:
+                messages, count = recorder.messages, len(troubles)
+                wait_for(lambda: len(troubles) >= count + 10)  # it tries half as much each time
+                return recorder.messages == messages
+
+            ready.set()
+            wait_for(is_stuck)
+            assert "No space left" in str(troubles[0])
+            assert room - 2 * size < used() < room
+            assert len(bodies(path)) == recorder.messages
+            wait_for(lambda: recorder.unacknowledged == 40 - (recorder.messages if mode == "synced" else 0))
+            if mode == "released":
+                ends = {chain: capture.end(chain) for chain in Capture(path).chains()}
+                assert recorder.release(ends) == recorder.messages
+            full.clear()
+            wait_for(lambda: recorder.messages == 40)
+            recorder.release(dict.fromkeys(Capture(path).chains(), 10**9))
+    assert sorted(bodies(path)) == list(range(40))
     assert left(broker.url, queue) == 0
 
 
