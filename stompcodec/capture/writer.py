@@ -18,6 +18,8 @@ from stompcodec.spec import dialect_of
 #: The default chain.
 CHAIN = "frames"
 _LOCK = "lock"
+#: The largest age of a segment in seconds, 31,000 years.
+_LONGEST = 1e12
 _USUAL = dialect_of("1.2").commands
 
 
@@ -59,6 +61,7 @@ class CaptureWriter:
         holder: the name of this writer, for the error of a second one; for folders only.
 
     Raises:
+        ValueError: `segment_seconds` is out of range.
         CaptureBusyError: another writer has the capture open.
         StoreError: the capture cannot be written, or is not of the kind that `single` asks for.
 
@@ -84,6 +87,8 @@ class CaptureWriter:
         self._access = access
         self._holder = holder
         self._octets = segment_octets
+        if segment_seconds is not None and not 0 <= segment_seconds <= _LONGEST:
+            raise ValueError(f"segment_seconds must be 0 to {_LONGEST:.0f}, or None for no limit")
         self._age = None if segment_seconds is None else round(segment_seconds * 1e6)
         self._open: dict[str, SegmentWriter] = {}
         self.lost = 0

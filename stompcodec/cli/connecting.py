@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from stompcodec.cli.groups import INTERRUPTED
-from stompcodec.cli.inputs import bytes_of, complain, option_group
+from stompcodec.cli.inputs import Number, bytes_of, complain, option_group
 from stompcodec.cli.screen import printable
 from stompcodec.errors import (
     ConfigError,
@@ -138,7 +138,7 @@ broker_options = option_group(
     connection_options,
     click.option(
         "--timeout",
-        type=click.FloatRange(0, min_open=True),
+        type=Number(0, min_open=True),
         default=_TIMEOUT,
         show_default=True,
         metavar="SECS",

@@ -49,6 +49,24 @@ def option_group(*decorators: Callable[[Any], Any]) -> Callable[[F], F]:
     return decorate
 
 
+class Number(click.FloatRange):
+    """A number in a range, up to `most` and not nan, so that no wait or division overflows.
+
+    >>> Number(0).convert("1.5", None, None)
+    1.5
+    """
+
+    def __init__(self, least: float, *, min_open: bool = False, most: float = 1e9) -> None:
+        super().__init__(least, min_open=min_open)
+        self._most = most
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        number = super().convert(value, param, ctx)
+        if not number <= self._most:
+            self.fail(f"{value} is not a number up to {self._most:.0f}", param, ctx)
+        return number
+
+
 class Complaints:
     """Reports problems, and counts them."""
 

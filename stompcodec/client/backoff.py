@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from math import isinf
 
 
 @dataclass(frozen=True)
@@ -31,9 +32,9 @@ class Backoff:
     attempts: int | None = None
 
     def __post_init__(self) -> None:
-        if not 0 < self.first <= self.most:
+        if not 0 < self.first <= self.most or isinf(self.first):
             raise ValueError(f"first is {self.first} and most is {self.most}: write 0 < first <= most, in seconds")
-        if self.factor < 1 or not 0 <= self.jitter <= 1:
+        if not self.factor >= 1 or not 0 <= self.jitter <= 1:
             raise ValueError(f"factor is {self.factor} and jitter is {self.jitter}: they must be >= 1 and 0 to 1")
         if self.attempts is not None and self.attempts < 1:
             raise ValueError(f"attempts is {self.attempts}: it must be 1 or more, or None for no limit")

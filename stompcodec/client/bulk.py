@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NamedTuple
 
 from stompcodec.client.outbox import Block, OutboxFullError
-from stompcodec.client.receipts import Call, Group
+from stompcodec.client.receipts import Call, Group, seconds_of
 from stompcodec.client.shell import BaseLink, HeaderSource, now, outgoing
 from stompcodec.client.transaction import BaseTransaction
 from stompcodec.codec import Frame, serialize, serialize_many
@@ -107,7 +107,7 @@ class Bulk:
         self._receipts = receipt_every > 0 and transaction is None
         self._most = min(receipt_every or _MOST, options.outbox_frames)
         self._block_octets = min(BLOCK, options.outbox_octets)
-        self._timeout = options.receipt_timeout if timeout is None else timeout
+        self._timeout = options.receipt_timeout if timeout is None else seconds_of("timeout", timeout)
         self._resend = (options.resend if resend is None else resend) and self._receipts
         self._extra = [] if transaction is None else [("transaction", transaction.id)]
         self._key = uuid.uuid4().hex

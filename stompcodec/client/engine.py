@@ -177,7 +177,7 @@ class Engine:
     def join(self, timeout: float) -> None:
         """Wait until the thread has ended, at most `timeout` seconds."""
         if self._thread.ident is not None and threading.current_thread() is not self._thread:
-            self._thread.join(timeout)
+            self._thread.join(min(timeout, threading.TIMEOUT_MAX))
 
     # ---- the I/O thread runs everything below ----
 

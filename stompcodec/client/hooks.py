@@ -61,7 +61,7 @@ class Watcher:
         """End the thread after all callbacks; wait at most `timeout` seconds for that."""
         self._queue.put(None)
         if threading.current_thread() is not self._thread:
-            self._thread.join(timeout)
+            self._thread.join(min(timeout, threading.TIMEOUT_MAX))
 
     def _run(self) -> None:
         while (seen := self._queue.get()) is not None:

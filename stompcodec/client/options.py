@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Literal, TypedDict
 
 from stompcodec.client.backoff import Backoff
 from stompcodec.client.dialects import BROKERS, TOPIC_QUEUES
+from stompcodec.client.receipts import seconds_of
 from stompcodec.codec import Frame
 from stompcodec.spec import VERSIONS, Limits
 
@@ -17,6 +18,8 @@ if TYPE_CHECKING:
 #: A text, or a function that is called before every attempt to connect, for example to fetch a token.
 Credential = str | Callable[[], "str | Awaitable[str]"]
 _BACKOFF = Backoff()
+#: The longest interval of heart-beats in ms; brokers written in Java read no longer one.
+_LONGEST_BEAT = 2**63 - 1
 
 
 @dataclass(frozen=True)
@@ -85,12 +88,12 @@ class Options:
 
     def __post_init__(self) -> None:
         for name in ("connect_timeout", "receipt_timeout", "close_timeout"):
-            if not getattr(self, name) > 0:
+            if seconds_of(name, getattr(self, name)) <= 0:
                 raise ValueError(f"{name} is {getattr(self, name)}: it must be above 0, in seconds")
         for name in ("outbox_frames", "outbox_octets", "inbox_messages", "inbox_octets"):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} is {getattr(self, name)}: it must be 1 or more")
-        if self.startup_timeout < 0:
+        if seconds_of("startup_timeout", self.startup_timeout) < 0:
             raise ValueError(f"startup_timeout is {self.startup_timeout}: it must be 0 or more")
         if self.dialect != "auto" and self.dialect not in BROKERS:
             raise ValueError(f"dialect is {self.dialect!r}: use auto, {', '.join(sorted(BROKERS))}")
@@ -100,7 +103,13 @@ class Options:
             raise ValueError(f"outbox_full is {self.outbox_full!r}: use block or raise")
         if self.reconnect is not None and not isinstance(self.reconnect, Backoff):
             raise TypeError("reconnect must be a Backoff, or None to not reconnect")
+        _checked_heart_beat(self.heart_beat)
         _checked_versions(self.versions)
+
+
+def _checked_heart_beat(intervals: tuple[int, int]) -> None:
+    if len(intervals) != 2 or not all(isinstance(each, int) and 0 <= each <= _LONGEST_BEAT for each in intervals):
+        raise ValueError(f"heart_beat is {intervals!r:.60}: give two whole numbers of ms, 0 to {_LONGEST_BEAT}")
 
 
 def _checked_versions(versions: Iterable[str]) -> None:

@@ -6,6 +6,7 @@ ReceiptTimeoutError). Every call gets exactly one outcome.
 
 from __future__ import annotations
 
+import math
 from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import KW_ONLY, dataclass
@@ -13,6 +14,24 @@ from itertools import count
 from typing import Any
 
 _TIDY = 1024
+
+
+def seconds_of(name: str, value: float) -> float:
+    """Return a time in seconds as a float. `math.inf` is for ever; a negative time has passed already.
+
+    Raises:
+        ValueError: it is nan, or an integer too large for a float.
+
+    >>> seconds_of("timeout", 5), seconds_of("timeout", math.inf)
+    (5.0, inf)
+    """
+    try:
+        seconds = float(value)
+    except OverflowError:
+        raise ValueError(f"{name} is too large an integer: use math.inf for no limit") from None
+    if math.isnan(seconds):
+        raise ValueError(f"{name} is nan: it must be a number of seconds")
+    return seconds
 
 
 class Group:
@@ -78,7 +97,7 @@ class Calls:
 
     def make(self, what: str, timeout: float, command: str = "", *, resend: bool = False) -> Call:
         """Return a new call with a unique id, not open yet. Any thread may call this."""
-        call = Call(what, timeout, command, resend=resend)
+        call = Call(what, seconds_of("timeout", timeout), command, resend=resend)
         call.id = f"r{next(self._ids)}"
         return call
 

@@ -14,7 +14,7 @@ from stompcodec.client.engine import Engine
 from stompcodec.client.handlers import Policy, SubscribeOptions, answer_of, decide, leave, note
 from stompcodec.client.message import BaseMessage
 from stompcodec.client.options import Options
-from stompcodec.client.receipts import Call
+from stompcodec.client.receipts import Call, seconds_of
 from stompcodec.client.transaction import BaseTransaction
 from stompcodec.codec import Frame
 from stompcodec.content import encode_content
@@ -32,6 +32,11 @@ _PREFETCH = 100
 LOOK = 0.005
 
 now = time.monotonic
+
+
+def end_of(timeout: float) -> float:
+    """Return the time at which a time-out that begins now is over; raise ValueError if it is nan."""
+    return now() + seconds_of("timeout", timeout)
 
 
 @dataclass(slots=True)

@@ -133,7 +133,7 @@ class Record:
     def wait(self, version: int, timeout: float) -> bool:
         """Wait for an event after a version. Return False after `timeout` seconds without one."""
         with self._changed:
-            return self._changed.wait_for(lambda: self.version != version, timeout)
+            return self._changed.wait_for(lambda: self.version != version, min(timeout, threading.TIMEOUT_MAX))
 
     def clear(self) -> None:
         """Drop all recorded frames."""

@@ -20,6 +20,8 @@ BIG = 64 * 1024
 TIMEOUT = 10.0
 #: Seconds that a closed wire waits for a peer that neither reads nor closes its side.
 LINGER = 1.0
+#: The longest single wait in seconds. Longer ones are repeated: `select` overflows after 24.8 days.
+LONGEST_WAIT = 86_400.0
 #: The number of LINGER periods for which a closed wire may drain, as long as the peer reads something in each.
 LINGER_ROUNDS = 30
 #: Bytes of replies, such as pongs, that a peer may cause while it does not read.

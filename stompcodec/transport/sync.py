@@ -18,6 +18,7 @@ from stompcodec.transport.owner import (
     HIGH,
     LINGER,
     LINGER_ROUNDS,
+    LONGEST_WAIT,
     MOST_REPLIES,
     TIMEOUT,
     Layer,
@@ -35,6 +36,10 @@ if TYPE_CHECKING:
 __all__ = ["SyncWire", "Waker", "connect"]
 
 _READ, _WRITE = selectors.EVENT_READ, selectors.EVENT_WRITE
+
+
+def _bounded(timeout: float | None) -> float | None:
+    return timeout if timeout is None else min(timeout, LONGEST_WAIT)
 
 
 class Waker:
@@ -77,10 +82,14 @@ class Waker:
         self._woken = False
 
     def wait(self, timeout: float | None) -> bool:
-        """Wait without a wire, up to `timeout` seconds (None: for ever). Return whether it was woken."""
+        """Wait without a wire; return whether it was woken.
+
+        Args:
+            timeout: the longest wait in seconds, at most a day; None for no limit.
+        """
         with selectors.DefaultSelector() as selector:
             selector.register(self._here, _READ)
-            woken = bool(selector.select(timeout))
+            woken = bool(selector.select(_bounded(timeout)))
         if woken:
             self.clear()
         return woken
@@ -160,7 +169,7 @@ class SyncWire:
         closed.
 
         Args:
-            timeout: the longest wait in seconds; None for no limit.
+            timeout: the longest wait in seconds, at most a day; None for no limit.
         """
         if not self._dead:
             for key, what in self._selector.select(self._patience(timeout)):
@@ -242,9 +251,9 @@ class SyncWire:
 
     def _patience(self, timeout: float | None) -> float | None:
         if self._deadline is None:
-            return timeout
+            return _bounded(timeout)
         left = max(0.0, self._deadline - time.monotonic())
-        return left if timeout is None else min(timeout, left)
+        return _bounded(left if timeout is None else min(timeout, left))
 
     def _check_deadline(self) -> None:
         """Cut off a peer that has not closed in time, unless it has read something since the last check."""
@@ -435,7 +444,7 @@ def _reach(host: str, port: int, deadline: float) -> socket.socket:
     for family, kind, protocol, _, address in socket.getaddrinfo(host, port, type=socket.SOCK_STREAM):
         sock = socket.socket(family, kind, protocol)
         try:
-            sock.settimeout(max(0.001, deadline - time.monotonic()))
+            sock.settimeout(_bounded(max(0.001, deadline - time.monotonic())))
             sock.connect(address)
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import subprocess
 import sys
@@ -268,3 +269,10 @@ def test_frames_of_other_versions() -> None:
     assert octets_of(plain) == b"MESSAGE\na:b\\\\c\n\nhi\0"  # no content-length is put in
     assert octets_of(Frame("PING", {}, b"")) == b"PING\n\n\0"
     assert UNKNOWN == 0
+
+
+@pytest.mark.parametrize("seconds", [math.nan, math.inf, 1e300, 10**400, -1])
+def test_an_age_of_segments_that_is_no_time_is_refused(tmp_path, seconds):
+    with pytest.raises(ValueError, match="segment_seconds must be"):
+        CaptureWriter(tmp_path / "a", segment_seconds=seconds)
+    assert not (tmp_path / "a").exists()

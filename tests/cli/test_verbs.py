@@ -337,3 +337,21 @@ def test_a_wrong_passcode_is_one_line(path: str, at: object, tmp_path: Path) -> 
     (line,) = result.stderr.splitlines()
     assert "check --login and the passcode: --passcode-file" in line
     assert "not-the-one" not in line
+
+
+#: The options that take a number with a fraction, such as a time in seconds.
+NUMBERS = [
+    (path, option)
+    for path, command in COMMANDS.items()
+    for option in command.params
+    if isinstance(option.type, (click.FloatRange, click.types.FloatParamType))
+]
+
+
+@pytest.mark.parametrize("value", ["nan", "inf", "1e300", "-1", "-inf"])
+@pytest.mark.parametrize(("path", "option"), NUMBERS, ids=lambda each: getattr(each, "name", each))
+def test_a_number_that_no_wait_can_take_is_refused_by_name(path: str, option: click.Option, value: str) -> None:
+    result = run(path, f"{option.opts[-1]}={value}")
+    assert result.exit_code == 2
+    assert f"'{option.opts[-1]}'" in result.output
+    assert "is not" in result.output

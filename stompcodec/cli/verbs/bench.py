@@ -13,7 +13,7 @@ import click
 from stompcodec.cli.connecting import broker_options, header_option, interrupts, reporting_errors
 from stompcodec.cli.connecting import size as octets
 from stompcodec.cli.groups import Verbs
-from stompcodec.cli.inputs import Complaints, complain, name_of, option_group
+from stompcodec.cli.inputs import Complaints, Number, complain, name_of, option_group
 
 if TYPE_CHECKING:
     from stompcodec.cli.benching.broker import Crew
@@ -57,7 +57,7 @@ _common = option_group(
     ),
     click.option(
         "--duration",
-        type=click.FloatRange(0, min_open=True),
+        type=Number(0, min_open=True),
         default=5.0,
         show_default=True,
         metavar="SECS",

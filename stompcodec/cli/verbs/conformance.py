@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from stompcodec.cli.connecting import credentials, explanation, is_url, login_options, url_of
-from stompcodec.cli.inputs import complain
+from stompcodec.cli.inputs import Number, complain
 from stompcodec.cli.screen import StatusLine, printable, screen
 
 if TYPE_CHECKING:
@@ -55,7 +55,7 @@ class Bar:
 @click.option("--jobs", type=click.IntRange(1, 64), default=4, show_default=True, help="Scenarios to run in parallel.")
 @click.option(
     "--timeout",
-    type=click.FloatRange(0, min_open=True),
+    type=Number(0, min_open=True, most=1e6),
     default=3.0,
     show_default=True,
     metavar="SECS",

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from stompcodec.cli.connecting import broker_options, connected, reporting_errors
+from stompcodec.cli.inputs import Number
 from stompcodec.cli.screen import printable, screen
 from stompcodec.heartbeat import negotiate_heart_beat
 
@@ -77,7 +78,7 @@ def _show_facts(facts: dict[str, Any], client: Client) -> None:
 @click.option(
     "-i",
     "--interval",
-    type=click.FloatRange(0),
+    type=Number(0),
     default=0.2,
     show_default=True,
     metavar="SECS",

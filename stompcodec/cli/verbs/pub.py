@@ -21,7 +21,7 @@ from stompcodec.cli.connecting import (
     reporting_errors,
 )
 from stompcodec.cli.files.recorded import frame_of
-from stompcodec.cli.inputs import complain
+from stompcodec.cli.inputs import Number, complain
 from stompcodec.cli.screen import StatusLine
 from stompcodec.errors import RejectedError, StompError
 
@@ -37,6 +37,8 @@ OF_DELIVERY = frozenset(
 )
 #: Seconds between two updates of the progress line.
 _REDRAW = 0.1
+#: The longest pause between two messages in seconds; `sleep` overflows after 292 years.
+_LONGEST = 1e9
 
 
 class Outgoing(NamedTuple):
@@ -116,7 +118,7 @@ def _paced(messages: Iterator[Outgoing], rate: float | None) -> Iterator[Outgoin
     for message in messages:
         time.sleep(max(0.0, due - time.monotonic()))
         yield message
-        due = max(due, time.monotonic() - 1.0) + 1.0 / rate  # a pause is made up for, up to one second
+        due = max(due, time.monotonic() - 1.0) + min(1.0 / rate, _LONGEST)  # a pause is made up for, up to one second
 
 
 class Refusals:
@@ -216,7 +218,7 @@ def _messages(
 @click.option("-p", "--persistent", is_flag=True, help="Keep the messages across restarts: persistent:true.")
 @click.option("--receipt", is_flag=True, help="Request a receipt for each message, not only at the end.")
 @click.option("--tx", is_flag=True, help="Send all in one transaction: all of them arrive, or none.")
-@click.option("--rate", type=click.FloatRange(0, min_open=True), metavar="N", help="At most N messages per second.")
+@click.option("--rate", type=Number(0, min_open=True), metavar="N", help="At most N messages per second.")
 @click.option("--count", type=click.IntRange(1), metavar="N", help="Send BODY this many times.")
 @click.option("-q", "--quiet", is_flag=True, help="Print nothing on success.")
 @broker_options

@@ -22,7 +22,7 @@ from stompcodec.cli.connecting import (
     subscription_of,
     subscription_options,
 )
-from stompcodec.cli.inputs import complain
+from stompcodec.cli.inputs import Number, complain
 from stompcodec.cli.screen import StatusLine, printable
 from stompcodec.disk.access import Access
 
@@ -110,16 +110,16 @@ class Progress:
 )
 @click.option(
     "--segment-time",
-    type=click.FloatRange(0, min_open=True),
+    type=Number(0, min_open=True),
     default=3600.0,
     show_default=True,
     metavar="SECS",
     help="Begin a new segment after this time.",
 )
 @click.option("--keep", callback=size, metavar="BYTES", help="Keep at most this much: delete the oldest segments.")
-@click.option("--keep-time", type=click.FloatRange(0), metavar="SECS", help="Delete older segments.")
+@click.option("--keep-time", type=Number(0), metavar="SECS", help="Delete older segments.")
 @click.option("-n", "--count", "most", type=click.IntRange(1), metavar="N", help="End after N messages.")
-@click.option("-w", "--wait", "seconds", type=click.FloatRange(0), metavar="SECS", help="End after this time.")
+@click.option("-w", "--wait", "seconds", type=Number(0), metavar="SECS", help="End after this time.")
 @click.option(
     "--prefetch",
     type=click.IntRange(1),

@@ -15,7 +15,7 @@ from stompcodec.cli.connecting import (
     read_body,
     reporting_errors,
 )
-from stompcodec.cli.inputs import complain
+from stompcodec.cli.inputs import Number, complain
 from stompcodec.cli.screen import printable, write_json
 from stompcodec.cli.show.messages import message_line
 from stompcodec.errors import ReceiptTimeoutError
@@ -33,7 +33,7 @@ _BROKER = 10.0
     "-w",
     "--timeout",
     "seconds",
-    type=click.FloatRange(0, min_open=True),
+    type=Number(0, min_open=True),
     metavar="SECS",
     help=f"How long to wait for the answer, and to connect.  [default: {_ANSWER:g}, to connect {_BROKER:g}]",
 )

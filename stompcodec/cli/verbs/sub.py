@@ -21,6 +21,7 @@ from stompcodec.cli.connecting import (
     subscription_of,
     subscription_options,
 )
+from stompcodec.cli.inputs import Number
 from stompcodec.cli.show.messages import Handler, checked_format, handler
 from stompcodec.disk.access import Access
 from stompcodec.errors import StaleAckError
@@ -91,7 +92,7 @@ class Watch:
 @click.command("sub")
 @click.argument("destinations", metavar="DEST...", nargs=-1, required=True)
 @click.option("-n", "--count", "most", type=click.IntRange(1), metavar="N", help="End after N messages.")
-@click.option("-w", "--wait", "seconds", type=click.FloatRange(0), metavar="SECS", help="End after this time.")
+@click.option("-w", "--wait", "seconds", type=Number(0), metavar="SECS", help="End after this time.")
 @click.option(
     "-f",
     "--format",

@@ -18,7 +18,7 @@ from stompcodec.client.aio.waiting import AsyncReceipt, Messages, feed, sleep
 from stompcodec.client.bulk import Bulk
 from stompcodec.client.handlers import Policy, check_handling
 from stompcodec.client.options import Options
-from stompcodec.client.shell import LOOK, BaseClient, HeaderSource, now
+from stompcodec.client.shell import LOOK, BaseClient, HeaderSource, end_of, now
 from stompcodec.errors import ReceiptTimeoutError, StompError
 from stompcodec.uri import Address
 
@@ -324,7 +324,7 @@ class AsyncClient(BaseClient):
         """
         engine, core = self._link.engine, self._link.core
         engine.check()
-        until = time.monotonic() + timeout
+        until = end_of(timeout)
         quiet = False
         try:
             if self.state != "closed":

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from stompcodec.client.aio.waiting import AsyncDelivery, AsyncReceipt
 from stompcodec.client.outbox import OutboxFullError
+from stompcodec.client.receipts import seconds_of
 from stompcodec.client.shell import BaseLink, Sending, now
 from stompcodec.errors import ReceiptTimeoutError
 
@@ -16,7 +17,7 @@ class AsyncLink(BaseLink):
 
     async def push(self, sending: Sending, timeout: float | None) -> AsyncReceipt | None:
         """Send a message once the outbox has room, or raise OutboxFullError; return its receipt if it has one."""
-        seconds = self.options.receipt_timeout if timeout is None else timeout
+        seconds = self.options.receipt_timeout if timeout is None else seconds_of("timeout", timeout)
         until = 0.0  # set when it first has to wait
         while not sending.attempt():
             until = until or now() + seconds

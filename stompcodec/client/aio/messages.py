@@ -12,7 +12,8 @@ from stompcodec.client.aio.link import AsyncLink
 from stompcodec.client.aio.waiting import AsyncReceipt, AsyncWaiters, AsyncWorkers, Queue, call_handler, sleep
 from stompcodec.client.handlers import Policy, leave, log, note
 from stompcodec.client.message import BaseMessage
-from stompcodec.client.shell import now
+from stompcodec.client.receipts import seconds_of
+from stompcodec.client.shell import end_of, now
 from stompcodec.client.subscription import Subscription as Base
 from stompcodec.errors import StompError
 
@@ -178,7 +179,7 @@ class AsyncSubscription(Base):
             RejectedError, ConnectionLostError: the subscription was refused, the client has given up, or the server
                 sent an ERROR that belongs to no call.
         """
-        until = None if timeout is None else now() + timeout
+        until = None if timeout is None else end_of(timeout)
         while True:
             try:
                 return self.batch.popleft()
@@ -256,7 +257,7 @@ class AsyncSubscription(Base):
         Raises:
             Exception: the error of the handler, with on_error="stop".
         """
-        await self.workers.join(timeout)
+        await self.workers.join(None if timeout is None else seconds_of("timeout", timeout))
         if self.error is not None:
             raise self.error
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import inspect
+import threading
 import time
 from asyncio import Queue, sleep
 from collections.abc import AsyncIterable, Awaitable, Callable, Coroutine, Generator, Iterable
@@ -175,7 +176,7 @@ class AsyncDelivery:
     def credential(self, ask: Callable[[], Any], timeout: float) -> Any:
         """Return a credential: call a coroutine function in the event loop, others in this thread."""
         if inspect.iscoroutinefunction(ask) and self.loop is not None:
-            return asyncio.run_coroutine_threadsafe(ask(), self.loop).result(timeout)
+            return asyncio.run_coroutine_threadsafe(ask(), self.loop).result(min(timeout, threading.TIMEOUT_MAX))
         return ask()
 
 

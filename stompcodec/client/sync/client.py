@@ -12,7 +12,7 @@ from typing import Any
 from stompcodec.client.bulk import Bulk
 from stompcodec.client.handlers import Policy, check_handling
 from stompcodec.client.options import Options
-from stompcodec.client.shell import LOOK, BaseClient, HeaderSource, now
+from stompcodec.client.shell import LOOK, BaseClient, HeaderSource, end_of, now
 from stompcodec.client.sync.calls import Transaction
 from stompcodec.client.sync.link import Link
 from stompcodec.client.sync.messages import Message, Subscription
@@ -318,7 +318,7 @@ class Client(BaseClient):
         """
         engine, core = self._link.engine, self._link.core
         engine.check()
-        until = time.monotonic() + timeout
+        until = end_of(timeout)
         quiet = False
         try:
             if self.state != "closed":

@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 from stompcodec.client.outbox import OutboxFullError
+from stompcodec.client.receipts import seconds_of
 from stompcodec.client.shell import BaseLink, Sending, now
 from stompcodec.client.sync.waiting import Delivery, Receipt
 from stompcodec.errors import ReceiptTimeoutError
@@ -18,7 +19,7 @@ class Link(BaseLink):
 
     def push(self, sending: Sending, timeout: float | None) -> Receipt | None:
         """Send a message once the outbox has room, or raise OutboxFullError; return its receipt if it has one."""
-        seconds = self.options.receipt_timeout if timeout is None else timeout
+        seconds = self.options.receipt_timeout if timeout is None else seconds_of("timeout", timeout)
         until = 0.0  # set when it first has to wait
         while not sending.attempt():
             until = until or now() + seconds

@@ -12,7 +12,8 @@ from typing import Any
 
 from stompcodec.client.handlers import Policy, leave, log, note
 from stompcodec.client.message import BaseMessage
-from stompcodec.client.shell import now
+from stompcodec.client.receipts import seconds_of
+from stompcodec.client.shell import end_of, now
 from stompcodec.client.subscription import Subscription as Base
 from stompcodec.client.sync.link import Link
 from stompcodec.client.sync.waiting import Queue, Receipt, Waiters, Workers, call_handler
@@ -173,7 +174,7 @@ class Subscription(Base):
             RejectedError, ConnectionLostError: the subscription was refused, the client has given up, or the server
                 sent an ERROR that belongs to no call.
         """
-        until = None if timeout is None else now() + timeout
+        until = None if timeout is None else end_of(timeout)
         while True:
             try:
                 return self.batch.popleft()
@@ -250,7 +251,7 @@ class Subscription(Base):
         Raises:
             Exception: the error of the handler, with on_error="stop".
         """
-        self.workers.join(timeout)
+        self.workers.join(None if timeout is None else seconds_of("timeout", timeout))
         if self.error is not None:
             raise self.error
 

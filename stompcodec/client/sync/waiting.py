@@ -75,8 +75,9 @@ class Receipt:
         waiter = threading.Lock()
         waiter.acquire()
         self._waiters.append(waiter)
+        left = min(max(call.timeout, 0.0) + _GRACE, threading.TIMEOUT_MAX)
         # Invariant: `done` is set before `_wake` takes the waiters, so none is missed.
-        if not call.done and not waiter.acquire(timeout=call.timeout + _GRACE) and not call.done:
+        if not call.done and not waiter.acquire(timeout=left) and not call.done:
             raise ReceiptTimeoutError(f"{call.what}: no answer in {call.timeout} s")
         if call.error is not None:
             raise call.error
@@ -132,7 +133,7 @@ class Workers:
         until = None if timeout is None else time.monotonic() + timeout
         for thread in self._threads:
             if thread is not threading.current_thread():
-                thread.join(None if until is None else max(until - time.monotonic(), 0))
+                thread.join(None if until is None else min(max(until - time.monotonic(), 0), threading.TIMEOUT_MAX))
 
     stop = join
 
