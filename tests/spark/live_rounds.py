@@ -123,7 +123,7 @@ def rounds(
             driver.check()
             recorder.check()
             time.sleep(0.5)
-        time.sleep(2.0)  # the last acknowledgements
+        time.sleep(patience(2.0))  # the last acknowledgements
         driver.stop()
         recorder.stop()
         left = {lane: _left(url, lane) for lane in LANES}

@@ -37,10 +37,11 @@ def reader_of(broker: LiveBroker, queue: str, spool: Path, **options: str) -> Li
     return LiveStreamReader(given, FRAME_SCHEMA)
 
 
-def end_of(reader: LiveStreamReader, start: dict[str, object]) -> dict[str, object]:
-    """Where the first batch with frames ends; then the reader is stopped."""
+def end_of(broker: LiveBroker, reader: LiveStreamReader, start: dict[str, object]) -> dict[str, object]:
+    """The end of the frames, once all messages of the queue are in the spool; then the reader is stopped."""
+    (queue,) = reader._options.destination
     try:
-        wait_for(lambda: reader.latestOffset(start, ReadAllAvailable()).get("frames"))
+        wait_for(lambda: reader.latestOffset(start, ReadAllAvailable()).get("frames") and not broker.count(queue))
         return reader.latestOffset(start, ReadAllAvailable())
     finally:
         reader.stop()
@@ -49,10 +50,10 @@ def end_of(reader: LiveStreamReader, start: dict[str, object]) -> dict[str, obje
 def test_a_new_query_on_an_old_spool_is_told(broker, queue: str, spool: Path, caplog) -> None:
     """A deleted checkpoint looks like that; Spark's file sinks would skip batches then."""
     publish(broker.url, queue, 3)
-    last = end_of(reader_of(broker, queue, spool), {})
-    end_of(reader_of(broker, queue, spool), last)
+    last = end_of(broker, reader_of(broker, queue, spool), {})
+    end_of(broker, reader_of(broker, queue, spool), last)
     assert "file sink" not in caplog.text  # the spool was new, and then the offset was known
-    end_of(reader_of(broker, queue, spool), {})
+    end_of(broker, reader_of(broker, queue, spool), {})
     assert caplog.text.count("a file sink of Spark skips batches") == 1
 
 
@@ -62,7 +63,7 @@ def test_another_spool_is_refused_before_anything_is_received(
 ) -> None:
     """One that is longer than the offset, and one that is not there: each start fails, and so does a planned batch."""
     publish(broker.url, queue, 3)
-    last = end_of(reader_of(broker, queue, spool), {})
+    last = end_of(broker, reader_of(broker, queue, spool), {})
     stop = last["frames"]
     spool.rename(tmp_path / "kept")
     if filled:
@@ -75,7 +76,7 @@ def test_another_spool_is_refused_before_anything_is_received(
         with pytest.raises(
             StoreError, match=f"is not the spool of the checkpoint.* everything behind offset {stop} "
         ) as caught:
-            end_of(reader_of(broker, queue, spool), last)
+            end_of(broker, reader_of(broker, queue, spool), last)
         assert "set failOnDataLoss=false to read the new one from its start" in str(caught.value)
     with pytest.raises(StoreError, match=f"lost: bytes 0 to {stop} of frames "):
         reader_of(broker, queue, spool).partitions({}, last)
@@ -83,7 +84,7 @@ def test_another_spool_is_refused_before_anything_is_received(
     assert "lost:" not in caplog.text
     lenient = reader_of(broker, queue, spool, failOnDataLoss="false")
     assert lenient.partitions({}, last) == []
-    assert end_of(lenient, last)["#spool"] != last["#spool"]
+    assert end_of(broker, lenient, last)["#spool"] != last["#spool"]
     assert caplog.text.count("lost:") == 2
 
 
@@ -91,7 +92,7 @@ def test_another_spool_is_refused_before_anything_is_received(
 def test_a_short_spool_of_the_same_identity_is_refused(broker, queue: str, spool: Path, caplog, kept: int) -> None:
     """As when a folder was put back in part: each start fails, and failOnDataLoss=false reads all that is there."""
     publish(broker.url, queue, 3)
-    last = end_of(reader_of(broker, queue, spool), {})
+    last = end_of(broker, reader_of(broker, queue, spool), {})
     cut = [offset for chain in Capture(spool).chains() for offset, *_ in Capture(spool).frames(chain)][kept]
     for segment in spool.glob("frames-*.stomp"):
         os.truncate(segment, cut)
@@ -100,7 +101,7 @@ def test_a_short_spool_of_the_same_identity_is_refused(broker, queue: str, spool
     publish(broker.url, queue, 20, first=3)  # soon it is longer than the offset
     for start in ({"frames": last["frames"]}, last, last):  # the first: an offset of an earlier version
         with pytest.raises(StoreError, match=f"lost: bytes {cut} to {last['frames']} of frames, which were read"):
-            end_of(reader_of(broker, queue, spool), start)
+            end_of(broker, reader_of(broker, queue, spool), start)
     assert broker.count(queue) == 20
     lenient = reader_of(broker, queue, spool, failOnDataLoss="false")
 

@@ -276,6 +276,8 @@ class Recorder:
         while rest:
             part, rest = _divided(rest, at_once)
             written, error = self._write(part)
+            if error is None:
+                self.last = part[-1].time / 1e6
             self._settle(written)
             if error is None:
                 at_once *= 2
@@ -291,7 +293,6 @@ class Recorder:
             self._on_turn()
         if self._dedupe is not None:
             self._dedupe.remember(plan.keys)
-        self.last = group[-1].time / 1e6
         self.duplicates += len(plan.again)
         self._settle_again(plan.again)
 

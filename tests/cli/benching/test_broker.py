@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import threading
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -116,28 +117,30 @@ def test_sub_where_nobody_sends(stomp_broker: StompBroker) -> None:
 
 def test_a_feed_is_not_far_ahead(monkeypatch: pytest.MonkeyPatch) -> None:
     """Else what it sends piles up in the broker."""
-    monkeypatch.setattr(bench_broker, "_QUIET", 0.6)
     crew = bench_broker.Crew([])
-    sent: list[int] = []
+    now, sent, seen = 0.0, 0, set[int]()
+
+    def sleep(seconds: float) -> None:
+        nonlocal now
+        now += seconds
+        seen.add(sent)
+        assert now < 10 * bench_broker._QUIET
 
     class Client:
         def send_many(self, messages: Any) -> int:
+            nonlocal sent
             for _message in messages:
-                sent.append(len(sent))
-                if len(sent) == 17:  # the first 16 were taken for lost: nothing came of them
+                sent += 1
+                if sent == 17:  # the first 16 were taken for lost: nothing came of them
                     crew.over.set()
-            return len(sent)
+            return sent
 
+    monkeypatch.setattr(bench_broker, "time", SimpleNamespace(monotonic=lambda: now, sleep=sleep))
     message = stompcodec.Frame("SEND", {"destination": "/queue/a"}, bytes(2**20))
-    until_full = threading.Timer(0.1, lambda: seen.append(len(sent)))
-    seen: list[int] = []
-    until_full.start()
-    patience = threading.Timer(10, crew.over.set)
-    patience.start()
     bench_broker.feed(bench_broker.Worker(Client()), crew, message)  # a stand-in
-    patience.cancel()
-    assert seen == [16]
-    assert len(sent) == 17
+    assert seen == {16}
+    assert sent == 17
+    assert now > bench_broker._QUIET
 
 
 @pytest.mark.parametrize("destination", [None, "/queue/r"])

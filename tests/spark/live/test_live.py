@@ -143,8 +143,13 @@ def test_a_full_disk_stops_acknowledging_and_loses_nothing(
 
 @pytest.mark.slow
 def test_batches_are_as_large_as_asked_for(spark, broker, queue: str, tmp_path: Path) -> None:
+    class Waits(Rows):
+        def __call__(self, frame: Any, batch: int) -> None:
+            super().__call__(frame, batch)
+            wait_for(lambda: broker.count(queue) == 0)  # then at least 30 are there for the next batch
+
     publish(broker.url, queue, 50)
-    sink = Rows()
+    sink = Waits()
     options = {"url": broker.url, "destination": queue, "maxFramesPerTrigger": 20}
     with running(spark, tmp_path, sink, options) as query:
         wait_for(lambda: len(sink.rows) == 50, query)
@@ -180,10 +185,10 @@ def test_a_batch_reads_what_comes_until_it_is_quiet(spark, broker, queue: str, t
     }
     frames = spark.read.format("stomp").options(**options, maxFrames="5").schema("n int, body binary").load()
     assert [row.n for row in frames.collect()] == [0, 1, 2, 3, 4]
-    assert broker.count(queue) == 7
+    wait_for(lambda: broker.count(queue) == 7)
     rest = spark.read.format("stomp").options(**options).load()
     assert [row.headers["n"] for row in rest.collect()] == [str(number) for number in range(5, 12)]
-    assert broker.count(queue) == 0
+    wait_for(lambda: broker.count(queue) == 0)
     assert spark.read.format("stompfile").load(options["spoolDir"]).count() == 12
 
 
