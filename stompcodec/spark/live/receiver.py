@@ -158,7 +158,7 @@ class Receiver:
             self.check()
             count, now = self.count, time.monotonic()
             over = now >= self._drain_until or (options.max_frames is not None and count >= options.max_frames)
-            if count != seen or not self._ready.is_set():
+            if count != seen or not self._ready.is_set() or self._writing:
                 seen, last = count, now
             elif now - last >= options.idle_timeout or self._used_up():
                 break
@@ -201,6 +201,12 @@ class Receiver:
             "connected": self._lost_at is None,
             "stalled": self.stalled,
         }
+
+    @property
+    def _writing(self) -> bool:
+        """True while messages that have come are being written."""
+        recorder = self._recorder
+        return recorder is not None and self.stalled is None and recorder.unacknowledged > recorder.held
 
     def _used_up(self) -> bool:
         """Return whether the broker has sent everything it can send without an ACK."""

@@ -122,6 +122,22 @@ def test_several_connections(broker, queue: str, spool: Path) -> None:
     assert sorted(numbers(spool)) == list(range(90))
 
 
+def test_a_slow_disk_is_no_end_of_the_messages(broker, queue: str, spool: Path, monkeypatch) -> None:
+    """Messages that have come are waited for, though writing them takes longer than idleTimeout."""
+    publish(broker.url, queue, 5)
+    sync = CaptureWriter.sync
+
+    def slow_sync(self: CaptureWriter) -> None:
+        time.sleep(0.3)
+        sync(self)
+
+    monkeypatch.setattr(CaptureWriter, "sync", slow_sync)
+    with receiving(broker.url, queue, spool, idleTimeout="100ms", drainTimeout="1h") as receiver:
+        wait_for(lambda: receiver.count or receiver.metrics({})["unacknowledged"])
+        receiver.drain()
+        assert receiver.count == 5
+
+
 # ---- the spool ----
 
 
