@@ -26,8 +26,8 @@ IDENTIFIER = re.compile(r"\b(?:S10|S11|S12|LEG|WISH|ART)-[A-Z0-9]+-\d+\b")
 profiles.load()
 
 
-#: Seconds on a quiet machine after which a test hangs, and fails; and one that is marked as slow. The waits of a test are
-#: shorter, so that it can say what did not come.
+#: Seconds on a quiet machine after which a test hangs, and fails; and one that is marked as slow. What a test waits for
+#: takes less, so that it can say what did not come.
 _HANGS, _HANGS_SLOW = 180.0, 900.0
 
 

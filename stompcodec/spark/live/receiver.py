@@ -92,6 +92,8 @@ class Receiver:
         self._failed_at = self._freed = 0
         self._stop = threading.Event()
         self._ready = threading.Event()
+        self.begin = self.ends()
+        """Ends of the chains before anything is received."""
         self._thread = threading.Thread(target=self._main, name="stompcodec-receiver", daemon=True)
         self._thread.start()
 
@@ -220,21 +222,23 @@ class Receiver:
         recorder = self._recorder
         return 0 if recorder is None else recorder.messages + recorder.duplicates
 
-    def close(self) -> None:
-        """Stop recording and release the spool."""
+    def close(self) -> dict[str, int]:
+        """Stop recording and release the spool. Returns the end of each chain, as `ends` does."""
         self._stop.set()
         with self._lock:
             recorder = self._recorder
         if recorder is not None:
             recorder.stop()
         self._thread.join(_END)
+        ends = self.ends()
         if self._thread.is_alive():
             log.error("%s: the recorder does not end: the spool stays locked", self._options.spool_dir)
-            return
+            return ends
         try:
             self._capture.close()
         except StoreError as error:
             log.warning("%s", error)  # everything acknowledged is on disk
+        return ends
 
     # ---- the thread ----
 

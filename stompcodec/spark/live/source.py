@@ -117,13 +117,11 @@ class LiveReader(SplitReader, DataSourceReader):
         options = self._options
         receiver = Receiver(options, most=options.max_frames, by_release=False)
         try:
-            start = receiver.ends()
-            receiver.release(start)
+            receiver.release(receiver.begin)
             receiver.drain()
-            end = receiver.ends()
         finally:
-            receiver.close()
-        return packed_splits(splits_between(_chains(options), start, end, self._file), self._file)
+            end = receiver.close()
+        return packed_splits(splits_between(_chains(options), receiver.begin, end, self._file), self._file)
 
 
 class LiveStreamReader(SplitReader, DataSourceStreamReader, SupportsTriggerAvailableNow):

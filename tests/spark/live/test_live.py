@@ -20,6 +20,9 @@ from spark.read_back import ADMISSION
 
 import stompcodec.client as stomp
 from stompcodec.capture import Capture
+from stompcodec.spark.live.receiver import Receiver
+from stompcodec.spark.live.source import LiveReader
+from stompcodec.spark.reading.schema import FRAME_SCHEMA
 from stompcodec.testing.faults import Direction, FaultProxy
 
 SECRET = "s3cr3t-Pa55"
@@ -190,6 +193,27 @@ def test_a_batch_reads_what_comes_until_it_is_quiet(spark, broker, queue: str, t
     assert [row.headers["n"] for row in rest.collect()] == [str(number) for number in range(5, 12)]
     wait_for(lambda: broker.count(queue) == 0)
     assert spark.read.format("stompfile").load(options["spoolDir"]).count() == 12
+
+
+def test_a_batch_has_all_that_was_recorded_for_it(broker, queue: str, tmp_path: Path, monkeypatch) -> None:
+    """Messages that are in the spool before anything else is done with it, and one that comes last."""
+
+    class Busy(Receiver):
+        def __init__(self, *args: Any, **options: Any) -> None:
+            super().__init__(*args, **options)
+            wait_for(lambda: self.count == 5)
+
+        def close(self) -> dict[str, int]:
+            self.resume()
+            publish(broker.url, queue, 1)
+            wait_for(lambda: self.count == 6)
+            return super().close()
+
+    monkeypatch.setattr("stompcodec.spark.live.receiver.Receiver", Busy)
+    publish(broker.url, queue, 5)
+    given = {"url": broker.url, "destination": queue, "spoolDir": str(tmp_path / "spool"), "idleTimeout": "100ms"}
+    reader = LiveReader(given, FRAME_SCHEMA)
+    assert sum(batch.num_rows for part in reader.partitions() for batch in reader.read(part)) == 6
 
 
 @pytest.mark.slow
