@@ -18,12 +18,17 @@ from patience import patience
 from sharing import SPARK, file_of, make_scheduler, worth_first
 
 import stompcodec
+from stompcodec.testing import StompBroker
 
 HERE = Path(__file__).parent
 MODULES = {"py": "stompcodec._codec_py", "c": "stompcodec._codec_c"}
 IDENTIFIER = re.compile(r"\b(?:S10|S11|S12|LEG|WISH|ART)-[A-Z0-9]+-\d+\b")
 
 profiles.load()
+
+#: What tests wait for at a `StompBroker` comes in the end: only a test that fails waits so many seconds.
+for _wait in ("expect", "wait_subscribed", "wait_connected", "wait_disconnected", "wait_queued"):
+    getattr(StompBroker, _wait).__kwdefaults__["timeout"] = 60.0
 
 
 #: Seconds on a quiet machine after which a test hangs, and fails; and one that is marked as slow. What a test waits for
