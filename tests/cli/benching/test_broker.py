@@ -25,7 +25,8 @@ import stompcodec
 from stompcodec.cli.benching import broker as bench_broker
 from stompcodec.testing import StompBroker
 
-SHORT = ("--duration", "0.2")
+PATIENT = ("--timeout", f"{patience(60):.0f}")
+SHORT = ("--duration", "0.2", *PATIENT)
 COMMAND = [sys.executable, "-m", "stompcodec.cli", "bench"]
 posix = pytest.mark.skipif(os.name != "posix", reason="signals and terminals of POSIX")
 
@@ -61,7 +62,7 @@ def test_pub_with_a_receipt_for_each(stomp_broker: StompBroker) -> None:
 @pytest.mark.parametrize("receipt", [[], ["--receipt"]])
 @pytest.mark.stomp_faults(delay={"command": "RECEIPT", "seconds": 0.5, "times": None})
 def test_time_counts_until_the_last_one_is_confirmed(stomp_broker: StompBroker, receipt: list[str]) -> None:
-    row = json.loads(good("pub", "--json", *receipt, "--url", stomp_broker.url, "--duration", "0.1"))
+    row = json.loads(good("pub", "--json", *receipt, "--url", stomp_broker.url, "--duration", "0.1", *PATIENT))
     agrees(row)
     assert row["seconds"] >= 0.5
 
@@ -161,7 +162,7 @@ def test_rtt(stomp_broker: StompBroker, destination: str | None) -> None:
 def test_rtt_waits_for_its_own_message(stomp_broker: StompBroker, stomp_client: Any) -> None:
     stomp_client.send("/queue/r", b"somebody else's", receipt=True)
     stomp_broker.faults.lose("MESSAGE", nth=2, times=None)
-    result = bench("rtt", "/queue/r", "--url", stomp_broker.url, "--timeout", "1", *SHORT)
+    result = bench("rtt", "/queue/r", "--url", stomp_broker.url, *SHORT, "--timeout", "1")
     assert (result.exit_code, result.stdout) == (1, "")
     assert "no message came back from /queue/r in 1 s" in result.stderr
 
@@ -195,7 +196,7 @@ def test_a_connection_that_is_lost(stomp_broker: StompBroker, arguments: list[st
 @pytest.mark.parametrize("verb", ["codec", "pub", "rtt"])
 def test_an_interrupt_ends_it_with_the_figures_so_far(stomp_broker: StompBroker, verb: str) -> None:
     url = [] if verb == "codec" else ["--url", stomp_broker.url, "--size", "8K"]
-    command = [*COMMAND, verb, "--json", "--duration", "300", *url]
+    command = [*COMMAND, verb, "--json", "--duration", "300", *url, *([] if verb == "codec" else PATIENT)]
     process, main = _on_a_terminal(command, subprocess.PIPE)
     try:
         read_until(main, b"round 2" if verb == "codec" else b" messages, ")
@@ -216,7 +217,7 @@ def test_an_interrupt_ends_it_with_the_figures_so_far(stomp_broker: StompBroker,
 def test_the_current_rate_is_shown_on_a_terminal(
     stomp_broker: StompBroker, environment: dict[str, str], shown: bool
 ) -> None:
-    command = [*COMMAND, "rtt", "--duration", "0.7", "--url", stomp_broker.url, "--json"]
+    command = [*COMMAND, "rtt", "--duration", "0.7", "--url", stomp_broker.url, "--json", *PATIENT]
     process, main = _on_a_terminal(command, subprocess.PIPE, **environment)
     seen = _swallow(main)
     out, _ = process.communicate(timeout=patience(30))

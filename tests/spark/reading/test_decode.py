@@ -22,7 +22,7 @@ from spark.read_back import batches, read, rows, schema_of
 
 from stompcodec import Frame, Parser
 from stompcodec.spark.options.options import parse_file
-from stompcodec.spark.reading import decode, splits
+from stompcodec.spark.reading import decode, splits, window
 from stompcodec.spark.reading.garbage import begins_frame
 from stompcodec.spark.reading.plan import batch_splits
 from stompcodec.spark.reading.project import MalformedError
@@ -319,12 +319,13 @@ def test_windows_stay_small(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     largest = 0
     make_room = decode.Window._make_room
 
-    def watched(window: Any, size: int) -> None:
+    def watched(self: Any, size: int) -> None:
         nonlocal largest
-        make_room(window, size)
-        largest = max(largest, len(window._buffer))
+        make_room(self, size)
+        largest = max(largest, len(self._buffer))
 
     monkeypatch.setattr(decode.Window, "_make_room", watched)
+    monkeypatch.setattr(window, "_spare", [])  # not the buffer of another test
     items = [message(n, body=b"x" * 500) for n in range(4000)]
     path = make_stream(tmp_path / "a.stomp", [*items[:10], message(0, body=b"y" * 200_000), *items])
     table = read(path, batchBytes=20_000, splitBytes=10_000_000)
