@@ -60,7 +60,8 @@ def test_sessions_that_last_for_a_heart_beat_begin_anew(shell):
             before = len(self.frames)
             data = side.sock.recv(1, 2) if not side.closed else b""  # MSG_PEEK: a heart-beat is an EOL
             super()._read(side)
-            if data == b"\n" and len(self.frames) == before and not side.closed:
+            in_session = side.connection.state.value == "connected"
+            if data == b"\n" and in_session and len(self.frames) == before and not side.closed:
                 side.beats = getattr(side, "beats", 0) + 1
                 if side.beats >= 5 and len(sessions) < 3 * ATTEMPTS:
                     sessions.append(side.number)
