@@ -8,6 +8,8 @@ import time
 from collections.abc import Callable, Iterable
 from typing import Protocol
 
+from patience import patience
+
 import stompcodec
 from stompcodec import Frame
 
@@ -104,12 +106,12 @@ class Load:
         self._selector.close()
 
     def run(self, until: Callable[[], bool], timeout: float = 60.0) -> None:
-        """Move frames until something holds.
+        """Move frames until something holds, for at most `timeout` seconds of a quiet machine.
 
         Raises:
             TimeoutError: it did not in time.
         """
-        give_up = time.monotonic() + timeout
+        give_up = time.monotonic() + patience(timeout)
         while not until():
             if time.monotonic() > give_up:
                 raise TimeoutError(f"still not after {timeout} s: {getattr(until, '__name__', until)}")
