@@ -254,7 +254,7 @@ class SqliteStore:
         """Start a checkpoint if one is due. It takes as long as 100 commits, so the helper does most of it."""
         if not self._writer.due or self._copying:
             return
-        if self._writer.copied:
+        if self._writer.copied or self._writer.is_short_of_space:
             self._writer.checkpoint()
         else:
             self._copying = True

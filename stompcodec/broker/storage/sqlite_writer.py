@@ -41,8 +41,10 @@ _WAL = 16 * 2**20
 _INCREMENTAL = 2
 #: Free pages to keep in the file, and pages to give back in one step, which is a commit of at most 1 MiB.
 _SPARE, _PER_STEP = 128, 128
-#: A WAL of at most this many bytes is not truncated.
+#: A WAL of at most this many bytes is not truncated. With less free space than `_NEAR`, a longer one is copied at once:
+#: copying makes the database longer, and must fit into the reserve when the disk is full.
 _SHORT = 2**20
+_NEAR = 8 * _WAL
 #: Seconds that one commit counts for in `pace` at most: even the fastest disk has outliers.
 _LONG = 0.002
 #: Approximate bytes that go into the WAL besides the tails: per row, and per commit.
@@ -92,6 +94,8 @@ class Writer:
         self.copied = False
         #: Bytes of messages written, to the database or to files of their own.
         self.written = 0
+        #: The disk had less than `_NEAR` free when it was last looked at.
+        self._is_near = False
         #: Pages were freed: the file gets shorter at the next checkpoint.
         self._gave_back = False
         #: Number of committed batches.
@@ -294,15 +298,14 @@ class Writer:
         A batch of one message is left to `commit`: one statement needs no BEGIN and no COMMIT.
         """
         try:
-            if self._db is None:
-                self._db = self._opened()
-            if self._doubtful or self._doubtful_keys:
-                self._clear_doubts(self._db)
+            db = self._db
+            if db is None or self._doubtful or self._doubtful_keys:
+                db = self._clear_doubts()
             if batch.is_single:
                 (batch.single,) = self._rows(batch)
                 self._wal += _COMMIT + _ROW
             else:
-                self._write(batch, self._db)
+                self._write(batch, db)
         except Exception as error:
             undone = self._undo(batch, error)
             return self.write(batch) if self._may_retry(error) else undone
@@ -315,14 +318,17 @@ class Writer:
         self._log.warning("%s: the disk is full, and the reserve is used: free some space", self._path.parent)
         return True
 
-    def _clear_doubts(self, db: sqlite3.Connection) -> None:
-        """Delete what a failed COMMIT may have written after all, before another batch can come into doubt."""
-        db.execute("BEGIN IMMEDIATE")
-        db.executemany("DELETE FROM message WHERE key = ?", zip(self._doubtful))
-        db.executemany("DELETE FROM body WHERE key = ?", zip(self._doubtful))
-        write_keys(db, {}, self._doubtful_keys)
-        db.execute("COMMIT")
-        self._doubtful, self._doubtful_keys = [], []
+    def _clear_doubts(self) -> sqlite3.Connection:
+        """Return the connection, without rows in doubt, before another batch can come into doubt."""
+        db = self._db = self._opened() if self._db is None else self._db
+        if self._doubtful or self._doubtful_keys:
+            db.execute("BEGIN IMMEDIATE")
+            db.executemany("DELETE FROM message WHERE key = ?", zip(self._doubtful))
+            db.executemany("DELETE FROM body WHERE key = ?", zip(self._doubtful))
+            write_keys(db, {}, self._doubtful_keys)
+            db.execute("COMMIT")
+            self._doubtful, self._doubtful_keys = [], []
+        return db
 
     def _write(self, batch: Batch, db: sqlite3.Connection) -> None:
         db.execute("BEGIN IMMEDIATE")
@@ -472,7 +478,12 @@ class Writer:
     @property
     def due(self) -> bool:
         """True if the WAL is long enough for a checkpoint."""
-        return self._wal >= (_SHORT if self._reserve.released else _WAL)
+        return self._wal >= (_SHORT if self._is_near or self._reserve.released else _WAL)
+
+    @property
+    def is_short_of_space(self) -> bool:
+        """True if the disk is nearly full: a checkpoint has little to copy, and must not wait."""
+        return self._is_near or self._reserve.released
 
     def copy(self) -> None:
         """Copy what the WAL holds so far into the database, while another thread goes on committing.
@@ -507,11 +518,11 @@ class Writer:
         First the totals are brought up to date, then free pages are given back a few at a time, and finally the WAL is
         truncated. A file made by an older version keeps its free pages until it is compacted.
         """
-        db = self._db
-        if db is None or db.in_transaction:
-            return False
-        self._reserve.take()
         try:
+            db = self._db or self._clear_doubts()  # without a connection no message could be stored for lack of space
+            if db.in_transaction:
+                return False
+            self._reserve.take()
             self.totals.take(db)
             (free,) = db.execute("PRAGMA freelist_count").fetchone()
             (kind,) = db.execute("PRAGMA auto_vacuum").fetchone()
@@ -525,7 +536,7 @@ class Writer:
             if self._gave_back or self._wal_size > _SHORT:
                 self._shrink_wal(db)
                 self._gave_back = False
-        except sqlite3.Error as error:  # for example on a full disk: it is tried again
+        except (OSError, sqlite3.Error, StoreError) as error:  # for example on a full disk: it is tried again
             self._log.info("%s", fault(f"{self._path} cannot give space back", error))
         return False
 
@@ -554,6 +565,7 @@ class Writer:
         """
         try:
             free = free_space(self._path.parent)
+            self._is_near = free < _NEAR
             if self._db is None or not idle or free < _WAL:
                 return free
             (pages,) = self._db.execute("PRAGMA freelist_count").fetchone()

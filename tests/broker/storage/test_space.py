@@ -204,15 +204,55 @@ def test_pages_without_content_count_as_room(tmp_path: Path, monkeypatch: pytest
     assert Writer.room(store._writer) is not None
 
 
+@pytest.mark.parametrize(("free", "copied"), [(100, True), (1000, False)], ids=["near", "far"])
+def test_near_the_end_of_the_disk_the_log_is_copied_early(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, free: int, copied: bool
+) -> None:
+    """Copied in time, so that what is left to copy fits into the reserve, and not by the helper, which may be late."""
+    monkeypatch.setattr("stompcodec.broker.storage.sqlite_writer.free_space", lambda _: free * MIB)
+    store = SqliteStore(tmp_path, helper=NoHelper(), clock=lambda: 0.0)
+    store.room()
+    for seq in range(100):
+        store.append("q", message(seq, 50_000))
+        store.commit_later(lambda error: None, lambda job: None)
+    assert ((tmp_path / "messages.sqlite").stat().st_size > 3 * MIB) is copied
+    store.close()
+
+
+class NoHelper:
+    """A helper that never gets to its jobs."""
+
+    def give(self, job: object) -> None:
+        pass
+
+    wait = stop = lambda self: None
+
+
+def test_after_an_error_of_the_disk_space_is_given_back(tmp_path: Path) -> None:
+    """Though nothing is stored, because there is little space: the connection is opened again."""
+    store = SqliteStore(tmp_path)
+    for seq in range(200):
+        store.append("q", message(seq, 50_000))
+    store.commit()
+    for seq in range(200):
+        store.remove("q", message(seq, 50_000))
+    store.commit()
+    store._writer._disconnect()
+    while store._writer.tidy():
+        pass
+    assert (tmp_path / "messages.sqlite").stat().st_size < 3 * MIB
+    store.close()
+
+
 # ---- a real disk ----
 
 
 @pytest.fixture
-def disk(tmp_path: Path) -> Iterator[Path]:
-    """60 MiB, in memory."""
+def disk(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Path]:
+    """In memory, of a size in MiB."""
     folder = tmp_path / "disk"
     folder.mkdir()
-    command = ["mount", "-t", "tmpfs", "-o", "size=60m", "tmpfs", str(folder)]
+    command = ["mount", "-t", "tmpfs", "-o", f"size={request.param}m", "tmpfs", str(folder)]
     if os.name != "posix" or os.geteuid() or subprocess.run(command, capture_output=True).returncode:
         pytest.skip("needs the right to mount a disk")
     try:
@@ -222,9 +262,11 @@ def disk(tmp_path: Path) -> Iterator[Path]:
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("full", [False, True], ids=["low", "full"])
+@pytest.mark.parametrize(("disk", "full"), [(60, False), (42, True)], ids=["low", "full"], indirect=["disk"])
 def test_a_disk_that_is_full_heals_by_consuming(disk: Path, tmp_path: Path, full: bool) -> None:
-    """With nothing left at all, too, because of somebody else's file."""
+    """With nothing left at all, too, because of somebody else's file. On the smaller disk the log of the database would
+    not be copied before.
+    """
     config = f"[store]\ndata = '{disk / 'data'}'\nfree = {20 * MIB}\n"
     broker = BrokerProcess(tmp_path / "broker", config=config, flags=("--data", str(disk / "data")))
     with broker:
