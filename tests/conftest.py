@@ -26,7 +26,7 @@ IDENTIFIER = re.compile(r"\b(?:S10|S11|S12|LEG|WISH|ART)-[A-Z0-9]+-\d+\b")
 
 profiles.load()
 
-#: What tests wait for at a `StompBroker` comes in the end: only a test that fails waits so many seconds.
+#: Seconds that tests wait at a `StompBroker`. Only a test that fails waits this long.
 for _wait in ("expect", "wait_subscribed", "wait_connected", "wait_disconnected", "wait_queued"):
     getattr(StompBroker, _wait).__kwdefaults__["timeout"] = 60.0
 

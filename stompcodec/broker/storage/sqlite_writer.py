@@ -1,4 +1,4 @@
-"""The disk side of a store, in more than 600 lines, for one connection to SQLite with its faults is one subject.
+"""The disk side of a store. Above 600 lines, because one connection to SQLite and its faults are one subject.
 
 It writes batches to the SQLite file and to the files of large bodies, and reads them.
 """

@@ -66,7 +66,7 @@ def test_a_life(tmp_path: Path, number: int) -> None:
         assert f"stomp://127.0.0.1:{broker.port}, ws://127.0.0.1:{broker.ws_port};" in lines[0]
         with socket.create_connection(("127.0.0.1", broker.port), 20) as wire:
             wire.sendall(connect())
-            first = wire.recv(1)  # as soon as it is accepted
+            first = wire.recv(1)  # the broker has accepted the connection
             assert broker.stop(number) == 0
             said = list(stompcodec.Parser("1.2").feed(first + b"".join(iter(lambda: wire.recv(65536), b""))))
             assert [frame.command for frame in said] == ["CONNECTED", "ERROR"]

@@ -331,7 +331,7 @@ def test_a_full_disk_stops_acks_and_loses_nothing(broker, queue: str, path: Path
 def test_what_fits_on_a_full_disk_is_recorded(
     broker, queue: str, path: Path, monkeypatch, mode: str, clients: int
 ) -> None:
-    """Of 40 messages that are there at once some are written and acknowledged, and the others once there is room."""
+    """40 messages arrive together: those that fit are written and acknowledged, the others once there is room."""
     room, size = 20_000, 1000
     full, ready, troubles = threading.Event(), threading.Event(), []
     full.set()

@@ -210,7 +210,7 @@ def test_a_full_disk_is_freed_of_what_spark_is_done_with(
     most = 400_000 if segments == "many" else 10**9  # a segment is an eighth of it
     publish(broker.url, queue, 60, size=10_000)
     with receiving(broker.url, queue, spool, maxSpoolBytes=most, prefetch=2) as receiver:
-        wait_for(lambda: module._size_of(str(spool)) > disk - 10_000)  # there is no room for one more
+        wait_for(lambda: module._size_of(str(spool)) > disk - 10_000)  # another message does not fit
         wait_for(lambda: receiver.count == len(numbers(spool)))
         wait_for(lambda: "No space left on device" in (receiver.stalled or ""))
         assert receiver.waits
