@@ -30,7 +30,7 @@ SANITIZE := -fsanitize=address,undefined -fno-sanitize-recover=all -fno-omit-fra
 PRELOAD = $(shell gcc -print-file-name=libasan.so) $(shell gcc -print-file-name=libstdc++.so)
 
 .PHONY: help demo demo-broker dev quick test test-slow test-pure test-all test-spark check vectors corpus-full scenarios crash crash-spark attack soak interop docs \
-	simulate simulate-planted mutations bench bench-peers bench-broker bench-client bench-isolation bench-compat bench-spark compat large instructions subscriptions fuzz fuzz-tcp asan dist clean
+	simulate simulate-planted mutations bench bench-peers bench-broker bench-client bench-isolation bench-depth bench-compat bench-spark compat large instructions subscriptions fuzz fuzz-tcp asan dist clean
 
 help: ## list these commands
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' Makefile | expand -t 18
@@ -125,6 +125,10 @@ bench-client: $(VENV)/package.stamp ## time our client and its peers
 bench-isolation: $(VENV)/package.stamp ## time receipts beside clients that cost much, SECONDS (3) each; AGAINST=another python
 	@$(BIN)/python benchmarks/bench_isolation.py --seconds $(if $(filter file,$(origin SECONDS)),3,$(SECONDS)) \
 		$(if $(AGAINST),--against $(AGAINST))
+
+bench-depth: $(VENV)/package.stamp ## time restarts, memory and neighbours of a queue of MESSAGES (500000); FULL=1: 5 and 50 million
+	@$(BIN)/python benchmarks/depth.py $(if $(MESSAGES),--messages $(MESSAGES)) $(if $(FULL),--full) \
+		$(if $(PEERS),--peers $(PEERS))
 
 bench-compat: $(VENV)/package.stamp ## time stomp.py and stompman as they are and on our codec
 	$(BIN)/python benchmarks/bench_compat.py

@@ -19,7 +19,8 @@ INTRO = """\
 # Benchmarks of the broker and the client
 
 Throughput, latency and memory of `stompcodec broker` and of other brokers. `make bench-broker` measures all of this in
-one run and writes this page; do not edit it by hand.
+one run and writes this page; do not edit it by hand. Deep queues have another page:
+[benchmarks-depth.md](benchmarks-depth.md).
 
 ![Messages per CPU second of the broker, and messages per second](benchmarks-broker.svg)
 """

@@ -158,12 +158,16 @@ def start(name: str, recipes: Path | None) -> Broker:
 
 
 class Peer(Broker):
-    """A peer with a recipe: a program that knows start, stop and status. One that runs already is left running."""
+    """A peer with a recipe: a program that knows start, stop and status. One that runs already is left running.
+
+    Attributes:
+        ran: whether it ran already.
+    """
 
     def __init__(self, name: str, recipe: Path) -> None:
         self._recipe = recipe
-        self._ran = self._call("status").returncode == 0
-        if self._ran:
+        self.ran = self._call("status").returncode == 0
+        if self.ran:
             print(f"{name} runs already: it is used as it is, and left running", flush=True)
         else:
             done = self._call("start")
@@ -176,7 +180,7 @@ class Peer(Broker):
         return subprocess.run([self._recipe, verb], capture_output=True, text=True, stdin=subprocess.DEVNULL)
 
     def stop(self) -> None:
-        if not self._ran:
+        if not self.ran:
             self._call("stop")
 
 
