@@ -48,6 +48,10 @@ Pair = tuple[str, str]
 WITHOUT = ("receipt", "transaction", "message-id", "subscription", "ack", "redelivered", "redelivery-count")
 WITHOUT_DESTINATION = (*WITHOUT, "destination")
 WITHOUT_REPLY_TO = (*WITHOUT, "reply-to")
+#: Headers of SEND with the delay before a message is READY, in milliseconds.
+DELAYS = ("delay", "AMQ_SCHEDULED_DELAY", "x-delay")
+#: The header in which the broker stores when a message is due, in milliseconds since 1970. It is the first header.
+DUE = "deliver-at"
 #: Headers of SEND that change a message's place in its queue, or its time there.
 LIFE_HEADERS = ("priority", "expires", "expiration")
 #: Names that only the broker writes to a legacy consumer, in any case.
@@ -252,6 +256,28 @@ def _expiry(expires: str | None, life: str | None, now: float) -> float | None:
 def milliseconds(text: str | None) -> int:
     """Read a number; return 0 for an invalid one. Its length is bounded, because it comes from a client."""
     return int(text) if text is not None and len(text) < 16 and text.isascii() and text.isdigit() else 0
+
+
+def due_of(tail: bytes) -> float | None:
+    """Return when a stored message becomes READY, in seconds since 1970; None if it is not delayed.
+
+    >>> due_of(b"deliver-at:1500\ndelay:1000\n\nhi\0"), due_of(b"delay:1000\n\nhi\0")
+    (1.5, None)
+    """
+    head = tail[: tail.index(b"\n\n") + 1]
+    if any(milliseconds((header_value(head, name) or b"").decode()) for name in DELAYS):
+        return milliseconds((header_value(head, DUE) or b"").decode()) / 1000 or None
+    return None
+
+
+def header_value(head: bytes, name: str) -> bytes | None:
+    """Return the first value of a header among the lines of a tail, still escaped; None without it."""
+    line = b"\n%b:" % name.encode()
+    at = (b"\n" + head).find(line)
+    if at < 0:
+        return None
+    start = at + len(line) - 1
+    return head[start : head.index(b"\n", start)]
 
 
 def header_line(name: str, value: str) -> bytes:

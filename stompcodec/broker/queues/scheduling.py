@@ -4,17 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from stompcodec.broker.message import Message, Pair, milliseconds
+from stompcodec.broker.message import DELAYS, DUE, Message, Pair, due_of, header_value, milliseconds
 from stompcodec.codec import Frame
 
 #: Headers of SEND that name the group of a message. All messages of a group go to one consumer, in order.
 GROUPS = ("message_group", "JMSXGroupID")
 #: The header that marks the last message of a group.
 _LAST = ("JMSXGroupSeq", "-1")
-#: Headers of SEND with the delay before a message is READY, in milliseconds.
-DELAYS = ("delay", "AMQ_SCHEDULED_DELAY", "x-delay")
-#: The header in which the broker stores when a message is due, in milliseconds since 1970. It is the first header.
-_DUE = "deliver-at"
 #: The longest delay in milliseconds: about ten years.
 _LONGEST = 10**12 // 3
 
@@ -67,7 +63,7 @@ def schedule(message: Message, frame: Frame, wall: Callable[[], float]) -> Messa
     due, tail = None, None
     if wait:
         due = wall() + wait / 1000
-        tail = b"%b:%d\n%b" % (_DUE.encode(), due * 1000, _without_due(message.tail))
+        tail = b"%b:%d\n%b" % (DUE.encode(), due * 1000, _without_due(message.tail))
     name, last = _LAST
     return _scheduled(message, None if group is None else group.encode(), get(name) == last, due, tail)
 
@@ -76,14 +72,12 @@ def reload_schedule(message: Message) -> Message:
     """Return a message from the store with the group and the delay that it had."""
     tail = message.tail
     head = tail[: tail.index(b"\n\n") + 1]
-    due = None
-    if any(milliseconds((_value(head, name) or b"").decode()) for name in DELAYS):
-        due = milliseconds((_value(head, _DUE) or b"").decode()) / 1000 or None
-    group = next((text for name in GROUPS if (text := _value(head, name))), None)
+    due = due_of(tail)
+    group = next((text for name in GROUPS if (text := header_value(head, name))), None)
     if group is None and due is None:
         return message
     name, last = _LAST
-    return _scheduled(message, group, _value(head, name) == last.encode(), due)
+    return _scheduled(message, group, header_value(head, name) == last.encode(), due)
 
 
 def make_due(message: Message) -> Message:
@@ -96,15 +90,5 @@ def make_due(message: Message) -> Message:
 def _without_due(tail: bytes) -> bytes:
     """Remove all `deliver-at` headers: those of clients have no meaning, and that of the broker is outdated."""
     head, _, rest = tail.partition(b"\n\n")
-    lines = [line for line in head.split(b"\n") if not line.startswith(_DUE.encode() + b":")]
+    lines = [line for line in head.split(b"\n") if not line.startswith(DUE.encode() + b":")]
     return b"\n".join(lines) + b"\n\n" + rest
-
-
-def _value(head: bytes, name: str) -> bytes | None:
-    """Return the first value of a header, still escaped; None without it."""
-    line = b"\n%b:" % name.encode()
-    at = (b"\n" + head).find(line)
-    if at < 0:
-        return None
-    start = at + len(line) - 1
-    return head[start : head.index(b"\n", start)]

@@ -6,12 +6,11 @@ from collections.abc import Callable
 
 from stompcodec.broker.config.config import Config
 from stompcodec.broker.errors import Refused
-from stompcodec.broker.message import WITHOUT, Message
+from stompcodec.broker.message import DELAYS, WITHOUT, Message
 from stompcodec.broker.peer import Maker
 from stompcodec.broker.queues.consumer import Delivery, Source
 from stompcodec.broker.queues.faults import UNDELIVERABLE
 from stompcodec.broker.queues.queue import EXPIRED, Queue
-from stompcodec.broker.queues.scheduling import DELAYS
 from stompcodec.broker.routing.naming import Naming
 from stompcodec.codec import Frame, serialize_tail
 

@@ -12,8 +12,8 @@ from sys import intern
 from stompcodec import __version__
 from stompcodec.broker.config.heart_beats import answer
 from stompcodec.broker.errors import Refused
-from stompcodec.broker.message import LIFE_HEADERS, WITHOUT, LargeBody, Message, is_text, message_of, text_tail
-from stompcodec.broker.queues.scheduling import DELAYS, GROUPS, schedule
+from stompcodec.broker.message import DELAYS, LIFE_HEADERS, WITHOUT, LargeBody, Message, is_text, message_of, text_tail
+from stompcodec.broker.queues.scheduling import GROUPS, schedule
 from stompcodec.broker.routing.idempotency import KEY_HEADERS, Mark, body_crc, key_of
 from stompcodec.broker.sessions.acknowledge import ack, nack
 from stompcodec.broker.sessions.commit import abort, begin, commit, defer
