@@ -5,20 +5,19 @@ from __future__ import annotations
 import os
 import random
 import shutil
-import sqlite3
 import subprocess
 import sys
 import threading
 from collections.abc import Callable
-from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 from crash.ledger import Ledger
 from crash.process import ROOT
+from older import downgrade
 
 from stompcodec.broker.storage.repair.salvage import check
 from stompcodec.broker.storage.sqlite import SqliteStore
-from stompcodec.broker.storage.sqlite_schema import MIGRATIONS
 from stompcodec.broker.storage.store import Stored
 
 __all__ = ["WAYS", "storage_rounds"]
@@ -42,7 +41,8 @@ _LEFT, _ALL = 60, 260
 
 def _message(seq: int) -> Stored:
     size = 70_000 if seq % 20 == 0 else 20_000
-    return Stored("", seq, f"m-{seq}", "/queue/a", b"a:b\n\n" + (b"%d " % seq * size)[:size] + b"\0")
+    tail = b"a:b\n\n" + (b"%d " % seq * size)[:size] + b"\0"
+    return Stored("", seq, f"m-{seq}", "/queue/a", tail, priority=9 if seq % 3 else 4)
 
 
 def _origin(folder: Path, way: str) -> dict[int, bytes]:
@@ -55,26 +55,19 @@ def _origin(folder: Path, way: str) -> dict[int, bytes]:
         store.remove("q", _message(seq))
     store.close()
     if way == "migration":
-        with closing(sqlite3.connect(folder / "messages.sqlite", isolation_level=None)) as connection:
-            for version in (len(MIGRATIONS), len(MIGRATIONS) - 1):
-                for statement in reversed(MIGRATIONS[version - 1]):
-                    connection.execute(_undone(statement))
-                connection.execute("DELETE FROM migration WHERE version = ?", (version,))
-                connection.execute(f"PRAGMA user_version = {version - 1}")
+        downgrade(folder, 3)
     return {seq: _message(seq).tail for seq in range(_LEFT)}
-
-
-def _undone(statement: str) -> str:
-    """The statement that takes back one of a migration: it makes a table, or adds a column."""
-    what, _, table, *rest = statement.split()
-    return f"DROP TABLE {table}" if what == "CREATE" else f"ALTER TABLE {table} DROP COLUMN {rest[2]}"
 
 
 def _content(folder: Path) -> dict[int, bytes]:
     store = SqliteStore(folder)
     try:
         found = {one.seq: one.tail for one in store.load()}
-        return found if not store.damage.findings else {}
+        pages: list[Any] = []
+        for priority in (4, 9):
+            store.read("q", -1, _ALL, _ALL, 10**9, pages.append, None, priority)
+        paged = {one.seq: one.tail for page in pages for one in page.messages}
+        return found if found == paged and not store.damage.findings else {}
     finally:
         store.close()
 

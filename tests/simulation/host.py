@@ -190,6 +190,7 @@ class Host:
                 self.folder,
                 self.log,
                 helper=self.helper,
+                page_helper=_Helper(self),
                 space=lambda _writer, _idle: None,
                 clock=lambda: self.clock.now + disk.spent,
             )

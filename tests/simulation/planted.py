@@ -107,11 +107,11 @@ def _no_dead_letter(right: Any) -> Any:
 
 
 def _forgets_suspects(right: Any) -> Any:
-    def load(self: Any) -> Iterator[Any]:
-        for stored in right(self):
-            yield stored._replace(redelivered=False)
+    def name_of(self: Any, number: int) -> Any:  # for what is loaded, and for pages
+        named = right(self, number)
+        return None if named is None else (named[0], 0)
 
-    return load
+    return name_of
 
 
 def _no_give_back(right: Any) -> Any:
@@ -237,7 +237,7 @@ BUGS: dict[str, Bug] = {
     "dead letters are lost": ((DeadLetters, "bury", _no_dead_letter),),
     "commits are not synced": ((writer, "open_database", _unsynced),),
     "a failed commit is answered by receipts": ((receipts.PendingCommit, "not_committed", _told_all_is_well),),
-    "what went through a crash is not marked": ((sqlite.SqliteStore, "load", _forgets_suspects),),
+    "what went through a crash is not marked": ((sqlite.SqliteStore, "_name_of", _forgets_suspects),),
     "seqs are given away twice": ((Broker, "_reserve", _seqs_again),),
     "delivered messages of auto consumers stay stored": ((journal.Journal, "remove", _stays_stored),),
     "a subscription ends without its oldest message": ((Consumer, "close", _ends_without),),

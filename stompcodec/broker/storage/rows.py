@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import chain
 from typing import Any, NamedTuple
 
-from stompcodec.broker.storage.body_files import Body, BodyFile
+from stompcodec.broker.storage.body_files import Bodies, Body, BodyFile
+from stompcodec.broker.storage.checksums import message_crc, record_crc
+from stompcodec.broker.storage.damage import shown
 from stompcodec.broker.storage.store import SentKey, Storable, Subscribed
 from stompcodec.broker.storage.totals import Total
 
@@ -15,6 +17,19 @@ from stompcodec.broker.storage.totals import Total
 LARGE = 65536
 #: Rows written by one statement, and the number of rows from which on that pays.
 GROUP, MANY = 64, 256
+
+
+#: A row of the table `special`.
+Special = tuple[int, float | None, float | None, int, int, int]
+
+
+class Share(NamedTuple):
+    """A share of a queue to clear: at most `most` messages without a due time, with `after` < key <= `upto`."""
+
+    number: int
+    after: int
+    upto: int
+    most: int
 
 
 class Batch:
@@ -35,15 +50,18 @@ class Batch:
         #: Queues to register, by name, and numbers of queues to forget.
         self.queues: dict[str, int] = {}
         self.dropped: list[int] = []
+        self.clears: list[Share] = []
         #: Durable subscriptions by the keys of their queues, None to delete one; and the seq to reserve.
         self.subscriptions: dict[str, Subscribed | None] = {}
         self.reserved: int | None = None
         #: Idempotency keys to store, by number, and numbers of those to delete.
         self.keys: dict[int, SentKey] = {}
         self.forgotten: dict[int, None] = {}
-        #: Files of large bodies: those written for this batch, and those to remove after it.
+        #: Files of large bodies: those written for this batch, and the keys of those to remove after it.
         self.written: dict[int, BodyFile] = {}
-        self.obsolete: list[str] = []
+        self.obsolete: list[int] = []
+        #: Rows of messages that are delayed, expire, or have another priority than 4.
+        self.special: list[Special] = []
         #: The row, if the batch is one message: the INSERT is then the whole transaction.
         self.single: tuple[object, ...] | None = None
         #: Totals of queues that it lowers, and the state it leaves.
@@ -52,6 +70,7 @@ class Batch:
 
     def __len__(self) -> int:
         beside = len(self.subscriptions) + len(self.keys) + len(self.forgotten) + (self.reserved is not None)
+        beside += len(self.clears)
         return len(self.puts) + len(self.removes) + len(self.updates) + beside
 
     @property
@@ -59,7 +78,8 @@ class Batch:
         """True if the batch is a single small message."""
         if len(self.puts) != 1 or len(self) != 1 or self.queues or self.dropped or self.late:
             return False
-        return not any(map(is_large, self.puts.values()))
+        (put,) = self.puts.values()
+        return not is_large(put) and not is_special(put)
 
 
 class State(NamedTuple):
@@ -85,13 +105,70 @@ class Row(NamedTuple):
     priority: int
     attempts: int
     redelivered: bool
+    due: float | None
     body: Body | None
 
 
-def raw(db: sqlite3.Connection, select: str) -> Iterator[tuple[Any, ...]]:
+class Bad(NamedTuple):
+    """A damaged message: as much as can be read of it, and why it cannot be used."""
+
+    key: int
+    id: str
+    destination: str
+    why: str
+
+
+#: The columns of the table `message`.
+COLUMNS = """message.key, id, destination, tail, message.persistent, message.expires, message.priority, attempts,
+    redelivered, message.crc"""
+#: Writes a row of the table `special`.
+INSERT_SPECIAL = "INSERT OR REPLACE INTO special VALUES (?, ?, ?, ?, ?, ?)"
+
+
+def special_of(key: int, due: float | None, expires: float | None, priority: int, persistent: bool) -> Special | None:
+    """Return the row of the table `special` for a message; None if it needs none."""
+    if due is None and expires is None and priority == 4 and persistent:
+        return None
+    return key, due, expires, priority, int(persistent), special_crc(key, due)
+
+
+def special_crc(key: int, due: float | None) -> int:
+    """Return the checksum of a row of the table `special`. Its other columns are in the table `message`, too."""
+    return record_crc(key, repr(due))
+
+
+def row_of(columns: tuple[Any, ...], file: BodyFile | None, bodies: Bodies, special: Sequence[Any]) -> Row | Bad:
+    """Return the message of a row with texts as bytes. `file` is what the table `body` says of it, and `special` the
+    due time and the checksum in the table `special`.
+    """
+    key, ident, destination, tail, persistent, expires, priority, attempts, redelivered, crc = columns
+    due, due_crc = special
+    body = None
+    try:
+        ident, destination = ident.decode(errors="surrogateescape"), destination.decode(errors="surrogateescape")
+        fixed = (key, ident, destination, tail, persistent, expires, priority)
+        sound = crc is None or crc == message_crc(*fixed, attempts, redelivered, file)
+    except (AttributeError, TypeError, ValueError):
+        ident, destination, sound = shown(repr(ident)[:200]), shown(repr(destination)[:200]), False
+    if not sound:
+        return Bad(key, ident, destination, "its row is damaged")
+    if due is not None and special_crc(key, due) != due_crc:
+        return Bad(key, ident, destination, "its due time is damaged")
+    if tail is None:
+        tail = bodies.read(file) if file is not None else None
+    elif file is not None:
+        body = bodies.body(file, verify=attempts > 0)
+        tail = tail if body is not None else None
+    if tail is None:
+        return Bad(key, ident, destination, "its file is missing or damaged")
+    flags = bool(persistent), expires, priority, attempts, bool(redelivered)
+    return Row(key, ident, destination, tail, *flags, due, body)
+
+
+def raw(db: sqlite3.Connection, select: str, *values: int) -> Iterator[tuple[Any, ...]]:
     """Yield rows with texts as bytes, because a damaged text may not be UTF-8."""
     cursor, factory = db.cursor(), db.text_factory
-    cursor.execute(select)
+    cursor.execute(select, values)
     try:
         while True:
             db.text_factory = bytes
@@ -122,3 +199,8 @@ def execute(db: sqlite3.Connection, one: str, group: str, rows: list[tuple[objec
 def is_large(message: Storable) -> bool:
     """Return whether a message has, or gets, a file of its own, which makes it slow to write."""
     return len(message.tail) >= LARGE or message.body is not None
+
+
+def is_special(message: Storable) -> bool:
+    """Return whether a message gets a row in the table `special`."""
+    return message.due is not None or message.expires is not None or message.priority != 4 or not message.persistent

@@ -13,20 +13,37 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from functools import partial
 from itertools import islice
+from math import inf
 from pathlib import Path
 from time import perf_counter
 from typing import Any
 
 from stompcodec.broker.storage.damage import Damage
 from stompcodec.broker.storage.helper import Helper, HelperThread
-from stompcodec.broker.storage.rows import Batch, is_large
+from stompcodec.broker.storage.page_line import Answer, PageReads
+from stompcodec.broker.storage.rows import Bad, Batch, Share, is_large
+from stompcodec.broker.storage.sqlite_reader import Run
 from stompcodec.broker.storage.sqlite_writer import Writer
-from stompcodec.broker.storage.store import CallSoon, Done, SentKey, Storable, Stored, Subscribed
-from stompcodec.broker.storage.totals import SEQ_BITS
+from stompcodec.broker.storage.store import (
+    CallSoon,
+    Done,
+    Held,
+    Page,
+    PageDone,
+    Place,
+    SentKey,
+    Storable,
+    Stored,
+    Subscribed,
+    TimedDone,
+    TimedPage,
+)
+from stompcodec.broker.storage.totals import MOST_SEQ, SEQ_BITS
 from stompcodec.disk.access import PRIVATE, Access
 from stompcodec.errors import StoreError
 
 _MOST_QUEUES = 2 ** (63 - SEQ_BITS)
+_SEQ = (1 << SEQ_BITS) - 1
 #: A batch of at most _FEW operations is committed at once while commits take less than _FAST seconds. So is a batch of
 #: at most _ADDED operations that only adds messages, below _FAST_ADDED: its senders are waiting, and the helper would
 #: add two thread switches to their wait.
@@ -45,6 +62,7 @@ class SqliteStore:
         folder: used by this store alone. Created if it is missing.
         log: gets the problems that cannot be raised.
         helper: waits for the disk and removes files; a thread for each by default. The store stops it.
+        page_helper: reads pages; a thread by default. The store stops it.
         clock: returns the time in seconds, to measure commits.
         access: permissions of the files, and of the folder if it is created.
         reserve: bytes to keep free, so that messages can be settled when the disk is full.
@@ -70,6 +88,7 @@ class SqliteStore:
         log: logging.Logger | None = None,
         *,
         helper: Helper | None = None,
+        page_helper: Helper | None = None,
         clock: Callable[[], float] = perf_counter,
         access: Access = PRIVATE,
         reserve: int = 0,
@@ -81,6 +100,8 @@ class SqliteStore:
         self._totals = self._writer.totals
         #: The least key of each queue.
         self._bases = {name: number << SEQ_BITS for name, number in self._writer.queues.items()}
+        #: The queue of each number.
+        self._names = {number: name for name, number in self._writer.queues.items()}
         #: Numbers of queues that are not committed yet.
         self._unsaved: dict[str, int] = {}
         taken = set(self._writer.queues.values())
@@ -88,6 +109,9 @@ class SqliteStore:
         self._free = [number for number in range(1, self._next) if number not in taken]
         self._sweep_at = len(taken) + _SWEEP // 2
         self._helper: Helper = HelperThread("stompcodec-store") if helper is None else helper
+        pages = HelperThread("stompcodec-pages") if page_helper is None else page_helper
+        self._reader = self._writer.reader(self._name_of)
+        self._pages = PageReads(self._reader, pages, self)
         #: The helper is copying the WAL into the database, or has been asked to.
         self._copying = False
         #: Jobs handed to the helper, and finished jobs that the loop has seen. The writer counts those in between.
@@ -115,20 +139,130 @@ class SqliteStore:
     def incomplete(self) -> bool:
         return self._writer.incomplete
 
-    def load(self) -> Iterator[Stored]:
-        """Yield every message. Damaged ones are logged and left out, but stay in the file."""
-        names = {base >> SEQ_BITS: name for name, base in self._bases.items()}
-        suspects, seq_of = self._writer.suspects, (1 << SEQ_BITS) - 1
-        for key, ident, destination, tail, *rest, attempts, redelivered, body in self._writer.rows():
-            number, seq = key >> SEQ_BITS, key & seq_of
-            queue = names.get(number)
-            if queue is None:
+    def load(self, queue: str | None = None) -> Iterator[Stored]:
+        """Yield every message, or those of a queue. Damaged ones are logged and left out, but stay in the file."""
+        base = None if queue is None else self._bases.get(queue)
+        if queue is not None and base is None:
+            return
+        for key, ident, destination, tail, *rest, attempts, redelivered, due, body in self._writer.rows(base):
+            named = self._name_of(key >> SEQ_BITS)
+            if named is None:
                 self._writer.damage.message(ident, destination, "the name of its queue is lost")
                 self._writer.keep_aside(key)
                 continue
-            again = redelivered or key < suspects.get(number, 0)
-            content: Any = (destination, tail, *rest, attempts, again, body)
-            yield Stored(queue, seq, ident, *content)
+            name, suspect = named
+            content: Any = (destination, tail, *rest, attempts, redelivered or key < suspect, body, due)
+            yield Stored(name, key & _SEQ, ident, *content)
+
+    def _name_of(self, number: int) -> tuple[str, int] | None:
+        """Return the name of a queue, and the key below which its messages went through a crash."""
+        name = self._names.get(number)
+        return None if name is None else (name, self._writer.suspects.get(number, 0))
+
+    def held(self) -> Iterator[Held]:
+        return self._writer.held()
+
+    def read(
+        self,
+        queue: str,
+        after: int,
+        upto: int,
+        most: int,
+        octets: int,
+        done: PageDone,
+        call_soon: CallSoon | None,
+        priority: int | None = None,
+    ) -> None:
+        base = self._bases.get(queue, 0)
+        keys = base + max(after, -1), base + min(upto, MOST_SEQ - 1)
+        job = partial(self._reader.page, base >> SEQ_BITS, *keys, most, octets, priority)
+        if not base or after >= upto:
+            job = partial(Run, [], True, base + upto)
+        self._pages.give(job, partial(self._page_read, queue, upto, done), call_soon)
+
+    def _page_read(self, queue: str, upto: int, done: PageDone, answer: Answer) -> None:
+        if isinstance(answer, StoreError):
+            done(answer)
+            return
+        messages, damaged = self._intact(answer)
+        if answer.end:
+            self._totals.read_up_to(self._bases.get(queue, 0) + min(upto, MOST_SEQ - 1))
+        done(Page(messages, upto if answer.end else answer.last & _SEQ, answer.end, damaged))
+
+    def _intact(self, run: Run) -> tuple[list[Stored], int]:
+        """Return the intact messages, and the number of damaged ones, which are reported once."""
+        damaged = 0
+        for row in run.rows:
+            if isinstance(row, Bad):
+                damaged += 1
+                if row.key not in self._totals.aside.get(row.key >> SEQ_BITS, ()):
+                    self._writer.damage.message(row.id, row.destination, row.why)
+                    self._writer.keep_aside(row.key)
+        return [row for row in run.rows if isinstance(row, Stored)], damaged
+
+    def deferred(self, after: Place, most: int, octets: int, done: TimedDone, call_soon: CallSoon | None) -> None:
+        self._read_timed("due", after, inf, most, octets, done, call_soon)
+
+    def expired(
+        self, before: float, after: Place, most: int, octets: int, done: TimedDone, call_soon: CallSoon | None
+    ) -> None:
+        self._read_timed("expires", after, before, most, octets, done, call_soon)
+
+    def _read_timed(
+        self,
+        column: str,
+        after: Place,
+        before: float,
+        most: int,
+        octets: int,
+        done: TimedDone,
+        call_soon: CallSoon | None,
+    ) -> None:
+        job = partial(self._reader.timed, column, after or (-inf, -1), before, most, octets)
+        self._pages.give(job, partial(self._timed_read, done), call_soon)
+
+    def _timed_read(self, done: TimedDone, answer: Answer) -> None:
+        if isinstance(answer, StoreError):
+            done(answer)
+        else:
+            messages, damaged = self._intact(answer)
+            done(TimedPage(messages, None if answer.end else answer.place, damaged))
+
+    @property
+    def failures(self) -> int:
+        """Number of commits that have failed."""
+        return self._writer.failures
+
+    @property
+    def in_doubt(self) -> bool:
+        """True if a failed commit may have written its batch after all."""
+        return self._writer.in_doubt
+
+    def clear_doubts(self, done: Done, call_soon: CallSoon | None) -> None:
+        """Remove what a failed commit may have written after all, by the helper, and call `done` in the loop's
+        thread."""
+        if call_soon is None:
+            self._settle()
+            done(self._writer.clear_doubts())
+            return
+        self._given += 1
+        self._helper.give(partial(self._clear_in_helper, done, call_soon))
+
+    def _clear_in_helper(self, done: Done, call_soon: CallSoon) -> None:
+        error = self._writer.clear_doubts()
+        with suppress(RuntimeError):  # the loop is closed
+            call_soon(partial(self._cleared, done, error))
+        self._writer.ended += 1
+
+    def _cleared(self, done: Done, error: StoreError | None) -> None:
+        self._known += 1
+        done(error)
+
+    def clear(self, queue: str, after: int, upto: int, most: int) -> None:
+        base = self._bases.get(queue)
+        if base is not None and after < upto:
+            keys = base + max(after, -1), base + min(upto, MOST_SEQ - 1)
+            self._open.clears.append(Share(base >> SEQ_BITS, *keys, most))
 
     @property
     def mark(self) -> int:
@@ -200,6 +334,7 @@ class SqliteStore:
             if number not in self._totals.aside:
                 break
         self._unsaved[queue] = number
+        self._names[number] = queue
         base = self._bases[queue] = number << SEQ_BITS
         return base
 
@@ -230,7 +365,7 @@ class SqliteStore:
         if call_soon is None:
             _told(self.commit, done)
             return
-        light = size < _MANY and not any(map(is_large, self._open.puts.values()))
+        light = size < _MANY and not self._open.clears and not any(map(is_large, self._open.puts.values()))
         if light and idle and self._is_fast(size):
             _told(self._commit, done)
             self._look_at_wal()
@@ -268,7 +403,8 @@ class SqliteStore:
     def _take(self) -> Batch:
         """Return the open batch, and begin an empty one."""
         batch, self._open = self._open, Batch()
-        if len(self._bases) > self._sweep_at and self._given == self._writer.ended == self._known:
+        full = len(self._bases) > self._sweep_at
+        if full and self._given == self._writer.ended == self._known and not self._pages:
             self._sweep(batch)
         batch.queues = self._unsaved.copy()
         return batch
@@ -283,6 +419,8 @@ class SqliteStore:
                 self._bases[name] = base  # moved to the end, so that others are checked next
             else:
                 self._unsaved.pop(name, None)
+                self._names.pop(number, None)
+                self._writer.suspects.pop(number, None)
                 self._free.append(number)
                 batch.dropped.append(number)
         self._sweep_at = len(self._bases) + _SWEEP // 2
@@ -356,6 +494,7 @@ class SqliteStore:
         try:
             self.commit()
         finally:
+            self._pages.close()
             self._helper.stop()
             self._writer.close()
 

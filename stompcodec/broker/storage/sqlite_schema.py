@@ -2,10 +2,19 @@
 
 from __future__ import annotations
 
+import logging
+import os
 import sqlite3
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import Any
 
-from stompcodec.broker.storage.folder_lock import APPLICATION, TABLES
+from stompcodec.broker.message import due_of
+from stompcodec.broker.storage.folder_lock import APPLICATION, TABLES, is_body
+from stompcodec.broker.storage.rows import INSERT_SPECIAL, Special, raw, special_of
+from stompcodec.broker.storage.space import free_space
+from stompcodec.broker.storage.totals import SEQ_BITS
 from stompcodec.errors import StoreError
 
 #: Step n migrates a file from version n to n + 1; a new file goes through all of them. Released steps never change.
@@ -62,11 +71,46 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (
             crc INTEGER NOT NULL
         )""",
     ),
+    (  # messages that are delayed, expire, are transient, or have a priority other than 4; and how far `_fill` has come
+        """CREATE TABLE special (
+            key INTEGER PRIMARY KEY,
+            due REAL,  -- seconds since 1970
+            expires REAL,  -- as in `message`, like the next two
+            priority INTEGER NOT NULL,
+            persistent INTEGER NOT NULL,
+            crc INTEGER NOT NULL
+        )""",
+        "CREATE INDEX special_due ON special (due) WHERE due IS NOT NULL",
+        "CREATE INDEX special_deferred ON special (key) WHERE due IS NOT NULL",
+        "CREATE INDEX special_expires ON special (expires) WHERE expires IS NOT NULL",
+        f"CREATE INDEX special_priority ON special (key >> {SEQ_BITS}, priority) WHERE priority <> 4 AND due IS NULL",
+        "CREATE INDEX special_transient ON special (key) WHERE persistent = 0",
+        "CREATE TABLE filling (after INTEGER NOT NULL)",
+        "INSERT INTO filling VALUES (-1)",
+    ),
 )
 
+#: The first version that is read in pages.
+PAGED = 6
 _PAGE = 8192
 #: Seconds to wait for another program that writes to the file. The loop is blocked meanwhile.
 _BUSY = 0.25
+
+#: Messages examined in one transaction, and after how many progress is logged.
+_SHARE, _TOLD = 20_000, 1_000_000
+#: A WAL of this many bytes is copied into the database.
+_WAL = 2**24
+#: Bytes of a row in the table and in its indexes; they are needed in the database and in the WAL.
+_ENTRY = 2 * 120
+#: Bytes read of a file that holds a large message, to find its headers.
+_HEAD = 2**18
+
+_MAYBE = """(expires IS NOT NULL OR priority <> 4 OR persistent = 0 OR tail IS NULL
+    OR instr(tail, CAST('deliver-at:' AS BLOB)))"""
+_COUNT = f"SELECT count(*), total({_MAYBE}) FROM message"
+_END = f"SELECT max(key) FROM (SELECT key FROM message WHERE key > ? ORDER BY key LIMIT {_SHARE})"
+_CANDIDATES = f"""SELECT message.key, tail, persistent, expires, priority, file
+    FROM message LEFT JOIN body ON body.key = message.key WHERE message.key > ? AND message.key <= ? AND {_MAYBE}"""
 
 _DAMAGED = "copy the intact messages with stompcodec broker salvage, or restore the data folder from a backup"
 #: Remedies, by a part of SQLite's message.
@@ -104,7 +148,14 @@ def is_transient(error: Exception) -> bool:
     return isinstance(error, OSError) or any(sign in str(error) for sign in ("full", "locked"))
 
 
-def open_database(path: Path, *, new: bool = False) -> sqlite3.Connection:
+def connect(path: Path) -> sqlite3.Connection:
+    """Return a connection whose transactions are begun and ended explicitly. Any thread may use it, but only one at a
+    time. Raise sqlite3.Error if the file cannot be opened.
+    """
+    return sqlite3.connect(path, timeout=_BUSY, isolation_level=None, check_same_thread=False)
+
+
+def open_database(path: Path, *, new: bool = False, log: logging.Logger | None = None) -> sqlite3.Connection:
     """Connect to the file, and migrate it to the newest version. If it is `new`, create the tables if there are none.
 
     Transactions are begun and ended explicitly. Each commit is on the disk when it returns. Only explicit checkpoints
@@ -112,14 +163,14 @@ def open_database(path: Path, *, new: bool = False) -> sqlite3.Connection:
     version, or cannot be used.
     """
     try:
-        connection = sqlite3.connect(path, timeout=_BUSY, isolation_level=None, check_same_thread=False)
+        connection = connect(path)
     except sqlite3.Error as error:
         raise fault(f"{path} cannot be opened", error) from error
     try:
         _check(connection, path, new)  # first, so that a foreign database is not changed
         _prepare(connection)
-        _migrate(connection)
-    except sqlite3.Error as error:
+        _migrate(connection, path, log or logging.getLogger("stompcodec.broker"))
+    except (OSError, sqlite3.Error) as error:
         connection.close()
         raise fault(f"{path} cannot be opened", error) from error
     except StoreError:
@@ -162,18 +213,90 @@ def _version(connection: sqlite3.Connection) -> int:
     return int(connection.execute("PRAGMA user_version").fetchone()[0])
 
 
-def _migrate(connection: sqlite3.Connection) -> None:
+def _migrate(connection: sqlite3.Connection, path: Path, log: logging.Logger) -> None:
     """Migrate step by step. Each step is one transaction, so a fault leaves a file of a known version."""
-    for version in range(_version(connection), len(MIGRATIONS)):
-        connection.execute("BEGIN IMMEDIATE")
-        try:
+    before = _version(connection)
+    if 0 < before < PAGED:
+        _look_ahead(connection, path, log)
+    for version in range(before, len(MIGRATIONS)):
+        with _transaction(connection):
             for statement in MIGRATIONS[version]:
                 connection.execute(statement)
             connection.execute("INSERT INTO migration (version) VALUES (?)", (version + 1,))
             connection.execute(f"PRAGMA application_id = {APPLICATION}")
             connection.execute(f"PRAGMA user_version = {version + 1}")
-            connection.execute("COMMIT")
-        except BaseException:
-            if connection.in_transaction:
-                connection.execute("ROLLBACK")
-            raise
+    if connection.execute("SELECT 1 FROM sqlite_master WHERE name = 'filling'").fetchone() is not None:
+        _fill(connection, path, log)
+
+
+# ---- version 6: rows for the table `special` ----
+#
+# The file has version 6 from the beginning of this migration, so that no older broker writes to it in between. The
+# table `filling` exists until everything is done, and says how far it is. All transactions are short, and a migration
+# that was interrupted at any moment continues with the next start.
+
+
+@contextmanager
+def _transaction(db: sqlite3.Connection) -> Iterator[None]:
+    """Write in one transaction, which is rolled back after an error."""
+    db.execute("BEGIN IMMEDIATE")
+    try:
+        yield
+        db.execute("COMMIT")
+    except BaseException:
+        if db.in_transaction:
+            db.execute("ROLLBACK")
+        raise
+
+
+def _look_ahead(db: sqlite3.Connection, path: Path, log: logging.Logger) -> None:
+    """Log how much free space the migration needs. Raise StoreError if the disk has less."""
+    if db.execute("SELECT 1 FROM message LIMIT 1").fetchone() is None:
+        return
+    log.info("%s: counting the messages to be migrated to version 6", path)
+    count, candidates = db.execute(_COUNT).fetchone()
+    needed, free = int(_ENTRY * candidates) + 2 * _WAL, free_space(path.parent)
+    log.info("%s: migrating %d messages needs %d bytes of free space; %d are free", path, count, needed, free)
+    if needed > free:
+        raise StoreError(
+            f"{path} holds {count} messages, and its migration to version 6 needs {needed} bytes of free space, but "
+            f"{free} are free on the disk (free {needed - free} more; nothing was changed)"
+        )
+
+
+def _fill(db: sqlite3.Connection, path: Path, log: logging.Logger) -> None:
+    """Do what is left of the migration: a share of the messages in each transaction."""
+    (after,) = db.execute("SELECT after FROM filling").fetchone()
+    examined = 0
+    while (end := db.execute(_END, (after,)).fetchone()[0]) is not None:
+        with _transaction(db):
+            found = (_special(path.parent / "bodies", columns) for columns in raw(db, _CANDIDATES, after, end))
+            db.executemany(INSERT_SPECIAL, [row for row in found if row is not None])
+            db.execute("UPDATE filling SET after = ?", (end,))
+        after = end
+        _checkpoint(db, path)
+        examined += _SHARE
+        if examined % _TOLD == 0:
+            log.info("%s: the migration has examined %d messages", path, examined)
+    with _transaction(db):
+        db.execute("DROP TABLE filling")
+    if examined:
+        log.info("%s: the migration to version 6 is complete", path)
+
+
+def _special(bodies: Path, columns: tuple[Any, ...]) -> Special | None:
+    """Return the row of a message for the table `special`; None if it needs none, or is damaged."""
+    key, tail, persistent, expires, priority, file = columns
+    with suppress(AttributeError, OSError, TypeError, ValueError):  # damage is reported when the message is read
+        if tail is None and is_body(file.decode()):
+            with open(bodies / file.decode(), "rb") as stream:
+                tail = stream.read(_HEAD)
+        return special_of(key, due_of(tail), expires, priority, persistent)
+    return None
+
+
+def _checkpoint(db: sqlite3.Connection, path: Path) -> None:
+    """Copy a long WAL into the database."""
+    with suppress(OSError):
+        if os.stat(f"{path}-wal").st_size > _WAL:
+            db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()

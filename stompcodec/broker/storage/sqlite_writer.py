@@ -1,4 +1,4 @@
-"""The disk side of a store. Above 600 lines, because one connection to SQLite and its faults are one subject.
+"""The disk side of a store, in more than 600 lines, for one connection to SQLite with its faults is one subject.
 
 It writes batches to the SQLite file and to the files of large bodies, and reads them.
 """
@@ -20,21 +20,35 @@ from zlib import crc32
 from stompcodec.broker.message import Message
 from stompcodec.broker.storage.body_files import Bodies, BodyFile
 from stompcodec.broker.storage.checksums import CRC, is_intact, message_crc, record_crc, shifted, start_crc
-from stompcodec.broker.storage.damage import Damage, shown
+from stompcodec.broker.storage.damage import Damage
 from stompcodec.broker.storage.folder_lock import DATABASE, FolderLock, examine_data, kind_of, mark
 from stompcodec.broker.storage.helper import Helper
-from stompcodec.broker.storage.rows import GROUP, LARGE, Batch, Row, State, execute, raw
+from stompcodec.broker.storage.rows import (
+    COLUMNS,
+    GROUP,
+    INSERT_SPECIAL,
+    LARGE,
+    Batch,
+    Row,
+    Share,
+    State,
+    execute,
+    raw,
+    row_of,
+    special_of,
+)
 from stompcodec.broker.storage.small_tables import read_keys, read_subscriptions, write_keys, write_subscription
 from stompcodec.broker.storage.space import Reserve, free_space, is_full
 from stompcodec.broker.storage.sqlite_file.wal import examine_wal
+from stompcodec.broker.storage.sqlite_reader import NOT_DEFERRED, NameOf, Reader, held
 from stompcodec.broker.storage.sqlite_schema import fault, is_transient, open_database
-from stompcodec.broker.storage.store import CallSoon, Done, SentKey, Storable, Subscribed
-from stompcodec.broker.storage.totals import SEQ_BITS, Total, Totals
+from stompcodec.broker.storage.store import CallSoon, Done, Held, SentKey, Storable, Subscribed
+from stompcodec.broker.storage.totals import MOST_SEQ, SEQ_BITS, Total, Totals
 from stompcodec.disk.access import PRIVATE, Access, create, guard
 from stompcodec.errors import StoreError
 
-#: Valid seqs are less, as `Store.append` says.
-_MOST_SEQ = 2**42
+#: Keys are less.
+_FAR = 2**63
 #: Approximate size of the WAL, in bytes, at which it is copied into the database.
 _WAL = 16 * 2**20
 #: The value of PRAGMA auto_vacuum for a file that gives pages back a few at a time.
@@ -55,8 +69,9 @@ _INSERTS = _INSERT + ", (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)" * (GROUP - 1)
 _UPDATE = f"UPDATE message SET attempts = ?, redelivered = ?, crc = (crc & {CRC}) | ? WHERE key = ?"
 _DELETE = "DELETE FROM message WHERE key = ?"
 _DELETES = f"DELETE FROM message WHERE key IN (?{', ?' * (GROUP - 1)})"
-_GET = """SELECT key, id, destination, tail, persistent, expires, priority, attempts, redelivered, crc
-    FROM message ORDER BY key"""
+_GET = f"""SELECT {COLUMNS}, due, special.crc FROM message LEFT JOIN special USING (key)
+    WHERE message.key BETWEEN ? AND ? ORDER BY message.key"""
+_TRANSIENT = "SELECT key FROM special WHERE persistent = 0 LIMIT 5000"
 _OF_QUEUE = f"SELECT {{1}} FROM message WHERE key >= {{0}} << {SEQ_BITS} AND key < ({{0}} + 1) << {SEQ_BITS} LIMIT 1"
 _HOLDS = _OF_QUEUE.format(":number", 1)
 
@@ -83,11 +98,11 @@ class Writer:
         self._wal = 0
         self.damage = Damage(log)
         self.totals = Totals(self.damage)
+        #: Number of batches that have failed.
+        self.failures = 0
         #: Keys of a batch whose COMMIT failed. The batch may be on the disk all the same.
         self._doubtful: list[int] = []
         self._doubtful_keys: list[int] = []
-        #: A batch has failed, so the contents of the disk are uncertain.
-        self._failed = False
         #: Moving average of the commit time in seconds. A single commit counts for at most `_LONG`.
         self.pace = 0.0
         #: Most of the WAL is already copied into the database, so a checkpoint is quick.
@@ -119,6 +134,7 @@ class Writer:
             mark(folder, "data", self._access)
             self._reserve.take()
             self._read_state(self._db)
+            self._remove_transient(self._db)
         except (OSError, sqlite3.Error) as error:
             self._release()
             raise fault(f"the data folder {folder} cannot be used", error) from error
@@ -136,7 +152,7 @@ class Writer:
         files = [f"{self._path}{end}" for end in ("", "-wal", "-shm")]
         for file in files:
             guard(file, self._access)
-        db = open_database(self._path, new=new)
+        db = open_database(self._path, new=new, log=self._log)
         for file in files[1:]:  # SQLite sets their group only if it runs as root
             guard(file, self._access)
         return db
@@ -188,23 +204,35 @@ class Writer:
             for key, file, size, crc in raw(db, "SELECT key, file, size, crc FROM body")
             if isinstance(file, bytes)
         }
+        #: Numbers of the queues that may have rows in the table `special`.
+        self._special = set(_numbers(db))
         names = {body.file for body in self._files.values()}
         if names <= set(self._bodies.folder.names()):  # otherwise a damaged name may mean one of the files
             self._bodies.folder.sweep(names)
 
+    def _remove_transient(self, db: sqlite3.Connection) -> None:
+        """Remove messages that were stored only because there was no room for them in memory."""
+        while keys := [key for (key,) in db.execute(_TRANSIENT)]:
+            batch = Batch()
+            batch.removes = dict.fromkeys(keys)
+            error = self.write(batch) or self.commit(batch)
+            if error is not None:
+                raise error
+
     def _write_state(self, db: sqlite3.Connection, state: State) -> None:
         db.execute("UPDATE state SET clean = ?, seq = ?, subscriptions = ?, crc = ?", (*state, record_crc(*state)))
 
-    def rows(self) -> Iterator[Row]:
-        """Yield each message, in the order of keys. Damaged ones are reported and left in the file. Raise StoreError if
-        the database cannot be read.
+    def rows(self, base: int | None = None) -> Iterator[Row]:
+        """Yield each message, or each of the queue whose least key is `base`, in the order of keys. Damaged ones are
+        reported and left in the file. Raise StoreError if the database cannot be read.
         """
         assert self._db is not None
         number = last = high = bound = -1
         count = counted = 0
         damage, totals = self.damage, self.totals
         try:
-            for columns in raw(self._db, _GET):
+            low, far = (-_FAR, _FAR - 1) if base is None else (base, base + (1 << SEQ_BITS) - 1)
+            for columns in raw(self._db, _GET, low, far):
                 key = columns[0]
                 if key <= last:
                     damage.found("the order of the messages: some may be missing, and others come twice")
@@ -228,37 +256,27 @@ class Writer:
         except sqlite3.Error as error:
             raise fault(f"{self._path} cannot be read", error) from error
 
+    def held(self) -> Iterator[Held]:
+        """Yield every queue that holds messages. Raise StoreError if the database cannot be read."""
+        assert self._db is not None
+        try:
+            yield from held(self._db, self.totals, self.damage, self.keep_aside)
+        except sqlite3.Error as error:
+            raise fault(f"{self._path} cannot be read", error) from error
+
     def _row(self, columns: tuple[Any, ...]) -> Row | None:
         """Return a message, or None if it is damaged, which is reported."""
-        key, ident, destination, tail, persistent, expires, priority, attempts, redelivered, crc = columns
-        file, body, why = self._files.get(key), None, "its row is damaged"
-        try:
-            ident, destination = ident.decode(errors="surrogateescape"), destination.decode(errors="surrogateescape")
-            found = message_crc(
-                key, ident, destination, tail, persistent, expires, priority, attempts, redelivered, file
-            )
-            sound = crc is None or crc == found
-        except (AttributeError, TypeError, ValueError):
-            ident, destination, sound = shown(repr(ident)[:200]), shown(repr(destination)[:200]), False
-        if sound and tail is None:
-            tail = self._bodies.read(file) if file is not None else None
-        elif sound and file is not None:
-            body = self._bodies.body(file, verify=attempts > 0)
-            tail = tail if body is not None else None
-        if sound and tail is None:
-            sound, why = False, "its file is missing or damaged"
-        if not sound:
-            self.damage.message(ident, destination, why)
-            return None
-        return Row(
-            key, ident, destination, tail, bool(persistent), expires, priority, attempts, bool(redelivered), body
-        )
+        row = row_of(columns[:-2], self._files.get(columns[0]), self._bodies, columns[-2:])
+        if isinstance(row, Row):
+            return row
+        self.damage.message(row.id, row.destination, row.why)
+        return None
 
     def keep_aside(self, key: int) -> None:
         """Leave a damaged row in the file, and do not use its key again."""
-        self.totals.aside[key >> SEQ_BITS] += 1
+        self.totals.aside.setdefault(key >> SEQ_BITS, set()).add(key)
         seq = key & (1 << SEQ_BITS) - 1
-        if seq < _MOST_SEQ:
+        if seq < MOST_SEQ:
             self.mark = max(self.mark, seq)
 
     def subscriptions(self) -> list[Subscribed]:
@@ -284,6 +302,10 @@ class Writer:
             yield from read_keys(self._db, self.damage)
         except sqlite3.Error as error:
             raise fault(f"{self._path} cannot be read", error) from error
+
+    def reader(self, name_of: NameOf) -> Reader:
+        """Return a reader of pages of this database."""
+        return Reader(self._path, self._bodies, name_of)
 
     def holds(self, number: int) -> bool:
         """Return whether a queue may have messages. Must not be called between `write` and `commit`."""
@@ -318,13 +340,27 @@ class Writer:
         self._log.warning("%s: the disk is full, and the reserve is used: free some space", self._path.parent)
         return True
 
+    @property
+    def in_doubt(self) -> bool:
+        """True if a failed COMMIT may have written its batch after all."""
+        return bool(self._doubtful or self._doubtful_keys)
+
+    def clear_doubts(self) -> StoreError | None:
+        """Delete what a failed COMMIT may have written after all. It remains in doubt after an error."""
+        try:
+            self._clear_doubts()
+        except Exception as error:
+            return self._undo(Batch(), error)
+        return None
+
     def _clear_doubts(self) -> sqlite3.Connection:
         """Return the connection, without rows in doubt, before another batch can come into doubt."""
         db = self._db = self._opened() if self._db is None else self._db
-        if self._doubtful or self._doubtful_keys:
+        if self.in_doubt:
             db.execute("BEGIN IMMEDIATE")
             db.executemany("DELETE FROM message WHERE key = ?", zip(self._doubtful))
             db.executemany("DELETE FROM body WHERE key = ?", zip(self._doubtful))
+            db.executemany("DELETE FROM special WHERE key = ?", zip(self._doubtful))
             write_keys(db, {}, self._doubtful_keys)
             db.execute("COMMIT")
             self._doubtful, self._doubtful_keys = [], []
@@ -332,24 +368,22 @@ class Writer:
 
     def _write(self, batch: Batch, db: sqlite3.Connection) -> None:
         db.execute("BEGIN IMMEDIATE")
+        batch.obsolete = []
         if batch.dropped:
             db.executemany("DELETE FROM queue WHERE id = ?", zip(batch.dropped))
         totals = {number: Total.new(name, number) for name, number in batch.queues.items()}
         if batch.late:
             totals.update(self.totals.raised(key for key in batch.late if key in batch.puts))
         if batch.removes:
-            totals.update(self.totals.lowered(batch.removes, totals))
-            gone = execute(db, _DELETE, _DELETES, [(key,) for key in batch.removes])
-            if gone != len(batch.removes):
-                totals = {number: total._replace(rows=None) for number, total in totals.items()}
-                if not self._failed:
-                    self.damage.found(f"{len(batch.removes) - gone} settled messages were missing already")
-            if self._files:
-                large = [key for key in batch.removes if key in self._files]
-                batch.obsolete = [self._files[key].file for key in large]
-                db.executemany("DELETE FROM body WHERE key = ?", zip(large))
+            totals = self._remove(batch, db, totals)
+        for share in batch.clears:
+            self._clear(batch, db, totals, share)
+        if batch.obsolete:
+            db.executemany("DELETE FROM body WHERE key = ?", zip(batch.obsolete))
         if batch.puts:
             execute(db, _INSERT, _INSERTS, self._rows(batch))
+        if batch.special:
+            db.executemany(INSERT_SPECIAL, batch.special)
         if batch.written:
             db.executemany(
                 "INSERT INTO body VALUES (?, ?, ?, ?)", [(key, *file) for key, file in batch.written.items()]
@@ -376,7 +410,49 @@ class Writer:
             batch.totals = totals
         self._wal += _COMMIT + _ROW * len(batch)
 
+    def _remove(self, batch: Batch, db: sqlite3.Connection, totals: dict[int, Total]) -> dict[int, Total]:
+        """Delete messages, and return the totals that the transaction leaves."""
+        totals = {**totals, **self.totals.lowered(batch.removes, totals)}
+        gone = execute(db, _DELETE, _DELETES, [(key,) for key in batch.removes])
+        if gone != len(batch.removes):
+            totals = {number: total._replace(rows=None) for number, total in totals.items()}
+            if not self.failures:
+                self.damage.found(f"{len(batch.removes) - gone} settled messages were missing already")
+        if self._files:
+            batch.obsolete = [key for key in batch.removes if key in self._files]
+        if self._special:
+            special = [(key,) for key in batch.removes if key >> SEQ_BITS in self._special]
+            db.executemany("DELETE FROM special WHERE key = ?", special)
+        return totals
+
+    def _clear(self, batch: Batch, db: sqlite3.Connection, totals: dict[int, Total], share: Share) -> None:
+        """Delete a share of a queue, except for damaged messages that were set aside."""
+        number, after, upto, most = share
+        where = "WHERE key > ? AND key <= ?"
+        if number in self._special:
+            where += f" AND {NOT_DEFERRED}"
+        aside = self.totals.aside.get(number)
+        if aside:
+            where += f" AND key NOT IN ({', '.join(map(str, aside))})"
+        (last,) = db.execute(
+            f"SELECT max(key) FROM (SELECT key FROM message {where} ORDER BY key LIMIT ?)", (after, upto, most)
+        ).fetchone()
+        if last is None:
+            return
+        total = totals.get(number) or self.totals.known.get(number)
+        if total is not None and total.rows is not None:
+            counted = db.execute(f"SELECT count(*) FROM message {where}", (after, min(last, total.high))).fetchone()[0]
+            if counted:
+                totals[number] = total._replace(rows=total.rows - counted)
+        if self._files:
+            large = db.execute(f"SELECT body.key FROM body JOIN message USING (key) {where}", (after, last))
+            batch.obsolete += [key for (key,) in large if key in self._files]
+        db.execute(f"DELETE FROM message {where}", (after, last))
+        if number in self._special:
+            db.execute("DELETE FROM special WHERE key > ? AND key <= ? AND due IS NULL", (after, last))
+
     def _rows(self, batch: Batch) -> list[tuple[object, ...]]:
+        batch.special = []
         rows: list[tuple[object, ...]] = []
         octets, start, before, upper = 0, 0, "", -1
         for key, put in batch.puts.items():
@@ -413,6 +489,10 @@ class Writer:
         expires = None if put.expires is None else float(put.expires)  # the type in which SQLite returns it
         row = (put.id, put.destination, tail, bool(put.persistent), expires, put.priority)
         attempts, redelivered = put.attempts, put.redelivered
+        due = None if put.due is None else float(put.due)
+        special = special_of(key, due, expires, put.priority, put.persistent)
+        if special is not None:
+            batch.special.append(special)
         return key, *row, attempts, int(redelivered), message_crc(key, *row, attempts, redelivered, file)
 
     def work(self, batch: Batch, staged: bool, done: Done, call_soon: CallSoon) -> None:
@@ -444,11 +524,13 @@ class Writer:
             return undone
         self.commits += 1
         self.pace += (min(self._clock() - start, _LONG) - self.pace) / 8
-        for key in batch.removes:
-            self._files.pop(key, None)
+        for key in batch.obsolete:
+            self._bodies.folder.discard(self._files.pop(key).file)
         self._files.update(batch.written)
-        for file in batch.obsolete:
-            self._bodies.folder.discard(file)
+        if batch.dropped:
+            self._special.difference_update(batch.dropped)
+        if batch.special:
+            self._special.update(row[0] >> SEQ_BITS for row in batch.special)
         if batch.reserved is not None:
             self.mark = batch.reserved
         if batch.state is not None:
@@ -461,7 +543,7 @@ class Writer:
         return None
 
     def _undo(self, batch: Batch, error: Exception) -> StoreError:
-        self._failed = True
+        self.failures += 1
         batch.single = None
         for body in batch.written.values():
             self._bodies.folder.discard(body.file)
@@ -601,3 +683,12 @@ class Writer:
             with suppress(sqlite3.Error):
                 self._db.close()
             self._db = None
+
+
+def _numbers(db: sqlite3.Connection) -> Iterator[int]:
+    """Yield the numbers of the queues that have rows in the table `special`."""
+    (key,) = db.execute("SELECT min(key) FROM special").fetchone()
+    while key is not None:
+        number = key >> SEQ_BITS
+        yield number
+        (key,) = db.execute("SELECT min(key) FROM special WHERE key >= ?", (number + 1 << SEQ_BITS,)).fetchone()

@@ -6,9 +6,11 @@ turn of the event loop. A message is identified by its queue's key and its `seq`
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import partial
 from sys import intern
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from stompcodec.broker.message import LargeBody, Message
 from stompcodec.errors import StoreError
@@ -17,6 +19,8 @@ from stompcodec.errors import StoreError
 Done = Callable[[StoreError | None], None]
 #: Run a function in the loop, from any thread, as `loop.call_soon_threadsafe` does.
 CallSoon = Callable[[Callable[[], None]], object]
+#: A place among stored messages in the order of a time. Opaque: only the store that made it reads it; () is the start.
+Place = tuple[Any, ...]
 
 
 class Storable(Protocol):
@@ -42,6 +46,8 @@ class Storable(Protocol):
     def redelivered(self) -> bool: ...
     @property
     def body(self) -> LargeBody | None: ...
+    @property
+    def due(self) -> float | None: ...
 
 
 class Stored(NamedTuple):
@@ -63,6 +69,51 @@ class Stored(NamedTuple):
     redelivered: bool = False
     body: LargeBody | None = None
     """The body of a large message; its `tail` has none."""
+    due: float | None = None
+    """When a delayed message becomes READY, in seconds since 1970."""
+
+
+class Held(NamedTuple):
+    """The stored messages of a queue, as the store knows them at the start without reading them.
+
+    `queue` is its key. `total` is the number of its messages, and `deferred` that of those with a due time among them;
+    both include messages that turn out to be damaged when they are read. `first` and `last` are the lowest and the
+    highest seq. `priorities` are those other than 4 of messages without a due time, in ascending order.
+    """
+
+    queue: str
+    total: int
+    deferred: int
+    first: int
+    last: int
+    priorities: tuple[int, ...] = ()
+
+
+class Page(NamedTuple):
+    """A run of messages of a queue, by `seq`, as read from a store."""
+
+    messages: list[Stored]
+    last: int
+    """All requested messages up to this seq are in the page, or were `damaged`. Continue after it."""
+    end: bool
+    """There are no further ones up to the seq that was asked for. A page may be empty without being the last."""
+    damaged: int = 0
+    """Number of damaged messages in the run. They were reported, are left out, and stay in the store."""
+
+
+class TimedPage(NamedTuple):
+    """A run of messages of all queues, by the time at which they are due or expire, as read from a store."""
+
+    messages: list[Stored]
+    after: Place | None
+    """Continue there; None after the last message."""
+    damaged: int = 0
+    """Number of damaged messages in the run. They were reported, are left out, and stay in the store."""
+
+
+#: Called once, in the loop's thread, with the messages that were read, or with the error if they cannot be read.
+PageDone = Callable[[Page | StoreError], None]
+TimedDone = Callable[[TimedPage | StoreError], None]
 
 
 class Subscribed(NamedTuple):
@@ -103,9 +154,68 @@ class Store(Protocol):
     def pending(self) -> int:
         """The number of operations in the open batch. A put and a remove of the same message cancel out."""
 
-    def load(self) -> Iterable[Stored]:
-        """Yield every message, by queue and `seq`. Read it once, to its end, before any other operation. Raise
-        StoreError if the stored data cannot be read.
+    def load(self, queue: str | None = None) -> Iterable[Stored]:
+        """Yield every message, or those of one queue, by queue and `seq`. Read it to its end before any other
+        operation. Raise StoreError if the stored data cannot be read.
+        """
+
+    def held(self) -> Iterable[Held]:
+        """Yield every queue that holds messages, without reading them. Read it once, to its end, before any other
+        operation. Raise StoreError if the stored data cannot be read.
+        """
+
+    def read(
+        self,
+        queue: str,
+        after: int,
+        upto: int,
+        most: int,
+        octets: int,
+        done: PageDone,
+        call_soon: CallSoon | None,
+        priority: int | None = None,
+    ) -> None:
+        """Read a page of a queue: messages without a due time whose seq is above `after` and at most `upto`.
+
+        The page holds what was committed when this was called, except for what has been removed since. It may lack
+        changes that are not committed yet, and the messages of commits that come while it is read. Several pages may
+        be read at a time; they arrive in the order of the calls.
+
+        Args:
+            queue: its key. It need not hold anything.
+            most: most messages in the page.
+            octets: about as many bytes of messages are read at a time, and at least one message.
+            done: gets the page.
+            call_soon: runs a function in the loop, from any thread. None reads at once.
+            priority: read messages of this priority only.
+        """
+
+    def deferred(self, after: Place, most: int, octets: int, done: TimedDone, call_soon: CallSoon | None) -> None:
+        """Read messages with a due time, the next due first. The arguments are those of `read`.
+
+        Args:
+            after: () for the first ones, or where the last page ended.
+        """
+
+    def expired(
+        self, before: float, after: Place, most: int, octets: int, done: TimedDone, call_soon: CallSoon | None
+    ) -> None:
+        """Read messages that expire by a time, delayed ones included, by their expiry. The arguments are those of
+        `read`.
+
+        Args:
+            before: seconds since 1970.
+            after: () for the first ones, or where the last page ended.
+        """
+
+    def clear(self, queue: str, after: int, upto: int, most: int) -> None:
+        """Remove the first messages without a due time whose seq is above `after` and at most `upto`, in the open
+        batch.
+
+        It finds what was committed before and is not removed by the batch itself. Messages put in the open batch stay.
+
+        Args:
+            most: most messages to remove; the rest remains for another batch.
         """
 
     def subscriptions(self) -> Iterable[Subscribed]:
@@ -206,6 +316,7 @@ class MemoryStore:
         self._puts: dict[tuple[str, int], Storable] = {}
         self._removes: dict[tuple[str, int], None] = {}
         self._updates: dict[tuple[str, int], Storable] = {}
+        self._clears: list[tuple[str, int, int, int]] = []
         self._subscribed: dict[str, Subscribed] = {}
         self._changes: dict[str, Subscribed | None] = {}
         self._sent: dict[int, SentKey] = {}
@@ -214,7 +325,7 @@ class MemoryStore:
 
     @property
     def pending(self) -> int:
-        changes = len(self._changes) + len(self._keys) + (self._reserved > self._mark)
+        changes = len(self._changes) + len(self._keys) + len(self._clears) + (self._reserved > self._mark)
         return len(self._puts) + len(self._removes) + len(self._updates) + changes
 
     @property
@@ -244,9 +355,54 @@ class MemoryStore:
         if number in self._sent or self._keys.pop(number, None) is None:
             self._keys[number] = None
 
-    def load(self) -> Iterator[Stored]:
+    def load(self, queue: str | None = None) -> Iterator[Stored]:
         for key in sorted(self._kept):
-            yield self._kept[key]
+            if queue is None or key[0] == queue:
+                yield self._kept[key]
+
+    def held(self) -> Iterator[Held]:
+        queues: dict[str, list[Stored]] = defaultdict(list)
+        for message in self.load():
+            queues[message.queue].append(message)
+        for queue, messages in queues.items():
+            ready = [message for message in messages if message.due is None]
+            priorities = sorted({message.priority for message in ready} - {4})
+            deferred = len(messages) - len(ready)
+            yield Held(queue, len(messages), deferred, messages[0].seq, messages[-1].seq, tuple(priorities))
+
+    def _ready(self, queue: str, after: int, upto: int) -> list[Stored]:
+        """Return the committed messages of a queue without a due time, with `after` < seq <= `upto`."""
+        return [one for one in self.load(queue) if one.due is None and after < one.seq <= upto]
+
+    def read(
+        self,
+        queue: str,
+        after: int,
+        upto: int,
+        most: int,
+        octets: int,
+        done: PageDone,
+        call_soon: CallSoon | None,
+        priority: int | None = None,
+    ) -> None:
+        found = [one for one in self._ready(queue, after, upto) if priority is None or one.priority == priority]
+        share = _share(found, most, octets)
+        end = len(share) == len(found)
+        _answer(partial(done, Page(share, upto if end else share[-1].seq, end)), call_soon)
+
+    def deferred(self, after: Place, most: int, octets: int, done: TimedDone, call_soon: CallSoon | None) -> None:
+        places = {(one.due, one.queue, one.seq): one for one in self.load() if one.due is not None}
+        _answer(partial(done, _timed_page(places, after, most, octets)), call_soon)
+
+    def expired(
+        self, before: float, after: Place, most: int, octets: int, done: TimedDone, call_soon: CallSoon | None
+    ) -> None:
+        expiring = (one for one in self.load() if one.expires is not None and one.expires <= before)
+        places = {(one.expires, one.queue, one.seq): one for one in expiring}
+        _answer(partial(done, _timed_page(places, after, most, octets)), call_soon)
+
+    def clear(self, queue: str, after: int, upto: int, most: int) -> None:
+        self._clears.append((queue, after, upto, most))
 
     def append(self, queue: str, message: Storable) -> None:
         self._puts[queue, message.seq] = message
@@ -272,6 +428,9 @@ class MemoryStore:
             self._puts, self._updates, self._keys = {}, {}, {}
         for key in self._removes:
             self._kept.pop(key, None)
+        for queue, after, upto, most in self._clears:
+            for found in self._ready(queue, after, upto)[:most]:
+                del self._kept[queue, found.seq]
         for key, message in self._puts.items():
             self._kept[key] = stored(key[0], message)
         for key, message in self._updates.items():
@@ -286,6 +445,7 @@ class MemoryStore:
             if sent is not None:
                 self._sent[number] = sent
         self._puts, self._removes, self._updates, self._changes, self._keys = {}, {}, {}, {}, {}
+        self._clears.clear()
         self._mark = self._reserved
 
     def commit_later(self, done: Done, call_soon: CallSoon | None) -> None:
@@ -301,6 +461,29 @@ class MemoryStore:
     def close(self) -> None:
         """Commit the open batch. What was committed can still be read."""
         self.commit()
+
+
+def _share(messages: list[Stored], most: int, octets: int) -> list[Stored]:
+    """Return the first messages, at most `most`, up to the one that makes them `octets` bytes or more."""
+    for number, message in enumerate(messages[:most], 1):
+        octets -= len(message.tail)
+        if octets <= 0:
+            return messages[:number]
+    return messages[:most]
+
+
+def _timed_page(places: Mapping[Place, Stored], after: Place, most: int, octets: int) -> TimedPage:
+    """Return a page of messages, in the order of their places."""
+    found = sorted(place for place in places if place > after)
+    share = _share([places[place] for place in found], most, octets)
+    return TimedPage(share, None if len(share) == len(found) else found[len(share) - 1])
+
+
+def _answer(answer: Callable[[], None], call_soon: CallSoon | None) -> None:
+    if call_soon is None:
+        answer()
+    else:
+        call_soon(answer)
 
 
 def stored(queue: str, message: Storable) -> Stored:
@@ -321,6 +504,7 @@ def stored(queue: str, message: Storable) -> Stored:
         message.attempts,
         message.redelivered,
         message.body,
+        message.due,
     )
 
 

@@ -17,8 +17,10 @@ from stompcodec.broker.storage.damage import Damage, shown
 
 #: Bits of a key that hold the seq of a message. The higher bits are the number of its queue.
 SEQ_BITS = 45
-#: Queues counted in one step while other work waits.
-_MOST_AT_ONCE = 500
+#: Valid seqs are less, as `Store.append` says.
+MOST_SEQ = 2**42
+#: Queues counted in one step while other work waits, and rows of a queue that are compared with its total.
+_MOST_AT_ONCE, _MOST_COMPARED = 500, 20_000
 _REPLACE = "INSERT OR REPLACE INTO queue (id, name, suspect, count, high, crc) VALUES (?, ?, ?, ?, ?, ?)"
 _EMPTY = f"""SELECT id FROM queue WHERE NOT EXISTS (
     SELECT 1 FROM message WHERE key >= queue.id << {SEQ_BITS} AND key < (queue.id + 1) << {SEQ_BITS})"""
@@ -59,8 +61,10 @@ class Totals:
         self._round: list[int] = []
         #: Queues whose total on disk is out of date.
         self._stale: set[int] = set()
-        #: Number of damaged rows, which stay in the file, by queue.
-        self.aside: Counter[int] = Counter()
+        #: Keys of damaged rows, which stay in the file, by queue.
+        self.aside: dict[int, set[int]] = {}
+        #: Queues that were read to their ends since the last `take`.
+        self.ended: set[int] = set()
 
     def read(self, db: sqlite3.Connection, rows: Iterable[tuple[object, ...]], unclean: bool) -> None:
         """Read the table of totals, and delete queues that hold nothing. If `unclean`, the last broker crashed, so all
@@ -146,14 +150,15 @@ class Totals:
             self._drop(number)
         for number, total in changes.items():
             self._set(number, total)
-            if total.rows is not None and total.rows <= self.aside[number] and total.high >= number << SEQ_BITS:
-                self._compare_drained(db, number, total)
+            if total.rows is not None and total.rows <= len(self.aside.get(number, ())):
+                self._compare(db, number, total)
 
-    def _compare_drained(self, db: sqlite3.Connection, number: int, total: Total) -> None:
-        """Compare the total of a drained queue with the rows that are left, not counting damaged ones."""
-        aside = self.aside[number]
+    def _compare(self, db: sqlite3.Connection, number: int, total: Total) -> None:
+        """Compare the total of a queue with its rows, if they are few."""
+        if total.rows is None or total.rows > _MOST_COMPARED or total.high < number << SEQ_BITS:
+            return
         left = db.execute(
-            f"SELECT count(*) FROM (SELECT 1 FROM message WHERE key >= ? AND key <= ? LIMIT {aside + 1000})",
+            f"SELECT count(*) FROM (SELECT 1 FROM message WHERE key >= ? AND key <= ? LIMIT {total.rows + 1000})",
             (number << SEQ_BITS, total.high),
         ).fetchone()[0]
         if left != total.rows:
@@ -180,8 +185,18 @@ class Totals:
             self._set(number, total._replace(rows=all_of_it, high=high))
             self._stale.add(number)
 
+    def read_up_to(self, key: int) -> None:
+        """Note that a queue was read up to a key. At its end, `take` compares its total with its rows."""
+        total = self.known.get(key >> SEQ_BITS)
+        if total is not None and key >= total.high:
+            self.ended.add(key >> SEQ_BITS)
+
     def take(self, db: sqlite3.Connection, everything: bool = False) -> None:
         """Count new rows of all queues (`everything`), or of a few, to be quick. It takes a transaction of its own."""
+        while self.ended:
+            number = self.ended.pop()
+            if number in self.known:
+                self._compare(db, number, self.known[number])
         if everything or not self._round:
             self._round = list(self.known)
         numbers = self._round if everything else self._round[-_MOST_AT_ONCE:]

@@ -12,11 +12,11 @@ import pytest
 from broker.harness import Bench, FaultyStore
 from broker.keyed import QUEUE, held, receipts, send
 from broker.large import settle
+from older import downgrade
 
 from stompcodec.broker.storage.repair.compact import compact
 from stompcodec.broker.storage.repair.salvage import check, salvage
 from stompcodec.broker.storage.sqlite import SqliteStore
-from stompcodec.broker.storage.sqlite_schema import MIGRATIONS
 from stompcodec.broker.storage.store import MemoryStore
 
 # ---- the disk ----
@@ -242,10 +242,7 @@ def test_a_damaged_key_is_reported_and_the_others_count(change: str, tmp_path: P
 
 def test_a_file_of_an_older_version_gets_the_table(tmp_path: Path) -> None:
     SqliteStore(tmp_path / "data").close()
-    with closing(sqlite3.connect(tmp_path / "data" / "messages.sqlite", isolation_level=None)) as other:
-        other.execute("DROP TABLE sent")
-        other.execute(f"DELETE FROM migration WHERE version > {len(MIGRATIONS) - 1}")
-        other.execute(f"PRAGMA user_version = {len(MIGRATIONS) - 1}")
+    downgrade(tmp_path / "data", 4)
     assert check(tmp_path / "data").whole
     assert salvage(tmp_path / "data", tmp_path / "new").keys == 0
     bench = Bench(SqliteStore(tmp_path / "data"))

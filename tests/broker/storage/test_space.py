@@ -249,7 +249,7 @@ def test_after_an_error_of_the_disk_space_is_given_back(tmp_path: Path) -> None:
 
 @pytest.fixture
 def disk(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Path]:
-    """Mount a small disk in memory. The parameter is its size in MiB."""
+    """In memory, of a size in MiB."""
     folder = tmp_path / "disk"
     folder.mkdir()
     command = ["mount", "-t", "tmpfs", "-o", f"size={request.param}m", "tmpfs", str(folder)]

@@ -12,10 +12,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from stompcodec.broker.message import due_of
 from stompcodec.broker.storage.body_files import Body, BodyFile, file_crc
 from stompcodec.broker.storage.checksums import is_intact, message_crc
 from stompcodec.broker.storage.damage import shown
 from stompcodec.broker.storage.folder_lock import DATABASE, TABLES, find_loss, is_body, kind_of
+from stompcodec.broker.storage.rows import special_crc
 from stompcodec.broker.storage.small_tables import sent_key, subscribed_of
 from stompcodec.broker.storage.sqlite import SqliteStore
 from stompcodec.broker.storage.sqlite_file.pages import Pages
@@ -27,6 +29,11 @@ from stompcodec.errors import StoreError
 
 #: Problems listed from SQLite's own check.
 _MOST_LISTED = 100
+#: Counts messages that are not in the table `special` as they are in `message`, and rows there without a message.
+_WRONG = """SELECT (SELECT count(*) FROM message LEFT JOIN special USING (key)
+    WHERE (message.expires IS NOT NULL OR message.priority <> 4 OR NOT message.persistent) AND (special.key IS NULL
+    OR special.expires IS NOT message.expires OR special.priority <> message.priority))
+    + (SELECT count(*) FROM special WHERE key NOT IN (SELECT key FROM message))"""
 #: Messages copied in one commit, and bytes in them.
 _BATCH, _BATCH_OCTETS = 500, 4 * 2**20
 
@@ -182,6 +189,8 @@ class _Reading:
         self.totals: dict[int, Total] = {}
         self.subscriptions: list[Subscribed] = []
         self._files: dict[int, BodyFile] = {}
+        #: When delayed messages are due, by key.
+        self._due: dict[int, float] = {}
         self._counted: Counter[int] = Counter()
         self._rows: Counter[int] = Counter()
         database = folder / DATABASE
@@ -208,6 +217,7 @@ class _Reading:
             ("queue", self._queue),
             ("body", self._body),
             ("subscription", self._subscription),
+            ("special", self._special),
         ):
             if name in self._roots:
                 for rowid, row in self._pages.rows(self._roots[name]):
@@ -244,6 +254,14 @@ class _Reading:
             return False
         self._files.setdefault(rowid, BodyFile(row[1].decode("utf-8", "replace"), row[2], row[3]))
         return True
+
+    def _special(self, rowid: int, row: list[Any]) -> bool:
+        due = row[1] if len(row) == 6 else ""
+        if due is not None:
+            if not isinstance(due, (int, float)):
+                return False
+            self._due[rowid] = due = float(due)
+        return bool(row[5] == special_crc(rowid, due))
 
     def _subscription(self, _rowid: int, row: list[Any]) -> bool:
         names = (*Subscribed._fields[:7], *_LATER_COLUMNS)
@@ -352,7 +370,8 @@ class _Reading:
         self.findings.unchecked += crc is None
         self._counted[number] += 1
         again = bool(redelivered) or key < total.suspect or self.unclean
-        content: Any = (destination.decode(), tail, bool(persistent), expires, priority, attempts, again, body)
+        due = self._due.get(key) or due_of(tail)
+        content: Any = (destination.decode(), tail, bool(persistent), expires, priority, attempts, again, body, due)
         yield Stored(total.name, seq, ident.decode(), *content)
 
     def _lose(self, row: list[Any], why: str) -> None:
@@ -430,6 +449,13 @@ def _ask_sqlite(database: Path, findings: Findings) -> None:
             connection.text_factory = lambda octets: octets.decode("utf-8", "replace")
             for (line,) in connection.execute(f"PRAGMA integrity_check({_MOST_LISTED})"):
                 findings.problems += [part for part in line.splitlines() if part != "ok"]
+            tables = {name for (name,) in connection.execute("SELECT name FROM sqlite_master")}
+            if "filling" in tables:
+                findings.notes.append("a migration was interrupted; it continues at the next start")
+            elif "special" in tables:
+                (wrong,) = connection.execute(_WRONG).fetchone()
+                if wrong:
+                    findings.problems.append(f"{wrong} messages are missing or wrong in the table special")
     except sqlite3.Error as error:
         if "unable to open" in str(error) or "readonly" in str(error):
             findings.notes.append(f"SQLite's own check was skipped: {error}")

@@ -1,0 +1,120 @@
+"""The line of pages that a store is asked for: read one after another, in a thread of their own."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from contextlib import suppress
+from functools import partial
+from typing import NamedTuple, Protocol
+
+from stompcodec.broker.storage.helper import Helper
+from stompcodec.broker.storage.sqlite_reader import Reader, Run
+from stompcodec.broker.storage.store import CallSoon, Done
+from stompcodec.errors import StoreError
+
+Answer = Run | StoreError
+
+
+class Doubts(Protocol):
+    """What failed commits may have left in the file, as the writer knows it. Nothing is read before it is removed."""
+
+    @property
+    def failures(self) -> int:
+        """Number of commits that have failed."""
+
+    @property
+    def in_doubt(self) -> bool:
+        """True if rows may be in the file of which the caller was told that they are not."""
+
+    def clear_doubts(self, done: Done, call_soon: CallSoon | None) -> None:
+        """Remove those rows, and call `done` in the loop's thread."""
+
+
+class _Read(NamedTuple):
+    """A page that was asked for."""
+
+    job: Callable[[], Run]
+    done: Callable[[Answer], object]
+    call_soon: CallSoon
+
+
+class PageReads:
+    """The line of pages. Only the loop's thread uses it.
+
+    Args:
+        reader: reads them, in the helper's thread.
+        helper: runs the reads. It is stopped by `close`.
+        doubts: of the writer.
+    """
+
+    def __init__(self, reader: Reader, helper: Helper, doubts: Doubts) -> None:
+        self._reader = reader
+        self._helper = helper
+        self._doubts = doubts
+        self._line: deque[_Read] = deque()
+        #: The failed commits before which the reader's connection was opened, as far as its thread knows.
+        self._seen = doubts.failures
+
+    def __len__(self) -> int:
+        return len(self._line)
+
+    def give(self, job: Callable[[], Run], done: Callable[[Answer], object], call_soon: CallSoon | None) -> None:
+        """Have a page read. `done` is called in the loop's thread, before this returns without `call_soon`."""
+        if call_soon is None:
+            self._helper.wait()
+            cleared: list[StoreError | None] = [None]
+            if self._doubts.in_doubt:
+                self._doubts.clear_doubts(cleared.append, None)
+            done(cleared[-1] or self._answer(job, self._doubts.failures))
+            return
+        self._line.append(_Read(job, done, call_soon))
+        if len(self._line) == 1:
+            self._start()
+
+    def _start(self) -> None:
+        """Start the first one in the line."""
+        first = self._line[0]
+        if self._doubts.in_doubt:
+            self._doubts.clear_doubts(self._cleared, first.call_soon)
+        else:
+            self._helper.give(partial(self._work, first, self._doubts.failures))
+
+    def _cleared(self, error: StoreError | None) -> None:
+        if error is None:
+            self._start()
+        else:
+            self._end(error)
+
+    def _work(self, read: _Read, failures: int) -> None:
+        """Read a page, in the helper's thread."""
+        answer = self._answer(read.job, failures)
+        with suppress(RuntimeError):  # the loop is closed: nobody waits any more
+            read.call_soon(partial(self._read, failures, answer))
+
+    def _answer(self, job: Callable[[], Run], failures: int) -> Answer:
+        if failures != self._seen:  # the connection may cache pages that were misread
+            self._reader.close()
+            self._seen = failures
+        try:
+            return job()
+        except StoreError as error:
+            return error
+
+    def _read(self, failures: int, answer: Answer) -> None:
+        """Deliver a page, unless a commit failed meanwhile: the page may have messages that were not stored."""
+        if self._doubts.in_doubt or self._doubts.failures != failures:
+            self._start()
+        else:
+            self._end(answer)
+
+    def _end(self, answer: Answer) -> None:
+        first = self._line.popleft()
+        if self._line:
+            self._start()
+        first.done(answer)
+
+    def close(self) -> None:
+        """End the thread and the connection. Pages that were not delivered yet are not delivered any more."""
+        self._helper.stop()
+        self._reader.close()

@@ -1,0 +1,488 @@
+"""Pages of SqliteStore when things are odd: damage, failed commits, files, other threads, and many rows."""
+
+from __future__ import annotations
+
+import random
+import shutil
+import sqlite3
+import threading
+import zlib
+from contextlib import closing
+from functools import partial
+from queue import SimpleQueue
+
+import pytest
+from patience import patience
+
+from stompcodec.broker.storage import sqlite_reader as reader_module
+from stompcodec.broker.storage.body_files import Bodies, Body
+from stompcodec.broker.storage.repair.salvage import check, salvage
+from stompcodec.broker.storage.sqlite import SqliteStore
+from stompcodec.broker.storage.store import Page, Stored
+from stompcodec.errors import StoreError
+
+ALL = 2**42 - 1
+BIG = 70_000
+ODD = ["", 'é\n"\\', "a\0b", "\x01\x7f", "\U0001f600", "[1,2]", "null"]
+
+
+def message(seq, body=b"hi", **values):
+    return Stored("q", seq, f"m-{seq}", "/queue/a", b"a:b\n\n" + body + b"\0", **values)
+
+
+@pytest.fixture
+def folder(tmp_path):
+    return tmp_path / "data"
+
+
+@pytest.fixture
+def store(folder):
+    made = SqliteStore(folder)
+    yield made
+    made.close()
+
+
+def put(store, *messages, queue="q"):
+    for one in messages:
+        store.append(queue, one)
+    store.commit()
+
+
+def answer(store, after=-1, upto=ALL, most=1000, octets=10**8, queue="q", priority=None):
+    found = []
+    store.read(queue, after, upto, most, octets, found.append, None, priority)
+    return found[0]
+
+
+def seqs(page):
+    assert isinstance(page, Page), page
+    return [one.seq for one in page.messages]
+
+
+def pages(store, most):
+    """All messages of a queue, in pages."""
+    found, after, end = [], -1, False
+    while not end:
+        page = answer(store, after=after, most=most)
+        if isinstance(page, StoreError):  # SQLite cannot find its way in the file
+            return []
+        found += page.messages
+        after, end = page.last, page.end
+    return found
+
+
+def change(folder, *statements):
+    with closing(sqlite3.connect(folder / "messages.sqlite", isolation_level=None)) as other:
+        for statement in statements:
+            other.execute(statement)
+
+
+def key(seq):
+    return (1 << 45) + seq
+
+
+# ---- what comes back ----
+
+
+def test_every_byte_and_every_text_comes_back(store):
+    everything = bytes(range(256)) * 3
+    tails = [b"\n\n" + everything[at : at + size] + b"\0" for at in range(0, 256, 37) for size in (0, 1, 255, 300)]
+    sent = [Stored("q", seq, ODD[seq % 7], ODD[seq // 7 % 7], tail) for seq, tail in enumerate(tails * 2)]
+    put(store, *sent)
+    assert answer(store).messages == sent
+
+
+def test_times_come_back_exactly(store):
+    chance = random.Random(3)
+    times = [
+        0.001,
+        1.5,
+        1e9 / 3,
+        1.7e9 + 0.1234567,
+        2.0**53,
+        1e300,
+        5e-324,
+        *(chance.uniform(0, 4e9) for _ in range(50)),
+    ]
+    sent = [message(seq, expires=time) for seq, time in enumerate(times)]
+    put(store, *sent)
+    assert answer(store).messages == sent
+    found = []
+    store.expired(1e301, (), 100, 10**9, found.append, None)
+    assert found[0].messages == sorted(sent, key=lambda one: (one.expires, one.seq))
+
+
+def test_large_messages_come_back_from_their_files(store, folder, tmp_path):
+    body = tmp_path / "streamed"
+    body.write_bytes(b"s" * 200_000)
+    crc = zlib.crc32(b"s" * 200_000)
+    streamed = message(2, body=b"")._replace(tail=b"a:b\n\n", body=Body(body, 200_000, crc))
+    put(store, message(1, b"x" * BIG), streamed, message(3), message(4, b"y" * BIG, due=5.0))
+    found = answer(store).messages
+    assert [one.tail for one in found] == [message(1, b"x" * BIG).tail, b"a:b\n\n", message(3).tail]
+    assert (found[1].body.size, found[1].body.path.read_bytes()) == (200_000, b"s" * 200_000)
+    assert seqs(answer(store, octets=BIG)) == [1]
+    assert seqs(answer(store, octets=BIG + 100)) == [1, 2, 3]
+
+
+def test_messages_before_a_crash_are_redelivered(folder, tmp_path):
+    store = SqliteStore(folder)
+    put(store, message(1), message(2, priority=9), message(3, due=5.0))
+    shutil.copytree(folder, tmp_path / "killed")
+    store.close()
+    store = SqliteStore(tmp_path / "killed")
+    put(store, message(4))
+    found = []
+    store.deferred((), 10, 10, found.append, None)
+    again = answer(store).messages + answer(store, priority=9).messages + found[0].messages
+    assert [(one.seq, one.redelivered) for one in again] == [(1, True), (2, True), (4, False), (2, True), (3, True)]
+    store.close()
+
+
+def test_rows_that_are_left_out_do_not_make_a_page_long(store, monkeypatch):
+    monkeypatch.setattr(reader_module, "_EXAMINED", 5)
+    put(store, *(message(seq, priority=4 if seq % 8 == 0 else 9) for seq in range(40)), message(40, due=1.0))
+    after, found, pages = -1, [], 0
+    while True:
+        page = answer(store, after=after, priority=4)
+        found += seqs(page)
+        pages += 1
+        if page.end:
+            break
+        assert page.last - after == 5
+        after = page.last
+    assert (found, pages) == ([0, 8, 16, 24, 32], 9)
+
+
+# ---- damage ----
+
+DAMAGE = {
+    "tail": "tail = x'613a620a0a3200'",
+    "tail is text": "tail = 'odd'",
+    "tail is longer text": "tail = 'é' || x'00' || 'b'",
+    "tail is a number": "tail = 7",
+    "tail is nothing": "tail = NULL",
+    "id": "id = 'm-7'",
+    "id is no text": "id = x'ff80'",
+    "id is no UTF-8": "id = CAST(x'ff80' AS TEXT)",
+    "destination": "destination = '/queue/b'",
+    "destination is a number": "destination = 5",
+    "expires": "expires = 5.5",
+    "expires is text": "expires = 'soon'",
+    "priority": "priority = 9",
+    "priority is text": "priority = 'high'",
+    "attempts": "attempts = 3",
+    "attempts is real": "attempts = 0.5",
+    "redelivered": "redelivered = 1",
+    "persistent": "persistent = 0",
+    "crc": "crc = crc + 1",
+    "crc is text": "crc = 'x'",
+}
+
+
+@pytest.mark.parametrize("change_of", DAMAGE.values(), ids=DAMAGE)
+def test_a_damaged_row_is_reported_once_and_left_out(change_of, store, folder):
+    put(store, *(message(seq, expires=9.5 if seq == 4 else None) for seq in range(6)))
+    change(folder, f"UPDATE message SET {change_of} WHERE key = {key(2)}")
+    for _ in range(2):
+        page = answer(store)
+        assert (seqs(page), page.end, page.damaged, page.last) == ([0, 1, 3, 4, 5], True, 1, ALL)
+    assert page.messages == [message(seq, expires=9.5 if seq == 4 else None) for seq in (0, 1, 3, 4, 5)]
+    assert (store.damage.messages, store.damage.findings) == (1, 1)
+    assert seqs(answer(store, after=1, most=1)) == []
+    assert answer(store, after=1, most=1).last == 2
+    for seq in (0, 1, 3, 4, 5):
+        store.remove("q", message(seq))
+    store.commit()
+    store.clear("q", -1, ALL, 10)
+    store.commit()
+    assert answer(store) == Page([], ALL, True, 1)
+    store.close()
+    assert store.damage.findings == 1  # the total is right
+
+
+def test_flipped_bits_in_rows_never_change_a_message(folder):
+    """Whatever is flipped among rows, an intact one is delivered, or reported as missing with its page."""
+    chance = random.Random(11)
+    kinds = [{}, {"priority": 5}, {"expires": 1.1}]
+    sent = {seq: message(seq, b"body %d" % seq * 3, **kinds[seq % 3]) for seq in range(60)}
+    store = SqliteStore(folder)
+    put(store, *sent.values())
+    store.close()
+    octets = (folder / "messages.sqlite").read_bytes()
+    first, end = octets.index(b"body 59"), octets.index(b"body 0") + 50
+    read = unread = 0
+    for _ in range(40):
+        flipped = bytearray(octets)
+        for _ in range(3):
+            flipped[chance.randrange(first, end)] ^= 1 << chance.randrange(8)
+        (folder / "messages.sqlite").write_bytes(flipped)
+        store = SqliteStore(folder)
+        found = pages(store, chance.randrange(3, 70))
+        assert all(one == sent[one.seq] for one in found)
+        assert len({one.seq for one in found}) == len(found)
+        read += len(found)
+        unread += not found
+        store.close()
+    assert (unread, read > 40 * 50) == (0, True)
+
+
+def test_a_file_that_is_missing_or_damaged_is_reported(store, folder):
+    put(store, message(1, b"x" * BIG), message(2), message(3, b"y" * BIG))
+    files = sorted((folder / "bodies").iterdir(), key=lambda path: int(path.name.rpartition("-")[2]))
+    files[0].unlink()
+    files[1].write_bytes(b"y" * 100)
+    page = answer(store)
+    assert (seqs(page), page.damaged, store.damage.messages) == ([2], 2, 2)
+
+
+def test_a_message_that_is_removed_while_it_is_read_is_not_damaged(store, monkeypatch):
+    put(store, message(1, b"x" * BIG), message(2))
+    read = Bodies.read
+
+    def late(self, file):
+        store.remove("q", message(1))
+        store.commit()
+        return read(self, file)
+
+    monkeypatch.setattr(Bodies, "read", late)
+    page = answer(store)
+    assert (seqs(page), page.end, page.damaged, store.damage.findings) == ([2], True, 0, 0)
+
+
+def test_a_damaged_due_time_is_reported(store, folder):
+    put(store, message(1, due=5.0), message(2, due=6.0))
+    change(folder, f"UPDATE special SET due = 5.5 WHERE key = {key(1)}")
+    found = []
+    store.deferred((), 10, 10**6, found.append, None)
+    assert ([one.seq for one in found[0].messages], found[0].damaged) == ([2], 1)
+    assert [one.seq for one in store.load()] == [2]
+
+
+def test_check_finds_what_the_table_of_special_messages_lacks(store, folder, tmp_path):
+    put(store, message(1, due=5.5), message(2, expires=5.0), message(3, priority=8), message(4))
+    store.close()
+    assert check(folder).whole
+    change(folder, f"DELETE FROM special WHERE key = {key(2)}", f"UPDATE special SET priority = 7 WHERE key = {key(3)}")
+    assert check(folder).problems == ["2 messages are missing or wrong in the table special"]
+    assert salvage(folder, tmp_path / "new").messages == 4
+    again = SqliteStore(tmp_path / "new")
+    found = []
+    again.deferred((), 10, 10**6, found.append, None)
+    assert [one.due for one in found[0].messages] == [5.5]
+    assert [seqs(answer(again, priority=8)), seqs(answer(again))] == [[3], [2, 3, 4]]
+    again.close()
+    assert check(tmp_path / "new").whole
+
+
+def test_a_missing_row_is_noticed_when_the_queue_was_read_to_its_end(folder):
+    store = SqliteStore(folder)
+    put(store, *map(message, range(10)))
+    store.close()
+    change(folder, f"DELETE FROM message WHERE key = {key(4)}")
+    store = SqliteStore(folder)
+    assert [held.total for held in store.held()] == [10]
+    assert seqs(answer(store)) == [0, 1, 2, 3, 5, 6, 7, 8, 9]
+    assert store.damage.findings == 0
+    store._writer.checkpoint()
+    assert (store.damage.messages, store.damage.findings) == (1, 1)
+    store.close()
+    assert check(folder).whole
+
+
+def test_messages_of_no_queue_are_reported_at_the_start(folder):
+    store = SqliteStore(folder)
+    put(store, message(1), message(2))
+    put(store, message(5), queue="r")
+    store.close()
+    change(
+        folder,
+        "UPDATE queue SET name = 'x' WHERE id = 1",
+        f"UPDATE message SET key = {(2 << 45) + 2**44} WHERE id = 'm-2'",
+    )
+    store = SqliteStore(folder)
+    assert [tuple(held) for held in store.held()] == [("r", 1, 0, 5, 5, ())]
+    assert store.damage.messages == 2
+    put(store, message(9))
+    assert seqs(answer(store)) == [9]
+    store.close()
+
+
+def test_transient_messages_are_gone_after_a_restart(folder):
+    store = SqliteStore(folder)
+    put(store, message(1, b"x" * BIG, persistent=False), message(2), message(3, persistent=False, due=4.0))
+    assert seqs(answer(store)) == [1, 2]
+    store.close()
+    store = SqliteStore(folder)
+    assert [tuple(held) for held in store.held()] == [("q", 1, 0, 2, 2, ())]
+    assert [one.seq for one in store.load()] == [2]
+    store.close()
+    assert list((folder / "bodies").iterdir()) == []
+    assert check(folder).whole
+
+
+def test_clear_removes_files_and_keeps_totals(store, folder):
+    put(store, *(message(seq, b"x" * BIG if seq % 3 == 0 else b"", priority=seq % 2 * 9) for seq in range(9)))
+    store.commit()
+    store._writer.checkpoint()  # counts them
+    put(store, message(9), message(10, due=1.0))
+    store.clear("q", 0, ALL, 4)
+    store.commit()
+    assert seqs(answer(store)) == [0, 5, 6, 7, 8, 9]
+    store.clear("q", -1, ALL, 100)
+    store.commit()
+    assert (seqs(answer(store)), list((folder / "bodies").iterdir())) == ([], [])
+    store.close()
+    assert check(folder).whole
+    assert store.damage.findings == 0
+
+
+# ---- commits ----
+
+
+class Unsure:
+    """A connection whose COMMIT is done, and says that it failed: as when the last fsync fails."""
+
+    def __init__(self, connection):
+        self.connection = connection
+
+    def __getattr__(self, name):
+        return getattr(self.connection, name)
+
+    def execute(self, statement, *values):
+        result = self.connection.execute(statement, *values)
+        if statement == "COMMIT":
+            raise sqlite3.OperationalError("disk I/O error")
+        return result
+
+
+def fail(store, *messages):
+    """A commit that fails, and is on the disk nevertheless."""
+    store._writer._db = Unsure(store._writer._db)
+    with pytest.raises(StoreError, match="disk I/O error"):
+        put(store, *messages)
+
+
+def test_what_a_failed_commit_left_is_not_read(store, folder):
+    put(store, message(1), message(9))
+    answer(store)
+    fail(store, message(2), message(3), message(4, due=1.0))
+    assert seqs(answer(store)) == [1, 9]
+    found = []
+    store.deferred((), 9, 9, found.append, None)
+    assert found[0].messages == []
+    store.close()
+    assert check(folder).whole
+
+
+class Loop:
+    """A loop that runs what threads give it."""
+
+    def __init__(self):
+        self.calls = SimpleQueue()
+        self.soon = self.calls.put
+
+    def until(self, done):
+        while not done():
+            self.calls.get(timeout=patience(20))()
+
+
+def test_what_a_commit_left_that_failed_meanwhile_is_not_read(store):
+    put(store, message(1), message(9))
+    loop, found = Loop(), []
+    read = store._reader.page
+    jobs = []
+
+    def page(*values):
+        if not jobs:
+            jobs.append(1)
+            fail(store, message(2), message(3))
+        return read(*values)
+
+    store._reader.page = page
+    store.read("q", -1, ALL, 10, 10**6, found.append, loop.soon)
+    loop.until(lambda: found)
+    assert [seqs(one) for one in found] == [[1, 9]]
+
+
+def test_pages_are_not_read_while_a_failed_commit_cannot_be_taken_back(store, monkeypatch):
+    put(store, message(1))
+    fail(store, message(2), message(3))
+    monkeypatch.setattr(store._writer, "_opened", lambda: (_ for _ in ()).throw(StoreError("no way in")))
+    loop, found = Loop(), []
+    store.read("q", -1, ALL, 10, 10**6, found.append, loop.soon)
+    loop.until(lambda: found)
+    assert isinstance(answer(store), StoreError)
+    assert isinstance(found[0], StoreError)
+    monkeypatch.undo()
+    assert seqs(answer(store)) == [1]
+
+
+def test_a_file_that_cannot_be_read_is_an_error_and_not_the_end(store, folder, monkeypatch):
+    put(store, message(1))
+    monkeypatch.setattr(reader_module, "connect", lambda path: sqlite3.connect(folder / "not" / "there"))
+    assert "cannot be read: unable to open" in str(answer(store))
+    monkeypatch.undo()
+    assert seqs(answer(store)) == [1]
+
+
+def test_pages_arrive_in_the_order_of_the_calls(store):
+    put(store, *map(message, range(10)))
+    loop, found = Loop(), []
+    for seq in range(8):
+        store.read(
+            "q", seq, seq + 1, 10, 10**6, partial(lambda number, page: found.append((number, page)), seq), loop.soon
+        )
+    store.expired(5.0, (), 9, 9, lambda page: found.append((8, page)), loop.soon)
+    store.read("nowhere", 0, 1, 10, 10**6, lambda page: found.append((9, page)), loop.soon)
+    assert found == []
+    loop.until(lambda: len(found) == 10)
+    assert [number for number, _ in found] == list(range(10))
+    assert [seqs(page) for _, page in found[:8]] == [[seq + 1] for seq in range(8)]
+
+
+def test_pages_are_read_while_others_are_committed(store):
+    """What was committed when a page was asked for is in it, and nothing twice, whatever is committed meanwhile."""
+    loop, found, done = Loop(), [], []
+    put(store, *(message(seq, b"x" * 300) for seq in range(3000)))
+    state = {"next": 3000, "after": -1, "committing": False}
+
+    def commit():
+        if state["next"] >= 6000:
+            done.append(1)
+            return
+        for seq in range(state["next"], state["next"] + 60):
+            store.append("q", message(seq, b"y" * 200))
+        for one in found[-40:-20]:
+            store.update("q", message(one, attempts=1))
+        state["next"] += 60
+        store.commit_later(lambda error: loop.soon(commit), loop.soon)
+
+    def read(page=None):
+        if page is not None:
+            assert page.damaged == 0
+            found.extend(seqs(page))
+            state["after"] = page.last
+        if state["after"] < state["asked"] or not done:
+            state["asked"] = state["next"] - 61
+            store.read("q", state["after"], state["asked"], 97, 10**6, read, loop.soon)
+        else:
+            done.append(2)
+
+    state["asked"] = 0
+    commit()
+    read()
+    loop.until(lambda: len(done) == 2)
+    assert found == list(range(len(found)))
+    assert len(found) >= 3000
+
+
+def test_a_store_closes_while_pages_are_read(folder):
+    store = SqliteStore(folder)
+    put(store, *(message(seq) for seq in range(2000)))
+    calls = []
+    for _ in range(20):
+        store.read("q", -1, ALL, 1000, 10**6, calls.append, calls.append)
+    store.close()
+    assert not any(thread.name == "stompcodec-pages" and thread.is_alive() for thread in threading.enumerate())
+    assert check(folder).whole

@@ -1,0 +1,358 @@
+"""Reading a store in pages: the memory store and the SQLite one, by the same cases."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from functools import partial
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from stompcodec.broker.storage.sqlite import SqliteStore
+from stompcodec.broker.storage.store import MemoryStore, Page, Stored, TimedPage
+
+ALL = 2**42 - 1
+STORES = ["memory", "sqlite"]
+
+
+class Stores:
+    """Makes stores of a kind, in folders of their own, and closes them."""
+
+    def __init__(self, kind):
+        self.kind, self.made = kind, []
+
+    def __call__(self, folder=None):
+        if self.kind == "memory":
+            return MemoryStore()
+        folder = folder or Path(tempfile.mkdtemp())
+        self.made.append((SqliteStore(folder), folder))
+        return self.made[-1][0]
+
+    def again(self, store):
+        """The store as the next broker finds it."""
+        if self.kind == "memory":
+            return store
+        store.close()
+        return self(next(folder for made, folder in self.made if made is store))
+
+    def close(self):
+        for store, folder in self.made:
+            store.close()
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+@pytest.fixture(params=STORES)
+def stores(request):
+    made = Stores(request.param)
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def store(stores):
+    return stores()
+
+
+def message(seq, body=b"hi", **values):
+    return Stored("", seq, f"m-{seq}", "/queue/a", b"a:b\n\n" + body + b"\0", **values)
+
+
+def put(store, *messages, queue="q"):
+    for one in messages:
+        store.append(queue, one)
+    store.commit()
+
+
+def page(store, after=-1, upto=ALL, most=100, octets=10**6, queue="q", priority=None):
+    found = []
+    store.read(queue, after, upto, most, octets, found.append, None, priority)
+    (one,) = found
+    assert isinstance(one, Page), one
+    return one
+
+
+def pages(read, sizes):
+    """All messages of a queue, in pages of the given sizes, over and over."""
+    after, messages, turn = -1, [], 0
+    while True:
+        most, octets = sizes[turn % len(sizes)]
+        turn += 1
+        one = read(after=after, most=most, octets=octets)
+        assert len(one.messages) <= most
+        assert sum(len(found.tail) for found in one.messages[:-1]) < octets
+        assert all(after < found.seq <= one.last for found in one.messages)
+        messages += one.messages
+        if one.end:
+            return messages
+        assert one.last > after
+        after = one.last
+
+
+def timed(read, sizes):
+    """All messages with a time, in pages of the given sizes, over and over."""
+    after, messages, turn = (), [], 0
+    while after is not None:
+        most, octets = sizes[turn % len(sizes)]
+        turn += 1
+        found = []
+        read(after, most, octets, found.append, None)
+        (one,) = found
+        assert isinstance(one, TimedPage), one
+        assert len(one.messages) <= most
+        assert one.messages or one.after is None
+        messages += one.messages
+        after = one.after
+    return messages
+
+
+def seqs(found):
+    return [one.seq for one in found.messages]
+
+
+def test_a_page_holds_the_committed_messages_in_order(store):
+    put(store, *map(message, (5, 3, 2**40, 4)))
+    store.append("q", message(6))
+    store.remove("q", message(3))
+    found = page(store)
+    assert (seqs(found), found.last, found.end, found.damaged) == ([3, 4, 5, 2**40], ALL, True, 0)
+    assert found.messages[0] == message(3)._replace(queue="q")
+    store.commit()
+    assert seqs(page(store)) == [4, 5, 6, 2**40]
+
+
+def test_a_page_lies_between_after_and_upto(store):
+    put(store, *map(message, range(10)))
+    assert seqs(page(store, after=3, upto=6)) == [4, 5, 6]
+    assert page(store, after=3, upto=6).last == 6
+    assert page(store, after=6, upto=6) == Page([], 6, True)
+    assert page(store, after=9) == Page([], ALL, True)
+    assert page(store, queue="nowhere", upto=7) == Page([], 7, True)
+
+
+def test_a_full_page_ends_with_its_last_message(store):
+    put(store, *map(message, range(10)))
+    found = page(store, most=4)
+    assert (seqs(found), found.last, found.end) == ([0, 1, 2, 3], 3, False)
+    assert len(pages(partial(page, store), [(3, 10**6)])) == 10
+
+
+def test_a_page_is_bounded_by_bytes_and_holds_one_message_at_least(store):
+    put(store, message(1, b"x" * 1000), message(2, b"x" * 1000), message(3, b"x" * 80_000), message(4))
+    assert seqs(page(store, octets=1)) == [1]
+    assert seqs(page(store, octets=1500)) == [1, 2]
+    assert seqs(page(store, after=2, octets=1500)) == [3]
+    assert seqs(page(store, after=2, octets=81_000)) == [3, 4]
+
+
+def test_deferred_messages_are_not_in_pages_but_by_their_time(store):
+    put(store, message(1, due=30.5), message(2), message(3, due=20.25, expires=100.0))
+    put(store, message(4, due=20.25), queue="p")
+    assert seqs(page(store)) == [2]
+    assert page(store, upto=1) == Page([], 1, True)
+    for most in (1, 2, 3, 4):
+        found = timed(store.deferred, [(most, 10**6)])
+        assert {(one.due, one.queue, one.seq) for one in found[:2]} == {(20.25, "q", 3), (20.25, "p", 4)}
+        assert found[2:] == [message(1, due=30.5)._replace(queue="q")]
+
+
+def test_expired_messages_are_found_by_their_expiry(store):
+    put(store, message(1, expires=3.5), message(2), message(3, expires=1.25, due=9.0), message(4, expires=7.0))
+    for most in (1, 2, 3):
+        found = timed(partial(store.expired, 3.5), [(most, 10**6)])
+        assert [one.seq for one in found] == [3, 1]
+    assert timed(partial(store.expired, 1.0), [(9, 10**6)]) == []
+
+
+def test_messages_of_one_time_are_all_found(store):
+    put(store, *(message(seq, expires=5.5, due=6.5) for seq in range(8)))
+    put(store, *(message(seq, expires=5.5, due=6.5) for seq in range(8)), queue="p")
+    for most in (1, 3):
+        for read in (store.deferred, partial(store.expired, 5.5)):
+            found = timed(read, [(most, 10**6)])
+            assert sorted((one.queue, one.seq) for one in found) == [(queue, seq) for queue in "pq" for seq in range(8)]
+
+
+def test_messages_of_a_priority_have_pages_of_their_own(store):
+    put(store, *(message(seq, priority=(4, 9, 4, 0)[seq % 4]) for seq in range(12)), message(12, priority=9, due=1.0))
+    assert seqs(page(store)) == list(range(12))
+    assert seqs(page(store, priority=9)) == [1, 5, 9]
+    assert seqs(page(store, priority=9, after=1, upto=8)) == [5]
+    assert seqs(page(store, priority=0, most=2)) == [3, 7]
+    assert [one.seq for one in pages(partial(page, store, priority=4), [(2, 10**6)])] == [0, 2, 4, 6, 8, 10]
+    assert page(store, priority=5) == Page([], ALL, True)
+
+
+def test_clear_removes_a_share_of_what_was_committed(store):
+    put(store, *map(message, range(10)), message(10, due=5.0))
+    store.clear("q", 1, 20, 3)
+    store.append("q", message(11))
+    assert (store.pending, seqs(page(store))) == (2, list(range(10)))
+    store.commit()
+    assert (store.pending, seqs(page(store))) == (0, [0, 1, 5, 6, 7, 8, 9, 11])
+    store.remove("q", message(5))
+    store.clear("q", 1, 7, 1)
+    store.clear("q", 1, 7, 1)
+    store.clear("nowhere", 0, 9, 9)
+    store.commit()
+    assert seqs(page(store)) == [0, 1, 8, 9, 11]
+    assert [one.seq for one in timed(store.deferred, [(9, 9)])] == [10]
+
+
+def test_held_tells_of_queues_without_reading_them(stores):
+    store = stores()
+    put(store, message(3), message(5, priority=9), message(8, priority=0), message(6, priority=7, due=1.0))
+    put(store, message(4), queue="/\0odd é\n")
+    put(store, message(4), queue="gone")
+    store.remove("gone", message(4))
+    store.commit()
+    found = {one.queue: one for one in stores.again(store).held()}
+    assert found == {
+        "q": ("q", 4, 1, 3, 8, (0, 9)),
+        "/\0odd é\n": ("/\0odd é\n", 1, 0, 4, 4, ()),
+    }
+
+
+def test_the_messages_of_one_queue_are_loaded(store):
+    put(store, message(1), message(2, due=1.0))
+    put(store, message(3), queue="p")
+    assert [one.seq for one in store.load("q")] == [1, 2]
+    assert list(store.load("nowhere")) == []
+
+
+def test_a_page_is_delivered_by_the_loop(store):
+    put(store, message(1))
+    calls, found = [], []
+    store.read("q", 0, 9, 9, 9, found.append, calls.append)
+    store.append("q", message(2))
+    assert found == []
+    while not calls:
+        pass
+    calls[0]()
+    assert [seqs(one) for one in found] == [[1]]
+
+
+TEXTS = st.text(st.characters(blacklist_categories=["Cs"]), max_size=6)
+QUEUES = st.sampled_from(["q", "/\0/queue/a", '/\0é\n"\\', ""])
+TIMES = st.none() | st.sampled_from([0.001, 1.5]) | st.floats(0.001, 4e9)
+MESSAGES = st.builds(
+    Stored,
+    st.just(""),
+    st.integers(0, 40) | st.integers(0, ALL),
+    TEXTS,
+    TEXTS,
+    st.builds(lambda head, body: head + b"\n\n" + body + b"\0", st.sampled_from([b"", b"a:b"]), st.binary(max_size=30)),
+    expires=TIMES,
+    priority=st.sampled_from([4, 4, 4, 0, 9]),
+    attempts=st.sampled_from([0, 0, 3]),
+    redelivered=st.booleans(),
+    due=TIMES,
+    persistent=st.just(True),
+    body=st.none(),
+)
+SEQS = st.integers(-1, 45)
+OPERATIONS = st.one_of(
+    st.tuples(st.just("append"), QUEUES, MESSAGES),
+    st.tuples(st.just("append"), QUEUES, MESSAGES),
+    st.tuples(st.just("remove"), st.integers(0, 99)),
+    st.tuples(st.just("update"), st.integers(0, 99), st.integers(0, 5)),
+    st.tuples(st.just("clear"), QUEUES, SEQS, st.just(ALL) | SEQS, st.integers(1, 5)),
+    st.tuples(st.just("commit")),
+)
+SIZES = st.lists(st.tuples(st.integers(1, 7), st.sampled_from([1, 40, 10**6])), min_size=1, max_size=3)
+
+
+class Model:
+    """What a store should hold: messages by queue and seq, and the changes of the open batch."""
+
+    def __init__(self, store):
+        self.store, self.kept = store, {}
+        self.puts, self.removes, self.clears, self.updates = {}, set(), [], {}
+
+    def apply(self, name, *values):
+        getattr(self, name)(*values)
+
+    def append(self, queue, one):
+        key = queue, one.seq
+        if key not in self.puts and (key not in self.kept or key in self.removes):
+            self.store.append(queue, one)
+            self.puts[key] = one._replace(queue=queue)
+
+    def live(self, number):
+        keys = sorted({*self.puts, *(self.kept.keys() - self.removes)})
+        return keys[number % len(keys)] if keys else None
+
+    def remove(self, number):
+        key = self.live(number)
+        if key is not None:
+            self.store.remove(key[0], self.puts.get(key) or self.kept[key])
+            if self.puts.pop(key, None) is None:
+                self.removes.add(key)
+
+    def update(self, number, attempts):
+        key = self.live(number)
+        if key is None:
+            return
+        one = (self.puts.get(key) or self.kept[key])._replace(attempts=attempts, redelivered=attempts > 0)
+        self.store.update(key[0], one)
+        (self.puts if key in self.puts else self.updates)[key] = one
+
+    def clear(self, *values):
+        self.store.clear(*values)
+        self.clears.append(values)
+
+    def commit(self):
+        self.store.commit()
+        for key in self.removes:
+            del self.kept[key]
+        for queue, after, upto, most in self.clears:
+            ready = sorted(key for key, one in self.kept.items() if key[0] == queue and one.due is None)
+            for key in [key for key in ready if after < key[1] <= upto][:most]:
+                del self.kept[key]
+        self.kept.update({key: one for key, one in self.updates.items() if key in self.kept})
+        self.kept.update(self.puts)
+        self.puts, self.removes, self.clears, self.updates = {}, set(), [], {}
+
+    def compare(self, sizes):
+        """Read the store in pages, and compare them with the model."""
+        store, kept = self.store, [self.kept[key] for key in sorted(self.kept)]
+        for queue in {one.queue for one in kept} | {"q"}:
+            ready = [one for one in kept if one.queue == queue and one.due is None]
+            for priority in (None, 4, 9):
+                wanted = [one for one in ready if priority in (None, one.priority)]
+                assert pages(partial(page, store, queue=queue, priority=priority), sizes) == wanted
+        found = timed(store.deferred, sizes)
+        assert [one.due for one in found] == sorted(one.due for one in found)
+        assert set(found) == {one for one in kept if one.due is not None}
+        found = timed(partial(store.expired, 1.5), sizes)
+        assert [one.expires for one in found] == sorted(one.expires for one in found)
+        assert set(found) == {one for one in kept if one.expires is not None and one.expires <= 1.5}
+
+    def compare_held(self, store):
+        """Compare what the next broker is told of its queues with the model."""
+        for told in store.held():
+            found = [one for (queue, _seq), one in sorted(self.kept.items()) if queue == told.queue]
+            ready = [one for one in found if one.due is None]
+            priorities = tuple(sorted({one.priority for one in ready} - {4}))
+            ends = found[0].seq, found[-1].seq
+            assert told == (told.queue, len(found), len(found) - len(ready), *ends, priorities)
+        assert {told.queue for told in store.held()} == {queue for queue, _seq in self.kept}
+
+
+@given(operations=st.lists(OPERATIONS, max_size=30), sizes=SIZES)
+@pytest.mark.parametrize("kind", STORES)
+def test_pages_of_any_size_hold_what_was_committed(kind, operations, sizes):
+    stores = Stores(kind)
+    try:
+        model = Model(stores())
+        for operation in operations:
+            model.apply(*operation)
+            if operation[0] == "commit":
+                model.compare(sizes)
+        model.commit()
+        model.compare(sizes)
+        model.compare_held(stores.again(model.store))
+    finally:
+        stores.close()
