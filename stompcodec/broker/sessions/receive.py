@@ -13,6 +13,7 @@ from stompcodec.broker.errors import Refused
 from stompcodec.broker.memory import subscription_cost
 from stompcodec.broker.queues.consumer import EOL, Consumer
 from stompcodec.broker.queues.subscribe_request import AUTO, SubscribeRequest, read_request
+from stompcodec.broker.sessions.names import NAMES, list_names
 from stompcodec.broker.sessions.receipts import confirm, hold_receipts
 from stompcodec.broker.sessions.session import Session
 from stompcodec.codec import Frame, serialize
@@ -32,6 +33,10 @@ def ping(session: Session, frame: Frame) -> None:
 
 def receive(session: Session, frame: Frame) -> None:
     """Handle RECEIVE, or raise Refused if it cannot be served."""
+    if session.header(frame, "browser") == NAMES:
+        request = _checked(session, frame)
+        list_names(session, frame, request.destination, _key_of(session, request))
+        return
     request = _request(session, frame)
     number = session.next_number
     cost = subscription_cost(f"receive:{number}", request.destination, request.selector_text)
@@ -70,9 +75,7 @@ def receive(session: Session, frame: Frame) -> None:
 
 def _request(session: Session, frame: Frame) -> SubscribeRequest:
     config = session.broker.config
-    request = read_request(frame, session.exact, config)
-    if not request.destination:
-        raise Refused("RECEIVE lacks destination", "RECEIVE needs the headers of SUBSCRIBE.")
+    request = _checked(session, frame)
     if request.browser:
         raise Refused("RECEIVE cannot browse", "RECEIVE takes a message. Use SUBSCRIBE to browse.")
     if request.mode != AUTO:
@@ -81,10 +84,20 @@ def _request(session: Session, frame: Frame) -> SubscribeRequest:
                 "too many unacknowledged RECEIVEs", "ACK or NACK the messages: each counts as a subscription."
             )
         session.windows.claim(1)
-    key = request.key
-    if key is None and session.version in ("1.1", "1.2"):  # their MESSAGE must have one
-        key = request.destination
+    key = _key_of(session, request)
     return request._replace(key=key, window=1, octets=None, credit=None, from_seq=None, exclusive=False)
+
+
+def _checked(session: Session, frame: Frame) -> SubscribeRequest:
+    request = read_request(frame, session.exact, session.broker.config)
+    if not request.destination:
+        raise Refused("RECEIVE lacks destination", "RECEIVE needs the headers of SUBSCRIBE.")
+    return request
+
+
+def _key_of(session: Session, request: SubscribeRequest) -> str | None:
+    """Return the id of a RECEIVE, or its destination: a MESSAGE of 1.1 and 1.2 must have a subscription."""
+    return request.destination if request.key is None and session.version in ("1.1", "1.2") else request.key
 
 
 def release(session: Session, consumer: Consumer) -> None:

@@ -1,0 +1,110 @@
+"""RECEIVE with `browser:names` lists destinations, page by page, and only those that its user may subscribe to."""
+
+import json
+
+import pytest
+from broker.harness import Bench
+
+from stompcodec.broker.auth import Rule, User, hash_passcode
+from stompcodec.broker.sessions import names as names_module
+from stompcodec.spec import VERSIONS
+
+
+def ask(peer, pattern="*", **headers):
+    """The answer as rows and the name to go on from."""
+    pairs = {"destination": pattern, "id": "1", "browser": "names", **headers}
+    peer.raw(("RECEIVE\n" + "".join(f"{k.replace('_', '-')}:{v}\n" for k, v in pairs.items()) + "\n\0").encode())
+    answer = peer.next("MESSAGE")
+    assert (answer.get("browser"), answer.get("content-type")) == ("names", "application/json")
+    page = json.loads(answer.body)
+    return page["destinations"], page["next"]
+
+
+def named(peer, pattern="*", **headers):
+    return [row["destination"] for row in ask(peer, pattern, **headers)[0]]
+
+
+def fill(peer, *destinations):
+    for destination in destinations:
+        peer.put(destination, "x")
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_names_and_counts(version):
+    bench = Bench()
+    peer = bench.peer(version)
+    fill(peer, "/queue/b", "/queue/a", "/queue/a", "plain")
+    peer.subscribe("/topic/t")
+    rows, more = ask(peer)
+    assert more is None
+    assert [(row["destination"], row["kind"], row["ready"], row["messages"]) for row in rows] == [
+        ("/queue/a", "queue", 2, 2),
+        ("/queue/b", "queue", 1, 1),
+        ("/topic/t", "topic", 0, 0),
+        ("plain", "queue", 1, 1),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("pattern", "names"),
+    [
+        ("/queue/*", ["/queue/a", "/queue/ab", "/queue/b"]),
+        ("/queue/a*", ["/queue/a", "/queue/ab"]),
+        ("/queue/a", ["/queue/a"]),
+        ("/queue/", []),
+        ("/topic/*", []),
+        ("*", ["/queue/a", "/queue/ab", "/queue/b"]),
+    ],
+)
+def test_patterns(pattern, names):
+    peer = Bench().peer()
+    fill(peer, "/queue/a", "/queue/ab", "/queue/b")
+    assert named(peer, pattern) == names
+
+
+def test_delivered_messages_are_not_ready():
+    bench = Bench()
+    peer, other = bench.peer(), bench.peer()
+    fill(peer, "/queue/a", "/queue/a", "/queue/a")
+    other.subscribe("/queue/a", ack="client", prefetch_count="2")
+    ((row,), _) = ask(peer)
+    assert (row["ready"], row["messages"]) == (1, 3)
+
+
+def test_pages(monkeypatch):
+    monkeypatch.setattr(names_module, "PAGE", 2)
+    peer = Bench().peer()
+    fill(peer, *(f"/queue/{letter}" for letter in "edcba"))
+    pages, after = [], ""
+    while after is not None:
+        rows, after = ask(peer, from_name=after)
+        pages.append([row["destination"][-1] for row in rows])
+    assert pages == [["a", "b"], ["c", "d"], ["e"]]
+
+
+def test_temporary_ones_and_those_of_others_are_not_named():
+    users = {name: User(name, hash_passcode("x", n=16)) for name in ("ann", "bob")}
+    bench = Bench(users=users, rules=(Rule("ann", "*", "*"), Rule("bob", "*", "/queue/b")))
+    ann, bob = (bench.peer(connect=False) for _ in range(2))
+    ann.connect(login="ann", passcode="x")
+    bob.connect(login="bob", passcode="x")
+    fill(ann, "/queue/a", "/queue/b")
+    ann.subscribe("/temp-queue/x")
+    assert named(ann) == ["/queue/a", "/queue/b"]
+    assert named(bob) == ["/queue/b"]
+
+
+def test_it_takes_nothing_and_leaves_no_subscription():
+    bench = Bench()
+    peer = bench.peer()
+    fill(peer, "/queue/a")
+    assert named(peer) == named(peer) == ["/queue/a"]
+    assert not peer.session.consumers
+
+
+def test_a_receipt_follows_and_a_missing_destination_is_refused():
+    peer = Bench().peer()
+    peer.raw(b"RECEIVE\ndestination:*\nid:1\nbrowser:names\nreceipt:7\n\n\0")
+    assert [frame.command for frame in peer.take()] == ["MESSAGE", "RECEIPT"]
+    peer.raw(b"RECEIVE\nid:1\nbrowser:names\n\n\0")
+    assert "destination" in peer.error().headers["message"]
