@@ -28,7 +28,7 @@ FLOORS = {
         *("_scan_py, _serialize_py, _ends_py", "_codec_py", "codec"),
         *("states, heartbeat, uri", "handshake, steady", "connection"),
         "__init__",
-        *("disk", "transport, capture", "client, broker", "compat, testing", "spark", "cli"),
+        *("disk", "transport, capture", "client, broker", "bridge, compat, testing", "spark", "cli"),
     ),
     "broker": (
         *(
@@ -65,6 +65,7 @@ FLOORS = {
         "__init__",
         "demonstration, __main__",
     ),
+    "bridge": ("mapping, marks, tally", "headers", "sources", "ends", "carrier", "bridge", "__init__"),
     "capture": ("disk", "index", "segment", "writer", "reader", "__init__"),
     "client": (
         "dialects, backoff, receipts, forks, states",

@@ -5,7 +5,7 @@ import inspect
 
 import pytest
 
-DOORS = ["", ".broker", ".capture", ".client", ".compat", ".spark", ".testing", ".transport"]
+DOORS = ["", ".bridge", ".broker", ".capture", ".client", ".compat", ".spark", ".testing", ".transport"]
 DOORS += [f".transport.{name}" for name in ("aio", "sync", "tls", "websocket")]
 
 

@@ -167,21 +167,32 @@ def url_of(text: str) -> str:
     return text if "://" in text or text.lower().startswith("failover:") else f"stomp://{text}"
 
 
-def _addresses(url: str) -> list[Address]:
+def addresses_of(url: str) -> list[Address]:
+    """Return the addresses in a URL or host:port.
+
+    Raises:
+        ConfigError: it is malformed. The message shows no passcode.
+    """
     from stompcodec.uri import parse_uri
 
     return parse_uri(url_of(url))
 
 
-def passcode_of(addresses: list[Address], login: str | None, file: str | None) -> str | None:
+def passcode_of(
+    addresses: list[Address],
+    login: str | None,
+    file: str | None,
+    option: str = "--passcode-file",
+    variable: str = "STOMPCODEC_PASSCODE",
+) -> str | None:
     """Return the passcode from --passcode-file, the environment, or a prompt; None for the one in the URL, or none.
 
     The passcode is never shown. The prompt appears if a login has no passcode and there is a terminal, even if standard
     input is a pipe.
     """
     if file is not None:
-        return _first_line(file)
-    passcode = os.environ.get("STOMPCODEC_PASSCODE")
+        return _first_line(file, f"'{option}'")
+    passcode = os.environ.get(variable)
     name = login if login is not None else next((each.login for each in addresses if each.login), None)
     asked = passcode is None and name is not None and not any(each.passcode for each in addresses)
     if asked and _has_terminal():
@@ -191,8 +202,7 @@ def passcode_of(addresses: list[Address], login: str | None, file: str | None) -
     return passcode
 
 
-def _first_line(file: str) -> str:
-    hint = "'--passcode-file'"
+def _first_line(file: str, hint: str) -> str:
     try:
         with open(file, encoding="utf-8") as stream:
             text = stream.readline(_LONGEST_PASSCODE).rstrip("\r\n")
@@ -224,7 +234,8 @@ def credentials(addresses: list[Address], login: str | None, passcode_file: str 
     return {key: value for key, value in given.items() if value is not None}
 
 
-def _tls(ca: str | None, insecure: bool) -> dict[str, Any]:
+def tls_options(ca: str | None, insecure: bool) -> dict[str, Any]:
+    """Return the option `ssl` of `stompcodec.client.connect`, if --ca or --insecure ask for one."""
     if ca is None and not insecure:
         return {}
     from stompcodec.transport.tls import client_context
@@ -248,8 +259,8 @@ def connected(
     import stompcodec.client as stomp
 
     logging.getLogger("stompcodec").addHandler(logging.NullHandler())  # errors are reported by the verb
-    addresses = _addresses(url)
-    options = {**credentials(addresses, login, passcode_file), **_tls(ca, insecure), **options}
+    addresses = addresses_of(url)
+    options = {**credentials(addresses, login, passcode_file), **tls_options(ca, insecure), **options}
     if version is not None:
         options["versions"] = [version]
     with stomp.connect(

@@ -25,6 +25,7 @@ _SYNONYMS = {
     **dict.fromkeys(("capture", "save"), "record"),
     **dict.fromkeys(("export", "import", "transform"), "convert"),
     **dict.fromkeys(("benchmark", "perf", "latency"), "bench"),
+    **dict.fromkeys(("shovel", "migrate", "move", "mirror", "forward", "federate"), "bridge"),
     **dict.fromkeys(("spark", "etl"), "pipeline"),
     **dict.fromkeys(("repair", "recover", "fix"), "salvage"),
     **dict.fromkeys(("shrink", "vacuum"), "compact"),

@@ -1,0 +1,28 @@
+"""A bridge between two brokers: it moves or mirrors destinations, and stores each message once at the target.
+
+import asyncio
+from stompcodec.bridge import Bridge, End, Mapping, Request
+
+source, target = End("stomp://old.example"), End("stomp://new.example")
+bridge = Bridge(source, target, Request(Mapping.parse(["/queue/*"]), drain=True))
+print(asyncio.run(bridge.run()).carried)
+"""
+
+from stompcodec.bridge.bridge import DEAD_LETTER, Bridge, Way
+from stompcodec.bridge.ends import End
+from stompcodec.bridge.mapping import Mapping, Rule
+from stompcodec.bridge.sources import BridgeError, Request, UnsuitableError
+from stompcodec.bridge.tally import Tally
+
+__all__ = [
+    "DEAD_LETTER",
+    "Bridge",
+    "BridgeError",
+    "End",
+    "Mapping",
+    "Request",
+    "Rule",
+    "Tally",
+    "UnsuitableError",
+    "Way",
+]

@@ -1,0 +1,542 @@
+"""The bridge: it takes messages at the source, has the carrier send them to the target, and acknowledges them then.
+
+Invariant: a message is acknowledged at the source only when the target has confirmed it, or when it is in the dead
+letters of the source. So however a broker or the bridge ends, each message is at one of them at least.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+import uuid
+from collections import OrderedDict, deque
+from collections.abc import Callable, Iterable
+from typing import NamedTuple
+
+from stompcodec.bridge.carrier import PATIENCE, Carrier, Entry, error_frame, is_passing, reason_of
+from stompcodec.bridge.ends import End, leave
+from stompcodec.bridge.headers import DELIVERY, ORIGINAL, SEQ, Hop
+from stompcodec.bridge.mapping import is_topic
+from stompcodec.bridge.marks import PATH, circle, idempotency_key, same_broker
+from stompcodec.bridge.sources import (
+    GIVERS,
+    REFUSED,
+    BridgeError,
+    Lane,
+    Request,
+    UnsuitableError,
+    dialect_of,
+    is_advisory,
+    is_empty,
+    lanes_of,
+    listed,
+)
+from stompcodec.bridge.tally import Tally
+from stompcodec.client import AsyncClient, AsyncMessage, RejectedError
+from stompcodec.errors import FrameError, ReceiptTimeoutError, RemoteProtocolError, StompError
+
+#: Where refused messages go, at the source.
+DEAD_LETTER = "/queue/bridge-dead-letters"
+#: Keys of carried messages that are remembered, for those that the source delivers again.
+_KNOWN = 20_000
+#: Seconds between two looks at what is to be done besides carrying.
+_TURN = 0.1
+#: Seconds between two looks for new destinations.
+_LIST = 5.0
+#: Seconds for the receipt of a SUBSCRIBE, which may have to wait behind messages.
+_CONFIRMED = 300.0
+#: Seconds that the end may take, for what is on its way.
+_GRACE = 15.0
+#: Seconds without a message after which the source counts as empty; and after which it is asked, if that is possible.
+_IDLE, _IDLE_ASKED = 3.0, 0.3
+#: The headers by which a dead letter says why, and where it was to go.
+_REASON, _TARGET = "dead-letter-reason", "bridge-target"
+
+
+class Way(NamedTuple):
+    """How a bridge carries.
+
+    >>> Way().prefetch
+    200
+    """
+
+    prefetch: int = 200
+    """The most unacknowledged messages of each subscription."""
+    batch: int = 0
+    """The number of messages in a transaction, at both ends where they can; 0 for none."""
+    dead_letter: str = DEAD_LETTER
+    """Where the source keeps refused messages."""
+    most_refused: int = 100
+    """The number of refused messages in a row after which the bridge ends."""
+    persistent: bool = False
+    """Mark all messages as persistent."""
+    key: str | None = None
+    """The header that names a message for good; None for the message-id, where that does."""
+    most: int | None = None
+    """The number of messages after which it ends."""
+    idle: float | None = None
+    """With `Request.drain`, the seconds without a message after which the source counts as empty."""
+
+
+class _Session:
+    """One connection to the source.
+
+    Args:
+        client: that is connected.
+    """
+
+    def __init__(self, client: AsyncClient) -> None:
+        self.client = client
+        self.giver = GIVERS[dialect_of(client)]
+        self.ended = False
+        self.lanes: dict[str, asyncio.Task[None]] = {}
+        self.subscribed: list[Lane] = []
+
+
+class Bridge:
+    """A bridge between two brokers: it moves messages, or mirrors them.
+
+    Args:
+        source, target: the brokers.
+        request: what to take.
+        way: how to carry it.
+        on_turn: called about ten times per second.
+        on_trouble: called with an end and its error, or with None and a text, for the user to see.
+
+    Raises:
+        ValueError: both are the same broker, or have the same name.
+
+    >>> from stompcodec.bridge import Mapping
+    >>> from stompcodec.client import connect
+    >>> from stompcodec.testing import StompBroker
+    >>> with StompBroker() as one, StompBroker() as other:
+    ...     with connect(one.url) as client:
+    ...         client.send("/queue/a", b"hello", receipt=True)
+    ...     request = Request(Mapping.parse(["/queue/a=/queue/b"]), drain=True)
+    ...     tally = asyncio.run(Bridge(End(one.url), End(other.url), request).run())
+    ...     with connect(other.url) as client:
+    ...         tally.carried, client.subscribe("/queue/b").get(5).body
+    (1, b'hello')
+    """
+
+    def __init__(
+        self,
+        source: End,
+        target: End,
+        request: Request,
+        way: Way | None = None,
+        *,
+        on_turn: Callable[[], object] = lambda: None,
+        on_trouble: Callable[[End | None, Exception | str], object] = lambda end, error: None,
+    ) -> None:
+        if same_broker(source.addresses, target.addresses):
+            raise ValueError(f"FROM and TO are the same broker, {target}: a bridge has two ends")
+        if source.name == target.name:
+            raise ValueError(f"FROM and TO have the same name, {source.name}: loops are found by names")
+        self.source = source
+        self.target = target
+        self.request = request
+        self.way = way = Way() if way is None else way
+        self.tally = Tally()
+        """What was carried so far."""
+        self._on_turn = on_turn
+        self._on_trouble = on_trouble
+        self._stop = asyncio.Event()
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._carrier = Carrier(self.tally, way.batch, way.most_refused, self._outcome, self._dropped)
+        self._session: _Session
+        self._ready = False
+        self._open: dict[str, Entry] = {}  # by key
+        self._known: OrderedDict[str, None] = OrderedDict()
+        self._outcomes: deque[tuple[Entry, str | None]] = deque()
+        self._news = asyncio.Event()
+        self._settling = False
+        self._seen: dict[str, int] = {}  # the place up to which a queue was browsed
+        self._taken = 0
+        self._active = 0.0  # when a message was taken last
+        self._asked = 0.0
+
+    def stop(self) -> None:
+        """End in good order: what is on its way gets its outcome, the rest stays. Any thread may call it."""
+        loop = self._loop
+        if loop is None:
+            self._stop.set()
+        else:
+            with contextlib.suppress(RuntimeError):  # the loop has ended
+                loop.call_soon_threadsafe(self._stop.set)
+
+    @property
+    def is_ready(self) -> bool:
+        """True while all subscriptions at the source are confirmed."""
+        if not self._ready or self._session.ended:
+            return False
+        return len(self._session.subscribed) == len(self._session.lanes) > 0
+
+    @property
+    def waiting(self) -> int:
+        """Messages that were taken and have no outcome yet."""
+        return len(self._carrier) + len(self._outcomes)
+
+    async def run(self) -> Tally:
+        """Carry until `stop` is called, the source is empty (`drain`), or `most` messages are carried.
+
+        Raises:
+            UnsuitableError: the source cannot do what the map asks for, or nothing matches. Nothing was carried.
+            BridgeError: it makes no sense to go on.
+            StompError: an end cannot be reached at first, or refuses the login or a subscription.
+        """
+        self._loop = asyncio.get_running_loop()
+        self._session = _Session(await self.source.open())
+        self._ready = True
+        try:
+            lanes = await lanes_of(self._session.client, self.request)
+            target = await self.target.open()
+        except BaseException:
+            await leave(self._session.client)
+            raise
+        self._active = time.monotonic()
+        works = [self._take_all(lanes), self._send_all(target), self._settle_all()]
+        tasks = [asyncio.create_task(work) for work in works]
+        try:
+            await self._watch(tasks)
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+            await leave(self._session.client)  # behind its receipt no ACK is open
+        return self.tally
+
+    async def _watch(self, tasks: list[asyncio.Task[None]]) -> None:
+        """Wait for the end, or for the failure of a task."""
+        take, *_ = tasks
+        while not self._stop.is_set():
+            done, _ = await asyncio.wait(tasks, timeout=_TURN, return_when=asyncio.FIRST_COMPLETED)
+            for task in done:
+                task.result()
+            self._on_turn()
+            if take.done() or await self._is_over():
+                break
+        self._session.ended = self._session.ended or not take.done()
+        self._close_lanes()
+        take.cancel()
+        with contextlib.suppress(asyncio.TimeoutError):
+            await asyncio.wait_for(self._finish(tasks[1:]), _GRACE)
+        self._on_turn()
+
+    async def _finish(self, tasks: list[asyncio.Task[None]]) -> None:
+        """Wait until what was sent has its outcome, and the source knows."""
+        while len(self._carrier.sent) or self._outcomes or self._settling or self._must_send():
+            done, _ = await asyncio.wait(tasks, timeout=0.02, return_when=asyncio.FIRST_COMPLETED)
+            for task in done:
+                task.result()
+
+    def _must_send(self) -> bool:
+        """Return whether there are messages that the source has forgotten, since they needed no ACK."""
+        return any(not entry.is_stale for entry in self._carrier.unsent)
+
+    # ---- taking ----
+
+    async def _take_all(self, lanes: list[Lane]) -> None:
+        """Take messages over one connection after the other; return when all subscriptions have come to their end."""
+        while True:
+            session = self._session
+            try:
+                await self._read(session, lanes)
+                return
+            except BridgeError:
+                raise
+            except (StompError, OSError) as error:
+                session.ended = True
+                self._check_size(error)
+                self.source.error = error
+                self._on_trouble(self.source, error)
+                self._carrier.forget_stale()
+                await session.client.close(0.5)
+            client = await self.source.reopen(self._on_trouble)
+            self._session = _Session(client)
+            lanes = [*lanes]
+
+    def _check_size(self, error: BaseException) -> None:
+        """End the bridge if a message is too large, since the source would deliver it for ever.
+
+        Raises:
+            BridgeError: it is.
+        """
+        cause = error.__cause__ if isinstance(error, RemoteProtocolError) else None
+        if isinstance(cause, FrameError) and cause.limit:
+            most = f" ({self.source.max_body} bytes)" if cause.limit == "max_body" else ""
+            raise BridgeError(
+                f"a message of the source exceeds {cause.limit}{most}: it stays there, in front of its destination. "
+                "Allow larger ones, or consume it otherwise"
+            ) from error
+
+    async def _read(self, session: _Session, lanes: list[Lane]) -> None:
+        """Subscribe, and wait until the connection is lost, or all subscriptions have come to their end."""
+        try:
+            for lane in lanes:
+                self._start(session, lane)
+            while True:
+                done, _ = await asyncio.wait(session.lanes.values(), timeout=_LIST, return_when=asyncio.FIRST_EXCEPTION)
+                for task in done:
+                    task.result()
+                if len(done) == len(session.lanes):
+                    return
+                if session.giver.lists and not self.request.drain and not self._carrier.is_full:
+                    for lane in await self._new_lanes(session):
+                        lanes.append(lane)
+                        self._start(session, lane)
+        finally:
+            await self._end_lanes(session)
+
+    async def _new_lanes(self, session: _Session) -> list[Lane]:
+        if self.request.names is not None or not any(rule.is_pattern for rule in self.request.mapping.rules):
+            return []
+        try:
+            found = await lanes_of(session.client, self.request)
+        except (UnsuitableError, ReceiptTimeoutError):  # none of them is there now, or the answer waits behind messages
+            return []
+        return [lane for lane in found if lane.destination not in session.lanes]
+
+    def _start(self, session: _Session, lane: Lane) -> None:
+        session.lanes[lane.destination] = asyncio.create_task(self._read_lane(session, lane))
+
+    async def _end_lanes(self, session: _Session) -> None:
+        for task in session.lanes.values():
+            task.cancel()
+        await asyncio.gather(*session.lanes.values(), return_exceptions=True)
+
+    def _close_lanes(self) -> None:
+        for task in self._session.lanes.values():
+            task.cancel()
+
+    async def _read_lane(self, session: _Session, lane: Lane) -> None:
+        subscription = session.client.subscribe(
+            lane.destination,
+            ack=lane.ack,
+            prefetch=None if lane.ack == "auto" else self.way.prefetch,
+            selector=lane.selector,
+            durable=lane.durable,
+            headers=lane.subscribe_headers(self._seen.get(lane.destination, 0)),
+            timeout=_CONFIRMED,
+        )
+        try:
+            await subscription
+        except RejectedError as error:
+            raise BridgeError(f"the source refused a subscription: {reason_of(error)}") from error
+        session.subscribed.append(lane)
+        self.source.succeeded()
+        async for message in subscription:
+            self._active = time.monotonic()
+            if lane.browse and message.get("browser") == "end":
+                return
+            while self.way.most is not None and self._taken >= self.way.most:
+                await asyncio.sleep(_TURN)
+            await self._take(session, lane, message)
+
+    async def _take(self, session: _Session, lane: Lane, message: AsyncMessage) -> None:
+        """Take a message, unless it was taken before."""
+        place = message.get(SEQ) if lane.browse else None
+        destination = lane.destination if lane.target is not None else message.destination
+        explicit = lane.ack != "auto"
+        ident = message.get(self.way.key or "message-id") if self.way.key or session.giver.lasting_ids else None
+        key = None if ident is None else idempotency_key(self.source.name, destination, ident)
+        target = lane.target or self.request.mapping.target_of(destination) or destination
+        entry = Entry(message, session, target, key, f"bridge-{uuid.uuid4().hex}")
+        if (explicit and self._is_known(entry)) or (lane.target is None and is_advisory(destination)):
+            return
+        self._taken += 1
+        loop = circle(message.get(PATH), self.source.name, self.target.name)
+        if loop is not None:
+            if explicit and not self.request.mirror:
+                self._carrier.refuse(entry, loop)
+            else:
+                self.tally.looped += 1
+                self._note(entry, None)
+            return
+        if key is not None:
+            self._open[key] = entry
+        await self._carrier.take(entry)
+        if place is not None and place.isdecimal():
+            self._seen[lane.destination] = int(place)
+
+    def _is_known(self, entry: Entry) -> bool:
+        """Return whether a message was carried before, or is on its way: then its new delivery is acknowledged, too."""
+        if entry.key is None:
+            return False
+        before = self._open.get(entry.key)
+        if before is not None and before.session is not entry.session:
+            before.message, before.session = entry.message, entry.session
+            return True
+        if before is None and entry.key not in self._known:
+            return False
+        self.tally.again += 1
+        self._note(entry, None)
+        return True
+
+    # ---- sending ----
+
+    async def _send_all(self, client: AsyncClient) -> None:
+        while True:
+            hop = Hop(
+                self.source.name,
+                self._session.giver.name,
+                dialect_of(client),
+                client.version or "1.2",
+                self.request.mapping.target_of,
+                self.way.persistent,
+            )
+            before = self.tally.carried
+            try:
+                await self._carrier.run(client, hop)
+            except BridgeError:
+                raise
+            except (StompError, OSError) as error:
+                self.target.error = error
+                self._on_trouble(self.target, error)
+            finally:
+                await client.close(1.0)
+            if self.tally.carried > before:
+                self.target.succeeded()
+            client = await self.target.reopen(self._on_trouble)
+
+    # ---- outcomes ----
+
+    def _outcome(self, entry: Entry, reason: str | None) -> None:
+        """Note that a message has its outcome: the target has it, or refused it for this reason."""
+        self._note(entry, reason)
+        if reason is None and entry.key is not None:
+            self._known[entry.key] = None
+            while len(self._known) > _KNOWN:
+                self._known.popitem(last=False)
+        self._close(entry)
+
+    def _dropped(self, entry: Entry) -> None:
+        """Note that a message was not sent, and comes again."""
+        self._taken -= 1
+        self._close(entry)
+
+    def _note(self, entry: Entry, reason: str | None) -> None:
+        self._outcomes.append((entry, reason))
+        self._news.set()
+
+    def _close(self, entry: Entry) -> None:
+        if entry.key is not None and self._open.get(entry.key) is entry:
+            del self._open[entry.key]
+
+    async def _settle_all(self) -> None:
+        """Tell the source about outcomes, in their order."""
+        while True:
+            if not self._outcomes:
+                self._news.clear()
+                await self._news.wait()
+            self._settling = True
+            entry, reason = self._outcomes.popleft()
+            if reason:
+                await self._bury(entry, reason)
+            else:
+                await self._acknowledge([entry, *self._next_carried()])
+            self._settling = False
+
+    def _next_carried(self) -> list[Entry]:
+        """Return further carried messages, for a transaction of ACKs."""
+        entries: list[Entry] = []
+        while self._outcomes and not self._outcomes[0][1] and len(entries) + 1 < max(self.way.batch, 100):
+            entries.append(self._outcomes.popleft()[0])
+        return entries
+
+    async def _acknowledge(self, entries: Iterable[Entry]) -> None:
+        """Acknowledge messages. Those of a lost connection come again, and are known by their keys."""
+        session = self._session
+        current = [entry for entry in entries if entry.message.subscription.explicit and entry.session is session]
+        with contextlib.suppress(StompError):
+            if self.way.batch and session.giver.transacted_acks and len(current) > 1:
+                async with session.client.transaction(timeout=PATIENCE) as transaction:
+                    for entry in current:
+                        await transaction.ack(entry.message)
+                return
+            for entry in current:
+                await entry.message.ack()
+
+    async def _bury(self, entry: Entry, reason: str) -> None:
+        """Move a message to the dead letters of the source.
+
+        Raises:
+            BridgeError: the source refuses that, too.
+        """
+        message, client = entry.message, self._session.client
+        self._on_trouble(None, f"{message.destination} {message.id}: {reason}")
+        if not message.subscription.explicit or entry.session is not self._session:
+            self.tally.refused += not message.subscription.explicit
+            self._taken -= message.subscription.explicit
+            return
+        headers = _letter(message, entry.target, reason)
+        try:
+            if self._session.giver.transacted_acks:
+                async with client.transaction(timeout=PATIENCE) as transaction:
+                    await transaction.send(self.way.dead_letter, message.body, headers)
+                    await transaction.ack(message)
+            else:
+                await client.send(self.way.dead_letter, message.body, headers, receipt=True, timeout=PATIENCE)
+                await message.ack()
+        except StompError as error:
+            said = error_frame(error)
+            if said is None or is_passing(said):  # the connection was lost: it comes again
+                self._taken -= 1
+                return
+            raise BridgeError(
+                f"{self.way.dead_letter}, the destination for refused messages, was refused by the source: "
+                f"{reason_of(said)} (name another one)"
+            ) from error
+        self.tally.refused += 1
+
+    # ---- the end ----
+
+    async def _is_over(self) -> bool:
+        """Return whether there is nothing left to do."""
+        most = self.way.most
+        if most is not None and self._taken >= most and not self.waiting:
+            return True
+        if not self.request.drain or not self.is_ready or self.waiting:
+            return False
+        idle, limit = time.monotonic() - self._active, self.way.idle or _IDLE
+        asked = self._session.giver.lists or self._session.giver.browse
+        if idle < (min(limit, _IDLE_ASKED) if asked else limit) or time.monotonic() - self._asked < _IDLE_ASKED:
+            return False
+        if not asked:
+            return True
+        self._asked = time.monotonic()
+        try:
+            return not await self._has_more() or idle >= 3 * limit  # those that nobody gives us count for a while
+        except BridgeError:  # it does not say
+            return idle >= limit
+        except StompError:
+            return False
+
+    async def _has_more(self) -> bool:
+        """Return whether the source has messages that it could give us.
+
+        Raises:
+            StompError: it could not be asked.
+        """
+        session = self._session
+        if not session.giver.lists:
+            lanes = [lane for lane in session.subscribed if not is_topic(lane.destination)]
+            return not all([await is_empty(session.client, lane) for lane in lanes])
+        names = {lane.destination for lane in session.subscribed}
+        for rule in self.request.mapping.rules:
+            if any(ready and name in names for name, ready in await listed(session.client, rule.source)):
+                return True
+        return False
+
+
+def _letter(message: AsyncMessage, target: str, reason: str) -> list[tuple[str, str]]:
+    """Return the headers of a dead letter: those of the message, and why."""
+    made = {"destination", "message-id", "expires", "expiration", "delay", "x-delay", _REASON, _TARGET, REFUSED}
+    made |= {"idempotency-key", "_AMQ_DUPL_ID", "AMQ_SCHEDULED_DELAY", "AMQ_SCHEDULED_CRON"}
+    given = message.headers.pairs()
+    kept = [pair for pair in given if pair[0] not in made and (pair[0] not in DELIVERY or pair[0] == PATH)]
+    names = {name for name, _ in kept}
+    origin = [(ORIGINAL + name, message.headers[name]) for name in ("destination", "message-id")]
+    kept += [pair for pair in origin if pair[0] not in names]
+    return [*kept, (_REASON, reason), (_TARGET, target), (REFUSED, "true")]

@@ -1,0 +1,104 @@
+"""The two ends of a bridge: connections to a broker, one after the other."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import time
+from collections.abc import Callable
+from typing import Any
+
+from stompcodec.bridge.marks import broker_name, check_name
+from stompcodec.client import AsyncClient, Backoff, connect_async
+from stompcodec.errors import StompError
+from stompcodec.spec import Limits
+from stompcodec.uri import Address, parse_uri
+
+#: Seconds after which a connection counts as a good one, so that delays start from the first again.
+_GOOD = 5.0
+#: Seconds for the answer to DISCONNECT, behind which no ACK is open.
+_GOODBYE = 10.0
+
+
+class End:
+    """A broker at one end of a bridge.
+
+    Every connection is a client of its own: what was open on a lost one is decided by the bridge, which knows the order
+    of its messages.
+
+    Args:
+        url: its URL, or its addresses.
+        name: what it is called in paths; None for host and port.
+        max_body: bytes of the largest body.
+        backoff: the delays between attempts to connect again.
+        options: of `stompcodec.client.connect_async`.
+
+    Raises:
+        ConfigError, ValueError: the URL or the name is invalid.
+
+    >>> End("stomp://ann:secret@north.example").name
+    'north.example:61613'
+    """
+
+    def __init__(
+        self,
+        url: str | list[Address],
+        *,
+        name: str | None = None,
+        max_body: int = Limits().max_body,
+        backoff: Backoff | None = None,
+        **options: Any,
+    ) -> None:
+        self.addresses = parse_uri(url) if isinstance(url, str) else list(url)
+        self.name = broker_name(self.addresses) if name is None else check_name(name)
+        self.max_body = max_body
+        self.epoch = 0
+        """The number of connections so far."""
+        self.error: Exception | None = None
+        """Why there is no connection now; None if there is one."""
+        self._backoff = Backoff(most=5.0) if backoff is None else backoff
+        self._options = {**options, "limits": Limits(max_body=max_body), "reconnect": None}
+        self._delays = self._backoff.delays(random.random)
+        self._since = 0.0
+
+    def __str__(self) -> str:
+        return ",".join(str(address) for address in self.addresses)
+
+    async def open(self) -> AsyncClient:
+        """Return a new client that is connected.
+
+        Raises:
+            ConnectionLostError, RejectedError: see `connect_async`.
+        """
+        client = await connect_async(self.addresses, **self._options)
+        self.epoch += 1
+        self.error = None
+        self._since = time.monotonic()
+        return client
+
+    async def reopen(self, on_trouble: Callable[[End, Exception], object]) -> AsyncClient:
+        """Return a new client, however long that takes.
+
+        Args:
+            on_trouble: called with each error.
+        """
+        if time.monotonic() - self._since >= _GOOD:
+            self._delays = self._backoff.delays(random.random)
+        for delay in self._delays:
+            await asyncio.sleep(delay)
+            try:
+                return await self.open()
+            except (StompError, OSError) as error:
+                self.error = error
+                on_trouble(self, error)
+        raise AssertionError("a Backoff with attempts")  # it has none
+
+    def succeeded(self) -> None:
+        """Note that the connection was of use, so that the next delay is the first again."""
+        self._since = 0.0
+        self._delays = self._backoff.delays(random.random)
+
+
+async def leave(client: AsyncClient, *, seconds: float = _GOODBYE) -> None:
+    """Close a client. Its ACKs have reached the broker then, if that answers in time."""
+    await client.close(seconds)

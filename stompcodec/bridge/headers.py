@@ -1,0 +1,204 @@
+"""The rules by which headers of a MESSAGE become those of a SEND to another broker. docs/bridge.md has the table."""
+
+from __future__ import annotations
+
+import contextlib
+import re
+from collections.abc import Callable, Iterable
+from typing import NamedTuple
+
+from stompcodec.bridge.mapping import TEMPORARY
+from stompcodec.bridge.marks import PATH, extended
+from stompcodec.codec import Frame
+
+#: Put before the name of a header that says something about the source.
+ORIGINAL = "original-"
+#: Headers that were left out because the target does not take them, by name.
+DROPPED = "bridge-dropped"
+#: Headers that were percent-encoded, by their new names.
+ESCAPED = "bridge-escaped"
+#: The header in which our broker shows where in its queue a message is.
+SEQ = "bridge-seq"
+
+#: Of one delivery, or between a client and its broker: they would mean something else, or nothing, at the target.
+DELIVERY = frozenset(
+    (
+        *("subscription", "ack", "redelivered", "redelivery-count", "x-delivery-count", "content-length"),
+        *("receipt", "receipt-id", "transaction", "browser", DROPPED, ESCAPED, SEQ, PATH),
+    )
+)
+#: Made by the source, or a request to it that is fulfilled. They stay readable under ORIGINAL.
+SOURCES = frozenset(
+    (
+        *("destination", "message-id", "timestamp", "amqMessageId", "JMSXUserID", "user-id", "cluster-id"),
+        *("idempotency-key", "_AMQ_DUPL_ID", "transformation-error"),
+        *("delay", "x-delay", "AMQ_SCHEDULED_DELAY", "AMQ_SCHEDULED_PERIOD", "AMQ_SCHEDULED_REPEAT"),
+        *("AMQ_SCHEDULED_CRON", "scheduledJobId"),
+        *("x-death", "x-first-death-exchange", "x-first-death-queue", "x-first-death-reason"),
+        *("x-last-death-exchange", "x-last-death-queue", "x-last-death-reason"),
+    )
+)
+_YES = frozenset({"true", "1", "2"})
+#: Milliseconds, as all brokers take them.
+_NUMBER = re.compile(r"[0-9]{1,18}")
+_PRIORITY = re.compile(r"[0-9]{1,3}")
+
+
+class Taker(NamedTuple):
+    """What a broker takes in the headers of SEND."""
+
+    name: str
+    expires: bool = True
+    """It knows `expires`, in milliseconds since 1970."""
+    expiration: bool = False
+    """It knows `expiration`, in milliseconds from now on."""
+    repeated: bool = False
+    """It keeps more than the first of several headers of one name."""
+    duplicate: str = "idempotency-key"
+    """The header for the key."""
+    line: int = 60_000
+    """Bytes of the longest header."""
+    most: int = 900
+    """The most headers."""
+    most_priority: int = 9
+    jms: bool = False
+    """A SEND without content-length becomes a text message."""
+
+
+#: By the name of the dialect; `stompcodec` is our own broker in any.
+TAKERS: dict[str, Taker] = {
+    taker.name: taker
+    for taker in (
+        Taker("stompcodec", expiration=True, repeated=True),
+        Taker("rabbitmq", expires=False, expiration=True, most_priority=255),
+        Taker("activemq", line=10_000, jms=True),
+        Taker("artemis", duplicate="_AMQ_DUPL_ID", jms=True),
+        Taker("apollo", jms=True),
+        Taker("unknown", expiration=True),
+    )
+}
+
+#: What versions before 1.2 cannot write in a value, and in a name.
+_UNWRITABLE = {"1.0": ("\r\n\0", "\r\n\0:"), "legacy": ("\r\n\0", "\r\n\0:"), "1.1": ("\r\0", "\r\0")}
+
+
+class Hop(NamedTuple):
+    """One way from a broker to another.
+
+    >>> hop = Hop("a:61613", "stompcodec", "rabbitmq", "1.2")
+    >>> hop.headers([("destination", "/queue/a"), ("message-id", "1-7"), ("expires", "90000"), ("n", "1")], "k", 30.0)
+    [('original-destination', '/queue/a'), ('original-message-id', '1-7'), ('expiration', '60000'), ('n', '1'), \
+('bridge-path', 'a:61613'), ('idempotency-key', 'k')]
+    """
+
+    source: str
+    """The name of the source, for paths."""
+    giver: str
+    """The dialect of the source: a key of `TAKERS`."""
+    taker: str
+    """The dialect of the target."""
+    version: str
+    """Of STOMP, at the target."""
+    target_of: Callable[[str], str | None] = lambda destination: None
+    """Returns where the messages of a destination go, for reply-to."""
+    persistent: bool = False
+    """Mark every message as persistent."""
+
+    def headers(self, pairs: Iterable[tuple[str, str]], key: str | None, now: float) -> list[tuple[str, str]]:
+        """Return the headers of the SEND, without destination.
+
+        Args:
+            pairs: the headers of the MESSAGE.
+            key: the idempotency key; None without one.
+            now: the time, in seconds since 1970.
+        """
+        taker = TAKERS[self.taker]
+        given = list(pairs)
+        names = {name for name, _ in given}
+        path: str | None = None
+        kept: list[tuple[str, str]] = []
+        seen: set[str] = set()
+        for name, value in given:
+            if name == PATH and path is None:
+                path = value
+            if name in DELIVERY or (name in seen and not taker.repeated):
+                continue
+            seen.add(name)
+            kept += self._one(taker, name, value, names, now)
+        if self.persistent:
+            kept = [pair for pair in kept if pair[0] != "persistent"] + [("persistent", "true")]
+        kept = self._written(taker, kept)
+        kept.append((PATH, extended(path, self.source)))
+        if key is not None:
+            kept.append((taker.duplicate, key))
+        return kept
+
+    def body(self, frame: Frame) -> bytes | str:
+        """Return the body: as text if the target has text messages, and this is one.
+
+        >>> Hop("a", "activemq", "artemis", "1.2").body(Frame("MESSAGE", {}, b"hello"))
+        'hello'
+        """
+        if TAKERS[self.taker].jms:
+            plain = TAKERS[self.giver].jms and frame.get("content-length") is None
+            if plain or (frame.get("content-type") or "").startswith("text/"):
+                with contextlib.suppress(UnicodeDecodeError):
+                    return frame.body.decode()
+        return frame.body
+
+    def _one(self, taker: Taker, name: str, value: str, names: set[str], now: float) -> list[tuple[str, str]]:
+        """Return what becomes of one header."""
+        if name in ("expires", "expiration"):
+            return self._expiry(taker, name, value, now)
+        if name == "priority":
+            if _PRIORITY.fullmatch(value):
+                return [(name, str(min(int(value), taker.most_priority)))]
+        elif name == "persistent":
+            return [(name, "true" if value in _YES else "false")]
+        elif name == "reply-to":
+            if not value.startswith(TEMPORARY):
+                return [(name, self.target_of(value) or value)]
+        elif name not in SOURCES:
+            return [(name, value)]
+        return [] if ORIGINAL + name in names else [(ORIGINAL + name, value)]  # the first origin stays
+
+    def _expiry(self, taker: Taker, name: str, value: str, now: float) -> list[tuple[str, str]]:
+        """Return the expiry as the target reads it: the same point in time, where the header says one."""
+        if not _NUMBER.fullmatch(value):
+            return [(ORIGINAL + name, value)]
+        if getattr(taker, name):
+            return [(name, value)]
+        millis = round(now * 1000)
+        if name == "expiration":
+            return [("expires", str(millis + int(value)))]
+        if not int(value):  # never
+            return []
+        return [("expiration", str(max(int(value) - millis, 0)))]
+
+    def _written(self, taker: Taker, pairs: list[tuple[str, str]]) -> list[tuple[str, str]]:
+        """Escape what the version cannot write, and leave out what the target has no room for."""
+        in_value, in_name = _UNWRITABLE.get(self.version, ("", ""))
+        escaped: list[str] = []
+        dropped: list[str] = []
+        written: list[tuple[str, str]] = []
+        for name, value in pairs:
+            pair = name, value
+            if in_value:
+                pair = _percent(name, in_name), _percent(value, in_value)
+                if pair != (name, value):
+                    escaped.append(pair[0])
+            if len(pair[0].encode()) + len(pair[1].encode()) + 1 > taker.line or len(written) >= taker.most:
+                dropped.append(pair[0][:100])
+            else:
+                written.append(pair)
+        for name, which in ((ESCAPED, escaped), (DROPPED, dropped)):
+            if which:
+                written.append((name, " ".join(which)[: taker.line // 8]))
+        return written
+
+
+def _percent(text: str, bad: str) -> str:
+    """Return text percent-encoded if it has one of these characters, and the percent sign then, too."""
+    if not any(letter in bad for letter in text):
+        return text
+    return "".join(f"%{ord(letter):02X}" if letter in bad or letter == "%" else letter for letter in text)

@@ -1,0 +1,133 @@
+"""Marks of carried messages: the brokers they came through, and the key by which a target stores each once."""
+
+from __future__ import annotations
+
+import ipaddress
+import platform
+import socket
+from hashlib import blake2b
+
+from stompcodec.uri import Address
+
+#: The header with the names of the brokers that a message was carried from, first to last, with commas between.
+PATH = "bridge-path"
+#: The most brokers in a path: a longer one is a circle whose brokers have several names.
+MOST_HOPS = 16
+_MOST_NAME = 255
+
+
+def broker_name(addresses: list[Address]) -> str:
+    """Return the name of a broker in paths and keys: host:port, with the virtual host if the URL has one.
+
+    A list for failover is one broker, whatever its order; the loopback interface is this machine.
+
+    >>> from stompcodec.uri import parse_uri
+    >>> broker_name(parse_uri("stomp://ann:secret@Orders.example/eu"))
+    'orders.example:61613/eu'
+    """
+    return min(_name(address) for address in addresses)
+
+
+def _name(address: Address) -> str:
+    host = platform.node().lower() if _is_loopback(address.host) else address.host.lower()
+    vhost = "" if address.vhost is None else f"/{address.vhost}"
+    return f"{host}:{address.port}{vhost}".replace(",", "%2C").replace(" ", "%20")
+
+
+def check_name(name: str) -> str:
+    """Return the name that somebody gave a broker.
+
+    Raises:
+        ValueError: it cannot stand in a path.
+
+    >>> check_name("north")
+    'north'
+    """
+    if not name or not name.isprintable() or "," in name or name != name.strip() or len(name) > _MOST_NAME:
+        raise ValueError(f"{name[:80]!r}: a name has 1 to {_MOST_NAME} printable characters, without commas")
+    return name
+
+
+def _is_loopback(host: str) -> bool:
+    if host.lower() == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host.partition("%")[0]).is_loopback
+    except ValueError:
+        return False
+
+
+def same_broker(one: list[Address], other: list[Address]) -> bool:
+    """Return whether two URLs lead to one broker: the same host, by name or address, port and virtual host.
+
+    It asks the system for the addresses of host names, and connects to nothing. Two ports of one broker are not
+    noticed here, but by the path of the first message that comes round.
+
+    >>> from stompcodec.uri import parse_uri
+    >>> same_broker(parse_uri("stomp://localhost"), parse_uri("failover:(stomp://a.invalid:1,tcp://127.0.0.1:61613)"))
+    True
+    """
+    return any(_is_same(a, b) for a in one for b in other)
+
+
+def _is_same(one: Address, other: Address) -> bool:
+    if one.port != other.port or (one.vhost or "") != (other.vhost or ""):
+        return False
+    if one.host.lower() == other.host.lower() or (_is_loopback(one.host) and _is_loopback(other.host)):
+        return True
+    return not _resolved(one.host).isdisjoint(_resolved(other.host))
+
+
+def _resolved(host: str) -> set[str]:
+    if _is_loopback(host):
+        return {"127.0.0.1", "::1"}
+    try:
+        return {str(found[4][0]) for found in socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)}
+    except (OSError, UnicodeError):
+        return set()
+
+
+def extended(path: str | None, source: str) -> str:
+    """Return the path of a message that is carried from a source.
+
+    >>> extended(None, "a:61613"), extended("a:61613", "b:61613")
+    ('a:61613', 'a:61613,b:61613')
+    """
+    return f"{path},{source}" if path else source
+
+
+def circle(path: str | None, source: str, target: str) -> str | None:
+    """Return why a message must not be carried on, or None: its path has this source, or this target.
+
+    >>> circle("a:61613", "b:61613", "a:61613")
+    'loop: it was carried from a:61613 before (bridge-path: a:61613)'
+    >>> circle("a:61613", "b:61613", "c:61613") is None
+    True
+    """
+    if not path:
+        return None
+    names = path.split(",")
+    for name in (target, source):
+        if name in names:
+            return f"loop: it was carried from {name} before (bridge-path: {path[:_MOST_NAME]})"
+    if len(names) >= MOST_HOPS:
+        return f"loop: it was carried {len(names)} times (bridge-path: {path[:_MOST_NAME]})"
+    return None
+
+
+def idempotency_key(source: str, destination: str, ident: str) -> str:
+    """Return the key of a message, which is the same whenever it is carried.
+
+    Args:
+        source: the name of the broker.
+        destination: in the broker's spelling.
+        ident: what names the message there for good.
+
+    >>> idempotency_key("a:61613", "/queue/a", "7"), len(idempotency_key("a", "b" * 4000, "c"))
+    ('bridge-8ec564878eaeffa8a677ec57f8b22070', 39)
+    """
+    digest = blake2b(digest_size=16)
+    for part in (source, destination, ident):
+        octets = part.encode("utf-8", "surrogatepass")
+        digest.update(b"%d:%b" % (len(octets), octets))
+    return f"bridge-{digest.hexdigest()}"

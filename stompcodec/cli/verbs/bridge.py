@@ -1,0 +1,395 @@
+"""stompcodec bridge: move or mirror destinations from one broker to another."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import sys
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from stompcodec.bridge.mapping import is_topic
+from stompcodec.cli.connecting import (
+    F,
+    addresses_of,
+    check_count,
+    passcode_of,
+    reporting_errors,
+    size,
+    stop_on_signals,
+    tls_options,
+)
+from stompcodec.cli.inputs import Number, complain, option_group
+from stompcodec.cli.screen import StatusLine, printable, write_json
+from stompcodec.errors import ConfigError, StompError
+from stompcodec.spec import VERSIONS
+
+if TYPE_CHECKING:
+    from stompcodec.bridge import Bridge, End, Mapping, Request, Way
+
+#: Seconds between two updates of the progress line, and between two lines of --json.
+_REDRAW = 0.2
+_REPORT = 1.0
+#: Bytes that messages may take which were received and not taken.
+_INBOX = 32 * 2**20
+_ALL_QUEUES = ("/queue/*",)
+#: The options of one end, without its side.
+_END_OPTIONS = ("login", "passcode_file", "vhost", "version", "name", "ca", "insecure")
+
+
+def _end_options(side: str, name: str) -> Callable[[F], F]:
+    """Return the options of one end."""
+    return option_group(
+        click.option(f"--{side}-login", metavar="NAME", help=f"The login at {name}; or in the URL."),
+        click.option(
+            f"--{side}-passcode-file",
+            type=click.Path(),
+            metavar="FILE",
+            help=f"Read the passcode from the first line of FILE. Otherwise: STOMPCODEC_{name}_PASSCODE, or the URL.",
+        ),
+        click.option(f"--{side}-vhost", metavar="NAME", help=f"The virtual host at {name}."),
+        click.option(f"--{side}-version", type=click.Choice(VERSIONS), help=f"Offer {name} this STOMP version only."),
+        click.option(f"--{side}-ca", type=click.Path(), metavar="FILE", help=f"Trust certificates in FILE at {name}."),
+        click.option(f"--{side}-insecure", is_flag=True, help=f"Do not check the certificate of {name}."),
+        click.option(
+            f"--{side}-name", metavar="NAME", help=f"What {name} is called in bridge-path. Default: its host and port."
+        ),
+    )
+
+
+class Progress:
+    """The progress line, the lines of --json, and reports of trouble."""
+
+    def __init__(self, quiet: bool, as_json: bool) -> None:
+        self._start = time.monotonic()
+        self._line = StatusLine(not quiet, _REDRAW)
+        self.clear = self._line.clear
+        self._json = as_json
+        self._reported = self._start
+        self._said: set[str] = set()
+        self._letters = 0
+        self.bridge: Bridge
+
+    def text(self) -> str:
+        tally = self.bridge.tally
+        seconds = max(time.monotonic() - self._start, 1e-6)
+        parts = [
+            f"{tally.carried:,} message{'s' * (tally.carried != 1)} carried, {tally.octets / 1e6:,.1f} MB",
+            f"{seconds:.0f} s, {tally.carried / seconds:,.0f}/s",
+        ]
+        for count, what in (
+            (tally.refused, "refused"),
+            (tally.looped, "not carried round"),
+            (tally.again, "delivered again"),
+            (tally.resent, "sent again"),
+        ):
+            parts += [f"{count:,} {what}"] if count else []
+        for side, end in (("FROM", self.bridge.source), ("TO", self.bridge.target)):
+            parts += [f"{side} is away"] if end.error is not None else []
+        return ", ".join(parts)
+
+    def turn(self) -> None:
+        """Update the line, and forget trouble that is over."""
+        now = time.monotonic()
+        self._line.update(self.text)
+        for side, end in (("FROM", self.bridge.source), ("TO", self.bridge.target)):
+            if end.error is None:
+                self._said.discard(side)
+        if self._json and now - self._reported >= _REPORT:
+            self._reported = now
+            self.report("progress")
+
+    def report(self, event: str) -> None:
+        """Write the counts as a line of JSON."""
+        bridge = self.bridge
+        seconds = round(time.monotonic() - self._start, 3)
+        ends = {"from": str(bridge.source), "to": str(bridge.target)}
+        line = {"event": event, **ends, "seconds": seconds, "waiting": bridge.waiting, **bridge.tally.counts()}
+        write_json(json.dumps(line, ensure_ascii=False).encode() + b"\n")
+        sys.stdout.flush()
+
+    def trouble(self, end: End | None, error: Exception | str) -> None:
+        """Report the loss of an end once, and the first messages that were refused."""
+        self.clear()
+        if end is None:
+            self._letters += 1
+            if self._letters <= 10:
+                complain(f"refused: {error}")
+            elif self._letters == 11:
+                complain("more messages were refused: see the dead letters")
+            return
+        side = "FROM" if end is self.bridge.source else "TO"
+        if side not in self._said:
+            self._said.add(side)
+            complain(f"{side} ({end}): {printable(str(error))}; connecting again")
+
+
+def _mapping(texts: tuple[str, ...], dead_letter: str) -> Mapping:
+    """Return the map of --map.
+
+    Raises:
+        click.BadParameter: it is malformed.
+    """
+    from stompcodec.bridge import Mapping
+
+    lines: list[str] = []
+    for text in texts or _ALL_QUEUES:
+        lines += _lines(text[1:], "'--map'") if text.startswith("@") else [text]
+    try:
+        return Mapping.parse(lines, excluded=[dead_letter])
+    except ValueError as error:
+        raise click.BadParameter(printable(str(error)), param_hint="'--map'") from None
+
+
+def _lines(file: str, hint: str) -> list[str]:
+    """Return the lines of a file, or of standard input for "-", without empty ones and comments."""
+    try:
+        if file == "-":
+            lines = sys.stdin.read().splitlines()
+        else:
+            with open(file, encoding="utf-8") as stream:
+                lines = stream.read().splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        why = error.strerror if isinstance(error, OSError) else "not UTF-8 text"
+        raise click.BadParameter(f"{printable(file)}: cannot be read: {why}", param_hint=hint) from None
+    return [line.strip() for line in lines if line.strip() and not line.startswith("#")]
+
+
+def _names(file: str | None, mapping: Mapping) -> tuple[str, ...] | None:
+    """Return the names of --destinations.
+
+    Raises:
+        click.BadParameter: the file cannot be read, or the map matches none of them.
+    """
+    if file is None:
+        return None
+    names = [line if line.startswith("/") else f"/queue/{line}" for line in _lines(file, "'--destinations'")]
+    if not any(mapping.matching(names)) and all(rule.is_pattern for rule in mapping.rules):
+        patterns = ", ".join(rule.source for rule in mapping.rules)
+        raise click.BadParameter(
+            f"no destination of {printable(file)} matches {printable(patterns)}", param_hint="'--destinations'"
+        )
+    return tuple(names)
+
+
+def _end(side: str, url: str, given: dict[str, Any], **options: Any) -> End:
+    """Return one end.
+
+    Args:
+        side: from or to.
+        url: its URL.
+        given: options of the verb; those of this end are taken out.
+        options: further ones of `End`.
+
+    Raises:
+        click.BadParameter: the URL or another option cannot be used.
+    """
+    from stompcodec.bridge import End
+
+    login, file, vhost, version, name, ca, insecure = (given.pop(f"{side}_{option}") for option in _END_OPTIONS)
+    end = side.upper()
+    try:
+        addresses = addresses_of(url)
+        passcode = passcode_of(addresses, login, file, f"--{side}-passcode-file", f"STOMPCODEC_{end}_PASSCODE")
+        if vhost is not None:
+            addresses = [address._replace(vhost=vhost) for address in addresses]
+        connecting = {"login": login, "passcode": passcode, "versions": None if version is None else [version]}
+        options |= {key: value for key, value in connecting.items() if value is not None}
+        return End(addresses, name=name, **tls_options(ca, insecure), **options)
+    except (ConfigError, ValueError, OSError) as error:  # the last one: of --ca
+        raise click.BadParameter(printable(str(error)), param_hint=end) from None
+
+
+def _way(given: dict[str, Any]) -> Way:
+    """Return how to carry; its options are taken out.
+
+    Raises:
+        click.UsageError: options exclude each other.
+    """
+    from stompcodec.bridge import Way
+
+    key = given.pop("key")
+    if key is not None and (not key.startswith("header:") or key == "header:"):
+        raise click.BadParameter(f"{printable(key)}: write header:NAME", param_hint="'--key'")
+    if given["mirror"] and given["batch"] and given["durable"] is None:
+        raise click.UsageError("--mirror acknowledges nothing: --batch can be used with it for --durable only")
+    names = ("prefetch", "batch", "dead_letter", "most_refused", "persistent", "most", "idle")
+    return Way(key=None if key is None else key[len("header:") :], **{name: given.pop(name) for name in names})
+
+
+def _request(given: dict[str, Any], dead_letter: str) -> Request:
+    """Return what to take; its options are taken out of those of the verb.
+
+    Raises:
+        click.UsageError: an option cannot be used.
+    """
+    from stompcodec.bridge import Request
+
+    mapping = _mapping(given.pop("maps"), dead_letter)
+    if given["durable"] is not None and not any(is_topic(rule.source) for rule in mapping.rules):
+        raise click.UsageError("--durable is for topics: map one, as in --map /topic/prices")
+    options = {name: given.pop(name) for name in ("durable", "selector", "shared")}
+    names = _names(given.pop("destinations"), mapping)
+    return Request(mapping, given.pop("mirror"), given.pop("drain"), names=names, **options)
+
+
+async def _ending(bridge: Bridge, seconds: float | None) -> None:
+    """Run the bridge, for some seconds at most."""
+    if seconds is not None:
+        asyncio.get_running_loop().call_later(seconds, bridge.stop)
+    await bridge.run()
+
+
+def _run(bridge: Bridge, progress: Progress, seconds: float | None) -> None:
+    """Run the bridge until its end, and exit with status 1 or 2 if that is an error."""
+    from stompcodec.bridge import UnsuitableError
+
+    logging.getLogger("stompcodec").addHandler(logging.NullHandler())  # errors are reported here
+    if sys.stderr.isatty():
+        click.echo(f"carrying from {bridge.source} to {bridge.target}; Ctrl-C ends", err=True)
+    with stop_on_signals(bridge.stop), reporting_errors():
+        try:
+            asyncio.run(_ending(bridge, seconds))
+        except UnsuitableError as error:
+            complain(printable(str(error)))
+            sys.exit(2)
+        except (StompError, ValueError):
+            progress.clear()
+            if bridge.tally.carried:
+                complain(f"stopped: {progress.text()}")
+            raise
+        finally:
+            progress.clear()
+
+
+@click.command("bridge")
+@click.argument("source", metavar="FROM")
+@click.argument("target", metavar="TO")
+@click.option(
+    "-m",
+    "--map",
+    "maps",
+    multiple=True,
+    metavar="SOURCE[=TARGET]",
+    help="Carry this destination; a star at the end stands for any rest, in both. @FILE reads a line for each. "
+    "Repeatable, the first match counts.  [default: /queue/*]",
+)
+@click.option("--mirror", is_flag=True, help="Copy: leave the messages of queues in FROM.")
+@click.option("--drain", is_flag=True, help="End when FROM has no more messages.")
+@click.option("-n", "--count", "most", type=click.IntRange(1), metavar="N", help="End after N messages.")
+@click.option("-w", "--wait", "seconds", type=Number(0), metavar="SECS", help="End after this time.")
+@click.option(
+    "--idle",
+    type=Number(0, min_open=True),
+    metavar="SECS",
+    help="For --drain: FROM is empty when no message came for this time.  [default: ask FROM, or 3]",
+)
+@click.option(
+    "--destinations",
+    metavar="FILE|-",
+    help="The names of the destinations of FROM, for patterns, if it does not list them itself.",
+)
+@click.option("--durable", metavar="NAME", help="Subscribe to topics durably, so that nothing is missed meanwhile.")
+@click.option("--client-id", metavar="NAME", help="The client id at FROM, which some brokers require for --durable.")
+@click.option("--selector", metavar="TEXT", help="Carry only messages that match, in the syntax of FROM.")
+@click.option("--shared", is_flag=True, help="Let others consume the same queues of FROM meanwhile.")
+@click.option(
+    "--prefetch",
+    type=click.IntRange(1, 10_000),
+    default=200,
+    show_default=True,
+    metavar="N",
+    help="Most messages per destination that FROM has given and not forgotten.",
+)
+@click.option(
+    "--batch",
+    type=click.IntRange(0, 1000),
+    default=0,
+    metavar="N",
+    help="Send and acknowledge up to N messages in a transaction.",
+)
+@click.option(
+    "--max-body",
+    callback=size,
+    default="100M",
+    show_default=True,
+    metavar="BYTES",
+    help="The largest body. A larger one ends the bridge, and stays in FROM.",
+)
+@click.option("-p", "--persistent", is_flag=True, help="Mark every message as persistent.")
+@click.option("--key", metavar="header:NAME", help="What names a message for good, if the message-id of FROM does not.")
+@click.option(
+    "--dead-letter",
+    default="/queue/bridge-dead-letters",
+    show_default=True,
+    metavar="DEST",
+    help="Where FROM keeps the messages that TO refuses.",
+)
+@click.option(
+    "--max-refused",
+    "most_refused",
+    type=click.IntRange(0),
+    default=100,
+    show_default=True,
+    metavar="N",
+    help="End if more than N messages in a row are refused.",
+)
+@_end_options("from", "FROM")
+@_end_options("to", "TO")
+@click.option(
+    "--timeout",
+    type=Number(0, min_open=True),
+    default=10.0,
+    show_default=True,
+    metavar="SECS",
+    help="How long to wait for a broker to answer CONNECT.",
+)
+@click.option("--json", "as_json", is_flag=True, help="Print the counts as a JSON object per second, and at the end.")
+@click.option("-q", "--quiet", is_flag=True, help="Print nothing on success.")
+def command(
+    source: str,
+    target: str,
+    max_body: int,
+    timeout: float,
+    client_id: str | None,
+    seconds: float | None,
+    as_json: bool,
+    quiet: bool,
+    **given: Any,
+) -> None:
+    """Move the messages of destinations from one broker to another, until Ctrl-C or SIGTERM.
+
+    A message is acknowledged at FROM once TO has confirmed it, so no message is lost, and our broker stores each once.
+    Lost connections are restored, at both ends. Refused messages go to the dead letters of FROM, with the reason.
+
+    \b
+      stompcodec bridge old:61613 new:61613 --drain
+      stompcodec bridge old:61613 new:61613 -m '/queue/orders.*=/queue/eu.*'
+      stompcodec bridge old:61613 new:61613 -m /topic/prices --mirror
+    """
+    from stompcodec.bridge import Bridge
+
+    way = _way(given)
+    request = _request(given, way.dead_letter)
+    limits = {"max_body": max_body, "connect_timeout": timeout}
+    inbox = {"inbox_octets": _INBOX} | ({} if client_id is None else {"client_id": client_id})
+    ends = _end("from", source, given, **limits, **inbox), _end("to", target, given, **limits)
+    progress = Progress(quiet, as_json)
+    try:
+        bridge = Bridge(*ends, request, way, on_turn=progress.turn, on_trouble=progress.trouble)
+    except ValueError as error:
+        raise click.UsageError(printable(str(error))) from None
+    progress.bridge = bridge
+    _run(bridge, progress, seconds)
+    if as_json:
+        progress.report("end")
+    if not quiet:
+        click.echo(progress.text(), err=True)
+    if seconds is not None:
+        check_count(bridge.tally.carried + bridge.tally.refused, way.most, seconds)
+    if bridge.tally.refused:
+        sys.exit(1)

@@ -1,0 +1,432 @@
+"""Bridges between our brokers in this process: moving, mirroring, draining, cuts at both ends, refusals, loops."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import threading
+
+import pytest
+from bridge.running import Running, carry, end, fill, request, take_all
+from client.feeding import wait_for
+
+import stompcodec.client as stomp
+from stompcodec import Frame
+from stompcodec.bridge import BridgeError, Mapping, Request, UnsuitableError
+from stompcodec.errors import ConnectionLostError
+from stompcodec.testing import FaultProxy, StompBroker
+
+DEAD = "/queue/bridge-dead-letters"
+
+
+@pytest.fixture
+def one():
+    with StompBroker() as broker:
+        yield broker
+
+
+@pytest.fixture
+def other():
+    with StompBroker() as broker:
+        yield broker
+
+
+def numbers(messages):
+    return [int(message.body) for message in messages]
+
+
+def test_move_keeps_order_headers_and_bodies(one, other):
+    with stomp.connect(one.url) as client:
+        client.send("/queue/a", b"\0\xff", {"kind": "x:y\n", "content-type": "image/png"}, receipt=True)
+    fill(one.url, "/queue/a", 300, first=1, persistent="true")
+    tally = carry(one.url, other.url, "/queue/a")
+    assert (tally.carried, tally.refused, tally.destinations) == (301, 0, {"/queue/a": 301})
+    first, *rest = take_all(other.url, "/queue/a")
+    assert numbers(rest) == list(range(1, 301))
+    assert (first.body, first.get("kind"), first.get("content-type")) == (b"\0\xff", "x:y\n", "image/png")
+    assert first.get("original-destination") == "/queue/a"
+    assert first.get("bridge-path").endswith(f":{one.port}")
+    assert {message.get("persistent") for message in rest} == {"true"}
+    assert take_all(one.url, "/queue/a") == []
+
+
+def test_a_whole_broker_by_pattern(one, other):
+    for number in range(30):
+        fill(one.url, f"/queue/area.{number}", 3)
+    fill(one.url, "/queue/stays", 2)
+    tally = carry(one.url, other.url, "/queue/area.*=/queue/new.*")
+    assert tally.carried == 90
+    assert numbers(take_all(other.url, "/queue/new.7")) == [0, 1, 2]
+    assert len(take_all(one.url, "/queue/stays")) == 2
+
+
+def test_the_first_rule_counts(one, other):
+    for name in ("a", "b"):
+        fill(one.url, f"/queue/{name}", 2)
+    carry(one.url, other.url, "/queue/b=/queue/second", "/queue/*=/queue/all")
+    assert other.queued("/queue/second") == other.queued("/queue/all") == 2
+
+
+def test_destinations_that_come_later(one, other, monkeypatch):
+    monkeypatch.setattr("stompcodec.bridge.bridge._LIST", 0.02)
+    fill(one.url, "/queue/first", 1)
+    with Running(one.url, other.url, request("/queue/*")):
+        other.wait_queued("/queue/first", 1)
+        fill(one.url, "/queue/later", 1)
+        other.wait_queued("/queue/later", 1)
+
+
+@pytest.mark.parametrize("maps", [["/queue/none.*"], ["/topic/*"]])
+def test_nothing_that_matches(one, other, maps):
+    fill(one.url, "/queue/a", 1)
+    with pytest.raises(UnsuitableError, match="no destination of our broker matches"):
+        carry(one.url, other.url, *maps)
+    assert other.frames == []
+
+
+def test_names_from_elsewhere(one, other):
+    fill(one.url, "/queue/a", 1)
+    fill(one.url, "/queue/b", 1)
+    tally = carry(one.url, other.url, "/queue/*", names=("/queue/a", "/topic/x"))
+    assert tally.destinations == {"/queue/a": 1}
+
+
+def test_it_is_acknowledged_only_after_the_receipt(one, other):
+    fill(one.url, "/queue/a", 5)
+    other.faults.lose("RECEIPT", times=None)
+    with Running(one.url, other.url, request("/queue/a")) as running:
+        other.wait_queued("/queue/a", 5)
+        wait_for(lambda: running.bridge.waiting == 5)
+        assert one.queued("/queue/a") == 5
+        assert not any(frame.command == "ACK" for frame in one.frames)
+        other.faults.clear()
+        other.cut()
+        wait_for(lambda: running.tally.carried == 5)
+        one.wait_queued("/queue/a", 0)
+    assert numbers(take_all(other.url, "/queue/a")) == [0, 1, 2, 3, 4]  # sent twice, stored once
+
+
+@pytest.mark.parametrize("batch", [0, 7])
+def test_cuts_at_both_ends(one, other, batch):
+    """Each message is stored once, in its order, however often the connections are cut."""
+    fill(one.url, "/queue/a", 1500, persistent="true")
+    fill(one.url, "/queue/b", 1500)
+    chance = random.Random(5)
+    with FaultProxy(("127.0.0.1", one.port)) as near, FaultProxy(("127.0.0.1", other.port)) as far:
+        ends = end(f"stomp://127.0.0.1:{near.port}"), end(f"stomp://127.0.0.1:{far.port}")
+        with Running(*ends, request("/queue/*", drain=True), prefetch=50, batch=batch) as running:
+            for _ in range(12):
+                proxy = chance.choice([near, far])
+                proxy.rules.up.cut_after = proxy.rules.down.cut_after = (200, 20_000)
+                before = proxy.cuts
+                wait_for(lambda proxy=proxy, before=before: proxy.cuts > before or running.tally.carried == 3000)
+                proxy.rules.up.cut_after = proxy.rules.down.cut_after = None
+            tally = running.result()
+        assert near.cuts + far.cuts >= 3
+    assert tally.carried == 3000
+    for queue in ("/queue/a", "/queue/b"):
+        assert numbers(take_all(other.url, queue)) == list(range(1500))
+        assert one.queued(queue) == 0
+
+
+def test_a_new_bridge_goes_on_where_one_was_killed(one, other):
+    """The keys are those of the messages, so what the first bridge had sent is stored once."""
+    fill(one.url, "/queue/a", 50)
+    one.faults.lose("ACK", times=None)
+    assert carry(one.url, other.url, "/queue/a", way={"most": 50}).carried == 50
+    one.faults.clear()
+    one.wait_queued("/queue/a", 50)
+    assert carry(one.url, other.url, "/queue/a").carried == 50
+    assert numbers(take_all(other.url, "/queue/a")) == list(range(50))
+
+
+def test_two_bridges_share_a_queue(one, other):
+    fill(one.url, "/queue/a", 500)
+    what = request("/queue/a", drain=True, shared=True)
+    with Running(one.url, other.url, what, prefetch=5) as a, Running(one.url, other.url, what, prefetch=5) as b:
+        assert a.result().carried + b.result().carried == 500
+    assert sorted(numbers(take_all(other.url, "/queue/a"))) == list(range(500))
+
+
+def test_one_bridge_stands_by_for_another(one, other):
+    """Only one consumer at a time keeps the order, also while the broker has not noticed that a connection is lost."""
+    what = request("/queue/a")
+    with Running(one.url, other.url, what) as first:
+        wait_for(lambda: first.bridge.is_ready)
+        with Running(one.url, other.url, what) as second:
+            wait_for(lambda: second.bridge.is_ready)
+            fill(one.url, "/queue/a", 10)
+            wait_for(lambda: first.tally.carried == 10)
+            first.bridge.stop()
+            first.result()
+            fill(one.url, "/queue/a", 10, first=10)
+            wait_for(lambda: second.tally.carried == 10)
+    assert numbers(take_all(other.url, "/queue/a")) == list(range(20))
+
+
+def test_order_is_kept_beside_a_connection_that_is_not_known_to_be_lost(one, other, monkeypatch):
+    """What a silent connection holds comes before what is behind it."""
+    monkeypatch.setattr("stompcodec.bridge.bridge._GRACE", 0.1)
+    fill(one.url, "/queue/a", 50)
+    with FaultProxy(("127.0.0.1", one.port)) as proxy:
+        other.faults.lose("RECEIPT", times=None)
+        source = end(f"stomp://127.0.0.1:{proxy.port}")
+        with Running(source, other.url, request("/queue/a"), prefetch=10) as silent:
+            other.wait_queued("/queue/a", 10)
+            proxy.rules.up.swallow = proxy.rules.down.swallow = True
+            other.faults.clear()
+            with Running(end(one.url, name=source.name), other.url, request("/queue/a")) as running:
+                wait_for(lambda: running.bridge.is_ready)
+                assert running.tally.carried == 0
+                proxy.cut()
+                wait_for(lambda: running.tally.carried == 50)
+            silent.bridge.stop()
+    assert numbers(take_all(other.url, "/queue/a")) == list(range(50))
+
+
+def test_back_pressure(one):
+    """A target that is full is waited for, and the bridge holds no more than it may."""
+    fill(one.url, "/queue/a", 3000)
+    full, what = StompBroker(max_queue_messages=20), request("/queue/a", drain=True)
+    with full, Running(one.url, full.url, what, prefetch=5000) as running:
+        wait_for(lambda: full.queued("/queue/a") >= 20 and running.bridge.waiting == 1000)
+        assert one.queued("/queue/a") >= 1900
+        with stomp.connect(full.url) as client, client.subscribe("/queue/a", ack="client") as subscription:
+            for number in range(3000):
+                message = subscription.get(20)
+                assert int(message.body) == number
+                message.ack()
+        assert running.result().refused == 0
+
+
+def test_what_the_target_refuses_goes_to_the_dead_letters(one, other):
+    fill(one.url, "/queue/a", 10, persistent="true", expires="0")
+    other.faults.error("SEND", "no such colour", nth=4, times=1)
+    tally = carry(one.url, other.url, "/queue/a=/queue/b", way={"batch": 0})
+    assert (tally.carried, tally.refused) == (9, 1)
+    assert numbers(take_all(other.url, "/queue/b")) == [0, 1, 2, 4, 5, 6, 7, 8, 9]
+    (letter,) = take_all(one.url, DEAD)
+    assert letter.body == b"3"
+    assert "no such colour" in letter.get("dead-letter-reason")
+    assert letter.get("original-destination") == "/queue/a"
+    assert letter.get("bridge-target") == "/queue/b"
+    assert letter.get("persistent") == "true"
+    assert one.queued("/queue/a") == 0
+
+
+def test_the_culprit_of_a_transaction_is_found(one, other):
+    fill(one.url, "/queue/a", 30)
+    fill(one.url, "/queue/a", 1, first=30, bad="yes")
+    fill(one.url, "/queue/a", 30, first=31)
+    other.faults.error("SEND", "bad", times=None, bad="yes")
+    tally = carry(one.url, other.url, "/queue/a", way={"batch": 8})
+    assert (tally.carried, tally.refused) == (60, 1)
+    assert numbers(take_all(other.url, "/queue/a")) == [*range(30), *range(31, 61)]
+    assert numbers(take_all(one.url, DEAD)) == [30]
+
+
+def test_an_error_that_names_no_message(one, other):
+    """As RabbitMQ's: the messages are sent one by one, until one ends its connection again."""
+    fill(one.url, "/queue/a", 5)
+    fill(one.url, "/queue/a", 1, first=5, bad="yes")
+    fill(one.url, "/queue/a", 5, first=6)
+    other.faults.cut("SEND", times=None, bad="yes")
+    tally = carry(one.url, other.url, "/queue/a")
+    assert (tally.carried, tally.refused) == (10, 1)
+    assert numbers(take_all(other.url, "/queue/a")) == [0, 1, 2, 3, 4, 6, 7, 8, 9, 10]
+    (letter,) = take_all(one.url, DEAD)
+    assert letter.get("dead-letter-reason") == "the connection ended 5 times when it was sent"
+
+
+def test_the_culprit_of_an_error_without_a_receipt_is_found(one, other):
+    """As RabbitMQ's: a second ERROR, for the message alone, blames it."""
+
+    def unsigned(frame):
+        return Frame("ERROR", [pair for pair in frame.headers.pairs() if pair[0] != "receipt-id"], frame.body)
+
+    fill(one.url, "/queue/a", 5)
+    fill(one.url, "/queue/a", 1, first=5, bad="yes")
+    fill(one.url, "/queue/a", 5, first=6)
+    other.faults.error("SEND", "bad colour", times=None, bad="yes")
+    other.faults.change("ERROR", unsigned, times=None)
+    tally = carry(one.url, other.url, "/queue/a")
+    assert (tally.carried, tally.refused) == (10, 1)
+    assert numbers(take_all(other.url, "/queue/a")) == [0, 1, 2, 3, 4, 6, 7, 8, 9, 10]
+    (letter,) = take_all(one.url, DEAD)
+    assert "bad colour" in letter.get("dead-letter-reason")
+
+
+def test_a_target_that_shuts_down_blames_no_message(one, other, tmp_path):
+    """Its ERROR, broker is shutting down, is about no message, however often it comes."""
+    fill(one.url, "/queue/a", 300, persistent="true")
+    with StompBroker(data=tmp_path) as away, Running(one.url, away.url, request("/queue/a"), prefetch=5) as running:
+        for number in range(1, 4):
+            wait_for(lambda number=number: running.tally.carried >= number * 20)
+            away.stop()
+            away.start()
+        wait_for(lambda: running.tally.carried == 300)
+        assert running.tally.refused == 0
+        assert numbers(take_all(away.url, "/queue/a")) == list(range(300))
+
+
+def test_a_refusal_that_passes_is_waited_for(one, other):
+    fill(one.url, "/queue/a", 5)
+    other.faults.error("SEND", "the disk is full", nth=3, times=3)
+    tally = carry(one.url, other.url, "/queue/a")
+    assert (tally.carried, tally.refused) == (5, 0)
+    assert numbers(take_all(other.url, "/queue/a")) == [0, 1, 2, 3, 4]
+
+
+def test_a_target_that_refuses_everything_ends_it(one, other):
+    fill(one.url, "/queue/a", 20)
+    other.faults.error("SEND", "not allowed", times=None)
+    with pytest.raises(BridgeError, match=r"3 messages in a row were refused, the last one because of: .*not allowed"):
+        carry(one.url, other.url, "/queue/a", way={"most_refused": 3})
+    assert one.queued("/queue/a") + one.queued(DEAD) == 20
+    assert one.queued(DEAD) <= 3
+
+
+def test_dead_letters_that_the_source_refuses_end_it(one, other):
+    fill(one.url, "/queue/a", 2)
+    other.faults.error("SEND", "no", times=1)
+    one.faults.error("SEND", "not there", times=None)
+    with pytest.raises(BridgeError, match=r"was refused by the source: .*not there"):
+        carry(one.url, other.url, "/queue/a")
+    one.faults.clear()
+    one.wait_queued("/queue/a", 2)
+
+
+def test_a_loop_is_refused(one, other):
+    fill(one.url, "/queue/a", 3)
+    assert carry(one.url, other.url, "/queue/a").carried == 3
+    tally = carry(other.url, one.url, "/queue/a")
+    assert (tally.carried, tally.refused) == (0, 3)
+    assert one.queued("/queue/a") == other.queued("/queue/a") == 0
+    letters = take_all(other.url, DEAD)
+    assert {message.get("dead-letter-reason").partition(":")[0] for message in letters} == {"loop"}
+
+
+def test_a_loop_is_refused_whatever_the_brokers_are_called(one, other):
+    """The other way round under other names: a message comes round once, and not again."""
+    fill(one.url, "/queue/a", 1)
+    carry(one.url, other.url, "/queue/a")
+    carry(end(other.url, name="x"), end(one.url, name="y"), "/queue/a")
+    tally = carry(one.url, other.url, "/queue/a")
+    assert (tally.carried, tally.refused) == (0, 1)
+
+
+def test_topics_in_both_directions_come_to_rest(one, other):
+    with Running(one.url, other.url, request("/topic/t", mirror=True)) as there:
+        one.wait_subscribed("/topic/t")
+        with Running(other.url, one.url, request("/topic/t", mirror=True)) as back:
+            other.wait_subscribed("/topic/t")
+            with stomp.connect(other.url) as client, client.subscribe("/topic/t") as subscription:
+                other.wait_subscribed("/topic/t", count=2)
+                fill(one.url, "/topic/t", 5)
+                assert [int(subscription.get(10).body) for _ in range(5)] == [0, 1, 2, 3, 4]
+                wait_for(lambda: back.tally.looped == 5)
+                assert subscription.get(0.05) is None
+            assert (there.tally.carried, back.tally.carried) == (5, 0)
+
+
+def test_mirror_leaves_the_messages(one, other):
+    fill(one.url, "/queue/a", 10)
+    with Running(one.url, other.url, request("/queue/a", mirror=True)) as running:
+        other.wait_queued("/queue/a", 10)
+        fill(one.url, "/queue/a", 5, first=10)
+        other.wait_queued("/queue/a", 15)
+        one.cut()
+        fill(one.url, "/queue/a", 5, first=15)
+        other.wait_queued("/queue/a", 20)
+        wait_for(lambda: running.tally.carried == 20)  # from where it was
+    assert one.queued("/queue/a") == 20
+    assert numbers(take_all(other.url, "/queue/a")) == list(range(20))
+    assert carry(one.url, other.url, "/queue/a", mirror=True).carried == 20  # again: known by their keys
+    assert other.queued("/queue/a") == 0
+
+
+def test_a_durable_subscription_misses_nothing(one, other):
+    what = request("/topic/t", mirror=True, durable="copy")
+    with Running(one.url, other.url, what):
+        one.wait_subscribed("/topic/t")
+    fill(one.url, "/topic/t", 5)
+    with StompBroker() as third, third_subscriber(third.url) as subscription, Running(one.url, third.url, what):
+        assert [int(subscription.get(10).body) for _ in range(5)] == [0, 1, 2, 3, 4]
+
+
+class third_subscriber:
+    def __init__(self, url):
+        self.client = stomp.connect(url)
+
+    def __enter__(self):
+        subscription = self.client.subscribe("/topic/t")
+        subscription.receipt.wait()
+        return subscription
+
+    def __exit__(self, *_):
+        self.client.close()
+
+
+def test_a_selector_leaves_the_rest(one, other):
+    fill(one.url, "/queue/a", 2, colour="red")
+    fill(one.url, "/queue/a", 2, colour="blue")
+    tally = carry(one.url, other.url, "/queue/a", selector="colour = 'red'", way={"idle": 0.2})
+    assert tally.carried == 2
+    assert one.queued("/queue/a") == 2
+
+
+def test_the_count_is_kept(one, other):
+    fill(one.url, "/queue/a", 10)
+    assert carry(one.url, other.url, "/queue/a", drain=False, way={"most": 4}).carried == 4
+    one.wait_queued("/queue/a", 6)
+    assert other.queued("/queue/a") == 4
+
+
+def test_stop_ends_in_good_order(one, other):
+    fill(one.url, "/queue/a", 2000)
+    with Running(one.url, other.url, request("/queue/a")) as running:
+        wait_for(lambda: running.tally.carried > 10)
+        running.bridge.stop()
+        tally = running.result()
+    one.wait_queued("/queue/a", 2000 - tally.carried)
+    assert other.queued("/queue/a") == tally.carried  # nothing is at both
+
+
+def test_a_body_over_the_limit_stays_at_the_source(one, other):
+    with stomp.connect(one.url) as client:
+        client.send("/queue/a", bytes(5000), receipt=True)
+    with pytest.raises(BridgeError, match="max_body"):
+        carry(end(one.url, max_body=1000), other.url, "/queue/a")
+    assert one.queued("/queue/a") == 1
+
+
+def test_an_end_that_is_away_at_first_is_an_error(one):
+    with pytest.raises(ConnectionLostError):
+        carry(one.url, "stomp://127.0.0.1:1", "/queue/a")
+    with pytest.raises(ConnectionLostError):
+        carry("stomp://127.0.0.1:1", one.url, "/queue/a")
+
+
+def test_a_subscription_that_is_refused_is_an_error(one, other):
+    one.faults.error("SUBSCRIBE", "not yours")
+    with pytest.raises(BridgeError, match=r"the source refused a subscription: .*not yours"):
+        carry(one.url, other.url, "/queue/a")
+
+
+@pytest.mark.parametrize("what", ["the same broker", "the same name"])
+def test_two_ends_are_two_brokers(one, other, what):
+    ends = (end(one.url), end(f"stomp://localhost:{one.port}")) if what == "the same broker" else None
+    with pytest.raises(ValueError, match=what):
+        Running(*(ends or (end(one.url, name="a"), end(other.url, name="a"))), request("/queue/a"))
+
+
+def test_threads_end_with_the_bridge(one, other):
+    before = threading.active_count()
+    asyncio.run(asyncio.sleep(0))
+    fill(one.url, "/queue/a", 1)
+    carry(one.url, other.url, "/queue/a")
+    wait_for(lambda: threading.active_count() <= before)
+
+
+def test_a_dead_letter_queue_is_not_carried_by_patterns():
+    assert Request(Mapping.parse(["/queue/*"], [DEAD])).mapping.target_of(DEAD) is None

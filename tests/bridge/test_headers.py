@@ -1,0 +1,148 @@
+"""The rules for headers, for every pair of brokers and every version."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from stompcodec import Frame, parse, serialize
+from stompcodec.bridge.headers import DELIVERY, SOURCES, TAKERS, Hop
+
+BROKERS = sorted(TAKERS)
+VERSIONS = ["1.0", "1.1", "1.2"]
+NOW = 1_700_000_000.0
+
+
+def hop(giver="stompcodec", taker="stompcodec", version="1.2", **more):
+    return Hop("a:1", giver, taker, version, **more)
+
+
+def headers(pairs, now=NOW, key="k", **options):
+    return hop(**options).headers(pairs, key, now)
+
+
+TEXT = st.text(st.characters(codec="utf-8", exclude_characters="\0"), max_size=12)
+KNOWN = st.sampled_from([*DELIVERY, *SOURCES, "expires", "expiration", "priority", "persistent", "reply-to", "n"])
+PAIRS = st.lists(st.tuples(st.one_of(KNOWN, TEXT.filter(bool)), st.one_of(TEXT, st.just("60000"))), max_size=12)
+
+
+@given(PAIRS, st.sampled_from(BROKERS), st.sampled_from(BROKERS), st.sampled_from(VERSIONS))
+def test_what_comes_out_can_be_sent_and_has_nothing_of_the_delivery(pairs, giver, taker, version):
+    made = headers(pairs, giver=giver, taker=taker, version=version)
+    octets = serialize(Frame("SEND", [("destination", "/queue/a"), *made]), version)
+    (frame,) = parse(octets, version)
+    names = [name for name, _ in made]
+    assert names.count("bridge-path") == 1
+    assert names.count(TAKERS[taker].duplicate) == 1
+    assert not (DELIVERY - {"bridge-path", "bridge-escaped", "bridge-dropped"}).intersection(names)
+    assert not (SOURCES - {TAKERS[taker].duplicate}).intersection(names)
+    assert frame.get("bridge-path").endswith("a:1")
+    if version != "1.0":
+        assert list(frame.headers.pairs())[1:-1] == made if octets.count(b"content-length") else True
+
+
+@given(PAIRS, st.sampled_from(BROKERS))
+def test_nothing_of_the_user_is_lost_in_versions_that_can_write_it(pairs, taker):
+    kept = headers(pairs, taker=taker)
+    special = DELIVERY | SOURCES | {"expires", "expiration", "priority", "persistent", "reply-to"}
+    for name, value in pairs:
+        if name not in special and dict(reversed(pairs))[name] == value:
+            assert (name, value) in kept
+
+
+@pytest.mark.parametrize("name", sorted(SOURCES))
+def test_what_the_source_made_stays_readable(name):
+    assert (f"original-{name}", "x") in headers([(name, "x")])
+
+
+@pytest.mark.parametrize("name", sorted(SOURCES))
+def test_the_first_origin_stays(name):
+    pairs = [(name, "later"), (f"original-{name}", "first")]
+    assert [pair for pair in headers(pairs) if pair[0].startswith("original")] == [(f"original-{name}", "first")]
+
+
+@pytest.mark.parametrize("name", sorted(DELIVERY - {"bridge-path"}))
+def test_what_belongs_to_a_delivery_is_left_out(name):
+    assert headers([(name, "x")]) == [("bridge-path", "a:1"), ("idempotency-key", "k")]
+
+
+LATER = str(round(NOW * 1000) + 60_000)
+
+
+@pytest.mark.parametrize(
+    ("taker", "given", "made"),
+    [
+        ("stompcodec", ("expires", LATER), [("expires", LATER)]),
+        ("activemq", ("expires", LATER), [("expires", LATER)]),
+        ("artemis", ("expires", LATER), [("expires", LATER)]),
+        ("rabbitmq", ("expires", LATER), [("expiration", "60000")]),
+        ("rabbitmq", ("expires", "1"), [("expiration", "0")]),
+        ("rabbitmq", ("expires", "0"), []),
+        ("activemq", ("expires", "0"), [("expires", "0")]),
+        ("stompcodec", ("expiration", "60000"), [("expiration", "60000")]),
+        ("rabbitmq", ("expiration", "60000"), [("expiration", "60000")]),
+        ("activemq", ("expiration", "60000"), [("expires", LATER)]),
+        ("artemis", ("expiration", "60000"), [("expires", LATER)]),
+        ("activemq", ("expires", "soon"), [("original-expires", "soon")]),
+        ("rabbitmq", ("expiration", "-1"), [("original-expiration", "-1")]),
+        ("stompcodec", ("expires", "9" * 30), [("original-expires", "9" * 30)]),
+        ("stompcodec", ("priority", "7"), [("priority", "7")]),
+        ("activemq", ("priority", "200"), [("priority", "9")]),
+        ("rabbitmq", ("priority", "200"), [("priority", "200")]),
+        ("activemq", ("priority", "high"), [("original-priority", "high")]),
+        ("rabbitmq", ("persistent", "1"), [("persistent", "true")]),
+        ("activemq", ("persistent", "no"), [("persistent", "false")]),
+        ("stompcodec", ("reply-to", "/temp-queue/a"), [("original-reply-to", "/temp-queue/a")]),
+        ("rabbitmq", ("reply-to", "/remote-temp-queue/a"), [("original-reply-to", "/remote-temp-queue/a")]),
+        ("stompcodec", ("reply-to", "/reply-queue/x"), [("original-reply-to", "/reply-queue/x")]),
+        ("stompcodec", ("reply-to", "/queue/a"), [("reply-to", "/queue/b")]),
+        ("stompcodec", ("reply-to", "/queue/other"), [("reply-to", "/queue/other")]),
+    ],
+)
+def test_what_means_the_same_at_the_target(taker, given, made):
+    target_of = {"/queue/a": "/queue/b"}.get
+    key = TAKERS[taker].duplicate
+    assert headers([given], taker=taker, target_of=target_of) == [*made, ("bridge-path", "a:1"), (key, "k")]
+
+
+def test_a_path_is_extended_and_messages_can_be_marked_persistent():
+    made = headers([("bridge-path", "x,y"), ("persistent", "false")], persistent=True, key=None)
+    assert made == [("persistent", "true"), ("bridge-path", "x,y,a:1")]
+
+
+def test_repeated_headers_where_the_target_keeps_them():
+    pairs = [("n", "1"), ("n", "2")]
+    assert headers(pairs)[:2] == pairs
+    assert headers(pairs, taker="rabbitmq")[:2] == [("n", "1"), ("bridge-path", "a:1")]
+
+
+def test_what_1_0_cannot_write_is_escaped_and_said():
+    made = headers([("a:b", "c\nd"), ("good", "100%:1")], version="1.0")
+    assert made[:3] == [("a%3Ab", "c%0Ad"), ("good", "100%:1"), ("bridge-escaped", "a%3Ab")]
+    assert headers([("a:b", "c\nd\r")], version="1.1")[:2] == [("a:b", "c\nd%0D"), ("bridge-escaped", "a:b")]
+    assert headers([("a:b", "c\nd\r")])[0] == ("a:b", "c\nd\r")
+
+
+def test_what_is_too_large_for_the_target_is_left_out_and_said():
+    made = headers([("big", "x" * 20_000), ("small", "1")], taker="activemq")
+    assert made[:2] == [("small", "1"), ("bridge-dropped", "big")]
+    assert headers([("big", "x" * 20_000)], taker="stompcodec")[0][0] == "big"
+    many = headers([(f"n{number}", "1") for number in range(2000)])
+    assert len(many) < 1000
+    assert dict(many)["bridge-dropped"].startswith("n900 n901")
+
+
+@pytest.mark.parametrize(
+    ("giver", "taker", "pairs", "text"),
+    [
+        ("activemq", "activemq", {}, True),
+        ("activemq", "activemq", {"content-length": "2"}, False),
+        ("activemq", "stompcodec", {}, False),
+        ("stompcodec", "activemq", {"content-length": "2", "content-type": "text/plain"}, True),
+        ("stompcodec", "artemis", {"content-length": "2"}, False),
+        ("stompcodec", "rabbitmq", {"content-type": "text/plain"}, False),
+    ],
+)
+def test_text_messages_of_jms(giver, taker, pairs, text):
+    frame = Frame("MESSAGE", pairs, b"hi")
+    assert hop(giver, taker).body(frame) == ("hi" if text else b"hi")
+    assert hop(giver, taker).body(Frame("MESSAGE", pairs, b"\xff")) == b"\xff"

@@ -1,0 +1,260 @@
+"""stompcodec bridge: what is wrong is said before it connects, and what it did at its end."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+from client.feeding import wait_for
+from patience import patience
+
+pytest.importorskip("click")
+
+from bridge.running import fill, take_all
+from click.testing import CliRunner, Result
+
+from stompcodec.bridge import DEAD_LETTER, Way
+from stompcodec.cli import connecting
+from stompcodec.cli.app import app
+from stompcodec.testing import StompBroker
+
+#: Nobody listens there: to connect is exit status 1.
+AWAY, ELSEWHERE = "stomp://ann:secret@127.0.0.1:1", "stomp://127.0.0.2:2"
+
+
+def run(*arguments: str | Path, input: str | None = None, **environment: str) -> Result:
+    unset = dict.fromkeys(name for name in os.environ if name.startswith("STOMPCODEC_"))
+    return CliRunner().invoke(app, ["bridge", *map(str, arguments)], input=input, env={**unset, **environment})
+
+
+@pytest.fixture
+def one():
+    with StompBroker() as broker:
+        yield broker
+
+
+@pytest.fixture
+def other():
+    with StompBroker() as broker:
+        yield broker
+
+
+# ---- wrong usage: exit status 2, before it connects ----
+
+WRONG = {
+    "FROM is TO": ((AWAY, AWAY), "FROM and TO are the same broker, stomp://ann:***@127.0.0.1:1"),
+    "FROM is TO, by another name and login": ((AWAY, "localhost:1"), "the same broker"),
+    "FROM is one of TO": ((AWAY, f"failover:({ELSEWHERE},{AWAY})"), "the same broker"),
+    "the same name": ((AWAY, ELSEWHERE, "--from-name", "a", "--to-name", "a"), "the same name, a"),
+    "a name with a comma": ((AWAY, ELSEWHERE, "--to-name", "a,b"), "a name has 1 to 255"),
+    "a bad URL": ((AWAY, "http://ann:secret@x"), "Invalid value for TO: uri: unknown scheme http"),
+    "a bad URL of FROM": (("stomp://ann:secret@", AWAY), "Invalid value for FROM: uri: write stomp://"),
+    "a map without a source": ((AWAY, ELSEWHERE, "-m", "=/queue/a"), "write SOURCE=TARGET"),
+    "a map without a target": ((AWAY, ELSEWHERE, "-m", "/queue/a="), "write SOURCE=TARGET"),
+    "an empty map": ((AWAY, ELSEWHERE, "-m", ""), "write SOURCE=TARGET"),
+    "a star without a star": ((AWAY, ELSEWHERE, "-m", "/queue/a=/queue/*"), "the star of TARGET"),
+    "two targets": ((AWAY, ELSEWHERE, "-m", "/queue/a=/queue/b", "-m", "/queue/a=/queue/c"), "mapped twice"),
+    "the dead letters": ((AWAY, ELSEWHERE, "-m", DEAD_LETTER), "where refused messages go"),
+    "a temporary queue": ((AWAY, ELSEWHERE, "-m", "/temp-queue/a"), "belongs to one session"),
+    "a file that is not there": ((AWAY, ELSEWHERE, "-m", "@/no/such/file"), "/no/such/file: cannot be read"),
+    "no names": ((AWAY, ELSEWHERE, "--destinations", "/no/such/file"), "/no/such/file: cannot be read"),
+    "a bad key": ((AWAY, ELSEWHERE, "--key", "message-id"), "write header:NAME"),
+    "a durable queue": ((AWAY, ELSEWHERE, "-m", "/queue/a", "--durable", "x"), "--durable is for topics"),
+    "a mirror in batches": ((AWAY, ELSEWHERE, "--mirror", "--batch", "5"), "--mirror acknowledges nothing"),
+    "a body of no size": ((AWAY, ELSEWHERE, "--max-body", "much"), "write a number of bytes"),
+    "a prefetch of 0": ((AWAY, ELSEWHERE, "--prefetch", "0"), "0 is not in the range"),
+    "one end": ((AWAY,), "Missing argument 'TO'"),
+    "no certificates": ((AWAY, ELSEWHERE, "--to-ca", "/no/such/file"), "/no/such/file"),
+    "no passcode": ((AWAY, ELSEWHERE, "--from-passcode-file", "/no/such/file"), "'--from-passcode-file'"),
+}
+
+
+@pytest.mark.parametrize(("arguments", "why"), WRONG.values(), ids=WRONG)
+def test_wrong_usage(arguments, why) -> None:
+    result = run(*arguments)
+    assert result.exit_code == 2, result.output
+    assert why in result.stderr.replace("\n", " ")
+    assert "secret" not in result.output
+    assert "Traceback" not in result.output
+
+
+def test_no_name_of_a_list_matches(tmp_path: Path) -> None:
+    (tmp_path / "names").write_text("# of rabbitmqctl\norders\n/topic/x\n")
+    result = run(AWAY, ELSEWHERE, "-m", "/queue/a.*", "--destinations", tmp_path / "names")
+    assert result.exit_code == 2
+    assert "matches /queue/a.*" in result.stderr
+    assert run(AWAY, ELSEWHERE, "-m", "/queue/o*", "--destinations", tmp_path / "names").exit_code == 1  # it connects
+    assert run(AWAY, ELSEWHERE, "-m", "/queue/o*", "--destinations", "-", input="a\n").exit_code == 2
+
+
+def test_no_destination_matches(one: StompBroker, other: StompBroker) -> None:
+    fill(one.url, "/queue/a", 1)
+    result = run(one.url, other.url, "-m", "/queue/none.*")
+    assert result.exit_code == 2
+    assert result.stderr == "stompcodec: no destination of our broker matches /queue/none.*\n"
+    assert other.frames == []  # it did not connect to TO
+
+
+@pytest.mark.parametrize("end", ["FROM", "TO"])
+def test_an_end_that_cannot_be_reached(one: StompBroker, end: str) -> None:
+    result = run(*((AWAY, one.url) if end == "FROM" else (one.url, AWAY)), "-m", "/queue/a")
+    assert result.exit_code == 1
+    assert "cannot connect to stomp://ann:***@127.0.0.1:1: Connection refused" in result.stderr
+    assert "secret" not in result.output
+
+
+# ---- carrying ----
+
+
+def test_it_drains_all_queues_by_default(one: StompBroker, other: StompBroker) -> None:
+    fill(one.url, "/queue/a", 3)
+    fill(one.url, "/queue/b", 2)
+    result = run(one.url, other.url, "--drain")
+    assert result.exit_code == 0, result.output
+    assert result.stdout == ""
+    assert result.stderr.startswith("5 messages carried, 0.0 MB, ")
+    assert [len(take_all(other.url, f"/queue/{name}")) for name in "ab"] == [3, 2]
+    assert run(one.url, other.url, "-m", "/queue/a", "--drain", "-q").output == ""
+
+
+def test_maps_of_a_file(one: StompBroker, other: StompBroker, tmp_path: Path) -> None:
+    fill(one.url, "/queue/a", 1)
+    (tmp_path / "maps").write_text("# what goes where\n\n/queue/a=/queue/b\n")
+    assert run(f"localhost:{one.port}", other.url, "-m", f"@{tmp_path / 'maps'}", "--drain").exit_code == 0
+    assert other.queued("/queue/b") == 1
+
+
+def test_json(one: StompBroker, other: StompBroker) -> None:
+    fill(one.url, "/queue/a", 3)
+    result = run(f"stomp://ann:secret@127.0.0.1:{one.port}", other.url, "-m", "/queue/a", "--drain", "--json", "-q")
+    *_, last = map(json.loads, result.stdout.splitlines())
+    assert (last["event"], last["carried"], last["bytes"], last["refused"]) == ("end", 3, 3, 0)
+    assert last["destinations"] == {"/queue/a": 3}
+    assert last["from"] == f"stomp://ann:***@127.0.0.1:{one.port}"
+    assert "secret" not in result.output
+
+
+def test_refused_messages_are_exit_status_1(one: StompBroker, other: StompBroker) -> None:
+    fill(one.url, "/queue/a", 2)
+    other.faults.error("SEND", "bad\x1b[2J colour", times=1)
+    result = run(one.url, other.url, "-m", "/queue/a", "--drain", "--dead-letter", "/queue/mine")
+    assert result.exit_code == 1
+    assert "refused: /queue/a " in result.stderr
+    assert "\x1b" not in result.stderr
+    assert "1 message carried" in result.stderr
+    assert "1 refused" in result.stderr
+    assert one.queued("/queue/mine") == 1
+
+
+def test_a_circle_is_refused(one: StompBroker, other: StompBroker) -> None:
+    fill(one.url, "/queue/a", 2)
+    assert run(one.url, other.url, "-m", "/queue/a", "--drain").exit_code == 0
+    result = run(other.url, one.url, "-m", "/queue/a", "--drain")
+    assert result.exit_code == 1
+    assert "loop: it was carried from" in result.stderr
+    assert one.queued("/queue/a") == 0
+    result = run(other.url, one.url, "-m", "/queue/*", "--max-refused", "0", "--drain", "--dead-letter", "/queue/x")
+    assert "0 messages in a row" in result.stderr
+
+
+def test_a_large_body_is_refused_by_name(one: StompBroker, other: StompBroker) -> None:
+    fill(one.url, "/queue/a", 1)
+    import stompcodec.client as stomp
+
+    with stomp.connect(one.url) as client:
+        client.send("/queue/a", bytes(3000), receipt=True)
+    result = run(one.url, other.url, "-m", "/queue/a", "--max-body", "2K")
+    assert result.exit_code == 1
+    assert "exceeds max_body (2048 bytes)" in result.stderr
+    assert one.queued("/queue/a") >= 1
+
+
+def test_count_and_wait(one: StompBroker, other: StompBroker) -> None:
+    fill(one.url, "/queue/a", 5)
+    assert run(one.url, other.url, "-m", "/queue/a", "-n", "2").exit_code == 0
+    one.wait_queued("/queue/a", 3)
+    result = run(one.url, other.url, "-m", "/queue/a", "-n", "9", "-w", "0.5")
+    assert result.exit_code == 1
+    assert "3 of 9 messages came in 0.5 s" in result.stderr
+
+
+@pytest.mark.parametrize("way", ["file", "environment", "url"])
+def test_a_login_for_each_end(way: str, tmp_path: Path) -> None:
+    from broker.test_auth import users
+
+    with (
+        StompBroker(users=users(ann="near")) as one,
+        StompBroker(users=users(bob="far")) as other,
+    ):
+        urls, options, environment = [one.url, other.url], [], {}
+        for side, name, passcode in (("from", "ann", "near"), ("to", "bob", "far")):
+            (tmp_path / side).write_text(passcode)
+            if way == "url":
+                at = side == "to"
+                urls[at] = urls[at].replace("//", f"//{name}:{passcode}@")
+                continue
+            options += [f"--{side}-login", name]
+            if way == "file":
+                options += [f"--{side}-passcode-file", str(tmp_path / side)]
+            else:
+                environment[f"STOMPCODEC_{side.upper()}_PASSCODE"] = passcode
+        result = run(*urls, "-m", "/queue/a", "-w", "0", *options, **environment)
+        assert result.exit_code == 0, result.output
+        assert run(*urls, "-m", "/queue/a", "-w", "0", "--to-login", "eve", **environment).exit_code == 1
+
+
+def test_a_prompt_names_the_login(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(connecting, "_has_terminal", lambda: True)
+    result = run("stomp://127.0.0.1:1", ELSEWHERE, "--to-login", "bob", input="hidden\n")
+    assert "Passcode of bob" in result.output
+    assert "hidden" not in result.output
+
+
+@pytest.mark.skipif(os.name != "posix", reason="signals of POSIX")
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.long
+def test_a_signal_ends_it_in_good_order(one: StompBroker, other: StompBroker, number: int) -> None:
+    fill(one.url, "/queue/a", 20)
+    command = [sys.executable, "-m", "stompcodec.cli", "bridge", one.url, other.url, "-m", "/queue/a"]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
+        wait_for(lambda: other.queued("/queue/a") == 20)
+        process.send_signal(number)
+        _, said = process.communicate(timeout=patience(60))
+    assert (process.returncode, said.startswith("20 messages carried")) == (0, True)
+    assert one.queued("/queue/a") == 0
+
+
+def test_lost_ends_are_reported_once(one: StompBroker, other: StompBroker) -> None:
+    results: list[Result] = []
+    arguments = (one.url, other.url, "-m", "/queue/a", "-n", "2")
+    thread = threading.Thread(target=lambda: results.append(run(*arguments)))
+    thread.start()
+    one.wait_subscribed("/queue/a", timeout=patience(30))
+    fill(one.url, "/queue/a", 1)
+    other.wait_queued("/queue/a", 1, timeout=patience(30))
+    other.stop()
+    fill(one.url, "/queue/a", 1)
+    other.start()
+    thread.join(patience(60))
+    (result,) = results
+    assert result.exit_code == 0, result.output
+    assert result.stderr.count("TO (") == 1
+    assert "connecting again" in result.stderr
+
+
+def test_defaults_are_those_of_the_library() -> None:
+    way = Way()
+    command = app.get_command(None, "bridge")
+    defaults = {option.name: option.default for option in command.params}
+    assert {name: defaults[name] for name in ("prefetch", "batch", "dead_letter", "most_refused")} == {
+        "prefetch": way.prefetch,
+        "batch": way.batch,
+        "dead_letter": way.dead_letter,
+        "most_refused": way.most_refused,
+    }
