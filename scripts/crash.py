@@ -1,6 +1,7 @@
 """Kill a broker under load again and again, then cut its connections, and count what got lost.
 
-Usage: crash.py [--rounds 200] [--cuts 1000] [--storage 200] [--once-rounds 200] [--once-cuts 1000] [--seed N]
+Usage: crash.py [--rounds 200] [--cuts 1000] [--storage 200] [--once-rounds 200] [--once-cuts 1000]
+                [--bridge-rounds 50] [--seed N]
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
 
+from crash.bridged import Findings, bridge_rounds
 from crash.ledger import Ledger
 from crash.once import Books, once_cuts, once_kills
 from crash.rounds import cut_rounds, kill_rounds
@@ -27,6 +29,7 @@ def main() -> None:
     parser.add_argument("--storage", type=int, default=200, help="kills during migration, vacuum, compact and salvage")
     parser.add_argument("--once-rounds", type=int, default=200, help="kills under our clients with resend=True")
     parser.add_argument("--once-cuts", type=int, default=1000, help="cuts under our clients with resend=True")
+    parser.add_argument("--bridge-rounds", type=int, default=50, help="kills of a bridge and of both its brokers")
     parser.add_argument("--seed", type=int, default=time.time_ns() % 10**6)
     options = parser.parse_args()
     logging.disable(logging.WARNING)  # each lost connection
@@ -38,6 +41,7 @@ def main() -> None:
         ("kills of the storage", options.storage, storage_rounds),
         ("kills under resend=True", options.once_rounds, once_kills),
         ("cuts under resend=True", options.once_cuts, once_cuts),
+        ("kills around a bridge", options.bridge_rounds, bridge_rounds),
     )
     for name, count, rounds in parts:
         if not count:
@@ -49,7 +53,7 @@ def main() -> None:
                 print(f"{done} of {count} {name}, {time.monotonic() - began:.0f} s", end="\r", flush=True)
 
         with tempfile.TemporaryDirectory() as folder:
-            ledger: Ledger | Books = rounds(Path(folder), count, seed=options.seed, progress=progress)
+            ledger: Ledger | Books | Findings = rounds(Path(folder), count, seed=options.seed, progress=progress)
         for example in ledger.examples:
             print(f"    {example}")
         print(f"{count} {name} in {time.monotonic() - began:.0f} s: {ledger.figures()}")

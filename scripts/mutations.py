@@ -96,6 +96,7 @@ ROOMS = {
     "capture": Room(
         ("capture/*.py", "disk/*.py"), ("capture", "broker/storage/test_file_access.py", "cli/verbs/test_record.py")
     ),
+    "bridge": Room(("bridge/*.py",), ("bridge", "cli/verbs/test_bridge.py")),
     "broker": Room(("broker/*.py", "broker/config/*.py"), ("broker/config", "broker")),
     "queues": _broker("queues"),
     "sessions": _broker("sessions"),

@@ -10,6 +10,7 @@ import pytest
 
 pytest.importorskip("click")
 
+from crash.bridged import Findings, bridge_rounds
 from crash.features import BROWSED, DELAYED, DURABLE, LARGE, RANKED, SELECTED
 from crash.lasting import FOUNDED
 from crash.ledger import Ledger, body_of
@@ -205,3 +206,40 @@ def test_moved_twice() -> None:
     ledger.drained("p-3", dead=False)
     ledger.balance()
     assert dict(ledger.problems) == {"moved twice": 1}
+
+
+# ---- a bridge between two brokers ----
+
+
+@posix
+@pytest.mark.long
+def test_a_bridge_loses_nothing_and_stores_each_message_once(tmp_path: Path) -> None:
+    """kill -9 of the source, the target and the bridge."""
+    findings = bridge_rounds(tmp_path, 3, seed=1)
+    assert (findings.problems, findings.accepted > 100) == ({}, True), str(findings)
+
+
+@posix
+@pytest.mark.slow
+@pytest.mark.parametrize("arguments", [(), ("--batch", "50")], ids=["one by one", "in transactions"])
+def test_a_bridge_under_many_kills(arguments: tuple[str, ...], tmp_path: Path) -> None:
+    findings = bridge_rounds(tmp_path, 12, seed=2, arguments=arguments)
+    assert findings.problems == {}, str(findings)
+    assert findings.starts > 1
+
+
+@posix
+@pytest.mark.slow
+def test_the_findings_notice_a_target_that_ignores_keys(tmp_path: Path) -> None:
+    """Where a kill falls is chance: up to 30 kills."""
+    found = (
+        bridge_rounds(tmp_path / str(seed), 6, seed=seed, config="[idempotency]\nwindow = 0\n") for seed in range(5)
+    )
+    assert any("stored twice" in findings.problems for findings in found)
+
+
+def test_findings() -> None:
+    good = Findings({"a": 3}, {"a": [0, 1, 2]}, 0)
+    assert good.problems == {}
+    bad = Findings({"a": 4, "b": 2}, {"a": [2, 1, 1], "b": [0, 1]}, 5)
+    assert bad.problems == {"lost": 2, "stored twice": 1, "out of order": 1, "left": 5}

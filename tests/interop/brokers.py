@@ -89,6 +89,7 @@ class Foreign(ABC):
         absent = [name for name in self.needs if shutil.which(name) is None and not Path(name).exists()]
         self.missing = f"{self.name} is not installed" if absent else ""
         self.folder = Path()
+        self.environment: dict[str, str] = {}
 
     @abstractmethod
     def prepare(self) -> tuple[list[str], dict[str, str]]:
@@ -109,12 +110,12 @@ class Foreign(ABC):
     def _start(self) -> Target:
         self.folder = Path(tempfile.mkdtemp(prefix=f"stompcodec-{self.name}-"))
         self.port = free_port()
-        command, environment = self.prepare()
+        command, self.environment = self.prepare()
         with (self.folder / "output").open("wb") as output:
             self._process = subprocess.Popen(
                 command,
                 cwd=self.folder,
-                env={**os.environ, **environment},
+                env={**os.environ, **self.environment},
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=output,

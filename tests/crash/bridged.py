@@ -1,0 +1,236 @@
+"""Rounds of kills around a bridge: of its source, its target, and of the bridge itself.
+
+Both brokers keep their data, and stand behind proxies whose ports stay. At the end the target has each message once, in
+the order of its queue, and the source has none.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import os
+import random
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+
+from crash.process import ROOT, BrokerProcess
+from patience import patience
+
+import stompcodec.client as stomp
+from stompcodec.client import Backoff, StompError
+from stompcodec.testing.faults import FaultProxy
+
+__all__ = ["BridgeProcess", "Findings", "bridge_rounds"]
+
+QUEUES = ("/queue/bridged.a", "/queue/bridged.b")
+
+
+class BridgeProcess:
+    """`stompcodec bridge` as a process, started again when it ends or is killed.
+
+    Args:
+        arguments: of the verb.
+        log: the file for what it says.
+    """
+
+    def __init__(self, arguments: list[str], log: Path) -> None:
+        self._command = [sys.executable, "-m", "stompcodec.cli", "bridge", *arguments]
+        self._log = log
+        self.starts = 0
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def keep(self) -> None:
+        """Start it, unless it runs."""
+        if self._process is None or self._process.poll() is not None:
+            paths = os.pathsep.join([ROOT, *filter(None, [os.environ.get("PYTHONPATH")])])
+            environment = {**os.environ, "PYTHONPATH": paths}
+            with self._log.open("ab") as log:
+                self._process = subprocess.Popen(
+                    self._command,
+                    stdout=log,
+                    stderr=log,
+                    stdin=subprocess.DEVNULL,
+                    env=environment,
+                )
+            self.starts += 1
+
+    def kill(self) -> None:
+        """As kill -9."""
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait()
+            self._process = None
+
+    def end(self) -> int:
+        """Ask it to end; its exit status."""
+        assert self._process is not None
+        self._process.terminate()
+        return self._process.wait(patience(60))
+
+
+class Findings:
+    """What a target holds, compared with what was accepted at the source."""
+
+    def __init__(self, accepted: dict[str, int], got: dict[str, list[int]], left: int) -> None:
+        self.accepted = sum(accepted.values())
+        firsts = map(first_of_each, got.values())
+        counts = {
+            "lost": sum(len(set(range(accepted[queue])) - set(got[queue])) for queue in accepted),
+            "stored twice": sum(len(numbers) - len(set(numbers)) for numbers in got.values()),
+            "out of order": sum(late < early for numbers in firsts for early, late in itertools.pairwise(numbers)),
+            "left": left,
+        }
+        self.problems = {name: count for name, count in counts.items() if count}
+        self.kills = self.starts = 0
+
+    def figures(self) -> str:
+        found = ", ".join(
+            f"{self.problems.get(name, 0)} {name}" for name in ("lost", "stored twice", "out of order", "left")
+        )
+        return f"{self.accepted} accepted, {self.starts} starts of the bridge: {found}"
+
+    __str__ = figures
+
+    @property
+    def examples(self) -> list[str]:
+        """As other books have them."""
+        return []
+
+
+def first_of_each(numbers: list[int]) -> list[int]:
+    """The numbers where they come first: the order that a consumer sees that skips duplicates."""
+    return list(dict.fromkeys(numbers))
+
+
+class _Producer(threading.Thread):
+    """Sends numbered messages to a queue of the source, in its order."""
+
+    def __init__(self, url: str, queue: str, pace: float) -> None:
+        super().__init__(daemon=True)
+        self.url, self.queue, self.pace = url, queue, pace
+        self.ending = threading.Event()
+        self.accepted = 0
+        self.fault: Exception | None = None
+
+    def run(self) -> None:
+        try:
+            patient = {"receipt_timeout": 900.0, "startup_timeout": 900.0}
+            again = Backoff(first=0.02, most=0.2)
+            with stomp.connect(self.url, resend=True, reconnect=again, **patient) as client:
+                while not self.ending.is_set():
+                    rows = range(self.accepted, self.accepted + 20)
+                    headers = {"persistent": "true"}
+                    client.send_many([(self.queue, b"%d" % number, headers) for number in rows], receipt_every=10)
+                    self.accepted += 20
+                    time.sleep(self.pace)
+        except Exception as error:
+            self.fault = error
+
+
+def read_all(url: str, queue: str) -> list[int]:
+    """The numbers that a queue of our broker holds, in its order."""
+    with stomp.connect(url, startup_timeout=900.0) as client:
+        subscription = client.subscribe(queue, ack="client-individual", prefetch=100_000)
+        numbers = []
+        for _ in range(held(client, queue)):
+            message = subscription.get(patience(60))
+            assert message is not None
+            numbers.append(int(message.body))
+        return numbers
+
+
+def bridge_rounds(
+    folder: Path,
+    kills: int,
+    *,
+    seed: int = 0,
+    arguments: tuple[str, ...] = (),
+    config: str = "",
+    progress: Callable[[int], None] = lambda _: None,
+) -> Findings:
+    """Kill the source, the target and the bridge at random, under load; then have the bridge drain the source.
+
+    Args:
+        folder: for the data of both brokers.
+        kills: how often one of the three is killed.
+        seed: of the moments.
+        arguments: more of the verb.
+        config: of the target, TOML.
+        progress: called with the number of kills.
+    """
+    chance = random.Random(seed)
+    with (
+        BrokerProcess(folder / "source", config="[sessions]\nmax_unacked = 100000") as source,
+        BrokerProcess(folder / "target", config=f"[sessions]\nmax_unacked = 100000\n{config}") as target,
+        FaultProxy(("127.0.0.1", source.port), seed=seed) as near,
+        FaultProxy(("127.0.0.1", target.port), seed=seed) as far,
+    ):
+        here, there = f"stomp://127.0.0.1:{near.port}", f"stomp://127.0.0.1:{far.port}"
+        maps = ["--map", "/queue/bridged.*=/queue/carried.*"]
+        bridge = BridgeProcess([here, there, *maps, "--json", *arguments], folder / "bridge.log")
+        producers = [_Producer(here, queue, chance.choice([0.01, 0.03])) for queue in QUEUES]
+        for producer in producers:
+            producer.start()
+        try:
+            for number in range(kills):
+                _until_moved(bridge, producers, chance.randint(20, 400), chance.uniform(0.05, 1.0))
+                _kill_one(chance.choice(("source", "target", "bridge")), source, target, near, far, bridge)
+                progress(number + 1)
+            for producer in producers:
+                producer.ending.set()
+                producer.join(patience(120))
+                assert (producer.fault, producer.is_alive()) == (None, False)
+            _drain(bridge, here)
+            assert bridge.end() == 0
+        finally:
+            bridge.kill()
+        accepted = {queue: producer.accepted for queue, producer in zip(QUEUES, producers)}
+        got = {queue: read_all(there, queue.replace("bridged", "carried")) for queue in QUEUES}
+        findings = Findings(accepted, got, sum(len(read_all(here, queue)) for queue in QUEUES))
+    findings.kills, findings.starts = kills, bridge.starts
+    return findings
+
+
+def _until_moved(bridge: BridgeProcess, producers: list[_Producer], messages: int, seconds: float) -> None:
+    enough, until = sum(p.accepted for p in producers) + messages, time.monotonic() + seconds
+    give_up = time.monotonic() + patience(30)
+    while sum(p.accepted for p in producers) < enough or time.monotonic() < until:
+        assert time.monotonic() < give_up
+        if any(p.accepted for p in producers):  # before, no queue matches
+            bridge.keep()
+        time.sleep(0.01)
+
+
+def _kill_one(
+    which: str, source: BrokerProcess, target: BrokerProcess, near: FaultProxy, far: FaultProxy, bridge: BridgeProcess
+) -> None:
+    if which == "bridge":
+        bridge.kill()
+        return
+    broker, proxy = (source, near) if which == "source" else (target, far)
+    broker.kill()
+    broker.start()
+    proxy.upstream = ("127.0.0.1", broker.port)
+
+
+def _drain(bridge: BridgeProcess, url: str) -> None:
+    """Wait until the source has no messages."""
+    give_up = time.monotonic() + patience(120)
+    while time.monotonic() < give_up:
+        bridge.keep()
+        time.sleep(0.1)
+        with suppress(StompError), stomp.connect(url) as client:
+            if not any(held(client, queue) for queue in QUEUES):
+                return
+    raise AssertionError("the source was not drained")
+
+
+def held(client: stomp.Client, queue: str) -> int:
+    """How many messages a queue of our broker has, with those that wait for an ACK."""
+    answer = client.receive(queue, headers={"browser": "names"})
+    return sum(row["messages"] for row in json.loads(answer.body)["destinations"])
