@@ -26,11 +26,13 @@ from stompcodec.broker.loop_quota import AT_ONCE, Line, LoopQuota, Work
 from stompcodec.broker.memory import CONNECTION, Account
 from stompcodec.broker.message import Message
 from stompcodec.broker.peer import Deliverer, Refillable
+from stompcodec.broker.queues.expiry import PagedExpiry
 from stompcodec.broker.queues.queue import Queue
 from stompcodec.broker.queues.scheduling import reload_schedule
 from stompcodec.broker.routing.delayed import Delayed
 from stompcodec.broker.routing.idempotency import SentKeys
 from stompcodec.broker.routing.registry import Destinations
+from stompcodec.broker.routing.restoring import load_queues
 from stompcodec.broker.routing.topic import Topic
 from stompcodec.broker.routing.virtual_host import VirtualHost
 from stompcodec.broker.sessions.commands import HANDLERS
@@ -42,7 +44,7 @@ from stompcodec.broker.storage.helper import Helper
 from stompcodec.broker.storage.journal import Journal
 from stompcodec.broker.storage.large import why_stuck
 from stompcodec.broker.storage.spool import Spool
-from stompcodec.broker.storage.store import CallSoon, Store, restored
+from stompcodec.broker.storage.store import CallSoon, Store, Stored, restored
 from stompcodec.disk.access import Access, access_of
 from stompcodec.errors import ConfigError
 
@@ -180,6 +182,7 @@ class Broker:
     def _begin_time(self) -> None:
         self.now = 0.0
         self._stopping = False
+        self._paged_expiry = PagedExpiry(self.journal, self.wall)
         #: The next check of each session, by id.
         self._deadlines = Deadlines()
         self._sweep_at: float | None = None
@@ -240,13 +243,9 @@ class Broker:
         for record in store.subscriptions():
             vhost, _, name = record.queue.partition("\0")
             self.virtual_host(vhost).destinations.restore(record, name)
-        for stored in store.load():
-            vhost, _, name = stored.queue.partition("\0")
-            message = restored(stored)
-            if stored.body is not None:
-                message.body = self.spool.keep(stored.body)
-            self.virtual_host(vhost).destinations.load(name, reload_schedule(message))
-            self.seq = max(self.seq, stored.seq)
+        self.journal.restored = self._restored
+        find = lambda vhost: self.virtual_host(vhost).destinations  # noqa: E731
+        self.seq = load_queues(store, self.config.window_messages, self._restored, find)
         date = self.wall()
         for key in store.keys():
             self.sent.load(key, now, date)
@@ -255,6 +254,13 @@ class Broker:
         self.seq = max(self.seq, store.mark)
         self._reserve(store)
         store.commit()
+
+    def _restored(self, stored: Stored) -> Message:
+        """Return the message that was stored."""
+        message = restored(stored)
+        if stored.body is not None:
+            message.body = self.spool.keep(stored.body)
+        return reload_schedule(message)
 
     def _reserve(self, store: Store) -> None:
         """Have the store record seqs ahead of use. They must rise across restarts, because readers remember them."""
@@ -498,6 +504,7 @@ class Broker:
         if now >= self._idle_at:
             self._idle_at = now + _SWEEP_IDLE
         self._sweep_at = now + _SWEEP_EXPIRED
+        self._paged_expiry.sweep()
         expiring = self.sent.sweep(now)
         if expiring is not None:
             self.quota.line_up(Work(expiring))

@@ -60,7 +60,7 @@ def audit(broker: Broker) -> Held:
     sessions = list(broker.sessions.values())
     journal = broker.journal
     return Held(
-        queues=sum(_messages(queue) for host in hosts for queue in _queues(host)),
+        queues=sum(_messages(queue) + _chunk(queue) for host in hosts for queue in _queues(host)),
         backlogs=sum(_messages(consumer.queue) for session in sessions for consumer in _backlogs(session)),
         retained=sum(_messages(queue) for host in hosts for queue in host.destinations.retained.queues.values()),
         delayed=broker.delayed.cost + DELAY * len(broker.delayed),
@@ -105,6 +105,11 @@ def _backlogs(session: Session) -> Iterator[Consumer]:
 
 def _messages(queue: Source) -> int:
     return queue.octets + MESSAGE * queue.count
+
+
+def _chunk(queue: Queue) -> int:
+    browsed = sum(browser.page_cost for browser in queue.dispatcher.browsers) if queue.dispatcher else 0
+    return browsed + (0 if queue.paging is None else queue.paging.chunk_cost)
 
 
 def _found(broker: Broker) -> dict[Source, list[Message]]:

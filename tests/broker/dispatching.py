@@ -74,10 +74,13 @@ class Taker:
 
 class DispatcherMachine(RuleBasedStateMachine):
     @initialize(
-        looks=st.sampled_from([2, 1000]), again=st.sampled_from([1, 1000]), write_high=st.sampled_from([1, 10**6])
+        looks=st.sampled_from([2, 1000]),
+        again=st.sampled_from([1, 1000]),
+        write_high=st.sampled_from([1, 10**6]),
+        window=st.sampled_from([1, 3, 100]),
     )
-    def start(self, looks, again, write_high):
-        self.begin(looks, again, write_high)
+    def start(self, looks, again, write_high, window):
+        self.begin(looks, again, write_high, window_messages=window)
 
     def begin(self, looks, again, write_high, **config):
         self.patches = [
@@ -152,7 +155,17 @@ class DispatcherMachine(RuleBasedStateMachine):
                 assert owner is taker or not owner.selects(message)
 
     def ready(self):
-        return [] if self.queue is None else [self.messages[int(m.frame.body)] for m in self.queue.messages]
+        if self.queue is None:
+            return []
+        paging = self.queue.paging
+        ready = [self.messages[int(message.frame.body)] for message in self.queue.messages]
+        if paging is None:
+            return ready
+        unacked = {message.number for taker in self.takers for message in taker.unacked.values()}
+        everything = [m for m in self.messages.values() if m.number not in self.gone and m.number not in unacked]
+        assert paging.count + len(ready) == len(everything)
+        assert {message.number for message in ready} <= {message.number for message in everything}
+        return sorted(everything, key=lambda message: message.rank)
 
     @invariant()
     def nothing_is_lost(self):
@@ -163,7 +176,7 @@ class DispatcherMachine(RuleBasedStateMachine):
         unacked = [message.number for taker in self.takers for message in taker.unacked.values()]
         assert sorted(ready + unacked) == sorted(set(self.messages) - self.gone)
         if self.queue is not None:
-            assert self.queue.count == len(ready) + len(unacked)
+            assert self.queue.total == len(ready) + len(unacked)
             assert self.queue.octets == self.bench.octets
             assert difference(self.bench.broker) == {}
         stored = sorted(int(stored.tail[:-1].rpartition(b"\n")[2]) for stored in self.bench.store.load())

@@ -221,6 +221,7 @@ class FaultyStore(MemoryStore):
         batch = MemoryStore()
         batch._puts, batch._removes, batch._updates = self._puts, self._removes, self._updates
         self._puts, self._removes, self._updates = {}, {}, {}
+        batch._clears, self._clears = self._clears, []
         batch._kept = self._kept
         batch._sent, batch._keys, self._keys = self._sent, self._keys, {}
         batch._changes, batch._subscribed, self._changes = self._changes, self._subscribed, {}

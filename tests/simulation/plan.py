@@ -96,6 +96,8 @@ class _Maker:
             config["max_queue_messages"] = rng.choice((3, 20))
         if rng.random() < 0.2:
             config["dead_letter_expired"] = True
+        if rng.random() < 0.5:
+            config["window_messages"] = rng.choice((1, 1, 3, 100))
         moves = any(spec.get("move") for spec in self.clients.values())  # our client undoes ACKs by ABORT
         if rng.random() < 0.2 and not moves:
             config["transactional_acks"] = False

@@ -377,7 +377,7 @@ class World:
         give_up = max(clock.now, latest) + 120.0
         while clock.now < max(self.last_progress + 3.0, latest + 3.0):
             assert host.broker is not None
-            names = {name for (_vhost, name), queue in host.broker.queues.items() if queue.count} | set(rules.homes)
+            names = {name for (_vhost, name), queue in host.broker.queues.items() if queue.total} | set(rules.homes)
             for name in sorted(names - subscribed):
                 subscribed.add(name)
                 mode = "auto" if name in LITTER + KEYED else "client-individual"
@@ -405,7 +405,7 @@ class World:
         clock.run(clock.now + 70.0)
         broker = host.broker
         assert broker is not None
-        left = {name: queue for (_, name), queue in broker.queues.items() if queue.count}
+        left = {name: queue for (_, name), queue in broker.queues.items() if queue.total}
         if left:
             raise Violation("something is left", f"{left}")
         held = audit(broker)
@@ -415,7 +415,7 @@ class World:
         if host.broker is None and not host.boot():
             raise Violation("the broker does not start", "after a clean stop")
         assert host.broker is not None
-        left = {name: queue for (_, name), queue in host.broker.queues.items() if queue.count}
+        left = {name: queue for (_, name), queue in host.broker.queues.items() if queue.total}
         if left:
             raise Violation("something is left on the disk", f"{left}")
         host.stop()

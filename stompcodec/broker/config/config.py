@@ -105,8 +105,10 @@ class Config:
     max_attempts: int = 6
     dead_letter: str = "/queue/DLQ.{name}"
     dead_letter_expired: bool = False
-    max_queue_messages: int = 1_000_000
+    max_queue_messages: int | None = None
     max_queue_octets: int = 256 * _MIB
+    window_messages: int = 4000
+    window_octets: int | None = None
     max_destinations: int = 10_000
     session_destinations: int = 0
     user_destinations: int = 0
@@ -192,6 +194,7 @@ class Config:
                 f"it must be at least {_largest(self.limits, self.large)} bytes: the largest frame that "
                 "limits.max_headers, limits.max_header_line, limits.max_body and messages.large allow has to fit",
             ),
+            *self._faults_of_window(),
             (_unusable(self.first_limits), "first_limits", "headers times header line must be less than 4 GiB"),
             (self.prefetch > self.max_unacked, "prefetch", f"it cannot be above max_unacked, {self.max_unacked}"),
             (
@@ -199,6 +202,14 @@ class Config:
                 "rules",
                 f"unknown user or group {strangers[0] if strangers else ''!r}: add it to the users",
             ),
+        ]
+
+    def _faults_of_window(self) -> list[tuple[bool, str, str]]:
+        octets, memory = self.window_octets, self.memory
+        wrong = octets is not None and not 0 < octets <= memory
+        return [
+            (self.window_messages < 1, "window_messages", "it must be at least 1 message"),
+            (wrong, "window_octets", f"it must be at least 1 byte, and at most limits.memory, {memory}"),
         ]
 
     def _knows(self, who: str) -> bool:

@@ -228,6 +228,8 @@ This page is generated from the table `KEYS` of `stompcodec/broker/config/keys.p
 
 #: Example values of keys without a default.
 _FORMS = {
+    "queues.max_messages": "false",
+    "queues.window_octets": "false",
     "listen.ws_port": "15674",
     "listen.tls_port": "61614",
     "listen.legacy_port": "61612",

@@ -217,8 +217,30 @@ KEYS: tuple[Key, ...] = (
     Key("queues.max_attempts", _COUNT, "Deliveries of a message before it becomes a dead letter."),
     Key("queues.dead_letter", values.dead_letter, "Where dead letters go; {name} is the queue's name."),
     Key("queues.dead_letter_expired", values.flag, "Whether expired messages go there, too."),
-    Key("queues.max_messages", _COUNT, "Messages in a queue. Above that, its senders wait.", "max_queue_messages"),
-    Key("queues.max_octets", _SIZE, "Bytes in a queue. Above that, its senders wait.", "max_queue_octets"),
+    Key(
+        "queues.max_messages",
+        values.optional(_COUNT),
+        "Messages in a queue. Above that, its senders wait. With false, that holds for 1,000,000 in memory.",
+        "max_queue_messages",
+    ),
+    Key(
+        "queues.max_octets",
+        _SIZE,
+        "Bytes of a queue in memory. Above that, its senders wait.",
+        "max_queue_octets",
+    ),
+    Key(
+        "queues.window",
+        _COUNT,
+        "Messages of a queue in memory. Later persistent ones stay in the store until their turn comes.",
+        "window_messages",
+    ),
+    Key(
+        "queues.window_octets",
+        values.optional(_SIZE),
+        "Bytes of a queue in memory from which on that holds, too. With false, 4 MiB or a 16th of limits.memory.",
+        "window_octets",
+    ),
     Key("queues.max_destinations", _COUNT, "Queues, topics and durable subscriptions at one time."),
     Key(
         "queues.session_destinations",

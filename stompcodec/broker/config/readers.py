@@ -63,6 +63,22 @@ def octets(least: int = 1) -> Callable[[Any], int]:
     return read
 
 
+def optional(read: Callable[[Any], int]) -> Callable[[Any], int | None]:
+    """Return a reader that takes false for None.
+
+    >>> optional(octets())("1 KiB"), optional(octets())(False)
+    (1024, None)
+    """
+
+    def read_or_not(value: Any) -> int | None:
+        try:
+            return None if value is False else read(value)
+        except ValueError as error:
+            raise ValueError(f"{error}; or false for the default") from None
+
+    return read_or_not
+
+
 def window(value: Any) -> int | None:
     """Read a window in bytes; false is None.
 

@@ -33,6 +33,11 @@ class QueueArguments(NamedTuple):
     """The queue for messages that expired or were dropped, by its name without a prefix."""
 
     @property
+    def is_bounded(self) -> bool:
+        """True if messages are dropped or refused above a length, so that all of the queue is kept in memory."""
+        return self.max_length is not None or self.max_length_bytes is not None
+
+    @property
     def text(self) -> str:
         """The form in which the store keeps them. `load_arguments` reads it."""
         return json.dumps(self)

@@ -16,6 +16,14 @@ from stompcodec.broker.message import Message
 
 #: The place of a message in the order: its rank, then its seq.
 Place = tuple[int, int]
+
+
+class Wait:
+    """Says that the next message must be read from the store first."""
+
+
+#: The only one.
+WAIT = Wait()
 #: Before all messages.
 START: Place = (-1, -1)
 #: Messages in a new block. A block of twice as many is split.
@@ -101,6 +109,9 @@ class _Level:
 
     def __iter__(self) -> Iterator[Message]:
         return chain(chain.from_iterable(self._blocks), self.line)
+
+    def __len__(self) -> int:
+        return sum(map(len, self._blocks)) + len(self.line)
 
     def _read(self, index: int) -> list[int]:
         """Return the seqs of a block."""
@@ -387,6 +398,17 @@ class Backlog:
         """Return the message at a place; None if it is not there."""
         level = self._levels.get(place[0])
         return None if level is None else level.at(place[1])
+
+    def count_of(self, rank: int, upto: int | None = None) -> int:
+        """Return the number of messages of a rank, with seqs up to `upto` if that is given."""
+        level = self._levels.get(rank)
+        return 0 if level is None else len(level) if upto is None else level.count(upto)
+
+    def last_of(self, rank: int) -> int:
+        """Return the highest seq of a rank; -1 without messages of that rank."""
+        level = self._levels.get(rank)
+        highest = None if level is None else level.highest
+        return -1 if highest is None else highest
 
     def after_seq(self, seq: int) -> Message | None:
         """Return the message with the next higher seq of any priority; None after the last."""

@@ -7,10 +7,14 @@ a reader can look at messages several times, and remove them when it is done wit
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
+from typing import NamedTuple
 
 from stompcodec.broker.errors import Refused
-from stompcodec.broker.loop_quota import AT_ONCE
+from stompcodec.broker.loop_quota import AT_ONCE, Line, Waiter
+from stompcodec.broker.memory import MESSAGE
 from stompcodec.broker.message import Message
+from stompcodec.broker.queues.backlog import WAIT, Wait
 from stompcodec.broker.queues.consumer import EOL, Consumer, Delivery
 from stompcodec.broker.queues.dispatcher import MOST_LOOKS
 from stompcodec.broker.queues.faults import is_barred
@@ -26,7 +30,10 @@ _NOTHING = Bound(1, 1)
 class Browser(Queue):
     """A queue as one consumer browses it. As with a topic, each subscription has a queue of its own."""
 
-    __slots__ = ("_consumer", "_dispatcher", "_last", "_marker", "_seq", "source")
+    __slots__ = (
+        *("_consumer", "_dispatcher", "_gone", "_last", "_marker", "_page_from", "_page_upto", "_reading", "_seq"),
+        *("_shown", "_skips", "_waiters", "page_cost", "source"),
+    )
 
     def __init__(self, source: Queue) -> None:
         super().__init__(source.name, "", _NOTHING, source.account, None, source.expiry.wall)
@@ -39,6 +46,16 @@ class Browser(Queue):
         self._last: int | None = None
         #: The number of the delivery that marks the end; None before.
         self._marker: int | None = None
+        #: How many more messages to skip before the end.
+        self._skips = 0
+        #: A page of messages that are in the store only, with seqs above `_start`, up to `_end`; and its bytes.
+        self._shown: list[Message] = []
+        self._page_from = self._page_upto = self.page_cost = 0
+        #: The next page is being read; and others who wait for it.
+        self._reading = False
+        self._waiters: list[Waiter] = []
+        #: Messages that have gone meanwhile.
+        self._gone: set[int] = set()
 
     def __repr__(self) -> str:
         return f"<Browser of {self.source!r}>"
@@ -59,7 +76,9 @@ class Browser(Queue):
         source.members[consumer] = None
         newest = self._newest(consumer)
         self._seq = newest if request.from_seq == -1 else (request.from_seq or 0) - 1
-        if request.browser_skip:
+        if request.browser_skip and source.paging is not None:
+            self._skips, self._last = request.browser_skip, newest
+        elif request.browser_skip:
             self._last = self._seq = self._skipped(request.browser_skip)
         elif request.browser_end:
             self._last = newest
@@ -68,6 +87,8 @@ class Browser(Queue):
     def _newest(self, consumer: Consumer) -> int:
         """Return the highest seq in the queue; if no message is READY, the highest that the broker has assigned."""
         broker, newest = consumer.session.broker, self._dispatcher.backlog.last_seq
+        if self.source.paging is not None:
+            newest = max(newest or 0, self.source.paging.last)
         if newest is None:
             newest = broker.seq
         horizon = broker.horizon
@@ -83,6 +104,7 @@ class Browser(Queue):
         del self._dispatcher.browsers[self]
         consumer.in_ring = False
         consumer.close()
+        self._turn_over(0, 0, [])  # nobody sees more of it
         self.source.make_plain()
         self.source.dispatch()
         return []
@@ -94,13 +116,15 @@ class Browser(Queue):
 
     def offer(self, consumer: Consumer) -> int:
         """Show the next messages, as long as there is credit and a send budget. Return how many were looked at."""
-        session, backlog, horizon = consumer.session, self._dispatcher.backlog, consumer.session.broker.horizon
+        session, horizon = consumer.session, consumer.session.broker.horizon
         consumer.in_ring = False
         for count in range(MOST_LOOKS):
             if consumer.outbox.send_budget <= 0:
                 consumer.outbox.starved = True
                 return count
-            message = backlog.after_seq(self._seq)
+            message = self._next()
+            if isinstance(message, Wait):
+                return count
             if message is None or (self._last is not None and message.seq > self._last):
                 consumer.in_ring = self._last is None
                 self._end()
@@ -111,6 +135,10 @@ class Browser(Queue):
                 session.broker.watch_horizon(self._go_on)
                 return count
             self._seq = message.seq
+            if self._skips:
+                self._skips -= 1
+                self._last = self._last if self._skips else self._seq
+                continue
             if self.source.is_expired(message) or (message.faults and is_barred(consumer, message)):
                 continue
             try:
@@ -122,6 +150,49 @@ class Browser(Queue):
         consumer.outbox.starved = True  # it goes on in the next turn
         session.broker.resume(session)
         return MOST_LOOKS
+
+    def _next(self) -> Message | Wait | None:
+        """Return the READY message with the next seq; `WAIT` if it must be read first, None after the last."""
+        message, paging, seq = self._dispatcher.backlog.after_seq(self._seq), self.source.paging, self._seq
+        while paging is not None:
+            after = paging.first_after(seq)
+            if after is None or (message is not None and message.seq <= after + 1):
+                break
+            if not self._page_from <= after < self._page_upto:
+                self._read(after)
+                return WAIT
+            for found in self._shown:
+                if found.seq > after and self.source.is_paged(found):
+                    return found if message is None or found.seq < message.seq else message
+            seq = self._page_upto
+        return message
+
+    def _read(self, after: int) -> None:
+        """Read the paged messages behind a seq."""
+        if not self._reading and self.source.paging is not None:
+            self._reading = True
+            self.source.paging.browse(after, partial(self._turn_over, after))
+
+    def forget(self, seqs: set[int]) -> None:
+        """Drop the copies of messages that are gone, now or when they have been read."""
+        self._shown = [message for message in self._shown if message.seq not in seqs]
+        if self._reading:
+            self._gone |= seqs
+
+    def _turn_over(self, start: int, end: int, messages: list[Message]) -> None:
+        """Replace the page, and go on."""
+        self._reading = False
+        messages = [message for message in messages if message.seq not in self._gone]
+        self._gone = set()
+        cost = sum(message.size + MESSAGE for message in messages)
+        self.source.account.used += cost - self.page_cost
+        self._page_from, self._page_upto, self._shown, self.page_cost = start, end, messages, cost
+        if not self._consumer.closed:
+            self._go_on()
+        waiters, self._waiters = self._waiters, []
+        for waiter in waiters:
+            if self.source.quota is not None:
+                self.source.quota.line_up(waiter)
 
     def _fail(self, consumer: Consumer, message: Message, error: Exception) -> None:
         """Note that a message cannot be shown: its queue no longer offers it to that user and version."""
@@ -185,8 +256,41 @@ class Browser(Queue):
         shown = [number for number, message in consumer.unacked.items() if message.seq <= through]
         for number in shown:
             consumer.forget(number)
-        return self.first(through, AT_ONCE + 1)
+        found = self.first(through, AT_ONCE + 1)
+        return [] if isinstance(found, Wait) else found
 
-    def first(self, through: int, most: int = AT_ONCE) -> list[Message]:
-        """Return the first READY messages up to a seq."""
-        return self.source.messages.indexed().between(0, through, most)
+    def first(self, through: int, most: int = AT_ONCE) -> list[Message] | Wait:
+        """Return the first READY messages up to a seq; `WAIT` if they must be read first."""
+        found, paging, seq = self.source.messages.indexed().between(0, through, most), self.source.paging, 0
+        while not found and paging is not None:
+            after = paging.first_after(seq)
+            if after is None or after >= through:
+                break
+            if not self._page_from <= after < self._page_upto:
+                self._read(after)
+                return WAIT
+            found = [each for each in self._shown if after < each.seq <= through and self.source.is_paged(each)][:most]
+            seq = self._page_upto
+        return found
+
+    def is_long(self, through: int | None, messages: list[Message]) -> bool:
+        """Return whether an ACK up to a seq covers more messages than can be removed in one turn."""
+        if through is None:
+            return False
+        after = None if self.source.paging is None else self.source.paging.first_after(0)
+        return len(messages) > AT_ONCE or (after is not None and after < through)
+
+    @property
+    def pages(self) -> Line:
+        """The place to wait for the next page."""
+        return _Pages(self._waiters)
+
+
+class _Pages(NamedTuple):
+    """Those who wait for a browser's next page."""
+
+    waiters: list[Waiter]
+
+    def line_up(self, waiter: Waiter) -> None:
+        """Have somebody go on when the page is there."""
+        self.waiters.append(waiter)

@@ -14,9 +14,10 @@ from typing import Protocol
 
 from stompcodec.broker.loop_quota import LoopQuota, Waiter
 from stompcodec.broker.message import Message
-from stompcodec.broker.queues.backlog import START, Backlog, Place
+from stompcodec.broker.queues.backlog import START, Backlog, Place, Wait
 from stompcodec.broker.queues.consumer import Consumer
 from stompcodec.broker.queues.faults import Undelivered, is_barred
+from stompcodec.broker.queues.paging import Paging
 from stompcodec.broker.queues.ring import Ring
 from stompcodec.broker.storage.journal import Journal
 
@@ -36,6 +37,8 @@ class Contents(Waiter, Protocol):
     @property
     def quota(self) -> LoopQuota | None: ...
     @property
+    def paging(self) -> Paging | None: ...
+    @property
     def parked(self) -> list[Consumer] | None: ...
     def put(self, message: Message, stored: bool = False) -> bool: ...
     def enqueue(self, message: Message) -> bool: ...
@@ -52,6 +55,9 @@ class Watcher(Protocol):
 
     def note(self, message: Message) -> None:
         """Note a message that has become READY."""
+
+    def forget(self, seqs: set[int]) -> None:
+        """Drop the copies of messages that are gone."""
 
 
 @dataclass(eq=False, slots=True)
@@ -83,8 +89,15 @@ class _Cursor:
                 self.place = rank, seq - 1
                 self.revisit.clear()
 
-    def next(self, backlog: Backlog) -> Message | None:
-        """Return the next message to look at; None after the last."""
+    def note_paged(self, place: Place) -> None:
+        """Note the place of a message that has become READY in the store only."""
+        if self.at_end:
+            self.place = max(self.place, place)
+        elif place <= self.place:
+            self.place = place[0], place[1] - 1
+
+    def next(self, backlog: Backlog, paging: Paging | None) -> Message | Wait | None:
+        """Return the next message to look at; None after the last, `WAIT` if it must be read first."""
         while self.revisit:
             place = min(self.revisit)
             self.revisit.remove(place)
@@ -92,6 +105,11 @@ class _Cursor:
             if message is not None:
                 return message
         message = backlog.after(self.place)
+        if paging is not None:
+            found = paging.next(self.place, message, None if message is None else backlog.place(message))
+            if isinstance(found, Wait):
+                return found
+            message = found
         if message is not None:
             self.place = backlog.place(message)
         return message
@@ -142,10 +160,11 @@ class Dispatcher:
         """
         for consumer in consumers:
             self._add(consumer)
+        is_empty = not self.backlog and self._queue.paging is None
         for consumer in ring:
             self._ring.add(consumer)
-            self._cursors[consumer].at_end = not self.backlog
-        self._at_end = 0 if self.backlog else len(self._ring)
+            self._cursors[consumer].at_end = is_empty
+        self._at_end = len(self._ring) if is_empty else 0
         self._choose()
 
     def end(self) -> list[Consumer]:
@@ -307,6 +326,21 @@ class Dispatcher:
         for browser in self.browsers:
             browser.note(message)
 
+    def note_paged(self, message: Message) -> None:
+        """Note a message that is READY in the store only, because `give` found no consumer."""
+        place = self.backlog.place(message)
+        self._grouped = self._grouped or message.group is not None
+        for cursor in self._cursors.values():
+            if cursor.epoch == self._epoch:
+                cursor.note_paged(place)
+        for browser in self.browsers:
+            browser.note(message)
+
+    def forget(self, seqs: set[int]) -> None:
+        """Have browsers drop the copies of messages that are gone."""
+        for browser in self.browsers:
+            browser.forget(seqs)
+
     def pause(self) -> None:
         """Note that deliveries pause: the ring will not have looked at the messages that come meanwhile."""
         self.only_consumer = None
@@ -353,22 +387,24 @@ class Dispatcher:
             if journal is not None and journal.is_full and journal.store is not None and len(self.backlog):
                 journal.line_up(queue)
                 return count
-            message = cursor.next(self.backlog)
+            message = cursor.next(self.backlog, queue.paging)
+            if isinstance(message, Wait):
+                return count
             if message is None:
                 cursor.at_end = True
                 self._at_end += 1
                 return count
             if queue.is_expired(message):
-                self.backlog.remove(message)
+                self._take(message)
                 queue.expire(message)
                 continue
             try:
                 if not self._may(consumer, message):
                     continue
-                self.backlog.remove(message)
+                self._take(message)
                 self._deliver_to(consumer, message)
             except Exception as error:
-                self.backlog.remove(message)
+                self._take(message)
                 self.leave(consumer)
                 queue.requeue_failed(message, queue.delivery_failed(consumer, message, error))
                 return count
@@ -378,20 +414,33 @@ class Dispatcher:
         consumer.session.broker.resume(consumer.session)
         return MOST_LOOKS
 
-    def take_one(self, consumer: Consumer) -> Message | None:
+    def _take(self, message: Message) -> None:
+        """Remove a READY message, which may be in the store only."""
+        if self.backlog.remove(message) is None and self._queue.paging is not None:
+            self._queue.paging.take_out(self.backlog.place(message)[0], message)
+
+    def take_one(self, consumer: Consumer) -> Message | Wait | None:
         """Remove and return the first message that a consumer outside the ring may have."""
         place = START
         for _ in range(MOST_LOOKS):
-            message = self.backlog.after(place)
-            if message is None:
-                return None
+            message = self._behind(place)
+            if message is None or isinstance(message, Wait):
+                return message
             place = self.backlog.place(message)
             if self._queue.is_expired(message):
-                self.backlog.remove(message)
+                self._take(message)
                 self._queue.expire(message)
             elif self._may(consumer, message):
-                return self.backlog.remove(message)
+                self._take(message)
+                return message
         return None
+
+    def _behind(self, place: Place) -> Message | Wait | None:
+        """Return the first READY message behind a place; `WAIT` if it must be read first."""
+        message, paging = self.backlog.after(place), self._queue.paging
+        if paging is None:
+            return message
+        return paging.next(place, message, None if message is None else self.backlog.place(message))
 
     def _is_able(self, consumer: Consumer) -> bool:
         if consumer.outbox.send_budget <= 0:

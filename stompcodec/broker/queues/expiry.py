@@ -1,4 +1,4 @@
-"""Expiry: when a queue looks for expired messages, and how it removes them without keeping the loop."""
+"""Expiry: when expired messages are looked for, and how they are removed without keeping the loop."""
 
 from __future__ import annotations
 
@@ -10,6 +10,9 @@ from typing import Protocol
 from stompcodec.broker.loop_quota import AT_ONCE, Line, Work
 from stompcodec.broker.queues.dispatcher import Contents
 from stompcodec.broker.queues.ready_messages import ReadyMessages
+from stompcodec.broker.storage.journal import Journal
+from stompcodec.broker.storage.store import Place, TimedPage
+from stompcodec.errors import StoreError
 
 #: Messages that are looked at in one turn. To look at one takes a fifth of what it takes to deliver it.
 _LOOKS = 5 * AT_ONCE
@@ -65,3 +68,42 @@ class Expiry:
                 yield quota if queue.journal is None else queue.journal.line
         self.pending = self.pending or others
         self._next = now + max(_LEAST, length * _EACH)
+
+
+class PagedExpiry:
+    """The expired messages of all queues that are in the store only.
+
+    Args:
+        journal: of the queues.
+        wall: returns the time in seconds since 1970.
+    """
+
+    def __init__(self, journal: Journal, wall: Callable[[], float]) -> None:
+        self._journal = journal
+        self._wall = wall
+        self._going_on = False
+
+    def sweep(self) -> None:
+        """Remove those that have expired, a page in each commit of the store."""
+        if self._journal.paged and not self._going_on:
+            self._read(())
+
+    def _read(self, after: Place) -> None:
+        self._going_on = True
+        self._journal.expired(self._wall(), after, self._take)
+
+    def _take(self, page: TimedPage | StoreError) -> None:
+        self._going_on = False
+        if isinstance(page, StoreError):  # they are read again at the next sweep
+            return
+        for stored in page.messages:
+            paging = self._journal.paged.get(stored.queue)
+            if paging is not None:
+                paging.expire(stored)
+        if page.after is not None:
+            self._going_on = True
+            self._journal.quota.line_up(Work(self._go_on(page.after)))
+
+    def _go_on(self, after: Place) -> Iterator[Line]:
+        yield self._journal.line
+        self._read(after)

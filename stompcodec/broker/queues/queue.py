@@ -19,11 +19,13 @@ from stompcodec.broker.memory import LOW, MESSAGE, Account, Part
 from stompcodec.broker.message import Message
 from stompcodec.broker.peer import Maker, Peer
 from stompcodec.broker.queues.arguments import QueueArguments
+from stompcodec.broker.queues.backlog import WAIT, Wait
 from stompcodec.broker.queues.consumer import EOL, Consumer, Delivery
 from stompcodec.broker.queues.dispatcher import Dispatcher, is_selective
 from stompcodec.broker.queues.expiry import Expiry
 from stompcodec.broker.queues.faults import UNDELIVERABLE, Undelivered, is_undeliverable, pair_of
-from stompcodec.broker.queues.limits import Bound
+from stompcodec.broker.queues.limits import Bound, Window
+from stompcodec.broker.queues.paging import Paging, leave_in_store
 from stompcodec.broker.queues.ready_messages import ReadyMessages
 from stompcodec.broker.queues.scheduling import with_fault
 from stompcodec.broker.storage.journal import Journal
@@ -48,12 +50,13 @@ class Queue:
             it became a dead letter. If not, an undeliverable message stays in the queue.
         ranked: messages of higher priority come first.
         quota: where work waits that takes longer than one turn should; None to do it at once.
+        window: how much of it is in memory while the rest is in the store only; None if all of it is.
     """
 
     __slots__ = (
         *("_on_drop", "_ended", "account", "blocked", "bound", "closed", "count", "expiry", "deferred", "idle"),
         *("journal", "key", "maker", "members", "suspensions", "messages", "name", "octets", "overflow", "parked"),
-        *("dispatcher", "quota", "ring", "arguments", "used"),
+        *("dispatcher", "paging", "quota", "ring", "arguments", "used", "window"),
     )
 
     def __init__(
@@ -67,6 +70,7 @@ class Queue:
         on_drop: Callable[[Queue, Message, str], bool] | None = None,
         ranked: bool = False,
         quota: LoopQuota | None = None,
+        window: Window | None = None,
     ) -> None:
         self.name = name
         self.key = key
@@ -74,23 +78,23 @@ class Queue:
         self.account = account
         self.journal = journal
         self.quota = quota
+        self.window = window
         self._on_drop = on_drop
         #: The session that made it.
         self.maker: Maker | None = None
-        #: The queue arguments of a client, and the time when a consumer was last seen.
         self.arguments: QueueArguments | None = None
-        self.used: float | None = None
+        self.used: float | None = None  # the last time that it had a consumer
         self.messages = ReadyMessages(ranked)
+        self.paging: Paging | None = None  # None while all READY messages are in memory
         self.expiry = Expiry(wall)
         #: Messages that wait for their time, by seq.
         self.deferred: dict[int, Message] = {}
         #: READY, UNACKED and deferred messages, and their bytes.
-        self.count = 0
-        self.octets = 0
+        self.count = self.octets = 0
         #: Sessions that wait for room.
         self.blocked: dict[Peer, None] = {}
         self.closed = False
-        #: All consumers, in the order of their subscriptions.
+        #: All consumers, in order.
         self.members: dict[Consumer, None] = {}
         #: Not None where consumers differ; then `ring` is empty.
         self.dispatcher: Dispatcher | None = None
@@ -130,6 +134,20 @@ class Queue:
         unacked = {message.seq for consumer in self.members for message in consumer.unacked.values()}
         return {message.seq for message in self.messages} | self.deferred.keys() | unacked
 
+    @property
+    def pages(self) -> Line:
+        """The place to wait for the next page."""
+        return self.paging or self.quota or LoopQuota()
+
+    @property
+    def drops(self) -> bool:
+        """Messages are dropped or refused above a length. All of such a queue is in memory."""
+        return self.overflow is not None or (self.arguments is not None and self.arguments.is_bounded)
+
+    def is_paged(self, message: Message) -> bool:
+        """Return whether a message is READY in the store only."""
+        return self.paging is not None and self.paging.is_paged(self.messages.rank(message), message.seq)
+
     # ---- limits ----
 
     @property
@@ -140,7 +158,13 @@ class Queue:
             self.count > bound.messages
             or self.octets > bound.octets
             or (account.used > account.first and account.is_large(self.cost))
+            or (self.paging is not None and self.total > bound.total)
         )
+
+    @property
+    def total(self) -> int:
+        """The number of its messages, paged ones included."""
+        return self.count if self.paging is None else self.count + self.paging.count
 
     @property
     def cost(self) -> int:
@@ -150,7 +174,8 @@ class Queue:
     @property
     def is_low(self) -> bool:
         """There is room for more than one message: waiting senders can go on."""
-        return self.bound.is_low(self.count, self.octets) and not self.account.is_large(self.cost, LOW)
+        low = self.bound.is_low(self.count, self.octets) and not self.account.is_large(self.cost, LOW)
+        return low and (self.paging is None or self.total <= self.bound.total * LOW)
 
     @property
     def may_grow(self) -> bool:
@@ -244,6 +269,8 @@ class Queue:
             self.stamp(message)
         if message.persistent and not stored and self.journal is not None:
             self.journal.append(self, message)
+        if self.paging is not None and message.persistent:
+            self.paging.keep_out(self.messages.rank(message), message.seq)  # until it is paged
         if message.expires is not None:
             self.expiry.pending = True
             if (self.ring or self.dispatcher is not None) and self.is_expired(message):  # while its sender was paused
@@ -260,7 +287,7 @@ class Queue:
         except Undelivered as failure:
             return failure.message is not None and self.enqueue(failure.message)
         if consumer is None:
-            return self.enqueue(message)
+            return self.enqueue(message, stored)
         if not consumer.acks:
             return False
         self.count_in(message)
@@ -272,13 +299,35 @@ class Queue:
             expires = self.expiry.wall() + self.arguments.message_ttl
             message.expires = expires if message.expires is None else min(expires, message.expires)
 
-    def enqueue(self, message: Message) -> bool:
-        """Take a message that no consumer can take now. Return whether its sender should wait."""
+    def enqueue(self, message: Message, stored: bool = False) -> bool:
+        """Take a message that no consumer can take now. Return whether its sender should wait.
+
+        Args:
+            message: READY.
+            stored: the message is in the store already.
+        """
         if self.closed:
             return False
+        window, account = self.window, self.account
+        if (
+            window is not None
+            and (
+                self.paging
+                or self.count >= window.messages
+                or self.octets >= window.octets
+                or account.used > account.first
+            )
+            and leave_in_store(self, message, stored)
+        ):
+            return self.total > self.bound.total
         self.add_ready(message)
         self.count_in(message)
-        return self.full and (self.overflow is None or self.overflow())
+        if not self.full:
+            return False
+        if self.overflow is not None:
+            return self.overflow()
+        # If only memory is short, the next one is paged.
+        return window is None or not message.persistent or self.drops or not self.is_too_large
 
     def put_plain(self, destination: str, ident: bytes, seq: int, tail: bytes) -> bool:
         """Take a plain message by the shortest road to the next consumer. Return whether its sender should wait.
@@ -442,12 +491,17 @@ class Queue:
         After `AT_ONCE` messages the rest wait for the next turn.
         """
         if self.parked is not None:
+            if self.paging is not None:
+                self.paging.refill()  # what was requeued may come before all that is paged
             return 0
-        count = 0
+        count, paging = 0, self.paging
         if self.dispatcher is None:
             messages, journal = self.messages.line, self.journal
             while messages and self.ring:
                 message = messages.popleft()
+                if paging is not None and not paging.allows(self.messages.place(message)):
+                    messages.appendleft(message)
+                    break
                 if count >= AT_ONCE and self.quota is not None:
                     messages.appendleft(message)
                     self._wait(self.quota)
@@ -467,11 +521,13 @@ class Queue:
                     continue
                 if consumer is None:
                     messages.appendleft(message)
-                    return count
+                    break
                 if not consumer.acks:
                     self.count_out(1, message.size)
         if self.dispatcher is not None:  # from the start, or because a consumer has failed
             count += self.dispatcher.serve_all()
+        if self.paging is not None:
+            self.paging.refill()
         return count
 
     def _wait(self, line: Line) -> None:
@@ -495,6 +551,18 @@ class Queue:
         self.suspensions -= 1
         self.take_turn(0.0)
 
+    def line_up(self) -> None:
+        """Go on with deliveries in the next turn."""
+        if self.quota is None:
+            self.take_turn(0.0)
+        else:
+            self.quota.line_up(self)
+
+    def go_on_later(self) -> None:
+        """Undo `suspend` in the next turn."""
+        self.suspensions -= 1
+        self.line_up()
+
     def take_turn(self, now: float) -> None:
         """Go on with the deliveries that had to wait."""
         if self.suspensions:
@@ -504,11 +572,11 @@ class Queue:
         if not self.closed:
             self.dispatch()
 
-    def take_one(self, consumer: Consumer) -> bool:
+    def take_one(self, consumer: Consumer) -> bool | Wait:
         """Deliver the first suitable message to a consumer outside the ring, whatever its credit is.
 
-        Only the first `MOST_LOOKS` messages are tried. Return False if none is suitable. Raise Refused if the message
-        cannot be written to that consumer.
+        Only the first `MOST_LOOKS` messages are tried. Return False if none is suitable, WAIT if the first one has to
+        be read from the store. Raise Refused if the message cannot be written to that consumer.
         """
         message = (
             self.make_selective().take_one(consumer)
@@ -517,6 +585,8 @@ class Queue:
         )
         if message is None:
             return False
+        if isinstance(message, Wait):
+            return message
         try:
             self.deliver_to(consumer, message)
         except Exception as error:
@@ -526,23 +596,29 @@ class Queue:
             self.count_out(1, message.size)
         return True
 
-    def _first(self) -> Message | None:
-        line = self.messages.line
+    def _first(self) -> Message | Wait | None:
+        line, paging = self.messages.line, self.paging
         for _ in range(min(len(line), AT_ONCE)):
             message = line.popleft()
+            if paging is not None and not paging.allows(self.messages.place(message)):
+                line.appendleft(message)
+                break
             if not self.is_expired(message):
                 return message
             self.expire(message)
-        return None
+        return None if paging is None else WAIT
 
     def offer(self, consumer: Consumer) -> int:
         """Put a consumer that has credit, or a send budget, into the ring again. Return how many messages went out."""
         if self.dispatcher is not None:
-            return self.dispatcher.offer(consumer)
+            count = self.dispatcher.offer(consumer)
+            if self.paging is not None:
+                self.paging.refill()
+            return count
         if not consumer.in_ring and not consumer.closed:
             consumer.in_ring = True
             (self.ring if self.parked is None else self.parked).append(consumer)
-        return self.dispatch() if self.messages.line else 0
+        return self.dispatch() if self.messages.line or self.paging is not None else 0
 
     def add(self, consumer: Consumer) -> None:
         """Add the consumer of a new subscription."""
@@ -670,7 +746,10 @@ class Queue:
 
     def remove(self, message: Message) -> None:
         """Remove a message that is READY still, for a browser that acknowledges it."""
-        if self.messages.indexed().remove(message) is not None:
+        out = self.messages.indexed().remove(message) is not None
+        if not out and self.paging is not None and message.persistent:
+            out = self.paging.take_out(self.messages.rank(message), message)
+        if out:
             if message.persistent and self.journal is not None:
                 self.journal.settle(self, message)
             self.count_out(1, message.size)
@@ -691,6 +770,8 @@ class Queue:
         if not self.closed:
             for message in messages:
                 self.count_in(message)
+                if self.paging is not None:
+                    self.paging.keep_out(self.messages.rank(message), message.seq)
             self.requeue(messages)
 
     def sweep(self, now: float) -> None:
@@ -700,6 +781,8 @@ class Queue:
         if not self.messages.line and self.dispatcher is None:
             self.messages.simplify()
         self.expiry.sweep(self, now)
+        if self.paging is not None and self.members:
+            self.paging.sweep()
 
     def _sweep_faults(self, dispatcher: Dispatcher) -> None:
         """Make the dead letters for which there was no room before."""
@@ -723,11 +806,16 @@ class Queue:
         if self._on_drop is not None:
             self._on_drop(self, message, EXPIRED)
 
-    def withdraw(self, numbers: set[int]) -> None:
+    def withdraw(self, messages: list[Message]) -> None:
         """Remove messages that could not be stored, unless a consumer has them."""
+        numbers = {message.seq for message in messages}
         gone = self.messages.take_last(numbers)
         gone += [self.deferred.pop(seq) for seq in numbers & self.deferred.keys()]
         self.count_out(len(gone), sum(message.size for message in gone))
+        if self.paging is not None:
+            for message in messages:
+                if message.due is None:
+                    self.paging.withdraw(self.messages.rank(message), message)
 
     def unstore(self, messages: Iterable[Message]) -> None:
         """Remove messages from the store that will not be delivered."""
@@ -751,6 +839,8 @@ class Queue:
         self.account.used -= self.cost
         self.closed = True
         self.messages = ReadyMessages(False)
+        if self.paging is not None:
+            self.paging.end()
         self.deferred = {}
         self.count = self.octets = 0
 
@@ -758,19 +848,23 @@ class Queue:
         """End the queue and remove its messages from the store. Return True if that goes on in later turns; `done` is
         called at its end.
         """
-        messages = [*self.messages, *self.deferred.values()]
+        messages, paging = [*self.messages, *self.deferred.values()], self.paging
         self.close()
-        if len(messages) > AT_ONCE and self.quota is not None:
-            self.quota.line_up(Work(self._unstoring(messages, self.quota, done)))
+        if (len(messages) > AT_ONCE or paging is not None) and self.quota is not None:
+            self.quota.line_up(Work(self._unstoring(messages, paging, self.quota, done)))
             return True
         self.unstore(messages)
         return False
 
-    def _unstoring(self, messages: list[Message], quota: LoopQuota, done: Callable[[], object]) -> Iterator[Line]:
+    def _unstoring(
+        self, messages: list[Message], paging: Paging | None, quota: LoopQuota, done: Callable[[], object]
+    ) -> Iterator[Line]:
         while messages:
             some = messages[-AT_ONCE:]
             del messages[-AT_ONCE:]
             self.unstore(some)
-            if messages:
+            if messages or paging is not None:
                 yield quota if self.journal is None else self.journal.line
+        if paging is not None:
+            yield from paging.clear()
         done()

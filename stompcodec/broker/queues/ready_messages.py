@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator
+from operator import attrgetter
 
 from stompcodec.broker.loop_quota import AT_ONCE
 from stompcodec.broker.message import Message
-from stompcodec.broker.queues.backlog import Backlog, Fifo
+from stompcodec.broker.queues.backlog import Backlog, Fifo, Place
 
 #: In a `Fifo` of at most this many messages, those in the middle are searched one by one.
 _SHORT = 10_000
 #: A `Backlog` of more messages stays one until it is empty: to copy them takes time.
 _FEW = 10_000
+#: The rank of the default priority, which all messages of a `Fifo` have if priorities count.
+_USUAL = 5
 #: Shared by all queues in which no message was ever READY: a deque takes 600 bytes.
 _EMPTY = Fifo((), 0)
 
@@ -34,6 +38,44 @@ class ReadyMessages:
 
     def __iter__(self) -> Iterator[Message]:
         return iter(self.line)
+
+    # ---- ranks: places of priorities in the order; without `ranked` all have the same ----
+
+    def rank(self, message: Message) -> int:
+        """Return the rank of a message: 0 for the highest priority."""
+        return 9 - message.priority if self._ranked else 0
+
+    def place(self, message: Message) -> Place:
+        """Return the place of a message in the order."""
+        return self.rank(message), message.seq
+
+    def priority(self, rank: int) -> int | None:
+        """Return the priority of a rank; None if priorities do not count."""
+        return 9 - rank if self._ranked else None
+
+    def ranks(self, priorities: Iterable[int]) -> set[int]:
+        """Return the ranks of these priorities and of the default one."""
+        return {9 - priority for priority in (4, *priorities)} if self._ranked else {0}
+
+    def count(self, rank: int, upto: int | None = None) -> int:
+        """Return the number of messages of a rank, with seqs up to `upto` if that is given."""
+        line = self.line
+        if isinstance(line, Backlog):
+            return line.count_of(rank, upto)
+        if self._ranked and rank != _USUAL:
+            return 0
+        if upto is None or not line or line[-1].seq <= upto:
+            return len(line)
+        return bisect_right(line, upto, key=attrgetter("seq"))
+
+    def last(self, rank: int) -> int:
+        """Return the highest seq of a rank; -1 without messages of that rank."""
+        line = self.line
+        if isinstance(line, Backlog):
+            return line.last_of(rank)
+        if self._ranked and rank != _USUAL:
+            return -1
+        return line[-1].seq if line else -1
 
     # ---- in ----
 

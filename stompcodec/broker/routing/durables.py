@@ -207,16 +207,31 @@ class Durables:
 
     def load(self, key: str, message: Message) -> bool:
         """Take a message that the store had kept. Return False if the key is not that of a durable subscription."""
-        if not key.startswith(_MARK):
+        if not self.is_key(key):
             return False
-        durable = self._by_key.get(key)
-        if durable is not None:
-            durable.queue.load(message)
-        elif self._journal.store is None or not self._journal.store.incomplete:
-            # The subscription ended while a transaction had the message, or before all its messages were removed.
-            queue = self._queue("", key, True)
+        queue = self.kept(key)
+        if queue is not None and queue.name:
+            queue.load(message)
+        elif queue is not None:
             self._journal.remove(queue.key, message)
         return True
+
+    @staticmethod
+    def is_key(key: str) -> bool:
+        """Return whether a key, without the virtual host, is that of a durable subscription."""
+        return key.startswith(_MARK)
+
+    def kept(self, key: str) -> Queue | None:
+        """Return the queue whose messages the store has kept; one without a name for messages to be removed.
+
+        Its subscription ended while a transaction had the messages, or before all of them were removed. None if they
+        must stay in the store, because it could not read all subscriptions.
+        """
+        durable = self._by_key.get(key)
+        if durable is not None:
+            return durable.queue
+        store = self._journal.store
+        return self._queue("", key, True) if store is None or not store.incomplete else None
 
     def delete(self, durable: Durable) -> None:
         """End a durable subscription without consumers, and delete its messages."""

@@ -12,7 +12,8 @@ from stompcodec.broker.memory import Account, Part
 from stompcodec.broker.message import Message
 from stompcodec.broker.peer import Maker, Peer
 from stompcodec.broker.queues.arguments import QueueArguments
-from stompcodec.broker.queues.limits import Bound
+from stompcodec.broker.queues.limits import Bound, Window
+from stompcodec.broker.queues.paging import leave_all_in_store
 from stompcodec.broker.queues.queue import Queue
 from stompcodec.broker.routing.addresses import Addresses
 from stompcodec.broker.routing.dead_letters import DeadLetters
@@ -27,7 +28,7 @@ from stompcodec.broker.routing.topic import Topic
 from stompcodec.broker.routing.topics import Topics
 from stompcodec.broker.selectors.selector import Selector
 from stompcodec.broker.storage.journal import Journal
-from stompcodec.broker.storage.store import Subscribed
+from stompcodec.broker.storage.store import Held, Subscribed
 
 #: The prefix of the keys of queues for retained messages. No destination has it.
 _RETAINED = "\0r"
@@ -79,7 +80,8 @@ class Destinations:
         self._swept = swept
         self.dead_letters = DeadLetters(config, self.naming, self.queue, place, wall)
         self._on_drop = self.dead_letters.drop  # one object for all queues
-        self._bound = Bound(config.max_queue_messages, config.max_queue_octets)
+        self._bound = Bound.of(config)
+        self._window = Window.of(config) if journal.keeps else None
         self._backlog = Bound(config.topic_backlog, config.topic_backlog_octets)
         self.shares = Shares(config, account)
         self.topics = Topics(self.addresses, opened, self.check_room, self.shares, journal.quota, account)
@@ -177,7 +179,7 @@ class Destinations:
         queue = self.queues.get(self._config.queue_prefixes[0] + name) or self.queues.get(name)
         if queue is None or not self._config.exchanges:
             return None
-        held = len(queue.messages) != queue.count or any(message.body is not None for message in queue.messages)
+        held = len(queue.messages) != queue.total or any(message.body is not None for message in queue.messages)
         used = bool(queue.members or queue.blocked or queue.suspensions or self._journal.busy)
         if used or held or queue.count > AT_ONCE or (queue.count and not stored):
             remedy = f"{queue.name} holds messages or has consumers: consume it by that name, or choose another name."
@@ -237,7 +239,7 @@ class Destinations:
         journal = self._journal if stored else None
         return Queue(
             *(name, f"{self._vhost}\0{key}", self._bound, self._account, journal, self._wall),
-            *(self._on_drop, self._config.priority, self._journal.quota),
+            *(self._on_drop, self._config.priority, self._journal.quota, self._window if stored else None),
         )
 
     def topic_queue(self, address: Address) -> Queue:
@@ -278,6 +280,23 @@ class Destinations:
         elif not self.durables.load(name, message):
             self.queue(name).load(message)
 
+    def page(self, name: str, held: Held) -> bool:
+        """Make a queue whose messages the store keeps until they are needed. Return False if they must be loaded.
+
+        Args:
+            name: its key, without the virtual host.
+            held: what the store knows of it.
+        """
+        if name.startswith(_RETAINED):
+            return False
+        queue = self.durables.kept(name) if self.durables.is_key(name) else self.queue(name)
+        if queue is None:
+            return True
+        left = leave_all_in_store(queue, held)
+        if left and not queue.name:  # its subscription has ended
+            queue.delete()
+        return left
+
     def retained_for(self, address: Address, selector: Selector | None) -> list[Message]:
         """Return the retained messages that a new subscription gets."""
         wall, found = self._wall(), self.retained.matching(address, self.addresses.pattern(address))
@@ -309,7 +328,8 @@ class Destinations:
         idle = [
             name
             for name, queue in self.queues.items()
-            if not (queue.count or queue.members or queue.blocked or queue.suspensions) and not self._keeps_queue(name)
+            if not (queue.total or queue.paging or queue.members or queue.blocked or queue.suspensions)
+            and not self._keeps_queue(name)
         ]
         for name in idle:
             self._remove(name)

@@ -118,7 +118,7 @@ def agree(queue: Queue, arguments: QueueArguments, refuses: bool) -> bool:
     """
     if arguments == queue.arguments:
         return False
-    if queue.arguments is not None or queue.count or queue.members:
+    if queue.arguments is not None or queue.total or queue.members:
         if refuses:
             raise Refused(
                 "the queue has other arguments",

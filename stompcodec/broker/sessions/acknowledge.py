@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from stompcodec.broker.errors import Refused
 from stompcodec.broker.loop_quota import AT_ONCE, Line
+from stompcodec.broker.queues.backlog import Wait
 from stompcodec.broker.queues.browser import Browser
 from stompcodec.broker.queues.consumer import Consumer, Delivery
 from stompcodec.broker.queues.subscribe_request import read_credit
@@ -158,7 +159,7 @@ def _browsed(session: Session, consumer: Consumer, tag: int, accepted: bool, fra
         raise Refused("bad through-seq", "Use a sequence number from the header that include-seq names.")
     through = None if text is None or not accepted else int(text)
     messages = browser.acknowledge(tag, through)
-    if through is not None and len(messages) > AT_ONCE:
+    if through is not None and browser.is_long(through, messages):
         session.work(frame, _taking(session, browser, consumer, through, frame))
         return
     if accepted and len(messages) > AT_ONCE:
@@ -175,15 +176,16 @@ def _browsed(session: Session, consumer: Consumer, tag: int, accepted: bool, fra
 
 def _taking(session: Session, browser: Browser, consumer: Consumer, through: int, frame: Frame) -> Iterator[Line]:
     """Remove very many messages from a queue, all up to a seq, then confirm the ACK."""
-    messages, journal = browser.first(through), session.broker.journal
-    while messages:
+    journal = session.broker.journal
+    while messages := browser.first(through):
+        if isinstance(messages, Wait):
+            yield browser.pages
+            continue
         persistent = any(message.persistent for message in messages)
         if persistent and not session.ended:
             hold_receipts(session, frame)
         browser.settle([(0, message) for message in messages])
-        messages = browser.first(through)
-        if messages:
-            yield journal.line if persistent else session.broker.quota
+        yield journal.line if persistent else session.broker.quota
     if not session.ended:
         confirm(session, frame)
     if not consumer.in_ring and not consumer.closed:

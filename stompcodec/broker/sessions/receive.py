@@ -9,8 +9,12 @@ returns to its queue.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from stompcodec.broker.errors import Refused
+from stompcodec.broker.loop_quota import Line
 from stompcodec.broker.memory import subscription_cost
+from stompcodec.broker.queues.backlog import Wait
 from stompcodec.broker.queues.consumer import EOL, Consumer
 from stompcodec.broker.queues.subscribe_request import AUTO, SubscribeRequest, read_request
 from stompcodec.broker.sessions.names import NAMES, list_names
@@ -44,10 +48,22 @@ def receive(session: Session, frame: Frame) -> None:
     consumer = session.virtual_host.subscribe(session, number, request)
     consumer.credit = consumer.window = 0  # it receives only what is delivered here
     consumer.single = False
-    before = session.outbox.send_budget
+    session.work(frame, _receiving(session, frame, request, consumer, cost))
+
+
+def _receiving(
+    session: Session, frame: Frame, request: SubscribeRequest, consumer: Consumer, cost: int
+) -> Iterator[Line]:
+    """Answer RECEIVE, perhaps after the first message was read from the store."""
+    before, number = session.outbox.send_budget, consumer.number
     queue = consumer.queue
     try:
-        taken = queue.take_one(consumer)
+        while isinstance(taken := queue.take_one(consumer), Wait):
+            yield queue.pages
+            before = session.outbox.send_budget
+            if session.ended:
+                session.virtual_host.end_with_last(consumer)
+                return
     except Refused:
         session.virtual_host.end_with_last(consumer)
         raise

@@ -9,6 +9,7 @@ from stompcodec.broker.errors import Refused
 from stompcodec.broker.memory import MESSAGE
 from stompcodec.broker.message import Message
 from stompcodec.broker.queues.arguments import QueueArguments, read_arguments
+from stompcodec.broker.queues.limits import NOT_PAGED
 from stompcodec.broker.queues.queue import Queue
 from stompcodec.broker.routing.retained import RetainTarget
 from stompcodec.broker.routing.topic import Topic
@@ -85,10 +86,12 @@ def queue_of(session: Session, target: Target, arguments: QueueArguments | None 
         if not address.found:
             destinations.agree(found, arguments, session)
         if found.refuses:
-            raise Refused("the queue is full", "It has x-overflow:reject-publish. Send the message again later.")
+            raise Refused(
+                "the queue is full", f"It has x-overflow:reject-publish. Send the message again later. {NOT_PAGED}"
+            )
     for each in found.holders():
         if each.full and session.acknowledges(each) and not each.may_grow:
-            raise Refused("the queue is full", "Acknowledge messages before you send more to it.")
+            raise Refused("the queue is full", f"Acknowledge messages before you send more to it. {NOT_PAGED}")
     if isinstance(found, RetainTarget) or (isinstance(found, Queue) and found.arguments is not None):
         return found
     if destinations.is_lasting(address):

@@ -18,7 +18,17 @@ from stompcodec.broker.loop_quota import AT_ONCE, Line, LoopQuota, Waiter, Work
 from stompcodec.broker.memory import MESSAGE, Account
 from stompcodec.broker.message import Message
 from stompcodec.broker.peer import Blockable
-from stompcodec.broker.storage.store import CallSoon, Store
+from stompcodec.broker.storage.store import (
+    CallSoon,
+    Page,
+    PageDone,
+    Place,
+    Store,
+    Stored,
+    TimedDone,
+    TimedPage,
+    restored,
+)
 from stompcodec.errors import StoreError
 
 #: Operations that may wait while a batch is being written. Above that, senders of persistent messages wait.
@@ -34,7 +44,7 @@ class Undoable(Protocol):
     @property
     def key(self) -> str: ...
 
-    def withdraw(self, numbers: set[int]) -> None:
+    def withdraw(self, messages: list[Message]) -> None:
         """Take out messages that could not be stored, unless a consumer has received them."""
 
     def unsettle(self, messages: list[Message]) -> None:
@@ -47,7 +57,20 @@ class Undoable(Protocol):
         """Sort the READY messages from the first one that came late."""
 
     def seqs(self) -> set[int]:
-        """Return the seqs of its messages: READY, held and UNACKED."""
+        """Return the seqs of its messages in memory: READY, held and UNACKED."""
+
+    def is_paged(self, message: Message) -> bool:
+        """Return whether a message is READY in the store only."""
+
+
+class PagedMessages(Protocol):
+    """The messages of a queue that are in the store only."""
+
+    def expire(self, stored: Stored) -> None:
+        """Remove an expired message, if it is one of them."""
+
+    def leaves(self, seq: int, batch: Batch) -> None:
+        """Note that the batch removes a message."""
 
 
 class CommitWaiter(Protocol):
@@ -132,6 +155,10 @@ class Journal:
         #: Sessions that wait for the disk.
         self.blocked: dict[Blockable, None] = {}
         self.failures = 0
+        #: Makes a message of a stored one.
+        self.restored: Callable[[Stored], Message] = restored
+        #: The queues that have messages in the store only, by key.
+        self.paged: dict[str, PagedMessages] = {}
         #: A long transaction is being added to the open batch, a share in each turn. The batch is written once it is
         #: complete.
         self.staging = False
@@ -150,6 +177,11 @@ class Journal:
         self._wake = wake
         #: Work that waits for a new batch.
         self._lined_up: dict[Waiter, None] = {}
+
+    @property
+    def keeps(self) -> bool:
+        """True if what was stored can be read."""
+        return self.store is not None and self.store.keeps
 
     @property
     def open(self) -> bool:
@@ -208,6 +240,8 @@ class Journal:
         """Record that a persistent message was acknowledged."""
         if self.store is not None:
             self.store.remove(queue.key, message)
+            if self.paged:
+                self._note(queue.key, message)
             self.batch.settled.append((queue, message))
             self.batch.cost += message.size + MESSAGE
             self._account.used += message.size + MESSAGE
@@ -216,9 +250,21 @@ class Journal:
         """Record that a persistent message has left a queue for good."""
         if self.store is not None:
             self.store.remove(key, message)
+            if self.paged:
+                self._note(key, message)
             self.batch.gone.append((key, message))
             self.batch.cost += message.size + MESSAGE
             self._account.used += message.size + MESSAGE
+
+    def _note(self, key: str, message: Message) -> None:
+        paging = self.paged.get(key)
+        if paging is not None:
+            paging.leaves(message.seq, self.batch)
+
+    def clear(self, key: str, after: int, upto: int, most: int) -> None:
+        """Remove the first messages of a queue whose seq is above `after` and at most `upto`, which were stored."""
+        if self.store is not None:
+            self.store.clear(key, after, upto, most)
 
     def update(self, key: str, message: Message) -> None:
         """Record a failed delivery of a persistent message. Nothing depends on it, so nobody waits for it."""
@@ -246,6 +292,46 @@ class Journal:
         if message.persistent:
             (self.store.append if left else self.store.update)(key, message.again())
         self.store.report(message)
+
+    def read(
+        self,
+        queue: str,
+        after: int,
+        upto: int,
+        most: int,
+        octets: int,
+        done: PageDone,
+        priority: int | None,
+    ) -> None:
+        """Read stored messages, as `Store.read` describes. An error is logged."""
+        if self.store is not None:
+            self.store.read(queue, after, upto, most, octets, partial(self._read, done), self._call_soon, priority)
+
+    def expired(self, before: float, after: Place, done: TimedDone) -> None:
+        """Read stored messages that have expired, as `Store.expired` describes. An error is logged."""
+        if self.store is not None:
+            self.store.expired(before, after, AT_ONCE, 2**20, partial(self._read, done), self._call_soon)
+
+    def messages(self, page: Iterable[Stored]) -> list[Message]:
+        """Return the messages of a page. Those whose files are missing are logged and left out. Raise StoreError, which
+        is logged, if files cannot be read at present.
+        """
+        found = []
+        for stored in page:
+            try:
+                found.append(self.restored(stored))
+            except StoreError as error:
+                self._log.error("message %s cannot be read: %s", stored.id, error)
+                if not isinstance(error.__cause__, FileNotFoundError):
+                    raise
+        return found
+
+    def _read(self, done: Callable[[Any], None], page: Page | TimedPage | StoreError) -> None:
+        if isinstance(page, StoreError):
+            self._log.error("stored messages cannot be read: %s", page)
+        done(page)
+        if not self._inside:
+            self._wake()
 
     def tidy(self) -> None:
         """Have the store give space back, unless something has to be written."""
@@ -380,7 +466,7 @@ class Journal:
         moved |= {(queue, message.seq) for queue, message, _, _ in batch.moved}
         put = [pair for pair in batch.put if (pair[0], pair[1].seq) not in moved]
         for queue, messages in _by_queue(put).items():
-            queue.withdraw({message.seq for message in messages})
+            queue.withdraw(messages)
         new = moved | {(queue, message.seq) for queue, message in batch.put}
         for queue, messages in _by_queue(pair for pair in batch.settled if (pair[0], pair[1].seq) not in new).items():
             queue.unsettle(messages)
@@ -398,7 +484,7 @@ class Journal:
             self.remove(queue.key, message)
             if sink not in there:
                 there[sink] = sink.seqs()
-            if fresh.seq in there[sink]:
+            if fresh.seq in there[sink] or sink.is_paged(fresh):
                 self.append(sink, fresh)
             self.batch.moved.append((queue, message, sink, fresh))
 

@@ -265,6 +265,10 @@ class SqliteStore:
             self._open.clears.append(Share(base >> SEQ_BITS, *keys, most))
 
     @property
+    def keeps(self) -> bool:
+        return True
+
+    @property
     def mark(self) -> int:
         return self._writer.mark
 

@@ -222,6 +222,10 @@ class Store(Protocol):
         """Yield every durable subscription. Read it once, to its end, before `load`. Its errors are those of `load`."""
 
     @property
+    def keeps(self) -> bool:
+        """True if what was committed can be read."""
+
+    @property
     def mark(self) -> int:
         """The greatest committed `reserve`; 0 at first."""
 
@@ -311,7 +315,7 @@ class MemoryStore:
     written = 0
 
     def __init__(self, keeps: bool = True) -> None:
-        self._keeps = keeps
+        self.keeps = keeps
         self._kept: dict[tuple[str, int], Stored] = {}
         self._puts: dict[tuple[str, int], Storable] = {}
         self._removes: dict[tuple[str, int], None] = {}
@@ -424,7 +428,7 @@ class MemoryStore:
         """Do nothing: a message in memory has no checksum."""
 
     def commit(self) -> None:
-        if not self._keeps:
+        if not self.keeps:
             self._puts, self._updates, self._keys = {}, {}, {}
         for key in self._removes:
             self._kept.pop(key, None)
