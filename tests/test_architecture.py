@@ -33,7 +33,7 @@ FLOORS = {
     "broker": (
         *(
             "deadlines, errors, garbage, heap, memory, storage.sqlite_file",
-            "loop_quota, wildcards, auth, origins",
+            "loop_quota, wait_log, wildcards, auth, origins",
             "config",
             "message",
         ),

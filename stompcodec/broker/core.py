@@ -45,6 +45,7 @@ from stompcodec.broker.storage.journal import Journal
 from stompcodec.broker.storage.large import why_stuck
 from stompcodec.broker.storage.spool import Spool
 from stompcodec.broker.storage.store import CallSoon, Store, Stored, restored
+from stompcodec.broker.wait_log import WaitLog
 from stompcodec.disk.access import Access, access_of
 from stompcodec.errors import ConfigError
 
@@ -183,6 +184,7 @@ class Broker:
         self.now = 0.0
         self._stopping = False
         self._paged_expiry = PagedExpiry(self.journal, self.wall)
+        self._wait_log = WaitLog(self.account, self.log)
         #: The next check of each session, by id.
         self._deadlines = Deadlines()
         self._sweep_at: float | None = None
@@ -509,6 +511,7 @@ class Broker:
         if expiring is not None:
             self.quota.line_up(Work(expiring))
         self.account.release(True)
+        self._wait_log.look(now)
         self.journal.look_at_space(self.config.store_free)
         self.journal.tidy()
         self._look_at_uploads(now)

@@ -15,8 +15,9 @@ first, and those to an almost empty queue hardly ever do.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from sys import getsizeof
-from typing import Protocol
+from typing import Any, Protocol
 
 # Resident bytes of each object besides its content (CPython 3.11, x86-64, 90,000 of each).
 #: A message in a queue: 330 when READY in a plain queue, 420 when unacknowledged or in a queue with priorities or
@@ -66,7 +67,11 @@ _STEP = 0.01
 
 
 class Holder(Protocol):
-    """A queue as the account sees it: it holds messages, and makes their senders wait."""
+    """A queue as the account sees it: it holds messages, and makes their senders wait. Its str describes it."""
+
+    @property
+    def blocked(self) -> Mapping[Any, None]:
+        """The senders that wait."""
 
     @property
     def is_low(self) -> bool:
@@ -109,8 +114,8 @@ class Account:
         self.most_fixed = int(room * _FIXED)
         #: Limit for idempotency keys.
         self.most_keys = int(room * _KEYS)
-        #: Queues whose senders wait for memory, in order.
-        self.waiting: dict[Holder, None] = {}
+        #: Queues whose senders wait for room, in order; and since when, as `WaitLog` has seen it.
+        self.waiting: dict[Holder, float | None] = {}
         self._look_at = 0.0
 
     @property
@@ -161,7 +166,7 @@ class Account:
         """Note that senders to a queue wait for memory; `release` checks them again."""
         look_at = self.used - self.limit * _STEP
         self._look_at = max(look_at, self._look_at) if self.waiting else look_at
-        self.waiting[stock] = None
+        self.waiting.setdefault(stock)
 
     def release(self, always: bool = False) -> None:
         """Let senders continue whose queues are not too large any more. Call it at the end of a turn, and now and then

@@ -119,6 +119,9 @@ class Queue:
         ready, consumers = len(self.messages), len(self.members)
         return f"<Queue {self.name!r}: {ready} ready, {self.count} in all, {consumers} consumers>"
 
+    def __str__(self) -> str:
+        return f"{self.name} ({self.total} messages, {self.octets} bytes in memory, {len(self.members)} consumers)"
+
     @property
     def consumers(self) -> list[Consumer]:
         """All consumers, as a new list."""

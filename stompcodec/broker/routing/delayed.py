@@ -53,6 +53,9 @@ class Delayed:
     def __len__(self) -> int:
         return len(self._heap)
 
+    def __str__(self) -> str:
+        return f"delayed messages for topics ({self.cost} bytes)"
+
     @property
     def wait(self) -> float | None:
         """Seconds until the next message is due; None if none waits."""

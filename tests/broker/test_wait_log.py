@@ -1,0 +1,145 @@
+"""Lines in the log about queues whose senders wait: the only sign of it, and not too many of them."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+import pytest
+from broker.harness import Bench, Peer
+
+from stompcodec.broker.memory import Account
+from stompcodec.broker.wait_log import WaitLog
+
+
+def lines(caplog: pytest.LogCaptureFixture) -> list[str]:
+    """Return the messages since the last call."""
+    found = [record.getMessage() for record in caplog.records if "senders wait" in record.getMessage()]
+    caplog.clear()
+    return found
+
+
+def full(peer: Peer, count: int, **headers: str) -> None:
+    for number in range(count):
+        peer.put("/queue/a", str(number), **headers)
+
+
+def test_a_full_queue(caplog: pytest.LogCaptureFixture) -> None:
+    bench = Bench(max_queue_messages=4)
+    sender, consumer = bench.peer(), bench.peer()
+    full(sender, 5)
+    assert sender.session.paused
+    bench.wait(5)
+    assert lines(caplog) == []
+    bench.wait(2)
+    bench.wait(100)
+    assert lines(caplog) == ["senders wait for room in /queue/a (5 messages, 205 bytes in memory, 0 consumers): 1"]
+    consumer.subscribe("/queue/a")
+    assert not sender.session.paused
+    bench.wait(1)
+    bench.wait(100)
+    (line,) = lines(caplog)
+    assert line.startswith("senders waited 10")
+    assert line.endswith(" s for room in /queue/a (0 messages, 0 bytes in memory, 1 consumers)")
+
+
+def test_short_waits_are_not_logged(caplog: pytest.LogCaptureFixture) -> None:
+    bench = Bench(max_queue_messages=4)
+    sender, consumer = bench.peer(), bench.peer()
+    for _ in range(5):
+        full(sender, 5)
+        assert sender.session.paused
+        bench.wait(1)
+        bench.wait(3)
+        consumer.subscribe("/queue/a")
+        consumer.send("UNSUBSCRIBE", id="1")
+    assert lines(caplog) == []
+
+
+def test_the_sender_goes(caplog: pytest.LogCaptureFixture) -> None:
+    bench = Bench(max_queue_messages=4)
+    sender = bench.peer()
+    full(sender, 5)
+    for _ in range(8):
+        bench.wait(1)
+    assert len(lines(caplog)) == 1
+    sender.lose()
+    bench.wait(1)
+    assert lines(caplog) == ["senders waited 8 s for room in /queue/a (5 messages, 205 bytes in memory, 0 consumers)"]
+    for _ in range(100):
+        bench.wait(1)
+    assert lines(caplog) == []
+
+
+@pytest.mark.parametrize(
+    ("headers", "what"),
+    [
+        ({}, "/queue/a (3 messages, "),
+        ({"destination": "/topic/a", "delay": "1000000"}, "delayed messages for topics ("),
+    ],
+)
+def test_memory_is_short(headers: dict[str, str], what: str, caplog: pytest.LogCaptureFixture) -> None:
+    bench = Bench()
+    sender = bench.peer()
+    bench.peer().subscribe("/topic/a")
+    bench.broker.account.first = bench.broker.account.second = 100_000
+    for _ in range(3):
+        sender.send("SEND", b"x" * 50_000, **{"destination": "/queue/a", **headers})
+    assert sender.session.paused
+    for _ in range(8):
+        bench.wait(1)
+    (line,) = lines(caplog)
+    assert line.startswith(f"senders wait for room in {what}")
+
+
+class Stock:
+    """A queue whose senders wait, as the account sees it."""
+
+    is_low = False
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.blocked: dict[Any, None] = {self: None}
+
+    def __str__(self) -> str:
+        return self.name
+
+    def release_blocked(self) -> None:
+        raise AssertionError
+
+
+@pytest.fixture
+def account() -> Account:
+    return Account(2**30)
+
+
+def look(log: WaitLog, since: int, until: int) -> None:
+    for second in range(since, until):
+        log.look(float(second))
+
+
+def test_a_queue_that_is_full_now_and_then_is_logged_once_a_minute(
+    account: Account, caplog: pytest.LogCaptureFixture
+) -> None:
+    log, stock, found = WaitLog(account, logging.getLogger("test")), Stock("q"), []
+    for second in range(0, 200, 10):
+        account.wait(stock)
+        look(log, second, second + 3)
+        account.wait(stock)  # of another sender: it is the same wait
+        look(log, second + 3, second + 8)
+        del account.waiting[stock]
+        look(log, second + 8, second + 10)
+        found += [(second, line) for line in lines(caplog)]
+    assert [second for second, line in found if line == "senders wait for room in q: 1"] == [0, 60, 120, 180]
+    assert [second for second, line in found if line == "senders waited 8 s for room in q"] == [0, 60, 120, 180]
+
+
+def test_a_few_queues_at_a_time(account: Account, caplog: pytest.LogCaptureFixture) -> None:
+    log, stocks = WaitLog(account, logging.getLogger("test")), [Stock(f"q{number}") for number in range(30)]
+    for stock in stocks:
+        account.wait(stock)
+    look(log, 0, 50)
+    assert lines(caplog) == [f"senders wait for room in q{number}: 1" for number in range(20)]
+    del account.waiting[stocks[3]]
+    look(log, 50, 51)
+    assert lines(caplog) == ["senders waited 50 s for room in q3", "senders wait for room in q20: 1"]
