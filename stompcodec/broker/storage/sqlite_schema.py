@@ -250,13 +250,19 @@ def _transaction(db: sqlite3.Connection) -> Iterator[None]:
 
 
 def _look_ahead(db: sqlite3.Connection, path: Path, log: logging.Logger) -> None:
-    """Log how much free space the migration needs. Raise StoreError if the disk has less."""
+    """Log how much free space the migration needs, as a warning: others are not shown by default. Raise StoreError if
+    the disk has less.
+    """
     if db.execute("SELECT 1 FROM message LIMIT 1").fetchone() is None:
         return
     log.info("%s: counting the messages to be migrated to version 6", path)
     count, candidates = db.execute(_COUNT).fetchone()
     needed, free = int(_ENTRY * candidates) + 2 * _WAL, free_space(path.parent)
-    log.info("%s: migrating %d messages needs %d bytes of free space; %d are free", path, count, needed, free)
+    log.warning(
+        "%s: migrating %d messages to version 6, which needs %d bytes of free space (%d are free); older brokers will "
+        "refuse the folder",
+        *(path, count, needed, free),
+    )
     if needed > free:
         raise StoreError(
             f"{path} holds {count} messages, and its migration to version 6 needs {needed} bytes of free space, but "
@@ -267,6 +273,8 @@ def _look_ahead(db: sqlite3.Connection, path: Path, log: logging.Logger) -> None
 def _fill(db: sqlite3.Connection, path: Path, log: logging.Logger) -> None:
     """Do what is left of the migration: a share of the messages in each transaction."""
     (after,) = db.execute("SELECT after FROM filling").fetchone()
+    if after >= 0:
+        log.warning("%s: the migration to version 6 was interrupted, and continues", path)
     examined = 0
     while (end := db.execute(_END, (after,)).fetchone()[0]) is not None:
         with _transaction(db):
@@ -277,11 +285,11 @@ def _fill(db: sqlite3.Connection, path: Path, log: logging.Logger) -> None:
         _checkpoint(db, path)
         examined += _SHARE
         if examined % _TOLD == 0:
-            log.info("%s: the migration has examined %d messages", path, examined)
+            log.warning("%s: the migration has examined %d messages", path, examined)
     with _transaction(db):
         db.execute("DROP TABLE filling")
     if examined:
-        log.info("%s: the migration to version 6 is complete", path)
+        log.warning("%s: the migration to version 6 is complete", path)
 
 
 def _special(bodies: Path, columns: tuple[Any, ...]) -> Special | None:

@@ -4,15 +4,21 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 import random
 import shutil
 import sqlite3
+import subprocess
+import sys
 import tarfile
+import threading
+import time
 import zlib
 from contextlib import closing
 from pathlib import Path
 
 import pytest
+from crash.process import ROOT
 
 from stompcodec.broker.message import due_of
 from stompcodec.broker.storage import sqlite_schema as schema
@@ -89,10 +95,9 @@ def compare(folder, expected):
 
 def test_a_folder_of_7001fc9_keeps_every_message(old, caplog):
     folder, expected = old
-    caplog.set_level(logging.INFO, "stompcodec.broker")
     compare(folder, expected)
-    said = "\n".join(caplog.messages)
-    assert "migrating 466 messages needs " in said
+    said = "\n".join(record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING)
+    assert "migrating 466 messages to version 6, which needs " in said
     assert said.count("the migration to version 6 is complete") == 1
 
 
@@ -182,6 +187,82 @@ def test_a_migration_that_is_killed_at_any_moment_goes_on(old, statements, least
         for path in tmp_path.glob(f"{at}*"):
             shutil.rmtree(path)
     assert at > least, "this many statements make a migration"
+
+
+def killed_rounds(origin, folder, rounds, seed=0):
+    """Start the broker with copies of a folder, and kill it in the middle of the migration, up to three times each.
+    Yield the number of kills, and whether everything is as after a migration that nobody killed.
+    """
+    chance = random.Random(seed)
+    image = shutil.copytree(origin, folder / "image")
+    lasts = started(image, None)
+    wanted = content(image)
+    for _ in range(rounds):
+        shutil.rmtree(image)
+        shutil.copytree(origin, image, copy_function=lambda a, b: (os.link if "bodies" in a else shutil.copy2)(a, b))
+        kills = 0
+        while kills < 3 and started(image, chance.uniform(0, lasts / (kills + 1))) is None:
+            kills += 1
+        if kills == 3:
+            started(image, None)
+        yield kills, content(image) == wanted
+
+
+def started(folder, life):
+    """Start the broker, and kill it so many seconds after its migration began; with None, when it is complete. Returns
+    the seconds that the migration took, or None if it was killed before its end.
+    """
+    command = [sys.executable, "-m", "stompcodec.cli", "broker", "--data", str(folder), "--port", "0"]
+    environment = {**os.environ, "PYTHONPATH": ROOT}
+    timer = None
+    with subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL) as process:
+        assert process.stderr is not None
+        began, took = 0.0, None
+        for line in process.stderr:
+            if b" needs " in line or b" continues" in line:
+                began = time.monotonic()
+                if life is not None:
+                    timer = threading.Timer(life, process.kill)
+                    timer.start()
+            elif b"is complete" in line:
+                took = time.monotonic() - began
+                process.kill()
+    if timer is not None:
+        timer.join()
+    return took
+
+
+def content(folder):
+    """What a migration leaves in the tables of messages."""
+    with closing(sqlite3.connect(folder / "messages.sqlite")) as connection:
+        sums = "count(*), sum(key % 1000003), sum(length(tail)), sum(length(id) * (key % 1009)), total(expires)"
+        return (
+            connection.execute(f"SELECT {sums} FROM message").fetchall(),
+            zlib.crc32(repr(connection.execute("SELECT * FROM special ORDER BY key").fetchall()).encode()),
+            connection.execute("SELECT name, sql FROM sqlite_master ORDER BY name").fetchall(),
+        )
+
+
+def multiply(folder, count):
+    """Store the messages of a folder again and again, except for large ones, until there are so many."""
+    with closing(sqlite3.connect(folder / "messages.sqlite", isolation_level=None)) as connection:
+        connection.execute("CREATE TEMP TABLE old AS SELECT * FROM message WHERE key NOT IN (SELECT key FROM body)")
+        (size,) = connection.execute("SELECT count(*) FROM old").fetchone()
+        connection.execute("BEGIN")
+        for _ in range(count // size):
+            connection.execute("UPDATE old SET key = key + (1 << 30)")
+            connection.execute("INSERT INTO message SELECT * FROM old")
+        connection.execute("COMMIT")
+
+
+@pytest.mark.slow
+def test_a_long_migration_that_is_killed_goes_on(old, tmp_path):
+    """By SIGKILL, some times more than once."""
+    folder, _ = old
+    multiply(folder, 1_000_000)
+    kills, right = zip(*killed_rounds(folder, tmp_path, 30))
+    assert all(right)
+    assert sum(kills) > 20
 
 
 def test_a_migration_says_how_much_space_it_needs(old, monkeypatch):

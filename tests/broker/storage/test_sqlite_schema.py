@@ -13,6 +13,7 @@ from patience import patience
 
 import stompcodec
 from stompcodec.broker.storage import sqlite_schema as schema
+from stompcodec.broker.storage.repair.salvage import check
 from stompcodec.broker.storage.sqlite import SqliteStore
 from stompcodec.broker.storage.store import Stored
 from stompcodec.errors import StoreError
@@ -158,6 +159,8 @@ def test_an_older_file_goes_through_every_step(old, monkeypatch):
     says = f"has version {newest}, but this broker supports at most {newest - 2} \\(install a newer one"
     with pytest.raises(StoreError, match=says):
         SqliteStore(old)
+    (problem,) = check(old).problems
+    assert problem.endswith(f" has version {newest}, but this command knows at most {newest - 2} (use a newer one)")
 
 
 def test_a_step_that_fails_leaves_the_version_before(old, monkeypatch):

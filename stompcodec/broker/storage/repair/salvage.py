@@ -449,6 +449,10 @@ def _ask_sqlite(database: Path, findings: Findings) -> None:
             connection.text_factory = lambda octets: octets.decode("utf-8", "replace")
             for (line,) in connection.execute(f"PRAGMA integrity_check({_MOST_LISTED})"):
                 findings.problems += [part for part in line.splitlines() if part != "ok"]
+            (version,) = connection.execute("PRAGMA user_version").fetchone()
+            if version > len(MIGRATIONS):
+                problem = f"{database.name} has version {version}, but this command knows at most {len(MIGRATIONS)}"
+                findings.problems.append(f"{problem} (use a newer one)")
             tables = {name for (name,) in connection.execute("SELECT name FROM sqlite_master")}
             if "filling" in tables:
                 findings.notes.append("a migration was interrupted; it continues at the next start")
