@@ -15,13 +15,12 @@ from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
 from stompcodec.bridge.carrier import PATIENCE, Carrier, Entry, error_frame, is_passing, reason_of
-from stompcodec.bridge.ends import End, leave
-from stompcodec.bridge.headers import DELIVERY, ORIGINAL, SEQ, Hop
+from stompcodec.bridge.ends import End, is_one_broker, leave
+from stompcodec.bridge.headers import ARGUMENTS, DELIVERY, ORIGINAL, REFUSED, SEQ, Hop
 from stompcodec.bridge.mapping import is_topic
-from stompcodec.bridge.marks import PATH, circle, idempotency_key, same_broker
+from stompcodec.bridge.marks import PATH, circle, idempotency_key, may_be_one, same_broker
 from stompcodec.bridge.sources import (
     GIVERS,
-    REFUSED,
     BridgeError,
     Lane,
     Request,
@@ -48,6 +47,8 @@ _LIST = 5.0
 _CONFIRMED = 300.0
 #: Seconds that the end may take, for what is on its way.
 _GRACE = 15.0
+#: Seconds for a message from one end to arrive at the other, if both are one broker.
+_PROBE = 1.0
 #: Seconds without a message after which the source counts as empty; and after which it is asked, if that is possible.
 _IDLE, _IDLE_ASKED = 3.0, 0.3
 #: The headers by which a dead letter says why, and where it was to go.
@@ -191,7 +192,7 @@ class Bridge:
         self._ready = True
         try:
             lanes = await lanes_of(self._session.client, self.request)
-            target = await self.target.open()
+            target = await self._open_target()
         except BaseException:
             await leave(self._session.client)
             raise
@@ -206,6 +207,29 @@ class Bridge:
             await asyncio.gather(*tasks, return_exceptions=True)
             await leave(self._session.client)  # behind its receipt no ACK is open
         return self.tally
+
+    async def _open_target(self) -> AsyncClient:
+        """Return a connection to the target.
+
+        Raises:
+            UnsuitableError: it leads to the source.
+            StompError: see `End.open`.
+        """
+        client = await self.target.open()
+        if not may_be_one(self.source.addresses, self.target.addresses):
+            return client
+        kind = dialect_of(client)
+        if kind == self._session.giver.name:
+            if await is_one_broker(self._session.client, client, 0.0 if kind == "stompcodec" else _PROBE):
+                await leave(client)
+                raise UnsuitableError(
+                    f"FROM and TO are the same broker: a message to {self.target} arrived from {self.source}"
+                )
+            if self._session.client.state == "closed":  # it refused the probe
+                self._session = _Session(await self.source.open())
+            if client.state == "closed":
+                client = await self.target.open()
+        return client
 
     async def _watch(self, tasks: list[asyncio.Task[None]]) -> None:
         """Wait for the end, or for the failure of a task."""
@@ -538,5 +562,6 @@ def _letter(message: AsyncMessage, target: str, reason: str) -> list[tuple[str, 
     kept = [pair for pair in given if pair[0] not in made and (pair[0] not in DELIVERY or pair[0] == PATH)]
     names = {name for name, _ in kept}
     origin = [(ORIGINAL + name, message.headers[name]) for name in ("destination", "message-id")]
-    kept += [pair for pair in origin if pair[0] not in names]
+    origin += [(ORIGINAL + name, value) for name, value in kept if name in ARGUMENTS]
+    kept = [pair for pair in kept if pair[0] not in ARGUMENTS] + [pair for pair in origin if pair[0] not in names]
     return [*kept, (_REASON, reason), (_TARGET, target), (REFUSED, "true")]

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import random
 import time
+import uuid
 from collections.abc import Callable
 from typing import Any
 
@@ -97,6 +99,25 @@ class End:
         """Note that the connection was of use, so that the next delay is the first again."""
         self._since = 0.0
         self._delays = self._backoff.delays(random.random)
+
+
+async def is_one_broker(source: AsyncClient, target: AsyncClient, seconds: float) -> bool:
+    """Return whether a message that is sent to a topic over one connection arrives over the other.
+
+    A broker that refuses that closes the connection, and counts as another one.
+
+    Args:
+        source, target: the connections.
+        seconds: how long the message may take, after both brokers have answered.
+    """
+    topic = f"/topic/bridge-probe-{uuid.uuid4().hex}"
+    with contextlib.suppress(StompError):
+        async with source.subscribe(topic) as subscription:
+            await subscription
+            await target.send(topic, receipt=True)
+            await source.ping()
+            return await subscription.get(seconds) is not None
+    return False
 
 
 async def leave(client: AsyncClient, *, seconds: float = _GOODBYE) -> None:

@@ -19,12 +19,14 @@ DROPPED = "bridge-dropped"
 ESCAPED = "bridge-escaped"
 #: The header in which our broker shows where in its queue a message is.
 SEQ = "bridge-seq"
+#: The header of dead letters that keeps them out of subscriptions by wildcard. A name that selectors can have.
+REFUSED = "bridge_refused"
 
 #: Of one delivery, or between a client and its broker: they would mean something else, or nothing, at the target.
 DELIVERY = frozenset(
     (
         *("subscription", "ack", "redelivered", "redelivery-count", "x-delivery-count", "content-length"),
-        *("receipt", "receipt-id", "transaction", "browser", DROPPED, ESCAPED, SEQ, PATH),
+        *("receipt", "receipt-id", "transaction", "browser", DROPPED, ESCAPED, SEQ, REFUSED, PATH),
     )
 )
 #: Made by the source, or a request to it that is fulfilled. They stay readable under ORIGINAL.
@@ -36,6 +38,15 @@ SOURCES = frozenset(
         *("AMQ_SCHEDULED_CRON", "scheduledJobId"),
         *("x-death", "x-first-death-exchange", "x-first-death-queue", "x-first-death-reason"),
         *("x-last-death-exchange", "x-last-death-queue", "x-last-death-reason"),
+    )
+)
+#: By these a SEND says what its queue is to be if it is new: that was decided at the source.
+ARGUMENTS = frozenset(
+    (
+        *("x-message-ttl", "x-expires", "x-max-length", "x-max-length-bytes", "x-overflow", "x-max-priority"),
+        *("x-dead-letter-exchange", "x-dead-letter-routing-key", "x-queue-type", "x-queue-mode", "x-queue-name"),
+        *("x-single-active-consumer", "x-max-age", "x-stream-max-segment-size-bytes"),
+        *("durable", "auto-delete", "exclusive", "destination-type"),
     )
 )
 _YES = frozenset({"true", "1", "2"})
@@ -54,6 +65,8 @@ class Taker(NamedTuple):
     """It knows `expiration`, in milliseconds from now on."""
     repeated: bool = False
     """It keeps more than the first of several headers of one name."""
+    arguments: bool = False
+    """It reads `ARGUMENTS`."""
     duplicate: str = "idempotency-key"
     """The header for the key."""
     line: int = 60_000
@@ -69,12 +82,12 @@ class Taker(NamedTuple):
 TAKERS: dict[str, Taker] = {
     taker.name: taker
     for taker in (
-        Taker("stompcodec", expiration=True, repeated=True),
-        Taker("rabbitmq", expires=False, expiration=True, most_priority=255),
+        Taker("stompcodec", expiration=True, repeated=True, arguments=True),
+        Taker("rabbitmq", expires=False, expiration=True, arguments=True, most_priority=255),
         Taker("activemq", line=10_000, jms=True),
-        Taker("artemis", duplicate="_AMQ_DUPL_ID", jms=True),
+        Taker("artemis", arguments=True, duplicate="_AMQ_DUPL_ID", jms=True),
         Taker("apollo", jms=True),
-        Taker("unknown", expiration=True),
+        Taker("unknown", expiration=True, arguments=True),
     )
 }
 
@@ -158,7 +171,7 @@ class Hop(NamedTuple):
         elif name == "reply-to":
             if not value.startswith(TEMPORARY):
                 return [(name, self.target_of(value) or value)]
-        elif name not in SOURCES:
+        elif name not in SOURCES and not (taker.arguments and name in ARGUMENTS):
             return [(name, value)]
         return [] if ORIGINAL + name in names else [(ORIGINAL + name, value)]  # the first origin stays
 
@@ -183,10 +196,9 @@ class Hop(NamedTuple):
         written: list[tuple[str, str]] = []
         for name, value in pairs:
             pair = name, value
-            if in_value:
-                pair = _percent(name, in_name), _percent(value, in_value)
-                if pair != (name, value):
-                    escaped.append(pair[0])
+            if any(letter in in_name for letter in name) or any(letter in in_value for letter in value):
+                pair = _percent(name, in_name), _percent(value, in_value)  # both: the reader decodes both
+                escaped.append(pair[0])
             if len(pair[0].encode()) + len(pair[1].encode()) + 1 > taker.line or len(written) >= taker.most:
                 dropped.append(pair[0][:100])
             else:
@@ -198,7 +210,5 @@ class Hop(NamedTuple):
 
 
 def _percent(text: str, bad: str) -> str:
-    """Return text percent-encoded if it has one of these characters, and the percent sign then, too."""
-    if not any(letter in bad for letter in text):
-        return text
+    """Return text with these characters, and the percent sign, percent-encoded."""
     return "".join(f"%{ord(letter):02X}" if letter in bad or letter == "%" else letter for letter in text)

@@ -29,7 +29,7 @@ def broker_name(addresses: list[Address]) -> str:
 
 
 def _name(address: Address) -> str:
-    host = platform.node().lower() if _is_loopback(address.host) else address.host.lower()
+    host = platform.node().lower() if _is_loopback(address.host) else _folded(address.host)
     vhost = "" if address.vhost is None else f"/{address.vhost}"
     return f"{host}:{address.port}{vhost}".replace(",", "%2C").replace(" ", "%20")
 
@@ -48,20 +48,28 @@ def check_name(name: str) -> str:
     return name
 
 
+def _folded(host: str) -> str:
+    """Return a host as it is compared: a dot at the end only says that the name is complete."""
+    return host.lower().removesuffix(".")
+
+
 def _is_loopback(host: str) -> bool:
-    if host.lower() == "localhost":
+    """Return whether a host is this machine by its loopback interface, which 0.0.0.0 stands for in a connect."""
+    if _folded(host) == "localhost":
         return True
     try:
-        return ipaddress.ip_address(host.partition("%")[0]).is_loopback
+        found = ipaddress.ip_address(host.partition("%")[0])
     except ValueError:
         return False
+    address = getattr(found, "ipv4_mapped", None) or found
+    return address.is_loopback or address.is_unspecified
 
 
 def same_broker(one: list[Address], other: list[Address]) -> bool:
     """Return whether two URLs lead to one broker: the same host, by name or address, port and virtual host.
 
-    It asks the system for the addresses of host names, and connects to nothing. Two ports of one broker are not
-    noticed here, but by the path of the first message that comes round.
+    It asks the system for the addresses of host names, and connects to nothing. Two ports of one broker are noticed
+    only once both are connected to: see `may_be_one`.
 
     >>> from stompcodec.uri import parse_uri
     >>> same_broker(parse_uri("stomp://localhost"), parse_uri("failover:(stomp://a.invalid:1,tcp://127.0.0.1:61613)"))
@@ -73,9 +81,23 @@ def same_broker(one: list[Address], other: list[Address]) -> bool:
 def _is_same(one: Address, other: Address) -> bool:
     if one.port != other.port or (one.vhost or "") != (other.vhost or ""):
         return False
-    if one.host.lower() == other.host.lower() or (_is_loopback(one.host) and _is_loopback(other.host)):
-        return True
-    return not _resolved(one.host).isdisjoint(_resolved(other.host))
+    return _folded(one.host) == _folded(other.host) or not _resolved(one.host).isdisjoint(_resolved(other.host))
+
+
+def may_be_one(one: list[Address], other: list[Address]) -> bool:
+    """Return whether two URLs lead to one machine, where one broker may have several ports and virtual hosts.
+
+    >>> from stompcodec.uri import parse_uri
+    >>> may_be_one(parse_uri("stomp://localhost"), parse_uri("ws://127.0.0.1:15674/ws"))
+    True
+    """
+    hosts = ({each for address in addresses for each in _machine(address.host)} for addresses in (one, other))
+    return not set.isdisjoint(*hosts)
+
+
+def _machine(host: str) -> set[str]:
+    own = _resolved(platform.node()) if _is_loopback(host) else set()
+    return {_folded(host), *_resolved(host), *own}
 
 
 def _resolved(host: str) -> set[str]:

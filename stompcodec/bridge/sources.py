@@ -9,7 +9,7 @@ import json
 from collections.abc import Iterable
 from typing import Any, NamedTuple
 
-from stompcodec.bridge.headers import SEQ
+from stompcodec.bridge.headers import REFUSED, SEQ
 from stompcodec.bridge.mapping import Mapping, Rule, is_topic
 from stompcodec.client import AsyncClient, RejectedError
 from stompcodec.errors import ConnectionLostError, LocalProtocolError, StompError
@@ -217,10 +217,6 @@ def _wild_lanes(giver: Giver, rule: Rule, request: Request) -> list[Lane]:
             lane = lane._replace(selector=_but_refused(lane.selector))
         lanes.append(lane)
     return lanes
-
-
-#: The header of dead letters that keeps them out of subscriptions by wildcard. A name that selectors can have.
-REFUSED = "bridge_refused"
 
 
 def _but_refused(selector: str | None) -> str:

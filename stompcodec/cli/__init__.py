@@ -19,11 +19,23 @@ def require_extra() -> None:
             sys.exit(2)
 
 
+def _reopen_streams() -> None:
+    """Open the standard streams that are closed, else a connection may get their descriptors. Output is an error."""
+    for number, (name, mode) in enumerate((("stdin", "r"), ("stdout", "w"), ("stderr", "w"))):
+        if getattr(sys, name) is None:
+            opened = os.open(os.devnull, os.O_WRONLY if name == "stderr" else os.O_RDONLY)
+            if opened != number:
+                os.dup2(opened, number)
+                os.close(opened)
+            setattr(sys, name, os.fdopen(number, mode, closefd=False))
+
+
 def main() -> None:
     """Run the command `stompcodec`, and exit: 0 on success, 1 on failure, 2 for wrong usage."""
     require_extra()
     from stompcodec.cli.app import app
 
+    _reopen_streams()
     try:
         app(prog_name="stompcodec")
     except OSError as error:  # on output; reading has errors of its own

@@ -275,12 +275,16 @@ def connected(
 
 
 @contextmanager
-def reporting_errors() -> Iterator[None]:
-    """Report errors of the broker or network in one line on standard error, and exit with status 1."""
+def reporting_errors(explain: Callable[[Exception], str] | None = None) -> Iterator[None]:
+    """Report errors of the broker or network in one line on standard error, and exit with status 1.
+
+    Args:
+        explain: returns the line for an error; None for `explanation`.
+    """
     try:
         yield
     except (StompError, ValueError) as error:
-        complain(explanation(error))
+        complain((explain or explanation)(error))
         sys.exit(1)
     except KeyboardInterrupt:
         sys.exit(INTERRUPTED)

@@ -214,6 +214,17 @@ def test_what_the_target_refuses_goes_to_the_dead_letters(one, other):
     assert one.queued("/queue/a") == 0
 
 
+def test_dead_letters_do_not_configure_their_queue(one, other):
+    """The x- headers of a SEND are arguments of its queue: letters would be dropped by those of the first one."""
+    fill(one.url, "/queue/a", 3, **{"x-max-length": "3", "x-message-ttl": "3600000"})
+    other.faults.error("SEND", "no", times=None)
+    assert carry(one.url, other.url, "/queue/a").refused == 3
+    fill(one.url, DEAD, 1, first=3)
+    letters = take_all(one.url, DEAD)
+    assert numbers(letters) == [0, 1, 2, 3]
+    assert (letters[0].get("original-x-max-length"), letters[0].get("x-max-length")) == ("3", None)
+
+
 def test_the_culprit_of_a_transaction_is_found(one, other):
     fill(one.url, "/queue/a", 30)
     fill(one.url, "/queue/a", 1, first=30, bad="yes")

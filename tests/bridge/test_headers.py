@@ -1,11 +1,13 @@
 """The rules for headers, for every pair of brokers and every version."""
 
+from urllib.parse import unquote
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from stompcodec import Frame, parse, serialize
-from stompcodec.bridge.headers import DELIVERY, SOURCES, TAKERS, Hop
+from stompcodec.bridge.headers import ARGUMENTS, DELIVERY, SOURCES, TAKERS, Hop
 
 BROKERS = sorted(TAKERS)
 VERSIONS = ["1.0", "1.1", "1.2"]
@@ -21,7 +23,9 @@ def headers(pairs, now=NOW, key="k", **options):
 
 
 TEXT = st.text(st.characters(codec="utf-8", exclude_characters="\0"), max_size=12)
-KNOWN = st.sampled_from([*DELIVERY, *SOURCES, "expires", "expiration", "priority", "persistent", "reply-to", "n"])
+KNOWN = st.sampled_from(
+    [*DELIVERY, *SOURCES, *ARGUMENTS, "expires", "expiration", "priority", "persistent", "reply-to", "n"]
+)
 PAIRS = st.lists(st.tuples(st.one_of(KNOWN, TEXT.filter(bool)), st.one_of(TEXT, st.just("60000"))), max_size=12)
 
 
@@ -43,7 +47,12 @@ def test_what_comes_out_can_be_sent_and_has_nothing_of_the_delivery(pairs, giver
 @given(PAIRS, st.sampled_from(BROKERS))
 def test_nothing_of_the_user_is_lost_in_versions_that_can_write_it(pairs, taker):
     kept = headers(pairs, taker=taker)
-    special = DELIVERY | SOURCES | {"expires", "expiration", "priority", "persistent", "reply-to"}
+    special = (
+        DELIVERY
+        | SOURCES
+        | (ARGUMENTS if TAKERS[taker].arguments else set())
+        | {"expires", "expiration", "priority", "persistent", "reply-to"}
+    )
     for name, value in pairs:
         if name not in special and dict(reversed(pairs))[name] == value:
             assert (name, value) in kept
@@ -52,6 +61,24 @@ def test_nothing_of_the_user_is_lost_in_versions_that_can_write_it(pairs, taker)
 @pytest.mark.parametrize("name", sorted(SOURCES))
 def test_what_the_source_made_stays_readable(name):
     assert (f"original-{name}", "x") in headers([(name, "x")])
+
+
+@pytest.mark.parametrize("name", sorted(ARGUMENTS))
+@pytest.mark.parametrize("taker", BROKERS)
+def test_the_target_makes_its_queues_as_it_likes(name, taker):
+    same = taker in ("activemq", "apollo")  # they do not read these
+    assert headers([(name, "x")], taker=taker)[0] == ((name if same else f"original-{name}"), "x")
+
+
+@pytest.mark.parametrize("version", ["1.0", "1.1"])
+@pytest.mark.parametrize(("name", "value"), [("a\rb", "50%"), ("50%", "a\rb"), ("a\rb%", "%\0")])
+def test_a_header_is_escaped_as_a_whole(version, name, value):
+    """So that a reader can decode name and value, without guessing which of them was escaped."""
+    pairs = headers([(name, value), ("p", "50%")], version=version)
+    new, text = pairs[0]
+    assert (unquote(new), unquote(text)) == (name, value)
+    assert ("bridge-escaped", new) in pairs
+    assert ("p", "50%") in pairs
 
 
 @pytest.mark.parametrize("name", sorted(SOURCES))

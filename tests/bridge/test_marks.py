@@ -6,7 +6,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stompcodec.bridge.marks import MOST_HOPS, broker_name, check_name, circle, extended, idempotency_key, same_broker
+from stompcodec.bridge.marks import (
+    MOST_HOPS,
+    broker_name,
+    check_name,
+    circle,
+    extended,
+    idempotency_key,
+    may_be_one,
+    same_broker,
+)
 from stompcodec.uri import parse_uri
 
 HERE = platform.node().lower()
@@ -23,6 +32,8 @@ HERE = platform.node().lower()
         ("failover:(stomp://a,stomp://b)", "a:61613"),
         ("stomp://127.0.0.1", f"{HERE}:61613"),
         ("stomp://[::1]:5", f"{HERE}:5"),
+        ("stomp://0.0.0.0", f"{HERE}:61613"),
+        ("stomp://Host.example.", "host.example:61613"),
         ("stomp://localhost/a%2Cb%20c", f"{HERE}:61613/a%2Cb%20c"),
     ],
 )
@@ -42,10 +53,33 @@ def test_a_name_has_no_secret_and_is_one_for_each_broker(url, name):
         ("stomp://localhost", "tcp://127.0.0.1", True),
         ("stomp://127.0.0.2", "stomp://[::1]", True),
         ("stomp://a", "failover:(stomp://c.invalid,stomp://a)", True),
+        ("stomp://localhost", "stomp://0.0.0.0", True),
+        ("stomp://localhost", "stomp://[::]", True),
+        ("stomp://localhost", "stomp://[::ffff:127.0.0.1]", True),
+        ("stomp://localhost", "stomp://Localhost.", True),
+        ("stomp://a.invalid", "stomp://A.invalid.", True),
+        ("stomp://localhost", "stomp+ssl://localhost:61613", True),
+        ("stomp://localhost", "stomp://10.0.0.1", False),
     ],
 )
 def test_the_same_broker(one, other, same):
     assert same_broker(parse_uri(one), parse_uri(other)) == same
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "may"),
+    [
+        ("stomp://localhost", "stomp://127.0.0.1:61614", True),
+        ("stomp://localhost", f"stomp://{HERE}:61614", True),
+        ("stomp://a.invalid", "ws://A.invalid:1/ws", True),
+        ("stomp://a.invalid/v", "stomp://a.invalid/w", True),
+        ("stomp://a.invalid", "failover:(stomp://b.invalid,stomp://a.invalid)", True),
+        ("stomp://a.invalid", "stomp://b.invalid", False),
+        ("stomp://localhost", "stomp://10.0.0.1", False),
+    ],
+)
+def test_ends_on_one_machine(one, other, may):
+    assert may_be_one(parse_uri(one), parse_uri(other)) == may
 
 
 @pytest.mark.parametrize("name", ["", "a,b", " a", "a\n", "x" * 256])

@@ -220,3 +220,22 @@ def test_the_sample_is_always_the_same(tmp_path: Path) -> None:
     )
     assert 3_900_000 < file.stat().st_size < 4_200_000
     assert b"\nmessage-id:ID\\crail-example" in file.read_bytes()
+
+
+@posix
+@pytest.mark.parametrize(
+    ("closing", "status"), [(">&-", 1), ("2>&-", 0), ("<&-", 0), (">&- 2>&- <&-", 1)], ids=["out", "err", "in", "all"]
+)
+def test_closed_standard_streams(closing: str, status: int, tmp_path: Path) -> None:
+    """Nothing else gets their descriptors, and what cannot be written is an error in one line."""
+    file = tmp_path / "one.stomp"
+    file.write_bytes(b"SEND\ndestination:/q\n\nx\0")
+    result = subprocess.run(
+        ["sh", "-c", f'exec "$@" {closing}', "sh", *COMMAND, "decode", "--json", file],
+        capture_output=True,
+        timeout=patience(60),
+    )
+    assert result.returncode == status
+    assert b"Traceback" not in result.stderr
+    assert (b"destination" in result.stdout) == (status == 0)
+    assert (result.stderr == b"stompcodec: cannot write: Bad file descriptor\n") == (closing == ">&-")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+import re
 import sys
 import time
 from collections.abc import Callable
@@ -17,6 +18,7 @@ from stompcodec.cli.connecting import (
     F,
     addresses_of,
     check_count,
+    explanation,
     passcode_of,
     reporting_errors,
     size,
@@ -237,6 +239,14 @@ def _request(given: dict[str, Any], dead_letter: str) -> Request:
     return Request(mapping, given.pop("mirror"), given.pop("drain"), names=names, **options)
 
 
+def _explanation(error: Exception, bridge: Bridge) -> str:
+    """Return the text of an error, with a remedy by the options of the end that could not be connected to."""
+    side = "to" if bridge.source.epoch else "from"
+    text = explanation(error).replace("see --url", f"check {side.upper()}")
+    text = text.replace("STOMPCODEC_PASSCODE", f"STOMPCODEC_{side.upper()}_PASSCODE")
+    return re.sub(r"--(?=(?:login|passcode-file|vhost|ca)\b)", f"--{side}-", text)
+
+
 async def _ending(bridge: Bridge, seconds: float | None) -> None:
     """Run the bridge, for some seconds at most."""
     if seconds is not None:
@@ -251,7 +261,7 @@ def _run(bridge: Bridge, progress: Progress, seconds: float | None) -> None:
     logging.getLogger("stompcodec").addHandler(logging.NullHandler())  # errors are reported here
     if sys.stderr.isatty():
         click.echo(f"carrying from {bridge.source} to {bridge.target}; Ctrl-C ends", err=True)
-    with stop_on_signals(bridge.stop), reporting_errors():
+    with stop_on_signals(bridge.stop), reporting_errors(lambda error: _explanation(error, bridge)):
         try:
             asyncio.run(_ending(bridge, seconds))
         except UnsuitableError as error:

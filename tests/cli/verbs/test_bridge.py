@@ -45,6 +45,12 @@ def other():
         yield broker
 
 
+@pytest.fixture(autouse=True)
+def apart(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have bridges take both for brokers of two machines: they would look whether they are one, and meet the faults."""
+    monkeypatch.setattr("stompcodec.bridge.bridge.may_be_one", lambda one, other: False)
+
+
 # ---- wrong usage: exit status 2, before it connects ----
 
 WRONG = {
@@ -106,7 +112,21 @@ def test_an_end_that_cannot_be_reached(one: StompBroker, end: str) -> None:
     result = run(*((AWAY, one.url) if end == "FROM" else (one.url, AWAY)), "-m", "/queue/a")
     assert result.exit_code == 1
     assert "cannot connect to stomp://ann:***@127.0.0.1:1: Connection refused" in result.stderr
+    assert f"(is the broker running there? check {end})" in result.stderr
     assert "secret" not in result.output
+
+
+@pytest.mark.parametrize("end", ["FROM", "TO"])
+def test_a_remedy_names_the_options_of_its_end(one: StompBroker, other: StompBroker, end: str) -> None:
+    fill(one.url, "/queue/a", 1)
+    (one if end == "FROM" else other).faults.error("CONNECT", "Bad CONNECT")
+    side = end.lower()
+    result = run(one.url, other.url, "-m", "/queue/a", f"--{side}-login", "ann", **{f"STOMPCODEC_{end}_PASSCODE": "s"})
+    assert result.exit_code == 1
+    assert (
+        f"(check --{side}-login and the passcode: --{side}-passcode-file, STOMPCODEC_{end}_PASSCODE, or the URL)"
+        in result.stderr
+    )
 
 
 # ---- carrying ----

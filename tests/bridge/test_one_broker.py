@@ -1,0 +1,56 @@
+"""One broker at both ends of a bridge: by two ports, schemes or virtual hosts."""
+
+import pytest
+from bridge.running import carry, fill, take_all
+
+from stompcodec.bridge import UnsuitableError
+from stompcodec.bridge.marks import may_be_one
+from stompcodec.testing import StompBroker
+
+
+@pytest.fixture(autouse=True)
+def near(monkeypatch, apart):
+    """Have bridges look at their ends, in spite of `apart`."""
+    monkeypatch.setattr("stompcodec.bridge.bridge.may_be_one", may_be_one)
+
+
+@pytest.fixture
+def one():
+    with StompBroker(ws_port=0) as broker:
+        yield broker
+
+
+@pytest.fixture
+def other():
+    with StompBroker() as broker:
+        yield broker
+
+
+@pytest.mark.parametrize("back", [False, True])
+def test_two_ports_of_one_broker(one, back):
+    fill(one.url, "/queue/a", 3)
+    ends = (one.ws_url, one.url) if back else (one.url, one.ws_url)
+    with pytest.raises(UnsuitableError, match=r"FROM and TO are the same broker: a message to .* arrived from "):
+        carry(*ends, "/queue/a=/queue/b")
+    assert [int(message.body) for message in take_all(one.url, "/queue/a")] == [0, 1, 2]
+    assert one.queued("/queue/b") == 0
+
+
+def test_two_virtual_hosts_that_are_one(one):
+    fill(one.url, "/queue/a", 1)
+    with pytest.raises(UnsuitableError, match="the same broker"):
+        carry(one.url, f"{one.url}/other", "/queue/a=/queue/b")
+
+
+def test_two_brokers_on_one_machine(one, other):
+    fill(one.url, "/queue/a", 3)
+    assert carry(one.url, other.url, "/queue/a").carried == 3
+    (probe,) = [frame for frame in other.frames if frame.command == "SEND" and "probe" in frame.headers["destination"]]
+    assert probe.headers["destination"].startswith("/topic/bridge-probe-")
+
+
+@pytest.mark.parametrize("refusal", ["SUBSCRIBE", "SEND", "PING"])
+def test_a_broker_that_refuses_to_be_looked_at_counts_as_another(one, other, refusal):
+    fill(one.url, "/queue/a", 3)
+    (other if refusal == "SEND" else one).faults.error(refusal, "not yours", times=1)
+    assert carry(one.url, other.url, "/queue/a").carried == 3
