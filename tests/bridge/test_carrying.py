@@ -9,6 +9,7 @@ import threading
 import pytest
 from bridge.running import Running, carry, end, fill, request, take_all
 from client.feeding import wait_for
+from patience import interval, patience
 
 import stompcodec.client as stomp
 from stompcodec import Frame
@@ -193,7 +194,7 @@ def test_back_pressure(one):
         assert one.queued("/queue/a") >= 1900
         with stomp.connect(full.url) as client, client.subscribe("/queue/a", ack="client") as subscription:
             for number in range(3000):
-                message = subscription.get(20)
+                message = subscription.get(patience(20))
                 assert int(message.body) == number
                 message.ack()
         assert running.result().refused == 0
@@ -334,7 +335,7 @@ def test_topics_in_both_directions_come_to_rest(one, other):
             with stomp.connect(other.url) as client, client.subscribe("/topic/t") as subscription:
                 other.wait_subscribed("/topic/t", count=2)
                 fill(one.url, "/topic/t", 5)
-                assert [int(subscription.get(10).body) for _ in range(5)] == [0, 1, 2, 3, 4]
+                assert [int(subscription.get(patience(10)).body) for _ in range(5)] == [0, 1, 2, 3, 4]
                 wait_for(lambda: back.tally.looped == 5)
                 assert subscription.get(0.05) is None
             assert (there.tally.carried, back.tally.carried) == (5, 0)
@@ -362,7 +363,7 @@ def test_a_durable_subscription_misses_nothing(one, other):
         one.wait_subscribed("/topic/t")
     fill(one.url, "/topic/t", 5)
     with StompBroker() as third, third_subscriber(third.url) as subscription, Running(one.url, third.url, what):
-        assert [int(subscription.get(10).body) for _ in range(5)] == [0, 1, 2, 3, 4]
+        assert [int(subscription.get(patience(10)).body) for _ in range(5)] == [0, 1, 2, 3, 4]
 
 
 class third_subscriber:
@@ -381,7 +382,7 @@ class third_subscriber:
 def test_a_selector_leaves_the_rest(one, other):
     fill(one.url, "/queue/a", 2, colour="red")
     fill(one.url, "/queue/a", 2, colour="blue")
-    tally = carry(one.url, other.url, "/queue/a", selector="colour = 'red'", way={"idle": 0.2})
+    tally = carry(one.url, other.url, "/queue/a", selector="colour = 'red'", way={"idle": interval(200) / 1000})
     assert tally.carried == 2
     assert one.queued("/queue/a") == 2
 

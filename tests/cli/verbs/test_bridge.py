@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 from client.feeding import wait_for
-from patience import patience
+from patience import interval, patience
 
 pytest.importorskip("click")
 
@@ -199,9 +199,10 @@ def test_count_and_wait(one: StompBroker, other: StompBroker) -> None:
     fill(one.url, "/queue/a", 5)
     assert run(one.url, other.url, "-m", "/queue/a", "-n", "2").exit_code == 0
     one.wait_queued("/queue/a", 3)
-    result = run(one.url, other.url, "-m", "/queue/a", "-n", "9", "-w", "0.5")
+    seconds = f"{interval(500) / 1000:g}"
+    result = run(one.url, other.url, "-m", "/queue/a", "-n", "9", "-w", seconds)
     assert result.exit_code == 1
-    assert "3 of 9 messages came in 0.5 s" in result.stderr
+    assert f"3 of 9 messages came in {seconds} s" in result.stderr
 
 
 @pytest.mark.parametrize("way", ["file", "environment", "url"])
