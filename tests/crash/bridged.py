@@ -181,6 +181,7 @@ def bridge_rounds(
                 _until_moved(bridge, producers, chance.randint(20, 400), chance.uniform(0.05, 1.0))
                 _kill_one(chance.choice(("source", "target", "bridge")), source, target, near, far, bridge)
                 progress(number + 1)
+            _until_moved(bridge, producers, 1, 0.0)  # the bridge that is asked to end is one that carries
             for producer in producers:
                 producer.ending.set()
                 producer.join(patience(120))
