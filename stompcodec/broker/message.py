@@ -259,7 +259,7 @@ def milliseconds(text: str | None) -> int:
 
 
 def due_of(tail: bytes) -> float | None:
-    """Return when a stored message becomes READY, in seconds since 1970; None if it is not delayed.
+    r"""Return when a stored message becomes READY, in seconds since 1970; None if it is not delayed.
 
     >>> due_of(b"deliver-at:1500\ndelay:1000\n\nhi\0"), due_of(b"delay:1000\n\nhi\0")
     (1.5, None)
