@@ -109,6 +109,7 @@ def arguments(given: list[str]) -> argparse.Namespace:
     parser.add_argument("--restarts", type=int, default=3, metavar="N", help="kills of each broker (3)")
     parser.add_argument("--memory", metavar="SIZE", help="limits.memory of our broker, such as '4 GiB'")
     parser.add_argument("--label", default="now", help="the figures' name in the result file and on the page")
+    parser.add_argument("--remark", metavar="TEXT", help="about the run, for the page")
     parser.add_argument("--results", type=Path, default=RESULTS, metavar="FILE", help="instead of build/depth.json")
     parser.add_argument("--json", action="store_true", help="print JSON instead of tables")
     parser.add_argument("--judge", action="store_true", help="exit with status 1 if a goal is missed")
@@ -136,6 +137,7 @@ def main(given: list[str]) -> int:
         options = {"restarts": args.restarts, "memory": args.memory, "recipes": args.peers, "progress": told}
         found = measure(args.brokers, args.parts, args.sizes, **options)
     facts = {**bench_broker.facts(argparse.Namespace(rounds=args.restarts, seconds=0)), "messages": args.messages}
+    facts["remark"] = args.remark or kept.get(args.label, {}).get("facts", {}).get("remark")
     old = kept.get(args.label, {}).get("brokers", {})
     merged = {name: {**old.get(name, {}), **found.get(name, {})} for name in {**old, **found}}
     result = {"facts": facts, "brokers": merged}

@@ -100,6 +100,7 @@ def write(kept: dict[str, Any], folder: Path) -> None:
         rows = [("date", facts["date"]), ("processor", f"{facts['cpu']}, {facts['cores']} cores")]
         rows += [("system", facts["system"]), ("Python", facts["python"])]
         parts.append(f"## {label}\n\n{grid(('', 'this run'), rows, left=2)}")
+        parts.append(facts.get("remark") or "")
         sections = {"A restart": _restart, "In and out": _through, "Others beside a drain": _beside}
         parts += [f"### {title}\n\n{made}" for title, section in sections.items() if (made := section(found))]
         verdicts = [

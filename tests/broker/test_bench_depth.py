@@ -148,6 +148,8 @@ def test_results_are_kept_by_label_and_written_as_a_page(
     modules: SimpleNamespace, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     kept = ["--results", str(tmp_path / "depth.json")]
+    assert run(modules, monkeypatch, *kept, "--label", "before", "--remark", "Alone.") == 0
+    capsys.readouterr()
     assert run(modules, monkeypatch, *kept, "--label", "before", "--json", "--judge") == 0
     assert json.loads(capsys.readouterr().out)["brokers"]["ours"]["beside"]["messages"] == 10
     assert run(modules, monkeypatch, *kept, "--label", "after") == 0
@@ -159,6 +161,7 @@ def test_results_are_kept_by_label_and_written_as_a_page(
     assert page.count("### Others beside a drain") == 2
     assert "## before\n" in page
     assert "### A restart" not in page, "nobody measured it"
+    assert page.count("\nAlone.\n") == 1, "it stays with its label"
 
 
 @pytest.mark.parametrize(
