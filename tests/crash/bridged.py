@@ -151,6 +151,7 @@ def bridge_rounds(
     seed: int = 0,
     arguments: tuple[str, ...] = (),
     config: str = "",
+    window: int = 4000,
     progress: Callable[[int], None] = lambda _: None,
 ) -> Findings:
     """Kill the source, the target and the bridge at random, under load; then have the bridge drain the source.
@@ -161,12 +162,14 @@ def bridge_rounds(
         seed: of the moments.
         arguments: more of the verb.
         config: of the target, TOML.
+        window: the messages of a queue in memory, at both brokers.
         progress: called with the number of kills.
     """
     chance = random.Random(seed)
+    common = f"[sessions]\nmax_unacked = 100000\n[queues]\nwindow = {window}\n"
     with (
-        BrokerProcess(folder / "source", config="[sessions]\nmax_unacked = 100000") as source,
-        BrokerProcess(folder / "target", config=f"[sessions]\nmax_unacked = 100000\n{config}") as target,
+        BrokerProcess(folder / "source", config=common) as source,
+        BrokerProcess(folder / "target", config=common + config) as target,
         FaultProxy(("127.0.0.1", source.port), seed=seed) as near,
         FaultProxy(("127.0.0.1", target.port), seed=seed) as far,
     ):

@@ -221,9 +221,13 @@ def test_a_bridge_loses_nothing_and_stores_each_message_once(tmp_path: Path) -> 
 
 @posix
 @pytest.mark.slow
-@pytest.mark.parametrize("arguments", [(), ("--batch", "50")], ids=["one by one", "in transactions"])
-def test_a_bridge_under_many_kills(arguments: tuple[str, ...], tmp_path: Path) -> None:
-    findings = bridge_rounds(tmp_path, 12, seed=2, arguments=arguments)
+@pytest.mark.parametrize(
+    ("arguments", "window"),
+    [((), 4000), (("--batch", "50"), 4000), ((), 10)],
+    ids=["one by one", "in transactions", "paged"],
+)
+def test_a_bridge_under_many_kills(arguments: tuple[str, ...], window: int, tmp_path: Path) -> None:
+    findings = bridge_rounds(tmp_path, 12, seed=2, arguments=arguments, window=window)
     assert findings.problems == {}, str(findings)
     assert findings.starts > 1
 

@@ -68,4 +68,5 @@ def _row(session: Session, name: str) -> dict[str, str | int]:
     queue = session.virtual_host.destinations.queues.get(name)
     if queue is None:
         return {"destination": name, "kind": "topic", "ready": 0, "messages": 0}
-    return {"destination": name, "kind": "queue", "ready": len(queue.messages), "messages": queue.count}
+    paged = queue.total - queue.count
+    return {"destination": name, "kind": "queue", "ready": len(queue.messages) + paged, "messages": queue.total}

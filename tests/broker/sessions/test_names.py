@@ -45,6 +45,19 @@ def test_names_and_counts(version):
     ]
 
 
+def test_paged_messages_are_counted():
+    bench = Bench(window_messages=3)
+    peer = bench.peer()
+    for number in range(10):
+        peer.put("/queue/a", str(number), persistent="true")
+    (row,), _ = ask(peer)
+    assert (row["ready"], row["messages"]) == (10, 10)
+    peer.subscribe("/queue/a", ack="client-individual", prefetch_count="4")
+    assert len(peer.bodies()) == 4
+    (row,), _ = ask(peer)
+    assert (row["ready"], row["messages"]) == (6, 10)
+
+
 @pytest.mark.parametrize(
     ("pattern", "names"),
     [
