@@ -234,18 +234,23 @@ class Bridge:
     async def _watch(self, tasks: list[asyncio.Task[None]]) -> None:
         """Wait for the end, or for the failure of a task."""
         take, *_ = tasks
+        drained = False
         while not self._stop.is_set():
             done, _ = await asyncio.wait(tasks, timeout=_TURN, return_when=asyncio.FIRST_COMPLETED)
             for task in done:
                 task.result()
             self._on_turn()
             if take.done() or await self._is_over():
+                drained = self.request.drain and not self.request.mirror and self.request.selector is None
                 break
         self._session.ended = self._session.ended or not take.done()
         self._close_lanes()
         take.cancel()
         with contextlib.suppress(asyncio.TimeoutError):
             await asyncio.wait_for(self._finish(tasks[1:]), _GRACE)
+        if drained and self._session.giver.lists:
+            with contextlib.suppress(StompError):
+                self.tally.left = await self._left()
         self._on_turn()
 
     async def _finish(self, tasks: list[asyncio.Task[None]]) -> None:
@@ -524,7 +529,8 @@ class Bridge:
         if not self.request.drain or not self.is_ready or self.waiting:
             return False
         idle, limit = time.monotonic() - self._active, self.way.idle or _IDLE
-        asked = self._session.giver.lists or self._session.giver.browse
+        giver = self._session.giver
+        asked = giver.browse and not (giver.lists and self.request.selector)  # its counts know no selector
         if idle < (min(limit, _IDLE_ASKED) if asked else limit) or time.monotonic() - self._asked < _IDLE_ASKED:
             return False
         if not asked:
@@ -544,14 +550,21 @@ class Bridge:
             StompError: it could not be asked.
         """
         session = self._session
-        if not session.giver.lists:
-            lanes = [lane for lane in session.subscribed if not is_topic(lane.destination)]
-            return not all([await is_empty(session.client, lane) for lane in lanes])
-        names = {lane.destination for lane in session.subscribed}
+        if session.giver.lists:
+            return bool(await self._left())
+        lanes = [lane for lane in session.subscribed if not is_topic(lane.destination)]
+        return not all([await is_empty(session.client, lane) for lane in lanes])
+
+    async def _left(self) -> int:
+        """Return the number of messages in the queues that are carried, at our broker.
+
+        Raises:
+            StompError: it could not be asked.
+        """
+        session, counts = self._session, dict[str, int]()
         for rule in self.request.mapping.rules:
-            if any(ready and name in names for name, ready in await listed(session.client, rule.source)):
-                return True
-        return False
+            counts.update(await listed(session.client, rule.source))
+        return sum(counts.get(lane.destination, 0) for lane in session.subscribed)
 
 
 def _letter(message: AsyncMessage, target: str, reason: str) -> list[tuple[str, str]]:

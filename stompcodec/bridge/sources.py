@@ -245,7 +245,7 @@ async def is_empty(client: AsyncClient, lane: Lane) -> bool:
 
 
 async def listed(client: AsyncClient, pattern: str) -> list[tuple[str, int]]:
-    """Return the names that our broker has for a pattern, and how many messages are ready in each.
+    """Return the names that our broker has for a pattern, and how many messages each has, delayed and held ones, too.
 
     Args:
         pattern: a name, or the beginning of names and a star.
@@ -266,7 +266,7 @@ async def listed(client: AsyncClient, pattern: str) -> list[tuple[str, int]]:
                 f"the broker does not list its destinations ({error}): map each, or name them with --destinations"
             ) from error
         page = _page(b"" if answer is None else answer.body)
-        names += [(str(row["destination"]), int(row["ready"])) for row in page["destinations"]]
+        names += [(str(row["destination"]), int(row["messages"])) for row in page["destinations"]]
         if page.get("next") is None:
             break
         headers = {"browser": "names", "from-name": str(page["next"])}

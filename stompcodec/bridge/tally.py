@@ -30,6 +30,8 @@ class Tally:
         """Messages that the source delivered again after they were carried; they were acknowledged at once."""
         self.resent = 0
         """Messages that were sent again after a lost connection."""
+        self.left: int | None = None
+        """Messages that are still at our broker after `Request.drain`: delayed, or held by others. None: not asked."""
         self.destinations: dict[str, int] = {}
         """Carried messages by destination of the source; `_other` for those beyond a thousand."""
 
@@ -51,5 +53,6 @@ class Tally:
             "looped": self.looped,
             "again": self.again,
             "resent": self.resent,
+            "left": self.left,
             "destinations": dict(self.destinations),
         }

@@ -52,7 +52,7 @@ STATUSES: dict[str, dict[int, str]] = {
     "replay": _of("the broker has every message", f"{_UNREACHABLE}; or CAPTURE is missing or damaged"),
     "bridge": {
         0: "ended by SIGTERM, Ctrl-C, --drain, --count or --wait; TO has every message that FROM has given away",
-        1: f"{_UNREACHABLE}; or messages were refused, and are in the dead letters of FROM",
+        1: f"{_UNREACHABLE}; messages were refused, and are in the dead letters of FROM; or --drain left some there",
         2: "wrong usage; FROM is TO; no destination matches, or FROM cannot do what the map asks for",
         130: "ended by Ctrl-C before it had started",
     },

@@ -387,6 +387,34 @@ def test_a_selector_leaves_the_rest(one, other):
     assert one.queued("/queue/a") == 2
 
 
+def test_what_a_drain_leaves_is_counted(one, other):
+    fill(one.url, "/queue/a", 3)
+    fill(one.url, "/queue/a", 2, first=3, delay="3600000")
+    fill(one.url, "/queue/other", 5)
+    tally = carry(one.url, other.url, "/queue/a", way={"idle": 0.1})
+    assert (tally.carried, tally.left, tally.counts()["left"]) == (3, 2, 2)
+    assert carry(one.url, other.url, "/queue/other").left == 0
+
+
+def test_a_drain_waits_for_messages_that_another_consumer_holds(one, other):
+    fill(one.url, "/queue/a", 3)
+    with stomp.connect(one.url) as client:
+        held = client.receive("/queue/a", ack="client-individual")
+        with Running(one.url, other.url, request("/queue/a", drain=True), idle=20.0) as running:
+            wait_for(lambda: running.tally.carried == 2)
+            held.nack()
+            assert running.result().left == 0
+    assert numbers(take_all(other.url, "/queue/a")) == [1, 2, 0]
+
+
+def test_a_mirror_and_a_selector_leave_messages_on_purpose(one, other):
+    fill(one.url, "/queue/a", 2, color="red")
+    fill(one.url, "/queue/a", 1, first=2, color="blue")
+    assert carry(one.url, other.url, "/queue/a=/queue/b", mirror=True).left is None
+    tally = carry(one.url, other.url, "/queue/a", selector="color = 'red'", way={"idle": 0.2})
+    assert (tally.carried, tally.left) == (2, None)
+
+
 def test_the_count_is_kept(one, other):
     fill(one.url, "/queue/a", 10)
     assert carry(one.url, other.url, "/queue/a", drain=False, way={"most": 4}).carried == 4

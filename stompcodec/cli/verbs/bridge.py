@@ -88,6 +88,7 @@ class Progress:
             (tally.looped, "not carried round"),
             (tally.again, "delivered again"),
             (tally.resent, "sent again"),
+            (tally.left, "left in FROM"),
         ):
             parts += [f"{count:,} {what}"] if count else []
         for side, end in (("FROM", self.bridge.source), ("TO", self.bridge.target)):
@@ -401,5 +402,5 @@ def command(
         click.echo(progress.text(), err=True)
     if seconds is not None:
         check_count(bridge.tally.carried + bridge.tally.refused, way.most, seconds)
-    if bridge.tally.refused:
+    if bridge.tally.refused or bridge.tally.left:
         sys.exit(1)

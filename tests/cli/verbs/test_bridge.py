@@ -172,6 +172,16 @@ def test_refused_messages_are_exit_status_1(one: StompBroker, other: StompBroker
     assert one.queued("/queue/mine") == 1
 
 
+def test_messages_that_a_drain_leaves_are_exit_status_1(one: StompBroker, other: StompBroker) -> None:
+    fill(one.url, "/queue/a", 1)
+    fill(one.url, "/queue/a", 1, delay="3600000")
+    result = run(one.url, other.url, "-m", "/queue/a", "--drain", "--idle", "0.1", "--json")
+    assert result.exit_code == 1
+    assert "1 message carried" in result.stderr
+    assert "1 left in FROM" in result.stderr
+    assert json.loads(result.stdout.splitlines()[-1])["left"] == 1
+
+
 def test_a_circle_is_refused(one: StompBroker, other: StompBroker) -> None:
     fill(one.url, "/queue/a", 2)
     assert run(one.url, other.url, "-m", "/queue/a", "--drain").exit_code == 0
