@@ -382,6 +382,8 @@ class Broker:
         self._losses = 0
         quota = self.quota
         if quota.blocked or quota.front.blocked:
+            self._flush_topics()
+            yield from self._handed_out()  # they need not wait for the work of others
             quota.next(now)
             if quota.waiting:
                 self.wake()
@@ -408,7 +410,7 @@ class Broker:
             self._reserve(journal.store)
         if journal.failures > self._failures:
             self._put_off_retry(now)
-        while journal.may_commit and (journal.batch.waiters or now >= self._retry_at):
+        while journal.may_commit and (journal.batch.waiters or (now >= self._retry_at and not journal.puts_off())):
             journal.commit()
             if journal.failures > self._failures:
                 self._put_off_retry(now)
@@ -431,7 +433,7 @@ class Broker:
         """Refill sessions that have room again, up to a limit per turn."""
         resumable, self._resumable = self._resumable, []
         resumable.reverse()
-        left = 2 * AT_ONCE
+        left = 2 * self.quota.step
         while resumable and left > 0:
             left -= 1 + resumable.pop().refill()
         if resumable:

@@ -9,6 +9,10 @@ from typing import Protocol
 
 #: Messages or sessions processed in one step. The rest waits for the next turn, so that others are served too.
 AT_ONCE = 1000
+#: That many while other sessions are active, which wait for up to two steps: together less than a millisecond.
+FEW = 40
+#: Seconds for which a session counts as active after bytes came from it.
+_ACTIVE = 0.1
 
 #: Seconds for which one session may occupy the loop while others wait.
 _SHARE = 0.005
@@ -66,7 +70,7 @@ class LoopQuota:
     False
     """
 
-    __slots__ = ("_front_last", "blocked", "clock", "front", "since", "wake")
+    __slots__ = ("_front_last", "blocked", "clock", "front", "heard", "since", "wake")
 
     def __init__(self) -> None:
         #: Returns the time in seconds. Set by the shell; a clock that stands still never ends a share.
@@ -74,6 +78,8 @@ class LoopQuota:
         #: When the loop began the reads before the next turn. Set by the shell. All reads have one share together; a
         #: session read after that handles a few frames and gets a turn of its own for the rest.
         self.since = inf
+        #: When bytes came from a session last. Set by the shell.
+        self.heard = -inf
         #: Sessions and other work that waits for a turn.
         self.blocked: OrderedDict[Waiter, None] = OrderedDict()
         #: The line of work that delays the next commit. Each of the two lines has every second turn.
@@ -85,6 +91,11 @@ class LoopQuota:
     def used_up(self, began: float) -> bool:
         """Return whether a session that began at that time, or all reads of this turn, have used up their share."""
         return self.clock() - (began if began < self.since else self.since) > _SHARE
+
+    @property
+    def step(self) -> int:
+        """The number of messages that are processed in one step now."""
+        return FEW if self.clock() - self.heard < _ACTIVE else AT_ONCE
 
     def next(self, now: float) -> None:
         """Continue the one that has waited longest; every second turn goes to the front."""

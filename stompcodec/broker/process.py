@@ -17,7 +17,7 @@ from stompcodec.broker.server import Server, serve
 
 #: Seconds a busy thread may make another wait. The helper that writes to disk needs the interpreter several times for
 #: each commit.
-_SWITCH = 0.001
+_SWITCH = 0.00005
 
 #: Seconds between two checks of memory.
 _LOOK = 10.0

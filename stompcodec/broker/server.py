@@ -93,13 +93,14 @@ class _Peer:
         if server.turning:  # called by the session in its turn, so its share began with the turn
             self.session.receive(data, server.broker.now)
             return
-        now = server.now()
+        quota = server.broker.quota
+        quota.heard = now = server.now()
         if not server.scheduled:
-            server.broker.quota.since = now
+            quota.since = now
         self.session.receive(data, now)
         if self.read_in != server.passes:
             self.read_in = server.passes
-        elif server.broker.quota.used_up(now):
+        elif quota.used_up(now):
             self.stop_reading()
         if server.scheduled:
             return

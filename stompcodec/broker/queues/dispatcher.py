@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from stompcodec.broker.loop_quota import LoopQuota, Waiter
+from stompcodec.broker.loop_quota import FEW, LoopQuota, Waiter
 from stompcodec.broker.message import Message
 from stompcodec.broker.queues.backlog import START, Backlog, Place, Wait
 from stompcodec.broker.queues.consumer import Consumer
@@ -362,13 +362,14 @@ class Dispatcher:
 
     def serve_all(self) -> int:
         """Deliver READY messages to the consumers in the ring. Return how many messages they looked at."""
-        count = 0
+        count, quota = 0, self._queue.quota
+        most = MOST_LOOKS if quota is None else min(MOST_LOOKS, quota.step)
         if self._holder is not None:
             count = self._serve(self._holder)
         if (self._holder is None or self._failed) and self._at_end < len(self._ring):
             for consumer in list(self._ring):
                 count += self._serve(consumer)
-                if count >= 2 * MOST_LOOKS and self._queue.quota is not None:  # the other consumers have the next turn
+                if count >= 2 * most and self._queue.quota is not None:  # the other consumers have the next turn
                     self._queue.quota.line_up(self._queue)
                     break
         return count
@@ -379,8 +380,12 @@ class Dispatcher:
             return 0
         if self._holder not in (None, consumer) and not self._failed:
             return 0
-        journal = queue.journal
+        journal, quota, most = queue.journal, queue.quota, MOST_LOOKS
         for count in range(MOST_LOOKS):
+            if count == FEW and quota is not None:
+                most = min(most, quota.step)
+            if count == most:
+                break
             if not self._is_able(consumer):
                 self.leave(consumer)
                 return count
@@ -412,7 +417,7 @@ class Dispatcher:
                 queue.count_out(1, message.size)
         consumer.outbox.starved = True  # served again in the next turn
         consumer.session.broker.resume(consumer.session)
-        return MOST_LOOKS
+        return most
 
     def _take(self, message: Message) -> None:
         """Remove a READY message, which may be in the store only."""

@@ -308,7 +308,12 @@ class Paging:
         self._hold(not (line and self.allows(queue.messages.place(line[0]))))
         is_low = ready <= window.messages // 2 and queue.octets <= window.octets // 2
         if not self._reading and (is_low or not ready):
-            self._read(rank, span.cursor, min(window.messages - ready, AT_ONCE), self._extend)
+            self._read(rank, span.cursor, min(window.messages - ready, self._most), self._extend)
+
+    @property
+    def _most(self) -> int:
+        """The number of messages in a page: two steps, since a page costs about as much as half of them."""
+        return AT_ONCE if self._queue.quota is None else min(2 * self._queue.quota.step, AT_ONCE)
 
     def _hold(self, holds: bool) -> None:
         """Suspend deliveries, or go on with them."""
@@ -510,9 +515,9 @@ class Paging:
         ready = self._queue.messages.count(rank)
         has_room = ready < window.messages and self._queue.octets < window.octets
         if after <= span.cursor and (has_room or not ready):
-            asked = self._read(rank, span.cursor, min(window.messages - ready, AT_ONCE), self._extend)
+            asked = self._read(rank, span.cursor, min(window.messages - ready, self._most), self._extend)
         else:
-            asked = self._read(rank, max(after, span.cursor), min(window.messages, AT_ONCE), self._show)
+            asked = self._read(rank, max(after, span.cursor), min(window.messages, self._most), self._show)
         if not asked:
             self._wanted = rank, after
 

@@ -14,7 +14,7 @@ from operator import attrgetter
 from sys import intern
 
 from stompcodec.broker.errors import Refused
-from stompcodec.broker.loop_quota import AT_ONCE, Line, LoopQuota, Work
+from stompcodec.broker.loop_quota import AT_ONCE, FEW, Line, LoopQuota, Work
 from stompcodec.broker.memory import LOW, MESSAGE, Account, Part
 from stompcodec.broker.message import Message
 from stompcodec.broker.peer import Maker, Peer
@@ -491,13 +491,13 @@ class Queue:
     def dispatch(self) -> int:
         """Deliver READY messages while consumers can take them and the store keeps up. Return how many.
 
-        After `AT_ONCE` messages the rest wait for the next turn.
+        After a step of the quota, at most `AT_ONCE` messages, the rest wait for the next turn.
         """
         if self.parked is not None:
             if self.paging is not None:
                 self.paging.refill()  # what was requeued may come before all that is paged
             return 0
-        count, paging = 0, self.paging
+        count, step, paging = 0, FEW, self.paging
         if self.dispatcher is None:
             messages, journal = self.messages.line, self.journal
             while messages and self.ring:
@@ -505,10 +505,12 @@ class Queue:
                 if paging is not None and not paging.allows(self.messages.place(message)):
                     messages.appendleft(message)
                     break
-                if count >= AT_ONCE and self.quota is not None:
-                    messages.appendleft(message)
-                    self._wait(self.quota)
-                    return count
+                if count >= step and self.quota is not None:
+                    step = self.quota.step
+                    if count >= step:
+                        messages.appendleft(message)
+                        self._wait(self.quota)
+                        return count
                 if message.persistent and journal is not None and journal.is_full and journal.store is not None:
                     messages.appendleft(message)
                     self._wait(journal)

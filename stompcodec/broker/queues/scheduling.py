@@ -9,6 +9,7 @@ from stompcodec.codec import Frame
 
 #: Headers of SEND that name the group of a message. All messages of a group go to one consumer, in order.
 GROUPS = ("message_group", "JMSXGroupID")
+_GROUP, _JMS_GROUP, _DUE = (name.encode() + b":" for name in (*GROUPS, DUE))
 #: The header that marks the last message of a group.
 _LAST = ("JMSXGroupSeq", "-1")
 #: The longest delay in milliseconds: about ten years.
@@ -72,6 +73,8 @@ def reload_schedule(message: Message) -> Message:
     """Return a message from the store with the group and the delay that it had."""
     tail = message.tail
     head = tail[: tail.index(b"\n\n") + 1]
+    if _GROUP not in head and _JMS_GROUP not in head and _DUE not in head:  # most, and this is quick
+        return message
     due = due_of(tail)
     group = next((text for name in GROUPS if (text := header_value(head, name))), None)
     if group is None and due is None:

@@ -36,6 +36,10 @@ _MOST_PENDING = 5000
 #: Messages that may leave their queues in one batch without an ACK, and bytes of all that leave. Beyond that,
 #: deliveries from a backlog and expiry wait for the next batch, since writing this one would take too long.
 _MOST_GONE, _MOST_COST_GONE = 2000, 8 * 2**20
+#: That many messages while sessions wait for commits, until _CALM batches in a row had no session that waited.
+_FEW_GONE, _CALM = 100, 50
+#: Turns by which a commit that nobody waits for is put off while there is other work.
+_MOST_PUT_OFF = 10
 
 
 class Undoable(Protocol):
@@ -162,6 +166,12 @@ class Journal:
         #: A long transaction is being added to the open batch, a share in each turn. The batch is written once it is
         #: complete.
         self.staging = False
+        #: Messages that may leave their queues in the open batch.
+        self._most_gone = _MOST_GONE
+        #: Turns by which the next commit was put off.
+        self._times_put_off = 0
+        #: Batches since one for which a session waited.
+        self._calm = _CALM
         #: Bytes of long transactions that are being added to a batch, or take effect without one.
         self.kept = 0
         #: The disk is nearly full, so messages to be stored are refused.
@@ -195,6 +205,14 @@ class Journal:
             return False
         return bool(self.batch.waiters or self.store.pending or self._lined_up)
 
+    def puts_off(self) -> bool:
+        """Return whether a commit that nobody waits for is left to a later turn, so that it is not one of many."""
+        if self.is_full or not self.quota.waiting or self._times_put_off >= _MOST_PUT_OFF:
+            self._times_put_off = 0
+            return False
+        self._times_put_off += 1
+        return True
+
     @property
     def behind(self) -> bool:
         """True if the disk is slower than the senders."""
@@ -204,7 +222,7 @@ class Journal:
     def is_full(self) -> bool:
         """True if so much has left the queues in the open batch that the rest has to wait for the next one."""
         batch = self.batch
-        return len(batch.gone) >= _MOST_GONE or batch.cost >= _MOST_COST_GONE or self.behind
+        return len(batch.gone) >= self._most_gone or batch.cost >= _MOST_COST_GONE or self.behind
 
     @property
     def line(self) -> Line:
@@ -385,6 +403,8 @@ class Journal:
         if self.store is None or self.busy is not None or self.staging:
             return
         batch, self.batch = self.batch, Batch()
+        self._calm = 0 if batch.waiters else self._calm + 1
+        self._most_gone = _FEW_GONE if self._calm < _CALM else _MOST_GONE
         lined_up, self._lined_up = self._lined_up, {}
         for waiter in lined_up:
             self.quota.line_up(waiter)

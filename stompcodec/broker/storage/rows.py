@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterator, Sequence
-from itertools import chain
+from collections.abc import Collection, Iterator, Sequence
+from itertools import chain, pairwise
 from typing import Any, NamedTuple
 
 from stompcodec.broker.storage.body_files import Bodies, Body, BodyFile
@@ -17,7 +17,11 @@ from stompcodec.broker.storage.totals import Total
 LARGE = 65536
 #: Rows written by one statement, and the number of rows from which on that pays.
 GROUP, MANY = 64, 256
-
+#: Consecutive keys, from which number on they are deleted as a range.
+_RUN = 16
+_DELETE = "DELETE FROM message WHERE key = ?"
+_DELETES = f"DELETE FROM message WHERE key IN (?{', ?' * (GROUP - 1)})"
+_DELETE_RUN = "DELETE FROM message WHERE key BETWEEN ? AND ?"
 
 #: A row of the table `special`.
 Special = tuple[int, float | None, float | None, int, int, int]
@@ -194,6 +198,20 @@ def execute(db: sqlite3.Connection, one: str, group: str, rows: list[tuple[objec
     if at < len(rows):
         changed += db.executemany(one, rows[at:]).rowcount
     return changed
+
+
+def delete(db: sqlite3.Connection, keys: Collection[int]) -> int:
+    """Delete messages and return how many there were. Consecutive keys, as after a drain, take one step."""
+    if len(keys) < _RUN:
+        return execute(db, _DELETE, _DELETES, [(key,) for key in keys])
+    ordered, gone, others = sorted(keys), 0, list[int]()
+    ends = [at for at, (key, after) in enumerate(pairwise(ordered), 1) if after != key + 1]
+    for start, end in pairwise((0, *ends, len(ordered))):
+        if end - start < _RUN:
+            others += ordered[start:end]
+        else:
+            gone += db.execute(_DELETE_RUN, (ordered[start], ordered[end - 1])).rowcount
+    return gone + execute(db, _DELETE, _DELETES, [(key,) for key in others])
 
 
 def is_large(message: Storable) -> bool:

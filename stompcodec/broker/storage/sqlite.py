@@ -45,8 +45,8 @@ from stompcodec.errors import StoreError
 _MOST_QUEUES = 2 ** (63 - SEQ_BITS)
 _SEQ = (1 << SEQ_BITS) - 1
 #: A batch of at most _FEW operations is committed at once while commits take less than _FAST seconds. So is a batch of
-#: at most _ADDED operations that only adds messages, below _FAST_ADDED: its senders are waiting, and the helper would
-#: add two thread switches to their wait.
+#: at most _ADDED operations that adds messages, below _FAST_ADDED: its senders are waiting, and the helper would add
+#: two thread switches to their wait.
 _FEW, _FAST = 4, 0.0005
 _ADDED, _FAST_ADDED = 200, 0.001
 #: From this many operations on, the helper writes the rows too; otherwise the loop would be blocked for too long.
@@ -112,7 +112,9 @@ class SqliteStore:
         pages = HelperThread("stompcodec-pages") if page_helper is None else page_helper
         self._reader = self._writer.reader(self._name_of)
         self._pages = PageReads(self._reader, pages, self)
-        #: The helper is copying the WAL into the database, or has been asked to.
+        #: Copies the WAL, so that no commit has to wait for that.
+        self._copier = pages
+        #: The copier is copying the WAL into the database, or has been asked to.
         self._copying = False
         #: Jobs handed to the helper, and finished jobs that the loop has seen. The writer counts those in between.
         self._given = self._known = 0
@@ -387,7 +389,7 @@ class SqliteStore:
         pace = self._writer.pace
         if size <= _FEW:
             return pace < _FAST
-        return size <= _ADDED and pace < _FAST_ADDED and size == len(self._open.puts) + len(self._open.keys)
+        return size <= _ADDED and pace < _FAST_ADDED and bool(self._open.puts or self._open.keys)
 
     def _look_at_wal(self) -> None:
         """Start a checkpoint if one is due. It takes as long as 100 commits, so the helper does most of it."""
@@ -397,10 +399,10 @@ class SqliteStore:
             self._writer.checkpoint()
         else:
             self._copying = True
-            self._helper.give(self._copy)
+            self._copier.give(self._copy)
 
     def _copy(self) -> None:
-        """Copy the WAL, in the helper's thread."""
+        """Copy the WAL, in the thread of the copier."""
         self._writer.copy()
         self._copying = False
 
@@ -439,6 +441,8 @@ class SqliteStore:
         if error is None:
             self._registered(batch)
         done(error)
+        if not self._closed:
+            self._look_at_wal()
 
     @property
     def written(self) -> int:
@@ -464,7 +468,7 @@ class SqliteStore:
             return
         if self._writer.is_long:  # the copy runs beside commits; the next call continues
             self._copying = True
-            self._helper.give(self._copy)
+            self._copier.give(self._copy)
             return
         self._given += 1
         self._helper.give(partial(self._tidy_in_helper, call_soon))

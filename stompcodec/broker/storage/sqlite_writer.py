@@ -32,6 +32,7 @@ from stompcodec.broker.storage.rows import (
     Row,
     Share,
     State,
+    delete,
     execute,
     raw,
     row_of,
@@ -67,8 +68,6 @@ _ROW, _COMMIT = 200, 16384
 _INSERT = "INSERT INTO message VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
 _INSERTS = _INSERT + ", (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)" * (GROUP - 1)
 _UPDATE = f"UPDATE message SET attempts = ?, redelivered = ?, crc = (crc & {CRC}) | ? WHERE key = ?"
-_DELETE = "DELETE FROM message WHERE key = ?"
-_DELETES = f"DELETE FROM message WHERE key IN (?{', ?' * (GROUP - 1)})"
 _GET = f"""SELECT {COLUMNS}, due, special.crc FROM message LEFT JOIN special USING (key)
     WHERE message.key BETWEEN ? AND ? ORDER BY message.key"""
 _TRANSIENT = "SELECT key FROM special WHERE persistent = 0 LIMIT 5000"
@@ -413,7 +412,7 @@ class Writer:
     def _remove(self, batch: Batch, db: sqlite3.Connection, totals: dict[int, Total]) -> dict[int, Total]:
         """Delete messages, and return the totals that the transaction leaves."""
         totals = {**totals, **self.totals.lowered(batch.removes, totals)}
-        gone = execute(db, _DELETE, _DELETES, [(key,) for key in batch.removes])
+        gone = delete(db, batch.removes)
         if gone != len(batch.removes):
             totals = {number: total._replace(rows=None) for number, total in totals.items()}
             if not self.failures:
@@ -502,7 +501,7 @@ class Writer:
             error = self.commit(batch)
         with suppress(RuntimeError):  # the loop is closed: nobody waits any more
             call_soon(partial(done, error))
-        if self.due:  # after the answer, since it takes its time
+        if self.due and not staged:  # after the answer, since it takes its time
             self.checkpoint()
         self.ended += 1
 
@@ -570,12 +569,14 @@ class Writer:
     def copy(self) -> None:
         """Copy what the WAL holds so far into the database, while another thread goes on committing.
 
-        New commits stay in the WAL, so it does not start over; `checkpoint` then has little left to copy.
+        New commits stay in the WAL, so it does not start over; `checkpoint` then has little left to copy: what comes
+        during the second, short copy.
         """
         try:
             with closing(sqlite3.connect(self._path, isolation_level=None)) as other:
                 other.execute("PRAGMA synchronous = FULL")
-                other.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()
+                for _ in range(2):
+                    other.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()
         except sqlite3.Error as error:
             self._log.warning("%s", fault(f"{self._path}-wal cannot be copied into the database", error))
         self.copied = True

@@ -8,7 +8,8 @@ from broker.loop import MOST, QUEUE, Loop
 
 from stompcodec import serialize
 from stompcodec.broker.config.presets import DIALECTS
-from stompcodec.broker.loop_quota import AT_ONCE
+from stompcodec.broker.loop_quota import AT_ONCE, FEW
+from stompcodec.broker.storage import journal
 from stompcodec.codec import Frame
 
 MANY = 12 * AT_ONCE
@@ -56,6 +57,53 @@ def test_a_deep_backlog_drains_a_share_at_a_time(way: str, persistent: bool) -> 
     assert numbers(peer) == list(range(MANY))
     assert bench.store.largest <= MOST
     assert not bench.store.bodies
+
+
+@pytest.mark.parametrize("window", [100, 100_000])
+@pytest.mark.parametrize("way", WAYS)
+def test_beside_active_sessions_a_turn_does_little(way: str, window: int) -> None:
+    """A receipt waits for few messages of the drain, and for a commit of few removals."""
+    bench = Loop(window_messages=window)
+    fill(bench, count=3 * AT_ONCE)
+    peer, sender = bench.peer(), bench.peer()
+    bench.broker.quota.heard = bench.now  # the shell says so
+    start(peer, **WAYS[way])
+    got: list[int] = []
+    while len(got) < 3 * AT_ONCE:
+        bench.store.largest = 0
+        sender.session.receive(sender.octets_of("SEND", destination="/queue/b", persistent="true", receipt="s"), 0.0)
+        before = len(got)
+        assert bench.one_turn() <= 6 * FEW + 2
+        assert [frame.command for frame in sender.take()] == ["RECEIPT"], "in this turn"
+        got += numbers(peer)
+        assert len(got) - before <= 3 * FEW
+        assert bench.store.largest <= 4 * FEW
+    assert got == list(range(3 * AT_ONCE))
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_stored_messages_wait_for_a_commit_of_few_removals(way: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also in the background, while nobody else is heard; and many leave at once when nobody waits any more."""
+    monkeypatch.setattr(journal, "_CALM", 5)
+    bench = Loop(background=True)
+    fill(bench)
+    sender = bench.peer()
+    sizes, quiet = [], []
+    sender.session.receive(sender.octets_of("SEND", destination="/queue/b", persistent="true"), 0.0)
+    bench.turn()
+    bench.store.finish()
+    start(bench.peer(), **WAYS[way])
+    for number in range(1000):
+        if number < 10:
+            sender.session.receive(sender.octets_of("SEND", destination="/queue/b", persistent="true"), 0.0)
+        bench.store.largest = 0
+        bench.turn()
+        (sizes if number < 10 else quiet).append(bench.store.largest)
+        if bench.store.job is None:
+            break
+        bench.store.finish()
+    assert 0 < max(sizes[1:]) <= 4 * FEW
+    assert max(quiet) > AT_ONCE
 
 
 @pytest.mark.parametrize("way", ["queue", "selector"])
@@ -108,7 +156,7 @@ def test_new_messages_do_not_overtake_what_waits_for_the_disk() -> None:
     peer, sender = bench.peer(), bench.peer()
     start(peer)
     late = 0
-    while bench.store.job is None or bench.store.pending < AT_ONCE:
+    while bench.store.job is None or bench.store.pending < FEW:
         bench.one_turn()
     for _ in range(200):
         sender.session.receive(sender.octets_of("SEND", b"%d" % (MANY + late), destination=QUEUE), 0.0)

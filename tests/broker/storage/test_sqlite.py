@@ -9,6 +9,7 @@ import sqlite3
 import stat
 import threading
 from queue import SimpleQueue
+from random import Random
 
 import pytest
 from patience import patience
@@ -91,16 +92,51 @@ def test_only_a_small_batch_on_a_fast_disk_keeps_the_loop_waiting(tmp_path, coun
     assert_committed(store, at_once)
 
 
-@pytest.mark.parametrize(("count", "at_once"), [(3, True), (4, False)])
-def test_a_batch_that_does_not_only_add_is_small_sooner(tmp_path, count, at_once):
+@pytest.mark.parametrize(
+    ("put", "removed", "pace", "at_once"),
+    [
+        (1, 199, 0.0009, True),  # a sender waits
+        (1, 200, 0.0, False),
+        (1, 199, 0.001, False),
+        (0, 4, 0.0, True),
+        (0, 5, 0.0, False),  # nobody waits
+    ],
+)
+def test_a_batch_that_adds_nothing_is_small_sooner(tmp_path, put, removed, pace, at_once):
     store = SqliteStore(tmp_path)
-    store.append("q", message(0))
-    store.commit()
-    store._writer.pace = 0.0
-    for seq in range(1, count + 1):
+    for seq in range(removed):
         store.append("q", message(seq))
-    store.remove("q", message(0))
+    store.commit()
+    store._writer.pace = pace
+    for seq in range(removed, removed + put):
+        store.append("q", message(seq))
+    for seq in range(removed):
+        store.remove("q", message(seq))
     assert_committed(store, at_once)
+
+
+def test_only_the_removed_messages_are_removed(tmp_path):
+    """Consecutive ones go as a range, which must not take others with it."""
+    rng = Random(18)
+    store = SqliteStore(tmp_path)
+    for seq in range(600):
+        store.append("p", message(seq))
+        store.append("q", message(seq))
+    store.commit()
+    left = set(range(600))
+    while left:
+        start = rng.choice(sorted(left))
+        some = sorted(left & set(range(start, start + rng.choice((1, 15, 16, 17, 90)))))
+        some = [seq for seq in some if rng.random() < rng.choice((0.9, 1.0))] or some
+        rng.shuffle(some)
+        for seq in some:
+            store.remove("q", message(seq))
+        store.commit()
+        left -= set(some)
+        assert [stored.seq for stored in store.load("q")] == sorted(left)
+    assert len(list(store.load("p"))) == 600
+    assert not store.damage.findings
+    store.close()
 
 
 def assert_committed(store, at_once):

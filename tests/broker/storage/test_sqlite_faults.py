@@ -403,7 +403,7 @@ def test_single_commits_go_on_while_the_wal_is_taken_over(store, tmp_path, monke
     for _ in range(50):
         commit()
     assert wal.stat().st_size == size, "the WAL has not started again"
-    assert (taken, rests) == (["stompcodec-store"], [True])
+    assert (taken, rests) == (["stompcodec-pages"], [True])
     store.close()
     assert list(content(tmp_path / "data")) == list(range(1, seq + 1))
 

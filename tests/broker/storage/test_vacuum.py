@@ -51,7 +51,7 @@ class Idle:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.helper = Inline()
-        self.store = SqliteStore(folder, helper=self.helper)
+        self.store = SqliteStore(folder, helper=self.helper, page_helper=self.helper)
         self.soon: list[Callable[[], object]] = []
 
     def fill(self, count: int = 500, left: int = 0, first: int = 0) -> None:
