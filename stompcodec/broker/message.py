@@ -52,6 +52,9 @@ WITHOUT_REPLY_TO = (*WITHOUT, "reply-to")
 DELAYS = ("delay", "AMQ_SCHEDULED_DELAY", "x-delay")
 #: The header in which the broker stores when a message is due, in milliseconds since 1970. It is the first header.
 DUE = "deliver-at"
+#: `Message.persistent` of a transient message that is in the store all the same, because the window of its queue was
+#: full. It leaves the store as a persistent one does, and the next start drops it.
+SPOOLED = 2
 #: Headers of SEND that change a message's place in its queue, or its time there.
 LIFE_HEADERS = ("priority", "expires", "expiration")
 #: Names that only the broker writes to a legacy consumer, in any case.
@@ -108,7 +111,7 @@ class Message:
         seq: int,
         destination: str,
         tail: bytes,
-        persistent: bool = False,
+        persistent: int = False,
         expires: float | None = None,
         priority: int = 4,
         attempts: int = 0,

@@ -47,11 +47,13 @@ class BrokerMachine(RuleBasedStateMachine):
         background=st.booleans(),
         quick=st.booleans(),
         window=st.sampled_from([1, 3, 100]),
+        transient=st.sampled_from(["stop", "spool"]),
     )
-    def start(self, write_high, background, quick, window):
+    def start(self, write_high, background, quick, window, transient):
         if not quick:  # the quick roads may only skip: without them all is the same
             HANDLERS.update(SEND=_send_any, ACK=partial(_acknowledge, True))
-        self.config = {"max_attempts": MAX_ATTEMPTS, "write_high": write_high, "window_messages": window}
+        self.config = {"max_attempts": MAX_ATTEMPTS, "write_high": write_high}
+        self.config |= {"window_messages": window, "transient": transient}
         self.bench = Bench(StoreAtWork(background), **self.config)
         self.window = window
         self.model = model.Broker(MAX_ATTEMPTS)
@@ -232,6 +234,9 @@ class BrokerMachine(RuleBasedStateMachine):
             assert pair.peer.error()
         self.pairs.clear()
         self.model.restart()
+        kept = self.bench.store._kept
+        for key in [key for key, stored in kept.items() if not stored.persistent]:  # as a store on disk does
+            del kept[key]
         self.bench = Bench(self.bench.store, **self.config)
 
     @rule()
@@ -256,19 +261,21 @@ class BrokerMachine(RuleBasedStateMachine):
             unacked = sum(len(consumer.unacked) for consumer in twin.consumers)
             assert queue.total == len(twin.ready) + unacked + held
         assert difference(broker) == {}
-        stored = {(stored.destination, stored.seq) for stored in self.bench.store.load()}
-        assert len(stored) == self.persistent() or self.bench.store.pending  # what was sent just now
+        stored = {(stored.destination, stored.seq): stored.persistent for stored in self.bench.store.load()}
+        assert sum(stored.values()) == self.persistent() or self.bench.store.pending  # what was sent just now
+        assert len(stored) - sum(stored.values()) <= self.persistent(False) or self.bench.store.pending
 
     def held(self):
         operations = (o for peer in self.model.peers for ops in peer.transactions.values() for o in ops)
         return [operation for operation in operations if isinstance(operation, model.Held)]
 
-    def persistent(self):
-        """How many messages have to be in the store."""
+    def persistent(self, wanted=True):
+        """How many messages have to be in the store; or how many transient ones may be there."""
         queues = self.model.queues.values()
-        ready = sum(entry.persistent for queue in queues for entry in queue.ready)
-        unacked = sum(e.persistent for queue in queues for c in queue.consumers for e in c.unacked.values())
-        return ready + unacked + sum(e.persistent for o in self.held() for e in o.taken.values())
+        entries = [entry for queue in queues for entry in queue.ready]
+        entries += [entry for queue in queues for c in queue.consumers for entry in c.unacked.values()]
+        entries += [entry for operation in self.held() for entry in operation.taken.values()]
+        return sum(entry.persistent is wanted for entry in entries)
 
 
 BrokerMachine.TestCase.settings = settings(max_examples=examples(150), stateful_step_count=40)

@@ -109,6 +109,7 @@ class Config:
     max_queue_octets: int = 256 * _MIB
     window_messages: int = 4000
     window_octets: int | None = None
+    transient: str = "stop"
     max_destinations: int = 10_000
     session_destinations: int = 0
     user_destinations: int = 0

@@ -57,6 +57,7 @@ _MS = values.whole(0, 2**40)
 _ROUTING = values.one_of(*ROUTING)
 _DURABLE = values.one_of("persistent", "all", "none")
 _SLOW = values.one_of("disconnect", "drop", "block")
+_TRANSIENT = values.one_of("stop", "spool")
 
 #: All keys of a file, in the order of the documentation.
 KEYS: tuple[Key, ...] = (
@@ -240,6 +241,13 @@ KEYS: tuple[Key, ...] = (
         values.optional(_SIZE),
         "Bytes of a queue in memory from which on that holds, too. With false, 4 MiB or a 16th of limits.memory.",
         "window_octets",
+    ),
+    Key(
+        "queues.transient",
+        _TRANSIENT,
+        "What messages that are not persistent do where a queue is full: stop their senders, or go beyond the window, "
+        "too. With spool they stay in the store until their turn comes, and a restart drops them.",
+        "transient",
     ),
     Key("queues.max_destinations", _COUNT, "Queues, topics and durable subscriptions at one time."),
     Key(

@@ -28,11 +28,14 @@ class Window:
 
     messages: int
     octets: int
+    spools: bool = False
+    """Messages that are not persistent stay in the store, too."""
 
     @classmethod
     def of(cls, config: Config) -> Window:
         """Return the window of each queue."""
-        return cls(config.window_messages, config.window_octets or min(_WINDOW, config.memory // _WINDOW_PART))
+        octets = config.window_octets or min(_WINDOW, config.memory // _WINDOW_PART)
+        return cls(config.window_messages, octets, config.transient == "spool")
 
 
 @dataclass(slots=True)

@@ -8,7 +8,8 @@ A queue of which nothing is paged has no `Paging`. The first persistent message 
 later ones are only counted. Before the window is empty the next page is read from the store, off the loop. While it is
 empty nothing is delivered, so that no message overtakes paged ones. With priorities there is such a border for each.
 
-Transient messages are in memory only. Those behind the cursor wait there for the paged ones before them.
+Transient messages are in memory only. Those behind the cursor wait there for the paged ones before them. Where the
+window "spools", they are stored and paged like persistent ones, and the next start drops them.
 
 Where consumers differ (see `dispatcher.py`), the messages of the window may be for none of them. Then each looks on
 behind it, at a *chunk*: a page that is in memory for the look only. A message that is taken from there is "out": its
@@ -19,16 +20,17 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Callable, Iterator
+from copy import copy
 from functools import partial
 from typing import Protocol
 
 from stompcodec.broker.loop_quota import AT_ONCE, Line, LoopQuota, Waiter
 from stompcodec.broker.memory import MESSAGE, Account, Part
-from stompcodec.broker.message import Message
+from stompcodec.broker.message import SPOOLED, Message
 from stompcodec.broker.queues.backlog import WAIT, Place, Wait
 from stompcodec.broker.queues.limits import Window
 from stompcodec.broker.queues.ready_messages import ReadyMessages
-from stompcodec.broker.storage.journal import Batch, Journal
+from stompcodec.broker.storage.journal import Batch, Journal, Undoable
 from stompcodec.broker.storage.store import Held, Page, Stored
 from stompcodec.errors import StoreError
 
@@ -49,11 +51,9 @@ class Lookers(Protocol):
         """Drop the copies of messages that are gone."""
 
 
-class PagedQueue(Waiter, Protocol):
+class PagedQueue(Waiter, Undoable, Protocol):
     """A queue, as its paging sees it. `Queue` says what each member means."""
 
-    @property
-    def key(self) -> str: ...
     @property
     def closed(self) -> bool: ...
     @property
@@ -76,15 +76,14 @@ class PagedQueue(Waiter, Protocol):
     def paging(self, value: Paging | None) -> None: ...
     @property
     def dispatcher(self) -> Lookers | None: ...
-    def seqs(self) -> set[int]: ...
     def count_in(self, message: Message) -> None: ...
     def expire(self, message: Message) -> None: ...
     def line_up(self) -> None: ...
-    def came_late(self, seq: int) -> None: ...
-    def put_in_order(self) -> None: ...
     def load(self, message: Message) -> None: ...
     def suspend(self) -> None: ...
     def go_on_later(self) -> None: ...
+    @property
+    def full(self) -> bool: ...
     @property
     def is_too_large(self) -> bool: ...
 
@@ -137,15 +136,19 @@ def leave_in_store(queue: PagedQueue, message: Message, stored: bool) -> bool:
         message: it has been appended to the journal, or is stored.
         stored: the message is in the store already.
     """
-    paging, rank = queue.paging, queue.messages.rank(message)
-    if message.faults or not message.persistent:  # the store does not keep those
-        return False
+    paging, rank, journal = queue.paging, queue.messages.rank(message), queue.journal
+    if message.faults or journal is None or not (message.persistent or _may_spool(queue, journal, rank, message)):
+        return False  # the store does not keep those
     if paging is None or not paging.covers(rank, message.seq):
-        if queue.journal is None or not _may_page(queue, rank, message, stored):
+        if not _may_page(queue, rank, message, stored):
             return False
         if paging is None:
-            paging = queue.paging = Paging(queue, queue.journal)
+            paging = queue.paging = Paging(queue, journal)
         paging.begin(rank, message.seq - 1, message.seq - 1)
+    if not message.persistent:
+        message, stored = copy(message), False  # other queues may hold it, too
+        message.persistent = SPOOLED
+        journal.append(queue, message)
     paging.put(rank, message, stored)
     if queue.dispatcher is not None:
         queue.dispatcher.note_paged(message)
@@ -161,6 +164,15 @@ def _may_page(queue: PagedQueue, rank: int, message: Message, stored: bool) -> b
         return False
     # What takes effect after its commit may come behind later ones.
     return not stored or (message.seq > queue.messages.last(rank) and message.seq > max(queue.seqs()))
+
+
+def _may_spool(queue: PagedQueue, journal: Journal, rank: int, message: Message) -> bool:
+    """Return whether a transient message may be stored: it comes after all paged ones, and nothing has failed."""
+    if queue.window is None or not queue.window.spools or message.body is not None:
+        return False
+    if journal.short or journal.failing or queue.full:
+        return False
+    return queue.paging is None or queue.paging.comes_last(rank, message.seq)
 
 
 def leave_all_in_store(queue: PagedQueue, held: Held) -> bool:
@@ -218,6 +230,11 @@ class Paging:
         """Return whether a message belongs behind paged ones."""
         span = self._spans.get(rank)
         return span is not None and seq > span.cursor
+
+    def comes_last(self, rank: int, seq: int) -> bool:
+        """Return whether a message comes after all paged ones of its rank."""
+        span = self._spans.get(rank)
+        return span is None or seq > span.last
 
     def is_paged(self, rank: int, seq: int) -> bool:
         """Return whether a stored message is paged."""

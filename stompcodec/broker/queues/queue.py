@@ -16,7 +16,7 @@ from sys import intern
 from stompcodec.broker.errors import Refused
 from stompcodec.broker.loop_quota import AT_ONCE, FEW, Line, LoopQuota, Work
 from stompcodec.broker.memory import LOW, MESSAGE, Account, Part
-from stompcodec.broker.message import Message
+from stompcodec.broker.message import SPOOLED, Message
 from stompcodec.broker.peer import Maker, Peer
 from stompcodec.broker.queues.arguments import QueueArguments
 from stompcodec.broker.queues.backlog import WAIT, Wait
@@ -227,9 +227,18 @@ class Queue:
         if self.blocked and self.is_low:
             self.release_blocked()
 
+    @property
+    def _is_behind(self) -> bool:
+        """Senders of messages that are not persistent wait for the store, too."""
+        spools = self.window is not None and self.window.spools and self.overflow is None
+        return spools and self.journal is not None and self.journal.behind
+
     def block(self, session: Peer) -> None:
         """Make a session wait for room."""
-        if session.block(self):
+        if self._is_behind and self.journal is not None and not self.full:
+            if session.block(self.journal):
+                self.journal.blocked[session] = None
+        elif session.block(self):
             self.blocked[session] = None
             self.account.wait(self)
 
@@ -322,7 +331,7 @@ class Queue:
             )
             and leave_in_store(self, message, stored)
         ):
-            return self.total > self.bound.total
+            return self.total > self.bound.total or self._is_behind
         self.add_ready(message)
         self.count_in(message)
         if not self.full:
@@ -817,10 +826,18 @@ class Queue:
         gone = self.messages.take_last(numbers)
         gone += [self.deferred.pop(seq) for seq in numbers & self.deferred.keys()]
         self.count_out(len(gone), sum(message.size for message in gone))
-        if self.paging is not None:
-            for message in messages:
-                if message.due is None:
-                    self.paging.withdraw(self.messages.rank(message), message)
+        if self.paging is None:
+            return
+        back = [message for message in messages if message.persistent == SPOOLED and self.is_paged(message)]
+        for message in messages:
+            if message.due is None:
+                self.paging.withdraw(self.messages.rank(message), message)
+        for message in back:  # they stay in memory
+            message.persistent = False
+            self.add_ready(message)
+            self.count_in(message)
+            self.came_late(message.seq)
+        self.put_in_order()
 
     def unstore(self, messages: Iterable[Message]) -> None:
         """Remove messages from the store that will not be delivered."""

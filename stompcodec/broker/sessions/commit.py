@@ -119,7 +119,7 @@ def _take_effect(session: Session, transaction: Transaction, frame: Frame) -> No
         session.plain = False
     for operation in transaction.operations if transaction.keyed else ():
         if isinstance(operation, Sending) and operation.mark is not None:
-            stored, broker = operation.message.persistent, session.broker
+            stored, broker = bool(operation.message.persistent), session.broker
             broker.sent.enter(operation.mark, broker.now, stored=stored, batch=session.behind)
     in_order(session, partial(_apply, session, transaction, queues, stored_in), first)
 
@@ -259,7 +259,7 @@ def _staged(session: Session, frame: Frame, shares: deque[_Share], cost: int) ->
                     if sent.is_known(session, entry.mark, frame):
                         share.queues[at] = None
                         continue
-                    sent.enter(entry.mark, broker.now, stored=entry.message.persistent, batch=batch)
+                    sent.enter(entry.mark, broker.now, stored=bool(entry.message.persistent), batch=batch)
                 broker.place(entry.message)
                 if queue is not None:
                     share.stored_in[at] = queue.stores(entry.message)

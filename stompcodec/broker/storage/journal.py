@@ -159,6 +159,8 @@ class Journal:
         #: Sessions that wait for the disk.
         self.blocked: dict[Blockable, None] = {}
         self.failures = 0
+        #: The last commit has failed, less than a second ago.
+        self.failing = False
         #: Makes a message of a stored one.
         self.restored: Callable[[Stored], Message] = restored
         #: The queues that have messages in the store only, by key.
@@ -352,7 +354,8 @@ class Journal:
             self._wake()
 
     def tidy(self) -> None:
-        """Have the store give space back, unless something has to be written."""
+        """Have the store give space back, unless something has to be written. To be called once per second."""
+        self.failing = False
         if self.store is not None and self._call_soon is not None and self.busy is None and not self.open:
             self.store.tidy(self._call_soon, self.short)
 
@@ -422,6 +425,7 @@ class Journal:
                 self._committed(batch)
             else:
                 self.failures += 1
+                self.failing = True
                 self._log.error("the store failed, and %d sessions get an ERROR: %s", len(batch.waiters), error)
                 self._failed(batch)
             self._over(batch)

@@ -70,7 +70,8 @@ _INSERTS = _INSERT + ", (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)" * (GROUP - 1)
 _UPDATE = f"UPDATE message SET attempts = ?, redelivered = ?, crc = (crc & {CRC}) | ? WHERE key = ?"
 _GET = f"""SELECT {COLUMNS}, due, special.crc FROM message LEFT JOIN special USING (key)
     WHERE message.key BETWEEN ? AND ? ORDER BY message.key"""
-_TRANSIENT = "SELECT key FROM special WHERE persistent = 0 LIMIT 5000"
+_TRANSIENT = "SELECT key FROM special WHERE persistent = 0 ORDER BY key LIMIT 20000"
+_IN_TRANSIENT = f"persistent = 0 AND key IN ({_TRANSIENT})"
 _OF_QUEUE = f"SELECT {{1}} FROM message WHERE key >= {{0}} << {SEQ_BITS} AND key < ({{0}} + 1) << {SEQ_BITS} LIMIT 1"
 _HOLDS = _OF_QUEUE.format(":number", 1)
 
@@ -211,12 +212,21 @@ class Writer:
 
     def _remove_transient(self, db: sqlite3.Connection) -> None:
         """Remove messages that were stored only because there was no room for them in memory."""
-        while keys := [key for (key,) in db.execute(_TRANSIENT)]:
-            batch = Batch()
-            batch.removes = dict.fromkeys(keys)
-            error = self.write(batch) or self.commit(batch)
-            if error is not None:
-                raise error
+        while db.execute(f"SELECT EXISTS ({_TRANSIENT})").fetchone()[0]:
+            keys = [key for (key,) in db.execute(f"SELECT key FROM message WHERE {_IN_TRANSIENT}")]
+            large = [key for key in keys if key in self._files]
+            totals = self.totals.lowered(keys, {})
+            db.execute("BEGIN IMMEDIATE")
+            db.execute(f"DELETE FROM message WHERE {_IN_TRANSIENT}")
+            db.executemany("DELETE FROM body WHERE key = ?", zip(large))
+            db.execute(f"DELETE FROM special WHERE {_IN_TRANSIENT}")
+            self.totals.write(db, totals)
+            db.execute("COMMIT")
+            self.totals.committed(db, (), totals)
+            for key in large:
+                self._bodies.folder.discard(self._files.pop(key).file)
+            if self._wal_size > _WAL:
+                self._shrink_wal(db)
 
     def _write_state(self, db: sqlite3.Connection, state: State) -> None:
         db.execute("UPDATE state SET clean = ?, seq = ?, subscriptions = ?, crc = ?", (*state, record_crc(*state)))
@@ -459,7 +469,7 @@ class Writer:
             # message.
             if put.__class__ is Message and not put.special and put.expires is None and put.priority == 4:
                 destination, ident, tail = put.destination, put.ident, put.tail
-                if len(tail) < LARGE and put.persistent:
+                if len(tail) < LARGE and put.persistent is True:
                     octets += len(tail)
                     if destination != before or key >> 32 != upper:
                         before, upper = destination, key >> 32
@@ -486,10 +496,10 @@ class Writer:
             self.written += len(put.tail)
             tail = None
         expires = None if put.expires is None else float(put.expires)  # the type in which SQLite returns it
-        row = (put.id, put.destination, tail, bool(put.persistent), expires, put.priority)
+        row = (put.id, put.destination, tail, put.persistent is True, expires, put.priority)
         attempts, redelivered = put.attempts, put.redelivered
         due = None if put.due is None else float(put.due)
-        special = special_of(key, due, expires, put.priority, put.persistent)
+        special = special_of(key, due, expires, put.priority, put.persistent is True)
         if special is not None:
             batch.special.append(special)
         return key, *row, attempts, int(redelivered), message_crc(key, *row, attempts, redelivered, file)

@@ -12,7 +12,7 @@ from functools import partial
 from sys import intern
 from typing import Any, NamedTuple, Protocol
 
-from stompcodec.broker.message import LargeBody, Message
+from stompcodec.broker.message import SPOOLED, LargeBody, Message
 from stompcodec.errors import StoreError
 
 #: Called with None after a commit, or with the error if nothing was written.
@@ -35,7 +35,7 @@ class Storable(Protocol):
     @property
     def tail(self) -> bytes: ...
     @property
-    def persistent(self) -> bool: ...
+    def persistent(self) -> int: ...
     @property
     def expires(self) -> float | None: ...
     @property
@@ -502,7 +502,7 @@ def stored(queue: str, message: Storable) -> Stored:
         message.id,
         message.destination,
         message.tail,
-        message.persistent,
+        message.persistent is True,
         message.expires,
         message.priority,
         message.attempts,
@@ -519,7 +519,7 @@ def restored(stored: Stored) -> Message:
         stored.seq,
         intern(stored.destination),
         stored.tail,
-        stored.persistent,
+        stored.persistent or SPOOLED,
         stored.expires,
         stored.priority,
         max(stored.attempts, int(stored.redelivered)),

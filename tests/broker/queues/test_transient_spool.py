@@ -1,0 +1,191 @@
+"""Transient messages beyond the window, in the store: order, acknowledgements, restarts, a full disk."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from broker.harness import Bench, FaultyStore, Peer
+from broker.large import settle
+
+from stompcodec.broker.queues.queue import Queue
+from stompcodec.broker.storage.sqlite import SqliteStore
+
+QUEUE = "/queue/a"
+
+
+def spooled(count: int, store: Any = None, **config: Any) -> tuple[Bench, Peer]:
+    """A broker with so many messages, of which every third one is persistent."""
+    bench = Bench(store, window_messages=3, transient="spool", **config)
+    sender = bench.peer()
+    for number in range(count):
+        sender.put(QUEUE, str(number), **({} if number % 3 else {"persistent": "true"}))
+    return bench, sender
+
+
+def queue_of(bench: Bench) -> Queue:
+    return bench.broker.queues["/", QUEUE]
+
+
+def drain(peer: Peer, **headers: Any) -> list[int]:
+    peer.subscribe(QUEUE, ack="client-individual", prefetch_count="2", **headers)
+    seen = []
+    while frames := [frame for frame in peer.take() if frame.command == "MESSAGE"]:
+        seen += [int(frame.body) for frame in frames]
+        for frame in frames:
+            peer.ack(frame)
+    return seen
+
+
+def test_they_come_in_order_with_persistent_ones() -> None:
+    bench, _sender = spooled(60)
+    queue = queue_of(bench)
+    assert (queue.count, queue.total) == (3, 60)
+    assert drain(bench.peer()) == list(range(60))
+    assert queue.paging is None
+    assert not list(bench.store.load())
+
+
+def test_without_the_key_they_stay_in_memory() -> None:
+    bench = Bench(window_messages=3)
+    sender = bench.peer()
+    for number in range(30):
+        sender.put(QUEUE, str(number))
+    assert queue_of(bench).count == 30
+    assert not list(bench.store.load())
+
+
+def test_they_are_redelivered_after_a_nack_and_with_a_lost_session() -> None:
+    bench, _sender = spooled(20)
+    first = bench.peer()
+    first.subscribe(QUEUE, ack="client-individual")
+    frames = [frame for frame in first.take() if frame.command == "MESSAGE"]
+    assert len(frames) == 20
+    first.nack(frames[4])
+    again = first.next("MESSAGE")
+    assert (int(again.body), again.headers.get("redelivered")) == (4, "true")
+    first.lose()
+    assert drain(bench.peer()) == list(range(20))
+    assert not list(bench.store.load())
+
+
+def test_an_aborted_transaction_returns_them_and_a_committed_one_removes_them() -> None:
+    bench, _sender = spooled(20)
+    taker = bench.peer()
+    taker.subscribe(QUEUE, ack="client-individual")
+    frames = [frame for frame in taker.take() if frame.command == "MESSAGE"]
+    for how in ("ABORT", "COMMIT"):
+        taker.send("BEGIN", transaction=how)
+        for frame in frames:
+            taker.ack(frame, transaction=how)
+        taker.send(how, transaction=how, receipt=how)
+        assert len(list(bench.store.load())) == (0 if how == "COMMIT" else 18)
+    taker.lose()
+    assert queue_of(bench).total == 0
+
+
+def test_transactions_spool_what_they_send() -> None:
+    bench, sender = spooled(6)
+    sender.send("BEGIN", transaction="t")
+    for number in range(6, 30):
+        sender.put(QUEUE, str(number), transaction="t", **({} if number % 2 else {"persistent": "true"}))
+    sender.send("COMMIT", transaction="t", receipt="r")
+    assert sender.next("RECEIPT")
+    assert queue_of(bench).total == 30
+    assert drain(bench.peer()) == list(range(30))
+
+
+def test_they_expire() -> None:
+    bench, sender = spooled(10)
+    for number in range(10, 30):
+        sender.put(QUEUE, str(number), expires=str(int(bench.date * 1000) + 2000))
+    assert queue_of(bench).total == 30
+    bench.date += 60
+    bench.wait(60)
+    assert drain(bench.peer()) == list(range(10))
+    assert not list(bench.store.load())
+
+
+class AtOnce:
+    """A helper that does its jobs in the caller's thread."""
+
+    def give(self, job: Any) -> None:
+        job()
+
+    wait = stop = lambda self: None
+
+
+@pytest.mark.parametrize("killed", [False, True])
+def test_a_restart_drops_them_and_no_others(tmp_path: Path, killed: bool) -> None:
+    store = SqliteStore(tmp_path)
+    bench, sender = spooled(50, store)
+    sender.put(QUEUE, "x" * 100_000)
+    settle(bench)
+    assert len(list(tmp_path.glob("bodies/*"))) == 1
+    if killed:
+        store._writer._release()
+    else:
+        store.close()
+    store = SqliteStore(tmp_path, page_helper=AtOnce())
+    assert [held.total for held in store.held()] == [17]
+    store._writer.flush()
+    assert not list(tmp_path.glob("bodies/*"))
+    again = Bench(store, window_messages=3, transient="spool")
+    taker = again.peer()
+    taker.subscribe(QUEUE)
+    assert [int(body) for body in taker.bodies()] == list(range(0, 50, 3))
+    settle(again)
+    assert store.damage.findings == 0
+    store.close()
+
+
+def test_a_disk_that_fails_stops_their_producers_and_loses_none() -> None:
+    store = FaultyStore()
+    bench, sender = spooled(0, store, max_queue_octets=200)
+    for number in range(9):
+        sender.put(QUEUE, str(number))
+    store.faulty = True
+    number = 9
+    while not queue_of(bench).blocked:
+        sender.put(QUEUE, str(number))
+        number += 1
+        assert number < 300
+    bench.wait(2)
+    assert queue_of(bench).total == number
+    store.faulty = False
+    bench.wait(5)
+    assert drain(bench.peer()) == list(range(number))
+    assert not queue_of(bench).blocked
+    sender.put(QUEUE, "more", receipt="r")
+    assert sender.next("RECEIPT")
+
+
+def test_little_space_stops_their_producers() -> None:
+    store = FaultyStore()
+    bench, sender = spooled(5, store, max_queue_octets=200)
+    bench.broker.journal.short = True
+    number = 5
+    while not queue_of(bench).blocked:
+        sender.put(QUEUE, str(number))
+        number += 1
+        assert number < 50
+    assert drain(bench.peer()) == list(range(number))
+
+
+def test_their_producers_wait_for_a_slow_disk(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("stompcodec.broker.storage.journal._MOST_PENDING", 5)
+    store = FaultyStore(background=True)
+    bench, sender = spooled(0, store)
+    for number in range(30):
+        sender.put(QUEUE, str(number))
+        if bench.broker.journal.blocked:
+            break
+    assert 8 < number < 20
+    for _ in range(5):
+        if store.job is not None:
+            store.finish()
+            bench.turn()
+    assert not bench.broker.journal.blocked
+    store.background = False
+    assert drain(bench.peer()) == list(range(number + 1))
