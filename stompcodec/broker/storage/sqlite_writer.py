@@ -456,7 +456,7 @@ class Writer:
         if self._files:
             large = db.execute(f"SELECT body.key FROM body JOIN message USING (key) {where}", (after, last))
             batch.obsolete += [key for (key,) in large if key in self._files]
-        db.execute(f"DELETE FROM message {where}", (after, last))
+        self._wal += _ROW * db.execute(f"DELETE FROM message {where}", (after, last)).rowcount
         if number in self._special:
             db.execute("DELETE FROM special WHERE key > ? AND key <= ? AND due IS NULL", (after, last))
 

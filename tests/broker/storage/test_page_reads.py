@@ -15,6 +15,7 @@ import pytest
 from patience import patience
 
 from stompcodec.broker.storage import sqlite_reader as reader_module
+from stompcodec.broker.storage import sqlite_writer as writer_module
 from stompcodec.broker.storage.body_files import Bodies, Body
 from stompcodec.broker.storage.repair.salvage import check, salvage
 from stompcodec.broker.storage.sqlite import SqliteStore
@@ -335,6 +336,18 @@ def test_clear_removes_files_and_keeps_totals(store, folder):
     store.close()
     assert check(folder).whole
     assert store.damage.findings == 0
+
+
+def test_the_write_ahead_log_stays_short_while_a_long_queue_is_cleared(folder, monkeypatch):
+    with closing(SqliteStore(folder)) as store:
+        put(store, *(message(seq, b"x" * 100) for seq in range(20_000)))
+    monkeypatch.setattr(writer_module, "_WAL", 2**18)
+    with closing(SqliteStore(folder)) as store:
+        for _ in range(40):
+            store.clear("q", -1, ALL, 500)
+            store.commit()
+        assert seqs(answer(store)) == []
+        assert (folder / "messages.sqlite-wal").stat().st_size < 2**20
 
 
 # ---- commits ----
