@@ -394,6 +394,8 @@ def test_what_a_drain_leaves_is_counted(one, other):
     tally = carry(one.url, other.url, "/queue/a", way={"idle": 0.1})
     assert (tally.carried, tally.left, tally.counts()["left"]) == (3, 2, 2)
     assert carry(one.url, other.url, "/queue/other").left == 0
+    fill(one.url, DEAD, 1)
+    assert carry(one.url, other.url, "/queue/*", way={"idle": 0.1}).left == 2
 
 
 def test_a_drain_waits_for_messages_that_another_consumer_holds(one, other):

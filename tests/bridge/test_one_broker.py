@@ -1,9 +1,12 @@
 """One broker at both ends of a bridge: by two ports, schemes or virtual hosts."""
 
+import asyncio
+
 import pytest
 from bridge.running import carry, fill, take_all
 
 from stompcodec.bridge import UnsuitableError
+from stompcodec.bridge.ends import is_one_broker
 from stompcodec.bridge.marks import may_be_one
 from stompcodec.testing import StompBroker
 
@@ -54,3 +57,38 @@ def test_a_broker_that_refuses_to_be_looked_at_counts_as_another(one, other, ref
     fill(one.url, "/queue/a", 3)
     (other if refusal == "SEND" else one).faults.error(refusal, "not yours", times=1)
     assert carry(one.url, other.url, "/queue/a").carried == 3
+
+
+class Recorded:
+    """A client and its subscription that only record what is done with them, in order."""
+
+    def __init__(self):
+        self.done = []
+
+    def subscribe(self, destination):
+        return self
+
+    def __await__(self):
+        self.done.append("confirmed")
+        return iter(())
+
+    async def __aenter__(self):
+        return self
+
+    async def __aexit__(self, *_):
+        self.done.append("unsubscribed")
+
+    async def send(self, destination, *, receipt):
+        self.done.append(f"sent, receipt={receipt}")
+
+    async def ping(self):
+        self.done.append("answered")
+
+    async def get(self, seconds):
+        self.done.append(f"waited {seconds} s")
+
+
+def test_the_probe_is_sent_once_it_can_arrive():
+    client = Recorded()
+    assert asyncio.run(is_one_broker(client, client, 1.5)) is False
+    assert client.done == ["confirmed", "sent, receipt=True", "answered", "waited 1.5 s", "unsubscribed"]
