@@ -85,8 +85,8 @@ corpus-full: $(VENV)/package.stamp ## digests of the corpus at full scale
 scenarios: $(VENV)/package.stamp ## the scenarios of FOLDER (tests/scenarios) against our broker, TCP and WebSocket
 	@$(BIN)/python scripts/scenarios.py $(FOLDER)
 
-crash: $(VENV)/package.stamp ## kill the broker ROUNDS (200) times, and its storage; cut CUTS (1000) connections; count what is lost
-	@$(BIN)/python scripts/crash.py --rounds $(ROUNDS) --cuts $(CUTS) --storage $(ROUNDS)
+crash: $(VENV)/package.stamp ## kill the broker ROUNDS (200) times (WINDOW=10: with that window), and its storage; cut CUTS (1000) connections; count what is lost
+	@$(BIN)/python scripts/crash.py --rounds $(ROUNDS) --cuts $(CUTS) --storage $(ROUNDS) $(if $(WINDOW),--window $(WINDOW))
 
 crash-spark: $(VENV)/package.stamp ## kill driver, JVM, recorder and broker under a Spark stream, ROUNDS times; count what is lost
 	@$(BIN)/python scripts/spark_crash.py --rounds $(if $(filter file,$(origin ROUNDS)),24,$(ROUNDS))

@@ -1,7 +1,7 @@
 """Kill a broker under load again and again, then cut its connections, and count what got lost.
 
 Usage: crash.py [--rounds 200] [--cuts 1000] [--storage 200] [--once-rounds 200] [--once-cuts 1000]
-                [--bridge-rounds 50] [--seed N]
+                [--bridge-rounds 50] [--window N] [--seed N]
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import logging
 import sys
 import tempfile
 import time
+from functools import partial
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
@@ -30,13 +31,14 @@ def main() -> None:
     parser.add_argument("--once-rounds", type=int, default=200, help="kills under our clients with resend=True")
     parser.add_argument("--once-cuts", type=int, default=1000, help="cuts under our clients with resend=True")
     parser.add_argument("--bridge-rounds", type=int, default=50, help="kills of a bridge and of both its brokers")
+    parser.add_argument("--window", type=int, help="messages of each queue in memory; the others are in the store")
     parser.add_argument("--seed", type=int, default=time.time_ns() % 10**6)
     options = parser.parse_args()
     logging.disable(logging.WARNING)  # each lost connection
     print(f"seed {options.seed}")
-    good = True
+    good, config = True, "" if options.window is None else f"[queues]\nwindow = {options.window}\n"
     parts = (
-        ("kills", options.rounds, kill_rounds),
+        ("kills", options.rounds, partial(kill_rounds, config=config)),
         ("cuts", options.cuts, cut_rounds),
         ("kills of the storage", options.storage, storage_rounds),
         ("kills under resend=True", options.once_rounds, once_kills),

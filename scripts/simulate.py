@@ -13,11 +13,12 @@ import sys
 import time
 from collections import defaultdict
 from concurrent.futures import ProcessPoolExecutor
+from functools import partial
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 
-from simulation.plan import plan_of
+from simulation.plan import Plan, plan_of
 from simulation.planted import BUGS, find
 from simulation.shrink import shrink
 from simulation.vfs import unavailable
@@ -27,25 +28,30 @@ from simulation.world import run
 _CHUNK = 20
 
 
-def _some(first: int, count: int) -> list[tuple[int, str, str, int]]:
+def _some(first: int, count: int, window: int | None) -> list[tuple[int, str, str, int]]:
     """Seeds that failed, how, and frames of all: seed -1 has no fault."""
     found, frames = [], 0
     for seed in range(first, first + count):
-        outcome = run(plan_of(seed))
+        outcome = run(_plan(seed, window))
         frames += outcome.frames
         if outcome.fault is not None:
             found.append((seed, outcome.kind, str(outcome.fault), 0))
     return [*found, (-1, "", "", frames)]
 
 
-def many(first: int, seeds: int, jobs: int) -> int:
+def _plan(seed: int, window: int | None) -> Plan:
+    plan = plan_of(seed)
+    return plan if window is None else plan.without(config={**plan.config, "window_messages": window})
+
+
+def many(first: int, seeds: int, jobs: int, window: int | None) -> int:
     """Run them all; the exit status."""
     began = told = time.monotonic()
     failed: dict[str, list[tuple[int, str]]] = defaultdict(list)
     done = frames = 0
     with ProcessPoolExecutor(jobs) as pool:
         chunks = [(at, min(_CHUNK, first + seeds - at)) for at in range(first, first + seeds, _CHUNK)]
-        for (_, count), found in zip(chunks, pool.map(_some, *zip(*chunks))):
+        for (_, count), found in zip(chunks, pool.map(partial(_some, window=window), *zip(*chunks))):
             done += count
             for seed, kind, text, more in found:
                 frames += more
@@ -68,9 +74,9 @@ def many(first: int, seeds: int, jobs: int) -> int:
     return int(bad > 0)
 
 
-def one(seed: int) -> int:
+def one(seed: int, window: int | None) -> int:
     """The trace of a seed, and of what is left of it when it is shrunk."""
-    plan = plan_of(seed)
+    plan = _plan(seed, window)
     print(plan, "\n")
     outcome = run(plan, print)
     print(f"\nseed {seed}: {outcome.fault or 'passed'}")
@@ -102,6 +108,7 @@ def main() -> int:
     parser.add_argument("--seed", type=int, metavar="N", help="this one alone, with its trace")
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, metavar="N", help="processes (one a core)")
     parser.add_argument("--planted", action="store_true", help="find the planted bugs")
+    parser.add_argument("--window", type=int, metavar="N", help="messages of each queue in memory (differs by seed)")
     given = parser.parse_args()
     why = unavailable()
     if why:
@@ -109,7 +116,9 @@ def main() -> int:
         return 2
     if given.planted:
         return planted(given.seeds)
-    return many(given.first, given.seeds, given.jobs) if given.seed is None else one(given.seed)
+    if given.seed is not None:
+        return one(given.seed, given.window)
+    return many(given.first, given.seeds, given.jobs, given.window)
 
 
 if __name__ == "__main__":

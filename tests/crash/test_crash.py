@@ -46,6 +46,14 @@ def test_nothing_is_lost_when_the_broker_is_killed(tmp_path: Path) -> None:
 
 
 @posix
+@pytest.mark.slow
+def test_nothing_is_lost_when_a_broker_with_a_small_window_is_killed(tmp_path: Path) -> None:
+    ledger = kill_rounds(tmp_path, 5, seed=2, config="[queues]\nwindow = 10\n", enough=_used)
+    assert (ledger.examples, dict(ledger.problems)) == ([], {})
+    assert _used(ledger)
+
+
+@posix
 def test_nothing_is_lost_when_connections_are_cut(tmp_path: Path) -> None:
     ledger = cut_rounds(tmp_path, 50, seed=1, enough=_moved)
     assert (ledger.examples, dict(ledger.problems)) == ([], {})

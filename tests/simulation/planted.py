@@ -16,6 +16,7 @@ from stompcodec.broker.core import Broker
 from stompcodec.broker.message import Message
 from stompcodec.broker.queues.backlog import Fifo
 from stompcodec.broker.queues.consumer import Consumer
+from stompcodec.broker.queues.paging import Paging
 from stompcodec.broker.queues.queue import Queue
 from stompcodec.broker.queues.ready_messages import ReadyMessages
 from stompcodec.broker.routing import durables
@@ -29,7 +30,7 @@ from stompcodec.broker.sessions.transaction import Sending, Transaction
 from stompcodec.broker.storage import journal, sqlite
 from stompcodec.broker.storage import sqlite_writer as writer
 
-__all__ = ["BUGS", "find", "planted"]
+__all__ = ["BUGS", "LATE", "find", "planted"]
 
 #: What to replace: the object, the name in it, and what makes the broken thing of the right one.
 Bug = tuple[tuple[Any, str, Callable[[Any], Any]], ...]
@@ -209,6 +210,51 @@ def _all_are_new(_right: Any) -> Any:
     return lambda session, transaction, frame: None
 
 
+def _page_again(right: Any) -> Any:
+    def extend(self: Paging, rank: int, after: int, *args: Any) -> None:
+        right(self, rank, after, *args)
+        if rank in self._spans:
+            self._spans[rank].cursor = after
+
+    return extend
+
+
+def _one_skipped(right: Any) -> Any:
+    def extend(self: Paging, rank: int, *args: Any) -> None:
+        right(self, rank, *args)
+        if rank in self._spans:
+            self._spans[rank].cursor += 1
+
+    return extend
+
+
+def _not_kept_out(_right: Any) -> Any:
+    return lambda self, rank, seq: None
+
+
+def _forgotten_at_once(_right: Any) -> Any:
+    def leaves(self: Paging, seq: int, batch: Any) -> None:
+        for span in self._spans.values():
+            span.out.discard(seq)
+
+    return leaves
+
+
+def _unwritten_too(_right: Any) -> Any:
+    return lambda self, last: last
+
+
+def _overtaken(_right: Any) -> Any:
+    return lambda self, place: True
+
+
+#: What is found late.
+LATE = (
+    "messages in memory are read again by pages",
+    "messages that are gone are read again by a page under way",
+    "pages are read before all of their messages are stored",
+    "new messages overtake paged ones",
+)
 #: By what is wrong.
 BUGS: dict[str, Bug] = {
     "idempotency keys are gone after a restart": ((sqlite.SqliteStore, "keys", _nothing_there),),
@@ -242,6 +288,12 @@ BUGS: dict[str, Bug] = {
     "delivered messages of auto consumers stay stored": ((journal.Journal, "remove", _stays_stored),),
     "a subscription ends without its oldest message": ((Consumer, "close", _ends_without),),
     "priorities are ignored": ((ReadyMessages, "_rank", _no_order),),
+    "a page is read twice": ((Paging, "_extend", _page_again),),
+    "a message between two pages is skipped": ((Paging, "_extend", _one_skipped),),
+    "messages in memory are read again by pages": ((Paging, "keep_out", _not_kept_out),),
+    "messages that are gone are read again by a page under way": ((Paging, "leaves", _forgotten_at_once),),
+    "pages are read before all of their messages are stored": ((Paging, "_written", _unwritten_too),),
+    "new messages overtake paged ones": ((Paging, "allows", _overtaken),),
     "a window has room for one more": ((Consumer, "__init__", _one_too_many),),
     "an ACK gives no credit back": (
         (Consumer, "take", _no_credit_back),

@@ -12,7 +12,7 @@ from patience import patience
 from simulation import vfs
 from simulation.disk import Disk
 from simulation.plan import plan_of
-from simulation.planted import BUGS, find, planted
+from simulation.planted import BUGS, LATE, find, planted
 from simulation.shrink import shrink
 from simulation.world import run
 
@@ -35,7 +35,7 @@ def test_nothing_breaks(first):
     assert sum(outcome.frames for outcome in outcomes) > 100 * _EACH
 
 
-@pytest.mark.parametrize("bug", BUGS)
+@pytest.mark.parametrize("bug", [pytest.param(bug, marks=[pytest.mark.slow] if bug in LATE else []) for bug in BUGS])
 def test_planted_bugs_are_found(bug):
     assert find(BUGS[bug], 60) is not None
 

@@ -39,7 +39,7 @@ class Machine(RuleBasedStateMachine):
         self.start()
 
     def start(self) -> None:
-        self.bench = Bench(self.store, key_window=_WINDOW)
+        self.bench = Bench(self.store, key_window=_WINDOW, window_messages=3)
 
     def peer(self, name: str) -> Peer:
         peer = self.peers.get(name)

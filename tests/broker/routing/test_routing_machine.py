@@ -34,16 +34,19 @@ class Durable:
 class RoutingMachine(RuleBasedStateMachine):
     """Peers subscribe in auto mode, so all that they may have is with them after each step."""
 
-    @initialize(background=st.booleans())
-    def start(self, background):
+    @initialize(background=st.booleans(), window=st.sampled_from([1, 3, 100]))
+    def start(self, background, window):
         self.store = StoreAtWork(background)
+        self.window = window
         self.durables = {}
         self.retained = {}
         self.number = 0
         self.open()
 
     def open(self):
-        self.bench = Bench(self.store, wildcards="rabbitmq", retain=True, max_destinations=30)
+        self.bench = Bench(
+            self.store, wildcards="rabbitmq", retain=True, max_destinations=30, window_messages=self.window
+        )
         self.sender = self.bench.peer()
         #: Peer -> id of the subscription -> what it asked for.
         self.peers = {}
