@@ -427,6 +427,8 @@ class Paging:
 
     def end(self) -> None:
         """End, because nothing is paged any more or the queue is closed."""
+        if self.count > 0 and not self._queue.closed:
+            self._journal.report_missing(self._queue.key, self.count)
         self._hold(False)
         self._drop_chunk()
         self._wake()

@@ -332,6 +332,13 @@ class Journal:
         if self.store is not None:
             self.store.expired(before, after, AT_ONCE, 2**20, partial(self._read, done), self._call_soon)
 
+    def report_missing(self, queue: str, count: int) -> None:
+        """Log that pages did not have all messages of a queue."""
+        name = queue.rpartition("\0")[2]
+        self._log.error(
+            "%d messages of %s were not found (stop the broker, and run stompcodec broker check)", count, name
+        )
+
     def messages(self, page: Iterable[Stored]) -> list[Message]:
         """Return the messages of a page. Those whose files are missing are logged and left out. Raise StoreError, which
         is logged, if files cannot be read at present.
