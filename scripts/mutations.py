@@ -117,6 +117,8 @@ ROOMS = {
 REASONS: dict[str, str] = {
     "_scan_py.py Body.room: join: self.length < 0 and not self.known[1] -> "
     "((self.length < 0) or (not self.known[1]))": "each chunk is read alone, not several together: the same events",
+    "bridge/bridge.py Bridge._is_over: compare: time.monotonic() - self._asked < _IDLE_ASKED -> "
+    "((time.monotonic() - self._asked) <= (_IDLE_ASKED))": "the clock does not stand still between two turns",
     "broker/queues/dispatcher.py _Cursor.note: one: 1 -> 2": "one message more is looked at again",
     "capture/reader.py Cursor._find: drop: self.offset = segment.base -> pass": "the next piece moves it there",
     "cli/demonstration/sample.py _message: one: 300_000 -> 300001": "made-up data: when it expires does not matter",
