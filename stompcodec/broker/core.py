@@ -27,6 +27,7 @@ from stompcodec.broker.memory import CONNECTION, Account
 from stompcodec.broker.message import Message
 from stompcodec.broker.peer import Deliverer, Refillable
 from stompcodec.broker.queues.expiry import PagedExpiry
+from stompcodec.broker.queues.limits import Window
 from stompcodec.broker.queues.queue import Queue
 from stompcodec.broker.queues.scheduling import reload_schedule
 from stompcodec.broker.routing.delayed import Delayed
@@ -149,7 +150,7 @@ class Broker:
         self.seq = 0
         #: The highest seq that the store has recorded as possibly used.
         self._reserved = 0
-        self.delayed = Delayed(account, wall, self.place, config.max_delayed)
+        self.delayed = Delayed(account, wall, self.place, config.max_delayed, self.journal, Window.of(config))
         self._begin_sessions(config)
         self._begin_time()
 
@@ -253,6 +254,7 @@ class Broker:
             self.sent.load(key, now, date)
         for queue in self.queues.values():
             self.delayed.add_all(queue)
+        self.delayed.sweep()
         self.seq = max(self.seq, store.mark)
         self._reserve(store)
         store.commit()
@@ -508,7 +510,8 @@ class Broker:
         if now >= self._idle_at:
             self._idle_at = now + _SWEEP_IDLE
         self._sweep_at = now + _SWEEP_EXPIRED
-        self._paged_expiry.sweep()
+        self._paged_expiry.sweep(now)
+        self.delayed.sweep()
         expiring = self.sent.sweep(now)
         if expiring is not None:
             self.quota.line_up(Work(expiring))

@@ -214,7 +214,7 @@ KEYS: tuple[Key, ...] = (
         "Whether activemq.prefetchSize is a number of bytes, as in Artemis, rather than of messages.",
     ),
     Key("queues.priority", values.flag, "Whether messages of higher priority are delivered first."),
-    Key("queues.max_delayed", _COUNT, "Scheduled messages that may be waiting, over all queues."),
+    Key("queues.max_delayed", _COUNT, "Scheduled messages that may be waiting in memory, over all queues."),
     Key("queues.max_attempts", _COUNT, "Deliveries of a message before it becomes a dead letter."),
     Key("queues.dead_letter", values.dead_letter, "Where dead letters go; {name} is the queue's name."),
     Key("queues.dead_letter_expired", values.flag, "Whether expired messages go there, too."),

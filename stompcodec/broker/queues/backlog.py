@@ -10,6 +10,7 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
 from itertools import chain, islice, repeat, takewhile
 
 from stompcodec.broker.message import Message
@@ -26,6 +27,16 @@ class Wait:
 WAIT = Wait()
 #: Before all messages.
 START: Place = (-1, -1)
+
+
+@dataclass(slots=True)
+class Looked:
+    """How far a consumer outside the ring has looked: at how many messages, and the place of the last one."""
+
+    count: int = 0
+    place: Place = START
+
+
 #: Messages in a new block. A block of twice as many is split.
 _BLOCK = 512
 #: How far from its end a line is searched for a place before it is cut.

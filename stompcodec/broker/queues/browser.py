@@ -31,8 +31,8 @@ class Browser(Queue):
     """A queue as one consumer browses it. As with a topic, each subscription has a queue of its own."""
 
     __slots__ = (
-        *("_consumer", "_dispatcher", "_gone", "_last", "_marker", "_page_from", "_page_upto", "_reading", "_seq"),
-        *("_shown", "_skips", "_waiters", "page_cost", "source"),
+        *("_consumer", "_dispatcher", "_gone", "_last", "_marker", "_page_from", "_page_upto", "_passed", "_reading"),
+        *("_seq", "_shown", "_skips", "_waiters", "page_cost", "source"),
     )
 
     def __init__(self, source: Queue) -> None:
@@ -48,12 +48,14 @@ class Browser(Queue):
         self._marker: int | None = None
         #: How many more messages to skip before the end.
         self._skips = 0
-        #: A page of messages that are in the store only, with seqs above `_start`, up to `_end`; and its bytes.
+        #: A page of messages that are in the store only: those with `_page_from` < seq <= `_page_upto`; and its bytes.
         self._shown: list[Message] = []
         self._page_from = self._page_upto = self.page_cost = 0
         #: The next page is being read; and others who wait for it.
         self._reading = False
         self._waiters: list[Waiter] = []
+        #: No message up to this seq is paged any more.
+        self._passed = 0
         #: Messages that have gone meanwhile.
         self._gone: set[int] = set()
 
@@ -87,7 +89,7 @@ class Browser(Queue):
     def _newest(self, consumer: Consumer) -> int:
         """Return the highest seq in the queue; if no message is READY, the highest that the broker has assigned."""
         broker, newest = consumer.session.broker, self._dispatcher.backlog.last_seq
-        if self.source.paging is not None:
+        if self.source.paging is not None and self.source.paging.has_ready:
             newest = max(newest or 0, self.source.paging.last)
         if newest is None:
             newest = broker.seq
@@ -182,7 +184,7 @@ class Browser(Queue):
     def _turn_over(self, start: int, end: int, messages: list[Message]) -> None:
         """Replace the page, and go on."""
         self._reading = False
-        messages = [message for message in messages if message.seq not in self._gone]
+        messages = [message for message in messages if message.seq not in self._gone and not self._consumer.closed]
         self._gone = set()
         cost = sum(message.size + MESSAGE for message in messages)
         self.source.account.used += cost - self.page_cost
@@ -261,16 +263,17 @@ class Browser(Queue):
 
     def first(self, through: int, most: int = AT_ONCE) -> list[Message] | Wait:
         """Return the first READY messages up to a seq; `WAIT` if they must be read first."""
-        found, paging, seq = self.source.messages.indexed().between(0, through, most), self.source.paging, 0
+        found, paging = self.source.messages.indexed().between(0, through, most), self.source.paging
         while not found and paging is not None:
-            after = paging.first_after(seq)
+            after = paging.first_after(self._passed)
             if after is None or after >= through:
                 break
             if not self._page_from <= after < self._page_upto:
                 self._read(after)
                 return WAIT
             found = [each for each in self._shown if after < each.seq <= through and self.source.is_paged(each)][:most]
-            seq = self._page_upto
+            if not found:
+                self._passed = min(self._page_upto, through)
         return found
 
     def is_long(self, through: int | None, messages: list[Message]) -> bool:

@@ -14,7 +14,7 @@ from typing import Protocol
 
 from stompcodec.broker.loop_quota import FEW, LoopQuota, Waiter
 from stompcodec.broker.message import Message
-from stompcodec.broker.queues.backlog import START, Backlog, Place, Wait
+from stompcodec.broker.queues.backlog import START, Backlog, Looked, Place, Wait
 from stompcodec.broker.queues.consumer import Consumer
 from stompcodec.broker.queues.faults import Undelivered, is_barred
 from stompcodec.broker.queues.paging import Paging
@@ -424,14 +424,15 @@ class Dispatcher:
         if self.backlog.remove(message) is None and self._queue.paging is not None:
             self._queue.paging.take_out(self.backlog.place(message)[0], message)
 
-    def take_one(self, consumer: Consumer) -> Message | Wait | None:
-        """Remove and return the first message that a consumer outside the ring may have."""
-        place = START
-        for _ in range(MOST_LOOKS):
-            message = self._behind(place)
+    def take_one(self, consumer: Consumer, looked: Looked) -> Message | Wait | None:
+        """Remove and return the first message that a consumer outside the ring may have; `WAIT` if it must be read
+        first. Then call this again, to look on.
+        """
+        while looked.count < MOST_LOOKS:
+            message = self._behind(looked.place)
             if message is None or isinstance(message, Wait):
                 return message
-            place = self.backlog.place(message)
+            looked.count, looked.place = looked.count + 1, self.backlog.place(message)
             if self._queue.is_expired(message):
                 self._take(message)
                 self._queue.expire(message)

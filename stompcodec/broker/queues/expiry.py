@@ -82,10 +82,13 @@ class PagedExpiry:
         self._journal = journal
         self._wall = wall
         self._going_on = False
+        #: When this sweep began, the messages that it has looked at, and when the next may begin.
+        self._now, self._looks, self._next = 0.0, 0, 0.0
 
-    def sweep(self) -> None:
-        """Remove those that have expired, a page in each commit of the store."""
-        if self._journal.paged and not self._going_on:
+    def sweep(self, now: float) -> None:
+        """Remove those that have expired, a page in each commit of the store. To be called now and then."""
+        if self._journal.paged and not self._going_on and now >= self._next:
+            self._now, self._looks = now, 0
             self._read(())
 
     def _read(self, after: Place) -> None:
@@ -100,6 +103,9 @@ class PagedExpiry:
             paging = self._journal.paged.get(stored.queue)
             if paging is not None:
                 paging.expire(stored)
+        # Delayed messages that have expired stay until they are due, and are read each time.
+        self._looks += len(page.messages)
+        self._next = self._now + self._looks * _EACH
         if page.after is not None:
             self._going_on = True
             self._journal.quota.line_up(Work(self._go_on(page.after)))

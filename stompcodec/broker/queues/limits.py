@@ -15,7 +15,7 @@ from stompcodec.broker.memory import LOW
 _MOST_MESSAGES = 1_000_000
 #: What a window does not bound, for errors that say that a queue is full.
 NOT_PAGED = (
-    "Not paged, but in memory as a whole: messages that are not persistent, delayed ones, those not acknowledged yet, "
+    "Not paged, but in memory as a whole: messages that are not persistent, those not acknowledged yet, "
     "queues with x-max-length or x-max-length-bytes, and durable subscriptions with topics.durable_overflow = drop."
 )
 #: The bytes of a queue that are in memory, unless the configuration says it; and their part of `limits.memory`.

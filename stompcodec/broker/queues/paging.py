@@ -7,6 +7,7 @@
 A queue of which nothing is paged has no `Paging`. The first persistent message that finds the window full begins one;
 later ones are only counted. Before the window is empty the next page is read from the store, off the loop. While it is
 empty nothing is delivered, so that no message overtakes paged ones. With priorities there is such a border for each.
+Deferred messages can be in the store only, too; here they are only counted (see `routing/later.py`).
 
 Transient messages are in memory only. Those behind the cursor wait there for the paged ones before them. Where the
 window "spools", they are stored and paged like persistent ones, and the next start drops them.
@@ -18,16 +19,17 @@ row is behind the cursor, but it is not paged any more.
 
 from __future__ import annotations
 
-from bisect import bisect_right
 from collections.abc import Callable, Iterator
 from copy import copy
 from functools import partial
+from math import inf
 from typing import Protocol
 
 from stompcodec.broker.loop_quota import AT_ONCE, Line, LoopQuota, Waiter
 from stompcodec.broker.memory import MESSAGE, Account, Part
 from stompcodec.broker.message import SPOOLED, Message
 from stompcodec.broker.queues.backlog import WAIT, Place, Wait
+from stompcodec.broker.queues.chunk import Chunk
 from stompcodec.broker.queues.limits import Window
 from stompcodec.broker.queues.ready_messages import ReadyMessages
 from stompcodec.broker.storage.journal import Batch, Journal, Undoable
@@ -86,35 +88,6 @@ class PagedQueue(Waiter, Undoable, Protocol):
     def full(self) -> bool: ...
     @property
     def is_too_large(self) -> bool: ...
-
-
-class _Chunk:
-    """Paged messages of one rank that are in memory for consumers to look at: all with `start` < seq <= `end`."""
-
-    __slots__ = ("_messages", "_seqs", "cost", "end", "rank", "start")
-
-    def __init__(self, rank: int, start: int, end: int, messages: list[Message]) -> None:
-        self.rank = rank
-        self.start = start
-        self.end = end
-        self._messages = messages
-        self._seqs = [message.seq for message in messages]
-        self.cost = sum(message.size + MESSAGE for message in messages)
-
-    def after(self, seq: int) -> Message | None:
-        """Return the first message with a higher seq."""
-        at = bisect_right(self._seqs, seq)
-        return self._messages[at] if at < len(self._seqs) else None
-
-    def remove(self, seq: int) -> int:
-        """Remove a message. Return what it cost."""
-        at = bisect_right(self._seqs, seq) - 1
-        if at < 0 or self._seqs[at] != seq:
-            return 0
-        cost = self._messages[at].size + MESSAGE
-        del self._messages[at], self._seqs[at]
-        self.cost -= cost
-        return cost
 
 
 class _Span:
@@ -180,7 +153,7 @@ def leave_all_in_store(queue: PagedQueue, held: Held) -> bool:
     if queue.journal is None or queue.window is None or queue.drops:
         return False
     queue.paging = paging = Paging(queue, queue.journal)
-    paging.count = held.total - held.deferred
+    paging.count, paging.deferred, paging.deferred_seqs = held.total, held.deferred, (held.first, held.last)
     for rank in queue.messages.ranks(held.priorities):
         paging.begin(rank, held.first - 1, held.last)
     return True
@@ -196,14 +169,16 @@ class Paging:
 
     __slots__ = (
         *("_chunk", "_forget_at", "_holds", "_journal", "_leaving", "_queue", "_reading", "_retries", "_spans"),
-        *("_unwritten", "_waiters", "_wanted", "count"),
+        *("_unwritten", "_waiters", "_wanted", "count", "deferred", "deferred_seqs"),
     )
 
     def __init__(self, queue: PagedQueue, journal: Journal) -> None:
         self._queue = queue
         self._journal = journal
-        #: The number of paged messages.
-        self.count = 0
+        #: The number of messages that are in the store only; of those, the deferred ones, and their lowest and highest
+        #: seqs.
+        self.count = self.deferred = 0
+        self.deferred_seqs = (inf, -inf)
         #: By rank, the highest priority first.
         self._spans: dict[int, _Span] = {}
         #: The batches on their way to the store that have paged messages, with the seqs of the first of them.
@@ -212,7 +187,7 @@ class Paging:
         self._reading = False
         #: Deliveries are suspended until the next page is there.
         self._holds = False
-        self._chunk: _Chunk | None = None
+        self._chunk: Chunk | None = None
         #: The first place behind which a consumer wants to look at a chunk.
         self._wanted: Place | None = None
         #: The batches with which messages leave the store that are out, by their seqs.
@@ -281,18 +256,51 @@ class Paging:
 
     def withdraw(self, rank: int, message: Message) -> None:
         """Forget a message that could not be stored, if it is paged."""
-        if self.is_paged(rank, message.seq):
+        if message.due is not None:
+            self.take_deferred(message.seq)
+        elif self.is_paged(rank, message.seq):
             self.count -= 1
+
+    # ---- deferred messages ----
+
+    def leave_deferred(self, seq: int) -> None:
+        """Count a deferred message that is in the store only."""
+        first, last = self.deferred_seqs
+        self.deferred_seqs = min(first, seq), max(last, seq)
+        self.deferred += 1
+        self.count += 1
+
+    def has_deferred(self, seq: int) -> bool:
+        """Return False for a stored message of a queue that has ended and had the same key."""
+        first, last = self.deferred_seqs
+        return self.deferred > 0 and first <= seq <= last
+
+    def take_deferred(self, seq: int) -> None:
+        """Count out a deferred message that is in memory from now on, or gone."""
+        if self.has_deferred(seq):
+            self.deferred -= 1
+            self.count -= 1
+
+    def end_deferred(self) -> None:
+        """Note that all deferred messages are in memory, except for damaged ones."""
+        self.count -= self.deferred
+        self.deferred = 0
+        if not self._spans:
+            self.end()
 
     def clear(self) -> Iterator[Line]:
         """Remove the paged messages of a closed queue from the store, some in each of its commits."""
-        journal, key = self._journal, self._queue.key
-        after = min(span.cursor for span in self._spans.values())
-        last = max(span.last for span in self._spans.values())
-        while self._written(last) < last:  # they must be there to be found
+        journal, key, spans = self._journal, self._queue.key, self._spans.values()
+        first, last = self.deferred_seqs if self.deferred else (inf, -inf)
+        after = int(min([first - 1, *(span.cursor for span in spans)]))
+        upto = int(max([last, *(span.last for span in spans)]))
+        held = {seq for span in spans for seq in span.out if seq not in self._leaving}  # whoever has them removes them
+        for _ in range(2):  # what is in a batch now is not found
             yield journal
-        for _ in range(0, self.count + sum(len(span.out) for span in self._spans.values()) + 1, AT_ONCE):
-            journal.clear(key, after, last, AT_ONCE)
+        while self._written(upto) < upto:
+            yield journal
+        for _ in range(0, self.count + len(self._leaving) + 1, AT_ONCE):
+            journal.clear(key, after, upto, AT_ONCE, held)
             yield journal
 
     # ---- out: a plain queue ----
@@ -303,18 +311,23 @@ class Paging:
             return place <= (rank, span.cursor)
         return True
 
-    def sweep(self) -> None:
-        """Read again what could not be read. To be called now and then."""
+    def sweep(self, has_members: bool) -> None:
+        """Read again what could not be read, unless the queue has no consumers. To be called now and then."""
         retries, self._retries = self._retries, []
         for retry in retries:
             retry()
-        self.refill()
+        if has_members or self._waiters or not self.count:
+            self.refill()
 
     def refill(self) -> None:
         """Read the next page if few messages of the window are left, and suspend deliveries while none is."""
         queue, window = self._queue, self._queue.window
         if not self._spans or window is None:
-            self.end()
+            self._hold(False)
+            self._drop_chunk()
+            self._wake()
+            if not self.deferred:
+                self.end()
             return
         if queue.dispatcher is not None:
             self._hold(False)
@@ -481,7 +494,12 @@ class Paging:
     @property
     def last(self) -> int:
         """The highest seq that is paged, or was."""
-        return max(span.last for span in self._spans.values())
+        return max((span.last for span in self._spans.values()), default=-1)
+
+    @property
+    def has_ready(self) -> bool:
+        """READY messages are paged."""
+        return bool(self._spans)
 
     def first_after(self, seq: int) -> int | None:
         """Return the seq behind which the first messages are paged that have a higher one than this; None without."""
@@ -543,7 +561,7 @@ class Paging:
     def _show(self, rank: int, after: int, page: Page, found: list[Message]) -> None:
         """Make a page the chunk."""
         self._drop_chunk()
-        self._chunk = _Chunk(rank, after, page.last, found)
+        self._chunk = Chunk(rank, after, page.last, found)
         self._queue.account.used += self._chunk.cost
         self._queue.line_up()
 

@@ -19,7 +19,7 @@ from stompcodec.broker.memory import LOW, MESSAGE, Account, Part
 from stompcodec.broker.message import SPOOLED, Message
 from stompcodec.broker.peer import Maker, Peer
 from stompcodec.broker.queues.arguments import QueueArguments
-from stompcodec.broker.queues.backlog import WAIT, Wait
+from stompcodec.broker.queues.backlog import WAIT, Looked, Wait
 from stompcodec.broker.queues.consumer import EOL, Consumer, Delivery
 from stompcodec.broker.queues.dispatcher import Dispatcher, is_selective
 from stompcodec.broker.queues.expiry import Expiry
@@ -384,6 +384,36 @@ class Queue:
         self.deferred[message.seq] = message
         self.count_in(message)
 
+    def may_leave(self, message: Message) -> bool:
+        """Return whether a message may be in the store only."""
+        return self.window is not None and bool(message.persistent) and not self.drops
+
+    def leave_deferred(self, message: Message, stored: bool) -> None:
+        """Leave a message that becomes READY later in the store."""
+        assert self.journal is not None
+        if self.deferred.pop(message.seq, None) is not None:
+            self.count_out(1, message.size)
+        elif not stored:
+            self.journal.append(self, message)
+            self.journal.charge(self.journal.batch, message.size + MESSAGE)  # until it is written
+        if self.paging is None:
+            self.paging = Paging(self, self.journal)
+        self.paging.leave_deferred(message.seq)
+
+    def has_left(self, seq: int) -> bool:
+        """Return whether a deferred message is in the store only."""
+        return self.paging is not None and seq not in self.deferred and self.paging.has_deferred(seq)
+
+    def take_deferred(self, seq: int) -> None:
+        """Count out a deferred message that was in the store only."""
+        if self.paging is not None:
+            self.paging.take_deferred(seq)
+
+    def end_deferred(self) -> None:
+        """Note that all deferred messages are in memory, except for damaged ones."""
+        if self.paging is not None:
+            self.paging.end_deferred()
+
     def release(self, message: Message) -> bool:
         """Remove a deferred message that is due, to be put again. Return False if it is gone already."""
         if self.closed or self.deferred.pop(message.seq, None) is None:
@@ -586,14 +616,14 @@ class Queue:
         if not self.closed:
             self.dispatch()
 
-    def take_one(self, consumer: Consumer) -> bool | Wait:
+    def take_one(self, consumer: Consumer, looked: Looked) -> bool | Wait:
         """Deliver the first suitable message to a consumer outside the ring, whatever its credit is.
 
         Only the first `MOST_LOOKS` messages are tried. Return False if none is suitable, WAIT if the first one has to
         be read from the store. Raise Refused if the message cannot be written to that consumer.
         """
         message = (
-            self.make_selective().take_one(consumer)
+            self.make_selective().take_one(consumer, looked)
             if consumer.selector is not None or self.dispatcher
             else self._first()
         )
@@ -620,7 +650,7 @@ class Queue:
             if not self.is_expired(message):
                 return message
             self.expire(message)
-        return None if paging is None else WAIT
+        return WAIT if paging is not None and paging.has_ready else None
 
     def offer(self, consumer: Consumer) -> int:
         """Put a consumer that has credit, or a send budget, into the ring again. Return how many messages went out."""
@@ -795,8 +825,8 @@ class Queue:
         if not self.messages.line and self.dispatcher is None:
             self.messages.simplify()
         self.expiry.sweep(self, now)
-        if self.paging is not None and self.members:
-            self.paging.sweep()
+        if self.paging is not None:
+            self.paging.sweep(bool(self.members))
 
     def _sweep_faults(self, dispatcher: Dispatcher) -> None:
         """Make the dead letters for which there was no room before."""
@@ -829,8 +859,9 @@ class Queue:
         if self.paging is None:
             return
         back = [message for message in messages if message.persistent == SPOOLED and self.is_paged(message)]
+        out = {message.seq for message in gone}
         for message in messages:
-            if message.due is None:
+            if message.seq not in out:
                 self.paging.withdraw(self.messages.rank(message), message)
         for message in back:  # they stay in memory
             message.persistent = False

@@ -7,17 +7,13 @@ with millions of messages as with none.
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
 
 from stompcodec.broker.message import Message
 from stompcodec.broker.routing.registry import Destinations
-from stompcodec.broker.storage.store import Store, Stored, TimedPage
-from stompcodec.errors import StoreError
+from stompcodec.broker.storage.store import Store, Stored
 
 #: Messages of short queues that are loaded.
 _MOST_LOADED = 10_000
-#: More than there can be.
-_ALL = 2**40
 
 
 def load_queues(
@@ -37,7 +33,6 @@ def load_queues(
     Raises:
         StoreError: the store cannot be read.
     """
-    deferring: dict[str, Destinations] = {}
     left, last = _MOST_LOADED, 0
     for held in list(store.held()):
         vhost, _, name = held.queue.partition("\0")
@@ -46,20 +41,4 @@ def load_queues(
             left -= held.total
             for stored in store.load(held.queue):
                 destinations.load(name, restored(stored))
-        elif held.deferred:
-            deferring[held.queue] = destinations
-    if deferring:
-        store.deferred((), _ALL, _ALL, partial(_load_deferred, deferring, restored), None)
     return last
-
-
-def _load_deferred(
-    deferring: dict[str, Destinations], restored: Callable[[Stored], Message], page: TimedPage | StoreError
-) -> None:
-    """Load the delayed messages of the queues whose other messages stay in the store."""
-    if isinstance(page, StoreError):
-        raise page
-    for stored in page.messages:
-        destinations = deferring.get(stored.queue)
-        if destinations is not None:
-            destinations.load(stored.queue.partition("\0")[2], restored(stored))

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from stompcodec.broker.errors import Refused
 from stompcodec.broker.loop_quota import Line
 from stompcodec.broker.memory import subscription_cost
-from stompcodec.broker.queues.backlog import Wait
+from stompcodec.broker.queues.backlog import Looked, Wait
 from stompcodec.broker.queues.consumer import EOL, Consumer
 from stompcodec.broker.queues.subscribe_request import AUTO, SubscribeRequest, read_request
 from stompcodec.broker.sessions.names import NAMES, list_names
@@ -56,9 +56,9 @@ def _receiving(
 ) -> Iterator[Line]:
     """Answer RECEIVE, perhaps after the first message was read from the store."""
     before, number = session.outbox.send_budget, consumer.number
-    queue = consumer.queue
+    queue, looked = consumer.queue, Looked()
     try:
-        while isinstance(taken := queue.take_one(consumer), Wait):
+        while isinstance(taken := queue.take_one(consumer, looked), Wait):
             yield queue.pages
             before = session.outbox.send_budget
             if session.ended:

@@ -9,7 +9,7 @@ after its commit, because nobody may see half of it before a crash that undoes i
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from functools import partial
 from itertools import islice
 from typing import Any, Protocol
@@ -281,10 +281,12 @@ class Journal:
         if paging is not None:
             paging.leaves(message.seq, self.batch)
 
-    def clear(self, key: str, after: int, upto: int, most: int) -> None:
-        """Remove the first messages of a queue whose seq is above `after` and at most `upto`, which were stored."""
+    def clear(self, key: str, after: int, upto: int, most: int, held: Collection[int]) -> None:
+        """Remove the first messages of a queue whose seq is above `after` and at most `upto`, which were stored, except
+        for those that are still `held`.
+        """
         if self.store is not None:
-            self.store.clear(key, after, upto, most)
+            self.store.clear(key, after, upto, most, held)
 
     def update(self, key: str, message: Message) -> None:
         """Record a failed delivery of a persistent message. Nothing depends on it, so nobody waits for it."""
@@ -338,6 +340,11 @@ class Journal:
         self._log.error(
             "%d messages of %s were not found (stop the broker, and run stompcodec broker check)", count, name
         )
+
+    def deferred(self, after: Place, most: int, octets: int, done: TimedDone) -> None:
+        """Read stored messages with a due time, as `Store.deferred` describes. An error is logged."""
+        if self.store is not None:
+            self.store.deferred(after, most, octets, partial(self._read, done), self._call_soon)
 
     def messages(self, page: Iterable[Stored]) -> list[Message]:
         """Return the messages of a page. Those whose files are missing are logged and left out. Raise StoreError, which

@@ -28,12 +28,13 @@ Special = tuple[int, float | None, float | None, int, int, int]
 
 
 class Share(NamedTuple):
-    """A share of a queue to clear: at most `most` messages without a due time, with `after` < key <= `upto`."""
+    """A share of a queue to clear: at most `most` messages with `after` < key <= `upto`, without those `held`."""
 
     number: int
     after: int
     upto: int
     most: int
+    held: list[int]
 
 
 class Batch:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import suppress
 from functools import partial
 from itertools import islice
@@ -260,11 +260,11 @@ class SqliteStore:
         self._known += 1
         done(error)
 
-    def clear(self, queue: str, after: int, upto: int, most: int) -> None:
+    def clear(self, queue: str, after: int, upto: int, most: int, held: Collection[int] = ()) -> None:
         base = self._bases.get(queue)
         if base is not None and after < upto:
             keys = base + max(after, -1), base + min(upto, MOST_SEQ - 1)
-            self._open.clears.append(Share(base >> SEQ_BITS, *keys, most))
+            self._open.clears.append(Share(base >> SEQ_BITS, *keys, most, [base + seq for seq in held]))
 
     @property
     def keeps(self) -> bool:

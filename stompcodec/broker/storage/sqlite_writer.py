@@ -41,7 +41,7 @@ from stompcodec.broker.storage.rows import (
 from stompcodec.broker.storage.small_tables import read_keys, read_subscriptions, write_keys, write_subscription
 from stompcodec.broker.storage.space import Reserve, free_space, is_full
 from stompcodec.broker.storage.sqlite_file.wal import examine_wal
-from stompcodec.broker.storage.sqlite_reader import NOT_DEFERRED, NameOf, Reader, held
+from stompcodec.broker.storage.sqlite_reader import NameOf, Reader, held
 from stompcodec.broker.storage.sqlite_schema import fault, is_transient, open_database
 from stompcodec.broker.storage.store import CallSoon, Done, Held, SentKey, Storable, Subscribed
 from stompcodec.broker.storage.totals import MOST_SEQ, SEQ_BITS, Total, Totals
@@ -436,13 +436,11 @@ class Writer:
 
     def _clear(self, batch: Batch, db: sqlite3.Connection, totals: dict[int, Total], share: Share) -> None:
         """Delete a share of a queue, except for damaged messages that were set aside."""
-        number, after, upto, most = share
+        number, after, upto, most, held = share
         where = "WHERE key > ? AND key <= ?"
-        if number in self._special:
-            where += f" AND {NOT_DEFERRED}"
-        aside = self.totals.aside.get(number)
-        if aside:
-            where += f" AND key NOT IN ({', '.join(map(str, aside))})"
+        stay = [*self.totals.aside.get(number, ()), *held]
+        if stay:
+            where += f" AND key NOT IN ({', '.join(map(str, stay))})"
         (last,) = db.execute(
             f"SELECT max(key) FROM (SELECT key FROM message {where} ORDER BY key LIMIT ?)", (after, upto, most)
         ).fetchone()
@@ -458,7 +456,7 @@ class Writer:
             batch.obsolete += [key for (key,) in large if key in self._files]
         self._wal += _ROW * db.execute(f"DELETE FROM message {where}", (after, last)).rowcount
         if number in self._special:
-            db.execute("DELETE FROM special WHERE key > ? AND key <= ? AND due IS NULL", (after, last))
+            db.execute(f"DELETE FROM special {where}", (after, last))
 
     def _rows(self, batch: Batch) -> list[tuple[object, ...]]:
         batch.special = []

@@ -7,7 +7,7 @@ turn of the event loop. A message is identified by its queue's key and its `seq`
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from functools import partial
 from sys import intern
 from typing import Any, NamedTuple, Protocol
@@ -208,14 +208,15 @@ class Store(Protocol):
             after: () for the first ones, or where the last page ended.
         """
 
-    def clear(self, queue: str, after: int, upto: int, most: int) -> None:
-        """Remove the first messages without a due time whose seq is above `after` and at most `upto`, in the open
-        batch.
+    def clear(self, queue: str, after: int, upto: int, most: int, held: Collection[int] = ()) -> None:
+        """Remove the first messages whose seq is above `after` and at most `upto`, in the open batch.
 
         It finds what was committed before and is not removed by the batch itself. Messages put in the open batch stay.
 
         Args:
+            queue: its key.
             most: most messages to remove; the rest remains for another batch.
+            held: the seqs of messages that stay.
         """
 
     def subscriptions(self) -> Iterable[Subscribed]:
@@ -320,7 +321,7 @@ class MemoryStore:
         self._puts: dict[tuple[str, int], Storable] = {}
         self._removes: dict[tuple[str, int], None] = {}
         self._updates: dict[tuple[str, int], Storable] = {}
-        self._clears: list[tuple[str, int, int, int]] = []
+        self._clears: list[tuple[str, int, int, int, Collection[int]]] = []
         self._subscribed: dict[str, Subscribed] = {}
         self._changes: dict[str, Subscribed | None] = {}
         self._sent: dict[int, SentKey] = {}
@@ -405,8 +406,8 @@ class MemoryStore:
         places = {(one.expires, one.queue, one.seq): one for one in expiring}
         _answer(partial(done, _timed_page(places, after, most, octets)), call_soon)
 
-    def clear(self, queue: str, after: int, upto: int, most: int) -> None:
-        self._clears.append((queue, after, upto, most))
+    def clear(self, queue: str, after: int, upto: int, most: int, held: Collection[int] = ()) -> None:
+        self._clears.append((queue, after, upto, most, held))
 
     def append(self, queue: str, message: Storable) -> None:
         self._puts[queue, message.seq] = message
@@ -432,9 +433,10 @@ class MemoryStore:
             self._puts, self._updates, self._keys = {}, {}, {}
         for key in self._removes:
             self._kept.pop(key, None)
-        for queue, after, upto, most in self._clears:
-            for found in self._ready(queue, after, upto)[:most]:
-                del self._kept[queue, found.seq]
+        for queue, after, upto, most, held in self._clears:
+            seqs = sorted(seq for key, seq in self._kept if key == queue and after < seq <= upto and seq not in held)
+            for seq in seqs[:most]:
+                del self._kept[queue, seq]
         for key, message in self._puts.items():
             self._kept[key] = stored(key[0], message)
         for key, message in self._updates.items():

@@ -5,33 +5,16 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from broker.harness import Bench, FaultyStore, Peer
+from broker.harness import Bench, FaultyStore
+from broker.paged import QUEUE, filled, numbers, queue_of
 
 from stompcodec import Limits, Parser
 from stompcodec.broker.config.config import Config
-from stompcodec.broker.queues.queue import Queue
 from stompcodec.broker.storage.store import MemoryStore, Page
 from stompcodec.errors import ConfigError, StoreError
 
-QUEUE = "/queue/a"
 #: Limits that go with little memory.
 SMALL: dict[str, Any] = {"limits": Limits(max_body=10_000, max_headers=100, max_header_line=1000), "large": 10_000}
-
-
-def filled(count: int, window: int = 3, store: Any = None, **config: Any) -> tuple[Bench, Peer]:
-    bench = Bench(store, window_messages=window, **config)
-    sender = bench.peer()
-    for number in range(count):
-        sender.put(QUEUE, str(number), persistent="true")
-    return bench, sender
-
-
-def queue_of(bench: Bench, name: str = QUEUE) -> Queue:
-    return bench.broker.queues["/", name]
-
-
-def numbers(peer: Peer) -> list[int]:
-    return [int(body) for body in peer.bodies()]
 
 
 # ---- the window ----
@@ -175,7 +158,7 @@ def test_the_error_of_a_full_queue_lists_what_is_not_paged() -> None:
         if not peer.closed:
             peer.put(QUEUE)
     text = peer.error().body.decode()
-    for kind in ("not persistent", "delayed", "not acknowledged", "x-max-length", "topics.durable_overflow"):
+    for kind in ("not persistent", "not acknowledged", "x-max-length", "topics.durable_overflow"):
         assert kind in text
 
 

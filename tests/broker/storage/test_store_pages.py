@@ -199,6 +199,10 @@ def test_clear_removes_a_share_of_what_was_committed(store):
     store.commit()
     assert seqs(page(store)) == [0, 1, 8, 9, 11]
     assert [one.seq for one in timed(store.deferred, [(9, 9)])] == [10]
+    store.clear("q", 0, 99, 9, {8, 11, 99})
+    store.commit()
+    assert seqs(page(store)) == [0, 8, 11]
+    assert timed(store.deferred, [(9, 9)]) == []
 
 
 def test_held_tells_of_queues_without_reading_them(stores):
@@ -258,7 +262,7 @@ OPERATIONS = st.one_of(
     st.tuples(st.just("append"), QUEUES, MESSAGES),
     st.tuples(st.just("remove"), st.integers(0, 99)),
     st.tuples(st.just("update"), st.integers(0, 99), st.integers(0, 5)),
-    st.tuples(st.just("clear"), QUEUES, SEQS, st.just(ALL) | SEQS, st.integers(1, 5)),
+    st.tuples(st.just("clear"), QUEUES, SEQS, st.just(ALL) | SEQS, st.integers(1, 5), st.sets(SEQS, max_size=3)),
     st.tuples(st.just("commit")),
 )
 SIZES = st.lists(st.tuples(st.integers(1, 7), st.sampled_from([1, 40, 10**6])), min_size=1, max_size=3)
@@ -307,9 +311,9 @@ class Model:
         self.store.commit()
         for key in self.removes:
             del self.kept[key]
-        for queue, after, upto, most in self.clears:
-            ready = sorted(key for key, one in self.kept.items() if key[0] == queue and one.due is None)
-            for key in [key for key in ready if after < key[1] <= upto][:most]:
+        for queue, after, upto, most, held in self.clears:
+            there = sorted(key for key in self.kept if key[0] == queue and key[1] not in held)
+            for key in [key for key in there if after < key[1] <= upto][:most]:
                 del self.kept[key]
         self.kept.update({key: one for key, one in self.updates.items() if key in self.kept})
         self.kept.update(self.puts)

@@ -1,0 +1,440 @@
+"""Whatever a client does, it sees the same with a window of one message, of three, and with all messages in memory."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from broker.harness import Bench, FaultyStore, Peer
+
+from stompcodec import Frame, Parser
+from stompcodec.broker.config.presets import DIALECTS
+
+QUEUE = "/queue/a"
+#: All messages are in memory.
+ALL = 100_000
+
+Script = Callable[["Stage"], None]
+SCRIPTS: list[Script] = []
+
+
+def script(function: Script) -> Script:
+    SCRIPTS.append(function)
+    return function
+
+
+class Stage:
+    """A broker with a window, its restarts, and what its clients see."""
+
+    def __init__(self, most: int, config: dict[str, Any]) -> None:
+        self.config = {"window_messages": most, **config}
+        self.store = FaultyStore()
+        self.seen: list[Any] = []
+        self.bench = Bench(self.store, **self.config)
+        #: Messages were paged.
+        self.paged = False
+
+    def peer(self, client: str | None = None) -> Peer:
+        peer = self.bench.peer(connect=False)
+        peer.connect(**({"client-id": client} if client else {}))
+        return peer
+
+    def fill(self, count: int = 30, destination: str = QUEUE, **headers: str) -> Peer:
+        """Send numbers. A header of several words gives each message the next one of them."""
+        sender = self.peer()
+        for number in range(count):
+            values = {name: words.split()[number % len(words.split())] for name, words in headers.items()}
+            sender.put(destination, str(number), **{"persistent": "true", **values})
+        self.look()
+        return sender
+
+    def look(self) -> None:
+        self.paged = self.paged or bool(self.bench.broker.journal.paged)
+
+    def restart(self) -> None:
+        self.finish()
+        date = self.bench.date
+        self.bench = Bench(self.store, **self.config)
+        self.bench.date = date
+        self.look()
+
+    def finish(self) -> None:
+        """Let the store write what it has to."""
+        while self.store.job is not None:
+            self.store.finish(at_once=True)
+            self.bench.turn()
+
+    def wait(self, seconds: float) -> None:
+        for _ in range(round(seconds * 2)):
+            self.bench.date += 0.5
+            self.bench.wait(0.5)
+
+    def see(self, peer: Peer, note: str = "") -> list[Frame]:
+        """Note what a client has got, and return its messages."""
+        frames = peer.take()
+        self.seen.append(
+            (note, [(frame.command, frame.body, frame.get("redelivered"), frame.get("message")) for frame in frames])
+        )
+        return [frame for frame in frames if frame.command == "MESSAGE"]
+
+    def drain(self, note: str = "", destination: str = QUEUE, **headers: str) -> Peer:
+        peer = self.peer()
+        peer.subscribe(destination, **headers)
+        self.see(peer, note)
+        return peer
+
+
+# ---- order, acknowledgements, redelivery ----
+
+
+@script
+def acknowledged_one_by_one(stage: Stage) -> None:
+    stage.fill()
+    taker = stage.drain(ack="client-individual", prefetch_count="4")
+    for _ in range(40):
+        for frame in stage.see(taker):
+            taker.ack(frame)
+
+
+@script
+def acknowledged_cumulatively(stage: Stage) -> None:
+    stage.fill()
+    taker = stage.peer()
+    taker.subscribe(QUEUE, ack="client", prefetch_count="7")
+    for _ in range(10):
+        frames = stage.see(taker)
+        if frames:
+            taker.ack(frames[-1])
+
+
+@script
+def what_a_lost_consumer_had_comes_first(stage: Stage) -> None:
+    stage.fill()
+    taker = stage.drain(ack="client", prefetch_count="10")
+    taker.lose()
+    stage.drain("again", ack="client-individual", prefetch_count="5").lose()
+    stage.drain("all")
+
+
+@script
+def requeued_messages_come_again(stage: Stage) -> None:
+    stage.fill(10)
+    taker = stage.peer()
+    taker.subscribe(QUEUE, ack="client-individual", prefetch_count="2")
+    for count in range(60):
+        for frame in stage.see(taker):
+            taker.ack(frame, "NACK" if count % 3 == 0 else "ACK")
+    stage.drain("left")
+    stage.drain("dead", "/queue/DLQ.a")
+
+
+@script
+def dead_letters_are_paged_too(stage: Stage) -> None:
+    stage.fill(20)
+    taker = stage.peer()
+    taker.subscribe(QUEUE, ack="client-individual", prefetch_count="3")
+    for _ in range(120):
+        for frame in stage.see(taker):
+            taker.nack(frame)
+    stage.look()
+    stage.restart()
+    stage.drain("dead", "/queue/DLQ.a", ack="client-individual", prefetch_count="3")
+
+
+@script
+def after_a_restart(stage: Stage) -> None:
+    stage.fill()
+    taker = stage.drain(ack="client-individual", prefetch_count="5")
+    stage.restart()
+    del taker
+    stage.drain(ack="client", prefetch_count="5")
+    stage.restart()
+    stage.drain()
+
+
+@script
+def transient_ones_between(stage: Stage) -> None:
+    stage.fill(40, persistent="true false true true")
+    stage.drain()
+
+
+@script
+def senders_go_on_beside_a_consumer(stage: Stage) -> None:
+    sender = stage.fill()
+    taker = stage.peer()
+    taker.subscribe(QUEUE, ack="client-individual", prefetch_count="3")
+    for number in range(30, 60):
+        for frame in stage.see(taker):
+            taker.ack(frame)
+        sender.put(QUEUE, str(number), persistent="true")
+    for _ in range(30):
+        for frame in stage.see(taker):
+            taker.ack(frame)
+
+
+# ---- consumers that differ ----
+
+
+@script
+def priorities(stage: Stage) -> None:
+    stage.fill(priority="4 9 0 4 7")
+    taker = stage.drain(ack="client-individual", prefetch_count="4")
+    stage.fill(10, priority="9 4")
+    for frame in stage.see(taker):
+        taker.ack(frame)
+    stage.restart()
+    stage.drain()
+
+
+@script
+def selectors(stage: Stage) -> None:
+    stage.fill(color="red blue blue green")
+    stage.drain("none", selector="color = 'black'")
+    stage.drain("red", selector="color = 'red'", ack="client-individual", prefetch_count="2").lose()
+    stage.drain("green", selector="color = 'green'")
+    stage.restart()
+    stage.drain("red", selector="color = 'red'")
+    stage.drain("rest")
+
+
+@script
+def selectors_and_priorities(stage: Stage) -> None:
+    stage.fill(color="red blue", priority="4 4 9 0 9 4 4")
+    blue = stage.drain("blue", selector="color = 'blue'", ack="client-individual", prefetch_count="2")
+    for _ in range(4):
+        for frame in stage.see(blue):
+            blue.ack(frame)
+    stage.drain("rest").lose()
+    blue.lose()
+    stage.drain("rest")
+
+
+@script
+def groups(stage: Stage) -> None:
+    stage.fill(JMSXGroupID="a b c")
+    first = stage.drain(ack="client-individual", prefetch_count="3")
+    for _ in range(4):
+        for frame in stage.see(first):
+            first.ack(frame)
+    second = stage.drain("has no group", ack="client-individual", prefetch_count="3")
+    first.lose()
+    for _ in range(30):
+        for frame in stage.see(second):
+            second.ack(frame)
+
+
+@script
+def groups_after_a_restart(stage: Stage) -> None:
+    stage.fill(JMSXGroupID="a b")
+    stage.restart()
+    first, second = stage.peer(), stage.peer()
+    for peer in (first, second):
+        peer.subscribe(QUEUE, ack="client-individual", prefetch_count="2")
+    for _ in range(30):
+        for peer in (first, second):
+            for frame in stage.see(peer):
+                peer.ack(frame)
+
+
+@script
+def an_exclusive_consumer(stage: Stage) -> None:
+    stage.fill()
+    first = stage.drain(ack="client-individual", prefetch_count="3", **{"activemq.exclusive": "true"})
+    second = stage.drain(ack="client-individual", prefetch_count="3", **{"activemq.exclusive": "true"})
+    for frame in stage.see(first):
+        first.ack(frame)
+    stage.see(second, "none")
+    first.lose()
+    for _ in range(12):
+        for frame in stage.see(second):
+            second.ack(frame)
+
+
+# ---- browsers, RECEIVE ----
+
+
+@script
+def browsers(stage: Stage) -> None:
+    stage.fill()
+    stage.drain("all", browser="true", **{"browser-end": "true"})
+    stage.drain("from", browser="true", **{"browser-end": "true", "from-seq": "17"})
+    stage.drain("skip", browser="true", **{"browser-skip": "9"})
+    stage.drain("some", browser="true", selector="1 = 0")
+    follower = stage.drain("follows", browser="true", **{"browser-end": "false", "from-seq": "28"})
+    stage.fill(5)
+    stage.see(follower, "more")
+    stage.drain()
+    stage.see(follower)
+
+
+@script
+def a_reader_removes_what_it_has_seen(stage: Stage) -> None:
+    stage.fill()
+    reader = stage.peer()
+    reader.subscribe(QUEUE, browser="true", ack="client", **{"include-seq": "seq", "browser-end": "true"})
+    frames = stage.see(reader)
+    reader.ack(frames[4], through_seq=frames[19].headers["seq"])
+    stage.restart()
+    stage.drain()
+
+
+@script
+def received_one_by_one(stage: Stage) -> None:
+    stage.fill(10, color="red blue")
+    stage.restart()
+    peer = stage.peer()
+    peer.parser = Parser(None, commands=("EMPTY",))
+    for selector in (*("selector:color = 'blue'\n", "", "selector:color = 'red'\n", "selector:1 = 0\n"), *[""] * 8):
+        peer.raw(b"RECEIVE\ndestination:/queue/a\n%b\n\0" % selector.encode())
+        stage.see(peer, selector)
+
+
+# ---- time ----
+
+
+@script
+def expiry(stage: Stage) -> None:
+    stage.fill(30, expiration="1000 60000 5000")
+    stage.wait(3)
+    stage.restart()
+    stage.wait(3)
+    stage.drain()
+    stage.drain("dead", "/queue/DLQ.a")
+
+
+@script
+def delays(stage: Stage) -> None:
+    stage.fill(30, delay="9000 1000 5000 3000")
+    stage.fill(5)
+    taker = stage.drain()
+    stage.wait(2.2)
+    stage.see(taker)
+    stage.restart()
+    taker = stage.drain()
+    for _ in range(4):
+        stage.wait(2)
+        stage.see(taker)
+
+
+# ---- transactions ----
+
+
+@script
+def transactions(stage: Stage) -> None:
+    sender = stage.fill(10)
+    for end in ("COMMIT", "ABORT", "COMMIT"):
+        sender.send("BEGIN", transaction="t")
+        for number in range(10):
+            sender.put(QUEUE, f"{end} {number}", persistent="true", transaction="t")
+        sender.put(QUEUE, f"before {end}", persistent="true")
+        sender.send(end, transaction="t")
+    taker = stage.drain(ack="client-individual", prefetch_count="6")
+    for end in ("ABORT", "COMMIT", "ABORT", "COMMIT"):
+        frames = stage.see(taker)
+        taker.send("BEGIN", transaction="t")
+        for frame in frames:
+            taker.ack(frame, transaction="t")
+        taker.send(end, transaction="t")
+    taker.lose()
+    stage.drain("rest")
+
+
+@script
+def a_transaction_while_others_send(stage: Stage) -> None:
+    sender, other = stage.fill(5), stage.peer()
+    stage.store.background = True
+    sender.send("BEGIN", transaction="t")
+    for number in range(10):
+        sender.put(QUEUE, f"t{number}", persistent="true", transaction="t")
+    sender.send("COMMIT", transaction="t", receipt="r")
+    for number in range(10):
+        other.put(QUEUE, f"o{number}", persistent="true")
+    stage.store.background = False
+    stage.finish()
+    stage.see(sender)
+    stage.drain()
+
+
+@script
+def a_commit_that_fails(stage: Stage) -> None:
+    stage.fill(10)
+    taker = stage.drain(ack="client-individual", prefetch_count="4")
+    stage.store.faulty = True
+    sender = stage.peer()
+    sender.put(QUEUE, "lost", persistent="true", receipt="r")
+    stage.see(sender)
+    stage.store.faulty = False
+    stage.wait(3)
+    taker.lose()
+    stage.fill(5)
+    stage.drain()
+
+
+@script
+def acknowledgements_that_cannot_be_stored(stage: Stage) -> None:
+    stage.fill(20)
+    taker = stage.peer()
+    taker.subscribe(QUEUE, ack="client-individual", prefetch_count="4")
+    frames = stage.see(taker)
+    stage.store.faulty = True
+    for frame in frames:
+        if not taker.closed:
+            taker.ack(frame, receipt="r")
+    stage.store.faulty = False
+    stage.wait(3)
+    stage.drain()
+
+
+# ---- durable subscriptions ----
+
+
+@script
+def durable_subscriptions(stage: Stage) -> None:
+    durable = {"durable-subscription-name": "n", "activemq.subscriptionName": "n", "durable": "true"}
+    durable |= {"auto-delete": "false", "persistent": "true"}
+    for selector in ({}, {"selector": "color = 'red'"}):
+        reader = stage.peer("ada")
+        reader.subscribe("/topic/t", id="n", **durable, **selector)
+        reader.lose()
+        stage.fill(30, "/topic/t", color="red blue")
+        reader = stage.peer("ada")
+        reader.subscribe("/topic/t", id="n", ack="client-individual", prefetch_count="4", **durable, **selector)
+        for frame in stage.see(reader):
+            reader.ack(frame)
+        reader.lose()
+        stage.restart()
+        reader = stage.peer("ada")
+        reader.subscribe("/topic/t", id="n", **durable, **selector)
+        stage.see(reader)
+        reader.send("UNSUBSCRIBE", id="n", **durable)
+        reader.lose()
+
+
+# ---- what is left ----
+
+
+@script
+def a_queue_that_expires(stage: Stage) -> None:
+    stage.fill(20, **{"x-expires": "3000"})
+    stage.fill(10, delay="60000", **{"x-expires": "3000"})
+    stage.wait(40)
+    assert stage.config.get("queue_arguments") or not list(stage.store.load())
+    stage.fill(5)
+    stage.drain()
+
+
+@pytest.mark.parametrize("dialect", sorted(DIALECTS))
+@pytest.mark.parametrize("script", SCRIPTS, ids=lambda script: script.__name__)
+def test_a_client_sees_the_same(script: Script, dialect: str) -> None:
+    config = {"max_attempts": 3, "dead_letter_expired": True, **DIALECTS[dialect]}
+    stages = [Stage(most, config) for most in (ALL, 1, 3)]
+    for stage in stages:
+        script(stage)
+        stage.finish()
+    assert not stages[0].paged
+    assert stages[1].paged
+    assert any(frames for frames in stages[0].seen)
+    assert stages[1].seen == stages[0].seen
+    assert stages[2].seen == stages[0].seen
+    assert [message[:4] for message in stages[1].store.load()] == [message[:4] for message in stages[0].store.load()]

@@ -1,0 +1,331 @@
+"""Delayed messages that are in the store only: order, time, memory, restarts, failed commits, deleted queues."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from broker.harness import Bench, FaultyStore, Peer
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from stompcodec.broker.queues.queue import Queue
+from stompcodec.broker.storage.store import MemoryStore
+from stompcodec.errors import StoreError
+
+QUEUE = "/queue/a"
+
+
+def pass_time(bench: Bench, seconds: float, step: float = 0.1) -> None:
+    """Both clocks go on."""
+    for _ in range(round(seconds / step)):
+        bench.date += step
+        bench.wait(step)
+
+
+def send(peer: Peer, body: object, delay: int, destination: str = QUEUE, **headers: str) -> None:
+    peer.put(destination, str(body), delay=str(delay), **{"persistent": "true", **headers})
+
+
+def queue_of(bench: Bench, name: str = QUEUE) -> Queue:
+    return bench.broker.queues["/", name]
+
+
+def numbers(peer: Peer) -> list[int]:
+    return [int(body) for body in peer.bodies()]
+
+
+def filled(count: int, window: int = 3, store: Any = None, **config: Any) -> tuple[Bench, Peer]:
+    """A broker with delayed messages, due one after the other, a second apart, and sent in another order."""
+    bench = Bench(store, window_messages=window, **config)
+    sender = bench.peer()
+    for number in sorted(range(count), key=lambda number: number * 7 % 10):
+        send(sender, number, 1000 * (number + 1))
+    return bench, sender
+
+
+def test_only_those_that_are_due_first_are_in_memory() -> None:
+    bench, _sender = filled(40)
+    queue = queue_of(bench)
+    taker = bench.peer()
+    taker.subscribe(QUEUE)
+    assert (queue.total, len(bench.broker.delayed)) == (40, queue.count)
+    pass_time(bench, 0.5)
+    for number in range(40):
+        assert queue.count <= 6
+        assert numbers(taker) == []
+        pass_time(bench, 1)
+        assert numbers(taker) == [number]
+    assert (queue.total, queue.paging, list(bench.store.load())) == (0, None, [])
+    assert bench.broker.delayed.wait is None
+
+
+def test_their_bytes_are_bounded_too() -> None:
+    bench = Bench(window_octets=3000)
+    sender = bench.peer()
+    for number in range(40):
+        send(sender, f"{number:1000}", 1000 * (number + 1))
+    assert queue_of(bench).octets <= 6000
+    taker = bench.peer()
+    taker.subscribe(QUEUE)
+    pass_time(bench, 41)
+    assert numbers(taker) == list(range(40))
+
+
+def test_messages_of_one_time_keep_their_order() -> None:
+    bench = Bench(window_messages=3)
+    sender = bench.peer()
+    for number in range(40):
+        send(sender, number, 1000)
+    taker = bench.peer()
+    taker.subscribe(QUEUE)
+    pass_time(bench, 2)
+    assert numbers(taker) == list(range(40))
+
+
+def test_a_restart_reads_those_that_are_due_first() -> None:
+    bench, _sender = filled(40)
+    again = Bench(bench.store, window_messages=3)
+    queue = queue_of(again)
+    again.turn()
+    assert queue.count <= 3
+    assert queue.total == 40
+    taker = again.peer()
+    taker.subscribe(QUEUE)
+    pass_time(again, 20.5)
+    assert numbers(taker) == list(range(20))
+    third = Bench(bench.store, window_messages=3)
+    third.date = again.date + 100  # they became due while no broker ran
+    taker = third.peer()
+    taker.subscribe(QUEUE)
+    pass_time(third, 1)
+    assert numbers(taker) == list(range(20, 40))
+
+
+def test_transient_ones_and_those_of_topics_are_in_memory_and_keep_their_time() -> None:
+    bench = Bench(window_messages=2)
+    sender, taker, reader = bench.peer(), bench.peer(), bench.peer()
+    taker.subscribe(QUEUE)
+    reader.subscribe("/topic/t")
+    for number in range(30):
+        send(sender, number, 1000 * (number + 1), persistent="true" if number % 3 else "false")
+        send(sender, number, 1000 * (number + 1), "/topic/t")
+    pass_time(bench, 31)
+    assert numbers(taker) == list(range(30))
+    assert numbers(reader) == list(range(30))
+
+
+def test_a_page_that_cannot_be_read_is_read_again() -> None:
+    class Unreadable(MemoryStore):
+        broken = False
+
+        def deferred(self, after: Any, most: Any, octets: Any, done: Any, call_soon: Any) -> None:
+            if self.broken:
+                call_soon(lambda: done(StoreError("the disk is gone")))
+            else:
+                super().deferred(after, most, octets, done, call_soon)
+
+    store = Unreadable()
+    bench, _sender = filled(20, store=store)
+    taker = bench.peer()
+    taker.subscribe(QUEUE)
+    store.broken = True
+    pass_time(bench, 30)
+    first = numbers(taker)
+    assert first == list(range(len(first)))
+    assert len(first) < 10
+    store.broken = False
+    pass_time(bench, 3)
+    assert numbers(taker) == list(range(len(first), 20))
+
+
+def test_those_that_could_not_be_stored_are_gone() -> None:
+    store = FaultyStore(background=False)
+    bench, sender = filled(20, store=store)
+    store.faulty = True
+    send(sender, 99, 19_500, receipt="r")
+    assert sender.take()[-1].command == "ERROR"
+    store.faulty = False
+    assert queue_of(bench).total == 20
+    taker = bench.peer()
+    taker.subscribe(QUEUE)
+    pass_time(bench, 21)
+    assert numbers(taker) == list(range(20))
+    assert queue_of(bench).total == 0
+
+
+def test_a_queue_that_ends_takes_them_along() -> None:
+    bench = Bench(window_messages=3)
+    sender = bench.peer()
+    for _ in range(2):
+        for number in range(30):
+            send(sender, number, 60_000 * (number + 1), **{"x-expires": "5000"})
+        assert queue_of(bench).total == 30
+        pass_time(bench, 40, 1.0)
+        assert ("/", QUEUE) not in bench.broker.queues
+        assert list(bench.store.load()) == []
+
+
+def test_those_of_an_ended_queue_do_not_come_into_a_new_one_of_that_name() -> None:
+    bench = Bench(window_messages=3)
+    sender = bench.peer()
+    for number in range(30):
+        send(sender, number, 10_000 + 1000 * (number + 1), **{"x-expires": "5000"})
+    queue = queue_of(bench)
+    while not queue.closed:
+        pass_time(bench, 0.1)
+    for number in range(100, 110):
+        send(sender, number, 1000 * (number - 99))
+    taker = bench.peer()
+    taker.subscribe(QUEUE)
+    pass_time(bench, 40)
+    assert numbers(taker) == list(range(100, 110))
+    assert list(bench.store.load()) == []
+
+
+def test_a_transaction_leaves_them_in_the_store() -> None:
+    bench, sender = filled(10)
+    sender.send("BEGIN", transaction="t")
+    for number in range(10, 30):
+        send(sender, number, 1000 * (number + 1), transaction="t")
+    sender.send("COMMIT", transaction="t")
+    assert queue_of(bench).total == 30
+    assert queue_of(bench).count <= 6
+    taker = bench.peer()
+    taker.subscribe(QUEUE)
+    pass_time(bench, 31)
+    assert numbers(taker) == list(range(30))
+
+
+STEPS = st.one_of(
+    st.tuples(st.just("send"), st.sampled_from("ab"), st.integers(1, 60), st.booleans(), st.booleans()),
+    st.tuples(st.just("send"), st.sampled_from("ab"), st.integers(1, 60), st.just(True), st.just(False)),
+    st.tuples(st.just("many"), st.sampled_from("ab"), st.lists(st.integers(1, 60), max_size=9)),
+    st.tuples(st.just("transact"), st.sampled_from("ab"), st.lists(st.integers(1, 60), min_size=1, max_size=5)),
+    st.tuples(st.just("pass"), st.integers(1, 20)),
+    st.tuples(st.just("fail"), st.integers(1, 60)),
+    st.tuples(st.just("restart")),
+    st.tuples(st.just("commit"), st.sampled_from(["now", "later"])),
+)
+
+
+class Model:
+    """A broker with delayed messages, and what it should deliver: body, and when it is due, in tenths of a second."""
+
+    def __init__(self, window: int) -> None:
+        self.window = window
+        self.store = FaultyStore(background=False)
+        self.bodies = 0
+        self.wanted: list[tuple[float, int, str]] = []
+        self.got: list[int] = []
+        self.date = self.slow_until = 1_000_000.0
+        self.start()
+
+    def start(self) -> None:
+        self.bench = Bench(self.store, window_messages=self.window)
+        self.bench.date = self.date
+        self.taker = self.bench.peer()
+        for name in "ab":
+            self.taker.subscribe(f"/queue/{name}", id=name)
+
+    def finish(self) -> None:
+        while self.store.job is not None:
+            self.store.finish(at_once=True)
+            self.bench.turn()
+
+    def send(self, name: str, delay: int, persistent: bool, _again: bool) -> None:
+        self.many(name, [delay], persistent)
+
+    def many(self, name: str, delays: list[int], persistent: bool = True) -> None:
+        sender = self.bench.peer()
+        for delay in delays:
+            due = self.bench.date + delay / 10
+            self.wanted.append((due, self.bodies, "persistent" if persistent else "transient"))
+            send(sender, self.bodies, delay * 100, f"/queue/{name}", persistent=str(persistent).lower())
+            self.bodies += 1
+
+    def transact(self, name: str, delays: list[int]) -> None:
+        """Send some in a transaction, so that they take effect after its commit."""
+        sender = self.bench.peer()
+        sender.send("BEGIN", transaction="t")
+        for delay in delays:
+            self.wanted.append((self.bench.date + delay / 10, self.bodies, "persistent"))
+            send(sender, self.bodies, delay * 100, f"/queue/{name}", transaction="t")
+            self.bodies += 1
+        sender.send("COMMIT", transaction="t")
+
+    def fail(self, delay: int) -> None:
+        """A message cannot be stored."""
+        self.commit("now")
+        self.store.faulty = True
+        sender = self.bench.peer()
+        send(sender, -1, delay * 100, receipt="r")
+        assert sender.closed
+        self.store.faulty = False
+        self.slow_until = self.bench.date + 2  # the next commit is not at once
+
+    def commit(self, when: str) -> None:
+        self.store.background = when == "later"
+        if when == "now":
+            self.finish()
+            self.slow_until = self.bench.date + 1
+
+    def restart(self) -> None:
+        self.commit("now")
+        self.pass_(25)  # what has gone has left the store, also after a failed commit
+        self.collect()
+        self.date = self.bench.date
+        self.wanted = [one for one in self.wanted if one[2] == "persistent" or one[1] in self.got]
+        self.start()
+
+    def collect(self) -> None:
+        self.got += numbers(self.taker)
+
+    def check(self) -> None:
+        self.collect()
+        assert len(self.got) == len(set(self.got))
+        due = {body for at, body, _ in self.wanted if at <= self.bench.date - 0.001}
+        assert set(self.got) <= {body for at, body, _ in self.wanted if at <= self.bench.date + 0.001}
+        if not self.store.background and self.bench.date > self.slow_until:
+            assert set(self.got) >= due
+        if not self.store.background:
+            waiting = sum(queue.total for queue in self.bench.broker.queues.values())
+            assert waiting >= len(self.wanted) - len(self.got)
+
+    def pass_(self, tenths: int) -> None:
+        pass_time(self.bench, tenths / 10)
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.sampled_from([1, 3, 100]), st.lists(STEPS, max_size=30))
+def test_all_come_in_their_time_whatever_happens(window: int, steps: list[tuple[Any, ...]]) -> None:
+    model = Model(window)
+    for name, *values in steps:
+        getattr(model, "pass_" if name == "pass" else name)(*values)
+        model.check()
+    model.commit("now")
+    model.pass_(61)
+    model.check()
+    assert set(model.got) == {body for _, body, _ in model.wanted}
+    assert model.bench.broker.delayed.wait is None
+    assert all(queue.total == 0 for queue in model.bench.broker.queues.values())
+    assert list(model.store.load()) == []
+
+
+@pytest.mark.parametrize("window", [1, 3])
+def test_the_timer_does_not_spin_while_a_page_is_read(window: int) -> None:
+    bench, _sender = filled(20, window)
+    asked: list[Any] = []
+    deferred = bench.store.deferred
+    bench.store.deferred = lambda *args: asked.append(args)
+    bench.date += 30
+    bench.wait(0.5)
+    assert len(asked) == 1
+    assert bench.broker.delayed.wait is None
+    bench.store.deferred = deferred
+    deferred(*asked[0])
+    bench.turn()
+    taker = bench.peer()
+    taker.subscribe(QUEUE)
+    pass_time(bench, 1)
+    assert numbers(taker) == list(range(20))
