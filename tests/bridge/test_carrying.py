@@ -107,6 +107,7 @@ def test_it_is_acknowledged_only_after_the_receipt(one, other):
     assert numbers(take_all(other.url, "/queue/a")) == [0, 1, 2, 3, 4]  # sent twice, stored once
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("batch", [0, 7])
 def test_cuts_at_both_ends(one, other, batch):
     """Each message is stored once, in its order, however often the connections are cut."""
