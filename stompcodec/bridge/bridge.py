@@ -15,8 +15,8 @@ from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
 from stompcodec.bridge.carrier import PATIENCE, Carrier, Entry, error_frame, is_passing, reason_of
-from stompcodec.bridge.ends import End, is_one_broker, leave
-from stompcodec.bridge.headers import ARGUMENTS, DELIVERY, ORIGINAL, REFUSED, SEQ, Hop
+from stompcodec.bridge.ends import End, is_one_broker, leave, unless
+from stompcodec.bridge.headers import SEQ, Hop, dead_letter
 from stompcodec.bridge.mapping import is_topic
 from stompcodec.bridge.marks import PATH, circle, idempotency_key, may_be_one, same_broker
 from stompcodec.bridge.sources import (
@@ -51,8 +51,6 @@ _GRACE = 15.0
 _PROBE = 1.0
 #: Seconds without a message after which the source counts as empty; and after which it is asked, if that is possible.
 _IDLE, _IDLE_ASKED = 3.0, 0.3
-#: The headers by which a dead letter says why, and where it was to go.
-_REASON, _TARGET = "dead-letter-reason", "bridge-target"
 
 
 class Way(NamedTuple):
@@ -144,6 +142,7 @@ class Bridge:
         self._on_turn = on_turn
         self._on_trouble = on_trouble
         self._stop = asyncio.Event()
+        self._hurry = asyncio.Event()  # it was stopped twice
         self._loop: asyncio.AbstractEventLoop | None = None
         self._carrier = Carrier(self.tally, way.batch, way.most_refused, self._outcome, self._dropped)
         self._session: _Session
@@ -159,13 +158,19 @@ class Bridge:
         self._asked = 0.0
 
     def stop(self) -> None:
-        """End in good order: what is on its way gets its outcome, the rest stays. Any thread may call it."""
+        """End in good order: what is on its way gets its outcome, the rest stays. Any thread may call it.
+
+        Called again, it ends at once: what is on its way stays at the source, and the target may have it, too.
+        """
         loop = self._loop
         if loop is None:
             self._stop.set()
         else:
             with contextlib.suppress(RuntimeError):  # the loop has ended
-                loop.call_soon_threadsafe(self._stop.set)
+                loop.call_soon_threadsafe(self._note_stop)
+
+    def _note_stop(self) -> None:
+        (self._hurry if self._stop.is_set() else self._stop).set()
 
     @property
     def is_ready(self) -> bool:
@@ -188,25 +193,32 @@ class Bridge:
             StompError: an end cannot be reached at first, or refuses the login or a subscription.
         """
         self._loop = asyncio.get_running_loop()
+        begun = await unless(self._stop, self._begin())
+        if begun is not None:
+            await self._carry(*begun)
+        return self.tally
+
+    async def _begin(self) -> tuple[list[Lane], AsyncClient]:
+        """Connect to both ends, and return the subscriptions and the client of the target."""
         self._session = _Session(await self.source.open())
         self._ready = True
         try:
-            lanes = await lanes_of(self._session.client, self.request)
-            target = await self._open_target()
+            return await lanes_of(self._session.client, self.request), await self._open_target()
         except BaseException:
-            await leave(self._session.client)
+            await leave(self._session.client, self._hurry)
             raise
+
+    async def _carry(self, lanes: list[Lane], target: AsyncClient) -> None:
         self._active = time.monotonic()
         works = [self._take_all(lanes), self._send_all(target), self._settle_all()]
         tasks = [asyncio.create_task(work) for work in works]
         try:
-            await self._watch(tasks)
+            await unless(self._hurry, self._watch(tasks))
         finally:
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
-            await leave(self._session.client)  # behind its receipt no ACK is open
-        return self.tally
+            await leave(self._session.client, self._hurry)  # behind its receipt no ACK is open
 
     async def _open_target(self) -> AsyncClient:
         """Return a connection to the target.
@@ -221,7 +233,7 @@ class Bridge:
         kind = dialect_of(client)
         if kind == self._session.giver.name:
             if await is_one_broker(self._session.client, client, 0.0 if kind == "stompcodec" else _PROBE):
-                await leave(client)
+                await leave(client, self._hurry)
                 raise UnsuitableError(
                     f"FROM and TO are the same broker: a message to {self.target} arrived from {self.source}"
                 )
@@ -295,8 +307,10 @@ class Bridge:
         cause = error.__cause__ if isinstance(error, RemoteProtocolError) else None
         if isinstance(cause, FrameError) and cause.limit:
             most = f" ({self.source.max_body} bytes)" if cause.limit == "max_body" else ""
+            names = list(self._session.lanes)
+            where = names[0] if len(names) == 1 else f"one of {len(names)} destinations"
             raise BridgeError(
-                f"a message of the source exceeds {cause.limit}{most}: it stays there, in front of its destination. "
+                f"a message of {where} exceeds {cause.limit}{most}: it stays at FROM, in front of its destination. "
                 "Allow larger ones, or consume it otherwise"
             ) from error
 
@@ -499,7 +513,7 @@ class Bridge:
             self.tally.refused += not message.subscription.explicit
             self._taken -= message.subscription.explicit
             return
-        headers = _letter(message, entry.target, reason)
+        headers = dead_letter(message.headers, entry.target, reason)
         try:
             if self._session.giver.transacted_acks:
                 async with client.transaction(timeout=PATIENCE) as transaction:
@@ -565,16 +579,3 @@ class Bridge:
         for rule in self.request.mapping.rules:
             counts.update(await listed(session.client, rule.source))
         return sum(counts.get(lane.destination, 0) for lane in session.subscribed)
-
-
-def _letter(message: AsyncMessage, target: str, reason: str) -> list[tuple[str, str]]:
-    """Return the headers of a dead letter: those of the message, and why."""
-    made = {"destination", "message-id", "expires", "expiration", "delay", "x-delay", _REASON, _TARGET, REFUSED}
-    made |= {"idempotency-key", "_AMQ_DUPL_ID", "AMQ_SCHEDULED_DELAY", "AMQ_SCHEDULED_CRON"}
-    given = message.headers.pairs()
-    kept = [pair for pair in given if pair[0] not in made and (pair[0] not in DELIVERY or pair[0] == PATH)]
-    names = {name for name, _ in kept}
-    origin = [(ORIGINAL + name, message.headers[name]) for name in ("destination", "message-id")]
-    origin += [(ORIGINAL + name, value) for name, value in kept if name in ARGUMENTS]
-    kept = [pair for pair in kept if pair[0] not in ARGUMENTS] + [pair for pair in origin if pair[0] not in names]
-    return [*kept, (_REASON, reason), (_TARGET, target), (REFUSED, "true")]

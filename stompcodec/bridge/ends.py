@@ -7,8 +7,8 @@ import contextlib
 import random
 import time
 import uuid
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Coroutine
+from typing import Any, TypeVar
 
 from stompcodec.bridge.marks import broker_name, check_name
 from stompcodec.client import AsyncClient, Backoff, connect_async
@@ -20,6 +20,7 @@ from stompcodec.uri import Address, parse_uri
 _GOOD = 5.0
 #: Seconds for the answer to DISCONNECT, behind which no ACK is open.
 _GOODBYE = 10.0
+T = TypeVar("T")
 
 
 class End:
@@ -120,6 +121,20 @@ async def is_one_broker(source: AsyncClient, target: AsyncClient, seconds: float
     return False
 
 
-async def leave(client: AsyncClient, *, seconds: float = _GOODBYE) -> None:
-    """Close a client. Its ACKs have reached the broker then, if that answers in time."""
-    await client.close(seconds)
+async def leave(client: AsyncClient, hurry: asyncio.Event, *, seconds: float = _GOODBYE) -> None:
+    """Close a client. Its ACKs have reached the broker then, if that answers in time and the event is not set."""
+    await unless(hurry, client.close(seconds))
+    if hurry.is_set():
+        await client.close(0.0)
+
+
+async def unless(event: asyncio.Event, work: Coroutine[Any, Any, T]) -> T | None:
+    """Return the result of some work; cancel it and return None if an event is set first."""
+    task, told = asyncio.create_task(work), asyncio.create_task(event.wait())
+    try:
+        await asyncio.wait((task, told), return_when=asyncio.FIRST_COMPLETED)
+        return task.result() if task.done() else None
+    finally:
+        for each in (task, told):
+            each.cancel()
+        await asyncio.gather(task, told, return_exceptions=True)

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from stompcodec.bridge.mapping import TEMPORARY
 from stompcodec.bridge.marks import PATH, extended
-from stompcodec.codec import Frame
+from stompcodec.codec import Frame, Headers
 
 #: Put before the name of a header that says something about the source.
 ORIGINAL = "original-"
@@ -21,6 +21,8 @@ ESCAPED = "bridge-escaped"
 SEQ = "bridge-seq"
 #: The header of dead letters that keeps them out of subscriptions by wildcard. A name that selectors can have.
 REFUSED = "bridge_refused"
+#: The headers by which a dead letter says why it was refused, and where it was to go.
+_REASON, _TARGET = "dead-letter-reason", "bridge-target"
 
 #: Of one delivery, or between a client and its broker: they would mean something else, or nothing, at the target.
 DELIVERY = frozenset(
@@ -207,6 +209,23 @@ class Hop(NamedTuple):
             if which:
                 written.append((name, " ".join(which)[: taker.line // 8]))
         return written
+
+
+def dead_letter(headers: Headers, target: str, reason: str) -> list[tuple[str, str]]:
+    """Return the headers of a dead letter: those of the message, and why it was refused.
+
+    >>> dead_letter(Headers({"destination": "/queue/a", "message-id": "7", "n": "1"}), "/queue/b", "too large")[:3]
+    [('n', '1'), ('original-destination', '/queue/a'), ('original-message-id', '7')]
+    """
+    made = {"destination", "message-id", "expires", "expiration", "delay", "x-delay", _REASON, _TARGET, REFUSED}
+    made |= {"idempotency-key", "_AMQ_DUPL_ID", "AMQ_SCHEDULED_DELAY", "AMQ_SCHEDULED_CRON"}
+    given = headers.pairs()
+    kept = [pair for pair in given if pair[0] not in made and (pair[0] not in DELIVERY or pair[0] == PATH)]
+    names = {name for name, _ in kept}
+    origin = [(ORIGINAL + name, headers[name]) for name in ("destination", "message-id") if name in headers]
+    origin += [(ORIGINAL + name, value) for name, value in kept if name in ARGUMENTS]
+    kept = [pair for pair in kept if pair[0] not in ARGUMENTS] + [pair for pair in origin if pair[0] not in names]
+    return [*kept, (_REASON, reason), (_TARGET, target), (REFUSED, "true")]
 
 
 def _percent(text: str, bad: str) -> str:

@@ -41,8 +41,12 @@ class Rule(NamedTuple):
         target = target if sign else source
         if not source or not target:
             raise ValueError(f"{text!r}: write SOURCE=TARGET, or SOURCE alone to keep the name")
+        if "=" in target:
+            raise ValueError(f"{text!r}: more than one equals sign: write SOURCE=TARGET")
         for name in (source, target):
-            _check_name(text, name)
+            if "*" in name[:-1] and not _WILD.intersection(name[:-1].replace("/", ".").split(".")):
+                raise ValueError(f"{text!r}: a star stands at the end, for the rest of the name")
+            check_destination(name)
         if target.endswith("*") and not source.endswith("*"):
             raise ValueError(f"{text!r}: the star of TARGET stands for what a star at the end of SOURCE matches")
         return cls(source, target)
@@ -67,17 +71,20 @@ class Rule(NamedTuple):
         return self.target[:-1] + rest if self.target.endswith("*") else self.target
 
 
-def _check_name(text: str, name: str) -> None:
+def check_destination(name: str) -> None:
+    """Check a name in a map, or of the dead letters.
+
+    Raises:
+        ValueError: a bridge cannot take from it, or send to it.
+    """
+    if not name:
+        raise ValueError("a destination is missing")
     if not name.isprintable() or name != name.strip():
-        raise ValueError(f"{text!r}: a destination has no control characters, and no spaces around it")
+        raise ValueError(f"{name!r}: a destination has no control characters, and no spaces around it")
     if len(name) > _MOST_NAME:
-        raise ValueError(f"{text[:80]!r}…: a destination has at most {_MOST_NAME} characters")
-    if "=" in name:
-        raise ValueError(f"{text!r}: more than one equals sign: write SOURCE=TARGET")
-    if "*" in name[:-1] and not _WILD.intersection(name[:-1].replace("/", ".").split(".")):
-        raise ValueError(f"{text!r}: a star stands at the end, for the rest of the name")
+        raise ValueError(f"{name[:80]!r}…: a destination has at most {_MOST_NAME} characters")
     if name.startswith(TEMPORARY):
-        raise ValueError(f"{text!r}: a temporary destination belongs to one session, and cannot be carried")
+        raise ValueError(f"{name!r}: a temporary destination belongs to one session, and cannot be carried")
 
 
 class Mapping:

@@ -234,13 +234,20 @@ def credentials(addresses: list[Address], login: str | None, passcode_file: str 
     return {key: value for key, value in given.items() if value is not None}
 
 
-def tls_options(ca: str | None, insecure: bool) -> dict[str, Any]:
-    """Return the option `ssl` of `stompcodec.client.connect`, if --ca or --insecure ask for one."""
+def tls_options(ca: str | None, insecure: bool, option: str = "--ca") -> dict[str, Any]:
+    """Return the option `ssl` of `stompcodec.client.connect`, if --ca or --insecure ask for one.
+
+    Raises:
+        click.BadParameter: the file cannot be used.
+    """
     if ca is None and not insecure:
         return {}
     from stompcodec.transport.tls import client_context
 
-    return {"ssl": client_context(ca, verify=not insecure)}
+    try:
+        return {"ssl": client_context(ca, verify=not insecure)}
+    except OSError as error:
+        raise click.BadParameter(f"{printable(ca or '')}: {error.strerror}", param_hint=f"'{option}'") from None
 
 
 @contextmanager

@@ -54,7 +54,7 @@ STATUSES: dict[str, dict[int, str]] = {
         0: "ended by SIGTERM, Ctrl-C, --drain, --count or --wait; TO has every message that FROM has given away",
         1: f"{_UNREACHABLE}; messages were refused, and are in the dead letters of FROM; or --drain left some there",
         2: "wrong usage; FROM is TO; no destination matches, or FROM cannot do what the map asks for",
-        130: "ended by Ctrl-C before it had started",
+        130: "ended by Ctrl-C or SIGTERM before both brokers were connected",
     },
     "convert": _of("every frame was written", "a frame is broken or cannot be written, or a file cannot be used"),
     "bench codec": _of("it was measured", "FILE has broken frames, or no frames"),

@@ -8,10 +8,12 @@ import threading
 from patience import patience
 
 import stompcodec.client as stomp
+from stompcodec import Frame
 from stompcodec.bridge import Bridge, End, Mapping, Request, Way
 from stompcodec.client import Backoff
+from stompcodec.testing import StompBroker
 
-__all__ = ["Running", "carry", "end", "fill", "request", "take_all"]
+__all__ = ["Running", "call_itself", "carry", "end", "fill", "request", "take_all"]
 
 #: Delays of tests: nobody waits for them.
 QUICK = Backoff(first=0.005, most=0.05)
@@ -58,6 +60,13 @@ class Running:
         if self._error is not None:
             raise self._error
         return self.tally
+
+
+def call_itself(broker: StompBroker, server: str) -> None:
+    """Have our broker pretend to be another one."""
+    broker.faults.change(
+        "CONNECTED", lambda frame: Frame("CONNECTED", {**frame.headers, "server": server}, frame.body), times=None
+    )
 
 
 def carry(source: End | str, target: End | str, *maps: str, drain=True, way=None, **options):

@@ -7,13 +7,15 @@ import random
 import threading
 
 import pytest
-from bridge.running import Running, carry, end, fill, request, take_all
+from bridge.running import Running, call_itself, carry, end, fill, request, take_all
 from client.feeding import wait_for
 from patience import interval, patience
 
 import stompcodec.client as stomp
 from stompcodec import Frame
 from stompcodec.bridge import BridgeError, Mapping, Request, UnsuitableError
+from stompcodec.bridge.bridge import _Session
+from stompcodec.bridge.sources import Lane
 from stompcodec.errors import ConnectionLostError
 from stompcodec.testing import FaultProxy, StompBroker
 
@@ -49,6 +51,48 @@ def test_move_keeps_order_headers_and_bodies(one, other):
     assert first.get("bridge-path").endswith(f":{one.port}")
     assert {message.get("persistent") for message in rest} == {"true"}
     assert take_all(one.url, "/queue/a") == []
+
+
+def test_to_stop_twice_is_to_end_at_once(one, other, monkeypatch):
+    """The first time it waits for what is on its way; that stays at the source."""
+    monkeypatch.setattr("stompcodec.bridge.bridge._GRACE", 10_000.0)
+    monkeypatch.setattr("stompcodec.bridge.bridge.may_be_one", lambda one, other: False)
+    fill(one.url, "/queue/a", 2)
+    other.faults.lose("RECEIPT", times=None)
+    with Running(one.url, other.url, request("/queue/a")) as running:
+        other.wait_queued("/queue/a", 2, timeout=patience(30))
+        running.bridge.stop()
+        wait_for(running.bridge._stop.is_set)
+        running.bridge.stop()
+        assert running.result().carried == 0
+    one.wait_queued("/queue/a", 2, timeout=patience(30))
+
+
+def test_a_broker_that_does_not_count_is_browsed(one, other):
+    call_itself(one, "ActiveMQ/5.17.2")
+    fill(one.url, "/queue/a", 3)
+    with Running(one.url, other.url, request("/queue/a", "/topic/b", drain=True)) as running:
+        assert running.result().carried == 3
+    browsed = [frame for frame in one.frames if frame.command == "SUBSCRIBE" and frame.headers.get("browser")]
+    assert {frame.headers["destination"] for frame in browsed} == {"/queue/a"}  # a topic holds nothing
+
+
+def test_a_queue_of_which_a_browser_sees_something_is_not_empty(one, other):
+    call_itself(one, "ActiveMQ/5.17.2")
+
+    async def look(client):
+        bridge = Running(one.url, other.url, request("/queue/a", "/queue/b")).bridge
+        bridge._session = _Session(client)
+        bridge._session.subscribed = [Lane("/queue/a", None), Lane("/queue/b", None)]
+        return await bridge._has_more()
+
+    async def look_anew():
+        async with stomp.connect_async(one.url) as client:
+            return await look(client)
+
+    assert not asyncio.run(look_anew())
+    fill(one.url, "/queue/b", 1)
+    assert asyncio.run(look_anew())
 
 
 def test_a_whole_broker_by_pattern(one, other):

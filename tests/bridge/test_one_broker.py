@@ -3,9 +3,10 @@
 import asyncio
 
 import pytest
-from bridge.running import carry, fill, take_all
+from bridge.running import call_itself, carry, fill, take_all
 
 from stompcodec.bridge import UnsuitableError
+from stompcodec.bridge.bridge import _PROBE
 from stompcodec.bridge.ends import is_one_broker
 from stompcodec.bridge.marks import may_be_one
 from stompcodec.testing import StompBroker
@@ -57,6 +58,24 @@ def test_a_broker_that_refuses_to_be_looked_at_counts_as_another(one, other, ref
     fill(one.url, "/queue/a", 3)
     (other if refusal == "SEND" else one).faults.error(refusal, "not yours", times=1)
     assert carry(one.url, other.url, "/queue/a").carried == 3
+
+
+@pytest.mark.parametrize(
+    ("server", "seconds"), [("stompcodec/1.0", 0.0), ("RabbitMQ/3.10.8", _PROBE), ("ActiveMQ/5.17.2", _PROBE)]
+)
+def test_only_our_broker_has_delivered_the_probe_when_it_answers(one, other, monkeypatch, server, seconds):
+    waited = []
+
+    async def is_one(source, target, seconds):
+        waited.append(seconds)
+        return False
+
+    monkeypatch.setattr("stompcodec.bridge.bridge.is_one_broker", is_one)
+    for broker in (one, other):
+        call_itself(broker, server)
+    fill(one.url, "/queue/a", 3)
+    assert carry(one.url, other.url, "/queue/a", way={"idle": 0.1}).carried == 3
+    assert waited == [seconds]
 
 
 class Recorded:

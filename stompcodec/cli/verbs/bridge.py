@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from stompcodec.bridge.mapping import is_topic
+from stompcodec.bridge.mapping import check_destination, is_topic
 from stompcodec.cli.connecting import (
     F,
     addresses_of,
@@ -25,6 +25,7 @@ from stompcodec.cli.connecting import (
     stop_on_signals,
     tls_options,
 )
+from stompcodec.cli.groups import INTERRUPTED
 from stompcodec.cli.inputs import Number, complain, option_group
 from stompcodec.cli.screen import StatusLine, printable, write_json
 from stompcodec.errors import ConfigError, StompError
@@ -139,9 +140,15 @@ def _mapping(texts: tuple[str, ...], dead_letter: str) -> Mapping:
     """
     from stompcodec.bridge import Mapping
 
+    if "@" in texts:
+        raise click.BadParameter("@ without the name of a file", param_hint="'--map'")
     lines: list[str] = []
     for text in texts or _ALL_QUEUES:
         lines += _lines(text[1:], "'--map'") if text.startswith("@") else [text]
+    try:
+        check_destination(dead_letter)
+    except ValueError as error:
+        raise click.BadParameter(printable(str(error)), param_hint="'--dead-letter'") from None
     try:
         return Mapping.parse(lines, excluded=[dead_letter])
     except ValueError as error:
@@ -202,8 +209,8 @@ def _end(side: str, url: str, given: dict[str, Any], **options: Any) -> End:
             addresses = [address._replace(vhost=vhost) for address in addresses]
         connecting = {"login": login, "passcode": passcode, "versions": None if version is None else [version]}
         options |= {key: value for key, value in connecting.items() if value is not None}
-        return End(addresses, name=name, **tls_options(ca, insecure), **options)
-    except (ConfigError, ValueError, OSError) as error:  # the last one: of --ca
+        return End(addresses, name=name, **tls_options(ca, insecure, f"--{side}-ca"), **options)
+    except (ConfigError, ValueError) as error:
         raise click.BadParameter(printable(str(error)), param_hint=end) from None
 
 
@@ -233,8 +240,12 @@ def _request(given: dict[str, Any], dead_letter: str) -> Request:
     from stompcodec.bridge import Request
 
     mapping = _mapping(given.pop("maps"), dead_letter)
-    if given["durable"] is not None and not any(is_topic(rule.source) for rule in mapping.rules):
-        raise click.UsageError("--durable is for topics: map one, as in --map /topic/prices")
+    if given["durable"] is not None:
+        queues = [rule.source for rule in mapping.rules if not is_topic(rule.source)]
+        if queues and queues[0] != "*":
+            raise click.UsageError(
+                f"--durable is for topics: map only those, as in --map /topic/prices, and not {printable(queues[0])}"
+            )
     options = {name: given.pop(name) for name in ("durable", "selector", "shared")}
     names = _names(given.pop("destinations"), mapping)
     return Request(mapping, given.pop("mirror"), given.pop("drain"), names=names, **options)
@@ -251,12 +262,20 @@ def _explanation(error: Exception, bridge: Bridge) -> str:
 async def _ending(bridge: Bridge, seconds: float | None) -> None:
     """Run the bridge, for some seconds at most."""
     if seconds is not None:
-        asyncio.get_running_loop().call_later(seconds, bridge.stop)
+        asyncio.get_running_loop().call_later(seconds, _stop_connected, bridge)
     await bridge.run()
 
 
+def _stop_connected(bridge: Bridge) -> None:
+    """Stop the bridge once it is connected to both ends: --timeout bounds how long that takes."""
+    if bridge.target.epoch:
+        bridge.stop()
+    else:
+        asyncio.get_running_loop().call_later(_REDRAW, _stop_connected, bridge)
+
+
 def _run(bridge: Bridge, progress: Progress, seconds: float | None) -> None:
-    """Run the bridge until its end, and exit with status 1 or 2 if that is an error."""
+    """Run the bridge until its end, and exit with another status than 0 if that is an error."""
     from stompcodec.bridge import UnsuitableError
 
     logging.getLogger("stompcodec").addHandler(logging.NullHandler())  # errors are reported here
@@ -275,6 +294,10 @@ def _run(bridge: Bridge, progress: Progress, seconds: float | None) -> None:
             raise
         finally:
             progress.clear()
+    if not bridge.target.epoch:
+        side, end = ("TO", bridge.target) if bridge.source.epoch else ("FROM", bridge.source)
+        complain(f"ended before it was connected to {side} ({end})")
+        sys.exit(INTERRUPTED)
 
 
 @click.command("bridge")
@@ -384,6 +407,8 @@ def command(
     """
     from stompcodec.bridge import Bridge
 
+    if given["idle"] is not None and not given["drain"]:
+        raise click.UsageError("--idle is for --drain")
     way = _way(given)
     request = _request(given, way.dead_letter)
     limits = {"max_body": max_body, "connect_timeout": timeout}

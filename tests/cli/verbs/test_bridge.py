@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -61,22 +62,34 @@ WRONG = {
     "a name with a comma": ((AWAY, ELSEWHERE, "--to-name", "a,b"), "a name has 1 to 255"),
     "a bad URL": ((AWAY, "http://ann:secret@x"), "Invalid value for TO: uri: unknown scheme http"),
     "a bad URL of FROM": (("stomp://ann:secret@", AWAY), "Invalid value for FROM: uri: write stomp://"),
+    "a file without a name": ((AWAY, ELSEWHERE, "-m", "@"), "@ without the name of a file"),
     "a map without a source": ((AWAY, ELSEWHERE, "-m", "=/queue/a"), "write SOURCE=TARGET"),
     "a map without a target": ((AWAY, ELSEWHERE, "-m", "/queue/a="), "write SOURCE=TARGET"),
     "an empty map": ((AWAY, ELSEWHERE, "-m", ""), "write SOURCE=TARGET"),
     "a star without a star": ((AWAY, ELSEWHERE, "-m", "/queue/a=/queue/*"), "the star of TARGET"),
     "two targets": ((AWAY, ELSEWHERE, "-m", "/queue/a=/queue/b", "-m", "/queue/a=/queue/c"), "mapped twice"),
     "the dead letters": ((AWAY, ELSEWHERE, "-m", DEAD_LETTER), "where refused messages go"),
+    "temporary dead letters": (
+        (AWAY, ELSEWHERE, "--dead-letter", "/temp-queue/a"),
+        "belongs to one session",
+    ),
+    "no name for dead letters": ((AWAY, ELSEWHERE, "--dead-letter", ""), "'--dead-letter': a destination is missing"),
+    "dead letters on two lines": ((AWAY, ELSEWHERE, "--dead-letter", "/queue/a\nb"), "'--dead-letter': '/queue/a"),
     "a temporary queue": ((AWAY, ELSEWHERE, "-m", "/temp-queue/a"), "belongs to one session"),
     "a file that is not there": ((AWAY, ELSEWHERE, "-m", "@/no/such/file"), "/no/such/file: cannot be read"),
     "no names": ((AWAY, ELSEWHERE, "--destinations", "/no/such/file"), "/no/such/file: cannot be read"),
     "a bad key": ((AWAY, ELSEWHERE, "--key", "message-id"), "write header:NAME"),
     "a durable queue": ((AWAY, ELSEWHERE, "-m", "/queue/a", "--durable", "x"), "--durable is for topics"),
+    "a durable queue beside a topic": (
+        (AWAY, ELSEWHERE, "-m", "/topic/a", "-m", "/queue/b", "--durable", "x"),
+        "--durable is for topics: map only those, as in --map /topic/prices, and not /queue/b",
+    ),
+    "idle without drain": ((AWAY, ELSEWHERE, "--idle", "1"), "--idle is for --drain"),
     "a mirror in batches": ((AWAY, ELSEWHERE, "--mirror", "--batch", "5"), "--mirror acknowledges nothing"),
     "a body of no size": ((AWAY, ELSEWHERE, "--max-body", "much"), "write a number of bytes"),
     "a prefetch of 0": ((AWAY, ELSEWHERE, "--prefetch", "0"), "0 is not in the range"),
     "one end": ((AWAY,), "Missing argument 'TO'"),
-    "no certificates": ((AWAY, ELSEWHERE, "--to-ca", "/no/such/file"), "/no/such/file"),
+    "no certificates": ((AWAY, ELSEWHERE, "--to-ca", "/no/such/file"), "'--to-ca': /no/such/file: cannot be used"),
     "no passcode": ((AWAY, ELSEWHERE, "--from-passcode-file", "/no/such/file"), "'--from-passcode-file'"),
 }
 
@@ -201,7 +214,7 @@ def test_a_large_body_is_refused_by_name(one: StompBroker, other: StompBroker) -
         client.send("/queue/a", bytes(3000), receipt=True)
     result = run(one.url, other.url, "-m", "/queue/a", "--max-body", "2K")
     assert result.exit_code == 1
-    assert "exceeds max_body (2048 bytes)" in result.stderr
+    assert "a message of /queue/a exceeds max_body (2048 bytes): it stays at FROM" in result.stderr
     assert one.queued("/queue/a") >= 1
 
 
@@ -259,6 +272,29 @@ def test_a_signal_ends_it_in_good_order(one: StompBroker, other: StompBroker, nu
         _, said = process.communicate(timeout=patience(60))
     assert (process.returncode, said.startswith("20 messages carried")) == (0, True)
     assert one.queued("/queue/a") == 0
+
+
+@pytest.mark.skipif(os.name != "posix", reason="signals of POSIX")
+@pytest.mark.parametrize("end", ["FROM", "TO"])
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_ends_it_while_it_connects(one: StompBroker, end: str, number: int) -> None:
+    """A host that accepts connections and says nothing."""
+    with socket.create_server(("127.0.0.1", 0)) as mute:
+        url = f"stomp://127.0.0.1:{mute.getsockname()[1]}"
+
+        def signal_it() -> None:
+            with mute.accept()[0] as connection:
+                connection.recv(100)
+                os.kill(os.getpid(), number)
+                connection.recv(100_000)
+
+        thread = threading.Thread(target=signal_it)
+        thread.start()
+        ends = (url, one.url) if end == "FROM" else (one.url, url)
+        result = run(*ends, "-m", "/queue/a", "--timeout", f"{patience(30)}")
+        thread.join(patience(60))
+    assert result.exit_code == 130
+    assert result.stderr == f"stompcodec: ended before it was connected to {end} ({url})\n"
 
 
 def test_lost_ends_are_reported_once(one: StompBroker, other: StompBroker) -> None:
