@@ -33,7 +33,7 @@ from stompcodec.bridge.sources import (
 )
 from stompcodec.bridge.tally import Tally
 from stompcodec.client import AsyncClient, AsyncMessage, RejectedError
-from stompcodec.errors import FrameError, ReceiptTimeoutError, RemoteProtocolError, StompError
+from stompcodec.errors import FrameError, LocalProtocolError, ReceiptTimeoutError, RemoteProtocolError, StompError
 
 #: Where refused messages go, at the source.
 DEAD_LETTER = "/queue/bridge-dead-letters"
@@ -354,19 +354,23 @@ class Bridge:
             task.cancel()
 
     async def _read_lane(self, session: _Session, lane: Lane) -> None:
-        subscription = session.client.subscribe(
-            lane.destination,
-            ack=lane.ack,
-            prefetch=None if lane.ack == "auto" else self.way.prefetch,
-            selector=lane.selector,
-            durable=lane.durable,
-            headers=lane.subscribe_headers(self._seen.get(lane.destination, 0)),
-            timeout=_CONFIRMED,
-        )
         try:
+            subscription = session.client.subscribe(
+                lane.destination,
+                ack=lane.ack,
+                prefetch=None if lane.ack == "auto" else self.way.prefetch,
+                selector=lane.selector,
+                durable=lane.durable,
+                headers=lane.subscribe_headers(self._seen.get(lane.destination, 0)),
+                timeout=_CONFIRMED,
+            )
             await subscription
         except RejectedError as error:
             raise BridgeError(f"the source refused a subscription: {reason_of(error)}") from error
+        except (FrameError, LocalProtocolError) as error:
+            if session.client.state == "closed":
+                raise
+            raise BridgeError(f"{lane.destination} cannot be subscribed to: {error}") from error
         session.subscribed.append(lane)
         self.source.succeeded()
         async for message in subscription:

@@ -214,7 +214,8 @@ class Hop(NamedTuple):
 def dead_letter(headers: Headers, target: str, reason: str) -> list[tuple[str, str]]:
     """Return the headers of a dead letter: those of the message, and why it was refused.
 
-    >>> dead_letter(Headers({"destination": "/queue/a", "message-id": "7", "n": "1"}), "/queue/b", "too large")[:3]
+    >>> frame = Frame("MESSAGE", {"destination": "/queue/a", "message-id": "7", "n": "1"})
+    >>> dead_letter(frame.headers, "/queue/b", "too large")[:3]
     [('n', '1'), ('original-destination', '/queue/a'), ('original-message-id', '7')]
     """
     made = {"destination", "message-id", "expires", "expiration", "delay", "x-delay", _REASON, _TARGET, REFUSED}

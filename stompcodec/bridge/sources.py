@@ -55,6 +55,8 @@ class Giver(NamedTuple):
     """The message-id stays when a message is delivered again, and no other message ever has it."""
     transacted_acks: bool = True
     """ACKs can wait for a COMMIT."""
+    client_id: bool = False
+    """A durable subscription belongs to a client id."""
     exclusive: str = ""
     """The header of SUBSCRIBE by which one consumer gets all messages of a queue, as long as it is there."""
 
@@ -74,9 +76,10 @@ GIVERS: dict[str, Giver] = {
             any_topic=">",
             browse="snapshot",
             lasting_ids=True,
+            client_id=True,
             exclusive=_EXCLUSIVE,
         ),
-        Giver("artemis", "Artemis", any_topic="#", lasting_ids=True, transacted_acks=False),
+        Giver("artemis", "Artemis", any_topic="#", lasting_ids=True, transacted_acks=False, client_id=True),
         Giver("apollo", "Apollo", any_topic="**", browse="snapshot"),
         Giver("unknown", "this broker", transacted_acks=False),
     )
@@ -149,6 +152,8 @@ async def lanes_of(client: AsyncClient, request: Request) -> list[Lane]:
         StompError: it could not be asked.
     """
     giver = GIVERS[dialect_of(client)]
+    if request.durable is not None and giver.client_id and client.options.client_id is None:
+        raise UnsuitableError(f"{giver.title} needs a client id for durable subscriptions: give one with --client-id")
     lanes: dict[str, Lane] = {}
     for rule in request.mapping.rules:
         for lane in await _lanes_of_rule(client, giver, rule, request):

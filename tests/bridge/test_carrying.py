@@ -13,7 +13,7 @@ from patience import interval, patience
 
 import stompcodec.client as stomp
 from stompcodec import Frame
-from stompcodec.bridge import BridgeError, Mapping, Request, UnsuitableError
+from stompcodec.bridge import BridgeError, Mapping, Request, Rule, UnsuitableError
 from stompcodec.bridge.bridge import _Session
 from stompcodec.bridge.sources import Lane
 from stompcodec.errors import ConnectionLostError
@@ -75,6 +75,32 @@ def test_a_broker_that_does_not_count_is_browsed(one, other):
         assert running.result().carried == 3
     browsed = [frame for frame in one.frames if frame.command == "SUBSCRIBE" and frame.headers.get("browser")]
     assert {frame.headers["destination"] for frame in browsed} == {"/queue/a"}  # a topic holds nothing
+
+
+@pytest.mark.parametrize(
+    "server", ["ActiveMQ/5.17.2", "apache-activemq-artemis/2.31.2 ActiveMQ Artemis Messaging Engine"]
+)
+def test_a_durable_subscription_without_the_client_id_that_the_broker_requires(one, other, server):
+    call_itself(one, server)
+    with pytest.raises(UnsuitableError, match="give one with --client-id"):
+        carry(one.url, other.url, "/topic/a", durable="x")
+    assert carry(end(one.url, client_id="me"), other.url, "/topic/a", durable="x", way={"idle": 0.1}).carried == 0
+
+
+@pytest.mark.parametrize(
+    ("server", "options", "maps", "what"),
+    [
+        ("SomeBroker/1", {}, "/topic/a", "has no durable subscriptions"),
+        ("stompcodec/1.0", {"versions": ["1.0"]}, "/topic/a\nb", "cannot be written"),
+    ],
+)
+def test_a_subscription_that_cannot_be_asked_for_ends_the_bridge(one, other, server, options, maps, what):
+    """To connect again would not help."""
+    call_itself(one, server)
+    rules = Mapping([Rule(maps, "/topic/b")])
+    running = Running(end(one.url, **options), other.url, Request(rules, durable="x"))
+    with running, pytest.raises(BridgeError, match=what):
+        running.result()
 
 
 def test_a_queue_of_which_a_browser_sees_something_is_not_empty(one, other):

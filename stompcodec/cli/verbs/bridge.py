@@ -240,6 +240,8 @@ def _request(given: dict[str, Any], dead_letter: str) -> Request:
     from stompcodec.bridge import Request
 
     mapping = _mapping(given.pop("maps"), dead_letter)
+    if given["durable"] == "":
+        raise click.UsageError("--durable without a name")
     if given["durable"] is not None:
         queues = [rule.source for rule in mapping.rules if not is_topic(rule.source)]
         if queues and queues[0] != "*":

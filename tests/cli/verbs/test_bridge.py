@@ -84,6 +84,7 @@ WRONG = {
         (AWAY, ELSEWHERE, "-m", "/topic/a", "-m", "/queue/b", "--durable", "x"),
         "--durable is for topics: map only those, as in --map /topic/prices, and not /queue/b",
     ),
+    "durable without a name": ((AWAY, ELSEWHERE, "-m", "/topic/a", "--durable", ""), "--durable without a name"),
     "idle without drain": ((AWAY, ELSEWHERE, "--idle", "1"), "--idle is for --drain"),
     "a mirror in batches": ((AWAY, ELSEWHERE, "--mirror", "--batch", "5"), "--mirror acknowledges nothing"),
     "a body of no size": ((AWAY, ELSEWHERE, "--max-body", "much"), "write a number of bytes"),
