@@ -198,7 +198,7 @@ class Browser(Queue):
 
     def _fail(self, consumer: Consumer, message: Message, error: Exception) -> None:
         """Note that a message cannot be shown: its queue no longer offers it to that user and version."""
-        if self._dispatcher.backlog.remove(message) is not None:
+        if self.source.take_out(message):
             self.source.requeue_failed(message, self.source.delivery_failed(consumer, message, error))
 
     def undeliver(self, consumer: Consumer, message: Message, error: Exception) -> None:

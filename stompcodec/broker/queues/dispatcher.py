@@ -42,6 +42,7 @@ class Contents(Waiter, Protocol):
     def parked(self) -> list[Consumer] | None: ...
     def put(self, message: Message, stored: bool = False) -> bool: ...
     def enqueue(self, message: Message) -> bool: ...
+    def take_out(self, message: Message) -> bool: ...
     def requeue_failed(self, message: Message, left: Message | None) -> None: ...
     def deliver_to(self, consumer: Consumer, message: Message) -> None: ...
     def delivery_failed(self, consumer: Consumer, message: Message, error: Exception) -> Message | None: ...
@@ -400,16 +401,16 @@ class Dispatcher:
                 self._at_end += 1
                 return count
             if queue.is_expired(message):
-                self._take(message)
+                self._queue.take_out(message)
                 queue.expire(message)
                 continue
             try:
                 if not self._may(consumer, message):
                     continue
-                self._take(message)
+                self._queue.take_out(message)
                 self._deliver_to(consumer, message)
             except Exception as error:
-                self._take(message)
+                self._queue.take_out(message)
                 self.leave(consumer)
                 queue.requeue_failed(message, queue.delivery_failed(consumer, message, error))
                 return count
@@ -418,11 +419,6 @@ class Dispatcher:
         consumer.outbox.starved = True  # served again in the next turn
         consumer.session.broker.resume(consumer.session)
         return most
-
-    def _take(self, message: Message) -> None:
-        """Remove a READY message, which may be in the store only."""
-        if self.backlog.remove(message) is None and self._queue.paging is not None:
-            self._queue.paging.take_out(self.backlog.place(message)[0], message)
 
     def take_one(self, consumer: Consumer, looked: Looked) -> Message | Wait | None:
         """Remove and return the first message that a consumer outside the ring may have; `WAIT` if it must be read
@@ -434,10 +430,10 @@ class Dispatcher:
                 return message
             looked.count, looked.place = looked.count + 1, self.backlog.place(message)
             if self._queue.is_expired(message):
-                self._take(message)
+                self._queue.take_out(message)
                 self._queue.expire(message)
             elif self._may(consumer, message):
-                self._take(message)
+                self._queue.take_out(message)
                 return message
         return None
 

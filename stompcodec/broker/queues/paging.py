@@ -235,10 +235,15 @@ class Paging:
         span.out.discard(message.seq)
         span.last = max(span.last, message.seq)
         if not stored:
-            batch, unwritten = self._journal.batch, self._unwritten
-            if not unwritten or unwritten[-1][0] is not batch:
-                unwritten.append((batch, message.seq))
-            self._journal.charge(batch, message.size + MESSAGE)  # until it is written
+            self.comes(message)
+
+    def comes(self, message: Message) -> None:
+        """Note that the open batch writes a paged message: for the first time, or again after a failed commit."""
+        batch, unwritten, first = self._journal.batch, self._unwritten, message.seq
+        if unwritten and unwritten[-1][0] is batch:
+            first = min(first, unwritten.pop()[1])
+        unwritten.append((batch, first))
+        self._journal.charge(batch, message.size + MESSAGE)  # until it is written
 
     def keep_out(self, rank: int, seq: int) -> None:
         """Note that a stored message behind the cursor is in memory: it is not paged."""
@@ -531,7 +536,7 @@ class Paging:
 
     def take_out(self, rank: int, message: Message) -> bool:
         """Take a paged message out, which counts as one in memory from now on. Return False if it is not paged."""
-        if not self.is_paged(rank, message.seq):
+        if not message.persistent or not self.is_paged(rank, message.seq):
             return False
         self._spans[rank].out.add(message.seq)
         self.count -= 1

@@ -790,13 +790,16 @@ class Queue:
 
     def remove(self, message: Message) -> None:
         """Remove a message that is READY still, for a browser that acknowledges it."""
-        out = self.messages.indexed().remove(message) is not None
-        if not out and self.paging is not None and message.persistent:
-            out = self.paging.take_out(self.messages.rank(message), message)
-        if out:
+        if self.take_out(message):
             if message.persistent and self.journal is not None:
                 self.journal.settle(self, message)
             self.count_out(1, message.size)
+
+    def take_out(self, message: Message) -> bool:
+        """Remove a message that is READY, in memory or in the store only. Return False if it is not."""
+        if self.messages.indexed().remove(message) is not None:
+            return True
+        return self.paging is not None and self.paging.take_out(self.messages.rank(message), message)
 
     def load(self, message: Message) -> None:
         """Take a message that the store had kept."""

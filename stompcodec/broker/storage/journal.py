@@ -73,6 +73,9 @@ class PagedMessages(Protocol):
     def expire(self, stored: Stored) -> None:
         """Remove an expired message, if it is one of them."""
 
+    def comes(self, message: Message) -> None:
+        """Note that the open batch writes one of them."""
+
     def leaves(self, seq: int, batch: Batch) -> None:
         """Note that the batch removes a message."""
 
@@ -522,8 +525,11 @@ class Journal:
             self.remove(queue.key, message)
             if sink not in there:
                 there[sink] = sink.seqs()
-            if fresh.seq in there[sink] or sink.is_paged(fresh):
+            is_paged = sink.is_paged(fresh)
+            if fresh.seq in there[sink] or is_paged:
                 self.append(sink, fresh)
+            if is_paged:
+                self.paged[sink.key].comes(fresh)
             self.batch.moved.append((queue, message, sink, fresh))
 
 

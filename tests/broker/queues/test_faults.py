@@ -269,11 +269,12 @@ def test_receive_is_answered_by_error_alone(hook):
     assert other.bodies() == [b"1"]
 
 
-def test_a_browser_is_ended_and_then_passes_it_over(hook):
-    bench = Bench()
+@pytest.mark.parametrize("window", [1, 100])
+def test_a_browser_is_ended_and_then_passes_it_over(hook, window):
+    bench = Bench(window_messages=window)
     sender = bench.peer()
     for body in "123":
-        sender.put(QUEUE, body)
+        sender.put(QUEUE, body, persistent="true")
     bad = bench.peer("1.1")
     with hook.when(seqs(2)):
         bad.subscribe(QUEUE, browser="true")
@@ -283,7 +284,25 @@ def test_a_browser_is_ended_and_then_passes_it_over(hook):
         peer.subscribe(QUEUE, browser="true")
     assert [frame.body for frame in again.take()] == [b"1", b"3", b""]
     assert [frame.body for frame in other.take()] == [b"1", b"2", b"3", b""]
-    assert bench.broker.queues["/", QUEUE].count == 3
+    assert bench.broker.queues["/", QUEUE].total == 3
+
+
+@pytest.mark.parametrize("persistent", ["true", "false"])
+def test_a_message_among_paged_ones_is_counted_once(hook, persistent):
+    bench = Bench(window_messages=1)
+    sender, bad = bench.peer(), bench.peer("1.1")
+    for body in "12":
+        sender.put(QUEUE, body, persistent="true")
+    sender.put(QUEUE, "3", persistent=persistent, color="red")
+    with hook.when(seqs(3)):
+        bad.subscribe(QUEUE, selector="color = 'red'")
+    assert bad.error()
+    queue = bench.broker.queues["/", QUEUE]
+    assert (queue.count, queue.paging.count) == (2, 1)
+    other = bench.peer()
+    other.subscribe(QUEUE)
+    assert [frame.body for frame in other.take()] == [b"1", b"2", b"3"]
+    assert (queue.count, queue.total, queue.octets) == (0, 0, 0)
 
 
 def test_what_its_session_had_goes_back_in_order(hook):

@@ -12,6 +12,7 @@ import pytest
 from broker import dispatching as base
 from broker.fault_hook import FaultHook
 from broker.harness import Bench
+from broker.paged import ready_of
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
@@ -80,10 +81,11 @@ class FaultMachine(base.DispatcherMachine):
         again=st.sampled_from([1, 1000]),
         write_high=st.sampled_from([1, 10**6]),
         users=st.booleans(),
+        window=st.sampled_from([1, 3, 100]),
         seed=st.integers(0, 999),
     )
-    def start(self, looks, again, write_high, users, seed):
-        self.begin(looks, again, write_high, users=USERS if users else None)
+    def start(self, looks, again, write_high, users, window, seed):
+        self.begin(looks, again, write_high, users=USERS if users else None, window_messages=window)
         self.faults = Faults(self.bench, seed)
         self.hook = FaultHook()
         self.hook.fails, self.hook.watch = self.faults.fails, self.watch
@@ -108,6 +110,11 @@ class FaultMachine(base.DispatcherMachine):
         if owner in (None, taker):
             return True
         return not owner.selects(message) or self.barred(owner, message)
+
+    def ready(self):
+        """What the broker takes for READY, in memory and in the store only."""
+        queue = self.queue
+        return [] if queue is None else [self.messages[int(m.frame.body)] for m in ready_of(self.bench, queue)]
 
     def watch(self, consumer, seq):
         """A message is about to be written: nothing READY that this consumer may have stands before it."""
@@ -163,7 +170,7 @@ class FaultMachine(base.DispatcherMachine):
         """The numbers of the dead letters."""
         queue = self.bench.broker.queues.get(("/", LETTERS))
         numbers = []
-        for letter in () if queue is None else queue.messages:
+        for letter in () if queue is None else ready_of(self.bench, queue):
             headers = letter.frame.headers
             message = self.messages[int(letter.frame.body)]
             assert (headers["dead-letter-reason"], headers["original-destination"]) == ("undeliverable", QUEUE)
@@ -185,8 +192,8 @@ class FaultMachine(base.DispatcherMachine):
         numbers = [message.number for message in (*ready, *taken)]
         assert sorted(numbers + letters) == sorted(set(self.messages) - self.gone)
         if self.queue is not None:
-            assert self.queue.count == len(numbers)
-            for message in self.queue.messages:
+            assert self.queue.total == len(numbers)
+            for message in ready_of(self.bench, self.queue):
                 assert message.attempts == self.messages[int(message.frame.body)].attempts, "a failure is no attempt"
         assert sum(queue.octets for queue in self.bench.broker.queues.values()) == self.bench.octets
         stored = sorted(int(stored.tail[:-1].rpartition(b"\n")[2]) for stored in self.bench.store.load())
@@ -326,9 +333,9 @@ class FaultMachine(base.DispatcherMachine):
 class TopicMachine(RuleBasedStateMachine):
     """Subscriptions of a topic: those that end with their session, and one that stays, with one consumer at a time."""
 
-    @initialize(users=st.booleans(), seed=st.integers(0, 999))
-    def start(self, users, seed):
-        self.bench = Bench(max_attempts=10**6, users=USERS if users else None)
+    @initialize(users=st.booleans(), window=st.sampled_from([1, 3, 100]), seed=st.integers(0, 999))
+    def start(self, users, window, seed):
+        self.bench = Bench(max_attempts=10**6, users=USERS if users else None, window_messages=window)
         self.faults = Faults(self.bench, seed)
         self.hook = FaultHook()
         self.hook.fails = self.faults.fails
@@ -352,6 +359,9 @@ class TopicMachine(RuleBasedStateMachine):
     def queue(self):
         (durable,) = self.bench.broker.virtual_host("/").destinations.durables.by_name.values()
         return durable.queue
+
+    def all_ready(self):
+        return ready_of(self.bench, self.queue)
 
     def look(self):
         assert self.faults.wrong == []
@@ -380,11 +390,11 @@ class TopicMachine(RuleBasedStateMachine):
                 peer.lose()
                 self.taker, self.unacked = None, {}
             else:
-                assert all(self.faults.barred(message.seq, pair) for message in self.queue.messages)
+                assert all(self.faults.barred(message.seq, pair) for message in self.all_ready())
         letters = self.bench.broker.queues.get(("/", "/queue/DLQ.d"))
-        dead = [int(letter.frame.body) for letter in (letters.messages if letters else ())]
+        dead = [int(letter.frame.body) for letter in (ready_of(self.bench, letters) if letters else ())]
         assert all(self.faults.is_dead(seq) for seq in dead)
-        ready = [message.seq for message in self.queue.messages]
+        ready = [message.seq for message in self.all_ready()]
         assert ready == sorted(ready)
         assert not any(self.faults.is_dead(seq) for seq in ready)
         assert sorted([*ready, *self.unacked.values(), *dead]) == [s for s in self.sent if s not in self.acked]
