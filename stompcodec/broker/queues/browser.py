@@ -160,6 +160,8 @@ class Browser(Queue):
             after = paging.first_after(seq)
             if after is None or (message is not None and message.seq <= after + 1):
                 break
+            if self._last is not None and after >= self._last:
+                break
             if not self._page_from <= after < self._page_upto:
                 self._read(after)
                 return WAIT

@@ -76,6 +76,9 @@ class PagedQueue(Waiter, Undoable, Protocol):
     def paging(self) -> Paging | None: ...
     @paging.setter
     def paging(self, value: Paging | None) -> None: ...
+
+    newest: int
+
     @property
     def dispatcher(self) -> Lookers | None: ...
     def count_in(self, message: Message) -> None: ...
@@ -122,6 +125,7 @@ def leave_in_store(queue: PagedQueue, message: Message, stored: bool) -> bool:
         message, stored = copy(message), False  # other queues may hold it, too
         message.persistent = SPOOLED
         journal.append(queue, message)
+        queue.newest = message.seq
     paging.put(rank, message, stored)
     if queue.dispatcher is not None:
         queue.dispatcher.note_paged(message)
@@ -135,8 +139,8 @@ def _may_page(queue: PagedQueue, rank: int, message: Message, stored: bool) -> b
         return False
     if ready < window.messages and queue.octets < window.octets and not queue.is_too_large:
         return False
-    # What takes effect after its commit may come behind later ones.
-    return not stored or (message.seq > queue.messages.last(rank) and message.seq > max(queue.seqs()))
+    # What takes effect after its commit may come behind later ones. Some of those may be paged, or on their way out.
+    return not stored or message.seq > max(queue.newest, queue.messages.last(rank))
 
 
 def _may_spool(queue: PagedQueue, journal: Journal, rank: int, message: Message) -> bool:

@@ -55,8 +55,8 @@ class Queue:
 
     __slots__ = (
         *("_on_drop", "_ended", "account", "blocked", "bound", "closed", "count", "expiry", "deferred", "idle"),
-        *("journal", "key", "maker", "members", "suspensions", "messages", "name", "octets", "overflow", "parked"),
-        *("dispatcher", "paging", "quota", "ring", "arguments", "used", "window"),
+        *("journal", "key", "maker", "members", "suspensions", "messages", "name", "newest", "octets", "overflow"),
+        *("dispatcher", "paging", "parked", "quota", "ring", "arguments", "used", "window"),
     )
 
     def __init__(
@@ -89,8 +89,8 @@ class Queue:
         self.expiry = Expiry(wall)
         #: Messages that wait for their time, by seq.
         self.deferred: dict[int, Message] = {}
-        #: READY, UNACKED and deferred messages, and their bytes.
-        self.count = self.octets = 0
+        #: READY, UNACKED and deferred messages, their bytes, and the highest seq that was not stored when it was put.
+        self.count = self.octets = self.newest = 0
         #: Sessions that wait for room.
         self.blocked: dict[Peer, None] = {}
         self.closed = False
@@ -281,6 +281,7 @@ class Queue:
             self.stamp(message)
         if message.persistent and not stored and self.journal is not None:
             self.journal.append(self, message)
+            self.newest = message.seq
         if self.paging is not None and message.persistent:
             self.paging.keep_out(self.messages.rank(message), message.seq)  # until it is paged
         if message.expires is not None:

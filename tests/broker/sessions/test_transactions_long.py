@@ -392,8 +392,8 @@ steps = st.one_of(
 class Play:
     """A script, played by three sessions. All is done before the next step but what waits for the disk."""
 
-    def __init__(self) -> None:
-        self.bench = Bench(FaultyStore(background=True), prefetch=4, max_attempts=3)
+    def __init__(self, window: int) -> None:
+        self.bench = Bench(FaultyStore(background=True), prefetch=4, max_attempts=3, window_messages=window)
         self.peers = [self.bench.peer() for _ in range(3)]
         #: What came, by session and command: a receipt need not wait for the deliveries of a commit.
         self.got: dict[tuple[int, str], list[tuple[str, bytes]]] = {}
@@ -476,10 +476,10 @@ class Play:
         return self.got, stored, used, left, keys
 
 
-def play(script: list[Any], share: int) -> Any:
+def play(script: list[Any], share: int, window: int) -> Any:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(module, "AT_ONCE", share)
-        play = Play()
+        play = Play(window)
         for step in script:
             play.step(*step)
         return play.end()
@@ -487,9 +487,9 @@ def play(script: list[Any], share: int) -> Any:
 
 @pytest.mark.long
 @settings(max_examples=150, deadline=None)
-@given(st.lists(steps, max_size=20))
-def test_what_happens_is_the_same_however_large_a_share_is(script: list[Any]) -> None:
-    assert play(script, 2) == play(script, 1000)
+@given(st.lists(steps, max_size=20), st.sampled_from([1, 3, 100]))
+def test_what_happens_is_the_same_however_large_a_share_is(script: list[Any], window: int) -> None:
+    assert play(script, 2, window) == play(script, 1000, window)
 
 
 @pytest.mark.parametrize("lost", [False, True])

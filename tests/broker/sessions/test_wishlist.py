@@ -323,9 +323,9 @@ def test_every_version_is_answered_without_an_id():
         assert receive(peer, id=None).get("subscription") == (None if version == "1.0" else "/queue/a")
 
 
-@given(st.lists(st.sampled_from(["put", "take", "hold", "ack", "nack", "lose"]), max_size=30))
-def test_no_message_is_lost_or_doubled(steps):
-    bench = Bench(max_attempts=1000)
+@given(st.lists(st.sampled_from(["put", "take", "hold", "ack", "nack", "lose"]), max_size=30), st.sampled_from([1, 3]))
+def test_no_message_is_lost_or_doubled(steps, window):
+    bench = Bench(max_attempts=1000, window_messages=window)
     (sender,) = peers(bench, "1.2")
     queue = queue_of(bench)
     ready, held, count = [], [], 0
@@ -333,7 +333,7 @@ def test_no_message_is_lost_or_doubled(steps):
     for step in steps:
         if step == "put":
             count += 1
-            sender.put("/queue/a", str(count))
+            sender.put("/queue/a", str(count), persistent="true" if count % 3 else "false")
             ready.append(count)
         elif step in ("take", "hold"):
             answer = receive(peer, ack="auto" if step == "take" else "client-individual")
@@ -352,7 +352,7 @@ def test_no_message_is_lost_or_doubled(steps):
             (peer.ack if step == "ack" else peer.nack)(message)
             if step == "nack":
                 ready = sorted([*ready, int(message.body)])
-        assert queue.count == len(ready) + len(held)
+        assert queue.total == len(ready) + len(held)
         assert len(peer.session.consumers) == len(held)
     assert peer.take() == []
 

@@ -1,0 +1,82 @@
+"""Messages that take effect after their commit, in a queue that other messages fill meanwhile: they come behind later
+ones, some of which are paged already, or on their way to somebody."""
+
+from __future__ import annotations
+
+import pytest
+from broker.harness import Bench, FaultyStore, Peer
+from broker.paged import QUEUE, numbers, queue_of
+
+
+def send_late(peer: Peer, kind: str, *bodies: str) -> None:
+    """Send persistent messages that take effect when they are stored."""
+    if kind == "key":
+        for body in bodies:
+            peer.put(QUEUE, body, persistent="true", idempotency_key=body)
+        return
+    peer.send("BEGIN", transaction="t")
+    for body in bodies:
+        peer.put(QUEUE, body, persistent="true", transaction="t")
+    peer.send("COMMIT", transaction="t")
+
+
+def finish(bench: Bench, store: FaultyStore) -> None:
+    while store.job is not None:
+        store.finish()
+        bench.turn()
+
+
+@pytest.mark.parametrize("transient", ["stop", "spool"])
+@pytest.mark.parametrize("window", [1, 2, 3, 100])
+@pytest.mark.parametrize("kind", ["key", "transaction"])
+def test_they_come_before_what_was_paged_meanwhile(kind: str, window: int, transient: str) -> None:
+    store = FaultyStore(background=True)
+    bench = Bench(store, window_messages=window, transient=transient)
+    sender, other = bench.peer(), bench.peer()
+    other.put(QUEUE, "0")
+    send_late(sender, kind, "1", "2", "3")
+    for number in range(4, 10):
+        other.put(QUEUE, str(number), persistent="true" if number % 3 or transient == "stop" else "false")
+    finish(bench, store)
+    queue = queue_of(bench)
+    assert queue.total == 10
+    taker = bench.peer()
+    taker.subscribe(QUEUE)
+    finish(bench, store)
+    assert numbers(taker) == list(range(10))
+    assert (queue.total, queue.paging) == (0, None)
+
+
+@pytest.mark.parametrize("kind", ["key", "transaction"])
+@pytest.mark.parametrize("settle", ["in a transaction", "at once"])
+def test_what_somebody_has_is_not_taken_for_paged(kind: str, settle: str) -> None:
+    store = FaultyStore(background=True)
+    bench = Bench(store, window_messages=1)
+    sender, other, holder = bench.peer(), bench.peer(), bench.peer()
+    holder.subscribe(QUEUE, ack="client-individual", selector="color = 'red'")
+    other.put(QUEUE, "0")
+    send_late(sender, kind, "1")
+    other.put(QUEUE, "2", persistent="true", color="red")
+    message = holder.next("MESSAGE")
+    if settle == "in a transaction":
+        holder.send("BEGIN", transaction="t")
+        holder.ack(message, transaction="t")
+        finish(bench, store)
+    else:
+        store.finish()
+        bench.turn()
+        store.finish()
+        holder.ack(message)
+    other.put(QUEUE, "3", persistent="true")
+    other.put(QUEUE, "4", persistent="true")
+    taker = bench.peer()
+    taker.subscribe(QUEUE)
+    finish(bench, store)
+    assert numbers(taker) == [0, 1, 3, 4]
+    if settle == "in a transaction":
+        holder.send("COMMIT", transaction="t")
+    finish(bench, store)
+    bench.wait(3.0)
+    finish(bench, store)
+    assert queue_of(bench).total == 0
+    assert list(store.load()) == []
