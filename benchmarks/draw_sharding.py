@@ -193,7 +193,7 @@ def _balance() -> str:
         (what, *(f"{_balanced(count, processes, exponent):.1f}" for processes in PROCESSES[1:]))
         for what, (count, exponent) in cases.items()
     ]
-    return grid(("the most that hashing leaves", *map(str, PROCESSES[1:])), rows)
+    return grid(("highest speed-up", *map(str, PROCESSES[1:])), rows)
 
 
 @cache
@@ -212,7 +212,7 @@ def blocks() -> dict[str, str]:
 
 def plots() -> dict[str, str]:
     """Return the plots, by their files in docs."""
-    ideal = Series("as many times as cores", [(1, 1), (64, 64)], dashed=True)
+    ideal = Series("linear", [(1, 1), (64, 64)], dashed=True)
     speed = [
         Series(what, [(count, speed_up(name, count)) for count in PROCESSES]) for name, (what, _) in SCALED.items()
     ]
@@ -229,10 +229,10 @@ def plots() -> dict[str, str]:
     ticks = PROCESSES
     return {
         "sharding-speed.svg": chart(
-            "What processes would give", "processes and cores", "times one process", [*speed, ideal], ticks, ticks
+            "Speed-up of N processes", "processes and cores", "times one process", [*speed, ideal], ticks, ticks
         ),
         "sharding-balance.svg": chart(
-            "What hashing leaves of it", "processes", "times one process", [*spread, ideal], ticks, ticks
+            "Highest speed-up with N processes", "processes", "times one process", [*spread, ideal], ticks, ticks
         ),
     }
 
