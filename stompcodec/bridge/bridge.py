@@ -1,7 +1,7 @@
-"""The bridge: it takes messages at the source, has the carrier send them to the target, and acknowledges them then.
+"""The bridge: it takes messages from the source, has the carrier send them to the target, and then acknowledges them.
 
 Invariant: a message is acknowledged at the source only when the target has confirmed it, or when it is in the dead
-letters of the source. So however a broker or the bridge ends, each message is at one of them at least.
+letters of the source. So each message is at one of the brokers at least, however a broker or the bridge ends.
 """
 
 from __future__ import annotations
@@ -37,24 +37,24 @@ from stompcodec.errors import FrameError, LocalProtocolError, ReceiptTimeoutErro
 
 #: Where refused messages go, at the source.
 DEAD_LETTER = "/queue/bridge-dead-letters"
-#: Keys of carried messages that are remembered, for those that the source delivers again.
+#: How many keys of carried messages are remembered, to recognise those that the source delivers again.
 _KNOWN = 20_000
-#: Seconds between two looks at what is to be done besides carrying.
+#: Seconds between two checks whether the bridge has come to its end.
 _TURN = 0.1
-#: Seconds between two looks for new destinations.
+#: Seconds between two requests for the list of destinations.
 _LIST = 5.0
 #: Seconds for the receipt of a SUBSCRIBE, which may have to wait behind messages.
 _CONFIRMED = 300.0
-#: Seconds that the end may take, for what is on its way.
+#: Seconds to wait at the end for the receipts of what was sent.
 _GRACE = 15.0
 #: Seconds for a message from one end to arrive at the other, if both are one broker.
 _PROBE = 1.0
-#: Seconds without a message after which the source counts as empty; and after which it is asked, if that is possible.
+#: Seconds without a message after which the source counts as empty; and after which it is asked, if it can tell.
 _IDLE, _IDLE_ASKED = 3.0, 0.3
 
 
 class Way(NamedTuple):
-    """How a bridge carries.
+    """The options of carrying: prefetch, transactions, refusals, and when to end.
 
     >>> Way().prefetch
     200
@@ -71,7 +71,7 @@ class Way(NamedTuple):
     persistent: bool = False
     """Mark all messages as persistent."""
     key: str | None = None
-    """The header that names a message for good; None for the message-id, where that does."""
+    """The header that identifies a message over redeliveries; None for the message-id, if that stays the same."""
     most: int | None = None
     """The number of messages after which it ends."""
     idle: float | None = None
@@ -82,7 +82,7 @@ class _Session:
     """One connection to the source.
 
     Args:
-        client: that is connected.
+        client: a connected client.
     """
 
     def __init__(self, client: AsyncClient) -> None:
@@ -138,7 +138,7 @@ class Bridge:
         self.request = request
         self.way = way = Way() if way is None else way
         self.tally = Tally()
-        """What was carried so far."""
+        """The counts so far."""
         self._on_turn = on_turn
         self._on_trouble = on_trouble
         self._stop = asyncio.Event()
@@ -189,7 +189,7 @@ class Bridge:
 
         Raises:
             UnsuitableError: the source cannot do what the map asks for, or nothing matches. Nothing was carried.
-            BridgeError: it makes no sense to go on.
+            BridgeError: it cannot go on; the message says why.
             StompError: an end cannot be reached at first, or refuses the login or a subscription.
         """
         self._loop = asyncio.get_running_loop()
@@ -224,7 +224,7 @@ class Bridge:
         """Return a connection to the target.
 
         Raises:
-            UnsuitableError: it leads to the source.
+            UnsuitableError: the target is the source.
             StompError: see `End.open`.
         """
         client = await self.target.open()
@@ -273,13 +273,13 @@ class Bridge:
                 task.result()
 
     def _must_send(self) -> bool:
-        """Return whether there are messages that the source has forgotten, since they needed no ACK."""
+        """Return whether messages wait to be sent that the source no longer has, since they needed no ACK."""
         return any(not entry.is_stale for entry in self._carrier.unsent)
 
     # ---- taking ----
 
     async def _take_all(self, lanes: list[Lane]) -> None:
-        """Take messages over one connection after the other; return when all subscriptions have come to their end."""
+        """Take messages over one connection after the other; return when all subscriptions have ended."""
         while True:
             session = self._session
             try:
@@ -302,7 +302,7 @@ class Bridge:
         """End the bridge if a message is too large, since the source would deliver it for ever.
 
         Raises:
-            BridgeError: it is.
+            BridgeError: a message is too large.
         """
         cause = error.__cause__ if isinstance(error, RemoteProtocolError) else None
         if isinstance(cause, FrameError) and cause.limit:
@@ -315,7 +315,7 @@ class Bridge:
             ) from error
 
     async def _read(self, session: _Session, lanes: list[Lane]) -> None:
-        """Subscribe, and wait until the connection is lost, or all subscriptions have come to their end."""
+        """Subscribe, and wait until the connection is lost or all subscriptions have ended."""
         try:
             for lane in lanes:
                 self._start(session, lane)
@@ -459,7 +459,7 @@ class Bridge:
         self._close(entry)
 
     def _dropped(self, entry: Entry) -> None:
-        """Note that a message was not sent, and comes again."""
+        """Note that a message was not sent, and will be delivered again."""
         self._taken -= 1
         self._close(entry)
 
@@ -493,7 +493,7 @@ class Bridge:
         return entries
 
     async def _acknowledge(self, entries: Iterable[Entry]) -> None:
-        """Acknowledge messages. Those of a lost connection come again, and are known by their keys."""
+        """Acknowledge messages. Those of a lost connection are delivered again, and recognised by their keys."""
         session = self._session
         current = [entry for entry in entries if entry.message.subscription.explicit and entry.session is session]
         with contextlib.suppress(StompError):
@@ -555,14 +555,14 @@ class Bridge:
             return True
         self._asked = time.monotonic()
         try:
-            return not await self._has_more() or idle >= 3 * limit  # those that nobody gives us count for a while
-        except BridgeError:  # it does not say
+            return not await self._has_more() or idle >= 3 * limit  # those that are not delivered count for a while
+        except BridgeError:  # the source cannot tell
             return idle >= limit
         except StompError:
             return False
 
     async def _has_more(self) -> bool:
-        """Return whether the source has messages that it could give us.
+        """Return whether the source has messages left.
 
         Raises:
             StompError: it could not be asked.

@@ -6,7 +6,7 @@
       +--- lost --------+
 
 Invariant: `sent` and then `unsent` hold the messages in the order in which they were taken. What is lost with a
-connection goes back to the front of `unsent`, and nothing overtakes it.
+connection goes back to the front of `unsent`, ahead of all others.
 """
 
 from __future__ import annotations
@@ -50,11 +50,11 @@ class Entry:
     """A message on its way.
 
     Args:
-        message: as it was taken.
-        session: in which it was taken. A new delivery of the same message, in a later one, replaces both.
-        target: the destination it goes to.
-        key: the idempotency key, if it will be the same for another delivery; else None.
-        once: the idempotency key of this delivery, for a message without such a name.
+        message: the message.
+        session: the connection to the source over which it came. A new delivery, over a later one, replaces both.
+        target: the destination at the target.
+        key: the idempotency key, if another delivery would have the same one; else None.
+        once: the idempotency key of this delivery, used if `key` is None.
     """
 
     __slots__ = ("attempts", "key", "message", "once", "sent", "session", "target")
@@ -75,7 +75,7 @@ class Entry:
 
     @property
     def octets(self) -> int:
-        """What it counts for in the window."""
+        """The bytes that count for the window."""
         return len(self.message.body) + 500
 
 
@@ -144,7 +144,7 @@ class Carrier:
         return len(self) < MOST_OPEN and self.octets + entry.octets <= MOST_OCTETS
 
     def _wake_one(self) -> None:
-        """Have the next one that waits for room look again."""
+        """Let the next message that waits for room check again."""
         while len(self) < MOST_OPEN and self._waiting:
             waiter = self._waiting.popleft()
             if not waiter.done():
@@ -156,10 +156,10 @@ class Carrier:
             event.set()
 
     def forget_stale(self) -> None:
-        """Drop messages that are not being sent and that the source delivers again: all at once, as they come again.
+        """Drop messages that are not being sent and that the source will deliver again.
 
-        One by one would be too late: a message that came again after it was dropped would stand behind those that were
-        not dropped yet, and that their new deliveries replace where they are.
+        They are dropped all at once. If some were kept, their new deliveries would replace them where they are, ahead
+        of the new deliveries of earlier messages that were dropped.
         """
         for entry in [entry for entry in self.unsent if entry.is_stale and entry not in self._writing]:
             self._drop(entry)
@@ -272,7 +272,7 @@ class Carrier:
     # ---- outcomes ----
 
     def _remove(self, entry: Entry) -> None:
-        """Take out an entry, wherever it is."""
+        """Remove an entry from `sent` or `unsent`."""
         if self.sent and self.sent[0][0] is entry:
             self.sent.popleft()
         else:
@@ -298,10 +298,10 @@ class Carrier:
         self.refuse(entry, reason)
 
     def refuse(self, entry: Entry, reason: str) -> None:
-        """Give an entry that is not on its way the outcome that it was refused.
+        """Give an entry, which is not on its way, the outcome "refused".
 
         Raises:
-            BridgeError: too many were, one after the other.
+            BridgeError: too many in a row were refused.
         """
         self._refused_in_row += 1
         if self._refused_in_row > self._most_refused:
@@ -312,7 +312,7 @@ class Carrier:
         self._on_outcome(entry, reason)
 
     async def _salvage(self, error: StompError, progress: bool) -> None:
-        """Find the outcomes of what was sent on a connection that is lost, and put the rest back."""
+        """Find the outcomes of what was sent over a lost connection, and put the rest back."""
         said = error_frame(error)
         alone = self._careful > 0
         again: list[Entry] = []

@@ -26,8 +26,8 @@ T = TypeVar("T")
 class End:
     """A broker at one end of a bridge.
 
-    Every connection is a client of its own: what was open on a lost one is decided by the bridge, which knows the order
-    of its messages.
+    Each connection is a client of its own, which does not reconnect: the bridge decides what becomes of open messages,
+    since it knows their order.
 
     Args:
         url: its URL, or its addresses.
@@ -58,7 +58,7 @@ class End:
         self.epoch = 0
         """The number of connections so far."""
         self.error: Exception | None = None
-        """Why there is no connection now; None if there is one."""
+        """The error that ended the connection; None while connected."""
         self._backoff = Backoff(most=5.0) if backoff is None else backoff
         self._options = {**options, "limits": Limits(max_body=max_body), "reconnect": None}
         self._delays = self._backoff.delays(random.random)
@@ -80,7 +80,7 @@ class End:
         return client
 
     async def reopen(self, on_trouble: Callable[[End, Exception], object]) -> AsyncClient:
-        """Return a new client, however long that takes.
+        """Connect until that succeeds, and return the new client.
 
         Args:
             on_trouble: called with each error.
@@ -97,7 +97,7 @@ class End:
         raise AssertionError("a Backoff with attempts")  # it has none
 
     def succeeded(self) -> None:
-        """Note that the connection was of use, so that the next delay is the first again."""
+        """Note that the connection was useful, so that the next delay is the shortest again."""
         self._since = 0.0
         self._delays = self._backoff.delays(random.random)
 

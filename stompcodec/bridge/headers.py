@@ -24,14 +24,14 @@ REFUSED = "bridge_refused"
 #: The headers by which a dead letter says why it was refused, and where it was to go.
 _REASON, _TARGET = "dead-letter-reason", "bridge-target"
 
-#: Of one delivery, or between a client and its broker: they would mean something else, or nothing, at the target.
+#: Headers of one delivery, or between a client and its broker: the target would misunderstand or ignore them.
 DELIVERY = frozenset(
     (
         *("subscription", "ack", "redelivered", "redelivery-count", "x-delivery-count", "content-length"),
         *("receipt", "receipt-id", "transaction", "browser", DROPPED, ESCAPED, SEQ, REFUSED, PATH),
     )
 )
-#: Made by the source, or a request to it that is fulfilled. They stay readable under ORIGINAL.
+#: Headers that the source made, or that asked it for something. They stay readable under ORIGINAL.
 SOURCES = frozenset(
     (
         *("destination", "message-id", "timestamp", "amqMessageId", "JMSXUserID", "user-id", "cluster-id"),
@@ -58,7 +58,7 @@ _PRIORITY = re.compile(r"[0-9]{1,3}")
 
 
 class Taker(NamedTuple):
-    """What a broker takes in the headers of SEND."""
+    """The headers of SEND that a broker understands, and its limits."""
 
     name: str
     expires: bool = True
@@ -93,12 +93,12 @@ TAKERS: dict[str, Taker] = {
     )
 }
 
-#: What versions before 1.2 cannot write in a value, and in a name.
+#: Characters that versions before 1.2 cannot write in a value, and in a name.
 _UNWRITABLE = {"1.0": ("\r\n\0", "\r\n\0:"), "legacy": ("\r\n\0", "\r\n\0:"), "1.1": ("\r\0", "\r\0")}
 
 
 class Hop(NamedTuple):
-    """One way from a broker to another.
+    """The way from one broker to another, which turns the headers of a MESSAGE into those of a SEND.
 
     >>> hop = Hop("a:61613", "stompcodec", "rabbitmq", "1.2")
     >>> hop.headers([("destination", "/queue/a"), ("message-id", "1-7"), ("expires", "90000"), ("n", "1")], "k", 30.0)
@@ -162,7 +162,7 @@ class Hop(NamedTuple):
         return frame.body
 
     def _one(self, taker: Taker, name: str, value: str, names: set[str], now: float) -> list[tuple[str, str]]:
-        """Return what becomes of one header."""
+        """Return the headers of the SEND for one header of the MESSAGE."""
         if name in ("expires", "expiration"):
             return self._expiry(taker, name, value, now)
         if name == "priority":

@@ -62,7 +62,7 @@ class Rule(NamedTuple):
         return self.source == self.target and not _WILD.isdisjoint(self.source.replace("/", ".").split("."))
 
     def target_of(self, destination: str) -> str | None:
-        """Return where a message of this destination goes; None if the rule is not about it."""
+        """Return where a message of this destination goes; None if the rule does not match it."""
         if not self.is_pattern:
             return self.target if destination == self.source else None
         if not destination.startswith(self.source[:-1]):
@@ -88,14 +88,14 @@ def check_destination(name: str) -> None:
 
 
 class Mapping:
-    """The rules of a bridge; the first that is about a destination counts.
+    """The rules of a bridge. For a destination the first one that matches counts.
 
     Args:
         rules: the rules, in order.
         excluded: destinations that no pattern matches, such as that of the dead letters.
 
     Raises:
-        ValueError: there is no rule, or two are about the same source.
+        ValueError: no rules, or two for the same source.
 
     >>> mapping = Mapping.parse(["/queue/a=/queue/first", "/queue/*"], excluded=["/queue/dead"])
     >>> [mapping.target_of(name) for name in ("/queue/a", "/queue/b", "/queue/dead", "/topic/c")]
@@ -125,7 +125,7 @@ class Mapping:
         return cls([Rule.parse(text) for text in texts], excluded)
 
     def rule_of(self, destination: str) -> Rule | None:
-        """Return the rule that is about a destination; None without one."""
+        """Return the rule for a destination; None if none matches."""
         for rule in self.rules:
             if rule.source == destination:
                 return rule

@@ -35,7 +35,7 @@ def _name(address: Address) -> str:
 
 
 def check_name(name: str) -> str:
-    """Return the name that somebody gave a broker.
+    """Check the name that a user gave a broker, and return it.
 
     Raises:
         ValueError: it cannot stand in a path.
@@ -49,12 +49,12 @@ def check_name(name: str) -> str:
 
 
 def _folded(host: str) -> str:
-    """Return a host as it is compared: a dot at the end only says that the name is complete."""
+    """Return a host for comparisons: in lower case, without the dot that may end a complete name."""
     return host.lower().removesuffix(".")
 
 
 def _is_loopback(host: str) -> bool:
-    """Return whether a host is this machine by its loopback interface, which 0.0.0.0 stands for in a connect."""
+    """Return whether a host is the loopback interface, to which a connection to 0.0.0.0 leads, too."""
     if _folded(host) == "localhost":
         return True
     try:

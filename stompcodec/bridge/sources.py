@@ -1,4 +1,4 @@
-"""The ways to take messages from each broker: which destinations it can name, browse, and what names a message there.
+"""The kinds of brokers as sources: lists of destinations, wildcards, browsing, lasting message-ids.
 
 docs/bridge.md has the table for users.
 """
@@ -23,7 +23,7 @@ _ADVISORY = "ActiveMQ.Advisory."
 
 
 class BridgeError(StompError):
-    """What ends a bridge. The message says what was wrong and what to do.
+    """An error that ends a bridge. The message says what was wrong and what to do.
 
     >>> issubclass(BridgeError, StompError)
     True
@@ -39,26 +39,26 @@ class UnsuitableError(BridgeError):
 
 
 class Giver(NamedTuple):
-    """How a broker gives its messages away."""
+    """A kind of broker as a source: what it can do."""
 
     name: str
     title: str
     lists: bool = False
-    """It names its destinations when asked."""
+    """It lists its destinations."""
     any_queue: str = ""
     """The wildcard for the rest of a queue's name, which must begin a word."""
     any_topic: str = ""
     """The same for topics."""
     browse: str = ""
-    """A queue can be looked at: "follow" what comes later, too, or a "snapshot" of what is there."""
+    """How its queues can be browsed: "follow" shows later messages, too, "snapshot" only the present ones."""
     lasting_ids: bool = False
-    """The message-id stays when a message is delivered again, and no other message ever has it."""
+    """The message-id of a message is the same in each delivery, and no other message ever has it."""
     transacted_acks: bool = True
     """ACKs can wait for a COMMIT."""
     client_id: bool = False
     """A durable subscription belongs to a client id."""
     exclusive: str = ""
-    """The header of SUBSCRIBE by which one consumer gets all messages of a queue, as long as it is there."""
+    """The header of SUBSCRIBE by which one consumer gets all messages of a queue while it is subscribed."""
 
 
 #: Understood by ActiveMQ, and by our broker in every dialect.
@@ -106,7 +106,7 @@ class Lane(NamedTuple):
     browse: str = ""
     """The value of `Giver.browse` if the messages stay in the queue."""
     exclusive: str = ""
-    """The value of `Giver.exclusive` if nobody else is to have messages of the queue."""
+    """The value of `Giver.exclusive` if no other consumer is to get messages of the queue."""
 
     def subscribe_headers(self, seen: int) -> dict[str, str]:
         """Return headers of SUBSCRIBE.
@@ -125,7 +125,7 @@ class Lane(NamedTuple):
 
 
 class Request(NamedTuple):
-    """What a bridge is to take.
+    """The destinations that a bridge takes from, and how.
 
     >>> Request(Mapping.parse(["/topic/prices"]), mirror=True).drain
     False
@@ -135,7 +135,7 @@ class Request(NamedTuple):
     mirror: bool = False
     """Copy, and leave the messages of queues where they are."""
     drain: bool = False
-    """End when there is nothing more."""
+    """End when the source is empty."""
     durable: str | None = None
     selector: str | None = None
     shared: bool = False
@@ -229,7 +229,7 @@ def _but_refused(selector: str | None) -> str:
 
 
 def is_advisory(destination: str) -> bool:
-    """Return whether a destination is one in which ActiveMQ speaks about itself.
+    """Return whether a destination is one of ActiveMQ's advisories.
 
     >>> is_advisory("/topic/ActiveMQ.Advisory.Connection")
     True

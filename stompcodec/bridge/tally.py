@@ -9,7 +9,7 @@ _MOST = 1000
 
 
 class Tally:
-    """What a bridge has carried so far.
+    """Counts of a bridge's work so far.
 
     >>> tally = Tally()
     >>> tally.carry("/queue/a", 5)
@@ -25,7 +25,7 @@ class Tally:
         self.refused = 0
         """Messages that went to the dead letters of the source."""
         self.looped = 0
-        """Copies that were not carried, because they came from the target."""
+        """Copies that were not carried because of a loop: they came from the target."""
         self.again = 0
         """Messages that the source delivered again after they were carried; they were acknowledged at once."""
         self.resent = 0
