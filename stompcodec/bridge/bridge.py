@@ -310,8 +310,8 @@ class Bridge:
             names = list(self._session.lanes)
             where = names[0] if len(names) == 1 else f"one of {len(names)} destinations"
             raise BridgeError(
-                f"a message of {where} exceeds {cause.limit}{most}: it stays at FROM, in front of its destination. "
-                "Allow larger ones, or consume it otherwise"
+                f"a message of {where} exceeds {cause.limit}{most}: it stays at FROM, first in its queue. "
+                f"{'Raise --max-body, or consume' if most else 'Consume'} it with another client"
             ) from error
 
     async def _read(self, session: _Session, lanes: list[Lane]) -> None:

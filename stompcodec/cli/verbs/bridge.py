@@ -86,7 +86,7 @@ class Progress:
         ]
         for count, what in (
             (tally.refused, "refused"),
-            (tally.looped, "not carried round"),
+            (tally.looped, "left out as loops"),
             (tally.again, "delivered again"),
             (tally.resent, "sent again"),
             (tally.left, "left in FROM"),
@@ -322,24 +322,28 @@ def _run(bridge: Bridge, progress: Progress, seconds: float | None) -> None:
     "--idle",
     type=Number(0, min_open=True),
     metavar="SECS",
-    help="For --drain: FROM is empty when no message came for this time.  [default: ask FROM, or 3]",
+    help="For --drain: the time without a message after which FROM is empty.  [default: ask FROM, or 3]",
 )
 @click.option(
     "--destinations",
     metavar="FILE|-",
     help="The names of the destinations of FROM, for patterns, if it does not list them itself.",
 )
-@click.option("--durable", metavar="NAME", help="Subscribe to topics durably, so that nothing is missed meanwhile.")
+@click.option(
+    "--durable",
+    metavar="NAME",
+    help="Subscribe to topics durably, so that no message is missed while the bridge is away.",
+)
 @click.option("--client-id", metavar="NAME", help="The client id at FROM, which some brokers require for --durable.")
 @click.option("--selector", metavar="TEXT", help="Carry only messages that match, in the syntax of FROM.")
-@click.option("--shared", is_flag=True, help="Let others consume the same queues of FROM meanwhile.")
+@click.option("--shared", is_flag=True, help="Let other consumers of the same queues of FROM get messages, too.")
 @click.option(
     "--prefetch",
     type=click.IntRange(1, 10_000),
     default=200,
     show_default=True,
     metavar="N",
-    help="Most messages per destination that FROM has given and not forgotten.",
+    help="The most unacknowledged messages of each destination.",
 )
 @click.option(
     "--batch",
@@ -354,10 +358,14 @@ def _run(bridge: Bridge, progress: Progress, seconds: float | None) -> None:
     default="100M",
     show_default=True,
     metavar="BYTES",
-    help="The largest body. A larger one ends the bridge, and stays in FROM.",
+    help="The largest body. A larger one stays in FROM, and ends the bridge.",
 )
 @click.option("-p", "--persistent", is_flag=True, help="Mark every message as persistent.")
-@click.option("--key", metavar="header:NAME", help="What names a message for good, if the message-id of FROM does not.")
+@click.option(
+    "--key",
+    metavar="header:NAME",
+    help="A header that is unique for each message, if the message-ids of FROM change with each delivery.",
+)
 @click.option(
     "--dead-letter",
     default="/queue/bridge-dead-letters",
