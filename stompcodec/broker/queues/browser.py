@@ -163,6 +163,7 @@ class Browser(Queue):
             if self._last is not None and after >= self._last:
                 break
             if not self._page_from <= after < self._page_upto:
+                self._seq = seq  # others have all of the page
                 self._read(after)
                 return WAIT
             for found in self._shown:

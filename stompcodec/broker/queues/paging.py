@@ -563,14 +563,21 @@ class Paging:
         if after <= span.cursor and (has_room or not ready):
             asked = self._read(rank, span.cursor, min(window.messages - ready, self._most), self._extend)
         else:
-            asked = self._read(rank, max(after, span.cursor), min(window.messages, self._most), self._show)
+            after = max(after, span.cursor)
+            asked = self._read_chunk(rank, after, after, window)
         if not asked:
             self._wanted = rank, after
 
-    def _show(self, rank: int, after: int, page: Page, found: list[Message]) -> None:
-        """Make a page the chunk."""
+    def _read_chunk(self, rank: int, after: int, start: int, window: Window) -> bool:
+        """Read what follows a seq. Nothing between `start` and there is paged."""
+        return self._read(rank, after, min(window.messages, self._most), partial(self._show, start, window))
+
+    def _show(self, start: int, window: Window, rank: int, _after: int, page: Page, found: list[Message]) -> None:
+        """Make a page the chunk, or if others have all of it, the next one."""
+        if not (found or page.end) and self._read_chunk(rank, page.last, start, window):
+            return
         self._drop_chunk()
-        self._chunk = Chunk(rank, after, page.last, found)
+        self._chunk = Chunk(rank, start, page.last, found)
         self._queue.account.used += self._chunk.cost
         self._queue.line_up()
 

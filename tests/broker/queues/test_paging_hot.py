@@ -221,3 +221,30 @@ def test_a_reader_removes_pages_in_which_nothing_is_left() -> None:
     taker = bench.peer()
     taker.subscribe(QUEUE)
     assert numbers(taker) == [*range(250), *range(280, 300)]
+
+
+@pytest.mark.parametrize("window", [1, 2, 3, 100])
+@pytest.mark.parametrize("looker", ["selector", "browser", "RECEIVE"])
+def test_pages_of_which_others_have_all_are_passed_over(looker: str, window: int) -> None:
+    bench = Bench(window_messages=window)
+    sender, holder, peer = bench.peer(), bench.peer(), bench.peer()
+    for number in range(20):
+        color = "red" if 3 < number < 15 else "blue"
+        sender.put(QUEUE, str(number), persistent="true", color=color, number=str(number))
+    holder.subscribe(QUEUE, ack="client-individual", selector="color = 'red'", prefetch_count="100")
+    assert numbers(holder) == list(range(4, 15))
+    if looker == "browser":
+        peer.subscribe(QUEUE, browser="true")
+        assert [frame.body for frame in peer.take()] == [*(b"%d" % each for each in (*range(4), *range(15, 20))), b""]
+    elif looker == "selector":
+        peer.subscribe(QUEUE, selector="number > 2")
+        assert numbers(peer) == [3, *range(15, 20)]
+    else:
+        peer.raw(b"RECEIVE\ndestination:/queue/a\nselector:number = 16\n\n\0")
+        assert numbers(peer) == [16]
+    bench.turn()
+    holder.lose()
+    bench.wait(3.0)
+    rest = bench.peer()
+    rest.subscribe(QUEUE, ack="client-individual")
+    assert len(numbers(rest)) == {"browser": 20, "selector": 3, "RECEIVE": 19}[looker]
