@@ -15,7 +15,7 @@ from stompcodec.broker.sessions.session import Session
 from stompcodec.broker.storage.store import MemoryStore
 from stompcodec.errors import StoreError
 
-__all__ = ["Bench", "FaultyStore", "Peer", "bench_with_two"]
+__all__ = ["AtOnce", "Bench", "FaultyStore", "Peer", "bench_with_two"]
 
 
 class Bench:
@@ -204,6 +204,15 @@ def bench_with_two(**config: Any) -> tuple[Bench, Peer, Peer]:
     """Return a broker of a configuration, and two peers of it: mostly a sender and a consumer."""
     bench = Bench(**config)
     return bench, bench.peer(), bench.peer()
+
+
+class AtOnce:
+    """A helper that does its jobs in the caller's thread."""
+
+    def give(self, job: Callable[[], object]) -> None:
+        job()
+
+    wait = stop = lambda self: None
 
 
 class FaultyStore(MemoryStore):

@@ -37,7 +37,8 @@ def load_queues(
     for held in list(store.held()):
         vhost, _, name = held.queue.partition("\0")
         destinations, last = find(vhost), max(last, held.last)
-        if held.total <= min(most, left) or not destinations.page(name, held):
+        is_short = held.total <= min(most, left) and not held.is_mixed
+        if is_short or not destinations.page(name, held):
             left -= held.total
             for stored in store.load(held.queue):
                 destinations.load(name, restored(stored))

@@ -114,6 +114,8 @@ class SqliteStore:
         self._pages = PageReads(self._reader, pages, self)
         #: Copies the WAL, so that no commit has to wait for that.
         self._copier = pages
+        #: Leftovers are being removed.
+        self._removing = False
         #: The copier is copying the WAL into the database, or has been asked to.
         self._copying = False
         #: Jobs handed to the helper, and finished jobs that the loop has seen. The writer counts those in between.
@@ -364,6 +366,8 @@ class SqliteStore:
         self._registered(batch)
 
     def commit_later(self, done: Done, call_soon: CallSoon | None) -> None:
+        if call_soon is not None:
+            self._remove_leftovers(call_soon)
         size, idle = len(self._open), self._given == self._writer.ended
         if not size:
             done(None)
@@ -453,6 +457,7 @@ class SqliteStore:
 
     def tidy(self, call_soon: CallSoon, urgent: bool = False) -> None:
         """Tidy step by step, each a job of the helper, until there is a commit."""
+        self._remove_leftovers(call_soon)
         commits = self._writer.commits
         if urgent:
             self._tidied_at = commits
@@ -488,6 +493,26 @@ class SqliteStore:
             self._tidy_step(call_soon)
         else:
             self._tidied = True
+
+    def _remove_leftovers(self, call_soon: CallSoon) -> None:
+        """Remove what earlier runs have left, a share in each of the helper's jobs."""
+        if self._writer.leftovers.counts and not self._removing and not self._closed:
+            self._removing = True
+            self._given += 1
+            self._helper.give(partial(self._remove_in_helper, call_soon))
+
+    def _remove_in_helper(self, call_soon: CallSoon) -> None:
+        more = self._writer.remove_leftovers()
+        with suppress(RuntimeError):  # the loop is closed
+            call_soon(partial(self._removed, more, call_soon))
+        self._writer.ended += 1
+
+    def _removed(self, more: bool, call_soon: CallSoon) -> None:
+        """Finish one share, in the loop's thread. After an error the next one waits for a commit, or for `tidy`."""
+        self._known += 1
+        self._removing = self._tidied = False
+        if more:
+            self._remove_leftovers(call_soon)
 
     def _settle(self) -> None:
         """Wait until the helper is idle."""

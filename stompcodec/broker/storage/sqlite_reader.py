@@ -22,11 +22,13 @@ from stompcodec.broker.storage.damage import Damage, shown
 from stompcodec.broker.storage.rows import COLUMNS, Bad, raw, row_of
 from stompcodec.broker.storage.sqlite_schema import connect, fault
 from stompcodec.broker.storage.store import Held, Stored
-from stompcodec.broker.storage.totals import MOST_SEQ, SEQ_BITS, Total, Totals
+from stompcodec.broker.storage.totals import MOST_SEQ, NO_LEFTOVER, SEQ_BITS, Leftovers, Total, Totals
 from stompcodec.errors import StoreError
 
 #: Rows that are examined for a page in which some are left out: those of other priorities, or delayed ones.
 _EXAMINED = 5_000
+#: Leftovers that are passed over for a page.
+_PASSED = 100_000
 #: Rows in a page with rows that cannot be read.
 _CAREFUL = 100
 #: A time is read as its whole seconds and the rest in this unit. SQLite's decimal numbers would not be exact.
@@ -55,7 +57,7 @@ _ENDS = "SELECT (SELECT min(key) FROM message WHERE key >= ?1), (SELECT max(key)
 _NEXT = "SELECT min(key) FROM message WHERE key >= ?"
 _STRAY = "SELECT key, id, destination FROM message WHERE key BETWEEN ? AND ? ORDER BY key"
 _DEFERRED = f"""SELECT key >> {SEQ_BITS}, count(*) FROM special INDEXED BY special_deferred
-    WHERE due IS NOT NULL GROUP BY 1"""
+    WHERE due IS NOT NULL {{}} GROUP BY 1"""
 
 _OTHERS = f"""FROM special INDEXED BY special_priority
     WHERE priority <> 4 AND due IS NULL AND key >> {SEQ_BITS}"""
@@ -70,9 +72,11 @@ _ANY_DEFERRED = """SELECT EXISTS (SELECT 1 FROM special INDEXED BY special_defer
     WHERE due IS NOT NULL AND key > :after AND key <= :upto)"""
 _BY_KEY = "WHERE key > :after AND key <= :upto {} ORDER BY key LIMIT :most"
 _EXAMINE = f"SELECT count(*), max(key) FROM (SELECT key FROM message {_BY_KEY.format('')})"
+_FIRST = f"""SELECT key FROM (SELECT key, persistent FROM message {_BY_KEY.format("")})
+    WHERE {NO_LEFTOVER} LIMIT 1"""
 _OF_PRIORITY = f"""SELECT json_group_array(key) FROM (SELECT key FROM special INDEXED BY special_priority
     WHERE key >> {SEQ_BITS} = :number AND priority = :priority AND priority <> 4 AND due IS NULL
-    AND key > :after AND key <= :upto ORDER BY key LIMIT :most)"""
+    AND key > :after AND key <= :upto {{}} ORDER BY key LIMIT :most)"""
 _PLACES = """SELECT json_group_array(key) FROM (
     SELECT * FROM (SELECT key FROM special INDEXED BY special_{0}
         WHERE {0} IS NOT NULL AND {0} = :time AND key > :key ORDER BY key LIMIT :most)
@@ -105,8 +109,9 @@ class Reader:
     an error. Its methods raise StoreError.
     """
 
-    def __init__(self, path: Path, bodies: Bodies, name_of: NameOf) -> None:
+    def __init__(self, path: Path, bodies: Bodies, name_of: NameOf, leftovers: Leftovers) -> None:
         self._path = path
+        self._leftovers = leftovers
         self._bodies = bodies
         self._name_of = name_of
         self._db: sqlite3.Connection | None = None
@@ -143,9 +148,11 @@ class Reader:
     def page(self, number: int, after: int, upto: int, most: int, octets: int, priority: int | None) -> Run:
         """Return messages of the queue with that number, with `after` < key <= `upto` and without a due time."""
         values = {"number": number, "after": after, "upto": upto, "octets": octets, "priority": priority}
+        values["leftovers"] = self._leftovers.upto  # before the read transaction, which may see more of them
+        passed = after
         if priority is not None and priority != 4:
             with self._reading() as db:
-                found = db.execute(_OF_PRIORITY, {**values, "most": most + 1}).fetchone()
+                found = db.execute(_OF_PRIORITY.format(_condition(values)), {**values, "most": most + 1}).fetchone()
                 rows, last, end = self._chosen(db, json.loads(found[0]), most, octets)
             return Run(self._still(rows), end, upto if end else last)
         with self._reading() as db:
@@ -154,10 +161,10 @@ class Reader:
             except sqlite3.DatabaseError as error:
                 if type(error) is not sqlite3.DatabaseError:  # otherwise it is a row that cannot be read
                     raise
-                rows, follow = self._carefully(db, values, most)
+                rows, follow, passed = self._carefully(db, values, most)
         if follow:
             sound = [key for key, row in rows.items() if isinstance(row, Stored)]
-            upto = max(sound or rows, default=after)
+            upto = max(sound or rows, default=passed)
             if upto <= after:
                 raise StoreError(f"{self._path} has messages out of order (copy them with stompcodec broker salvage)")
         rows = {key: row for key, row in sorted(rows.items()) if key <= upto and (key > after or isinstance(row, Bad))}
@@ -165,7 +172,15 @@ class Reader:
 
     def _ready(self, db: sqlite3.Connection, values: dict[str, Any], most: int) -> tuple[Found, bool, int]:
         """Return messages by key, whether more follow, and up to which key they were looked for."""
-        where = "" if values["priority"] is None else "AND priority = 4"
+        where = _condition(values)
+        if where:
+            first = db.execute(_FIRST, {**values, "most": _PASSED}).fetchone()
+            if first is None:
+                passed, last = db.execute(_EXAMINE, {**values, "most": _PASSED}).fetchone()
+                return {}, False, last if passed == _PASSED else values["upto"]
+            values = {**values, "after": first[0] - 1}
+        if values["priority"] is not None:
+            where += " AND priority = 4"
         if db.execute(_ANY_DEFERRED, values).fetchone()[0]:
             where += f" AND {NOT_DEFERRED}"
         if where:
@@ -177,8 +192,8 @@ class Reader:
         count, follow = self._fitting(db, source, {**values, "most": most + 1})
         return self._rows(db, source, {**values, "most": count}) if count else {}, follow, values["upto"]
 
-    def _carefully(self, db: sqlite3.Connection, values: dict[str, Any], most: int) -> tuple[Found, bool]:
-        """Return messages, and whether more follow, where some rows cannot be read."""
+    def _carefully(self, db: sqlite3.Connection, values: dict[str, Any], most: int) -> tuple[Found, bool, int]:
+        """Return messages, whether more follow, and the last key, where some rows cannot be read."""
         most = min(most, _CAREFUL)
         keys = db.execute(f"SELECT key FROM message {_BY_KEY.format('')}", {**values, "most": most + 1}).fetchall()
         found = {key: self._one(db, key) for (key,) in keys[:most]}
@@ -186,7 +201,7 @@ class Reader:
         for key, row in list(found.items()):
             if isinstance(row, Stored) and (row.due is not None or wanted not in (None, row.priority)):
                 del found[key]
-        return found, len(keys) > most
+        return _without_leftovers(found, values["leftovers"]), len(keys) > most, keys[:most][-1][0] if keys else 0
 
     def _fitting(self, db: sqlite3.Connection, source: str, values: dict[str, Any]) -> tuple[int, bool]:
         """Return how many messages the page has, less than the rows that `source` gives, and whether more follow."""
@@ -200,9 +215,11 @@ class Reader:
     def timed(self, column: str, place: tuple[float, int], before: float, most: int, octets: int) -> Run:
         """Return messages by the time in a column, "due" or "expires", behind a place and up to `before`."""
         values = {"time": place[0], "key": place[1], "before": before, "most": most + 1}
+        leftovers = self._leftovers.upto
         with self._reading() as db:
             keys = json.loads(db.execute(_PLACES.format(column), values).fetchone()[0])
             rows, last, end = self._chosen(db, keys, most, octets)
+            rows = _without_leftovers(rows, leftovers)
             (time,) = db.execute(f"SELECT {column} FROM special WHERE key = ?", (last,)).fetchone() or (0,)
         return Run(self._still(rows), end, place=(time, last))
 
@@ -310,6 +327,15 @@ class Reader:
 _SEQ = (1 << SEQ_BITS) - 1
 
 
+def _condition(values: dict[str, Any]) -> str:
+    """Return what the messages of a page must meet besides, while there are leftovers."""
+    return "" if values["leftovers"] < 0 else f"AND {NO_LEFTOVER}"
+
+
+def _without_leftovers(rows: Found, upto: int) -> Found:
+    return {key: row for key, row in rows.items() if isinstance(row, Bad) or row.persistent or key & _SEQ > upto}
+
+
 def _list(keys: list[int]) -> str:
     return ", ".join(map(str, keys))
 
@@ -321,9 +347,12 @@ def _file(row: tuple[Any, ...] | None) -> BodyFile | None:
     return BodyFile(row[0].decode("utf-8", "replace"), *row[1:])
 
 
-def held(db: sqlite3.Connection, totals: Totals, damage: Damage, keep_aside: Callable[[int], None]) -> Iterator[Held]:
+def held(
+    db: sqlite3.Connection, totals: Totals, leftovers: Leftovers, damage: Damage, keep_aside: Callable[[int], None]
+) -> Iterator[Held]:
     """Yield every queue that holds messages. Messages that can belong to no queue are reported and kept aside."""
-    deferred = dict(db.execute(_DEFERRED).fetchall())
+    values = {"leftovers": leftovers.upto}
+    deferred = dict(db.execute(_DEFERRED.format(_condition(values)), values).fetchall())
     priorities = _priorities(db)
     for number in _strays(db, totals):
         _report(
@@ -335,10 +364,11 @@ def held(db: sqlite3.Connection, totals: Totals, damage: Damage, keep_aside: Cal
         first, last = db.execute(_ENDS, (base, base + MOST_SEQ - 1)).fetchone()
         if first is None or last is None or not base <= first <= last:
             continue
-        rows = _count(db, totals, number, total, last)
-        yield Held(
-            total.name, rows, deferred.get(number, 0), first - base, last - base, tuple(sorted(priorities[number]))
-        )
+        left = leftovers.counts.get(number, 0)
+        rows = _count(db, totals, number, total, last) - left
+        if rows > 0 or not left:
+            ends, others = (first - base, last - base), tuple(sorted(priorities[number]))
+            yield Held(total.name, rows, deferred.get(number, 0), *ends, others, left > 0)
 
 
 def _count(db: sqlite3.Connection, totals: Totals, number: int, total: Total, last: int) -> int:

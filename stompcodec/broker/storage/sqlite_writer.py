@@ -44,7 +44,7 @@ from stompcodec.broker.storage.sqlite_file.wal import examine_wal
 from stompcodec.broker.storage.sqlite_reader import NameOf, Reader, held
 from stompcodec.broker.storage.sqlite_schema import fault, is_transient, open_database
 from stompcodec.broker.storage.store import CallSoon, Done, Held, SentKey, Storable, Subscribed
-from stompcodec.broker.storage.totals import MOST_SEQ, SEQ_BITS, Total, Totals
+from stompcodec.broker.storage.totals import MOST_SEQ, NO_LEFTOVER, SEQ_BITS, Leftovers, Total, Totals
 from stompcodec.disk.access import PRIVATE, Access, create, guard
 from stompcodec.errors import StoreError
 
@@ -68,10 +68,11 @@ _ROW, _COMMIT = 200, 16384
 _INSERT = "INSERT INTO message VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
 _INSERTS = _INSERT + ", (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)" * (GROUP - 1)
 _UPDATE = f"UPDATE message SET attempts = ?, redelivered = ?, crc = (crc & {CRC}) | ? WHERE key = ?"
+_LIVE = NO_LEFTOVER.replace("persistent", "message.persistent").replace(":leftovers", "?")
 _GET = f"""SELECT {COLUMNS}, due, special.crc FROM message LEFT JOIN special USING (key)
-    WHERE message.key BETWEEN ? AND ? ORDER BY message.key"""
-_TRANSIENT = "SELECT key FROM special WHERE persistent = 0 ORDER BY key LIMIT 20000"
-_IN_TRANSIENT = f"persistent = 0 AND key IN ({_TRANSIENT})"
+    WHERE message.key BETWEEN ? AND ? AND {_LIVE} ORDER BY message.key"""
+#: Leftovers removed in one transaction.
+_LEFTOVERS = 4000
 _OF_QUEUE = f"SELECT {{1}} FROM message WHERE key >= {{0}} << {SEQ_BITS} AND key < ({{0}} + 1) << {SEQ_BITS} LIMIT 1"
 _HOLDS = _OF_QUEUE.format(":number", 1)
 
@@ -98,6 +99,9 @@ class Writer:
         self._wal = 0
         self.damage = Damage(log)
         self.totals = Totals(self.damage)
+        self.leftovers = Leftovers()
+        #: The share of a queue among leftovers that was cleared last, and up to which key.
+        self._cleared: tuple[int, int, int] | None = None
         #: Number of batches that have failed.
         self.failures = 0
         #: Keys of a batch whose COMMIT failed. The batch may be on the disk all the same.
@@ -134,7 +138,6 @@ class Writer:
             mark(folder, "data", self._access)
             self._reserve.take()
             self._read_state(self._db)
-            self._remove_transient(self._db)
         except (OSError, sqlite3.Error) as error:
             self._release()
             raise fault(f"the data folder {folder} cannot be used", error) from error
@@ -198,7 +201,8 @@ class Writer:
         self.queues: dict[str, int] = {total.name: number for number, total in totals.items()}
         #: For each queue number, messages with lower keys went through a crash.
         self.suspects: dict[int, int] = {number: total.suspect for number, total in totals.items()}
-        self.mark: int = self._state.seq
+        self.leftovers.find(db)
+        self.mark: int = max(self._state.seq, self.leftovers.upto)
         self._files = {
             key: BodyFile(file.decode("utf-8", "replace"), size, crc)
             for key, file, size, crc in raw(db, "SELECT key, file, size, crc FROM body")
@@ -209,24 +213,6 @@ class Writer:
         names = {body.file for body in self._files.values()}
         if names <= set(self._bodies.folder.names()):  # otherwise a damaged name may mean one of the files
             self._bodies.folder.sweep(names)
-
-    def _remove_transient(self, db: sqlite3.Connection) -> None:
-        """Remove messages that were stored only because there was no room for them in memory."""
-        while db.execute(f"SELECT EXISTS ({_TRANSIENT})").fetchone()[0]:
-            keys = [key for (key,) in db.execute(f"SELECT key FROM message WHERE {_IN_TRANSIENT}")]
-            large = [key for key in keys if key in self._files]
-            totals = self.totals.lowered(keys, {})
-            db.execute("BEGIN IMMEDIATE")
-            db.execute(f"DELETE FROM message WHERE {_IN_TRANSIENT}")
-            db.executemany("DELETE FROM body WHERE key = ?", zip(large))
-            db.execute(f"DELETE FROM special WHERE {_IN_TRANSIENT}")
-            self.totals.write(db, totals)
-            db.execute("COMMIT")
-            self.totals.committed(db, (), totals)
-            for key in large:
-                self._bodies.folder.discard(self._files.pop(key).file)
-            if self._wal_size > _WAL:
-                self._shrink_wal(db)
 
     def _write_state(self, db: sqlite3.Connection, state: State) -> None:
         db.execute("UPDATE state SET clean = ?, seq = ?, subscriptions = ?, crc = ?", (*state, record_crc(*state)))
@@ -241,14 +227,14 @@ class Writer:
         damage, totals = self.damage, self.totals
         try:
             low, far = (-_FAR, _FAR - 1) if base is None else (base, base + (1 << SEQ_BITS) - 1)
-            for columns in raw(self._db, _GET, low, far):
+            for columns in raw(self._db, _GET, low, far, self.leftovers.upto):
                 key = columns[0]
                 if key <= last:
                     damage.found("the order of the messages: some may be missing, and others come twice")
                     continue
                 last = key
                 if key >> SEQ_BITS != number:
-                    totals.loaded(number, counted, high, count)
+                    self._loaded(number, counted, high, count)
                     number = key >> SEQ_BITS
                     count = counted = 0
                     total = totals.known.get(number)
@@ -261,15 +247,20 @@ class Writer:
                     self.keep_aside(key)
                 else:
                     yield row
-            totals.loaded(number, counted, high, count)
+            self._loaded(number, counted, high, count)
         except sqlite3.Error as error:
             raise fault(f"{self._path} cannot be read", error) from error
+
+    def _loaded(self, number: int, count: int, high: int, all_of_it: int) -> None:
+        """Compare the total of a queue with what was read of it, unless leftovers were passed over."""
+        if number not in self.leftovers.counts:
+            self.totals.loaded(number, count, high, all_of_it)
 
     def held(self) -> Iterator[Held]:
         """Yield every queue that holds messages. Raise StoreError if the database cannot be read."""
         assert self._db is not None
         try:
-            yield from held(self._db, self.totals, self.damage, self.keep_aside)
+            yield from held(self._db, self.totals, self.leftovers, self.damage, self.keep_aside)
         except sqlite3.Error as error:
             raise fault(f"{self._path} cannot be read", error) from error
 
@@ -314,7 +305,7 @@ class Writer:
 
     def reader(self, name_of: NameOf) -> Reader:
         """Return a reader of pages of this database."""
-        return Reader(self._path, self._bodies, name_of)
+        return Reader(self._path, self._bodies, name_of, self.leftovers)
 
     def holds(self, number: int) -> bool:
         """Return whether a queue may have messages. Must not be called between `write` and `commit`."""
@@ -438,6 +429,10 @@ class Writer:
         """Delete a share of a queue, except for damaged messages that were set aside."""
         number, after, upto, most, held = share
         where = "WHERE key > ? AND key <= ?"
+        if number in self.leftovers.counts:  # they are removed on their own, and passed over once
+            where += f" AND {NO_LEFTOVER.replace(':leftovers', str(self.leftovers.upto))}"
+            of, to, done = self._cleared or (0, 0, 0)
+            after = done if (of, to) == (number, upto) else after
         stay = [*self.totals.aside.get(number, ()), *held]
         if stay:
             where += f" AND key NOT IN ({', '.join(map(str, stay))})"
@@ -446,6 +441,7 @@ class Writer:
         ).fetchone()
         if last is None:
             return
+        self._cleared = number, upto, last
         total = totals.get(number) or self.totals.known.get(number)
         if total is not None and total.rows is not None:
             counted = db.execute(f"SELECT count(*) FROM message {where}", (after, min(last, total.high))).fetchone()[0]
@@ -551,6 +547,7 @@ class Writer:
 
     def _undo(self, batch: Batch, error: Exception) -> StoreError:
         self.failures += 1
+        self._cleared = None
         batch.single = None
         for body in batch.written.values():
             self._bodies.folder.discard(body.file)
@@ -630,6 +627,33 @@ class Writer:
         except (OSError, sqlite3.Error, StoreError) as error:  # for example on a full disk: it is tried again
             self._log.info("%s", fault(f"{self._path} cannot give space back", error))
         return False
+
+    def remove_leftovers(self) -> bool:
+        """Remove a share of the transient messages of earlier runs, and return whether there may be more."""
+        leftovers = self.leftovers
+        try:
+            db = self._db or self._clear_doubts()
+            low, high = leftovers.first(db, _LEFTOVERS)
+            among = "persistent = 0 AND key BETWEEN ? AND ?"
+            keys = [key for (key,) in db.execute(f"SELECT key FROM message WHERE {among}", (low, high))]
+            large, totals = [key for key in keys if key in self._files], self.totals.lowered(keys, {})
+            db.execute("BEGIN IMMEDIATE")
+            db.execute(f"DELETE FROM message WHERE {among}", (low, high))
+            gone = db.execute(f"DELETE FROM special WHERE {among}", (low, high)).rowcount
+            db.executemany("DELETE FROM body WHERE key = ?", zip(large))
+            self.totals.write(db, totals)
+            db.execute("COMMIT")
+            self.totals.committed(db, (), totals)
+        except Exception as error:
+            self._log.info("transient messages of an earlier run are removed later: %s", self._undo(Batch(), error))
+            return False
+        leftovers.removed(low >> SEQ_BITS, gone)
+        for key in large:
+            self._bodies.folder.discard(self._files.pop(key).file)
+        self._wal += _COMMIT + _ROW * gone
+        if self.due:
+            self.checkpoint()
+        return bool(leftovers.counts)
 
     @property
     def is_long(self) -> bool:

@@ -78,7 +78,8 @@ class Held(NamedTuple):
 
     `queue` is its key. `total` is the number of its messages, and `deferred` that of those with a due time among them;
     both include messages that turn out to be damaged when they are read. `first` and `last` are the lowest and the
-    highest seq. `priorities` are those other than 4 of messages without a due time, in ascending order.
+    highest seq. `priorities` are those other than 4 of messages without a due time, in ascending order. `is_mixed` if
+    there are rows between them that are being removed, so that reading all messages at once may take long.
     """
 
     queue: str
@@ -87,6 +88,7 @@ class Held(NamedTuple):
     first: int
     last: int
     priorities: tuple[int, ...] = ()
+    is_mixed: bool = False
 
 
 class Page(NamedTuple):
@@ -290,7 +292,8 @@ class Store(Protocol):
         """Give unused space back in the background, in small steps, if the store is idle.
 
         Call it about once per second. It works if there was no commit since the last call, and stops at the next
-        commit. If it is `urgent`, because there is little space left, it also does one step between commits.
+        commit. If it is `urgent`, because there is little space left, it also does one step between commits. Transient
+        messages of earlier runs are removed between commits in any case.
         """
 
     def close(self) -> None:

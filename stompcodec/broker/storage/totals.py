@@ -3,6 +3,9 @@
 A total counts the rows up to one key, `high`. Removing such a row lowers the total in the same transaction. Newer rows
 are not counted yet, so a message that is soon consumed costs nothing here. `take` counts them before the WAL is copied
 into the database, where a row may get lost without a trace. (In the WAL, frames have checksums.)
+
+Transient messages are stored only until the next start: what an earlier run has left of them are `Leftovers`. Nobody
+sees them, and they are removed beside other work. Until then the totals count them.
 """
 
 from __future__ import annotations
@@ -27,6 +30,9 @@ _EMPTY = f"""SELECT id FROM queue WHERE NOT EXISTS (
 _LAST = f"""SELECT id, (SELECT max(key) FROM message
     WHERE key >= queue.id << {SEQ_BITS} AND key < (queue.id + 1) << {SEQ_BITS}) FROM queue"""
 _COUNT = "SELECT count(*), max(key) FROM message WHERE key > ? AND key < ?"
+_TRANSIENT = "FROM special INDEXED BY special_transient WHERE persistent = 0 AND key"
+#: A condition of messages that are no leftovers, which have seqs up to `:leftovers`.
+NO_LEFTOVER = f"(persistent <> 0 OR (key & {(1 << SEQ_BITS) - 1}) > :leftovers)"
 
 
 class Total(NamedTuple):
@@ -43,6 +49,46 @@ class Total(NamedTuple):
     def new(cls, name: str, number: int) -> Total:
         """Return the total of a queue without messages."""
         return cls(name, 0, 0, (number << SEQ_BITS) - 1)
+
+
+class Leftovers:
+    """The transient messages of earlier runs that are still in the store: those with a seq up to `upto`, -1 for none.
+    All messages of this run have higher ones. `counts` says how many there are, by queue number.
+    """
+
+    __slots__ = ("counts", "upto")
+
+    def __init__(self) -> None:
+        self.upto = -1
+        self.counts: dict[int, int] = {}
+
+    def find(self, db: sqlite3.Connection) -> None:
+        """Take all transient messages for leftovers. To be called at the start."""
+        (key,) = db.execute(f"SELECT min(key) {_TRANSIENT} >= 0").fetchone()
+        while key is not None:
+            number = key >> SEQ_BITS
+            end = number + 1 << SEQ_BITS
+            (count,) = db.execute(f"SELECT count(*) {_TRANSIENT} >= ? AND key < ?", (key, end)).fetchone()
+            (last,) = db.execute(f"SELECT max(key) {_TRANSIENT} < ?", (end,)).fetchone()
+            self.counts[number] = count
+            self.upto = max(self.upto, last & (1 << SEQ_BITS) - 1)
+            (key,) = db.execute(f"SELECT min(key) {_TRANSIENT} >= ?", (end,)).fetchone()
+
+    def first(self, db: sqlite3.Connection, most: int) -> tuple[int, int]:
+        """Return the keys between which the first ones are, at most so many, of one queue."""
+        number = next(iter(self.counts))
+        base = number << SEQ_BITS
+        keys = f"SELECT key {_TRANSIENT} BETWEEN ? AND ? ORDER BY key LIMIT ?"
+        found = db.execute(f"SELECT min(key), max(key) FROM ({keys})", (base, base + self.upto, most)).fetchone()
+        return (base, base - 1) if found[0] is None else found
+
+    def removed(self, number: int, count: int) -> None:
+        """Note that so many of a queue are gone; 0 if there are no more."""
+        self.counts[number] -= count
+        if not count or not self.counts[number]:
+            del self.counts[number]
+        if not self.counts:
+            self.upto = -1
 
 
 class Totals:

@@ -5,10 +5,9 @@ from __future__ import annotations
 import sqlite3
 from contextlib import closing
 from pathlib import Path
-from typing import Any
 
 import pytest
-from broker.harness import Bench
+from broker.harness import AtOnce, Bench
 from broker.large import settle
 
 from stompcodec.broker.storage.repair.salvage import check
@@ -22,15 +21,6 @@ DAMAGE = {
     "type": ("UPDATE message SET destination = x'ff' WHERE key IN (?, ?)", True),
     "index": ("DELETE FROM special WHERE key IN (?, ?)", False),
 }
-
-
-class AtOnce:
-    """A helper that does its jobs in the caller's thread."""
-
-    def give(self, job: Any) -> None:
-        job()
-
-    wait = stop = lambda self: None
 
 
 def opened(folder: Path) -> Bench:

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 from typing import Any
 
 import pytest
-from broker.harness import Bench, FaultyStore, Peer
+from broker.harness import AtOnce, Bench, FaultyStore, Peer
 from broker.large import settle
+from patience import patience
 
 from stompcodec.broker.queues.queue import Queue
+from stompcodec.broker.storage.repair.salvage import check
 from stompcodec.broker.storage.sqlite import SqliteStore
 
 QUEUE = "/queue/a"
@@ -107,37 +110,67 @@ def test_they_expire() -> None:
     assert not list(bench.store.load())
 
 
-class AtOnce:
-    """A helper that does its jobs in the caller's thread."""
-
-    def give(self, job: Any) -> None:
-        job()
-
-    wait = stop = lambda self: None
-
-
-@pytest.mark.parametrize("killed", [False, True])
-def test_a_restart_drops_them_and_no_others(tmp_path: Path, killed: bool) -> None:
-    store = SqliteStore(tmp_path)
-    bench, sender = spooled(50, store)
-    sender.put(QUEUE, "x" * 100_000)
+def left_behind(folder: Path, killed: bool = True, **config: Any) -> None:
+    """A folder with 17 persistent and 34 transient messages, one of them large."""
+    store = SqliteStore(folder)
+    bench, sender = spooled(50, store, **config)
+    sender.put(QUEUE, "50" + " " * 100_000)
     settle(bench)
-    assert len(list(tmp_path.glob("bodies/*"))) == 1
+    assert len(list(folder.glob("bodies/*"))) == 1
     if killed:
         store._writer._release()
     else:
         store.close()
-    store = SqliteStore(tmp_path, page_helper=AtOnce())
-    assert [held.total for held in store.held()] == [17]
-    store._writer.flush()
-    assert not list(tmp_path.glob("bodies/*"))
-    again = Bench(store, window_messages=3, transient="spool")
+
+
+def started(folder: Path, **config: Any) -> Bench:
+    store = SqliteStore(folder, helper=AtOnce(), page_helper=AtOnce())
+    return Bench(store, window_messages=3, transient="spool", **config)
+
+
+def removed(bench: Bench) -> bool:
+    """Wait until the transient messages of the run before are gone."""
+    give_up = time.monotonic() + patience(20)
+    while bench.store._writer.leftovers.counts:
+        assert time.monotonic() < give_up
+        bench.wait(1)
+    settle(bench)
+    return True
+
+
+@pytest.mark.parametrize("waits", [False, True], ids=["at once", "later"])
+@pytest.mark.parametrize("killed", [False, True])
+def test_a_restart_drops_them_and_no_others(
+    tmp_path: Path, killed: bool, waits: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also before they are removed, they are not counted, browsed or delivered."""
+    left_behind(tmp_path, killed)
+    remove = SqliteStore._remove_leftovers
+    if waits:
+        monkeypatch.setattr(SqliteStore, "_remove_leftovers", lambda *_: None)
+    again = started(tmp_path)
+    assert queue_of(again).total == 17
+    browser = again.peer()
+    browser.subscribe(QUEUE, browser="true", **{"browser-end": "false"})
+    sender = again.peer()
+    for number in range(51, 60):
+        sender.put(QUEUE, str(number))
+    expected = [*range(0, 50, 3), *range(51, 60)]
     taker = again.peer()
-    taker.subscribe(QUEUE)
-    assert [int(body) for body in taker.bodies()] == list(range(0, 50, 3))
-    settle(again)
-    assert store.damage.findings == 0
-    store.close()
+    taker.subscribe(QUEUE, ack="client-individual")
+    frames = [frame for frame in taker.take() if frame.command == "MESSAGE"]
+    assert [int(frame.body) for frame in frames] == expected
+    assert queue_of(again).total == len(expected)
+    taker.ack(frames[0])
+    taker.lose()
+    assert drain(again.peer()) == expected[1:]
+    assert again.store._writer.leftovers.counts == ({1: 32} if waits else {})
+    monkeypatch.setattr(SqliteStore, "_remove_leftovers", remove)
+    assert removed(again)
+    assert not list(tmp_path.glob("bodies/*"))
+    assert again.store.damage.findings == 0
+    again.store.close()
+    assert check(tmp_path).record == {**check(tmp_path).record, "whole": True, "messages": 0}
 
 
 def test_a_disk_that_fails_stops_their_producers_and_loses_none() -> None:

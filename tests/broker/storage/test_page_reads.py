@@ -302,24 +302,11 @@ def test_messages_of_no_queue_are_reported_at_the_start(folder):
         f"UPDATE message SET key = {(2 << 45) + 2**44} WHERE id = 'm-2'",
     )
     store = SqliteStore(folder)
-    assert [tuple(held) for held in store.held()] == [("r", 1, 0, 5, 5, ())]
+    assert [tuple(held) for held in store.held()] == [("r", 1, 0, 5, 5, (), False)]
     assert store.damage.messages == 2
     put(store, message(9))
     assert seqs(answer(store)) == [9]
     store.close()
-
-
-def test_transient_messages_are_gone_after_a_restart(folder):
-    store = SqliteStore(folder)
-    put(store, message(1, b"x" * BIG, persistent=False), message(2), message(3, persistent=False, due=4.0))
-    assert seqs(answer(store)) == [1, 2]
-    store.close()
-    store = SqliteStore(folder)
-    assert [tuple(held) for held in store.held()] == [("q", 1, 0, 2, 2, ())]
-    assert [one.seq for one in store.load()] == [2]
-    store.close()
-    assert list((folder / "bodies").iterdir()) == []
-    assert check(folder).whole
 
 
 def test_clear_removes_files_and_keeps_totals(store, folder):

@@ -214,8 +214,8 @@ def test_held_tells_of_queues_without_reading_them(stores):
     store.commit()
     found = {one.queue: one for one in stores.again(store).held()}
     assert found == {
-        "q": ("q", 4, 1, 3, 8, (0, 9)),
-        "/\0odd é\n": ("/\0odd é\n", 1, 0, 4, 4, ()),
+        "q": ("q", 4, 1, 3, 8, (0, 9), False),
+        "/\0odd é\n": ("/\0odd é\n", 1, 0, 4, 4, (), False),
     }
 
 
@@ -341,7 +341,7 @@ class Model:
             ready = [one for one in found if one.due is None]
             priorities = tuple(sorted({one.priority for one in ready} - {4}))
             ends = found[0].seq, found[-1].seq
-            assert told == (told.queue, len(found), len(found) - len(ready), *ends, priorities)
+            assert told == (told.queue, len(found), len(found) - len(ready), *ends, priorities, False)
         assert {told.queue for told in store.held()} == {queue for queue, _seq in self.kept}
 
 
