@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+import re
 import sqlite3
 import subprocess
 import sys
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -13,7 +15,7 @@ from patience import patience
 
 import stompcodec
 from stompcodec.broker.storage import sqlite_schema as schema
-from stompcodec.broker.storage.repair.salvage import check
+from stompcodec.broker.storage.repair.salvage import check, salvage
 from stompcodec.broker.storage.sqlite import SqliteStore
 from stompcodec.broker.storage.store import Stored
 from stompcodec.errors import StoreError
@@ -146,7 +148,12 @@ STEPS = (
 )
 
 
-def test_an_older_file_goes_through_every_step(old, monkeypatch):
+def set_version(folder, version):
+    with closing(sqlite3.connect(folder / "messages.sqlite")) as connection:
+        connection.execute(f"PRAGMA user_version = {version}")
+
+
+def test_an_older_file_goes_through_every_step(old, tmp_path_factory, monkeypatch):
     monkeypatch.setattr(schema, "MIGRATIONS", schema.MIGRATIONS + STEPS)
     found = content(old)
     newest = len(schema.MIGRATIONS)
@@ -159,8 +166,16 @@ def test_an_older_file_goes_through_every_step(old, monkeypatch):
     says = f"has version {newest}, but this broker supports at most {newest - 2} \\(install a newer one"
     with pytest.raises(StoreError, match=says):
         SqliteStore(old)
-    (problem,) = check(old).problems
-    assert problem.endswith(f" has version {newest}, but this command knows at most {newest - 2} (use a newer one)")
+    database = old / "messages.sqlite"
+    says = f"{database} has version {newest}, but this command knows at most {newest - 2} (use a newer one)"
+    assert says in check(old).problems
+    beside = tmp_path_factory.mktemp("beside")
+    with pytest.raises(StoreError, match=re.escape(says)):
+        salvage(old, beside / "new")
+    assert not list(beside.iterdir())
+    set_version(old, newest - 2)  # the header and the table do not agree: one of them is damaged
+    assert salvage(old, beside / "new").messages == len(CONTENT_1)
+    assert not [problem for problem in check(old).problems if "version" in problem]
 
 
 def test_a_step_that_fails_leaves_the_version_before(old, monkeypatch):

@@ -16,7 +16,7 @@ from stompcodec.broker.message import due_of
 from stompcodec.broker.storage.body_files import Body, BodyFile, file_crc
 from stompcodec.broker.storage.checksums import is_intact, message_crc
 from stompcodec.broker.storage.damage import shown
-from stompcodec.broker.storage.folder_lock import DATABASE, TABLES, find_loss, is_body, kind_of
+from stompcodec.broker.storage.folder_lock import APPLICATION, DATABASE, TABLES, find_loss, is_body, kind_of
 from stompcodec.broker.storage.rows import special_crc
 from stompcodec.broker.storage.small_tables import sent_key, subscribed_of
 from stompcodec.broker.storage.sqlite import SqliteStore
@@ -86,6 +86,8 @@ def check(folder: str | os.PathLike[str]) -> Findings:
     path = Path(folder)
     with _unused(path), _read(path):
         reading = _Reading(path, behind=False)
+        if reading.newer is not None:
+            reading.findings.problems.append(reading.newer)
         for _ in reading.keys():
             pass
         for _ in reading.messages():
@@ -102,8 +104,8 @@ def salvage(folder: str | os.PathLike[str], new: str | os.PathLike[str]) -> Find
 
     The new folder appears when it is complete. An interrupted copy leaves a folder beside it, whose name begins with a
     dot and ends in `.salvage`; the next call removes it. Large bodies are hard-linked if both folders are on one disk.
-    The old folder is not changed. Raise StoreError if it is not a data folder, cannot be read, or is in use by a
-    broker, or if the new one exists, or cannot be created.
+    The old folder is not changed. Raise StoreError if it is not a data folder, belongs to a newer version, cannot be
+    read, or is in use by a broker, or if the new one exists, or cannot be created.
     """
     path, target = Path(folder), Path(new).absolute()
     if os.path.lexists(target):
@@ -114,6 +116,9 @@ def salvage(folder: str | os.PathLike[str], new: str | os.PathLike[str]) -> Find
             raise StoreError(f"nothing can be copied from {path}: {DATABASE} is missing (look for a backup)")
         _clear(part)
         reading = _Reading(path, behind=True)
+        if reading.newer is not None:
+            reading.close()
+            raise StoreError(reading.newer)
         store = SqliteStore(part)
         try:
             _copy(reading, store)
@@ -205,7 +210,23 @@ class _Reading:
         elif wal.torn:
             findings.notes.append("the last transaction in the WAL is incomplete, after a power cut or damage")
         self._roots = self._pages.tables() if self._pages.count else {}
+        self.newer = self._newer(database)
         self._columns()
+
+    def close(self) -> None:
+        """Close the file, which `messages` does at its end."""
+        self._pages.close()
+
+    def _newer(self, database: Path) -> str | None:
+        """Return what to say of a file whose version is newer than this program; None for others. Its version is in its
+        header, which may be damaged, and in the table `migration`.
+        """
+        noted = [rowid for rowid, _ in self._pages.rows(self._roots["migration"])] if "migration" in self._roots else []
+        application, in_header = self._pages.identity
+        version, known = max(noted, default=in_header), len(MIGRATIONS)
+        if application != APPLICATION or min(version, in_header) <= known:
+            return None
+        return f"{database} has version {version}, but this command knows at most {known} (use a newer one)"
 
     def _columns(self) -> None:
         """Read the small tables."""
@@ -312,7 +333,7 @@ class _Reading:
                     yield from self._message(key, row)
         if strays:
             self.findings.notes.append(f"{strays} messages were found in pages that belong to no table")
-        self._pages.close()
+        self.close()
         self.findings.queues = sum(count > 0 for count in self._counted.values())
 
     def _crc_of(self, key: int, row: list[Any]) -> int | None:
@@ -449,10 +470,6 @@ def _ask_sqlite(database: Path, findings: Findings) -> None:
             connection.text_factory = lambda octets: octets.decode("utf-8", "replace")
             for (line,) in connection.execute(f"PRAGMA integrity_check({_MOST_LISTED})"):
                 findings.problems += [part for part in line.splitlines() if part != "ok"]
-            (version,) = connection.execute("PRAGMA user_version").fetchone()
-            if version > len(MIGRATIONS):
-                problem = f"{database.name} has version {version}, but this command knows at most {len(MIGRATIONS)}"
-                findings.problems.append(f"{problem} (use a newer one)")
             tables = {name for (name,) in connection.execute("SELECT name FROM sqlite_master")}
             if "filling" in tables:
                 findings.notes.append("a migration was interrupted; it continues at the next start")

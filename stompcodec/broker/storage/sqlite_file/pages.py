@@ -7,7 +7,7 @@ Every loop is bounded by the number of pages, whatever the pages contain.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from io import BytesIO
 from pathlib import Path
 from struct import error as StructError
@@ -86,6 +86,14 @@ class Pages:
         if len(octets) < self.size:
             raise _Bad(f"page {number} is cut off")
         return octets
+
+    @property
+    def identity(self) -> tuple[int, int]:
+        """The application id and the user version in the header; zeros if it cannot be read."""
+        with suppress(_Bad):
+            head = self.page(1)
+            return int.from_bytes(head[68:72], "big"), int.from_bytes(head[60:64], "big")
+        return 0, 0
 
     def tables(self) -> dict[str, int]:
         """Return the first page of each table, by name."""
