@@ -226,7 +226,7 @@ def _migrate(connection: sqlite3.Connection, path: Path, log: logging.Logger) ->
             connection.execute(f"PRAGMA application_id = {APPLICATION}")
             connection.execute(f"PRAGMA user_version = {version + 1}")
     if connection.execute("SELECT 1 FROM sqlite_master WHERE name = 'filling'").fetchone() is not None:
-        _fill(connection, path, log)
+        _fill(connection, path, log, before >= PAGED)
 
 
 # ---- version 6: rows for the table `special` ----
@@ -270,12 +270,12 @@ def _look_ahead(db: sqlite3.Connection, path: Path, log: logging.Logger) -> None
         )
 
 
-def _fill(db: sqlite3.Connection, path: Path, log: logging.Logger) -> None:
+def _fill(db: sqlite3.Connection, path: Path, log: logging.Logger, continues: bool) -> None:
     """Do what is left of the migration: a share of the messages in each transaction."""
     (after,) = db.execute("SELECT after FROM filling").fetchone()
-    if after >= 0:
-        log.warning("%s: the migration to version 6 was interrupted, and continues", path)
     examined = 0
+    if continues:
+        log.warning("%s: the migration to version 6 was interrupted, and continues", path)
     while (end := db.execute(_END, (after,)).fetchone()[0]) is not None:
         with _transaction(db):
             found = (_special(path.parent / "bodies", columns) for columns in raw(db, _CANDIDATES, after, end))
@@ -288,7 +288,7 @@ def _fill(db: sqlite3.Connection, path: Path, log: logging.Logger) -> None:
             log.warning("%s: the migration has examined %d messages", path, examined)
     with _transaction(db):
         db.execute("DROP TABLE filling")
-    if examined:
+    if examined or continues:
         log.warning("%s: the migration to version 6 is complete", path)
 
 
