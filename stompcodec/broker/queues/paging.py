@@ -147,7 +147,7 @@ def _may_spool(queue: PagedQueue, journal: Journal, rank: int, message: Message)
     """Return whether a transient message may be stored: it comes after all paged ones, and nothing has failed."""
     if queue.window is None or not queue.window.spools or message.body is not None:
         return False
-    if journal.short or journal.failing or queue.full:
+    if journal.is_tight or journal.failing or queue.full:
         return False
     return queue.paging is None or queue.paging.comes_last(rank, message.seq)
 
@@ -246,6 +246,8 @@ class Paging:
         batch, unwritten, first = self._journal.batch, self._unwritten, message.seq
         if unwritten and unwritten[-1][0] is batch:
             first = min(first, unwritten.pop()[1])
+        else:
+            self._forget_written()
         unwritten.append((batch, first))
         self._journal.charge(batch, message.size + MESSAGE)  # until it is written
 
@@ -391,11 +393,14 @@ class Paging:
 
     def _written(self, last: int) -> int:
         """Return the seq, at most `last`, up to which all messages of the queue are stored and have taken effect."""
-        journal = self._journal
-        while self._unwritten and self._unwritten[0][0] not in (journal.batch, journal.busy):
-            del self._unwritten[0]
-        firsts = [journal.horizon, self._unwritten[0][1] if self._unwritten else None]
+        self._forget_written()
+        firsts = [self._journal.horizon, self._unwritten[0][1] if self._unwritten else None]
         return min(first - 1 for first in (last + 1, *firsts) if first is not None)
+
+    def _forget_written(self) -> None:
+        """Forget the batches that have been written."""
+        while self._unwritten and self._unwritten[0][0] not in (self._journal.batch, self._journal.busy):
+            del self._unwritten[0]
 
     def _go_on(self) -> None:
         if not self._queue.closed and self._queue.paging is self:

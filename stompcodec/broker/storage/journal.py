@@ -179,8 +179,8 @@ class Journal:
         self._calm = _CALM
         #: Bytes of long transactions that are being added to a batch, or take effect without one.
         self.kept = 0
-        #: The disk is nearly full, so messages to be stored are refused.
-        self.short = False
+        #: The disk is nearly full, so messages to be stored are refused; or what is left is for persistent ones.
+        self.short = self.is_tight = False
         #: The free space is checked again when this many bytes were written in total.
         self.look_at = 2**20
         self._account = account
@@ -381,6 +381,7 @@ class Journal:
         continues."""
         room = None if self.store is None or not least else self.store.room()
         short = room is not None and room < least
+        self.is_tight = room is not None and room < 2 * least
         if short is not self.short:
             self.short = short
             if short:
@@ -389,7 +390,7 @@ class Journal:
                 )
             else:
                 self._log.warning("the disk has enough free space: messages are stored again")
-        left = least if room is None else max(room - least, 0)
+        left = least if room is None else max(room - (least if self.is_tight else 2 * least), 0)
         self.look_at = (0 if self.store is None else self.store.written) + max(left // 4, 2**20)
 
     def charge(self, batch: Batch, cost: int) -> None:

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import gc
 import time
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
 import pytest
+from broker import durables
 from broker.harness import AtOnce, Bench, FaultyStore, Peer
 from broker.large import settle
 from patience import patience
 
+from stompcodec.broker.message import Message
 from stompcodec.broker.queues.queue import Queue
+from stompcodec.broker.storage.journal import Batch
 from stompcodec.broker.storage.repair.salvage import check
 from stompcodec.broker.storage.sqlite import SqliteStore
 
@@ -27,8 +32,8 @@ def spooled(count: int, store: Any = None, **config: Any) -> tuple[Bench, Peer]:
     return bench, sender
 
 
-def queue_of(bench: Bench) -> Queue:
-    return bench.broker.queues["/", QUEUE]
+def queue_of(bench: Bench, name: str = QUEUE) -> Queue:
+    return bench.broker.queues["/", name]
 
 
 def drain(peer: Peer, **headers: Any) -> list[int]:
@@ -125,6 +130,7 @@ def left_behind(folder: Path, killed: bool = True, **config: Any) -> None:
 
 def started(folder: Path, **config: Any) -> Bench:
     store = SqliteStore(folder, helper=AtOnce(), page_helper=AtOnce())
+    store._writer._db.execute("PRAGMA synchronous = OFF")  # nobody cuts the power
     return Bench(store, window_messages=3, transient="spool", **config)
 
 
@@ -197,7 +203,7 @@ def test_a_disk_that_fails_stops_their_producers_and_loses_none() -> None:
 def test_little_space_stops_their_producers() -> None:
     store = FaultyStore()
     bench, sender = spooled(5, store, max_queue_octets=200)
-    bench.broker.journal.short = True
+    bench.broker.journal.is_tight = True
     number = 5
     while not queue_of(bench).blocked:
         sender.put(QUEUE, str(number))
@@ -222,3 +228,153 @@ def test_their_producers_wait_for_a_slow_disk(monkeypatch: pytest.MonkeyPatch) -
     assert not bench.broker.journal.blocked
     store.background = False
     assert drain(bench.peer()) == list(range(number + 1))
+
+
+# ---- limits ----
+
+FREE = 100 * 2**20
+
+
+class SmallStore(FaultyStore):
+    """A store whose disk has so much room."""
+
+    left = 10 * FREE
+
+    def room(self) -> int:
+        return self.left
+
+
+def fill_up(bench: Bench, sender: Peer, number: int, name: str = QUEUE) -> int:
+    """Send until the sender waits. Returns the next number."""
+    while not queue_of(bench, name).blocked:
+        sender.put(name, str(number))
+        number += 1
+        assert number < 1000
+    return number
+
+
+def test_they_leave_space_on_the_disk_to_persistent_messages() -> None:
+    """Their producers wait from twice `store.free` on. Persistent messages are taken until there is less than it."""
+    store = SmallStore()
+    bench, sender = spooled(50, store, max_queue_octets=200, store_free=FREE)
+    store.left = 2 * FREE
+    bench.wait(1.5)
+    for number in range(50, 60):
+        sender.put(QUEUE, str(number))
+    assert (queue_of(bench).count, len(list(store.load()))) == (3, 58)
+    store.left = 2 * FREE - 1
+    bench.wait(1.5)
+    number = fill_up(bench, sender, 60)
+    assert len(list(store.load())) == 58
+    other = bench.peer()
+    store.left = FREE
+    bench.wait(1.5)
+    other.put("/queue/b", "kept", persistent="true", receipt="r")
+    assert other.next("RECEIPT")
+    store.left = FREE - 1
+    bench.wait(1.5)
+    other.put("/queue/b", "refused", persistent="true", receipt="r")
+    assert other.error().headers["message"] == "the disk is full"
+    store.left = 10 * FREE
+    bench.wait(1.5)
+    taker = bench.peer()
+    assert drain(taker) == list(range(number))
+    assert not queue_of(bench).blocked
+    taker.lose()
+    for number in range(9):
+        sender.put(QUEUE, str(number))
+    assert queue_of(bench).count == 3
+
+
+def test_without_a_limit_of_free_space_they_are_stored_all_the_same() -> None:
+    store = SmallStore()
+    store.left = 0
+    bench, _sender = spooled(50, store, store_free=0)
+    assert (queue_of(bench).count, queue_of(bench).total) == (3, 50)
+
+
+def test_the_most_messages_of_a_queue_hold_for_them() -> None:
+    bench, sender = spooled(20, max_queue_messages=20)
+    assert not queue_of(bench).blocked
+    assert fill_up(bench, sender, 20) == 21, "the one that finds the queue full is taken, and its sender waits"
+    assert drain(bench.peer()) == list(range(21))
+    assert not queue_of(bench).blocked
+
+
+@pytest.mark.parametrize("persistent", ["true", "false"])
+def test_memory_does_not_grow_with_them(tmp_path: Path, persistent: str) -> None:
+    """After a commit for each message, and while some are delivered: objects, and bytes of the account."""
+    bench = started(tmp_path)
+    sender, account = bench.peer(), bench.broker.account
+    for number in range(600):
+        sender.put(QUEUE, "x" * 1000, persistent=persistent)
+        if number == 100:
+            before = account.used
+    kinds = Counter(type(one) for one in gc.get_objects())
+    assert kinds[Message] < 20
+    assert kinds[Batch] < 5
+    assert account.used == before
+    taker = bench.peer()
+    taker.subscribe(QUEUE, ack="client-individual", prefetch_count="10")
+    for _ in range(10):
+        for frame in taker.take():
+            taker.ack(frame)
+        assert account.used - before < 60_000
+    bench.store.close()
+
+
+# ---- queues that end, and subscriptions that stay ----
+
+
+@pytest.mark.parametrize("restarted", [False, True])
+def test_a_queue_that_ends_takes_them_with_it(tmp_path: Path, restarted: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also beside those of an earlier run, which are not removed yet."""
+    if restarted:
+        left_behind(tmp_path)
+        monkeypatch.setattr(SqliteStore, "_remove_leftovers", lambda *_: None)
+    bench = started(tmp_path)
+    sender = bench.peer()
+    other = {"destination": "/queue/b", "persistent": "true"}
+    sender.send("SEND", b"stays", **other)
+    for number in range(700):
+        headers = {"persistent": "true"} if number % 2 else {}
+        sender.put("/queue/ends", str(number), **{"x-expires": "5000"}, **headers)
+    assert queue_of(bench, "/queue/ends").total == 700
+    bench.wait(4)
+    assert queue_of(bench, "/queue/ends").total == 700
+    for _ in range(10):
+        bench.wait(5)
+    assert ("/", "/queue/ends") not in bench.broker.queues
+    assert [stored.destination for stored in bench.store.load() if stored.destination != QUEUE] == ["/queue/b"]
+    bench.store.close()
+
+
+def test_durable_subscriptions_have_them(tmp_path: Path) -> None:
+    """While their consumer is away; a restart drops them, and keeps the persistent ones and the subscription."""
+    bench = started(tmp_path)
+    consumer = durables.client(bench)
+    durables.subscribe(consumer)
+    durables.leave(consumer)
+    sender = bench.peer()
+    for number in range(40):
+        sender.put(durables.TOPIC, str(number), **({} if number % 4 else {"persistent": "true"}))
+    (queue,) = [durable.queue for durable in bench.broker.virtual_host("/").destinations.durables]
+    assert (queue.count, queue.total) == (3, 40)
+    consumer = durables.client(bench)
+    durables.subscribe(consumer)
+    frames = [consumer.next("MESSAGE") for _ in range(40)]
+    assert [int(frame.body) for frame in frames] == list(range(40))
+    durables.leave(consumer)
+    for number in range(40, 80):
+        sender.put(durables.TOPIC, str(number), **({} if number % 4 else {"persistent": "true"}))
+    bench.store.close()
+    bench = started(tmp_path)
+    assert durables.names(bench) == ["c.n"]
+    consumer = durables.client(bench)
+    durables.subscribe(consumer)
+    assert [int(body) for body in consumer.bodies()] == list(range(40, 80, 4))
+    consumer.send("UNSUBSCRIBE", id="1", **{durables.NAME: "n"})
+    assert removed(bench)
+    assert not list(bench.store.load())
+    bench.store.close()
+    assert check(tmp_path).whole
