@@ -34,13 +34,14 @@ def screen() -> Console:
 
 
 class StatusLine:
-    """A line on standard error that shows progress, if that is a terminal and NO_COLOR is not set.
+    """A line on standard error that shows progress, if that is a terminal without NO_COLOR that can clear lines.
 
     It is updated every `interval` seconds at the most.
     """
 
     def __init__(self, shown: bool, interval: float = 0.0) -> None:
-        self.live = shown and sys.stderr.isatty() and not os.environ.get("NO_COLOR")
+        plain = os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb"
+        self.live = shown and sys.stderr.isatty() and not plain
         self._interval = interval
         self._drawn = time.monotonic()
         self._visible = False

@@ -69,6 +69,7 @@ class Progress:
 
     def __init__(self, quiet: bool, as_json: bool) -> None:
         self._start = time.monotonic()
+        self.quiet = quiet
         self._line = StatusLine(not quiet, _REDRAW)
         self.clear = self._line.clear
         self._json = as_json
@@ -281,7 +282,7 @@ def _run(bridge: Bridge, progress: Progress, seconds: float | None) -> None:
     from stompcodec.bridge import UnsuitableError
 
     logging.getLogger("stompcodec").addHandler(logging.NullHandler())  # errors are reported here
-    if sys.stderr.isatty():
+    if sys.stderr.isatty() and not progress.quiet:
         click.echo(f"carrying from {bridge.source} to {bridge.target}; Ctrl-C ends", err=True)
     with stop_on_signals(bridge.stop), reporting_errors(lambda error: _explanation(error, bridge)):
         try:

@@ -18,6 +18,7 @@ from patience import interval, patience
 pytest.importorskip("click")
 
 from bridge.running import fill, take_all
+from cli.test_process import terminal
 from click.testing import CliRunner, Result
 
 from stompcodec.bridge import DEAD_LETTER, Way
@@ -155,6 +156,17 @@ def test_it_drains_all_queues_by_default(one: StompBroker, other: StompBroker) -
     assert result.stderr.startswith("5 messages carried, 0.0 MB, ")
     assert [len(take_all(other.url, f"/queue/{name}")) for name in "ab"] == [3, 2]
     assert run(one.url, other.url, "-m", "/queue/a", "--drain", "-q").output == ""
+
+
+@pytest.mark.skipif(os.name != "posix", reason="needs a pseudo-terminal")
+@pytest.mark.long
+def test_what_a_terminal_shows(one: StompBroker, other: StompBroker) -> None:
+    command = ["bridge", one.url, other.url, "-m", "/queue/a", "--drain"]
+    shown = terminal(command)
+    assert shown.startswith("carrying from ")
+    assert "\x1b[K0 messages carried" in shown
+    assert "\x1b" not in terminal(command, TERM="dumb")
+    assert terminal([*command, "-q"]) == ""
 
 
 def test_maps_of_a_file(one: StompBroker, other: StompBroker, tmp_path: Path) -> None:
