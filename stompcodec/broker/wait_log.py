@@ -6,7 +6,7 @@ from logging import Logger
 
 from stompcodec.broker.memory import Account, Holder
 
-#: Seconds that senders wait until it is logged, because short waits are ordinary back-pressure.
+#: Seconds before a wait is logged: short waits are ordinary back-pressure.
 _PATIENCE = 5.0
 #: Seconds between two such lines about one queue.
 _PAUSE = 60.0
@@ -31,7 +31,7 @@ class WaitLog:
         self._log = log
         #: The queues with a first line but no second one, and since when their senders wait.
         self._logged: dict[Holder, float] = {}
-        #: Until when there is no further first line about a queue.
+        #: The time before which a queue gets no further first line.
         self._quiet: dict[Holder, float] = {}
 
     def look(self, now: float) -> None:

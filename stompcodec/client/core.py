@@ -150,7 +150,7 @@ class ClientCore:
         return self.link.phase == "up" and offered is not None and command in offered.split(",")
 
     def ping(self, now: float, call: Call) -> bool:
-        """Send PING. Return False if there is no connection, or the broker does not offer PING."""
+        """Send PING. Return False without a connection, or if the broker does not offer PING."""
         self.link.now = now
         self.link.check_open()
         if not self._offers("PING"):

@@ -20,7 +20,7 @@ Place = tuple[int, int]
 
 
 class Wait:
-    """Says that the next message must be read from the store first."""
+    """A sign that the next message must be read from the store first."""
 
 
 #: The only one.
@@ -31,7 +31,7 @@ START: Place = (-1, -1)
 
 @dataclass(slots=True)
 class Looked:
-    """How far a consumer outside the ring has looked: at how many messages, and the place of the last one."""
+    """The progress of a consumer outside the ring: how many messages it has looked at, and the last one's place."""
 
     count: int = 0
     place: Place = START

@@ -51,12 +51,12 @@ class Browser(Queue):
         #: A page of messages that are in the store only: those with `_page_from` < seq <= `_page_upto`; and its bytes.
         self._shown: list[Message] = []
         self._page_from = self._page_upto = self.page_cost = 0
-        #: The next page is being read; and others who wait for it.
+        #: The next page is being read; and the waiters for it.
         self._reading = False
         self._waiters: list[Waiter] = []
         #: No message up to this seq is paged any more.
         self._passed = 0
-        #: Messages that have gone meanwhile.
+        #: Messages of the page that have left the queue since it was read.
         self._gone: set[int] = set()
 
     def __repr__(self) -> str:

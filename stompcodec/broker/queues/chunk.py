@@ -1,4 +1,4 @@
-"""Chunk: a page of paged messages, for consumers that look on behind the window."""
+"""Chunk: a page of paged messages, for consumers that look for messages behind the window."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ class Chunk:
         self.cost = sum(message.size + MESSAGE for message in messages)
 
     def after(self, seq: int) -> Message | None:
-        """Return the first message with a higher seq."""
+        """Return the first message with a higher seq; None after the last."""
         at = bisect_right(self._seqs, seq)
         return self._messages[at] if at < len(self._seqs) else None
 
     def remove(self, seq: int) -> int:
-        """Remove a message. Return what it cost."""
+        """Remove a message. Return the bytes that it took."""
         at = bisect_right(self._seqs, seq) - 1
         if at < 0 or self._seqs[at] != seq:
             return 0

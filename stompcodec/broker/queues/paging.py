@@ -44,7 +44,7 @@ _Done = Callable[[int, int, Page, list[Message]], None]
 
 
 class Lookers(Protocol):
-    """Those who have copies of paged messages: a dispatcher, for its browsers."""
+    """A holder of copies of paged messages: a dispatcher, for its browsers."""
 
     def note_paged(self, message: Message) -> None:
         """Note a message that is READY in the store only."""
@@ -54,7 +54,7 @@ class Lookers(Protocol):
 
 
 class PagedQueue(Waiter, Undoable, Protocol):
-    """A queue, as its paging sees it. `Queue` says what each member means."""
+    """A queue, as its paging sees it. `Queue` documents the members."""
 
     @property
     def closed(self) -> bool: ...
@@ -167,8 +167,8 @@ class Paging:
     """The paged messages of one queue.
 
     Args:
-        queue: whose messages they are.
-        journal: of the queue.
+        queue: the queue.
+        journal: the queue's journal.
     """
 
     __slots__ = (
@@ -199,7 +199,7 @@ class Paging:
         self._forget_at = AT_ONCE
         #: Browsers whose page could not be read.
         self._retries: list[Callable[[], None]] = []
-        #: Others who wait for the next page.
+        #: The waiters for the next page.
         self._waiters: list[Waiter] = []
         journal.paged[queue.key] = self
 
@@ -323,7 +323,7 @@ class Paging:
         return True
 
     def sweep(self, has_members: bool) -> None:
-        """Read again what could not be read, unless the queue has no consumers. To be called now and then."""
+        """Retry reads that have failed, unless the queue has no consumers. To be called now and then."""
         retries, self._retries = self._retries, []
         for retry in retries:
             retry()
@@ -421,7 +421,7 @@ class Paging:
         self.refill()
 
     def line_up(self, waiter: Waiter) -> None:
-        """Have others go on when the next page has been read."""
+        """Let a waiter go on when the next page has been read."""
         self._waiters.append(waiter)
         self.refill()
 
@@ -512,7 +512,7 @@ class Paging:
 
     @property
     def has_ready(self) -> bool:
-        """READY messages are paged."""
+        """True if READY messages are paged."""
         return bool(self._spans)
 
     def first_after(self, seq: int) -> int | None:
@@ -555,7 +555,7 @@ class Paging:
         return True
 
     def _look_on(self, window: Window) -> None:
-        """Read what a consumer wants to look at: into the window as long as that has room, else as a chunk."""
+        """Read the messages that a consumer wants to look at: into the window while that has room, else as a chunk."""
         if self._reading or self._wanted is None:
             return
         (rank, after), self._wanted = self._wanted, None

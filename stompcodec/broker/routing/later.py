@@ -22,7 +22,7 @@ class Later:
     """The delayed messages of all queues that are in the store only.
 
     Args:
-        journal: of the queues.
+        journal: the journal of the queues.
         window: the most delayed messages in memory.
         low: returns whether so few are in memory that the next ones must be read.
         take: gets a message that has come into memory, and its queue.
@@ -37,13 +37,13 @@ class Later:
         self.window = window
         self._low = low
         self._take = take
-        #: The first time at which a message in the store is due that is not in memory; at most.
+        #: No message that is in the store only is due before this time.
         self.horizon = inf
-        #: The queues that have some, by their keys.
+        #: The queues that have such messages, by their keys.
         self._queues: dict[str, Queue] = {}
         #: A page is being read; meanwhile none may be released, because the page may have it.
         self.reading = False
-        #: The first time at which a message is due that the page being read may lack.
+        #: The earliest due time of messages that the page being read may lack.
         self._least = inf
         #: The next page is read after a commit, or at the next sweep.
         self._waits = False
@@ -54,13 +54,13 @@ class Later:
         self.horizon = -inf
 
     def put(self, queue: Queue, message: Message, due: float, stored: bool) -> None:
-        """Leave a message in the store that is due after the horizon, or moves it."""
+        """Leave a message in the store. If it is due before the horizon, the horizon moves there."""
         self._queues[queue.key] = queue
         self.horizon, self._least = min(self.horizon, due), min(self._least, due)
         queue.leave_deferred(message, stored)
 
     def sweep(self) -> None:
-        """Read again what could not be read. To be called now and then."""
+        """Retry a read that has failed. To be called now and then."""
         self._waits = False
         self.refill()
 

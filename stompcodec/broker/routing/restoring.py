@@ -1,4 +1,4 @@
-"""Restoring: what the store has kept comes back into its queues when the broker starts.
+"""Restoring: stored messages come back into their queues when the broker starts.
 
 Short queues are loaded. Longer ones stay in the store until their messages are needed, so that a start takes as long
 with millions of messages as with none.

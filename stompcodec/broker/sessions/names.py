@@ -28,7 +28,7 @@ def list_names(session: Session, frame: Frame, pattern: str, key: str | None) ->
     """Answer a RECEIVE that asks for names.
 
     Args:
-        session: that asks.
+        session: the session that asks.
         frame: the RECEIVE; `from-name` says after which name to go on.
         pattern: a name, or the beginning of names and a star.
         key: the id of the RECEIVE.

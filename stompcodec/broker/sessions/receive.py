@@ -1,7 +1,7 @@
 """RECEIVE and PING, from the wish-list for STOMP 1.1. The `commands` header of CONNECTED lists those that are enabled.
 
 PING is answered by PONG. RECEIVE has the headers of SUBSCRIBE and is answered at once: by MESSAGE, or by EMPTY with the
-same destination and subscription if there is no message. A requested RECEIPT follows the answer.
+same destination and subscription if no message is READY. A requested RECEIPT follows the answer.
 
 With ack:client or client-individual the message stays unacknowledged until ACK or NACK. When the session ends it
 returns to its queue.

@@ -1,4 +1,4 @@
-"""The line of pages that a store is asked for: read one after another, in a thread of their own."""
+"""The line of pages to be read from a store, one after another, in a thread of its own."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Answer = Run | StoreError
 
 
 class Doubts(Protocol):
-    """What failed commits may have left in the file, as the writer knows it. Nothing is read before it is removed."""
+    """The writer's knowledge of rows that failed commits may have left. They are removed before anything is read."""
 
     @property
     def failures(self) -> int:
@@ -45,7 +45,7 @@ class PageReads:
     Args:
         reader: reads them, in the helper's thread.
         helper: runs the reads. It is stopped by `close`.
-        doubts: of the writer.
+        doubts: those of the writer.
     """
 
     def __init__(self, reader: Reader, helper: Helper, doubts: Doubts) -> None:
@@ -60,7 +60,7 @@ class PageReads:
         return len(self._line)
 
     def give(self, job: Callable[[], Run], done: Callable[[Answer], object], call_soon: CallSoon | None) -> None:
-        """Have a page read. `done` is called in the loop's thread, before this returns without `call_soon`."""
+        """Have a page read. `done` is called in the loop's thread; without `call_soon`, before this method returns."""
         if call_soon is None:
             self._helper.wait()
             cleared: list[StoreError | None] = [None]
@@ -89,7 +89,7 @@ class PageReads:
     def _work(self, read: _Read, failures: int) -> None:
         """Read a page, in the helper's thread."""
         answer = self._answer(read.job, failures)
-        with suppress(RuntimeError):  # the loop is closed: nobody waits any more
+        with suppress(RuntimeError):  # the loop is closed
             read.call_soon(partial(self._read, failures, answer))
 
     def _answer(self, job: Callable[[], Run], failures: int) -> Answer:
@@ -115,6 +115,6 @@ class PageReads:
         first.done(answer)
 
     def close(self) -> None:
-        """End the thread and the connection. Pages that were not delivered yet are not delivered any more."""
+        """End the thread and the connection, and drop pages that were not delivered yet."""
         self._helper.stop()
         self._reader.close()

@@ -1,4 +1,4 @@
-"""Stored messages as the queues read them: counts at the start, and pages, beside the writer.
+"""Reads of stored messages for the queues: counts at the start, and pages, beside the writer.
 
 Pages are read by a connection and a thread of their own. A page is one step of SQLite, without the GIL: the columns of
 all rows as JSON, and their tails in one piece. Fetching row by row would release and take the GIL for each row. Rows

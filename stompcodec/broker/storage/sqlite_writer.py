@@ -574,7 +574,7 @@ class Writer:
     def copy(self) -> None:
         """Copy what the WAL holds so far into the database, while another thread goes on committing.
 
-        New commits stay in the WAL, so it does not start over; `checkpoint` then has little left to copy: what comes
+        New commits stay in the WAL, so it does not start over; `checkpoint` then has little left to copy: the commits
         during the second, short copy.
         """
         try:

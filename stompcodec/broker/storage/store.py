@@ -98,7 +98,7 @@ class Page(NamedTuple):
     last: int
     """All requested messages up to this seq are in the page, or were `damaged`. Continue after it."""
     end: bool
-    """There are no further ones up to the seq that was asked for. A page may be empty without being the last."""
+    """True if no more messages follow up to the requested seq. A page may be empty without being the last."""
     damaged: int = 0
     """Number of damaged messages in the run. They were reported, are left out, and stay in the store."""
 
