@@ -140,7 +140,7 @@ def _may_page(queue: PagedQueue, rank: int, message: Message, stored: bool) -> b
     if ready < window.messages and queue.octets < window.octets and not queue.is_too_large:
         return False
     # What takes effect after its commit may come behind later ones. Some of those may be paged, or on their way out.
-    return not stored or message.seq > max(queue.newest, queue.messages.last(rank))
+    return message.seq >= queue.newest and not (stored and message.seq < queue.messages.last(rank))
 
 
 def _may_spool(queue: PagedQueue, journal: Journal, rank: int, message: Message) -> bool:
@@ -238,7 +238,7 @@ class Paging:
         self.count += 1
         span.out.discard(message.seq)
         span.last = max(span.last, message.seq)
-        if not stored:
+        if not stored or self._journal.may_write(message.seq):
             self.comes(message)
 
     def comes(self, message: Message) -> None:

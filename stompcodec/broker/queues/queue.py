@@ -89,7 +89,7 @@ class Queue:
         self.expiry = Expiry(wall)
         #: Messages that wait for their time, by seq.
         self.deferred: dict[int, Message] = {}
-        #: READY, UNACKED and deferred messages, their bytes, and the highest seq that was not stored when it was put.
+        #: READY, UNACKED and deferred messages, their bytes, and the highest seq of a persistent one that was put.
         self.count = self.octets = self.newest = 0
         #: Sessions that wait for room.
         self.blocked: dict[Peer, None] = {}
@@ -281,6 +281,8 @@ class Queue:
             self.stamp(message)
         if message.persistent and not stored and self.journal is not None:
             self.journal.append(self, message)
+            self.newest = message.seq
+        elif stored and message.seq > self.newest:
             self.newest = message.seq
         if self.paging is not None and message.persistent:
             self.paging.keep_out(self.messages.rank(message), message.seq)  # until it is paged

@@ -259,6 +259,11 @@ class Journal:
             self.store.append(queue.key, message)
             self.batch.put.append((queue, message))
 
+    def may_write(self, seq: int) -> bool:
+        """Return whether the open batch may be the one that stores a message, which came behind a transaction."""
+        put = self.batch.put
+        return bool(put) and put[0][1].seq <= seq
+
     def settle(self, queue: Undoable, message: Message) -> None:
         """Record that a persistent message was acknowledged."""
         if self.store is not None:

@@ -80,3 +80,54 @@ def test_what_somebody_has_is_not_taken_for_paged(kind: str, settle: str) -> Non
     finish(bench, store)
     assert queue_of(bench).total == 0
     assert list(store.load()) == []
+
+
+@pytest.mark.parametrize("name", [QUEUE, "/topic/t"])
+@pytest.mark.parametrize("window", [1, 3, 100])
+def test_what_comes_behind_a_transaction_is_read_after_its_own_commit(name: str, window: int) -> None:
+    store = FaultyStore(background=True)
+    bench = Bench(store, window_messages=window)
+    sender, taker = bench.peer(), bench.peer("1.2", connect=False)
+    taker.connect(client_id="c")
+    taker.subscribe(name, durable_subscription_name="d", ack="client-individual", prefetch_count="1")
+    finish(bench, store)
+    sender.send("BEGIN", transaction="t")
+    sender.put(name, "0", persistent="true", transaction="t")
+    sender.send("COMMIT", transaction="t")
+    for number in range(1, 9):
+        sender.put(name, str(number), persistent="true")
+    store.finish()  # that of the transaction
+    bench.turn()
+    for number in range(9):
+        message = taker.inbox.pop(0) if taker.inbox else None
+        if message is None:
+            finish(bench, store)
+            message = taker.next("MESSAGE")
+        assert message.body == b"%d" % number
+        taker.ack(message)
+    finish(bench, store)
+    assert list(store.load()) == []
+
+
+def test_two_that_come_late_in_another_order() -> None:
+    store = FaultyStore(background=True)
+    bench = Bench(store, window_messages=1)
+    sender, keyed, holder = bench.peer(), bench.peer(), bench.peer()
+    holder.subscribe(QUEUE, ack="client-individual", selector="color = 'red'")
+    sender.put(QUEUE, "0")
+    sender.send("BEGIN", transaction="t")
+    sender.put("/queue/other", "", persistent="true", transaction="t")
+    sender.send("COMMIT", transaction="t")
+    send_late(keyed, "key", "1")
+    sender.put(QUEUE, "2", persistent="true", color="red")  # takes effect before the message in front of it
+    store.finish()
+    bench.turn()
+    holder.send("BEGIN", transaction="t")
+    holder.ack(holder.next("MESSAGE"), transaction="t")
+    finish(bench, store)
+    for number in (3, 4):
+        sender.put(QUEUE, str(number), persistent="true")
+    taker = bench.peer()
+    taker.subscribe(QUEUE)
+    finish(bench, store)
+    assert numbers(taker) == [0, 1, 3, 4]
