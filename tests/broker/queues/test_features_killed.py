@@ -1,7 +1,9 @@
 """Delayed messages, and messages that a browser removed, after the process was killed. On real sockets."""
 
 import socket
+import sqlite3
 import time
+from contextlib import closing
 
 import pytest
 from patience import patience
@@ -11,6 +13,9 @@ pytest.importorskip("click")
 from crash.process import BrokerProcess
 
 from stompcodec import Frame, Parser, serialize
+from stompcodec.broker.storage.repair.salvage import check
+
+WISHED = ("RECEIVE", "EMPTY")
 
 
 class Client:
@@ -18,13 +23,15 @@ class Client:
 
     def __init__(self, port):
         self.socket = socket.create_connection(("127.0.0.1", port), timeout=patience(30))
-        self.parser = Parser("1.2")
+        self.parser = Parser("1.2", commands=WISHED)
         self.frames = []
         self.send("CONNECT", {"accept-version": "1.2", "host": "/", "login": "guest", "passcode": "guest"})
         assert self.next().command == "CONNECTED"
 
     def send(self, command, headers, body=b""):
-        self.socket.sendall(serialize(Frame(command, headers, body), None if command == "CONNECT" else "1.2"))
+        self.socket.sendall(
+            serialize(Frame(command, headers, body), None if command == "CONNECT" else "1.2", commands=WISHED)
+        )
 
     def next(self):
         while not self.frames:
@@ -67,3 +74,41 @@ def test_what_was_confirmed_is_there_after_a_kill(tmp_path):
     assert time.monotonic() - sent > 2.5  # it has waited, over the restart
     assert [frame.body for frame in found] == [b"3", b"4", b"late"]
     assert int(found[2].headers["seq"]) > last
+
+
+@pytest.mark.long
+def test_transient_messages_that_were_stored_are_gone_after_a_kill(tmp_path):
+    """Nobody sees them, whatever is left of them; persistent ones among them come in order, and new ones after them."""
+    config = '[queues]\ntransient = "spool"\nwindow = 10\n'
+    with BrokerProcess(tmp_path, config=config) as broker:
+        client = Client(broker.port)
+        for number in range(601):
+            header = {"persistent": "true"} if number % 10 == 0 else {}
+            client.send("SEND", {"destination": "/queue/a", **header}, b"%d" % number)
+        client.ask("SEND", {"destination": "/queue/b", "persistent": "true"}, b"the last one, and it is stored")
+        broker.kill()
+        client.socket.close()
+        before = transient(tmp_path)
+        broker.start()
+        client = Client(broker.port)
+        for number in range(601, 631):
+            client.send("SEND", {"destination": "/queue/a"}, b"%d" % number)
+        client.send("SUBSCRIBE", {"destination": "/queue/a", "id": "1"})
+        found = [int(client.next().body) for _ in range(91)]
+        rest = client.ask("RECEIVE", {"destination": "/queue/a"})
+        client.socket.close()
+        give_up = time.monotonic() + patience(30)
+        while transient(tmp_path):
+            assert time.monotonic() < give_up
+            time.sleep(0.05)
+        broker.stop()
+    assert before > 400
+    assert found == [*range(0, 601, 10), *range(601, 631)]
+    assert [frame.command for frame in rest] == ["EMPTY"]
+    findings = check(tmp_path / "data")
+    assert (findings.whole, findings.messages) == (True, 1)
+
+
+def transient(folder):
+    with closing(sqlite3.connect(folder / "data" / "messages.sqlite")) as connection:
+        return connection.execute("SELECT count(*) FROM message WHERE persistent = 0").fetchone()[0]
