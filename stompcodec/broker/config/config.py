@@ -10,6 +10,7 @@ from typing import Any, TypeVar, cast
 from stompcodec.broker.auth import Rule, User
 from stompcodec.broker.config.presets import DIALECTS
 from stompcodec.broker.config.settings import Preset, Setting
+from stompcodec.broker.memory import MESSAGE
 from stompcodec.broker.origins import fault_of
 from stompcodec.errors import ConfigError
 from stompcodec.spec import DEFAULT_LIMITS, Limits, checked_limits
@@ -207,9 +208,11 @@ class Config:
 
     def _faults_of_window(self) -> list[tuple[bool, str, str]]:
         octets, memory = self.window_octets, self.memory
+        most = max(Config.window_messages, memory // MESSAGE)
+        room = f"it must be at least 1 message, and at most {most}, for which limits.memory, {memory}, has room"
         wrong = octets is not None and not 0 < octets <= memory
         return [
-            (self.window_messages < 1, "window_messages", "it must be at least 1 message"),
+            (not 0 < self.window_messages <= most, "window_messages", room),
             (wrong, "window_octets", f"it must be at least 1 byte, and at most limits.memory, {memory}"),
         ]
 

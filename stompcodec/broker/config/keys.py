@@ -233,7 +233,8 @@ KEYS: tuple[Key, ...] = (
     Key(
         "queues.window",
         _COUNT,
-        "Messages of a queue in memory. Later persistent ones stay in the store until their turn comes.",
+        "Messages of a queue in memory, at most as many as limits.memory has room for. Later persistent ones stay in "
+        "the store until their turn comes.",
         "window_messages",
     ),
     Key(

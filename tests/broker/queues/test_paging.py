@@ -213,13 +213,14 @@ def test_a_durable_subscription_that_drops_is_not_paged() -> None:
 @pytest.mark.parametrize(
     "values",
     [{"window_messages": 0}, {"window_messages": -1}, {"window_octets": 0}, {"window_octets": -1}]
-    + [{"window_octets": Config().memory + 1}],
+    + [{"window_octets": Config().memory + 1}, {"window_messages": Config().memory // 420 + 1}],
 )
 def test_a_window_that_cannot_be_is_a_configuration_error(values: dict[str, int]) -> None:
     with pytest.raises(ConfigError) as caught:
         Config(**values)
     assert caught.value.key == next(iter(values))
     Config(window_messages=1, window_octets=Config().memory)
+    Config(window_messages=Config().memory // 420)
 
 
 # ---- restart, purge, expiry ----
