@@ -103,8 +103,7 @@ class PagedExpiry:
             paging = self._journal.paged.get(stored.queue)
             if paging is not None:
                 paging.expire(stored)
-        # Delayed messages that have expired stay until they are due, and are read each time.
-        self._looks += len(page.messages)
+        self._looks += len(page.messages) if page.after is None else AT_ONCE
         self._next = self._now + self._looks * _EACH
         if page.after is not None:
             self._going_on = True

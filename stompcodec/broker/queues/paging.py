@@ -293,7 +293,9 @@ class Paging:
             self.count -= 1
 
     def end_deferred(self) -> None:
-        """Note that all deferred messages are in memory, except for damaged ones."""
+        """Note that all deferred messages are in memory, or damaged. Log how many are missing."""
+        if self.deferred > 0:
+            self._journal.report_missing(self._queue.key, self.deferred)
         self.count -= self.deferred
         self.deferred = 0
         if not self._spans:
@@ -499,7 +501,7 @@ class Paging:
 
     def expire(self, stored: Stored) -> None:
         """Remove an expired message, if it is paged."""
-        for message in self._journal.messages([stored] if stored.due is None else ()):
+        for message in self._journal.messages([stored]):
             if self.take_out(self._queue.messages.rank(message), message):
                 self._queue.expire(message)
 

@@ -413,7 +413,7 @@ class Queue:
             self.paging.take_deferred(seq)
 
     def end_deferred(self) -> None:
-        """Note that all deferred messages are in memory, except for damaged ones."""
+        """Note that all deferred messages are in memory, or damaged."""
         if self.paging is not None:
             self.paging.end_deferred()
 

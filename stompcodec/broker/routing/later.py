@@ -28,7 +28,9 @@ class Later:
         take: gets a message that has come into memory, and its queue.
     """
 
-    __slots__ = ("_journal", "_least", "_low", "_queues", "_take", "_waits", "horizon", "reading", "window")
+    __slots__ = (
+        *("_damaged", "_journal", "_least", "_low", "_queues", "_take", "_waits", "horizon", "reading", "window"),
+    )
 
     def __init__(
         self, journal: Journal, window: Window, low: Callable[[], bool], take: Callable[[Queue, Message], None]
@@ -41,6 +43,8 @@ class Later:
         self.horizon = inf
         #: The queues that have such messages, by their keys.
         self._queues: dict[str, Queue] = {}
+        #: Damaged messages that were counted out, by queue and seq.
+        self._damaged: set[tuple[str, int]] = set()
         #: A page is being read; meanwhile none may be released, because the page may have it.
         self.reading = False
         #: The earliest due time of messages that the page being read may lack.
@@ -91,6 +95,7 @@ class Later:
         if isinstance(page, StoreError):
             self._waits = True
             return
+        self._count_out(page)
         new, upto = self._load(page)
         if not new and upto == inf and page.after is not None:  # all were in memory, of queues that ended, or damaged
             self._read(page.after)
@@ -104,6 +109,14 @@ class Later:
         elif upto <= self.horizon:
             self._wait()
         self.refill()
+
+    def _count_out(self, page: TimedPage) -> None:
+        """Count out damaged messages, once, so that only missing ones are left at the end."""
+        for place in page.damaged:
+            queue = self._queues.get(place[0])
+            if queue is not None and place not in self._damaged:
+                self._damaged.add(place)
+                queue.take_deferred(place[1])
 
     def _load(self, page: TimedPage) -> tuple[bool, float]:
         """Bring messages into memory. Return whether there were any, and when the first is due that must stay."""

@@ -229,7 +229,9 @@ class SqliteStore:
         if isinstance(answer, StoreError):
             done(answer)
         else:
-            messages, damaged = self._intact(answer)
+            messages, _ = self._intact(answer)
+            bad = [divmod(row.key, 1 << SEQ_BITS) for row in answer.rows if isinstance(row, Bad)]
+            damaged = [(self._names.get(number, ""), seq) for number, seq in bad]
             done(TimedPage(messages, None if answer.end else answer.place, damaged))
 
     @property

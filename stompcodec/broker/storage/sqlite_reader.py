@@ -218,7 +218,13 @@ class Reader:
         leftovers = self._leftovers.upto
         with self._reading() as db:
             keys = json.loads(db.execute(_PLACES.format(column), values).fetchone()[0])
-            rows, last, end = self._chosen(db, keys, most, octets)
+            wanted = keys
+            if column == "expires":
+                deferred = set(json.loads(db.execute(_DUE.format(_list(keys))).fetchone()[0]))
+                wanted = [key for key in keys if key not in deferred]
+            rows, last, end = self._chosen(db, wanted, most, octets)
+            if end and keys:
+                last, end = keys[-1], len(keys) <= most
             rows = _without_leftovers(rows, leftovers)
             (time,) = db.execute(f"SELECT {column} FROM special WHERE key = ?", (last,)).fetchone() or (0,)
         return Run(self._still(rows), end, place=(time, last))

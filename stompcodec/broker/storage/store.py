@@ -7,7 +7,7 @@ turn of the event loop. A message is identified by its queue's key and its `seq`
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from sys import intern
 from typing import Any, NamedTuple, Protocol
@@ -109,8 +109,8 @@ class TimedPage(NamedTuple):
     messages: list[Stored]
     after: Place | None
     """Continue there; None after the last message."""
-    damaged: int = 0
-    """Number of damaged messages in the run. They were reported, are left out, and stay in the store."""
+    damaged: Sequence[tuple[str, int]] = ()
+    """Queue and seq of damaged messages in the run. They were reported, are left out, and stay in the store."""
 
 
 #: Called once, in the loop's thread, with the messages that were read, or with the error if they cannot be read.
@@ -202,8 +202,8 @@ class Store(Protocol):
     def expired(
         self, before: float, after: Place, most: int, octets: int, done: TimedDone, call_soon: CallSoon | None
     ) -> None:
-        """Read messages that expire by a time, delayed ones included, by their expiry. The arguments are those of
-        `read`.
+        """Read messages that expire by a time, by their expiry, but for those with a due time: these do not expire
+        before they are due. A page may be empty without being the last. The arguments are those of `read`.
 
         Args:
             before: seconds since 1970.
@@ -405,8 +405,8 @@ class MemoryStore:
     def expired(
         self, before: float, after: Place, most: int, octets: int, done: TimedDone, call_soon: CallSoon | None
     ) -> None:
-        expiring = (one for one in self.load() if one.expires is not None and one.expires <= before)
-        places = {(one.expires, one.queue, one.seq): one for one in expiring}
+        found = (one for one in self.load() if one.due is None and one.expires is not None and one.expires <= before)
+        places = {(one.expires, one.queue, one.seq): one for one in found}
         _answer(partial(done, _timed_page(places, after, most, octets)), call_soon)
 
     def clear(self, queue: str, after: int, upto: int, most: int, held: Collection[int] = ()) -> None:

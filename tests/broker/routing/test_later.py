@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import sqlite3
+from contextlib import closing
+from pathlib import Path
 from typing import Any
 
 import pytest
-from broker.harness import Bench, FaultyStore, Peer
+from broker.harness import AtOnce, Bench, FaultyStore, Peer
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from stompcodec.broker.queues.queue import Queue
+from stompcodec.broker.storage.sqlite import SqliteStore
 from stompcodec.broker.storage.store import MemoryStore
 from stompcodec.errors import StoreError
 
@@ -329,3 +333,84 @@ def test_the_timer_does_not_spin_while_a_page_is_read(window: int) -> None:
     taker.subscribe(QUEUE)
     pass_time(bench, 1)
     assert numbers(taker) == list(range(20))
+
+
+# ---- what the store lacks, and what expires ----
+
+
+def stored_folder(folder: Path, window: int = 3) -> Bench:
+    """A broker with this folder, whose store works in this thread."""
+    store = SqliteStore(folder, helper=AtOnce(), page_helper=AtOnce())
+    store._writer._db.execute("PRAGMA synchronous = OFF")  # nobody cuts the power
+    return Bench(store, window_messages=window)
+
+
+#: What happens to two of them, and how many are missing and damaged then.
+CHANGES = {
+    "rows": ("DELETE FROM message WHERE key IN (?, ?)", 2, 0),
+    "index": ("DELETE FROM special WHERE key IN (?, ?)", 2, 0),
+    "checksums": ("UPDATE message SET tail = tail || x'00' WHERE key IN (?, ?)", 0, 2),
+    "due times": ("UPDATE special SET crc = crc + 1 WHERE key IN (?, ?)", 0, 2),
+    "sound": ("", 0, 0),
+}
+
+
+@pytest.mark.parametrize(
+    ("kind", "restarted"),
+    [(kind, after) for kind in CHANGES for after in (False, True) if (kind, after) != ("index", True)],
+)
+def test_missing_and_damaged_ones_are_told_apart(
+    tmp_path: Path, kind: str, restarted: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    change, missing, damaged = CHANGES[kind]
+    bench = stored_folder(tmp_path)
+    sender = bench.peer()
+    for number in range(30):
+        send(sender, number, 1000 * (number + 1))
+    if restarted:
+        bench.store.close()
+    if change:
+        with closing(sqlite3.connect(tmp_path / "messages.sqlite")) as other:
+            other.execute(change, [(1 << 45) + seq for seq in (20, 21)])
+            other.commit()
+    if restarted:
+        date, bench = bench.date, stored_folder(tmp_path)
+        bench.date = date
+    taker = bench.peer()
+    taker.subscribe(QUEUE)
+    pass_time(bench, 40, 0.5)
+    found = numbers(taker)
+    assert found[:19] == list(range(19))
+    lost = [message.getMessage() for message in caplog.records if "were not found" in message.getMessage()]
+    assert [text.split()[0] for text in lost] == [str(missing)] * bool(missing)
+    assert queue_of(bench).total == 0
+    if not missing:
+        assert bench.store.damage.messages == damaged
+    bench.store.close()
+
+
+@pytest.mark.parametrize("kind", ["memory", "sqlite"])
+def test_they_do_not_expire_before_they_are_due(tmp_path: Path, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """They become dead letters when they are due, and no sweep reads them until then."""
+    bench = stored_folder(tmp_path) if kind == "sqlite" else Bench(window_messages=3)
+    sender, read = bench.peer(), []
+    for number in range(30):
+        send(sender, number, 60_000 + number, expires=str(int(bench.date * 1000) + 5000))
+        sender.put("/queue/b", str(number), persistent="true")
+    expired = type(bench.store).expired
+
+    def watched(store: Any, before: float, after: Any, most: int, octets: int, done: Any, call_soon: Any) -> None:
+        def seen(page: Any) -> None:
+            read.extend(page.messages)
+            done(page)
+
+        expired(store, before, after, most, octets, seen, call_soon)
+
+    monkeypatch.setattr(type(bench.store), "expired", watched)
+    taker = bench.peer()
+    taker.subscribe(QUEUE)
+    pass_time(bench, 50, 1)
+    assert (queue_of(bench).total, read) == (30, [])
+    pass_time(bench, 20, 1)
+    assert (queue_of(bench).total, numbers(taker)) == (0, [])
+    bench.store.close()
