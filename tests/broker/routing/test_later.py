@@ -13,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from stompcodec.broker.queues.queue import Queue
+from stompcodec.broker.sessions import commit
 from stompcodec.broker.storage.sqlite import SqliteStore
 from stompcodec.broker.storage.store import MemoryStore
 from stompcodec.errors import StoreError
@@ -414,3 +415,116 @@ def test_they_do_not_expire_before_they_are_due(tmp_path: Path, kind: str, monke
     pass_time(bench, 20, 1)
     assert (queue_of(bench).total, numbers(taker)) == (0, [])
     bench.store.close()
+
+
+def in_steps(bench: Bench) -> None:
+    """One turn of the loop."""
+    while bench.soon:
+        bench.soon.pop(0)()
+    for session in bench.broker.turn(bench.now):
+        if session in bench.peers:
+            bench.peers[session].flush()
+
+
+class SlowPages(MemoryStore):
+    """A store that answers when it is told to."""
+
+    asked: list[tuple[Any, ...]] | None = None
+
+    def deferred(self, *args: Any) -> None:
+        if self.asked is None:
+            super().deferred(*args)
+        else:
+            self.asked.append(args)
+
+    def answer(self) -> None:
+        asked, self.asked = self.asked or [], None
+        for args in asked:
+            super().deferred(*args)
+
+
+def test_a_page_leaves_out_a_transaction_that_takes_effect_later(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(commit, "AT_ONCE", 5)
+    store = SlowPages()
+    bench = Bench(store, window_messages=2)
+    early, sender, late, taker = bench.peer(), bench.peer(), bench.peer(), bench.peer()
+    for number in range(8):
+        send(early, number, 1000 * (number + 1) if number < 2 else 100_000)
+    store.asked = []
+    pass_time(bench, 5)
+    assert store.asked
+    begin, end = (sender.octets_of(name, transaction="t") for name in ("BEGIN", "COMMIT"))
+    headers = {"destination": QUEUE, "persistent": "true"}
+    sends = [
+        sender.octets_of("SEND", b"%d" % number, transaction="t", delay="10000", **headers) for number in range(8, 30)
+    ]
+    sender.session.receive(b"".join([begin, *sends, end]), bench.now)
+    journal = bench.broker.journal
+    while journal.busy is None:
+        in_steps(bench)
+    late.session.receive(late.octets_of("SEND", b"30", delay="110000", **headers), bench.now)
+    in_steps(bench)
+    store.answer()
+    in_steps(bench)
+    assert journal.busy is not None
+    bench.turn()
+    taker.subscribe(QUEUE)
+    pass_time(bench, 130, 1.0)
+    assert numbers(taker) == [0, 1, *range(8, 30), *range(2, 8), 30]
+    assert (queue_of(bench).total, queue_of(bench).count, list(bench.store.load())) == (0, 0, [])
+
+
+def test_those_of_a_queue_that_is_being_removed_do_not_come_into_a_new_one_of_that_name() -> None:
+    store = FaultyStore(background=False)
+    bench, sender = Bench(store, window_messages=3), None
+    sender = bench.peer()
+    for number in range(30):
+        send(sender, number, 10_000 + 1000 * (number + 1), **{"x-expires": "5000"})
+    queue = queue_of(bench)
+    pass_time(bench, 4.5)
+    store.background = True
+    while not queue.closed:
+        pass_time(bench, 0.1)
+    for number in range(100, 110):
+        send(sender, number, 60_000 + 1000 * (number - 99))
+    pass_time(bench, 10)  # those of the old queue that were in memory would be due
+    while store.job is not None:
+        assert queue_of(bench).total == 10
+        store.finish(at_once=True)
+        bench.turn()
+    store.background = False
+    taker = bench.peer()
+    taker.subscribe(QUEUE)
+    pass_time(bench, 90, 0.5)
+    assert numbers(taker) == list(range(100, 110))
+    assert list(store.load()) == []
+
+
+def test_no_page_is_read_while_the_next_message_is_on_its_way_to_the_store() -> None:
+    class Counting(FaultyStore):
+        pages = 0
+
+        def deferred(self, *args: Any) -> None:
+            self.pages += 1
+            assert self.pages < 50
+            super().deferred(*args)
+
+    store = Counting()
+    bench = Bench(store, window_messages=1)
+    sender, taker = bench.peer(), bench.peer()
+    for number in range(2):
+        send(sender, number, 20_000, **{"x-expires": "5000"})
+    queue = queue_of(bench)
+    while not queue.closed:
+        pass_time(bench, 0.1)
+    store.background = True
+    sender.put("/queue/other", persistent="true")
+    for number in range(2, 4):
+        send(sender, number, 20_000, "/queue/b")  # the window has those of the queue that has ended
+    pass_time(bench, 16)
+    assert store.pages == 0
+    store.background = False
+    store.finish(at_once=True)
+    taker.subscribe("/queue/b")
+    pass_time(bench, 10)
+    assert numbers(taker) == [2, 3]
