@@ -65,7 +65,7 @@ FLOORS = {
         "__init__",
         "demonstration, __main__",
     ),
-    "bridge": ("mapping, marks, tally", "headers", "sources", "ends", "carrier", "bridge", "__init__"),
+    "bridge": ("mapping, marks, tally, way", "headers", "sources", "ends", "carrier", "bridge", "__init__"),
     "capture": ("disk", "index", "segment", "writer", "reader", "__init__"),
     "client": (
         "dialects, backoff, receipts, forks, states",

@@ -8,11 +8,12 @@ bridge = Bridge(source, target, Request(Mapping.parse(["/queue/*"]), drain=True)
 print(asyncio.run(bridge.run()).carried)
 """
 
-from stompcodec.bridge.bridge import DEAD_LETTER, Bridge, Way
+from stompcodec.bridge.bridge import Bridge
 from stompcodec.bridge.ends import End
 from stompcodec.bridge.mapping import Mapping, Rule
 from stompcodec.bridge.sources import BridgeError, Request, UnsuitableError
 from stompcodec.bridge.tally import Tally
+from stompcodec.bridge.way import DEAD_LETTER, Way
 
 __all__ = [
     "DEAD_LETTER",

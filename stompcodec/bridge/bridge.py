@@ -12,7 +12,6 @@ import time
 import uuid
 from collections import OrderedDict, deque
 from collections.abc import Callable, Iterable
-from typing import NamedTuple
 
 from stompcodec.bridge.carrier import PATIENCE, Carrier, Entry, error_frame, is_passing, reason_of
 from stompcodec.bridge.ends import End, is_one_broker, leave, unless
@@ -32,50 +31,28 @@ from stompcodec.bridge.sources import (
     listed,
 )
 from stompcodec.bridge.tally import Tally
+from stompcodec.bridge.way import Way
 from stompcodec.client import AsyncClient, AsyncMessage, RejectedError
 from stompcodec.errors import FrameError, LocalProtocolError, ReceiptTimeoutError, RemoteProtocolError, StompError
 
-#: Where refused messages go, at the source.
-DEAD_LETTER = "/queue/bridge-dead-letters"
 #: How many keys of carried messages are remembered, to recognise those that the source delivers again.
 _KNOWN = 20_000
 #: Seconds between two checks whether the bridge has come to its end.
 _TURN = 0.1
+#: The most subscriptions at a time, when those before can be brought to an end. Our broker allows 1000 by default.
+_MOST_LANES = 500
 #: Seconds between two requests for the list of destinations.
 _LIST = 5.0
 #: Seconds for the receipt of a SUBSCRIBE, which may have to wait behind messages.
 _CONFIRMED = 300.0
 #: Seconds to wait at the end for the receipts of what was sent.
 _GRACE = 15.0
+#: What our broker says to a session with too many subscriptions.
+_TOO_MANY = "too many subscriptions"
 #: Seconds for a message from one end to arrive at the other, if both are one broker.
 _PROBE = 1.0
 #: Seconds without a message after which the source counts as empty; and after which it is asked, if it can tell.
 _IDLE, _IDLE_ASKED = 3.0, 0.3
-
-
-class Way(NamedTuple):
-    """The options of carrying: prefetch, transactions, refusals, and when to end.
-
-    >>> Way().prefetch
-    200
-    """
-
-    prefetch: int = 200
-    """The most unacknowledged messages of each subscription."""
-    batch: int = 0
-    """The number of messages in a transaction, at both ends where they can; 0 for none."""
-    dead_letter: str = DEAD_LETTER
-    """Where the source keeps refused messages."""
-    most_refused: int = 100
-    """The number of refused messages in a row after which the bridge ends."""
-    persistent: bool = False
-    """Mark all messages as persistent."""
-    key: str | None = None
-    """The header that identifies a message over redeliveries; None for the message-id, if that stays the same."""
-    most: int | None = None
-    """The number of messages after which it ends."""
-    idle: float | None = None
-    """With `Request.drain`, the seconds without a message after which the source counts as empty."""
 
 
 class _Session:
@@ -194,8 +171,13 @@ class Bridge:
         """
         self._loop = asyncio.get_running_loop()
         begun = await unless(self._stop, self._begin())
-        if begun is not None:
-            await self._carry(*begun)
+        while begun is not None:
+            lanes, target = begun
+            most = _MOST_LANES if self.request.drain else len(lanes)
+            await self._carry(lanes[:most], target)
+            if len(lanes) <= most or self._has_enough:
+                break
+            begun = await unless(self._stop, self._begin_again(lanes[most:]))
         return self.tally
 
     async def _begin(self) -> tuple[list[Lane], AsyncClient]:
@@ -207,6 +189,20 @@ class Bridge:
         except BaseException:
             await leave(self._session.client, self._hurry)
             raise
+
+    async def _begin_again(self, lanes: list[Lane]) -> tuple[list[Lane], AsyncClient]:
+        """Connect to both ends for the next subscriptions."""
+        self._session = _Session(await self.source.reopen(self._on_trouble))
+        try:
+            return lanes, await self.target.reopen(self._on_trouble)
+        except BaseException:
+            await leave(self._session.client, self._hurry)
+            raise
+
+    @property
+    def _has_enough(self) -> bool:
+        """True if the bridge has taken as many messages as it may."""
+        return self.way.most is not None and self._taken >= self.way.most
 
     async def _carry(self, lanes: list[Lane], target: AsyncClient) -> None:
         self._active = time.monotonic()
@@ -248,11 +244,12 @@ class Bridge:
         take, *_ = tasks
         drained = False
         while not self._stop.is_set():
-            done, _ = await asyncio.wait(tasks, timeout=_TURN, return_when=asyncio.FIRST_COMPLETED)
+            running = [task for task in tasks if not task.done()]
+            done, _ = await asyncio.wait(running, timeout=_TURN, return_when=asyncio.FIRST_COMPLETED)
             for task in done:
                 task.result()
             self._on_turn()
-            if take.done() or await self._is_over():
+            if not self.waiting if take.done() else await self._is_over():
                 drained = self.request.drain and not self.request.mirror and self.request.selector is None
                 break
         self._session.ended = self._session.ended or not take.done()
@@ -262,7 +259,7 @@ class Bridge:
             await asyncio.wait_for(self._finish(tasks[1:]), _GRACE)
         if drained and self._session.giver.lists:
             with contextlib.suppress(StompError):
-                self.tally.left = await self._left()
+                self.tally.left = (self.tally.left or 0) + await self._left()
         self._on_turn()
 
     async def _finish(self, tasks: list[asyncio.Task[None]]) -> None:
@@ -290,6 +287,11 @@ class Bridge:
             except (StompError, OSError) as error:
                 session.ended = True
                 self._check_size(error)
+                if _TOO_MANY in str(error):
+                    raise BridgeError(
+                        f"FROM does not allow {len(lanes)} subscriptions at a time: map fewer destinations in each of "
+                        "several bridges, or let it allow more (sessions.max_subscriptions of our broker)"
+                    ) from error
                 self.source.error = error
                 self._on_trouble(self.source, error)
                 self._carrier.forget_stale()
@@ -377,7 +379,7 @@ class Bridge:
             self._active = time.monotonic()
             if lane.browse and message.get("browser") == "end":
                 return
-            while self.way.most is not None and self._taken >= self.way.most:
+            while self._has_enough:
                 await asyncio.sleep(_TURN)
             await self._take(session, lane, message)
 
@@ -541,8 +543,7 @@ class Bridge:
 
     async def _is_over(self) -> bool:
         """Return whether there is nothing left to do."""
-        most = self.way.most
-        if most is not None and self._taken >= most and not self.waiting:
+        if self._has_enough and not self.waiting:
             return True
         if not self.request.drain or not self.is_ready or self.waiting:
             return False

@@ -53,6 +53,52 @@ def test_move_keeps_order_headers_and_bodies(one, other):
     assert take_all(one.url, "/queue/a") == []
 
 
+@pytest.mark.parametrize("mirror", [False, True])
+def test_more_queues_are_drained_than_a_session_may_subscribe_to(other, monkeypatch, mirror):
+    monkeypatch.setattr("stompcodec.bridge.bridge._MOST_LANES", 3)
+    with StompBroker(max_subscriptions=3) as one:
+        for number in range(8):
+            fill(one.url, f"/queue/{number}", 2)
+        tally = carry(one.url, other.url, "/queue/*", mirror=mirror)
+        assert (tally.carried, tally.left) == (16, None if mirror else 0)
+        assert [numbers(take_all(other.url, f"/queue/{number}")) for number in range(8)] == [[0, 1]] * 8
+        assert one.queued("/queue/7") == (2 if mirror else 0)
+
+
+def test_what_is_left_is_counted_over_all_subscriptions(other, monkeypatch):
+    monkeypatch.setattr("stompcodec.bridge.bridge._MOST_LANES", 1)
+    with StompBroker() as one:
+        for number in range(3):
+            fill(one.url, f"/queue/{number}", number, delay="3600000")
+        assert carry(one.url, other.url, "/queue/*", way={"idle": 0.1}).left == 3
+
+
+def test_a_count_ends_a_drain_of_many_queues(one, other, monkeypatch):
+    monkeypatch.setattr("stompcodec.bridge.bridge._MOST_LANES", 1)
+    for number in range(4):
+        fill(one.url, f"/queue/{number}", 2)
+    with Running(one.url, other.url, request("/queue/*", drain=True), most=3) as running:
+        assert running.result().carried == 3
+        assert running.bridge.source.epoch == 2  # two queues were enough
+
+
+def test_more_subscriptions_than_a_session_may_have_are_refused_by_name(other):
+    with StompBroker(max_subscriptions=2) as one:
+        for number in range(3):
+            fill(one.url, f"/queue/{number}", 1)
+        with pytest.raises(BridgeError, match="FROM does not allow 3 subscriptions at a time: map fewer"):
+            carry(one.url, other.url, "/queue/*", drain=False)
+
+
+def test_a_copy_is_complete_before_the_bridge_ends(one, other, monkeypatch):
+    """All messages are taken at once; the target takes its time."""
+    monkeypatch.setattr("stompcodec.bridge.bridge._GRACE", 0.0)
+    monkeypatch.setattr("stompcodec.bridge.bridge.may_be_one", lambda one, other: False)
+    fill(one.url, "/queue/a", 20)
+    other.faults.delay("RECEIPT", 0.3)
+    assert carry(one.url, other.url, "/queue/a", mirror=True).carried == 20
+
+
 def test_to_stop_twice_is_to_end_at_once(one, other, monkeypatch):
     """The first time it waits for what is on its way; that stays at the source."""
     monkeypatch.setattr("stompcodec.bridge.bridge._GRACE", 10_000.0)
