@@ -39,11 +39,11 @@ def main() -> None:
     good, config = True, "" if options.window is None else f"[queues]\nwindow = {options.window}\n"
     parts = (
         ("kills", options.rounds, partial(kill_rounds, config=config)),
-        ("cuts", options.cuts, cut_rounds),
+        ("cuts", options.cuts, partial(cut_rounds, config=config)),
         ("kills of the storage", options.storage, storage_rounds),
-        ("kills under resend=True", options.once_rounds, once_kills),
-        ("cuts under resend=True", options.once_cuts, once_cuts),
-        ("kills around a bridge", options.bridge_rounds, bridge_rounds),
+        ("kills under resend=True", options.once_rounds, partial(once_kills, config=config)),
+        ("cuts under resend=True", options.once_cuts, partial(once_cuts, config=config)),
+        ("kills around a bridge", options.bridge_rounds, partial(bridge_rounds, window=options.window or 4000)),
     )
     for name, count, rounds in parts:
         if not count:

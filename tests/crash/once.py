@@ -14,6 +14,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 from crash.process import BrokerProcess
 
@@ -52,6 +53,12 @@ class Books:
     @property
     def backlog(self) -> int:
         return len(self.accepted) - len(self.handled)
+
+    @property
+    def lacks_some(self) -> bool:
+        """Something that was accepted has not been handled."""
+        with self.lock:
+            return not self.accepted <= self.handled.keys()
 
     def problem(self, kind: str, example: str) -> None:
         self.problems[kind] += 1
@@ -205,14 +212,17 @@ class _Consumer(_Program):
         super().__init__(name, *rest)
 
     def run(self, client: stomp.Client) -> None:
-        quiet = 0.0
+        since = time.monotonic()  # when the last message came, or the broker was started for the last time
         with client.subscribe(self.queue, ack="client-individual", prefetch=50) as subscription:
-            while not self.ending.is_set() or time.monotonic() - quiet < _QUIET:
-                message = subscription.get(0.2)
-                if message is None:
-                    quiet = quiet or time.monotonic()
+            while True:
+                message, now = subscription.get(0.2), time.monotonic()
+                if message is None and self.ending.is_set():
+                    if now - since > (_PATIENCE if self.books.lacks_some else _QUIET):
+                        return
                     continue
-                quiet = time.monotonic()
+                since = now
+                if message is None:
+                    continue
                 key, ident = message.headers["n"], message.headers["message-id"]
                 self.books.delivered(key, ident, message.redelivered)
                 if ident not in self.seen:
@@ -293,14 +303,14 @@ def once_rounds(
     return books
 
 
-def once_kills(folder: Path, rounds: int, *, seed: int = 0, progress: Callable[[int], None] = lambda _: None) -> Books:
+def once_kills(folder: Path, rounds: int, **options: Any) -> Books:
     """As `once_rounds`, with kills alone."""
-    return once_rounds(folder, rounds, 0, seed=seed, progress=progress)
+    return once_rounds(folder, rounds, 0, **options)
 
 
-def once_cuts(folder: Path, cuts: int, *, seed: int = 0, progress: Callable[[int], None] = lambda _: None) -> Books:
+def once_cuts(folder: Path, cuts: int, **options: Any) -> Books:
     """As `once_rounds`, with cuts alone."""
-    return once_rounds(folder, 0, cuts, seed=seed, progress=progress)
+    return once_rounds(folder, 0, cuts, **options)
 
 
 def _progress(books: Books, programs: list[_Program], messages: int, seconds: float) -> None:

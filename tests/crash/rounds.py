@@ -136,6 +136,7 @@ def cut_rounds(
     cuts: int,
     *,
     seed: int = 0,
+    config: str = "",
     progress: Callable[[int], None] = lambda _: None,
     enough: Callable[[Ledger], bool] = lambda _: True,
 ) -> Ledger:
@@ -147,7 +148,10 @@ def cut_rounds(
     ledger = Ledger(strict=False, moved_from=frozenset([queue_of("moved-from")]))
     load = Load()
     load.workers += workers(ledger, seed)
-    with BrokerProcess(folder) as broker, FaultProxy(("127.0.0.1", broker.port), seed=seed) as proxy:
+    with (
+        BrokerProcess(folder, config=config or None) as broker,
+        FaultProxy(("127.0.0.1", broker.port), seed=seed) as proxy,
+    ):
         load.port = proxy.port
         shown = 0
         try:
