@@ -36,7 +36,7 @@ STATUSES: dict[str, dict[int, str]] = {
     "broker salvage": _of(
         "everything was copied",
         "something is lost; it is listed",
-        {2: "wrong usage; not a data folder, in use by a broker, or NEW_DIR exists"},
+        {2: "wrong usage; not a data folder, of a newer version, in use by a broker, or NEW_DIR exists"},
     ),
     "broker compact": {
         0: "the data file was rewritten",
