@@ -444,7 +444,7 @@ class Bridge:
                 self.target.error = error
                 self._on_trouble(self.target, error)
             finally:
-                await client.close(1.0)
+                await client.close(0.0 if self._hurry.is_set() else 1.0)
             if self.tally.carried > before:
                 self.target.succeeded()
             client = await self.target.reopen(self._on_trouble)
