@@ -629,7 +629,9 @@ class Writer:
         return False
 
     def remove_leftovers(self) -> bool:
-        """Remove a share of the transient messages of earlier runs, and return whether there may be more."""
+        """Remove a share of the transient messages of earlier runs, and return whether to go on: there are more, and
+        readers do not keep a long WAL.
+        """
         leftovers = self.leftovers
         try:
             db = self._db or self._clear_doubts()
@@ -653,7 +655,11 @@ class Writer:
         self._wal += _COMMIT + _ROW * gone
         if self.due:
             self.checkpoint()
-        return bool(leftovers.counts)
+        if self._wal_size > 4 * _WAL:  # it could not start over, because pages were being read
+            with suppress(sqlite3.Error):
+                self.totals.take(db)
+                self._shrink_wal(db)
+        return bool(leftovers.counts) and self._wal_size <= 4 * _WAL
 
     @property
     def is_long(self) -> bool:

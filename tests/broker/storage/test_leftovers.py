@@ -150,6 +150,29 @@ def test_each_share_is_bounded_and_the_write_ahead_log_stays_short(tmp_path, mon
     store.close()
 
 
+def test_they_are_removed_slowly_while_a_reader_keeps_the_write_ahead_log(tmp_path, monkeypatch):
+    with closing(SqliteStore(tmp_path)) as store:
+        put(store, *(message("q", seq, size=100, persistent=False) for seq in range(20_000)))
+    monkeypatch.setattr(writer_module, "_WAL", 2**16)
+    monkeypatch.setattr(writer_module, "_LEFTOVERS", 100)
+    store, calls = reopened(tmp_path), []
+    with closing(sqlite3.connect(tmp_path / "messages.sqlite", isolation_level=None)) as other:
+        other.execute("BEGIN")
+        other.execute("SELECT count(*) FROM message").fetchone()
+        for _ in range(5):
+            store.tidy(calls.append)
+            while calls:
+                calls.pop()()
+        assert left(tmp_path)[0] > 10_000
+        assert (tmp_path / "messages.sqlite-wal").stat().st_size < 2**20
+    for _ in range(3):
+        store.tidy(calls.append)
+        while calls:
+            calls.pop()()
+    assert left(tmp_path) == [0, 0]
+    store.close()
+
+
 def test_a_page_passes_over_a_bounded_number(tmp_path, monkeypatch):
     """They are not fetched, and one read does not go through all of them."""
     monkeypatch.setattr(reader_module, "_PASSED", 1000)
