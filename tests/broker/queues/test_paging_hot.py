@@ -248,3 +248,19 @@ def test_pages_of_which_others_have_all_are_passed_over(looker: str, window: int
     rest = bench.peer()
     rest.subscribe(QUEUE, ack="client-individual")
     assert len(numbers(rest)) == {"browser": 20, "selector": 3, "RECEIVE": 19}[looker]
+
+
+def test_a_browser_forgets_what_others_take_from_its_page() -> None:
+    bench = Bench(window_messages=10)
+    sender, browser, taker = bench.peer(), bench.peer(), bench.peer()
+    for number in range(40):
+        sender.put(QUEUE, str(number), persistent="true", color="blue" if number % 2 else "red")
+    browser.subscribe(QUEUE, browser="true", ack="client-individual", prefetch_count="22")
+    shown = browser.take()
+    assert [int(frame.body) for frame in shown] == list(range(22))
+    taker.subscribe(QUEUE, selector="color = 'red'")
+    assert numbers(taker) == list(range(0, 40, 2))
+    bench.peer().subscribe(QUEUE, selector="1 = 0")  # pages are read, so what has left the store is forgotten
+    for frame in shown:
+        browser.ack(frame, "NACK")
+    assert [frame.body for frame in browser.take() if frame.body] == [b"%d" % each for each in range(23, 40, 2)]
