@@ -6,12 +6,12 @@ a reader can look at messages several times, and remove them when it is done wit
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import NamedTuple
 
 from stompcodec.broker.errors import Refused
-from stompcodec.broker.loop_quota import AT_ONCE, Line, Waiter
+from stompcodec.broker.loop_quota import AT_ONCE, Line, Waiter, Work
 from stompcodec.broker.memory import MESSAGE
 from stompcodec.broker.message import Message
 from stompcodec.broker.queues.backlog import WAIT, Wait
@@ -192,12 +192,17 @@ class Browser(Queue):
         cost = sum(message.size + MESSAGE for message in messages)
         self.source.account.used += cost - self.page_cost
         self._page_from, self._page_upto, self._shown, self.page_cost = start, end, messages, cost
-        if not self._consumer.closed:
-            self._go_on()
         waiters, self._waiters = self._waiters, []
+        if not waiters or self.source.quota is None:
+            self._go_on()
+            return
         for waiter in waiters:
-            if self.source.quota is not None:
-                self.source.quota.line_up(waiter)
+            self.source.quota.line_up(waiter)
+        self.source.quota.line_up(Work(self._going_on()))  # after them: it may want another page
+
+    def _going_on(self) -> Iterator[Line]:
+        self._go_on()
+        yield from ()
 
     def _fail(self, consumer: Consumer, message: Message, error: Exception) -> None:
         """Note that a message cannot be shown: its queue no longer offers it to that user and version."""

@@ -264,3 +264,14 @@ def test_a_browser_forgets_what_others_take_from_its_page() -> None:
     for frame in shown:
         browser.ack(frame, "NACK")
     assert [frame.body for frame in browser.take() if frame.body] == [b"%d" % each for each in range(23, 40, 2)]
+
+
+@pytest.mark.parametrize("window", [1, 2, 3, 100])
+def test_a_reader_that_removes_pages_is_shown_others_meanwhile(window: int) -> None:
+    bench, _sender = filled(12, window=window)
+    reader = bench.peer()
+    reader.subscribe(QUEUE, ack="client", browser="true", include_seq="seq", prefetch_count="1")
+    reader.ack(reader.next("MESSAGE"), through_seq="10", receipt="r")
+    bench.wait(3.0)
+    assert [frame.command for frame in reader.take()].count("RECEIPT") == 1
+    assert queue_of(bench).total == 2
