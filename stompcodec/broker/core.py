@@ -13,7 +13,7 @@ import logging
 import secrets
 import time
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Concatenate
@@ -179,6 +179,8 @@ class Broker:
         self._resumable: list[Refillable] = []
         #: The number of transports lost since the last turn; and sessions that end later, with the reasons.
         self._losses = 0
+        #: The last turn left the work to this one, because there was a commit.
+        self._skipped = False
         self._lost: deque[tuple[Session, BaseException | None]] = deque()
 
     def _begin_time(self) -> None:
@@ -375,18 +377,17 @@ class Broker:
     # ---- the end of a turn ----
 
     def turn(self, now: float) -> Iterator[Session]:
-        """End a turn of the loop, and yield each session to flush.
+        """End a turn of the loop, and yield each session to flush. Iterate to the end.
 
-        Iterate to the end: the commit follows the first sessions, and then come the sessions that waited for it, in
-        this turn or a later one.
+        The commit follows the first sessions, and then come those that waited for it, in this turn or a later one.
         """
         self.now = now
         self._losses = 0
-        quota = self.quota
+        quota, worked = self.quota, False
         if quota.blocked or quota.front.blocked:
-            self._flush_topics()
-            yield from self._handed_out()  # they need not wait for the work of others
-            quota.next(now)
+            self._skipped = (yield from self.settle(now)) and not self._skipped
+            if worked := not self._skipped:  # a turn commits or works
+                quota.next(now)
             if quota.waiting:
                 self.wake()
         self._flush_topics()
@@ -396,10 +397,14 @@ class Broker:
             self.account.release()
         if self.failing:
             self._end_failing()
-        yield from self.settle(now)
+        if worked and quota.waiting and not self.journal.batch.waiters:
+            self._flush_topics()
+            yield from self._handed_out()
+        else:
+            yield from self.settle(now)
 
-    def settle(self, now: float) -> Iterator[Session]:
-        """Yield the sessions to flush, and commit.
+    def settle(self, now: float) -> Generator[Session, None, bool]:
+        """Yield the sessions to flush, and commit. Return whether there was a commit.
 
         This is the last part of a turn. It also runs between turns when a background commit is done, so that receipts
         are not delayed by sessions that use up their share of the loop, and the next commit starts.
@@ -412,8 +417,10 @@ class Broker:
             self._reserve(journal.store)
         if journal.failures > self._failures:
             self._put_off_retry(now)
+        committed = False
         while journal.may_commit and (journal.batch.waiters or (now >= self._retry_at and not journal.puts_off())):
-            journal.commit()
+            is_void = journal.commit()
+            committed = True
             if journal.failures > self._failures:
                 self._put_off_retry(now)
             if journal.store is not None and journal.store.written >= journal.look_at:
@@ -422,8 +429,9 @@ class Broker:
             if self.failing:
                 self._end_failing()
             yield from self._handed_out()
-            if not journal.batch.waiters:  # otherwise something took effect that must itself be stored
+            if not (journal.batch.waiters or is_void):  # otherwise something took effect that must itself be stored
                 break
+        return committed
 
     def _put_off_retry(self, now: float) -> None:
         """Retry later after a failed commit, unless sessions wait for it."""

@@ -224,12 +224,20 @@ class FaultyStore(MemoryStore):
         self.background = background
         self.commits = 0
         self.job: Any = None
+        self._held: dict[tuple[str, int], None] = {}
+
+    def hold_removals(self) -> bool:
+        if not self._removes or self._clears or not self._removes.keys().isdisjoint(self._puts):
+            return False
+        self._held, self._removes = self._removes, {}
+        return True
 
     def commit_later(self, done: Any, call_soon: Any) -> None:
         assert self.job is None, "one at a time"
         batch = MemoryStore()
         batch._puts, batch._removes, batch._updates = self._puts, self._removes, self._updates
         self._puts, self._removes, self._updates = {}, {}, {}
+        self._removes, self._held = self._held, {}
         batch._clears, self._clears = self._clears, []
         batch._kept = self._kept
         batch._sent, batch._keys, self._keys = self._sent, self._keys, {}

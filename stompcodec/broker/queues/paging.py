@@ -1,4 +1,6 @@
-"""Paging: the READY messages of a queue that are in the store only, because its window in memory is full.
+"""Paging, in more than 600 lines, for the border between memory and store is one subject.
+
+READY messages of a queue are in the store only because its window in memory is full.
 
     oldest                                                                      newest
     READY in memory: the window  |  READY in the store only: "paged"
@@ -25,7 +27,7 @@ from functools import partial
 from math import inf
 from typing import Protocol
 
-from stompcodec.broker.loop_quota import AT_ONCE, Line, LoopQuota, Waiter
+from stompcodec.broker.loop_quota import AT_ONCE, FEW, Line, LoopQuota, Waiter
 from stompcodec.broker.memory import MESSAGE, Account, Part
 from stompcodec.broker.message import SPOOLED, Message
 from stompcodec.broker.queues.backlog import WAIT, Place, Wait
@@ -36,6 +38,8 @@ from stompcodec.broker.storage.journal import Batch, Journal, Undoable
 from stompcodec.broker.storage.store import Held, Page, Stored
 from stompcodec.errors import StoreError
 
+#: Bytes of messages that are read at a time in the loop.
+_LITTLE = 2**18
 #: Messages that are read at a time for one browser, and their bytes.
 _BROWSED, _BROWSED_OCTETS = 100, 65536
 
@@ -265,6 +269,12 @@ class Paging:
                 self._forget()
                 self._forget_at = max(AT_ONCE, 2 * len(self._leaving))
 
+    def leave_later(self, batch: Batch, later: Batch) -> None:
+        """Note that a later batch removes the messages which the batch was to remove."""
+        for seq, leaving in self._leaving.items():
+            if leaving is batch:
+                self._leaving[seq] = later
+
     def withdraw(self, rank: int, message: Message) -> None:
         """Forget a message that could not be stored, if it is paged."""
         if message.due is not None:
@@ -332,8 +342,12 @@ class Paging:
         if has_members or self._waiters or not self.count:
             self.refill()
 
-    def refill(self) -> None:
-        """Read the next page if few messages of the window are left, and suspend deliveries while none is."""
+    def refill(self, *, taken: bool = False) -> None:
+        """Read the next page if few messages of the window are left, and suspend deliveries while none is.
+
+        Args:
+            taken: a page has just been taken.
+        """
         queue, window = self._queue, self._queue.window
         if not self._spans or window is None:
             self._hold(False)
@@ -350,8 +364,15 @@ class Paging:
         line, ready = queue.messages.line, queue.messages.count(rank, span.cursor)
         self._hold(not (line and self.allows(queue.messages.place(line[0]))))
         is_low = ready <= window.messages // 2 and queue.octets <= window.octets // 2
-        if not self._reading and (is_low or not ready):
-            self._read(rank, span.cursor, min(window.messages - ready, self._most), self._extend)
+        if self._reading or not (is_low or not ready):
+            return
+        most = min(window.messages - ready, self._most)
+        if not self._journal.reads_at_once:
+            self._read(rank, span.cursor, most, self._extend)
+        elif ready < FEW and not taken:
+            self._read(rank, span.cursor, min(most, FEW), self._extend, at_once=True)
+        elif not ready:
+            self._read(rank, span.cursor, most, self._extend)
 
     @property
     def _most(self) -> int:
@@ -367,7 +388,7 @@ class Paging:
             else:
                 self._queue.go_on_later()
 
-    def _read(self, rank: int, after: int, most: int, done: _Done) -> bool:
+    def _read(self, rank: int, after: int, most: int, done: _Done, *, at_once: bool = False) -> bool:
         """Read what follows a seq of a rank. Return False if it has to reach the store first."""
         queue, journal, window = self._queue, self._journal, self._queue.window
         self._forget()
@@ -378,7 +399,8 @@ class Paging:
         assert window is not None
         self._reading = True
         take, priority = partial(self._take, rank, after, done), queue.messages.priority(rank)
-        journal.read(queue.key, after, upto, most, window.octets // 2, take, priority)
+        octets = min(window.octets // 2, _LITTLE) if at_once else window.octets // 2
+        journal.read(queue.key, after, upto, most, octets, take, priority, at_once=at_once)
         return True
 
     def _forget(self) -> None:
@@ -420,7 +442,7 @@ class Paging:
             return
         done(rank, after, page, messages)
         self._wake()
-        self.refill()
+        self.refill(taken=True)
 
     def line_up(self, waiter: Waiter) -> None:
         """Let a waiter go on when the next page has been read."""

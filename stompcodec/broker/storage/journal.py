@@ -14,7 +14,7 @@ from functools import partial
 from itertools import islice
 from typing import Any, Protocol
 
-from stompcodec.broker.loop_quota import AT_ONCE, Line, LoopQuota, Waiter, Work
+from stompcodec.broker.loop_quota import AT_ONCE, FEW, Line, LoopQuota, Waiter, Work
 from stompcodec.broker.memory import MESSAGE, Account
 from stompcodec.broker.message import Message
 from stompcodec.broker.peer import Blockable
@@ -37,7 +37,7 @@ _MOST_PENDING = 5000
 #: deliveries from a backlog and expiry wait for the next batch, since writing this one would take too long.
 _MOST_GONE, _MOST_COST_GONE = 2000, 8 * 2**20
 #: That many messages while sessions wait for commits, until _CALM batches in a row had no session that waited.
-_FEW_GONE, _CALM = 100, 50
+_FEW_GONE, _CALM = 250, 50
 #: Turns by which a commit that nobody waits for is put off while there is other work.
 _MOST_PUT_OFF = 10
 
@@ -78,6 +78,9 @@ class PagedMessages(Protocol):
 
     def leaves(self, seq: int, batch: Batch) -> None:
         """Note that the batch removes a message."""
+
+    def leave_later(self, batch: Batch, later: Batch) -> None:
+        """Note that a later batch removes the messages which the batch was to remove."""
 
 
 class CommitWaiter(Protocol):
@@ -206,9 +209,23 @@ class Journal:
     @property
     def may_commit(self) -> bool:
         """True if something waits for `commit`, and no other commit or long transaction is in progress."""
-        if self.busy is not None or self.staging or self.store is None:
+        if self.staging or self.store is None:
             return False
+        if self.busy is not None:
+            return self._is_void
         return bool(self.batch.waiters or self.store.pending or self._lined_up)
+
+    @property
+    def _is_void(self) -> bool:
+        """True if nothing is to be written for those who wait, as what they put has left, and no others come first."""
+        batch, busy = self.batch, self.busy
+        if not (batch.waiters and batch.gone) or self.store is None or not self.store.only_removes or batch.actions:
+            return False
+        return (busy is None or not (busy.waiters or busy.actions)) and self._is_plain(batch)
+
+    def _is_plain(self, batch: Batch) -> bool:
+        """Return whether nobody waits for the removals of a batch."""
+        return not (batch.settled or batch.moved or batch.long) and self._call_soon is not None
 
     def puts_off(self) -> bool:
         """Return whether a commit that nobody waits for is left to a later turn, so that it is not one of many."""
@@ -231,7 +248,7 @@ class Journal:
 
     @property
     def line(self) -> Line:
-        """The place to wait before removing more from the store: for the next turn, or for a new batch."""
+        """The place to wait before removing more from the store: the next turn, or a new batch."""
         return self if self.store is not None and self.is_full else self.quota
 
     def line_up(self, waiter: Waiter) -> None:
@@ -332,15 +349,23 @@ class Journal:
         octets: int,
         done: PageDone,
         priority: int | None,
+        *,
+        at_once: bool = False,
     ) -> None:
-        """Read stored messages, as `Store.read` describes. An error is logged."""
+        """Read stored messages, as `Store.read` describes; in this turn if `at_once`. An error is logged."""
         if self.store is not None:
-            self.store.read(queue, after, upto, most, octets, partial(self._read, done), self._call_soon, priority)
+            call_soon = None if at_once else self._call_soon
+            self.store.read(queue, after, upto, most, octets, partial(self._read, done), call_soon, priority)
 
     def expired(self, before: float, after: Place, done: TimedDone) -> None:
         """Read stored messages that have expired, as `Store.expired` describes. An error is logged."""
         if self.store is not None:
             self.store.expired(before, after, AT_ONCE, 2**20, partial(self._read, done), self._call_soon)
+
+    @property
+    def reads_at_once(self) -> bool:
+        """True if a step of messages should be read at once: others are active, which the helper's thread disturbs."""
+        return self.store is not None and self.store.reads_fast and self.quota.step == FEW
 
     def report_missing(self, queue: str, count: int) -> None:
         """Log that pages did not have all messages of a queue."""
@@ -424,19 +449,48 @@ class Journal:
 
     # ---- the end of a turn ----
 
-    def commit(self) -> None:
-        """Write the open batch, unless one is being written. Receipts, or ERRORs, are sent when it is done."""
-        if self.store is None or self.busy is not None or self.staging:
-            return
+    def commit(self) -> bool:
+        """Write the open batch, unless one is being written. Receipts, or ERRORs, are sent when it is done.
+
+        Return True if nothing had to be written for those who wait, though removals may be left to write.
+        """
+        is_void = bool(self.batch.gone) and self._is_void
+        if self.store is None or self.staging or (self.busy is not None and not is_void):
+            return False
+        holds = bool(self.batch.gone and (self.store.pending if is_void else self._hold_removals()))
         batch, self.batch = self.batch, Batch()
+        if holds:
+            self._leave_removals(batch, self.batch)
+        if is_void:
+            self._committed(batch)
+            self._over(batch)
+            return True
         self._calm = 0 if batch.waiters else self._calm + 1
         self._most_gone = _FEW_GONE if self._calm < _CALM else _MOST_GONE
-        lined_up, self._lined_up = self._lined_up, {}
-        for waiter in lined_up:
-            self.quota.line_up(waiter)
+        if not holds:
+            lined_up, self._lined_up = self._lined_up, {}
+            for waiter in lined_up:
+                self.quota.line_up(waiter)
         self.busy, self._inside = batch, True
         self.store.commit_later(partial(self._done, batch), self._call_soon)
         self._inside = False
+        return False
+
+    def _hold_removals(self) -> bool:
+        """Leave removals that nobody waits for to the batch after this one, so that this one is small, if possible."""
+        batch = self.batch
+        if self.store is None or not (batch.waiters and batch.gone) or self.is_full or not self._is_plain(batch):
+            return False
+        return self.store.hold_removals()
+
+    def _leave_removals(self, batch: Batch, later: Batch) -> None:
+        """Leave the messages that are gone for good to a later batch."""
+        later.gone, batch.gone = batch.gone, []
+        later.cost = sum(message.size + MESSAGE for _, message in later.gone)
+        batch.cost -= later.cost
+        for key in {key for key, _ in later.gone}:
+            if key in self.paged:
+                self.paged[key].leave_later(batch, later)
 
     def _done(self, batch: Batch, error: StoreError | None) -> None:
         if batch.long and error is None:

@@ -13,6 +13,9 @@ from stompcodec.broker.storage.sqlite_reader import Reader, Run
 from stompcodec.broker.storage.store import CallSoon, Done
 from stompcodec.errors import StoreError
 
+#: While pages take less than _FAST seconds, the loop may read small ones. A single one counts for at most _LONG.
+_FAST, _LONG = 0.002, 0.01
+
 Answer = Run | StoreError
 
 
@@ -46,9 +49,10 @@ class PageReads:
         reader: reads them, in the helper's thread.
         helper: runs the reads. It is stopped by `close`.
         doubts: those of the writer.
+        clock: returns seconds.
     """
 
-    def __init__(self, reader: Reader, helper: Helper, doubts: Doubts) -> None:
+    def __init__(self, reader: Reader, helper: Helper, doubts: Doubts, clock: Callable[[], float]) -> None:
         self._reader = reader
         self._helper = helper
         self._doubts = doubts
@@ -56,13 +60,23 @@ class PageReads:
         #: The failed commits before which the reader's connection was opened, as far as its thread knows.
         self._seen = doubts.failures
 
+        self._clock = clock
+        #: Moving average of the seconds that a page takes. A single one counts for at most `_LONG`.
+        self._pace = 0.0
+
     def __len__(self) -> int:
         return len(self._line)
+
+    @property
+    def are_fast(self) -> bool:
+        """True if a page can be read at once, and does not take long."""
+        return not self._line and not self._doubts.in_doubt and self._pace < _FAST
 
     def give(self, job: Callable[[], Run], done: Callable[[Answer], object], call_soon: CallSoon | None) -> None:
         """Have a page read. `done` is called in the loop's thread; without `call_soon`, before this method returns."""
         if call_soon is None:
-            self._helper.wait()
+            if self._line:
+                self._helper.wait()
             cleared: list[StoreError | None] = [None]
             if self._doubts.in_doubt:
                 self._doubts.clear_doubts(cleared.append, None)
@@ -93,6 +107,7 @@ class PageReads:
             read.call_soon(partial(self._read, failures, answer))
 
     def _answer(self, job: Callable[[], Run], failures: int) -> Answer:
+        start = self._clock()
         if failures != self._seen:  # the connection may cache pages that were misread
             self._reader.close()
             self._seen = failures
@@ -100,6 +115,8 @@ class PageReads:
             return job()
         except StoreError as error:
             return error
+        finally:
+            self._pace += (min(self._clock() - start, _LONG) - self._pace) / 8
 
     def _read(self, failures: int, answer: Answer) -> None:
         """Deliver a page, unless a commit failed meanwhile: the page may have messages that were not stored."""

@@ -111,7 +111,7 @@ class SqliteStore:
         self._helper: Helper = HelperThread("stompcodec-store") if helper is None else helper
         pages = HelperThread("stompcodec-pages") if page_helper is None else page_helper
         self._reader = self._writer.reader(self._name_of)
-        self._pages = PageReads(self._reader, pages, self)
+        self._pages = PageReads(self._reader, pages, self, clock)
         #: Copies the WAL, so that no commit has to wait for that.
         self._copier = pages
         #: Leftovers are being removed.
@@ -120,6 +120,8 @@ class SqliteStore:
         self._copying = False
         #: Jobs handed to the helper, and finished jobs that the loop has seen. The writer counts those in between.
         self._given = self._known = 0
+        #: Removals that the next commit leaves in the open batch.
+        self._held: dict[int, None] = {}
         self._closed = False
         self._space = space
         #: The commit count at the last call of `tidy`, and whether there is nothing left to tidy since.
@@ -179,10 +181,14 @@ class SqliteStore:
     ) -> None:
         base = self._bases.get(queue, 0)
         keys = base + max(after, -1), base + min(upto, MOST_SEQ - 1)
-        job = partial(self._reader.page, base >> SEQ_BITS, *keys, most, octets, priority)
+        job = partial(self._reader.page, base >> SEQ_BITS, *keys, most, octets, priority, call_soon is None)
         if not base or after >= upto:
             job = partial(Run, [], True, base + upto)
         self._pages.give(job, partial(self._page_read, queue, upto, done), call_soon)
+
+    @property
+    def reads_fast(self) -> bool:
+        return self._pages.are_fast
 
     def _page_read(self, queue: str, upto: int, done: PageDone, answer: Answer) -> None:
         if isinstance(answer, StoreError):
@@ -348,6 +354,17 @@ class SqliteStore:
         base = self._bases[queue] = number << SEQ_BITS
         return base
 
+    @property
+    def only_removes(self) -> bool:
+        return not self._open.puts and len(self._open) == len(self._open.removes)
+
+    def hold_removals(self) -> bool:
+        batch = self._open
+        if not batch.removes or batch.clears or not batch.removes.keys().isdisjoint(batch.puts):
+            return False
+        self._held, batch.removes = batch.removes, {}
+        return True
+
     def commit(self) -> None:
         """Write the open batch, and return when the files that it made obsolete are removed."""
         self._settle()
@@ -372,6 +389,7 @@ class SqliteStore:
             self._remove_leftovers(call_soon)
         size, idle = len(self._open), self._given == self._writer.ended
         if not size:
+            self._open.removes, self._held = self._held, {}
             done(None)
             return
         if call_soon is None:
@@ -415,6 +433,8 @@ class SqliteStore:
     def _take(self) -> Batch:
         """Return the open batch, and begin an empty one."""
         batch, self._open = self._open, Batch()
+        if self._held:
+            self._open.removes, self._held = self._held, {}
         full = len(self._bases) > self._sweep_at
         if full and self._given == self._writer.ended == self._known and not self._pages:
             self._sweep(batch)

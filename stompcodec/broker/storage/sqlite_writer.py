@@ -503,11 +503,13 @@ class Writer:
         error = None if staged else self.write(batch)
         if error is None:
             error = self.commit(batch)
+        copies = self.due and not staged
+        self.ended += not copies  # before the answer, so that the next commit need not be given to the helper
         with suppress(RuntimeError):  # the loop is closed: nobody waits any more
             call_soon(partial(done, error))
-        if self.due and not staged:  # after the answer, since it takes its time
+        if copies:  # after the answer, since it takes its time
             self.checkpoint()
-        self.ended += 1
+            self.ended += 1
 
     def commit(self, batch: Batch) -> StoreError | None:
         """End the transaction that `write` left open. After an error it is rolled back."""

@@ -192,6 +192,10 @@ class Store(Protocol):
             priority: read messages of this priority only.
         """
 
+    @property
+    def reads_fast(self) -> bool:
+        """True if a page of few messages can be read at once, since that does not take long."""
+
     def deferred(self, after: Place, most: int, octets: int, done: TimedDone, call_soon: CallSoon | None) -> None:
         """Read messages with a due time, the next due first. The arguments are those of `read`.
 
@@ -282,6 +286,16 @@ class Store(Protocol):
         """
 
     @property
+    def only_removes(self) -> bool:
+        """True if there is nothing but removals in the open batch, or nothing at all."""
+
+    def hold_removals(self) -> bool:
+        """Leave the removals of the open batch to the one after it, which `commit_later`, to be called at once, begins.
+
+        Return False if it has none, or if it must be written as a whole.
+        """
+
+    @property
     def written(self) -> int:
         """Bytes of messages written since the start."""
 
@@ -317,6 +331,7 @@ class MemoryStore:
 
     incomplete = False
     written = 0
+    reads_fast = False
 
     def __init__(self, keeps: bool = True) -> None:
         self.keeps = keeps
@@ -460,6 +475,13 @@ class MemoryStore:
     def commit_later(self, done: Done, call_soon: CallSoon | None) -> None:
         self.commit()
         done(None)
+
+    @property
+    def only_removes(self) -> bool:
+        return self.pending == len(self._removes)
+
+    def hold_removals(self) -> bool:
+        return False
 
     def room(self) -> int | None:
         return None

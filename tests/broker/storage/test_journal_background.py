@@ -118,7 +118,7 @@ def test_a_transaction_takes_effect_when_it_is_on_the_disk(faulty):
         assert sorted(got) == ["2", "3", "4", "behind", "behind too"]
         assert [body for body in got if body != "4"] == ["2", "3", "behind", "behind too"]
         frames = peer.take()
-        assert [frame.get("receipt-id") for frame in frames if frame.command == "RECEIPT"] == ["c", "b"]
+        assert [frame.get("receipt-id") for frame in frames if frame.command == "RECEIPT"] == ["c", "b", "p"]
         assert [frame.body for frame in frames if frame.command == "MESSAGE"] == [b"1"]
     if store.job is not None:
         store.finish()
@@ -201,11 +201,7 @@ def test_messages_count_as_held_until_it_is_written_that_they_are_gone():
     assert len(taker.take()) == 2
     assert bench.octets == 0
     journal = bench.broker.journal
-    assert 2000 < journal.batch.cost + journal.busy.cost - 2 * MESSAGE < 2500
-    while store.job is not None:
-        store.finish()
-        bench.turn()
-    assert bench.broker.journal.batch.cost == 0
+    assert (journal.batch.cost, store.job) == (0, None)  # there was nothing to write
     taker.send("UNSUBSCRIBE", id="1")
     peer.put("/queue/a", bytes(1000), persistent="true")
     store.finish()

@@ -1,0 +1,185 @@
+"""Others beside a drain wait neither for its commits nor for its pages. Counted, not timed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from broker.harness import Bench, FaultyStore, Peer
+from broker.loop import QUEUE, Loop
+
+from stompcodec.broker.loop_quota import AT_ONCE, FEW
+from stompcodec.broker.storage import journal, page_line
+from stompcodec.broker.storage.sqlite import SqliteStore
+
+MANY = 12 * FEW
+OTHER = "/queue/b"
+#: A queue with a consumer.
+READ = "/queue/c"
+
+
+def fill(bench: Bench, count: int = MANY) -> None:
+    sender = bench.peer()
+    for number in range(count):
+        sender.put(QUEUE, str(number), persistent="true")
+    if isinstance(bench.store, FaultyStore) and bench.store.job:
+        bench.store.finish()
+    bench.turn()
+
+
+def drain(bench: Bench, **headers: str) -> Peer:
+    """SUBSCRIBE, and no turn. From now on others are heard."""
+    taker = bench.peer()
+    bench.broker.quota.heard = bench.now  # the shell says so
+    taker.session.receive(taker.octets_of("SUBSCRIBE", destination=QUEUE, id="1", **headers), 0.0)
+    return taker
+
+
+def send(peer: Peer, destination: str = OTHER) -> None:
+    """SEND a stored message, and no turn."""
+    peer.session.receive(peer.octets_of("SEND", destination=destination, persistent="true", receipt="s"), 0.0)
+
+
+def taker_of(bench: Bench, destination: str) -> Peer:
+    """A peer with a SUBSCRIBE, and no turn."""
+    taker = bench.peer()
+    taker.session.receive(taker.octets_of("SUBSCRIBE", destination=destination, id="1"), 0.0)
+    return taker
+
+
+def receipts(peer: Peer) -> int:
+    return sum(frame.command == "RECEIPT" for frame in peer.take())
+
+
+def under_way(bench: Loop) -> tuple[int, int]:
+    """How many messages the commit under way adds and removes."""
+    batch = bench.store.job[0]
+    return len(batch._puts), len(batch._removes)
+
+
+@pytest.fixture
+def draining(monkeypatch: pytest.MonkeyPatch) -> tuple[Loop, Peer]:
+    """A queue that is being drained, with removals that wait for the next commit, and a sender."""
+    monkeypatch.setattr(journal, "_FEW_GONE", 3 * FEW)
+    bench = Loop(background=True)
+    fill(bench)
+    bench.store.finish() if bench.store.job else None
+    sender = bench.peer()
+    send(sender)  # few removals a commit, since somebody waits
+    bench.turn()
+    bench.store.finish()
+    bench.turn()
+    assert receipts(sender) == 1
+    drain(bench)
+    bench.one_turn()
+    assert bench.store.job is None
+    assert bench.store.pending >= FEW
+    return bench, sender
+
+
+def test_a_stored_message_does_not_wait_for_the_removals_of_others(draining: tuple[Loop, Peer]) -> None:
+    bench, sender = draining
+    removed = bench.store.pending
+    send(sender)
+    bench.one_turn()
+    assert under_way(bench) == (1, 0)
+    bench.store.finish()
+    bench.one_turn()
+    assert receipts(sender) == 1
+    while bench.store.job is None:
+        bench.one_turn()
+    assert under_way(bench)[1] >= removed
+
+
+@pytest.mark.parametrize("busy", [False, True])
+def test_what_has_left_already_waits_for_no_commit(draining: tuple[Loop, Peer], busy: bool) -> None:
+    bench, sender = draining
+    taker = taker_of(bench, READ)
+    while bench.store.job is None:
+        bench.one_turn()
+    if not busy:
+        bench.store.finish()
+    send(sender, READ)
+    bench.one_turn()
+    assert receipts(sender) == 1
+    assert [frame.command for frame in taker.take()] == ["MESSAGE"]
+    assert bench.store.job is None or under_way(bench)[0] == 0
+
+
+def test_receipts_keep_their_order(draining: tuple[Loop, Peer]) -> None:
+    """Who waits for the commit under way comes first."""
+    bench, sender = draining
+    send(sender)
+    bench.one_turn()
+    assert under_way(bench)[0] == 1
+    taker_of(bench, READ)
+    send(sender, READ)
+    bench.one_turn()
+    assert receipts(sender) == 0
+    bench.store.finish()
+    bench.one_turn()
+    assert receipts(sender) == 2
+
+
+def test_a_turn_commits_or_works_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    """But the work is never left twice."""
+    monkeypatch.setattr(journal, "_FEW_GONE", 3 * FEW)
+    bench = Loop()
+    fill(bench)
+    sender = bench.peer()
+    taker = drain(bench)
+    got, idle = 0, 0
+    for number in range(100):
+        commits = bench.store.commits
+        if number % 3:
+            send(sender)
+        bench.one_turn()
+        came = len(taker.take())
+        idle = 0 if came else idle + 1
+        assert idle <= 1
+        if bench.store.commits > commits and got and number % 3 == 0:
+            assert came == 0
+        got += came
+        if got == MANY:
+            break
+    assert got == MANY
+    assert receipts(sender) > 3
+
+
+class Counting:
+    """A helper that does its jobs at once, and counts them."""
+
+    def __init__(self) -> None:
+        self.jobs = 0
+
+    def give(self, job: Any) -> None:
+        self.jobs += 1
+        job()
+
+    def wait(self) -> None:
+        """Nothing is under way."""
+
+    def stop(self) -> None:
+        """Nothing is under way."""
+
+
+@pytest.mark.parametrize("fast", [True, False])
+@pytest.mark.parametrize("active", [True, False])
+def test_small_pages_are_read_in_the_loop(
+    tmp_path: Path, active: bool, fast: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """While others are active, unless the disk is slow: a helper's thread would take the interpreter from them."""
+    if not fast:
+        monkeypatch.setattr(page_line, "_FAST", 0.0)
+    helper = Counting()
+    bench = Bench(SqliteStore(tmp_path, helper=Counting(), page_helper=helper), window_messages=2 * FEW, prefetch=MANY)
+    fill(bench)
+    bench.turn()
+    taker = drain(bench)
+    if not active:
+        bench.broker.quota.heard = -AT_ONCE
+    bench.turn()
+    assert [int(frame.body) for frame in taker.take()] == list(range(MANY))
+    assert (helper.jobs == 0) is (active and fast)
+    bench.store.close()
