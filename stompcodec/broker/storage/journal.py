@@ -477,11 +477,11 @@ class Journal:
         return False
 
     def _hold_removals(self) -> bool:
-        """Leave removals that nobody waits for to the batch after this one, so that this one is small, if possible."""
+        """Leave many removals that nobody waits for to the batch after this one, so that this one is small."""
         batch = self.batch
-        if self.store is None or not (batch.waiters and batch.gone) or self.is_full or not self._is_plain(batch):
+        if not batch.waiters or len(batch.gone) < FEW or self.is_full or not self._is_plain(batch):
             return False
-        return self.store.hold_removals()
+        return self.store is not None and self.store.hold_removals()
 
     def _leave_removals(self, batch: Batch, later: Batch) -> None:
         """Leave the messages that are gone for good to a later batch."""
