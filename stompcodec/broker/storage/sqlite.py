@@ -114,8 +114,8 @@ class SqliteStore:
         self._pages = PageReads(self._reader, pages, self, clock)
         #: Copies the WAL, so that no commit has to wait for that.
         self._copier = pages
-        #: Leftovers are being removed.
-        self._removing = False
+        #: The numbers of leftovers, and whether they are being removed.
+        self._leftovers, self._removing = self._writer.leftovers.counts, False
         #: The copier is copying the WAL into the database, or has been asked to.
         self._copying = False
         #: Jobs handed to the helper, and finished jobs that the loop has seen. The writer counts those in between.
@@ -385,7 +385,7 @@ class SqliteStore:
         self._registered(batch)
 
     def commit_later(self, done: Done, call_soon: CallSoon | None) -> None:
-        if call_soon is not None:
+        if self._leftovers and call_soon is not None:
             self._remove_leftovers(call_soon)
         size, idle = len(self._open), self._given == self._writer.ended
         if not size:
@@ -518,7 +518,7 @@ class SqliteStore:
 
     def _remove_leftovers(self, call_soon: CallSoon) -> None:
         """Remove what earlier runs have left, a share in each of the helper's jobs."""
-        if self._writer.leftovers.counts and not self._removing and not self._closed:
+        if self._leftovers and not self._removing and not self._closed:
             self._removing = True
             self._given += 1
             self._helper.give(partial(self._remove_in_helper, call_soon))

@@ -99,9 +99,6 @@ class Writer:
         self._wal = 0
         self.damage = Damage(log)
         self.totals = Totals(self.damage)
-        self.leftovers = Leftovers()
-        #: The share of a queue among leftovers that was cleared last, and up to which key.
-        self._cleared: tuple[int, int, int] | None = None
         #: Number of batches that have failed.
         self.failures = 0
         #: Keys of a batch whose COMMIT failed. The batch may be on the disk all the same.
@@ -159,6 +156,11 @@ class Writer:
         for file in files[1:]:  # SQLite sets their group only if it runs as root
             guard(file, self._access)
         return db
+
+    @property
+    def leftovers(self) -> Leftovers:
+        """The transient messages of earlier runs."""
+        return self.totals.leftovers
 
     def _examine_wal(self) -> None:
         """Check the WAL that the last broker left, before SQLite recovers what it can from it."""
@@ -431,7 +433,7 @@ class Writer:
         where = "WHERE key > ? AND key <= ?"
         if number in self.leftovers.counts:  # they are removed on their own, and passed over once
             where += f" AND {NO_LEFTOVER.replace(':leftovers', str(self.leftovers.upto))}"
-            of, to, done = self._cleared or (0, 0, 0)
+            of, to, done = self.leftovers.cleared
             after = done if (of, to) == (number, upto) else after
         stay = [*self.totals.aside.get(number, ()), *held]
         if stay:
@@ -441,7 +443,7 @@ class Writer:
         ).fetchone()
         if last is None:
             return
-        self._cleared = number, upto, last
+        self.leftovers.cleared = number, upto, last
         total = totals.get(number) or self.totals.known.get(number)
         if total is not None and total.rows is not None:
             counted = db.execute(f"SELECT count(*) FROM message {where}", (after, min(last, total.high))).fetchone()[0]
@@ -549,7 +551,7 @@ class Writer:
 
     def _undo(self, batch: Batch, error: Exception) -> StoreError:
         self.failures += 1
-        self._cleared = None
+        self.leftovers.cleared = 0, 0, 0
         batch.single = None
         for body in batch.written.values():
             self._bodies.folder.discard(body.file)

@@ -56,11 +56,13 @@ class Leftovers:
     All messages of this run have higher ones. `counts` says how many there are, by queue number.
     """
 
-    __slots__ = ("counts", "upto")
+    __slots__ = ("cleared", "counts", "upto")
 
     def __init__(self) -> None:
         self.upto = -1
         self.counts: dict[int, int] = {}
+        #: The share of a queue among them that the writer cleared last, and up to which key.
+        self.cleared = 0, 0, 0
 
     def find(self, db: sqlite3.Connection) -> None:
         """Take all transient messages for leftovers. To be called at the start."""
@@ -111,6 +113,8 @@ class Totals:
         self.aside: dict[int, set[int]] = {}
         #: Queues that were read to their ends since the last `take`.
         self.ended: set[int] = set()
+        #: Here, since the writer has as many attributes as CPython finds quickly.
+        self.leftovers = Leftovers()
 
     def read(self, db: sqlite3.Connection, rows: Iterable[tuple[object, ...]], unclean: bool) -> None:
         """Read the table of totals, and delete queues that hold nothing. If `unclean`, the last broker crashed, so all
