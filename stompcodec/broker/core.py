@@ -398,7 +398,6 @@ class Broker:
         if self.failing:
             self._end_failing()
         if worked and quota.waiting and not self.journal.batch.waiters:
-            self._flush_topics()
             yield from self._handed_out()
         else:
             yield from self.settle(now)
@@ -410,8 +409,8 @@ class Broker:
         are not delayed by sessions that use up their share of the loop, and the next commit starts.
         """
         self.now = now
-        self._flush_topics()  # otherwise a receipt could be sent for a message that is not in the batch yet
-        yield from self._handed_out()
+        if self._opened or self.dirty:  # a receipt must not be sent for a message that is not in the batch yet
+            yield from self._handed_out()
         journal = self.journal
         if self._reserved and self.seq > self._reserved - _RESERVED // 2 and journal.store is not None:
             self._reserve(journal.store)
@@ -452,6 +451,7 @@ class Broker:
             self.wake()
 
     def _handed_out(self) -> Iterator[Session]:
+        self._flush_topics()
         dirty, self.dirty = self.dirty, []
         for session in dirty:
             session.outbox.dirty = False

@@ -467,7 +467,7 @@ class Journal:
             return True
         self._calm = 0 if batch.waiters else self._calm + 1
         self._most_gone = _FEW_GONE if self._calm < _CALM else _MOST_GONE
-        if not holds:
+        if self._lined_up and not holds:
             lined_up, self._lined_up = self._lined_up, {}
             for waiter in lined_up:
                 self.quota.line_up(waiter)

@@ -46,6 +46,11 @@ class Batch:
     1
     """
 
+    __slots__ = (
+        *("clears", "dropped", "forgotten", "keys", "late", "obsolete", "puts", "queues", "removes", "reserved"),
+        *("single", "special", "state", "subscriptions", "totals", "updates", "written"),
+    )
+
     def __init__(self) -> None:
         self.puts: dict[int, Storable] = {}
         self.removes: dict[int, None] = {}
@@ -74,9 +79,11 @@ class Batch:
         self.state: State | None = None
 
     def __len__(self) -> int:
-        beside = len(self.subscriptions) + len(self.keys) + len(self.forgotten) + (self.reserved is not None)
-        beside += len(self.clears)
-        return len(self.puts) + len(self.removes) + len(self.updates) + beside
+        messages = len(self.puts) + len(self.removes) + len(self.updates)
+        if not (self.subscriptions or self.keys or self.forgotten or self.clears or self.reserved is not None):
+            return messages
+        beside = len(self.subscriptions) + len(self.keys) + len(self.forgotten) + len(self.clears)
+        return messages + beside + (self.reserved is not None)
 
     @property
     def is_single(self) -> bool:
