@@ -105,7 +105,7 @@ def test_the_receipt_waits_for_the_store():
     bench = Bench(store)
     sender, peer = bench.peer(), client(bench)
     for frame in (
-        partial(subscribe, peer, receipt="s"),
+        partial(subscribe, peer, receipt="s", ack="client-individual"),
         partial(sender.put, TOPIC, "1", persistent="true", receipt="r"),
     ):
         frame()
