@@ -10,7 +10,7 @@ from typing import Protocol
 #: Messages or sessions processed in one step. The rest waits for the next turn, so that others are served too.
 AT_ONCE = 1000
 #: That many while other sessions are active, which wait for up to two steps: together less than a millisecond.
-FEW = 20
+FEW = 12
 #: Seconds for which a session counts as active after bytes came from it.
 _ACTIVE = 0.1
 
