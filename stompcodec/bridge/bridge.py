@@ -368,6 +368,8 @@ class Bridge:
             )
             await subscription
         except RejectedError as error:
+            if _TOO_MANY in str(error):
+                raise
             raise BridgeError(f"the source refused a subscription: {reason_of(error)}") from error
         except (FrameError, LocalProtocolError) as error:
             if session.client.state == "closed":

@@ -88,6 +88,18 @@ def test_more_subscriptions_than_a_session_may_have_are_refused_by_name(other):
             carry(one.url, other.url, "/queue/*", drain=False)
 
 
+def test_an_error_about_too_many_subscriptions_is_said_in_the_same_words(one, other, monkeypatch):
+    """The ERROR is read before the connection is lost."""
+
+    async def refused(*_arguments, **_options):
+        raise stomp.RejectedError("SUBSCRIBE was rejected: too many subscriptions", Frame("ERROR"))
+
+    fill(one.url, "/queue/0", 1)
+    monkeypatch.setattr(stomp.AsyncClient, "subscribe", refused)
+    with pytest.raises(BridgeError, match="FROM does not allow 1 subscriptions at a time: map fewer"):
+        carry(one.url, other.url, "/queue/0", drain=False)
+
+
 def test_a_copy_is_complete_before_the_bridge_ends(one, other, monkeypatch):
     """All messages are taken at once; the target takes its time."""
     monkeypatch.setattr("stompcodec.bridge.bridge._GRACE", 0.0)
