@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import sys
 from collections.abc import Callable
 from typing import Any
@@ -10,7 +11,8 @@ __all__ = ["bytecodes"]
 
 
 def bytecodes(do: Callable[[], object]) -> int:
-    """Count the bytecode instructions that a call executes, in functions that C calls, too."""
+    """Count the bytecode instructions that a call executes, in functions that C calls, too. The garbage collector
+    rests meanwhile: hypothesis has it call a function of Python, at moments that depend on the tests before."""
     count = 0
 
     def trace(frame: Any, event: str, _arg: object) -> Any:
@@ -19,10 +21,13 @@ def bytecodes(do: Callable[[], object]) -> int:
         count += event == "opcode"
         return trace
 
-    before = sys.gettrace()
+    before, collects = sys.gettrace(), gc.isenabled()
+    gc.disable()
     sys.settrace(trace)
     try:
         do()
     finally:
         sys.settrace(before)
+        if collects:
+            gc.enable()
     return count
