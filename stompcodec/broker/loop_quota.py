@@ -10,8 +10,8 @@ from typing import Protocol
 #: Messages or sessions processed in one step. The rest waits for the next turn, so that others are served too.
 AT_ONCE = 1000
 #: That many while other sessions are active, which wait for up to two steps: together less than a millisecond.
-FEW = 12
-#: Seconds for which a session counts as active after bytes came from it.
+FEW = 10
+#: Seconds for which a session counts as active after it sent something.
 _ACTIVE = 0.1
 
 #: Seconds for which one session may occupy the loop while others wait.
@@ -78,7 +78,8 @@ class LoopQuota:
         #: When the loop began the reads before the next turn. Set by the shell. All reads have one share together; a
         #: session read after that handles a few frames and gets a turn of its own for the rest.
         self.since = inf
-        #: When bytes came from a session last. Set by the shell.
+        #: When a session was active last: when it sent a message, or another session than before was read. Set by the
+        #: shell.
         self.heard = -inf
         #: Sessions and other work that waits for a turn.
         self.blocked: OrderedDict[Waiter, None] = OrderedDict()

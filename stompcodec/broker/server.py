@@ -93,21 +93,25 @@ class _Peer:
         if server.turning:  # called by the session in its turn, so its share began with the turn
             self.session.receive(data, server.broker.now)
             return
-        quota = server.broker.quota
-        quota.heard = now = server.now()
+        broker = server.broker
+        quota, sent, now = broker.quota, broker.seq, server.now()
+        alone = server.latest is self
+        server.latest = self
         if not server.scheduled:
             quota.since = now
         self.session.receive(data, now)
+        if not alone or broker.seq != sent:
+            # Not for a lone consumer that acknowledges: smaller steps would slow it down, and nobody else waits.
+            quota.heard = now
         if self.read_in != server.passes:
             self.read_in = server.passes
         elif quota.used_up(now):
             self.stop_reading()
         if server.scheduled:
             return
-        if server.latest is self:  # the only active peer lately, so it need not wait for others
+        if alone:  # it need not wait for others
             server.turn()
         else:
-            server.latest = self
             server.schedule_turn()
 
     def writable(self, yes: bool) -> None:

@@ -7,6 +7,7 @@ import json
 import os
 import ssl
 import time
+from math import inf
 from pathlib import Path
 from typing import Any
 
@@ -97,6 +98,39 @@ def test_a_chunk_is_one_turn() -> None:
 
     run(main, store=store)
     assert store.closed
+
+
+def test_a_lone_consumer_that_acknowledges_does_not_make_steps_small() -> None:
+    """Its own ACKs follow each other; a SEND, or the ACK of another session, says that somebody else may wait."""
+
+    async def main(server: Server) -> None:
+        one, other, producer = [await Client.connect(server) for _ in range(3)]
+        acks: dict[Client, list[str]] = {one: [], other: []}
+        for client, queue in ((one, "/queue/a"), (other, "/queue/b")):
+            await client.ask(subscribe(queue, "ack:client-individual"))
+            for number in range(4):
+                producer.send(send(queue, str(number)))
+                acks[client].append((await client.frame()).headers["ack"])
+        quota = server.broker.quota
+
+        async def makes_steps_small(client: Client, frame: str) -> bool:
+            quota.heard = -inf
+            await client.ask(frame)
+            return quota.heard > -inf
+
+        def ack(client: Client) -> str:
+            return f"ACK\nid:{acks[client].pop()}\nreceipt:a\n\n\0"
+
+        assert [await makes_steps_small(client, ack(client)) for client in (one, one, other, one, one)] == [
+            *(True, False),
+            *(True, True, False),
+        ]
+        assert await makes_steps_small(producer, send("/queue/c", "", "receipt:s"))
+        assert await makes_steps_small(producer, send("/queue/c", "", "receipt:s"))
+        for client in (one, other, producer):
+            await client.close()
+
+    run(main)
 
 
 def test_memory_is_given_back_for_what_the_journal_lets_go_too(monkeypatch: pytest.MonkeyPatch) -> None:
