@@ -41,7 +41,7 @@ _NEIGHBOURS = Path(__file__).with_name("neighbours.py")
 
 
 class Probe:
-    """A client with one message on its way at a time.
+    """A client with one message on its way at a time. It consumes its messages, unless its name is `kept`.
 
     Attributes:
         delays: seconds from each message to its receipt.
@@ -56,9 +56,10 @@ class Probe:
         queue = f"/queue/probe.{name}"
         self._write("CONNECT", accept_version="1.2", host="/", login="guest", passcode="guest")
         self._wait("CONNECTED")
-        self._write("SUBSCRIBE", id="0", destination=queue, ack="auto", receipt="s")
-        self._wait("RECEIPT")
-        stored = {"persistent": "true"} if name == "stored" else {}
+        if name != "kept":
+            self._write("SUBSCRIBE", id="0", destination=queue, ack="auto", receipt="s")
+            self._wait("RECEIPT")
+        stored = {} if name == "plain" else {"persistent": "true"}
         self._message = self._bytes("SEND", destination=queue, receipt="r", **stored)
         self.due: float | None = time.monotonic()
         self._sent = 0.0

@@ -296,7 +296,7 @@ def beside_a_drain(name: str, plan: Plan, quiet: float = _QUIET) -> dict[str, An
     with plan.host(name) as host:
         fill(host, "/queue/deep", plan.messages, _part(plan, f"{name}: fill before the drain"))
         brokers.rest(host.broker)
-        probes = {probe: Probe(host.port, probe) for probe in PROBES}
+        probes = {probe: Probe(host.port, probe) for probe in (*PROBES, "kept")}
         without = _probed(probes, _for(quiet), plan, f"{name}: receipts without a drain")
         process, heard = _drainer(host.port, plan.messages)
         try:
@@ -312,6 +312,8 @@ def beside_a_drain(name: str, plan: Plan, quiet: float = _QUIET) -> dict[str, An
         after = _probed(probes, _for(quiet), plan, f"{name}: receipts without a drain")
         for probe in probes.values():
             probe.socket.close()
+        kept = sum(len(delays["kept"]) for delays in (without, with_drain, after))
+        drain(host.port, "/queue/probe.kept", kept, lambda _done: None)
     figures = {
         probe: {"without": spread(without[probe] + after[probe]), "beside": spread(with_drain[probe])}
         for probe in probes

@@ -35,8 +35,9 @@ METHOD = """\
   shallow queue of 50,000 messages, three times each before the deep queue is filled, while it is full, and after it is
   drained (median of nine): on a second process of our broker, on the same process of a peer. *Files at rest* is their
   size once they no longer shrink.
-- **Beside a drain**: two clients each send a message, wait for its receipt, pause for 2 ms, and start over. `plain`
-  messages are kept in memory, `stored` ones are on the disk before their receipt. Another process drains the deep
+- **Beside a drain**: three clients each send a message, wait for its receipt, pause for 2 ms, and start over. `plain`
+  messages are transient, `stored` and `kept` ones persistent. The clients consume their `plain` and `stored` messages,
+  while `kept` ones stay in their queue, so that each of them is written to the disk. Another process drains the deep
   queue. *Without* is the same, 3 s before the drain and 3 s after it.
 """
 

@@ -81,7 +81,7 @@ def test_in_and_out(modules: SimpleNamespace, plan: Any) -> None:
 def test_receipts_beside_a_drain(modules: SimpleNamespace, plan: Any) -> None:
     found = modules.depth_parts.beside_a_drain("ours", plan, quiet=0.05)
     assert found["drain_seconds"] > 0
-    assert list(found["probes"]) == ["plain", "stored"]
+    assert list(found["probes"]) == ["plain", "stored", "kept"]
     for sides in found["probes"].values():
         for side in sides.values():
             assert side["count"] >= 1
