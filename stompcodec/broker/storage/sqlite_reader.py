@@ -74,9 +74,12 @@ _BY_KEY = "WHERE key > :after AND key <= :upto {} ORDER BY key LIMIT :most"
 _EXAMINE = f"SELECT count(*), max(key) FROM (SELECT key FROM message {_BY_KEY.format('')})"
 _FIRST = f"""SELECT key FROM (SELECT key, persistent FROM message {_BY_KEY.format("")})
     WHERE {NO_LEFTOVER} LIMIT 1"""
-_OF_PRIORITY = f"""SELECT json_group_array(key) FROM (SELECT key FROM special INDEXED BY special_priority
+_THESE = f"""special INDEXED BY special_priority
     WHERE key >> {SEQ_BITS} = :number AND priority = :priority AND priority <> 4 AND due IS NULL
-    AND key > :after AND key <= :upto {{}} ORDER BY key LIMIT :most)"""
+    AND key > :after AND key <= :upto ORDER BY key LIMIT :examined"""
+_OF_PRIORITY = f"""SELECT json_group_array(key) FROM (SELECT key FROM (SELECT key, persistent FROM {_THESE})
+    WHERE TRUE {{}} LIMIT :most)"""
+_EXAMINE_THESE = f"SELECT count(*), max(key) FROM (SELECT key FROM {_THESE})"
 _PLACES = """SELECT json_group_array(key) FROM (
     SELECT * FROM (SELECT key FROM special INDEXED BY special_{0}
         WHERE {0} IS NOT NULL AND {0} = :time AND key > :key ORDER BY key LIMIT :most)
@@ -157,8 +160,10 @@ class Reader:
         passed = after
         if priority is not None and priority != 4:
             with self._reading() as db:
-                found = db.execute(_OF_PRIORITY.format(_condition(values)), {**values, "most": most + 1}).fetchone()
-                rows, last, end = self._chosen(db, json.loads(found[0]), most, octets)
+                keys, bound = _of_priority(db, values, most + 1)
+                rows, last, end = self._chosen(db, keys, most, octets)
+                if end and bound is not None:
+                    last, end = bound, False
             return Run(self._still(rows), end, upto if end else last)
         with self._reading() as db:
             with suppress(sqlite3.DatabaseError, AttributeError, TypeError, ValueError):  # a row cannot be read
@@ -375,6 +380,17 @@ _SEQ = (1 << SEQ_BITS) - 1
 def _condition(values: dict[str, Any]) -> str:
     """Return what the messages of a page must meet besides, while there are leftovers."""
     return "" if values["leftovers"] < 0 else f"AND {NO_LEFTOVER}"
+
+
+def _of_priority(db: sqlite3.Connection, values: dict[str, Any], most: int) -> tuple[list[int], int | None]:
+    """Return the first keys of a priority other than 4, and up to which one they were looked for; None for all."""
+    where = _condition(values)
+    values = {**values, "most": most, "examined": most + _PASSED if where else most}
+    keys: list[int] = json.loads(db.execute(_OF_PRIORITY.format(where), values).fetchone()[0])
+    if len(keys) == most or not where:
+        return keys, None
+    examined, last = db.execute(_EXAMINE_THESE, values).fetchone()
+    return keys, last if examined == values["examined"] else None
 
 
 def _without_leftovers(rows: Found, upto: int) -> Found:
