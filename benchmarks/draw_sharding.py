@@ -24,7 +24,7 @@ from svg import Series, chart
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.append(str(ROOT / "scripts"))
 
-from page_blocks import replaced  # noqa: E402
+from page_blocks import replaced  # noqa: E402 - its folder is in the path only now
 
 __all__ = ["blocks", "costs", "plots"]
 

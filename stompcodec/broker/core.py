@@ -249,8 +249,8 @@ class Broker:
             vhost, _, name = record.queue.partition("\0")
             self.virtual_host(vhost).destinations.restore(record, name)
         self.journal.restored = self._restored
-        find = lambda vhost: self.virtual_host(vhost).destinations  # noqa: E731
-        self.seq = load_queues(store, self.config.window_messages, self._restored, find)
+        window, destinations = self.config.window_messages, lambda vhost: self.virtual_host(vhost).destinations
+        self.seq = load_queues(store, window, self._restored, destinations)
         date = self.wall()
         for key in store.keys():
             self.sent.load(key, now, date)

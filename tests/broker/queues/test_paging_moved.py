@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 from broker.harness import Bench, FaultyStore, Peer
 from broker.paged import numbers, queue_of
@@ -25,7 +27,7 @@ def dead(bench: Bench, sender: Peer, name: str) -> None:
 
 @pytest.mark.parametrize("window", [1, 3, 100])
 @pytest.mark.parametrize("move", [due, dead])
-def test_what_is_written_again_is_not_read_before(move: object, window: int) -> None:
+def test_what_is_written_again_is_not_read_before(move: Callable[[Bench, Peer, str], None], window: int) -> None:
     name, store = "/queue/DLQ.a", FaultyStore()
     bench = Bench(store, window_messages=window, max_attempts=1)
     sender = bench.peer()
@@ -36,7 +38,7 @@ def test_what_is_written_again_is_not_read_before(move: object, window: int) -> 
             sender.put("/queue/a", str(number), persistent="true")
     store.background = True
     sender.put("/queue/other", "a commit that takes long", persistent="true")
-    move(bench, sender, name)  # type: ignore[operator]
+    move(bench, sender, name)
     store.finish()
     bench.turn()
     store.faulty = True

@@ -9,9 +9,10 @@ import pytest
 from broker.harness import Bench, FaultyStore, Peer
 
 from stompcodec import Frame
-from stompcodec.broker.queues.paging import Paging
+from stompcodec.broker.queues.paging import PagedQueue, Paging
 from stompcodec.broker.queues.queue import Queue
 from stompcodec.broker.routing import registry
+from stompcodec.broker.storage.store import Held
 
 QUEUE = "/queue/a"
 
@@ -172,7 +173,10 @@ def test_the_walk_notices_wrong_counts(monkeypatch: pytest.MonkeyPatch) -> None:
         with pytest.raises(AssertionError, match="may not be stored"):
             Walk(0, 1).run(120)
     right = registry.leave_all_in_store
-    one_more = lambda queue, held: right(queue, held._replace(total=held.total + 1))  # noqa: E731
+
+    def one_more(queue: PagedQueue, held: Held) -> bool:
+        return right(queue, held._replace(total=held.total + 1))
+
     monkeypatch.setattr(registry, "leave_all_in_store", one_more)
     with pytest.raises(AssertionError, match="may not be stored"):
         Walk(0, 1).run(120)
