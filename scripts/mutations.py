@@ -122,8 +122,6 @@ REASONS: dict[str, str] = {
     "broker/queues/dispatcher.py _Cursor.note: one: 1 -> 2": "one message more is looked at again",
     "capture/reader.py Cursor._find: drop: self.offset = segment.base -> pass": "the next piece moves it there",
     "cli/demonstration/sample.py _message: one: 300_000 -> 300001": "made-up data: when it expires does not matter",
-    "client/engine.py Engine._serve: compare: time.monotonic() >= until -> ((time.monotonic()) > (until))": "the clock "
-    "does not stand still between two turns of the loop",
     "compat/stomppy_beats.py Turns.__init__: one: 0 -> 1": "the bytes that may wait are one fewer",
     "connection.py Connection.close: drop: self._now = now -> pass": "the time counts for heart-beats alone, and a "
     "closed connection has none",

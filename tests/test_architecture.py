@@ -75,7 +75,7 @@ FLOORS = {
         "link",
         "inbound",
         "core",
-        "engine",
+        "io",
         "shell",
         "bulk",
         "aio, sync",

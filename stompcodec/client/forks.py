@@ -13,7 +13,7 @@ class Forkable(Protocol):
     """An object that is told when it is a copy in a child process."""
 
     def forked(self) -> None:
-        """Note that this is the child process. It must not take a lock."""
+        """Note that this is the child process. It must not take a lock. To be told of the next fork, watch again."""
 
 
 class _Process:
@@ -26,9 +26,9 @@ class _Process:
     def forked(self) -> None:
         """Give the child process its own mark. Its only thread is the one that forked."""
         self.mark = object()
-        for each in list(self.watched):
+        watched, self.watched = list(self.watched), weakref.WeakSet()
+        for each in watched:
             each.forked()
-        self.watched.clear()
 
 
 #: `process.mark` stays the same object within a process.

@@ -147,6 +147,10 @@ class ClientLink:
             self._admit()
         return chunks
 
+    def has_output(self) -> bool:
+        """Return whether `take_output` would return more at once."""
+        return self.phase == "up" and self.is_writable and bool(self.outbox)
+
     def tick(self, now: float, late: float = 0.0) -> None:
         """Do what is due. The `late` seconds for which the shell was held up do not count as silence of the peer."""
         self.now = now

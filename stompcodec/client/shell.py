@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from stompcodec.client.core import REPLIES, ClientCore
-from stompcodec.client.engine import Engine
 from stompcodec.client.handlers import Policy, SubscribeOptions, answer_of, decide, leave, note
+from stompcodec.client.io.engine import Engine
 from stompcodec.client.message import BaseMessage
 from stompcodec.client.options import Options
 from stompcodec.client.receipts import Call, seconds_of

@@ -1,6 +1,6 @@
 """An asyncio client that is opened without an event loop, so that a synchronous fixture can return it.
 
-Its I/O has its own thread; it belongs to the event loop that calls it.
+Its I/O is done by the I/O thread of all clients; it belongs to the event loop that calls it.
 """
 
 from __future__ import annotations
@@ -13,13 +13,33 @@ from typing import Any
 
 from stompcodec.client.aio.client import AsyncClient
 from stompcodec.client.aio.link import AsyncLink
-from stompcodec.client.engine import Engine
+from stompcodec.client.aio.waiting import AsyncDelivery
+from stompcodec.client.io.engine import Engine, News
 from stompcodec.client.options import Options
 from stompcodec.client.receipts import Call
+from stompcodec.client.sync.waiting import Delivery
+
+
+class _Delivery(AsyncDelivery):
+    """The way into the event loop; without one, to waiting threads, and to one for callbacks."""
+
+    def __init__(self, options: Options) -> None:
+        super().__init__(options)
+        self.threads = Delivery(options)
+
+    def deliver(self, news: News) -> None:
+        """Wake those who wait for these news. The I/O thread, which serves other clients too, runs no callbacks."""
+        if self.loop is None:
+            self.threads.deliver(news)
+        else:
+            super().deliver(news)
 
 
 class _Link(AsyncLink):
     """A link whose events go to the event loop that used it last; without a loop, to waiting threads at once."""
+
+    delivery_class = _Delivery
+    delivery: _Delivery
 
     @property
     def engine(self) -> Engine:
@@ -37,6 +57,7 @@ class OpenedClient(AsyncClient):
     """An `AsyncClient` that is opened and closed without a loop: `open_here`, `close_here`."""
 
     _link_class = _Link
+    _link: _Link
 
     def __init__(self, url: str, **options: Any) -> None:
         super().__init__(url, Options(**options))
@@ -44,6 +65,7 @@ class OpenedClient(AsyncClient):
 
     def open_here(self) -> None:
         """Connect and wait, in a thread without a running loop. Raises as `connect_async`."""
+        self._link.delivery.threads.start()
         call = self._link.call_of_connect()
         done = _event(call)
         self._link.engine.do(self._link.core.when_connected, time.monotonic(), call)
@@ -62,7 +84,7 @@ class OpenedClient(AsyncClient):
         link.delivery.loop = None
         engine.do(link.core.close, time.monotonic(), call, seconds)
         done.wait(2 * seconds)
-        engine.join(seconds)
+        link.delivery.threads.stop(engine, seconds)
 
 
 def _event(call: Call) -> threading.Event:

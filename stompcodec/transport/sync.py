@@ -1,7 +1,8 @@
 """The transport for threads: a socket that one thread, the owner's, reads and writes.
 
 That thread calls `SyncWire.poll` repeatedly, which waits, reads, writes and calls the owner. Other threads may only
-call `Waker.wake`, which ends a waiting `poll`, so that the owner looks for new work.
+call `Waker.wake`, which ends a waiting `poll`, so that the owner looks for new work. A thread that serves many wires
+has one selector for all of them: `SyncWire.join` adds a wire to it, and `SyncWire.handle` replaces `poll`.
 """
 
 from __future__ import annotations
@@ -33,9 +34,11 @@ from stompcodec.transport.owner import (
 if TYPE_CHECKING:
     from ssl import SSLContext
 
-__all__ = ["SyncWire", "Waker", "connect"]
+__all__ = ["READ", "SyncWire", "Waker", "connect"]
 
-_READ, _WRITE = selectors.EVENT_READ, selectors.EVENT_WRITE
+#: The event of a socket that has bytes, for `SyncWire.handle`.
+READ = selectors.EVENT_READ
+_WRITE = selectors.EVENT_WRITE
 
 
 def _bounded(timeout: float | None) -> float | None:
@@ -70,9 +73,12 @@ class Waker:
     def wake(self) -> None:
         """End the present wait, or the next one. Make the work visible before this call."""
         if not self._woken:
-            self._woken = True
-            with contextlib.suppress(OSError):  # closed, or full, which wakes too
+            try:
+                # No call stands between these two, so that an interrupt cannot separate them.
+                self._woken = True
                 self._there.send(b"\0")
+            except OSError:  # closed, or full, which wakes too
+                pass
 
     def clear(self) -> None:
         """Reset the event. Look for work after this call."""
@@ -88,7 +94,7 @@ class Waker:
             timeout: the longest wait in seconds, at most a day; None for no limit.
         """
         with selectors.DefaultSelector() as selector:
-            selector.register(self._here, _READ)
+            selector.register(self._here, READ)
             woken = bool(selector.select(_bounded(timeout)))
         if woken:
             self.clear()
@@ -129,7 +135,9 @@ class SyncWire:
     closed
     """
 
-    def __init__(self, sock: socket.socket, owner: Owner, layer: Layer | None, place: Place, high: int, waker: Waker):
+    def __init__(
+        self, sock: socket.socket, owner: Owner, layer: Layer | None, place: Place, high: int, waker: Waker | None
+    ) -> None:
         self.peer = name_of(sock.getpeername())
         """The address of the peer, such as "127.0.0.1:4711"."""
         self.secure = place.tls
@@ -156,10 +164,10 @@ class SyncWire:
         self._rounds = 0
         self._waiting = 0
         self._deadline: float | None = None
-        self._selector = selectors.DefaultSelector()
-        self._watched = _READ
-        self._selector.register(sock, _READ)
-        self._selector.register(waker, _READ)
+        self._selector: selectors.BaseSelector | None = None  # made by the first `poll`, or given to `join`
+        self._is_shared = False  # the selector has other wires, too
+        self._label: object = None  # of this wire in a shared selector
+        self._watched = 0
 
     def __repr__(self) -> str:
         return f"<SyncWire to {self.peer}{' closing' if self._closing else ''}>"
@@ -171,22 +179,69 @@ class SyncWire:
         Args:
             timeout: the longest wait in seconds, at most a day; None for no limit.
         """
+        found = 0
         if not self._dead:
-            for key, what in self._selector.select(self._patience(timeout)):
-                if key.fileobj is self._waker:
-                    self._waker.clear()
-                    continue
-                if what & _WRITE:
-                    self._flush()
-                if what & _READ and not self._dead:
-                    self._read()
+            selector = self._own_selector()
+            self.watch()
+            for key, what in selector.select(self._patience(timeout)):
+                if isinstance(key.fileobj, Waker):
+                    key.fileobj.clear()
+                else:
+                    found = what
+        return self.handle(found)
+
+    def join(self, selector: selectors.BaseSelector, label: object) -> None:
+        """Have a selector of many wires watch this one from now on, instead of `poll`.
+
+        `label` is the `data` of its key.
+        The thread that runs the selector calls `handle` with the events, `watch` after other calls, and `abort`.
+        """
+        self._leave()
+        self._selector, self._is_shared, self._label = selector, True, label
+        self.watch()
+
+    def handle(self, found: int) -> bool:
+        """Read and write as the events of the selector allow. Return False once the connection is closed.
+
+        Call it also, with 0, at the time of `deadline`.
+        """
+        if not self._dead:
+            if found & _WRITE:
+                self._flush()
+            if self._is_held():
+                self._take(self._layer, b"")  # type: ignore[arg-type]  # there is one
+            elif found & READ and not self._dead:
+                self._read()
             self._check_deadline()
         if not self._dead:
+            self.watch()
             return True
+        self._release()
         owner, self._owner = self._owner, None
         if owner is not None and self._opened:
             owner.lost(self._error)
         return False
+
+    @property
+    def deadline(self) -> float | None:
+        """The time of the next call of `handle` if there are no events; None for never, 0 for now."""
+        return 0.0 if self._dead or self._is_held() else self._deadline
+
+    def watch(self) -> None:
+        """Tell the selector which events matter now."""
+        if self._dead or self._selector is None:
+            return
+        idle = self._paused or self._peer_done or self._is_held()
+        wanted = (0 if idle else READ) | (_WRITE if self.buffered else 0)
+        if wanted == self._watched:
+            return
+        if not self._watched:
+            self._selector.register(self._socket, wanted, self._label)
+        elif not wanted:
+            self._selector.unregister(self._socket)
+        else:
+            self._selector.modify(self._socket, wanted, self._label)
+        self._watched = wanted
 
     def write(self, chunks: list[bytes]) -> None:
         """Send as much as the kernel accepts now; `poll` sends the rest. Over WebSocket each chunk is a message."""
@@ -201,12 +256,10 @@ class SyncWire:
     def pause_reading(self) -> None:
         """Stop reading. The owner may still receive bytes that were read before."""
         self._paused = True
-        self._watch()
 
     def resume_reading(self) -> None:
         """Read again."""
         self._paused = False
-        self._watch()
 
     def bound(self, octets: int) -> None:
         """Set the largest incomplete message in bytes, over WebSocket."""
@@ -229,30 +282,58 @@ class SyncWire:
         self._linger, self._rounds, self._waiting = linger, LINGER_ROUNDS, self.buffered
         self._deadline = time.monotonic() + linger
         self._half_close()
-        self._watch()
 
     def abort(self) -> None:
-        """Close at once. Unwritten bytes are dropped; the next `poll` calls `lost`."""
-        self._closing = True
-        if not self._dead:
-            self._dead = True
-            self._output.clear()
-            self.buffered = 0
-            self._selector.close()
-            self._socket.close()
+        """Close at once. Unwritten bytes are dropped; the next `poll` or `handle` calls `lost`."""
+        self._die()
+        self._release()
 
     def let_go(self) -> None:
         """Close this process's descriptors without ending the connection, which another process still uses."""
         self._closing = self._dead = True
-        self._selector.close()
-        self._socket.close()
+        if self._is_shared:  # it is not this process's: to unregister would end the watch of the other one
+            self._selector = None
+        self._release()
 
     # ---- private ----
 
+    def _own_selector(self) -> selectors.BaseSelector:
+        if self._selector is None:
+            self._selector = selectors.DefaultSelector()
+            if self._waker is not None:
+                self._selector.register(self._waker, READ)
+        return self._selector
+
+    def _is_held(self) -> bool:
+        """Return whether the layer has more of what was read, which is handled in shares, so that others get theirs."""
+        return self._layer is not None and self._layer.waiting and not self._closing
+
+    def _leave(self) -> None:
+        """Have the selector forget the socket; close it if it is this wire's own."""
+        selector, self._selector = self._selector, None
+        if selector is None:
+            return
+        if not self._is_shared:
+            selector.close()
+        elif self._watched:
+            selector.unregister(self._socket)
+        self._watched = 0
+
+    def _die(self) -> None:
+        """End the connection. The owner's thread closes the socket: others must not touch the selector."""
+        self._closing = self._dead = True
+        self._output.clear()
+        self.buffered = 0
+
+    def _release(self) -> None:
+        self._leave()
+        self._socket.close()
+
     def _patience(self, timeout: float | None) -> float | None:
-        if self._deadline is None:
+        until = self.deadline
+        if until is None:
             return _bounded(timeout)
-        left = max(0.0, self._deadline - time.monotonic())
+        left = max(0.0, until - time.monotonic())
         return _bounded(left if timeout is None else min(timeout, left))
 
     def _check_deadline(self) -> None:
@@ -266,11 +347,11 @@ class SyncWire:
             return
         if self.buffered:
             self._fail(ConnectionAbortedError("the peer did not read what was sent"))
-        self.abort()
+        self._die()
 
     def _fail(self, error: BaseException) -> None:
         self._error = self._error or error
-        self.abort()
+        self._die()
 
     def _read(self) -> None:
         view = read_buffer()
@@ -288,12 +369,7 @@ class SyncWire:
                 if self._layer is None:
                     self._owner.received(data)  # type: ignore[union-attr]
                 else:
-                    self._receive(self._layer, data)
-
-    def _receive(self, layer: Layer, data: memoryview) -> None:
-        self._take(layer, data)
-        while layer.waiting and not self._closing:  # this thread has no other connection to serve
-            self._take(layer, b"")
+                    self._take(self._layer, data)
 
     def _take(self, layer: Layer, data: Octets) -> None:
         pieces = layer.receive(data)
@@ -324,7 +400,6 @@ class SyncWire:
         self._peer_done = True
         self.close()
         self._half_close()
-        self._watch()
 
     def _put(self, chunks: list[bytes]) -> None:
         if self._dead or not chunks:
@@ -355,7 +430,6 @@ class SyncWire:
             self._fail(error)
             return
         self._half_close()
-        self._watch()
         if self._full and self.buffered <= self._high // 4:
             self._full = False
             self._tell_writable(True)
@@ -369,25 +443,10 @@ class SyncWire:
         if not self._closing or self.buffered or self._dead:
             return
         if self._peer_done:
-            self.abort()
+            self._die()
             return
         with contextlib.suppress(OSError):  # the peer may be gone already
             self._socket.shutdown(socket.SHUT_WR)
-
-    def _watch(self) -> None:
-        """Select the events that matter now."""
-        if self._dead:
-            return
-        wanted = (0 if self._paused or self._peer_done else _READ) | (_WRITE if self.buffered else 0)
-        if wanted == self._watched:
-            return
-        if not self._watched:
-            self._selector.register(self._socket, wanted)
-        elif not wanted:
-            self._selector.unregister(self._socket)
-        else:
-            self._selector.modify(self._socket, wanted)
-        self._watched = wanted
 
 
 def connect(
@@ -397,7 +456,7 @@ def connect(
     ssl: SSLContext | None = None,
     timeout: float = TIMEOUT,
     high: int = HIGH,
-    waker: Waker,
+    waker: Waker | None = None,
 ) -> SyncWire:
     """Connect, and do the handshakes of TLS and WebSocket. `owner.opened` is called before this returns.
 
@@ -409,7 +468,7 @@ def connect(
         ssl: the context for TLS; None for one that trusts the system's certificates.
         timeout: seconds for all of it, except resolving the host name.
         high: unwritten bytes at which the owner is told to stop writing.
-        waker: ends a `poll` from another thread. It stays open when the connection is closed.
+        waker: ends a `poll` from another thread; None if none needs to. It stays open when the connection is closed.
 
     Returns:
         The open connection.

@@ -37,7 +37,7 @@ def threads(url: str) -> None:
         client.subscribe("/queue/b", nonsense=1)  # wrong
         client.on_message("/queue/c", nonsense=1)  # wrong
         client.on_message("/queue/c", concurrency="2")  # wrong
-        print(client.engine)  # wrong
+        print(client.io.engine)  # wrong
         print(client.core)  # wrong
         print(one.body)  # wrong
     stomp.connect(url, nonsense=1)  # wrong

@@ -8,7 +8,7 @@ from client.shells import Shell
 from patience import patience
 
 import stompcodec.client as stomp
-from stompcodec.client.engine import _Owner
+from stompcodec.client.io.engine import _Owner
 from stompcodec.heartbeat import Heartbeat
 
 ATTEMPTS = 4

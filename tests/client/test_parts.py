@@ -19,8 +19,8 @@ from patience import patience
 
 import stompcodec.client as stomp
 from stompcodec import Frame
-from stompcodec.client.engine import News
 from stompcodec.client.handlers import SubscribeOptions
+from stompcodec.client.io.engine import News
 from stompcodec.client.outbox import Outbox, Waiting
 from stompcodec.client.receipts import Calls, Deadlines
 

@@ -12,10 +12,10 @@ from collections.abc import AsyncIterable, Awaitable, Callable, Coroutine, Gener
 from typing import Any
 
 from stompcodec.client.bulk import Bulk, Outgoings
-from stompcodec.client.engine import Engine, News
 from stompcodec.client.forks import process, refuse
 from stompcodec.client.handlers import ended_by
 from stompcodec.client.hooks import show
+from stompcodec.client.io.engine import Engine, News
 from stompcodec.client.options import Options
 from stompcodec.client.receipts import Call
 from stompcodec.client.shell import LOOK
@@ -163,9 +163,7 @@ class AsyncDelivery:
 
     def deliver(self, news: News) -> None:
         """Wake those who wait for these news."""
-        if self.loop is None:
-            self._deliver(news)
-            return
+        assert self.loop is not None
         with contextlib.suppress(RuntimeError):  # the event loop is closed
             self.loop.call_soon_threadsafe(self._deliver, news)
 

@@ -12,10 +12,10 @@ from time import sleep
 from typing import Any
 
 from stompcodec.client.bulk import Bulk, Outgoings
-from stompcodec.client.engine import Engine, News
 from stompcodec.client.forks import process, refuse
 from stompcodec.client.handlers import ended_by
 from stompcodec.client.hooks import Watcher
+from stompcodec.client.io.engine import Engine, News
 from stompcodec.client.options import Options
 from stompcodec.client.receipts import Call
 from stompcodec.errors import ReceiptTimeoutError, StompError

@@ -1,8 +1,10 @@
-"""The I/O thread: it owns the transport, and runs no code of users.
+"""The engine: what the I/O thread does for one client, and how other threads call its core.
 
 Both shells use it, so that heart-beats go on while a handler computes or sleeps, in a thread or in an event loop. Other
 threads change the core under `lock`, by `do`, which wakes the I/O thread. Messages are handed over once per chunk that
 was read, not one by one.
+
+Invariant: the core and the wire are used under `lock` only, and no code of users runs under it.
 """
 
 from __future__ import annotations
@@ -11,14 +13,16 @@ import logging
 import random
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from typing import Any, Protocol, TypeVar
 
 from stompcodec.client.backoff import Backoff
 from stompcodec.client.core import ClientCore
 from stompcodec.client.forks import refuse, watch
+from stompcodec.client.io.attempt import Attempt
+from stompcodec.client.io.hub import LATE, Steps, Task, run
 from stompcodec.client.message import BaseMessage
-from stompcodec.client.options import Credential, Options
+from stompcodec.client.options import Options
 from stompcodec.client.receipts import Call
 from stompcodec.client.subscription import Subscription
 from stompcodec.codec import Frame
@@ -26,14 +30,12 @@ from stompcodec.errors import ConnectionLostError, RejectedError, StompError
 from stompcodec.heartbeat import Heartbeat
 from stompcodec.spec import Limits
 from stompcodec.transport.owner import LINGER
-from stompcodec.transport.sync import SyncWire, Waker, connect
+from stompcodec.transport.sync import READ, SyncWire
 from stompcodec.uri import Address
 
 log = logging.getLogger("stompcodec.client")
 
 _T = TypeVar("_T")
-#: If the I/O thread wakes up this many seconds late, it was held up.
-_LATE = 0.5
 #: No attempt begins when fewer seconds of `startup_timeout` than this are left.
 _LAST_CHANCE = 0.05
 #: After a session of this many seconds (for those without heart-beats), delays start from the first again.
@@ -88,7 +90,7 @@ class Delivery(Protocol):
 
 
 class Engine:
-    """The I/O thread of one client. `delivery` wakes those who wait."""
+    """The I/O of one client. `delivery` wakes those who wait."""
 
     def __init__(self, core: ClientCore, addresses: Sequence[Address], delivery: Delivery) -> None:
         self.core = core
@@ -96,20 +98,19 @@ class Engine:
         self.addresses = list(addresses)
         self._delivery = delivery
         self._options: Options = core.link.options
-        self._idle: Waker
-        self._waker: Waker | None = None  # ends the wait of the I/O thread
+        self._task: Task | None = None  # in the hub; None before `start` and at the end
+        self._work: Task | None = None  # the same, also at the end
+        self._attempt: Attempt | None = None  # the present one
         self._owner: _Owner | None = None  # of the present connection
         self.is_copy = False
         """Whether this process was forked from the one that opened the client."""
         self._was_good = False  # the last session lasted long enough for delays to start from the first again
-        self._thread = threading.Thread(target=self._main, name="stompcodec-client", daemon=True)
 
     def start(self) -> None:
-        """Start the thread, which connects."""
-        with self.lock:
-            self._idle = self._waker = Waker()
+        """Have the I/O thread connect."""
         watch(self)
-        self._thread.start()
+        with self.lock:
+            self._task = self._work = run(self._main())
 
     def forked(self) -> None:
         """Note that this is a copy in a child process, without I/O thread; its lock may be held for ever."""
@@ -128,8 +129,6 @@ class Engine:
         owner, self._owner = self._owner, None
         if owner is not None:
             owner.wire.let_go()
-            owner.waker.close()
-        self._idle.close()
 
     def do(self, work: Callable[..., _T], *args: Any, **kwargs: Any) -> _T:
         """Call a method of the core, from any thread, and wake the I/O thread."""
@@ -138,12 +137,12 @@ class Engine:
         core = self.core
         with self.lock:
             result = work(*args, **kwargs)
-            waker = self._waker
+            task = self._task
             news = News(core) if core.link.calls.finished or core.inbound.touched or core.link.events else None
         if news is not None:
             self._delivery.deliver(news)
-        if waker is not None:
-            waker.wake()
+        if task is not None:
+            task.wake()
         return result
 
     def look(self, work: Callable[[], _T]) -> _T:
@@ -157,45 +156,43 @@ class Engine:
             raise refuse()
         with self.lock:
             done = self.core.acknowledge(message)
-            waker = self._waker
-        if done and waker is not None:
-            waker.wake()
+            task = self._task
+        if done and task is not None:
+            task.wake()
         return done
 
     def take(self, subscription: Subscription) -> None:
         """Move the messages of an inbox to the batch. The caller holds the lock."""
         was = self.core.inbound.paused
         self.core.inbound.take(subscription)
-        if was and not self.core.inbound.paused and self._waker is not None:
-            self._waker.wake()
+        if was and not self.core.inbound.paused and self._task is not None:
+            self._task.wake()
 
     @property
     def running(self) -> bool:
-        """True while the thread runs."""
-        return self._thread.is_alive()
+        """True while the I/O thread works for this client."""
+        return self._work is not None and not self._work.ended.is_set()
 
     def join(self, timeout: float) -> None:
-        """Wait until the thread has ended, at most `timeout` seconds."""
-        if self._thread.ident is not None and threading.current_thread() is not self._thread:
-            self._thread.join(min(timeout, threading.TIMEOUT_MAX))
+        """Wait until the I/O thread is done with this client, at most `timeout` seconds."""
+        if self._work is not None:
+            self._work.join(timeout)
 
     # ---- the I/O thread runs everything below ----
 
-    def _main(self) -> None:
+    def _main(self) -> Steps:
+        """Do all the work of the client. The hub may drop a generator at any `yield`, so none has a `finally`."""
+        with self.lock:  # until `start` is done
+            assert self._work is not None
         try:
-            self._supervise()
+            yield from self._supervise()
         except Exception as error:  # a bug must not leave callers waiting
-            log.exception("the I/O thread failed")
+            log.exception("the I/O of the client failed")
             with self.lock:
                 self.core.link.end(error)
-        finally:
-            self._tell()
-            with self.lock:
-                self._waker = None
-            self._idle.close()
-
-    def _tell(self) -> None:
+            self._leave()
         with self.lock:
+            self._task = None
             news = News(self.core)
         if news:
             self._delivery.deliver(news)
@@ -204,50 +201,56 @@ class Engine:
         """Write output, and deliver news; return when the next turn is due."""
         core = self.core
         now = time.monotonic()
-        while True:
-            with self.lock:
-                chunks = core.link.take_output(now)
-                if not chunks or owner is None:
-                    due = core.link.next_deadline()
-                    news = News(core)
-                    paused = core.inbound.paused
-                    break
-            owner.wire.write(chunks)
-        if owner is not None and owner.paused is not paused:
-            owner.paused = paused
-            (owner.wire.pause_reading if paused else owner.wire.resume_reading)()
+        with self.lock:
+            chunks = core.link.take_output(now)
+            due = core.link.next_deadline()
+            if owner is not None:
+                if chunks:
+                    owner.wire.write(chunks)
+                due = self._watch(owner, now, due)
+            news = News(core)
         if news:
             self._delivery.deliver(news)
         return due
+
+    def _watch(self, owner: _Owner, now: float, due: float | None) -> float | None:
+        """Have the selector look for what matters now; return when the next turn is due, at the latest at `due`."""
+        wire, paused = owner.wire, self.core.inbound.paused
+        if owner.paused is not paused:
+            owner.paused = paused
+            (wire.pause_reading if paused else wire.resume_reading)()
+        wire.watch()
+        if self.core.link.has_output():  # others have their turns before the rest is written
+            return now
+        times = [time for time in (due, wire.deadline) if time is not None]
+        return min(times, default=None)
 
     def _tick(self, due: float | None, wire: SyncWire | None) -> None:
         """Call the core's `tick` if it is due."""
         now = time.monotonic()
         if due is None or now < due:
             return
-        late = now - due
-        if late > _LATE:
-            log.warning("the I/O thread was held up for %.1f s: something keeps the interpreter busy", late)
-            if wire is not None:
-                wire.poll(0)  # bytes received in the meantime prove that the peer lives
+        late = now - due if now - due > LATE else 0.0
         with self.lock:
-            self.core.link.tick(now, late if late > _LATE else 0.0)
+            if wire is not None and late:
+                wire.handle(READ)  # bytes received in the meantime prove that the peer lives
+            self.core.link.tick(now, late)
 
-    def _wait(self, until: float | None, attempt: _Attempt | None = None) -> bool:
+    def _wait(self, until: float | None, attempt: Attempt | None = None) -> Generator[float | None, int, bool]:
         """Do what is due without a connection, until a time or the end of an attempt; return False once closed."""
         while self.core.link.state not in ("closing", "closed"):
             due = self._turn(None)
             now = time.monotonic()
             if (until is not None and now >= until) or (attempt is not None and attempt.done):
                 return True
-            times = [time - now for time in (due, until) if time is not None]
-            self._idle.wait(max(min(times), 0.0) if times else None)
+            times = [time for time in (due, until) if time is not None]
+            yield min(times, default=None)
             self._tick(due, None)
         return False
 
     # ---- connecting ----
 
-    def _supervise(self) -> None:
+    def _supervise(self) -> Steps:
         """Connect, and connect again, until the client is closed or gives up."""
         options = self._options
         until = time.monotonic() + options.startup_timeout if options.startup_timeout else None
@@ -257,7 +260,7 @@ class Engine:
         while True:
             error: BaseException | None = None
             for address in list(self.addresses):
-                error = self._session(address, until)
+                error = yield from self._session(address, until)
                 if self.core.link.state in ("closing", "closed"):
                     return
                 if error is None:  # there was a session, and it was lost
@@ -283,7 +286,7 @@ class Engine:
             if first:
                 # A broker that starts late gets more attempts before the timeout.
                 delay = min(delay, left / 2)
-            if not self._wait(time.monotonic() + delay):
+            if not (yield from self._wait(time.monotonic() + delay)):
                 return
 
     def _begin_with(self, address: Address, after: bool) -> None:
@@ -302,66 +305,91 @@ class Engine:
         with self.lock:
             self.core.link.end(reason)
 
-    def _session(self, address: Address, until: float | None) -> BaseException | None:
+    def _session(self, address: Address, until: float | None) -> Generator[float | None, int, BaseException | None]:
         """Connect, and carry the session to its end; return the error if none began.
 
         The session must begin before `until`; with None only `connect_timeout` bounds it.
         """
-        core = self.core
-        attempt = _Attempt(self, address)
+        owner = _Owner(self)
+        assert self._work is not None
+        attempt = Attempt(address, self._options, owner, self._delivery.credential, self._work.wake)
+        self._attempt = attempt
         attempt.start()
-        if not self._wait(until, attempt):
-            attempt.abandon()
+        if not (yield from self._wait(until, attempt)):
+            self._leave()
             return None
-        owner, error = attempt.owner, attempt.error
+        error = attempt.error
         if not attempt.done:
             error = TimeoutError(f"no connection within startup_timeout, {self._options.startup_timeout:g} s")
         try:
-            if error is None:
-                with self.lock:
-                    if core.link.state in ("closing", "closed"):
-                        return None
-                    now = time.monotonic()
-                    core.link.opened(
-                        now,
-                        host=self._options.vhost or address.vhost or address.host,
-                        login=attempt.login,
-                        passcode=attempt.passcode,
-                        whole_frames=owner.wire.whole_frames,
-                        patience=None if until is None else max(until - now, _LAST_CHANCE),
-                    )
-                    owner.connection = core.link.connection
-                    self._waker, self._owner = owner.waker, owner
-                self._serve(owner)
+            if error is None and self._open(owner, attempt, until):
+                yield from self._serve(owner)
         except StompError as refused:  # CONNECT cannot be written
             error = refused
-        finally:
-            attempt.abandon()
-            with self.lock:
-                self._waker, self._owner = self._idle, None
+        self._leave()
         if error is not None:
             with self.lock:
-                core.link.lost(error, time.monotonic())
+                self.core.link.lost(error, time.monotonic())
             return error
         self._was_good = owner.is_good(time.monotonic())
-        return None if owner.was_up else core.link.error or ConnectionLostError("closed by the server", sent=False)
+        return None if owner.was_up else self.core.link.error or ConnectionLostError("closed by the server", sent=False)
 
-    def _serve(self, owner: _Owner) -> None:
+    def _open(self, owner: _Owner, attempt: Attempt, until: float | None) -> bool:
+        """Send CONNECT on a new transport; return False if the client was closed meanwhile."""
+        link, address = self.core.link, attempt.address
+        assert self._work is not None
+        with self.lock:
+            if link.state in ("closing", "closed"):
+                return False
+            now = time.monotonic()
+            link.opened(
+                now,
+                host=self._options.vhost or address.vhost or address.host,
+                login=attempt.login,
+                passcode=attempt.passcode,
+                whole_frames=owner.wire.whole_frames,
+                patience=None if until is None else max(until - now, _LAST_CHANCE),
+            )
+            owner.connection = link.connection
+            self._owner = owner
+            owner.wire.join(self._work.selector, self._work)
+        return True
+
+    def _leave(self) -> None:
+        """Close the transport, also one that is not open yet."""
+        attempt, self._attempt = self._attempt, None
+        with self.lock:
+            self._owner = None
+            if attempt is not None:
+                attempt.abandon()
+
+    def _serve(self, owner: _Owner) -> Steps:
         """Carry one connection to its end."""
         core, wire = self.core, owner.wire
         while True:
             due = self._turn(owner)
             if core.link.connection is not owner.connection:
                 break
-            if not wire.poll(None if due is None else max(due - time.monotonic(), 0.0)):
+            found = yield due
+            with self.lock:
+                going_on = wire.handle(found)
+            if not going_on:
                 return
             self._tick(due, wire)
         if core.link.state == "closed" and core.link.error is None:
+            yield from self._hang_up(wire)
+
+    def _hang_up(self, wire: SyncWire) -> Steps:
+        """Wait until the server has closed, too, or for a while."""
+        with self.lock:
             wire.close()
-            until = time.monotonic() + 2 * LINGER
-            while wire.poll(LINGER / 4):
-                if time.monotonic() >= until:
-                    break
+        until, found = time.monotonic() + 2 * LINGER, 0
+        while time.monotonic() < until:
+            with self.lock:
+                if not wire.handle(found):
+                    return
+                due = wire.deadline
+            found = yield until if due is None else min(due, until)
 
 
 class _Owner:
@@ -371,7 +399,6 @@ class _Owner:
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
-        self.waker = Waker()
         self.connection: Any = None
         self.paused = False
         self.up_at: float | None = None  # when its session began
@@ -396,80 +423,18 @@ class _Owner:
         wire.bound(limits.max_body + _BESIDE_BODY)
 
     def received(self, data: bytes | memoryview) -> None:
-        engine = self._engine
-        core, connection = engine.core, self.connection
-        with engine.lock:
-            if connection is not None and core.link.connection is connection:
-                now = time.monotonic()
-                core.inbound.receive(data, now)
-                if self.up_at is None and core.link.in_session:
-                    self.up_at = now
-                    self.beat = self._beat()
+        core, connection = self._engine.core, self.connection
+        if connection is not None and core.link.connection is connection:
+            now = time.monotonic()
+            core.inbound.receive(data, now)
+            if self.up_at is None and core.link.in_session:
+                self.up_at = now
+                self.beat = self._beat()
 
     def writable(self, yes: bool) -> None:
-        with self._engine.lock:
-            self._engine.core.link.writable(yes)
+        self._engine.core.link.writable(yes)
 
     def lost(self, error: BaseException | None) -> None:
         core = self._engine.core
-        with self._engine.lock:
-            if self.connection is not None and core.link.connection is self.connection:
-                core.link.lost(error, time.monotonic())
-
-
-class _Attempt(threading.Thread):
-    """A thread that asks for credentials and connects, so that slow ones do not hold up timeouts and `close`."""
-
-    def __init__(self, engine: Engine, address: Address) -> None:
-        super().__init__(name="stompcodec-connect", daemon=True)
-        self._engine = engine
-        self._address = address
-        self._lock = threading.Lock()
-        self._abandoned = False
-        self.owner = _Owner(engine)
-        self.login: str | None = None
-        self.passcode: str | None = None
-        self.error: BaseException | None = None
-        self.done = False
-
-    def run(self) -> None:
-        options = self._engine._options
-        try:
-            self.login = self._credential(options.login, self._address.login)
-            self.passcode = self._credential(options.passcode, self._address.passcode)
-            timeout, waker = options.connect_timeout, self.owner.waker
-            connect(self._address, self.owner, ssl=options.ssl, timeout=timeout, waker=waker)
-        except Exception as error:
-            self.error = error
-        with self._lock:
-            self.done = True
-            if self._abandoned:
-                self._drop()
-            else:
-                self._engine._idle.wake()
-
-    def abandon(self) -> None:
-        """End the attempt, also while it runs, and close its wire."""
-        with self._lock:
-            self._abandoned = True
-            if self.done:
-                self._drop()
-
-    def _drop(self) -> None:
-        if self.error is None:
-            self.owner.wire.abort()
-        self.owner.waker.close()
-
-    def _credential(self, own: Credential | None, address: str | None) -> str | None:
-        if own is None:
-            return address
-        if isinstance(own, str):
-            return own
-        try:
-            text = self._engine._delivery.credential(own, self._engine._options.connect_timeout)
-        except Exception as error:
-            why = type(error).__name__  # the text of the error may hold a secret
-            raise ConnectionLostError(f"asking for the credentials failed: {why}", sent=False) from error
-        if not isinstance(text, str):
-            raise ConnectionLostError(f"the credentials are {type(text).__name__}: they must be str", sent=False)
-        return text
+        if self.connection is not None and core.link.connection is self.connection:
+            core.link.lost(error, time.monotonic())

@@ -1,0 +1,1 @@
+"""The I/O of all clients of a process, in one thread."""

@@ -1,0 +1,248 @@
+"""The hub: one thread that does the I/O of all clients of this process, and runs no code of users.
+
+Each client has a `Task`, a generator that does a bounded share of work and then yields the time until which it waits.
+The hub goes on with it when its socket is ready, when it is woken, or at that time. What blocks, such as connecting,
+happens in other threads. The hub starts with the first client and ends with the last one; a forked process makes its
+own.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import heapq
+import itertools
+import logging
+import selectors
+import threading
+import time
+from collections import deque
+from collections.abc import Generator
+
+from stompcodec.client.forks import watch
+from stompcodec.transport.owner import LONGEST_WAIT
+from stompcodec.transport.sync import Waker
+
+log = logging.getLogger("stompcodec.client")
+
+#: If a task goes on this many seconds after the time it waited for, the hub was held up.
+LATE = 0.5
+#: The most clients of a hub: `select` of Windows takes 512 sockets, other selectors any number.
+_MOST = 500 if selectors.DefaultSelector.__name__ == "SelectSelector" else 2**31
+#: Outdated timers that are not worth the tidying.
+_TIDY = 64
+
+#: The work of a client: yields times (None for never), and gets the events of its socket, or 0.
+Steps = Generator["float | None", int, None]
+
+
+class Task:
+    """The work of one client in the hub."""
+
+    __slots__ = ("_has_begun", "_hub", "_is_ready", "due", "ended", "found", "steps", "timer")
+
+    def __init__(self, hub: Hub, steps: Steps) -> None:
+        self._hub = hub
+        self._is_ready = False
+        self._has_begun = False
+        self.steps = steps
+        self.found = 0  # events of its socket
+        self.due: float | None = None  # until when it waits
+        self.timer: float | None = None  # the time of its entry in the hub's heap, never after `due`
+        self.ended = threading.Event()
+
+    @property
+    def selector(self) -> selectors.BaseSelector:
+        """The selector of the hub, for `SyncWire.join`; this task is the label. Only the task itself may use it."""
+        return self._hub.selector
+
+    def wake(self) -> None:
+        """Have the hub go on with this task. Any thread may call this, after it has made the work visible."""
+        if not self._is_ready:
+            self._is_ready = True
+            self._hub.ready.append(self)
+        self._hub.waker.wake()  # also if it is ready: an interrupt may have come before this line
+
+    def make_ready(self) -> None:
+        """Go on in this turn. Called by the hub."""
+        if not self._is_ready:
+            self._is_ready = True
+            self._hub.ready.append(self)
+
+    def fail(self, error: Exception) -> None:
+        """End the task by an error of the hub, which its client tells its callers."""
+        with contextlib.suppress(Exception):
+            self.steps.throw(error)
+        self.ended.set()
+
+    def go_on(self) -> bool:
+        """Do a share of work; return False at its end. Called by the hub."""
+        self._is_ready = False  # before it looks for work, so that no wake is lost
+        found, self.found = self.found, 0
+        try:
+            self.due = self.steps.send(found) if self._has_begun else next(self.steps)
+        except StopIteration:
+            return False
+        except BaseException:  # a bug of the client, which ends its callers itself; others go on
+            log.exception("the I/O of a client failed")
+            return False
+        self._has_begun = True
+        return True
+
+    def join(self, timeout: float) -> None:
+        """Wait until the task has ended, and the hub if this was the last one; at most `timeout` seconds."""
+        until = time.monotonic() + min(timeout, LONGEST_WAIT)
+        if not self._hub.is_here() and self.ended.wait(until - time.monotonic()) and self._hub.is_over:
+            self._hub.join(max(until - time.monotonic(), 0.0))
+
+
+class Hub:
+    """The I/O thread of a process."""
+
+    def __init__(self) -> None:
+        self.selector: selectors.BaseSelector = selectors.DefaultSelector()
+        self.waker = Waker()
+        self.ready: deque[Task] = deque()  # those to go on with
+        self.is_over = False
+        self._tasks: set[Task] = set()
+        self._timers: list[tuple[float, int, Task]] = []  # a heap; an entry counts if it is its task's `timer`
+        self._count = itertools.count()  # decides between equal times
+        self.selector.register(self.waker, selectors.EVENT_READ)
+        self._thread = threading.Thread(target=self._run, name="stompcodec-client", daemon=True)
+
+    def add(self, steps: Steps) -> Task:
+        """Begin with the work of a client. The caller holds the lock of `_Hubs`."""
+        task = Task(self, steps)
+        self._tasks.add(task)
+        task.wake()
+        if self._thread.ident is None:
+            self._thread.start()
+        return task
+
+    @property
+    def has_room(self) -> bool:
+        """True if the selector can watch the socket of another client."""
+        return len(self._tasks) < _MOST
+
+    def is_here(self) -> bool:
+        """Return whether this is the hub's thread."""
+        return threading.current_thread() is self._thread
+
+    def join(self, timeout: float) -> None:
+        """Wait until the thread has ended."""
+        self._thread.join(timeout)
+
+    def close(self) -> None:
+        """Close the descriptors: at the end, and of a copy in a child process. Sockets belong to their clients."""
+        self.waker.close()
+        self.selector.close()
+
+    # ---- the thread ----
+
+    def _run(self) -> None:
+        try:
+            self._serve()
+        except Exception as error:  # a bug must not leave callers waiting
+            log.exception("the I/O thread failed")
+            with _hubs.lock:
+                _hubs.leave(self)
+                tasks, self._tasks = self._tasks, set()
+            for task in tasks:
+                task.fail(error)
+        self.close()
+
+    def _serve(self) -> None:
+        while not self.is_over:
+            for key, found in self.selector.select(self._patience()):
+                task: Task | None = key.data
+                if task is None:
+                    self.waker.clear()
+                else:
+                    task.found |= found
+                    task.make_ready()
+            self._look_at_the_time()
+            for _ in range(len(self.ready)):  # those that become ready meanwhile have the next turn
+                self._go_on(self.ready.popleft())
+
+    def _patience(self) -> float:
+        if self.ready:
+            return 0.0
+        if not self._timers:
+            return LONGEST_WAIT
+        return min(max(self._timers[0][0] - time.monotonic(), 0.0), LONGEST_WAIT)
+
+    def _look_at_the_time(self) -> None:
+        """Make those tasks ready whose time has come."""
+        timers, now, late = self._timers, time.monotonic(), 0.0
+        while timers and timers[0][0] <= now:
+            at, _, task = heapq.heappop(timers)
+            if task.timer != at:
+                continue
+            task.timer = None
+            if task.due is not None and task.due <= now:
+                late = max(late, now - task.due)
+                task.make_ready()
+            else:
+                self._set_timer(task)
+        if late > LATE:
+            log.warning("the I/O thread was held up for %.1f s: something keeps the interpreter busy", late)
+
+    def _go_on(self, task: Task) -> None:
+        if task not in self._tasks:  # it has ended in this turn
+            return
+        if task.go_on():
+            self._set_timer(task)
+            return
+        with _hubs.lock:
+            self._tasks.discard(task)
+            if not self._tasks:
+                _hubs.leave(self)
+        task.due = None
+        task.ended.set()
+
+    def _set_timer(self, task: Task) -> None:
+        """Have the task go on when it is due. An entry that is too early stays: when it comes, this is called again."""
+        due = task.due
+        if due is None or (task.timer is not None and task.timer <= due):
+            return
+        task.timer = due
+        timers = self._timers
+        heapq.heappush(timers, (due, next(self._count), task))
+        if len(timers) > 2 * len(self._tasks) + _TIDY:
+            timers[:] = [entry for entry in timers if entry[2].timer == entry[0]]
+            heapq.heapify(timers)
+
+
+class _Hubs:
+    """The hubs of this process: one, unless its selector takes a limited number of sockets."""
+
+    def __init__(self) -> None:
+        self.lock = threading.Lock()  # guards this object, and the tasks of its hubs
+        self._hubs: list[Hub] = []
+        watch(self)
+
+    def run(self, steps: Steps) -> Task:
+        """Begin with the work of a client."""
+        with self.lock:
+            hub = next((hub for hub in self._hubs if hub.has_room), None)
+            if hub is None:
+                hub = Hub()
+                self._hubs.append(hub)
+            return hub.add(steps)
+
+    def leave(self, hub: Hub) -> None:
+        """Forget a hub, which ends. The caller holds the lock."""
+        hub.is_over = True
+        self._hubs.remove(hub)
+
+    def forked(self) -> None:
+        """Begin without a hub in a child process. The lock may be held for ever there."""
+        self.lock = threading.Lock()
+        hubs, self._hubs = self._hubs, []
+        for hub in hubs:
+            hub.close()
+        watch(self)
+
+
+_hubs = _Hubs()
+#: Begin with the work of a client, in the hub of this process.
+run = _hubs.run

@@ -1,0 +1,441 @@
+"""The hub: one thread for all clients of a process, in which no client holds up another."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import selectors
+import socket
+import threading
+import time
+
+import pytest
+from client.broker import BrokerThread
+from client.peer import Peer
+from client.shells import QUICK
+from hypothesis import given
+from hypothesis import strategies as st
+from patience import patience
+
+import stompcodec.client as stomp
+from stompcodec import Frame, serialize
+from stompcodec.client.io import hub
+from stompcodec.testing import StompBroker
+
+_LONG = 60.0
+
+
+def threads(name: str = "stompcodec-") -> list[str]:
+    return [thread.name for thread in threading.enumerate() if thread.name.startswith(name)]
+
+
+def until(done) -> None:
+    give_up = time.monotonic() + patience(_LONG)
+    while not done():
+        assert time.monotonic() < give_up
+        time.sleep(0.001)
+
+
+# ---- one thread ----
+
+
+def test_one_thread_serves_all_clients_and_ends_with_the_last() -> None:
+    async def main(url: str) -> None:
+        clients = await asyncio.gather(*[stomp.connect_async(url).open() for _ in range(20)])
+        until(lambda: threads() == ["stompcodec-client"])
+        for client in clients:
+            await client.send("/queue/a", b"x", receipt=True)
+        assert threads() == ["stompcodec-client"]
+        for client in clients:
+            await client.close()
+
+    with StompBroker() as broker, contextlib.ExitStack() as stack:
+        for _ in range(5):
+            stack.enter_context(stomp.connect(broker.url))
+        first = next(thread for thread in threading.enumerate() if thread.name == "stompcodec-client")
+        asyncio.run(main(broker.url))
+        assert first.is_alive()
+        stack.close()
+        assert not first.is_alive()
+        with stomp.connect(broker.url) as client:
+            client.send("/queue/a", b"x", receipt=True)
+        until(lambda: threads() == [])  # that which has connected may still be ending
+
+
+def test_a_selector_that_takes_few_sockets_has_few_clients(monkeypatch) -> None:
+    monkeypatch.setattr(hub, "_MOST", 2)
+    with Peer() as peer, contextlib.ExitStack() as stack:
+        for _ in range(5):
+            stack.enter_context(stomp.connect(peer.url))
+        assert threads("stompcodec-client") == ["stompcodec-client"] * 3
+    until(lambda: threads() == [])
+
+
+# ---- clients that cannot hold up others ----
+
+
+@contextlib.contextmanager
+def silent():
+    """A server that accepts, and says nothing."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        yield listener.getsockname()[1]
+
+
+@pytest.fixture
+def other():
+    """A client that has to get its answers while something is wrong with others."""
+    with Peer() as peer, stomp.connect(peer.url) as client:
+        yield client
+
+
+def connecting(url: str, **options) -> threading.Thread:
+    """A thread whose client tries to connect until the end of the test."""
+
+    def run() -> None:
+        with contextlib.suppress(stomp.StompError):
+            stomp.connect(url, **options).close()
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    return thread
+
+
+@pytest.mark.parametrize("scheme", ["stomp", "stomp+ssl", "ws", "wss"])
+def test_a_server_that_says_nothing_holds_up_nobody(other, scheme) -> None:
+    with silent() as port:
+        thread = connecting(f"{scheme}://127.0.0.1:{port}", connect_timeout=0.3)
+        while thread.is_alive():
+            other.ping(patience(_LONG))
+            thread.join(0.02)
+
+
+def test_a_credential_that_takes_long_holds_up_nobody(other) -> None:
+    asked, go_on = threading.Event(), threading.Event()
+
+    def token() -> str:
+        asked.set()
+        go_on.wait(patience(_LONG))
+        return "x"
+
+    with Peer() as peer:
+        thread = connecting(peer.url, login=token, passcode="y", connect_timeout=patience(_LONG))
+        try:
+            assert asked.wait(patience(_LONG))
+            other.ping(patience(_LONG))
+        finally:
+            go_on.set()
+            thread.join()
+
+
+def test_a_host_that_is_resolved_slowly_holds_up_nobody(other, monkeypatch) -> None:
+    asked, go_on, resolve = threading.Event(), threading.Event(), socket.getaddrinfo
+
+    def slowly(*args, **kwargs):
+        asked.set()
+        go_on.wait(patience(_LONG))
+        return resolve(*args, **kwargs)
+
+    with Peer() as peer:
+        monkeypatch.setattr(socket, "getaddrinfo", slowly)
+        thread = connecting(peer.url, connect_timeout=patience(_LONG))
+        try:
+            assert asked.wait(patience(_LONG))
+            other.ping(patience(_LONG))
+        finally:
+            go_on.set()
+            thread.join()
+
+
+@pytest.mark.parametrize("which", ["on_state", "on_frame", "handler"])
+def test_a_callback_that_blocks_holds_up_nobody(other, which) -> None:
+    blocked, go_on = threading.Event(), threading.Event()
+
+    def block(*_: object) -> None:
+        blocked.set()
+        go_on.wait(patience(_LONG))
+
+    with Peer() as peer:
+        client = stomp.connect(peer.url, **({} if which == "handler" else {which: block}))
+        try:
+            if which == "handler":
+                client.subscribe("/queue/a", id="s", handler=block)
+                peer.deliver("s", b"x")
+            assert blocked.wait(patience(_LONG))
+            other.ping(patience(_LONG))
+            client.ping(patience(_LONG))
+        finally:
+            go_on.set()
+            client.close()
+
+
+def test_an_event_loop_that_blocks_holds_up_nobody(other) -> None:
+    async def main(url: str) -> None:
+        async with stomp.connect_async(url) as client:
+            await client.send("/queue/a", b"x", receipt=True)
+            other.ping(patience(_LONG))  # the loop does nothing else meanwhile
+
+    with Peer() as peer:
+        asyncio.run(main(peer.url))
+
+
+def test_a_thread_that_keeps_the_server_waiting_holds_up_nobody(other) -> None:
+    """A server that does not read: the outbox of its client fills up."""
+    stop = threading.Event()
+    with Peer() as peer, stomp.connect(peer.url, outbox_frames=100, close_timeout=0.1) as client:
+        peer._todo.append(lambda: stop.wait(patience(_LONG)))
+        peer._wake()
+        try:
+            with pytest.raises(stomp.OutboxFullError):  # noqa: PT012 - one of many raises it
+                while True:
+                    client.send("/queue/a", bytes(200_000), timeout=0.05)
+            for _ in range(10):
+                other.ping(patience(_LONG))
+        finally:
+            stop.set()
+
+
+@pytest.mark.parametrize("what", ["messages", "beats", "receipts"])
+def test_a_server_that_never_stops_holds_up_nobody(other, what) -> None:
+    head = {"subscription": "s", "message-id": "m", "destination": "/queue/a"}
+    flood = {
+        "messages": serialize(Frame("MESSAGE", head)) * 2000,
+        "beats": b"\n" * 100_000,
+        "receipts": serialize(Frame("RECEIPT", {"receipt-id": "none"})) * 2000,
+    }[what]
+    stop = threading.Event()
+
+    def pour(side) -> None:
+        with contextlib.suppress(OSError):
+            while not stop.is_set():
+                side.sock.send(flood)
+
+    with Peer() as peer, stomp.connect(peer.url, heart_beat=(0, 0), close_timeout=0.1, reconnect=None) as client:
+        subscription = client.subscribe("/queue/a", id="s")
+        side = peer.side()
+        side.silent = True
+        pouring = threading.Thread(target=pour, args=[side])
+        pouring.start()
+        try:
+            for _ in range(8):
+                other.ping(patience(_LONG))
+                subscription.take(10_000, 0)
+        finally:
+            stop.set()
+            side.sock.shutdown(socket.SHUT_RDWR)
+            pouring.join(patience(_LONG))
+
+
+def test_tiny_websocket_frames_are_handled_in_shares(other) -> None:
+    """All of one read would take a second; others are served between two shares."""
+    from stompcodec.transport import websocket
+
+    count = 3 * websocket.SHARE
+    with BrokerThread(ws_port=0) as broker, stomp.connect(f"ws://127.0.0.1:{broker.ws_port}/stomp") as client:
+        subscription = client.subscribe("/queue/a")
+        client.send_many([("/queue/a", b"%d" % number) for number in range(count)])
+        other.ping(patience(_LONG))
+        for number in range(count):
+            assert subscription.get(patience(_LONG)).body == b"%d" % number
+
+
+def test_a_client_that_flaps_holds_up_nobody(other) -> None:
+    with Peer(rules={"CONNECT": lambda side, frame: side.close()}) as peer:
+        thread = connecting(peer.url, reconnect=QUICK, startup_timeout=0.5)
+        while thread.is_alive():
+            other.ping(patience(_LONG))
+            thread.join(0.02)
+        assert len(peer.got("CONNECT")) > 1
+
+
+def test_an_error_of_one_client_is_its_own(other, monkeypatch, caplog) -> None:
+    with Peer() as peer, stomp.connect(peer.url, receipt_timeout=patience(_LONG)) as client:
+        receipt = client.send_for_receipt("/queue/none", b"x", {"quiet": "1"})
+        monkeypatch.setattr(client._link.engine, "_turn", lambda owner: 1 / 0)
+        receipt = client.send_for_receipt("/queue/a", b"x")
+        with pytest.raises(stomp.ConnectionLostError):
+            receipt.wait()
+        assert client.state == "closed"
+        other.ping(patience(_LONG))
+    assert "the I/O of the client failed" in caplog.text
+
+
+def test_an_error_of_the_hub_ends_its_clients(caplog) -> None:
+    """No caller waits for ever; the next client has a hub of its own."""
+    with Peer(rules={"SEND": lambda side, frame: None}) as peer:
+        client = stomp.connect(peer.url, heart_beat=(0, 0), receipt_timeout=patience(_LONG))
+        receipt = client.send_for_receipt("/queue/a", b"x")
+        client._link.engine._work._hub._timers.insert(0, None)
+        client._link.engine._work.wake()
+        with pytest.raises(stomp.ConnectionLostError):
+            receipt.wait()
+        client.close()
+        with stomp.connect(peer.url) as another:
+            another.ping(patience(_LONG))
+    assert "the I/O thread failed" in caplog.text
+
+
+# ---- tasks ----
+
+
+def finish(task: hub.Task, stop: list) -> None:
+    stop.append(True)
+    task.wake()
+    task.join(patience(_LONG))
+    assert task.ended.is_set()
+
+
+def test_no_wake_is_lost() -> None:
+    """Each thread puts work down and wakes; the task looks for work whenever it goes on."""
+    work, found, stop = [], [], []
+
+    def steps():
+        while not stop:
+            while work:
+                found.append(work.pop())
+            yield None
+
+    def give() -> None:
+        for number in range(2000):
+            work.append(number)
+            task.wake()
+
+    task = hub.run(steps())
+    givers = [threading.Thread(target=give) for _ in range(3)]
+    for giver in givers:
+        giver.start()
+    for giver in givers:
+        giver.join()
+    until(lambda: len(found) == 6000)
+    finish(task, stop)
+
+
+def test_a_task_goes_on_when_it_is_due_and_not_before() -> None:
+    """Also when it waits for a later time in between, and for ever."""
+    seen, stop = [], []
+
+    def steps():
+        for pause in (0.02, 0.0, 0.05, 0.01):
+            due = time.monotonic() + pause
+            yield due
+            seen.append(time.monotonic() >= due)
+        while not stop:
+            seen.append(None)
+            yield None
+
+    task = hub.run(steps())
+    until(lambda: len(seen) == 5)
+    assert seen == [True] * 4 + [None]
+    finish(task, stop)
+
+
+@given(st.lists(st.tuples(st.integers(0, 5), st.none() | st.floats(0, 1e9)), max_size=400))
+def test_timers_are_those_of_a_model_and_few(steps) -> None:
+    """Each task is due at the time that it yielded last, however often that changed, and outdated entries are few."""
+    test = hub.Hub()
+    tasks = [hub.Task(test, None) for _ in range(6)]  # type: ignore[arg-type]
+    test._tasks.update(tasks)
+    try:
+        for number, due in steps:
+            tasks[number].due = due
+            test._set_timer(tasks[number])
+            assert len(test._timers) <= 2 * 6 + hub._TIDY
+        for task in tasks:
+            live = [at for at, _, each in test._timers if each is task and at == task.timer]
+            if task.due is not None:
+                assert live
+                assert live[0] <= task.due
+    finally:
+        test.close()
+
+
+def test_a_timer_that_is_too_early_is_set_anew(monkeypatch) -> None:
+    test = hub.Hub()
+    task = hub.Task(test, None)  # type: ignore[arg-type]
+    clock = [0.0]
+    monkeypatch.setattr(hub.time, "monotonic", lambda: clock[0])
+    try:
+        for due in (5.0, 9.0):
+            task.due = due
+            test._set_timer(task)
+        assert [at for at, *_ in test._timers] == [5.0]
+        clock[0] = 6.0
+        test._look_at_the_time()
+        assert not test.ready
+        assert [at for at, *_ in test._timers] == [9.0]
+        clock[0] = 9.0
+        test._look_at_the_time()
+        assert list(test.ready) == [task]
+        assert not test._timers
+    finally:
+        test.close()
+
+
+def test_a_hub_that_was_held_up_says_so(monkeypatch, caplog) -> None:
+    test = hub.Hub()
+    clock = [0.0]
+    monkeypatch.setattr(hub.time, "monotonic", lambda: clock[0])
+    try:
+        for late in (hub.LATE, hub.LATE + 0.01):
+            for _ in range(3):
+                task = hub.Task(test, None)  # type: ignore[arg-type]
+                task.due = clock[0] + 1
+                test._set_timer(task)
+            clock[0] += 1 + late
+            test._look_at_the_time()
+    finally:
+        test.close()
+    assert caplog.text.count("held up for 0.5 s") == 1
+
+
+def test_a_task_that_ends_is_not_called_again() -> None:
+    calls = []
+
+    def steps():
+        calls.append(1)
+        task.wake()
+        return
+        yield
+
+    task = None
+    ready = threading.Event()
+
+    def later():
+        assert ready.wait(patience(_LONG)) is True
+        yield from steps()
+
+    task = hub.run(later())
+    ready.set()
+    task.join(patience(_LONG))
+    assert calls == [1]
+    task.wake()
+    assert task.ended.is_set()
+
+
+def test_a_socket_is_given_the_events_that_it_asked_for() -> None:
+    found, stop = [], []
+    here, there = socket.socketpair()
+
+    def steps():
+        task.selector.register(here, selectors.EVENT_READ, task)
+        while not stop:
+            events = yield None
+            if events:
+                found.append(events)
+                here.recv(10)
+        task.selector.unregister(here)
+
+    begin = threading.Event()
+
+    def main():
+        begin.wait()
+        yield from steps()
+
+    task = hub.run(main())
+    begin.set()
+    with here, there:
+        for _ in range(3):
+            count = len(found)
+            there.send(b"x")
+            until(lambda count=count: len(found) == count + 1)
+        assert found == [selectors.EVENT_READ] * 3
+        finish(task, stop)
