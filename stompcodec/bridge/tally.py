@@ -6,6 +6,8 @@ from typing import Any
 
 #: Destinations that are counted one by one.
 _MOST = 1000
+#: Counts those beyond that.
+OTHERS = "_other"
 
 
 class Tally:
@@ -41,7 +43,7 @@ class Tally:
         self.octets += octets
         by = self.destinations
         if destination not in by and len(by) >= _MOST:
-            destination = "_other"
+            destination = OTHERS
         by[destination] = by.get(destination, 0) + 1
 
     def counts(self) -> dict[str, Any]:

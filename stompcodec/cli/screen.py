@@ -51,15 +51,20 @@ class StatusLine:
         now = time.monotonic()
         if self.live and now - self._drawn >= self._interval:
             self._drawn, self._visible = now, True
-            sys.stderr.write(f"\r\x1b[K{text()}")
-            sys.stderr.flush()
+            self._write(f"\r\x1b[K{text()}")
 
     def clear(self) -> None:
         """Remove the line."""
         if self._visible:
             self._visible = False
-            sys.stderr.write("\r\x1b[K")
+            self._write("\r\x1b[K")
+
+    def _write(self, text: str) -> None:
+        try:
+            sys.stderr.write(text)
             sys.stderr.flush()
+        except OSError:  # the terminal was closed, which must not end the work
+            self.live = False
 
 
 def printable(text: str, keep: str = "") -> str:

@@ -328,7 +328,7 @@ class _Watched:
 
 
 def waited(start: Callable[[], StreamingQuery], quiet: bool) -> dict[str, Any]:
-    """Run a stream until Ctrl-C or SIGTERM, and restart it if one of Spark's processes is killed, but not too often.
+    """Run a stream until Ctrl-C, SIGTERM or SIGHUP. Restart it if a process of Spark is killed, but not too often.
 
     Returns the counts batches, frames, and late (too late for their window).
     """

@@ -9,11 +9,13 @@ import re
 import sys
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from stompcodec.bridge.mapping import check_destination, is_topic
+from stompcodec.bridge.tally import OTHERS
 from stompcodec.cli.connecting import (
     F,
     addresses_of,
@@ -39,6 +41,8 @@ _REDRAW = 0.2
 _REPORT = 1.0
 #: Bytes that messages may take which were received and not taken.
 _INBOX = 32 * 2**20
+#: Destinations without a message that the last line names.
+_MOST_NAMES = 3
 _ALL_QUEUES = ("/queue/*",)
 #: The options of one end, without its side.
 _END_OPTIONS = ("login", "passcode_file", "vhost", "version", "name", "ca", "insecure")
@@ -97,6 +101,14 @@ class Progress:
             parts += [f"{side} is away"] if end.error is not None else []
         return ", ".join(parts)
 
+    def summary(self) -> str:
+        """Return the text, with the destinations that the map names and that had no message."""
+        counts = self.bridge.tally.destinations
+        rules = [rule for rule in self.bridge.request.mapping.rules if not rule.is_pattern and not rule.is_native]
+        names = [printable(rule.source) for rule in rules if rule.source not in counts and OTHERS not in counts]
+        more = f" and {len(names) - _MOST_NAMES:,} more" if len(names) > _MOST_NAMES else ""
+        return self.text() + (f", none from {', '.join(names[:_MOST_NAMES])}{more}" if names else "")
+
     def turn(self) -> None:
         """Update the line, and forget trouble that is over."""
         now = time.monotonic()
@@ -120,17 +132,18 @@ class Progress:
     def trouble(self, end: End | None, error: Exception | str) -> None:
         """Report the loss of an end once, and the first messages that were refused."""
         self.clear()
-        if end is None:
-            self._letters += 1
-            if self._letters <= 10:
-                complain(f"refused: {error}")
-            elif self._letters == 11:
-                complain("more messages were refused: see the dead letters")
-            return
-        side = "FROM" if end is self.bridge.source else "TO"
-        if side not in self._said:
-            self._said.add(side)
-            complain(f"{side} ({end}): {printable(str(error))}; connecting again")
+        with suppress(OSError):  # the terminal was closed, which must not end the work
+            if end is None:
+                self._letters += 1
+                if self._letters <= 10:
+                    complain(f"refused: {error}")
+                elif self._letters == 11:
+                    complain("more messages were refused: see the dead letters")
+                return
+            side = "FROM" if end is self.bridge.source else "TO"
+            if side not in self._said:
+                self._said.add(side)
+                complain(f"{side} ({end}): {printable(str(error))}; connecting again")
 
 
 def _mapping(texts: tuple[str, ...], dead_letter: str) -> Mapping:
@@ -406,7 +419,7 @@ def command(
     quiet: bool,
     **given: Any,
 ) -> None:
-    """Move the messages of destinations from one broker to another, until Ctrl-C or SIGTERM.
+    """Move the messages of destinations from one broker to another, until Ctrl-C, SIGTERM or SIGHUP.
 
     A message is acknowledged at FROM once TO has confirmed it, so no message is lost, and our broker stores each once.
     Lost connections are restored, at both ends. Refused messages go to the dead letters of FROM, with the reason.
@@ -435,7 +448,7 @@ def command(
     if as_json:
         progress.report("end")
     if not quiet:
-        click.echo(progress.text(), err=True)
+        click.echo(progress.summary(), err=True)
     if seconds is not None:
         check_count(bridge.tally.carried + bridge.tally.refused, way.most, seconds)
     if bridge.tally.refused or bridge.tally.left:

@@ -164,7 +164,7 @@ def command(
     access: Access,
     **broker: Any,
 ) -> None:
-    """Record the messages of queues and topics into a capture, until Ctrl-C or SIGTERM.
+    """Record the messages of queues and topics into a capture, until Ctrl-C, SIGTERM or SIGHUP.
 
     A message is acknowledged once it is on the disk, so no message is lost. A lost connection is restored. An existing
     capture is continued. Messages redelivered after a crash or a lost connection are recorded twice, unless --dedupe

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import io
 import json
 import os
 import signal
@@ -24,6 +26,7 @@ from click.testing import CliRunner, Result
 from stompcodec.bridge import DEAD_LETTER, Way
 from stompcodec.cli import connecting
 from stompcodec.cli.app import app
+from stompcodec.cli.screen import StatusLine
 from stompcodec.testing import StompBroker
 
 #: Nobody listens there: to connect is exit status 1.
@@ -145,6 +148,18 @@ def test_a_remedy_names_the_options_of_its_end(one: StompBroker, other: StompBro
 
 
 # ---- carrying ----
+
+
+def test_names_without_messages_are_listed(one: StompBroker, other: StompBroker) -> None:
+    fill(one.url, "/queue/a", 1)
+    names = [f"/queue/{name}" for name in "abcde"]
+    options = [option for name in names for option in ("-m", name)]
+    result = run(one.url, other.url, "--drain", "-m", "/queue/*", "-m", "/topic/x.>", *options[:6])
+    assert (result.exit_code, result.stderr.partition("/s, ")[2]) == (0, "none from /queue/b, /queue/c\n")
+    result = run(one.url, other.url, "--drain", *options)
+    assert result.stderr.endswith(", none from /queue/a, /queue/b, /queue/c and 2 more\n")
+    fill(one.url, "/queue/a", 1)
+    assert run(one.url, other.url, "--drain", "-m", "/queue/a").stderr.endswith("/s\n")
 
 
 def test_it_drains_all_queues_by_default(one: StompBroker, other: StompBroker) -> None:
@@ -274,7 +289,7 @@ def test_a_prompt_names_the_login(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.skipif(os.name != "posix", reason="signals of POSIX")
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize("number", connecting._ENDING)
 @pytest.mark.long
 def test_a_signal_ends_it_in_good_order(one: StompBroker, other: StompBroker, number: int) -> None:
     fill(one.url, "/queue/a", 20)
@@ -287,9 +302,81 @@ def test_a_signal_ends_it_in_good_order(one: StompBroker, other: StompBroker, nu
     assert one.queued("/queue/a") == 0
 
 
+#: Runs the rest of its arguments as a shell would: the terminal that is its standard input sends it SIGHUP.
+OF_TERMINAL = "import fcntl, os, sys, termios as t; fcntl.ioctl(0, t.TIOCSCTTY, 0); os.execv(sys.argv[1], sys.argv[1:])"
+
+
+@pytest.mark.skipif(os.name != "posix", reason="terminals of POSIX")
+@pytest.mark.parametrize("twice", [False, True])
+@pytest.mark.long
+def test_a_closed_terminal_ends_it_in_good_order(one: StompBroker, other: StompBroker, twice: bool) -> None:
+    """It shows its progress there, and the shell may send SIGHUP, too. What was sent gets its receipts."""
+    import pty
+
+    fill(one.url, "/queue/a", 20)
+    bridge = [sys.executable, "-m", "stompcodec.cli", "bridge", one.url, other.url, "-m", "/queue/a"]
+    main, side = pty.openpty()
+    with subprocess.Popen(
+        [sys.executable, "-c", OF_TERMINAL, *bridge],
+        stdin=side,
+        stdout=side,
+        stderr=side,
+        env={**os.environ, "TERM": "xterm"},
+        start_new_session=True,
+    ) as process:
+        os.close(side)
+        other.wait_queued("/queue/a", 20, timeout=patience(30))
+        one.wait_queued("/queue/a", 0, timeout=patience(30))
+        other.faults.delay("RECEIPT", 0.3)
+        fill(one.url, "/queue/a", 5)
+        other.wait_queued("/queue/a", 25, timeout=patience(30))
+        os.close(main)
+        if twice:
+            process.send_signal(signal.SIGHUP)
+        assert process.wait(patience(60)) == 0
+    assert (one.queued("/queue/a"), other.queued("/queue/a")) == (0, 25)
+
+
+@pytest.mark.skipif(os.name != "posix", reason="signals of POSIX")
+@pytest.mark.parametrize("nohup", [False, True])
+def test_sighup_counts_once_and_not_with_nohup(nohup: bool) -> None:
+    stops: list[int] = []
+    handler = signal.SIG_IGN if nohup else signal.SIG_DFL
+    before = signal.signal(signal.SIGHUP, handler)
+    try:
+        with connecting.stop_on_signals(lambda: stops.append(1)):
+            for _ in range(2):
+                signal.raise_signal(signal.SIGHUP)
+            assert len(stops) == (0 if nohup else 1)
+            signal.raise_signal(signal.SIGTERM)
+        assert len(stops) == (1 if nohup else 2)
+        assert signal.getsignal(signal.SIGHUP) is handler
+    finally:
+        signal.signal(signal.SIGHUP, before)
+
+
+def test_progress_on_a_closed_terminal_is_discarded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is closed before the process gets SIGHUP."""
+
+    class Closed(io.StringIO):
+        def isatty(self) -> bool:
+            return True
+
+        def write(self, text: str) -> int:
+            raise OSError(errno.EIO, "Input/output error")
+
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setattr(sys, "stderr", Closed())
+    line = StatusLine(True)
+    line.update(lambda: "5 messages")
+    assert not line.live
+    line.clear()
+
+
 @pytest.mark.skipif(os.name != "posix", reason="signals of POSIX")
 @pytest.mark.parametrize("end", ["FROM", "TO"])
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize("number", connecting._ENDING)
 def test_a_signal_ends_it_while_it_connects(one: StompBroker, end: str, number: int) -> None:
     """A host that accepts connections and says nothing."""
     with socket.create_server(("127.0.0.1", 0)) as mute:
