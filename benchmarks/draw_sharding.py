@@ -60,7 +60,7 @@ ALONE = {
     "turns-16": ("receipts, 100 B, 16 producers of window 1", Workload(16, 1, 1)),
     "turns-64": ("receipts, 100 B, 64 producers of window 1", Workload(64, 1, 1)),
 }
-#: From which loads costs are calculated: what they say of one broker is no prediction.
+#: The loads from which costs are calculated. Their own rates for one broker are therefore not predictions.
 FITTED = ("queue-100b", "queue-1k", "individual-1k", "window-1", "window-100", "turns-1", "turns-64")
 
 

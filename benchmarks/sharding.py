@@ -1,6 +1,6 @@
 """Simulate a broker that is split over processes: what N of them would give, with costs that were measured on one.
 
-There is no such broker: this is the calculation that says whether it would be worth building. draw_sharding.py runs it
+Such a broker does not exist: this calculation says whether it would be worth building. draw_sharding.py runs it
 with the costs of sharding.json, which sharding_costs.py has measured, and writes the figures of docs/sharding.md.
 
 The model. Destinations are owned by processes, by the hash of their names. A front accepts each connection, reads until
@@ -33,13 +33,13 @@ class Costs:
     """Measured costs, in CPU µs unless stated otherwise.
 
     Attributes:
-        wake: to wake a process that sleeps.
-        socket: to read from a connection and write to one, in a turn.
+        wake: waking a process that sleeps.
+        socket: reading from a connection and writing to it, in a turn.
         message: SEND and MESSAGE.
         ack: ACK of a message.
         delivery: MESSAGE to each further subscriber of a topic.
-        stored: a stored message, more.
-        commit: a commit, whatever is in it.
+        stored: what a stored message costs in addition.
+        commit: a commit, however many messages it has.
         syncs: syncs per second that some processes do together, on one disk.
         disk: bytes per second that the disk takes at most.
         written: bytes that it is given for a stored message.

@@ -1,7 +1,7 @@
 """The bridge: it takes messages from the source, has the carrier send them to the target, and then acknowledges them.
 
 Invariant: a message is acknowledged at the source only when the target has confirmed it, or when it is in the dead
-letters of the source. So each message is at one of the brokers at least, however a broker or the bridge ends.
+letters of the source. So at least one of the brokers always has each message, however a broker or the bridge ends.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from stompcodec.bridge.way import Way
 from stompcodec.client import AsyncClient, AsyncMessage, RejectedError
 from stompcodec.errors import FrameError, LocalProtocolError, ReceiptTimeoutError, RemoteProtocolError, StompError
 
-#: How many keys of carried messages are remembered, to recognise those that the source delivers again.
+#: The most keys of carried messages to remember. They identify messages that the source delivers again.
 _KNOWN = 20_000
 #: Seconds between two checks whether the bridge has come to its end.
 _TURN = 0.1
@@ -47,7 +47,7 @@ _LIST = 5.0
 _CONFIRMED = 300.0
 #: Seconds to wait at the end for the receipts of what was sent.
 _GRACE = 15.0
-#: What our broker says to a session with too many subscriptions.
+#: The words of our broker's ERROR for a session with too many subscriptions.
 _TOO_MANY = "too many subscriptions"
 #: Seconds for a message from one end to arrive at the other, if both are one broker.
 _PROBE = 1.0
@@ -135,9 +135,10 @@ class Bridge:
         self._asked = 0.0
 
     def stop(self) -> None:
-        """End in good order: what is on its way gets its outcome, the rest stays. Any thread may call it.
+        """End in good order: messages that were sent get their outcome, and the others stay. Any thread may call it.
 
-        Called again, it ends at once: what is on its way stays at the source, and the target may have it, too.
+        A second call ends the bridge at once: messages without an outcome stay at the source, and the target may have
+        them, too.
         """
         loop = self._loop
         if loop is None:
@@ -263,14 +264,14 @@ class Bridge:
         self._on_turn()
 
     async def _finish(self, tasks: list[asyncio.Task[None]]) -> None:
-        """Wait until what was sent has its outcome, and the source knows."""
+        """Wait until all sent messages have their outcome, and the source was told."""
         while len(self._carrier.sent) or self._outcomes or self._settling or self._must_send():
             done, _ = await asyncio.wait(tasks, timeout=0.02, return_when=asyncio.FIRST_COMPLETED)
             for task in done:
                 task.result()
 
     def _must_send(self) -> bool:
-        """Return whether messages wait to be sent that the source no longer has, since they needed no ACK."""
+        """Return whether unsent messages exist only here: they needed no ACK, so the source has forgotten them."""
         return any(not entry.is_stale for entry in self._carrier.unsent)
 
     # ---- taking ----

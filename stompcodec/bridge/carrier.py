@@ -5,8 +5,8 @@
       |                 +-- refused -----> outcomes (dead letter at the source)
       +--- lost --------+
 
-Invariant: `sent` and then `unsent` hold the messages in the order in which they were taken. What is lost with a
-connection goes back to the front of `unsent`, ahead of all others.
+Invariant: `sent` and then `unsent` hold the messages in the order in which they were taken. Messages that are
+lost with a connection go back to the front of `unsent`, ahead of all others.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ MOST_OPEN = 1000
 MOST_OCTETS = 32 * 2**20
 #: Seconds to wait for a receipt: a target that is full may take days. Heart-beats tell whether it is alive.
 PATIENCE = math.inf
-#: How often a message may end its connection, alone, before it is refused: by an ERROR, or without a word.
+#: The number of connections that one message alone may end before it is refused: by an ERROR, or without one.
 _ERRORS, _SILENT = 2, 5
 #: The refusals that pass: the message is sent again, and later ones wait for it.
 _PASSING = (
@@ -70,7 +70,7 @@ class Entry:
 
     @property
     def is_stale(self) -> bool:
-        """True if the source will deliver it again: it waits for an ACK that its session can no longer send."""
+        """True if the source will deliver the message again, because its session has ended before the ACK."""
         return self.message.subscription.explicit and self.session.ended
 
     @property
@@ -144,7 +144,7 @@ class Carrier:
         return len(self) < MOST_OPEN and self.octets + entry.octets <= MOST_OCTETS
 
     def _wake_one(self) -> None:
-        """Let the next message that waits for room check again."""
+        """Have the next message that waits for room check again."""
         while len(self) < MOST_OPEN and self._waiting:
             waiter = self._waiting.popleft()
             if not waiter.done():
@@ -298,7 +298,7 @@ class Carrier:
         self.refuse(entry, reason)
 
     def refuse(self, entry: Entry, reason: str) -> None:
-        """Give an entry, which is not on its way, the outcome "refused".
+        """Give an entry that has not been sent the outcome "refused".
 
         Raises:
             BridgeError: too many in a row were refused.
@@ -312,7 +312,7 @@ class Carrier:
         self._on_outcome(entry, reason)
 
     async def _salvage(self, error: StompError, progress: bool) -> None:
-        """Find the outcomes of what was sent over a lost connection, and put the rest back."""
+        """Find the outcomes of messages that were sent over a lost connection, and put the others back."""
         said = error_frame(error)
         alone = self._careful > 0
         again: list[Entry] = []
@@ -371,7 +371,7 @@ async def _ended(tasks: list[asyncio.Task[None]]) -> None:
 
 
 def error_frame(error: BaseException | None) -> RejectedError | None:
-    """Return the ERROR behind an error; None without one."""
+    """Return the ERROR frame that caused an error; None if there is none."""
     seen = 0
     while error is not None and seen < 10:
         if isinstance(error, RejectedError):

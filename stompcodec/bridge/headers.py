@@ -42,7 +42,7 @@ SOURCES = frozenset(
         *("x-last-death-exchange", "x-last-death-queue", "x-last-death-reason"),
     )
 )
-#: By these a SEND says what its queue is to be if it is new: that was decided at the source.
+#: Arguments for a queue that a SEND makes. They applied to the queue at the source.
 ARGUMENTS = frozenset(
     (
         *("x-message-ttl", "x-expires", "x-max-length", "x-max-length-bytes", "x-overflow", "x-max-priority"),
@@ -80,7 +80,7 @@ class Taker(NamedTuple):
     """A SEND without content-length becomes a text message."""
 
 
-#: By the name of the dialect; `stompcodec` is our own broker in any.
+#: By the name of the dialect; `stompcodec` is our own broker in every dialect.
 TAKERS: dict[str, Taker] = {
     taker.name: taker
     for taker in (
@@ -113,7 +113,7 @@ class Hop(NamedTuple):
     taker: str
     """The dialect of the target."""
     version: str
-    """Of STOMP, at the target."""
+    """The STOMP version at the target."""
     target_of: Callable[[str], str | None] = lambda destination: None
     """Returns where the messages of a destination go, for reply-to."""
     persistent: bool = False
@@ -178,7 +178,7 @@ class Hop(NamedTuple):
         return [] if ORIGINAL + name in names else [(ORIGINAL + name, value)]  # the first origin stays
 
     def _expiry(self, taker: Taker, name: str, value: str, now: float) -> list[tuple[str, str]]:
-        """Return the expiry as the target reads it: the same point in time, where the header says one."""
+        """Return the expiry in the form that the target reads. A point in time stays the same."""
         if not _NUMBER.fullmatch(value):
             return [(ORIGINAL + name, value)]
         if getattr(taker, name):
@@ -191,7 +191,7 @@ class Hop(NamedTuple):
         return [("expiration", str(max(int(value) - millis, 0)))]
 
     def _written(self, taker: Taker, pairs: list[tuple[str, str]]) -> list[tuple[str, str]]:
-        """Escape what the version cannot write, and leave out what the target has no room for."""
+        """Escape characters that the version cannot write, and leave out headers that exceed a limit of the target."""
         in_value, in_name = _UNWRITABLE.get(self.version, ("", ""))
         escaped: list[str] = []
         dropped: list[str] = []

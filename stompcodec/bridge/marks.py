@@ -68,7 +68,7 @@ def _is_loopback(host: str) -> bool:
 def same_broker(one: list[Address], other: list[Address]) -> bool:
     """Return whether two URLs lead to one broker: the same host, by name or address, port and virtual host.
 
-    It asks the system for the addresses of host names, and connects to nothing. Two ports of one broker are noticed
+    It resolves host names, and does not connect. Two ports of one broker are noticed
     only once both are connected to: see `may_be_one`.
 
     >>> from stompcodec.uri import parse_uri
@@ -138,12 +138,12 @@ def circle(path: str | None, source: str, target: str) -> str | None:
 
 
 def idempotency_key(source: str, destination: str, ident: str) -> str:
-    """Return the key of a message, which is the same whenever it is carried.
+    """Return the key of a message, which is the same each time that it is carried.
 
     Args:
         source: the name of the broker.
         destination: in the broker's spelling.
-        ident: what names the message there for good.
+        ident: its lasting name there.
 
     >>> idempotency_key("a:61613", "/queue/a", "7"), len(idempotency_key("a", "b" * 4000, "c"))
     ('bridge-8ec564878eaeffa8a677ec57f8b22070', 39)

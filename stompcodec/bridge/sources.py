@@ -31,7 +31,7 @@ class BridgeError(StompError):
 
 
 class UnsuitableError(BridgeError):
-    """The source cannot do what the map asks for, or has no destination that it names: another map may help.
+    """An error that another map may avoid: the source cannot do what the map asks for, or no destination matches it.
 
     >>> issubclass(UnsuitableError, BridgeError)
     True
@@ -48,9 +48,9 @@ class Giver(NamedTuple):
     any_queue: str = ""
     """The wildcard for the rest of a queue's name, which must begin a word."""
     any_topic: str = ""
-    """The same for topics."""
+    """The wildcard for the rest of a topic's name, which must begin a word."""
     browse: str = ""
-    """How its queues can be browsed: "follow" shows later messages, too, "snapshot" only the present ones."""
+    """The way its queues are browsed: "follow" shows later messages, too, "snapshot" only the present ones."""
     lasting_ids: bool = False
     """The message-id of a message is the same in each delivery, and no other message ever has it."""
     transacted_acks: bool = True
@@ -87,7 +87,7 @@ GIVERS: dict[str, Giver] = {
 
 
 def dialect_of(client: AsyncClient) -> str:
-    """Return the key of `GIVERS` and `TAKERS` for a broker: `stompcodec` for ours, whatever it sounds like."""
+    """Return the key of `GIVERS` and `TAKERS` for a broker: `stompcodec` for ours, whatever its dialect."""
     server = None if client.connected is None else client.connected.get("server")
     if (server or "").startswith("stompcodec/"):
         return "stompcodec"

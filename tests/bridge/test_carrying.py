@@ -249,7 +249,7 @@ def test_one_bridge_stands_by_for_another(one, other):
 
 
 def test_order_is_kept_beside_a_connection_that_is_not_known_to_be_lost(one, other, monkeypatch):
-    """What a silent connection holds comes before what is behind it."""
+    """Messages that a silent connection holds come before later ones."""
     monkeypatch.setattr("stompcodec.bridge.bridge._GRACE", 0.1)
     fill(one.url, "/queue/a", 50)
     with FaultProxy(("127.0.0.1", one.port)) as proxy:

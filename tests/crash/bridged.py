@@ -74,7 +74,7 @@ class BridgeProcess:
 
 
 class Findings:
-    """What a target holds, compared with what was accepted at the source."""
+    """Compare the messages that a target holds with those that the source has accepted."""
 
     def __init__(self, accepted: dict[str, int], got: dict[str, list[int]], left: int) -> None:
         self.accepted = sum(accepted.values())
@@ -235,6 +235,6 @@ def _drain(bridge: BridgeProcess, url: str) -> None:
 
 
 def held(client: stomp.Client, queue: str) -> int:
-    """How many messages a queue of our broker has, with those that wait for an ACK."""
+    """Return the number of messages in a queue of our broker, with those that wait for an ACK."""
     answer = client.receive(queue, headers={"browser": "names"})
     return sum(row["messages"] for row in json.loads(answer.body)["destinations"])

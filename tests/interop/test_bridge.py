@@ -98,7 +98,7 @@ def ours() -> Iterator[StompBroker]:
 
 
 def held(url: str, queue: str) -> list[stomp.Message]:
-    """What a queue of any broker holds; it is taken."""
+    """Take all messages of a queue, of any broker."""
     taken = []
     with stomp.connect(url) as client, client.subscribe(queue, ack="client-individual", prefetch=1000) as subscription:
         while (message := subscription.get(patience(2))) is not None:
@@ -187,7 +187,7 @@ def test_from_ours_under_kills(other: Beside, tmp_path: Path) -> None:
 
 @both
 def test_to_ours_under_kills(other: Beside, tmp_path: Path) -> None:
-    """The same the other way round: from ActiveMQ each message is stored once, and in order."""
+    """From ActiveMQ each message is stored once, and in order."""
     there = f"/queue/direct.{other.name}"
     fill(other.url, there, 3000, persistent="true")
     with BrokerProcess(tmp_path / "ours") as ours, FaultProxy(("127.0.0.1", ours.port)) as near:

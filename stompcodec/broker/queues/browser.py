@@ -97,7 +97,7 @@ class Browser(Queue):
         return newest if horizon is None else min(newest, horizon - 1)
 
     def _skipped(self, count: int) -> int:
-        """Return the seq of the last of `count` messages, or of the last one there is."""
+        """Return the seq of message number `count`, or of the last one if there are fewer."""
         return self._dispatcher.backlog.seq_of(self._seq, self._newest(self._consumer), count)
 
     def drop(self, consumer: Consumer) -> list[Message]:
@@ -106,7 +106,7 @@ class Browser(Queue):
         del self._dispatcher.browsers[self]
         consumer.in_ring = False
         consumer.close()
-        self._turn_over(0, 0, [])  # nobody sees more of it
+        self._turn_over(0, 0, [])  # its copies are not shown any more
         self.source.make_plain()
         self.source.dispatch()
         return []
@@ -298,10 +298,10 @@ class Browser(Queue):
 
 
 class _Pages(NamedTuple):
-    """Those who wait for a browser's next page."""
+    """The waiters for a browser's next page."""
 
     waiters: list[Waiter]
 
     def line_up(self, waiter: Waiter) -> None:
-        """Have somebody go on when the page is there."""
+        """Have a waiter go on when the page has been read."""
         self.waiters.append(waiter)

@@ -14,9 +14,9 @@ Deferred messages can be in the store only, too; here they are only counted (see
 Transient messages are in memory only. Those behind the cursor wait there for the paged ones before them. Where the
 window "spools", they are stored and paged like persistent ones, and the next start drops them.
 
-Where consumers differ (see `dispatcher.py`), the messages of the window may be for none of them. Then each looks on
-behind it, at a *chunk*: a page that is in memory for the look only. A message that is taken from there is "out": its
-row is behind the cursor, but it is not paged any more.
+Where consumers differ (see `dispatcher.py`), perhaps none of them can take the messages of the window. Then each
+searches behind it, in a *chunk*: a page that is in memory for that search only. A message that is taken from there is
+"out": its row is behind the cursor, but it is not paged any more.
 """
 
 from __future__ import annotations
@@ -292,7 +292,7 @@ class Paging:
         self.count += 1
 
     def has_deferred(self, seq: int) -> bool:
-        """Return False for a stored message of a queue that has ended and had the same key."""
+        """Return whether a deferred message can be of this queue, rather than of an ended one with the same key."""
         first, last = self.deferred_seqs
         return self.deferred > 0 and first <= seq <= last
 
@@ -490,7 +490,7 @@ class Paging:
     # ---- out: a queue whose consumers differ ----
 
     def next(self, place: Place, message: Message | None, upto: Place | None) -> Message | Wait | None:
-        """Return the first message behind a place: a paged one that is before `message`, or that.
+        """Return the first message behind a place: a paged one if it comes before `message`, else `message`.
 
         Args:
             place: where a consumer looks on.
@@ -540,11 +540,11 @@ class Paging:
         return bool(self._spans)
 
     def first_after(self, seq: int) -> int | None:
-        """Return the seq behind which the first messages are paged that have a higher one than this; None without."""
+        """Return the seq behind which the next paged messages above this seq are; None if there are none."""
         return min((max(span.cursor, seq) for span in self._spans.values() if seq < span.last), default=None)
 
     def browse(self, after: int, done: Callable[[int, list[Message]], None]) -> None:
-        """Read some paged messages of all priorities, for a look.
+        """Read some paged messages of all priorities, for a browser.
 
         Args:
             after: their seqs are higher.

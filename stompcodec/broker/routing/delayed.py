@@ -1,7 +1,7 @@
 """Delayed: messages with a delay, which come into their queue or topic when they are due.
 
 A persistent message is stored while it waits. When it is due it takes a new place behind all messages that came
-meanwhile: so the seqs of a queue only rise, as its readers by seq expect. Those that are due last are in the store
+meanwhile, so that the seqs of a queue only rise, as its readers by seq expect. Those that are due last are in the store
 only: see `later.py`.
 """
 

@@ -38,7 +38,7 @@ _MOST_PENDING = 5000
 _MOST_GONE, _MOST_COST_GONE = 2000, 8 * 2**20
 #: That many messages while sessions wait for commits, until _CALM batches in a row had no session that waited.
 _FEW_GONE, _CALM = 250, 50
-#: Turns by which a commit that nobody waits for is put off while there is other work.
+#: Turns by which a commit without waiting sessions is put off while there is other work.
 _MOST_PUT_OFF = 10
 
 
@@ -217,18 +217,18 @@ class Journal:
 
     @property
     def _is_void(self) -> bool:
-        """True if nothing is to be written for those who wait, as what they put has left, and no others come first."""
+        """True if the waiting sessions need no write, since their messages have left, and no earlier ones wait."""
         batch, busy = self.batch, self.busy
         if not (batch.waiters and batch.gone) or self.store is None or not self.store.only_removes or batch.actions:
             return False
         return (busy is None or not (busy.waiters or busy.actions)) and self._is_plain(batch)
 
     def _is_plain(self, batch: Batch) -> bool:
-        """Return whether nobody waits for the removals of a batch."""
+        """Return whether no session waits for the removals of a batch."""
         return not (batch.settled or batch.moved or batch.long) and self._call_soon is not None
 
     def puts_off(self) -> bool:
-        """Return whether a commit that nobody waits for is left to a later turn, so that it is not one of many."""
+        """Return whether a commit without waiting sessions is put off to a later turn, which has more to write."""
         if self.is_full or not self.quota.waiting or self._times_put_off >= _MOST_PUT_OFF:
             self._times_put_off = 0
             return False
@@ -477,7 +477,7 @@ class Journal:
         return False
 
     def _hold_removals(self) -> bool:
-        """Leave many removals that nobody waits for to the batch after this one, so that this one is small."""
+        """Leave removals without waiting sessions to the next batch if they are many, so that this one is small."""
         batch = self.batch
         if not batch.waiters or len(batch.gone) < FEW or self.is_full or not self._is_plain(batch):
             return False

@@ -122,7 +122,7 @@ class Row(NamedTuple):
 
 
 class Bad(NamedTuple):
-    """A damaged message: as much as can be read of it, and why it cannot be used."""
+    """A damaged message: its readable parts, and why it cannot be used."""
 
     key: int
     id: str

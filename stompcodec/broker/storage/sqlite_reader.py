@@ -102,9 +102,9 @@ class Run(NamedTuple):
     end: bool
     """No more messages follow."""
     last: int = 0
-    """Of a page of a queue: messages with keys up to this one were read."""
+    """For a page of a queue: all messages with keys up to this one were read."""
     place: tuple[float, int] | None = None
-    """Of a page by time: the time and the key of the last message."""
+    """For a page by time: the time and the key of the last message."""
 
 
 class Reader:
@@ -378,7 +378,7 @@ _SEQ = (1 << SEQ_BITS) - 1
 
 
 def _condition(values: dict[str, Any]) -> str:
-    """Return what the messages of a page must meet besides, while there are leftovers."""
+    """Return the SQL condition that keeps leftovers out of a page; empty without leftovers."""
     return "" if values["leftovers"] < 0 else f"AND {NO_LEFTOVER}"
 
 

@@ -4,8 +4,8 @@ A total counts the rows up to one key, `high`. Removing such a row lowers the to
 are not counted yet, so a message that is soon consumed costs nothing here. `take` counts them before the WAL is copied
 into the database, where a row may get lost without a trace. (In the WAL, frames have checksums.)
 
-Transient messages are stored only until the next start: what an earlier run has left of them are `Leftovers`. Nobody
-sees them, and they are removed beside other work. Until then the totals count them.
+Transient messages are stored only until the next start. Those that an earlier run has left are `Leftovers`: they are
+never delivered, and are removed beside other work. Until then the totals count them.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _LAST = f"""SELECT id, (SELECT max(key) FROM message
     WHERE key >= queue.id << {SEQ_BITS} AND key < (queue.id + 1) << {SEQ_BITS}) FROM queue"""
 _COUNT = "SELECT count(*), max(key) FROM message WHERE key > ? AND key < ?"
 _TRANSIENT = "FROM special INDEXED BY special_transient WHERE persistent = 0 AND key"
-#: A condition of messages that are no leftovers, which have seqs up to `:leftovers`.
+#: A condition that excludes leftovers, which have seqs up to `:leftovers`.
 NO_LEFTOVER = f"(persistent <> 0 OR (key & {(1 << SEQ_BITS) - 1}) > :leftovers)"
 
 
@@ -65,7 +65,7 @@ class Leftovers:
         self.cleared = 0, 0, 0
 
     def find(self, db: sqlite3.Connection) -> None:
-        """Take all transient messages for leftovers. To be called at the start."""
+        """Treat all transient messages as leftovers. To be called at the start."""
         (key,) = db.execute(f"SELECT min(key) {_TRANSIENT} >= 0").fetchone()
         while key is not None:
             number = key >> SEQ_BITS
@@ -77,7 +77,7 @@ class Leftovers:
             (key,) = db.execute(f"SELECT min(key) {_TRANSIENT} >= ?", (end,)).fetchone()
 
     def first(self, db: sqlite3.Connection, most: int) -> tuple[int, int]:
-        """Return the keys between which the first ones are, at most so many, of one queue."""
+        """Return the lowest and highest key of the first leftovers of one queue, at most `most` of them."""
         number = next(iter(self.counts))
         base = number << SEQ_BITS
         keys = f"SELECT key {_TRANSIENT} BETWEEN ? AND ? ORDER BY key LIMIT ?"
@@ -85,7 +85,7 @@ class Leftovers:
         return (base, base - 1) if found[0] is None else found
 
     def removed(self, number: int, count: int) -> None:
-        """Note that so many of a queue are gone; 0 if there are no more."""
+        """Note that `count` leftovers of a queue were removed; 0 means that none was left."""
         self.counts[number] -= count
         if not count or not self.counts[number]:
             del self.counts[number]
@@ -113,7 +113,7 @@ class Totals:
         self.aside: dict[int, set[int]] = {}
         #: Queues that were read to their ends since the last `take`.
         self.ended: set[int] = set()
-        #: Here, since the writer has as many attributes as CPython finds quickly.
+        #: Kept here because the writer has as many attributes as CPython looks up quickly.
         self.leftovers = Leftovers()
 
     def read(self, db: sqlite3.Connection, rows: Iterable[tuple[object, ...]], unclean: bool) -> None:

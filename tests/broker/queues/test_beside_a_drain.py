@@ -53,7 +53,7 @@ def receipts(peer: Peer) -> int:
 
 
 def under_way(bench: Loop) -> tuple[int, int]:
-    """How many messages the commit under way adds and removes."""
+    """Return the numbers of messages that the commit under way adds and removes."""
     batch = bench.store.job[0]
     return len(batch._puts), len(batch._removes)
 
@@ -108,7 +108,7 @@ def test_what_has_left_already_waits_for_no_commit(draining: tuple[Loop, Peer], 
 
 
 def test_receipts_keep_their_order(draining: tuple[Loop, Peer]) -> None:
-    """Who waits for the commit under way comes first."""
+    """Receipts that wait for the commit under way come first."""
     bench, sender = draining
     send(sender)
     bench.one_turn()

@@ -112,7 +112,7 @@ class FaultMachine(base.DispatcherMachine):
         return not owner.selects(message) or self.barred(owner, message)
 
     def ready(self):
-        """What the broker takes for READY, in memory and in the store only."""
+        """The messages that the broker takes for READY, in memory and in the store only."""
         queue = self.queue
         return [] if queue is None else [self.messages[int(m.frame.body)] for m in ready_of(self.bench, queue)]
 

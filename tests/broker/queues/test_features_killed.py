@@ -78,7 +78,7 @@ def test_what_was_confirmed_is_there_after_a_kill(tmp_path):
 
 @pytest.mark.long
 def test_transient_messages_that_were_stored_are_gone_after_a_kill(tmp_path):
-    """Nobody sees them, whatever is left of them; persistent ones among them come in order, and new ones after them."""
+    """They are not delivered; persistent ones among them come in order, and new ones after them."""
     config = '[queues]\ntransient = "spool"\nwindow = 10\n'
     with BrokerProcess(tmp_path, config=config) as broker:
         client = Client(broker.port)

@@ -24,7 +24,7 @@ QUEUE = "/queue/a"
 
 
 def spooled(count: int, store: Any = None, **config: Any) -> tuple[Bench, Peer]:
-    """A broker with so many messages, of which every third one is persistent."""
+    """A broker with `count` messages, of which every third one is persistent."""
     bench = Bench(store, window_messages=3, transient="spool", **config)
     sender = bench.peer()
     for number in range(count):

@@ -1,4 +1,4 @@
-"""Transient messages that earlier runs have left in the store: nobody sees them, and they are removed in shares."""
+"""Transient messages that earlier runs have left in the store: they are not delivered, and are removed in shares."""
 
 from __future__ import annotations
 
@@ -214,7 +214,7 @@ def test_a_queue_with_leftovers_is_not_loaded_at_the_start(tmp_path):
 
 @pytest.mark.parametrize("most", [1, 3, 100])
 def test_a_queue_is_cleared_though_it_has_leftovers(tmp_path, most):
-    """Each share takes so many messages, as without them."""
+    """Each share takes as many messages as without leftovers."""
     with closing(SqliteStore(tmp_path)) as store:
         put(store, *(message("q", seq, persistent=seq % 3 == 0, priority=4 + seq % 2) for seq in range(40)))
         put(store, *(message("r", seq, persistent=seq % 3 == 0) for seq in range(40, 50)))

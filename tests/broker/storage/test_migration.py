@@ -242,7 +242,7 @@ def is_migrated(folder):
 
 
 def content(folder):
-    """What a migration leaves in the tables of messages."""
+    """The rows that a migration leaves in the tables of messages."""
     with closing(sqlite3.connect(folder / "messages.sqlite")) as connection:
         sums = "count(*), sum(key % 1000003), sum(length(tail)), sum(length(id) * (key % 1009)), total(expires)"
         return (
@@ -266,7 +266,7 @@ def multiply(folder, count):
 
 @pytest.mark.slow
 def test_a_long_migration_that_is_killed_goes_on(old, tmp_path):
-    """By SIGKILL, some times more than once."""
+    """Kills are SIGKILL, and some migrations are killed more than once."""
     folder, _ = old
     multiply(folder, 1_000_000)
     kills, right = zip(*killed_rounds(folder, tmp_path, 30))

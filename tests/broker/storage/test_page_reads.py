@@ -450,7 +450,7 @@ def test_pages_arrive_in_the_order_of_the_calls(store):
 
 
 def test_pages_are_read_while_others_are_committed(store):
-    """What was committed when a page was asked for is in it, and nothing twice, whatever is committed meanwhile."""
+    """A page has all messages that were committed before the request, each once, whatever is committed meanwhile."""
     loop, found, done = Loop(), [], []
     put(store, *(message(seq, b"x" * 300) for seq in range(3000)))
     state = {"next": 3000, "after": -1, "committing": False}

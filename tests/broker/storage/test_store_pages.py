@@ -272,7 +272,7 @@ SIZES = st.lists(st.tuples(st.integers(1, 7), st.sampled_from([1, 40, 10**6])), 
 
 
 class Model:
-    """What a store should hold: messages by queue and seq, and the changes of the open batch."""
+    """The expected content of a store: messages by queue and seq, and the changes of the open batch."""
 
     def __init__(self, store):
         self.store, self.kept = store, {}
