@@ -2,8 +2,22 @@
 
 import pytest
 
+from stompcodec.testing import StompBroker
+
 
 @pytest.fixture(autouse=True)
 def apart(monkeypatch):
     """Have bridges take their ends for two machines."""
     monkeypatch.setattr("stompcodec.bridge.bridge.may_be_one", lambda one, other: False)
+
+
+@pytest.fixture
+def one():
+    with StompBroker() as broker:
+        yield broker
+
+
+@pytest.fixture
+def other():
+    with StompBroker() as broker:
+        yield broker

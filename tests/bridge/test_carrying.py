@@ -20,18 +20,6 @@ from stompcodec.testing import FaultProxy, StompBroker
 DEAD = "/queue/bridge-dead-letters"
 
 
-@pytest.fixture
-def one():
-    with StompBroker() as broker:
-        yield broker
-
-
-@pytest.fixture
-def other():
-    with StompBroker() as broker:
-        yield broker
-
-
 def numbers(messages):
     return [int(message.body) for message in messages]
 

@@ -11,19 +11,6 @@ import stompcodec.client as stomp
 from stompcodec.bridge import DEAD_LETTER, BridgeError, Mapping, Request, Rule, UnsuitableError
 from stompcodec.bridge.bridge import _Session
 from stompcodec.bridge.sources import Lane
-from stompcodec.testing import StompBroker
-
-
-@pytest.fixture
-def one():
-    with StompBroker() as broker:
-        yield broker
-
-
-@pytest.fixture
-def other():
-    with StompBroker() as broker:
-        yield broker
 
 
 def test_a_broker_that_does_not_count_is_browsed(one, other):

@@ -12,6 +12,7 @@ from functools import partial
 from queue import SimpleQueue
 
 import pytest
+from broker.unsure import Unsure
 from patience import patience
 
 from stompcodec.broker.storage import sqlite_reader as reader_module
@@ -346,22 +347,6 @@ def test_the_write_ahead_log_stays_short_while_a_long_queue_is_cleared(folder, m
 
 
 # ---- commits ----
-
-
-class Unsure:
-    """A connection whose COMMIT is done, and says that it failed: as when the last fsync fails."""
-
-    def __init__(self, connection):
-        self.connection = connection
-
-    def __getattr__(self, name):
-        return getattr(self.connection, name)
-
-    def execute(self, statement, *values):
-        result = self.connection.execute(statement, *values)
-        if statement == "COMMIT":
-            raise sqlite3.OperationalError("disk I/O error")
-        return result
 
 
 def fail(store, *messages):

@@ -13,6 +13,7 @@ import threading
 from pathlib import Path
 
 import pytest
+from broker.unsure import Unsure
 from patience import patience
 
 import stompcodec
@@ -249,22 +250,6 @@ def _target(name):
         return os.readlink(f"/proc/self/fd/{name}")
     except OSError:
         return ""
-
-
-class Unsure:
-    """A connection whose COMMIT is done, and says that it failed: as when the last fsync fails."""
-
-    def __init__(self, connection):
-        self.connection = connection
-
-    def __getattr__(self, name):
-        return getattr(self.connection, name)
-
-    def execute(self, statement, *values):
-        result = self.connection.execute(statement, *values)
-        if statement == "COMMIT":
-            raise sqlite3.OperationalError("disk I/O error")
-        return result
 
 
 def test_a_failed_commit_that_is_on_the_disk_is_taken_back(store, fill, tmp_path):
