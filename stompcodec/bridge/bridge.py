@@ -107,9 +107,11 @@ class Bridge:
         on_trouble: Callable[[End | None, Exception | str], object] = lambda end, error: None,
     ) -> None:
         if same_broker(source.addresses, target.addresses):
-            raise ValueError(f"FROM and TO are the same broker, {target}: a bridge has two ends")
+            raise ValueError(f"FROM and TO are the same broker, {target}: name two different ones")
         if source.name == target.name:
-            raise ValueError(f"FROM and TO have the same name, {source.name}: loops are found by names")
+            raise ValueError(
+                f"FROM and TO have the same name, {source.name}: loops are recognised by names, so choose two"
+            )
         self.source = source
         self.target = target
         self.request = request

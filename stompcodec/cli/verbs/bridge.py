@@ -336,7 +336,7 @@ def _run(bridge: Bridge, progress: Progress, seconds: float | None) -> None:
     "--idle",
     type=Number(0, min_open=True),
     metavar="SECS",
-    help="For --drain: the time without a message after which FROM is empty.  [default: ask FROM, or 3]",
+    help="For --drain: the time without a message after which FROM counts as empty.  [default: ask FROM, or 3]",
 )
 @click.option(
     "--destinations",
