@@ -49,9 +49,11 @@ def pytest_configure() -> None:
             "these tests would run on the source tree, where the C backend may be missing or old: use `make test`, "
             "`make quick ROOM=…` or .venv/bin/pytest, not `python -m pytest`"
         )
-    # What a shell puts in the background has SIGINT ignored, and programs that tests start would inherit that.
-    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
-        signal.signal(signal.SIGINT, signal.default_int_handler)
+    # A shell has background programs ignore SIGINT, and nohup SIGHUP. Programs that tests start would inherit that.
+    defaults = {signal.SIGINT: signal.default_int_handler, getattr(signal, "SIGHUP", None): signal.SIG_DFL}
+    for number, handler in defaults.items():
+        if number is not None and signal.getsignal(number) is signal.SIG_IGN:
+            signal.signal(number, handler)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
