@@ -72,9 +72,9 @@ check: $(VENV)/package.stamp ## lint, types, stubs, drawings, warnings of the C 
 	$(BIN)/mypy
 	$(BIN)/stubtest stompcodec._codec_c
 	@for script in $(DRAWINGS); do echo "$$script --check"; $(BIN)/python $$script --check || exit 1; done
-	@for file in $(filter-out src/_codec_c.c,$(wildcard src/*.c)); do \
+	@for file in $(filter-out src/_codec_c.c,$(wildcard src/*.c src/plain/*.c)); do \
 		echo "$$file"; $(COMPILER) $(C_FLAGS) -c $$file -o /dev/null || exit 1; done
-	@echo "check passed: ruff, mypy, stubtest, $(words $(wildcard src/*.c)) C files without a warning"
+	@echo "check passed: ruff, mypy, stubtest, $(words $(wildcard src/*.c src/plain/*.c)) C files without a warning"
 
 vectors: $(VENV)/package.stamp ## the vectors of FOLDER (tests/vectors), both backends, strict and lenient
 	@$(BIN)/python tests/packaging/run_backends.py $(if $(STOMPCODEC_BUILD_EXTENSION),,--backend python) $(FOLDER)
@@ -172,7 +172,7 @@ dist: $(VENV)/package.stamp ## sdist and wheels, each installed into an empty en
 	@$(BIN)/python scripts/dist.py
 
 clean: ## remove everything that was built
-	rm -rf $(VENV) build dist stompcodec-demo *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis .benchmarks stompcodec/*.so
+	rm -rf $(VENV) build dist stompcodec-demo *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis .benchmarks stompcodec/*.so stompcodec/broker/*.so
 	find . -name __pycache__ -prune -exec rm -rf {} +
 
 $(BIN)/python:

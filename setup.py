@@ -1,4 +1,4 @@
-"""The one optional extension; everything else stands in pyproject.toml.
+"""The optional extensions, the codec's and the broker's; everything else stands in pyproject.toml.
 
 STOMPCODEC_BUILD_EXTENSION  no: pure Python. yes: a failed build is an error. Unset: built where that is possible.
 STOMPCODEC_CFLAGS_EXTRA     more flags for compiler and linker (sanitizers, say); they come last, so they win. Use a
@@ -20,7 +20,7 @@ from setuptools.command.build_py import build_py
 WANTED = os.environ.get("STOMPCODEC_BUILD_EXTENSION", "")
 EXTRA = shlex.split(os.environ.get("STOMPCODEC_CFLAGS_EXTRA", ""))
 CFLAGS = ["/O2"] if os.name == "nt" else ["-O3", "-g0", "-fvisibility=hidden"]
-WARNING = """WARNING: stompcodec is built WITHOUT its C extension: it works, but slower.
+WARNING = """WARNING: stompcodec is built WITHOUT its C extensions: it works, but slower.
 Reason: {}: {}
 STOMPCODEC_BUILD_EXTENSION=yes makes this an error."""
 
@@ -70,21 +70,29 @@ class Wheel(bdist_wheel):
         super().run()
 
 
-def extension():
+def extension(name, sources, **more):
     return Extension(
-        "stompcodec._codec_c",
-        ["src/_codec_c.pyx", *sorted(set(glob("src/*.c")) - {"src/_codec_c.c"})],
+        name,
+        sources,
         include_dirs=["src"],
-        define_macros=[("STOMP_PYTHON", "1")],
-        depends=glob("src/*.h") + glob("src/*.px*"),
+        depends=glob("src/*.h") + glob("src/*/*.h") + glob("src/*.px*"),
         extra_compile_args=CFLAGS + EXTRA,
         extra_link_args=EXTRA,
+        **more,
     )
+
+
+def extensions():
+    codec = ["src/_codec_c.pyx", *sorted(set(glob("src/*.c")) - {"src/_codec_c.c"})]
+    return [
+        extension("stompcodec._codec_c", codec, define_macros=[("STOMP_PYTHON", "1")]),
+        extension("stompcodec.broker._plain_c", sorted(glob("src/plain/*.c"))),
+    ]
 
 
 if WANTED not in ("", "no", "yes"):
     sys.exit(f"STOMPCODEC_BUILD_EXTENSION is {WANTED!r}: use 'no' or 'yes', or leave it unset")
 setup(
-    ext_modules=[] if WANTED == "no" else [extension()],
+    ext_modules=[] if WANTED == "no" else extensions(),
     cmdclass={"build_ext": BuildExt, "build_py": BuildPy, "bdist_wheel": Wheel},
 )

@@ -69,7 +69,7 @@ def _inside(name: str) -> str:
     return name.partition(".")[2]
 
 
-def includes(folder: Path = SOURCES) -> Graph:
+def includes(folder: Path) -> Graph:
     """Return the same of the C backend: x.c and x.h are one node, and all that Cython reads is another."""
     graph: Graph = {}
     for path in folder.glob("*"):
@@ -173,7 +173,8 @@ def draw() -> str:
     for floor in reversed(floors(house)):
         for room in floor:
             lines += [*listing(room, inside(graph, room)), ""]
-    lines += [*listing("src, the C backend (by #include)", includes()), "```"]
+    lines += [*listing("src, the C backend (by #include)", includes(SOURCES)), ""]
+    lines += [*listing("src/plain, the broker's plain road in C", includes(SOURCES / "plain")), "```"]
     return "\n".join(lines)
 
 

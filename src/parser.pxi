@@ -33,6 +33,8 @@ cdef class Parser(_Bodies):
     cdef bint lenient
     cdef _Names extra
     cdef bint lent_body  # get_buffer lent a part of a body
+    cdef object taker_owner  # keeps the taker alive
+    cdef const stomp_taker *taker  # or NULL
 
     def __cinit__(self, *_, **__):
         stomp_scan_init(&self.scan)
@@ -182,6 +184,25 @@ cdef class Parser(_Bodies):
 
     # ---- frames ----
 
+    def _offer(self, owner):
+        """Offer each complete frame to the taker (stomp_taker.h) of an object before it is made."""
+        cdef const stomp_taker *taker = <const stomp_taker *>PyCapsule_GetPointer(owner.taker, STOMP_TAKER)
+        if taker.scan_size != sizeof(stomp_scan):
+            raise ValueError("the taker was built with another version of the scanner")
+        self.taker_owner = owner
+        self.taker = taker
+
+    cdef int _taken(self, const uint8_t *frame, size_t size) except -1:
+        """Offer a frame whose body has `size` bytes to the taker. The frame counts as read while that looks at it, because it
+        may call Python."""
+        cdef size_t whole = self.scan.head + size + 1
+        cdef int taken
+        self.start += whole
+        taken = self.taker.take(self.taker.owner, &self.scan, frame, size)
+        if taken == STOMP_LEFT:
+            self.start -= whole
+        return taken
+
     def __next__(self):
         cdef PyObject *item = self._next()
         if not item:
@@ -194,7 +215,7 @@ cdef class Parser(_Bodies):
     cdef PyObject *_next(self) except? NULL:
         """Return the next event as a new reference, or NULL. A MemoryError loses no event: the next call returns the same
         one, or the parser has failed."""
-        cdef int outcome
+        cdef int outcome, taken
         cdef size_t head, here, most
         cdef const uint8_t *frame
         cdef const uint8_t *nul
@@ -225,11 +246,23 @@ cdef class Parser(_Bodies):
                         if here > most and self.scan.length <= self.stream_over:
                             if frame[head + most]:
                                 self._fail(STOMP_MISSING_NULL, head + most)
+                            if self.taker:
+                                taken = self._taken(frame, most)
+                                if taken == STOMP_TAKEN:
+                                    continue
+                                if taken == STOMP_TAKEN_LAST:
+                                    return NULL
                             made = stomp_frame_from_scan(&self.scan, &self.rules, frame, PyBytes_New(<const char *>frame + head, <Py_ssize_t>most))
                             self.start += head + most + 1
                             return made
                     elif here:
                         if not frame[head]:
+                            if self.taker:
+                                taken = self._taken(frame, 0)
+                                if taken == STOMP_TAKEN:
+                                    continue
+                                if taken == STOMP_TAKEN_LAST:
+                                    return NULL
                             made = stomp_frame_from_scan(&self.scan, &self.rules, frame, _given(_EMPTY))
                             self.start += head + 1
                             return made
@@ -238,6 +271,12 @@ cdef class Parser(_Bodies):
                         nul = <const uint8_t *>memchr(frame + head, 0, <size_t>min(<uint64_t>here, min(self.rules.max_body, self.stream_over) + 1))
                         if nul:
                             most = nul - frame - head
+                            if self.taker:
+                                taken = self._taken(frame, most)
+                                if taken == STOMP_TAKEN:
+                                    continue
+                                if taken == STOMP_TAKEN_LAST:
+                                    return NULL
                             made = stomp_frame_from_scan(&self.scan, &self.rules, frame, PyBytes_New(<const char *>frame + head, <Py_ssize_t>most))
                             self.start += head + most + 1
                             return made

@@ -34,6 +34,15 @@ cdef extern from "stomp_scan.h" nogil:
     int stomp_scan_head(stomp_scan *scan, const stomp_rules *rules, const uint8_t *data, size_t len)
     int stomp_takes_body(const stomp_rules *rules, int command)
 
+cdef extern from "stomp_taker.h":
+    const char *STOMP_TAKER
+    enum: STOMP_LEFT, STOMP_TAKEN, STOMP_TAKEN_LAST
+
+    struct stomp_taker:
+        size_t scan_size
+        int (*take)(void *owner, const stomp_scan *scan, const uint8_t *data, size_t size) except -1
+        void *owner
+
 cdef extern from "stomp_command.h" nogil:
     const char *const stomp_command_names[]
 

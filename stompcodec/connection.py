@@ -304,6 +304,16 @@ class Connection:
         self._parser = self._parser_of(version, self._limits, self._stream_over)
         self._parser.feed(bytes(octets[len(octets) - behind :]))
 
+    def offer_frames(self, taker: object) -> bool:
+        """Offer complete frames to a taker in C (`src/stomp_taker.h`) before they are made and checked. Return False if
+        the backend makes all frames.
+        """
+        offer = getattr(self._parser, "_offer", None)
+        if offer is None:
+            return False
+        offer(taker)
+        return True
+
     # ---- sending ----
 
     def send(self, frame: Frame) -> None:

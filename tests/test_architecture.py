@@ -160,7 +160,7 @@ def _graph():
     """Module -> modules that it imports anywhere in its text, for annotations too; and the same of C's includes."""
     names = {name_of(path) for path in SOURCES}
     graph = {name_of(path): set(inner_imports(path)) & names for path in SOURCES}
-    for path in (TREE / "src").glob("*.[ch]"):
+    for path in (TREE / "src").rglob("*.[ch]"):
         included = re.findall(r'^#include "(\w+)\.h"', path.read_text(encoding="utf-8"), re.MULTILINE)
         graph.setdefault(f"src/{path.stem}", set()).update(f"src/{name}" for name in included)
     return {name: others - {name} for name, others in graph.items()}

@@ -3,6 +3,7 @@
 import pytest
 from broker.harness import Bench
 
+from stompcodec.broker.queues.queue import Queue
 from stompcodec.spec import Limits
 
 # ---- errors ----
@@ -52,7 +53,7 @@ def test_a_fault_of_ours_ends_that_session_alone(monkeypatch, caplog):
     bench = Bench()
     peer, other = bench.peer(), bench.peer()
     peer.put("/queue/a")
-    monkeypatch.setattr(bench.broker, "ident", None)
+    monkeypatch.setattr(Queue, "put_plain", None)
     peer.put("/queue/a", receipt="r")
     monkeypatch.undo()
     assert peer.error().headers["message"] == "internal error"

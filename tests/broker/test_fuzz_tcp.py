@@ -22,6 +22,8 @@ pytestmark = [
     pytest.mark.skipif(not (FUZZ / "tcp.py").is_file(), reason="the fuzz targets are not here"),
 ]
 
+#: The faults are those of the Python road, so all frames take that.
+PYTHON_ROAD = "import os\nos.environ['STOMPCODEC_PLAIN'] = '0'\n"
 #: What is put into every Python process of a run, before anything else.
 PLANTS = {
     "a message twice": """
@@ -84,7 +86,7 @@ def test_a_short_run_finds_nothing(seconds):
     "plant", ["an internal error", *(pytest.param(plant, marks=pytest.mark.slow) for plant in list(PLANTS)[:-1])]
 )
 def test_planted_faults_are_found(plant, tmp_path):
-    (tmp_path / "sitecustomize.py").write_text(PLANTS[plant])
+    (tmp_path / "sitecustomize.py").write_text(PYTHON_ROAD + PLANTS[plant])
     status, text = run(20, tmp_path)
     assert status == 1, text[-8000:]
     assert "1 findings" in text

@@ -11,6 +11,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from model import broker_model as model
 from profiles import examples
 
+from stompcodec.broker.sessions import plain
 from stompcodec.broker.sessions.acknowledge import _acknowledge
 from stompcodec.broker.sessions.commands import HANDLERS, _send_any
 
@@ -48,8 +49,10 @@ class BrokerMachine(RuleBasedStateMachine):
         quick=st.booleans(),
         window=st.sampled_from([1, 3, 100]),
         transient=st.sampled_from(["stop", "spool"]),
+        road=st.sampled_from(["C", "Python", "both"]),
     )
-    def start(self, write_high, background, quick, window, transient):
+    def start(self, write_high, background, quick, window, transient, road):
+        self.road = road
         if not quick:  # the quick roads may only skip: without them all is the same
             HANDLERS.update(SEND=_send_any, ACK=partial(_acknowledge, True))
         self.config = {"max_attempts": MAX_ATTEMPTS, "write_high": write_high}
@@ -62,6 +65,8 @@ class BrokerMachine(RuleBasedStateMachine):
 
     def teardown(self):
         HANDLERS.update(QUICK)
+        if plain.EXTENSION is not None:
+            plain.EXTENSION.switch(True)
 
     # ---- help ----
 
@@ -73,6 +78,8 @@ class BrokerMachine(RuleBasedStateMachine):
         """A frame with a receipt, which has to come."""
         pair.receipts += 1
         peer = pair.peer
+        if plain.EXTENSION is not None:
+            plain.EXTENSION.switch(data.draw(st.booleans(), label="in C") if self.road == "both" else self.road == "C")
         octets = peer.octets_of(command, body, receipt=str(pair.receipts), **headers)
         cut = data.draw(st.integers(0, len(octets) - 1), label="cut")
         if cut:

@@ -23,7 +23,7 @@ from stompcodec.broker.routing import durables
 from stompcodec.broker.routing.dead_letters import DeadLetters
 from stompcodec.broker.routing.delayed import Delayed
 from stompcodec.broker.routing.idempotency import SentKeys
-from stompcodec.broker.sessions import acknowledge, commands, commit, receipts, subscribe
+from stompcodec.broker.sessions import acknowledge, commands, commit, plain, receipts, subscribe
 from stompcodec.broker.sessions import send as sending
 from stompcodec.broker.sessions.session import Session
 from stompcodec.broker.sessions.transaction import Sending, Transaction
@@ -261,12 +261,14 @@ BUGS: dict[str, Bug] = {
     "idempotency keys of failed commits stay": ((SentKeys, "_written", _keys_of_failed_commits),),
     "messages with a key are delivered before they are stored": ((commands, "put_keyed", _delivered_at_once),),
     "idempotency keys in transactions are ignored": ((commit, "_drop_known", _all_are_new),),
-    "a receipt goes out before its commit": tuple(
-        (module, "hold_receipts", _receipt_before_commit) for module in (commands, commit, acknowledge, subscribe)
+    "a receipt goes out before its commit": (
+        *((module, "hold_receipts", _receipt_before_commit) for module in (commands, commit, acknowledge, subscribe)),
+        *((module, "hold_receipts_of", _receipt_before_commit) for module in (plain, acknowledge)),
     ),
     "receipts do not wait for the commit of frames before": (
         (receipts, "send_receipt", _receipts_first),
         (commands, "send_receipt", _receipts_first),
+        (plain, "send_receipt", _receipts_first),
         (acknowledge, "send_receipt", _receipts_first),
     ),
     "the redelivered mark is lost": ((Message, "again", _unchanged),),
@@ -304,7 +306,8 @@ BUGS: dict[str, Bug] = {
 
 @contextmanager
 def planted(bug: Bug) -> Iterator[None]:
-    """The broker has that bug."""
+    """The broker has that bug. It is one of the Python road, so all frames take that."""
+    before = plain.EXTENSION is not None and plain.EXTENSION.switch(False)
     right = [(where, name, where.__dict__[name]) for where, name, _ in bug]
     for where, name, broken in bug:
         setattr(where, name, broken(where.__dict__[name]))
@@ -313,6 +316,8 @@ def planted(bug: Bug) -> Iterator[None]:
     finally:
         for where, name, value in right:
             setattr(where, name, value)
+        if plain.EXTENSION is not None:
+            plain.EXTENSION.switch(before)
 
 
 def find(bug: Bug, most: int, first: int = 0) -> tuple[int, str] | None:

@@ -11,7 +11,7 @@ from stompcodec.broker.queues.browser import Browser
 from stompcodec.broker.queues.consumer import Consumer, Delivery
 from stompcodec.broker.queues.subscribe_request import read_credit
 from stompcodec.broker.sessions.commit import defer
-from stompcodec.broker.sessions.receipts import confirm, hold_receipts, send_receipt
+from stompcodec.broker.sessions.receipts import confirm, hold_receipts, hold_receipts_of, send_receipt
 from stompcodec.broker.sessions.receive import release
 from stompcodec.broker.sessions.session import Session
 from stompcodec.broker.sessions.transaction import Settling
@@ -35,12 +35,12 @@ def ack(session: Session, frame: Frame) -> None:
         if message is not None:
             queue = consumer.queue
             consumer.credit += 1
+            receipt = get("receipt")
             if message.persistent:
-                hold_receipts(session, frame)
+                hold_receipts_of(session, receipt)
                 if queue.journal is not None and not queue.closed:
                     queue.journal.settle(queue, message)
             queue.count_out_one(message.size)
-            receipt = get("receipt")
             if receipt is not None:
                 send_receipt(session, receipt)
             if not consumer.in_ring:

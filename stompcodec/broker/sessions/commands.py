@@ -7,14 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from sys import intern
 
 from stompcodec import __version__
 from stompcodec.broker.config.heart_beats import answer
 from stompcodec.broker.errors import Refused
-from stompcodec.broker.message import DELAYS, LIFE_HEADERS, WITHOUT, LargeBody, Message, is_text, message_of, text_tail
+from stompcodec.broker.message import DELAYS, LIFE_HEADERS, WITHOUT, LargeBody, is_text, message_of, text_tail
 from stompcodec.broker.queues.scheduling import GROUPS, schedule
 from stompcodec.broker.routing.idempotency import KEY_HEADERS, Mark, body_crc, key_of
+from stompcodec.broker.sessions import plain
 from stompcodec.broker.sessions.acknowledge import ack, nack
 from stompcodec.broker.sessions.commit import abort, begin, commit, defer
 from stompcodec.broker.sessions.connection_ttl import terms
@@ -63,6 +63,7 @@ def _connect(session: Session, frame: Frame) -> None:
     else:
         session.connection.accept(headers, heart_beat=agreed.heart_beat, silence=agreed.silence)
     broker.connected(session)
+    plain.begin(session)
 
 
 def _send(session: Session, frame: Frame) -> None:
@@ -84,16 +85,12 @@ def _send(session: Session, frame: Frame) -> None:
     except TypeError:  # its body is still arriving
         _send_any(session, frame)
         return
-    if get("persistent") != "true" or not broker.stores_some:
-        full = queue.put_plain(destination, broker.ident, seq, tail)
-    else:
-        if broker.journal.short:
-            check_space(session, (queue,))
-        hold_receipts(session, frame)
-        full = queue.put(Message(broker.ident % seq, seq, intern(destination), tail, True))
-    if full:
-        queue.block(session)
     receipt = get("receipt")
+    if get("persistent") == "true" and broker.stores_some:
+        plain.put_persistent(session, queue, destination, seq, tail, receipt)
+        return
+    if queue.put_plain(destination, broker.ident, seq, tail):
+        queue.block(session)
     if receipt is not None:
         send_receipt(session, receipt)
 
@@ -175,3 +172,5 @@ HANDLERS: dict[str, Callable[[Session, Frame], None]] = {
     "PING": ping,
     "RECEIVE": receive,
 }
+
+plain.prepare(_send, SLOW_HEADERS)

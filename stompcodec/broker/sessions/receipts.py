@@ -83,9 +83,13 @@ class PendingCommit:
 
 def hold_receipts(session: Session, frame: Frame) -> None:
     """Hold receipts back until the next commit, because a frame stores something."""
+    hold_receipts_of(session, frame.get("receipt") if session.exact else session.header(frame, "receipt"))
+
+
+def hold_receipts_of(session: Session, receipt: str | None) -> None:
+    """Hold receipts back until the next commit, because a frame with that receipt stores something."""
     journal, pending = session.broker.journal, session.pending_commit
     if pending is None or pending.batch is not journal.batch:
-        receipt = frame.get("receipt") if session.exact else session.header(frame, "receipt")
         session.pending_commit = PendingCommit(session, journal.batch, receipt)
     if journal.behind and session.block(journal):
         journal.blocked[session] = None

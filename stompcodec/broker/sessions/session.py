@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import errno
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, Protocol
 
 from stompcodec.broker.auth import User
 from stompcodec.broker.context import Handlers, Host
@@ -41,9 +41,23 @@ _LEGACY = ("legacy",)
 #: Versions whose sessions may send header names in lower case. Before CONNECT the version is unknown ("").
 _MAY_FOLD = ("", "legacy")
 #: Frames read between two looks at the clock.
-_EACH = 8
+EACH = 8
 #: Queues that a session remembers having used.
 _MOST_DECLARED = 1000
+
+
+class Road(Protocol):
+    """The plain road of a session, made by plain.py."""
+
+    @property
+    def left(self) -> int:
+        """Frames until the next look at the clock, of both roads."""
+
+    def begin(self, left: int) -> None:
+        """Begin a share of the loop."""
+
+    def close(self) -> None:
+        """Leave all frames to Python from now on."""
 
 
 class Session:
@@ -59,7 +73,7 @@ class Session:
         *("by_number", "cached_targets", "client_id", "closing", "connection", "consumers", "declared", "discard"),
         *("ended", "exact", "failing", "handlers", "hopeless", "id", "leaving", "listener", "maker"),
         *("memory", "more", "next_number", "outbox", "owner", "paused", "peer", "pending_commit", "plain"),
-        *("secure", "selectors", "shared_batch", "steps", "transactions", "ttl", "upload", "user"),
+        *("road", "secure", "selectors", "shared_batch", "steps", "transactions", "ttl", "upload", "user"),
         *("version", "virtual_host", "waits_on", "windows"),
     )
 
@@ -109,6 +123,8 @@ class Session:
         self.exact = True
         #: Its SENDs may take the quick road.
         self.plain = False
+        #: Takes the plainest of them in C, before they are frames: see plain.py. None if all are left to Python.
+        self.road: Road | None = None
         #: The silence after which the peer counts as dead, where the broker sets it; None if only heart-beats count.
         self.ttl: Terms | None = None
         #: The client-id of CONNECT; None without one.
@@ -177,7 +193,9 @@ class Session:
             return
         frame: Frame | None = None
         handlers = self.handlers
-        left, account = _EACH, self.broker.account
+        left, account, road = EACH, self.broker.account, self.road
+        if road is not None:
+            road.begin(EACH)
         try:
             frames = self.connection.receive(data, now)
             if self.version in _MAY_FOLD:
@@ -186,21 +204,24 @@ class Session:
                 handlers[frame.command](self, frame)
                 if self.closing:
                     break
-                left -= 1
-                if not left:
+                road = self.road
+                left = left - 1 if road is None else road.left
+                if left <= 0:
                     if self.broker.quota.used_up(now):
                         self.wait_for_turn()
                         break
-                    left = _EACH
+                    left = EACH
                     if account.used > account.first:  # memory is short
                         left = 1
                         if self.paused and not self.leaving:
                             self.rest()
                             break
+                    if road is not None:
+                        road.begin(left)
         except Paused:
             pass
         except Exception as error:
-            self._answer_error(error, frame)
+            self.answer_error(error, frame)
         outbox, memory = self.outbox, self.memory
         if outbox.chunks and not outbox.dirty:
             outbox.schedule_flush()
@@ -210,13 +231,14 @@ class Session:
         if account.held > account.reserve:
             self.broker.relieve()
 
-    def _answer_error(self, error: Exception, frame: Frame | None) -> None:
+    def answer_error(self, error: Exception, frame: Frame | None) -> None:
+        """End the session after an error in handling a frame, or in the received bytes (None)."""
         if isinstance(error, Refused):
             self.fail(error.message, error.remedy, frame)
         elif isinstance(error, RemoteProtocolError):
             self.refuse(str(error), error.reply)
         else:
-            self.broker.log.exception("%s: a fault of the broker", self)
+            self.broker.log.error("%s: a fault of the broker", self, exc_info=error)
             self.fail("internal error", "See the broker's log.", frame)
 
     def _spelled(self, frame: Frame) -> Frame:
@@ -285,7 +307,7 @@ class Session:
         try:
             self._step()
         except Exception as error:
-            self._answer_error(error, self._frame)
+            self.answer_error(error, self._frame)
         if self.outbox.chunks:
             self.outbox.schedule_flush()
         return self.steps is None
@@ -351,6 +373,9 @@ class Session:
             (quota.front if ahead else quota).line_up(Work(self.steps))
             self.steps = self._frame = None
         self.outbox.send_budget = 0  # returned messages must not be delivered here again
+        if self.road is not None:
+            self.road.close()
+            self.road = None
         orphans = [pair for transaction in self.transactions.values() for pair in transaction.abort()]
         self.transactions = {}
         discard, self.discard = self.discard, None

@@ -1,0 +1,29 @@
+/* Calls of Python by names that are made once. */
+#ifndef PLAIN_CALL_H
+#define PLAIN_CALL_H
+
+#include <Python.h>
+
+#define PLAIN_NAMES(NAME) \
+    NAME(block) NAME(full) NAME(now) NAME(put_plain) NAME(quota) NAME(schedule_flush) NAME(seq) NAME(SEND) \
+    NAME(used_up) NAME(wait_for_turn)
+
+struct plain_names {
+#define NAME(name) PyObject *name;
+    PLAIN_NAMES(NAME)
+#undef NAME
+    PyObject *eol; /* the bytes after each frame */
+};
+
+extern struct plain_names plain_name;
+
+/* Make the names. Returns 0, or -1 with an exception. */
+int plain_names_make(void);
+
+/* Read the condition of an object, whose reference it takes. Returns 1, 0, or -1 with an exception; -1 for NULL. */
+int plain_truth(PyObject *object);
+
+/* Call a method with an argument, or without if that is NULL. Returns 0, or -1 with an exception. */
+int plain_call(PyObject *object, PyObject *method, PyObject *argument);
+
+#endif

@@ -1,0 +1,55 @@
+#include "plain_fields.h"
+
+#include <stddef.h>
+#include <structmember.h>
+
+struct plain_fields plain_at;
+
+static int find_class(PyObject *classes, const char *name, PyTypeObject **found)
+{
+    PyObject *type = PyDict_GetItemString(classes, name);
+    if (!type || !PyType_Check(type)) {
+        PyErr_Format(PyExc_TypeError, "there is no class %s", name);
+        return -1;
+    }
+    Py_INCREF(type); /* for ever, as the offsets are */
+    *found = (PyTypeObject *)type;
+    return 0;
+}
+
+static int find_field(PyTypeObject *type, const char *name, Py_ssize_t *offset)
+{
+    PyObject *member = PyObject_GetAttrString((PyObject *)type, name);
+    if (!member)
+        return -1;
+    int good = Py_IS_TYPE(member, &PyMemberDescr_Type) && ((PyMemberDescrObject *)member)->d_member->type == T_OBJECT_EX;
+    if (good)
+        *offset = ((PyMemberDescrObject *)member)->d_member->offset;
+    else
+        PyErr_Format(PyExc_TypeError, "%s.%s is not a slot", type->tp_name, name);
+    Py_DECREF(member);
+    return good ? 0 : -1;
+}
+
+int plain_fields_find(PyObject *classes)
+{
+    if (!PyDict_Check(classes)) {
+        PyErr_SetString(PyExc_TypeError, "the classes must be a dict");
+        return -1;
+    }
+#define CLASS(name) \
+    if (find_class(classes, #name, &plain_at.name) < 0) \
+        return -1;
+    PLAIN_CLASSES(CLASS)
+#undef CLASS
+#define FIELD(class, name) \
+    if (find_field(plain_at.class, #name, &plain_at.class##_##name) < 0) \
+        return -1;
+    PLAIN_FIELDS(FIELD)
+#undef FIELD
+    if (plain_at.Message->tp_basicsize != (Py_ssize_t)(sizeof(PyObject) + PLAIN_MESSAGE_FIELDS * sizeof(PyObject *))) {
+        PyErr_SetString(PyExc_TypeError, "Message has other fields than the plain road makes");
+        return -1;
+    }
+    return 0;
+}

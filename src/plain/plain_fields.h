@@ -1,0 +1,65 @@
+/* Where the fields of the broker's Python objects are, so that C reads and writes them without a look-up.
+
+   Every class has __slots__, so a field is a pointer at a fixed offset. plain_fields_find looks the offsets up once; a class
+   that differs from this list is an error there, never a wrong access. The classes must be exactly these, no subclasses, except
+   for the session, whose subclasses begin with its fields. */
+#ifndef PLAIN_FIELDS_H
+#define PLAIN_FIELDS_H
+
+#include <Python.h>
+
+#define PLAIN_CLASSES(CLASS) CLASS(Session) CLASS(Queue) CLASS(Consumer) CLASS(Outbox) CLASS(Account) CLASS(Bound) CLASS(Message)
+
+#define PLAIN_FIELDS(FIELD) \
+    FIELD(Session, plain) FIELD(Session, cached_targets) FIELD(Session, pending_commit) FIELD(Session, handlers) \
+    FIELD(Queue, account) FIELD(Queue, bound) FIELD(Queue, count) FIELD(Queue, name) \
+    FIELD(Queue, octets) FIELD(Queue, overflow) FIELD(Queue, paging) FIELD(Queue, ring) \
+    FIELD(Consumer, acks) FIELD(Consumer, credit) FIELD(Consumer, direct) FIELD(Consumer, last) \
+    FIELD(Consumer, outbox) FIELD(Consumer, quick) FIELD(Consumer, unacked) \
+    FIELD(Outbox, chunks) FIELD(Outbox, dirty) FIELD(Outbox, flowing) FIELD(Outbox, send_budget) \
+    FIELD(Account, first) FIELD(Account, used) FIELD(Bound, messages) FIELD(Bound, octets) \
+    FIELD(Message, attempts) FIELD(Message, body) FIELD(Message, destination) FIELD(Message, expires) FIELD(Message, ident) \
+    FIELD(Message, persistent) FIELD(Message, priority) FIELD(Message, seq) FIELD(Message, size) FIELD(Message, special) \
+    FIELD(Message, tail)
+
+/* The number of fields of a Message: C makes messages, so it has to know all of them. */
+#define PLAIN_MESSAGE_FIELDS 11
+
+struct plain_fields {
+#define CLASS(name) PyTypeObject *name;
+    PLAIN_CLASSES(CLASS)
+#undef CLASS
+#define FIELD(class, name) Py_ssize_t class##_##name;
+    PLAIN_FIELDS(FIELD)
+#undef FIELD
+};
+
+extern struct plain_fields plain_at;
+
+/* The field of an object, as a pointer to an object that may be read and set. */
+#define FIELD_OF(object, class, name) (*(PyObject **)((char *)(object) + plain_at.class##_##name))
+#define IS_A(object, class) (Py_TYPE(object) == plain_at.class)
+
+/* Set a field to a new reference. */
+static inline void plain_set(PyObject **field, PyObject *value)
+{
+    PyObject *old = *field;
+    *field = value;
+    Py_XDECREF(old);
+}
+#define SET_FIELD(object, class, name, value) plain_set(&FIELD_OF(object, class, name), value)
+
+/* Look up all offsets in the classes, a dict by name. Returns 0, or -1 with an exception. */
+int plain_fields_find(PyObject *classes);
+
+/* Get a number. Returns 0 if it is no int of 64 bits. */
+static inline int plain_number(PyObject *object, long long *number)
+{
+    int over;
+    if (!object || !PyLong_CheckExact(object))
+        return 0;
+    *number = PyLong_AsLongLongAndOverflow(object, &over);
+    return !over;
+}
+
+#endif

@@ -1,0 +1,425 @@
+/* The extension stompcodec.broker._plain_c: plain SENDs while the parser reads them, without a frame object.
+
+   The Python road, `_send` of sessions/commands.py, says what happens. This one may only skip work: what it cannot do, and every
+   case that is rare, it leaves to that one, frame by frame. docs/decisions/0011-plain-road.md lists what it takes. */
+#include <Python.h>
+
+#include <structmember.h>
+
+#include "plain_call.h"
+#include "plain_fields.h"
+#include "plain_queue.h"
+#include "plain_send.h"
+#include "stomp_taker.h"
+
+#define EACH 8 /* frames between two looks at the clock: EACH of sessions/session.py, which is compared in prepare() */
+
+/* Functions of the Python road, in the order of prepare(). */
+static struct {
+    PyObject *send, *send_receipt, *put_persistent, *failed;
+} python;
+static int is_on = 1;
+
+typedef struct {
+    PyObject_HEAD
+    struct stomp_taker taker;
+    PyObject *capsule;
+    PyObject *session, *outbox, *broker, *account, *ident; /* NULL once it is closed */
+    PyObject *destination;                                 /* the latest one: a str that has its hash */
+    int stores;                                            /* persistent messages are stored */
+    int serves;                                            /* nobody has put another handler of SEND in place of ours */
+    int left;                                              /* frames until the next look at the clock, of both roads */
+} Road;
+
+static PyObject *text_of(const struct plain_text *text)
+{
+    return PyUnicode_DecodeUTF8((const char *)text->at, (Py_ssize_t)text->len, NULL);
+}
+
+/* The destination as a str, mostly that of the last SEND. Borrowed; NULL if it is no UTF-8. */
+static PyObject *destination_of(Road *road, const struct plain_text *text)
+{
+    PyObject *last = road->destination;
+    Py_ssize_t len;
+    if (last) {
+        const char *octets = PyUnicode_AsUTF8AndSize(last, &len);
+        if (octets && (size_t)len == text->len && !memcmp(octets, text->at, text->len))
+            return last;
+    }
+    PyObject *fresh = text_of(text);
+    if (!fresh) {
+        PyErr_Clear();
+        return NULL;
+    }
+    plain_set(&road->destination, fresh);
+    return fresh;
+}
+
+static int is_alphanumeric(const char *at, Py_ssize_t len)
+{
+    for (Py_ssize_t i = 0; i < len; i++)
+        if (!Py_ISALNUM(at[i]))
+            return 0;
+    return len > 0;
+}
+
+/* `send_receipt`, whose simplest case is done here. Returns 0, or -1 with an exception. */
+static int answer(PyObject *session, PyObject *outbox, PyObject *receipt)
+{
+    static const char before[] = "RECEIPT\nreceipt-id:", after[] = "\n\n\0\n";
+    Py_ssize_t len;
+    const char *text = PyUnicode_AsUTF8AndSize(receipt, &len);
+    PyObject *chunks = FIELD_OF(outbox, Outbox, chunks);
+    if (text && is_alphanumeric(text, len) && FIELD_OF(session, Session, pending_commit) == Py_None
+        && FIELD_OF(outbox, Outbox, flowing) == Py_True && chunks && PyList_CheckExact(chunks)) {
+        PyObject *octets = PyBytes_FromStringAndSize(NULL, len + (Py_ssize_t)(sizeof before + sizeof after - 2));
+        if (!octets)
+            return -1;
+        char *to = PyBytes_AS_STRING(octets);
+        memcpy(to, before, sizeof before - 1);
+        memcpy(to + sizeof before - 1, text, (size_t)len);
+        memcpy(to + (Py_ssize_t)(sizeof before - 1) + len, after, sizeof after - 1);
+        int error = PyList_Append(chunks, octets);
+        Py_DECREF(octets);
+        return error;
+    }
+    PyErr_Clear();
+    PyObject *result = PyObject_CallFunctionObjArgs(python.send_receipt, session, receipt, NULL);
+    Py_XDECREF(result);
+    return result ? 0 : -1;
+}
+
+/* Look at the clock after some frames. Returns STOMP_TAKEN_LAST if the session has to wait for its turn. */
+static int look_at_clock(Road *road, PyObject *session)
+{
+    road->left = EACH;
+    PyObject *quota = PyObject_GetAttr(road->broker, plain_name.quota), *now = PyObject_GetAttr(road->broker, plain_name.now);
+    PyObject *arguments[] = {quota, now};
+    int used_up = quota && now ? plain_truth(PyObject_VectorcallMethod(plain_name.used_up, arguments, 2, NULL)) : -1;
+    Py_XDECREF(quota);
+    Py_XDECREF(now);
+    if (used_up <= 0)
+        return used_up < 0 ? -1 : STOMP_TAKEN;
+    return plain_call(session, plain_name.wait_for_turn, NULL) < 0 ? -1 : STOMP_TAKEN_LAST;
+}
+
+/* Give the message the next seq. Returns 0, or -1 with an exception. */
+static int number(Road *road, struct plain_message *message)
+{
+    PyObject *last = PyObject_GetAttr(road->broker, plain_name.seq);
+    int good = last && plain_number(last, &message->number);
+    Py_XDECREF(last);
+    if (last && !good)
+        PyErr_SetString(PyExc_TypeError, "the seq is no int of 64 bits");
+    message->seq = good ? PyLong_FromLongLong(++message->number) : NULL;
+    if (!message->seq || PyObject_SetAttr(road->broker, plain_name.seq, message->seq) < 0) {
+        Py_CLEAR(message->seq);
+        return -1;
+    }
+    return 0;
+}
+
+/* Put a message that cannot go straight to a consumer, or to a topic. Returns whether the sender has to wait, or -1. */
+static int put_plain(PyObject *target, const struct plain_message *message)
+{
+    PyObject *tail = plain_tail(message);
+    if (!tail)
+        return -1;
+    PyObject *arguments[] = {target, message->destination, message->ident, message->seq, tail};
+    int full = plain_truth(PyObject_VectorcallMethod(plain_name.put_plain, arguments, 5, NULL));
+    Py_DECREF(tail);
+    return full;
+}
+
+/* Put a persistent message, let the sender wait, and answer after the commit. Returns 0, or -1 with an exception. */
+static int put_persistent(PyObject *session, PyObject *target, const struct plain_message *message, PyObject *receipt)
+{
+    PyObject *tail = plain_tail(message);
+    if (!tail)
+        return -1;
+    PyObject *arguments[] = {session, target, message->destination, message->seq, tail, receipt ? receipt : Py_None};
+    PyObject *result = PyObject_Vectorcall(python.put_persistent, arguments, 6, NULL);
+    Py_DECREF(tail);
+    Py_XDECREF(result);
+    return result ? 0 : -1;
+}
+
+/* Put the message into its target, let the sender wait, and answer unless it has ended. Returns 0, or -1 with an exception. */
+static int deliver(const Road *road, PyObject *session, PyObject *target, const struct plain_message *message, PyObject *receipt)
+{
+    if (message->persistent)
+        return put_persistent(session, target, message, receipt);
+    int outcome = plain_deliver(target, message), full = outcome == PLAIN_DELIVERED_FULL;
+    if (outcome == PLAIN_NOT_DELIVERED)
+        full = put_plain(target, message);
+    if (outcome < 0 || full < 0 || (full && plain_call(target, plain_name.block, session) < 0))
+        return -1;
+    return receipt && road->session ? answer(session, road->outbox, receipt) : 0;
+}
+
+/* Handle an exception as `Session.receive` does after a frame. Returns STOMP_TAKEN_LAST, or -1. */
+static int fail(PyObject *session, PyObject *receipt)
+{
+    PyObject *type, *error, *trace;
+    PyErr_Fetch(&type, &error, &trace);
+    PyErr_NormalizeException(&type, &error, &trace);
+    if (trace)
+        PyException_SetTraceback(error, trace);
+    PyObject *result = PyObject_CallFunctionObjArgs(python.failed, session, error, receipt ? receipt : Py_None, NULL);
+    Py_XDECREF(type), Py_XDECREF(error), Py_XDECREF(trace), Py_XDECREF(result);
+    return result ? STOMP_TAKEN_LAST : -1;
+}
+
+/* Do a SEND whose target is known. Nothing of `data` is used after Python was called. */
+static int send(Road *road, PyObject *session, PyObject *target, struct plain_message *message)
+{
+    PyObject *receipt = NULL;
+    if (message->send->receipt.at && !(receipt = text_of(&message->send->receipt))) {
+        PyErr_Clear();
+        return STOMP_LEFT;
+    }
+    int outcome = STOMP_TAKEN;
+    if (number(road, message) < 0 || deliver(road, session, target, message, receipt) < 0)
+        outcome = fail(session, receipt);
+    else if (!road->session) /* it has ended */
+        outcome = STOMP_TAKEN_LAST;
+    else if (--road->left <= 0 && (outcome = look_at_clock(road, session)) < 0)
+        outcome = fail(session, receipt);
+    Py_XDECREF(message->seq);
+    Py_XDECREF(receipt);
+    return outcome;
+}
+
+/* Is there enough memory for this road? The Python road looks more closely. */
+static int has_memory(const Road *road)
+{
+    long long used, first;
+    return plain_number(FIELD_OF(road->account, Account, used), &used)
+        && plain_number(FIELD_OF(road->account, Account, first), &first) && used <= first;
+}
+
+static int is_true(const struct plain_text *text)
+{
+    return text->at && text->len == 4 && !memcmp(text->at, "true", 4);
+}
+
+/* May this road take the frame, as far as its head has been read? */
+static int may_take(const Road *road, const struct stomp_scan *scan)
+{
+    return is_on && road->serves && scan->command == STOMP_SEND && !scan->starts
+        && !(scan->marks & (STOMP_CHANGED | STOMP_ESCAPED | STOMP_ODD | STOMP_CR_ENDS))
+        && FIELD_OF(road->session, Session, plain) == Py_True && has_memory(road);
+}
+
+/* The queue or topic that the session has cached for a destination. Borrowed, or NULL. */
+static PyObject *target_of(const Road *road, PyObject *destination)
+{
+    PyObject *targets = FIELD_OF(road->session, Session, cached_targets);
+    PyObject *target = destination && targets && PyDict_CheckExact(targets) ? PyDict_GetItemWithError(targets, destination) : NULL;
+    PyErr_Clear();
+    return target;
+}
+
+static int take(void *owner, const struct stomp_scan *scan, const uint8_t *data, size_t size)
+{
+    Road *road = owner;
+    struct plain_send read;
+    PyObject *session = road->session, *ident = road->ident, *destination = NULL, *target = NULL;
+    if (!session)
+        return STOMP_LEFT;
+    if (may_take(road, scan) && plain_send_read(&read, scan, data, size)) {
+        destination = destination_of(road, &read.destination);
+        target = target_of(road, destination);
+    }
+    int outcome = STOMP_LEFT;
+    if (target) {
+        struct plain_message message = {&read, scan, data, destination, ident, NULL, 0, road->stores && is_true(&read.persistent)};
+        Py_INCREF(session), Py_INCREF(ident), Py_INCREF(target), Py_INCREF(destination), Py_INCREF(road);
+        outcome = send(road, session, target, &message);
+        Py_DECREF(session), Py_DECREF(ident), Py_DECREF(target), Py_DECREF(destination), Py_DECREF(road);
+    }
+    if (outcome == STOMP_LEFT)
+        road->left--;
+    return outcome;
+}
+
+/* ---- the type ---- */
+
+static int road_clear(Road *road)
+{
+    Py_CLEAR(road->session);
+    Py_CLEAR(road->outbox);
+    Py_CLEAR(road->broker);
+    Py_CLEAR(road->account);
+    Py_CLEAR(road->ident);
+    Py_CLEAR(road->destination);
+    return 0;
+}
+
+static int road_traverse(Road *road, visitproc visit, void *arg)
+{
+    Py_VISIT(Py_TYPE(road));
+    Py_VISIT(road->session);
+    Py_VISIT(road->outbox);
+    Py_VISIT(road->broker);
+    Py_VISIT(road->account);
+    return 0;
+}
+
+static void road_dealloc(Road *road)
+{
+    PyTypeObject *type = Py_TYPE(road);
+    PyObject_GC_UnTrack(road);
+    (void)road_clear(road);
+    Py_CLEAR(road->capsule);
+    type->tp_free(road);
+    Py_DECREF(type);
+}
+
+static PyObject *road_new(PyTypeObject *type, PyObject *args, PyObject *named)
+{
+    static char *names[] = {"session", "broker", NULL};
+    PyObject *session, *broker;
+    if (!plain_at.Session) {
+        PyErr_SetString(PyExc_RuntimeError, "prepare() was not called");
+        return NULL;
+    }
+    if (!PyArg_ParseTupleAndKeywords(args, named, "O!O", names, plain_at.Session, &session, &broker))
+        return NULL;
+    Road *road = (Road *)type->tp_alloc(type, 0);
+    if (!road)
+        return NULL;
+    road->taker = (struct stomp_taker){sizeof(struct stomp_scan), take, road};
+    Py_INCREF(session), road->session = session;
+    Py_INCREF(broker), road->broker = broker;
+    road->capsule = PyCapsule_New(&road->taker, STOMP_TAKER, NULL);
+    road->outbox = PyObject_GetAttrString(session, "outbox");
+    road->account = PyObject_GetAttrString(broker, "account");
+    road->ident = PyObject_GetAttrString(broker, "ident");
+    road->stores = plain_truth(PyObject_GetAttrString(broker, "stores_some"));
+    if (road->capsule && road->outbox && road->account && road->ident && road->stores >= 0) {
+        if (IS_A(road->outbox, Outbox) && IS_A(road->account, Account) && PyBytes_CheckExact(road->ident))
+            return (PyObject *)road;
+        PyErr_SetString(PyExc_TypeError, "outbox, account or ident has another type");
+    }
+    Py_DECREF(road);
+    return NULL;
+}
+
+static PyObject *road_begin(Road *road, PyObject *left)
+{
+    PyObject *handlers = road->session ? FIELD_OF(road->session, Session, handlers) : NULL;
+    long count = PyLong_AsLong(left);
+    if (count == -1 && PyErr_Occurred())
+        return NULL;
+    road->left = (int)count;
+    road->serves = handlers && PyDict_CheckExact(handlers) && PyDict_GetItemWithError(handlers, plain_name.SEND) == python.send;
+    PyErr_Clear();
+    Py_RETURN_NONE;
+}
+
+static PyObject *road_close(Road *road, PyObject *unused)
+{
+    (void)unused;
+    (void)road_clear(road);
+    Py_RETURN_NONE;
+}
+
+static PyMethodDef road_methods[] = {
+    {"begin", (PyCFunction)road_begin, METH_O,
+     "begin(left, /)\n--\n\nBegin a share of the loop: after `left` frames of both roads somebody looks at the clock."},
+    {"close", (PyCFunction)road_close, METH_NOARGS, "Leave all frames to Python from now on."},
+    {NULL, NULL, 0, NULL},
+};
+
+static PyMemberDef road_members[] = {
+    {"left", T_INT, offsetof(Road, left), READONLY, "Frames until the next look at the clock."},
+    {"taker", T_OBJECT_EX, offsetof(Road, capsule), READONLY, "What the parser calls, as a capsule."},
+    {NULL, 0, 0, 0, NULL},
+};
+
+static PyType_Slot road_slots[] = {
+    {Py_tp_doc, "Road(session, broker)\n--\n\nThe plain road of one session. It refers to the session until `close`."},
+    {Py_tp_new, (void *)road_new},
+    {Py_tp_dealloc, (void *)road_dealloc},
+    {Py_tp_traverse, (void *)road_traverse},
+    {Py_tp_clear, (void *)road_clear},
+    {Py_tp_methods, road_methods},
+    {Py_tp_members, road_members},
+    {0, NULL},
+};
+
+static PyType_Spec road_spec = {
+    "stompcodec.broker._plain_c.Road", sizeof(Road), 0, Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC, road_slots,
+};
+
+/* ---- the module ---- */
+
+static PyObject *prepare(PyObject *module, PyObject *args)
+{
+    PyObject *classes, *slow, *without, *send, *send_receipt, *put_persistent, *failed;
+    int each;
+    long long cost;
+    (void)module;
+    if (!PyArg_ParseTuple(args, "OOO(OOOO)iL", &classes, &slow, &without, &send, &send_receipt, &put_persistent, &failed, &each, &cost))
+        return NULL;
+    if (each != EACH || cost != PLAIN_MESSAGE_COST) {
+        PyErr_SetString(PyExc_ValueError, "the plain road was built with other constants");
+        return NULL;
+    }
+    if (plain_names_make() < 0 || plain_fields_find(classes) < 0 || plain_send_names(slow, without) < 0)
+        return NULL;
+    Py_INCREF(send), plain_set(&python.send, send);
+    Py_INCREF(send_receipt), plain_set(&python.send_receipt, send_receipt);
+    Py_INCREF(put_persistent), plain_set(&python.put_persistent, put_persistent);
+    Py_INCREF(failed), plain_set(&python.failed, failed);
+    Py_RETURN_NONE;
+}
+
+static PyObject *switch_on(PyObject *module, PyObject *on)
+{
+    int now = PyObject_IsTrue(on), before = is_on;
+    (void)module;
+    if (now < 0)
+        return NULL;
+    is_on = now;
+    return PyBool_FromLong(before);
+}
+
+static PyMethodDef methods[] = {
+    {"prepare", prepare, METH_VARARGS,
+     "prepare(classes, slow, without, functions, each, cost, /)\n--\n\n"
+     "Learn the classes, names, functions (send, send_receipt, put_persistent, failed) and constants of the broker."},
+    {"switch", switch_on, METH_O, "switch(on, /)\n--\n\nTake frames, or leave all of them to Python. Return what it was before."},
+    {NULL, NULL, 0, NULL},
+};
+
+static int fill(PyObject *module)
+{
+    PyObject *type = PyType_FromSpec(&road_spec);
+    if (!type)
+        return -1;
+    int error = PyModule_AddObjectRef(module, "Road", type);
+    Py_DECREF(type);
+    return error;
+}
+
+static PyModuleDef_Slot slots[] = {
+    {Py_mod_exec, (void *)fill},
+#ifdef Py_mod_multiple_interpreters
+    {Py_mod_multiple_interpreters, Py_MOD_MULTIPLE_INTERPRETERS_NOT_SUPPORTED},
+#endif
+#ifdef Py_mod_gil
+    {Py_mod_gil, Py_MOD_GIL_NOT_USED}, /* a broker belongs to one thread, with or without */
+#endif
+    {0, NULL},
+};
+
+static struct PyModuleDef definition = {
+    PyModuleDef_HEAD_INIT, "stompcodec.broker._plain_c", "The broker's plain road in C.", 0, methods, slots, NULL, NULL, NULL,
+};
+
+PyMODINIT_FUNC PyInit__plain_c(void)
+{
+    return PyModuleDef_Init(&definition);
+}

@@ -1,0 +1,41 @@
+/* The head of a SEND as the plain road reads it: what concerns the broker, and which bytes go into the MESSAGE. */
+#ifndef PLAIN_SEND_H
+#define PLAIN_SEND_H
+
+#include <Python.h>
+
+#include "stomp_scan.h"
+
+#define PLAIN_MOST_LINES 64
+#define PLAIN_LONGEST_NAME 31
+
+/* What becomes of a header, by its name. */
+enum plain_kind { PLAIN_COPIED, PLAIN_DROPPED, PLAIN_SLOW, PLAIN_DESTINATION, PLAIN_RECEIPT, PLAIN_PERSISTENT, PLAIN_LENGTH };
+
+struct plain_text {
+    const uint8_t *at; /* NULL without this header */
+    size_t len;
+};
+
+struct plain_send {
+    struct plain_text destination, receipt, persistent;
+    size_t size;     /* of the body */
+    size_t tail_len; /* of the tail: header lines, empty line, body, NUL */
+    int runs;
+    struct {
+        uint32_t from, end;
+    } run[PLAIN_MOST_LINES + 1]; /* header lines that are copied together */
+    char length[40];             /* the line content-length, if that is written anew */
+    size_t length_len;
+};
+
+/* Learn the names of headers that keep a SEND off this road, and of those that are left out. Tuples of str. */
+int plain_send_names(PyObject *slow, PyObject *without);
+
+/* Read the head of a SEND at data with a body of `size` bytes. Returns 0 if it is not plain. */
+int plain_send_read(struct plain_send *send, const struct stomp_scan *scan, const uint8_t *data, size_t size);
+
+/* Write its tail, of tail_len bytes. */
+void plain_send_tail(const struct plain_send *send, const struct stomp_scan *scan, const uint8_t *data, char *to);
+
+#endif

@@ -1,0 +1,91 @@
+"""The plain road: SENDs without special headers go to their consumers in C, while the parser reads them.
+
+The extension `_plain_c` (src/plain/) sees each complete frame before it is made. It takes a SEND that `_send` of
+commands.py would put into a queue or topic at once, and leaves all other frames to Python, in order. It may only skip
+work: the handlers say what happens, and all tests pass without it. docs/decisions/0011-plain-road.md lists what it
+takes.
+
+The environment variable STOMPCODEC_PLAIN=0 switches it off. It needs the C backend of the codec.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from importlib import import_module
+from sys import intern
+from types import ModuleType
+
+from stompcodec.broker.memory import MESSAGE, Account
+from stompcodec.broker.message import WITHOUT, Message
+from stompcodec.broker.queues.consumer import Consumer
+from stompcodec.broker.queues.limits import Bound
+from stompcodec.broker.queues.queue import Queue
+from stompcodec.broker.sessions.outbox import Outbox
+from stompcodec.broker.sessions.receipts import hold_receipts_of, send_receipt
+from stompcodec.broker.sessions.send import check_space
+from stompcodec.broker.sessions.session import EACH, Session
+from stompcodec.broker.sessions.target import QueueOrTopic
+from stompcodec.codec import BACKEND, Frame
+
+#: Versions whose frames the road reads as Python does: in others, values are trimmed or names folded.
+_VERSIONS = ("1.1", "1.2")
+#: The classes whose fields it reads and writes.
+_CLASSES = (Session, Queue, Consumer, Outbox, Account, Bound, Message)
+
+
+def _load(setting: str) -> ModuleType | None:
+    if setting not in ("", "0", "1"):
+        raise ImportError(f"STOMPCODEC_PLAIN is {setting!r}: set it to 1 or 0, or not at all")
+    if setting == "0" or BACKEND != "c":
+        return None
+    try:
+        return import_module("stompcodec.broker._plain_c")
+    except ImportError:
+        if setting == "1":
+            raise
+        return None
+
+
+#: The extension; None to do without.
+EXTENSION = _load(os.environ.get("STOMPCODEC_PLAIN", ""))
+
+
+def prepare(send: Callable[[Session, Frame], None], slow_headers: tuple[str, ...]) -> None:
+    """Tell the extension what it has to know of the broker: `send` handles SEND, and those with `slow_headers` are left
+    to it.
+    """
+    if EXTENSION is not None:
+        classes = {each.__name__: each for each in _CLASSES}
+        EXTENSION.prepare(classes, slow_headers, WITHOUT, (send, send_receipt, put_persistent, _failed), EACH, MESSAGE)
+
+
+def begin(session: Session) -> None:
+    """Let a session that has just connected take the plain road."""
+    if EXTENSION is None or not session.plain or session.version not in _VERSIONS:
+        return
+    road = EXTENSION.Road(session, session.broker)
+    if session.connection.offer_frames(road):
+        road.begin(EACH)
+        session.road = road
+
+
+def put_persistent(
+    session: Session, target: QueueOrTopic, destination: str, seq: int, tail: bytes, receipt: str | None
+) -> None:
+    """Put a persistent message that needs no special treatment, and confirm it after the commit. Raise Refused if the
+    disk is full.
+    """
+    broker = session.broker
+    if broker.journal.short:
+        check_space(session, (target,))
+    hold_receipts_of(session, receipt)
+    if target.put(Message(broker.ident % seq, seq, intern(destination), tail, True)):
+        target.block(session)
+    if receipt is not None:
+        send_receipt(session, receipt)
+
+
+def _failed(session: Session, error: Exception, receipt: str | None) -> None:
+    """End a session as after an error in the handler of a SEND with that receipt."""
+    session.answer_error(error, Frame("SEND", {} if receipt is None else {"receipt": receipt}))

@@ -1,0 +1,366 @@
+"""The plain road in C: with it, without it, and switched at random, clients and books are the same, byte for byte."""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from broker.harness import Bench, FaultyStore, Peer
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from profiles import examples
+
+from stompcodec import Limits
+from stompcodec.broker.auth import Rule, User, hash_passcode
+from stompcodec.broker.memory import MESSAGE
+from stompcodec.broker.queues.queue import Queue
+from stompcodec.broker.sessions import plain
+
+pytestmark = pytest.mark.skipif(plain.EXTENSION is None, reason="the plain road is not built, or switched off")
+
+QUEUE = b"/queue/a"
+
+
+@pytest.fixture(autouse=True)
+def _on() -> Iterator[None]:
+    """The road is on, and on again after a test that has switched it off."""
+    switch(True)
+    yield
+    switch(True)
+
+
+def switch(on: bool) -> None:
+    assert plain.EXTENSION is not None
+    plain.EXTENSION.switch(on)
+
+
+def frame(command: bytes, *lines: bytes, body: bytes = b"", end: bytes = b"\n") -> bytes:
+    return command + b"\n" + b"".join(line + end for line in lines) + b"\n" + body + b"\0"
+
+
+# ---- random conversations ----
+
+HEADERS = [
+    *(b"receipt:7", b"receipt:r-1", b"receipt:", b"receipt:a\\cb", b"receipt:8", "receipt:ä".encode()),
+    *(b"persistent:true", b"persistent:false", b"persistent: true", b"content-type:text/plain", b"x:y", b"x:z", b"x:"),
+    *(b"time:12:30", b"path:a\\\\b", b"two:a\\nb", "name:ü".encode(), "größe:1".encode(), b"content-length:2"),
+    *(b"message-id:forged", b"subscription:9", b"ack:1-1", b"redelivered:true", b"redelivery-count:3"),
+    *(b"priority:9", b"expires:1", b"delay:5", b"JMSXGroupID:g", b"reply-to:/queue/b", b"retain:true"),
+    *(b"destination:/queue/b", b"destination-type:MULTICAST", b"y" * 31 + b":1", b"y" * 32 + b":1", b"ttl:%d"),
+]
+DESTINATIONS = [
+    b"/queue/a",
+    b"/queue/a",
+    b"/queue/a",
+    b"/queue/b",
+    b"/topic/t",
+    b"a",
+    "/queue/ö".encode(),
+    b"/queue/%d",
+]
+BODIES = [b"hi", b"", b"x" * 100, b"a\0b", b"%d %s", b"\n", b"y" * 3000]
+sends = st.builds(
+    lambda destination, headers, body, length, end: frame(
+        b"SEND",
+        *(b"destination:" + destination, *headers, *([b"content-length:" + length % len(body)] if length else ())),
+        body=body,
+        end=end,
+    ),
+    st.sampled_from(DESTINATIONS),
+    st.lists(st.sampled_from(HEADERS), max_size=3),
+    st.sampled_from(BODIES),
+    st.sampled_from([b"%d", b"%d", b"%03d", b""]),
+    st.sampled_from([b"\n", b"\n", b"\n", b"\r\n"]),
+)
+plain_sends = st.builds(
+    lambda destination, number: frame(b"SEND", b"destination:" + destination, b"content-length:1", body=b"%d" % number),
+    st.sampled_from(DESTINATIONS[:5]),
+    st.integers(0, 9),
+)
+subscribes = st.builds(
+    lambda destination, number, mode, window: frame(
+        *(b"SUBSCRIBE", b"destination:" + destination, b"id:%%%d" % number, b"ack:" + mode),
+        b"prefetch-count:%d" % window,
+    ),
+    st.sampled_from(DESTINATIONS),
+    st.integers(1, 3),
+    st.sampled_from([b"auto", b"auto", b"client-individual", b"client"]),
+    st.sampled_from([1, 2, 100]),
+)
+others = st.sampled_from(
+    [
+        *(frame(b"UNSUBSCRIBE", b"id:%1"), frame(b"BEGIN", b"transaction:t"), frame(b"COMMIT", b"transaction:t")),
+        *(frame(b"SEND", b"x:y"), frame(b"SEND", b"destination:/queue/a", b"transaction:t", body=b"late"), b"\n\r\n"),
+        *(frame(b"ABORT", b"transaction:t"), frame(b"DISCONNECT", b"receipt:d"), b"SEND\ndestination:/queue/a\n\nhalf"),
+    ]
+)
+acks = st.builds(
+    lambda command, at, lines: (command, at, lines),
+    st.sampled_from([b"ACK", b"ACK", b"ACK", b"NACK"]),
+    st.integers(0, 3),
+    st.lists(st.sampled_from([b"receipt:9", b"x:y", b"credit:1", b"transaction:t", b"receipt:a b"]), max_size=1),
+)
+reads = st.lists(st.one_of(plain_sends, plain_sends, plain_sends, sends, sends, subscribes, acks, others), max_size=12)
+EVENTS = ["turn", "shut", "open", "lose", "short", "enough"]
+steps = st.lists(
+    st.tuples(st.integers(0, 2), st.one_of(reads, reads, reads, st.sampled_from(EVENTS)), st.booleans(), st.booleans()),
+    max_size=12,
+)
+#: Subscriptions of each conversation: of a peer, to a queue or a topic, in a mode, with a window.
+subscribers = st.lists(
+    st.tuples(
+        st.integers(0, 2),
+        st.sampled_from(["/queue/a", "/queue/a", "/queue/a", "/topic/t"]),
+        st.sampled_from(["auto", "client-individual", "client"]),
+        st.sampled_from(["1", "3", "100"]),
+    ),
+    max_size=4,
+)
+configs = st.fixed_dictionaries(
+    {
+        "write_high": st.sampled_from([1, 300, 262_144]),
+        "max_queue_messages": st.sampled_from([None, 2, 5]),
+        "window_messages": st.sampled_from([1, 3, 1000]),
+        "limits": st.sampled_from([Limits(), Limits(max_headers=4, max_header_line=64, max_body=2999)]),
+        "transient": st.sampled_from(["stop", "spool"]),
+    }
+)
+
+
+class World:
+    """A broker with three peers, whose clock goes on with each look if it is told to."""
+
+    def __init__(self, config: dict[str, Any], ticks: bool, subscribers: Any) -> None:
+        self.bench = Bench(FaultyStore(), **config)
+        self.bench.broker._entropy = bytes  # the ids of sessions are the same each time
+        self.peers = [self.bench.peer(version) for version in ("1.2", "1.2", "1.1")]
+        for destination in ("/queue/a", "/topic/t"):  # from now on they are cached
+            for peer in self.peers:
+                peer.put(destination, "first")
+        for number, (at, destination, mode, window) in enumerate(subscribers):
+            self.peers[at].subscribe(destination, id=f"first-{number}", ack=mode, prefetch_count=window)
+        if ticks:
+            self.bench.broker.quota.clock = self._clock
+
+    def _clock(self) -> float:
+        self.bench.now += 1
+        return self.bench.now
+
+    def step(self, number: int, what: Any, turns: bool) -> None:
+        peer, bench = self.peers[number], self.bench
+        if what == "turn":
+            bench.turn()
+        elif what in ("shut", "open"):
+            peer.session.writable(what == "open", bench.now)
+        elif what in ("short", "enough"):
+            account = bench.broker.account
+            account.first = account.used + 2000 if what == "short" else account.second
+        elif what == "lose":
+            peer.lose()
+            self.peers[number] = bench.peer("1.2")
+        else:
+            peer.session.receive(b"".join(self._octets(peer, each) for each in what), bench.now)
+        if turns:
+            bench.turn()
+
+    def _octets(self, peer: Peer, what: Any) -> bytes:
+        if isinstance(what, bytes):
+            return what
+        command, at, lines = what
+        given = [each.headers["ack"] for each in peer.inbox if each.command == "MESSAGE" and each.get("ack")]
+        return frame(command, b"id:" + (given[-1 - at % len(given)] if given else "1-1").encode(), *lines)
+
+    def seen(self) -> Any:
+        """What clients see, and what the books say."""
+        broker = self.bench.broker
+        sessions = [(peer.octets, peer.closed, peer.session.paused, peer.session.ended) for peer in self.peers]
+        pending = [(b"".join(peer.session.outbox.chunks), peer.session.outbox.send_budget) for peer in self.peers]
+        queues = {name: _books(queue) for name, queue in broker.queues.items()}
+        consumers = [
+            (each.credit, each.last, each.in_ring, {tag: _fields(m) for tag, m in each.unacked.items()})
+            for peer in self.peers
+            for each in peer.session.consumers.values()
+        ]
+        return sessions, pending, queues, consumers, broker.seq, broker.account.used, broker.account.held
+
+
+def _fields(message: Any) -> Any:
+    return [(type(value), value) for value in (getattr(message, name) for name in type(message).__slots__)]
+
+
+def _books(queue: Queue) -> Any:
+    ring = [(consumer.key, consumer.session.id) for consumer in queue.ring]
+    return queue.count, queue.octets, [_fields(message) for message in queue.messages], ring
+
+
+@given(configs, st.booleans(), subscribers, steps)
+@settings(max_examples=examples(400))
+def test_it_is_the_same_with_and_without(config: dict[str, Any], ticks: bool, subscribers: Any, steps: Any) -> None:
+    worlds = [World(config, ticks, subscribers) for _ in range(3)]
+    for number, what, turns, mixed in steps:
+        seen = []
+        for world, on in zip(worlds, (True, False, mixed)):
+            switch(on)
+            world.step(number, what, turns)
+            seen.append(world.seen())
+        assert seen[0] == seen[1]
+        assert seen[2] == seen[1]
+
+
+# ---- that it is taken ----
+
+
+class Counted:
+    """Counts the frames that are made, and so were not taken."""
+
+    def __init__(self, peer: Peer, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.made = 0
+        connection = peer.session.connection
+        receive = connection.receive
+
+        def counted(frames: Any) -> Iterator[Any]:
+            for each in frames:
+                self.made += 1
+                yield each
+
+        monkeypatch.setattr(type(connection), "receive", lambda me, data, now: counted(receive(data, now)))
+
+
+SEND = frame(b"SEND", b"destination:/queue/a", b"content-type:text/plain", b"content-length:2", body=b"hi")
+LEFT = {
+    "escape": frame(b"SEND", b"destination:/queue/a", b"x:a\\cb"),
+    "carriage return": frame(b"SEND", b"destination:/queue/a", end=b"\r\n"),
+    "raw colon": frame(b"SEND", b"destination:/queue/a", b"x:12:30"),
+    "priority": frame(b"SEND", b"destination:/queue/a", b"priority:9"),
+    "transaction": frame(b"BEGIN", b"transaction:t") + frame(b"SEND", b"destination:/queue/a", b"transaction:t"),
+}
+TAKEN = {
+    "to a consumer": SEND,
+    "without headers": frame(b"SEND", b"destination:/queue/a", body=b"hi"),
+    "without a body": frame(b"SEND", b"destination:/queue/a"),
+    "receipt": frame(b"SEND", b"destination:/queue/a", b"receipt:1"),
+    "odd receipt": frame(b"SEND", b"destination:/queue/a", b"receipt:a b"),
+    "persistent": frame(b"SEND", b"destination:/queue/a", b"persistent:true", body=b"hi"),
+    "to a topic": frame(b"SEND", b"destination:/topic/t", body=b"hi"),
+    "non-ASCII": frame(b"SEND", b"destination:/queue/a", "x:ä".encode()),
+}
+
+
+@pytest.mark.parametrize("octets", [*TAKEN.values(), *LEFT.values()], ids=[*TAKEN, *LEFT])
+@pytest.mark.parametrize("ack", ["auto", "client-individual"])
+def test_what_it_takes(octets: bytes, ack: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    bench = Bench()
+    sender, consumer = bench.peer(), bench.peer()
+    consumer.subscribe("/queue/a", ack=ack)
+    consumer.subscribe("/topic/t", id="2")
+    sender.put("/queue/a")
+    sender.put("/topic/t")
+    count = Counted(sender, monkeypatch)
+    sender.raw(octets * 3)
+    wanted = 0 if octets in TAKEN.values() else octets.count(b"\0") * 3
+    assert count.made == wanted or octets == LEFT["transaction"]
+
+
+@pytest.mark.parametrize("lines", [64, 65])
+def test_it_takes_so_many_header_lines(lines: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    bench = Bench()
+    sender, consumer = bench.peer(), bench.peer()
+    consumer.subscribe("/queue/a")
+    sender.put("/queue/a")
+    count = Counted(sender, monkeypatch)
+    sender.raw(frame(b"SEND", b"destination:/queue/a", *(b"x%d:%d" % (n, n) for n in range(lines - 1))))
+    assert count.made == (lines > 64)
+    assert len(consumer.take()[-1].headers.pairs()) == lines + 2  # with subscription and message-id
+
+
+@pytest.mark.parametrize("length", [100, 900, 1100, 3000])
+def test_a_long_head_of_the_consumer(length: int) -> None:
+    """The part of MESSAGE that is the consumer's may be larger than what C has room for."""
+    for ack in ("auto", "client-individual"):
+        bench = Bench()
+        sender, consumer = bench.peer(), bench.peer()
+        consumer.subscribe("/queue/a", id=ack + "%" * length, ack=ack)
+        for number in range(4):
+            sender.put("/queue/a", str(number))
+        messages = consumer.take()
+        assert [message.body for message in messages] == [b"0", b"1", b"2", b"3"]
+        assert {message.headers["subscription"] for message in messages} == {ack + "%" * length}
+
+
+def test_the_frame_log_sees_all(caplog: pytest.LogCaptureFixture) -> None:
+    bench = Bench(log_frames="headers")
+    peer = bench.peer()
+    with caplog.at_level("INFO", "stompcodec.broker.frames"):
+        for number in range(3):
+            peer.put("/queue/a", x=str(number))
+    assert sum("< <Frame SEND" in line for line in caplog.messages) == 3
+
+
+def test_rules_hold() -> None:
+    """A destination that is not allowed is not cached, so the road never takes a SEND to it."""
+    user = User("u", hash_passcode("p", n=16))
+    bench = Bench(users={"u": user}, rules=(Rule("u", "send", "/queue/a"),))
+    peer = bench.peer(connect=False)
+    peer.connect(login="u", passcode="p")
+    peer.raw(SEND * 2 + SEND.replace(b"/queue/a", b"/queue/b") + SEND)
+    assert peer.error().headers["message"] == "not allowed to send there"
+    assert set(bench.broker.queues) == {("/", "/queue/a")}
+    assert bench.broker.queues["/", "/queue/a"].count == 2
+
+
+def test_memory_that_is_short_is_looked_at_by_python(monkeypatch: pytest.MonkeyPatch) -> None:
+    bench = Bench()
+    sender, consumer = bench.peer(), bench.peer()
+    consumer.subscribe("/queue/a")
+    sender.put("/queue/a")
+    count, account = Counted(sender, monkeypatch), bench.broker.account
+    spare = account.first - account.used
+    for more, made in ((spare, 0), (spare + 1, 1)):
+        account.used += more
+        sender.session.receive(SEND, bench.now)
+        account.used -= more
+        bench.turn()
+        assert count.made == made
+
+
+@pytest.mark.parametrize("past", [0, 1])
+def test_the_bound_of_a_queue(past: int) -> None:
+    bench = Bench(max_queue_messages=5)
+    sender, consumer = bench.peer(), bench.peer()
+    consumer.subscribe("/queue/a", ack="client-individual", prefetch_count="100")
+    sender.put("/queue/a")
+    sender.raw(SEND * (4 + past))
+    assert len(consumer.take()) == 5 + past
+    assert sender.session.paused is bool(past)
+    assert bench.broker.queues["/", "/queue/a"].cost == MESSAGE * (5 + past) + bench.octets
+
+
+def test_a_session_that_ends_takes_the_road_with_it() -> None:
+    bench = Bench()
+    peer = bench.peer()
+    road = peer.session.road
+    assert road is not None
+    assert peer.session in gc.get_referents(road)
+    peer.raw(SEND + frame(b"DISCONNECT") + SEND)
+    assert peer.session.road is None
+    assert peer.session not in gc.get_referents(road)
+    assert len(bench.broker.queues["/", "/queue/a"].messages) == 1
+
+
+def test_other_versions_do_without() -> None:
+    bench = Bench()
+    assert bench.peer("1.0").session.road is None
+    assert bench.peer("1.1").session.road is not None
+
+
+def test_constants_and_classes_are_compared() -> None:
+    extension = plain.EXTENSION
+    assert extension is not None
+    with pytest.raises(TypeError, match="no class Session"):
+        extension.prepare({}, (), (), (None,) * 4, 8, MESSAGE)
+    with pytest.raises(ValueError, match="other constants"):
+        extension.prepare({}, (), (), (None,) * 4, 9, MESSAGE)
+    with pytest.raises(ValueError, match="other constants"):
+        extension.prepare({}, (), (), (None,) * 4, 8, MESSAGE + 1)
