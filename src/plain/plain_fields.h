@@ -11,11 +11,11 @@
 #define PLAIN_CLASSES(CLASS) CLASS(Session) CLASS(Queue) CLASS(Consumer) CLASS(Outbox) CLASS(Account) CLASS(Bound) CLASS(Message)
 
 #define PLAIN_FIELDS(FIELD) \
-    FIELD(Session, plain) FIELD(Session, cached_targets) FIELD(Session, pending_commit) FIELD(Session, handlers) \
-    FIELD(Queue, account) FIELD(Queue, bound) FIELD(Queue, count) FIELD(Queue, name) \
-    FIELD(Queue, octets) FIELD(Queue, overflow) FIELD(Queue, paging) FIELD(Queue, ring) \
+    FIELD(Session, plain) FIELD(Session, cached_targets) FIELD(Session, pending_commit) FIELD(Session, by_number) FIELD(Session, handlers) \
+    FIELD(Queue, account) FIELD(Queue, blocked) FIELD(Queue, bound) FIELD(Queue, closed) FIELD(Queue, count) FIELD(Queue, name) \
+    FIELD(Queue, journal) FIELD(Queue, octets) FIELD(Queue, overflow) FIELD(Queue, paging) FIELD(Queue, ring) \
     FIELD(Consumer, acks) FIELD(Consumer, credit) FIELD(Consumer, direct) FIELD(Consumer, last) \
-    FIELD(Consumer, outbox) FIELD(Consumer, quick) FIELD(Consumer, unacked) \
+    FIELD(Consumer, in_ring) FIELD(Consumer, outbox) FIELD(Consumer, queue) FIELD(Consumer, single) FIELD(Consumer, quick) FIELD(Consumer, unacked) \
     FIELD(Outbox, chunks) FIELD(Outbox, dirty) FIELD(Outbox, flowing) FIELD(Outbox, send_budget) \
     FIELD(Account, first) FIELD(Account, used) FIELD(Bound, messages) FIELD(Bound, octets) \
     FIELD(Message, attempts) FIELD(Message, body) FIELD(Message, destination) FIELD(Message, expires) FIELD(Message, ident) \

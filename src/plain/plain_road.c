@@ -1,11 +1,12 @@
-/* The extension stompcodec.broker._plain_c: plain SENDs while the parser reads them, without a frame object.
+/* The extension stompcodec.broker._plain_c: plain SENDs and ACKs while the parser reads them, without a frame object.
 
-   The Python road, `_send` of sessions/commands.py, says what happens. This one may only skip work: what it cannot do, and every
+   The Python road, `_send` of sessions/commands.py and `ack` of sessions/acknowledge.py, says what happens. This one may only skip work: what it cannot do, and every
    case that is rare, it leaves to that one, frame by frame. docs/decisions/0011-plain-road.md lists what it takes. */
 #include <Python.h>
 
 #include <structmember.h>
 
+#include "plain_ack.h"
 #include "plain_call.h"
 #include "plain_fields.h"
 #include "plain_queue.h"
@@ -16,8 +17,9 @@
 
 /* Functions of the Python road, in the order of prepare(). */
 static struct {
-    PyObject *send, *send_receipt, *put_persistent, *failed;
+    PyObject *send, *ack, *send_receipt, *hold_receipts, *put_persistent, *failed;
 } python;
+#define PYTHON_FUNCTIONS 6
 static int is_on = 1;
 
 typedef struct {
@@ -25,9 +27,9 @@ typedef struct {
     struct stomp_taker taker;
     PyObject *capsule;
     PyObject *session, *outbox, *broker, *account, *ident; /* NULL once it is closed */
-    PyObject *destination;                                 /* the latest one: a str that has its hash */
+    PyObject *destination, *consumer;                      /* the latest destination, and number of a consumer: str with a hash */
     int stores;                                            /* persistent messages are stored */
-    int serves;                                            /* nobody has put another handler of SEND in place of ours */
+    int sends, acks;                                       /* nobody has put another handler in place of ours */
     int left;                                              /* frames until the next look at the clock, of both roads */
 } Road;
 
@@ -158,36 +160,65 @@ static int deliver(const Road *road, PyObject *session, PyObject *target, const 
 }
 
 /* Handle an exception as `Session.receive` does after a frame. Returns STOMP_TAKEN_LAST, or -1. */
-static int fail(PyObject *session, PyObject *receipt)
+static int fail(PyObject *session, PyObject *command, PyObject *receipt)
 {
     PyObject *type, *error, *trace;
     PyErr_Fetch(&type, &error, &trace);
     PyErr_NormalizeException(&type, &error, &trace);
     if (trace)
         PyException_SetTraceback(error, trace);
-    PyObject *result = PyObject_CallFunctionObjArgs(python.failed, session, error, receipt ? receipt : Py_None, NULL);
+    PyObject *result = PyObject_CallFunctionObjArgs(python.failed, session, error, command, receipt ? receipt : Py_None, NULL);
     Py_XDECREF(type), Py_XDECREF(error), Py_XDECREF(trace), Py_XDECREF(result);
     return result ? STOMP_TAKEN_LAST : -1;
+}
+
+/* End the frame: `error` is what became of it. Returns enum stomp_taking, or -1. It takes the reference to the receipt. */
+static int end(Road *road, PyObject *session, PyObject *command, PyObject *receipt, int error)
+{
+    int outcome = STOMP_TAKEN;
+    if (error < 0)
+        outcome = fail(session, command, receipt);
+    else if (!road->session) /* it has ended */
+        outcome = STOMP_TAKEN_LAST;
+    else if (--road->left <= 0 && (outcome = look_at_clock(road, session)) < 0)
+        outcome = fail(session, command, receipt);
+    Py_XDECREF(receipt);
+    return outcome;
+}
+
+/* Read the receipt as a new reference, or NULL without. Returns 0 if it is no UTF-8. */
+static int read_receipt(const struct plain_text *text, PyObject **receipt)
+{
+    *receipt = text->at ? text_of(text) : NULL;
+    if (!text->at || *receipt)
+        return 1;
+    PyErr_Clear();
+    return 0;
 }
 
 /* Do a SEND whose target is known. Nothing of `data` is used after Python was called. */
 static int send(Road *road, PyObject *session, PyObject *target, struct plain_message *message)
 {
-    PyObject *receipt = NULL;
-    if (message->send->receipt.at && !(receipt = text_of(&message->send->receipt))) {
-        PyErr_Clear();
+    PyObject *receipt;
+    if (!read_receipt(&message->send->receipt, &receipt))
         return STOMP_LEFT;
-    }
-    int outcome = STOMP_TAKEN;
-    if (number(road, message) < 0 || deliver(road, session, target, message, receipt) < 0)
-        outcome = fail(session, receipt);
-    else if (!road->session) /* it has ended */
-        outcome = STOMP_TAKEN_LAST;
-    else if (--road->left <= 0 && (outcome = look_at_clock(road, session)) < 0)
-        outcome = fail(session, receipt);
-    Py_XDECREF(message->seq);
-    Py_XDECREF(receipt);
-    return outcome;
+    int error = number(road, message) < 0 ? -1 : deliver(road, session, target, message, receipt);
+    Py_CLEAR(message->seq);
+    return end(road, session, plain_name.SEND, receipt, error);
+}
+
+/* Do an ACK whose delivery is known. */
+static int settle(Road *road, PyObject *session, const struct plain_ack *ack)
+{
+    PyObject *receipt;
+    if (!read_receipt(&ack->receipt, &receipt))
+        return STOMP_LEFT;
+    int error = plain_ack_settle(ack, session, receipt ? receipt : Py_None, python.hold_receipts);
+    if (!error && receipt && road->session)
+        error = answer(session, road->outbox, receipt);
+    if (!error)
+        error = plain_ack_offer(ack);
+    return end(road, session, plain_name.ACK, receipt, error);
 }
 
 /* Is there enough memory for this road? The Python road looks more closely. */
@@ -206,9 +237,9 @@ static int is_true(const struct plain_text *text)
 /* May this road take the frame, as far as its head has been read? */
 static int may_take(const Road *road, const struct stomp_scan *scan)
 {
-    return is_on && road->serves && scan->command == STOMP_SEND && !scan->starts
+    return is_on && ((scan->command == STOMP_SEND && road->sends) || (scan->command == STOMP_ACK && road->acks)) && !scan->starts
         && !(scan->marks & (STOMP_CHANGED | STOMP_ESCAPED | STOMP_ODD | STOMP_CR_ENDS))
-        && FIELD_OF(road->session, Session, plain) == Py_True && has_memory(road);
+        && has_memory(road);
 }
 
 /* The queue or topic that the session has cached for a destination. Borrowed, or NULL. */
@@ -220,23 +251,42 @@ static PyObject *target_of(const Road *road, PyObject *destination)
     return target;
 }
 
+static int take_send(Road *road, PyObject *session, const struct stomp_scan *scan, const uint8_t *data, size_t size)
+{
+    struct plain_send read;
+    if (FIELD_OF(session, Session, plain) != Py_True || !plain_send_read(&read, scan, data, size))
+        return STOMP_LEFT;
+    PyObject *ident = road->ident, *destination = destination_of(road, &read.destination), *target = target_of(road, destination);
+    if (!target)
+        return STOMP_LEFT;
+    struct plain_message message = {&read, scan, data, destination, ident, NULL, 0, road->stores && is_true(&read.persistent)};
+    Py_INCREF(ident), Py_INCREF(target), Py_INCREF(destination);
+    int outcome = send(road, session, target, &message);
+    Py_DECREF(ident), Py_DECREF(target), Py_DECREF(destination);
+    return outcome;
+}
+
+static int take_ack(Road *road, PyObject *session, const struct stomp_scan *scan, const uint8_t *data)
+{
+    struct plain_ack ack;
+    if (!plain_ack_find(&ack, session, scan, data, &road->consumer))
+        return STOMP_LEFT;
+    PyObject *consumer = ack.consumer, *queue = ack.queue;
+    Py_INCREF(consumer), Py_INCREF(queue);
+    int outcome = settle(road, session, &ack);
+    Py_DECREF(consumer), Py_DECREF(queue), Py_DECREF(ack.tag);
+    return outcome;
+}
+
 static int take(void *owner, const struct stomp_scan *scan, const uint8_t *data, size_t size)
 {
     Road *road = owner;
-    struct plain_send read;
-    PyObject *session = road->session, *ident = road->ident, *destination = NULL, *target = NULL;
-    if (!session)
-        return STOMP_LEFT;
-    if (may_take(road, scan) && plain_send_read(&read, scan, data, size)) {
-        destination = destination_of(road, &read.destination);
-        target = target_of(road, destination);
-    }
+    PyObject *session = road->session;
     int outcome = STOMP_LEFT;
-    if (target) {
-        struct plain_message message = {&read, scan, data, destination, ident, NULL, 0, road->stores && is_true(&read.persistent)};
-        Py_INCREF(session), Py_INCREF(ident), Py_INCREF(target), Py_INCREF(destination), Py_INCREF(road);
-        outcome = send(road, session, target, &message);
-        Py_DECREF(session), Py_DECREF(ident), Py_DECREF(target), Py_DECREF(destination), Py_DECREF(road);
+    if (session && may_take(road, scan)) {
+        Py_INCREF(session), Py_INCREF(road);
+        outcome = scan->command == STOMP_ACK ? take_ack(road, session, scan, data) : take_send(road, session, scan, data, size);
+        Py_DECREF(session), Py_DECREF(road);
     }
     if (outcome == STOMP_LEFT)
         road->left--;
@@ -253,6 +303,7 @@ static int road_clear(Road *road)
     Py_CLEAR(road->account);
     Py_CLEAR(road->ident);
     Py_CLEAR(road->destination);
+    Py_CLEAR(road->consumer);
     return 0;
 }
 
@@ -313,7 +364,9 @@ static PyObject *road_begin(Road *road, PyObject *left)
     if (count == -1 && PyErr_Occurred())
         return NULL;
     road->left = (int)count;
-    road->serves = handlers && PyDict_CheckExact(handlers) && PyDict_GetItemWithError(handlers, plain_name.SEND) == python.send;
+    handlers = handlers && PyDict_CheckExact(handlers) ? handlers : NULL;
+    road->sends = handlers && PyDict_GetItemWithError(handlers, plain_name.SEND) == python.send;
+    road->acks = handlers && PyDict_GetItemWithError(handlers, plain_name.ACK) == python.ack;
     PyErr_Clear();
     Py_RETURN_NONE;
 }
@@ -357,11 +410,12 @@ static PyType_Spec road_spec = {
 
 static PyObject *prepare(PyObject *module, PyObject *args)
 {
-    PyObject *classes, *slow, *without, *send, *send_receipt, *put_persistent, *failed;
+    PyObject *classes, *slow, *without, *functions[PYTHON_FUNCTIONS];
     int each;
     long long cost;
     (void)module;
-    if (!PyArg_ParseTuple(args, "OOO(OOOO)iL", &classes, &slow, &without, &send, &send_receipt, &put_persistent, &failed, &each, &cost))
+    if (!PyArg_ParseTuple(args, "OOO(OOOOOO)iL", &classes, &slow, &without, functions, functions + 1, functions + 2, functions + 3,
+                          functions + 4, functions + 5, &each, &cost))
         return NULL;
     if (each != EACH || cost != PLAIN_MESSAGE_COST) {
         PyErr_SetString(PyExc_ValueError, "the plain road was built with other constants");
@@ -369,10 +423,10 @@ static PyObject *prepare(PyObject *module, PyObject *args)
     }
     if (plain_names_make() < 0 || plain_fields_find(classes) < 0 || plain_send_names(slow, without) < 0)
         return NULL;
-    Py_INCREF(send), plain_set(&python.send, send);
-    Py_INCREF(send_receipt), plain_set(&python.send_receipt, send_receipt);
-    Py_INCREF(put_persistent), plain_set(&python.put_persistent, put_persistent);
-    Py_INCREF(failed), plain_set(&python.failed, failed);
+    for (int i = 0; i < PYTHON_FUNCTIONS; i++) {
+        Py_INCREF(functions[i]);
+        plain_set((PyObject **)&python + i, functions[i]);
+    }
     Py_RETURN_NONE;
 }
 
@@ -389,7 +443,7 @@ static PyObject *switch_on(PyObject *module, PyObject *on)
 static PyMethodDef methods[] = {
     {"prepare", prepare, METH_VARARGS,
      "prepare(classes, slow, without, functions, each, cost, /)\n--\n\n"
-     "Learn the classes, names, functions (send, send_receipt, put_persistent, failed) and constants of the broker."},
+     "Learn the classes, names, functions (send, ack, send_receipt, hold_receipts_of, put_persistent, failed) and constants of the broker."},
     {"switch", switch_on, METH_O, "switch(on, /)\n--\n\nTake frames, or leave all of them to Python. Return what it was before."},
     {NULL, NULL, 0, NULL},
 };

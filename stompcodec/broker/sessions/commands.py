@@ -173,4 +173,4 @@ HANDLERS: dict[str, Callable[[Session, Frame], None]] = {
     "RECEIVE": receive,
 }
 
-plain.prepare(_send, SLOW_HEADERS)
+plain.prepare(_send, ack, SLOW_HEADERS)

@@ -1,9 +1,9 @@
-"""The plain road: SENDs without special headers go to their consumers in C, while the parser reads them.
+"""The plain road: SENDs and ACKs without special headers are done in C, while the parser reads them.
 
 The extension `_plain_c` (src/plain/) sees each complete frame before it is made. It takes a SEND that `_send` of
-commands.py would put into a queue or topic at once, and leaves all other frames to Python, in order. It may only skip
-work: the handlers say what happens, and all tests pass without it. docs/decisions/0011-plain-road.md lists what it
-takes.
+commands.py would put into a queue or topic at once, and the ACK of one delivery; it leaves all other frames to Python,
+in order. It may only skip work: the handlers say what happens, and all tests pass without it.
+docs/decisions/0011-plain-road.md lists what it takes.
 
 The environment variable STOMPCODEC_PLAIN=0 switches it off. It needs the C backend of the codec.
 """
@@ -28,6 +28,7 @@ from stompcodec.broker.sessions.session import EACH, Session
 from stompcodec.broker.sessions.target import QueueOrTopic
 from stompcodec.codec import BACKEND, Frame
 
+Handler = Callable[[Session, Frame], None]
 #: Versions whose frames the road reads as Python does: in others, values are trimmed or names folded.
 _VERSIONS = ("1.1", "1.2")
 #: The classes whose fields it reads and writes.
@@ -51,13 +52,14 @@ def _load(setting: str) -> ModuleType | None:
 EXTENSION = _load(os.environ.get("STOMPCODEC_PLAIN", ""))
 
 
-def prepare(send: Callable[[Session, Frame], None], slow_headers: tuple[str, ...]) -> None:
+def prepare(send: Handler, ack: Handler, slow_headers: tuple[str, ...]) -> None:
     """Tell the extension what it has to know of the broker: `send` handles SEND, and those with `slow_headers` are left
-    to it.
+    to it; `ack` handles ACK.
     """
     if EXTENSION is not None:
         classes = {each.__name__: each for each in _CLASSES}
-        EXTENSION.prepare(classes, slow_headers, WITHOUT, (send, send_receipt, put_persistent, _failed), EACH, MESSAGE)
+        functions = (send, ack, send_receipt, hold_receipts_of, put_persistent, _failed)
+        EXTENSION.prepare(classes, slow_headers, WITHOUT, functions, EACH, MESSAGE)
 
 
 def begin(session: Session) -> None:
@@ -86,6 +88,6 @@ def put_persistent(
         send_receipt(session, receipt)
 
 
-def _failed(session: Session, error: Exception, receipt: str | None) -> None:
-    """End a session as after an error in the handler of a SEND with that receipt."""
-    session.answer_error(error, Frame("SEND", {} if receipt is None else {"receipt": receipt}))
+def _failed(session: Session, error: Exception, command: str, receipt: str | None) -> None:
+    """End a session as after an error in the handler of a frame with that receipt."""
+    session.answer_error(error, Frame(command, {} if receipt is None else {"receipt": receipt}))

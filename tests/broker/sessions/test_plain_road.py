@@ -263,6 +263,66 @@ def test_what_it_takes(octets: bytes, ack: str, monkeypatch: pytest.MonkeyPatch)
     assert count.made == wanted or octets == LEFT["transaction"]
 
 
+ACKS = {
+    "": True,
+    "receipt:1": True,
+    "receipt:a b": True,
+    "transaction:t": False,
+    "credit:1": False,
+    "x:a\\cb": False,
+}
+
+
+@pytest.mark.parametrize("persistent", ["true", "false"])
+@pytest.mark.parametrize("line", ACKS)
+def test_which_acks_it_takes(line: str, persistent: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    bench = Bench(FaultyStore())
+    sender, consumer = bench.peer(), bench.peer()
+    consumer.subscribe("/queue/a", ack="client-individual", prefetch_count="2")
+    consumer.send("BEGIN", transaction="t")
+    for number in range(6):
+        sender.put("/queue/a", str(number), persistent=persistent)
+    for _ in range(3):
+        ids = [each.headers["ack"].encode() for each in consumer.take() if each.command == "MESSAGE"]
+        assert len(ids) == 2
+        count = Counted(consumer, monkeypatch)
+        lines = [line.encode()] if line else []
+        consumer.raw(b"".join(frame(b"ACK", b"id:" + each, *lines) for each in ids))
+        assert count.made == (0 if ACKS[line] else 2)
+        if line == "transaction:t":
+            return  # they count when it is committed
+    assert bench.broker.queues["/", "/queue/a"].total == 0
+    assert bench.store.bodies == []
+
+
+@pytest.mark.parametrize(
+    "id", [b"1-2", b"1-0", b"1-", b"1", b"-1", b"2-1", b"1-1x", b"1-" + b"1" * 18, b"1-" + b"1" * 19, b"1-1\n1"]
+)
+def test_an_ack_of_nothing_is_left_to_python(id: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
+    bench = Bench()
+    sender, consumer = bench.peer(), bench.peer()
+    consumer.subscribe("/queue/a", ack="client-individual")
+    sender.put("/queue/a")
+    consumer.raw(frame(b"ACK", b"id:" + id))
+    assert consumer.error()
+    assert bench.broker.queues["/", "/queue/a"].count == 1
+
+
+@pytest.mark.parametrize("mode", ["client", "client-individual"])
+def test_a_sender_that_waits_goes_on_after_acks(mode: str) -> None:
+    bench = Bench(max_queue_messages=4)
+    sender, consumer = bench.peer(), bench.peer()
+    consumer.subscribe("/queue/a", ack=mode, prefetch_count="100")
+    sender.put("/queue/a")
+    sender.raw(SEND * 4)
+    assert sender.session.paused
+    waits = []
+    for each in consumer.take():
+        consumer.ack(each)
+        waits.append(sender.session.paused)
+    assert waits == [True, False, False, False, False]
+
+
 @pytest.mark.parametrize("lines", [64, 65])
 def test_it_takes_so_many_header_lines(lines: int, monkeypatch: pytest.MonkeyPatch) -> None:
     bench = Bench()
@@ -359,8 +419,8 @@ def test_constants_and_classes_are_compared() -> None:
     extension = plain.EXTENSION
     assert extension is not None
     with pytest.raises(TypeError, match="no class Session"):
-        extension.prepare({}, (), (), (None,) * 4, 8, MESSAGE)
+        extension.prepare({}, (), (), (None,) * 6, 8, MESSAGE)
     with pytest.raises(ValueError, match="other constants"):
-        extension.prepare({}, (), (), (None,) * 4, 9, MESSAGE)
+        extension.prepare({}, (), (), (None,) * 6, 9, MESSAGE)
     with pytest.raises(ValueError, match="other constants"):
-        extension.prepare({}, (), (), (None,) * 4, 8, MESSAGE + 1)
+        extension.prepare({}, (), (), (None,) * 6, 8, MESSAGE + 1)
