@@ -4,7 +4,7 @@
 
 #include "plain_call.h"
 #include "plain_fields.h"
-#include "plain_queue.h"
+#include "plain_record.h"
 
 #define MOST_DIGITS 18 /* of the number of a delivery: so it fits into 64 bits */
 

@@ -8,12 +8,15 @@
 
 #include <Python.h>
 
-#define PLAIN_CLASSES(CLASS) CLASS(Session) CLASS(Queue) CLASS(Consumer) CLASS(Outbox) CLASS(Account) CLASS(Bound) CLASS(Message)
+#define PLAIN_CLASSES(CLASS) CLASS(Session) CLASS(Queue) CLASS(Topic) CLASS(Consumer) CLASS(Outbox) CLASS(Account) CLASS(Bound) CLASS(Message) \
+    CLASS(PendingCommit)
 
 #define PLAIN_FIELDS(FIELD) \
     FIELD(Session, plain) FIELD(Session, cached_targets) FIELD(Session, pending_commit) FIELD(Session, by_number) FIELD(Session, handlers) \
     FIELD(Queue, account) FIELD(Queue, blocked) FIELD(Queue, bound) FIELD(Queue, closed) FIELD(Queue, count) FIELD(Queue, name) \
     FIELD(Queue, journal) FIELD(Queue, octets) FIELD(Queue, overflow) FIELD(Queue, paging) FIELD(Queue, ring) \
+    FIELD(Topic, _gathered) FIELD(Topic, _most) FIELD(Topic, _octets) FIELD(Topic, full) FIELD(Topic, name) \
+    FIELD(PendingCommit, receipts) \
     FIELD(Consumer, acks) FIELD(Consumer, credit) FIELD(Consumer, direct) FIELD(Consumer, last) \
     FIELD(Consumer, in_ring) FIELD(Consumer, outbox) FIELD(Consumer, queue) FIELD(Consumer, single) FIELD(Consumer, quick) FIELD(Consumer, unacked) \
     FIELD(Outbox, chunks) FIELD(Outbox, dirty) FIELD(Outbox, flowing) FIELD(Outbox, send_budget) \

@@ -6,51 +6,6 @@
 #include "plain_fields.h"
 
 #define MOST_HEAD 1024 /* bytes of a consumer's part of a MESSAGE; longer ones are written by Python */
-PyObject *plain_tail(const struct plain_message *message)
-{
-    PyObject *tail = PyBytes_FromStringAndSize(NULL, (Py_ssize_t)message->send->tail_len);
-    if (tail)
-        plain_send_tail(message->send, message->scan, message->data, PyBytes_AS_STRING(tail));
-    return tail;
-}
-
-/* Write a format of bytes with %d for each number, as Python's % would. Returns the length, or -1 if it has no room, or is another
-   format than those of `Consumer._heads`. */
-static Py_ssize_t write_format(char *to, size_t room, PyObject *format, const long long *numbers, int count)
-{
-    const char *at = PyBytes_AS_STRING(format), *end = at + PyBytes_GET_SIZE(format);
-    size_t len = 0;
-    int used = 0;
-    while (at < end) {
-        const char *percent = memchr(at, '%', (size_t)(end - at));
-        size_t some = (size_t)((percent ? percent : end) - at);
-        if (len + some + 20 > room)
-            return -1;
-        memcpy(to + len, at, some);
-        len += some;
-        if (!percent)
-            break;
-        at = percent + 2;
-        if (at > end)
-            return -1;
-        if (percent[1] == '%') {
-            to[len++] = '%';
-        } else if (percent[1] == 'd' && used < count && numbers[used] >= 0) {
-            char digits[20];
-            int i = 20;
-            unsigned long long n = (unsigned long long)numbers[used++];
-            do
-                digits[--i] = (char)('0' + n % 10);
-            while (n /= 10);
-            memcpy(to + len, digits + i, (size_t)(20 - i));
-            len += (size_t)(20 - i);
-        } else {
-            return -1;
-        }
-    }
-    return used == count ? (Py_ssize_t)len : -1;
-}
-
 /* The consumer that is next, if the message may go straight into its outbox. Borrowed. */
 static PyObject *ready_consumer(PyObject *queue)
 {
@@ -102,7 +57,7 @@ static int deliver_auto(PyObject *queue, PyObject *consumer, const struct plain_
     char head[MOST_HEAD];
     size_t tail = message->send->tail_len;
     PyObject *outbox = FIELD_OF(consumer, Consumer, outbox);
-    Py_ssize_t len = write_format(head, sizeof head, FIELD_OF(consumer, Consumer, quick), &message->number, 1);
+    Py_ssize_t len = plain_format(head, sizeof head, FIELD_OF(consumer, Consumer, quick), &message->number, 1);
     if (len < 0)
         return PLAIN_NOT_DELIVERED;
     PyObject *budget = less(FIELD_OF(outbox, Outbox, send_budget), tail);
@@ -135,44 +90,6 @@ static void drop(struct unacked *new)
         Py_CLEAR(all[i]);
 }
 
-/* Make the Message. Its ident and destination are new references, which it takes. */
-static PyObject *record_of(const struct plain_message *message, PyObject *ident, PyObject *name, PyObject *tail)
-{
-    PyObject *size = PyLong_FromSize_t(message->send->tail_len), *priority = PyLong_FromLong(4), *zero = PyLong_FromLong(0);
-    PyObject *record = ident && size && priority && zero ? plain_at.Message->tp_alloc(plain_at.Message, 0) : NULL;
-    if (!record) {
-        Py_XDECREF(ident), Py_DECREF(name), Py_XDECREF(size), Py_XDECREF(priority), Py_XDECREF(zero);
-        return NULL;
-    }
-#define SET(field, value) FIELD_OF(record, Message, field) = (value)
-#define SET_NEW(field, value) (Py_INCREF(value), SET(field, value))
-    SET(ident, ident);
-    SET(destination, name);
-    SET(size, size);
-    SET(priority, priority);
-    SET(attempts, zero);
-    SET_NEW(special, zero);
-    SET_NEW(seq, message->seq);
-    SET_NEW(tail, tail);
-    SET_NEW(persistent, Py_False);
-    SET_NEW(expires, Py_None);
-    SET_NEW(body, Py_None);
-#undef SET_NEW
-#undef SET
-    return record;
-}
-
-/* The name of the queue if that is the destination, else the destination: names may be large, and are shared. New. */
-static PyObject *shared_name(PyObject *queue, PyObject *destination)
-{
-    PyObject *name = FIELD_OF(queue, Queue, name);
-    if (name && PyUnicode_Check(name) && PyUnicode_Compare(name, destination) == 0)
-        return Py_INCREF(name), name;
-    Py_INCREF(destination);
-    PyUnicode_InternInPlace(&destination);
-    return destination;
-}
-
 /* The chunks of a MESSAGE as a tuple. It takes the reference to the head. */
 static PyObject *chunks_of(PyObject *head, PyObject *tail)
 {
@@ -190,7 +107,7 @@ static PyObject *chunks_of(PyObject *head, PyObject *tail)
 /* Make everything. Returns 0 if something is missing, or too large for this road. */
 static int prepare(struct unacked *new, PyObject *queue, PyObject *consumer, const struct plain_message *message)
 {
-    char head[MOST_HEAD], ident[256];
+    char head[MOST_HEAD];
     PyObject *account = FIELD_OF(queue, Queue, account), *outbox = FIELD_OF(consumer, Consumer, outbox);
     long long tag, credit, count, octets, used, budget, size = (long long)message->send->tail_len;
     if (!plain_number(FIELD_OF(consumer, Consumer, last), &tag) || !plain_number(FIELD_OF(consumer, Consumer, credit), &credit)
@@ -199,14 +116,13 @@ static int prepare(struct unacked *new, PyObject *queue, PyObject *consumer, con
         || !plain_number(FIELD_OF(outbox, Outbox, send_budget), &budget))
         return 0;
     const long long numbers[] = {message->number, tag + 1};
-    Py_ssize_t head_len = write_format(head, sizeof head, FIELD_OF(consumer, Consumer, quick), numbers, 2);
-    Py_ssize_t ident_len = write_format(ident, sizeof ident, message->ident, &message->number, 1);
-    if (head_len < 0 || ident_len < 0)
+    Py_ssize_t head_len = plain_format(head, sizeof head, FIELD_OF(consumer, Consumer, quick), numbers, 2);
+    if (head_len < 0)
         return 0;
     PyObject *tail = plain_tail(message);
     if (tail) {
         new->chunks = chunks_of(PyBytes_FromStringAndSize(head, head_len), tail);
-        new->record = record_of(message, PyBytes_FromStringAndSize(ident, ident_len), shared_name(queue, message->destination), tail);
+        new->record = plain_record(message, FIELD_OF(queue, Queue, name), tail);
         Py_DECREF(tail);
     }
     new->tag = PyLong_FromLongLong(tag + 1);
@@ -272,7 +188,7 @@ static int deliver_unacked(PyObject *queue, PyObject *consumer, const struct pla
 
 int plain_deliver(PyObject *queue, const struct plain_message *message)
 {
-    PyObject *consumer = IS_A(queue, Queue) ? ready_consumer(queue) : NULL;
+    PyObject *consumer = ready_consumer(queue);
     if (!consumer)
         return PLAIN_NOT_DELIVERED;
     Py_INCREF(consumer);
@@ -284,4 +200,28 @@ int plain_deliver(PyObject *queue, const struct plain_message *message)
         result = deliver_unacked(queue, consumer, message);
     Py_DECREF(consumer);
     return result;
+}
+
+int plain_gather(PyObject *topic, const struct plain_message *message)
+{
+    PyObject *gathered = IS_A(topic, Topic) ? FIELD_OF(topic, Topic, _gathered) : NULL, *full = gathered ? FIELD_OF(topic, Topic, full) : NULL;
+    long long octets, most;
+    if (!full || !PyBool_Check(full) || !PyList_CheckExact(gathered) || !PyList_GET_SIZE(gathered)
+        || !plain_number(FIELD_OF(topic, Topic, _octets), &octets) || !plain_number(FIELD_OF(topic, Topic, _most), &most))
+        return PLAIN_NOT_DELIVERED;
+    octets += (long long)message->send->tail_len;
+    if (octets > most) /* it is time to deliver them */
+        return PLAIN_NOT_DELIVERED;
+    PyObject *sum = PyLong_FromLongLong(octets), *tail = plain_tail(message);
+    PyObject *record = sum && tail ? plain_record(message, FIELD_OF(topic, Topic, name), tail) : NULL;
+    int failed = !record || PyList_Append(gathered, record) < 0;
+    Py_XDECREF(tail);
+    Py_XDECREF(record);
+    if (failed) {
+        PyErr_Clear();
+        Py_XDECREF(sum);
+        return PLAIN_NOT_DELIVERED;
+    }
+    SET_FIELD(topic, Topic, _octets, sum);
+    return full == Py_True ? PLAIN_DELIVERED_FULL : PLAIN_DELIVERED;
 }

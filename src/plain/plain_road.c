@@ -71,9 +71,10 @@ static int answer(PyObject *session, PyObject *outbox, PyObject *receipt)
     static const char before[] = "RECEIPT\nreceipt-id:", after[] = "\n\n\0\n";
     Py_ssize_t len;
     const char *text = PyUnicode_AsUTF8AndSize(receipt, &len);
-    PyObject *chunks = FIELD_OF(outbox, Outbox, chunks);
-    if (text && is_alphanumeric(text, len) && FIELD_OF(session, Session, pending_commit) == Py_None
-        && FIELD_OF(outbox, Outbox, flowing) == Py_True && chunks && PyList_CheckExact(chunks)) {
+    PyObject *pending = FIELD_OF(session, Session, pending_commit), *chunks = FIELD_OF(outbox, Outbox, chunks);
+    if (pending != Py_None)
+        chunks = pending && IS_A(pending, PendingCommit) ? FIELD_OF(pending, PendingCommit, receipts) : NULL;
+    if (text && is_alphanumeric(text, len) && FIELD_OF(outbox, Outbox, flowing) == Py_True && chunks && PyList_CheckExact(chunks)) {
         PyObject *octets = PyBytes_FromStringAndSize(NULL, len + (Py_ssize_t)(sizeof before + sizeof after - 2));
         if (!octets)
             return -1;
@@ -133,15 +134,17 @@ static int put_plain(PyObject *target, const struct plain_message *message)
     return full;
 }
 
-/* Put a persistent message, let the sender wait, and answer after the commit. Returns 0, or -1 with an exception. */
+/* Put a persistent message, and let the sender wait. Returns 0, or -1 with an exception. */
 static int put_persistent(PyObject *session, PyObject *target, const struct plain_message *message, PyObject *receipt)
 {
-    PyObject *tail = plain_tail(message);
-    if (!tail)
+    PyObject *name = IS_A(target, Queue) ? FIELD_OF(target, Queue, name) : NULL, *tail = plain_tail(message);
+    PyObject *record = tail ? plain_record(message, name, tail) : NULL;
+    Py_XDECREF(tail);
+    if (!record)
         return -1;
-    PyObject *arguments[] = {session, target, message->destination, message->seq, tail, receipt ? receipt : Py_None};
-    PyObject *result = PyObject_Vectorcall(python.put_persistent, arguments, 6, NULL);
-    Py_DECREF(tail);
+    PyObject *arguments[] = {session, target, record, receipt ? receipt : Py_None};
+    PyObject *result = PyObject_Vectorcall(python.put_persistent, arguments, 4, NULL);
+    Py_DECREF(record);
     Py_XDECREF(result);
     return result ? 0 : -1;
 }
@@ -149,13 +152,15 @@ static int put_persistent(PyObject *session, PyObject *target, const struct plai
 /* Put the message into its target, let the sender wait, and answer unless it has ended. Returns 0, or -1 with an exception. */
 static int deliver(const Road *road, PyObject *session, PyObject *target, const struct plain_message *message, PyObject *receipt)
 {
-    if (message->persistent)
-        return put_persistent(session, target, message, receipt);
-    int outcome = plain_deliver(target, message), full = outcome == PLAIN_DELIVERED_FULL;
-    if (outcome == PLAIN_NOT_DELIVERED)
-        full = put_plain(target, message);
-    if (outcome < 0 || full < 0 || (full && plain_call(target, plain_name.block, session) < 0))
-        return -1;
+    if (message->persistent) {
+        if (put_persistent(session, target, message, receipt) < 0)
+            return -1;
+    } else {
+        int outcome = IS_A(target, Queue) ? plain_deliver(target, message) : plain_gather(target, message);
+        int full = outcome == PLAIN_NOT_DELIVERED ? put_plain(target, message) : outcome == PLAIN_DELIVERED_FULL;
+        if (outcome < 0 || full < 0 || (full && plain_call(target, plain_name.block, session) < 0))
+            return -1;
+    }
     return receipt && road->session ? answer(session, road->outbox, receipt) : 0;
 }
 

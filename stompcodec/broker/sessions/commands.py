@@ -7,11 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
+from sys import intern
 
 from stompcodec import __version__
 from stompcodec.broker.config.heart_beats import answer
 from stompcodec.broker.errors import Refused
-from stompcodec.broker.message import DELAYS, LIFE_HEADERS, WITHOUT, LargeBody, is_text, message_of, text_tail
+from stompcodec.broker.message import DELAYS, LIFE_HEADERS, WITHOUT, LargeBody, Message, is_text, message_of, text_tail
 from stompcodec.broker.queues.scheduling import GROUPS, schedule
 from stompcodec.broker.routing.idempotency import KEY_HEADERS, Mark, body_crc, key_of
 from stompcodec.broker.sessions import plain
@@ -87,9 +88,9 @@ def _send(session: Session, frame: Frame) -> None:
         return
     receipt = get("receipt")
     if get("persistent") == "true" and broker.stores_some:
-        plain.put_persistent(session, queue, destination, seq, tail, receipt)
-        return
-    if queue.put_plain(destination, broker.ident, seq, tail):
+        message = Message(broker.ident % seq, seq, intern(destination), tail, True)
+        plain.put_persistent(session, queue, message, receipt)
+    elif queue.put_plain(destination, broker.ident, seq, tail):
         queue.block(session)
     if receipt is not None:
         send_receipt(session, receipt)

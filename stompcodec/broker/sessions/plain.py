@@ -13,7 +13,6 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from importlib import import_module
-from sys import intern
 from types import ModuleType
 
 from stompcodec.broker.memory import MESSAGE, Account
@@ -21,8 +20,9 @@ from stompcodec.broker.message import WITHOUT, Message
 from stompcodec.broker.queues.consumer import Consumer
 from stompcodec.broker.queues.limits import Bound
 from stompcodec.broker.queues.queue import Queue
+from stompcodec.broker.routing.topic import Topic
 from stompcodec.broker.sessions.outbox import Outbox
-from stompcodec.broker.sessions.receipts import hold_receipts_of, send_receipt
+from stompcodec.broker.sessions.receipts import PendingCommit, hold_receipts_of, send_receipt
 from stompcodec.broker.sessions.send import check_space
 from stompcodec.broker.sessions.session import EACH, Session
 from stompcodec.broker.sessions.target import QueueOrTopic
@@ -32,7 +32,7 @@ Handler = Callable[[Session, Frame], None]
 #: Versions whose frames the road reads as Python does: in others, values are trimmed or names folded.
 _VERSIONS = ("1.1", "1.2")
 #: The classes whose fields it reads and writes.
-_CLASSES = (Session, Queue, Consumer, Outbox, Account, Bound, Message)
+_CLASSES = (Session, Queue, Topic, Consumer, Outbox, Account, Bound, Message, PendingCommit)
 
 
 def _load(setting: str) -> ModuleType | None:
@@ -72,20 +72,15 @@ def begin(session: Session) -> None:
         session.road = road
 
 
-def put_persistent(
-    session: Session, target: QueueOrTopic, destination: str, seq: int, tail: bytes, receipt: str | None
-) -> None:
-    """Put a persistent message that needs no special treatment, and confirm it after the commit. Raise Refused if the
-    disk is full.
+def put_persistent(session: Session, target: QueueOrTopic, message: Message, receipt: str | None) -> None:
+    """Put a persistent message that needs no special treatment. The caller sends the receipt, which waits for the
+    commit. Raise Refused if the disk is full.
     """
-    broker = session.broker
-    if broker.journal.short:
+    if session.broker.journal.short:
         check_space(session, (target,))
     hold_receipts_of(session, receipt)
-    if target.put(Message(broker.ident % seq, seq, intern(destination), tail, True)):
+    if target.put(message):
         target.block(session)
-    if receipt is not None:
-        send_receipt(session, receipt)
 
 
 def _failed(session: Session, error: Exception, command: str, receipt: str | None) -> None:

@@ -1,0 +1,96 @@
+#include "plain_record.h"
+
+#include <string.h>
+
+#include "plain_fields.h"
+
+PyObject *plain_tail(const struct plain_message *message)
+{
+    PyObject *tail = PyBytes_FromStringAndSize(NULL, (Py_ssize_t)message->send->tail_len);
+    if (tail)
+        plain_send_tail(message->send, message->scan, message->data, PyBytes_AS_STRING(tail));
+    return tail;
+}
+
+Py_ssize_t plain_format(char *to, size_t room, PyObject *format, const long long *numbers, int count)
+{
+    const char *at = PyBytes_AS_STRING(format), *end = at + PyBytes_GET_SIZE(format);
+    size_t len = 0;
+    int used = 0;
+    while (at < end) {
+        const char *percent = memchr(at, '%', (size_t)(end - at));
+        size_t some = (size_t)((percent ? percent : end) - at);
+        if (len + some + 20 > room)
+            return -1;
+        memcpy(to + len, at, some);
+        len += some;
+        if (!percent)
+            break;
+        at = percent + 2;
+        if (at > end)
+            return -1;
+        if (percent[1] == '%') {
+            to[len++] = '%';
+        } else if (percent[1] == 'd' && used < count && numbers[used] >= 0) {
+            char digits[20];
+            int i = 20;
+            unsigned long long n = (unsigned long long)numbers[used++];
+            do
+                digits[--i] = (char)('0' + n % 10);
+            while (n /= 10);
+            memcpy(to + len, digits + i, (size_t)(20 - i));
+            len += (size_t)(20 - i);
+        } else {
+            return -1;
+        }
+    }
+    return used == count ? (Py_ssize_t)len : -1;
+}
+
+/* Make the Message. Its ident and destination are new references, which it takes. */
+static PyObject *record_of(const struct plain_message *message, PyObject *ident, PyObject *name, PyObject *tail)
+{
+    PyObject *size = PyLong_FromSize_t(message->send->tail_len), *priority = PyLong_FromLong(4), *zero = PyLong_FromLong(0);
+    PyObject *record = ident && size && priority && zero ? plain_at.Message->tp_alloc(plain_at.Message, 0) : NULL;
+    if (!record) {
+        Py_XDECREF(ident), Py_DECREF(name), Py_XDECREF(size), Py_XDECREF(priority), Py_XDECREF(zero);
+        return NULL;
+    }
+#define SET(field, value) FIELD_OF(record, Message, field) = (value)
+#define SET_NEW(field, value) (Py_INCREF(value), SET(field, value))
+    SET(ident, ident);
+    SET(destination, name);
+    SET(size, size);
+    SET(priority, priority);
+    SET(attempts, zero);
+    SET_NEW(special, zero);
+    SET_NEW(seq, message->seq);
+    SET_NEW(tail, tail);
+    SET_NEW(persistent, message->persistent ? Py_True : Py_False);
+    SET_NEW(expires, Py_None);
+    SET_NEW(body, Py_None);
+#undef SET_NEW
+#undef SET
+    return record;
+}
+
+/* The name of the target if that is the destination, else the destination: names may be large, and are shared. New. */
+static PyObject *shared_name(PyObject *name, PyObject *destination)
+{
+    if (name && PyUnicode_Check(name) && PyUnicode_Compare(name, destination) == 0)
+        return Py_INCREF(name), name;
+    Py_INCREF(destination);
+    PyUnicode_InternInPlace(&destination);
+    return destination;
+}
+
+PyObject *plain_record(const struct plain_message *message, PyObject *name, PyObject *tail)
+{
+    char ident[256];
+    Py_ssize_t len = plain_format(ident, sizeof ident, message->ident, &message->number, 1);
+    if (len < 0) {
+        PyErr_SetString(PyExc_ValueError, "the message-id has another format");
+        return NULL;
+    }
+    return record_of(message, PyBytes_FromStringAndSize(ident, len), shared_name(name, message->destination), tail);
+}

@@ -1,0 +1,33 @@
+/* Messages as the broker keeps them, and text with numbers in it. */
+#ifndef PLAIN_RECORD_H
+#define PLAIN_RECORD_H
+
+#include <Python.h>
+
+#include "plain_send.h"
+
+#define PLAIN_MESSAGE_COST 420 /* MESSAGE of memory.py, which passes it to prepare() */
+
+/* A SEND on its way, with its place in the order. */
+struct plain_message {
+    const struct plain_send *send;
+    const struct stomp_scan *scan;
+    const uint8_t *data;
+    PyObject *destination; /* str */
+    PyObject *ident;       /* the message-id as bytes, with % for the seq */
+    PyObject *seq;         /* int */
+    long long number;      /* the same */
+    int persistent;        /* it has to be stored */
+};
+
+/* Write its tail as bytes. Returns a new reference, or NULL with an exception. */
+PyObject *plain_tail(const struct plain_message *message);
+
+/* Make a `Message` with that tail for a queue or topic of that name (or NULL). Returns a new reference, or NULL with an exception. */
+PyObject *plain_record(const struct plain_message *message, PyObject *name, PyObject *tail);
+
+/* Write a format of bytes with %d for each number, as Python's % would. Returns the length, or -1 if it has no room, or is another
+   format than those of `Consumer._heads`. */
+Py_ssize_t plain_format(char *to, size_t room, PyObject *format, const long long *numbers, int count);
+
+#endif
