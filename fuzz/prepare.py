@@ -89,11 +89,16 @@ def _site(fast: bool, covered: bool) -> Path:
     _run(*cython, ROOT / "src" / "_codec_c.pyx", "-o", generated)
     flags = ["-O2"] if fast else ["-O1", "-g", *SANITIZE, *[TRACE] * covered]
     include = ["-I", "src", "-isystem", sysconfig.get_path("include")]
-    linked = []
-    for source in (generated, *sorted((ROOT / "src").glob("*.c"))):
-        linked.append(objects / f"{source.stem}.o")
-        _run("gcc", "-c", "-fPIC", "-DNDEBUG", *flags, *include, source, "-o", linked[-1])
-    _run("gcc", "-shared", *linked, "-o", site / "stompcodec" / f"_codec_c{sysconfig.get_config_var('EXT_SUFFIX')}")
+    codec, broker = site / "stompcodec" / "_codec_c", site / "stompcodec" / "broker" / "_plain_c"
+    for extension, sources in (
+        (codec, [generated, *sorted((ROOT / "src").glob("*.c"))]),
+        (broker, sorted((ROOT / "src" / "plain").glob("*.c"))),
+    ):
+        linked = []
+        for source in sources:
+            linked.append(objects / f"{source.stem}.o")
+            _run("gcc", "-c", "-fPIC", "-DNDEBUG", *flags, *include, source, "-o", linked[-1])
+        _run("gcc", "-shared", *linked, "-o", f"{extension}{sysconfig.get_config_var('EXT_SUFFIX')}")
     return site
 
 
