@@ -1,13 +1,16 @@
 /* The inner loop of the scanner. No include guard: stomp_scan.c includes it once for each instruction set, with
-   STOMP_TARGET, STOMP_SCAN_HEAD, STOMP_RARE, STOMP_WANTED, STOMP_MASKS and STOMP_TAIL defined.
+   STOMP_TARGET, STOMP_SCAN_HEAD, STOMP_RARE, STOMP_WANTED, STOMP_MASKS, STOMP_TAIL, STOMP_RARE_TEXT and STOMP_ISA defined.
 
    A window of 32 bytes is read at the start of each line; most lines end inside it. The fast paths take lines that the full
    rules would accept unchanged; all other lines go to take_any_line. Invariant: without the fast paths only the speed
    changes. */
 
-/* Are the rare bytes of a header line, given as bits from `at` on, valid escapes and data? 0: the full rules must check them.
-   The letter of an escape is neither a colon nor a line end, so a complete escape lies within one field. `window` is the end
-   of the range that the bits cover. */
+STOMP_TARGET static STOMP_NOINLINE int STOMP_RARE_TEXT(struct stomp_scan *s, const uint8_t *data, size_t at, uint32_t bits, size_t window,
+                                                        size_t len);
+
+/* Are the rare bytes of a header line, given as bits from `at` on, valid escapes, characters and data? 0: the full rules must
+   check them. The letter of an escape is neither a colon nor a line end, so a complete escape lies within one field.
+   `window` is the end of the range that the bits cover: the LF, or the end of 32 bytes. */
 STOMP_TARGET static inline int STOMP_RARE(struct stomp_scan *s, const uint8_t *data, size_t at, uint32_t bits, size_t window, size_t len)
 {
     int marks = 0;
@@ -23,12 +26,23 @@ STOMP_TARGET static inline int STOMP_RARE(struct stomp_scan *s, const uint8_t *d
             bits &= bits - 1; /* the second backslash of a pair */
         } else if (data[i] == '\r' || data[i] == '\\') {
             marks |= STOMP_ODD;
+        } else if (data[i] > 127) {
+            s->marks |= marks;
+            return STOMP_RARE_TEXT(s, data, at, bits, window, len);
         } else {
             return 0;
         }
     }
     s->marks |= marks;
     return 1;
+}
+
+/* The same for bits of which the lowest is a byte above 127. */
+STOMP_TARGET static STOMP_NOINLINE int STOMP_RARE_TEXT(struct stomp_scan *s, const uint8_t *data, size_t at, uint32_t bits, size_t window,
+                                                        size_t len)
+{
+    uint32_t high;
+    return check_window(s, &STOMP_ISA, data, at, window, len, &high) && STOMP_RARE(s, data, at, bits & ~high, window, len);
 }
 
 STOMP_TARGET static int STOMP_SCAN_HEAD(struct stomp_scan *s, const struct stomp_rules *rules, const uint8_t *data, size_t len)

@@ -17,7 +17,10 @@
 #elif defined(_M_X64)
 #include <emmintrin.h>
 #define STOMP_SSE2 1
-#elif defined(__ARM_NEON) && defined(__aarch64__)
+#elif defined(_M_ARM64) && !defined(__clang__)
+#include <arm64_neon.h>
+#define STOMP_NEON 1
+#elif defined(__ARM_NEON) && defined(__aarch64__) && !defined(__AARCH64EB__)
 #include <arm_neon.h>
 #define STOMP_NEON 1
 #endif

@@ -69,6 +69,7 @@ struct stomp_scan {
     size_t line;    /* offset of the current line */
     size_t colon;   /* its first colon, or SIZE_MAX */
     size_t blank;   /* offset up to which a line above the limit was found to be blank */
+    size_t utf8;    /* offset up to which the current line was found to be UTF-8 */
     size_t skipped; /* malformed lines that lenient rules skipped; they count as headers */
     int rare;       /* the current line needs the full rules */
     /* the result */

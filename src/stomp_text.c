@@ -2,10 +2,14 @@
 
 #include <string.h>
 
+#include "stomp_utf8.h"
+
 #define TIMES_8(c) c, c, c, c, c, c, c, c
 #define TIMES_32(c) {TIMES_8(c), TIMES_8(c), TIMES_8(c), TIMES_8(c)}
 extern const uint8_t stomp_octets[4][32]; /* see stomp_mask.h */
 const uint8_t stomp_octets[4][32] = {TIMES_32('\n'), TIMES_32(':'), TIMES_32('\r'), TIMES_32('\\')};
+
+static const struct stomp_isa isa = {stomp_equal_plain, stomp_at_least_plain};
 
 int stomp_escape_of(uint8_t c, int level)
 {
@@ -65,22 +69,26 @@ static inline size_t sequence(const uint8_t *text, size_t len)
     return (a == 0xf0 && text[1] < 0x90) || (a == 0xf4 && text[1] > 0x8f) ? 0 : 4;
 }
 
-size_t stomp_bad_utf8(const uint8_t *text, size_t len)
+/* Return the index of a character at or before the first ill-formed sequence, or len. */
+static size_t skip_blocks(const uint8_t *text, size_t len)
 {
+    uint8_t padded[2 * STOMP_BLOCK];
     size_t i = 0;
     while (i < len) {
-        uint64_t word;
-        if (len - i >= 8) {
-            memcpy(&word, text + i, 8);
-            if (!(word & 0x8080808080808080u)) {
-                i += 8;
-                continue;
-            }
-        }
-        size_t n = sequence(text + i, len - i);
-        if (!n)
+        const uint8_t *at = len - i < STOMP_BLOCK ? stomp_last_block(text, i, len, padded) : text + i;
+        const uint64_t high = isa.at_least(at, 0x80);
+        uint64_t cut = 0;
+        if (high && stomp_utf8_errors(&isa, at, high, &cut) & stomp_up_to(cut))
             return i;
-        i += n;
+        i += cut ? stomp_low_bit64(cut) : STOMP_BLOCK;
     }
     return len;
+}
+
+size_t stomp_bad_utf8(const uint8_t *text, size_t len)
+{
+    size_t i = STOMP_UTF8_BLOCKS ? skip_blocks(text, len) : 0, n;
+    while (i < len && (n = sequence(text + i, len - i)))
+        i += n;
+    return i;
 }

@@ -15,6 +15,14 @@ size_t stomp_bad_escape(const uint8_t *text, size_t len, int level);
    right; a backslash that does not start an escape stays (S12-ESC-08). */
 size_t stomp_unescape(uint8_t *out, const uint8_t *text, size_t len, int level);
 
+static inline int stomp_is_ascii(const uint8_t *text, size_t len)
+{
+    uint8_t all = 0;
+    for (size_t i = 0; i < len; i++)
+        all |= text[i];
+    return all < 0x80;
+}
+
 /* Return the index of the first ill-formed UTF-8 sequence, as Python's decoders report it, or len. */
 size_t stomp_bad_utf8(const uint8_t *text, size_t len);
 

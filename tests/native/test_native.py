@@ -30,10 +30,12 @@ KINDS = {
     "plain": ["-O2"],
     "sse2": ["-O2", "-DSTOMP_NO_AVX2"],
     "no-simd": ["-O2", "-DSTOMP_NO_SIMD"],
+    "no-utf8-blocks": ["-O2", "-DSTOMP_NO_UTF8_BLOCKS"],
     "sanitized": ["-O1", "-g", "-fsanitize=address,undefined", "-fno-sanitize-recover=all", "-fno-omit-frame-pointer"],
 }
 #: What most machines have, and what any machine has, is quick enough.
-_MARKED = [pytest.param(kind, marks=pytest.mark.slow if kind in ("sse2", "sanitized") else ()) for kind in KINDS]
+_QUICK = ("plain", "no-simd")
+_MARKED = [pytest.param(kind, marks=() if kind in _QUICK else pytest.mark.slow) for kind in KINDS]
 #: The order of enum in dialects.h, and of the table of limits in it.
 VERSIONS = ("1.2", "1.1", "1.0", "legacy", None)
 LIMITS = {7: Limits(), 0: Limits(7, 24, 3, 12), 3: Limits(16, 64, 2, 100), 6: Limits(300, 150, 70, 70000)}

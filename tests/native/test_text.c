@@ -128,6 +128,25 @@ static void check_utf8(placer *place)
             }
 }
 
+/* Texts longer than two blocks, with one octet of a valid text set to each value that begins or ends a range. */
+static void check_long_utf8(placer *place)
+{
+    static const char unit[] = "x\xc3\xa9\xe6\x9d\xb1\xf0\x9f\x98\x80\xed\x9f\xbf\xe0\xa0\x80\xf4\x8f\xbf\xbf\xdf\xbf";
+    static const uint8_t edges[] = {0x41, 0x80, 0x8f, 0x90, 0x9f, 0xa0, 0xbf, 0xc0, 0xc1, 0xc2, 0xe0, 0xed, 0xf0, 0xf4, 0xf5, 0xff};
+    uint8_t text[160];
+    for (size_t first = 0; first < sizeof unit - 1; first++)
+        for (size_t at = 0; at < sizeof text; at++)
+            for (size_t i = 0; i < sizeof edges; i++, checked++) {
+                size_t size = sizeof text - at % 3, want = 0;
+                for (size_t k = 0; k < sizeof text; k++)
+                    text[k] = k < first ? 'x' : (uint8_t)unit[(k - first) % (sizeof unit - 1)];
+                text[at] = edges[i];
+                while (want < size && well_formed(text + want, size - want))
+                    want += (size_t)well_formed(text + want, size - want);
+                MUST(stomp_bad_utf8(place(text, size), size) == want);
+            }
+}
+
 int main(void)
 {
     placer *const places[] = {place_before_guard, place_behind_guard};
@@ -136,6 +155,7 @@ int main(void)
         check_escapes(places[p]);
         check_writing(places[p]);
         check_utf8(places[p]);
+        check_long_utf8(places[p]);
     }
     printf("%lu texts as wanted\n", checked);
     return 0;

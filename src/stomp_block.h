@@ -1,0 +1,159 @@
+/* Blocks of 64 bytes as bit masks: bit i is byte i. For each instruction set there are two functions, which turn 64 bytes into a
+   mask; what works on masks is written once, and inlined with the functions of one instruction set. */
+#ifndef STOMP_BLOCK_H
+#define STOMP_BLOCK_H
+
+#include "stomp_mask.h"
+
+#define STOMP_BLOCK 64 /* bytes */
+
+struct stomp_isa {
+    uint64_t (*equal)(const uint8_t *data, uint8_t c);
+    uint64_t (*at_least)(const uint8_t *data, uint8_t c); /* the bytes that are not below c, which is above 127 */
+};
+
+/* All bits up to the lowest bit of x, or all bits if x is 0. */
+static inline uint64_t stomp_up_to(uint64_t x)
+{
+    return x ^ (x - 1);
+}
+
+#if defined(STOMP_SSE2)
+static inline uint64_t stomp_bits_sse2(__m128i a, __m128i b, __m128i c, __m128i d)
+{
+    const uint32_t low = (uint32_t)_mm_movemask_epi8(a) | (uint32_t)_mm_movemask_epi8(b) << 16;
+    const uint32_t high = (uint32_t)_mm_movemask_epi8(c) | (uint32_t)_mm_movemask_epi8(d) << 16;
+    return low | (uint64_t)high << 32;
+}
+
+static inline __m128i stomp_block_sse2(const uint8_t *data)
+{
+    return _mm_loadu_si128((const __m128i *)(const void *)data);
+}
+
+static inline uint64_t stomp_equal_plain(const uint8_t *data, uint8_t c)
+{
+    const __m128i wanted = _mm_set1_epi8((char)c);
+    return stomp_bits_sse2(_mm_cmpeq_epi8(stomp_block_sse2(data), wanted), _mm_cmpeq_epi8(stomp_block_sse2(data + 16), wanted),
+                           _mm_cmpeq_epi8(stomp_block_sse2(data + 32), wanted), _mm_cmpeq_epi8(stomp_block_sse2(data + 48), wanted));
+}
+
+static inline __m128i stomp_reaches_sse2(__m128i x, __m128i least)
+{
+    return _mm_cmpeq_epi8(_mm_max_epu8(x, least), x);
+}
+
+static inline uint64_t stomp_at_least_plain(const uint8_t *data, uint8_t c)
+{
+    const __m128i least = _mm_set1_epi8((char)c);
+    return stomp_bits_sse2(stomp_reaches_sse2(stomp_block_sse2(data), least), stomp_reaches_sse2(stomp_block_sse2(data + 16), least),
+                           stomp_reaches_sse2(stomp_block_sse2(data + 32), least), stomp_reaches_sse2(stomp_block_sse2(data + 48), least));
+}
+#elif defined(STOMP_NEON)
+static inline uint64_t stomp_bits_neon(uint8x16_t a, uint8x16_t b, uint8x16_t c, uint8x16_t d)
+{
+    static const uint8_t bits[16] = {1, 2, 4, 8, 16, 32, 64, 128, 1, 2, 4, 8, 16, 32, 64, 128};
+    const uint8x16_t bit = vld1q_u8(bits);
+    const uint8x16_t low = vpaddq_u8(vandq_u8(a, bit), vandq_u8(b, bit)), high = vpaddq_u8(vandq_u8(c, bit), vandq_u8(d, bit));
+    const uint8x16_t all = vpaddq_u8(low, high);
+    return vgetq_lane_u64(vreinterpretq_u64_u8(vpaddq_u8(all, all)), 0);
+}
+
+static inline uint64_t stomp_equal_plain(const uint8_t *data, uint8_t c)
+{
+    const uint8x16_t wanted = vdupq_n_u8(c);
+    return stomp_bits_neon(vceqq_u8(vld1q_u8(data), wanted), vceqq_u8(vld1q_u8(data + 16), wanted),
+                           vceqq_u8(vld1q_u8(data + 32), wanted), vceqq_u8(vld1q_u8(data + 48), wanted));
+}
+
+static inline uint64_t stomp_at_least_plain(const uint8_t *data, uint8_t c)
+{
+    const uint8x16_t least = vdupq_n_u8(c);
+    return stomp_bits_neon(vcgeq_u8(vld1q_u8(data), least), vcgeq_u8(vld1q_u8(data + 16), least),
+                           vcgeq_u8(vld1q_u8(data + 32), least), vcgeq_u8(vld1q_u8(data + 48), least));
+}
+#else
+#define STOMP_OF_8(c) ((uint64_t)(c) * 0x0101010101010101u)
+#define STOMP_TOPS STOMP_OF_8(0x80)
+
+/* Eight bytes with the first one lowest, on any machine. Compilers make one load of it. */
+static inline uint64_t stomp_load_8(const uint8_t *data)
+{
+    uint64_t x = 0;
+    for (unsigned i = 0; i < 8; i++)
+        x |= (uint64_t)data[i] << (8 * i);
+    return x;
+}
+
+/* The highest bit of each byte that is zero. */
+static inline uint64_t stomp_zeros_8(uint64_t x)
+{
+    return ~(((x & ~STOMP_TOPS) + ~STOMP_TOPS) | x) & STOMP_TOPS;
+}
+
+/* The highest bits of eight bytes as the bits [i, i + 8). */
+static inline uint64_t stomp_bits_8(uint64_t tops, unsigned i)
+{
+    return ((tops >> 7) * 0x0102040810204080u >> 56) << i;
+}
+
+static inline uint64_t stomp_equal_plain(const uint8_t *data, uint8_t c)
+{
+    uint64_t bits = 0;
+    for (unsigned i = 0; i < STOMP_BLOCK; i += 8)
+        bits |= stomp_bits_8(stomp_zeros_8(stomp_load_8(data + i) ^ STOMP_OF_8(c)), i);
+    return bits;
+}
+
+static inline uint64_t stomp_at_least_plain(const uint8_t *data, uint8_t c)
+{
+    uint64_t bits = 0;
+    for (unsigned i = 0; i < STOMP_BLOCK; i += 8) {
+        const uint64_t x = stomp_load_8(data + i);
+        bits |= stomp_bits_8(((x & ~STOMP_TOPS) + STOMP_OF_8(0x100 - c)) & x & STOMP_TOPS, i);
+    }
+    return bits;
+}
+#endif
+
+#if defined(STOMP_AVX2)
+#define STOMP_FOR_AVX2 __attribute__((target("avx2,bmi")))
+
+STOMP_FOR_AVX2 static inline uint64_t stomp_bits_avx2(__m256i a, __m256i b)
+{
+    return (uint32_t)_mm256_movemask_epi8(a) | (uint64_t)(uint32_t)_mm256_movemask_epi8(b) << 32;
+}
+
+STOMP_FOR_AVX2 static inline __m256i stomp_block_avx2(const uint8_t *data)
+{
+    return _mm256_loadu_si256((const __m256i *)(const void *)data);
+}
+
+STOMP_FOR_AVX2 static inline uint64_t stomp_equal_avx2(const uint8_t *data, uint8_t c)
+{
+    const __m256i wanted = _mm256_set1_epi8((char)c);
+    return stomp_bits_avx2(_mm256_cmpeq_epi8(stomp_block_avx2(data), wanted), _mm256_cmpeq_epi8(stomp_block_avx2(data + 32), wanted));
+}
+
+STOMP_FOR_AVX2 static inline uint64_t stomp_at_least_avx2(const uint8_t *data, uint8_t c)
+{
+    const __m256i least = _mm256_set1_epi8((char)c), a = stomp_block_avx2(data), b = stomp_block_avx2(data + 32);
+    return stomp_bits_avx2(_mm256_cmpeq_epi8(_mm256_max_epu8(a, least), a), _mm256_cmpeq_epi8(_mm256_max_epu8(b, least), b));
+}
+#endif
+
+/* Return the bytes [from, len) of data, fewer than 64, followed by spaces: a block in `room`, of twice its size. Nothing outside
+   the data is read. */
+static inline const uint8_t *stomp_last_block(const uint8_t *data, size_t from, size_t len, uint8_t room[2 * STOMP_BLOCK])
+{
+    if (len >= STOMP_BLOCK) { /* copies of a fixed size need no call */
+        memcpy(room, data + len - STOMP_BLOCK, STOMP_BLOCK);
+        memset(room + STOMP_BLOCK, ' ', STOMP_BLOCK);
+        return room + STOMP_BLOCK - (len - from);
+    }
+    memset(room, ' ', STOMP_BLOCK);
+    memcpy(room, data + from, len - from);
+    return room;
+}
+
+#endif

@@ -1,0 +1,70 @@
+"""UTF-8 of header lines is checked in blocks: wherever a character lies in a line, and wherever the stream is cut."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+from codec.lockstep import answers_of
+
+from stompcodec.codec import backend
+
+CHARACTERS = ("a", ":", "\xe9", "\u07ff", "\u0800", "\ud7ff", "\ue000", "\u6771", "\U00010000", "\U0010ffff")
+#: Surrogates, overlong forms, bytes that never occur, and cut characters.
+ILL_FORMED = (
+    *(b"\x80", b"\xbf", b"\xc0\x80", b"\xc1\xbf", b"\xc3", b"\xe0\x80\x80", b"\xe0\x9f\xbf", b"\xe2\x82", b"\xe2"),
+    *(
+        b"\xed\xa0\x80",
+        b"\xed\xbf\xbf",
+        b"\xf0\x80\x80\x80",
+        b"\xf0\x8f\xbf\xbf",
+        b"\xf0\x9f\x98",
+        b"\xf0\x9f",
+        b"\xf0",
+    ),
+    *(b"\xf4\x90\x80\x80", b"\xf5\x80\x80\x80", b"\xff", b"\xfe"),
+)
+TAIL = b"\nlast:\\c\n\n" + b"\xff" * 70 + b"\0"  # a body, which need not be UTF-8
+
+
+def head(*lines: bytes) -> bytes:
+    return b"MESSAGE\n" + b"\n".join(lines) + TAIL
+
+
+def offset_of(wire: bytes, line: bytes) -> int:
+    """The offset of the first ill-formed sequence of a line, as Python's decoder reports it."""
+    with pytest.raises(UnicodeDecodeError) as info:
+        line.decode()
+    return wire.index(line) + info.value.start
+
+
+@pytest.mark.req("S12-UTF-01")
+@pytest.mark.parametrize("bad", ILL_FORMED)
+def test_ill_formed_at_every_place(codec, bad):
+    for before in range(70):
+        for size, character in enumerate("x\xe9\u6771", 1):
+            line = b"name:" + (character * (before // size) + "x" * (before % size)).encode() + bad
+            for after in (b"", b"y"):
+                wire = head(b"first:1", line + after)
+                want = ("error", "invalid-utf8", offset_of(wire, line + after), None)
+                assert answers_of(codec, wire) == [want], (before, character)
+
+
+def test_random_lines_are_read_alike():
+    """Both backends read the same, whole and in two pieces."""
+    pytest.importorskip("stompcodec._codec_c")
+    c, python = backend("c"), backend("python")
+    dice = random.Random(4711)
+    for _ in range(300):
+        lines = []
+        for _ in range(dice.randint(1, 4)):
+            text = "".join(dice.choices(CHARACTERS, k=dice.randint(0, 60))).encode()
+            if dice.random() < 0.2:
+                at = dice.randint(0, len(text))
+                text = text[:at] + dice.choice(ILL_FORMED) + text[at:]
+            lines.append(dice.choice((b"n", "\xe9".encode(), b"a-long-name-of-a-header")) + b":" + text)
+        wire = head(*lines)
+        want = answers_of(python, wire)
+        assert answers_of(c, wire) == want
+        cut = dice.randint(1, len(wire) - 1)
+        assert answers_of(c, [wire[:cut], wire[cut:]]) == want
