@@ -102,19 +102,16 @@ static void check_writing(const uint8_t *text, size_t len)
     free(back);
 }
 
-/* Any text can be unescaped, in place too. */
+/* Any text can be unescaped, into room of its size. */
 static void check_reading(const uint8_t *text, size_t len)
 {
-    uint8_t *out = malloc(len + 1), *same = malloc(len + 1);
-    MUST(out && same && stomp_bad_utf8(text, len) <= len);
+    uint8_t *out = malloc(len ? len : 1);
+    MUST(out && stomp_bad_utf8(text, len) <= len);
     for (int level = 0; level < 3; level++) {
-        size_t size = stomp_unescape(out, text, len, level);
-        memcpy(same, text, len);
-        MUST(size <= len && stomp_unescape(same, same, len, level) == size && !memcmp(same, out, size));
+        MUST(stomp_unescape(out, text, len, level) <= len);
         MUST(stomp_bad_escape(text, len, level) <= len);
     }
     free(out);
-    free(same);
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *input, size_t size)

@@ -37,16 +37,47 @@ size_t stomp_bad_escape(const uint8_t *text, size_t len, int level)
     return len;
 }
 
+#ifdef STOMP_NO_UNESCAPE_RUNS
+enum { UNESCAPE_RUNS = 0 };
+#else
+enum { UNESCAPE_RUNS = 1 };
+#endif
+
+/* Copy 8 bytes. Return the index of the first backslash, or 8. */
+static inline size_t copy_run(uint8_t *to, const uint8_t *text)
+{
+    const uint64_t ones = 0x0101010101010101u;
+    uint64_t x = 0;
+    for (unsigned i = 0; i < 8; i++) /* one load, in the order of little-endian machines */
+        x |= (uint64_t)text[i] << (8 * i);
+    memcpy(to, text, 8);
+    x ^= ones * '\\';
+    x = (x - ones) & ~x & ones << 7; /* the lowest bit is exact */
+    return x ? stomp_low_bit64(x) / 8 : 8;
+}
+
+/* Read one byte or escape at *text. */
+static inline uint8_t next_octet(const uint8_t **text, const uint8_t *end, int level)
+{
+    const uint8_t c = *(*text)++;
+    const int plain = c == '\\' && *text < end ? stomp_escape_of(**text, level) : -1;
+    *text += plain >= 0;
+    return plain >= 0 ? (uint8_t)plain : c;
+}
+
 size_t stomp_unescape(uint8_t *out, const uint8_t *text, size_t len, int level)
 {
     const uint8_t *end = text + len;
     uint8_t *to = out;
-    while (text < end) {
-        uint8_t c = *text++;
-        if (c == '\\' && text < end && stomp_escape_of(*text, level) >= 0)
-            c = (uint8_t)stomp_escape_of(*text++, level);
-        *to++ = c;
+    while (UNESCAPE_RUNS && end - text >= 8) {
+        const size_t run = copy_run(to, text);
+        text += run;
+        to += run;
+        if (run < 8)
+            *to++ = next_octet(&text, end, level);
     }
+    while (text < end)
+        *to++ = next_octet(&text, end, level);
     return (size_t)(to - out);
 }
 

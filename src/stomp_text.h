@@ -11,7 +11,7 @@ int stomp_escape_of(uint8_t c, int level);
 /* Return the index of the first backslash in text that does not start an escape, or len. */
 size_t stomp_bad_escape(const uint8_t *text, size_t len, int level);
 
-/* Unescape into out, which has room for len bytes and may be text itself, and return the length. It is one pass from left to
+/* Unescape into out, which has room for len bytes and does not overlap text, and return the length. It is one pass from left to
    right; a backslash that does not start an escape stays (S12-ESC-08). */
 size_t stomp_unescape(uint8_t *out, const uint8_t *text, size_t len, int level);
 

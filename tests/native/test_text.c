@@ -33,9 +33,32 @@ static void check_escapes(placer *place)
         const uint8_t *wire = place((const uint8_t *)e->wire, len);
         MUST(stomp_unescape(out, wire, len, e->level) == want && !memcmp(out, e->text, want));
         MUST(stomp_bad_escape(wire, len, e->level) == e->bad);
-        memcpy(out, e->wire, len); /* in place */
-        MUST(stomp_unescape(out, out, len, e->level) == want && !memcmp(out, e->text, want));
     }
+}
+
+/* Escapes at each two places of a text: runs of plain octets are copied 8 at a time. */
+static void check_runs(placer *place)
+{
+    static const char letters[] = "ncr\\x";
+    char wire[40], text[40];
+    uint8_t out[sizeof wire];
+    for (size_t len = 2; len < sizeof wire; len++)
+        for (size_t first = 0; first + 1 < len; first++)
+            for (size_t second = first + 2; second < len; second++, checked++) {
+                size_t to = 0;
+                memset(wire, 'y', len);
+                wire[first] = wire[second] = '\\';
+                wire[first + 1] = letters[len % 5];
+                if (second + 1 < len)
+                    wire[second + 1] = 'n';
+                for (size_t i = 0; i < len; i++) {
+                    static const char plain[] = "\n:\r\\";
+                    const char *letter = wire[i] == '\\' && i + 1 < len ? memchr(letters, wire[i + 1], 4) : NULL;
+                    text[to++] = letter ? plain[letter - letters] : wire[i];
+                    i += letter != NULL;
+                }
+                MUST(stomp_unescape(out, place((const uint8_t *)wire, len), len, 2) == to && !memcmp(out, text, to));
+            }
 }
 
 /* ---- writing ---- */
@@ -153,6 +176,7 @@ int main(void)
     guarded = make_guarded(64);
     for (size_t p = 0; p < 2; p++) {
         check_escapes(places[p]);
+        check_runs(places[p]);
         check_writing(places[p]);
         check_utf8(places[p]);
         check_long_utf8(places[p]);
