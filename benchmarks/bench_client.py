@@ -1,10 +1,11 @@
-"""Measure our client, stomp.py and stompman: messages received a second of processor time. `make bench-client`.
+"""Measure our client, stomp.py and stompman: receiving, sending, ping-pong, 1,000 clients. `make bench-client`.
 
-    python benchmarks/bench_client.py [--clients NAMES] [--seconds 1] [--rounds 5]
+    python benchmarks/bench_client.py [--clients NAMES] [--seconds 1] [--rounds 5] [--only receiving|sending]
 
 Each client runs in a process of its own (this file again, with --drive), which measures its own processor time. A raw
 feeder sends it encoded MESSAGE frames as fast as it takes them, so no broker's speed plays a part (clients.py: how each
-is driven; feeder.py). The numbers go to build/client.json, from which docs/benchmarks-broker.md takes its section.
+is driven; feeder.py). What is sent goes to a sink (client_sends.py; sink.py). The numbers go to build/client.json, from
+which docs/benchmarks-broker.md takes its section.
 """
 
 from __future__ import annotations
@@ -19,10 +20,13 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
+import client_sends
+from client_sends import BARE, WHOS
 from clients import ASYNC, DRIVERS, SYNC, Task
 from feeder import LIMIT, Feeder
 from loads import KIB, body
 from report import grid, number
+from sink import Sink
 
 ROOT = Path(__file__).resolve().parent.parent
 RESULTS = ROOT / "build" / "client.json"
@@ -42,7 +46,6 @@ DAWDLE = 0.3  # seconds for which that run's receiver does not take its first me
 
 def drive(args: argparse.Namespace) -> int:
     """In the process of a client: receive until END, then print what it took, or what was wrong."""
-    size, ack = LOADS[args.load]
     kept: list[bytes] = []
 
     def keep(text: bytes) -> None:
@@ -51,6 +54,10 @@ def drive(args: argparse.Namespace) -> int:
         kept.append(text)
 
     sys.path.append(str(PEERS))
+    if args.load in client_sends.TEXTS:
+        print(json.dumps(client_sends.drive(args.drive, args.port, args.load, args.count)), flush=True)
+        return 0
+    size, ack = LOADS[args.load]
     task = Task(args.port, size, ack, keep if args.check else None)
     count = DRIVERS[args.drive](task)
     found: dict[str, Any] = {"messages": count, "cpu": time.process_time() - task.start}
@@ -112,6 +119,102 @@ def measure(clients: list[str], seconds: float, rounds: int) -> dict[str, Any]:
     return {"loads": cells, "wrong": wrong}
 
 
+# ---- sending ----
+
+
+def run_sending(sink: Sink, who: str, what: str, count: int) -> list[float]:
+    """One run of one driver; return its numbers."""
+    command = [sys.executable, __file__, "--drive", who, "--port", str(sink.port), "--load", what]
+    done = subprocess.run([*command, "--count", str(count)], capture_output=True, text=True, timeout=LIMIT)
+    if done.returncode:
+        raise RuntimeError((done.stderr.strip().splitlines() or ["it failed"])[-1])
+    found: list[float] = json.loads(done.stdout.strip().splitlines()[-1])
+    return found
+
+
+def check_sending(sink: Sink, who: str, what: str) -> None:
+    """Raise RuntimeError unless each body came, once, in order, and the last one again."""
+    sink.bodies.clear()
+    sink.keep = True
+    try:
+        run_sending(sink, who, what, CHECKED)
+    finally:
+        sink.keep = False
+    until = time.monotonic() + 10
+    while len(sink.bodies) < CHECKED and time.monotonic() < until:
+        time.sleep(0.01)
+    if sink.bodies[:CHECKED] != client_sends.bodies(CHECKED):
+        raise RuntimeError(f"bodies were lost, changed, repeated or reordered: {len(sink.bodies)} of {CHECKED} came")
+
+
+def measure_sending(rounds: int) -> dict[str, Any]:
+    """All contestants take turns with each load, round after round, after one round that looks at the bodies."""
+    cells: dict[str, dict[str, list[float]]] = {what: {} for what in client_sends.TEXTS}
+    wrong: dict[str, str] = {}
+    sink = Sink()
+    with sink.listener:
+        for turn in range(-1, rounds):
+            for what in client_sends.TEXTS:
+                if what == "threads" or (what == "clients" and turn != 0) or (turn < 0 and what.startswith("ping")):
+                    continue
+                for who in WHOS:
+                    if (who, what.partition(",")[0]) in client_sends.LACKS or f"{who}, {what}" in wrong:
+                        continue
+                    try:
+                        _one(sink, cells, who, what, turn)
+                    except (RuntimeError, subprocess.TimeoutExpired) as error:
+                        wrong[f"{who}, {what}"] = str(error)
+                        print(f"{who}, {what}: {error}", flush=True)
+            print(f"sending, {'check' if turn < 0 else f'round {turn + 1}'}: done", flush=True)
+    return {"cells": cells, "wrong": wrong}
+
+
+def _one(sink: Sink, cells: dict[str, dict[str, list[float]]], who: str, what: str, turn: int) -> None:
+    if turn < 0:
+        check_sending(sink, who, what)
+        return
+    kind = what.partition(",")[0]
+    loop = [sys.executable, "-c", "while True: pass"]
+    busy = [subprocess.Popen(loop) for _ in range(2)] if what == "ping, busy" else []
+    try:
+        found = run_sending(sink, who, kind, client_sends.COUNTS[kind])
+    finally:
+        for process in busy:
+            process.kill()
+            process.wait()
+    cells[what].setdefault(who, []).append(found[0])
+    if kind == "clients":
+        cells["threads"].setdefault(who, []).append(found[1])
+
+
+def table_sending(results: dict[str, Any]) -> str:
+    """The medians."""
+    rows = []
+    for what, text in client_sends.TEXTS.items():
+        found = results["cells"][what]
+        rows.append([text, *(f"{statistics.median(found[who]):.3g}" if who in found else "" for who in WHOS)])
+    return grid(["", *(f"a loop of `{who}`" if who == BARE else who for who in WHOS)], rows)
+
+
+def judge_sending(results: dict[str, Any]) -> list[str]:
+    """How far we are from what is promised."""
+    lines = []
+    for what, us, them, most in client_sends.FLOORS:
+        found = results["cells"][what]
+        if us in found and them in found:
+            ratio = statistics.median(found[us]) / statistics.median(found[them])
+            lines.append(f"{'yes' if ratio <= most else 'NO ':3}  {us}, {what}: {ratio:.3g}× {them} (≤ {most:.3g}×)")
+    for us in (SYNC, ASYNC):
+        for what, bound in (("clients", client_sends.MOST_KIB), ("threads", client_sends.MOST_THREADS)):
+            values = results["cells"][what].get(us, [])
+            text = client_sends.TEXTS[what]
+            lines += [f"{'yes' if value <= bound else 'NO ':3}  {us}, {text}: {value:.3g}" for value in values]
+    return lines
+
+
+# ---- the report ----
+
+
 def medians(results: dict[str, Any], load: str) -> dict[str, float]:
     """Messages a processor second by client; none of a client that got this load wrong."""
     cells = results["loads"][load]
@@ -167,7 +270,22 @@ over a subscription with `for` and `async for`, stomp.py calls a listener (bodie
 reads the body of every message. Each also receives {CHECKED:,} different messages after a late start: it must
 return every body, in order.
 
-{table(results)}"""
+{table(results)}
+{sending_section(results)}"""
+
+
+def sending_section(results: dict[str, Any]) -> str:
+    """The part about sending; empty where nothing was measured."""
+    if "sending" not in results:
+        return ""
+    rounds = results["sending"]["rounds"]
+    return f"""
+What is sent goes to a sink in another process, which drains it, answers receipts and returns pings. Bodies have 100
+bytes; each client's are checked first: all come, once, in order. Times are medians of {rounds} rounds in which clients
+took turns. CPU times end with the receipt of the last message; those of stompman, which has no receipts, with its last
+`send`. Less is better.
+
+{table_sending(results["sending"])}"""
 
 
 def install() -> dict[str, str]:
@@ -194,6 +312,8 @@ def main() -> int:
     parser.add_argument("--drive", help=argparse.SUPPRESS)
     parser.add_argument("--port", type=int, help=argparse.SUPPRESS)
     parser.add_argument("--load", help=argparse.SUPPRESS)
+    parser.add_argument("--only", choices=("receiving", "sending"), help="measure this, and leave the page alone")
+    parser.add_argument("--count", type=int, help=argparse.SUPPRESS)
     parser.add_argument("--check", action="store_true", help=argparse.SUPPRESS)
     args = parser.parse_args()
     if args.drive:
@@ -201,9 +321,14 @@ def main() -> int:
     versions = install()
     wanted = [name.strip() for name in args.clients.split(";")]
     clients = [name for name in wanted if name in versions or name in (SYNC, ASYNC)]
-    results = {"versions": versions, **measure(clients, args.seconds, args.rounds)}
-    print(table(results), *judge(results), sep="\n")
-    if set(wanted) == set(CLIENTS):
+    results: dict[str, Any] = {"versions": versions, "wrong": {}}
+    if args.only != "sending":
+        results |= measure(clients, args.seconds, args.rounds)
+        print(table(results), *judge(results), sep="\n")
+    if args.only != "receiving":
+        results["sending"] = {"rounds": args.rounds, **measure_sending(args.rounds)}
+        print(table_sending(results["sending"]), *judge_sending(results["sending"]), sep="\n")
+    if set(wanted) == set(CLIENTS) and args.only is None:
         RESULTS.parent.mkdir(exist_ok=True)
         RESULTS.write_text(json.dumps(results, indent=1) + "\n")
         print("python benchmarks/bench_broker.py --page brings it into docs/benchmarks-broker.md")
