@@ -355,7 +355,8 @@ class Connection:
 
     def _put(self, frame: Frame, length: Literal["auto", "never"] = "auto") -> None:
         """Append a frame to the output. A large body is its own, uncopied chunk, unless chunks must be whole frames."""
-        rules: Any = {"content_length": length, "lenient": self._lenient, "commands": self._commands}
+        more = self._commands if frame.command in self._commands else ()  # to check them takes time in each frame
+        rules: Any = {"content_length": length, "lenient": self._lenient, "commands": more}
         version = self.version or self._handshake.first
         chunks = (
             [serialize(frame, version, **rules)] if self._whole_frames else serialize_parts(frame, version, **rules)
