@@ -69,6 +69,14 @@ def made(codec, workload):
     return [codec.Frame(frame.command, frame.headers.pairs(), frame.body) for frame in parsed]
 
 
+def make_and_serialize(codec, workload):
+    """From a command, a dict and a body to bytes."""
+    parsed = codec.Parser(workload.version).feed(workload.data)
+    parts = [(frame.command, dict(frame.headers), frame.body) for frame in parsed]
+    make, dump = codec.Frame, codec.serialize
+    return lambda: [dump(make(*part)) for part in parts]
+
+
 def serialize(codec, workload):
     frames, dump = made(codec, workload), codec.serialize
     return lambda: [dump(frame) for frame in frames]
@@ -88,7 +96,10 @@ def columns(codec, workload):
     return lambda: codec.parse_columns(workload.data, workload.version)
 
 
-OPERATIONS = (feed, feed_1460, read, dicts, serialize, serialize_parts, serialize_many, columns)
+OPERATIONS = (
+    *(feed, feed_1460, read, dicts, make_and_serialize, serialize, serialize_parts, serialize_many),
+    columns,
+)
 
 
 @pytest.fixture(scope="session")

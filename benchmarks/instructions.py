@@ -37,7 +37,7 @@ TOLERANCES = {("feed_1460", "binary16k"): 0.06}
 SCALE = 0.1  # of the corpus
 TURNS = 3
 #: What is compared; the other rows are shown. They work on large blocks, and how the heap grows those varies.
-JUDGED = ("feed", "feed_1460", "serialize", "serialize_parsed")
+JUDGED = ("feed", "feed_1460", "make", "serialize", "serialize_parsed")
 WORKLOADS = ("ticks", "acks", "headers30", "crlf", "text", "heartbeats", "mixed", "trains", "binary16k")
 OPERATIONS = (
     *("empty", "feed", "kept", "feed_1460", "get", "dict", "make"),
@@ -55,8 +55,8 @@ def loops(codec, workload) -> dict:
     version, data = workload.version, workload.data
     large, small = workload.pieces(65536), workload.pieces(1460)
     parsed = list(codec.Parser(version).feed(data))
-    parts = [(frame.command, frame.headers.pairs(), frame.body) for frame in parsed]
-    frames = [codec.Frame(*part) for part in parts]
+    parts = [(frame.command, dict(frame.headers), frame.body) for frame in parsed]
+    frames = [codec.Frame(frame.command, frame.headers.pairs(), frame.body) for frame in parsed]
     assert len(frames) == workload.frames
     frames_kept: list = []
     counts = [[None] * (len(frames) // len(large))] * len(large)
@@ -92,8 +92,8 @@ def loops(codec, workload) -> dict:
                 dict(frame.headers)
 
     def make():
-        for command, pairs, body in parts:
-            codec.Frame(command, pairs, body)
+        for command, headers, body in parts:
+            codec.Frame(command, headers, body)
 
     def serialize(frames=frames):
         for frame in frames:

@@ -26,6 +26,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
+import cold
 import contestants
 import corpus
 import goals
@@ -36,7 +37,18 @@ import report
 ROOT = Path(__file__).resolve().parent.parent
 RESULTS = ROOT / "build" / "peers.json"
 #: The short ones first: what is amiss shows early.
-SECTIONS = ("instructions", "memory", "bodies", "sizes", "columns", "encode", "alternating", "decode", "reading")
+SECTIONS = (
+    "instructions",
+    "memory",
+    "cold",
+    "bodies",
+    "sizes",
+    "columns",
+    "encode",
+    "alternating",
+    "decode",
+    "reading",
+)
 
 
 def install() -> None:
@@ -106,6 +118,7 @@ def run(args: argparse.Namespace, everyone: list[contestants.Contestant]) -> dic
         "reading": lambda: {use: alone(use, "64 KiB") for use in ("read", "dict")},
         "alternating": lambda: {feed: measure.decode_alternating(plan, everyone, right, feed) for feed in feeds},
         "encode": lambda: measure.encode(plan, everyone),
+        "cold": lambda: cold.cold(rounds),
         "bodies": lambda: measure.bodies(plan),
         "sizes": lambda: measure.sizes(plan, peer),
         "columns": lambda: measure.columns(plan),
@@ -114,7 +127,7 @@ def run(args: argparse.Namespace, everyone: list[contestants.Contestant]) -> dic
     }
     with_c = any(contestant.name == goals.C for contestant in everyone)
     for name in args.only:
-        if name in ("columns", "instructions") and not with_c:
+        if name in ("cold", "columns", "instructions") and not with_c:
             continue
         start = time.perf_counter()
         results[name] = sections[name]()

@@ -162,6 +162,10 @@ def _encoding(results: dict) -> str:
     head = ("workload", *(f"many, {name}" for name in who), *(f"parsed frame, {name}" for name in who))
     parts.append("Only stompcodec has these: `serialize_many`, and `serialize` of a frame that was parsed (what a")
     parts[-1] += f" proxy or broker sends on):\n\n{grid(head, rows)}"
+    if "cold" in results:
+        rows = [(name, number(cell["many"]), number(cell["loop"])) for name, cell in results["cold"].items()]
+        parts.append("The first call of a process, where all memory is new, next to a loop that keeps what it makes:\n")
+        parts[-1] += f"\n{grid(('frames', 'serialize_many', 'loop of serialize'), rows)}"
     return "\n".join(parts)
 
 

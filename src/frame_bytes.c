@@ -1,31 +1,41 @@
 #include "frame_bytes.h"
 
-#ifndef Py_GIL_DISABLED
-static size_t largest; /* the largest size freed so far */
-#endif
+enum { PAGE = 4096 };
 
 /* glibc reuses freed blocks only up to the size of the largest block that was ever freed; larger blocks are mapped anew, page
-   by page, each time. A block that was shrunk counts with its smaller size when it is freed. So the first block of each size
-   is not shrunk but copied, and freed at its full size. */
-static int is_kept_by_the_heap(size_t room)
+   by page, each time. A block that was shrunk counts with its smaller size when it is freed. So a block of each new largest
+   size is freed at its full size first; it costs no pages, since nothing is written into it. */
+static void keep_in_the_heap(size_t room)
 {
 #ifndef Py_GIL_DISABLED
+    static size_t largest;
     if (room <= largest)
-        return 1;
+        return;
     largest = room;
+    PyMem_RawFree(PyMem_RawMalloc(room + sizeof(PyBytesObject)));
 #else
     (void)room;
 #endif
-    return 0;
+}
+
+PyObject *stomp_bytes_new(size_t room)
+{
+    keep_in_the_heap(room);
+    return PyBytes_FromStringAndSize(NULL, (Py_ssize_t)room);
 }
 
 int stomp_bytes_end(PyObject **bytes, size_t room, size_t len)
 {
     PyObject *copy;
-    if (len == room)
+    if (room - len < PAGE && room - len <= room / 16) { /* not worth a call of realloc */
+        Py_SET_SIZE((PyVarObject *)*bytes, (Py_ssize_t)len);
+        PyBytes_AS_STRING(*bytes)[len] = 0;
         return 0;
-    if (room - len <= len && is_kept_by_the_heap(room)) /* otherwise the freed rest would be a hole in the heap */
+    }
+    if (room - len <= len) { /* otherwise the freed rest would be a hole in the heap */
+        keep_in_the_heap(room);
         return _PyBytes_Resize(bytes, (Py_ssize_t)len);
+    }
     copy = PyBytes_FromStringAndSize(PyBytes_AS_STRING(*bytes), (Py_ssize_t)len);
     Py_DECREF(*bytes);
     *bytes = copy;

@@ -30,13 +30,13 @@ typedef struct {
     PyObject *body;    /* exact bytes; NULL until the body is complete, and always if it is streamed */
     PyObject *headers; /* Headers, made on first use; else NULL */
     uint32_t count;    /* headers, repeated ones included */
-    uint32_t head;     /* bytes of the head that are kept */
+    uint32_t head;     /* bytes of the head that are kept; from Python: characters of all texts */
     uint16_t first;     /* offset of the first header in the head, which may begin with the command line */
     uint8_t kind;       /* enum frame_kind */
     uint8_t command_id; /* enum stomp_command */
     uint8_t room;       /* memory of the object in units of 16 bytes; 0: large */
     uint8_t level;      /* escapes in the head lines: 0 none, 1 or 2 as in stomp_rules */
-    uint8_t marks;      /* enum stomp_mark */
+    uint8_t marks;      /* enum stomp_mark; from Python: STOMP_NON_ASCII unless all texts are ASCII and head is their size */
 } StompFrame;           /* then offsets and bytes, or PyObject pointers */
 
 struct frame_entry {

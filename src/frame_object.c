@@ -308,7 +308,7 @@ static PyObject *frame_text_(PyObject *frame, PyObject *Py_UNUSED(ignored))
 static PyObject *frame_sizeof(StompFrame *frame, PyObject *Py_UNUSED(ignored))
 {
     size_t each = frame->kind == FRAME_WIDE16 ? 4 : frame->kind == FRAME_WIDE32 ? 8 : 2 * sizeof(PyObject *);
-    return PyLong_FromSize_t(sizeof *frame + each * frame->count + frame->head);
+    return PyLong_FromSize_t(sizeof *frame + each * frame->count + (frame->kind == FRAME_TEXT ? 0 : frame->head));
 }
 
 /* ---- the type ---- */
@@ -368,6 +368,7 @@ PyTypeObject StompFrame_Type = {
               ">>> frame.headers[\"destination\"], frame.get(\"receipt\"), frame.body\n"
               "('/queue/a', None, b'hello')",
     .tp_new = stomp_frame_new,
+    .tp_vectorcall = stomp_frame_vectorcall,
     .tp_dealloc = (destructor)(void (*)(void))frame_dealloc,
     .tp_methods = frame_methods,
     .tp_getset = frame_getset,

@@ -16,6 +16,9 @@ PyObject *stomp_frame_from_scan(const struct stomp_scan *scan, const struct stom
 /* Frame(command, headers=(), body=b"") */
 PyObject *stomp_frame_new(PyTypeObject *type, PyObject *args, PyObject *kwargs);
 
+/* The same by the vectorcall protocol, which most calls use: no tuple of arguments is made. */
+PyObject *stomp_frame_vectorcall(PyObject *type, PyObject *const *args, size_t nargsf, PyObject *names);
+
 /* Allocate a frame with this many bytes after it. The caller sets everything but refcount, type, headers and room.
    NULL: no memory. */
 StompFrame *stomp_frame_alloc(size_t extra);

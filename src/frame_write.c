@@ -2,82 +2,9 @@
 
 #include <string.h>
 
-#include "frame_bytes.h"
 #include "stomp_command.h"
 #include "stomp_text.h"
 #include "stomp_write.h"
-
-void stomp_out_init(struct stomp_out *out)
-{
-    out->data = out->few;
-    out->len = 0;
-    out->room = sizeof out->few;
-    out->bytes = NULL;
-}
-
-void stomp_out_free(struct stomp_out *out)
-{
-    Py_CLEAR(out->bytes);
-    stomp_out_init(out);
-}
-
-int stomp_out_reserve(struct stomp_out *out, size_t more)
-{
-    if (more <= out->room - out->len)
-        return 0;
-    if (more > (size_t)PY_SSIZE_T_MAX / 4 || out->len > (size_t)PY_SSIZE_T_MAX / 4) {
-        PyErr_NoMemory();
-        return -1;
-    }
-    size_t room = 2 * (out->len + more);
-    if (out->bytes) {
-        if (_PyBytes_Resize(&out->bytes, (Py_ssize_t)room) < 0) {
-            stomp_out_init(out);
-            return -1;
-        }
-    } else {
-        out->bytes = PyBytes_FromStringAndSize(NULL, (Py_ssize_t)room);
-        if (!out->bytes)
-            return -1;
-        memcpy(PyBytes_AS_STRING(out->bytes), out->few, out->len);
-    }
-    out->data = (uint8_t *)PyBytes_AS_STRING(out->bytes);
-    out->room = room;
-    return 0;
-}
-
-PyObject *stomp_out_take(struct stomp_out *out, PyObject *tail)
-{
-    size_t more = tail ? (size_t)PyBytes_GET_SIZE(tail) + 1 : 0;
-    PyObject *bytes;
-    if (out->bytes && stomp_out_reserve(out, more) < 0)
-        return NULL;
-    bytes = out->bytes ? out->bytes : PyBytes_FromStringAndSize(NULL, (Py_ssize_t)(out->len + more));
-    if (!bytes)
-        return NULL;
-    uint8_t *to = (uint8_t *)PyBytes_AS_STRING(bytes);
-    if (!out->bytes)
-        memcpy(to, out->few, out->len);
-    if (tail) {
-        memcpy(to + out->len, PyBytes_AS_STRING(tail), more - 1);
-        to[out->len + more - 1] = 0;
-    }
-    if (out->bytes && stomp_bytes_end(&bytes, out->room, out->len + more) < 0)
-        bytes = NULL; /* MemoryError is set */
-    stomp_out_init(out);
-    return bytes;
-}
-
-int stomp_out_body(struct stomp_out *out, PyObject *body)
-{
-    size_t len = (size_t)PyBytes_GET_SIZE(body);
-    if (stomp_out_reserve(out, len + 1) < 0)
-        return -1;
-    memcpy(out->data + out->len, PyBytes_AS_STRING(body), len);
-    out->data[out->len + len] = 0;
-    out->len += len + 1;
-    return 0;
-}
 
 struct octets {
     const uint8_t *at;
@@ -188,6 +115,11 @@ struct lines {
     int has_length, wrong_length;
 };
 
+static inline int is_length(const uint8_t *name, size_t len)
+{
+    return len == 14 && !memcmp(name, "content-length", 14);
+}
+
 /* Write a header line. Returns 0, an error kind or -1. */
 static STOMP_INLINE int write_line(struct stomp_out *out, StompFrame *frame, const struct stomp_writer *w, struct lines *lines,
                       const struct octets *name, const struct octets *value)
@@ -253,6 +185,45 @@ static int write_lines(struct stomp_out *out, StompFrame *frame, const struct st
     return lines->wrong_length ? STOMP_BAD_CONTENT_LENGTH : 0;
 }
 
+/* The text of a str that is compact and ASCII. */
+static inline struct octets ascii_octets(PyObject *text)
+{
+    struct octets octets = {(const uint8_t *)((PyASCIIObject *)text + 1), (size_t)PyUnicode_GET_LENGTH(text), NULL, NULL};
+    return octets;
+}
+
+/* Write the lines of a frame from Python whose texts are ASCII, with room for all of them. Returns 0 or an error kind. */
+static int write_ascii_lines(struct stomp_out *out, StompFrame *frame, const struct stomp_rules *rules, struct lines *lines,
+                             uint32_t *culprit)
+{
+    PyObject *const *const first = stomp_frame_texts(frame), *const *const last = first + 2 * (size_t)frame->count;
+    const int mode = lines->mode;
+    PyObject *length = NULL; /* the first content-length */
+    uint8_t *to = out->data + out->len;
+    for (PyObject *const *text = first; text != last; text += 2) {
+        const struct octets name = ascii_octets(text[0]), value = ascii_octets(text[1]);
+        size_t wrote = stomp_write_text(to, name.at, name.len, mode, 1), more;
+        if (STOMP_UNLIKELY(name.len == 14 && !length && is_length(name.at, 14)))
+            length = text[1];
+        if (STOMP_UNLIKELY(wrote - 1 >= STOMP_REFUSED - 1 || (more = stomp_write_text(to + wrote + 1, value.at, value.len, mode, 0)) == STOMP_REFUSED)) {
+            *culprit = (uint32_t)((text - first) / 2);
+            return STOMP_UNENCODABLE;
+        }
+        to += wrote;
+        *to = ':';
+        to += more + 1;
+        *to++ = '\n';
+    }
+    out->len = (size_t)(to - out->data);
+    if (length) {
+        const struct octets value = ascii_octets(length);
+        lines->has_length = 1;
+        if (!tells_length(&value, rules, (size_t)PyBytes_GET_SIZE(frame->body)))
+            return STOMP_BAD_CONTENT_LENGTH;
+    }
+    return 0;
+}
+
 /* Check and write the command. Returns 0, an error kind or -1. */
 static int write_command(struct stomp_out *out, StompFrame *frame, const struct stomp_writer *w, int *command)
 {
@@ -292,6 +263,15 @@ static int copies(const StompFrame *frame, const struct lines *lines, const stru
         && !((frame->marks & STOMP_HAS_LENGTH) && w->length_mode == LENGTH_NEVER);
 }
 
+static int mode_of(const struct stomp_rules *rules, int command)
+{
+    if (rules->flags & STOMP_LEGACY)
+        return STOMP_WRITE_LEGACY;
+    if (command < STOMP_COMMANDS && (STOMP_UNESCAPED >> command & 1))
+        return STOMP_WRITE_CONNECT;
+    return rules->escapes == 2 ? STOMP_WRITE_1_2 : rules->escapes ? STOMP_WRITE_1_1 : STOMP_WRITE_1_0;
+}
+
 int stomp_write_head(struct stomp_out *out, StompFrame *frame, const struct stomp_writer *w, uint32_t *culprit)
 {
     struct lines lines = {0, 0, 0};
@@ -303,12 +283,7 @@ int stomp_write_head(struct stomp_out *out, StompFrame *frame, const struct stom
     size_t size = (size_t)PyBytes_GET_SIZE(frame->body);
     if (size && !stomp_takes_body(&w->rules, command))
         return STOMP_BODY_NOT_ALLOWED;
-    if (legacy)
-        lines.mode = STOMP_WRITE_LEGACY;
-    else if (command < STOMP_COMMANDS && (STOMP_UNESCAPED >> command & 1))
-        lines.mode = STOMP_WRITE_CONNECT;
-    else
-        lines.mode = w->rules.escapes == 2 ? STOMP_WRITE_1_2 : w->rules.escapes ? STOMP_WRITE_1_1 : STOMP_WRITE_1_0;
+    lines.mode = mode_of(&w->rules, command);
     if (copies(frame, &lines, w)) {
         if (stomp_out_reserve(out, frame->head + 40) < 0)
             return -1;
@@ -316,7 +291,13 @@ int stomp_write_head(struct stomp_out *out, StompFrame *frame, const struct stom
         out->len += frame->head - frame->first;
         lines.has_length = (frame->marks & STOMP_HAS_LENGTH);
     } else {
-        error = write_lines(out, frame, w, &lines, culprit);
+        if (frame->kind == FRAME_TEXT && !(frame->marks & STOMP_NON_ASCII) && !legacy && w->length_mode != LENGTH_NEVER) {
+            if (stomp_out_reserve(out, 2 * ((size_t)frame->head + frame->count) + 16) < 0)
+                return -1;
+            error = write_ascii_lines(out, frame, &w->rules, &lines, culprit);
+        } else {
+            error = write_lines(out, frame, w, &lines, culprit);
+        }
         if (error)
             return error;
         if (stomp_out_reserve(out, 40) < 0)
@@ -335,17 +316,35 @@ int stomp_write_head(struct stomp_out *out, StompFrame *frame, const struct stom
     return 0;
 }
 
+size_t stomp_expected_size(const StompFrame *frame)
+{
+    const size_t body = (size_t)PyBytes_GET_SIZE(frame->body), command = (size_t)PyUnicode_GET_LENGTH(frame->command);
+    const size_t lines = frame->kind == FRAME_TEXT ? (size_t)frame->head + 2 * (size_t)frame->count : frame->head - frame->first;
+    size_t size = command + lines + lines / 32 + body + 3; /* with some escapes, two LFs and a NUL */
+    if (body && !(frame->marks & STOMP_HAS_LENGTH)) {
+        size += sizeof "content-length:0"; /* with its LF */
+        for (size_t n = body; n >= 10; n /= 10)
+            size++;
+    }
+    return size;
+}
+
+int stomp_write_frame(PyObject **bytes, StompFrame *frame, const struct stomp_writer *w, uint32_t *culprit)
+{
+    struct stomp_out out;
+    stomp_out_init(&out);
+    int error = stomp_write_head(&out, frame, w, culprit);
+    *bytes = error ? NULL : stomp_out_take(&out, frame->body);
+    stomp_out_free(&out);
+    return *bytes || error ? error : -1;
+}
+
 static int is_named(const struct stomp_name *names, size_t count, const uint8_t *at, size_t len)
 {
     for (size_t i = 0; i < count; i++)
         if (names[i].len == len && !memcmp(names[i].octets, at, len))
             return 1;
     return 0;
-}
-
-static int is_length(const uint8_t *name, size_t len)
-{
-    return len == 14 && !memcmp(name, "content-length", 14);
 }
 
 /* Write one header line, or nothing if the version cannot represent it. Returns 0 or -1. */

@@ -60,6 +60,21 @@ cdef extern from "headers_object.h":
 cdef extern from "frame_bytes.h":
     int stomp_bytes_end(PyObject **bytes, size_t room, size_t len) except -1
 
+cdef extern from "frame_out.h":
+    struct stomp_out:
+        size_t len
+
+    struct stomp_batch:
+        stomp_out head
+
+    void stomp_out_init(stomp_out *out)
+    void stomp_out_free(stomp_out *out)
+    object stomp_out_take(stomp_out *out, void *tail)
+    void stomp_batch_init(stomp_batch *batch, size_t expected)
+    void stomp_batch_free(stomp_batch *batch)
+    int stomp_batch_add(stomp_batch *batch, void *body) except -1
+    object stomp_batch_take(stomp_batch *batch)
+
 cdef extern from "frame_write.h":
     enum: LENGTH_AUTO, LENGTH_ALWAYS, LENGTH_NEVER
 
@@ -67,14 +82,9 @@ cdef extern from "frame_write.h":
         stomp_rules rules
         int length_mode, lenient
 
-    struct stomp_out:
-        size_t len
-
-    void stomp_out_init(stomp_out *out)
-    void stomp_out_free(stomp_out *out)
-    int stomp_out_body(stomp_out *out, void *body) except -1
-    object stomp_out_take(stomp_out *out, void *tail)
     int stomp_write_head(stomp_out *out, StompFrame *frame, const stomp_writer *writer, uint32_t *culprit) except? -1
+    size_t stomp_expected_size(const StompFrame *frame)
+    int stomp_write_frame(PyObject **bytes, StompFrame *frame, const stomp_writer *writer, uint32_t *culprit) except? -1
     int stomp_write_tail(stomp_out *out, StompFrame *frame, const stomp_writer *writer, const stomp_name *without,
                          size_t without_count) except -1
 

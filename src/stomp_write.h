@@ -18,8 +18,8 @@ enum stomp_write_mode {
 };
 #define STOMP_REFUSED SIZE_MAX
 
-/* The same as stomp_write_text below, byte by byte. */
-size_t stomp_write_slowly(uint8_t *out, const uint8_t *text, size_t len, int mode, int is_name);
+/* The same as stomp_write_text below, for texts with special bytes. */
+size_t stomp_write_escaped(uint8_t *out, const uint8_t *text, size_t len, int mode, int is_name);
 
 /* Does the word contain a special byte: below 32, ':' or '\'? Bytes above 127 may cause false positives, never false
    negatives. */
@@ -31,74 +31,102 @@ static inline uint64_t stomp_special_8(uint64_t x)
     return (low | (colon - ones) | (slash - ones)) & ~x & tops;
 }
 
-/* Copy 16 bytes. Is one of them special? */
+/* Copy 16 bytes. Return a bit for each special one. */
 #if defined(STOMP_SSE2)
-static inline int stomp_copy_16(uint8_t *out, const uint8_t *text)
+static inline uint32_t stomp_special_bits(__m128i x)
 {
-    const __m128i x = _mm_loadu_si128((const __m128i *)(const void *)text);
     const __m128i low = _mm_cmpeq_epi8(_mm_min_epu8(x, _mm_set1_epi8(31)), x);
     const __m128i any = _mm_or_si128(low, _mm_or_si128(_mm_cmpeq_epi8(x, _mm_set1_epi8(':')), _mm_cmpeq_epi8(x, _mm_set1_epi8('\\'))));
+    return (uint32_t)_mm_movemask_epi8(any);
+}
+
+static inline uint32_t stomp_copy_16(uint8_t *out, const uint8_t *text)
+{
+    const __m128i x = _mm_loadu_si128((const __m128i *)(const void *)text);
     _mm_storeu_si128((__m128i *)(void *)out, x);
-    return _mm_movemask_epi8(any);
+    return stomp_special_bits(x);
 }
 #elif defined(STOMP_NEON)
-static inline int stomp_copy_16(uint8_t *out, const uint8_t *text)
+static inline uint32_t stomp_copy_16(uint8_t *out, const uint8_t *text)
 {
+    static const uint8_t bits[16] = {1, 2, 4, 8, 16, 32, 64, 128, 1, 2, 4, 8, 16, 32, 64, 128};
     const uint8x16_t x = vld1q_u8(text);
-    const uint8x16_t any = vorrq_u8(vcltq_u8(x, vdupq_n_u8(32)), vorrq_u8(vceqq_u8(x, vdupq_n_u8(':')), vceqq_u8(x, vdupq_n_u8('\\'))));
+    uint8x16_t any = vorrq_u8(vcltq_u8(x, vdupq_n_u8(32)), vorrq_u8(vceqq_u8(x, vdupq_n_u8(':')), vceqq_u8(x, vdupq_n_u8('\\'))));
     vst1q_u8(out, x);
-    return vmaxvq_u8(any);
+    any = vandq_u8(any, vld1q_u8(bits));
+    return (uint32_t)vaddv_u8(vget_low_u8(any)) | (uint32_t)vaddv_u8(vget_high_u8(any)) << 8;
 }
 #else
-static inline int stomp_copy_16(uint8_t *out, const uint8_t *text)
+static inline uint32_t stomp_copy_16(uint8_t *out, const uint8_t *text)
 {
     uint64_t x[2];
+    uint32_t bits = 0;
     memcpy(x, text, 16);
     memcpy(out, x, 16);
-    return (stomp_special_8(x[0]) | stomp_special_8(x[1])) != 0;
+    if (!(stomp_special_8(x[0]) | stomp_special_8(x[1])))
+        return 0;
+    for (unsigned i = 0; i < 16; i++)
+        bits |= (uint32_t)(text[i] < 32 || text[i] == ':' || text[i] == '\\') << i;
+    return bits;
 }
 #endif
 
-/* Write a header name or value. out has room for 2 * len + 16 bytes. NUL is always refused, and so is a colon in a name
+/* Copy 8 to 15 bytes, as two words that overlap. Is one of them special? */
+#if defined(STOMP_SSE2)
+static inline uint64_t stomp_copy_8(uint8_t *out, const uint8_t *text, size_t len)
+{
+    const __m128i first = _mm_loadl_epi64((const __m128i *)(const void *)text);
+    const __m128i last = _mm_loadl_epi64((const __m128i *)(const void *)(text + len - 8));
+    _mm_storel_epi64((__m128i *)(void *)out, first);
+    _mm_storel_epi64((__m128i *)(void *)(out + len - 8), last);
+    return stomp_special_bits(_mm_unpacklo_epi64(first, last));
+}
+#else
+static inline uint64_t stomp_copy_8(uint8_t *out, const uint8_t *text, size_t len)
+{
+    uint64_t first, last;
+    memcpy(&first, text, 8);
+    memcpy(&last, text + len - 8, 8);
+    memcpy(out, &first, 8);
+    memcpy(out + len - 8, &last, 8);
+    return stomp_special_8(first) | stomp_special_8(last);
+}
+#endif
+
+/* Write a header name or value. out has room for 2 * len + 16 bytes, which may all be written. NUL is always refused, and so is a colon in a name
    that cannot be escaped. Returns the length written, or STOMP_REFUSED. */
-static inline size_t stomp_write_text(uint8_t *out, const uint8_t *text, size_t len, int mode, int is_name)
+static STOMP_INLINE size_t stomp_write_text(uint8_t *out, const uint8_t *text, size_t len, int mode, int is_name)
 {
     if (len >= 16) {
         size_t i = 0;
-        int special = 0;
+        uint32_t special = 0;
         for (; i + 16 < len; i += 16)
             special |= stomp_copy_16(out + i, text + i);
         special |= stomp_copy_16(out + len - 16, text + len - 16);
-        if (!special)
+        if (STOMP_LIKELY(!special))
             return len;
     } else if (len >= 8) {
-        uint64_t word, last;
-        memcpy(&word, text, 8);
-        memcpy(&last, text + len - 8, 8);
-        if (!(stomp_special_8(word) | stomp_special_8(last))) {
-            memcpy(out, &word, 8);
-            memcpy(out + len - 8, &last, 8);
+        if (STOMP_LIKELY(!stomp_copy_8(out, text, len)))
             return len;
-        }
     } else if (len >= 4) {
         uint32_t half, last;
         memcpy(&half, text, 4);
         memcpy(&last, text + len - 4, 4);
-        if (!stomp_special_8(half | (uint64_t)last << 32)) {
-            memcpy(out, &half, 4);
-            memcpy(out + len - 4, &last, 4);
+        memcpy(out, &half, 4);
+        memcpy(out + len - 4, &last, 4);
+        if (STOMP_LIKELY(!stomp_special_8(half | (uint64_t)last << 32)))
             return len;
-        }
     } else if (len) {
         uint8_t first = text[0], middle = text[len / 2], last = text[len - 1];
-        if (!stomp_special_8(0x2020202020000000u | first | (uint64_t)middle << 8 | (uint64_t)last << 16)) {
-            out[0] = first;
-            out[len / 2] = middle;
-            out[len - 1] = last;
+        out[0] = first;
+        out[len / 2] = middle;
+        out[len - 1] = last;
+        if (STOMP_LIKELY(!stomp_special_8(0x2020202020000000u | first | (uint64_t)middle << 8 | (uint64_t)last << 16)))
             return len;
-        }
+    } else {
+        return 0;
     }
-    return stomp_write_slowly(out, text, len, mode, is_name);
+    return stomp_write_escaped(out, text, len, mode, is_name);
 }
 
 #endif

@@ -1,34 +1,54 @@
 # The writer: frames to bytes. Included by _codec_c.pyx.
 
-cdef int _writer(stomp_writer *writer, version, content_length, lenient, _Names extra) except -1:
-    _dialect_rules(&writer.rules, version, False)
+cdef object _AUTO = "auto", _NO_COMMANDS = ()
+cdef stomp_writer _USUAL[5]  # for each of _VERSIONS, without options
+
+for _i in range(5):
+    _USUAL[<int>_i].rules = _RULES[<int>_i][0]
+    _USUAL[<int>_i].length_mode = LENGTH_AUTO
+    _USUAL[<int>_i].lenient = 0
+
+
+cdef const stomp_writer *_writer(stomp_writer *room, version, content_length, lenient, _Names extra) except NULL:
+    """Return the rules of a call. They are in `room` if they are unusual."""
+    cdef int i
+    if extra is None and content_length is _AUTO and lenient is False:
+        for i in range(5):
+            if version is _VERSIONS[i]:
+                return &_USUAL[i]
+    _dialect_rules(&room.rules, version, False)
     if content_length == "auto":
-        writer.length_mode = LENGTH_AUTO
+        room.length_mode = LENGTH_AUTO
     else:
         try:
-            writer.length_mode = _MODES[content_length]
+            room.length_mode = _MODES[content_length]
         except (KeyError, TypeError):
             raise ValueError(f"content_length is {content_length!r}: use 'auto', 'always' or 'never'") from None
-    writer.lenient = 1 if lenient else 0
+    room.lenient = 1 if lenient else 0
     if extra is not None:
-        writer.rules.extra = extra.names
-        writer.rules.extra_count = extra.count
-    return 0
+        room.rules.extra = extra.names
+        room.rules.extra_count = extra.count
+    return room
 
 
 cdef inline _Names _extra(commands):
+    if commands is _NO_COMMANDS:
+        return None
     return _names_of(_checked_commands(commands)) if commands != () else None
+
+
+cdef StompFrame *_checked_frame(frame) except NULL:
+    if type(frame) is not Frame:
+        raise TypeError(f"{type(frame).__name__} cannot be serialized: it must be a Frame of this backend")
+    if not (<StompFrame *>(<PyObject *>frame)).body:
+        raise TypeError("the body of this frame was streamed: make a Frame with the whole body")
+    return <StompFrame *>(<PyObject *>frame)
 
 
 cdef int _write(stomp_out *out, frame, const stomp_writer *writer) except -1:
     """Write everything but the body and its NUL."""
     cdef uint32_t culprit
-    cdef int error
-    if type(frame) is not Frame:
-        raise TypeError(f"{type(frame).__name__} cannot be serialized: it must be a Frame of this backend")
-    if not (<StompFrame *>(<PyObject *>frame)).body:
-        raise TypeError("the body of this frame was streamed: make a Frame with the whole body")
-    error = stomp_write_head(out, <StompFrame *>(<PyObject *>frame), writer, &culprit)
+    cdef int error = stomp_write_head(out, _checked_frame(frame), writer, &culprit)
     if error:
         _raise(error, None, b"", _detail(error, frame, culprit, writer))
     return 0
@@ -71,16 +91,17 @@ def serialize(frame, version="1.2", *, content_length="auto", lenient=False, com
     >>> serialize(Frame("SEND", {"destination": "/queue/a"}, b"hello"))
     b'SEND\\ndestination:/queue/a\\ncontent-length:5\\n\\nhello\\x00'
     """
-    cdef stomp_writer writer
-    cdef stomp_out out
+    cdef stomp_writer room
     cdef _Names extra = _extra(commands)
-    _writer(&writer, version, content_length, lenient, extra)
-    stomp_out_init(&out)
-    try:
-        _write(&out, frame, &writer)
-        return stomp_out_take(&out, (<StompFrame *>(<PyObject *>frame)).body)
-    finally:
-        stomp_out_free(&out)
+    cdef const stomp_writer *writer = _writer(&room, version, content_length, lenient, extra)
+    cdef uint32_t culprit
+    cdef PyObject *made
+    cdef int error = stomp_write_frame(&made, _checked_frame(frame), writer, &culprit)
+    if error:
+        _raise(error, None, b"", _detail(error, frame, culprit, writer))
+    octets = <object>made
+    Py_XDECREF(made)  # `octets` owns it now
+    return octets
 
 
 def serialize_parts(frame, version="1.2", *, content_length="auto", lenient=False, commands=()):
@@ -91,19 +112,29 @@ def serialize_parts(frame, version="1.2", *, content_length="auto", lenient=Fals
     >>> serialize_parts(Frame("BEGIN", {"transaction": "t"}))
     [b'BEGIN\\ntransaction:t\\n\\n\\x00']
     """
-    cdef stomp_writer writer
+    cdef stomp_writer room
     cdef stomp_out out
     cdef _Names extra = _extra(commands)
-    _writer(&writer, version, content_length, lenient, extra)
+    cdef const stomp_writer *writer = _writer(&room, version, content_length, lenient, extra)
     stomp_out_init(&out)
     try:
-        _write(&out, frame, &writer)
+        _write(&out, frame, writer)
         body = <object>(<StompFrame *>(<PyObject *>frame)).body
         if PyBytes_GET_SIZE(body) < 8192:
             return [stomp_out_take(&out, <void *>body)]
         return [stomp_out_take(&out, NULL), body, b"\0"]
     finally:
         stomp_out_free(&out)
+
+
+cdef size_t _expected(frames):
+    """Return the likely size of the output of many frames, or 0 if they are not in a list or tuple."""
+    cdef size_t size = 0
+    if type(frames) is list or type(frames) is tuple:
+        for frame in frames:
+            if type(frame) is Frame and (<StompFrame *>(<PyObject *>frame)).body:
+                size += stomp_expected_size(<StompFrame *>(<PyObject *>frame))
+    return size
 
 
 def serialize_many(frames, version="1.2", *, content_length="auto", lenient=False, commands=()):
@@ -114,18 +145,18 @@ def serialize_many(frames, version="1.2", *, content_length="auto", lenient=Fals
     >>> serialize_many([Frame("BEGIN", {"transaction": "t"}), Frame("COMMIT", {"transaction": "t"})])
     b'BEGIN\\ntransaction:t\\n\\n\\x00COMMIT\\ntransaction:t\\n\\n\\x00'
     """
-    cdef stomp_writer writer
-    cdef stomp_out out
+    cdef stomp_writer room
+    cdef stomp_batch batch
     cdef _Names extra = _extra(commands)
-    _writer(&writer, version, content_length, lenient, extra)
-    stomp_out_init(&out)
+    cdef const stomp_writer *writer = _writer(&room, version, content_length, lenient, extra)
+    stomp_batch_init(&batch, _expected(frames))
     try:
         for frame in frames:
-            _write(&out, frame, &writer)
-            stomp_out_body(&out, (<StompFrame *>(<PyObject *>frame)).body)
-        return stomp_out_take(&out, NULL)
+            _write(&batch.head, frame, writer)
+            stomp_batch_add(&batch, (<StompFrame *>(<PyObject *>frame)).body)
+        return stomp_batch_take(&batch)
     finally:
-        stomp_out_free(&out)
+        stomp_batch_free(&batch)
 
 
 cdef dict _LEFT_OUT = {}  # tuple of names -> the same for C: a broker passes the same tuple each time
@@ -171,13 +202,10 @@ def serialize_tail(frame, version="1.2", *, without=()):
         raise ValueError(f"version is {version!r}: use '1.0', '1.1' or '1.2'")
     writer.length_mode = LENGTH_AUTO
     writer.lenient = 0
-    if type(frame) is not Frame:
-        raise TypeError(f"{type(frame).__name__} cannot be serialized: it must be a Frame of this backend")
-    if not (<StompFrame *>(<PyObject *>frame)).body:
-        raise TypeError("the body of this frame was streamed: make a Frame with the whole body")
+    cdef StompFrame *checked = _checked_frame(frame)
     stomp_out_init(&out)
     try:
-        stomp_write_tail(&out, <StompFrame *>(<PyObject *>frame), &writer, names.names, names.count)
+        stomp_write_tail(&out, checked, &writer, names.names, names.count)
         return stomp_out_take(&out, (<StompFrame *>(<PyObject *>frame)).body)
     finally:
         stomp_out_free(&out)

@@ -61,6 +61,50 @@ def test_only_keys_makes_a_mapping(codec):
     assert codec.Frame("ACK", Keyed()).headers.pairs() == [("a", "aa"), ("b", "bb")]
 
 
+def test_every_way_to_pass_arguments(codec):
+    wanted = ("SEND", [("a", "1")], b"x")
+    for args, named in (
+        (("SEND", {"a": "1"}, b"x"), {}),
+        (("SEND", {"a": "1"}), {"body": b"x"}),
+        (("SEND",), {"body": b"x", "headers": {"a": "1"}}),
+        ((), {"body": b"x", "headers": [("a", "1")], "command": "SEND"}),
+    ):
+        frame = codec.Frame(*args, **named)
+        assert (frame.command, frame.headers.pairs(), frame.body) == wanted
+    for args, named in (
+        ((), {}),
+        ((), {"headers": {}}),
+        (("SEND", {}, b"", None), {}),
+        (("SEND",), {"command": "SEND"}),
+        (("SEND", {}, b""), {"body": b""}),
+        (("SEND",), {"header": {}}),
+    ):
+        with pytest.raises(TypeError):
+            codec.Frame(*args, **named)
+
+
+def test_a_later_change_of_the_dict_changes_nothing(codec):
+    headers = {"a": "1"}
+    frame = codec.Frame("SEND", headers)
+    headers["a"] = "2"
+    headers["b"] = "3"
+    assert frame.headers.pairs() == [("a", "1")]
+
+
+@pytest.mark.parametrize("kind", [list, type("List", (list,), {})])
+def test_a_pair_that_empties_the_list_it_is_in(codec, kind):
+    """A pair is any iterable, so it may run any code."""
+    pairs = kind()
+
+    class Emptying:
+        def __iter__(self):
+            pairs.clear()
+            return iter(("a", "1"))
+
+    pairs += [Emptying(), *((str(i) * 100, "x" * 100) for i in range(50))]
+    assert len(codec.Frame("SEND", pairs).headers) == 51
+
+
 @pytest.mark.parametrize("kind", [bytes, bytearray, memoryview, lambda data: array.array("B", data)])
 def test_bodies_become_bytes(codec, kind):
     body = kind(b"ab")

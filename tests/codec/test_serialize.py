@@ -316,6 +316,17 @@ def test_many(codec, count):
     assert codec.serialize_many(frame for frame in frames) == wanted
 
 
+@pytest.mark.parametrize("value", ["x", ":" * 50, "é" * 50, "", "\n" * 3000])
+def test_many_of_unlikely_sizes(codec, value):
+    """The room that is made first may be too small for all escapes, or too large."""
+    frames = [codec.Frame("SEND", {f"n{i}": value, "content-length": "7"}, b"content") for i in range(40)]
+    read = list(codec.Parser("1.2").feed(b"".join(map(codec.serialize, frames))))
+    for each in (frames, read, frames + read, [*frames, codec.Frame("SEND", body=b"x" * 300_000)]):
+        for version in ("1.2", "1.1"):
+            wanted = b"".join(codec.serialize(frame, version) for frame in each)
+            assert codec.serialize_many(each, version) == codec.serialize_many(iter(each), version) == wanted
+
+
 def test_many_with_an_error(codec):
     good, bad = codec.Frame("ACK"), codec.Frame("NONSENSE")
     with pytest.raises(FrameError, match="unknown-command"):

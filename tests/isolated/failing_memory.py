@@ -409,6 +409,9 @@ READING = {
 MAKING = {
     "pairs": lambda: lambda _: C.Frame("SEND", PAIRS, b"x"),
     "dict": lambda: lambda _: C.Frame("SEND", dict(PAIRS)),
+    "dict and body": lambda: lambda _: C.Frame("SEND", dict(CLEAN), b"x"),
+    "odd dict": lambda: lambda _: C.Frame("SEND", {"a": "1", "b": Text("2")}, b"x"),
+    "keywords": lambda: lambda _: C.Frame("SEND", body=b"x", headers=dict(CLEAN)),
     "mapping": lambda: lambda _: C.Frame("SEND", Others(PAIRS), bytearray(b"x" * 1000)),
     "headers": lambda: lambda _: C.Frame("SEND", SOURCES["clean"]().headers, memoryview(b"x")),
     "generator": lambda: lambda _: C.Frame(Text("SEND"), ((Text(n), Text(v)) for n, v in PAIRS)),
@@ -443,6 +446,7 @@ def check_writing():
             yield check_value(f"{source} {mode}", make, lambda frame, options=options: C.serialize(frame, **options))
         yield check_value(f"{source} parts", make, C.serialize_parts)
         yield check_value(f"{source} many", make, lambda frame: C.serialize_many([frame] * 20))
+        yield check_value(f"{source} many in turn", make, lambda frame: C.serialize_many(iter([frame] * 20)))
         for version in ("1.2", "1.1", "1.0"):
             without = ("destination", "a") if version == "1.2" else ["n"]
             yield check_value(

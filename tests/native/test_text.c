@@ -103,6 +103,28 @@ static void check_writing(placer *place)
                 }
 }
 
+/* Texts of many special octets, against the table above, octet by octet. */
+static void check_writing_many(placer *place)
+{
+    static const uint8_t some[16] = "ab:\\\n\r:\\cdefghi\x1f";
+    uint8_t text[70], want[2 * sizeof text], out[2 * sizeof text + 16];
+    uint32_t state = 1;
+    for (int round = 0; round < 20000; round++, checked++) {
+        size_t len = 1 + (state >> 8) % sizeof text, size = 0;
+        int mode = round % 5, is_name = round % 3 == 0, refused = 0, plain = round % 4;
+        for (size_t i = 0; i < len; i++) {
+            state = state * 1664525u + 1013904223u;
+            text[i] = plain && (state >> 20) % 4 ? 'x' : some[state >> 28];
+            const char *as = written_as(text[i], mode, is_name);
+            refused |= !as;
+            for (; as && *as; as++)
+                want[size++] = (uint8_t)*as;
+        }
+        size_t wrote = stomp_write_text(out, place(text, len), len, mode, is_name);
+        MUST(refused ? wrote == STOMP_REFUSED : wrote == size && !memcmp(out, want, size));
+    }
+}
+
 /* ---- UTF-8 ---- */
 
 /* The table of Unicode (3.9, well-formed sequences), an octet at a time. */
@@ -178,6 +200,7 @@ int main(void)
         check_escapes(places[p]);
         check_runs(places[p]);
         check_writing(places[p]);
+        check_writing_many(places[p]);
         check_utf8(places[p]);
         check_long_utf8(places[p]);
     }

@@ -1,0 +1,48 @@
+/* The output of the writer: bytes that are written before their number is known. */
+#ifndef FRAME_OUT_H
+#define FRAME_OUT_H
+
+#define PY_SSIZE_T_CLEAN
+#include <Python.h>
+#include <stdint.h>
+
+/* One output: on the stack first, then in a bytes object. */
+struct stomp_out {
+    uint8_t *data;
+    size_t len, room;
+    PyObject *bytes; /* NULL while on the stack */
+    uint8_t few[2048];
+};
+
+void stomp_out_init(struct stomp_out *out);
+void stomp_out_free(struct stomp_out *out);
+
+/* Make room for `more` bytes. Returns 0, or -1 with MemoryError set. */
+int stomp_out_grow(struct stomp_out *out, size_t more);
+static inline int stomp_out_reserve(struct stomp_out *out, size_t more)
+{
+    return more <= out->room - out->len ? 0 : stomp_out_grow(out, more);
+}
+
+/* Return the output as bytes and empty it. If tail is not NULL, `tail` and a NUL are appended. */
+PyObject *stomp_out_take(struct stomp_out *out, PyObject *tail);
+
+/* Many frames. Room for all is made at once if their size is known: bytes that grow are moved, and a block of a new size is
+   mapped anew, page by page. */
+struct stomp_batch {
+    struct stomp_out head; /* of the current frame */
+    PyObject *bytes;       /* NULL: not yet */
+    size_t len, room;
+};
+
+/* Begin with room for `expected` bytes, perhaps 0. It is made for the first frame. */
+void stomp_batch_init(struct stomp_batch *batch, size_t expected);
+void stomp_batch_free(struct stomp_batch *batch);
+
+/* Append the head, and the body with its NUL. Returns 0, or -1 with MemoryError set. */
+int stomp_batch_add(struct stomp_batch *batch, PyObject *body);
+
+/* Return all frames as bytes. NULL: no memory. */
+PyObject *stomp_batch_take(struct stomp_batch *batch);
+
+#endif
