@@ -13,7 +13,7 @@ from typing import Literal
 
 from stompcodec.errors import FrameError, refusal
 from stompcodec.frame import Frame
-from stompcodec.spec import UNESCAPED, WITH_BODY, Dialect, checked_commands, checked_names, dialect_of
+from stompcodec.spec import UNESCAPED, VERSIONS, WITH_BODY, Dialect, checked_commands, checked_names, dialect_of
 
 #: Bodies of at least this many bytes are a part of their own, and are not copied.
 _OWN_PART = 8192
@@ -24,6 +24,19 @@ _CONTROL = re.compile("[\0-\x1f]")
 _ERRORS = ("strict", "surrogateescape")
 _CONTENT_LENGTH_MODES = ("auto", "always", "never")
 Length = Literal["auto", "always", "never"]
+
+
+#: By version and command: may its frames have a body; the dialect, if their headers are escaped. `_quickly` uses it.
+_USUAL: dict[str | None, dict[str, tuple[bool, Dialect | None]]] = {
+    version: {
+        command: (
+            dialect.any_body or command in WITH_BODY,
+            dialect if dialect.escapes and command not in UNESCAPED else None,
+        )
+        for command in dialect.commands
+    }
+    for version, dialect in ((version, dialect_of(version)) for version in (*VERSIONS, None))
+}
 
 
 def serialize(
@@ -52,8 +65,51 @@ def serialize(
     >>> serialize(Frame("SEND", {"destination": "/queue/a"}, b"hello"))
     b'SEND\\ndestination:/queue/a\\ncontent-length:5\\n\\nhello\\x00'
     """
+    if content_length == "auto" and commands == ():
+        octets = _quickly(frame, version)
+        if octets is not None:
+            return octets
     head = _head(frame, dialect_of(version), content_length, checked_commands(commands), _ERRORS[bool(lenient)])
     return b"".join((head, frame.body, b"\0"))
+
+
+def _quickly(frame: Frame, version: str | None) -> bytes | None:
+    """Return a frame as bytes if nothing about it is unusual, else None. It only skips work: `_head` does the same."""
+    if type(frame) is not Frame:
+        return None
+    command, body, headers = frame._command, frame._body, frame._headers
+    try:
+        takes_body, dialect = _USUAL[version][command]
+    except (KeyError, TypeError):
+        return None
+    if headers is None:
+        headers = frame.headers
+    if body is None or headers._repeats is not None or "" in headers:
+        return None
+    # A NUL stands for the colon until the colons in names and values are escaped.
+    text = "".join([f"{name}\0{value}\n" for name, value in headers.items()])
+    if text.count("\n") != len(headers):  # so does an octet 1 for the LF
+        text = "".join([f"{name}\0{value}\1" for name, value in headers.items()])
+        if dialect is None or text.count("\1") != len(headers):
+            return None
+        text = _escaped(text, dialect).replace("\n", "\\n").replace("\1", "\n")
+    elif dialect and (":" in text or "\\" in text or "\r" in text):
+        text = _escaped(text, dialect)
+    if text.count("\0") != len(headers) or ":" in text or "\r" in text:
+        return None
+    text = text.replace("\0", ":")
+    if body or "content-length" in headers:
+        length = str(len(body))
+        if not takes_body or headers.get("content-length", length) != length:
+            return None
+        if "content-length" not in headers:
+            text = f"{text}content-length:{length}\n"
+    try:
+        if not body:
+            return f"{command}\n{text}\n\0".encode()
+        return b"".join((f"{command}\n{text}\n".encode(), body, b"\0"))
+    except UnicodeEncodeError:
+        return None
 
 
 def serialize_parts(

@@ -2,6 +2,8 @@
 
 import pytest
 
+from stompcodec import _serialize_py
+from stompcodec.codec import backend
 from stompcodec.errors import FrameError
 from stompcodec.spec import VERSIONS
 
@@ -314,6 +316,30 @@ def test_many(codec, count):
         == wanted
     )
     assert codec.serialize_many(frame for frame in frames) == wanted
+
+
+NAMES = ["a", "b:", "c\n", "\\", "é", "", "content-length"]
+VALUES = ["x", "", "ID:7:1", "two\nlines", "\r", "\1", "\1\n", "\0", "\udc80", "5", "05", "0"]
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_the_quick_road_in_python_only_skips_work(monkeypatch, version):
+    """It writes what the other road writes, or nothing."""
+    codec = backend("python")
+    frames = [
+        codec.Frame(command, pairs, body)
+        for command in ("SEND", "ACK", "CONNECT", "NONSENSE")
+        for name in NAMES
+        for value in VALUES
+        for pairs in ({name: value}, {"k": "v", name: value, "z": "1"}, [(name, value), (name, value)])
+        for body in (b"", b"hello")
+    ]
+    quick = [_serialize_py._quickly(frame, version) for frame in frames]
+    assert sum(octets is not None for octets in quick) > 100
+    monkeypatch.setattr(_serialize_py, "_quickly", lambda frame, version: None)
+    for frame, octets in zip(frames, quick):
+        if octets is not None:
+            assert octets == codec.serialize(frame, version)
 
 
 @pytest.mark.parametrize("value", ["x", ":" * 50, "é" * 50, "", "\n" * 3000])
