@@ -14,9 +14,9 @@ from case import case_of
 from engine import drive
 
 sys.path.append(str(Path(__file__).resolve().parents[1] / "tests"))
+from broker.audit import difference
 from broker.harness import Bench, FaultyStore, Peer
 
-from stompcodec.broker.audit import difference
 from stompcodec.broker.queues.queue import Queue
 from stompcodec.broker.sessions.transaction import Settling
 from stompcodec.spec import VERSIONS, Limits
