@@ -106,7 +106,7 @@ static int count_out(PyObject *queue, long long size)
         return 0;
     if (!plain_number(FIELD_OF(queue, Queue, count), &count) || !plain_number(FIELD_OF(queue, Queue, octets), &octets)
         || !plain_number(FIELD_OF(account, Account, used), &used)) {
-        PyErr_SetString(PyExc_OverflowError, "a count of a queue is no int of 64 bits");
+        PyErr_SetString(PyExc_OverflowError, "a count of a queue is not a 64-bit int");
         return -1;
     }
     PyObject *new[] = {PyLong_FromLongLong(count - 1), PyLong_FromLongLong(octets - size),
@@ -147,7 +147,7 @@ int plain_ack_settle(const struct plain_ack *ack, PyObject *session, PyObject *r
     long long credit, size;
     PyObject *message = ack->message, *persistent = FIELD_OF(message, Message, persistent);
     if (!plain_number(FIELD_OF(ack->consumer, Consumer, credit), &credit) || !plain_number(FIELD_OF(message, Message, size), &size)) {
-        PyErr_SetString(PyExc_OverflowError, "a credit is no int of 64 bits");
+        PyErr_SetString(PyExc_OverflowError, "a credit is not a 64-bit int");
         return -1;
     }
     PyObject *more = PyLong_FromLongLong(credit + 1);

@@ -9,7 +9,7 @@ static int find_class(PyObject *classes, const char *name, PyTypeObject **found)
 {
     PyObject *type = PyDict_GetItemString(classes, name);
     if (!type || !PyType_Check(type)) {
-        PyErr_Format(PyExc_TypeError, "there is no class %s", name);
+        PyErr_Format(PyExc_TypeError, "class %s is missing", name);
         return -1;
     }
     Py_INCREF(type); /* for ever, as the offsets are */

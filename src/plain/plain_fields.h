@@ -55,7 +55,7 @@ static inline void plain_set(PyObject **field, PyObject *value)
 /* Look up all offsets in the classes, a dict by name. Returns 0, or -1 with an exception. */
 int plain_fields_find(PyObject *classes);
 
-/* Get a number. Returns 0 if it is no int of 64 bits. */
+/* Get a number. Returns 0 if it is not a 64-bit int. */
 static inline int plain_number(PyObject *object, long long *number)
 {
     int over;

@@ -101,7 +101,7 @@ class _Peer:
             quota.since = now
         self.session.receive(data, now)
         if not alone or broker.seq != sent:
-            # Not for a lone consumer that acknowledges: smaller steps would slow it down, and nobody else waits.
+            # A lone consumer that acknowledges is left out: small steps would slow it down and help no other session.
             quota.heard = now
         if self.read_in != server.passes:
             self.read_in = server.passes

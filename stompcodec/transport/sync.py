@@ -209,7 +209,7 @@ class SyncWire:
             if found & _WRITE:
                 self._flush()
             if self._is_held():
-                self._take(self._layer, b"")  # type: ignore[arg-type]  # there is one
+                self._take(self._layer, b"")  # type: ignore[arg-type]  # a held wire has a layer
             elif found & READ and not self._dead:
                 self._read()
             self._check_deadline()

@@ -332,7 +332,7 @@ def test_a_task_goes_on_when_it_is_due_and_not_before() -> None:
 def test_timers_are_those_of_a_model_and_few(steps) -> None:
     """Each task is due at the time that it yielded last, however often that changed, and outdated entries are few."""
     test = hub.Hub()
-    tasks = [hub.Task(test, None) for _ in range(6)]  # type: ignore[arg-type]
+    tasks = [hub.Task(test, None) for _ in range(6)]  # type: ignore[arg-type]  # its steps do not run
     test._tasks.update(tasks)
     try:
         for number, due in steps:
@@ -350,7 +350,7 @@ def test_timers_are_those_of_a_model_and_few(steps) -> None:
 
 def test_a_timer_that_is_too_early_is_set_anew(monkeypatch) -> None:
     test = hub.Hub()
-    task = hub.Task(test, None)  # type: ignore[arg-type]
+    task = hub.Task(test, None)  # type: ignore[arg-type]  # its steps do not run
     clock = [0.0]
     monkeypatch.setattr(hub.time, "monotonic", lambda: clock[0])
     try:
@@ -377,7 +377,7 @@ def test_a_hub_that_was_held_up_says_so(monkeypatch, caplog) -> None:
     try:
         for late in (hub.LATE, hub.LATE + 0.01):
             for _ in range(3):
-                task = hub.Task(test, None)  # type: ignore[arg-type]
+                task = hub.Task(test, None)  # type: ignore[arg-type]  # its steps do not run
                 task.due = clock[0] + 1
                 test._set_timer(task)
             clock[0] += 1 + late

@@ -418,7 +418,7 @@ def test_other_versions_do_without() -> None:
 def test_constants_and_classes_are_compared() -> None:
     extension = plain.EXTENSION
     assert extension is not None
-    with pytest.raises(TypeError, match="no class Session"):
+    with pytest.raises(TypeError, match="class Session is missing"):
         extension.prepare({}, (), (), (None,) * 6, 8, MESSAGE)
     with pytest.raises(ValueError, match="other constants"):
         extension.prepare({}, (), (), (None,) * 6, 9, MESSAGE)
