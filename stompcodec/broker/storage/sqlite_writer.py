@@ -336,11 +336,19 @@ class Writer:
         return None
 
     def _may_retry(self, error: Exception) -> bool:
-        """Return whether the disk was full and the reserve has just been released, so that there is room now."""
-        if not is_full(error) or not self._reserve.release():
+        """Return whether the disk was full and there is room now: the reserve has just been released, or after that a
+        long WAL was truncated, which could not start over while pages were being read.
+        """
+        if not is_full(error):
             return False
-        self._log.warning("%s: the disk is full, and the reserve is used: free some space", self._path.parent)
-        return True
+        if self._reserve.release():
+            self._log.warning("%s: the disk is full, and the reserve is used: free some space", self._path.parent)
+            return True
+        if self._db is None or self._wal_size <= _SHORT:
+            return False
+        with suppress(sqlite3.Error):
+            self._shrink_wal(self._db)
+        return self._wal_size <= _SHORT
 
     @property
     def in_doubt(self) -> bool:
