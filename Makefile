@@ -30,7 +30,7 @@ SANITIZE := -fsanitize=address,undefined -fno-sanitize-recover=all -fno-omit-fra
 PRELOAD = $(shell gcc -print-file-name=libasan.so) $(shell gcc -print-file-name=libstdc++.so)
 
 .PHONY: help demo demo-broker dev quick test test-slow test-pure test-all test-spark check vectors corpus-full scenarios crash crash-spark attack soak interop docs \
-	simulate simulate-planted mutations bench bench-peers bench-broker bench-client bench-isolation bench-depth bench-compat bench-spark compat large instructions subscriptions fuzz fuzz-tcp asan dist clean
+	simulate simulate-planted mutations bench bench-peers bench-broker bench-against bench-client bench-isolation bench-depth bench-compat bench-spark compat large instructions subscriptions fuzz fuzz-tcp asan dist clean
 
 help: ## list these commands
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' Makefile | expand -t 18
@@ -118,6 +118,10 @@ bench-peers: $(VENV)/package.stamp ## time other libraries and us; writes docs/b
 
 bench-broker: $(VENV)/package.stamp ## time our broker and its peers; writes docs/benchmarks-broker.md
 	$(BIN)/python benchmarks/bench_broker.py
+
+bench-against: $(VENV)/package.stamp ## time our broker and that of the interpreter AGAINST in turns, LOADS of bench-broker
+	@$(BIN)/python benchmarks/against.py $(or $(AGAINST),$(error AGAINST is not set: name a python with another stompcodec)) \
+		$(if $(LOADS),--only $(LOADS))
 
 bench-client: $(VENV)/package.stamp ## time our client and its peers
 	$(BIN)/python benchmarks/bench_client.py

@@ -82,7 +82,7 @@ def prepare(broker: Broker, loads: list[Load], seconds: float) -> dict[str, Any]
         if load.name in brokers.LACKS.get(broker.name, ()):
             continue
         try:
-            check.check(load, broker.port, load.destination(f"check-{os.getpid()}"))
+            check.check(load, broker.port_of(load), load.destination(f"check-{os.getpid()}"))
             run(broker, load, seconds, "warm")
         except FAULTS as error:
             found["wrong"][load.name] = f"{type(error).__name__}: {error}"
@@ -94,7 +94,7 @@ def run(broker: Broker, load: Load, seconds: float, mark: str) -> dict[str, floa
     """One run: what came of it."""
     meter = Meter(broker)
     destination = load.destination(f"{os.getpid()}-{mark}")
-    done = generator.HOW[load.how](load, broker.port, destination, seconds, meter)
+    done = generator.HOW[load.how](load, broker.port_of(load), destination, seconds, meter)
     return {
         "messages": done.messages,
         "seconds": done.seconds,

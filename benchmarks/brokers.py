@@ -12,19 +12,23 @@ import time
 from contextlib import suppress
 from pathlib import Path
 
+from loads import Load
+
 import stompcodec
 
 OURS = "ours"
 PEERS = ("activemq", "rabbitmq", "stompserver")
-_SELECTORS = {"headers-1k", "selector-1k"}
-#: What a peer cannot do, or does in memory where the others write to the disk. Selectors are measured on ours alone.
+#: Selectors and WebSocket are measured on ours alone.
+_OURS_ALONE = {"headers-1k", "selector-1k", "websocket-1k"}
+#: What a peer cannot do, or does in memory where the others write to the disk.
 LACKS = {
     "stompserver": {
         *("individual-1k", "persistent-1k", "window-100", "window-1", "producers-16", "beside-durable"),
-        *_SELECTORS,
+        *("transactions-10", "durable-individual"),
+        *_OURS_ALONE,
     },
-    "activemq": _SELECTORS,
-    "rabbitmq": _SELECTORS,
+    "activemq": _OURS_ALONE,
+    "rabbitmq": _OURS_ALONE,
 }
 SAMPLE = 0.02  # seconds between two looks at a broker that comes to rest
 REST = 8  # looks in a row without work: it is at rest
@@ -43,10 +47,18 @@ class Broker:
         name: ours, or of PEERS.
         port: of STOMP on 127.0.0.1.
         pid: of its first process.
+        ws_port: of STOMP over WebSocket, or None.
     """
 
-    def __init__(self, name: str, port: int, pid: int) -> None:
-        self.name, self.port, self.pid = name, port, pid
+    def __init__(self, name: str, port: int, pid: int, ws_port: int | None = None) -> None:
+        self.name, self.port, self.pid, self.ws_port = name, port, pid, ws_port
+
+    def port_of(self, load: Load) -> int:
+        """The port that a load uses."""
+        if not load.websocket:
+            return self.port
+        assert self.ws_port is not None
+        return self.ws_port
 
     def stop(self) -> None:
         """End what start() has started."""
@@ -185,17 +197,23 @@ class Peer(Broker):
 
 
 class Ours(Broker):
-    """`stompcodec broker` with a folder for its data, all else as it comes."""
+    """`stompcodec broker` with a folder for its data, all else as it comes.
 
-    def __init__(self, *, wrapper: tuple[str, ...] = ()) -> None:
+    Args:
+        wrapper: the command that runs Python's arguments, instead of this interpreter.
+        python: another interpreter, which runs the stompcodec that is installed for it.
+    """
+
+    def __init__(self, *, wrapper: tuple[str, ...] = (), python: Path | None = None) -> None:
         self._folder = Path(tempfile.mkdtemp(prefix="stompcodec-bench-"))
         ready = self._folder / "ready"
         where = Path(stompcodec.__file__).resolve().parent.parent
-        command = [*(wrapper or (sys.executable,)), "-m", "stompcodec.cli", "broker", "--port", "0"]
+        command = [*(wrapper or (str(python or sys.executable),)), "-m", "stompcodec.cli", "broker"]
+        command += ["--port", "0", "--ws-port", "0"]
         with open(self._folder / "log", "wb") as log:
             self._process = subprocess.Popen(
                 [*command, "--data", str(self._folder / "data"), "--ready-file", str(ready)],
-                env={**os.environ, "PYTHONPATH": str(where)},
+                env={**os.environ, "PYTHONPATH": "" if python else str(where)},
                 cwd=self._folder,
                 stdin=subprocess.DEVNULL,
                 stdout=log,
@@ -208,7 +226,8 @@ class Ours(Broker):
                 self.stop()
                 raise AbsentError(f"it does not start: {said[-1] if said else 'no word'}")
             time.sleep(0.02)
-        super().__init__(OURS, json.loads(ready.read_text())["port"], self._process.pid)
+        address = json.loads(ready.read_text())
+        super().__init__(OURS, address["port"], self._process.pid, address["ws_port"])
 
     def stop(self) -> None:
         self._process.terminate()

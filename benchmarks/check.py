@@ -9,12 +9,13 @@ import re
 import time
 
 from load import ACK_HEADER, STALLED, Wire, WrongError
-from loads import KIB, Load, body, send_frame
+from loads import KIB, Load, body, send_frame, unit
 
 BACKLOG = 0.3  # seconds in which a slow consumer does not read at all
 PIECE = 16 * KIB  # what it reads at once afterwards
 PAUSE = 0.0005
 RECEIVE = 16 * KIB  # octets that its kernel takes before the broker feels it
+OVERHEAD = 4  # octets before a frame of 126 to 65,535 octets in a WebSocket
 LATE = 0.15  # seconds in which nothing more may come
 RECEIPT = re.compile(rb"\nreceipt-id:r(\d+)\n")
 
@@ -36,6 +37,7 @@ def check(load: Load, port: int, destination: str) -> None:
     waiting = load.how == "receipts"
     if waiting:
         store(load, port, destination, count)
+        count *= load.transaction or 1
     consumers = [SlowConsumer(port, load, destination, confirm=not waiting) for _ in range(load.consumers or 1)]
     try:
         frames = [] if waiting else [send_frame(load, destination, 0, number) for number in range(count)]
@@ -50,13 +52,13 @@ def check(load: Load, port: int, destination: str) -> None:
 
 
 def store(load: Load, port: int, destination: str, count: int) -> None:
-    """Producers send, and want each receipt once."""
+    """Producers send units, and want each receipt once."""
     producers = [Wire(port) for _ in range(load.producers)]
     heard = [b"" for _ in producers]
     for first in range(0, count, load.window):
         numbers = range(first, min(first + load.window, count))
         for number, wire in enumerate(producers):
-            wire.socket.sendall(b"".join(send_frame(load, destination, number, at, f"r{at}") for at in numbers))
+            wire.socket.sendall(b"".join(unit(load, destination, number, at, f"r{at}") for at in numbers))
         for number, wire in enumerate(producers):
             while heard[number].count(b"\0") < numbers.stop:
                 heard[number] += wire.socket.recv(64 * KIB)
@@ -70,7 +72,7 @@ class SlowConsumer:
     """It reads late, and little at once, and keeps all of it."""
 
     def __init__(self, port: int, load: Load, destination: str, *, confirm: bool = True) -> None:
-        self.wire, self.load = Wire(port, RECEIVE), load
+        self.wire, self.load = Wire(port, RECEIVE, load), load
         self.wire.subscribe(load, destination, confirm=confirm)
         self.wire.socket.setblocking(False)
         self._data = bytearray()
@@ -102,8 +104,8 @@ class SlowConsumer:
         """`count` messages of each producer, each producer's in order, with the bodies that were sent."""
         following = [0] * self.load.producers
         for frame in bytes(self._data).split(b"\0")[:-1]:
-            head, _, text = frame.partition(b"\n\n")
-            if not head.lstrip().startswith(b"MESSAGE\n"):
+            head, _, text = frame.lstrip()[OVERHEAD if self.load.websocket else 0 :].partition(b"\n\n")
+            if not head.startswith(b"MESSAGE\n"):
                 raise WrongError(f"no MESSAGE: {frame[:200]!r}")
             producer = int(text[:2]) if text[:2].isdigit() else 0
             if text != body(self.load.size, producer, following[producer]):
@@ -115,7 +117,7 @@ class SlowConsumer:
 
 def _exchange(port: int, data: bytes, consumers: list[SlowConsumer], count: int) -> None:
     """Send it all as fast as the broker takes it, while the consumers dawdle."""
-    producer = Wire(port)
+    producer = Wire(port, load=consumers[0].load)
     producer.socket.setblocking(False)
     producer.put(data)
     start = last = time.perf_counter()

@@ -74,7 +74,7 @@ def fill(host: Host, queue: str, count: int, told: Callable[[int], None]) -> Non
         block = Block(DEEP, queue)
         left, blocks = count, 0
         while left:
-            frames = min(left - 1, block.frames // 2)
+            frames = min(left - 1, block.units // 2)
             left -= frames + 1
             blocks += 1
             wire.socket.sendall(block.take(frames))

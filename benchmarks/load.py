@@ -16,7 +16,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from loads import DURABLE, KIB, Block, Load
+from loads import DURABLE, KIB, Block, Load, wrapped
 
 AHEAD = 4  # blocks that may be under way: how much a broker can hoard is not what is measured
 PREFETCH = 1000  # asked of every broker
@@ -24,6 +24,12 @@ STALLED = 15.0  # seconds of silence after which a broker is given up
 PAUSE = 0.001  # seconds between two transient sends beside the durable load
 BUFFER = bytearray(1024 * KIB)
 CONNECT = b"CONNECT\naccept-version:1.2\nhost:/\nlogin:guest\npasscode:guest\n\n\0"
+UPGRADE = (
+    b"GET / HTTP/1.1\r\nHost: 127.0.0.1\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
+    b"Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: c3RvbXBjb2RlYy1iZW5jaA==\r\n"
+    b"Sec-WebSocket-Protocol: v12.stomp\r\n\r\n"
+)
+PLAIN = Load("", "", "", KIB)
 ACK_HEADER = re.compile(rb"\nack:([^\n]*)\n")
 
 
@@ -65,7 +71,8 @@ class Wire:
         acks: whether each MESSAGE is acknowledged.
     """
 
-    def __init__(self, port: int, receive: int = 0) -> None:
+    def __init__(self, port: int, receive: int = 0, load: Load = PLAIN) -> None:
+        self.load = load
         self.socket = socket.socket()
         if receive:
             self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive)
@@ -76,18 +83,31 @@ class Wire:
         self.acks = False
         self._waiting = memoryview(b"")
         self._rest = b""
+        if load.websocket:
+            self._upgrade()
         self.greeting = self.ask(CONNECT, b"CONNECTED")
+
+    def _upgrade(self) -> None:
+        """The handshake of WebSocket. The broker says nothing more until it is asked."""
+        self.socket.sendall(UPGRADE)
+        data = b""
+        while b"\r\n\r\n" not in data:
+            more = self.socket.recv(KIB)
+            data += more
+            if not more or not data.startswith(b"HTTP/1.1 101"[: len(data)]):
+                raise StalledError(f"no WebSocket: {data[:200]!r}")
 
     def ask(self, frame: bytes, answer: bytes) -> bytes:
         """Send and wait for one frame."""
-        self.socket.sendall(frame)
+        self.socket.sendall(wrapped(self.load, frame))
         data = b""
         while b"\0" not in data:
             more = self.socket.recv(64 * KIB)
             if not more:
                 raise StalledError(f"closed instead of {answer.decode()}: {data!r}")
             data += more
-        if not data.lstrip().startswith(answer):
+        head = data.find(answer) if self.load.websocket else 0  # two octets, or four
+        if head not in (0, 2, 4) or not data[head:].lstrip().startswith(answer):
             raise StalledError(f"no {answer.decode()}: {data[:200]!r}")
         return data
 
@@ -102,7 +122,7 @@ class Wire:
         if confirm:
             self.ask(f"{lines}receipt:subscribed\n\n\0".encode(), b"RECEIPT")
         else:
-            self.socket.sendall(f"{lines}\n\0".encode())
+            self.socket.sendall(wrapped(self.load, f"{lines}\n\0".encode()))
 
     @property
     def waits(self) -> bool:
@@ -204,10 +224,10 @@ def crowd(port: int, connections: int) -> Iterator[list[Wire]]:
 def stream(load: Load, port: int, destination: str, seconds: float, meter: Meter) -> Run:
     """A producer flat out; every consumer gets all."""
     block = Block(load, destination)
-    consumers = [Wire(port) for _ in range(load.consumers)]
+    consumers = [Wire(port, load=load) for _ in range(load.consumers)]
     for consumer in consumers:
         consumer.subscribe(load, destination)
-    producer = Wire(port)
+    producer = Wire(port, load=load)
     with joined(producer, *consumers) as wires:
         meter.start()
         start, sent, least = time.perf_counter(), 0, 0
@@ -216,9 +236,9 @@ def stream(load: Load, port: int, destination: str, seconds: float, meter: Meter
                 if time.perf_counter() - start >= seconds:
                     if least >= sent:
                         break
-                elif sent - least <= (AHEAD - 1) * block.frames:
+                elif sent - least <= (AHEAD - 1) * block.units:
                     producer.put(block.octets)
-                    sent += block.frames
+                    sent += block.units
             wires.step()
             least = min(consumer.frames for consumer in consumers)
         taken = time.perf_counter() - start
@@ -263,8 +283,9 @@ def receipts(load: Load, port: int, destination: str, seconds: float, meter: Met
     producers = [Wire(port) for _ in range(load.producers)]
     with joined(*producers) as wires:
         sent, taken, latencies = _waiting_producers(load, producers, wires, destination, seconds, meter)
-    drain(load, port, destination, sent)
-    return Run(sent, taken, latencies)
+    messages = sent * (load.transaction or 1)
+    drain(load, port, destination, messages)
+    return Run(messages, taken, latencies)
 
 
 def _waiting_producers(
@@ -302,6 +323,35 @@ def drain(load: Load, port: int, destination: str, messages: int) -> None:
             wires.step()
         time.sleep(0.02)
         _no_more(consumer, messages)
+
+
+def durable(load: Load, port: int, destination: str, seconds: float, meter: Meter) -> Run:
+    """A producer with a window of receipts, and a consumer that acknowledges one by one; until all is removed again."""
+    consumer, producer = Wire(port), Wire(port)
+    consumer.subscribe(load, destination)
+    with joined(consumer, producer) as wires:
+        meter.start()
+        start = time.perf_counter()
+        sent = _through_the_store(load, destination, consumer, producer, wires, start + seconds)
+        taken = time.perf_counter() - start
+        meter.stop()
+        _no_more(consumer, sent)
+    return Run(sent, taken, [])
+
+
+def _through_the_store(
+    load: Load, destination: str, consumer: Wire, producer: Wire, wires: Wires, deadline: float
+) -> int:
+    """Send until the deadline, and go on until all is received. Return the number of messages."""
+    block = Block(load, destination)
+    producer.put(block.take(load.window))
+    sent = load.window
+    while min(consumer.frames, producer.frames) < sent:
+        for wire, frames in wires.step():
+            if wire is producer and frames and time.perf_counter() < deadline:
+                producer.put(block.take(frames))
+                sent += frames
+    return sent
 
 
 def beside(load: Load, port: int, destination: str, seconds: float, meter: Meter) -> Run:
@@ -345,22 +395,14 @@ def _hear(pipe: Any) -> Any:
 
 
 def _durable(port: int, destination: str, pipe: Any) -> None:
-    """In a process of its own: a producer with a window of receipts, a consumer that acknowledges one by one."""
+    """In a process of its own: what `durable` does, until the deadline that the pipe brings."""
     try:
         consumer, producer = Wire(port), Wire(port)
-        consumer.subscribe(Load("", "", "", KIB, ack="client-individual"), destination)
-        block = Block(DURABLE, destination)
+        consumer.subscribe(DURABLE, destination)
         pipe.send(None)
         deadline = time.perf_counter() + pipe.recv()
         with joined(consumer, producer) as wires:
-            producer.put(block.take(DURABLE.window))
-            sent = DURABLE.window
-            while min(consumer.frames, producer.frames) < sent:
-                for wire, frames in wires.step():
-                    if wire is producer and frames and time.perf_counter() < deadline:
-                        producer.put(block.take(frames))
-                        sent += frames
-        pipe.send(sent)
+            pipe.send(_through_the_store(DURABLE, destination, consumer, producer, wires, deadline))
     except Exception as error:
         pipe.send(error)
 
@@ -375,6 +417,7 @@ HOW: dict[str, Callable[[Load, int, str, float, Meter], Run]] = {
     "stream": stream,
     "one": one,
     "receipts": receipts,
+    "durable": durable,
     "beside": beside,
     "idle": idle,
 }
