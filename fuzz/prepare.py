@@ -77,6 +77,10 @@ def _atheris() -> Path | None:
     return folder
 
 
+#: Files of the codec that are in the broker's extension, too: see setup.py.
+SHARED = ("stomp_text.c", "stomp_write.c")
+
+
 def _site(fast: bool, covered: bool) -> Path:
     """A copy of the package with its extension, linked without a sanitizer runtime: one is preloaded."""
     kind = "fast" if fast else "covered" if covered else "sanitized"
@@ -92,7 +96,7 @@ def _site(fast: bool, covered: bool) -> Path:
     codec, broker = site / "stompcodec" / "_codec_c", site / "stompcodec" / "broker" / "_plain_c"
     for extension, sources in (
         (codec, [generated, *sorted((ROOT / "src").glob("*.c"))]),
-        (broker, sorted((ROOT / "src" / "plain").glob("*.c"))),
+        (broker, [*sorted((ROOT / "src" / "plain").glob("*.c")), *(ROOT / "src" / name for name in SHARED)]),
     ):
         linked = []
         for source in sources:

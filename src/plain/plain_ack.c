@@ -32,7 +32,7 @@ static int read_head(struct plain_text *id, struct plain_text *receipt, const st
             text->len = header.end - header.value;
         }
     }
-    return id->at != NULL;
+    return id->at && plain_is_verbatim(receipt, scan);
 }
 
 /* Read "NUMBER-TAG". Returns the length of NUMBER, or -1. */

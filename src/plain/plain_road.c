@@ -242,8 +242,7 @@ static int is_true(const struct plain_text *text)
 /* May this road take the frame, as far as its head has been read? */
 static int may_take(const Road *road, const struct stomp_scan *scan)
 {
-    return is_on && ((scan->command == STOMP_SEND && road->sends) || (scan->command == STOMP_ACK && road->acks)) && !scan->starts
-        && !(scan->marks & (STOMP_CHANGED | STOMP_ESCAPED | STOMP_ODD | STOMP_CR_ENDS))
+    return is_on && ((scan->command == STOMP_SEND && road->sends) || (scan->command == STOMP_ACK && road->acks)) && !scan->starts && !(scan->marks & STOMP_CHANGED)
         && has_memory(road);
 }
 

@@ -2,6 +2,9 @@
 
 #include <string.h>
 
+#include "stomp_text.h"
+#include "stomp_write.h"
+
 #define MOST_NAMES 48
 
 /* The names that mean something, by length. */
@@ -96,15 +99,80 @@ static void write_length(struct plain_send *send)
     send->length_len = 36 - i;
 }
 
-int plain_send_read(struct plain_send *send, const struct stomp_scan *scan, const uint8_t *data, size_t size)
+int plain_is_verbatim(const struct plain_text *text, const struct stomp_scan *scan)
 {
-    size_t from = 0, copied = 0;
-    int has_length = 0;
-    if (scan->count > PLAIN_MOST_LINES || scan->head > UINT32_MAX)
+    return !text->at || !(scan->marks & STOMP_ESCAPED) || !memchr(text->at, '\\', text->len);
+}
+
+/* Write a name or value anew, as the tail of a MESSAGE in 1.2 has it: `write_tail_line` of frame_write.c. Returns the end, or NULL
+   for a text that is left out there. */
+static uint8_t *rewrite_text(uint8_t *to, const uint8_t *text, size_t len, const struct stomp_scan *scan, int is_name)
+{
+    uint8_t unescaped[PLAIN_MOST_REWRITTEN];
+    if (scan->marks & STOMP_ESCAPED && memchr(text, '\\', len)) {
+        len = stomp_unescape(unescaped, text, len, scan->level);
+        text = unescaped;
+    }
+    if (scan->marks & STOMP_NON_ASCII && stomp_bad_utf8(text, len) < len)
+        return NULL;
+    size_t wrote = stomp_write_text(to, text, len, STOMP_WRITE_1_2, is_name);
+    return wrote == STOMP_REFUSED || (is_name && !wrote) ? NULL : to + wrote;
+}
+
+/* Append a header line to what is rewritten, which is one run. Returns 0 if it cannot be written. */
+static int rewrite_line(struct plain_send *send, const struct stomp_scan *scan, const uint8_t *data, const struct stomp_header *header)
+{
+    uint8_t *to = send->rewritten + send->run[0].end;
+    if (!(to = rewrite_text(to, data + header->name, header->colon - header->name, scan, 1)))
         return 0;
+    *to++ = ':';
+    if (!(to = rewrite_text(to, data + header->value, header->end - header->value, scan, 0)))
+        return 0;
+    *to++ = '\n';
+    send->run[0].end = (uint32_t)(to - send->rewritten);
+    return 1;
+}
+
+/* Have a header line copied. */
+static void copy_line(struct plain_send *send, const struct stomp_header *header)
+{
+    if (!send->runs || send->run[send->runs - 1].end != header->name)
+        send->run[send->runs++].from = (uint32_t)header->name;
+    send->run[send->runs - 1].end = (uint32_t)header->end + 1;
+}
+
+/* Begin with no lines. Returns whether they are written anew, or -1 if there is no room for that. */
+static int begin(struct plain_send *send, const struct stomp_scan *scan, const uint8_t *data, size_t size)
+{
     send->destination.at = send->receipt.at = send->persistent.at = NULL;
     send->size = size;
+    send->lines = data;
     send->runs = 0;
+    if (!(scan->marks & (STOMP_ODD | STOMP_CR_ENDS)))
+        return 0;
+    send->lines = send->rewritten;
+    send->runs = 1;
+    send->run[0].from = send->run[0].end = 0;
+    return scan->head <= PLAIN_MOST_REWRITTEN ? 1 : -1;
+}
+
+/* Count the bytes of the tail. */
+static void measure(struct plain_send *send, int has_length)
+{
+    send->length_len = 0;
+    if (send->size || has_length)
+        write_length(send);
+    send->tail_len = send->length_len + 1 + send->size + 1;
+    for (int i = 0; i < send->runs; i++)
+        send->tail_len += send->run[i].end - send->run[i].from;
+}
+
+int plain_send_read(struct plain_send *send, const struct stomp_scan *scan, const uint8_t *data, size_t size)
+{
+    size_t from = 0;
+    int has_length = 0, rewrites;
+    if (scan->count > PLAIN_MOST_LINES || scan->head > UINT32_MAX || (rewrites = begin(send, scan, data, size)) < 0)
+        return 0;
     for (uint32_t i = 0; i < scan->count; i++) {
         struct stomp_header header;
         from = stomp_header_of(scan, data, i, from, &header);
@@ -130,26 +198,20 @@ int plain_send_read(struct plain_send *send, const struct stomp_scan *scan, cons
         case PLAIN_COPIED:
             break;
         }
-        copied += header.end + 1 - header.name;
-        if (send->runs && send->run[send->runs - 1].end == header.name)
-            send->run[send->runs - 1].end = (uint32_t)header.end + 1;
-        else {
-            send->run[send->runs].from = (uint32_t)header.name;
-            send->run[send->runs++].end = (uint32_t)header.end + 1;
-        }
+        if (!rewrites)
+            copy_line(send, &header);
+        else if (!rewrite_line(send, scan, data, &header))
+            return 0;
     }
-    send->length_len = 0;
-    if (size || has_length)
-        write_length(send);
-    send->tail_len = copied + send->length_len + 1 + size + 1;
-    return send->destination.at != NULL;
+    measure(send, has_length);
+    return send->destination.at && plain_is_verbatim(&send->destination, scan) && plain_is_verbatim(&send->receipt, scan);
 }
 
 void plain_send_tail(const struct plain_send *send, const struct stomp_scan *scan, const uint8_t *data, char *to)
 {
     for (int i = 0; i < send->runs; i++) {
         size_t len = send->run[i].end - send->run[i].from;
-        memcpy(to, data + send->run[i].from, len);
+        memcpy(to, send->lines + send->run[i].from, len);
         to += len;
     }
     memcpy(to, send->length, send->length_len);

@@ -48,6 +48,24 @@ HEADERS = [
     *(b"time:12:30", b"path:a\\\\b", b"two:a\\nb", "name:ü".encode(), "größe:1".encode(), b"content-length:2"),
     *(b"message-id:forged", b"subscription:9", b"ack:1-1", b"redelivered:true", b"redelivery-count:3"),
     *(b"priority:9", b"expires:1", b"delay:5", b"JMSXGroupID:g", b"reply-to:/queue/b", b"retain:true"),
+    *(
+        b"a\\cb:1",
+        b"x:a\rb",
+        b"c\rd:1",
+        b"receipt:12:30",
+        b"receipt:\\\\",
+        b"receipt:\r",
+        b"x:\\c:\\\\:\r",
+        b"x::",
+        b"x:\\r",
+    ),
+    *(
+        b"time:" + b":" * 999,
+        "ö:12:30".encode(),
+        b"destination:/queue/a:1",
+        b"destination:/queue/a\\c1",
+        b"persistent:true:",
+    ),
     *(b"destination:/queue/b", b"destination-type:MULTICAST", b"y" * 31 + b":1", b"y" * 32 + b":1", b"ttl:%d"),
 ]
 DESTINATIONS = [
@@ -56,6 +74,7 @@ DESTINATIONS = [
     b"/queue/a",
     b"/queue/b",
     b"/topic/t",
+    b"/queue/a:1",
     b"a",
     "/queue/ö".encode(),
     b"/queue/%d",
@@ -230,9 +249,8 @@ class Counted:
 
 SEND = frame(b"SEND", b"destination:/queue/a", b"content-type:text/plain", b"content-length:2", body=b"hi")
 LEFT = {
-    "escape": frame(b"SEND", b"destination:/queue/a", b"x:a\\cb"),
-    "carriage return": frame(b"SEND", b"destination:/queue/a", end=b"\r\n"),
-    "raw colon": frame(b"SEND", b"destination:/queue/a", b"x:12:30"),
+    "escape in the receipt": frame(b"SEND", b"destination:/queue/a", b"receipt:a\\cb"),
+    "escape in the destination": frame(b"SEND", b"destination:/queue/\\\\"),
     "priority": frame(b"SEND", b"destination:/queue/a", b"priority:9"),
     "transaction": frame(b"BEGIN", b"transaction:t") + frame(b"SEND", b"destination:/queue/a", b"transaction:t"),
 }
@@ -245,6 +263,10 @@ TAKEN = {
     "persistent": frame(b"SEND", b"destination:/queue/a", b"persistent:true", body=b"hi"),
     "to a topic": frame(b"SEND", b"destination:/topic/t", body=b"hi"),
     "non-ASCII": frame(b"SEND", b"destination:/queue/a", "x:ä".encode()),
+    "escape": frame(b"SEND", b"destination:/queue/a", b"x:a\\cb"),
+    "carriage return": frame(b"SEND", b"destination:/queue/a", b"x:\r", end=b"\r\n"),
+    "raw colon": frame(b"SEND", b"destination:/queue/a", b"x:12:30"),
+    "all of them": frame(b"SEND", b"destination:/queue/a", "ä\\c:12:30\r".encode(), b"receipt:1:2", end=b"\r\n"),
 }
 
 
@@ -263,13 +285,48 @@ def test_what_it_takes(octets: bytes, ack: str, monkeypatch: pytest.MonkeyPatch)
     assert count.made == wanted or octets == LEFT["transaction"]
 
 
+def test_header_lines_are_written_anew() -> None:
+    """In MESSAGE, a raw colon or CR is an escape, as the Python road writes it."""
+    bench = Bench()
+    sender, consumer = bench.peer(), bench.peer()
+    consumer.subscribe("/queue/a")
+    sender.put("/queue/a")
+    start = len(consumer.octets)
+    sender.raw(
+        frame(b"SEND", b"destination:/queue/a", b"time:12:30\r:\\c", b"a\\nb:c", b"receipt:1:2", body=b"x", end=b"\r\n")
+    )
+    head, _, rest = consumer.octets[start:].partition(b"time")
+    assert b"time" + rest == b"time:12\\c30\\r\\c\\c\na\\nb:c\ncontent-length:1\n\nx\0\n"
+    assert head.endswith(b"destination:/queue/a\n")
+    assert sender.octets.endswith(b"RECEIPT\nreceipt-id:1\\c2\n\n\0\n")
+
+
+@pytest.mark.parametrize("past", [0, 1])
+def test_a_head_with_lines_to_write_anew_may_be_so_long(past: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    bench = Bench()
+    sender, consumer = bench.peer(), bench.peer()
+    consumer.subscribe("/queue/a")
+    sender.put("/queue/a")
+    count = Counted(sender, monkeypatch)
+    whole = 2048 + past
+    colons = whole - len(frame(b"SEND", b"destination:/queue/a", b"x:")) + 1  # the head is all but the NUL
+    octets = frame(b"SEND", b"destination:/queue/a", b"x:" + b":" * colons)
+    assert len(octets) - 1 == whole
+    sender.raw(octets)
+    assert count.made == past
+    assert consumer.take()[-1].headers["x"] == ":" * colons
+
+
 ACKS = {
     "": True,
     "receipt:1": True,
     "receipt:a b": True,
     "transaction:t": False,
     "credit:1": False,
-    "x:a\\cb": False,
+    "x:a\\cb": True,
+    "x:12:30": True,
+    "receipt:1:2\r": True,
+    "receipt:a\\cb": False,
 }
 
 
