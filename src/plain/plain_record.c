@@ -74,14 +74,12 @@ static PyObject *record_of(const struct plain_message *message, PyObject *ident,
     return record;
 }
 
-/* The name of the target if that is the destination, else the destination: names may be large, and are shared. New. */
-static PyObject *shared_name(PyObject *name, PyObject *destination)
+/* The name of the target if that is the destination, else the destination as other messages have it. New, or NULL with an exception. */
+static PyObject *name_of(const struct plain_message *message, PyObject *name)
 {
-    if (name && PyUnicode_Check(name) && PyUnicode_Compare(name, destination) == 0)
+    if (name && PyUnicode_Check(name) && PyUnicode_Compare(name, message->destination) == 0)
         return Py_INCREF(name), name;
-    Py_INCREF(destination);
-    PyUnicode_InternInPlace(&destination);
-    return destination;
+    return PyObject_CallFunctionObjArgs(message->shared, message->destination, NULL);
 }
 
 PyObject *plain_record(const struct plain_message *message, PyObject *name, PyObject *tail)
@@ -92,5 +90,6 @@ PyObject *plain_record(const struct plain_message *message, PyObject *name, PyOb
         PyErr_SetString(PyExc_ValueError, "the message-id has another format");
         return NULL;
     }
-    return record_of(message, PyBytes_FromStringAndSize(ident, len), shared_name(name, message->destination), tail);
+    PyObject *destination = name_of(message, name);
+    return destination ? record_of(message, PyBytes_FromStringAndSize(ident, len), destination, tail) : NULL;
 }

@@ -18,6 +18,7 @@ struct plain_message {
     PyObject *seq;         /* int */
     long long number;      /* the same */
     int persistent;        /* it has to be stored */
+    PyObject *shared;      /* that function of message.py */
 };
 
 /* Write its tail as bytes. Returns a new reference, or NULL with an exception. */

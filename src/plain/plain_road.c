@@ -17,9 +17,9 @@
 
 /* Functions of the Python road, in the order of prepare(). */
 static struct {
-    PyObject *send, *ack, *send_receipt, *hold_receipts, *put_persistent, *failed;
+    PyObject *send, *ack, *send_receipt, *hold_receipts, *put_persistent, *failed, *shared;
 } python;
-#define PYTHON_FUNCTIONS 6
+#define PYTHON_FUNCTIONS 7
 static int is_on = 1;
 
 typedef struct {
@@ -263,7 +263,8 @@ static int take_send(Road *road, PyObject *session, const struct stomp_scan *sca
     PyObject *ident = road->ident, *destination = destination_of(road, &read.destination), *target = target_of(road, destination);
     if (!target)
         return STOMP_LEFT;
-    struct plain_message message = {&read, scan, data, destination, ident, NULL, 0, road->stores && is_true(&read.persistent)};
+    struct plain_message message = {&read, scan, data, destination, ident, NULL, 0, road->stores && is_true(&read.persistent),
+                                    python.shared};
     Py_INCREF(ident), Py_INCREF(target), Py_INCREF(destination);
     int outcome = send(road, session, target, &message);
     Py_DECREF(ident), Py_DECREF(target), Py_DECREF(destination);
@@ -418,8 +419,8 @@ static PyObject *prepare(PyObject *module, PyObject *args)
     int each;
     long long cost;
     (void)module;
-    if (!PyArg_ParseTuple(args, "OOO(OOOOOO)iL", &classes, &slow, &without, functions, functions + 1, functions + 2, functions + 3,
-                          functions + 4, functions + 5, &each, &cost))
+    if (!PyArg_ParseTuple(args, "OOO(OOOOOOO)iL", &classes, &slow, &without, functions, functions + 1, functions + 2, functions + 3,
+                          functions + 4, functions + 5, functions + 6, &each, &cost))
         return NULL;
     if (each != EACH || cost != PLAIN_MESSAGE_COST) {
         PyErr_SetString(PyExc_ValueError, "the plain road was built with other constants");
@@ -447,7 +448,7 @@ static PyObject *switch_on(PyObject *module, PyObject *on)
 static PyMethodDef methods[] = {
     {"prepare", prepare, METH_VARARGS,
      "prepare(classes, slow, without, functions, each, cost, /)\n--\n\n"
-     "Learn the classes, names, functions (send, ack, send_receipt, hold_receipts_of, put_persistent, failed) and constants of the broker."},
+     "Learn the classes, names, functions (send, ack, send_receipt, hold_receipts_of, put_persistent, failed, shared) and constants of the broker."},
     {"switch", switch_on, METH_O, "switch(on, /)\n--\n\nTake frames, or leave all of them to Python. Return what it was before."},
     {NULL, NULL, 0, NULL},
 };

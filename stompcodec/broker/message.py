@@ -34,8 +34,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from functools import lru_cache
 from pathlib import Path
-from sys import intern
 from typing import Protocol
 
 from stompcodec.codec import Frame, parse, serialize, serialize_tail
@@ -241,7 +241,7 @@ def message_of(
             tail = header_line("destination", destination) + serialize_tail(frame, "1.2", without=WITHOUT_DESTINATION)
     else:
         tail = header_line("reply-to", reply_to) + serialize_tail(frame, "1.2", without=WITHOUT_REPLY_TO)
-    message = Message(b"", 0, intern(destination), tail, persistent)
+    message = Message(b"", 0, shared(destination), tail, persistent)
     priority, expires, life = map(get, LIFE_HEADERS)
     if priority is not None:
         message.priority = _PRIORITIES.get(priority, 4)
@@ -254,6 +254,16 @@ def _expiry(expires: str | None, life: str | None, now: float) -> float | None:
     """Return when a message expires, in seconds since 1970: the earlier of both times."""
     found = [milliseconds(expires) / 1000, now + milliseconds(life) / 1000 if milliseconds(life) else 0.0]
     return min(filter(None, found), default=None)
+
+
+@lru_cache(maxsize=128)
+def shared(name: str) -> str:
+    """Return the latest string that equals `name`, so that messages share the name of their destination, which may be
+    large.
+
+    `sys.intern` would keep it forever in some releases of CPython 3.12, and clients choose these names.
+    """
+    return name
 
 
 def milliseconds(text: str | None) -> int:

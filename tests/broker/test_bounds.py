@@ -4,6 +4,7 @@ import pytest
 from broker.harness import Bench
 
 from stompcodec.broker.memory import OPERATION
+from stompcodec.broker.message import shared
 
 
 def test_subscriptions():
@@ -206,3 +207,15 @@ def test_half_open_connections_are_small_and_go():
         session.lost(bench.now)
     assert not bench.broker.sessions
     assert len(bench.broker._deadlines._heap) < 200
+
+
+def test_names_of_destinations_are_shared_but_not_kept():
+    first, second = "".join(["/topic/", "a" * 100]), "".join(["/topic/", "a" * 100])
+    assert first is not second
+    assert shared(first) is shared(second) is first
+    kept = shared.cache_info().maxsize
+    assert kept is not None
+    for number in range(kept):
+        shared(f"/topic/{number}")
+    assert shared(second) is second
+    assert shared.cache_info().currsize == kept

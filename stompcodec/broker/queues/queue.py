@@ -11,12 +11,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import islice
 from operator import attrgetter
-from sys import intern
 
 from stompcodec.broker.errors import Refused
 from stompcodec.broker.loop_quota import AT_ONCE, FEW, Line, LoopQuota, Work
 from stompcodec.broker.memory import LOW, MESSAGE, Account, Part
-from stompcodec.broker.message import SPOOLED, Message
+from stompcodec.broker.message import SPOOLED, Message, shared
 from stompcodec.broker.peer import Maker, Peer
 from stompcodec.broker.queues.arguments import QueueArguments
 from stompcodec.broker.queues.backlog import WAIT, Looked, Wait
@@ -352,7 +351,7 @@ class Queue:
         """
         ring = self.ring
         if not ring or not ring[0].direct or ring[0].credit <= 0 or ring[0].outbox.send_budget <= 0:
-            message = Message(ident % seq, seq, self.name if destination == self.name else intern(destination), tail)
+            message = Message(ident % seq, seq, self.name if destination == self.name else shared(destination), tail)
             return self.put(message) if self.dispatcher is None else self.dispatcher.give_plain(message)
         consumer = ring[0]
         outbox, size, full = consumer.outbox, len(tail), False
@@ -363,7 +362,7 @@ class Queue:
                 tag = consumer.last + 1
                 outbox.chunks += (consumer.quick % (seq, tag), tail, EOL)
                 consumer.last = tag
-                name = self.name if destination == self.name else intern(destination)  # shared, for it may be large
+                name = self.name if destination == self.name else shared(destination)
                 consumer.unacked[tag] = Message(ident % seq, seq, name, tail)
                 consumer.credit -= 1
                 self.count += 1

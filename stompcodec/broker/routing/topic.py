@@ -7,9 +7,8 @@ putting each message into each queue. Very many subscriptions get them over seve
 from __future__ import annotations
 
 from collections.abc import Sequence
-from sys import intern
 
-from stompcodec.broker.message import Message
+from stompcodec.broker.message import Message, shared
 from stompcodec.broker.peer import Maker, Peer
 from stompcodec.broker.queues.consumer import Consumer, Source
 from stompcodec.broker.queues.queue import Queue
@@ -108,7 +107,7 @@ class Topic:
             self._begin()
         name = self.name
         if destination != name:
-            name = intern(destination)
+            name = shared(destination)
         self._gathered.append(Message(ident % seq, seq, name, tail))
         self._octets = octets = self._octets + len(tail)
         if octets > self._most:

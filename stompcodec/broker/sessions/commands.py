@@ -7,12 +7,21 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from sys import intern
 
 from stompcodec import __version__
 from stompcodec.broker.config.heart_beats import answer
 from stompcodec.broker.errors import Refused
-from stompcodec.broker.message import DELAYS, LIFE_HEADERS, WITHOUT, LargeBody, Message, is_text, message_of, text_tail
+from stompcodec.broker.message import (
+    DELAYS,
+    LIFE_HEADERS,
+    WITHOUT,
+    LargeBody,
+    Message,
+    is_text,
+    message_of,
+    shared,
+    text_tail,
+)
 from stompcodec.broker.queues.scheduling import GROUPS, schedule
 from stompcodec.broker.routing.idempotency import KEY_HEADERS, Mark, body_crc, key_of
 from stompcodec.broker.sessions import plain
@@ -88,7 +97,7 @@ def _send(session: Session, frame: Frame) -> None:
         return
     receipt = get("receipt")
     if get("persistent") == "true" and broker.stores_some:
-        message = Message(broker.ident % seq, seq, intern(destination), tail, True)
+        message = Message(broker.ident % seq, seq, shared(destination), tail, True)
         plain.put_persistent(session, queue, message, receipt)
     elif queue.put_plain(destination, broker.ident, seq, tail):
         queue.block(session)

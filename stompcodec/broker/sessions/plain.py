@@ -16,7 +16,7 @@ from importlib import import_module
 from types import ModuleType
 
 from stompcodec.broker.memory import MESSAGE, Account
-from stompcodec.broker.message import WITHOUT, Message
+from stompcodec.broker.message import WITHOUT, Message, shared
 from stompcodec.broker.queues.consumer import Consumer
 from stompcodec.broker.queues.limits import Bound
 from stompcodec.broker.queues.queue import Queue
@@ -58,7 +58,7 @@ def prepare(send: Handler, ack: Handler, slow_headers: tuple[str, ...]) -> None:
     """
     if EXTENSION is not None:
         classes = {each.__name__: each for each in _CLASSES}
-        functions = (send, ack, send_receipt, hold_receipts_of, put_persistent, _failed)
+        functions = (send, ack, send_receipt, hold_receipts_of, put_persistent, _failed, shared)
         EXTENSION.prepare(classes, slow_headers, WITHOUT, functions, EACH, MESSAGE)
 
 

@@ -9,10 +9,9 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from functools import partial
-from sys import intern
 from typing import Any, NamedTuple, Protocol
 
-from stompcodec.broker.message import SPOOLED, LargeBody, Message
+from stompcodec.broker.message import SPOOLED, LargeBody, Message, shared
 from stompcodec.errors import StoreError
 
 #: Called with None after a commit, or with the error if nothing was written.
@@ -544,7 +543,7 @@ def restored(stored: Stored) -> Message:
     return Message(
         stored.id.encode(),
         stored.seq,
-        intern(stored.destination),
+        shared(stored.destination),
         stored.tail,
         stored.persistent or SPOOLED,
         stored.expires,

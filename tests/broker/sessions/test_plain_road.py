@@ -476,8 +476,8 @@ def test_constants_and_classes_are_compared() -> None:
     extension = plain.EXTENSION
     assert extension is not None
     with pytest.raises(TypeError, match="class Session is missing"):
-        extension.prepare({}, (), (), (None,) * 6, 8, MESSAGE)
+        extension.prepare({}, (), (), (None,) * 7, 8, MESSAGE)
     with pytest.raises(ValueError, match="other constants"):
-        extension.prepare({}, (), (), (None,) * 6, 9, MESSAGE)
+        extension.prepare({}, (), (), (None,) * 7, 9, MESSAGE)
     with pytest.raises(ValueError, match="other constants"):
-        extension.prepare({}, (), (), (None,) * 6, 8, MESSAGE + 1)
+        extension.prepare({}, (), (), (None,) * 7, 8, MESSAGE + 1)
