@@ -379,6 +379,14 @@ class Connection:
             self._sent = self._now
         return taken
 
+    def written(self, now: float) -> None:
+        """Note that the owner has written, and emptied, `output` itself.
+
+        Args:
+            now: the time in seconds, for heart-beats.
+        """
+        self._sent = self._now = now
+
     def accept(
         self,
         headers: Mapping[str, str] | Iterable[tuple[str, str]] = (),

@@ -10,7 +10,7 @@ from typing import Protocol
 
 from stompcodec.client.dialects import BrokerDialect, row_of
 from stompcodec.client.options import Options
-from stompcodec.client.outbox import Block, Outbox, Waiting
+from stompcodec.client.outbox import HEAD, Block, Outbox, Waiting
 from stompcodec.client.receipts import Call, Calls, Group
 from stompcodec.client.states import CLIENT, CONNECTION, follow
 from stompcodec.client.transaction import BaseTransaction
@@ -24,6 +24,7 @@ from stompcodec.errors import (
     StaleAckError,
     StompError,
 )
+from stompcodec.transport.owner import BIG
 
 log = logging.getLogger("stompcodec.client")
 
@@ -31,6 +32,8 @@ log = logging.getLogger("stompcodec.client")
 _COMMANDS = ("PING", "PONG", "RECEIVE", "EMPTY")
 #: The command of calls that delete a durable subscription, which a lost connection, unlike others, does not do.
 DELETE = "UNSUBSCRIBE for good"
+#: The most destinations whose heads are kept, and the characters of the longest one.
+_HEADS, _LONGEST = 1000, 1000
 #: The bytes that one turn moves from the outbox to the connection.
 _FLUSH = 256 * 1024
 
@@ -82,6 +85,7 @@ class ClientLink:
         self.waiters: list[Call] = []  # for a connection
         self.room: list[tuple[Call, int, int]] = []  # for room in the outbox: bytes, frames
         self.closers: list[Call] = []
+        self._heads: dict[str, bytes] = {}  # destination -> what precedes the length and body of its SEND
 
     # ---- the transport ----
 
@@ -146,6 +150,14 @@ class ClientLink:
         if self.room and self.outbox.is_half_empty():
             self._admit()
         return chunks
+
+    def written(self) -> None:
+        """Note that the caller of a method has written all output of the connection, while the outbox was empty."""
+        assert self.connection is not None
+        self.connection.written(self.now)
+        self.outbox.flushed()
+        if self.room and self.outbox.is_half_empty():
+            self._admit()
 
     def has_output(self) -> bool:
         """Return whether `take_output` would return more at once."""
@@ -230,6 +242,7 @@ class ClientLink:
         assert self.connection is not None
         self.server, self.version, self._connected_by = frame, self.connection.version, None
         self.dialect = row_of(self.options.dialect, frame.get("server"))
+        self._heads.clear()
         log.info("connected: STOMP %s, broker dialect %s", self.version, self.dialect.name)
         self.happened("accepted")
         self.inbox.restore_all()
@@ -238,6 +251,42 @@ class ClientLink:
         """Let the outbox flow: the subscriptions are back."""
         self.happened("restored")
         self.wake(self.waiters)
+
+    def put_plain(self, destination: str, body: bytes) -> bool:
+        """Send a SEND without other headers by a fast path; return False if `put` has to do it.
+
+        Invariant: it sends what `put` would, since the outbox is empty, and the head is one that `serialize` wrote.
+        """
+        connection, outbox, size = self.connection, self.outbox, len(body)
+        if (
+            self.phase != "up"
+            or self.state != "connected"
+            or connection is None
+            or not self.is_writable
+            or outbox
+            or self.trace is not None
+            or not 0 < size < BIG
+            or not outbox.has_room(size)
+        ):
+            return False
+        head = self._heads.get(destination) or self._head_of(destination)
+        if not head:
+            return False
+        connection.output.append(b"%b%d\n\n%b\0" % (head, size, body))
+        outbox.pass_on(1, size + HEAD)
+        return True
+
+    def _head_of(self, destination: str) -> bytes:
+        """Return the head of a SEND up to the number in content-length; nothing if it cannot be written."""
+        try:
+            octets = serialize(Frame("SEND", [("destination", destination)], b"x"), self.version)
+        except (StompError, TypeError, ValueError):  # `put` says why
+            return b""
+        if len(destination) <= _LONGEST:
+            if len(self._heads) >= _HEADS:
+                self._heads.clear()
+            self._heads[destination] = octets[:-5]
+        return octets[:-5]
 
     def put(self, frame: Frame | Block, call: Call | None, *, bound: bool = False, text: bool = False) -> None:
         """Send a frame now, or behind those in the outbox. A `bound` one must not be sent on the next connection.

@@ -13,7 +13,7 @@ from stompcodec.errors import StompError
 from stompcodec.spec import Limits
 
 #: Roughly the bytes of a frame beside its body.
-_HEAD = 256
+HEAD = 256
 #: For reading back frames that we wrote: none is too large.
 _OUR_OWN = Limits(max_header_line=2**20, max_headers=4000, max_body=2**62)
 
@@ -83,7 +83,7 @@ def _weight(frame: Frame | Block) -> tuple[int, int]:
     """Return the number of frames, and the bytes that they count for."""
     if isinstance(frame, Block):
         return frame.count, len(frame.body)
-    return 1, len(frame.body) + _HEAD
+    return 1, len(frame.body) + HEAD
 
 
 class Outbox:
@@ -116,7 +116,7 @@ class Outbox:
     def has_room(self, octets: int, frames: int = 1) -> bool:
         """Return whether a body or block of this size may be added. Into an empty outbox any may."""
         return not self.frames or (
-            self.frames + frames <= self._most_frames and self.octets + octets + _HEAD <= self._most_octets
+            self.frames + frames <= self._most_frames and self.octets + octets + HEAD <= self._most_octets
         )
 
     def is_half_empty(self) -> bool:
@@ -125,7 +125,10 @@ class Outbox:
 
     def passed(self, frame: Frame | Block) -> None:
         """Count a frame that went to the connection, until `flushed`."""
-        count, size = _weight(frame)
+        self.pass_on(*_weight(frame))
+
+    def pass_on(self, count: int, size: int) -> None:
+        """Count frames of this weight that went to the connection, until `flushed`."""
         self.frames += count
         self.octets += size
         self._passed_frames += count

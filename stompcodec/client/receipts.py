@@ -130,11 +130,14 @@ class Deadlines:
 
     def __init__(self) -> None:
         self._queues: dict[float, deque[Call]] = {}
+        self.soonest = math.inf  # the first deadline that was added since the I/O thread last set this
         self._tidy_at: dict[float, int] = {}  # the length at which finished calls are removed
 
     def add(self, call: Call, now: float) -> None:
         """Set the deadline of a call."""
         call.deadline = now + call.timeout
+        if call.deadline < self.soonest:
+            self.soonest = call.deadline
         queue = self._queues.get(call.timeout)
         if queue is None:
             queue = self._queues[call.timeout] = deque()

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 
 from stompcodec.transport.layers import client_layer
 from stompcodec.transport.owner import (
+    BIG,
     HIGH,
     LINGER,
     LINGER_ROUNDS,
@@ -152,12 +153,15 @@ class SyncWire:
         self._high = high
         self._waker = waker
         self._output: deque[memoryview] = deque()
+        self._sent: list[int] = []  # the bytes of a `send_now` whose chunks still have them
         self._full = False  # the owner was told to stop writing
         self._replies = 0  # bytes of replies since then
         self._paused = False
         self._opened = False
         self._closing = False
         self._peer_done = False
+        self._broken = False  # a write failed: bytes received before are still read, and nothing is written
+        self._unread = 0  # the most bytes that the kernel can have received before
         self._dead = False  # the socket is closed; the next poll calls `lost`
         self._error: BaseException | None = None
         self._linger = LINGER
@@ -210,7 +214,7 @@ class SyncWire:
                 self._flush()
             if self._is_held():
                 self._take(self._layer, b"")  # type: ignore[arg-type]  # a held wire has a layer
-            elif found & READ and not self._dead:
+            elif (found & READ or self._broken) and not self._dead:
                 self._read()
             self._check_deadline()
         if not self._dead:
@@ -225,13 +229,13 @@ class SyncWire:
     @property
     def deadline(self) -> float | None:
         """The time of the next call of `handle` if there are no events; None for never, 0 for now."""
-        return 0.0 if self._dead or self._is_held() else self._deadline
+        return 0.0 if self._dead or self._broken or self._is_held() else self._deadline
 
     def watch(self) -> None:
         """Tell the selector which events matter now."""
         if self._dead or self._selector is None:
             return
-        idle = self._paused or self._peer_done or self._is_held()
+        idle = self._paused or self._peer_done or self._broken or self._is_held()
         wanted = (0 if idle else READ) | (_WRITE if self.buffered else 0)
         if wanted == self._watched:
             return
@@ -245,13 +249,41 @@ class SyncWire:
 
     def write(self, chunks: list[bytes]) -> None:
         """Send as much as the kernel accepts now; `poll` sends the rest. Over WebSocket each chunk is a message."""
-        if self._closing:
+        if self._closing or self._broken:
             return
         if self._layer is None:
             self._put(chunks)
         else:
             self._layer.send(chunks)
             self._put(self._layer.take_output())
+
+    def send_now(self, chunks: list[bytes]) -> bool:
+        """Send as much of the chunks as the kernel accepts, and remove that from the list; return whether it was all.
+
+        Other threads may call this, under a lock of the owner. Nothing is sent through layers, or past bytes that wait:
+        what is left is for `write`, after `settle`. An interrupt (Ctrl-C) inside it neither loses nor repeats bytes.
+        """
+        if self._sent:
+            self.settle(chunks)
+        if self._layer is not None or self.buffered or self._closing or self._broken:
+            return not chunks
+        if len(chunks) > 1 and sum(map(len, chunks)) > BIG:
+            return False
+        try:
+            # Invariant: what `send` returns is noted, since no interrupt can come between it and `extend`.
+            self._sent.extend(map(self._socket.send, (b"".join(chunks),)))
+        except OSError:  # no room, or the connection is lost, which the owner's thread will notice
+            return False
+        self.settle(chunks)
+        return not chunks
+
+    def settle(self, chunks: list[bytes]) -> None:
+        """Remove from the chunks what an interrupted `send_now` has sent."""
+        if self._sent:
+            rest = b"".join(chunks)[self._sent[0] :]
+            # No call stands between these two, so that an interrupt cannot separate them.
+            chunks[:] = [rest] if rest else ()
+            self._sent.clear()
 
     def pause_reading(self) -> None:
         """Stop reading. The owner may still receive bytes that were read before."""
@@ -273,6 +305,9 @@ class SyncWire:
             linger: seconds after which a peer that has read nothing is cut off.
         """
         if self._closing:
+            return
+        if self._broken:
+            self._die()
             return
         if self._layer is not None:
             self._layer.close()
@@ -322,6 +357,9 @@ class SyncWire:
     def _die(self) -> None:
         """End the connection. The owner's thread closes the socket: others must not touch the selector."""
         self._closing = self._dead = True
+        self._drop_output()
+
+    def _drop_output(self) -> None:
         self._output.clear()
         self.buffered = 0
 
@@ -353,11 +391,22 @@ class SyncWire:
         self._error = self._error or error
         self._die()
 
+    def _break_off(self, error: BaseException) -> None:
+        """Handle a failed write: the peer may have answered before it closed, so `handle` still reads that."""
+        if self._closing:
+            self._fail(error)
+            return
+        self._error, self._broken = self._error or error, True
+        self._unread = self._socket.getsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF)
+        self._drop_output()
+
     def _read(self) -> None:
         view = read_buffer()
         try:
             size = self._socket.recv_into(view)
         except (BlockingIOError, InterruptedError):
+            if self._broken:
+                self._die()
             return
         except OSError as error:
             self._fail(error)
@@ -370,6 +419,10 @@ class SyncWire:
                     self._owner.received(data)  # type: ignore[union-attr]
                 else:
                     self._take(self._layer, data)
+        if self._broken:
+            self._unread -= size
+            if self._unread <= 0:  # it is still sending
+                self._die()
 
     def _take(self, layer: Layer, data: Octets) -> None:
         pieces = layer.receive(data)
@@ -402,7 +455,7 @@ class SyncWire:
         self._half_close()
 
     def _put(self, chunks: list[bytes]) -> None:
-        if self._dead or not chunks:
+        if self._dead or self._broken or not chunks:
             return
         pieces = gather(chunks)
         self._output.extend(map(memoryview, pieces))
@@ -427,7 +480,7 @@ class SyncWire:
         except (BlockingIOError, InterruptedError):
             pass
         except OSError as error:
-            self._fail(error)
+            self._break_off(error)
             return
         self._half_close()
         if self._full and self.buffered <= self._high // 4:

@@ -248,10 +248,11 @@ def test_a_client_that_flaps_holds_up_nobody(other) -> None:
 
 
 def test_an_error_of_one_client_is_its_own(other, monkeypatch, caplog) -> None:
-    with Peer() as peer, stomp.connect(peer.url, receipt_timeout=patience(_LONG)) as client:
-        receipt = client.send_for_receipt("/queue/none", b"x", {"quiet": "1"})
-        monkeypatch.setattr(client._link.engine, "_turn", lambda owner: 1 / 0)
+    silent = {"SEND": lambda side, frame: None}
+    with Peer(rules=silent) as peer, stomp.connect(peer.url, receipt_timeout=patience(_LONG)) as client:
         receipt = client.send_for_receipt("/queue/a", b"x")
+        monkeypatch.setattr(client._link.engine, "_turn", lambda owner: 1 / 0)
+        client._link.engine._work.wake()
         with pytest.raises(stomp.ConnectionLostError):
             receipt.wait()
         assert client.state == "closed"

@@ -20,10 +20,11 @@ from client.peer import Peer
 from patience import patience
 
 import stompcodec.client as stomp
+from stompcodec.client.io import engine
 
 #: Where interrupts come; the folder that the project lies in may have any name.
 _CLIENT = Path(stomp.__file__).parent
-_TRACED = (_CLIENT, _CLIENT / "sync", Path(__file__).parent)
+_TRACED = (_CLIENT, _CLIENT / "sync", _CLIENT / "io", _CLIENT.parent / "transport", Path(__file__).parent)
 #: The interpreter looks for signals when it has done one of these.
 _LOOKS = ("RESUME", "CALL", "CALL_KW", "CALL_FUNCTION_EX", "CALL_FUNCTION", "CALL_FUNCTION_KW", "CALL_METHOD")
 _JUMPS = ("JUMP_BACKWARD", "JUMP_ABSOLUTE")
@@ -164,6 +165,27 @@ def test_ack(client: Any, peer: Any, receipt: bool) -> None:
         place += 1
         assert place < 1500
     assert place > 5
+
+
+@pytest.mark.parametrize("gather", [-1.0, 1e9], ids=["written by the caller", "by the I/O thread"])
+@pytest.mark.parametrize("headers", [None, {"a": "b"}], ids=["plain", "with headers"])
+def test_send(client: Any, peer: Any, gather: float, headers: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No byte is lost or repeated: the server gets frames in order, each once, and those that were not interrupted."""
+    monkeypatch.setattr(engine, "_GATHER", gather)
+    place, going_on = 1, True
+    while going_on:
+        text = b"%d" % place
+        going_on = interrupted(lambda text=text: client.send("/queue/a", text, headers), place)
+        is_sound(client)
+        place += 1
+        assert place < 1500
+    client.send("/queue/a", b"last", receipt=True)
+    *numbers, last = [frame.body for frame in peer.got("SEND")]
+    assert last == b"last"
+    assert [int(number) for number in numbers] == sorted({int(number) for number in numbers})
+    assert int(numbers[-1]) == place - 1
+    assert place > 5
+    assert client.epoch == 1
 
 
 def test_a_receipt_may_be_waited_for_again(client: Any) -> None:

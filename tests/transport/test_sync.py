@@ -274,23 +274,88 @@ def test_a_peer_that_is_done_sending_still_gets_the_answer(waker, monkeypatch):
         assert sum(got) == 600_000
 
 
+def reset(other):
+    """Close a socket with a RST, whatever was read."""
+    other.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    other.close()
+
+
 def test_a_reset_is_an_error(waker):
     with pair(waker) as (peer, other):
-        other.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
-        other.close()
+        reset(other)
         assert isinstance(gone(peer), ConnectionError)
         peer.wire.write([b"nobody is there"])
 
 
+def write_until_it_fails(wire):
+    until = time.monotonic() + patience(30)
+    while not (wire._broken or wire._dead):
+        assert time.monotonic() < until
+        wire.write([b"x" * 1000])
+
+
 def test_a_reset_that_is_seen_when_writing(waker):
-    """It is told by the next poll, not from within write."""
+    """It is told by a later poll, not from within write."""
     with pair(waker) as (peer, other):
-        other.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
-        other.close()
-        while not peer.wire._dead:
-            peer.wire.write([b"x" * 1000])
+        reset(other)
+        write_until_it_fails(peer.wire)
         assert peer.log == ["opened"]
+        assert peer.wire.buffered == 0
         assert isinstance(gone(peer), ConnectionError)
+
+
+@kinds
+@pytest.mark.parametrize("is_paused", [False, True], ids=["reading", "paused"])
+def test_bytes_that_came_before_a_failed_write_are_received(kind, is_paused, waker, contexts_of, monkeypatch):
+    """The server answers and resets the connection; the client writes before it reads the answers."""
+    buffer = memoryview(bytearray(100))
+    monkeypatch.setattr(sync, "read_buffer", lambda: buffer)  # so that there is more than one read
+    context, answers = contexts_of(kind), b"answer" * 500
+    with in_thread(kind, context.server, echo=False) as server:
+        peer = Peer()
+        wire = sync.connect(server.place, peer, ssl=context.client, waker=waker)
+        other = server.run(server.first())
+
+        async def answer():
+            other.wire.write([answers])
+            sock = other.wire._transport.get_extra_info("socket")
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+            other.wire.abort()
+
+        if is_paused:
+            wire.pause_reading()
+        server.run(answer())
+        server.run(other.gone())
+        write_until_it_fails(wire)
+        wire.write([b"dropped"])
+        assert wire.deadline == 0
+        assert isinstance(gone(peer), ConnectionError)
+        assert peer.data == answers
+
+
+def test_what_is_read_after_a_failed_write_is_bounded_by_the_receive_buffer(waker, monkeypatch):
+    """A write may fail though the connection lives, and the peer goes on sending."""
+    buffer = memoryview(bytearray(1000))
+    monkeypatch.setattr(sync, "read_buffer", lambda: buffer)
+    with pair(waker) as (peer, other):
+        peer.wire._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        most = peer.wire._socket.getsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF)
+        peer.wire._break_off(OSError("a write failed"))
+        other.sendall(bytes(1000))
+        while peer.wire.poll(0):
+            other.sendall(bytes(1000))
+        assert most <= len(peer.data) < most + 1000
+        assert str(peer.error) == "a write failed"
+
+
+def test_an_owner_that_closes_after_a_failed_write_receives_no_more(waker):
+    with pair(waker) as (peer, other):
+        other.sendall(b"late")
+        reset(other)
+        write_until_it_fails(peer.wire)
+        peer.wire.close()
+        assert isinstance(gone(peer), ConnectionError)
+        assert peer.data == b""
 
 
 def test_abort_drops_what_waits(waker):

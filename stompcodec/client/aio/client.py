@@ -108,6 +108,9 @@ class AsyncClient(BaseClient):
             LocalProtocolError: the client is closed.
         """
         link, more = self._link, (headers, content_encoding)
+        is_plain = type(body) is bytes and not (receipt or resend) and more == (None, None) and timeout is None
+        if is_plain and link.engine.send(destination, body):  # type: ignore[arg-type]  # the line above has looked
+            return
         sending = link.sending(destination, body, *more, receipt=receipt, timeout=timeout, resend=resend)
         answer = await link.push(sending, timeout)
         if answer is not None:

@@ -102,6 +102,9 @@ class Client(BaseClient):
             LocalProtocolError: the client is closed.
         """
         link, more = self._link, (headers, content_encoding)
+        is_plain = type(body) is bytes and not (receipt or resend) and more == (None, None) and timeout is None
+        if is_plain and link.engine.send(destination, body):  # type: ignore[arg-type]  # the line above has looked
+            return
         sending = link.sending(destination, body, *more, receipt=receipt, timeout=timeout, resend=resend)
         answer = link.push(sending, timeout)
         if answer is not None:

@@ -1,0 +1,291 @@
+"""Callers write to the socket themselves if nothing waits before their frames; plain messages take a fast path."""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import threading
+
+import pytest
+from client.peer import Peer
+from hypothesis import given
+from hypothesis import strategies as st
+from patience import patience
+
+import stompcodec.client as stomp
+from stompcodec import Frame
+from stompcodec.client.core import ClientCore
+from stompcodec.client.io import engine, hub
+from stompcodec.client.link import _HEADS, _LONGEST
+from stompcodec.client.options import Options
+from stompcodec.transport import sync
+from stompcodec.transport.owner import BIG
+from stompcodec.uri import parse_uri
+
+LONG = 60.0
+
+
+@pytest.fixture(params=[-1.0, 50e-6, 1e9], ids=["callers write", "both write", "the I/O thread writes"])
+def gather(request, monkeypatch):
+    monkeypatch.setattr(engine, "_GATHER", request.param)
+
+
+def test_order_is_kept_whoever_writes(shell, peer, gather) -> None:
+    """Small and large bodies, with and without headers, receipts and text, in blocks too."""
+    client = shell.connect(peer.url)
+    sizes = [1, 10, BIG, 0, 300_000]
+    for number in range(60):
+        body = b"%d " % number + bytes(sizes[number % 5])
+        if number % 7 == 0:
+            client.send("/queue/a", body, receipt=True)
+        elif number % 7 == 1:
+            client.send("/queue/a", body, {"a": "b"})
+        elif number % 7 == 2:
+            client.send_many([("/queue/a", body)], receipt_every=number % 2)
+        else:
+            client.send("/queue/a", body)
+    client.ping()
+    got = [frame.body for frame in peer.got("SEND")]
+    assert [int(body.partition(b" ")[0]) for body in got] == list(range(60))
+
+
+def test_the_last_of_a_burst_is_written_though_nothing_follows(shell, peer, gather) -> None:
+    client = shell.connect(peer.url, heart_beat=(0, 0))
+    for number in range(1, 31):
+        for _ in range(number % 4 + 1):
+            client.send("/queue/a", b"x")
+        client.send("/queue/a", b"%d" % number)
+        peer.wait(lambda peer, number=number: peer.got("SEND") and peer.got("SEND")[-1].body == b"%d" % number)
+
+
+def test_many_threads_write_whole_frames(peer, gather) -> None:
+    with stomp.connect(peer.url) as client:
+
+        def send(name: bytes) -> None:
+            for number in range(100):
+                client.send("/queue/a", b"%b %d" % (name, number) + bytes(number * 20))
+
+        threads = [threading.Thread(target=send, args=[b"%d" % name]) for name in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        client.ping()
+        for name in range(4):
+            mine = [frame.body.rstrip(b"\0") for frame in peer.got("SEND") if frame.body.startswith(b"%d " % name)]
+            assert mine == [b"%d %d" % (name, number) for number in range(100)]
+
+
+@contextlib.contextmanager
+def busy_hub():
+    """The I/O thread does nothing else meanwhile."""
+    begun, go_on = threading.Event(), threading.Event()
+
+    def steps():
+        begun.set()
+        go_on.wait(patience(LONG))
+        yield from ()
+
+    task = hub.run(steps())
+    assert begun.wait(patience(LONG))
+    try:
+        yield
+    finally:
+        go_on.set()
+        task.join(patience(LONG))
+
+
+@pytest.mark.parametrize("headers", [None, {"a": "b"}])
+def test_a_caller_needs_no_other_thread(peer, headers) -> None:
+    with stomp.connect(peer.url) as client, busy_hub():
+        client.send("/queue/a", b"x", headers)
+        peer.wait(lambda peer: peer.got("SEND"))
+
+
+def test_a_loss_that_a_caller_notices_is_handled(shell) -> None:
+    with Peer() as peer:
+        client = shell.connect(peer.url, reconnect=stomp.Backoff(first=0.01, most=0.02))
+        for number in range(5):
+            peer.cut()
+            while client.epoch == number + 1:
+                client.send("/queue/a", b"x")
+            client.wait_connected(patience(LONG))
+        client.send("/queue/a", b"last", receipt=True)
+        assert peer.got("SEND")[-1].body == b"last"
+
+
+# ---- the fast path ----
+
+
+def opened(version: str) -> ClientCore:
+    offered = ("legacy",) if version == "legacy" else ("1.0", "1.1", "1.2")
+    core = ClientCore(Options(heart_beat=(0, 0), versions=offered), lambda: "id")
+    core.link.opened(0.0, host="h", login="a", passcode="b", whole_frames=False)
+    core.link.take_output(0.0)
+    core.inbound.receive(b"CONNECTED\nversion:%b\n\n\0" % version.encode() if version != "legacy" else CONNECTED, 0.0)
+    assert core.link.phase == "up"
+    core.link.take_output(0.0)
+    return core
+
+
+CONNECTED = b"CONNECTED\nsession:1\n\n\0"
+CORES = {version: opened(version) for version in ("1.0", "1.1", "1.2", "legacy")}
+
+
+@given(st.sampled_from(sorted(CORES)), st.text() | st.sampled_from(["/queue/a:b", "a\\n", "\r", "\0"]), st.binary())
+def test_the_fast_path_writes_what_the_other_would(version, destination, body) -> None:
+    core = CORES[version]
+    for _ in range(2):  # the second time its head is known
+        if core.link.put_plain(destination, body):
+            fast = b"".join(core.link.take_output(0.0))
+            core.send(Frame("SEND", [("destination", destination)], body), 0.0)
+            assert fast == b"".join(core.link.take_output(0.0))
+        else:
+            assert core.link.take_output(0.0) == []
+            assert core.link.outbox.frames == 0
+
+
+def test_the_fast_path_is_taken_and_counts() -> None:
+    core = opened("1.2")
+    assert core.link.put_plain("/queue/a", b"hello")
+    assert (core.link.outbox.frames, core.link.outbox.octets) == (1, 5 + 256)
+    assert core.link.put_plain("/queue/a", bytes(BIG - 1))
+    assert not core.link.put_plain("/queue/a", bytes(BIG))
+    assert not core.link.put_plain("/queue/a", b"")
+    core.link.take_output(0.0)
+    core.link.writable(False)
+    assert not core.link.put_plain("/queue/a", b"hello")
+    core.link.writable(True)
+    core.link.lost(None, 0.0)
+    assert not core.link.put_plain("/queue/a", b"hello")
+
+
+def test_the_fast_path_keeps_to_the_outbox() -> None:
+    core = opened("1.2")
+    core.link.outbox._most_frames = 2
+    assert [core.link.put_plain("/queue/a", b"x") for _ in range(3)] == [True, True, False]
+
+
+def test_few_heads_are_kept_and_none_for_another_version() -> None:
+    core = opened("1.2")
+    for number in range(_HEADS + 10):
+        assert core.link.put_plain(f"/queue/{number}", b"x")
+        assert len(core.link._heads) <= _HEADS
+        core.link.take_output(0.0)
+    assert core.link.put_plain("x" * (_LONGEST + 1), b"x")
+    assert "x" * (_LONGEST + 1) not in core.link._heads
+    assert core.link.put_plain("x" * _LONGEST, b"x")
+    assert "x" * _LONGEST in core.link._heads
+    core.link.lost(None, 0.0)
+    core.link.opened(0.0, host="h", login="a", passcode="b", whole_frames=False)
+    core.inbound.receive(b"CONNECTED\nversion:1.0\n\n\0", 0.0)
+    assert core.link._heads == {}
+
+
+def test_what_a_caller_writes_counts_for_heart_beats_and_room() -> None:
+    core = ClientCore(Options(heart_beat=(1000, 0), outbox_frames=1), lambda: "id")
+    core.link.opened(0.0, host="h", login="a", passcode="b", whole_frames=False)
+    core.link.take_output(0.0)
+    core.inbound.receive(b"CONNECTED\nversion:1.2\nheart-beat:0,1000\n\n\0", 0.0)
+    assert core.link.next_deadline() == 0.5
+    core.link.now = 0.4
+    assert core.link.put_plain("/queue/a", b"x")
+    call = core.link.calls.make("room", 5.0)
+    core.when_room(call, 0.4, 1)
+    core.link.connection.output.clear()
+    core.link.written()
+    assert call.done
+    assert call.error is None
+    assert core.link.outbox.frames == 0
+    assert core.link.next_deadline() == 0.9
+
+
+# ---- the wire ----
+
+
+class Note:
+    """The owner of a wire, to which nothing happens."""
+
+    def opened(self, wire) -> None:
+        pass
+
+    def received(self, data) -> None:
+        pass
+
+    def writable(self, yes) -> None:
+        pass
+
+    def lost(self, error) -> None:
+        pass
+
+
+@pytest.fixture
+def ends():
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        wire = sync.connect(parse_uri(f"stomp://127.0.0.1:{listener.getsockname()[1]}")[0], Note())
+        other, _ = listener.accept()
+        with other:
+            yield wire, other
+        wire.abort()
+
+
+def test_what_was_sent_leaves_the_list(ends) -> None:
+    wire, other = ends
+    chunks = [b"one", b"two"]
+    assert wire.send_now(chunks)
+    assert chunks == []
+    assert other.recv(100) == b"onetwo"
+    assert wire.send_now([])
+
+
+class Socket:
+    """A socket whose `send` takes some bytes, or fails."""
+
+    def __init__(self, sizes) -> None:
+        self.sizes = list(sizes)
+        self.sent = b""
+
+    def send(self, data) -> int:
+        size = self.sizes.pop(0) if self.sizes else len(data)
+        if size is None:
+            raise BlockingIOError
+        self.sent += data[:size]
+        return min(size, len(data))
+
+
+@given(
+    st.lists(st.tuples(st.lists(st.binary(max_size=20), max_size=3), st.none() | st.integers(0, 30), st.booleans())),
+)
+def test_no_byte_is_lost_or_repeated(steps) -> None:
+    """Whatever the kernel takes, and if an interrupt comes right after it did."""
+    wire = sync.SyncWire.__new__(sync.SyncWire)
+    wire._layer, wire.buffered, wire._closing, wire._broken, wire._sent = None, 0, False, False, []
+    fake = wire._socket = Socket([size for _, size, _ in steps])
+    chunks, whole, settle = [], b"", sync.SyncWire.settle
+    for pieces, _, is_interrupted in steps:
+        chunks += pieces
+        whole += b"".join(pieces)
+        wire.settle = (lambda chunks: None) if is_interrupted else settle.__get__(wire)
+        if not wire._sent or not is_interrupted:
+            wire.send_now(chunks)
+    settle(wire, chunks)
+    assert fake.sent + b"".join(chunks) == whole
+
+
+def test_nothing_is_sent_past_what_waits(ends) -> None:
+    wire, _other = ends
+    while not wire.buffered:
+        wire.write([bytes(100_000)])
+    chunks = [b"later"]
+    assert not wire.send_now(chunks)
+    assert chunks == [b"later"]
+    wire.close()
+    assert not wire.send_now(chunks)
+
+
+def test_large_pieces_are_not_joined(ends) -> None:
+    wire, _other = ends
+    chunks = [b"head", bytes(BIG)]
+    assert not wire.send_now(chunks)
+    assert chunks == [b"head", bytes(BIG)]
+    assert wire.send_now([b"head", bytes(BIG - 4)])
