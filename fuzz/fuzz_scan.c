@@ -4,12 +4,14 @@
    - reads nothing outside its input, which is why every input lies in memory of exactly its size (AddressSanitizer);
    - makes columns that agree with the frames, whose offsets never fall, whatever is wanted of them;
    - finds the ends of the frames by a light parse;
-   - writes header text that reads back as it was.
+   - writes header text that reads back as it was;
+   - reads WebSocket frames inside its input only, as many as it is asked for, and reads what it writes.
 
    The input is that of case.py. libFuzzer drives it (clang -fsanitize=fuzzer), or standalone.c with any compiler.
    tests/native/checks.h says most of what must hold. */
 #include "checks.h"
 #include "stomp_ends.h"
+#include "stomp_websocket.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *input, size_t size);
 
@@ -114,6 +116,31 @@ static void check_reading(const uint8_t *text, size_t len)
     free(out);
 }
 
+/* A run of WebSocket frames ends inside the data, and its payloads are what they were when written again. */
+static void check_websocket(const uint8_t *data, size_t len, uint8_t choice)
+{
+    const struct stomp_websocket_rules rules = {choice & 1, choice & 2, choice & 4 ? UINT64_MAX : choice, choice & 8 ? SIZE_MAX : 3};
+    struct stomp_websocket_run run, again;
+    stomp_websocket_measure(&run, &rules, data, len);
+    MUST(run.end <= len && run.payload <= run.end && run.frames <= rules.most);
+    uint8_t *payload = malloc(run.payload + 1), *written = malloc(run.payload + STOMP_WEBSOCKET_HEAD);
+    MUST(payload && written);
+    size_t measured = run.end;
+    stomp_websocket_copy(payload, &run, &rules, data);
+    MUST(run.end == measured || (rules.utf8 && run.end < measured));
+    uint8_t *end = stomp_websocket_write(written, payload, run.payload, rules.masked ? (const uint8_t *)"\1\2\376\377" : NULL);
+    const struct stomp_websocket_rules wide = {rules.masked, 1, UINT64_MAX, 2};
+    stomp_websocket_measure(&again, &wide, written, (size_t)(end - written));
+    MUST(again.frames == 1 && again.payload == run.payload && again.end == (size_t)(end - written));
+    uint8_t *back = malloc(run.payload + 1);
+    MUST(back);
+    stomp_websocket_copy(back, &again, &wide, written);
+    MUST(again.frames == 1 && !memcmp(back, payload, run.payload));
+    free(payload);
+    free(written);
+    free(back);
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *input, size_t size)
 {
     static struct trace whole, cut;
@@ -131,5 +158,6 @@ int LLVMFuzzerTestOneInput(const uint8_t *input, size_t size)
     check_ends(input, place_exactly(wire, len), len, &whole);
     check_writing(place_exactly(wire, some), some);
     check_reading(place_exactly(wire, some), some);
+    check_websocket(place_exactly(wire, len), len, input[2]);
     return 0;
 }

@@ -48,10 +48,11 @@ END_OF_BODY = _frame.END_OF_BODY
 cdef object _HEARTBEAT = HEARTBEAT, _END_OF_BODY = END_OF_BODY, _EMPTY = b""
 
 __all__ = ["END_OF_BODY", "HEARTBEAT", "Columns", "Frame", "Headers", "Parser", "frame_ends", "parse_columns",
-           "serialize", "serialize_many", "serialize_parts", "serialize_tail"]
+           "read_websocket", "serialize", "serialize_many", "serialize_parts", "serialize_tail", "write_websocket"]
 
 #: Limit error of stomp_scan.h -> field of Limits.
 cdef dict _LIMITS = {10: "max_command_line", 11: "max_header_line", 12: "max_headers", 13: "max_body"}
+cdef object _LONGEST = 2**64 - 1
 cdef dict _LOWER = {c: c + 32 for c in range(65, 91)}
 cdef dict _UPPER = {c: c - 32 for c in range(97, 123)}
 cdef dict _MODES = {"auto": LENGTH_AUTO, "always": LENGTH_ALWAYS, "never": LENGTH_NEVER}
@@ -230,3 +231,4 @@ include "bodies.pxi"
 include "parser.pxi"
 include "writer.pxi"
 include "columns.pxi"
+include "websocket.pxi"

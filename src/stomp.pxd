@@ -120,6 +120,22 @@ cdef extern from "stomp_columns.h" nogil:
     int stomp_columns_schema(const stomp_columns *columns, ArrowSchema *out)
     const char *stomp_error_name(int error)
 
+cdef extern from "stomp_websocket.h" nogil:
+    enum:
+        STOMP_WEBSOCKET_HEAD
+
+    struct stomp_websocket_rules:
+        int masked, utf8
+        uint64_t longest
+        size_t most
+
+    struct stomp_websocket_run:
+        size_t end, payload, frames
+
+    void stomp_websocket_measure(stomp_websocket_run *run, const stomp_websocket_rules *rules, const uint8_t *data, size_t len)
+    void stomp_websocket_copy(uint8_t *out, stomp_websocket_run *run, const stomp_websocket_rules *rules, const uint8_t *data)
+    uint8_t *stomp_websocket_write(uint8_t *out, const uint8_t *payload, size_t len, const uint8_t *mask)
+
 cdef extern from "stomp_ends.h" nogil:
     struct stomp_ends:
         int64_t *ends

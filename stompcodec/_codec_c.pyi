@@ -17,10 +17,12 @@ __all__ = [
     "Parser",
     "frame_ends",
     "parse_columns",
+    "read_websocket",
     "serialize",
     "serialize_many",
     "serialize_parts",
     "serialize_tail",
+    "write_websocket",
 ]
 
 _T = TypeVar("_T")
@@ -135,3 +137,7 @@ def parse_columns(
     repeats: bool = True,
 ) -> Columns: ...
 def frame_ends(data: Any, every: int = 1, most: int | None = None, *, limits: Limits | None = None) -> array[int]: ...
+def read_websocket(
+    data: Any, at: int = 0, *, masked: bool, utf8: bool, longest: int, most: int
+) -> tuple[bytes, int, int]: ...
+def write_websocket(chunks: list[bytes], masks: bytes = b"") -> bytes: ...

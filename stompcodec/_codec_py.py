@@ -36,6 +36,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from stompcodec._ends_py import frame_ends
 from stompcodec._scan_py import SMALL, Body, Head, Known, Violation, line_end, rules_of
 from stompcodec._serialize_py import serialize, serialize_many, serialize_parts, serialize_tail
+from stompcodec._websocket_py import read_websocket, write_websocket
 from stompcodec.column_filter import Where
 from stompcodec.errors import NEAR, FrameError, excerpt
 from stompcodec.frame import END_OF_BODY, HEARTBEAT, Frame, Headers, Mark, octets, parsed_frame
@@ -52,10 +53,12 @@ __all__ = [
     "Parser",
     "frame_ends",
     "parse_columns",
+    "read_websocket",
     "serialize",
     "serialize_many",
     "serialize_parts",
     "serialize_tail",
+    "write_websocket",
 ]
 
 _LF, _CR = 10, 13

@@ -22,10 +22,12 @@ if TYPE_CHECKING:
         Parser,
         frame_ends,
         parse_columns,
+        read_websocket,
         serialize,
         serialize_many,
         serialize_parts,
         serialize_tail,
+        write_websocket,
     )
 
 __all__ = [
@@ -39,10 +41,12 @@ __all__ = [
     "frame_ends",
     "parse",
     "parse_columns",
+    "read_websocket",
     "serialize",
     "serialize_many",
     "serialize_parts",
     "serialize_tail",
+    "write_websocket",
 ]
 
 _MODULES = {"c": "stompcodec._codec_c", "python": "stompcodec._codec_py"}
@@ -97,10 +101,12 @@ if not TYPE_CHECKING:
     Parser = _backend.Parser
     frame_ends = _backend.frame_ends
     parse_columns = _backend.parse_columns
+    read_websocket = _backend.read_websocket
     serialize = _backend.serialize
     serialize_many = _backend.serialize_many
     serialize_parts = _backend.serialize_parts
     serialize_tail = _backend.serialize_tail
+    write_websocket = _backend.write_websocket
 
 
 def parse(

@@ -25,7 +25,7 @@ TREE = Path(__file__).parents[1]
 FLOORS = {
     "": (
         *("errors, spec, column_filter, detect", "content", "frame", "columns"),
-        *("_scan_py, _serialize_py, _ends_py", "_codec_py", "codec"),
+        *("_scan_py, _serialize_py, _ends_py, _websocket_py", "_codec_py", "codec"),
         *("states, heartbeat, uri", "handshake, steady", "connection"),
         "__init__",
         *("disk", "transport, capture", "client, broker", "bridge, compat, testing", "spark", "cli"),
@@ -308,7 +308,7 @@ def test_the_door_is_complete():
 
 def test_backends_have_one_surface(codec):
     names = {"END_OF_BODY", "HEARTBEAT", "Frame", "Headers", "Parser", "parse_columns", "serialize", "serialize_many"}
-    names |= {"frame_ends", "serialize_parts", "serialize_tail"}
+    names |= {"frame_ends", "serialize_parts", "serialize_tail", "read_websocket", "write_websocket"}
     assert names <= set(codec.__all__)
     assert set(codec.__all__) - names <= {"Columns"}
     for name in codec.__all__:

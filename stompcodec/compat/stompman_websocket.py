@@ -9,9 +9,9 @@ from collections.abc import AsyncGenerator
 from functools import partial
 from typing import Any, ClassVar, Literal
 
+from stompcodec._websocket_py import is_text
 from stompcodec.compat import stompman_frames as frames
 from stompcodec.compat.seams import PeerError
-from stompcodec.transport.owner import is_text
 
 try:
     _websockets: Any = importlib.import_module("websockets")

@@ -256,21 +256,6 @@ def _apart(chunks: list[bytes]) -> Iterator[bytes]:
         yield b"".join(small)
 
 
-def is_text(chunk: bytes) -> bool:
-    """Return whether a chunk can be a text message.
-
-    >>> is_text("SEND caf\xe9".encode()), is_text(b"\\xff")
-    (True, False)
-    """
-    if chunk.isascii():
-        return True
-    try:
-        chunk.decode()
-    except UnicodeDecodeError:
-        return False
-    return True
-
-
 def name_of(address: object) -> str:
     """Return a peer's address as text, for logs.
 

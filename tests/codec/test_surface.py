@@ -9,7 +9,10 @@ import stompcodec
 from stompcodec import columns
 
 CLASSES = ["Columns", "Frame", "Headers", "Parser"]
-FUNCTIONS = ["frame_ends", "parse_columns", "serialize", "serialize_many", "serialize_parts", "serialize_tail"]
+FUNCTIONS = [
+    *("frame_ends", "parse_columns", "serialize", "serialize_many", "serialize_parts", "serialize_tail"),
+    *("read_websocket", "write_websocket"),
+]
 #: Methods that Columns has for other libraries; all others with an underscore are not public.
 EXPORTS = {"__arrow_c_array__", "__arrow_c_schema__"}
 

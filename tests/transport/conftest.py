@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -50,6 +51,14 @@ def contexts_of(request: pytest.FixtureRequest) -> Any:
         return SimpleNamespace(server=None, client=None)
 
     return of
+
+
+@pytest.fixture(scope="module", params=["quick", "library"])
+def road(request: pytest.FixtureRequest) -> Iterator[str]:
+    """How WebSocket layers handle plain frames: on the quick road, which only skips work, or in the library."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("stompcodec.transport.websocket._QUICK", request.param == "quick")
+        yield request.param
 
 
 @pytest.fixture(scope="session", params=["asyncio", "uvloop"])

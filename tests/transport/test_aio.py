@@ -9,6 +9,7 @@ import pytest
 from transport.wires import KINDS, Peer, Raw, Server
 
 from stompcodec.transport import aio
+from stompcodec.transport.owner import Part
 
 kinds = pytest.mark.parametrize("kind", KINDS)
 
@@ -332,7 +333,7 @@ def test_an_owner_may_close_while_it_receives(run, contexts_of):
         async with Server("ws") as server:
             client = await server.connect()
             (await server.first()).__class__ = Once
-            client.wire.write([b"1", b"2", b"3"])
+            client.wire.write([Part(b"1"), Part(b"2"), b"3"])
             assert await client.gone() is None
             assert await server.peers[0].gone() is None
             assert server.peers[0].data == b"1"

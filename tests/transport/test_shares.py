@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import random
 import socket
+from typing import Any, NamedTuple
 
 import pytest
 from hypothesis import given
@@ -13,6 +14,7 @@ from hypothesis import strategies as st
 from transport.messages import BINARY, CLOSE, CONT, PING, PONG, TEXT, frame, frames, request
 from transport.test_websocket import conversations, joined, opened_client, opened_server
 from transport.wires import Peer, Raw, Server, place
+from websockets.protocol import Protocol
 
 from stompcodec.transport import sync, websocket
 from stompcodec.transport.owner import Over
@@ -33,25 +35,54 @@ FLOODS = {
 floods = pytest.mark.parametrize("flood", FLOODS.values(), ids=FLOODS)
 
 
+pytestmark = pytest.mark.usefixtures("road")
+
+
+class Frames(NamedTuple):
+    """How many were read on each road."""
+
+    library: int
+    quick: int
+
+    @property
+    def share(self) -> float:
+        """What they are of a share."""
+        return self.library + self.quick / websocket.RUN
+
+
 class Counting:
-    """Counts the frames that the library handles."""
+    """Counts the frames that a layer reads."""
 
-    def __init__(self, layer: websocket.WebSocketLayer) -> None:
-        self.count = 0
-        self._handle = layer._protocol.recv_frame
-        layer._protocol.recv_frame = self._count
+    def __init__(self, patch: pytest.MonkeyPatch) -> None:
+        self.library = self.quick = 0
+        handle, read = Protocol.recv_frame, websocket.read_websocket
 
-    def _count(self, frame: object) -> None:
-        self.count += 1
-        self._handle(frame)
+        def counted_handle(protocol: Any, frame: object) -> None:
+            self.library += 1
+            handle(protocol, frame)
 
-    def take(self) -> int:
-        count, self.count = self.count, 0
+        def counted_read(*args: Any, **options: Any) -> tuple[bytes, int, int]:
+            found = read(*args, **options)
+            self.quick += found[2]
+            return found
+
+        patch.setattr(Protocol, "recv_frame", counted_handle)
+        patch.setattr(websocket, "read_websocket", counted_read)
+
+    def take(self) -> Frames:
+        count = Frames(self.library, self.quick)
+        self.library = self.quick = 0
         return count
+
+
+@pytest.fixture
+def counting(monkeypatch: pytest.MonkeyPatch) -> Counting:
+    return Counting(monkeypatch)
 
 
 def drained(layer, counting, wire):
     """What a layer hands over, in shares; and how many frames each of them had."""
+    counting.take()
     received, counts = joined(layer.receive(wire)), [counting.take()]
     while layer.waiting:
         assert layer.error is None
@@ -62,24 +93,24 @@ def drained(layer, counting, wire):
 
 
 @floods
-def test_a_share_at_a_time(flood):
+def test_a_share_at_a_time(flood, counting):
     layer = opened_server()
-    counting = Counting(layer)
     received, counts = drained(layer, counting, flood + frame(BINARY, b"end"))
     assert received.strip(b"x") == b"end"
-    assert sum(counts) in (MANY + 1, MANY + 3)
-    assert counts[0] <= websocket.FIRST_SHARE
-    assert max(counts) <= websocket.SHARE
+    assert sum(map(sum, counts)) in (MANY + 1, MANY + 3)
+    assert counts[0].share <= websocket.FIRST_SHARE
+    assert max(count.share for count in counts) <= websocket.SHARE
     assert len(counts) < 2 * MANY / websocket.SHARE
 
 
-def test_a_client_has_shares_too():
+@pytest.mark.parametrize("opcode", [TEXT, PONG])
+def test_a_client_has_shares_too(opcode, counting):
     """A server does not mask: its frames are smaller."""
     layer = opened_client()
-    counting = Counting(layer)
-    _received, counts = drained(layer, counting, frame(TEXT, mask=None) * MANY)
-    assert sum(counts) == MANY
-    assert max(counts) <= websocket.SHARE
+    _received, counts = drained(layer, counting, frame(opcode, mask=None) * MANY)
+    assert sum(map(sum, counts)) == MANY
+    assert counts[0].share <= websocket.FIRST_SHARE
+    assert max(count.share for count in counts) <= websocket.SHARE
 
 
 def test_a_share_is_about_frames_not_bytes():
@@ -93,10 +124,10 @@ def test_a_share_is_about_frames_not_bytes():
 
 
 @pytest.mark.parametrize(("last", "code"), [(frame(CLOSE, b"\x03\xe8"), 1000), (frame(3, b"?"), 1002)])
-def test_the_end_is_found_in_its_place(last, code):
+def test_the_end_is_found_in_its_place(last, code, counting):
     """A close or a fault behind many frames waits as they do; what follows it is not looked at."""
     layer = opened_server()
-    received, _ = drained(layer, Counting(layer), frame(BINARY, b"x") * MANY + last + frame(BINARY, b"y") * MANY)
+    received, _ = drained(layer, counting, frame(BINARY, b"x") * MANY + last + frame(BINARY, b"y") * MANY)
     assert received == b"x" * MANY
     assert not layer.waiting
     assert (layer.ended, layer.error is None) == ((True, True) if code == 1000 else (False, False))
@@ -161,14 +192,13 @@ def test_small_records_have_shares(pair):
 
 
 @pytest.mark.parametrize("end", ["close", "noise"])
-def test_frames_in_small_records_have_one_share_together(pair, end):
+def test_frames_in_small_records_have_one_share_together(pair, end, counting):
     """Neither the records nor the frames in them are a way around it; the end of TLS comes behind all frames."""
     client, lower = pair
     layer = Over(lower, websocket.server_layer())
     wire = records(client, [request()])
     assert layer.receive(wire) == []
     assert layer.opened
-    counting = Counting(layer.upper)
     wire = records(client, [frame(BINARY, b"x") * size for size in [1] * 1000 + [500] * 8])
     if end == "close":
         client.close()
@@ -177,44 +207,40 @@ def test_frames_in_small_records_have_one_share_together(pair, end):
         wire += b"\x17\x03\x03\x00\x20" + bytes(32)
     received, counts = drained(layer, counting, wire)
     assert received == b"x" * 5000
-    assert max(counts) <= websocket.SHARE
+    assert max(count.share for count in counts) <= websocket.SHARE
     assert (layer.ended, layer.error is None) == ((True, True) if end == "close" else (False, False))
 
 
 # ---- wires ----
 
 
-def turns_of(loop: asyncio.AbstractEventLoop, counting: list[int]) -> None:
-    """Note how much was counted in each turn of a loop: whoever has sent something is served in each."""
+def fragments(count: int) -> bytes:
+    """A message in frames of one byte, which no quick road reads."""
+    return frame(BINARY, b"x", fin=False) + frame(CONT, b"x", fin=False) * (count - 2) + frame(CONT, b"x")
+
+
+def turns_of(loop: asyncio.AbstractEventLoop, counting: Counting, turns: list[Frames]) -> None:
+    """Note the frames read in each turn of a loop: whoever has sent something is served in each."""
     select = loop._selector.select
 
     def noted(timeout=None):
-        counting.append(0)
+        turns.append(counting.take())
         return select(timeout)
 
     loop._selector.select = noted
 
 
 @pytest.mark.parametrize("kind", ["ws", "wss"])
-def test_a_turn_of_the_loop_has_a_share(kind, contexts_of, monkeypatch):
+def test_a_turn_of_the_loop_has_a_share(kind, contexts_of, counting):
     """What was read waits, and so does what is still in the kernel: others are read in between."""
-    from websockets.server import ServerProtocol
-
-    turns = [0]
-    handle = ServerProtocol.recv_frame
-
-    def counted(self, frame):
-        turns[-1] += 1
-        handle(self, frame)
-
+    turns = []
     context = contexts_of(kind)
 
     async def main():
-        turns_of(asyncio.get_running_loop(), turns)
+        turns_of(asyncio.get_running_loop(), counting, turns)
         async with Server(kind, context=context.server) as server:
             client = await server.connect(context.client)
             peer = await server.first()
-            monkeypatch.setattr(ServerProtocol, "recv_frame", counted)
             client.wire._layer.send = None  # frames are made by hand
             lower = client.wire._layer.lower if kind == "wss" else None
             wire = frame(BINARY, b"x") * 30_000
@@ -224,8 +250,9 @@ def test_a_turn_of_the_loop_has_a_share(kind, contexts_of, monkeypatch):
                 lower.send([wire])
                 client.wire._put(lower.take_output())
             assert await peer.has(30_000) == b"x" * 30_000
-            assert max(turns) <= websocket.SHARE
-            assert sum(turns) == 30_000
+            turns.append(counting.take())
+            assert max(turn.share for turn in turns) <= websocket.SHARE
+            assert sum(map(sum, turns)) == 30_000
             client.wire.abort()
             await peer.gone()
 
@@ -244,7 +271,7 @@ def test_what_was_read_is_received_though_the_peer_is_gone(run, end):
             sizes = []
             received = peer.received
             peer.received = lambda data: (sizes.append(len(data)), received(data))
-            await raw.send(frame(BINARY, b"x") * 3000 + (frame(CLOSE) if end == "close" else b""))
+            await raw.send(fragments(3000) + (frame(CLOSE) if end == "close" else b""))
             await peer.has(1)
             if end == "reset":
                 if peer.wire._held:
@@ -270,7 +297,7 @@ def test_an_owner_may_end_it_while_more_waits(run):
                     await raw.send(request())
                     await raw.until(b"\r\n\r\n")
                     peer = await server.first()
-                    await raw.send(frame(BINARY, b"x") * 10_000)
+                    await raw.send(fragments(10_000))
                     await peer.has(1)
                     assert peer.wire._held
                     if lost:
@@ -295,7 +322,7 @@ def test_an_owner_that_pauses_is_not_read_when_the_share_is_over(run):
             await raw.send(request())
             await raw.until(b"\r\n\r\n")
             peer = await server.first()
-            await raw.send(frame(BINARY, b"x") * 5000)
+            await raw.send(fragments(5000))
             await peer.has(1)
             assert peer.wire._held
             peer.wire.pause_reading()
@@ -323,7 +350,7 @@ def test_a_pace_is_kept():
             pieces: list[int] = []
             received = peer.received
             peer.received = lambda data: (pieces.append(len(data)), received(data))
-            await raw.send(frame(BINARY, b"x") * 2000)
+            await raw.send(fragments(2000))
             await peer.has(1)
             for _ in range(5):
                 await asyncio.sleep(0)

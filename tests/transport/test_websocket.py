@@ -11,6 +11,8 @@ from transport.messages import BINARY, CLOSE, CONT, KEY, PING, PONG, TEXT, accep
 from stompcodec.transport.owner import Part
 from stompcodec.transport.websocket import MAX_HANDSHAKE, client_layer, is_text, server_layer
 
+pytestmark = pytest.mark.usefixtures("road")
+
 
 def opened_server(**options):
     """A server's layer behind its handshake."""

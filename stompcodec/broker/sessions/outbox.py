@@ -44,7 +44,7 @@ class Outbox:
     def deliver(self, head: bytes, tail: bytes, size: int) -> None:
         """Add a MESSAGE and deduct its size from the budget."""
         if self.whole_frames:
-            self.chunks.append(head + tail + EOL)
+            self.chunks.append(b"".join((head, tail, EOL)))
         else:
             self.chunks += (head, tail, EOL)
         self.send_budget -= size
