@@ -35,12 +35,12 @@ switch = plain.EXTENSION.switch
 
 
 class World:
-    """A broker with a sender and a consumer, whose clock goes on with each look if it is told to."""
+    """A broker with a sender and a consumer. The clock goes on with each look if it is told to."""
 
     def __init__(self, how: int, ticks: bool) -> None:
         self.bench = Bench(FaultyStore(), **SETTINGS[how % 4])
         self.bench.broker._entropy = bytes  # session ids are the same
-        self.peers = [self.bench.peer("1.1" if how // 4 % 4 == 3 else "1.2"), self.bench.peer()]
+        self.peers = [self.bench.peer("1.1" if how // 4 % 4 == 3 else "1.2"), self.bench.peer(whole_frames=how > 127)]
         for destination in DESTINATIONS:  # from now on they are cached
             self.peers[0].put(destination.decode(), "first")
         for number, (destination, mode, window) in enumerate(SUBSCRIPTIONS[: how // 16 % 6]):

@@ -19,7 +19,7 @@
     FIELD(PendingCommit, receipts) \
     FIELD(Consumer, acks) FIELD(Consumer, credit) FIELD(Consumer, direct) FIELD(Consumer, last) \
     FIELD(Consumer, in_ring) FIELD(Consumer, outbox) FIELD(Consumer, queue) FIELD(Consumer, single) FIELD(Consumer, quick) FIELD(Consumer, unacked) \
-    FIELD(Outbox, chunks) FIELD(Outbox, dirty) FIELD(Outbox, flowing) FIELD(Outbox, send_budget) \
+    FIELD(Outbox, chunks) FIELD(Outbox, dirty) FIELD(Outbox, flowing) FIELD(Outbox, send_budget) FIELD(Outbox, whole_frames) \
     FIELD(Account, first) FIELD(Account, used) FIELD(Bound, messages) FIELD(Bound, octets) \
     FIELD(Message, attempts) FIELD(Message, body) FIELD(Message, destination) FIELD(Message, expires) FIELD(Message, ident) \
     FIELD(Message, persistent) FIELD(Message, priority) FIELD(Message, seq) FIELD(Message, size) FIELD(Message, special) \

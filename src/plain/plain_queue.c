@@ -90,17 +90,25 @@ static void drop(struct unacked *new)
         Py_CLEAR(all[i]);
 }
 
-/* The chunks of a MESSAGE as a tuple. It takes the reference to the head. */
-static PyObject *chunks_of(PyObject *head, PyObject *tail)
+/* The chunks of a MESSAGE as a tuple: its head, tail and EOL, or one chunk where chunks must be whole frames. */
+static PyObject *chunks_of(const char *head, Py_ssize_t len, PyObject *tail, int whole_frames)
 {
-    PyObject *chunks = head ? PyTuple_New(3) : NULL;
+    const Py_ssize_t tail_len = PyBytes_GET_SIZE(tail);
+    PyObject *first = PyBytes_FromStringAndSize(NULL, whole_frames ? len + tail_len + 1 : len);
+    PyObject *chunks = first ? PyTuple_New(whole_frames ? 1 : 3) : NULL;
     if (!chunks) {
-        Py_XDECREF(head);
+        Py_XDECREF(first);
         return NULL;
     }
-    PyTuple_SET_ITEM(chunks, 0, head);
-    Py_INCREF(tail), PyTuple_SET_ITEM(chunks, 1, tail);
-    Py_INCREF(plain_name.eol), PyTuple_SET_ITEM(chunks, 2, plain_name.eol);
+    memcpy(PyBytes_AS_STRING(first), head, (size_t)len);
+    PyTuple_SET_ITEM(chunks, 0, first);
+    if (whole_frames) {
+        memcpy(PyBytes_AS_STRING(first) + len, PyBytes_AS_STRING(tail), (size_t)tail_len);
+        PyBytes_AS_STRING(first)[len + tail_len] = '\n';
+    } else {
+        Py_INCREF(tail), PyTuple_SET_ITEM(chunks, 1, tail);
+        Py_INCREF(plain_name.eol), PyTuple_SET_ITEM(chunks, 2, plain_name.eol);
+    }
     return chunks;
 }
 
@@ -121,7 +129,7 @@ static int prepare(struct unacked *new, PyObject *queue, PyObject *consumer, con
         return 0;
     PyObject *tail = plain_tail(message);
     if (tail) {
-        new->chunks = chunks_of(PyBytes_FromStringAndSize(head, head_len), tail);
+        new->chunks = chunks_of(head, head_len, tail, FIELD_OF(outbox, Outbox, whole_frames) == Py_True);
         new->record = plain_record(message, FIELD_OF(queue, Queue, name), tail);
         Py_DECREF(tail);
     }

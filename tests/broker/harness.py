@@ -158,13 +158,13 @@ class Peer:
         chunks = self.session.take_output()
         self.chunks += chunks
         self.octets += b"".join(chunks)
-        for frame in self.parser.feed(b"".join(chunks)):
-            self.inbox.append(frame)
-            if frame.command == "CONNECTED":
-                self.parser.version = frame.get("version", "1.0")
-        if self.whole_frames:
-            for chunk in chunks:
-                assert chunk == b"\n" or chunk.endswith(b"\0\n")
+        for chunk in chunks if self.whole_frames else [b"".join(chunks)]:
+            frames = list(self.parser.feed(chunk))
+            assert not self.whole_frames or chunk == b"\n" or (len(frames) == 1 and chunk.endswith(b"\0\n"))
+            for frame in frames:
+                self.inbox.append(frame)
+                if frame.command == "CONNECTED":
+                    self.parser.version = frame.get("version", "1.0")
         if self.session.closing:
             self.closed = True
 

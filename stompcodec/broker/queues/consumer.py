@@ -105,11 +105,11 @@ class Consumer:
         self.unacked: dict[int, Message] = {}
         #: Message-id to number, for versions whose ACK has no ack id.
         self.tags: dict[str, int] | None = {} if self.acks and self.version != "1.2" else None
-        direct = self.version == "1.2" and not session.outbox.whole_frames
-        #: MESSAGE is the head, and the tail of the message unchanged.
+        direct = self.version == "1.2" and request.is_direct
+        #: MESSAGE is the head, and the tail of the message unchanged: one chunk over WebSocket, several over TCP.
         self.direct = direct and request.is_plain
         #: As `direct`, for a consumer with a selector that acknowledges nothing.
-        self.direct_selective = direct and request.is_direct and self.selector is not None and not self.acks
+        self.direct_selective = direct and self.selector is not None and not self.acks
         #: An ACK names one delivery by its ack id, and gives back the credit for that one alone.
         self.single = self.mode == INDIVIDUAL and self.version == "1.2" and request.is_plain
         how = conversion_of(request.transformation, request.encoding, session.broker.config)

@@ -357,10 +357,12 @@ class Queue:
         outbox, size, full = consumer.outbox, len(tail), False
         try:
             if not consumer.acks:
-                outbox.chunks += (consumer.quick % seq, tail, EOL)
+                chunks = (consumer.quick % seq, tail, EOL)
+                outbox.chunks += (b"".join(chunks),) if outbox.whole_frames else chunks
             else:
                 tag = consumer.last + 1
-                outbox.chunks += (consumer.quick % (seq, tag), tail, EOL)
+                chunks = (consumer.quick % (seq, tag), tail, EOL)
+                outbox.chunks += (b"".join(chunks),) if outbox.whole_frames else chunks
                 consumer.last = tag
                 name = self.name if destination == self.name else shared(destination)
                 consumer.unacked[tag] = Message(ident % seq, seq, name, tail)

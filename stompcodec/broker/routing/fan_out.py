@@ -30,7 +30,7 @@ class Bundle:
     subscriptions with the same id share one chunk of bytes.
     """
 
-    __slots__ = ("_chunks", "_may_expire", "_octets", "_tails", "messages", "plain", "slow")
+    __slots__ = ("_chunks", "_frames", "_may_expire", "_octets", "_tails", "messages", "plain", "slow")
 
     def __init__(self, messages: list[Message], plain: bool, may_expire: bool = False) -> None:
         self.messages = messages
@@ -41,7 +41,9 @@ class Bundle:
         #: Made for the first delivery: until then they would take the bytes of the messages once more.
         self._tails: list[bytes] = []
         self._octets = sum([message.size for message in messages])
+        #: The MESSAGEs by the beginning that they share: joined, and as chunks of their own, as WebSocket needs them.
         self._chunks: dict[bytes, bytes] = {}
+        self._frames: dict[bytes, list[bytes]] = {}
 
     @property
     def cost(self) -> int:
@@ -52,7 +54,7 @@ class Bundle:
         """Deliver the messages to each of these subscriptions, except those that have expired."""
         if self._may_expire and consumers and any(map(consumers[0].queue.is_expired, self.messages)):
             self._may_expire = self.plain = False  # the queue of each subscription drops the expired ones
-        plain, octets, chunks = self.plain, self._octets, self._chunks
+        plain, octets, chunks, frames = self.plain, self._octets, self._chunks, self._frames
         tails = self._tails
         if plain and not tails:
             tails = [b"message-id:%b\n%b\n" % (message.ident, message.tail) for message in self.messages]
@@ -63,10 +65,13 @@ class Bundle:
             try:
                 if plain and consumer.direct and not consumer.acks and consumer.in_ring and outbox.send_budget > 0:
                     start = consumer.start
-                    chunk = chunks.get(start)
-                    if chunk is None:
-                        chunk = chunks[start] = start + start.join(tails)
-                    outbox.chunks.append(chunk)
+                    if outbox.whole_frames:
+                        outbox.chunks += frames.get(start) or frames.setdefault(start, [start + tail for tail in tails])
+                    else:
+                        chunk = chunks.get(start)
+                        if chunk is None:
+                            chunk = chunks[start] = start + start.join(tails)
+                        outbox.chunks.append(chunk)
                     outbox.send_budget -= octets
                     if not outbox.dirty:
                         outbox.schedule_flush()
@@ -74,8 +79,9 @@ class Bundle:
                     self.slow.append(consumer.queue)
             except Exception as error:  # ends this session; the next ones get theirs
                 consumer.session.fault(consumer.queue, self.messages[0], error)
-        if len(chunks) * octets > _READY:
+        if (len(chunks) + len(frames)) * octets > _READY:
             chunks.clear()
+            frames.clear()
 
 
 def _put(consumer: Consumer, messages: list[Message]) -> bool:

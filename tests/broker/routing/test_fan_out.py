@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+from itertools import chain
 from types import SimpleNamespace
 from typing import Any
 
@@ -201,29 +202,43 @@ def test_what_expires_in_a_transaction_is_given_to_nobody(destination: str, life
 
 
 @pytest.mark.parametrize(("size", "kept"), [(100, True), (2**21, False)])
-def test_the_bytes_of_a_small_message_are_made_once_for_each_id(size: int, kept: bool) -> None:
+@pytest.mark.parametrize("whole_frames", [False, True])
+def test_the_bytes_of_a_small_message_are_made_once_for_each_id(size: int, kept: bool, whole_frames: bool) -> None:
     """They are kept from turn to turn; those of a large message would multiply it in memory."""
     bundle = fan_out.Bundle([Message(b"m-1", 1, TOPIC, b"\n" + b"x" * size + b"\0")], True)
     given: list[bytes] = []
     for _ in range(2):
-        outbox = SimpleNamespace(chunks=given, send_budget=2**30, dirty=True)
+        outbox = SimpleNamespace(chunks=given, send_budget=2**30, dirty=True, whole_frames=whole_frames)
         consumer: Any = SimpleNamespace(outbox=outbox, direct=True, acks=False, in_ring=True, start=b"MESSAGE\n")
         bundle.give([consumer])
     assert given[0] == given[1]
     assert (given[0] is given[1]) is kept
 
 
-def test_ids_of_subscriptions_do_not_multiply_a_message(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_messages_that_leave_together_are_frames_of_their_own_over_websocket() -> None:
+    bench = Bench()
+    sender, peers = bench.peer(), [bench.peer(whole_frames=number % 2 == 1) for number in range(4)]
+    for peer in peers:
+        peer.subscribe(TOPIC)
+    octets = [sender.octets_of("SEND", b"%d" % number, destination=TOPIC) for number in range(5)]
+    for _ in range(2):
+        sender.raw(b"".join(octets))
+        for peer in peers:  # if `whole_frames`, it checks that each chunk is a frame
+            assert peer.bodies() == [b"0", b"1", b"2", b"3", b"4"]
+
+
+@pytest.mark.parametrize("whole_frames", [False, True])
+def test_ids_of_subscriptions_do_not_multiply_a_message(whole_frames: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     bench = Bench(max_subscriptions=10**4)
     made: list[fan_out.Bundle] = []
     monkeypatch.setattr(topic, "Bundle", lambda *args: made.append(fan_out.Bundle(*args)) or made[-1])
     for number in range(30):
-        peer = bench.peer()
+        peer = bench.peer(whole_frames=whole_frames)
         peer.raw(b"".join(b"SUBSCRIBE\nid:%d-%d\ndestination:/topic/a.b\n\n\0" % (number, n) for n in range(20)))
     receive(bench.peer(), "SEND", b"x" * 10_000, destination=TOPIC)
     assert sum(counts(bench)) == 600
     (bundle,) = made
-    assert sum(map(len, bundle._chunks.values())) < 2 * fan_out._READY
+    assert sum(map(len, [*bundle._chunks.values(), *chain(*bundle._frames.values())])) < 2 * fan_out._READY
 
 
 def test_a_crowd_that_is_lost_meanwhile_costs_nothing() -> None:

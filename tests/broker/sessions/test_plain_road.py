@@ -147,14 +147,17 @@ configs = st.fixed_dictionaries(
     }
 )
 
+#: Of the peers, and whether they have WebSocket.
+VERSIONS = (("1.2", False), ("1.2", True), ("1.1", False))
+
 
 class World:
-    """A broker with three peers, whose clock goes on with each look if it is told to."""
+    """A broker with three peers. The clock goes on with each look if it is told to."""
 
     def __init__(self, config: dict[str, Any], ticks: bool, subscribers: Any) -> None:
         self.bench = Bench(FaultyStore(), **config)
         self.bench.broker._entropy = bytes  # the ids of sessions are the same each time
-        self.peers = [self.bench.peer(version) for version in ("1.2", "1.2", "1.1")]
+        self.peers = [self.bench.peer(version, whole_frames=ws) for version, ws in VERSIONS]
         for destination in ("/queue/a", "/topic/t"):  # from now on they are cached
             for peer in self.peers:
                 peer.put(destination, "first")
@@ -178,7 +181,7 @@ class World:
             account.first = account.used + 2000 if what == "short" else account.second
         elif what == "lose":
             peer.lose()
-            self.peers[number] = bench.peer("1.2")
+            self.peers[number] = bench.peer("1.2", whole_frames=peer.whole_frames)
         else:
             peer.session.receive(b"".join(self._octets(peer, each) for each in what), bench.now)
         if turns:
@@ -272,9 +275,10 @@ TAKEN = {
 
 @pytest.mark.parametrize("octets", [*TAKEN.values(), *LEFT.values()], ids=[*TAKEN, *LEFT])
 @pytest.mark.parametrize("ack", ["auto", "client-individual"])
-def test_what_it_takes(octets: bytes, ack: str, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("whole_frames", [False, True])
+def test_what_it_takes(octets: bytes, ack: str, whole_frames: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     bench = Bench()
-    sender, consumer = bench.peer(), bench.peer()
+    sender, consumer = bench.peer(whole_frames=whole_frames), bench.peer(whole_frames=whole_frames)
     consumer.subscribe("/queue/a", ack=ack)
     consumer.subscribe("/topic/t", id="2")
     sender.put("/queue/a")
@@ -315,6 +319,40 @@ def test_a_head_with_lines_to_write_anew_may_be_so_long(past: int, monkeypatch: 
     sender.raw(octets)
     assert count.made == past
     assert consumer.take()[-1].headers["x"] == ":" * colons
+
+
+@pytest.mark.parametrize("on", [True, False])
+@pytest.mark.parametrize("ack", ["auto", "client-individual"])
+def test_messages_over_websocket_take_the_shortest_road(ack: str, on: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    switch(on)
+    bench = Bench()
+    sender, consumer = bench.peer(), bench.peer(whole_frames=True)
+    consumer.subscribe("/queue/a", ack=ack)
+    sender.put("/queue/a", "0")
+    monkeypatch.delattr(Queue, "put")
+    sender.put("/queue/a", "1")
+    sender.raw(frame(b"SEND", b"destination:/queue/a", b"content-length:1", body=b"2") * 2)
+    assert consumer.bodies() == [b"0", b"1", b"2", b"2"]
+
+
+def test_sends_of_one_read_over_websocket_are_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("websockets")
+    from stompcodec.transport.websocket import client_layer, server_layer
+
+    client, server = client_layer("a", 80), server_layer()
+    client.start()
+    server.receive(b"".join(client.take_output()))
+    client.receive(b"".join(server.take_output()))
+    bench = Bench()
+    sender, consumer = bench.peer(whole_frames=True), bench.peer()
+    consumer.subscribe("/queue/a")
+    sender.put("/queue/a")
+    count = Counted(sender, monkeypatch)
+    client.send([SEND] * 20)
+    (piece,) = server.receive(b"".join(client.take_output()))
+    sender.raw(bytes(piece))
+    assert consumer.bodies() == [b"", *[b"hi"] * 20]
+    assert count.made == 0
 
 
 ACKS = {
