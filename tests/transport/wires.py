@@ -77,6 +77,7 @@ class Peer:
 
         async def wait() -> None:
             while not done():
+                assert not self.is_lost, f"it waits for more of a peer that is lost: {self.log}"
                 self.changed.clear()
                 await self.changed.wait()
 
