@@ -29,7 +29,7 @@ def run(
     config: Config,
     *,
     ready: str | os.PathLike[str] | None = None,
-    uvloop: bool | None = None,
+    uvloop: bool = False,
     started: Callable[[Server], None] = lambda server: None,
 ) -> None:
     """Serve until SIGTERM or SIGINT, then drain and return. A second signal stops waiting for clients.
@@ -37,7 +37,7 @@ def run(
     Args:
         config: see `Server`.
         ready: see `Server`.
-        uvloop: use uvloop's event loop; None to use it if installed.
+        uvloop: use uvloop's event loop, if it is installed (docs/decisions/0012-event-loop.md compares both).
         started: called once all listeners are open.
 
     Raises:
@@ -92,14 +92,13 @@ async def _serve_until_signal(
             signal.signal(number, handler)
 
 
-def new_loop(uvloop: bool | None) -> asyncio.AbstractEventLoop:
-    """Return an event loop: uvloop's for True, asyncio's for False, uvloop's if installed for None."""
-    if uvloop is not False:
+def new_loop(uvloop: bool) -> asyncio.AbstractEventLoop:
+    """Return an event loop: asyncio's, or uvloop's if asked for and installed."""
+    if uvloop:
         try:
             import uvloop as module
         except ImportError:
-            if uvloop:
-                log.warning("uvloop is not installed: using asyncio's loop")
+            log.warning("uvloop is not installed: using asyncio's loop")
         else:
             loop: asyncio.AbstractEventLoop = module.new_event_loop()
             return loop

@@ -145,9 +145,7 @@ def _announce(server: Server) -> None:
 @click.option(
     "--ready-file", type=click.Path(), metavar="PATH", help="Write the ports to this file, as JSON, once they are open."
 )
-@click.option(
-    "--uvloop/--no-uvloop", default=None, help="Event loop: uvloop or asyncio's.  [default: uvloop if installed]"
-)
+@click.option("--uvloop/--no-uvloop", default=False, show_default="asyncio's", help="Event loop: uvloop or asyncio's.")
 @click.option(
     "--log-level",
     type=click.Choice(["debug", "info", "warning", "error"]),
@@ -164,7 +162,7 @@ def command(
     /,
     file: str | None,
     ready_file: str | None,
-    uvloop: bool | None,
+    uvloop: bool,
     log_level: str,
     **flags: Any,
 ) -> None:
