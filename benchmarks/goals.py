@@ -29,6 +29,7 @@ def judge(results: dict[str, Any]) -> list[Goal]:
     makers: dict[str, Callable[[Any], Iterator[Goal]]] = {
         "decode": _decode,
         "reading": _reading,
+        "reads": _reads,
         "alternating": _alternating,
         "encode": _encode,
         "cold": _cold,
@@ -90,6 +91,17 @@ def _reading(tables: dict) -> Iterator[Goal]:
     yield _least("ticks, two headers and the body, against stompman", times(read, C, STOMPMAN), 200)
     yield _least("ticks, dict(frame.headers) of every frame, against stomp.py", times(whole, C, STOMP_PY), 35)
     yield _least("ticks, dict(frame.headers) of every frame, against stompman", times(whole, C, STOMPMAN), 100)
+
+
+def _reads(tables: dict) -> Iterator[Goal]:
+    behind = []
+    for workload, sizes in tables.items():
+        for size, cell in sizes.items():
+            fastest = min((who for who in cell if who != PYTHON), key=lambda who: cell[who])
+            if cell[fastest] < cell[PYTHON]:
+                behind.append(f"{workload} in reads of {size} B: {fastest} {cell[PYTHON] / cell[fastest]:.2f}× as fast")
+    what = "Python backend: read sizes at which a pure-Python peer is faster"
+    yield Goal(what, "none", "; ".join(behind) or "none", not behind)
 
 
 def _alternating(tables: dict) -> Iterator[Goal]:

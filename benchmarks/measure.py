@@ -103,7 +103,7 @@ def decode_alone(plan: Plan, everyone: list[Contestant], right: dict, use: str, 
                 continue
             pieces = _turn(contestant, workload, workload.pieces(FEEDS[feed]))
             counts[contestant.name] = _frames_in(workload, pieces)
-            tasks[contestant.name] = _decoding(contestant, workload.version, use, pieces)
+            tasks[contestant.name] = decoding(contestant, workload.version, use, pieces)
         best = loop_alone(tasks, plan.rounds)
         table[name] = {who: taken / counts[who] * 1e9 for who, taken in best.items()}
     return table
@@ -113,11 +113,11 @@ def _turn(contestant: Contestant, workload: corpus.Workload, pieces: list[bytes]
     """What fits into a turn: at least two frames."""
     two = 1 + 2 * len(pieces) // workload.frames
     few = pieces[: max(two, len(pieces) // 100)]
-    taken = _decoding(contestant, workload.version, "untouched", few)()
+    taken = decoding(contestant, workload.version, "untouched", few)()
     return pieces[: max(two, int(len(few) * TURN / taken))]
 
 
-def _decoding(contestant: Contestant, version: str, use: str, pieces: list[bytes]) -> Callable[[], float]:
+def decoding(contestant: Contestant, version: str, use: str, pieces: list[bytes]) -> Callable[[], float]:
     run = contestant.decode(use)
 
     def task() -> float:
@@ -227,7 +227,7 @@ def bodies(plan: Plan) -> dict:
         tasks = {"one copy": lambda groups=groups: seconds(lambda: _copy_once(groups))}
         for backend in _backends():
             contestant = ours(backend)
-            tasks[contestant.name] = _decoding(contestant, workload.version, "untouched", pieces)
+            tasks[contestant.name] = decoding(contestant, workload.version, "untouched", pieces)
         found[name] = loop_alone(tasks, plan.rounds)
     return found
 
@@ -247,7 +247,7 @@ def sizes(plan: Plan, peer: Contestant | None) -> dict[str, dict[str, float]]:
         data = b"SEND\ndestination:/queue/a\ncontent-length:%d\n\n%b\0" % (len(body), body)
         pieces = [data[at : at + KIB] for at in range(0, len(data), KIB)]
         tasks = {
-            contestant.name: _decoding(contestant, "1.2", "untouched", pieces)
+            contestant.name: decoding(contestant, "1.2", "untouched", pieces)
             for contestant in contestants
             if size < 16 or contestant is not peer  # its time grows with the square of the size
         }
@@ -278,8 +278,8 @@ def columns(plan: Plan) -> dict:
         tasks = {
             "columns": lambda workload=workload: seconds(lambda: _all_columns(codec, workload)),
             "columns, whole": lambda w=workload: seconds(lambda: codec.parse_columns(w.data, w.version)),
-            "every header": _decoding(ours("c"), workload.version, "dict", pieces),
-            "untouched": _decoding(ours("c"), workload.version, "untouched", pieces),
+            "every header": decoding(ours("c"), workload.version, "dict", pieces),
+            "untouched": decoding(ours("c"), workload.version, "untouched", pieces),
         }
         found[name] = loop_alone(tasks, plan.rounds)
     ticks = corpus.load(1.0, ("ticks",))["ticks"]

@@ -32,6 +32,7 @@ import corpus
 import goals
 import instructions
 import measure
+import reads
 import report
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -45,6 +46,7 @@ SECTIONS = (
     "sizes",
     "columns",
     "encode",
+    "reads",
     "alternating",
     "decode",
     "reading",
@@ -118,6 +120,7 @@ def run(args: argparse.Namespace, everyone: list[contestants.Contestant]) -> dic
         "reading": lambda: {use: alone(use, "64 KiB") for use in ("read", "dict")},
         "alternating": lambda: {feed: measure.decode_alternating(plan, everyone, right, feed) for feed in feeds},
         "encode": lambda: measure.encode(plan, everyone),
+        "reads": lambda: reads.reads(everyone, rounds),
         "cold": lambda: cold.cold(rounds),
         "bodies": lambda: measure.bodies(plan),
         "sizes": lambda: measure.sizes(plan, peer),

@@ -49,8 +49,8 @@ def write(results: dict[str, Any], folder: Path) -> None:
     """Write benchmarks.md and benchmarks.svg into a folder."""
     folder.mkdir(exist_ok=True)
     plot.draw(results, folder / "benchmarks.svg")
-    sections = (_facts, _goals, _decoding, _reading, _alternating, _encoding, _bodies, _columns, _memory, _correctness)
-    parts = [INTRO, *(section(results) for section in sections)]
+    sections = (_facts, _goals, _decoding, _reading, _reads, _alternating, _encoding, _bodies, _columns, _memory)
+    parts = [INTRO, *(section(results) for section in (*sections, _correctness))]
     parts.append(METHOD.replace("{rounds}", str(results["facts"]["rounds"])))
     (folder / "benchmarks.md").write_text("\n".join(part.strip() + "\n" for part in parts))
     print(f"written: {folder.name}/benchmarks.md, {folder.name}/benchmarks.svg")
@@ -135,6 +135,17 @@ def _reading(results: dict) -> str:
         f" 64 KiB feeds):\n\n{grid(('library', *labels.values()), ticks)}\n"
         f"The C backend on all workloads:\n\n{grid(('workload', *labels.values()), ours)}"
     )
+
+
+def _reads(results: dict) -> str:
+    if "reads" not in results:  # an older run
+        return ""
+    parts = ["## Small reads\n\nNanoseconds per frame of the pure-Python parsers, by bytes per read.\n"]
+    for workload, sizes in results["reads"].items():
+        who = list(next(iter(sizes.values())))
+        rows = [(f"{int(size):,} B", *(number(cell[name]) for name in who)) for size, cell in sizes.items()]
+        parts.append(f"{workload}:\n\n{grid(('read', *who), rows)}")
+    return "\n".join(parts)
 
 
 def _alternating(results: dict) -> str:

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from stompcodec.frame import END_OF_BODY, Escapes, Frame, Mark, parsed_frame
 from stompcodec.spec import UNESCAPED, WITH_BODY, Dialect, Limits, dialect_of
 
-_LF, _CR = 10, 13
+_LF, _CR, _COLON, _BACKSLASH = b"\n\r:\\"
 _CONTROL = re.compile(rb"[\0-\x1f]")
 _NOT_BLANK = re.compile(rb"[^ \r]")
 _ESCAPE = re.compile(rb"\\(.?)", re.DOTALL)
@@ -117,6 +117,85 @@ def line_end(buf: bytes, at: int, seen: int, dialect: Dialect, longest: int, lim
     if nul >= 0:
         raise Violation("unexpected-nul", nul)
     return end
+
+
+class Lines:
+    """A frame whose head began, as long as it has nothing unusual: each line is checked once, when it is complete."""
+
+    __slots__ = ("count", "known", "length", "line", "longest", "most", "rules")
+
+    def __init__(self, rules: Rules) -> None:
+        self.rules = rules
+        self.most = rules.limits.max_headers
+        self.longest = rules.limits.max_header_line
+
+    def begin(self, buf: bytes, line: int, known: Known | None) -> int:
+        """Begin with the frame at 0, whose header lines begin at `line`; 0 if its command line is incomplete.
+
+        Return what `read` returns.
+        """
+        self.line = line  # index of the incomplete line
+        self.count = 0  # complete header lines
+        self.length = -1  # of the body; -1 without content-length
+        self.known = known
+        return self.read(buf, buf.rfind(_LF, line) + 1 or line)
+
+    def read(self, buf: bytes, end: int) -> int:
+        """Check the lines up to `end`, which is behind an LF, or 0.
+
+        Return how many bytes can follow in the next line; a negative number if something is unusual.
+        """
+        at = self.line
+        if end > at:
+            if not at:
+                at = buf.find(_LF) + 1
+                self.known = self.rules.known.get(bytes(buf[: at - 1]))
+                if self.known is None:
+                    return -1
+            if end > at and not self._read_headers(buf, at, end):
+                return -1
+            self.line = end
+        if end and self.count >= self.most:
+            return -1
+        return (self.longest if end else self.rules.limits.max_command_line) - len(buf) + end
+
+    def _read_headers(self, buf: bytes, at: int, end: int) -> bool:
+        rules = self.rules
+        line = buf[at:end]
+        if (
+            # A single line of ASCII is usual, and these checks take a third of the time of those below.
+            line.find(_LF) == len(line) - 1
+            and line.find(_COLON) > 0
+            and line.isascii()
+            and _BACKSLASH not in line
+            and not line.startswith(b"content-length")
+            and len(line) <= self.longest
+        ):
+            self.count += 1
+            return True
+        try:
+            lines = buf[at - 1 : end].decode()
+        except UnicodeDecodeError:
+            return False
+        if self.known is None or (rules.dialect.crlf and "\r" in lines):
+            return False
+        length = rules.skim(lines, end - at, self.count, self.known)
+        if length is None:
+            return False
+        self.count += lines.count("\n") - 1
+        if self.length < 0:
+            self.length = length
+        return True
+
+    def body_room(self, buf: bytes, body: int, whole: int) -> int:
+        """Return how many bytes of a small body can follow; without content-length, bytes that are not NUL.
+
+        It is negative if the body is complete, large, or not allowed. Invariant: a NUL in `buf` is in a counted body.
+        """
+        if self.length < 0:
+            most = min(SMALL, whole) if self.known and self.known[1] else 0
+            return most - len(buf) + body
+        return self.length - len(buf) + body if self.length <= min(SMALL, whole) else -1
 
 
 class Head:
@@ -310,6 +389,15 @@ class Body:
         if self.streams or (self.length < 0 and not self.known[1]):
             return 0
         return (self._whole if self.length < 0 else self.length) - self.have
+
+    def waits(self, buf: bytes) -> bool:
+        """Keep the bytes from `at` on, which do not end the body, and return True; False if something is unusual."""
+        have = len(buf) - self.at
+        if max(have, self.length) > self._whole or (have and not self.known[1]):
+            return False
+        if have:
+            self.add((memoryview(buf)[self.at :],))
+        return True
 
     def add(self, pieces: Collection[Any]) -> int:
         """Keep pieces, and return their total size. Large ones are joined once, at the end."""

@@ -1,0 +1,122 @@
+"""Reads of a few bytes: the Python backend checks each line as it arrives, and answers each read as C does."""
+
+import pytest
+from codec.lockstep import run
+
+from stompcodec import _codec_py, _scan_py
+from stompcodec.spec import Limits
+
+SIZES = (1, 2, 3, 4, 5, 7, 16, 64)
+
+USUAL = b"SEND\ndestination:/queue/a\nid:7\n\nhello\0"
+SMALL = _scan_py.SMALL
+
+STREAMS = {
+    "text": b"MESSAGE\ndestination:/q\nname:x\n\n" + b"line one\nline two\n" * 3 + b"\0" + USUAL,
+    "counted": b"MESSAGE\nid:a\\c1\ncontent-length:5\n\n\0\n\0\n\0\0\n\n" + USUAL,
+    "no body": b"ACK\nid:1\n\n\0\nACK\nid:2\n\n\0RECEIPT\nreceipt-id:3\n\n\0",
+    "a body that is not allowed": b"ACK\nid:1\n\nx\0",
+    "a small body": b"SEND\n\n" + b"b" * SMALL + b"\0" + USUAL,
+    "a body behind the small ones": b"SEND\n\n" + b"b" * (SMALL + 1) + b"\0" + USUAL,
+    "counted, small": b"SEND\ncontent-length:%d\n\n" % SMALL + b"b" * SMALL + b"\0" + USUAL,
+    "counted, larger": b"SEND\ncontent-length:%d\n\n" % (SMALL + 1) + b"b" * (SMALL + 1) + b"\0" + USUAL,
+    "no NUL behind the body": b"SEND\ncontent-length:3\n\nabcd\0",
+    "two lengths": b"SEND\ncontent-length:3\ncontent-length:4\n\nabc\0" + USUAL,
+    "two lengths, the second is bad": b"SEND\ncontent-length:3\ncontent-length:x\n\nabc\0" + USUAL,
+    "a bad length": b"SEND\nid:1\ncontent-length:x\n\n\0",
+    "a length beyond the limit": b"SEND\ncontent-length:5000\n\n\0",
+    "a length without a body": b"ACK\ncontent-length:1\n\n\0",
+    "CR LF": USUAL.replace(b"\n", b"\r\n") * 2,
+    "CR in a value": b"SEND\nid:a\rb\nx:y\r\n\n\0" + USUAL,
+    "an unknown command": b"SENT\nid:1\n\n\0",
+    "no colon": b"SEND\nid:1\nname\nx:y\n\n\0",
+    "no name": b"SEND\nid:1\n:name\n\n\0",
+    "a bad escape": b"SEND\nid:1\nname:a\\xb\n\n\0",
+    "a bad escape in a name": b"SEND\nid:1\nna\\\\m\\qe:ab\n\n\0",
+    "UTF-8": "SEND\nname:東京\nid:ß\n\nstraße\0".encode() + USUAL,
+    "not UTF-8": b"SEND\nid:1\nname:\xff\n\n\0",
+    "NUL in the command": b"SE\0ND\n\n\0",
+    "NUL in a header": b"SEND\nid:1\nna\0me:x\n\n\0",
+    "NUL behind the headers": b"SEND\nid:1\n\0",
+    "blank lines between frames": b"\n\n\r\n" + USUAL + b"\n\n\n" + USUAL,
+    "an end in a command": b"SEN",
+    "an end in a header": b"SEND\nid:1\nna",
+    "an end in a body": b"SEND\nid:1\n\nna",
+}
+
+
+def pieces(data, size):
+    return [data[at : at + size] for at in range(0, len(data), size)]
+
+
+@pytest.mark.c_only
+@pytest.mark.parametrize("name", STREAMS)
+@pytest.mark.parametrize("version", ["1.2", "1.1", "1.0", None])
+def test_backends_agree_after_each_read(both, version, name):
+    """Answers, and `buffered` after each read: so each event comes with the read that C answers it with."""
+    c, py = both
+    for size in SIZES:
+        chunks = pieces(STREAMS[name], size)
+        for options in ({}, {"lenient": True}, {"heartbeats": True}, {"stream_over": 4}):
+            options = {"version": version, "limits": Limits(max_body=4000), **options}
+            assert run(py, chunks, **options) == run(c, chunks, **options), (size, options)
+
+
+@pytest.mark.c_only
+@pytest.mark.parametrize("limit", ["max_command_line", "max_header_line", "max_headers", "max_body"])
+@pytest.mark.parametrize("most", range(0, 12))
+def test_backends_agree_at_each_limit(both, limit, most):
+    if limit == "max_command_line" and not most:
+        return  # it is at least 1
+    c, py = both
+    streams = [
+        b"SEND\nid:12\nname:1234\na:b\n\nabcdefg\0" + USUAL,
+        b"SEND\nid:12\nname:1234\ncontent-length:7\n\nabcdefg\0" + USUAL,
+        b"SEND\n" + b"a:b\n" * most + b"\n\0",
+        b"SEND\n" + b"a:b\n" * most + b"c",
+        b"SEND\nid:12\n" + b"a" * most + b":\n",
+    ]
+    for data in streams:
+        for size in SIZES:
+            options = {"version": "1.2", "limits": Limits(**{limit: most})}
+            assert run(py, pieces(data, size), **options) == run(c, pieces(data, size), **options), (data, size)
+
+
+def test_a_frame_keeps_the_version_it_began_with(codec):
+    """`\\r` at the end of a line is data in 1.1, and part of the line's end in 1.2."""
+    parser = codec.Parser("1.1")
+    for octet in pieces(b"SEND\nid:1\nname", 1):
+        assert list(parser.feed(octet)) == []
+    parser.version = "1.2"
+    frames = [frame for octet in pieces(b":x\r\n\n\0SEND\nname:x\r\n\n\0", 1) for frame in parser.feed(octet)]
+    assert [frame.get("name") for frame in frames] == ["x\r", "x"]
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_each_line_is_checked_once(monkeypatch, size):
+    """The work for a head grows with its size, not with the number of reads times its size."""
+    checked = []
+    inner = _scan_py.Lines._read_headers
+
+    def count(self, buf, at, end):
+        checked.append(end - at)
+        return inner(self, buf, at, end)
+
+    monkeypatch.setattr(_scan_py.Lines, "_read_headers", count)
+    headers = b"".join(b"name-%d:some value\n" % i for i in range(200))
+    parser = _codec_py.Parser("1.2")
+    assert [frame for piece in pieces(b"SEND\n" + headers, size) for frame in parser.feed(piece)] == []
+    assert sum(checked) <= len(headers)
+    assert sum(checked) >= len(headers) - size
+    (frame,) = parser.feed(b"\nhello\0")
+    assert len(frame.headers.pairs()) == 200
+    assert frame.body == b"hello"
+
+
+def test_answers_are_the_same_without_lines(monkeypatch):
+    """`Lines` may only skip work: without it, each answer is the same."""
+    monkeypatch.setattr(_scan_py.Lines, "begin", lambda *_: -1)
+    without = {(name, size): run(_codec_py, pieces(data, size)) for name, data in STREAMS.items() for size in SIZES}
+    monkeypatch.undo()
+    for (name, size), answers in without.items():
+        assert run(_codec_py, pieces(STREAMS[name], size)) == answers, (name, size)
