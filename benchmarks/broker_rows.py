@@ -22,12 +22,22 @@ ROWS = {
     "fan_out": "SEND to a topic, MESSAGE to each of its 10 subscribers",
     "persistent": "persistent SEND with a receipt, committed to SQLite, 25 per turn",
     "persistent_single": "persistent SEND with a receipt, committed to SQLite, one per turn",
+    "transaction": "persistent SEND in a transaction of 10, 5 per turn, with their BEGIN, COMMIT and receipt",
+    "reply_to": "SEND with reply-to to a queue, MESSAGE to its consumer (ack: auto)",
     "persistent_ack": "ACK of a persistent message (client-individual), committed to SQLite, 25 per turn",
 }
 #: Messages that `Row.run` is about.
 MESSAGES = 1000
 _PER_TURN = 25
 _SUBSCRIBERS = 10
+_PER_TRANSACTION, _TRANSACTIONS = 10, 5
+#: Frames that answer the messages of a row, if not one for each.
+_ANSWERS = {
+    "fan_out": MESSAGES * _SUBSCRIBERS,
+    "ack": 0,
+    "persistent_ack": 0,
+    "transaction": MESSAGES // _PER_TRANSACTION,
+}
 #: With seven digits from first to last, message-ids have the same width in each turn.
 _FIRST_SEQ = 1_000_000
 _BODY = b"x" * 256
@@ -47,7 +57,7 @@ class Row:
 
     def __init__(self, name: str) -> None:
         self.name = name
-        self._stored = name.startswith("persistent")
+        self._stored = name.startswith(("persistent", "transaction"))
         self._acknowledges = name.endswith("ack")
         self._destination = "/topic/a" if name == "fan_out" else "/queue/a"
 
@@ -101,7 +111,7 @@ class Row:
         """Do what `run` does, and see that each message of it did what the row says."""
         session, pieces = self.prepare()
         frames = list(Parser("1.2").feed(b"".join(self._written(session, pieces))))
-        answers = {"fan_out": MESSAGES * _SUBSCRIBERS, "ack": 0, "persistent_ack": 0}.get(self.name, MESSAGES)
+        answers = _ANSWERS.get(self.name, MESSAGES)
         assert [frame.command for frame in frames] == ["RECEIPT" if self._stored else "MESSAGE"] * answers
         left = MESSAGES if self._stored and not self._acknowledges else 0
         assert self._waiting == left
@@ -134,12 +144,25 @@ class Row:
         headers = [("destination", self._destination), *_HEADERS]
         if self._stored:
             headers.append(("persistent", "true"))
+        if self.name == "reply_to":
+            headers.append(("reply-to", "/queue/answers"))
+        if self.name == "transaction":
+            return self._make_transactions(headers)
         receipts = self._stored and not self._acknowledges
         frames = []
         for number in range(MESSAGES):
             receipt = [("receipt", f"r{number:04}")] if receipts else []
             frames.append(serialize(Frame("SEND", headers + receipt, _BODY), "1.2"))
         return _joined(frames, 1 if self.name == "persistent_single" else _PER_TURN)
+
+    def _make_transactions(self, headers: list[tuple[str, str]]) -> list[bytes]:
+        found = []
+        for number in range(MESSAGES // _PER_TRANSACTION):
+            name = [("transaction", f"t{number:04}")]
+            frames = [Frame("SEND", headers + name, _BODY)] * _PER_TRANSACTION
+            frames = [Frame("BEGIN", name), *frames, Frame("COMMIT", [*name, ("receipt", f"r{number:04}")])]
+            found.append(b"".join(serialize(frame, "1.2") for frame in frames))
+        return _joined(found, _TRANSACTIONS)
 
     def _written(self, session: Any, pieces: list[bytes]) -> list[bytes]:
         written: list[bytes] = []

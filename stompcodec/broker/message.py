@@ -240,7 +240,7 @@ def message_of(
         else:
             tail = header_line("destination", destination) + serialize_tail(frame, "1.2", without=WITHOUT_DESTINATION)
     else:
-        tail = header_line("reply-to", reply_to) + serialize_tail(frame, "1.2", without=WITHOUT_REPLY_TO)
+        tail = tail_with_reply(frame, reply_to)
     message = Message(b"", 0, shared(destination), tail, persistent)
     priority, expires, life = map(get, LIFE_HEADERS)
     if priority is not None:
@@ -248,6 +248,11 @@ def message_of(
     if expires is not None or life is not None:
         message.expires = _expiry(expires, life, wall())
     return message
+
+
+def tail_with_reply(frame: Frame, reply_to: str) -> bytes:
+    """Return the tail of a SEND with another reply-to."""
+    return header_line("reply-to", reply_to) + serialize_tail(frame, "1.2", without=WITHOUT_REPLY_TO)
 
 
 def _expiry(expires: str | None, life: str | None, now: float) -> float | None:

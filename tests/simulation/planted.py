@@ -51,13 +51,13 @@ def _ack_of_another(right: Any) -> Any:
 
 
 def _half_stored(right: Any) -> Any:
-    def _store(session: Any, transaction: Transaction, queues: Any) -> Any:
+    def _placed(session: Any, transaction: Transaction, queues: Any) -> Any:
         sends = [number for number, operation in enumerate(transaction.operations) if isinstance(operation, Sending)]
         if len(sends) > 1:  # the last one comes into memory alone
             queues = [None if number == sends[-1] else queue for number, queue in enumerate(queues)]
         return right(session, transaction, queues)
 
-    return _store
+    return _placed
 
 
 def _leak(right: Any) -> Any:
@@ -273,7 +273,7 @@ BUGS: dict[str, Bug] = {
     ),
     "the redelivered mark is lost": ((Message, "again", _unchanged),),
     "an ACK takes the delivery of another session": ((Consumer, "take", _ack_of_another),),
-    "a transaction is stored by half": ((commit, "_store", _half_stored),),
+    "a transaction is stored by half": ((commit, "_placed", _half_stored),),
     "ABORT forgets the messages that were acknowledged": ((Transaction, "abort", _no_give_back),),
     "expired messages stay in the account": ((Queue, "expire", _leak),),
     "a lost transaction stays in the account": ((Session, "end", _leaked_transaction),),

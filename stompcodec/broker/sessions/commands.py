@@ -20,13 +20,14 @@ from stompcodec.broker.message import (
     is_text,
     message_of,
     shared,
+    tail_with_reply,
     text_tail,
 )
 from stompcodec.broker.queues.scheduling import GROUPS, schedule
 from stompcodec.broker.routing.idempotency import KEY_HEADERS, Mark, body_crc, key_of
 from stompcodec.broker.sessions import plain
 from stompcodec.broker.sessions.acknowledge import ack, nack
-from stompcodec.broker.sessions.commit import abort, begin, commit, defer
+from stompcodec.broker.sessions.commit import abort, begin, commit, defer, defer_plain
 from stompcodec.broker.sessions.connection_ttl import terms
 from stompcodec.broker.sessions.receipts import confirm, hold_receipts, send_receipt
 from stompcodec.broker.sessions.receive import ping, receive
@@ -37,8 +38,10 @@ from stompcodec.broker.sessions.transaction import Sending
 from stompcodec.broker.storage.large import is_streamed
 from stompcodec.codec import Frame, serialize_tail
 
-#: Headers that keep a SEND off the fast path. Each feature names its own.
-SLOW_HEADERS = ("transaction", "reply-to", *LIFE_HEADERS, *GROUPS, *DELAYS, *KEY_HEADERS)
+#: Headers that keep a SEND off the fast paths of Python. Each feature names its own.
+_SPECIAL_HEADERS = (*LIFE_HEADERS, *GROUPS, *DELAYS, *KEY_HEADERS)
+#: Headers that keep it off the plain road.
+SLOW_HEADERS = ("transaction", "reply-to", *_SPECIAL_HEADERS)
 
 
 def _connect(session: Session, frame: Frame) -> None:
@@ -77,18 +80,24 @@ def _connect(session: Session, frame: Frame) -> None:
 
 
 def _send(session: Session, frame: Frame) -> None:
-    """Handle SEND. This is the fast path, for messages without special headers other than persistent. `_send_any`
-    handles all the others.
+    """Handle SEND. This is the fast path, for messages without special headers other than persistent, transaction and
+    reply-to. `_send_any` handles all the others.
     """
     get = frame.get
-    destination = get("destination", "")
+    destination, broker = get("destination", ""), session.broker
     queue = session.cached_targets.get(destination)
     if queue is None:
         queue = cached_target(session, frame, destination)
-    if queue is None or not session.plain or frame.has_any(*SLOW_HEADERS):
+    if queue is None or not (session.exact and broker.plain) or frame.has_any(*_SPECIAL_HEADERS):
         _send_any(session, frame)
         return
-    broker = session.broker
+    transaction, reply_to = get("transaction"), get("reply-to")
+    if transaction is not None or reply_to is not None:
+        _send_linked(session, frame, destination, transaction, reply_to)
+        return
+    if not session.plain:
+        _send_any(session, frame)
+        return
     broker.seq = seq = broker.seq + 1
     try:
         tail = serialize_tail(frame, "1.2", without=WITHOUT)
@@ -101,6 +110,31 @@ def _send(session: Session, frame: Frame) -> None:
         plain.put_persistent(session, queue, message, receipt)
     elif queue.put_plain(destination, broker.ident, seq, tail):
         queue.block(session)
+    if receipt is not None:
+        send_receipt(session, receipt)
+
+
+def _send_linked(
+    session: Session, frame: Frame, destination: str, transaction: str | None, reply_to: str | None
+) -> None:
+    """Handle a SEND of the fast path with a transaction or a reply-to."""
+    get, broker = frame.get, session.broker
+    queue = session.cached_targets.get(destination)
+    if queue is None or broker.journal.short or frame.body is None or (transaction is None and not session.plain):
+        _send_any(session, frame)
+        return
+    address = None if reply_to is None else reply_address(session, reply_to)
+    tail = serialize_tail(frame, "1.2", without=WITHOUT) if address is None else tail_with_reply(frame, address)
+    name, receipt = shared(destination), get("receipt")
+    persistent = get("persistent") == "true" and broker.stores_some
+    if transaction is not None:
+        defer_plain(session, transaction, queue, Message(b"", 0, name, tail, persistent))
+    else:
+        broker.seq = seq = broker.seq + 1
+        if persistent:
+            plain.put_persistent(session, queue, Message(broker.ident % seq, seq, name, tail, True), receipt)
+        elif queue.put_plain(name, broker.ident, seq, tail):
+            queue.block(session)
     if receipt is not None:
         send_receipt(session, receipt)
 

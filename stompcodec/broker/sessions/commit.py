@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 from stompcodec.broker.errors import Refused
 from stompcodec.broker.loop_quota import AT_ONCE, Line
+from stompcodec.broker.message import Message
 from stompcodec.broker.queues.consumer import Delivery, Source
 from stompcodec.broker.queues.queue import Queue
 from stompcodec.broker.routing.idempotency import Mark
@@ -51,20 +52,33 @@ def begin(session: Session, frame: Frame) -> None:
 def defer(session: Session, name: str, operation: Sending | Settling) -> None:
     """Add an operation to a transaction. Raise Refused if it is unknown, or those of the session are too large."""
     transaction = session.transactions.get(name)
+    if transaction is None and isinstance(operation, Settling):
+        operation.consumer.give_back(operation.deliveries)
+    _hold(session, _known(transaction).add(operation))
+
+
+def defer_plain(session: Session, name: str, queue: QueueOrTopic, message: Message) -> None:
+    """Add a SEND without special headers to a transaction. Raise Refused as `defer` does."""
+    transaction = session.transactions.get(name) or _known(None)
+    _hold(session, transaction.send(queue, message))
+
+
+def _known(transaction: Transaction | None) -> Transaction:
     if transaction is None:
-        if isinstance(operation, Settling):
-            operation.consumer.give_back(operation.deliveries)
         raise Refused("no such transaction", "Send BEGIN with that name first.")
-    session.memory.hold_transaction(transaction.add(operation))
-    most = session.broker.config.max_transaction_octets
-    if session.memory.transactions > most:
+    return transaction
+
+
+def _hold(session: Session, octets: int) -> None:
+    """Account for an operation."""
+    memory, most = session.memory, session.broker.config.max_transaction_octets
+    memory.hold_transaction(octets)
+    if memory.transactions > most:
         raise Refused("transactions too large", f"The open transactions of a session may hold {most} bytes together.")
 
 
 def _ended(session: Session, frame: Frame) -> Transaction:
-    transaction = session.transactions.pop(session.header(frame, "transaction") or "", None)
-    if transaction is None:
-        raise Refused("no such transaction", "Send BEGIN with that name first.")
+    transaction = _known(session.transactions.pop(session.header(frame, "transaction") or "", None))
     session.memory.hold_transaction(-transaction.octets, -transaction.base)
     return transaction
 
@@ -99,21 +113,19 @@ def _take_effect(session: Session, transaction: Transaction, frame: Frame) -> No
     """
     if transaction.keyed:
         _drop_known(session, transaction, frame)
+    cached, operations = session.cached_targets, transaction.operations
     queues = [
-        queue_of(session, operation.target) if isinstance(operation, Sending) else None
-        for operation in transaction.operations
+        (cached.get(operation.target.destination) or queue_of(session, operation.target))
+        if isinstance(operation, Sending)
+        else None
+        for operation in operations
     ]
-    waiting = sum(isinstance(entry, Sending) and entry.message.due is not None for entry in transaction.operations)
-    if waiting:
+    if transaction.delayed:
+        waiting = sum(isinstance(entry, Sending) and entry.message.due is not None for entry in operations)
         session.broker.delayed.check_room(waiting)
-    first = None
-    for operation in transaction.operations:
-        if isinstance(operation, Sending):
-            session.broker.place(operation.message)
-            first = first or operation.message.seq
-    stored_in: list[Sequence[Queue]] = [()] * len(queues)
+    first = session.broker.seq + 1
+    stored_in = _placed(session, transaction, queues)
     if transaction.is_persistent:
-        stored_in = _store(session, transaction, queues)
         session.behind = session.broker.journal.batch
         session.broker.journal.charge(session.behind, transaction.base + transaction.octets)
         session.plain = False
@@ -121,7 +133,8 @@ def _take_effect(session: Session, transaction: Transaction, frame: Frame) -> No
         if isinstance(operation, Sending) and operation.mark is not None:
             stored, broker = bool(operation.message.persistent), session.broker
             broker.sent.enter(operation.mark, broker.now, stored=stored, batch=session.behind)
-    in_order(session, partial(_apply, session, transaction, queues, stored_in), first)
+    sends = session.broker.seq >= first
+    in_order(session, partial(_apply, session, transaction, queues, stored_in), first if sends else None)
 
 
 def _drop_known(session: Session, transaction: Transaction, frame: Frame) -> None:
@@ -139,7 +152,7 @@ def _drop_known(session: Session, transaction: Transaction, frame: Frame) -> Non
             if sent.is_known(session, mark, frame):
                 continue
         fresh.append(operation)
-    transaction.operations = fresh
+    transaction.keep(fresh)
 
 
 def _committing(session: Session, transaction: Transaction, frame: Frame) -> Iterator[Line]:
@@ -308,19 +321,22 @@ def _settle_stored(store: Store, operation: Settling) -> None:
                 store.remove(queue.key, message)
 
 
-def _store(session: Session, transaction: Transaction, queues: list[QueueOrTopic | None]) -> list[Sequence[Queue]]:
-    """Store the messages of a transaction. Return the queues for which each one is stored."""
-    store = session.broker.journal.store
-    assert store is not None
+def _placed(session: Session, transaction: Transaction, queues: list[QueueOrTopic | None]) -> list[Sequence[Queue]]:
+    """Number the messages of a transaction, and store it. Return the queues for which each message is stored."""
+    store = session.broker.journal.store if transaction.is_persistent else None
+    place = session.broker.place
     found: list[Sequence[Queue]] = []
     for operation, queue in zip(transaction.operations, queues):
         stored_in: Sequence[Queue] = ()
-        if isinstance(operation, Settling):
+        if isinstance(operation, Sending):
+            message = operation.message
+            place(message)
+            if store is not None and queue is not None:
+                stored_in = queue.stores(message)
+                for each in stored_in:
+                    store.append(each.key, message)
+        elif store is not None:
             _settle_stored(store, operation)
-        elif queue is not None:
-            stored_in = queue.stores(operation.message)
-            for each in stored_in:
-                store.append(each.key, operation.message)
         found.append(stored_in)
     return found
 

@@ -56,7 +56,9 @@ class Footprint:
         """Add the cost of operations and of transactions themselves, or subtract it if negative."""
         self.transactions += octets
         self._bases += base
-        self._account.hold(octets + base)
+        account, cost = self._account, octets + base
+        account.held += cost  # `Account.hold`, without the call for each SEND of a transaction
+        account.used += cost
 
     def hold_unwritten(self, unwritten: int, ended: bool) -> None:
         """Set the number of unwritten bytes. Those of an ended session do not count as held."""

@@ -170,7 +170,7 @@ def put_late(
     session: Session, queue: QueueOrTopic, message: Message, stored_in: Sequence[Queue], _committed: bool = True
 ) -> None:
     """Deliver a message that was numbered before, and was stored for some queues."""
-    if _into(session, queue, message, stored=True):
+    if queue.put(message, True) if message.due is None else _into(session, queue, message, stored=True):
         _block(session, queue, message)
     if isinstance(queue, RetainTarget) and session.behind is not None:
         session.waits_on = True  # the message that it replaces leaves the store only now, after that commit

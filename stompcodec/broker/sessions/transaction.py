@@ -8,7 +8,7 @@ from stompcodec.broker.memory import MARK, OPERATION, transaction_cost
 from stompcodec.broker.message import Message
 from stompcodec.broker.queues.consumer import Consumer, Delivery, Source
 from stompcodec.broker.routing.idempotency import Mark
-from stompcodec.broker.sessions.target import Target
+from stompcodec.broker.sessions.target import QueueOrTopic, Target
 
 
 class Sending(NamedTuple):
@@ -48,49 +48,63 @@ class Transaction:
     0
     """
 
-    __slots__ = ("base", "keyed", "octets", "operations", "weight")
+    __slots__ = (
+        *("_target", "base", "delayed", "keyed", "octets", "operations", "retains", "settles", "stores", "weight"),
+    )
 
     def __init__(self, name: str) -> None:
         self.operations: list[Sending | Settling] = []
-        #: At least one SEND has an idempotency key.
-        self.keyed = False
+        #: At least one SEND: has an idempotency key, is delayed, will be stored, may replace a retained message.
+        self.keyed = self.delayed = self.stores = self.retains = False
+        #: At least one ACK or NACK.
+        self.settles = False
         #: The number of messages that it sends or settles.
         self.weight = 0
         #: Bytes that count toward the limit.
         self.octets = 0
         #: Further bytes of memory that it uses.
         self.base = transaction_cost(name)
+        #: The latest target of `send`.
+        self._target: Target | None = None
 
     def add(self, operation: Sending | Settling) -> int:
         """Add an operation. Return the bytes that it counts toward the limit."""
         self.operations.append(operation)
-        self.weight += 1 if isinstance(operation, Sending) else len(operation.deliveries)
-        self.keyed = self.keyed or (isinstance(operation, Sending) and operation.mark is not None)
+        if isinstance(operation, Sending):
+            self.weight += 1
+            self.keyed = self.keyed or operation.mark is not None
+            self.delayed = self.delayed or operation.message.due is not None
+            self.stores = self.stores or bool(operation.message.persistent)
+            self.retains = self.retains or operation.target.retain is not None
+        else:
+            self.weight += len(operation.deliveries)
+            self.settles = True
         octets = operation.octets
         self.octets += octets
         return octets
 
+    def send(self, queue: QueueOrTopic, message: Message) -> int:
+        """Add a SEND without special headers, in fewer steps than `add`. Return the bytes that it counts."""
+        target = self._target
+        if target is None or target.queue is not queue or target.destination != message.destination:
+            target = self._target = Target(message.destination, queue=queue)
+        self.operations.append(tuple.__new__(Sending, (target, message, None)))  # a fifth of the cost of Sending()
+        self.weight += 1
+        if message.persistent:
+            self.stores = True
+        octets = OPERATION + message.size
+        self.octets += octets
+        return octets
+
+    def keep(self, operations: list[Sending | Settling]) -> None:
+        """Keep only these operations."""
+        self.operations = operations
+        self.stores = any(isinstance(each, Sending) and each.message.persistent for each in operations)
+
     @property
     def is_persistent(self) -> bool:
         """At least one of its messages is stored, or will be."""
-        return any(
-            operation.message.persistent
-            if isinstance(operation, Sending)
-            else any(message.persistent for _tag, message in operation.deliveries)
-            for operation in self.operations
-        )
-
-    @property
-    def stores(self) -> bool:
-        """At least one of its SENDs will be stored."""
-        return any(isinstance(operation, Sending) and operation.message.persistent for operation in self.operations)
-
-    @property
-    def retains(self) -> bool:
-        """It may replace a retained message, which may be stored."""
-        return any(
-            isinstance(operation, Sending) and operation.target.retain is not None for operation in self.operations
-        )
+        return self.stores or (self.settles and any(map(_settles_stored, self.operations)))
 
     def abort(self) -> list[tuple[Source, Message]]:
         """Discard the transaction: drop its SENDs and return its deliveries to their consumers. Return those whose
@@ -104,3 +118,7 @@ class Transaction:
             else:
                 consumer.give_back(deliveries)
         return orphans
+
+
+def _settles_stored(operation: Sending | Settling) -> bool:
+    return isinstance(operation, Settling) and any(message.persistent for _tag, message in operation.deliveries)

@@ -72,7 +72,7 @@ class Batch:
         self.obsolete: list[int] = []
         #: Rows of messages that are delayed, expire, or have another priority than 4.
         self.special: list[Special] = []
-        #: The row, if the batch is one message: the INSERT is then the whole transaction.
+        #: The row, plain or not, if the batch is one message: the INSERT is then the whole transaction.
         self.single: tuple[object, ...] | None = None
         #: Totals of queues that it lowers, and the state it leaves.
         self.totals: dict[int, Total] = {}

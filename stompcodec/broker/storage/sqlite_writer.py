@@ -67,6 +67,13 @@ _ROW, _COMMIT = 200, 16384
 
 _INSERT = "INSERT INTO message VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
 _INSERTS = _INSERT + ", (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)" * (GROUP - 1)
+#: A plain message: persistent, priority 4, no expiry, never delivered. Constants in SQL spare their binding.
+_PLAIN = "(?, ?, ?, ?, 1, NULL, 4, 0, 0, ?)"
+_INSERT_PLAIN = f"INSERT INTO message VALUES {_PLAIN}"
+_INSERTS_PLAIN = _INSERT_PLAIN + f", {_PLAIN}" * (GROUP - 1)
+_PLAIN_COLUMNS = _INSERT_PLAIN.count("?")
+#: The module sqlite3 looks for an adapter of bytes, but not of a bytearray. Up to this size the copy takes less time.
+_COPIED = 4096
 _UPDATE = f"UPDATE message SET attempts = ?, redelivered = ?, crc = (crc & {CRC}) | ? WHERE key = ?"
 _LIVE = NO_LEFTOVER.replace("persistent", "message.persistent").replace(":leftovers", "?")
 _GET = f"""SELECT {COLUMNS}, due, special.crc FROM message LEFT JOIN special USING (key)
@@ -326,7 +333,8 @@ class Writer:
             if db is None or self._doubtful or self._doubtful_keys:
                 db = self._clear_doubts()
             if batch.is_single:
-                (batch.single,) = self._rows(batch)
+                plain, others = self._rows(batch)
+                (batch.single,) = plain or others
                 self._wal += _COMMIT + _ROW
             else:
                 self._write(batch, db)
@@ -391,7 +399,9 @@ class Writer:
         if batch.obsolete:
             db.executemany("DELETE FROM body WHERE key = ?", zip(batch.obsolete))
         if batch.puts:
-            execute(db, _INSERT, _INSERTS, self._rows(batch))
+            plain, others = self._rows(batch)
+            execute(db, _INSERT_PLAIN, _INSERTS_PLAIN, plain)
+            execute(db, _INSERT, _INSERTS, others)
         if batch.special:
             db.executemany(INSERT_SPECIAL, batch.special)
         if batch.written:
@@ -464,29 +474,33 @@ class Writer:
         if number in self._special:
             db.execute(f"DELETE FROM special {where}", (after, last))
 
-    def _rows(self, batch: Batch) -> list[tuple[object, ...]]:
+    def _rows(self, batch: Batch) -> tuple[list[tuple[object, ...]], list[tuple[object, ...]]]:
+        """Return the rows of plain messages, without their constants, and those of all others."""
         batch.special = []
-        rows: list[tuple[object, ...]] = []
+        plain: list[tuple[object, ...]] = []
+        others: list[tuple[object, ...]] = []
         octets, start, before, upper = 0, 0, "", -1
         for key, put in batch.puts.items():
             # The hot path: builds the rows of `_row_of` in fewer steps, which saves a tenth of the cost of storing a
             # message.
             if put.__class__ is Message and not put.special and put.expires is None and put.priority == 4:
                 destination, ident, tail = put.destination, put.ident, put.tail
-                if len(tail) < LARGE and put.persistent is True:
-                    octets += len(tail)
+                size = len(tail)
+                if size < LARGE and put.persistent is True:
+                    octets += size
                     if destination != before or key >> 32 != upper:
                         before, upper = destination, key >> 32
                         start = start_crc(destination, upper)
                     crc = crc32(tail, crc32(ident, start ^ key))
-                    rows.append((key, ident.decode(), destination, tail, 1, None, 4, 0, 0, crc))
+                    blob = bytearray(tail) if size <= _COPIED else tail
+                    plain.append((key, ident.decode(), destination, blob, crc))
                     continue
             row = self._row_of(batch, key, put)
             octets += len(row[3] or b"")
-            rows.append(row)
+            others.append(row)
         self._wal += octets
         self.written += octets
-        return rows
+        return plain, others
 
     def _row_of(self, batch: Batch, key: int, put: Storable) -> tuple[Any, ...]:
         """Return a row of the table `message`. Put its body into a file first if it needs one."""
@@ -529,7 +543,7 @@ class Writer:
             if batch.single is None:
                 self._db.execute("COMMIT")
             else:
-                self._db.execute(_INSERT, batch.single)
+                self._db.execute(_INSERT_PLAIN if len(batch.single) == _PLAIN_COLUMNS else _INSERT, batch.single)
         except Exception as error:
             self._doubtful, self._doubtful_keys = list(batch.puts), list(batch.keys)
             self.totals.doubt(batch.totals)
