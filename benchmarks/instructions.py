@@ -29,6 +29,7 @@ from pathlib import Path
 
 import corpus
 from broker_rows import MESSAGES, ROWS, Row
+from measure import ALL, NONE
 
 COMMITTED = Path(__file__).with_name("instructions.json")
 TOLERANCE = 0.02
@@ -41,7 +42,7 @@ JUDGED = ("feed", "feed_1460", "make", "serialize", "serialize_parsed")
 WORKLOADS = ("ticks", "acks", "headers30", "crlf", "text", "heartbeats", "mixed", "trains", "binary16k")
 OPERATIONS = (
     *("empty", "feed", "kept", "feed_1460", "get", "dict", "make"),
-    *("serialize", "serialize_parsed", "serialize_many", "columns"),
+    *("serialize", "serialize_parsed", "serialize_many", "columns", "where_none", "where_all"),
 )
 #: What `--only` takes beside the workloads: all rows of the broker.
 BROKER = "broker"
@@ -111,6 +112,8 @@ def loops(codec, workload) -> dict:
         "serialize_parsed": lambda: serialize(parsed),
         "serialize_many": lambda: codec.serialize_many(frames, version),
         "columns": lambda: codec.parse_columns(data, version),
+        "where_none": lambda: codec.parse_columns(data, version, where=NONE),
+        "where_all": lambda: codec.parse_columns(data, version, where=ALL),
     }
 
 

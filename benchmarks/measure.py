@@ -8,7 +8,7 @@ import sys
 import threading
 import time
 import tracemalloc
-from collections import Counter
+from bisect import bisect_left
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -71,18 +71,39 @@ def _frames_in(workload: corpus.Workload, pieces: list[bytes]) -> float:
 def correctness(everyone: list[Contestant], scale: float = 0.02) -> dict[str, dict[str, list[int]]]:
     """{workload: {contestant: [frames right, frames there are, 1 if it can be timed]}}; truth is the generator's own.
 
-    It cannot be timed when it raises, or when a quarter of the frames do not come out: its time would say nothing.
+    A frame that comes again, or out of order, is not right. A contestant cannot be timed when it raises, or when a
+    quarter of the frames do not come out: its time would say nothing.
     """
     found: dict[str, dict[str, list[int]]] = {}
     for name, workload in corpus.load(scale).items():
         rng = random.Random(f"{make_corpus.SEED}/{name}")
         stream = getattr(make_corpus, name)(rng, scale).frames
-        truth = Counter(_key(command, dict(reversed(pairs)), body) for command, pairs, body in stream)
+        truth = [_key(command, dict(reversed(pairs)), body) for command, pairs, body in stream]
         found[name] = {}
         for contestant in everyone:
             got, ended = contestant.collect(workload.version, workload.pieces())
-            right = sum((truth & Counter(_key(*frame) for frame in got)).values())
+            right = in_order(truth, [_key(*frame) for frame in got])
+            if contestant.backend and (right, len(got)) != (len(truth), len(truth)):
+                raise AssertionError(f"{contestant.name}, {name}: {right} of {len(truth)} frames are right")
             found[name][contestant.name] = [right, len(stream), int(ended and len(got) * 4 >= len(stream) * 3)]
+    return found
+
+
+def in_order(truth: list[Any], got: list[Any]) -> int:
+    """How many of these are right: each is looked for behind the right one before it.
+
+    >>> in_order(["a", "b", "c", "d"], ["a", "x", "c", "b", "c", "d"])
+    3
+    """
+    places: dict[Any, list[int]] = {}
+    for place, item in enumerate(truth):
+        places.setdefault(item, []).append(place)
+    found, following = 0, 0
+    for item in got:
+        later = places.get(item, [])
+        at = bisect_left(later, following)
+        if at < len(later):
+            found, following = found + 1, later[at] + 1
     return found
 
 
@@ -173,8 +194,9 @@ def _groups(workload: corpus.Workload, feed: int) -> list[list[bytes]]:
 
 
 def encode(plan: Plan, everyone: list[Contestant]) -> dict:
-    """Nanoseconds a frame: {"serialize" | "make and serialize" | "serialize_many" | "serialize a parsed frame":
-    {workload: {contestant: ns}}}. All frames were made from text, save in the last one."""
+    """Nanoseconds a frame: {"serialize" | "make and serialize" | "serialize_many" | "serialize, kept" | "serialize a
+    parsed frame": {workload: {contestant: ns}}}. All frames were made from text, save in the last one. A loop drops
+    what it makes, except in "serialize, kept"."""
     table: dict[str, dict[str, dict[str, float]]] = {}
     for name, workload in plan.workloads.items():
         parser = ours("python").parser(workload.version)
@@ -198,16 +220,33 @@ def _encoding(everyone: list[Contestant], workload: corpus.Workload, parts: list
         dicts = [(command, dict(reversed(pairs)), body) for command, pairs, body in parts]  # stomp.py writes into them
         rows["serialize"][contestant.name] = _encoding_task(contestant.encode(), native)
         rows["make and serialize"][contestant.name] = _encoding_task(contestant.build(), dicts)
-    rows["serialize_many"] = {}
-    rows["serialize a parsed frame"] = {}
+    rows.update({"serialize_many": {}, "serialize, kept": {}, "serialize a parsed frame": {}})
     for contestant in everyone:
         if contestant.backend:
             codec = contestant.backend
             made = [codec.Frame(*part) for part in parts]
+            _check_written(contestant, made, workload.version)
             read = list(codec.Parser(workload.version).feed(codec.serialize_many(made, workload.version)))
             rows["serialize_many"][contestant.name] = _encoding_task(codec.serialize_many, made)
+            rows["serialize, kept"][contestant.name] = _encoding_task(_kept(codec.serialize), made)
             rows["serialize a parsed frame"][contestant.name] = _encoding_task(contestant.encode(), read)
     return rows
+
+
+def _kept(dump: Callable[[Any], bytes]) -> Callable[[list], list[bytes]]:
+    return lambda frames: [dump(frame) for frame in frames]
+
+
+def _check_written(contestant: Contestant, made: list, version: str) -> None:
+    """What our backends write, frame by frame and in one call, is read as the frames that were written, in order."""
+    codec = contestant.backend
+    single = b"".join(codec.serialize(frame) for frame in made)
+    got = list(ours("python").parser("1.2").feed(single))
+    written = [(frame.command, dict(frame.headers), frame.body) for frame in made]
+    for frame, (command, headers, body) in zip(got, written, strict=True):
+        expected = {"content-length": str(len(body)), **headers} if "content-length" in frame.headers else headers
+        assert (frame.command, dict(frame.headers), frame.body) == (command, expected, body), contestant.name
+    assert codec.serialize_many(made) == single, contestant.name
 
 
 def _encoding_task(run: Callable[[list], Any], frames: list) -> Callable[[], float]:
@@ -267,6 +306,10 @@ def _backends() -> list[str]:
 
 # ---- columns ----
 
+#: Conditions that no tick meets, and that all do. The header is one that a tick has.
+NONE = (("destination", "in", ("/queue/nothing",)),)
+ALL = (("destination", "prefix", ("/",)),)
+
 
 def columns(plan: Plan) -> dict:
     """Seconds of the C backend on each workload: columns, every header of every frame, untouched frames; and columns
@@ -287,7 +330,33 @@ def columns(plan: Plan) -> dict:
         "one after the other": lambda: seconds(lambda: _one_by_one(codec, ticks), time.perf_counter),
         "side by side": lambda: seconds(lambda: _side_by_side(codec, ticks), time.perf_counter),
     }
-    return {"workloads": found, "threads": loop_alone(tasks, plan.rounds)}
+    return {
+        "workloads": found,
+        "threads": loop_alone(tasks, plan.rounds),
+        "processors": max(_processors(lambda: _side_by_side(codec, ticks)) for _ in range(plan.rounds)),
+        "where": _where(codec, plan),
+    }
+
+
+def _processors(run: Callable[[], Any]) -> float:
+    """Seconds of processor time of this process for each second of the clock."""
+    start, used = time.perf_counter(), time.process_time()
+    run()
+    return (time.process_time() - used) / (time.perf_counter() - start)
+
+
+def _where(codec: Any, plan: Plan) -> dict[str, float]:
+    """Nanoseconds a tick of `parse_columns` with all frames, and with a condition that none meets, and that all do."""
+    ticks = plan.workloads["ticks"]
+    conditions = {"all frames": (), "none match": NONE, "all match": ALL}
+    rows = {"all frames": ticks.frames, "none match": 0, "all match": ticks.frames}
+    for name, where in conditions.items():
+        assert codec.parse_columns(ticks.data, ticks.version, where=where).rows == rows[name], name
+    tasks = {
+        name: lambda where=where: seconds(lambda: codec.parse_columns(ticks.data, ticks.version, where=where))
+        for name, where in conditions.items()
+    }
+    return {name: taken / ticks.frames * 1e9 for name, taken in loop_alone(tasks, plan.rounds).items()}
 
 
 def _all_columns(codec: Any, workload: corpus.Workload, batch: int = 256 * KIB) -> None:

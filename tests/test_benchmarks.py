@@ -1,0 +1,121 @@
+"""The benchmarks: each goal has a row, and their verdicts are right at the limit and one past it."""
+
+from __future__ import annotations
+
+import importlib
+import re
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+pytest.importorskip("resource")  # broker and clients are measured on Unix only
+
+FOLDER = Path(__file__).parent.parent / "benchmarks"
+Load = Callable[[str], ModuleType]
+
+
+@pytest.fixture(scope="module")
+def bench() -> Iterator[Load]:
+    """Import a module of the benchmarks. They import each other without a package; afterwards none of them is left."""
+    path, before = list(sys.path), set(sys.modules)
+    sys.path.insert(0, str(FOLDER))
+    yield importlib.import_module
+    sys.path[:] = path
+    for name in set(sys.modules) - before:
+        if Path(getattr(sys.modules[name], "__file__", None) or "/").parent == FOLDER:
+            del sys.modules[name]
+
+
+def goal_rows() -> list[tuple[str, str, list[str]]]:
+    """Return the goals of the table, with the command and the rows of each."""
+    text = (FOLDER / "README.md").read_text(encoding="utf-8")
+    table = text.partition("## Where each goal is measured")[2].partition("\n## ")[0]
+    lines = [line.strip("| ").split(" | ") for line in table.splitlines() if line.startswith("| ")][2:]
+    return [(goal, command.strip("`"), re.findall(r"`([^`]+)`", rows)) for goal, command, rows in lines]
+
+
+def test_the_table_is_found() -> None:
+    assert len(goal_rows()) > 20
+
+
+@pytest.mark.parametrize(("goal", "command", "rows"), goal_rows(), ids=lambda value: str(value)[:50])
+def test_each_goal_names_rows_that_exist(bench: Load, goal: str, command: str, rows: list[str]) -> None:
+    known = {
+        "make bench-peers": bench("peers").SECTIONS,
+        "make bench-client": [*bench("client_sends").TEXTS, *bench("bench_client").LOADS],
+        "make bench-broker": bench("loads").LOADS,
+        "make bench-against": bench("against").GOALS,
+        "make instructions": bench("instructions").OPERATIONS,
+    }
+    assert rows, goal
+    assert set(rows) <= set(known[command])
+
+
+def test_each_section_is_judged_or_only_shown(bench: Load) -> None:
+    """A name that is spelt differently in peers.py and goals.py would leave its goals out, silently."""
+    assert set(bench("goals").MAKERS) == set(bench("peers").SECTIONS)
+
+
+def reached(bench: Load, section: str, numbers: object) -> dict[str, bool]:
+    return {goal.what: goal.reached for goal in bench("goals").judge({section: numbers})}
+
+
+@pytest.mark.parametrize(("taken", "speed", "is_reached"), [(160.0, 1.1, True), (160.1, 1.09, False)])
+def test_twins(bench: Load, taken: float, speed: float, is_reached: bool) -> None:
+    cells = {"stompcodec C": {"ASCII": 100.0, "UTF-8": taken}}
+    found = reached(bench, "utf-8", {"decode": {"all": cells}, "columns": {"all": {"ASCII": 2.0, "UTF-8": speed}}})
+    assert list(found.values()) == [is_reached, is_reached]
+
+
+@pytest.mark.parametrize(("peer", "is_reached"), [(100.0, True), (99.9, False)])
+def test_no_peer_is_ahead_of_the_python_backend(bench: Load, peer: float, is_reached: bool) -> None:
+    cell = {"stompcodec C": 1.0, "stompcodec Python": 100.0, "stomp.py": peer}
+    assert list(reached(bench, "reads", {"acks": {"1": cell}}).values()) == [is_reached]
+
+
+@pytest.mark.parametrize(("processors", "is_reached"), [(1.85, True), (1.84, False)])
+def test_two_threads(bench: Load, processors: float, is_reached: bool) -> None:
+    ticks = {"columns": 1.0, "columns, whole": 1.0, "every header": 2.0}
+    section = {
+        "workloads": {"ticks": ticks},
+        "threads": {"side by side": 1.0, "one after the other": 2.0},
+        "processors": processors,
+    }
+    found = reached(bench, "columns", section)
+    assert [value for what, value in found.items() if "processor time" in what] == [is_reached]
+
+
+@pytest.mark.parametrize(("more", "is_reached"), [(0, True), (1, False)])
+def test_instructions(bench: Load, more: int, is_reached: bool) -> None:
+    counts = {"feed": {"ticks": 980 + more, "acks": 500 + more}, "where_none": {"ticks": 985 // 2 + more}}
+    assert set(reached(bench, "instructions", counts).values()) == {is_reached}
+
+
+def test_what_was_not_measured_is_not_reached(bench: Load) -> None:
+    assert list(reached(bench, "cold", {"1 body": {"many": 1.0}}).values()) == [False]
+
+
+def test_only_frames_in_order_are_right(bench: Load) -> None:
+    in_order = bench("measure").in_order
+    assert in_order("abcd", "abcd") == 4
+    assert in_order("abcd", "acbd") == 3
+    assert in_order("abcd", "aabbccdd") == 4
+    assert in_order("aabb", "abab") == 3
+    assert in_order("abcd", "xabxcd") == 4
+    assert in_order("abcd", "") == 0
+
+
+@pytest.mark.parametrize("kind", ["3 of 7 headers", "every header"])
+def test_twins_have_the_same_size(bench: Load, kind: str) -> None:
+    twins = bench("twins")
+    (foreign, octets), (plain, twin) = (twins.stream(kind, which) for which in (twins.FOREIGN, twins.TWIN))
+    assert len(octets) == len(twin)
+    assert twin.isascii()
+    for (_, pairs, body), (_, others, other) in zip(foreign, plain, strict=True):
+        assert [(name, len(value.encode())) for name, value in pairs] == [(name, len(value)) for name, value in others]
+        assert body == other
+        count = twins.KINDS[kind][0]
+        assert [value.isascii() for _, value in pairs] == [at >= count for at in range(len(pairs))]
