@@ -22,8 +22,11 @@ class Feeder:
         self.listener = socket.create_server(("127.0.0.1", 0))
         self.port = self.listener.getsockname()[1]
 
-    def serve(self, size: int, ack: str, seconds: float, count: int | None, is_alive: Callable[[], bool]) -> None:
-        """Feed one client for some seconds, or `count` messages that all differ; as soon as it comes."""
+    def serve(self, size: int, ack: str, seconds: float, count: int | None, is_alive: Callable[[], bool]) -> int:
+        """Feed one client for some seconds, or `count` messages that all differ; as soon as it comes.
+
+        Return how many messages it was sent.
+        """
         self.listener.settimeout(LIMIT)
         while not select.select([self.listener], [], [], 0.1)[0]:
             if not is_alive():
@@ -43,10 +46,11 @@ class Feeder:
                 said += more
             found = re.search(rb"SUBSCRIBE\n[^\0]*?\bid:([^\n\r]*)", said)
             name = found[1] if found else b"0"
-            self._feed(client, name, size, ack, seconds, count)
+            sent = self._feed(client, name, size, ack, seconds, count)
             client.settimeout(LIMIT)
             while more := client.recv(64 * KIB):  # ACKs, UNSUBSCRIBE, DISCONNECT
                 self._receipts(client, more)
+        return sent
 
     @staticmethod
     def _receipts(client: socket.socket, data: bytes) -> None:
@@ -60,7 +64,7 @@ class Feeder:
             lines += b"ack:a-%08d\n" % number
         return lines + b"destination:/queue/bench\ncontent-length:%d\n\n%s\0" % (len(text), text)
 
-    def _feed(self, client: socket.socket, name: bytes, size: int, ack: str, seconds: float, count: int | None) -> None:
+    def _feed(self, client: socket.socket, name: bytes, size: int, ack: str, seconds: float, count: int | None) -> int:
         number = 0
         client.setblocking(False)
         deadline = time.perf_counter() + seconds
@@ -85,3 +89,4 @@ class Feeder:
                     waiting = waiting[client.send(waiting) :]
         client.setblocking(True)
         client.sendall(self._frame(name, number, ack, END))
+        return number

@@ -289,6 +289,7 @@ def _correctness(results: dict) -> str:
     who = _present(results)
     rows = [(name, *(_share(cell[each]) for each in who)) for name, cell in results["correctness"].items()]
     return (
-        "## Correctness\n\nFrames whose command, headers (the first of a repeated name) and body are all"
-        f" right, and that come once and in order, on a fiftieth of each workload in 64 KiB feeds:\n\n{grid(('workload', *who), rows)}"
+        "## Correctness\n\nFrames whose command, headers (the first of a repeated name) and body are all right, and"
+        " that come once and in order, on a fiftieth of each workload in 64 KiB feeds:\n\n"
+        f"{grid(('workload', *who), rows)}"
     )

@@ -119,3 +119,32 @@ def test_twins_have_the_same_size(bench: Load, kind: str) -> None:
         assert body == other
         count = twins.KINDS[kind][0]
         assert [value.isascii() for _, value in pairs] == [at >= count for at in range(len(pairs))]
+
+
+@pytest.mark.parametrize(("ours", "is_reached"), [(10.0, True), (10.1, False)])
+def test_a_client_is_compared_with_the_best_of_its_peers(bench: Load, ours: float, is_reached: bool) -> None:
+    client, sends = bench("bench_client"), bench("client_sends")
+    cells: dict[str, dict[str, list[float]]] = {what: {} for what in sends.TEXTS}
+    cells["ping"] = {client.SYNC: [ours, 1.0, 99.0], "stomp.py": [20.0], "stompman": [10.0]}
+    (goal,) = client.judge_sending({"cells": cells})
+    assert goal.reached is is_reached
+    assert "stompman" in goal.what
+
+
+def test_a_client_that_repeats_a_body_is_caught(bench: Load, monkeypatch: pytest.MonkeyPatch) -> None:
+    client, sends = bench("bench_client"), bench("client_sends")
+    sink, found = bench("sink").Sink(), sends.bodies(3)
+    monkeypatch.setattr(client, "CHECKED", 3)
+    monkeypatch.setattr(client, "LATE", 0)
+    with sink.listener:
+        for sent, is_right in (
+            ([*found, found[-1]], True),
+            ([*found, found[-1], found[-1]], False),
+            ([found[1], found[0], found[2], found[2]], False),
+        ):
+            monkeypatch.setattr(client, "run_sending", lambda *_, sent=sent: sink.bodies.extend(sent))
+            if is_right:
+                client.check_sending(sink, client.SYNC, "send")
+            else:
+                with pytest.raises(RuntimeError, match="repeated or reordered"):
+                    client.check_sending(sink, client.SYNC, "send")
