@@ -1,6 +1,6 @@
 """Measure the broker of this checkout and that of another interpreter in turns: `make bench-against AGAINST=python`.
 
-    python benchmarks/against.py PYTHON [--only window-1 ...] [--rounds 5] [--seconds 0.5] [--json]
+    python benchmarks/against.py PYTHON [--only window-1 ...] [--rounds 5] [--seconds 0.5] [--options=OPTIONS] [--json]
 
 PYTHON is an interpreter with another stompcodec, for instance one with the last release. Both brokers run all the time.
 In each round both take their turn with each load, the other one first in every second round, so that whatever else the
@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import shlex
 import statistics
 import sys
 from pathlib import Path
@@ -96,6 +97,7 @@ def arguments() -> argparse.Namespace:
     )
     parser.add_argument("--rounds", type=int, default=5, help="of each load (5)")
     parser.add_argument("--seconds", type=float, default=0.5, help="of each run (0.5)")
+    parser.add_argument("--options", default="", help="of this broker only, such as --options=--uvloop")
     parser.add_argument("--json", action="store_true", help="print all cells as JSON")
     args = parser.parse_args()
     args.python = args.python.absolute()  # not resolved: a venv's python is a link
@@ -112,7 +114,7 @@ def main() -> int:
     print(f"{OTHER}: stompcodec {args.told}", file=sys.stderr)
     sides: dict[str, Ours] = {}
     try:
-        sides[THIS] = Ours()
+        sides[THIS] = Ours(options=tuple(shlex.split(args.options)))
         sides[OTHER] = Ours(python=args.python)
         cells = measure(sides, args.only, args.rounds, args.seconds)
     except brokers.AbsentError as error:

@@ -3,7 +3,7 @@
 What is counted is what the shell of the broker does for each turn of its loop: `Session.receive` with the bytes of some
 frames, `Broker.turn`, and `take_output` of each session that has something to write. Everything else is prepared and
 checked outside of the count. Clocks stand still, and commits are written in the thread of the caller (`call_soon` is
-None), so that each run executes the same instructions.
+None), so that each run executes the same instructions. The row of WebSocket has the layer of a server between.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ ROWS = {
     "send": "SEND to a queue, MESSAGE to its consumer (ack: auto)",
     "ack": "ACK (client-individual)",
     "fan_out": "SEND to a topic, MESSAGE to each of its 10 subscribers",
+    "websocket": "SEND to a queue, MESSAGE to its consumer (ack: auto), both over WebSocket",
     "persistent": "persistent SEND with a receipt, committed to SQLite, 25 per turn",
     "persistent_single": "persistent SEND with a receipt, committed to SQLite, one per turn",
     "transaction": "persistent SEND in a transaction of 10, 5 per turn, with their BEGIN, COMMIT and receipt",
@@ -52,7 +53,7 @@ class Row:
 
     >>> with Row("send") as row:
     ...     row.run(*row.prepare())
-    3000
+    1000
     """
 
     def __init__(self, name: str) -> None:
@@ -60,6 +61,8 @@ class Row:
         self._stored = name.startswith(("persistent", "transaction"))
         self._acknowledges = name.endswith("ack")
         self._destination = "/topic/a" if name == "fan_out" else "/queue/a"
+        #: Of a session over WebSocket: our layer, and that of its client.
+        self._layers: dict[Any, tuple[Any, Any]] = {}
 
     def __enter__(self) -> Row:
         # Here, and not when rows of the codec are counted: under valgrind this takes longer than they do.
@@ -99,12 +102,26 @@ class Row:
 
     def run(self, session: Any, pieces: list[bytes]) -> int:
         """Let the session send each piece in a turn of its own (counted), and return the number of chunks written."""
+        if self._layers:
+            return self._run_over_websocket(session, pieces)
         chunks = 0
         broker = self.broker
         for piece in pieces:
             session.receive(piece, 0.0)
             for dirty in broker.turn(0.0):
                 chunks += len(dirty.take_output())
+        return chunks
+
+    def _run_over_websocket(self, session: Any, pieces: list[bytes]) -> int:
+        chunks = 0
+        layers, broker = self._layers, self.broker
+        for piece in pieces:
+            for data in layers[session][0].receive(piece):
+                session.receive(data, 0.0)
+            for dirty in broker.turn(0.0):
+                layer, _client = layers[dirty]
+                layer.send(dirty.take_output())
+                chunks += len(layer.take_output())
         return chunks
 
     def check(self) -> None:
@@ -130,14 +147,17 @@ class Row:
         self._written(self._sender, [b"\n"])
 
     def _session(self) -> Any:
-        session = self.broker.attach(0.0)
-        self._written(session, [b"CONNECT\naccept-version:1.2\nhost:/\n\n\0"])
+        over_websocket = self.name == "websocket"
+        session = self.broker.attach(0.0, whole_frames=over_websocket)
+        if over_websocket:
+            self._layers[session] = _opened_layers()
+        self._written(session, self._messages(session, [b"CONNECT\naccept-version:1.2\nhost:/\n\n\0"]))
         return session
 
     def _subscribe(self, ack: str) -> Any:
         session = self._session()
         frame = f"SUBSCRIBE\nid:1\ndestination:{self._destination}\nack:{ack}\nprefetch-count:0\n\n\0"
-        self._written(session, [frame.encode()])
+        self._written(session, self._messages(session, [frame.encode()]))
         return session
 
     def _make_sends(self) -> list[bytes]:
@@ -153,6 +173,7 @@ class Row:
         for number in range(MESSAGES):
             receipt = [("receipt", f"r{number:04}")] if receipts else []
             frames.append(serialize(Frame("SEND", headers + receipt, _BODY), "1.2"))
+        frames = self._messages(self._sender, frames)
         return _joined(frames, 1 if self.name == "persistent_single" else _PER_TURN)
 
     def _make_transactions(self, headers: list[tuple[str, str]]) -> list[bytes]:
@@ -167,10 +188,40 @@ class Row:
     def _written(self, session: Any, pieces: list[bytes]) -> list[bytes]:
         written: list[bytes] = []
         for piece in pieces:
-            session.receive(piece, 0.0)
+            for data in self._layers[session][0].receive(piece) if self._layers else [piece]:
+                session.receive(data, 0.0)
             for dirty in self.broker.turn(0.0):
-                written += dirty.take_output()
+                chunks = dirty.take_output()
+                if self._layers:
+                    layer, client = self._layers[dirty]
+                    layer.send(chunks)
+                    chunks = [bytes(each) for wire in layer.take_output() for each in client.receive(wire)]
+                written += chunks
         return written
+
+    def _messages(self, session: Any, frames: list[bytes]) -> list[bytes]:
+        """Return the frames as the client of a session writes them: over WebSocket as a message each."""
+        if not self._layers:
+            return frames
+        _layer, client = self._layers[session]
+        found = []
+        for frame in frames:
+            client.send([frame])
+            found += client.take_output()
+        return found
+
+
+def _opened_layers() -> tuple[Any, Any]:
+    """Return the WebSocket layers of a server and of its client, which have shaken hands."""
+    from stompcodec.transport.websocket import client_layer, server_layer
+
+    server, client = server_layer(), client_layer("localhost", 80)
+    client.start()
+    server.receive(b"".join(client.take_output()))
+    client.receive(b"".join(server.take_output()))
+    assert server.opened
+    assert client.opened
+    return server, client
 
 
 def _joined(frames: list[bytes], size: int) -> list[bytes]:

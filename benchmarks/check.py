@@ -31,7 +31,7 @@ def messages_of(load: Load) -> int:
 
 def check(load: Load, port: int, destination: str) -> None:
     """WrongError says what is wrong. Loads that send what another one sends are not run again."""
-    if load.how in ("beside", "idle"):
+    if load.how in ("beside", "idle", "computing"):
         return
     count = messages_of(load)
     waiting = load.how == "receipts"

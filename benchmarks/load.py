@@ -10,6 +10,8 @@ import multiprocessing
 import re
 import select
 import socket
+import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
@@ -25,10 +27,18 @@ PAUSE = 0.001  # seconds between two transient sends beside the durable load
 BUFFER = bytearray(1024 * KIB)
 CONNECT = b"CONNECT\naccept-version:1.2\nhost:/\nlogin:guest\npasscode:guest\n\n\0"
 UPGRADE = (
-    b"GET / HTTP/1.1\r\nHost: 127.0.0.1\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
+    b"GET /ws HTTP/1.1\r\nHost: 127.0.0.1\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
     b"Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: c3RvbXBjb2RlYy1iZW5jaA==\r\n"
     b"Sec-WebSocket-Protocol: v12.stomp\r\n\r\n"
 )
+#: Ends with the process that has started it, however that ends.
+COMPUTE = """\
+import os
+parent = os.getppid()
+while os.getppid() == parent:
+    for _ in range(100_000):
+        pass
+"""
 PLAIN = Load("", "", "", KIB)
 ACK_HEADER = re.compile(rb"\nack:([^\n]*)\n")
 
@@ -106,8 +116,8 @@ class Wire:
             if not more:
                 raise StalledError(f"closed instead of {answer.decode()}: {data!r}")
             data += more
-        head = data.find(answer) if self.load.websocket else 0  # two octets, or four
-        if head not in (0, 2, 4) or not data[head:].lstrip().startswith(answer):
+        data = data.lstrip()  # line ends behind the frame before
+        if not data.startswith(answer) and not (self.load.websocket and data.find(answer) in (2, 4)):
             raise StalledError(f"no {answer.decode()}: {data[:200]!r}")
         return data
 
@@ -413,6 +423,18 @@ def idle(load: Load, port: int, destination: str, seconds: float, meter: Meter) 
         return stream(load, port, destination, seconds, meter)
 
 
+def computing(load: Load, port: int, destination: str, seconds: float, meter: Meter) -> Run:
+    """receipts, beside processes that compute all the time."""
+    command = [sys.executable, "-c", COMPUTE]
+    processes = [subprocess.Popen(command, start_new_session=True) for _ in range(load.computing)]
+    try:
+        return receipts(load, port, destination, seconds, meter)
+    finally:
+        for process in processes:
+            process.kill()
+            process.wait()
+
+
 HOW: dict[str, Callable[[Load, int, str, float, Meter], Run]] = {
     "stream": stream,
     "one": one,
@@ -420,4 +442,5 @@ HOW: dict[str, Callable[[Load, int, str, float, Meter], Run]] = {
     "durable": durable,
     "beside": beside,
     "idle": idle,
+    "computing": computing,
 }

@@ -23,6 +23,7 @@ class Load:
         transaction: messages of each transaction, whose COMMIT asks for the receipt; 0 for none.
         websocket: over WebSocket, each STOMP frame in a binary one.
         idle: connections that do nothing meanwhile.
+        computing: processes that compute meanwhile, each in a session, and so a scheduler group, of its own.
         limit: most messages, or transactions, of a run where nobody consumes them.
         headers: more of them, for a selector to look at.
         selector: of the consumers.
@@ -41,6 +42,7 @@ class Load:
     transaction: int = 0
     websocket: bool = False
     idle: int = 0
+    computing: int = 0
     limit: int = 40_000
     headers: str = ""
     selector: str = ""
@@ -50,8 +52,8 @@ class Load:
         return f"/{'topic' if self.topic else 'queue'}/bench-{self.name}-{mark}"
 
 
-def _kept(name: str, about: str, **more: Any) -> Load:
-    return Load(name, about, "receipts", KIB, persistent=True, consumers=0, **more)
+def _kept(name: str, about: str, how: str = "receipts", **more: Any) -> Load:
+    return Load(name, about, how, KIB, persistent=True, consumers=0, **more)
 
 
 def _durable(name: str, about: str, **more: Any) -> Load:
@@ -71,6 +73,13 @@ LOADS = {
         Load("persistent-1k", "persistent queue, 1 KiB, auto", "stream", KIB, persistent=True),
         _kept("window-100", "persistent, 1 KiB, receipts, window 100", window=100),
         _kept("window-1", "persistent, 1 KiB, receipts, window 1", window=1),
+        _kept(
+            "window-1-computing",
+            "persistent, 1 KiB, receipts, window 1, beside 4 computing processes",
+            "computing",
+            window=1,
+            computing=4,
+        ),
         _kept(
             "transactions-10", "persistent, 1 KiB, transactions of 10, window 10", window=10, transaction=10, limit=4000
         ),

@@ -28,7 +28,7 @@ def reads(everyone: list[Contestant], rounds: int) -> dict[str, dict[str, dict[s
         for size in SIZES:
             data = workload.data[: max(_MOST, 2 * size)]
             pieces = list(fragments(data, size))
-            racing = _right(everyone, workload.version, pieces)
+            racing = right(everyone, workload.version, pieces)
             tasks = {each.name: measure.decoding(each, workload.version, "untouched", pieces) for each in racing}
             best = measure.loop_alone(tasks, min(rounds, _ROUNDS))
             frames = workload.frames * len(data) / len(workload.data)
@@ -36,7 +36,7 @@ def reads(everyone: list[Contestant], rounds: int) -> dict[str, dict[str, dict[s
     return table
 
 
-def _right(everyone: list[Contestant], version: str, pieces: list[bytes]) -> list[Contestant]:
+def right(everyone: list[Contestant], version: str, pieces: list[bytes]) -> list[Contestant]:
     """Those who read these pieces as frames; ours must find all of them, once and in order."""
     truth, _ended = ours("python").collect(version, [b"".join(pieces)])
     racing = [contestant for contestant in everyone if contestant.name != C]

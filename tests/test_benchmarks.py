@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import os
 import re
 import sys
 from collections.abc import Callable, Iterator
@@ -34,7 +35,7 @@ def goal_rows() -> list[tuple[str, str, list[str]]]:
     text = (FOLDER / "README.md").read_text(encoding="utf-8")
     table = text.partition("## Where each goal is measured")[2].partition("\n## ")[0]
     lines = [line.strip("| ").split(" | ") for line in table.splitlines() if line.startswith("| ")][2:]
-    return [(goal, command.strip("`"), re.findall(r"`([^`]+)`", rows)) for goal, command, rows in lines]
+    return [(goal, command.strip("`"), re.findall(r"`([^`]+)`", rows)) for goal, command, rows, _judged in lines]
 
 
 def test_the_table_is_found() -> None:
@@ -48,7 +49,7 @@ def test_each_goal_names_rows_that_exist(bench: Load, goal: str, command: str, r
         "make bench-client": [*bench("client_sends").TEXTS, *bench("bench_client").LOADS],
         "make bench-broker": bench("loads").LOADS,
         "make bench-against": bench("against").GOALS,
-        "make instructions": bench("instructions").OPERATIONS,
+        "make instructions": [*bench("instructions").OPERATIONS, *bench("broker_rows").ROWS],
     }
     assert rows, goal
     assert set(rows) <= set(known[command])
@@ -148,3 +149,74 @@ def test_a_client_that_repeats_a_body_is_caught(bench: Load, monkeypatch: pytest
             else:
                 with pytest.raises(RuntimeError, match="repeated or reordered"):
                     client.check_sending(sink, client.SYNC, "send")
+
+
+class Reader:
+    """A contestant of the section `reads`: of each frame it knows no more than that it ended."""
+
+    def __init__(self, name: str, frames: Callable[[bytes], int], backend: object = None) -> None:
+        self.name, self.backend, self.frames = name, backend, frames
+
+    def collect(self, _version: str, pieces: list[bytes]) -> tuple[list[tuple[str, dict[str, str], bytes]], bool]:
+        return [("ACK", {"id": "1"}, b"")] * self.frames(b"".join(pieces)), True
+
+
+@pytest.mark.parametrize(("share", "races"), [(0.75, True), (0.74, False)])
+def test_a_reader_that_loses_frames_does_not_race(bench: Load, share: float, races: bool) -> None:
+    pieces = [b"ACK\nid:1\n\n\0"] * 100
+    reader = Reader("peer", lambda data: round(data.count(b"\0") * share))
+    assert bench("reads").right([reader], "1.2", pieces) == ([reader] if races else [])
+
+
+def test_our_reader_must_find_every_frame(bench: Load) -> None:
+    reader = Reader("stompcodec Python", lambda data: data.count(b"\0") - 1, backend=object())
+    with pytest.raises(AssertionError, match="other frames"):
+        bench("reads").right([reader], "1.2", [b"ACK\nid:1\n\n\0"] * 100)
+
+
+@pytest.mark.parametrize("name", ["send", "websocket", "ack"])
+def test_a_row_of_instructions_does_what_it_says(bench: Load, name: str) -> None:
+    with bench("broker_rows").Row(name) as row:
+        row.check()
+        assert (row.run(*row.prepare()) > 0) is (name != "ack")
+
+
+def test_each_goal_of_the_broker_compares_brokers_that_have_the_load(bench: Load) -> None:
+    report, lacks = bench("broker_report"), bench("brokers").LACKS
+    assert [bar for bar in report.BARS if bar.load in lacks[bar.peer] or bar.load not in bench("loads").LOADS] == []
+    assert report.is_compared("queue-1k", "ours")
+    assert report.is_compared("queue-1k", "activemq")
+    assert not report.is_compared("queue-1k", "rabbitmq")
+    assert not report.is_compared("headers-1k", "ours")
+
+
+def test_loads_without_a_websocket_port_are_left_out(bench: Load) -> None:
+    brokers, loads = bench("brokers"), bench("loads").LOADS
+    without = {name for name in brokers.PEERS if name not in brokers.WEBSOCKET}
+    over_websocket = {load.name for load in loads.values() if load.websocket}
+    assert over_websocket
+    assert all(over_websocket <= set(brokers.LACKS[name]) for name in without)
+    assert all(over_websocket.isdisjoint(brokers.LACKS[name]) for name in brokers.WEBSOCKET)
+
+
+def test_computing_processes_have_groups_of_their_own_and_end_with_the_run(
+    bench: Load, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    load, started = bench("load"), []
+    popen = load.subprocess.Popen
+
+    def start(*arguments: object, **options: object) -> object:
+        started.append(popen(*arguments, **options))
+        return started[-1]
+
+    def fail(*_: object) -> None:
+        groups = {os.getsid(process.pid) for process in started}
+        assert len(groups) == 4
+        assert os.getsid(0) not in groups
+        raise load.StalledError
+
+    monkeypatch.setattr(load.subprocess, "Popen", start)
+    monkeypatch.setattr(load, "receipts", fail)
+    with pytest.raises(load.StalledError):
+        load.computing(bench("loads").LOADS["window-1-computing"], 1, "/queue/a", 1.0, None)
+    assert [process.returncode for process in started] == [-9] * 4
