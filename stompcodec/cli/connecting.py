@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import logging
 import os
 import re
@@ -409,10 +410,12 @@ def stop_on_signals(stop: Callable[[], object]) -> Iterator[None]:
         yield  # only the main thread gets signals
         return
     terminals = [number for number in (1, 2) if os.isatty(number)]
+    hangups = itertools.count()
 
     def handle(received: int, _frame: object) -> None:
         if received == _HANGUP:
-            signal.signal(received, signal.SIG_IGN)  # the shell and the system may both send it, which counts once
+            if next(hangups):  # the shell and the system may both send it, even at once, which counts once
+                return
             _discard_output([number for number in terminals if not os.isatty(number)])
         stop()
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import io
+import itertools
 import json
 import os
 import signal
@@ -12,6 +13,8 @@ import subprocess
 import sys
 import threading
 from pathlib import Path
+from types import FrameType
+from typing import Any
 
 import pytest
 from client.feeding import wait_for
@@ -353,6 +356,40 @@ def test_sighup_counts_once_and_not_with_nohup(nohup: bool) -> None:
         assert signal.getsignal(signal.SIGHUP) is handler
     finally:
         signal.signal(signal.SIGHUP, before)
+
+
+@pytest.mark.skipif(os.name != "posix", reason="signals of POSIX")
+def test_a_sighup_within_the_handler_of_another_does_not_count() -> None:
+    """The shell and the system send both at once: the second is handled before any line of the first one's handler."""
+    place, is_interrupted = 0, True
+    while is_interrupted:
+        stops: list[int] = []
+        is_interrupted = interrupted_stop(stops, place)
+        assert stops == [1], f"before line {place} of the handler"
+        place += 1
+    assert place > 3
+
+
+def interrupted_stop(stops: list[int], place: int) -> bool:
+    """Raise SIGHUP, and once more before a line of its handler. Return False if the handler has fewer lines."""
+    lines = itertools.count()
+    interrupted: list[int] = []
+
+    def trace(frame: FrameType, event: str, _argument: object) -> Any:
+        if event == "line" and next(lines) == place:
+            interrupted.append(place)
+            signal.raise_signal(signal.SIGHUP)
+        return trace if frame.f_code is handler.__code__ else None
+
+    before = sys.gettrace()
+    with connecting.stop_on_signals(lambda: stops.append(1)):
+        handler: Any = signal.getsignal(signal.SIGHUP)
+        sys.settrace(trace)
+        try:
+            signal.raise_signal(signal.SIGHUP)
+        finally:
+            sys.settrace(before)
+    return bool(interrupted)
 
 
 def test_progress_on_a_closed_terminal_is_discarded(monkeypatch: pytest.MonkeyPatch) -> None:
