@@ -12,7 +12,7 @@ ROUNDS ?= 200
 CUTS ?= 1000
 SEEDS ?= 1000
 # What draws pages from the code. Each has --check, which says whether its drawing is stale.
-DRAWINGS := scripts/state_diagram.py scripts/unasync.py $(wildcard scripts/draw_*.py) benchmarks/draw_sharding.py
+DRAWINGS := scripts/state_diagram.py scripts/unasync.py $(wildcard scripts/draw_*.py) benchmarks/draw_sharding.py scripts/tricks_page.py
 SPARKS ?= 4.0 4.1 4.2 newest
 SOURCES := pyproject.toml setup.py MANIFEST.in $(wildcard tests/run_*.py tests/conformance.py tests/vectors/*.json tests/scenarios/*.json) \
 	$(shell find stompcodec src -type f ! -name '*.so' ! -name '*.pyc' ! -name _codec_c.c)
@@ -29,11 +29,11 @@ C_FLAGS := -std=c11 -O2 -Wall -Wextra -Werror -Isrc
 SANITIZE := -fsanitize=address,undefined -fno-sanitize-recover=all -fno-omit-frame-pointer -fno-wrapv -O1 -g
 PRELOAD = $(shell gcc -print-file-name=libasan.so) $(shell gcc -print-file-name=libstdc++.so)
 
-.PHONY: help demo demo-broker dev quick test test-slow test-pure test-all test-spark check vectors corpus-full scenarios crash crash-spark attack soak interop docs \
+.PHONY: help demo demo-broker dev quick test test-slow test-pure test-all test-tricks test-arm64 test-s390x test-spark check vectors corpus-full scenarios crash crash-spark attack soak interop docs \
 	simulate simulate-planted mutations bench bench-peers bench-broker bench-against bench-client bench-isolation bench-depth bench-compat bench-spark compat large instructions subscriptions fuzz fuzz-tcp asan dist clean
 
 help: ## list these commands
-	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' Makefile | expand -t 18
+	@sed -n 's/^\([a-z0-9-]*\):.*## /\1\t/p' Makefile | expand -t 18
 
 demo: $(VENV)/demo.stamp ## a feed through broker, Spark and jobs into tables and a report; its driver is killed half-way
 	@cd $(VENV) && bin/python -m stompcodec.spark.demo --folder ../stompcodec-demo
@@ -62,6 +62,14 @@ test-pure: $(VENV)/package.stamp ## the suite and the examples on the Python bac
 
 test-all: $(VENV)/package.stamp ## the suite on every installed interpreter
 	@$(BIN)/python scripts/test_all.py
+
+test-tricks: $(VENV)/package.stamp ## the codec with each speed trick off (ONLY: some of docs/tricks.md); FUZZ (2000) executions for each
+	@$(BIN)/python scripts/test_tricks.py --fuzz $(or $(FUZZ),2000) $(if $(ONLY),--only $(ONLY)) $(if $(SEED),--seed $(SEED))
+
+test-arm64 test-s390x: $(VENV)/package.stamp
+	@$(BIN)/python scripts/test_foreign.py $(@:test-%=%) $(FOREIGN)
+test-arm64: ## vectors and tests of the C backend on arm64 (NEON), emulated
+test-s390x: ## vectors and tests of the C backend on s390x (big-endian), emulated
 
 test-spark: ## the tests of Spark on each version of SPARKS (4.0 4.1 4.2 newest); goes on where it was interrupted
 	@$(PYTHON) scripts/test_spark.py $(SPARKS)

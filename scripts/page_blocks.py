@@ -1,4 +1,6 @@
-"""Blocks of ARCHITECTURE.md that scripts write. Each script owns one block and leaves the rest of the page alone.
+"""Blocks of ARCHITECTURE.md and of other pages that scripts write.
+
+Each script owns one block and leaves the rest of the page alone.
 
 A block stands between `<!-- NAME: written by scripts/SCRIPT -->` and `<!-- end of NAME -->`.
 """
@@ -26,31 +28,34 @@ def replaced(page: str, name: str, text: str) -> str:
     """
     block = re.compile(rf"(<!-- {re.escape(name)}: [^>]*-->\n).*?(<!-- end of {re.escape(name)} -->\n)", re.DOTALL)
     if len(block.findall(page)) != 1:
-        raise ValueError(f"{PAGE.name} needs one block {name!r}: <!-- {name}: … --> and <!-- end of {name} -->")
+        raise ValueError(f"the page needs one block {name!r}: <!-- {name}: … --> and <!-- end of {name} -->")
     return block.sub(lambda found: f"{found[1]}\n{text.strip()}\n\n{found[2]}", page)
 
 
-def run(name: str, draw: Callable[[], str], arguments: Sequence[str]) -> int:
-    """Write a block of the page, or check it.
+def run(name: str, draw: Callable[[], str], arguments: Sequence[str], path: Path | None = None) -> int:
+    """Write a block of a page, or check it.
 
     Args:
         name: of the block.
         draw: makes its text.
         arguments: `--check` compares the block with what would be written, and writes nothing.
 
+        path: of the page; None for ARCHITECTURE.md.
+
     Returns:
         The exit status: 1 if the block is stale.
     """
-    page = PAGE.read_text("utf-8")
+    path = path or PAGE
+    page = path.read_text("utf-8")
     fresh = replaced(page, name, draw())
     script = Path(sys.modules[draw.__module__].__file__ or "").name
     if "--check" not in arguments:
-        PAGE.write_text(fresh, "utf-8")
-        print(f"{PAGE.name}, {name}: {'up to date' if fresh == page else 'written'}")
+        path.write_text(fresh, "utf-8")
+        print(f"{path.name}, {name}: {'up to date' if fresh == page else 'written'}")
         return 0
     for line in list(difflib.unified_diff(page.splitlines(), fresh.splitlines(), "the page", "the code", "", "", 1))[
         :40
     ]:
         print(line)
-    print(f"{PAGE.name}, {name}: {'up to date' if fresh == page else f'stale, run scripts/{script}'}")
+    print(f"{path.name}, {name}: {'up to date' if fresh == page else f'stale, run scripts/{script}'}")
     return int(fresh != page)

@@ -180,7 +180,7 @@ cdef _Block _block_for(size_t room):
     """Return a block of at least this many bytes, a spare one if possible."""
     global _small_spare, _large_spare
     cdef _Block spare
-    if STOMP_SPARES:
+    if STOMP_SPARE_BLOCKS:
         spare = _small_spare if room <= SMALL else _large_spare
         if spare is not None and spare.room >= room:
             if room <= SMALL:
@@ -194,7 +194,7 @@ cdef _Block _block_for(size_t room):
 cdef int _give_back(_Block block) except -1:
     """Keep or free a block that nothing refers to."""
     global _small_spare, _large_spare
-    if STOMP_SPARES:
+    if STOMP_SPARE_BLOCKS:
         if block.room <= SMALL:
             _small_spare = block
         elif block.room <= IDLE_ROOM and (_large_spare is None or _large_spare.room < block.room):

@@ -1,5 +1,7 @@
 #include "frame_bytes.h"
 
+#include "stomp_tricks.h"
+
 enum { PAGE = 4096 };
 
 /* glibc reuses freed blocks only up to the size of the largest block that was ever freed; larger blocks are mapped anew, page
@@ -9,7 +11,7 @@ static void keep_in_the_heap(size_t room)
 {
 #ifndef Py_GIL_DISABLED
     static size_t largest;
-    if (room <= largest)
+    if (STOMP_NO_KEPT_HEAP || room <= largest)
         return;
     largest = room;
     PyMem_RawFree(PyMem_RawMalloc(room + sizeof(PyBytesObject)));

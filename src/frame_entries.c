@@ -7,7 +7,7 @@ static inline void copy_octets(uint8_t *to, const uint8_t *from, size_t len)
 {
     uint64_t word, last;
     uint32_t half, half_last;
-    if (len > 32) {
+    if (STOMP_NO_SHORT_COPIES || len > 32) {
         memcpy(to, from, len);
     } else if (len >= 8) {
         memcpy(&last, from + len - 8, 8);
@@ -184,7 +184,7 @@ static inline PyObject *name_text(const StompFrame *frame, const struct frame_en
     if (escaped && memchr(e->name, '\\', e->name_len))
         return unescaped_text(frame, e->name, e->name_len);
     int wide = is_wide(frame, e->name, e->name_len);
-    return wide || e->name_len > MOST ? text_of(e->name, e->name_len, wide) : known_name(e->name, e->name_len, repeats);
+    return wide || STOMP_NO_KNOWN_NAMES || e->name_len > MOST ? text_of(e->name, e->name_len, wide) : known_name(e->name, e->name_len, repeats);
 }
 
 static inline PyObject *value_text(const StompFrame *frame, const struct frame_entry *e, int escaped, int repeats)
@@ -193,7 +193,7 @@ static inline PyObject *value_text(const StompFrame *frame, const struct frame_e
         return unescaped_text(frame, e->value, e->value_len);
     int wide = is_wide(frame, e->value, e->value_len);
 #ifndef Py_GIL_DISABLED
-    if (repeats && !wide && e->value_len <= MOST)
+    if (repeats && !STOMP_NO_KNOWN_VALUES && !wide && e->value_len <= MOST)
         return known_value(e->value, e->value_len);
 #else
     (void)repeats;

@@ -9,17 +9,18 @@
 
 #include <Python.h>
 #include "stomp_scan.h"
+#include "stomp_tricks.h"
 
 /* Is freed memory kept for reuse? Not without the GIL, where two threads could take the same block. */
 #if defined(Py_GIL_DISABLED)
-enum { STOMP_SPARES = 0 };
+enum { STOMP_SPARE_BLOCKS = 0 };
 #else
-enum { STOMP_SPARES = 1 };
+enum { STOMP_SPARE_BLOCKS = !STOMP_NO_SPARE_BLOCKS };
 #endif
 
 /* The same for objects. */
-#if !defined(Py_GIL_DISABLED) && !defined(Py_REF_DEBUG)
-#define STOMP_SPARE 1
+#if !defined(Py_GIL_DISABLED) && !defined(Py_REF_DEBUG) && !STOMP_NO_SPARE_OBJECTS
+#define STOMP_SPARE_OBJECTS 1
 #endif
 
 enum frame_kind { FRAME_WIDE16, FRAME_WIDE32, FRAME_TEXT };

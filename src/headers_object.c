@@ -8,7 +8,7 @@ typedef struct {
 } Headers;
 
 static PyObject *headers_repr, *empty_tuple;
-#ifdef STOMP_SPARE
+#ifdef STOMP_SPARE_OBJECTS
 static PyObject *spare_headers; /* empty; one is enough for a loop that drops each frame before the next */
 #endif
 
@@ -16,7 +16,7 @@ static PyObject *spare_headers; /* empty; one is enough for a loop that drops ea
 static PyObject *empty_headers(void)
 {
     PyObject *headers;
-#ifdef STOMP_SPARE
+#ifdef STOMP_SPARE_OBJECTS
     if (spare_headers) {
         headers = spare_headers;
         spare_headers = NULL;
@@ -43,7 +43,7 @@ PyObject *stomp_headers_new(StompFrame *frame)
 static void headers_dealloc(PyObject *headers)
 {
     Py_CLEAR(((Headers *)headers)->pairs);
-#ifdef STOMP_SPARE
+#ifdef STOMP_SPARE_OBJECTS
     if (!spare_headers) {
         PyDict_Clear(headers);
         spare_headers = headers;

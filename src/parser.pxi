@@ -311,4 +311,5 @@ cdef PyObject *_iternext(PyObject *parser) except? NULL:
     return (<Parser>parser)._next()
 
 
-(<PyTypeObject *>Parser).tp_iternext = _iternext
+if not STOMP_NO_ITERNEXT:
+    (<PyTypeObject *>Parser).tp_iternext = _iternext

@@ -74,7 +74,7 @@ STOMP_TARGET static int STOMP_SCAN_HEAD(struct stomp_scan *s, const struct stomp
         rare = s->rare;
     }
     struct stomp_line *to = s->lines + s->count, *room = lines_room(s, rules);
-    const int quick = !(rules->flags & STOMP_IRREGULAR) && rules->max_header_line >= 32;
+    const int quick = !STOMP_NO_QUICK_LINES && !(rules->flags & STOMP_IRREGULAR) && rules->max_header_line >= 32;
     STOMP_WANTED
     struct stomp_masks m;
     size_t lf;

@@ -6,6 +6,7 @@
 #include "stomp_mask.h"
 #include "stomp_memory.h"
 #include "stomp_text.h"
+#include "stomp_tricks.h"
 #include "stomp_utf8.h"
 
 #define NONE SIZE_MAX
@@ -167,7 +168,7 @@ static int take_any_length(struct stomp_scan *s, const struct stomp_rules *rules
 static inline int take_length(struct stomp_scan *s, const struct stomp_rules *rules, const uint8_t *data, size_t value, size_t end)
 {
     unsigned n = 0, digit;
-    if (end - value - 1 >= 9)
+    if (STOMP_NO_QUICK_LENGTH || end - value - 1 >= 9)
         return take_any_length(s, rules, data, value, end);
     for (size_t i = value; i < end; i++) {
         if ((digit = data[i] - (unsigned)'0') > 9)
@@ -420,7 +421,7 @@ static STOMP_INLINE int check_window(struct stomp_scan *s, const struct stomp_is
                                      size_t len, uint32_t *high)
 {
     size_t from = s->utf8 > at ? s->utf8 : at;
-    if (!STOMP_UTF8_BLOCKS || len - at < STOMP_BLOCK)
+    if (STOMP_NO_UTF8_BLOCKS || len - at < STOMP_BLOCK)
         return 0;
     *high = (uint32_t)isa->at_least(data + at, 0x80);
     while (from <= window) {

@@ -2,6 +2,7 @@
 
 #include <string.h>
 
+#include "stomp_tricks.h"
 #include "stomp_utf8.h"
 
 #define TIMES_8(c) c, c, c, c, c, c, c, c
@@ -37,12 +38,6 @@ size_t stomp_bad_escape(const uint8_t *text, size_t len, int level)
     return len;
 }
 
-#ifdef STOMP_NO_UNESCAPE_RUNS
-enum { UNESCAPE_RUNS = 0 };
-#else
-enum { UNESCAPE_RUNS = 1 };
-#endif
-
 /* Copy 8 bytes. Return the index of the first backslash, or 8. */
 static inline size_t copy_run(uint8_t *to, const uint8_t *text)
 {
@@ -69,7 +64,7 @@ size_t stomp_unescape(uint8_t *out, const uint8_t *text, size_t len, int level)
 {
     const uint8_t *end = text + len;
     uint8_t *to = out;
-    while (UNESCAPE_RUNS && end - text >= 8) {
+    while (!STOMP_NO_UNESCAPE_RUNS && end - text >= 8) {
         const size_t run = copy_run(to, text);
         text += run;
         to += run;
@@ -118,7 +113,7 @@ static size_t skip_blocks(const uint8_t *text, size_t len)
 
 size_t stomp_bad_utf8(const uint8_t *text, size_t len)
 {
-    size_t i = STOMP_UTF8_BLOCKS ? skip_blocks(text, len) : 0, n;
+    size_t i = STOMP_NO_UTF8_BLOCKS ? 0 : skip_blocks(text, len), n;
     while (i < len && (n = sequence(text + i, len - i)))
         i += n;
     return i;

@@ -4,12 +4,6 @@
 
 #include "stomp_block.h"
 
-#ifdef STOMP_NO_UTF8_BLOCKS
-enum { STOMP_UTF8_BLOCKS = 0 };
-#else
-enum { STOMP_UTF8_BLOCKS = 1 };
-#endif
-
 /* Find what is not UTF-8 in a block that begins with a character, and whose bytes `high` are above 127. Bit i of the result: byte
    i neither begins nor continues a character. *cut: the first byte of a character that ends behind the block, as a bit, or 0;
    bits above that one mean nothing. */

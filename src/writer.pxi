@@ -12,7 +12,7 @@ for _i in range(5):
 cdef const stomp_writer *_writer(stomp_writer *room, version, content_length, lenient, _Names extra) except NULL:
     """Return the rules of a call. They are in `room` if they are unusual."""
     cdef int i
-    if extra is None and content_length is _AUTO and lenient is False:
+    if not STOMP_NO_PREPARED_RULES and extra is None and content_length is _AUTO and lenient is False:
         for i in range(5):
             if version is _VERSIONS[i]:
                 return &_USUAL[i]
@@ -130,7 +130,7 @@ def serialize_parts(frame, version="1.2", *, content_length="auto", lenient=Fals
 cdef size_t _expected(frames):
     """Return the likely size of the output of many frames, or 0 if they are not in a list or tuple."""
     cdef size_t size = 0
-    if type(frames) is list or type(frames) is tuple:
+    if not STOMP_NO_EXPECTED_SIZE and (type(frames) is list or type(frames) is tuple):
         for frame in frames:
             if type(frame) is Frame and (<StompFrame *>(<PyObject *>frame)).body:
                 size += stomp_expected_size(<StompFrame *>(<PyObject *>frame))

@@ -58,6 +58,7 @@ def pytest_configure() -> None:
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--no-c", action="store_true", help="leave out all tests of the C backend")
+    parser.addoption("--only-c", action="store_true", help="leave out tests of the Python backend alone")
 
 
 def _without_c(config: pytest.Config) -> bool:
@@ -67,6 +68,11 @@ def _without_c(config: pytest.Config) -> bool:
 def _needs_c(item: pytest.Item) -> bool:
     parameters = getattr(getattr(item, "callspec", None), "params", {})
     return parameters.get("codec") == "c" or item.get_closest_marker("c_only") is not None
+
+
+def _needs_python(item: pytest.Item) -> bool:
+    parameters = getattr(getattr(item, "callspec", None), "params", {})
+    return parameters.get("codec") == "py" or item.get_closest_marker("py_only") is not None
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
@@ -85,10 +91,10 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             unknown = set(mark.args) - known
             if unknown:
                 raise pytest.UsageError(f"{item.nodeid}: no such requirement: {', '.join(sorted(unknown))}")
-    if _without_c(config):
-        out = [item for item in items if _needs_c(item)]
-        config.hook.pytest_deselected(items=out)
-        items[:] = [item for item in items if not _needs_c(item)]
+    unwanted = _needs_c if _without_c(config) else _needs_python if config.getoption("--only-c") else None
+    if unwanted is not None:
+        config.hook.pytest_deselected(items=[item for item in items if unwanted(item)])
+        items[:] = [item for item in items if not unwanted(item)]
     if hasattr(config, "workerinput"):  # a process of pytest-xdist
         items.sort(key=lambda item: worth_first(item.nodeid))
 

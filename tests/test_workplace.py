@@ -17,7 +17,7 @@ from hypothesis import settings
 
 ROOT = Path(__file__).resolve().parents[1]
 MAKEFILE = (ROOT / "Makefile").read_text(encoding="utf-8")
-TARGETS = re.findall(r"^([a-z][a-z-]*):", MAKEFILE, re.MULTILINE)
+TARGETS = re.findall(r"^([a-z][a-z0-9-]*):", MAKEFILE, re.MULTILINE)
 FOLDERS = ["", "stompcodec", "src", "tests", "scripts", "docs", "benchmarks", "fuzz", "examples", "changes", ".github"]
 #: Folders that builds and tools make.
 MADE = {"build", "dist", "__pycache__", "work", "node_modules", "stompcodec-demo"}
@@ -36,7 +36,7 @@ def test_a_target_is_listed_and_explained(target: str) -> None:
 def test_what_contributors_are_told_to_run_is_there() -> None:
     page = (ROOT / "docs" / "development.md").read_text(encoding="utf-8")
     pages = [page, *((ROOT / name).read_text(encoding="utf-8") for name in ("CONTRIBUTING.md", "RELEASING.md"))]
-    named = {name for text in pages for name in re.findall(r"(?:`|^    )make ([a-z-]+)", text, re.MULTILINE)}
+    named = {name for text in pages for name in re.findall(r"(?:`|^    )make ([a-z0-9-]+)", text, re.MULTILINE)}
     table = page[page.index("## The commands") :].partition("\n## ")[0]
     for row in re.findall(r"^\| (`.*?) \|", table, re.MULTILINE):
         named |= {cell.split()[0] for cell in re.findall(r"`([^`]+)`", row) if re.match(r"[a-z]", cell)}

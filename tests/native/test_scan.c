@@ -123,15 +123,22 @@ static void read_in_every_way(const struct stomp_rules *rules, const uint8_t *wi
     }
 }
 
+/* The lowest byte comes first, on any machine. */
+static uint32_t read_size(const uint8_t *four)
+{
+    return four[0] | (uint32_t)four[1] << 8 | (uint32_t)four[2] << 16 | (uint32_t)four[3] << 24;
+}
+
 static void read_file(const char *path)
 {
     static uint8_t input[INPUT_MOST];
     static char want[TEXT_MOST];
-    uint32_t sizes[2];
+    uint8_t head[8];
     unsigned long records = 0;
     FILE *file = fopen(path, "rb");
     MUST(file);
-    while (fread(sizes, sizeof sizes, 1, file) == 1) {
+    while (fread(head, sizeof head, 1, file) == 1) {
+        const uint32_t sizes[2] = {read_size(head), read_size(head + 4)};
         MUST(sizes[0] >= INPUT_HEAD && sizes[0] <= sizeof input && sizes[1] <= sizeof want);
         MUST(fread(input, 1, sizes[0], file) == sizes[0] && fread(want, 1, sizes[1], file) == sizes[1]);
         struct stomp_rules rules = rules_of_input(input);
