@@ -14,6 +14,8 @@ from stompcodec.frame import END_OF_BODY, Escapes, Frame, Mark, parsed_frame
 from stompcodec.spec import UNESCAPED, WITH_BODY, Dialect, Limits, dialect_of
 
 _LF, _CR, _COLON, _BACKSLASH = b"\n\r:\\"
+#: The end of the last header, and the blank line.
+_BLANK, _BLANK_CR = b"\n\n", b"\n\r\n"
 _CONTROL = re.compile(rb"[\0-\x1f]")
 _NOT_BLANK = re.compile(rb"[^ \r]")
 _ESCAPE = re.compile(rb"\\(.?)", re.DOTALL)
@@ -122,10 +124,11 @@ def line_end(buf: bytes, at: int, seen: int, dialect: Dialect, longest: int, lim
 class Lines:
     """A frame whose head began, as long as it has nothing unusual: each line is checked once, when it is complete."""
 
-    __slots__ = ("count", "known", "length", "line", "longest", "most", "rules")
+    __slots__ = ("blank", "count", "known", "length", "line", "longest", "most", "rules")
 
     def __init__(self, rules: Rules) -> None:
         self.rules = rules
+        self.blank = _BLANK  # what ends the head; lines end as the command line does, others are unusual
         self.most = rules.limits.max_headers
         self.longest = rules.limits.max_header_line
 
@@ -138,6 +141,7 @@ class Lines:
         self.count = 0  # complete header lines
         self.length = -1  # of the body; -1 without content-length
         self.known = known
+        self.blank = _BLANK if known is None or buf[line - 2] != _CR else _BLANK_CR
         return self.read(buf, buf.rfind(_LF, line) + 1 or line)
 
     def read(self, buf: bytes, end: int) -> int:
@@ -152,6 +156,7 @@ class Lines:
                 self.known = self.rules.known.get(bytes(buf[: at - 1]))
                 if self.known is None:
                     return -1
+                self.blank = _BLANK if buf[at - 2] != _CR else _BLANK_CR
             if end > at and not self._read_headers(buf, at, end):
                 return -1
             self.line = end
@@ -177,8 +182,10 @@ class Lines:
             lines = buf[at - 1 : end].decode()
         except UnicodeDecodeError:
             return False
-        if self.known is None or (rules.dialect.crlf and "\r" in lines):
+        if self.known is None:
             return False
+        if rules.dialect.crlf:
+            lines = lines.replace("\r\n", "\n")
         length = rules.skim(lines, end - at, self.count, self.known)
         if length is None:
             return False

@@ -9,6 +9,7 @@ from stompcodec.spec import Limits
 SIZES = (1, 2, 3, 4, 5, 7, 16, 64)
 
 USUAL = b"SEND\ndestination:/queue/a\nid:7\n\nhello\0"
+CRLF_COUNTED = b"MESSAGE\r\nid:a\\c1\r\ncontent-length:5\r\n\r\n\0\n\0\n\0\0\r\n"
 SMALL = _scan_py.SMALL
 
 STREAMS = {
@@ -27,6 +28,23 @@ STREAMS = {
     "a length beyond the limit": b"SEND\ncontent-length:5000\n\n\0",
     "a length without a body": b"ACK\ncontent-length:1\n\n\0",
     "CR LF": USUAL.replace(b"\n", b"\r\n") * 2,
+    "CR LF, counted": CRLF_COUNTED * 2,
+    "CR LF, a body with blank lines": b"SEND\r\ncontent-length:6\r\n\r\n\n\n\n\r\n\0\0" + USUAL,
+    "CR LF, no body": b"ACK\r\nid:a\\c1\r\n\r\n\0\r\nACK\nid:2\n\n\0",
+    "CR LF, then LF": b"SEND\r\nid:1\nname:x\r\n\n\r\n\0" + USUAL,
+    "CR LF, a blank line of LF": b"SEND\r\nid:1\r\n\nbody\n\r\nbody\0" + USUAL,
+    "LF, then CR LF": b"SEND\nid:1\r\nname:x\n\r\n\n\n\0" + CRLF_COUNTED,
+    "CR LF, CR in a value": b"SEND\r\nid:a\rb\r\nx:y\r\r\n\r\n\0" + USUAL,
+    "CR LF, a blank line of two CR": b"SEND\r\nid:1\r\n\r\r\n\0",
+    "CR LF, no colon": b"SEND\r\nid:1\r\nname\r\nx:y\r\n\r\n\0",
+    "CR LF, a bad escape": b"SEND\r\nid:1\r\nname:a\\xb\r\n\r\n\0",
+    "CR LF, a bad length": b"SEND\r\nid:1\r\ncontent-length:x\r\n\r\n\0",
+    "CR LF, a length with CR": b"SEND\r\nid:1\r\ncontent-length:1\r\r\n\r\nx\0",
+    "CR LF, two lengths": b"SEND\r\ncontent-length:3\r\ncontent-length:4\r\n\r\nabc\0" + USUAL,
+    "LF, a length with CR": b"SEND\nid:1\ncontent-length:1\r\n\nx\0" + USUAL,
+    "CR LF, UTF-8": "SEND\r\nname:東京\r\nid:ß\r\n\r\nstraße\0".encode() + USUAL,
+    "CR LF, a body that is not allowed": b"ACK\r\nid:1\r\n\r\nx\0",
+    "CR LF, an end in the blank line": b"SEND\r\nid:1\r\n\r",
     "CR in a value": b"SEND\nid:a\rb\nx:y\r\n\n\0" + USUAL,
     "an unknown command": b"SENT\nid:1\n\n\0",
     "no colon": b"SEND\nid:1\nname\nx:y\n\n\0",
@@ -76,6 +94,7 @@ def test_backends_agree_at_each_limit(both, limit, most):
         b"SEND\n" + b"a:b\n" * most + b"c",
         b"SEND\nid:12\n" + b"a" * most + b":\n",
     ]
+    streams += [data.replace(b"\n", b"\r\n") for data in streams]
     for data in streams:
         for size in SIZES:
             options = {"version": "1.2", "limits": Limits(**{limit: most})}
@@ -120,3 +139,23 @@ def test_answers_are_the_same_without_lines(monkeypatch):
     monkeypatch.undo()
     for (name, size), answers in without.items():
         assert run(_codec_py, pieces(STREAMS[name], size)) == answers, (name, size)
+
+
+@pytest.mark.parametrize("size", SIZES)
+@pytest.mark.parametrize("end", [b"\n", b"\r\n"])
+def test_usual_heads_do_not_take_the_exact_path(monkeypatch, end, size):
+    """Neither where they are cut, nor for CR LF."""
+    monkeypatch.setattr(_scan_py.Head, "read", None)
+    heads = [b"SEND\nid:a\\c1\nname:x\n\n", b"MESSAGE\nid:1\ncontent-length:5\n\n"]
+    data = b"".join(head.replace(b"\n", end) + b"hello\0" for head in heads * 3)
+    parser = _codec_py.Parser("1.2")
+    frames = [frame for piece in pieces(data, size) for frame in parser.feed(piece)]
+    assert [(frame.command, frame.body) for frame in frames] == [("SEND", b"hello"), ("MESSAGE", b"hello")] * 3
+
+
+@pytest.mark.parametrize("end", [b"\n", b"\r\n"])
+def test_the_bytes_of_a_counted_body_are_not_looked_at(end):
+    parser = _codec_py.Parser("1.2")
+    for octet in pieces(b"SEND\nid:1\ncontent-length:5\n\n".replace(b"\n", end), 1):
+        assert list(parser.feed(octet)) == []
+    assert parser._wants == 5
