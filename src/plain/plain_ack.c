@@ -4,7 +4,8 @@
 
 #include "plain_call.h"
 #include "plain_fields.h"
-#include "plain_record.h"
+#include "plain_ready.h"
+#include "plain_ring.h"
 
 #define MOST_DIGITS 18 /* of the number of a delivery: so it fits into 64 bits */
 
@@ -100,30 +101,15 @@ int plain_ack_find(struct plain_ack *ack, PyObject *session, const struct stomp_
 /* `Queue.count_out_one`. Returns 0, or -1 with an exception. */
 static int count_out(PyObject *queue, long long size)
 {
-    PyObject *account = FIELD_OF(queue, Queue, account), *blocked = FIELD_OF(queue, Queue, blocked);
-    long long count, octets, used;
+    struct plain_counts counts;
     if (FIELD_OF(queue, Queue, closed) == Py_True)
         return 0;
-    if (!plain_number(FIELD_OF(queue, Queue, count), &count) || !plain_number(FIELD_OF(queue, Queue, octets), &octets)
-        || !plain_number(FIELD_OF(account, Account, used), &used)) {
+    if (!plain_counts_make(&counts, queue, -1, size)) {
         PyErr_SetString(PyExc_OverflowError, "a count of a queue is not a 64-bit int");
         return -1;
     }
-    PyObject *new[] = {PyLong_FromLongLong(count - 1), PyLong_FromLongLong(octets - size),
-                       PyLong_FromLongLong(used - size - PLAIN_MESSAGE_COST)};
-    if (!new[0] || !new[1] || !new[2]) {
-        Py_XDECREF(new[0]);
-        Py_XDECREF(new[1]);
-        Py_XDECREF(new[2]);
-        return -1;
-    }
-    SET_FIELD(queue, Queue, count, new[0]);
-    SET_FIELD(queue, Queue, octets, new[1]);
-    SET_FIELD(account, Account, used, new[2]);
-    if (!PyDict_GET_SIZE(blocked))
-        return 0;
-    int low = plain_truth(PyObject_GetAttr(queue, plain_name.is_low));
-    return low <= 0 ? low : plain_call(queue, plain_name.release_blocked, NULL);
+    plain_counts_set(&counts, queue);
+    return plain_release(queue);
 }
 
 /* A stored message leaves the store with the next commit, and receipts wait for that. Returns 0, or -1 with an exception. */
@@ -169,5 +155,5 @@ int plain_ack_offer(const struct plain_ack *ack)
 {
     if (FIELD_OF(ack->consumer, Consumer, in_ring) == Py_True)
         return 0;
-    return plain_call(ack->queue, plain_name.offer, ack->consumer);
+    return plain_offer(ack->queue, ack->consumer);
 }

@@ -5,8 +5,8 @@
 #include <Python.h>
 
 #define PLAIN_NAMES(NAME) \
-    NAME(ACK) NAME(SEND) NAME(block) NAME(full) NAME(is_low) NAME(now) NAME(offer) NAME(put_plain) NAME(quota) NAME(release_blocked) \
-    NAME(schedule_flush) NAME(seq) NAME(settle) NAME(used_up) NAME(wait_for_turn)
+    NAME(ACK) NAME(SEND) NAME(append) NAME(block) NAME(dispatch) NAME(full) NAME(is_low) NAME(now) NAME(offer) NAME(popleft) NAME(put_plain) \
+    NAME(quota) NAME(release_blocked) NAME(schedule_flush) NAME(seq) NAME(settle) NAME(used_up) NAME(wait_for_turn)
 
 struct plain_names {
 #define NAME(name) PyObject *name;

@@ -5,12 +5,11 @@
 
 #include <Python.h>
 
-#include "plain_record.h"
+#include "plain_ready.h"
 
-enum plain_delivery { PLAIN_NOT_DELIVERED, PLAIN_DELIVERED, PLAIN_DELIVERED_FULL };
-
-/* Deliver to the first consumer in the ring of a queue. Returns enum plain_delivery: after PLAIN_NOT_DELIVERED nothing was changed,
-   after PLAIN_DELIVERED_FULL the sender has to wait. Returns -1 with an exception, which comes after the delivery. */
+/* Deliver to the first consumer in the ring of a queue that can take it, or make it READY. Returns enum plain_delivery: after
+   PLAIN_NOT_DELIVERED nothing was changed, except that consumers that can take nothing left the ring; after PLAIN_DELIVERED_FULL the
+   sender has to wait. Returns -1 with an exception, which comes after the delivery. */
 int plain_deliver(PyObject *queue, const struct plain_message *message);
 
 /* Put it into a topic that has gathered others: `Topic.put_plain` of routing/topic.py. The same answers. */

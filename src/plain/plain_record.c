@@ -12,15 +12,26 @@ PyObject *plain_tail(const struct plain_message *message)
     return tail;
 }
 
-Py_ssize_t plain_format(char *to, size_t room, PyObject *format, const long long *numbers, int count)
+static size_t write_number(char *to, unsigned long long n)
+{
+    char digits[20];
+    int i = 20;
+    do
+        digits[--i] = (char)('0' + n % 10);
+    while (n /= 10);
+    memcpy(to, digits + i, (size_t)(20 - i));
+    return (size_t)(20 - i);
+}
+
+Py_ssize_t plain_format(char *to, size_t room, PyObject *format, PyObject *octets, const long long *numbers, int count)
 {
     const char *at = PyBytes_AS_STRING(format), *end = at + PyBytes_GET_SIZE(format);
-    size_t len = 0;
+    size_t len = 0, more = octets ? (size_t)PyBytes_GET_SIZE(octets) : 0;
     int used = 0;
     while (at < end) {
         const char *percent = memchr(at, '%', (size_t)(end - at));
         size_t some = (size_t)((percent ? percent : end) - at);
-        if (len + some + 20 > room)
+        if (len + some + more + 20 > room)
             return -1;
         memcpy(to + len, at, some);
         len += some;
@@ -31,20 +42,18 @@ Py_ssize_t plain_format(char *to, size_t room, PyObject *format, const long long
             return -1;
         if (percent[1] == '%') {
             to[len++] = '%';
+        } else if (percent[1] == 'b' && octets) {
+            memcpy(to + len, PyBytes_AS_STRING(octets), more);
+            len += more;
+            octets = NULL;
+            more = 0;
         } else if (percent[1] == 'd' && used < count && numbers[used] >= 0) {
-            char digits[20];
-            int i = 20;
-            unsigned long long n = (unsigned long long)numbers[used++];
-            do
-                digits[--i] = (char)('0' + n % 10);
-            while (n /= 10);
-            memcpy(to + len, digits + i, (size_t)(20 - i));
-            len += (size_t)(20 - i);
+            len += write_number(to + len, (unsigned long long)numbers[used++]);
         } else {
             return -1;
         }
     }
-    return used == count ? (Py_ssize_t)len : -1;
+    return used == count && !octets ? (Py_ssize_t)len : -1;
 }
 
 /* Make the Message. Its ident and destination are new references, which it takes. */
@@ -85,7 +94,7 @@ static PyObject *name_of(const struct plain_message *message, PyObject *name)
 PyObject *plain_record(const struct plain_message *message, PyObject *name, PyObject *tail)
 {
     char ident[256];
-    Py_ssize_t len = plain_format(ident, sizeof ident, message->ident, &message->number, 1);
+    Py_ssize_t len = plain_format(ident, sizeof ident, message->ident, NULL, &message->number, 1);
     if (len < 0) {
         PyErr_SetString(PyExc_ValueError, "the message-id has another format");
         return NULL;

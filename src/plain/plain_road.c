@@ -1,7 +1,8 @@
 /* The extension stompcodec.broker._plain_c: plain SENDs and ACKs while the parser reads them, without a frame object.
 
-   The Python road, `_send` of sessions/commands.py and `ack` of sessions/acknowledge.py, says what happens. This one may only skip work: what it cannot do, and every
-   case that is rare, it leaves to that one, frame by frame. docs/decisions/0011-plain-road.md lists what it takes. */
+   The Python road, `_send` of sessions/commands.py and `ack` of sessions/acknowledge.py, says what happens. This one may only skip work:
+   what it cannot do, and every case that is rare, it leaves to that one, frame by frame. docs/decisions/0011-plain-road.md lists what it
+   takes. */
 #include <Python.h>
 
 #include <structmember.h>
@@ -10,6 +11,7 @@
 #include "plain_call.h"
 #include "plain_fields.h"
 #include "plain_queue.h"
+#include "plain_ready.h"
 #include "plain_send.h"
 #include "stomp_taker.h"
 
@@ -242,8 +244,8 @@ static int is_true(const struct plain_text *text)
 /* May this road take the frame, as far as its head has been read? */
 static int may_take(const Road *road, const struct stomp_scan *scan)
 {
-    return is_on && ((scan->command == STOMP_SEND && road->sends) || (scan->command == STOMP_ACK && road->acks)) && !scan->starts && !(scan->marks & STOMP_CHANGED)
-        && has_memory(road);
+    int handles = (scan->command == STOMP_SEND && road->sends) || (scan->command == STOMP_ACK && road->acks);
+    return is_on && handles && !scan->starts && !(scan->marks & STOMP_CHANGED) && has_memory(road);
 }
 
 /* The queue or topic that the session has cached for a destination. Borrowed, or NULL. */
@@ -415,12 +417,12 @@ static PyType_Spec road_spec = {
 
 static PyObject *prepare(PyObject *module, PyObject *args)
 {
-    PyObject *classes, *slow, *without, *functions[PYTHON_FUNCTIONS];
+    PyObject *classes, *slow, *without, *functions[PYTHON_FUNCTIONS], *no_line;
     int each;
     long long cost;
     (void)module;
-    if (!PyArg_ParseTuple(args, "OOO(OOOOOOO)iL", &classes, &slow, &without, functions, functions + 1, functions + 2, functions + 3,
-                          functions + 4, functions + 5, functions + 6, &each, &cost))
+    if (!PyArg_ParseTuple(args, "OOO(OOOOOOO)OiL", &classes, &slow, &without, functions, functions + 1, functions + 2, functions + 3,
+                          functions + 4, functions + 5, functions + 6, &no_line, &each, &cost))
         return NULL;
     if (each != EACH || cost != PLAIN_MESSAGE_COST) {
         PyErr_SetString(PyExc_ValueError, "the plain road was built with other constants");
@@ -432,6 +434,7 @@ static PyObject *prepare(PyObject *module, PyObject *args)
         Py_INCREF(functions[i]);
         plain_set((PyObject **)&python + i, functions[i]);
     }
+    Py_INCREF(no_line), plain_set(&plain_no_line, no_line);
     Py_RETURN_NONE;
 }
 
@@ -445,10 +448,30 @@ static PyObject *switch_on(PyObject *module, PyObject *on)
     return PyBool_FromLong(before);
 }
 
+static PyObject *deliver_ready(PyObject *module, PyObject *const *args, Py_ssize_t count)
+{
+    (void)module;
+    if (count != 2 || !plain_at.Queue || !IS_A(args[0], Queue)) {
+        PyErr_SetString(PyExc_TypeError, "deliver_ready() takes a queue and a number");
+        return NULL;
+    }
+    Py_ssize_t most = PyLong_AsSsize_t(args[1]);
+    if (most == -1 && PyErr_Occurred())
+        return NULL;
+    Py_INCREF(args[0]);
+    Py_ssize_t done = is_on ? plain_deliver_ready(args[0], most) : 0;
+    Py_DECREF(args[0]);
+    return done < 0 ? NULL : PyLong_FromSsize_t(done);
+}
+
 static PyMethodDef methods[] = {
+    {"deliver_ready", (PyCFunction)(void (*)(void))deliver_ready, METH_FASTCALL,
+     "deliver_ready(queue, most, /)\n--\n\n"
+     "Deliver up to `most` READY messages of a queue, until one of them or its consumer is not plain. Return how many."},
     {"prepare", prepare, METH_VARARGS,
-     "prepare(classes, slow, without, functions, each, cost, /)\n--\n\n"
-     "Learn the classes, names, functions (send, ack, send_receipt, hold_receipts_of, put_persistent, failed, shared) and constants of the broker."},
+     "prepare(classes, slow, without, functions, no_line, each, cost, /)\n--\n\n"
+     "Learn the classes, names, functions (send, ack, send_receipt, hold_receipts_of, put_persistent, failed, shared), the line of a queue "
+     "without READY messages, and constants of the broker."},
     {"switch", switch_on, METH_O, "switch(on, /)\n--\n\nTake frames, or leave all of them to Python. Return what it was before."},
     {NULL, NULL, 0, NULL},
 };

@@ -9,11 +9,13 @@ class Road:
     def begin(self, left: int, /) -> None: ...
     def close(self) -> None: ...
 
+def deliver_ready(queue: object, most: int, /) -> int: ...
 def prepare(
     classes: dict[str, type],
     slow: tuple[str, ...],
     without: tuple[str, ...],
     functions: tuple[Callable[..., object], ...],
+    no_line: object,
     each: int,
     cost: int,
     /,

@@ -11,6 +11,8 @@ from typing import Protocol
 AT_ONCE = 1000
 #: That many while other sessions are active, which wait for up to two steps: together less than a millisecond.
 FEW = 10
+#: Seconds that a step beside active sessions may take if it has more messages than those, which are quick.
+_MOMENT = 0.0004
 #: Seconds for which a session counts as active after it sent something.
 _ACTIVE = 0.1
 
@@ -97,6 +99,14 @@ class LoopQuota:
     def step(self) -> int:
         """The number of messages that are processed in one step now."""
         return FEW if self.clock() - self.heard < _ACTIVE else AT_ONCE
+
+    def step_after(self, count: int, began: float) -> int:
+        """Return the number of transient messages that are processed in a step that began at that time and has
+        processed `count`. Beside active sessions it grows by `FEW` for a moment: a turn costs more than the messages.
+        """
+        step = self.step
+        quick = step <= count < AT_ONCE and self.clock() - began < _MOMENT
+        return min(count + FEW, AT_ONCE) if quick else step
 
     def next(self, now: float) -> None:
         """Continue the one that has waited longest; every second turn goes to the front."""

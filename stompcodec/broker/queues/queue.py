@@ -17,6 +17,7 @@ from stompcodec.broker.loop_quota import AT_ONCE, FEW, Line, LoopQuota, Work
 from stompcodec.broker.memory import LOW, MESSAGE, Account, Part
 from stompcodec.broker.message import SPOOLED, Message, shared
 from stompcodec.broker.peer import Maker, Peer
+from stompcodec.broker.queues import quick
 from stompcodec.broker.queues.arguments import QueueArguments
 from stompcodec.broker.queues.backlog import WAIT, Looked, Wait
 from stompcodec.broker.queues.consumer import EOL, Consumer, Delivery
@@ -531,25 +532,28 @@ class Queue:
             self.journal.remove(self.key, message)
         return consumer
 
-    def dispatch(self) -> int:
+    def dispatch(self, count: int = 0) -> int:
         """Deliver READY messages while consumers can take them and the store keeps up. Return how many.
 
-        After a step of the quota, at most `AT_ONCE` messages, the rest wait for the next turn.
+        After a step of the quota, the rest wait for the next turn. `count` messages of this step were delivered before.
         """
         if self.parked is not None:
             if self.paging is not None:
                 self.paging.refill()  # what was requeued may come before all that is paged
             return 0
-        count, step, paging = 0, FEW, self.paging
+        step, paging, messages, journal, began = FEW, self.paging, self.messages.line, self.journal, 0.0
         if self.dispatcher is None:
-            messages, journal = self.messages.line, self.journal
             while messages and self.ring:
+                if some := quick.deliver_ready(self, step - count):
+                    count += some
+                    continue
                 message = messages.popleft()
                 if paging is not None and not paging.allows(self.messages.place(message)):
                     messages.appendleft(message)
                     break
                 if count >= step and self.quota is not None:
-                    step = self.quota.step
+                    began = began or self.quota.clock()
+                    step = self.quota.step if message.persistent else self.quota.step_after(count, began)
                     if count >= step:
                         messages.appendleft(message)
                         self._wait(self.quota)
@@ -569,6 +573,7 @@ class Queue:
                     continue
                 if consumer is None:
                     messages.appendleft(message)
+                    count -= 1
                     break
                 if not consumer.acks:
                     self.count_out(1, message.size)

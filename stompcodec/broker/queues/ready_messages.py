@@ -17,7 +17,8 @@ _FEW = 10_000
 #: The rank of the default priority, which all messages of a `Fifo` have if priorities count.
 _USUAL = 5
 #: Shared by all queues in which no message was ever READY: a deque takes 600 bytes.
-_EMPTY = Fifo((), 0)
+#: Invariant: it is empty.
+NO_LINE = Fifo((), 0)
 
 
 class ReadyMessages:
@@ -29,7 +30,7 @@ class ReadyMessages:
 
     def __init__(self, ranked: bool) -> None:
         self._ranked = ranked
-        self.line: Fifo | Backlog = _EMPTY
+        self.line: Fifo | Backlog = NO_LINE
         #: From this seq on, a `Fifo` may be out of order; None if it is in order.
         self._late: int | None = None
 
@@ -80,7 +81,7 @@ class ReadyMessages:
     # ---- in ----
 
     def _own(self) -> Fifo | Backlog:
-        if self.line is _EMPTY:
+        if self.line is NO_LINE:
             self.line = Fifo()
         return self.line
 

@@ -2,7 +2,8 @@
 
 The extension `_plain_c` (src/plain/) sees each complete frame before it is made. It takes a SEND that `_send` of
 commands.py would put into a queue or topic at once, and the ACK of one delivery; it leaves all other frames to Python,
-in order. It may only skip work: the handlers say what happens, and all tests pass without it.
+in order. `deliver_ready` delivers READY messages in the same way. It may only skip work: the handlers say what happens,
+and all tests pass without it.
 docs/decisions/0011-plain-road.md lists what it takes.
 
 The environment variable STOMPCODEC_PLAIN=0 switches it off. It needs the C backend of the codec.
@@ -17,9 +18,12 @@ from types import ModuleType
 
 from stompcodec.broker.memory import MESSAGE, Account
 from stompcodec.broker.message import WITHOUT, Message, shared
+from stompcodec.broker.queues import quick
+from stompcodec.broker.queues.backlog import Fifo
 from stompcodec.broker.queues.consumer import Consumer
-from stompcodec.broker.queues.limits import Bound
+from stompcodec.broker.queues.limits import Bound, Window
 from stompcodec.broker.queues.queue import Queue
+from stompcodec.broker.queues.ready_messages import NO_LINE, ReadyMessages
 from stompcodec.broker.routing.topic import Topic
 from stompcodec.broker.sessions.outbox import Outbox
 from stompcodec.broker.sessions.receipts import PendingCommit, hold_receipts_of, send_receipt
@@ -32,7 +36,10 @@ Handler = Callable[[Session, Frame], None]
 #: Versions whose frames the road reads as Python does: in others, values are trimmed or names folded.
 _VERSIONS = ("1.1", "1.2")
 #: The classes whose fields it reads and writes.
-_CLASSES = (Session, Queue, Topic, Consumer, Outbox, Account, Bound, Message, PendingCommit)
+_CLASSES = (
+    *(Session, Queue, Topic, Consumer, Outbox, Account, Bound, Message, PendingCommit),
+    *(ReadyMessages, Fifo, Window),
+)
 
 
 def _load(setting: str) -> ModuleType | None:
@@ -59,7 +66,8 @@ def prepare(send: Handler, ack: Handler, slow_headers: tuple[str, ...]) -> None:
     if EXTENSION is not None:
         classes = {each.__name__: each for each in _CLASSES}
         functions = (send, ack, send_receipt, hold_receipts_of, put_persistent, _failed, shared)
-        EXTENSION.prepare(classes, slow_headers, WITHOUT, functions, EACH, MESSAGE)
+        EXTENSION.prepare(classes, slow_headers, WITHOUT, functions, NO_LINE, EACH, MESSAGE)
+        quick.use(EXTENSION.deliver_ready)
 
 
 def begin(session: Session) -> None:

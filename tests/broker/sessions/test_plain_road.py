@@ -122,7 +122,7 @@ acks = st.builds(
     st.lists(st.sampled_from([b"receipt:9", b"x:y", b"credit:1", b"transaction:t", b"receipt:a b"]), max_size=1),
 )
 reads = st.lists(st.one_of(plain_sends, plain_sends, plain_sends, sends, sends, subscribes, acks, others), max_size=12)
-EVENTS = ["turn", "shut", "open", "lose", "short", "enough"]
+EVENTS = ["turn", "shut", "open", "lose", "short", "enough", "heard"]
 steps = st.lists(
     st.tuples(st.integers(0, 2), st.one_of(reads, reads, reads, st.sampled_from(EVENTS)), st.booleans(), st.booleans()),
     max_size=12,
@@ -179,6 +179,8 @@ class World:
         elif what in ("short", "enough"):
             account = bench.broker.account
             account.first = account.used + 2000 if what == "short" else account.second
+        elif what == "heard":
+            bench.broker.quota.heard = bench.now
         elif what == "lose":
             peer.lose()
             self.peers[number] = bench.peer("1.2", whole_frames=peer.whole_frames)
@@ -198,7 +200,8 @@ class World:
         """What clients see, and what the books say."""
         broker = self.bench.broker
         sessions = [(peer.octets, peer.closed, peer.session.paused, peer.session.ended) for peer in self.peers]
-        pending = [(b"".join(peer.session.outbox.chunks), peer.session.outbox.send_budget) for peer in self.peers]
+        outboxes = [peer.session.outbox for peer in self.peers]
+        pending = [(b"".join(each.chunks), each.send_budget, each.starved) for each in outboxes]
         queues = {name: _books(queue) for name, queue in broker.queues.items()}
         consumers = [
             (each.credit, each.last, each.in_ring, {tag: _fields(m) for tag, m in each.unacked.items()})
@@ -214,7 +217,8 @@ def _fields(message: Any) -> Any:
 
 def _books(queue: Queue) -> Any:
     ring = [(consumer.key, consumer.session.id) for consumer in queue.ring]
-    return queue.count, queue.octets, [_fields(message) for message in queue.messages], ring
+    parked = None if queue.parked is None else [(consumer.key, consumer.session.id) for consumer in queue.parked]
+    return queue.count, queue.octets, [_fields(message) for message in queue.messages], ring, parked
 
 
 @given(configs, st.booleans(), subscribers, steps)
@@ -514,8 +518,8 @@ def test_constants_and_classes_are_compared() -> None:
     extension = plain.EXTENSION
     assert extension is not None
     with pytest.raises(TypeError, match="class Session is missing"):
-        extension.prepare({}, (), (), (None,) * 7, 8, MESSAGE)
+        extension.prepare({}, (), (), (None,) * 7, None, 8, MESSAGE)
     with pytest.raises(ValueError, match="other constants"):
-        extension.prepare({}, (), (), (None,) * 7, 9, MESSAGE)
+        extension.prepare({}, (), (), (None,) * 7, None, 9, MESSAGE)
     with pytest.raises(ValueError, match="other constants"):
-        extension.prepare({}, (), (), (None,) * 7, 8, MESSAGE + 1)
+        extension.prepare({}, (), (), (None,) * 7, None, 8, MESSAGE + 1)
