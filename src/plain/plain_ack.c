@@ -6,6 +6,7 @@
 #include "plain_fields.h"
 #include "plain_ready.h"
 #include "plain_ring.h"
+#include "plain_store.h"
 
 #define MOST_DIGITS 18 /* of the number of a delivery: so it fits into 64 bits */
 
@@ -115,11 +116,13 @@ static int count_out(PyObject *queue, long long size)
 /* A stored message leaves the store with the next commit, and receipts wait for that. Returns 0, or -1 with an exception. */
 static int unstore(PyObject *session, PyObject *queue, PyObject *message, PyObject *receipt, PyObject *hold_receipts)
 {
-    PyObject *result = PyObject_CallFunctionObjArgs(hold_receipts, session, receipt, NULL);
-    Py_XDECREF(result);
-    PyObject *journal = FIELD_OF(queue, Queue, journal);
-    if (!result)
-        return -1;
+    PyObject *journal = FIELD_OF(queue, Queue, journal), *result;
+    if (!journal || journal == Py_None || !plain_is_held(session, journal)) {
+        result = PyObject_CallFunctionObjArgs(hold_receipts, session, receipt, NULL);
+        Py_XDECREF(result);
+        if (!result)
+            return -1;
+    }
     if (!journal || journal == Py_None || FIELD_OF(queue, Queue, closed) == Py_True)
         return 0;
     PyObject *arguments[] = {journal, queue, message};

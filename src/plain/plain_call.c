@@ -11,7 +11,9 @@ int plain_names_make(void)
 #undef NAME
     if (!plain_name.eol)
         plain_name.eol = PyBytes_FromStringAndSize("\n", 1);
-    return plain_name.eol ? 0 : -1;
+    if (!plain_name.is_short)
+        plain_name.is_short = PyUnicode_InternFromString("short");
+    return plain_name.eol && plain_name.is_short ? 0 : -1;
 }
 
 int plain_truth(PyObject *object)

@@ -5,14 +5,15 @@
 #include <Python.h>
 
 #define PLAIN_NAMES(NAME) \
-    NAME(ACK) NAME(SEND) NAME(append) NAME(block) NAME(dispatch) NAME(full) NAME(is_low) NAME(now) NAME(offer) NAME(popleft) NAME(put_plain) \
+    NAME(ACK) NAME(SEND) NAME(append) NAME(batch) NAME(block) NAME(busy) NAME(dispatch) NAME(full) NAME(is_low) NAME(now) NAME(offer) NAME(popleft) NAME(put) NAME(put_plain) \
     NAME(quota) NAME(release_blocked) NAME(schedule_flush) NAME(seq) NAME(settle) NAME(used_up) NAME(wait_for_turn)
 
 struct plain_names {
 #define NAME(name) PyObject *name;
     PLAIN_NAMES(NAME)
 #undef NAME
-    PyObject *eol; /* the bytes after each frame */
+    PyObject *eol;      /* the bytes after each frame */
+    PyObject *is_short; /* "short", which is a word of C */
 };
 
 extern struct plain_names plain_name;

@@ -14,11 +14,11 @@
 #define PLAIN_FIELDS(FIELD) \
     FIELD(Session, plain) FIELD(Session, cached_targets) FIELD(Session, pending_commit) FIELD(Session, by_number) FIELD(Session, handlers) \
     FIELD(Queue, account) FIELD(Queue, arguments) FIELD(Queue, blocked) FIELD(Queue, bound) FIELD(Queue, closed) \
-    FIELD(Queue, count) FIELD(Queue, dispatcher) FIELD(Queue, journal) FIELD(Queue, messages) FIELD(Queue, name) FIELD(Queue, octets) FIELD(Queue, overflow) \
+    FIELD(Queue, count) FIELD(Queue, dispatcher) FIELD(Queue, journal) FIELD(Queue, messages) FIELD(Queue, name) FIELD(Queue, newest) FIELD(Queue, octets) FIELD(Queue, overflow) \
     FIELD(Queue, paging) FIELD(Queue, parked) FIELD(Queue, ring) FIELD(Queue, window) \
     FIELD(ReadyMessages, line) FIELD(Window, messages) FIELD(Window, octets) FIELD(Window, spools) \
     FIELD(Topic, _gathered) FIELD(Topic, _most) FIELD(Topic, _octets) FIELD(Topic, full) FIELD(Topic, name) \
-    FIELD(PendingCommit, receipts) \
+    FIELD(PendingCommit, batch) FIELD(PendingCommit, receipts) \
     FIELD(Consumer, acks) FIELD(Consumer, closed) FIELD(Consumer, credit) FIELD(Consumer, direct) FIELD(Consumer, head) FIELD(Consumer, last) \
     FIELD(Consumer, in_ring) FIELD(Consumer, outbox) FIELD(Consumer, queue) FIELD(Consumer, single) FIELD(Consumer, quick) FIELD(Consumer, unacked) \
     FIELD(Outbox, chunks) FIELD(Outbox, dirty) FIELD(Outbox, flowing) FIELD(Outbox, send_budget) \

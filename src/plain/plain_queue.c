@@ -112,7 +112,7 @@ int plain_deliver(PyObject *queue, const struct plain_message *message)
     Py_INCREF(consumer);
     PyObject *acks = FIELD_OF(consumer, Consumer, acks);
     int result = PLAIN_NOT_DELIVERED;
-    if (acks == Py_False)
+    if (acks == Py_False && !message->persistent)
         result = deliver_auto(queue, consumer, message);
     else if (acks == Py_True)
         result = deliver_unacked(queue, consumer, message);

@@ -18,26 +18,32 @@ static PyObject *line_of(PyObject *queue)
     return simple ? line : NULL;
 }
 
-/* Does a transient message stay in memory, because the window has room, or the queue does not spool? */
-static int stays(PyObject *queue)
+/* Does a message stay in memory, because the window has room, or because it is transient and the queue does not spool? */
+static int stays(PyObject *queue, int persistent)
 {
     PyObject *window = FIELD_OF(queue, Queue, window);
     long long count, octets, most_messages, most_octets;
     if (window == Py_None || FIELD_OF(queue, Queue, journal) == Py_None)
         return 1;
     return window && IS_A(window, Window)
-        && (FIELD_OF(window, Window, spools) == Py_False
+        && ((!persistent && FIELD_OF(window, Window, spools) == Py_False)
             || (plain_number(FIELD_OF(queue, Queue, count), &count) && plain_number(FIELD_OF(queue, Queue, octets), &octets)
                 && plain_number(FIELD_OF(window, Window, messages), &most_messages)
                 && plain_number(FIELD_OF(window, Window, octets), &most_octets) && count < most_messages && octets < most_octets));
 }
 
-int plain_enqueue(PyObject *queue, const struct plain_message *message)
+int plain_may_enqueue(PyObject *queue, const struct plain_message *message)
 {
     PyObject *line = line_of(queue), *ring = FIELD_OF(queue, Queue, ring);
+    return line && line != plain_no_line && ring && PyList_CheckExact(ring) && !PyList_GET_SIZE(ring) && FIELD_OF(queue, Queue, closed) == Py_False
+        && FIELD_OF(queue, Queue, arguments) == Py_None && stays(queue, message->persistent);
+}
+
+int plain_enqueue(PyObject *queue, const struct plain_message *message)
+{
+    PyObject *line = line_of(queue);
     struct plain_counts counts;
-    if (!line || line == plain_no_line || !ring || !PyList_CheckExact(ring) || PyList_GET_SIZE(ring)
-        || FIELD_OF(queue, Queue, closed) != Py_False || FIELD_OF(queue, Queue, arguments) != Py_None || !stays(queue)
+    if (!plain_may_enqueue(queue, message)
         || !plain_counts_make(&counts, queue, 1, (long long)message->send->tail_len))
         return PLAIN_NOT_DELIVERED;
     PyObject *tail = plain_tail(message), *record = tail ? plain_record(message, FIELD_OF(queue, Queue, name), tail) : NULL;

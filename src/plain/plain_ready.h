@@ -12,6 +12,9 @@ enum plain_delivery { PLAIN_NOT_DELIVERED, PLAIN_DELIVERED, PLAIN_DELIVERED_FULL
 /* The empty line that all queues share in which no message was ever READY: nothing may be added to it. Set by prepare(). */
 extern PyObject *plain_no_line;
 
+/* May plain_enqueue be called? */
+int plain_may_enqueue(PyObject *queue, const struct plain_message *message);
+
 /* Make a message READY in a queue with an empty ring. Returns enum plain_delivery, or -1 with an exception. */
 int plain_enqueue(PyObject *queue, const struct plain_message *message);
 

@@ -6,6 +6,10 @@
 
 PyObject *plain_tail(const struct plain_message *message)
 {
+    if (message->record) {
+        PyObject *made = FIELD_OF(message->record, Message, tail);
+        return Py_INCREF(made), made;
+    }
     PyObject *tail = PyBytes_FromStringAndSize(NULL, (Py_ssize_t)message->send->tail_len);
     if (tail)
         plain_send_tail(message->send, message->scan, message->data, PyBytes_AS_STRING(tail));
@@ -94,6 +98,8 @@ static PyObject *name_of(const struct plain_message *message, PyObject *name)
 PyObject *plain_record(const struct plain_message *message, PyObject *name, PyObject *tail)
 {
     char ident[256];
+    if (message->record)
+        return Py_INCREF(message->record), message->record;
     Py_ssize_t len = plain_format(ident, sizeof ident, message->ident, NULL, &message->number, 1);
     if (len < 0) {
         PyErr_SetString(PyExc_ValueError, "the message-id has another format");

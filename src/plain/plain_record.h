@@ -19,6 +19,7 @@ struct plain_message {
     long long number;      /* the same */
     int persistent;        /* it has to be stored */
     PyObject *shared;      /* that function of message.py */
+    PyObject *record;      /* the Message if it was made already: `data` may be gone. Else NULL */
 };
 
 /* Write its tail as bytes. Returns a new reference, or NULL with an exception. */

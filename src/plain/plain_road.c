@@ -13,15 +13,16 @@
 #include "plain_queue.h"
 #include "plain_ready.h"
 #include "plain_send.h"
+#include "plain_store.h"
 #include "stomp_taker.h"
 
 #define EACH 8 /* frames between two looks at the clock: EACH of sessions/session.py, which is compared in prepare() */
 
 /* Functions of the Python road, in the order of prepare(). */
 static struct {
-    PyObject *send, *ack, *send_receipt, *hold_receipts, *put_persistent, *failed, *shared;
+    PyObject *send, *ack, *send_receipt, *hold_receipts, *put_persistent, *record_put, *failed, *shared;
 } python;
-#define PYTHON_FUNCTIONS 7
+#define PYTHON_FUNCTIONS 8
 static int is_on = 1;
 
 typedef struct {
@@ -144,11 +145,20 @@ static int put_persistent(PyObject *session, PyObject *target, const struct plai
     Py_XDECREF(tail);
     if (!record)
         return -1;
-    PyObject *arguments[] = {session, target, record, receipt ? receipt : Py_None};
-    PyObject *result = PyObject_Vectorcall(python.put_persistent, arguments, 4, NULL);
+    receipt = receipt ? receipt : Py_None;
+    int error;
+    if (IS_A(target, Queue) && plain_may_store(target, message)) {
+        struct plain_message made = *message;
+        made.record = record;
+        error = plain_record_put(session, target, &made, receipt, python.record_put) < 0 ? -1 : plain_put_stored(session, target, &made);
+    } else {
+        PyObject *arguments[] = {session, target, record, receipt};
+        PyObject *result = PyObject_Vectorcall(python.put_persistent, arguments, 4, NULL);
+        error = result ? 0 : -1;
+        Py_XDECREF(result);
+    }
     Py_DECREF(record);
-    Py_XDECREF(result);
-    return result ? 0 : -1;
+    return error;
 }
 
 /* Put the message into its target, let the sender wait, and answer unless it has ended. Returns 0, or -1 with an exception. */
@@ -266,7 +276,7 @@ static int take_send(Road *road, PyObject *session, const struct stomp_scan *sca
     if (!target)
         return STOMP_LEFT;
     struct plain_message message = {&read, scan, data, destination, ident, NULL, 0, road->stores && is_true(&read.persistent),
-                                    python.shared};
+                                    python.shared, NULL};
     Py_INCREF(ident), Py_INCREF(target), Py_INCREF(destination);
     int outcome = send(road, session, target, &message);
     Py_DECREF(ident), Py_DECREF(target), Py_DECREF(destination);
@@ -421,8 +431,8 @@ static PyObject *prepare(PyObject *module, PyObject *args)
     int each;
     long long cost;
     (void)module;
-    if (!PyArg_ParseTuple(args, "OOO(OOOOOOO)OiL", &classes, &slow, &without, functions, functions + 1, functions + 2, functions + 3,
-                          functions + 4, functions + 5, functions + 6, &no_line, &each, &cost))
+    if (!PyArg_ParseTuple(args, "OOO(OOOOOOOO)OiL", &classes, &slow, &without, functions, functions + 1, functions + 2, functions + 3,
+                          functions + 4, functions + 5, functions + 6, functions + 7, &no_line, &each, &cost))
         return NULL;
     if (each != EACH || cost != PLAIN_MESSAGE_COST) {
         PyErr_SetString(PyExc_ValueError, "the plain road was built with other constants");
@@ -470,7 +480,7 @@ static PyMethodDef methods[] = {
      "Deliver up to `most` READY messages of a queue, until one of them or its consumer is not plain. Return how many."},
     {"prepare", prepare, METH_VARARGS,
      "prepare(classes, slow, without, functions, no_line, each, cost, /)\n--\n\n"
-     "Learn the classes, names, functions (send, ack, send_receipt, hold_receipts_of, put_persistent, failed, shared), the line of a queue "
+     "Learn the classes, names, functions (send, ack, send_receipt, hold_receipts_of, put_persistent, record_put, failed, shared), the line of a queue "
      "without READY messages, and constants of the broker."},
     {"switch", switch_on, METH_O, "switch(on, /)\n--\n\nTake frames, or leave all of them to Python. Return what it was before."},
     {NULL, NULL, 0, NULL},

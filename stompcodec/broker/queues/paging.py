@@ -245,6 +245,23 @@ class Paging:
         if not stored or self._journal.may_write(message.seq):
             self.comes(message)
 
+    def take_new(self, rank: int, message: Message) -> bool:
+        """Do what `keep_out` and `put` do with a message that was appended to the journal just now.
+
+        Return False, having done nothing, unless it comes after paged ones of its rank.
+        """
+        span, seq = self._spans.get(rank), message.seq
+        if span is None or seq <= span.last:
+            return False
+        self.count += 1
+        span.last = seq
+        journal, unwritten = self._journal, self._unwritten
+        if unwritten and unwritten[-1][0] is journal.batch and unwritten[-1][1] < seq:
+            journal.charge(journal.batch, message.size + MESSAGE)  # until it is written
+        else:
+            self.comes(message)
+        return True
+
     def comes(self, message: Message) -> None:
         """Note that the open batch writes a paged message: for the first time, or again after a failed commit."""
         batch, unwritten, first = self._journal.batch, self._unwritten, message.seq

@@ -273,13 +273,25 @@ class Queue:
 
     # ---- in ----
 
-    def put(self, message: Message, stored: bool = False) -> bool:
+    def put_new(self, message: Message) -> bool:
+        """Do what `put` does with a persistent SEND without special headers. If it is paged, this takes fewer steps."""
+        paging, journal = self.paging, self.journal
+        simple = self.dispatcher is None and self.arguments is None and self.overflow is None
+        if paging is None or journal is None or self.ring or self.closed or not simple:
+            return self.put(message)
+        journal.append(self, message)
+        self.newest = message.seq
+        if not paging.take_new(self.messages.rank(message), message):
+            return self.put(message, False, True)
+        return self.count + paging.count > self.bound.total or self._is_behind
+
+    def put(self, message: Message, stored: bool = False, recorded: bool = False) -> bool:
         """Take a message that has its place in the order, and deliver it if a consumer can take it. Return whether its
-        sender should wait. `stored`: it is in the store already.
+        sender should wait. `stored`: it is in the store already. `recorded`: the journal has been told.
         """
         if self.arguments is not None:
             self.stamp(message)
-        if message.persistent and not stored and self.journal is not None:
+        if message.persistent and not (stored or recorded) and self.journal is not None:
             self.journal.append(self, message)
             self.newest = message.seq
         elif stored and message.seq > self.newest:

@@ -65,7 +65,7 @@ def prepare(send: Handler, ack: Handler, slow_headers: tuple[str, ...]) -> None:
     """
     if EXTENSION is not None:
         classes = {each.__name__: each for each in _CLASSES}
-        functions = (send, ack, send_receipt, hold_receipts_of, put_persistent, _failed, shared)
+        functions = (send, ack, send_receipt, hold_receipts_of, put_persistent, _record_put, _failed, shared)
         EXTENSION.prepare(classes, slow_headers, WITHOUT, functions, NO_LINE, EACH, MESSAGE)
         quick.use(EXTENSION.deliver_ready)
 
@@ -84,11 +84,24 @@ def put_persistent(session: Session, target: QueueOrTopic, message: Message, rec
     """Put a persistent message that needs no special treatment. The caller sends the receipt, which waits for the
     commit. Raise Refused if the disk is full.
     """
-    if session.broker.journal.short:
+    journal, pending = session.broker.journal, session.pending_commit
+    if journal.short:
         check_space(session, (target,))
-    hold_receipts_of(session, receipt)
-    if target.put(message):
+    if pending is None or pending.batch is not journal.batch or journal.busy is not None:
+        hold_receipts_of(session, receipt)
+    if target.put_new(message) if target.__class__ is Queue else target.put(message):
         target.block(session)
+
+
+def _record_put(session: Session, queue: Queue, message: Message, receipt: str | None) -> None:
+    """Do what `put_persistent` does before a queue takes the message: the extension does the rest."""
+    journal, pending = session.broker.journal, session.pending_commit
+    if journal.short:
+        check_space(session, (queue,))
+    if pending is None or pending.batch is not journal.batch or journal.busy is not None:
+        hold_receipts_of(session, receipt)
+    journal.append(queue, message)
+    queue.newest = message.seq
 
 
 def _failed(session: Session, error: Exception, command: str, receipt: str | None) -> None:

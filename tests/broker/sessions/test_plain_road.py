@@ -518,8 +518,8 @@ def test_constants_and_classes_are_compared() -> None:
     extension = plain.EXTENSION
     assert extension is not None
     with pytest.raises(TypeError, match="class Session is missing"):
-        extension.prepare({}, (), (), (None,) * 7, None, 8, MESSAGE)
+        extension.prepare({}, (), (), (None,) * 8, None, 8, MESSAGE)
     with pytest.raises(ValueError, match="other constants"):
-        extension.prepare({}, (), (), (None,) * 7, None, 9, MESSAGE)
+        extension.prepare({}, (), (), (None,) * 8, None, 9, MESSAGE)
     with pytest.raises(ValueError, match="other constants"):
-        extension.prepare({}, (), (), (None,) * 7, None, 8, MESSAGE + 1)
+        extension.prepare({}, (), (), (None,) * 8, None, 8, MESSAGE + 1)

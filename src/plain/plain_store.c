@@ -1,0 +1,82 @@
+#include "plain_store.h"
+
+#include "plain_call.h"
+#include "plain_fields.h"
+#include "plain_queue.h"
+#include "plain_ring.h"
+
+int plain_is_held(PyObject *session, PyObject *journal)
+{
+    PyObject *pending = FIELD_OF(session, Session, pending_commit);
+    if (!pending || !IS_A(pending, PendingCommit))
+        return 0;
+    PyObject *batch = PyObject_GetAttr(journal, plain_name.batch), *busy = batch ? PyObject_GetAttr(journal, plain_name.busy) : NULL;
+    int held = busy == Py_None && batch == FIELD_OF(pending, PendingCommit, batch);
+    if (!busy)
+        PyErr_Clear();
+    Py_XDECREF(batch);
+    Py_XDECREF(busy);
+    return held;
+}
+
+/* Does the journal refuse messages, as the disk is nearly full? 1 if that is not known. */
+static int is_short(PyObject *journal)
+{
+    PyObject *found = PyObject_GetAttr(journal, plain_name.is_short);
+    if (!found)
+        PyErr_Clear();
+    Py_XDECREF(found);
+    return found != Py_False;
+}
+
+int plain_record_put(PyObject *session, PyObject *queue, const struct plain_message *message, PyObject *receipt, PyObject *record_put)
+{
+    PyObject *journal = FIELD_OF(queue, Queue, journal), *result;
+    if (plain_is_held(session, journal) && !is_short(journal)) {
+        PyObject *arguments[] = {journal, queue, message->record};
+        result = PyObject_VectorcallMethod(plain_name.append, arguments, 3, NULL);
+        if (result)
+            Py_INCREF(message->seq), SET_FIELD(queue, Queue, newest, message->seq);
+    } else {
+        PyObject *arguments[] = {session, queue, message->record, receipt};
+        result = PyObject_Vectorcall(record_put, arguments, 4, NULL);
+    }
+    Py_XDECREF(result);
+    return result ? 0 : -1;
+}
+
+/* Is there room for one more message below a `Bound` or `Window`, whose fields these are? */
+static int has_room(PyObject *messages, PyObject *octets, long long count, long long total)
+{
+    long long most_messages, most_octets;
+    return plain_number(messages, &most_messages) && plain_number(octets, &most_octets) && count < most_messages && total < most_octets;
+}
+
+int plain_may_store(PyObject *queue, const struct plain_message *message)
+{
+    PyObject *bound = FIELD_OF(queue, Queue, bound), *account = FIELD_OF(queue, Queue, account), *journal = FIELD_OF(queue, Queue, journal);
+    long long count, octets, used, first, size = (long long)message->send->tail_len;
+    if (!journal || journal == Py_None || FIELD_OF(queue, Queue, arguments) != Py_None || FIELD_OF(queue, Queue, closed) != Py_False
+        || !bound || !IS_A(bound, Bound) || !account || !IS_A(account, Account) || !plain_number(FIELD_OF(queue, Queue, count), &count)
+        || !plain_number(FIELD_OF(queue, Queue, octets), &octets) || !plain_number(FIELD_OF(account, Account, used), &used)
+        || !plain_number(FIELD_OF(account, Account, first), &first) || used + size + PLAIN_MESSAGE_COST > first
+        || !has_room(FIELD_OF(bound, Bound, messages), FIELD_OF(bound, Bound, octets), count, octets + size))
+        return 0;
+    if (FIELD_OF(queue, Queue, paging) != Py_None)
+        return 0;
+    PyObject *consumer = plain_next(queue, 0);
+    return consumer ? FIELD_OF(consumer, Consumer, acks) == Py_True : plain_may_enqueue(queue, message);
+}
+
+int plain_put_stored(PyObject *session, PyObject *queue, const struct plain_message *message)
+{
+    int outcome = plain_deliver(queue, message);
+    if (outcome == PLAIN_NOT_DELIVERED) {
+        PyObject *arguments[] = {queue, message->record, Py_False, Py_True};
+        int full = plain_truth(PyObject_VectorcallMethod(plain_name.put, arguments, 4, NULL));
+        outcome = full < 0 ? -1 : full ? PLAIN_DELIVERED_FULL : PLAIN_DELIVERED;
+    }
+    if (outcome == PLAIN_DELIVERED_FULL)
+        return plain_call(queue, plain_name.block, session);
+    return outcome < 0 ? -1 : 0;
+}
