@@ -62,6 +62,11 @@ _SHORT = 2**20
 _NEAR = 8 * _WAL
 #: Seconds that one commit counts for in `pace` at most: even the fastest disk has outliers.
 _LONG = 0.002
+#: From this pace on, the time for which the thread waited for a CPU is read and left out of `pace`: beside processes
+#: that compute, the disk would seem to be slow. Below it, reading that would only cost CPU.
+_DOUBTED = 0.0002
+#: Run time and time in the line for a CPU, both in ns, and number of time slices of the thread that reads it.
+_SCHEDULED = "/proc/thread-self/schedstat"
 #: Approximate bytes that go into the WAL besides the tails: per row, and per commit.
 _ROW, _COMMIT = 200, 16384
 
@@ -111,7 +116,8 @@ class Writer:
         #: Keys of a batch whose COMMIT failed. The batch may be on the disk all the same.
         self._doubtful: list[int] = []
         self._doubtful_keys: list[int] = []
-        #: Moving average of the commit time in seconds. A single commit counts for at most `_LONG`.
+        #: Moving average of the commit time in seconds, without waiting for a CPU. A single commit counts for at most
+        #: `_LONG`.
         self.pace = 0.0
         #: Most of the WAL is already copied into the database, so a checkpoint is quick.
         self.copied = False
@@ -538,7 +544,8 @@ class Writer:
     def commit(self, batch: Batch) -> StoreError | None:
         """End the transaction that `write` left open. After an error it is rolled back."""
         assert self._db is not None
-        start = self._clock()
+        doubted = self.pace >= _DOUBTED
+        waited, start = waited_for_cpu() if doubted else 0.0, self._clock()
         try:
             if batch.single is None:
                 self._db.execute("COMMIT")
@@ -552,7 +559,10 @@ class Writer:
                 return self.write(batch) or self.commit(batch)
             return undone
         self.commits += 1
-        self.pace += (min(self._clock() - start, _LONG) - self.pace) / 8
+        taken = self._clock() - start
+        if doubted:
+            taken = max(0.0, taken - (waited_for_cpu() - waited))
+        self.pace += (min(taken, _LONG) - self.pace) / 8
         for key in batch.obsolete:
             self._bodies.folder.discard(self._files.pop(key).file)
         self._files.update(batch.written)
@@ -748,6 +758,17 @@ class Writer:
             with suppress(sqlite3.Error):
                 self._db.close()
             self._db = None
+
+
+def waited_for_cpu() -> float:
+    """Return the seconds for which this thread was ready to run and waited for a CPU since it began; 0.0 if the system
+    does not say.
+    """
+    try:
+        with open(_SCHEDULED, "rb", buffering=0) as file:
+            return int(file.read(100).split()[1]) / 1e9
+    except (OSError, ValueError, IndexError):
+        return 0.0
 
 
 def _numbers(db: sqlite3.Connection) -> Iterator[int]:
