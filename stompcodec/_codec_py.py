@@ -66,6 +66,7 @@ _LF, _CR, _SPACE = 10, 13, 32
 _ROOM = 65536  # bytes of the buffer that get_buffer returns
 _SECRETS_SEEN = 65536  # bytes of a head in which `excerpt` looks for secrets
 _LINE_FEEDS = re.compile(rb"\n*")
+_TINY = 4  # bytes of a read that hardly ever has a whole frame
 _FEW = 256  # small chunks that are kept before they are joined
 #: Returned by `feed` for the middle of a line or a body, where iterating over the parser would cost more than taking in
 #: the bytes.
@@ -199,10 +200,26 @@ class Parser:
             return _NOTHING
         if self._part is self._lines:
             return _NOTHING if self._lines_step(data) else self
+        if len(data) <= _TINY and self._takes_first(data):
+            return _NOTHING
         self._wake()
         if self._error is None:
             self._more.append(data)
         return self
+
+    def _takes_first(self, data: bytes) -> bool:
+        """Take in the first bytes of a frame, and return True; False if something is unusual."""
+        if self._part is not None or self._more or self._pos != len(self._buf) or self._error is not None:
+            return False
+        if not data or data[0] <= _SPACE or 0 in data or not self._known:
+            return False
+        wants = self._lines.begin(data, 0, None)
+        if wants < 0:
+            return False
+        self._forget()
+        self._buf, self._part, self._wants = data, self._lines, wants
+        self._in_line, self._counted = True, False
+        return True
 
     def _rest(self) -> None:
         """Note how many bytes can follow without an event, now that all chunks are read."""

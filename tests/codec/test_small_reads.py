@@ -4,6 +4,7 @@ import pytest
 from codec.lockstep import run
 
 from stompcodec import _codec_py, _scan_py
+from stompcodec.errors import FrameError
 from stompcodec.spec import Limits
 
 SIZES = (1, 2, 3, 4, 5, 7, 16, 64)
@@ -57,6 +58,9 @@ STREAMS = {
     "NUL in a header": b"SEND\nid:1\nna\0me:x\n\n\0",
     "NUL behind the headers": b"SEND\nid:1\n\0",
     "blank lines between frames": b"\n\n\r\n" + USUAL + b"\n\n\n" + USUAL,
+    "blank lines, then an unknown command": USUAL + b"\n\n\nSENT\n\n\0",
+    "blank lines behind an error": b"SENT\n\n\0\n\n\n" + USUAL,
+    "a blank line with CR": USUAL + b"\n\r\n\n\r\n\r\r\n",
     "an end in a command": b"SEN",
     "an end in a header": b"SEND\nid:1\nna",
     "an end in a body": b"SEND\nid:1\n\nna",
@@ -159,3 +163,46 @@ def test_the_bytes_of_a_counted_body_are_not_looked_at(end):
     for octet in pieces(b"SEND\nid:1\ncontent-length:5\n\n".replace(b"\n", end), 1):
         assert list(parser.feed(octet)) == []
     assert parser._wants == 5
+
+
+def test_first_bytes_cost_no_step(monkeypatch):
+    parser = _codec_py.Parser("1.2")
+    assert len(list(parser.feed(USUAL))) == 1
+    with monkeypatch.context() as patch:
+        patch.setattr(_codec_py.Parser, "_step", None)
+        patch.setattr(_codec_py.Parser, "_begin_lines", None)
+        assert list(parser.feed(USUAL[:1])) == []
+        assert parser.buffered == 1
+    assert len(list(parser.feed(USUAL[1:]))) == 1
+
+
+def test_first_bytes_wait_for_the_frames_before_them(codec):
+    parser = codec.Parser("1.2")
+    for first in (b"S", b"SE"):
+        parser.feed(USUAL * 2)
+        parser.feed(first)
+        assert parser.buffered == 2 * len(USUAL) + len(first)
+        assert len(list(parser.feed(USUAL[len(first) :]))) == 3
+    parser.feed(USUAL * 2)
+    assert next(parser).command == "SEND"
+    parser.feed(b"S")
+    assert parser.buffered == len(USUAL) + 1
+    assert len(list(parser.feed(USUAL[1:]))) == 2
+
+
+@pytest.mark.parametrize("data", [b"\n", b"S", b"SE", b"SEND\n"])
+def test_an_error_is_raised_again_by_first_bytes(codec, data):
+    parser = codec.Parser("1.2")
+    for _ in range(2):
+        with pytest.raises(FrameError, match="unknown-command"):
+            list(parser.feed(b"SENT\n\n\0"))
+        with pytest.raises(FrameError, match="unknown-command"):
+            list(parser.feed(data))
+        assert parser.buffered == 0
+
+
+def test_dialects_that_rewrite_lines_are_read_by_the_exact_path(monkeypatch):
+    monkeypatch.setattr(_scan_py.Lines, "begin", None)
+    parser = _codec_py.Parser("legacy")
+    frames = [frame for octet in pieces(b"SEND \n id: 1\n\nhello\0\n" * 2, 1) for frame in parser.feed(octet)]
+    assert [frame.body for frame in frames] == [b"hello"] * 2
