@@ -452,8 +452,8 @@ class Body:
 
     def _piece(self, buf: bytes, stop: int) -> bytes:
         """Return a piece of a streamed body, up to `stop`: first the bytes that were kept before it was streamed."""
-        if self.chunks:
-            kept = b"".join(self.chunks)
+        kept = b"".join(self.chunks)
+        if kept:
             self.chunks = []
             return kept
         piece = buf[self.at : stop]

@@ -85,6 +85,18 @@ def test_backends_agree_after_each_read(both, version, name):
 
 
 @pytest.mark.c_only
+@pytest.mark.parametrize("stream_over", [None, 0, 1, 4])
+@pytest.mark.parametrize("name", ["text", "counted", "a small body", "UTF-8"])
+def test_an_empty_read_at_any_cut_changes_nothing(both, name, stream_over):
+    """No byte of the body is lost: an empty read is kept as a piece of it, and must not count as one."""
+    data = STREAMS[name]
+    for codec in both:
+        for at in range(len(data) + 1):
+            answers, _ = run(codec, [data[:at], b"", data[at:]], stream_over=stream_over)
+            assert answers == run(codec, [data], stream_over=stream_over)[0], at
+
+
+@pytest.mark.c_only
 @pytest.mark.parametrize("limit", ["max_command_line", "max_header_line", "max_headers", "max_body"])
 @pytest.mark.parametrize("most", range(0, 12))
 def test_backends_agree_at_each_limit(both, limit, most):
