@@ -35,8 +35,8 @@ def macros() -> list[str]:
 def short(macro: str) -> str:
     """Return the name of a build.
 
-    >>> short("STOMP_NO_QUICK_LINES")
-    'quick-lines'
+    >>> short("STOMP_NO_QUICK_HEAD")
+    'quick-head'
     """
     return macro.removeprefix("STOMP_NO_").lower().replace("_", "-")
 

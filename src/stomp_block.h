@@ -1,5 +1,5 @@
-/* Blocks of 64 bytes as bit masks: bit i is byte i. For each instruction set there are two functions, which turn 64 bytes into a
-   mask; what works on masks is written once, and inlined with the functions of one instruction set. */
+/* Blocks of 64 bytes as bit masks: bit i is byte i. For each instruction set there are three functions, which turn 64 bytes into
+   masks; what works on masks is written once, and inlined with the functions of one instruction set. */
 #ifndef STOMP_BLOCK_H
 #define STOMP_BLOCK_H
 
@@ -7,7 +7,13 @@
 
 #define STOMP_BLOCK 64 /* bytes */
 
+/* rare: NUL, CR, backslash, above 127. */
+struct stomp_masks {
+    uint64_t lf, colon, rare;
+};
+
 struct stomp_isa {
+    struct stomp_masks (*masks)(const uint8_t *data);
     uint64_t (*equal)(const uint8_t *data, uint8_t c);
     uint64_t (*at_least)(const uint8_t *data, uint8_t c); /* the bytes that are not below c, which is above 127 */
 };
@@ -49,6 +55,20 @@ static inline uint64_t stomp_at_least_plain(const uint8_t *data, uint8_t c)
     return stomp_bits_sse2(stomp_reaches_sse2(stomp_block_sse2(data), least), stomp_reaches_sse2(stomp_block_sse2(data + 16), least),
                            stomp_reaches_sse2(stomp_block_sse2(data + 32), least), stomp_reaches_sse2(stomp_block_sse2(data + 48), least));
 }
+
+static inline struct stomp_masks stomp_masks_plain(const uint8_t *data)
+{
+    const __m128i cr = _mm_set1_epi8('\r'), slash = _mm_set1_epi8('\\'), zero = _mm_setzero_si128();
+    __m128i rare[4];
+    for (int i = 0; i < 4; i++) {
+        const __m128i x = stomp_block_sse2(data + 16 * i);
+        const __m128i outer = _mm_or_si128(_mm_cmpeq_epi8(x, zero), x);
+        rare[i] = _mm_or_si128(outer, _mm_or_si128(_mm_cmpeq_epi8(x, cr), _mm_cmpeq_epi8(x, slash)));
+    }
+    const struct stomp_masks m = {stomp_equal_plain(data, '\n'), stomp_equal_plain(data, ':'),
+                                  stomp_bits_sse2(rare[0], rare[1], rare[2], rare[3])};
+    return m;
+}
 #elif defined(STOMP_NEON)
 static inline uint64_t stomp_bits_neon(uint8x16_t a, uint8x16_t b, uint8x16_t c, uint8x16_t d)
 {
@@ -71,6 +91,21 @@ static inline uint64_t stomp_at_least_plain(const uint8_t *data, uint8_t c)
     const uint8x16_t least = vdupq_n_u8(c);
     return stomp_bits_neon(vcgeq_u8(vld1q_u8(data), least), vcgeq_u8(vld1q_u8(data + 16), least),
                            vcgeq_u8(vld1q_u8(data + 32), least), vcgeq_u8(vld1q_u8(data + 48), least));
+}
+
+static inline uint8x16_t stomp_rare_neon(const uint8_t *data)
+{
+    const uint8x16_t x = vld1q_u8(data);
+    const uint8x16_t outer = vorrq_u8(vceqq_u8(x, vdupq_n_u8(0)), vcgeq_u8(x, vdupq_n_u8(0x80)));
+    return vorrq_u8(outer, vorrq_u8(vceqq_u8(x, vdupq_n_u8('\r')), vceqq_u8(x, vdupq_n_u8('\\'))));
+}
+
+static inline struct stomp_masks stomp_masks_plain(const uint8_t *data)
+{
+    const struct stomp_masks m = {stomp_equal_plain(data, '\n'), stomp_equal_plain(data, ':'),
+                                  stomp_bits_neon(stomp_rare_neon(data), stomp_rare_neon(data + 16), stomp_rare_neon(data + 32),
+                                                  stomp_rare_neon(data + 48))};
+    return m;
 }
 #else
 #define STOMP_OF_8(c) ((uint64_t)(c) * 0x0101010101010101u)
@@ -114,6 +149,14 @@ static inline uint64_t stomp_at_least_plain(const uint8_t *data, uint8_t c)
     }
     return bits;
 }
+
+static inline struct stomp_masks stomp_masks_plain(const uint8_t *data)
+{
+    const uint64_t outer = stomp_equal_plain(data, 0) | stomp_at_least_plain(data, 0x80);
+    const struct stomp_masks m = {stomp_equal_plain(data, '\n'), stomp_equal_plain(data, ':'),
+                                  outer | stomp_equal_plain(data, '\r') | stomp_equal_plain(data, '\\')};
+    return m;
+}
 #endif
 
 #if defined(STOMP_AVX2)
@@ -140,9 +183,29 @@ STOMP_FOR_AVX2 static inline uint64_t stomp_at_least_avx2(const uint8_t *data, u
     const __m256i least = _mm256_set1_epi8((char)c), a = stomp_block_avx2(data), b = stomp_block_avx2(data + 32);
     return stomp_bits_avx2(_mm256_cmpeq_epi8(_mm256_max_epu8(a, least), a), _mm256_cmpeq_epi8(_mm256_max_epu8(b, least), b));
 }
+
+/* The bytes above 127, and those that are at the index of their own low half in `octets`: one shuffle finds several bytes. */
+STOMP_FOR_AVX2 static inline __m256i stomp_among_avx2(__m256i octets, __m256i x)
+{
+    return _mm256_or_si256(_mm256_cmpeq_epi8(_mm256_shuffle_epi8(octets, x), x), x);
+}
+
+/* LF, colon, and `octets` of the rare bytes, for stomp_masks_avx2. In another file, so that the compiler reads them and does not
+   build them for each head. */
+extern const uint8_t stomp_octets[3][32];
+
+STOMP_FOR_AVX2 static inline struct stomp_masks stomp_masks_avx2(const uint8_t *data)
+{
+    const __m256i a = stomp_block_avx2(data), b = stomp_block_avx2(data + 32), lf = stomp_block_avx2(stomp_octets[0]);
+    const __m256i colon = stomp_block_avx2(stomp_octets[1]), rare = stomp_block_avx2(stomp_octets[2]);
+    const struct stomp_masks m = {stomp_bits_avx2(_mm256_cmpeq_epi8(a, lf), _mm256_cmpeq_epi8(b, lf)),
+                                  stomp_bits_avx2(_mm256_cmpeq_epi8(a, colon), _mm256_cmpeq_epi8(b, colon)),
+                                  stomp_bits_avx2(stomp_among_avx2(rare, a), stomp_among_avx2(rare, b))};
+    return m;
+}
 #endif
 
-/* Return the bytes [from, len) of data, fewer than 64, followed by spaces: a block in `room`, of twice its size. Nothing outside
+/* Return the bytes [from, len) of data, at most 64, followed by spaces: a block in `room`, of twice its size. Nothing outside
    the data is read. */
 static inline const uint8_t *stomp_last_block(const uint8_t *data, size_t from, size_t len, uint8_t room[2 * STOMP_BLOCK])
 {

@@ -9,52 +9,34 @@
 /* The commands as text, in the order of enum stomp_command. */
 extern const char *const stomp_command_names[STOMP_COMMANDS];
 
-/* (first letter / 2 + 17 * length) % 32 differs for all commands. */
-static const struct {
-    char text[16];
-    size_t len;
-    int command;
-} command_slots[32] = {
-    {"RECEIPT", 7, STOMP_RECEIPT},     {"", 0, 0}, {"SUBSCRIBE", 9, STOMP_SUBSCRIBE}, {"", 0, 0}, {"", 0, 0},
-    {"UNSUBSCRIBE", 11, STOMP_UNSUBSCRIBE}, {"", 0, 0}, {"COMMIT", 6, STOMP_COMMIT}, {"", 0, 0}, {"", 0, 0}, {"", 0, 0},
-    {"NACK", 4, STOMP_NACK}, {"DISCONNECT", 10, STOMP_DISCONNECT}, {"SEND", 4, STOMP_SEND}, {"", 0, 0}, {"", 0, 0},
-    {"", 0, 0}, {"", 0, 0}, {"", 0, 0}, {"ACK", 3, STOMP_ACK}, {"", 0, 0}, {"ABORT", 5, STOMP_ABORT},
-    {"BEGIN", 5, STOMP_BEGIN}, {"ERROR", 5, STOMP_ERROR}, {"CONNECT", 7, STOMP_CONNECT}, {"", 0, 0},
-    {"CONNECTED", 9, STOMP_CONNECTED}, {"", 0, 0}, {"", 0, 0}, {"MESSAGE", 7, STOMP_MESSAGE}, {"STOMP", 5, STOMP_STOMP},
-    {"", 0, 0},
+/* A slot of the table: a command, which of its first 8 bytes count, and its bit, or 0 if it is longer. */
+struct stomp_command_slot {
+    char text[16], mask[8];
+    uint32_t bit;
+    uint16_t len, command;
 };
 
-/* Compare 3 to 16 bytes by two loads, which may overlap: faster than a call. */
-static inline int same_octets(const uint8_t *a, const char *b, size_t len)
+/* At the index stomp_command_hash. CONNECTED is behind CONNECT, which begins alike. */
+extern const struct stomp_command_slot stomp_command_slots[32];
+
+/* A number below 32 from the first three bytes, of which the first is the lowest. It differs for all commands but CONNECTED. */
+static inline size_t stomp_command_hash(uint32_t first)
 {
-    if (len >= 8) {
-        uint64_t x[2], y[2];
-        memcpy(x, a, 8);
-        memcpy(x + 1, a + len - 8, 8);
-        memcpy(y, b, 8);
-        memcpy(y + 1, b + len - 8, 8);
-        return !((x[0] ^ y[0]) | (x[1] ^ y[1]));
-    }
-    if (len >= 4) {
-        uint32_t x[2], y[2];
-        memcpy(x, a, 4);
-        memcpy(x + 1, a + len - 4, 4);
-        memcpy(y, b, 4);
-        memcpy(y + 1, b + len - 4, 4);
-        return !((x[0] ^ y[0]) | (x[1] ^ y[1]));
-    }
-    return a[0] == b[0] && a[1] == b[1] && a[2] == b[2];
+    return (first & 0xffffff) * 0xc324c985u >> 27;
 }
 
-static inline int command_of(const uint8_t *text, size_t len)
+/* Return the slot of the command that the text begins with, or NULL, or a slot without a bit. 8 bytes are read. */
+static inline const struct stomp_command_slot *stomp_command_slot(const uint8_t *text)
 {
-    size_t slot = len ? (text[0] / 2u + 17 * len) % 32 : 1;
-    if (!len || command_slots[slot].len != len || !same_octets(text, command_slots[slot].text, len))
-        return STOMP_COMMANDS;
-    return command_slots[slot].command;
+    const struct stomp_command_slot *slot = &stomp_command_slots[stomp_command_hash(text[0] | text[1] << 8 | text[2] << 16 | (uint32_t)text[3] << 24)];
+    uint64_t x, y, mask;
+    memcpy(&x, text, 8);
+    memcpy(&y, slot->text, 8);
+    memcpy(&mask, slot->mask, 8);
+    return (x ^ y) & mask ? NULL : slot;
 }
 
-/* The same, not inline, for rare use. STOMP_COMMANDS: unknown. */
+/* Return an enum stomp_command. STOMP_COMMANDS: unknown. */
 int stomp_command_of(const uint8_t *text, size_t len);
 
 #endif

@@ -2,16 +2,18 @@
 
 #include <string.h>
 
+#include "stomp_block.h"
 #include "stomp_command.h"
-#include "stomp_mask.h"
+#include "stomp_lines.h"
 #include "stomp_memory.h"
 #include "stomp_text.h"
 #include "stomp_tricks.h"
-#include "stomp_utf8.h"
 
-#define NONE SIZE_MAX
-enum { GAP, COMMAND, HEADERS };
-enum { LINE_TAKEN = 0, LINE_BLANK = -1 }; /* results of a line checker beside an enum stomp_error */
+/* Three roads read the lines of a head:
+   - quick_head() reads a usual head at once, from masks of blocks of 64 bytes;
+   - walk() takes from such masks all lines that the full rules would take unchanged, from any line on;
+   - any_lines() finds the lines one by one, and stomp_lines.c reads them by the full rules.
+   Invariant: without the first two only the speed changes. */
 
 void stomp_scan_free(struct stomp_scan *scan)
 {
@@ -23,339 +25,7 @@ void stomp_scan_free(struct stomp_scan *scan)
     scan->room = STOMP_INLINE_LINES;
 }
 
-static int bad(struct stomp_scan *s, int error, size_t at)
-{
-    s->error = error;
-    s->at = at;
-    return error;
-}
-
-static int has_crlf(const struct stomp_rules *rules, const uint8_t *data, size_t line, size_t end)
-{
-    return (rules->flags & STOMP_CRLF) && end > line && data[end - 1] == '\r';
-}
-
-static size_t line_limit(const struct stomp_scan *s, const struct stomp_rules *rules)
-{
-    return s->phase == COMMAND ? rules->max_command_line : rules->max_header_line;
-}
-
-static int too_long(struct stomp_scan *s, const struct stomp_rules *rules)
-{
-    int error = s->phase == COMMAND ? STOMP_LIMIT_COMMAND_LINE : STOMP_LIMIT_HEADER_LINE;
-    return bad(s, error, s->line + line_limit(s, rules));
-}
-
-static int full(const struct stomp_scan *s, const struct stomp_rules *rules)
-{
-    return s->phase == HEADERS && s->count + s->skipped == rules->max_headers;
-}
-
-/* The current line, of which [line, end) is available, must be blank, since the limit of headers is reached. Return 0 while it
-   may still be: a blank legacy line has any number of spaces and CRs. */
-static int refuse_header(struct stomp_scan *s, const struct stomp_rules *rules, const uint8_t *data, size_t end)
-{
-    size_t at = s->blank > s->line ? s->blank : s->line, limit = rules->max_header_line;
-    if (!(rules->flags & STOMP_LEGACY))
-        return bad(s, STOMP_LIMIT_HEADERS, s->line);
-    while (at < end && (data[at] == ' ' || data[at] == '\r'))
-        at++;
-    s->blank = at;
-    if (at == end)
-        return 0;
-    if (at - s->line > limit && !(at - s->line == limit + 1 && data[at - 1] == '\r')) /* it was too long already */
-        return too_long(s, rules);
-    return bad(s, STOMP_LIMIT_HEADERS, s->line);
-}
-
-/* The error for a NUL at `at`, inside the current line. */
-static int nul_in_line(struct stomp_scan *s, const struct stomp_rules *rules, const uint8_t *data, size_t at)
-{
-    if (full(s, rules) && at > s->line && refuse_header(s, rules, data, at))
-        return s->error;
-    if (at - s->line > line_limit(s, rules))
-        return too_long(s, rules);
-    return bad(s, STOMP_UNEXPECTED_NUL, at);
-}
-
-/* Does [line, end), the incomplete current line, exceed a limit already? */
-static int check_unfinished(struct stomp_scan *s, const struct stomp_rules *rules, const uint8_t *data, size_t end)
-{
-    size_t len = end - s->line, limit = line_limit(s, rules);
-    int may_end = has_crlf(rules, data, s->line, end);
-    if (full(s, rules) && len && !(len == 1 && may_end) && refuse_header(s, rules, data, end))
-        return s->error;
-    if (len > limit && !(len == limit + 1 && may_end))
-        return too_long(s, rules);
-    return 0;
-}
-
-static inline uint8_t upper(uint8_t c)
-{
-    return c >= 'a' && c <= 'z' ? c - 32 : c;
-}
-
-static int is_extra(const struct stomp_rules *rules, const uint8_t *text, size_t len)
-{
-    const int fold = (rules->flags & STOMP_LEGACY) != 0;
-    for (size_t i = 0; i < rules->extra_count; i++) {
-        const uint8_t *name = rules->extra[i].octets;
-        size_t same = 0;
-        if (rules->extra[i].len != len)
-            continue;
-        while (same < len && name[same] == (fold ? upper(text[same]) : text[same]))
-            same++;
-        if (same == len)
-            return 1;
-    }
-    return 0;
-}
-
-/* Read the command line [0, end), with its LF at end. */
-static int take_command(struct stomp_scan *s, const struct stomp_rules *rules, const uint8_t *data, size_t end)
-{
-    uint8_t folded[16];
-    if (has_crlf(rules, data, 0, end)) {
-        end--;
-        s->marks |= STOMP_CR_ENDS;
-    }
-    if (end > rules->max_command_line)
-        return too_long(s, rules);
-    if (rules->flags & STOMP_LEGACY) {
-        while (end && (data[end - 1] == ' ' || data[end - 1] == '\r'))
-            end--;
-        s->marks |= STOMP_CHANGED;
-        for (size_t i = 0; i < end && i < sizeof folded; i++)
-            folded[i] = upper(data[i]);
-    }
-    const uint8_t *text = rules->flags & STOMP_LEGACY && end <= sizeof folded ? folded : data;
-    s->command = stomp_command_of(text, end);
-    s->command_len = end;
-    s->level = s->command < STOMP_COMMANDS && (STOMP_UNESCAPED >> s->command & 1) ? 0 : rules->escapes;
-    if (s->command < STOMP_COMMANDS && (rules->commands >> s->command & 1))
-        return LINE_TAKEN;
-    if ((rules->flags & STOMP_ANY_COMMAND) || is_extra(rules, text, end))
-        return LINE_TAKEN;
-    return bad(s, STOMP_UNKNOWN_COMMAND, 0);
-}
-
-static int take_any_length(struct stomp_scan *s, const struct stomp_rules *rules, const uint8_t *data, size_t value, size_t end)
-{
-    size_t i = value, last = end;
-    uint64_t n = 0;
-    while (i < end && ((data[i] == ' ' && rules->flags & STOMP_PADS_SPACE) || (data[i] == '\t' && rules->flags & STOMP_PADS_TAB)))
-        i++;
-    while (end > i && ((data[end - 1] == ' ' && rules->flags & STOMP_PADS_SPACE) || (data[end - 1] == '\t' && rules->flags & STOMP_PADS_TAB)))
-        end--;
-    if (i == end)
-        return bad(s, STOMP_BAD_CONTENT_LENGTH, value);
-    if (i != value || end != last)
-        s->marks |= STOMP_ODD;
-    for (; i < end; i++) {
-        unsigned digit = data[i] - (unsigned)'0';
-        if (digit > 9)
-            return bad(s, STOMP_BAD_CONTENT_LENGTH, value);
-        n = n > (UINT64_MAX - 9) / 10 ? UINT64_MAX : n * 10 + digit; /* saturates */
-    }
-    s->marks |= STOMP_HAS_LENGTH;
-    s->length = n;
-    if (n && !stomp_takes_body(rules, s->command))
-        return bad(s, STOMP_BODY_NOT_ALLOWED, value);
-    return n > rules->max_body ? bad(s, STOMP_LIMIT_BODY, value) : LINE_TAKEN;
-}
-
-/* Read a content-length of a few digits; leave anything else to take_any_length. */
-static inline int take_length(struct stomp_scan *s, const struct stomp_rules *rules, const uint8_t *data, size_t value, size_t end)
-{
-    unsigned n = 0, digit;
-    if (STOMP_NO_QUICK_LENGTH || end - value - 1 >= 9)
-        return take_any_length(s, rules, data, value, end);
-    for (size_t i = value; i < end; i++) {
-        if ((digit = data[i] - (unsigned)'0') > 9)
-            return take_any_length(s, rules, data, value, end);
-        n = n * 10 + digit;
-    }
-    if (n > rules->max_body || (n && !stomp_takes_body(rules, s->command)))
-        return take_any_length(s, rules, data, value, end);
-    s->marks |= STOMP_HAS_LENGTH;
-    s->length = n;
-    return LINE_TAKEN;
-}
-
-static int more_room(struct stomp_scan *s)
-{
-    struct stomp_line *lines = stomp_alloc(sizeof *lines * 2 * s->room);
-    struct stomp_start *starts = s->starts ? stomp_resize(s->starts, sizeof *starts * 2 * s->room) : NULL;
-    if (starts)
-        s->starts = starts;
-    if (!lines || (s->starts && !starts)) {
-        stomp_release(lines);
-        return bad(s, STOMP_NO_MEMORY, s->line);
-    }
-    memcpy(lines, s->lines, sizeof *lines * s->count);
-    if (s->lines != s->few)
-        stomp_release(s->lines);
-    s->lines = lines;
-    s->room *= 2;
-    return 0;
-}
-
-static int keep(struct stomp_scan *s, size_t name, size_t colon, size_t value, size_t end)
-{
-    if (s->count == s->room && more_room(s))
-        return s->error;
-    if (s->starts) {
-        s->starts[s->count].name = (uint32_t)name;
-        s->starts[s->count].value = (uint32_t)value;
-    }
-    s->lines[s->count].colon = (uint32_t)colon;
-    s->lines[s->count++].end = (uint32_t)end;
-    return LINE_TAKEN;
-}
-
-static int is_content_length(const uint8_t *name, int fold)
-{
-    static const char want[] = "content-length";
-    if (!fold)
-        return !memcmp(name, want, 14);
-    for (int i = 0; i < 14; i++)
-        if ((name[i] >= 'A' && name[i] <= 'Z' ? name[i] + 32 : name[i]) != want[i])
-            return 0;
-    return 1;
-}
-
-/* Check UTF-8 of a header line of `len` bytes. */
-static int check_utf8(struct stomp_scan *s, const struct stomp_rules *rules, const uint8_t *line, size_t len)
-{
-    if (stomp_is_ascii(line, len))
-        return 0;
-    s->marks |= STOMP_NON_ASCII;
-    size_t at = stomp_bad_utf8(line, len);
-    if (at == len)
-        return 0;
-    s->marks |= STOMP_ODD;
-    return rules->flags & STOMP_KEEPS_BAD_UTF8 ? 0 : bad(s, STOMP_INVALID_UTF8, s->line + at);
-}
-
-/* Check UTF-8 and escapes of a header line [line, end) with rare bytes. */
-static int check_rare(struct stomp_scan *s, const struct stomp_rules *rules, const uint8_t *data, size_t end)
-{
-    const uint8_t *line = data + s->line;
-    size_t len = end - s->line, colon = s->colon - s->line, at;
-    if (check_utf8(s, rules, line, len))
-        return s->error;
-    s->marks |= memchr(line, '\r', len) ? STOMP_ODD : 0;
-    if (!memchr(line, '\\', len))
-        return 0;
-    if (!s->level) {
-        s->marks |= STOMP_ODD; /* other versions would read this backslash as an escape */
-        return 0;
-    }
-    s->marks |= STOMP_ESCAPED;
-    if (rules->flags & STOMP_KEEPS_BAD_ESCAPES) {
-        s->marks |= STOMP_ODD;
-        return 0;
-    }
-    at = stomp_bad_escape(line, colon, rules->escapes);
-    if (at < colon)
-        return bad(s, STOMP_BAD_ESCAPE, s->line + at);
-    at = stomp_bad_escape(line + colon + 1, len - colon - 1, rules->escapes);
-    return at < len - colon - 1 ? bad(s, STOMP_BAD_ESCAPE, s->colon + 1 + at) : 0;
-}
-
-/* Read a header line with its LF at lf. The order of the checks is specified: the first violation counts. The fast path of
-   stomp_scan_head skips this only for lines that pass all checks. */
-static int take_line(struct stomp_scan *s, const struct stomp_rules *rules, const uint8_t *data, size_t lf)
-{
-    size_t name = s->line, end = lf - (size_t)has_crlf(rules, data, s->line, lf);
-    if (end == name)
-        return LINE_BLANK;
-    if (full(s, rules) && refuse_header(s, rules, data, lf))
-        return s->error;
-    if (end - name > rules->max_header_line)
-        return too_long(s, rules);
-    if (rules->flags & STOMP_LEGACY) {
-        while (end > name && (data[end - 1] == ' ' || data[end - 1] == '\r'))
-            end--;
-        if (end == name)
-            return LINE_BLANK;
-    }
-    s->marks |= end == lf ? 0 : STOMP_CR_ENDS;
-    size_t colon = s->colon, value = colon + 1;
-    if (colon != NONE && rules->flags & STOMP_LEGACY)
-        while (value < end && data[value] == ' ')
-            value++;
-    if (colon != NONE && rules->flags & STOMP_TRIMS_HEADERS) {
-        while (name < colon && data[name] == ' ')
-            name++;
-        while (colon > name && data[colon - 1] == ' ')
-            colon--;
-        while (value < end && data[value] == ' ')
-            value++;
-        while (end > value && data[end - 1] == ' ')
-            end--;
-        s->marks |= STOMP_CHANGED;
-    }
-    if (colon == NONE || colon == name) {
-        s->marks |= STOMP_CHANGED;
-        s->skipped++;
-        return rules->flags & STOMP_SKIPS_BAD_LINES ? LINE_TAKEN : bad(s, STOMP_BAD_HEADER_LINE, s->line);
-    }
-    if (rules->flags & STOMP_LEGACY)
-        for (size_t i = value; i < end; i++)
-            if (data[i] < 32)
-                return bad(s, STOMP_BAD_HEADER_LINE, s->line);
-    if (s->rare && check_rare(s, rules, data, lf - (size_t)has_crlf(rules, data, s->line, lf)))
-        return s->error;
-    if (colon - name == 14 && !(s->marks & STOMP_HAS_LENGTH) && is_content_length(data + name, rules->flags & STOMP_LEGACY)
-        && take_length(s, rules, data, value, end))
-        return s->error;
-    return keep(s, name, colon, value, end);
-}
-
-/* Skip EOLs. Returns -1 if a frame begins at `skip`, or else an outcome. */
-static int scan_gap(struct stomp_scan *s, const struct stomp_rules *rules, const uint8_t *data, size_t len)
-{
-    size_t at = 0, next;
-    for (; at < len; at = next) {
-        uint8_t c = data[at];
-        next = at + 1;
-        if (c == '\r' && (rules->flags & STOMP_CRLF) && !(rules->flags & STOMP_LEGACY)) {
-            if (next == len)
-                break;
-            if (data[next] != '\n')
-                goto frame;
-            next++;
-        } else if ((c == ' ' || c == '\r') && rules->flags & STOMP_LEGACY) {
-            while (next < len && (data[next] == ' ' || data[next] == '\r'))
-                next++;
-            if (next < len && data[next] != '\n')
-                goto frame;
-            if (next - at > rules->max_command_line + (data[next - 1] == '\r'))
-                goto frame; /* which refuses the line */
-            if (next == len)
-                break;
-            next++;
-        } else if (c == 0 && rules->flags & STOMP_SKIPS_NUL) {
-            continue;
-        } else if (c == 0) {
-            s->skip = at;
-            bad(s, STOMP_UNEXPECTED_NUL, 0);
-            return STOMP_BAD;
-        } else if (c != '\n') {
-            goto frame;
-        }
-        if (rules->report_beats) {
-            s->skip = next;
-            return STOMP_BEAT;
-        }
-    }
-    s->skip = at;
-    return STOMP_MORE;
-frame:
-    s->skip = at;
-    return -1;
-}
+/* ---- the beginning of a frame ---- */
 
 /* Begin a frame by rules that need `starts`, or after one by such rules. */
 static STOMP_NOINLINE int begin_irregular(struct stomp_scan *s, const struct stomp_rules *rules)
@@ -367,111 +37,538 @@ static STOMP_NOINLINE int begin_irregular(struct stomp_scan *s, const struct sto
     stomp_release(s->starts);
     s->starts = NULL;
     if (irregular && !(s->starts = stomp_alloc(sizeof *s->starts * s->room)))
-        return bad(s, STOMP_NO_MEMORY, 0);
+        return stomp_bad(s, STOMP_NO_MEMORY, 0);
     return 0;
 }
 
 static inline int begin_frame(struct stomp_scan *s, const struct stomp_rules *rules)
 {
-    s->phase = COMMAND;
-    s->line = s->blank = s->skipped = s->utf8 = 0;
+    s->skipped = 0;
     s->count = 0;
     s->marks = 0;
     return STOMP_UNLIKELY(rules->flags & STOMP_IRREGULAR || s->starts) ? begin_irregular(s, rules) : 0;
 }
 
-/* Read the line [s->line, end), with its LF at `end`, by the full rules. */
-static int take_any_line(struct stomp_scan *s, const struct stomp_rules *rules, const uint8_t *data, size_t end)
+/* Skip the EOLs before a frame, and begin it. Returns STOMP_GO_ON or an outcome. */
+static int begin(struct stomp_scan *s, const struct stomp_rules *rules, const uint8_t *data, size_t len)
 {
-    const uint8_t *nul = s->rare ? memchr(data + s->line, 0, end - s->line) : NULL;
-    if (nul)
-        return nul_in_line(s, rules, data, (size_t)(nul - data));
-    if (s->phase == HEADERS)
-        return take_line(s, rules, data, end);
-    int verdict = take_command(s, rules, data, end);
-    s->first = end + 1;
-    s->phase = HEADERS;
-    return verdict;
+    const int outcome = stomp_scan_gap(s, rules, data, len);
+    return outcome == STOMP_GO_ON && begin_frame(s, rules) ? STOMP_BAD : outcome;
 }
 
-/* Read a command line [0, end) without rare bytes, with its LF at lf. Returns 1 for a known command; 0 for the full rules. */
-static inline int known_command(struct stomp_scan *s, const struct stomp_rules *rules, const uint8_t *data, size_t end, size_t lf)
+/* Leave the lines from `line` on, the first of which has the number `count`, to the full rules. */
+static STOMP_NOINLINE int leave(struct stomp_scan *s, int phase, uint32_t count, size_t line)
 {
-    int command = command_of(data, end);
-    if (command == STOMP_COMMANDS || !(rules->commands >> command & 1) || end > rules->max_command_line)
-        return 0;
-    s->command = command;
-    s->command_len = end;
-    s->first = lf + 1;
-    s->level = STOMP_UNESCAPED >> command & 1 ? 0 : rules->escapes;
-    s->phase = HEADERS;
-    return 1;
+    s->phase = phase;
+    s->count = count;
+    s->pos = s->line = line;
+    s->blank = 0;
+    s->colon = STOMP_NONE;
+    s->rare = 0;
+    return 0;
 }
 
-/* Return the end of the lines that fit without checking limits or memory. */
-static inline struct stomp_line *lines_room(const struct stomp_scan *s, const struct stomp_rules *rules)
+/* Return the number of lines that fit without checking limits or memory. */
+static inline uint32_t lines_room(const struct stomp_scan *s, const struct stomp_rules *rules)
 {
-    size_t most = rules->max_headers - s->skipped;
-    return s->lines + (most < s->room ? most : s->room);
+    return rules->max_headers < s->room ? (uint32_t)rules->max_headers : s->room;
 }
 
-/* Check UTF-8 from `at`, where a character begins, to `window`, an LF or the end of 32 bytes, in blocks of 64 bytes: so most
-   lines are checked at once. *high: which of the 32 bytes are above 127. Returns 0 to leave it to the full rules. */
-static STOMP_INLINE int check_window(struct stomp_scan *s, const struct stomp_isa *isa, const uint8_t *data, size_t at, size_t window,
-                                     size_t len, uint32_t *high)
+/* ---- the walk ---- */
+
+/* May lines be taken by walk()? Only where a line that it leaves is an error, nearly always: else it would begin anew, and look at
+   all lines behind it again, for each such line. */
+static inline int is_quick(const struct stomp_rules *rules)
 {
-    size_t from = s->utf8 > at ? s->utf8 : at;
-    if (STOMP_NO_UTF8_BLOCKS || len - at < STOMP_BLOCK)
-        return 0;
-    *high = (uint32_t)isa->at_least(data + at, 0x80);
-    while (from <= window) {
-        if (len - from < STOMP_BLOCK)
-            return 0;
-        const uint64_t lf = isa->equal(data + from, '\n'), line = stomp_up_to(lf);
-        uint64_t cut, bad = stomp_utf8_errors(isa, data + from, isa->at_least(data + from, 0x80), &cut);
-        cut &= line;
-        if (bad & line & stomp_up_to(cut))
-            return 0;
-        from += cut ? stomp_low_bit64(cut) : lf ? stomp_low_bit64(lf) + 1 : STOMP_BLOCK;
+    return !STOMP_NO_SCAN_BLOCKS && !(rules->flags & (STOMP_IRREGULAR | STOMP_KEEPS_BAD_UTF8 | STOMP_KEEPS_BAD_ESCAPES));
+}
+
+static const struct stomp_isa plain = {stomp_masks_plain, stomp_equal_plain, stomp_at_least_plain};
+
+/* Two bytes at once. */
+static inline int are(const uint8_t *at, const char *two)
+{
+    uint16_t x, y;
+    memcpy(&x, at, 2);
+    memcpy(&y, two, 2);
+    return x == y;
+}
+
+/* Check the rare bytes of header lines, and set the marks; UTF-8 is left to settle(). `rare` are bits of the block at `at`; the
+   data ends at `end`. Returns the first byte that is left to the full rules, as a bit, or 0. */
+static STOMP_NOINLINE uint64_t check_rare(struct stomp_scan *s, const struct stomp_rules *rules, const uint8_t *at, const uint8_t *end,
+                                          uint64_t rare)
+{
+    const uint64_t high = rare & stomp_at_least_plain(at, 0x80);
+    int marks = high ? STOMP_NON_ASCII : 0;
+    uint64_t left = 0;
+    for (rare ^= high; rare && !left; rare &= rare - 1) {
+        const uint8_t *c = at + stomp_low_bit64(rare);
+        if (c + 1 == end) {
+            left = rare;
+        } else if (*c == '\r') {
+            marks |= c[1] == '\n' && rules->flags & STOMP_CRLF ? STOMP_CR_ENDS : STOMP_ODD;
+        } else if (*c == '\\' && !s->level) {
+            marks |= STOMP_ODD; /* other versions would read it as an escape */
+        } else if (*c == '\\') {
+            marks |= STOMP_ESCAPED;
+            if (c[1] == '\\' && rare & (rare - 1))
+                rare &= rare - 1; /* the second one of a pair */
+            else if (c[1] != 'c' && c[1] != 'n' && !(c[1] == 'r' && s->level == 2))
+                left = rare;
+        } else {
+            left = rare;
+        }
     }
-    s->utf8 = from;
-    s->marks |= STOMP_NON_ASCII;
+    s->marks |= marks;
+    return left & (0 - left);
+}
+
+/* Read the first content-length of a head, whose colon is at `colon` and whose line is complete. Returns 0 to leave it to the full
+   rules. */
+static STOMP_INLINE int quick_length(struct stomp_scan *s, const struct stomp_rules *rules, const uint8_t *data, size_t colon)
+{
+    const uint8_t *const value = data + colon + 1, *text = value;
+    unsigned n = 0, digit;
+    for (; (digit = *text - (unsigned)'0') <= 9; text++)
+        n = n * 10 + digit;
+    if (STOMP_UNLIKELY(*text != '\n') && !(are(text, "\r\n") && rules->flags & STOMP_CRLF))
+        return 0;
+    if ((size_t)(text - value) - 1 >= 9 || n > rules->max_body)
+        return 0;
+    if (n && !(STOMP_WITH_BODY >> s->command & 1) && !stomp_takes_body(rules, s->command))
+        return 0;
+    s->marks |= STOMP_HAS_LENGTH;
+    s->length = n;
     return 1;
 }
 
-static const struct stomp_isa plain = {stomp_equal_plain, stomp_at_least_plain};
-#ifdef STOMP_AVX2
-static const struct stomp_isa avx2 = {stomp_equal_avx2, stomp_at_least_avx2};
-#endif
+/* What walk() found. */
+struct walked {
+    size_t start;    /* the first line that it took */
+    uint32_t before; /* the lines before that one */
+    uint32_t count;  /* all lines, with their LF as their end */
+    size_t length;   /* the colon of content-length, or 0 */
+    size_t blank;    /* the LF of the blank line, or 0 */
+};
 
-#define STOMP_TARGET
-#define STOMP_SCAN_HEAD scan_head
-#define STOMP_RARE rare_octets
-#define STOMP_WANTED
-#define STOMP_MASKS(data) stomp_masks(data)
-#define STOMP_TAIL stomp_tail
-#define STOMP_ISA plain
-#define STOMP_RARE_TEXT rare_text
-#include "stomp_lines.h"
-#undef STOMP_TARGET
-#undef STOMP_SCAN_HEAD
-#undef STOMP_RARE
-#undef STOMP_WANTED
-#undef STOMP_MASKS
-#undef STOMP_TAIL
-#undef STOMP_ISA
-#undef STOMP_RARE_TEXT
+/* Drop the last lines, until `at` is not before the line behind the kept ones. Returns that line. */
+static size_t drop_lines(const struct stomp_scan *s, struct walked *w, size_t at)
+{
+    for (;; w->count--, w->blank = 0) {
+        const size_t line = w->count > w->before ? s->lines[w->count - 1].end + (size_t)1 : w->start;
+        if (at >= line)
+            return line;
+    }
+}
+
+/* Finish a walk with bytes above 127 or CRs at line ends, or which did not reach the blank line. Returns 1 at the end of the
+   head, or 0 to go on by the full rules. */
+static STOMP_NOINLINE int settle(struct stomp_scan *s, const struct stomp_rules *rules, const uint8_t *data, struct walked w)
+{
+    const uint32_t most = lines_room(s, rules);
+    if (w.count > most) {
+        w.count = most;
+        w.blank = 0;
+    }
+    size_t line = drop_lines(s, &w, STOMP_NONE);
+    if (s->marks & STOMP_NON_ASCII) {
+        const size_t good = stomp_bad_utf8(data + w.start, line - w.start);
+        line = drop_lines(s, &w, good < line - w.start ? w.start + good : line);
+    }
+    if (w.length && w.length < line && !quick_length(s, rules, data, w.length))
+        line = drop_lines(s, &w, w.length);
+    if (s->marks & STOMP_CR_ENDS)
+        for (struct stomp_line *at = s->lines + w.before; at < s->lines + w.count; at++)
+            at->end -= data[at->end - 1] == '\r';
+    if (!w.blank)
+        return leave(s, STOMP_HEADER_LINES, w.count, line);
+    s->count = w.count;
+    s->head = w.blank + 1;
+    return 1;
+}
+
+/* Read the command line if it is known, short and permitted. 16 bytes can be read. `crlf`: may it end in CR LF? Returns the next
+   line, or 0. */
+static STOMP_INLINE size_t quick_command(struct stomp_scan *s, const struct stomp_rules *rules, const uint8_t *data, uint32_t crlf)
+{
+    const struct stomp_command_slot *slot = stomp_command_slot(data);
+    if (STOMP_UNLIKELY(!slot))
+        return 0;
+    const size_t len = slot->len;
+    size_t lf = len;
+    if (STOMP_UNLIKELY(data[lf] != '\n')) {
+        if (!crlf || !are(data + lf, "\r\n"))
+            return 0;
+        s->marks |= STOMP_CR_ENDS;
+        lf++;
+    }
+    if (STOMP_UNLIKELY(!(rules->commands & slot->bit)) || STOMP_UNLIKELY(len > rules->max_command_line))
+        return 0;
+    s->command = slot->command;
+    s->command_len = len;
+    s->first = lf + 1;
+    s->level = rules->escapes;
+    if (STOMP_UNLIKELY(slot->bit & STOMP_UNESCAPED))
+        s->level = 0;
+    return lf + 1;
+}
+
+/* Is [line, lf] a CR LF that ends a line? */
+static STOMP_INLINE int is_crlf(const struct stomp_rules *rules, const uint8_t *data, size_t line, size_t lf)
+{
+    return lf == line + 1 && are(data + line, "\r\n") && rules->flags & STOMP_CRLF;
+}
+
+/* The lines of a block, as bits. */
+struct lines {
+    struct stomp_masks m;
+    uint64_t starts; /* of lines */
+    uint64_t names;  /* the starts, and that of the block if it begins inside a name */
+    uint64_t first;  /* the first colon of each line, or its end */
+    uint64_t stop;   /* a place in each line that is blank or malformed */
+    uint64_t below;  /* all before the first of those */
+};
+
+/* Find the lines of the block at `at`. at_start: does it begin with a line? in_name: or inside a name? */
+static STOMP_INLINE struct lines find_lines(const struct stomp_isa *isa, const uint8_t *at, uint64_t at_start, uint64_t in_name)
+{
+    struct lines b;
+    b.m = isa->masks(at);
+    b.starts = b.m.lf << 1 | at_start;
+    /* In the sum a carry runs from each start through the bytes of a name, and stops at the first colon or LF. */
+    const uint64_t either = b.m.lf | b.m.colon;
+    b.names = b.starts | in_name;
+    b.first = (b.names + ~either) & either;
+    b.stop = b.first & (b.m.lf | b.starts);
+    b.below = ~b.stop & (b.stop - 1);
+    return b;
+}
+
+/* Write the offsets of some bits of the block at `base`. Returns the place behind them. */
+static STOMP_INLINE uint32_t *put_offsets(uint32_t *to, size_t base, uint64_t bits)
+{
+    while (bits) {
+        to[0] = (uint32_t)(base + stomp_low_bit64(bits));
+        bits &= bits - 1;
+        if (!bits)
+            return to + 1;
+        to[1] = (uint32_t)(base + stomp_low_bit64(bits));
+        bits &= bits - 1;
+        to += 2;
+    }
+    return to;
+}
+
+/* The state of a walk between two blocks. */
+struct walk {
+    uint32_t *to; /* colons and line ends in turn */
+    size_t length;
+    uint64_t at_start, in_name; /* of the next block, see find_lines() */
+    uint64_t starts, more_colons;
+};
+
+/* Skip the escapes \\c among the first rare bytes of the block at `at`. Returns the rest. */
+static STOMP_INLINE uint64_t skip_escapes(struct stomp_scan *s, const uint8_t *at, uint64_t rare)
+{
+    for (; STOMP_UNLIKELY(rare); rare &= rare - 1) {
+        if (STOMP_UNLIKELY(!are(at + stomp_low_bit64(rare), "\\c") || !s->level))
+            break;
+        s->marks |= STOMP_ESCAPED;
+    }
+    return rare;
+}
+
+/* Skip the usual ones among the rare bytes of header lines, set their marks, and return the others: \\c, CR LF, and bytes above
+   127, which settle() checks. `rare` are bits of the block at `at`. */
+static STOMP_INLINE uint64_t skip_usual(struct stomp_scan *s, const struct stomp_rules *rules, const struct stomp_isa *isa,
+                                        const uint8_t *at, uint64_t rare)
+{
+    while (STOMP_UNLIKELY(rare)) {
+        const uint8_t *c = at + stomp_low_bit64(rare);
+        uint64_t usual = rare & (0 - rare);
+        if (STOMP_LIKELY(are(c, "\\c") && s->level)) {
+            s->marks |= STOMP_ESCAPED;
+        } else if (are(c, "\r\n") && rules->flags & STOMP_CRLF) {
+            s->marks |= STOMP_CR_ENDS;
+        } else if (*c > 127) {
+            s->marks |= STOMP_NON_ASCII;
+            usual = isa->at_least(at, 0x80);
+        } else {
+            break;
+        }
+        rare &= ~usual;
+    }
+    return rare;
+}
+
+/* Note how the next block begins. */
+static STOMP_INLINE void end_block(struct walk *k, const struct lines *b)
+{
+    k->at_start = b->m.lf >> 63;
+    k->in_name = b->names + ~(b->m.lf | b->m.colon) < b->names;
+}
+
+/* Take the lines of the block at `base` that are below its first odd place. */
+static STOMP_INLINE void take_block(struct walk *k, const uint8_t *data, size_t base, const struct lines *b)
+{
+    k->more_colons |= b->m.colon & ~b->first & b->below;
+    uint64_t names = (b->starts << 14 | k->starts >> 50) & b->first & b->below; /* the colons behind names of 14 bytes */
+    for (; STOMP_UNLIKELY(names); names &= names - 1) {
+        const size_t colon = base + stomp_low_bit64(names);
+        if (!k->length && stomp_is_content_length(data + colon - 14))
+            k->length = colon;
+    }
+    k->starts = b->starts;
+    k->to = put_offsets(k->to, base, (b->first | b->m.lf) & b->below);
+}
+
+/* Take the lines from s->line on up to the blank line or the first one that is left to the full rules. Returns 1 at the end of
+   the head, or 0 to go on by the full rules. */
+static STOMP_INLINE int walk(struct stomp_scan *s, const struct stomp_rules *rules, const uint8_t *data, size_t len,
+                             const struct stomp_isa *isa)
+{
+    uint8_t padded[2 * STOMP_BLOCK];
+    const size_t start = s->line;
+    const uint32_t old = s->count;
+    /* In [start, most) no line is too long. */
+    const size_t most = len - start < rules->max_header_line ? len : start + rules->max_header_line;
+    uint32_t *const lines = &s->lines->colon;
+    const uint32_t *const end = lines + 2 * (size_t)lines_room(s, rules);
+    struct walk k = {lines + 2 * (size_t)old, 0, 1, 0, 0, 0};
+    size_t blank = 0;
+    for (size_t base = start; base < most; base += STOMP_BLOCK) {
+        const uint8_t *at = data + base;
+        if (most - base <= STOMP_BLOCK) {
+            if (most != len)
+                break;
+            at = stomp_last_block(data, base, len, padded);
+        }
+        struct lines b = find_lines(isa, at, k.at_start, k.in_name);
+        const uint64_t rare = skip_usual(s, rules, isa, at, b.m.rare & b.below);
+        if (rare) {
+            const uint64_t left = check_rare(s, rules, at, at + (len - base), rare);
+            b.stop |= left;
+            b.below &= left - 1; /* all bits if left is 0 */
+        }
+        take_block(&k, data, base, &b);
+        if (b.stop) {
+            const size_t lf = base + stomp_low_bit64(b.stop);
+            const size_t line = k.to > lines + 2 * (size_t)old ? k.to[-1] + (size_t)1 : start;
+            blank = (b.stop & (0 - b.stop) & b.m.lf & b.starts) || is_crlf(rules, data, line, lf) ? lf : 0;
+        }
+        if (b.stop || k.to > end)
+            break;
+        end_block(&k, &b);
+    }
+    s->marks |= k.more_colons ? STOMP_ODD : 0;
+    const struct walked w = {start, old, (uint32_t)((size_t)(k.to - lines) / 2), s->marks & STOMP_HAS_LENGTH ? 0 : k.length, blank};
+    return settle(s, rules, data, w);
+}
+
+/* ---- the full rules ---- */
+
+/* Note the first colon and the rare bytes `rare` of the current line in the block at `base`, of which `line` are the bits. */
+static inline void note_line(struct stomp_scan *s, size_t base, const struct stomp_masks *m, uint64_t line, uint64_t rare)
+{
+    uint64_t colons = m->colon & line;
+    s->rare |= rare != 0;
+    if (colons && s->colon == STOMP_NONE) {
+        s->colon = base + stomp_low_bit64(colons);
+        colons &= colons - 1;
+    }
+    s->marks |= colons && s->phase == STOMP_HEADER_LINES ? STOMP_ODD : 0;
+}
+
+/* Take the line whose LF is the first one of the block at `base`. Returns STOMP_MORE, or how the scan ends. */
+static inline int next_line(struct stomp_scan *s, const struct stomp_rules *rules, const uint8_t *data, size_t base, struct stomp_masks *m)
+{
+    const uint64_t line = stomp_up_to(m->lf);
+    const size_t lf = base + stomp_low_bit64(m->lf);
+    uint64_t rare = m->rare & line;
+    if (rare && data[lf - 1] == '\r' && rules->flags & STOMP_CRLF)
+        rare &= line >> 2; /* that one is not rare */
+    note_line(s, base, m, line, rare);
+    const int verdict = stomp_take_line(s, rules, data, lf);
+    if (verdict) {
+        s->head = lf + 1;
+        s->phase = STOMP_GAP;
+        return verdict == STOMP_LINE_BLANK ? STOMP_HEAD : STOMP_BAD;
+    }
+    s->line = lf + 1;
+    s->colon = STOMP_NONE;
+    s->rare = 0;
+    m->lf &= ~line;
+    m->colon &= ~line;
+    m->rare &= ~line;
+    return STOMP_MORE;
+}
+
+/* Is there a NUL in the current line, in data that is read up to `end`? Sets the error. */
+static STOMP_NOINLINE int has_nul(struct stomp_scan *s, const struct stomp_rules *rules, const uint8_t *data, size_t end)
+{
+    const size_t from = s->line > s->pos ? s->line : s->pos;
+    const uint8_t *nul = memchr(data + from, 0, end - from);
+    return nul && stomp_nul_in_line(s, rules, data, (size_t)(nul - data));
+}
+
+/* Read lines from s->pos on by the full rules: one if the next may be quick, or else all. Returns STOMP_GO_ON or an outcome. */
+static STOMP_INLINE int any_lines(struct stomp_scan *s, const struct stomp_rules *rules, const uint8_t *data, size_t len,
+                                  const struct stomp_isa *isa, int quick)
+{
+    uint8_t padded[2 * STOMP_BLOCK];
+    while (s->pos < len) {
+        const size_t base = s->pos, end = len - base < STOMP_BLOCK ? len : base + STOMP_BLOCK;
+        struct stomp_masks m = isa->masks(len - base < STOMP_BLOCK ? stomp_last_block(data, base, len, padded) : data + base);
+        while (m.lf) {
+            const int outcome = next_line(s, rules, data, base, &m);
+            if (outcome != STOMP_MORE)
+                return outcome;
+            if (quick) {
+                s->pos = s->line;
+                return STOMP_GO_ON;
+            }
+        }
+        note_line(s, base, &m, ~(uint64_t)0, m.rare);
+        if (m.rare && has_nul(s, rules, data, end))
+            return STOMP_BAD;
+        s->pos = end;
+    }
+    return stomp_check_unfinished(s, rules, data, len) ? STOMP_BAD : STOMP_MORE;
+}
+
+/* ---- the scan ---- */
+
+/* Go on with a frame that was begun. */
+static STOMP_INLINE int go_on(struct stomp_scan *s, const struct stomp_rules *rules, const uint8_t *data, size_t len,
+                              const struct stomp_isa *isa)
+{
+    const int quick = is_quick(rules);
+    int outcome = STOMP_GO_ON;
+    while (outcome == STOMP_GO_ON) {
+        if (quick && s->phase == STOMP_COMMAND_LINE && !s->pos && len >= 16) {
+            const size_t line = quick_command(s, rules, data, rules->flags & STOMP_CRLF);
+            if (line)
+                leave(s, STOMP_HEADER_LINES, 0, line);
+        }
+        if (quick && s->phase == STOMP_HEADER_LINES && s->pos == s->line && walk(s, rules, data, len, isa)) {
+            s->phase = STOMP_GAP;
+            return STOMP_HEAD;
+        }
+        outcome = any_lines(s, rules, data, len, isa, quick);
+    }
+    return outcome;
+}
+
+/* Scan any head. */
+static STOMP_INLINE int scan_any(struct stomp_scan *s, const struct stomp_rules *rules, const uint8_t *data, size_t len,
+                                 const struct stomp_isa *isa)
+{
+    s->skip = 0;
+    if (s->phase == STOMP_GAP) {
+        const int outcome = begin(s, rules, data, len);
+        if (outcome != STOMP_GO_ON)
+            return outcome;
+        leave(s, STOMP_COMMAND_LINE, 0, 0);
+    }
+    return go_on(s, rules, data + s->skip, len - s->skip, isa);
+}
+
+/* Go on behind quick_head, which took `count` lines. `length`: see struct walked. */
+static STOMP_INLINE int scan_rest(struct stomp_scan *s, const struct stomp_rules *rules, const uint8_t *data, size_t len,
+                                  uint32_t count, size_t length, const struct stomp_isa *isa)
+{
+    const int too_long = count && s->lines[count - 1].end >= rules->max_header_line; /* one of them, perhaps */
+    const struct walked w = {s->first, 0, too_long ? 0 : count, length, 0};
+    s->skipped = 0;
+    settle(s, rules, data, w);
+    return go_on(s, rules, data, len, isa);
+}
+
+typedef int any_scan(struct stomp_scan *, const struct stomp_rules *, const uint8_t *, size_t);
+typedef int rest_scan(struct stomp_scan *, const struct stomp_rules *, const uint8_t *, size_t, uint32_t, size_t);
+
+/* Scan a usual head: from its first byte to its end, with full blocks, and \\c as the only rare bytes. It calls nothing: all else
+   is left to `any` and, behind the lines that it took, to `rest`. Invariant: without it only the speed changes. */
+static STOMP_INLINE int quick_head(struct stomp_scan *s, const struct stomp_rules *rules, const uint8_t *data, size_t len,
+                                   const struct stomp_isa *isa, any_scan *any, rest_scan *rest)
+{
+    size_t skip = 0;
+    if (STOMP_NO_QUICK_HEAD || STOMP_UNLIKELY(s->phase != STOMP_GAP) || len <= STOMP_BLOCK + 1 || !is_quick(rules) || s->starts)
+        return any(s, rules, data, len);
+    if (data[0] <= ' ') {
+        if (data[0] != '\n' || data[1] <= ' ' || rules->report_beats)
+            return any(s, rules, data, len);
+        skip = 1; /* the EOL that most brokers write after a frame */
+        data++;
+        len--;
+    }
+    size_t base = quick_command(s, rules, data, 0);
+    if (STOMP_UNLIKELY(!base))
+        return any(s, rules, data - skip, len + skip);
+    s->skip = skip;
+    s->marks = 0;
+    uint32_t *const lines = &s->lines->colon;
+    const uint32_t *const end = lines + 2 * (size_t)lines_room(s, rules);
+    struct walk k = {lines, 0, 1, 0, 0, 0};
+    for (; STOMP_LIKELY(base < len - STOMP_BLOCK); base += STOMP_BLOCK) {
+        const struct lines b = find_lines(isa, data + base, k.at_start, k.in_name);
+        if (STOMP_UNLIKELY(skip_escapes(s, data + base, b.m.rare & b.below)))
+            break;
+        take_block(&k, data, base, &b);
+        if (b.stop && b.stop & (0 - b.stop) & b.m.lf & b.starts) {
+            const size_t blank = base + stomp_low_bit64(b.stop);
+            if (k.to > end || blank > rules->max_header_line || (k.length && !quick_length(s, rules, data, k.length)))
+                break;
+            if (STOMP_UNLIKELY(k.more_colons))
+                s->marks |= STOMP_ODD;
+            s->count = (uint32_t)((size_t)((uint8_t *)k.to - (uint8_t *)lines) / sizeof *s->lines);
+            s->head = blank + 1;
+            return STOMP_HEAD;
+        }
+        if (STOMP_UNLIKELY(b.stop) || STOMP_UNLIKELY(k.to > end))
+            break;
+        end_block(&k, &b);
+    }
+    s->marks |= k.more_colons ? STOMP_ODD : 0;
+    return rest(s, rules, data, len, base > rules->max_header_line ? 0 : (uint32_t)((size_t)(k.to - lines) / 2), k.length);
+}
+
+static STOMP_NOINLINE int scan_any_plain(struct stomp_scan *s, const struct stomp_rules *rules, const uint8_t *data, size_t len)
+{
+    return scan_any(s, rules, data, len, &plain);
+}
+
+static STOMP_NOINLINE int scan_rest_plain(struct stomp_scan *s, const struct stomp_rules *rules, const uint8_t *data, size_t len,
+                                          uint32_t count, size_t length)
+{
+    return scan_rest(s, rules, data, len, count, length, &plain);
+}
+
+static int scan_plain(struct stomp_scan *s, const struct stomp_rules *rules, const uint8_t *data, size_t len)
+{
+    return quick_head(s, rules, data, len, &plain, scan_any_plain, scan_rest_plain);
+}
 
 #ifdef STOMP_AVX2
-#define STOMP_TARGET __attribute__((target("avx2,bmi")))
-#define STOMP_SCAN_HEAD scan_head_avx2
-#define STOMP_RARE rare_octets_avx2
-#define STOMP_WANTED const struct stomp_wanted_avx2 wanted = stomp_load_avx2();
-#define STOMP_MASKS(data) stomp_masks_avx2(&wanted, data)
-#define STOMP_TAIL stomp_tail_avx2
-#define STOMP_ISA avx2
-#define STOMP_RARE_TEXT rare_text_avx2
-#include "stomp_lines.h"
+static const struct stomp_isa avx2 = {stomp_masks_avx2, stomp_equal_avx2, stomp_at_least_avx2};
+
+STOMP_FOR_AVX2 static STOMP_NOINLINE int scan_any_avx2(struct stomp_scan *s, const struct stomp_rules *rules, const uint8_t *data,
+                                                       size_t len)
+{
+    return scan_any(s, rules, data, len, &avx2);
+}
+
+STOMP_FOR_AVX2 static STOMP_NOINLINE int scan_rest_avx2(struct stomp_scan *s, const struct stomp_rules *rules, const uint8_t *data,
+                                                        size_t len, uint32_t count, size_t length)
+{
+    return scan_rest(s, rules, data, len, count, length, &avx2);
+}
+
+STOMP_FOR_AVX2 static int scan_avx2(struct stomp_scan *s, const struct stomp_rules *rules, const uint8_t *data, size_t len)
+{
+    return quick_head(s, rules, data, len, &avx2, scan_any_avx2, scan_rest_avx2);
+}
 #endif
 
 void stomp_scan_init(struct stomp_scan *scan)
@@ -479,9 +576,9 @@ void stomp_scan_init(struct stomp_scan *scan)
     memset(scan, 0, sizeof *scan);
     scan->lines = scan->few;
     scan->room = STOMP_INLINE_LINES;
-    scan->scan_head = scan_head;
+    scan->scan_head = scan_plain;
 #ifdef STOMP_AVX2
     if (stomp_has_avx2())
-        scan->scan_head = scan_head_avx2;
+        scan->scan_head = scan_avx2;
 #endif
 }

@@ -5,12 +5,13 @@
 #include "stomp_tricks.h"
 #include "stomp_utf8.h"
 
+#if defined(STOMP_AVX2)
 #define TIMES_8(c) c, c, c, c, c, c, c, c
 #define TIMES_32(c) {TIMES_8(c), TIMES_8(c), TIMES_8(c), TIMES_8(c)}
-extern const uint8_t stomp_octets[4][32]; /* see stomp_mask.h */
-const uint8_t stomp_octets[4][32] = {TIMES_32('\n'), TIMES_32(':'), TIMES_32('\r'), TIMES_32('\\')};
+const uint8_t stomp_octets[3][32] = {TIMES_32('\n'), TIMES_32(':'), {[12] = '\\', '\r', [28] = '\\', '\r'}};
+#endif
 
-static const struct stomp_isa isa = {stomp_equal_plain, stomp_at_least_plain};
+static const struct stomp_isa isa = {stomp_masks_plain, stomp_equal_plain, stomp_at_least_plain};
 
 int stomp_escape_of(uint8_t c, int level)
 {
