@@ -108,3 +108,49 @@ PyObject *plain_record(const struct plain_message *message, PyObject *name, PyOb
     PyObject *destination = name_of(message, name);
     return destination ? record_of(message, PyBytes_FromStringAndSize(ident, len), destination, tail) : NULL;
 }
+
+#define BEFORE_IDENT "message-id:"
+#define BEFORE_IDENT_LEN (sizeof BEFORE_IDENT - 1)
+
+/* The length of the MESSAGEs of plain_join, or -1 if something is of another type. */
+static Py_ssize_t joined_length(PyObject *start, PyObject *messages)
+{
+    Py_ssize_t len = 0;
+    if (!PyBytes_CheckExact(start) || !PyList_CheckExact(messages))
+        return -1;
+    for (Py_ssize_t i = 0; i < PyList_GET_SIZE(messages); i++) {
+        PyObject *message = PyList_GET_ITEM(messages, i);
+        PyObject *ident = IS_A(message, Message) ? FIELD_OF(message, Message, ident) : NULL;
+        PyObject *tail = ident ? FIELD_OF(message, Message, tail) : NULL;
+        if (!tail || !PyBytes_CheckExact(ident) || !PyBytes_CheckExact(tail))
+            return -1;
+        len += PyBytes_GET_SIZE(start) + (Py_ssize_t)BEFORE_IDENT_LEN + PyBytes_GET_SIZE(ident) + 1 + PyBytes_GET_SIZE(tail) + 1;
+    }
+    return len;
+}
+
+static char *copy_octets(char *to, PyObject *octets, char after)
+{
+    const Py_ssize_t len = PyBytes_GET_SIZE(octets);
+    memcpy(to, PyBytes_AS_STRING(octets), (size_t)len);
+    to[len] = after;
+    return to + len + 1;
+}
+
+PyObject *plain_join(PyObject *start, PyObject *messages)
+{
+    const Py_ssize_t len = plain_at.Message ? joined_length(start, messages) : -1;
+    if (len < 0)
+        Py_RETURN_NONE;
+    PyObject *joined = PyBytes_FromStringAndSize(NULL, len);
+    char *to = joined ? PyBytes_AS_STRING(joined) : NULL;
+    for (Py_ssize_t i = 0; joined && i < PyList_GET_SIZE(messages); i++) {
+        PyObject *message = PyList_GET_ITEM(messages, i);
+        memcpy(to, PyBytes_AS_STRING(start), (size_t)PyBytes_GET_SIZE(start));
+        to += PyBytes_GET_SIZE(start);
+        memcpy(to, BEFORE_IDENT, BEFORE_IDENT_LEN);
+        to = copy_octets(to + BEFORE_IDENT_LEN, FIELD_OF(message, Message, ident), '\n');
+        to = copy_octets(to, FIELD_OF(message, Message, tail), '\n');
+    }
+    return joined;
+}

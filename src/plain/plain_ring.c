@@ -90,34 +90,6 @@ PyObject *plain_less(PyObject *number, long long by)
     return plain_number(number, &value) ? PyLong_FromLongLong(value - by) : NULL;
 }
 
-int plain_counts_make(struct plain_counts *new, PyObject *queue, int more, long long size)
-{
-    PyObject *account = FIELD_OF(queue, Queue, account);
-    int simple = account && IS_A(account, Account);
-    new->count = simple ? plain_less(FIELD_OF(queue, Queue, count), -more) : NULL;
-    new->octets = simple ? plain_less(FIELD_OF(queue, Queue, octets), -more * size) : NULL;
-    new->used = simple ? plain_less(FIELD_OF(account, Account, used), -more * (size + PLAIN_MESSAGE_COST)) : NULL;
-    if (new->count && new->octets && new->used)
-        return 1;
-    plain_counts_drop(new);
-    PyErr_Clear();
-    return 0;
-}
-
-void plain_counts_set(const struct plain_counts *new, PyObject *queue)
-{
-    SET_FIELD(queue, Queue, count, new->count);
-    SET_FIELD(queue, Queue, octets, new->octets);
-    SET_FIELD(FIELD_OF(queue, Queue, account), Account, used, new->used);
-}
-
-void plain_counts_drop(struct plain_counts *new)
-{
-    Py_CLEAR(new->count);
-    Py_CLEAR(new->octets);
-    Py_CLEAR(new->used);
-}
-
 int plain_release(PyObject *queue)
 {
     PyObject *blocked = FIELD_OF(queue, Queue, blocked);

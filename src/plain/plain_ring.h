@@ -4,6 +4,9 @@
 
 #include <Python.h>
 
+#include "plain_fields.h"
+#include "plain_record.h"
+
 #define PLAIN_MOST_HEAD 1024 /* bytes of a consumer's part of a MESSAGE; longer ones are written by Python */
 
 /* The consumer that is next, if it has credit and room, and is simple. Borrowed, or NULL. Those in front of it that can take nothing
@@ -22,10 +25,39 @@ struct plain_counts {
     PyObject *count, *octets, *used;
 };
 
-/* Make the counts with `more` (1 or -1) messages of `size` bytes. Returns 0, without an exception, if that is not simple. */
-int plain_counts_make(struct plain_counts *new, PyObject *queue, int more, long long size);
-void plain_counts_set(const struct plain_counts *new, PyObject *queue);
-void plain_counts_drop(struct plain_counts *new);
+static inline void plain_counts_drop(struct plain_counts *new)
+{
+    Py_CLEAR(new->count);
+    Py_CLEAR(new->octets);
+    Py_CLEAR(new->used);
+}
+
+/* Make the counts with `more` (1 or -1) messages of `size` bytes. Returns 0, without an exception, if that is not simple. Inline, as
+   every ACK needs it. */
+static inline int plain_counts_make(struct plain_counts *new, PyObject *queue, int more, long long size)
+{
+    PyObject *account = FIELD_OF(queue, Queue, account);
+    long long count, octets, used;
+    *new = (struct plain_counts){NULL, NULL, NULL};
+    if (!account || !IS_A(account, Account) || !plain_number(FIELD_OF(queue, Queue, count), &count)
+        || !plain_number(FIELD_OF(queue, Queue, octets), &octets) || !plain_number(FIELD_OF(account, Account, used), &used))
+        return 0;
+    new->count = PyLong_FromLongLong(count + more);
+    new->octets = PyLong_FromLongLong(octets + more * size);
+    new->used = PyLong_FromLongLong(used + more * (size + PLAIN_MESSAGE_COST));
+    if (new->count && new->octets && new->used)
+        return 1;
+    plain_counts_drop(new);
+    PyErr_Clear();
+    return 0;
+}
+
+static inline void plain_counts_set(const struct plain_counts *new, PyObject *queue)
+{
+    SET_FIELD(queue, Queue, count, new->count);
+    SET_FIELD(queue, Queue, octets, new->octets);
+    SET_FIELD(FIELD_OF(queue, Queue, account), Account, used, new->used);
+}
 
 /* After a message is gone: let senders go on if there is room now. Returns 0, or -1 with an exception. */
 int plain_release(PyObject *queue);

@@ -474,10 +474,25 @@ static PyObject *deliver_ready(PyObject *module, PyObject *const *args, Py_ssize
     return done < 0 ? NULL : PyLong_FromSsize_t(done);
 }
 
+static PyObject *join(PyObject *module, PyObject *const *args, Py_ssize_t count)
+{
+    (void)module;
+    if (count != 2) {
+        PyErr_SetString(PyExc_TypeError, "join() takes bytes and a list of messages");
+        return NULL;
+    }
+    if (!is_on)
+        Py_RETURN_NONE;
+    return plain_join(args[0], args[1]);
+}
+
 static PyMethodDef methods[] = {
     {"deliver_ready", (PyCFunction)(void (*)(void))deliver_ready, METH_FASTCALL,
      "deliver_ready(queue, most, /)\n--\n\n"
      "Deliver up to `most` READY messages of a queue, until one of them or its consumer is not plain. Return how many."},
+    {"join", (PyCFunction)(void (*)(void))join, METH_FASTCALL,
+     "join(start, messages, /)\n--\n\n"
+     "Return the bytes of plain messages, a list, as MESSAGEs that begin with `start`; None if Python has to do it."},
     {"prepare", prepare, METH_VARARGS,
      "prepare(classes, slow, without, functions, no_line, each, cost, /)\n--\n\n"
      "Learn the classes, names, functions (send, ack, send_receipt, hold_receipts_of, put_persistent, record_put, failed, shared), the line of a queue "

@@ -1,4 +1,4 @@
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 class Road:
     def __new__(cls, session: object, broker: object) -> Road: ...
@@ -10,6 +10,7 @@ class Road:
     def close(self) -> None: ...
 
 def deliver_ready(queue: object, most: int, /) -> int: ...
+def join(start: bytes, messages: Sequence[object], /) -> bytes | None: ...
 def prepare(
     classes: dict[str, type],
     slow: tuple[str, ...],

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 #: Called with a queue and a number. It delivers up to that number of READY messages, in order and as `Queue.dispatch`
 #: would, until a message or its consumer is not plain. Returns how many it has delivered.
 DeliverReady = Callable[[object, int], int]
+#: Called with the beginning that MESSAGEs share and a list of plain messages. Returns the bytes of those MESSAGEs, each
+#: with the EOL behind it, or None to leave that to Python.
+Join = Callable[[bytes, Sequence[object]], bytes | None]
 
 
 def _none(queue: object, most: int) -> int:
@@ -14,10 +17,15 @@ def _none(queue: object, most: int) -> int:
     return 0
 
 
+def _left(start: bytes, messages: Sequence[object]) -> None:
+    """Leave them to Python."""
+
+
 deliver_ready: DeliverReady = _none
+join: Join = _left
 
 
-def use(function: DeliverReady) -> None:
-    """Have this function deliver READY messages from now on."""
-    global deliver_ready
-    deliver_ready = function
+def use(deliver: DeliverReady, joining: Join) -> None:
+    """Have these functions deliver and join messages from now on."""
+    global deliver_ready, join
+    deliver_ready, join = deliver, joining

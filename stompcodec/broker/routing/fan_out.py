@@ -12,6 +12,7 @@ from stompcodec.broker.loop_quota import AT_ONCE, Line, LoopQuota, Work
 from stompcodec.broker.memory import MESSAGE, Account
 from stompcodec.broker.message import Message
 from stompcodec.broker.peer import Peer
+from stompcodec.broker.queues import quick
 from stompcodec.broker.queues.consumer import Consumer, Source
 from stompcodec.broker.wildcards import Pattern
 
@@ -38,7 +39,7 @@ class Bundle:
         self._may_expire = may_expire
         #: Queues of subscriptions that are full now.
         self.slow: list[Source] = []
-        #: Made for the first delivery: until then they would take the bytes of the messages once more.
+        #: Made when Python writes them: until then they would take the bytes of the messages once more.
         self._tails: list[bytes] = []
         self._octets = sum([message.size for message in messages])
         #: The MESSAGEs by the beginning that they share: joined, and as chunks of their own, as WebSocket needs them.
@@ -55,10 +56,6 @@ class Bundle:
         if self._may_expire and consumers and any(map(consumers[0].queue.is_expired, self.messages)):
             self._may_expire = self.plain = False  # the queue of each subscription drops the expired ones
         plain, octets, chunks, frames = self.plain, self._octets, self._chunks, self._frames
-        tails = self._tails
-        if plain and not tails:
-            tails = [b"message-id:%b\n%b\n" % (message.ident, message.tail) for message in self.messages]
-            self._tails = tails
         for consumer in consumers:
             outbox = consumer.outbox
             # As `Outbox.deliver`, whose call would cost 3 % here. It stands in the ring, so nothing is READY.
@@ -66,12 +63,9 @@ class Bundle:
                 if plain and consumer.direct and not consumer.acks and consumer.in_ring and outbox.send_budget > 0:
                     start = consumer.start
                     if outbox.whole_frames:
-                        outbox.chunks += frames.get(start) or frames.setdefault(start, [start + tail for tail in tails])
+                        outbox.chunks += frames.get(start) or self._separate(start)
                     else:
-                        chunk = chunks.get(start)
-                        if chunk is None:
-                            chunk = chunks[start] = start + start.join(tails)
-                        outbox.chunks.append(chunk)
+                        outbox.chunks.append(chunks.get(start) or self._join(start))
                     outbox.send_budget -= octets
                     if not outbox.dirty:
                         outbox.schedule_flush()
@@ -82,6 +76,22 @@ class Bundle:
         if (len(chunks) + len(frames)) * octets > _READY:
             chunks.clear()
             frames.clear()
+
+    def _join(self, start: bytes) -> bytes:
+        """Return the MESSAGEs that begin with `start` in one piece, and keep it."""
+        chunk = self._chunks[start] = quick.join(start, self.messages) or start + start.join(self._parts())
+        return chunk
+
+    def _separate(self, start: bytes) -> list[bytes]:
+        """Return the MESSAGEs that begin with `start`, and keep them."""
+        frames = self._frames[start] = [start + part for part in self._parts()]
+        return frames
+
+    def _parts(self) -> list[bytes]:
+        """Return what follows the common beginning of each MESSAGE."""
+        if not self._tails:
+            self._tails = [b"message-id:%b\n%b\n" % (message.ident, message.tail) for message in self.messages]
+        return self._tails
 
 
 def _put(consumer: Consumer, messages: list[Message]) -> bool:

@@ -2,8 +2,8 @@
 
 The extension `_plain_c` (src/plain/) sees each complete frame before it is made. It takes a SEND that `_send` of
 commands.py would put into a queue or topic at once, and the ACK of one delivery; it leaves all other frames to Python,
-in order. `deliver_ready` delivers READY messages in the same way. It may only skip work: the handlers say what happens,
-and all tests pass without it.
+in order. In the same way, `deliver_ready` delivers READY messages, and `join` writes what a topic has gathered. It may
+only skip work: the handlers say what happens, and all tests pass without it.
 docs/decisions/0011-plain-road.md lists what it takes.
 
 The environment variable STOMPCODEC_PLAIN=0 switches it off. It needs the C backend of the codec.
@@ -67,7 +67,7 @@ def prepare(send: Handler, ack: Handler, slow_headers: tuple[str, ...]) -> None:
         classes = {each.__name__: each for each in _CLASSES}
         functions = (send, ack, send_receipt, hold_receipts_of, put_persistent, _record_put, _failed, shared)
         EXTENSION.prepare(classes, slow_headers, WITHOUT, functions, NO_LINE, EACH, MESSAGE)
-        quick.use(EXTENSION.deliver_ready)
+        quick.use(EXTENSION.deliver_ready, EXTENSION.join)
 
 
 def begin(session: Session) -> None:

@@ -16,8 +16,10 @@ from profiles import examples
 from stompcodec import serialize
 from stompcodec.broker.loop_quota import AT_ONCE
 from stompcodec.broker.message import Message
+from stompcodec.broker.queues import quick
 from stompcodec.broker.queues.consumer import Consumer
 from stompcodec.broker.routing import fan_out, topic
+from stompcodec.broker.sessions import plain
 from stompcodec.codec import Frame
 
 MANY = 5 * AT_ONCE
@@ -213,6 +215,34 @@ def test_the_bytes_of_a_small_message_are_made_once_for_each_id(size: int, kept:
         bundle.give([consumer])
     assert given[0] == given[1]
     assert (given[0] is given[1]) is kept
+
+
+@pytest.mark.skipif(plain.EXTENSION is None, reason="the plain road is not built, or switched off")
+@given(st.binary(min_size=1, max_size=9), st.lists(st.tuples(st.binary(max_size=9), st.binary(max_size=9)), min_size=1))
+@settings(max_examples=examples(50))
+def test_messages_are_joined_alike_in_c(start: bytes, parts: list[tuple[bytes, bytes]]) -> None:
+    messages = [Message(ident, seq, TOPIC, tail) for seq, (ident, tail) in enumerate(parts)]
+    expected = b"".join(start + b"message-id:" + ident + b"\n" + tail + b"\n" for ident, tail in parts)
+    assert quick.join(start, messages) == expected
+    bundle = fan_out.Bundle(messages, True)
+    assert bundle._join(start) == expected
+    assert bundle._tails == []  # they are made where Python writes the messages
+    assert start + start.join(bundle._parts()) == expected
+
+
+@pytest.mark.skipif(plain.EXTENSION is None, reason="the plain road is not built, or switched off")
+def test_what_c_cannot_join_is_left_to_python() -> None:
+    class Other(Message):
+        """Not exactly a message."""
+
+    messages = [Message(b"m-1", 1, TOPIC, b"\n\0"), Other(b"m-2", 2, TOPIC, b"\n\0")]
+    odd: Any = bytearray(b"x")
+    assert quick.join(b"x", messages[:1]) is not None
+    assert quick.join(b"x", messages) is None
+    assert quick.join(b"x", tuple(messages[:1])) is None
+    assert quick.join(odd, messages[:1]) is None
+    for message in (Message(odd, 1, TOPIC, b"\n\0"), Message(b"m-1", 1, TOPIC, odd)):
+        assert quick.join(b"x", [message]) is None
 
 
 def test_messages_that_leave_together_are_frames_of_their_own_over_websocket() -> None:
