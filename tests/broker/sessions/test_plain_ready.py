@@ -53,7 +53,9 @@ def test_messages_become_ready_and_are_delivered_in_c(whole_frames: bool, monkey
         for message in (each for each in consumer.take() if each.command == "MESSAGE"):
             got.append(message.body)
             consumer.ack(message)
-            assert len(consumer.session.consumers["id:1"].unacked) <= 2
+            (subscription,) = consumer.session.consumers.values()
+            assert len(subscription.unacked) <= 2
+            assert bench.broker.queues["/", "/queue/a"].ring.count(subscription) == subscription.in_ring
     assert got == [b"%d" % number for number in range(9)]
     assert (calls.put, calls.delivered) == (0, 0)
     assert bench.broker.queues["/", "/queue/a"].cost == 0
@@ -94,6 +96,24 @@ def test_ready_messages_leave_the_window_only_to_be_spooled(
     spooled = past if transient == "spool" else 0
     assert (queue.count, queue.total) == (5 + past - spooled, 5 + past)
     assert calls.put == spooled
+
+
+@pytest.mark.parametrize("past", [0, 1])
+def test_ready_messages_leave_a_window_of_bytes_only_to_be_spooled(past: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    bench = Bench(FaultyStore(), transient="spool")
+    sender = bench.peer()
+    sender.put("/queue/a", "0")
+    queue = bench.broker.queues["/", "/queue/a"]
+    assert queue.window is not None
+    sender.raw(numbered(1, 2))
+    each = queue.octets - len(queue.messages.line[0].tail)
+    queue.window.octets = (
+        queue.octets + each + 1 - past
+    )  # the next one fits, and the one behind it if nothing is `past`
+    calls = Calls(monkeypatch)
+    sender.raw(numbered(2, 4))
+    assert (queue.count, queue.total) == (4 - past, 4)
+    assert calls.put == past
 
 
 @pytest.mark.parametrize("past", [0, 1])
