@@ -395,7 +395,20 @@ def test_which_acks_it_takes(line: str, persistent: str, monkeypatch: pytest.Mon
 
 
 @pytest.mark.parametrize(
-    "id", [b"1-2", b"1-0", b"1-", b"1", b"-1", b"2-1", b"1-1x", b"1-" + b"1" * 18, b"1-" + b"1" * 19, b"1-1\n1"]
+    "id",
+    [
+        b"1-2",
+        b"1-0",
+        b"1-",
+        b"1",
+        b"-1",
+        b"2-1",
+        b"1-1x",
+        b"1-" + b"1" * 18,
+        b"1-" + b"1" * 19,
+        b"1-1\n1",
+        b"1-%d" % (2**64 + 1),
+    ],
 )
 def test_an_ack_of_nothing_is_left_to_python(id: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
     bench = Bench()
@@ -405,6 +418,30 @@ def test_an_ack_of_nothing_is_left_to_python(id: bytes, monkeypatch: pytest.Monk
     consumer.raw(frame(b"ACK", b"id:" + id))
     assert consumer.error()
     assert bench.broker.queues["/", "/queue/a"].count == 1
+
+
+def test_an_ack_is_for_the_first_id_and_its_own_subscription() -> None:
+    bench = Bench()
+    sender, consumer = bench.peer(), bench.peer()
+    for number in range(1, 13):
+        consumer.subscribe(f"/queue/{number}", id=str(number), ack="client-individual")
+        sender.put(f"/queue/{number}")
+        sender.put(f"/queue/{number}")
+    consumer.raw(frame(b"ACK", b"id:12-1", b"id:11-1") + frame(b"ACK", b"id:1-2") + frame(b"ACK", b"id:11-2"))
+    counts = [bench.broker.queues["/", f"/queue/{number}"].count for number in range(1, 13)]
+    assert counts == [1, *[2] * 9, 1, 1]
+
+
+def test_an_ack_after_the_queue_was_closed_counts_nothing() -> None:
+    bench = Bench()
+    sender, consumer = bench.peer(), bench.peer()
+    consumer.subscribe("/queue/a", ack="client-individual")
+    sender.put("/queue/a")
+    queue = bench.broker.queues["/", "/queue/a"]
+    queue.close()
+    used = bench.broker.account.used
+    consumer.ack(consumer.take()[-1])
+    assert (queue.count, queue.octets, bench.broker.account.used) == (0, 0, used)
 
 
 @pytest.mark.parametrize("mode", ["client", "client-individual"])
