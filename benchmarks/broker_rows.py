@@ -71,7 +71,7 @@ class Row:
         from stompcodec.broker.storage.sqlite import SqliteStore
 
         self._folder = tempfile.TemporaryDirectory(prefix="stompcodec-instructions-")
-        self._store = SqliteStore(self._folder.name) if self._stored else None
+        self._store = SqliteStore(self._folder.name, clock=lambda: 0.0) if self._stored else None
         self.broker = Broker(Config(), self._store, wall=lambda: 1e9, epoch="e", call_soon=None)
         self.broker.seq = _FIRST_SEQ
         self.broker.open(0.0)

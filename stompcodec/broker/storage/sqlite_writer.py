@@ -765,8 +765,11 @@ def waited_for_cpu() -> float:
     does not say.
     """
     try:
-        with open(_SCHEDULED, "rb", buffering=0) as file:
-            return int(file.read(100).split()[1]) / 1e9
+        file = os.open(_SCHEDULED, os.O_RDONLY)  # `open` takes ten times as many instructions
+        try:
+            return int(os.read(file, 100).split()[1]) / 1e9
+        finally:
+            os.close(file)
     except (OSError, ValueError, IndexError):
         return 0.0
 
