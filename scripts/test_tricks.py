@@ -15,6 +15,7 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import private_build
 from private_build import FOLDER, ROOT
@@ -27,9 +28,21 @@ TESTS += ["-p", "no:cacheprovider", "-m", "not slow", "--only-c", "--numprocesse
 FUZZ = ["fuzz/fuzz_differential.py", "--plain", "--seconds=86400"]
 
 
+def tricks() -> list[dict[str, Any]]:
+    """Return the table."""
+    table: list[dict[str, Any]] = json.loads(TABLE.read_text(encoding="utf-8"))
+    return table
+
+
 def macros() -> list[str]:
     """Return the macros that switch off a trick, in the order of the table."""
-    return [trick["macro"] for trick in json.loads(TABLE.read_text(encoding="utf-8"))]
+    return [trick["macro"] for trick in tricks()]
+
+
+def gain_tests(name: str) -> list[str]:
+    """Return the options of pytest that leave out the tests of what a build does without."""
+    off = builds()[name]
+    return [f"--deselect={test}" for trick in tricks() if trick["macro"] in off for test in trick.get("tests", ())]
 
 
 def short(macro: str) -> str:
@@ -57,17 +70,17 @@ def environment(site: Path) -> dict[str, str]:
     return {**os.environ, "PYTHONPATH": str(site), "STOMPCODEC_PURE": "0", "PYTHONDONTWRITEBYTECODE": "1"}
 
 
-def checks(options: argparse.Namespace) -> dict[str, list[str]]:
-    """Return what runs on each build, by name."""
+def checks(name: str, options: argparse.Namespace) -> dict[str, list[str]]:
+    """Return what runs on a build, by name."""
     findings = FOLDER / "findings"
     findings.mkdir(parents=True, exist_ok=True)
     fuzz = [*FUZZ, f"--runs={options.fuzz}", f"--findings={findings}"]
     wanted = {
         "vectors": VECTORS,
-        "tests": TESTS,
+        "tests": [*TESTS, *gain_tests(name)],
         "fuzz": [*fuzz, *([f"--seed={options.seed}"] if options.seed else [])],
     }
-    return {name: wanted[name] for name in wanted if not (options.short and name == "tests")}
+    return {check: wanted[check] for check in wanted if not (options.short and check == "tests")}
 
 
 def last_line(output: str) -> str:
@@ -88,7 +101,7 @@ def test(name: str, options: argparse.Namespace) -> tuple[int, int]:
     loaded = subprocess.run(said, cwd=FOLDER, env=environment(site), check=True, stdout=subprocess.PIPE).stdout
     if not Path(loaded.decode().strip()).is_relative_to(site):
         raise RuntimeError(f"Python loads {loaded.decode().strip()}, not the build in {site}")
-    for check, command in checks(options).items():
+    for check, command in checks(name, options).items():
         done = subprocess.run(
             [sys.executable, *command],
             cwd=ROOT,

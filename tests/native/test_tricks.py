@@ -87,6 +87,18 @@ def test_each_trick_and_all_at_once_get_a_build(scripts: None) -> None:
     assert list(builds.values()) == [*((macro,) for macro in named), tuple(named), ()]
 
 
+def test_a_build_leaves_out_the_tests_of_its_own_gain(scripts: None) -> None:
+    module = script("test_tricks")
+    left_out = {name: module.gain_tests(name) for name in module.builds()}
+    assert left_out["none"] == left_out["simd"] == []
+    assert left_out["all"] == [test for name in left_out if name != "all" for test in left_out[name]]
+    assert left_out["kept-heap"]
+    assert left_out["known-names"]
+    for option in left_out["all"]:
+        path, name = option.removeprefix("--deselect=").split("::")
+        assert f"\ndef {name}(" in (ROOT / path).read_text("utf-8"), option
+
+
 def test_a_private_build_has_the_sources_of_setup(scripts: None) -> None:
     text = (ROOT / "setup.py").read_text("utf-8")
     names = re.search(r"^SHARED = \[(.*)\]$", text, re.MULTILINE)
