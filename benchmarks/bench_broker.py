@@ -161,7 +161,6 @@ def facts(args: argparse.Namespace) -> dict[str, Any]:
         "python": f"{platform.python_implementation()} {platform.python_version()}",
         "rounds": args.rounds,
         "seconds": args.seconds,
-        "warm": args.warm,
         "fdatasync": fdatasync() * 1e6,
     }
 
@@ -225,7 +224,7 @@ def main() -> int:
     finally:
         for broker in found:
             broker.stop()
-    results = {"facts": facts(args), "absent": absent, **results}
+    results = {"facts": {**facts(args), "warm": args.warm}, "absent": absent, **results}
     print(f"all: {time.perf_counter() - begin:.0f} s\n\n{broker_report.text(results)}")
     if args.page_after and absent:
         print("the page is left alone, for it compares all of them")
