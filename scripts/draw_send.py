@@ -19,6 +19,7 @@ import sys
 import tempfile
 from collections import Counter
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
 from typing import Any, NamedTuple
@@ -131,11 +132,20 @@ def send(broker: InProcess, sender: Client, octets: bytes, note: Callable[[str],
         broker.turn()
 
 
+@contextmanager
+def in_python() -> Iterator[None]:
+    """Switch off the plain road in C, which does the same: it has no Python calls to see."""
+    before = plain.EXTENSION is not None and plain.EXTENSION.switch(False)
+    try:
+        yield
+    finally:
+        if plain.EXTENSION is not None:
+            plain.EXTENSION.switch(before)
+
+
 def trace(persistent: bool) -> list[Call | Note]:
     """Return the steps of one SEND."""
-    if plain.EXTENSION is not None:  # it has no Python calls to see, and does the same
-        plain.EXTENSION.switch(False)
-    with tempfile.TemporaryDirectory() as folder, InProcess(folder) as broker:
+    with in_python(), tempfile.TemporaryDirectory() as folder, InProcess(folder) as broker:
         sender, consumer = Client(broker), Client(broker)
         consumer.send("SUBSCRIBE", id="1", destination="/queue/a", ack="client-individual")
         headers = {"persistent": "true", "receipt": "r"} if persistent else {}
