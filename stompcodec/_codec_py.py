@@ -359,11 +359,11 @@ class Parser:
                 buf += b"".join(more)
                 more.clear()
             buf += data
-            line = lines.line
-            blank = buf.find(lines.blank, line - 1 if line else 0)
+            line, ends = lines.line, lines.blank  # `read` sets it anew at the command line
+            blank = buf.find(ends, line - 1 if line else 0)
             if blank >= 0:
                 if lines.read(buf, blank + 1) >= 0:
-                    self._wants = lines.body_room(buf, blank + len(lines.blank), self._whole_body)
+                    self._wants = lines.body_room(buf, blank + len(ends), self._whole_body)
                     if self._wants >= 0:
                         self._in_line, self._counted = False, lines.length >= 0
                         return True

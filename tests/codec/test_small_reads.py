@@ -1,5 +1,7 @@
 """Reads of a few bytes: the Python backend checks each line as it arrives, and answers each read as C does."""
 
+from itertools import product
+
 import pytest
 from codec.lockstep import run
 
@@ -94,6 +96,22 @@ def test_an_empty_read_at_any_cut_changes_nothing(both, name, stream_over):
         for at in range(len(data) + 1):
             answers, _ = run(codec, [data[:at], b"", data[at:]], stream_over=stream_over)
             assert answers == run(codec, [data], stream_over=stream_over)[0], at
+
+
+@pytest.mark.c_only
+@pytest.mark.parametrize("body", [0, 1, 2, 3, 4])
+@pytest.mark.parametrize("ends", list(product([b"\n", b"\r\n"], repeat=3)), ids=repr)
+@pytest.mark.req("S12-EOL-01")
+def test_line_ends_of_both_kinds_at_any_cut(both, ends, body):
+    """The body begins at the same byte however the head was cut, so each body of a length near the limit tells."""
+    command, header, blank = ends
+    data = b"SEND" + command + b"id:1" + header + blank + b"b" * body + b"\0"
+    for limits in (Limits(max_body=2), Limits()):
+        for stream_over in (None, 1, 3):
+            options = {"version": "1.2", "limits": limits, "stream_over": stream_over}
+            for at, end in product(range(len(data)), (-1, None)):
+                c, py = (run(codec, [data[:at], data[at:end]], **options) for codec in both)
+                assert py == c, (at, end, options)
 
 
 @pytest.mark.c_only
