@@ -65,7 +65,7 @@ class OpenedClient(AsyncClient):
 
     def open_here(self) -> None:
         """Connect and wait, in a thread without a running loop. Raises as `connect_async`."""
-        self._link.delivery.threads.start()
+        self._link.delivery.threads.start(self._link.engine)
         call = self._link.call_of_connect()
         done = _event(call)
         self._link.engine.do(self._link.core.when_connected, time.monotonic(), call)

@@ -1,8 +1,9 @@
-"""The transport for threads: a socket that one thread, the owner's, reads and writes.
+"""The transport for threads, in more than 600 lines: a socket and its end in all states are one subject.
 
-That thread calls `SyncWire.poll` repeatedly, which waits, reads, writes and calls the owner. Other threads may only
-call `Waker.wake`, which ends a waiting `poll`, so that the owner looks for new work. A thread that serves many wires
-has one selector for all of them: `SyncWire.join` adds a wire to it, and `SyncWire.handle` replaces `poll`.
+One thread, the owner's, calls `SyncWire.poll` repeatedly, which waits, reads, writes and calls the owner. Other threads
+may only call `Waker.wake`, which ends a waiting `poll`, so that the owner looks for new work. A thread that serves many
+wires has one selector for all of them: `SyncWire.join` adds a wire to it, and `SyncWire.handle` replaces `poll`. It may
+lend the reading to another thread, under a lock: `SyncWire.lend`.
 """
 
 from __future__ import annotations
@@ -172,6 +173,7 @@ class SyncWire:
         self._is_shared = False  # the selector has other wires, too
         self._label: object = None  # of this wire in a shared selector
         self._watched = 0
+        self._borrower: selectors.BaseSelector | None = None  # watches for bytes instead
 
     def __repr__(self) -> str:
         return f"<SyncWire to {self.peer}{' closing' if self._closing else ''}>"
@@ -236,7 +238,9 @@ class SyncWire:
         if self._dead or self._selector is None:
             return
         idle = self._paused or self._peer_done or self._broken or self._is_held()
-        wanted = (0 if idle else READ) | (_WRITE if self.buffered else 0)
+        if idle or self._closing:
+            self.give_back()
+        wanted = (0 if idle or self._borrower is not None else READ) | (_WRITE if self.buffered else 0)
         if wanted == self._watched:
             return
         if not self._watched:
@@ -246,6 +250,43 @@ class SyncWire:
         else:
             self._selector.modify(self._socket, wanted, self._label)
         self._watched = wanted
+
+    @property
+    def is_lent(self) -> bool:
+        """True if another selector watches for bytes."""
+        return self._borrower is not None
+
+    def lend(self, selector: selectors.BaseSelector | None) -> None:
+        """Have another selector watch for bytes, whose thread calls `read_now`; None takes the wire back.
+
+        A wire with layers is not lent. One that is paused, closed or broken returns by itself, in `watch`.
+        """
+        self.give_back()
+        if selector is not None and self._layer is None:
+            with contextlib.suppress(OSError):  # the system's limit of watches
+                selector.register(self._socket, READ)
+                self._borrower = selector
+        self.watch()
+
+    def give_back(self) -> None:
+        """End what `lend` began, in any thread, under a lock of the owner. The owner's thread has to call `watch`."""
+        borrower, self._borrower = self._borrower, None
+        if borrower is not None:
+            borrower.unregister(self._socket)
+
+    def read_now(self) -> bool:
+        """Read once, in the thread of the borrower and under a lock of the owner.
+
+        Returns:
+            False if the owner's thread has to call `handle`.
+        """
+        if self._borrower is not None and not (self._paused or self._closing or self._broken):
+            try:
+                self._read()
+            except BaseException:  # Ctrl-C in the middle of a frame: what follows cannot be understood
+                self._fail(ConnectionAbortedError("reading was interrupted"))
+                raise
+        return not (self._closing or self._broken)
 
     def write(self, chunks: list[bytes]) -> None:
         """Send as much as the kernel accepts now; `poll` sends the rest. Over WebSocket each chunk is a message."""
@@ -326,6 +367,7 @@ class SyncWire:
     def let_go(self) -> None:
         """Close this process's descriptors without ending the connection, which another process still uses."""
         self._closing = self._dead = True
+        self._borrower = None
         if self._is_shared:  # it is not this process's: to unregister would end the watch of the other one
             self._selector = None
         self._release()
@@ -345,6 +387,7 @@ class SyncWire:
 
     def _leave(self) -> None:
         """Have the selector forget the socket; close it if it is this wire's own."""
+        self.give_back()
         selector, self._selector = self._selector, None
         if selector is None:
             return

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import contextlib
 import socket
 import threading
 
 import pytest
+from client.busy import busy_hub
 from client.peer import Peer
 from hypothesis import given
 from hypothesis import strategies as st
@@ -15,7 +15,7 @@ from patience import patience
 import stompcodec.client as stomp
 from stompcodec import Frame
 from stompcodec.client.core import ClientCore
-from stompcodec.client.io import engine, hub
+from stompcodec.client.io import engine
 from stompcodec.client.link import _HEADS, _LONGEST
 from stompcodec.client.options import Options
 from stompcodec.transport import sync
@@ -74,25 +74,6 @@ def test_many_threads_write_whole_frames(peer, gather) -> None:
         for name in range(4):
             mine = [frame.body.rstrip(b"\0") for frame in peer.got("SEND") if frame.body.startswith(b"%d " % name)]
             assert mine == [b"%d %d" % (name, number) for number in range(100)]
-
-
-@contextlib.contextmanager
-def busy_hub():
-    """The I/O thread does nothing else meanwhile."""
-    begun, go_on = threading.Event(), threading.Event()
-
-    def steps():
-        begun.set()
-        go_on.wait(patience(LONG))
-        yield from ()
-
-    task = hub.run(steps())
-    assert begun.wait(patience(LONG))
-    try:
-        yield
-    finally:
-        go_on.set()
-        task.join(patience(LONG))
 
 
 @pytest.mark.parametrize("headers", [None, {"a": "b"}])

@@ -184,6 +184,24 @@ def test_a_paused_wire_reads_nothing(waker):
         until(peer, lambda: peer.data == b"hello")
 
 
+@kinds
+def test_only_a_wire_without_layers_is_lent(kind, waker, contexts_of):
+    """What a layer keeps would be unknown to another selector."""
+    context = contexts_of(kind)
+    with in_thread(kind, context.server) as server, selectors.DefaultSelector() as borrower:
+        wire = sync.connect(server.place, Peer(), ssl=context.client, waker=waker)
+        wire.lend(borrower)
+        assert wire.is_lent is (len(borrower.get_map()) == 1) is (kind == "tcp")
+        wire.pause_reading()
+        wire.poll(0)
+        wire.resume_reading()
+        wire.lend(borrower)
+        wire.abort()
+        assert not wire.is_lent
+        assert not borrower.get_map()
+        wire.poll(0)
+
+
 def test_a_view_is_valid_during_the_call_only(waker):
     class Keeper(Peer):
         def received(self, data):

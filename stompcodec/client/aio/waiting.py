@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import inspect
+import selectors
 import threading
 import time
 from asyncio import Queue, sleep
@@ -150,13 +151,16 @@ class AsyncDelivery:
     def __init__(self, options: Options) -> None:
         self._options = options
         self.loop: asyncio.AbstractEventLoop | None = None
+        self.selector: selectors.BaseSelector | None = None
+        self._engine: Engine | None = None  # if the loop watches `selector`, or may begin with it
 
-    def start(self) -> None:
+    def start(self, engine: Engine) -> None:
         """Remember the running event loop."""
-        self.loop = asyncio.get_running_loop()
+        self.loop, self._engine = asyncio.get_running_loop(), engine
 
     async def stop(self, engine: Engine, timeout: float) -> None:
         """Wait until the I/O thread has ended, at most `timeout` seconds."""
+        self._unwatch()
         until = time.monotonic() + timeout
         while engine.running and time.monotonic() < until:
             await sleep(LOOK)
@@ -170,6 +174,39 @@ class AsyncDelivery:
     def _deliver(self, news: News) -> None:
         news.wake()
         show(self._options, news)
+        if any(state == "closed" for state, _ in news.events):
+            self._unwatch()
+        elif self.selector is None and not news.events:  # more than the first connection: a conversation
+            self._watch()
+
+    def _watch(self) -> None:
+        """Have the loop watch a selector, in which the I/O thread puts the socket while the loop shall read.
+
+        The socket itself is not watched: only this thread could undo that, and it may be blocked.
+        """
+        engine, loop = self._engine, self.loop
+        if engine is None or loop is None:
+            return
+        try:
+            selector = selectors.DefaultSelector()
+        except OSError:  # no descriptor is left
+            return
+        try:
+            loop.add_reader(selector, engine.read)
+        except (NotImplementedError, AttributeError, ValueError, OSError):  # Windows: no such loop, or no such selector
+            selector.close()
+            self._engine = None
+        else:
+            self.selector = selector
+
+    def _unwatch(self) -> None:
+        """Undo `_watch` for good."""
+        engine, selector = self._engine, self.selector
+        self._engine = self.selector = None
+        if engine is not None and selector is not None and self.loop is not None:
+            self.loop.remove_reader(selector)  # type: ignore[arg-type]  # it has a `fileno`
+            engine.stop_reading()
+            selector.close()
 
     def credential(self, ask: Callable[[], Any], timeout: float) -> Any:
         """Return a credential: call a coroutine function in the event loop, others in this thread."""

@@ -12,6 +12,7 @@ from __future__ import annotations
 import logging
 import math
 import random
+import selectors
 import threading
 import time
 from collections.abc import Callable, Generator, Iterator, Sequence
@@ -41,6 +42,10 @@ _T = TypeVar("_T")
 _GATHER = 50e-6
 #: After the I/O thread has written, it comes again in this many seconds, so that callers in a burst need not wake it.
 _BURST = 0.001
+#: An event loop that has read nothing for this many seconds, idle or blocked, leaves the reading to the I/O thread.
+_IDLE = 0.02
+#: More bytes than these in one read are no conversation: the I/O thread reads such a stream.
+_MUCH = 16 * 1024
 #: No attempt begins when fewer seconds of `startup_timeout` than this are left.
 _LAST_CHANCE = 0.05
 #: After a session of this many seconds (for those without heart-beats), delays start from the first again.
@@ -87,6 +92,9 @@ class News:
 class Delivery(Protocol):
     """The engine's way to those who wait."""
 
+    selector: selectors.BaseSelector | None
+    """Watched by an event loop, which calls `Engine.read` when a socket in it has bytes; None without one."""
+
     def deliver(self, news: News) -> None:
         """Wake all who wait for these news. Called in any thread, under no lock; it must not block."""
 
@@ -111,7 +119,8 @@ class Engine:
         """Whether this process was forked from the one that opened the client."""
         self._called = 0.0  # when a caller last had output
         self._comes_by = 0.0  # when the I/O thread looks for the output of a burst
-        self._due = 0.0  # when the I/O thread goes on at the latest
+        self._due = math.inf  # when the I/O thread goes on at the latest
+        self._read_at = 0.0  # when the event loop last read
         self._was_good = False  # the last session lasted long enough for delays to start from the first again
 
     def start(self) -> None:
@@ -167,7 +176,57 @@ class Engine:
             link.written()
         else:
             return False
-        return owner.paused is self.core.inbound.paused and link.calls.deadlines.soonest >= self._due
+        return self._is_settled(owner)
+
+    def _is_settled(self, owner: _Owner) -> bool:
+        """Return whether the I/O thread knows all that it has to: whether to read, and when to come again."""
+        return owner.paused is self.core.inbound.paused and self.core.link.calls.deadlines.soonest >= self._due
+
+    def read(self) -> None:
+        """Read in the event loop's thread, while the wire is lent to it: see `_lend`."""
+        core = self.core
+        if self.is_copy:
+            return
+        is_done, task = False, self._task
+        try:
+            with self.lock:
+                owner = self._owner
+                if owner is None or not owner.wire.is_lent or core.inbound.paused:  # the I/O thread takes it back
+                    return
+                try:
+                    is_done = owner.wire.read_now() and self._was_talk(owner)
+                except Exception as error:  # a bug must not leave callers waiting
+                    log.exception("the I/O of the client failed")
+                    core.link.end(error)
+                news = News(core)
+            if news.events or news.frames:  # behind those that the I/O thread has delivered
+                self._delivery.deliver(news)
+            else:
+                news.wake()
+        finally:
+            if not is_done and task is not None:
+                task.wake()
+
+    def stop_reading(self) -> None:
+        """Have the I/O thread read again. The event loop's thread calls this before it closes its selector."""
+        with self.lock:
+            owner, task = self._owner, self._task
+            if owner is not None:
+                owner.wire.give_back()
+        if task is not None:
+            task.wake()
+
+    def _was_talk(self, owner: _Owner) -> bool:
+        """Note what the event loop has read; return whether it is done, and reads on."""
+        link = self.core.link
+        if owner.octets > _MUCH:
+            self._read_at = -math.inf
+            return False
+        self._read_at = link.now
+        connection = link.connection
+        if connection is None or connection is not owner.connection or connection.output or link.outbox:
+            return False
+        return self._is_settled(owner)
 
     def send(self, destination: str, body: bytes) -> bool:
         """Send a message without other headers by a fast path; return False if `do` and the core's `send` have to."""
@@ -250,6 +309,10 @@ class Engine:
                     owner.wire.write(chunks)
                     due = self._comes_by if due is None else min(due, self._comes_by)
                 due = self._watch(owner, now, due)
+                due = self._lend(owner, now, due)
+            # A time that was set stays, also if its call has ended: with each later call the same would happen again.
+            if now < self._due < math.inf:
+                due = self._due if due is None else min(due, self._due)
             self._due = math.inf if due is None else due
             core.link.calls.deadlines.soonest = math.inf
             news = News(core)
@@ -268,6 +331,29 @@ class Engine:
             return now
         times = [time for time in (due, wire.deadline) if time is not None]
         return min(times, default=None)
+
+    def _lend(self, owner: _Owner, now: float, due: float | None) -> float | None:
+        """Have the event loop read while a conversation goes on; return when the next turn is due.
+
+        What it reads needs no other thread. If it is blocked, or nothing comes, the I/O thread takes the wire back.
+        """
+        core, wire, selector = self.core, owner.wire, self._delivery.selector
+        if wire.is_lent:
+            if now >= self._read_at + _IDLE:
+                wire.lend(None)
+        elif (
+            selector is not None
+            and (core.link.calls.finished or core.inbound.touched)
+            and core.link.phase == "up"
+            and not (core.link.events or core.link.trace or owner.paused)  # `on_frame` gets frames in their order
+            and owner.octets <= _MUCH
+        ):
+            self._read_at = now
+            wire.lend(selector)
+        if not wire.is_lent:
+            return due
+        until = self._read_at + _IDLE
+        return until if due is None else min(due, until)
 
     def _tick(self, due: float | None, wire: SyncWire | None) -> None:
         """Call the core's `tick` if it is due."""
@@ -446,6 +532,7 @@ class _Owner:
         self.connection: Any = None
         self.paused = False
         self.up_at: float | None = None  # when its session began
+        self.octets = 0  # of the last read
         self.beat = 0.0  # the longer interval of its heart-beats, in seconds; 0 without
 
     @property
@@ -470,6 +557,7 @@ class _Owner:
         core, connection = self._engine.core, self.connection
         if connection is not None and core.link.connection is connection:
             now = time.monotonic()
+            self.octets = len(data)
             core.inbound.receive(data, now)
             if self.up_at is None and core.link.in_session:
                 self.up_at = now

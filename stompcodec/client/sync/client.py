@@ -55,7 +55,7 @@ class Client(BaseClient):
             return self
         self._opened = True
         link = self._link
-        link.delivery.start()
+        link.delivery.start(link.engine)
         receipt = link.start(link.call_of_connect(), link.core.when_connected)
         link.engine.start()
         try:

@@ -141,11 +141,14 @@ class Workers:
 class Delivery:
     """The engine's way to waiting threads, and to the one that calls `on_frame` and `on_state`."""
 
+    #: A waiting thread does not read: an interrupt (Ctrl-C) in the core's `receive` would lose or halve frames.
+    selector = None
+
     def __init__(self, options: Options) -> None:
         self._options = options
         self._watcher: Watcher | None = None
 
-    def start(self) -> None:
+    def start(self, engine: Engine) -> None:
         """Start the thread that calls `on_frame` and `on_state`, if one is set."""
         if self._options.on_frame or self._options.on_state:
             self._watcher = Watcher(self._options)
