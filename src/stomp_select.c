@@ -190,6 +190,8 @@ static int compare(const uint8_t *a, size_t a_len, const uint8_t *b, size_t b_le
 static int text_holds(const struct stomp_condition *condition, const uint8_t *text, size_t len)
 {
     size_t low = 0, high = condition->count;
+    if (high == 1) /* nothing to search */
+        low = high;
     while (low < high) {
         size_t middle = low + (high - low) / 2;
         const struct stomp_name *value = &condition->values[middle];
