@@ -55,7 +55,7 @@ FLOORS = {
     "cli": (
         "statuses, screen, reader, access",
         "groups, inputs",
-        "connecting",
+        "connecting, health",
         "show",
         "files",
         "linting",
@@ -73,7 +73,7 @@ FLOORS = {
         "message",
         "transaction, handlers, hooks",
         "link",
-        "inbound",
+        "inbound, health",
         "core",
         "io",
         "shell",

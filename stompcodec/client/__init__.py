@@ -15,6 +15,7 @@ from stompcodec.client.aio.messages import AsyncMessage, AsyncSubscription
 from stompcodec.client.aio.waiting import AsyncReceipt
 from stompcodec.client.backoff import Backoff
 from stompcodec.client.bulk import SendManyError
+from stompcodec.client.health import Health
 from stompcodec.client.opening import connect, connect_async
 from stompcodec.client.options import ConnectOptions, Options
 from stompcodec.client.outbox import OutboxFullError
@@ -42,6 +43,7 @@ __all__ = [
     "Client",
     "ConnectOptions",
     "ConnectionLostError",
+    "Health",
     "LocalProtocolError",
     "Message",
     "Options",

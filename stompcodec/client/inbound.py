@@ -72,7 +72,7 @@ class Inbound:
         connection = link.connection
         if connection is None:
             return
-        link.now = now
+        link.now = link.heard_at = now
         subscriptions, touched, trace, epoch = self.subscriptions, self.touched, link.trace, link.epoch
         message_class = self.message_class
         try:

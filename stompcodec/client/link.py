@@ -72,6 +72,8 @@ class ClientLink:
         self.dialect: BrokerDialect = row_of(options.dialect, None)
         self.server: Frame | None = None  # the last CONNECTED
         self.error: Exception | None = None  # why the last connection ended
+        self.heard_at: float | None = None  # when bytes were last received
+        self.lost_at: float | None = None  # when the connection was lost that is being restored
         self.calls = Calls()
         self.outbox = Outbox(options.outbox_frames, options.outbox_octets)
         self.events: list[tuple[str, Exception | None]] = []
@@ -442,6 +444,7 @@ class ClientLink:
         state = follow(CLIENT, self.state, event)
         if state != self.state:
             self.state = state
+            self.lost_at = self.now if state == "reconnecting" else None
             self.events.append((state, error))
 
     def wake(self, calls: list[Call]) -> None:

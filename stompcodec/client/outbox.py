@@ -113,6 +113,11 @@ class Outbox:
     def __iter__(self) -> Iterator[Waiting]:
         return iter(self._waiting)
 
+    @property
+    def unsent(self) -> int:
+        """The frames that the connection does not have yet."""
+        return self.frames - self._passed_frames
+
     def has_room(self, octets: int, frames: int = 1) -> bool:
         """Return whether a body or block of this size may be added. Into an empty outbox any may."""
         return not self.frames or (

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from stompcodec.client.core import REPLIES, ClientCore
 from stompcodec.client.handlers import Policy, SubscribeOptions, answer_of, decide, leave, note
+from stompcodec.client.health import Health
 from stompcodec.client.io.engine import Engine
 from stompcodec.client.message import BaseMessage
 from stompcodec.client.options import Options
@@ -248,6 +249,16 @@ class BaseClient:
     def error(self) -> Exception | None:
         """The error that ended the last connection; None if none has ended, or the client was closed."""
         return self._link.core.link.error
+
+    def is_alive(self) -> Health:
+        """Return how the client is doing, for a probe: true while there is a session.
+
+        It sends nothing and does not wait; `ping` asks the broker.
+
+        Returns:
+            A `Health`, with how long ago something was received, what is outstanding, and since when it reconnects.
+        """
+        return self._link.engine.health()
 
     @property
     def version(self) -> str | None:

@@ -180,7 +180,7 @@ def test_the_public_names_of_a_client():
     agreed = {"drain", "request", "send", "state", "subscribe", "transaction"}
     assert names == agreed | {
         *("addresses", "close", "connected", "dialect", "epoch", "error", "on_message", "open", "options", "ping"),
-        *("receive", "send_for_receipt", "send_many", "version", "wait_connected"),
+        *("is_alive", "receive", "send_for_receipt", "send_many", "version", "wait_connected"),
     }
     for name in names:
         assert getattr(stomp.Client, name).__doc__

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 import threading
 import time
+from collections.abc import Callable
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
@@ -21,6 +22,7 @@ from stompcodec.cli.connecting import (
     subscription_of,
     subscription_options,
 )
+from stompcodec.cli.health import Probes, health_options
 from stompcodec.cli.inputs import Number
 from stompcodec.cli.show.messages import Handler, checked_format, handler
 from stompcodec.disk.access import Access
@@ -71,8 +73,11 @@ class Receiver:
         if self.count == self._most:
             self.over.set()
 
-    def stop(self) -> None:
-        """Return when the current message is handled; no other follows."""
+    def wait(self, seconds: float | None, interrupted: Callable[[], Any]) -> None:
+        """Wait for the end, a time or Ctrl-C. Return when the current message is handled; no other follows."""
+        until = None if seconds is None else time.monotonic() + seconds
+        while not (interrupted() or self.over.is_set() or (until is not None and time.monotonic() >= until)):
+            self.over.wait(_LOOK if until is None else min(_LOOK, max(0.0, until - time.monotonic())))
         self.over.set()
         with self._turn:
             pass
@@ -127,6 +132,7 @@ class Watch:
 )
 @click.option("--prefetch", type=click.IntRange(1), metavar="N", help="Most unacknowledged messages.")
 @subscription_options
+@health_options
 @access_options
 @click.option("-q", "--quiet", is_flag=True, help="Do not print that it is waiting.")
 @broker_options
@@ -141,6 +147,8 @@ def command(
     shell_command: str | None,
     ack: str,
     access: Access,
+    health_file: str | None,
+    health_port: tuple[str, int] | None,
     **broker: Any,
 ) -> None:
     """Show the messages of queues and topics as they come.
@@ -160,18 +168,16 @@ def command(
         options["prefetch"] = min(usual, most or usual)
     receiver = Receiver(handler(form, view, dump, shell_command, access), most)
     watch = Watch()
-    with reporting_errors(), interrupts() as interrupted:
+    with Probes(health_file, health_port) as probes, reporting_errors(), interrupts() as interrupted:
         with connected(**broker, reconnect=Backoff(), on_state=watch) as client:
+            probes.watch(client)
             for destination in destinations:
                 subscription = client.subscribe(destination, ack=ack, **options)
                 watch.subscribed = True  # before the first message is shown, after which users may rely on it
                 receiver.watch(subscription)
             if sys.stderr.isatty() and not quiet:
                 click.echo(f"waiting for messages of {', '.join(destinations)}; Ctrl-C ends", err=True)
-            until = None if seconds is None else time.monotonic() + seconds
-            while not (interrupted() or receiver.over.is_set() or (until is not None and time.monotonic() >= until)):
-                receiver.over.wait(_LOOK if until is None else min(_LOOK, max(0.0, until - time.monotonic())))
-            receiver.stop()
+            receiver.wait(seconds, interrupted)
             if interrupted():
                 sys.exit(130)
         if receiver.error is not None:

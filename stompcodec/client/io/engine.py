@@ -21,6 +21,7 @@ from typing import Any, Protocol, TypeVar
 from stompcodec.client.backoff import Backoff
 from stompcodec.client.core import ClientCore
 from stompcodec.client.forks import refuse, watch
+from stompcodec.client.health import Health, health_of
 from stompcodec.client.io.attempt import Attempt
 from stompcodec.client.io.hub import LATE, Steps, Task, run
 from stompcodec.client.message import BaseMessage
@@ -269,6 +270,13 @@ class Engine:
     def running(self) -> bool:
         """True while the I/O thread works for this client."""
         return self._work is not None and not self._work.ended.is_set()
+
+    def health(self) -> Health:
+        """Return how the client is doing. Any thread may call this."""
+        if self.is_copy:
+            return Health(False, "closed", None, 0, None)
+        with self.lock:
+            return health_of(self.core.link, time.monotonic(), self.running)
 
     def join(self, timeout: float) -> None:
         """Wait until the I/O thread is done with this client, at most `timeout` seconds."""
