@@ -1,3 +1,4 @@
+/* In more than 600 lines: three roads through a head are one subject, and share their steps. */
 #include "stomp_scan.h"
 
 #include <string.h>
@@ -8,6 +9,7 @@
 #include "stomp_memory.h"
 #include "stomp_text.h"
 #include "stomp_tricks.h"
+#include "stomp_utf8.h"
 
 /* Three roads read the lines of a head:
    - quick_head() reads a usual head at once, from masks of blocks of 64 bytes;
@@ -268,13 +270,20 @@ struct walk {
     uint64_t starts, more_colons;
 };
 
-/* Skip the escapes \\c among the first rare bytes of the block at `at`. Returns the rest. */
-static STOMP_INLINE uint64_t skip_escapes(struct stomp_scan *s, const uint8_t *at, uint64_t rare)
+/* Skip the escapes \\c and the bytes above 127 among the rare bytes of the block at `at`. Returns the rest. */
+static STOMP_INLINE uint64_t skip_texts(struct stomp_scan *s, const struct stomp_isa *isa, const uint8_t *at, uint64_t rare)
 {
-    for (; STOMP_UNLIKELY(rare); rare &= rare - 1) {
-        if (STOMP_UNLIKELY(!are(at + stomp_low_bit64(rare), "\\c") || !s->level))
+    while (STOMP_UNLIKELY(rare)) {
+        const uint8_t *c = at + stomp_low_bit64(rare);
+        if (STOMP_LIKELY(are(c, "\\c") && s->level)) {
+            s->marks |= STOMP_ESCAPED;
+            rare &= rare - 1;
+        } else if (*c > 127) {
+            s->marks |= STOMP_NON_ASCII;
+            rare &= ~isa->at_least(at, 0x80);
+        } else {
             break;
-        s->marks |= STOMP_ESCAPED;
+        }
     }
     return rare;
 }
@@ -485,13 +494,24 @@ static STOMP_INLINE int scan_rest(struct stomp_scan *s, const struct stomp_rules
     return go_on(s, rules, data, len, isa);
 }
 
+/* Check a head that quick_head read. Returns STOMP_HEAD, or goes on where a line is not UTF-8. */
+static STOMP_INLINE int check_utf8(struct stomp_scan *s, const struct stomp_rules *rules, const uint8_t *data, size_t len,
+                                   size_t length, const struct stomp_isa *isa)
+{
+    const size_t size = s->head - s->first;
+    if (!STOMP_NO_UTF8_BLOCKS && stomp_utf8_blocks(isa, data + s->first, size) == size)
+        return STOMP_HEAD;
+    return scan_rest(s, rules, data, len, s->count, length, isa);
+}
+
 typedef int any_scan(struct stomp_scan *, const struct stomp_rules *, const uint8_t *, size_t);
 typedef int rest_scan(struct stomp_scan *, const struct stomp_rules *, const uint8_t *, size_t, uint32_t, size_t);
+typedef int utf8_end(struct stomp_scan *, const struct stomp_rules *, const uint8_t *, size_t, size_t);
 
-/* Scan a usual head: from its first byte to its end, with full blocks, and \\c as the only rare bytes. It calls nothing: all else
-   is left to `any` and, behind the lines that it took, to `rest`. Invariant: without it only the speed changes. */
+/* Scan a usual head: from its first byte to its end, with full blocks, and \\c and UTF-8 as the only rare bytes. It calls nothing:
+   all else is left to `any` and, behind the lines that it took, to `rest` or `utf8`. Invariant: without it only the speed changes. */
 static STOMP_INLINE int quick_head(struct stomp_scan *s, const struct stomp_rules *rules, const uint8_t *data, size_t len,
-                                   const struct stomp_isa *isa, any_scan *any, rest_scan *rest)
+                                   const struct stomp_isa *isa, any_scan *any, rest_scan *rest, utf8_end *utf8)
 {
     size_t skip = 0;
     if (STOMP_NO_QUICK_HEAD || STOMP_UNLIKELY(s->phase != STOMP_GAP) || len <= STOMP_BLOCK + 1 || !is_quick(rules) || s->starts)
@@ -513,7 +533,7 @@ static STOMP_INLINE int quick_head(struct stomp_scan *s, const struct stomp_rule
     struct walk k = {lines, 0, 1, 0, 0, 0};
     for (; STOMP_LIKELY(base < len - STOMP_BLOCK); base += STOMP_BLOCK) {
         const struct lines b = find_lines(isa, data + base, k.at_start, k.in_name);
-        if (STOMP_UNLIKELY(skip_escapes(s, data + base, b.m.rare & b.below)))
+        if (STOMP_UNLIKELY(skip_texts(s, isa, data + base, b.m.rare & b.below)))
             break;
         take_block(&k, data, base, &b);
         if (b.stop && b.stop & (0 - b.stop) & b.m.lf & b.starts) {
@@ -524,7 +544,7 @@ static STOMP_INLINE int quick_head(struct stomp_scan *s, const struct stomp_rule
                 s->marks |= STOMP_ODD;
             s->count = (uint32_t)((size_t)((uint8_t *)k.to - (uint8_t *)lines) / sizeof *s->lines);
             s->head = blank + 1;
-            return STOMP_HEAD;
+            return STOMP_UNLIKELY(s->marks & STOMP_NON_ASCII) ? utf8(s, rules, data, len, k.length) : STOMP_HEAD;
         }
         if (STOMP_UNLIKELY(b.stop) || STOMP_UNLIKELY(k.to > end))
             break;
@@ -545,9 +565,14 @@ static STOMP_NOINLINE int scan_rest_plain(struct stomp_scan *s, const struct sto
     return scan_rest(s, rules, data, len, count, length, &plain);
 }
 
+static STOMP_NOINLINE int utf8_plain(struct stomp_scan *s, const struct stomp_rules *rules, const uint8_t *data, size_t len, size_t length)
+{
+    return check_utf8(s, rules, data, len, length, &plain);
+}
+
 static int scan_plain(struct stomp_scan *s, const struct stomp_rules *rules, const uint8_t *data, size_t len)
 {
-    return quick_head(s, rules, data, len, &plain, scan_any_plain, scan_rest_plain);
+    return quick_head(s, rules, data, len, &plain, scan_any_plain, scan_rest_plain, utf8_plain);
 }
 
 #ifdef STOMP_AVX2
@@ -565,9 +590,15 @@ STOMP_FOR_AVX2 static STOMP_NOINLINE int scan_rest_avx2(struct stomp_scan *s, co
     return scan_rest(s, rules, data, len, count, length, &avx2);
 }
 
+STOMP_FOR_AVX2 static STOMP_NOINLINE int utf8_avx2(struct stomp_scan *s, const struct stomp_rules *rules, const uint8_t *data,
+                                                   size_t len, size_t length)
+{
+    return check_utf8(s, rules, data, len, length, &avx2);
+}
+
 STOMP_FOR_AVX2 static int scan_avx2(struct stomp_scan *s, const struct stomp_rules *rules, const uint8_t *data, size_t len)
 {
-    return quick_head(s, rules, data, len, &avx2, scan_any_avx2, scan_rest_avx2);
+    return quick_head(s, rules, data, len, &avx2, scan_any_avx2, scan_rest_avx2, utf8_avx2);
 }
 #endif
 

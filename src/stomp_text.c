@@ -96,25 +96,9 @@ static inline size_t sequence(const uint8_t *text, size_t len)
     return (a == 0xf0 && text[1] < 0x90) || (a == 0xf4 && text[1] > 0x8f) ? 0 : 4;
 }
 
-/* Return the index of a character at or before the first ill-formed sequence, or len. */
-static size_t skip_blocks(const uint8_t *text, size_t len)
-{
-    uint8_t padded[2 * STOMP_BLOCK];
-    size_t i = 0;
-    while (i < len) {
-        const uint8_t *at = len - i < STOMP_BLOCK ? stomp_last_block(text, i, len, padded) : text + i;
-        const uint64_t high = isa.at_least(at, 0x80);
-        uint64_t cut = 0;
-        if (high && stomp_utf8_errors(&isa, at, high, &cut) & stomp_up_to(cut))
-            return i;
-        i += cut ? stomp_low_bit64(cut) : STOMP_BLOCK;
-    }
-    return len;
-}
-
 size_t stomp_bad_utf8(const uint8_t *text, size_t len)
 {
-    size_t i = STOMP_NO_UTF8_BLOCKS ? 0 : skip_blocks(text, len), n;
+    size_t i = STOMP_NO_UTF8_BLOCKS ? 0 : stomp_utf8_blocks(&isa, text, len), n;
     while (i < len && (n = sequence(text + i, len - i)))
         i += n;
     return i;

@@ -28,4 +28,20 @@ static STOMP_INLINE uint64_t stomp_utf8_errors(const struct stomp_isa *isa, cons
     return bad | (wanted ^ (high & ~lead));
 }
 
+/* Return the index of a character at or before the first ill-formed sequence, or len. */
+static STOMP_INLINE size_t stomp_utf8_blocks(const struct stomp_isa *isa, const uint8_t *text, size_t len)
+{
+    uint8_t padded[2 * STOMP_BLOCK];
+    size_t i = 0;
+    while (i < len) {
+        const uint8_t *at = len - i < STOMP_BLOCK ? stomp_last_block(text, i, len, padded) : text + i;
+        const uint64_t high = isa->at_least(at, 0x80);
+        uint64_t cut = 0;
+        if (high && stomp_utf8_errors(isa, at, high, &cut) & stomp_up_to(cut))
+            return i;
+        i += cut ? stomp_low_bit64(cut) : STOMP_BLOCK;
+    }
+    return len;
+}
+
 #endif
