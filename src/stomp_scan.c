@@ -494,14 +494,11 @@ static STOMP_INLINE int scan_rest(struct stomp_scan *s, const struct stomp_rules
     return go_on(s, rules, data, len, isa);
 }
 
-/* Check a head that quick_head read. Returns STOMP_HEAD, or goes on where a line is not UTF-8. */
-static STOMP_INLINE int check_utf8(struct stomp_scan *s, const struct stomp_rules *rules, const uint8_t *data, size_t len,
-                                   size_t length, const struct stomp_isa *isa)
+/* Is a head that quick_head read UTF-8? 0 also if that is not known. */
+static STOMP_INLINE int is_utf8(const struct stomp_scan *s, const uint8_t *data, const struct stomp_isa *isa)
 {
     const size_t size = s->head - s->first;
-    if (!STOMP_NO_UTF8_BLOCKS && stomp_utf8_blocks(isa, data + s->first, size) == size)
-        return STOMP_HEAD;
-    return scan_rest(s, rules, data, len, s->count, length, isa);
+    return !STOMP_NO_UTF8_BLOCKS && stomp_utf8_blocks(isa, data + s->first, size) == size;
 }
 
 typedef int any_scan(struct stomp_scan *, const struct stomp_rules *, const uint8_t *, size_t);
@@ -567,7 +564,7 @@ static STOMP_NOINLINE int scan_rest_plain(struct stomp_scan *s, const struct sto
 
 static STOMP_NOINLINE int utf8_plain(struct stomp_scan *s, const struct stomp_rules *rules, const uint8_t *data, size_t len, size_t length)
 {
-    return check_utf8(s, rules, data, len, length, &plain);
+    return is_utf8(s, data, &plain) ? STOMP_HEAD : scan_rest(s, rules, data, len, s->count, length, &plain);
 }
 
 static int scan_plain(struct stomp_scan *s, const struct stomp_rules *rules, const uint8_t *data, size_t len)
@@ -590,10 +587,18 @@ STOMP_FOR_AVX2 static STOMP_NOINLINE int scan_rest_avx2(struct stomp_scan *s, co
     return scan_rest(s, rules, data, len, count, length, &avx2);
 }
 
+/* The command line is before the head, and quick_head read full blocks of it. */
+STOMP_FOR_AVX2 static STOMP_INLINE int is_utf8_avx2(const struct stomp_scan *s, const uint8_t *data)
+{
+    if (STOMP_NO_UTF8_BLOCKS || STOMP_NO_UTF8_TABLES)
+        return is_utf8(s, data, &avx2);
+    return stomp_is_utf8_avx2(data + s->first, s->head - s->first);
+}
+
 STOMP_FOR_AVX2 static STOMP_NOINLINE int utf8_avx2(struct stomp_scan *s, const struct stomp_rules *rules, const uint8_t *data,
                                                    size_t len, size_t length)
 {
-    return check_utf8(s, rules, data, len, length, &avx2);
+    return is_utf8_avx2(s, data) ? STOMP_HEAD : scan_rest(s, rules, data, len, s->count, length, &avx2);
 }
 
 STOMP_FOR_AVX2 static int scan_avx2(struct stomp_scan *s, const struct stomp_rules *rules, const uint8_t *data, size_t len)

@@ -13,6 +13,9 @@
 #ifndef STOMP_NO_UTF8_BLOCKS
 #define STOMP_NO_UTF8_BLOCKS 0
 #endif
+#ifndef STOMP_NO_UTF8_TABLES
+#define STOMP_NO_UTF8_TABLES 0
+#endif
 #ifndef STOMP_NO_UNESCAPE_RUNS
 #define STOMP_NO_UNESCAPE_RUNS 0
 #endif

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import random
 
 import pytest
@@ -38,6 +39,10 @@ def offset_of(wire: bytes, line: bytes) -> int:
     return wire.index(line) + info.value.start
 
 
+def is_utf8(line: bytes) -> bool:
+    return line.decode(errors="replace").encode() == line
+
+
 @pytest.mark.req("S12-UTF-01")
 @pytest.mark.parametrize("bad", ILL_FORMED)
 def test_ill_formed_at_every_place(codec, bad):
@@ -48,6 +53,21 @@ def test_ill_formed_at_every_place(codec, bad):
                 wire = head(b"first:1", line + after)
                 want = ("error", "invalid-utf8", offset_of(wire, line + after), None)
                 assert answers_of(codec, wire) == [want], (before, character)
+
+
+@pytest.mark.req("S12-UTF-01")
+@pytest.mark.parametrize("place", [3, 17, 49])
+def test_leads_with_second_bytes_around_each_border(codec, place):
+    leads = b"\x7f\x80\xbf\xc0\xc1\xc2\xdf\xe0\xe1\xec\xed\xee\xef\xf0\xf1\xf3\xf4\xf5\xf7\xf8\xff"
+    seconds = b"\x7f\x80\x8f\x90\x9f\xa0\xbf\xc0\xf4"
+    for lead, second, more in itertools.product(leads, seconds, (b"", b"\x80", b"\x80\x80")):
+        line = b"name:" + b"x" * place + bytes((lead, second)) + more
+        wire = head(b"first:1", line)
+        (answer, *_) = answers_of(codec, wire)
+        if is_utf8(line):
+            assert answer[0] == "frame", line
+        else:
+            assert answer == ("error", "invalid-utf8", offset_of(wire, line), None)
 
 
 def test_random_lines_are_read_alike():

@@ -75,7 +75,12 @@ def test_cython_knows_the_switches_that_it_uses() -> None:
 @pytest.mark.parametrize("trick", table() if TABLE.is_file() else [], ids=lambda trick: trick["macro"])
 def test_a_trick_is_in_the_files_that_its_entry_names(trick: dict[str, str]) -> None:
     texts = [(SRC / name).read_text("utf-8") for name in trick["files"]]
-    parts = {"STOMP_NO_SIMD": "STOMP_NEON", "STOMP_NO_AVX2": "STOMP_AVX2", "STOMP_NO_UTF8_BLOCKS": "stomp_utf8_errors"}
+    parts = {
+        "STOMP_NO_SIMD": "STOMP_NEON",
+        "STOMP_NO_AVX2": "STOMP_AVX2",
+        "STOMP_NO_UTF8_BLOCKS": "stomp_utf8_errors",
+        "STOMP_NO_UTF8_TABLES": "stomp_utf8_tables",
+    }
     part = parts.get(trick["macro"], trick["macro"].replace("_NO_", "_(NO_)?"))
     found = [bool(re.search(part, text) or trick["macro"] in text) for text in texts]
     assert all(found), dict(zip(trick["files"], found))
