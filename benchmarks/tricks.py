@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from instructions import TURNS, callgrind, count, counted, key
+from measure import NONE
 
 ROOT = Path(__file__).resolve().parents[1]
 COUNTS = Path(__file__).with_name("tricks.json")
@@ -99,6 +100,7 @@ def loops(codec: Any) -> dict[str, Callable[[], object]]:
         "serialize ticks": lambda: serialize(made),
         "serialize parsed": lambda: serialize(parsed),
         "serialize_many ticks": lambda: codec.serialize_many(made, "1.2"),
+        "where ticks": lambda: codec.parse_columns(b"".join(ticks), "1.2", where=NONE),
     }
 
 

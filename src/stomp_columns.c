@@ -2,9 +2,11 @@
 
 #include <string.h>
 
+#include "stomp_body.h"
 #include "stomp_mask.h"
 #include "stomp_memory.h"
 #include "stomp_select.h"
+#include "stomp_sieve.h"
 #include "stomp_text.h"
 
 #define MOST ((size_t)INT32_MAX) /* bytes per call: offsets have 32 bits */
@@ -26,6 +28,7 @@ struct reading {
     const struct stomp_wanted *wanted;
     struct stomp_text text; /* of the current frame */
     struct stomp_finder finder;
+    struct stomp_sieve sieve;
     size_t len; /* of the data */
     int64_t rows_room;
 };
@@ -270,30 +273,12 @@ static int put_frame(struct reading *r, size_t offset, const uint8_t *body, size
 
 /* ---- frames ---- */
 
-/* Find the body at `body`, with len bytes available. *used: its bytes and the NUL. Returns an enum stomp_error; -1: incomplete. */
-static int find_body(const struct stomp_scan *scan, const struct stomp_rules *rules, const uint8_t *body, size_t len, size_t *size)
-{
-    if (scan->marks & STOMP_HAS_LENGTH) {
-        if (len <= scan->length)
-            return -1;
-        *size = (size_t)scan->length;
-        return body[*size] ? STOMP_MISSING_NULL : STOMP_OK;
-    }
-    size_t most = len > rules->max_body ? (size_t)rules->max_body + 1 : len;
-    if (len && body[0] && !stomp_takes_body(rules, scan->command)) {
-        *size = 0;
-        return STOMP_BODY_NOT_ALLOWED;
-    }
-    const uint8_t *nul = most ? memchr(body, 0, most) : NULL;
-    *size = nul ? (size_t)(nul - body) : (size_t)rules->max_body;
-    return nul ? STOMP_OK : len > rules->max_body ? STOMP_LIMIT_BODY : -1;
-}
-
 static int read_frames(struct reading *r, struct stomp_scan *scan, const uint8_t *data, size_t len)
 {
     struct stomp_columns *out = r->out;
     size_t at = 0, size;
     for (;;) {
+        at += stomp_sieve_pass(&r->sieve, scan, r->rules, data + at, len - at);
         int outcome = stomp_scan_head(scan, r->rules, data + at, len - at);
         at += scan->skip;
         if (outcome == STOMP_BAD)
@@ -302,7 +287,7 @@ static int read_frames(struct reading *r, struct stomp_scan *scan, const uint8_t
         if (outcome != STOMP_HEAD)
             return 0;
         const uint8_t *body = data + at + scan->head;
-        int error = find_body(scan, r->rules, body, len - at - scan->head, &size);
+        int error = stomp_find_body(scan, r->rules, body, len - at - scan->head, &size);
         if (error < 0)
             return 0;
         if (error)
@@ -365,6 +350,7 @@ int stomp_columns_parse(struct stomp_columns *columns, const struct stomp_rules 
     columns->extra = stomp_alloc_zeroed(wanted->names_count + 1, sizeof *columns->extra);
     columns->extra_count = columns->extra ? wanted->names_count : 0;
     stomp_scan_init(&scan);
+    stomp_sieve_init(&r.sieve, rules, wanted);
     r.text.scan = &scan;
     r.text.rules = rules;
     int failed = stomp_finder_init(&r.finder, wanted) < 0 || !columns->extra || start(&r) < 0;

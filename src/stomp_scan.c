@@ -1,15 +1,10 @@
-/* In more than 600 lines: three roads through a head are one subject, and share their steps. */
 #include "stomp_scan.h"
 
 #include <string.h>
 
-#include "stomp_block.h"
-#include "stomp_command.h"
 #include "stomp_lines.h"
 #include "stomp_memory.h"
-#include "stomp_text.h"
-#include "stomp_tricks.h"
-#include "stomp_utf8.h"
+#include "stomp_walk.h"
 
 /* Three roads read the lines of a head:
    - quick_head() reads a usual head at once, from masks of blocks of 64 bytes;
@@ -78,24 +73,6 @@ static inline uint32_t lines_room(const struct stomp_scan *s, const struct stomp
 
 /* ---- the walk ---- */
 
-/* May lines be taken by walk()? Only where a line that it leaves is an error, nearly always: else it would begin anew, and look at
-   all lines behind it again, for each such line. */
-static inline int is_quick(const struct stomp_rules *rules)
-{
-    return !STOMP_NO_SCAN_BLOCKS && !(rules->flags & (STOMP_IRREGULAR | STOMP_KEEPS_BAD_UTF8 | STOMP_KEEPS_BAD_ESCAPES));
-}
-
-static const struct stomp_isa plain = {stomp_masks_plain, stomp_equal_plain, stomp_at_least_plain};
-
-/* Two bytes at once. */
-static inline int are(const uint8_t *at, const char *two)
-{
-    uint16_t x, y;
-    memcpy(&x, at, 2);
-    memcpy(&y, two, 2);
-    return x == y;
-}
-
 /* Check the rare bytes of header lines, and set the marks; UTF-8 is left to settle(). `rare` are bits of the block at `at`; the
    data ends at `end`. Returns the first byte that is left to the full rules, as a bit, or 0. */
 static STOMP_NOINLINE uint64_t check_rare(struct stomp_scan *s, const struct stomp_rules *rules, const uint8_t *at, const uint8_t *end,
@@ -124,25 +101,6 @@ static STOMP_NOINLINE uint64_t check_rare(struct stomp_scan *s, const struct sto
     }
     s->marks |= marks;
     return left & (0 - left);
-}
-
-/* Read the first content-length of a head, whose colon is at `colon` and whose line is complete. Returns 0 to leave it to the full
-   rules. */
-static STOMP_INLINE int quick_length(struct stomp_scan *s, const struct stomp_rules *rules, const uint8_t *data, size_t colon)
-{
-    const uint8_t *const value = data + colon + 1, *text = value;
-    unsigned n = 0, digit;
-    for (; (digit = *text - (unsigned)'0') <= 9; text++)
-        n = n * 10 + digit;
-    if (STOMP_UNLIKELY(*text != '\n') && !(are(text, "\r\n") && rules->flags & STOMP_CRLF))
-        return 0;
-    if ((size_t)(text - value) - 1 >= 9 || n > rules->max_body)
-        return 0;
-    if (n && !(STOMP_WITH_BODY >> s->command & 1) && !stomp_takes_body(rules, s->command))
-        return 0;
-    s->marks |= STOMP_HAS_LENGTH;
-    s->length = n;
-    return 1;
 }
 
 /* What walk() found. */
@@ -178,7 +136,7 @@ static STOMP_NOINLINE int settle(struct stomp_scan *s, const struct stomp_rules 
         const size_t good = stomp_bad_utf8(data + w.start, line - w.start);
         line = drop_lines(s, &w, good < line - w.start ? w.start + good : line);
     }
-    if (w.length && w.length < line && !quick_length(s, rules, data, w.length))
+    if (w.length && w.length < line && !stomp_quick_length(s, rules, data, w.length))
         line = drop_lines(s, &w, w.length);
     if (s->marks & STOMP_CR_ENDS)
         for (struct stomp_line *at = s->lines + w.before; at < s->lines + w.count; at++)
@@ -190,61 +148,10 @@ static STOMP_NOINLINE int settle(struct stomp_scan *s, const struct stomp_rules 
     return 1;
 }
 
-/* Read the command line if it is known, short and permitted. 16 bytes can be read. `crlf`: may it end in CR LF? Returns the next
-   line, or 0. */
-static STOMP_INLINE size_t quick_command(struct stomp_scan *s, const struct stomp_rules *rules, const uint8_t *data, uint32_t crlf)
-{
-    const struct stomp_command_slot *slot = stomp_command_slot(data);
-    if (STOMP_UNLIKELY(!slot))
-        return 0;
-    const size_t len = slot->len;
-    size_t lf = len;
-    if (STOMP_UNLIKELY(data[lf] != '\n')) {
-        if (!crlf || !are(data + lf, "\r\n"))
-            return 0;
-        s->marks |= STOMP_CR_ENDS;
-        lf++;
-    }
-    if (STOMP_UNLIKELY(!(rules->commands & slot->bit)) || STOMP_UNLIKELY(len > rules->max_command_line))
-        return 0;
-    s->command = slot->command;
-    s->command_len = len;
-    s->first = lf + 1;
-    s->level = rules->escapes;
-    if (STOMP_UNLIKELY(slot->bit & STOMP_UNESCAPED))
-        s->level = 0;
-    return lf + 1;
-}
-
 /* Is [line, lf] a CR LF that ends a line? */
 static STOMP_INLINE int is_crlf(const struct stomp_rules *rules, const uint8_t *data, size_t line, size_t lf)
 {
-    return lf == line + 1 && are(data + line, "\r\n") && rules->flags & STOMP_CRLF;
-}
-
-/* The lines of a block, as bits. */
-struct lines {
-    struct stomp_masks m;
-    uint64_t starts; /* of lines */
-    uint64_t names;  /* the starts, and that of the block if it begins inside a name */
-    uint64_t first;  /* the first colon of each line, or its end */
-    uint64_t stop;   /* a place in each line that is blank or malformed */
-    uint64_t below;  /* all before the first of those */
-};
-
-/* Find the lines of the block at `at`. at_start: does it begin with a line? in_name: or inside a name? */
-static STOMP_INLINE struct lines find_lines(const struct stomp_isa *isa, const uint8_t *at, uint64_t at_start, uint64_t in_name)
-{
-    struct lines b;
-    b.m = isa->masks(at);
-    b.starts = b.m.lf << 1 | at_start;
-    /* In the sum a carry runs from each start through the bytes of a name, and stops at the first colon or LF. */
-    const uint64_t either = b.m.lf | b.m.colon;
-    b.names = b.starts | in_name;
-    b.first = (b.names + ~either) & either;
-    b.stop = b.first & (b.m.lf | b.starts);
-    b.below = ~b.stop & (b.stop - 1);
-    return b;
+    return lf == line + 1 && stomp_are(data + line, "\r\n") && rules->flags & STOMP_CRLF;
 }
 
 /* Write the offsets of some bits of the block at `base`. Returns the place behind them. */
@@ -262,32 +169,6 @@ static STOMP_INLINE uint32_t *put_offsets(uint32_t *to, size_t base, uint64_t bi
     return to;
 }
 
-/* The state of a walk between two blocks. */
-struct walk {
-    uint32_t *to; /* colons and line ends in turn */
-    size_t length;
-    uint64_t at_start, in_name; /* of the next block, see find_lines() */
-    uint64_t starts, more_colons;
-};
-
-/* Skip the escapes \\c and the bytes above 127 among the rare bytes of the block at `at`. Returns the rest. */
-static STOMP_INLINE uint64_t skip_texts(struct stomp_scan *s, const struct stomp_isa *isa, const uint8_t *at, uint64_t rare)
-{
-    while (STOMP_UNLIKELY(rare)) {
-        const uint8_t *c = at + stomp_low_bit64(rare);
-        if (STOMP_LIKELY(are(c, "\\c") && s->level)) {
-            s->marks |= STOMP_ESCAPED;
-            rare &= rare - 1;
-        } else if (*c > 127) {
-            s->marks |= STOMP_NON_ASCII;
-            rare &= ~isa->at_least(at, 0x80);
-        } else {
-            break;
-        }
-    }
-    return rare;
-}
-
 /* Skip the usual ones among the rare bytes of header lines, set their marks, and return the others: \\c, CR LF, and bytes above
    127, which settle() checks. `rare` are bits of the block at `at`. */
 static STOMP_INLINE uint64_t skip_usual(struct stomp_scan *s, const struct stomp_rules *rules, const struct stomp_isa *isa,
@@ -296,9 +177,9 @@ static STOMP_INLINE uint64_t skip_usual(struct stomp_scan *s, const struct stomp
     while (STOMP_UNLIKELY(rare)) {
         const uint8_t *c = at + stomp_low_bit64(rare);
         uint64_t usual = rare & (0 - rare);
-        if (STOMP_LIKELY(are(c, "\\c") && s->level)) {
+        if (STOMP_LIKELY(stomp_are(c, "\\c") && s->level)) {
             s->marks |= STOMP_ESCAPED;
-        } else if (are(c, "\r\n") && rules->flags & STOMP_CRLF) {
+        } else if (stomp_are(c, "\r\n") && rules->flags & STOMP_CRLF) {
             s->marks |= STOMP_CR_ENDS;
         } else if (*c > 127) {
             s->marks |= STOMP_NON_ASCII;
@@ -311,23 +192,11 @@ static STOMP_INLINE uint64_t skip_usual(struct stomp_scan *s, const struct stomp
     return rare;
 }
 
-/* Note how the next block begins. */
-static STOMP_INLINE void end_block(struct walk *k, const struct lines *b)
-{
-    k->at_start = b->m.lf >> 63;
-    k->in_name = b->names + ~(b->m.lf | b->m.colon) < b->names;
-}
-
 /* Take the lines of the block at `base` that are below its first odd place. */
-static STOMP_INLINE void take_block(struct walk *k, const uint8_t *data, size_t base, const struct lines *b)
+static STOMP_INLINE void take_block(struct stomp_walk *k, const uint8_t *data, size_t base, const struct stomp_block_lines *b)
 {
     k->more_colons |= b->m.colon & ~b->first & b->below;
-    uint64_t names = (b->starts << 14 | k->starts >> 50) & b->first & b->below; /* the colons behind names of 14 bytes */
-    for (; STOMP_UNLIKELY(names); names &= names - 1) {
-        const size_t colon = base + stomp_low_bit64(names);
-        if (!k->length && stomp_is_content_length(data + colon - 14))
-            k->length = colon;
-    }
+    stomp_note_length(k, data, base, b);
     k->starts = b->starts;
     k->to = put_offsets(k->to, base, (b->first | b->m.lf) & b->below);
 }
@@ -344,7 +213,7 @@ static STOMP_INLINE int walk(struct stomp_scan *s, const struct stomp_rules *rul
     const size_t most = len - start < rules->max_header_line ? len : start + rules->max_header_line;
     uint32_t *const lines = &s->lines->colon;
     const uint32_t *const end = lines + 2 * (size_t)lines_room(s, rules);
-    struct walk k = {lines + 2 * (size_t)old, 0, 1, 0, 0, 0};
+    struct stomp_walk k = {lines + 2 * (size_t)old, 0, 1, 0, 0, 0};
     size_t blank = 0;
     for (size_t base = start; base < most; base += STOMP_BLOCK) {
         const uint8_t *at = data + base;
@@ -353,7 +222,7 @@ static STOMP_INLINE int walk(struct stomp_scan *s, const struct stomp_rules *rul
                 break;
             at = stomp_last_block(data, base, len, padded);
         }
-        struct lines b = find_lines(isa, at, k.at_start, k.in_name);
+        struct stomp_block_lines b = stomp_find_lines(isa, at, k.at_start, k.in_name);
         const uint64_t rare = skip_usual(s, rules, isa, at, b.m.rare & b.below);
         if (rare) {
             const uint64_t left = check_rare(s, rules, at, at + (len - base), rare);
@@ -368,7 +237,7 @@ static STOMP_INLINE int walk(struct stomp_scan *s, const struct stomp_rules *rul
         }
         if (b.stop || k.to > end)
             break;
-        end_block(&k, &b);
+        stomp_end_block(&k, &b);
     }
     s->marks |= k.more_colons ? STOMP_ODD : 0;
     const struct walked w = {start, old, (uint32_t)((size_t)(k.to - lines) / 2), s->marks & STOMP_HAS_LENGTH ? 0 : k.length, blank};
@@ -452,11 +321,11 @@ static STOMP_INLINE int any_lines(struct stomp_scan *s, const struct stomp_rules
 static STOMP_INLINE int go_on(struct stomp_scan *s, const struct stomp_rules *rules, const uint8_t *data, size_t len,
                               const struct stomp_isa *isa)
 {
-    const int quick = is_quick(rules);
+    const int quick = stomp_is_quick(rules);
     int outcome = STOMP_GO_ON;
     while (outcome == STOMP_GO_ON) {
         if (quick && s->phase == STOMP_COMMAND_LINE && !s->pos && len >= 16) {
-            const size_t line = quick_command(s, rules, data, rules->flags & STOMP_CRLF);
+            const size_t line = stomp_quick_command(s, rules, data, rules->flags & STOMP_CRLF);
             if (line)
                 leave(s, STOMP_HEADER_LINES, 0, line);
         }
@@ -494,13 +363,6 @@ static STOMP_INLINE int scan_rest(struct stomp_scan *s, const struct stomp_rules
     return go_on(s, rules, data, len, isa);
 }
 
-/* Is a head that quick_head read UTF-8? 0 also if that is not known. */
-static STOMP_INLINE int is_utf8(const struct stomp_scan *s, const uint8_t *data, const struct stomp_isa *isa)
-{
-    const size_t size = s->head - s->first;
-    return !STOMP_NO_UTF8_BLOCKS && stomp_utf8_blocks(isa, data + s->first, size) == size;
-}
-
 typedef int any_scan(struct stomp_scan *, const struct stomp_rules *, const uint8_t *, size_t);
 typedef int rest_scan(struct stomp_scan *, const struct stomp_rules *, const uint8_t *, size_t, uint32_t, size_t);
 typedef int utf8_end(struct stomp_scan *, const struct stomp_rules *, const uint8_t *, size_t, size_t);
@@ -511,7 +373,7 @@ static STOMP_INLINE int quick_head(struct stomp_scan *s, const struct stomp_rule
                                    const struct stomp_isa *isa, any_scan *any, rest_scan *rest, utf8_end *utf8)
 {
     size_t skip = 0;
-    if (STOMP_NO_QUICK_HEAD || STOMP_UNLIKELY(s->phase != STOMP_GAP) || len <= STOMP_BLOCK + 1 || !is_quick(rules) || s->starts)
+    if (STOMP_NO_QUICK_HEAD || STOMP_UNLIKELY(s->phase != STOMP_GAP) || len <= STOMP_BLOCK + 1 || !stomp_is_quick(rules) || s->starts)
         return any(s, rules, data, len);
     if (data[0] <= ' ') {
         if (data[0] != '\n' || data[1] <= ' ' || rules->report_beats)
@@ -520,22 +382,22 @@ static STOMP_INLINE int quick_head(struct stomp_scan *s, const struct stomp_rule
         data++;
         len--;
     }
-    size_t base = quick_command(s, rules, data, 0);
+    size_t base = stomp_quick_command(s, rules, data, 0);
     if (STOMP_UNLIKELY(!base))
         return any(s, rules, data - skip, len + skip);
     s->skip = skip;
     s->marks = 0;
     uint32_t *const lines = &s->lines->colon;
     const uint32_t *const end = lines + 2 * (size_t)lines_room(s, rules);
-    struct walk k = {lines, 0, 1, 0, 0, 0};
+    struct stomp_walk k = {lines, 0, 1, 0, 0, 0};
     for (; STOMP_LIKELY(base < len - STOMP_BLOCK); base += STOMP_BLOCK) {
-        const struct lines b = find_lines(isa, data + base, k.at_start, k.in_name);
-        if (STOMP_UNLIKELY(skip_texts(s, isa, data + base, b.m.rare & b.below)))
+        const struct stomp_block_lines b = stomp_find_lines(isa, data + base, k.at_start, k.in_name);
+        if (STOMP_UNLIKELY(stomp_skip_texts(s, isa, data + base, b.m.rare & b.below)))
             break;
         take_block(&k, data, base, &b);
         if (b.stop && b.stop & (0 - b.stop) & b.m.lf & b.starts) {
             const size_t blank = base + stomp_low_bit64(b.stop);
-            if (k.to > end || blank > rules->max_header_line || (k.length && !quick_length(s, rules, data, k.length)))
+            if (k.to > end || blank > rules->max_header_line || (k.length && !stomp_quick_length(s, rules, data, k.length)))
                 break;
             if (STOMP_UNLIKELY(k.more_colons))
                 s->marks |= STOMP_ODD;
@@ -545,7 +407,7 @@ static STOMP_INLINE int quick_head(struct stomp_scan *s, const struct stomp_rule
         }
         if (STOMP_UNLIKELY(b.stop) || STOMP_UNLIKELY(k.to > end))
             break;
-        end_block(&k, &b);
+        stomp_end_block(&k, &b);
     }
     s->marks |= k.more_colons ? STOMP_ODD : 0;
     return rest(s, rules, data, len, base > rules->max_header_line ? 0 : (uint32_t)((size_t)(k.to - lines) / 2), k.length);
@@ -553,57 +415,47 @@ static STOMP_INLINE int quick_head(struct stomp_scan *s, const struct stomp_rule
 
 static STOMP_NOINLINE int scan_any_plain(struct stomp_scan *s, const struct stomp_rules *rules, const uint8_t *data, size_t len)
 {
-    return scan_any(s, rules, data, len, &plain);
+    return scan_any(s, rules, data, len, &stomp_plain);
 }
 
 static STOMP_NOINLINE int scan_rest_plain(struct stomp_scan *s, const struct stomp_rules *rules, const uint8_t *data, size_t len,
                                           uint32_t count, size_t length)
 {
-    return scan_rest(s, rules, data, len, count, length, &plain);
+    return scan_rest(s, rules, data, len, count, length, &stomp_plain);
 }
 
 static STOMP_NOINLINE int utf8_plain(struct stomp_scan *s, const struct stomp_rules *rules, const uint8_t *data, size_t len, size_t length)
 {
-    return is_utf8(s, data, &plain) ? STOMP_HEAD : scan_rest(s, rules, data, len, s->count, length, &plain);
+    return stomp_head_is_utf8(s, data, &stomp_plain) ? STOMP_HEAD : scan_rest(s, rules, data, len, s->count, length, &stomp_plain);
 }
 
 static int scan_plain(struct stomp_scan *s, const struct stomp_rules *rules, const uint8_t *data, size_t len)
 {
-    return quick_head(s, rules, data, len, &plain, scan_any_plain, scan_rest_plain, utf8_plain);
+    return quick_head(s, rules, data, len, &stomp_plain, scan_any_plain, scan_rest_plain, utf8_plain);
 }
 
 #ifdef STOMP_AVX2
-static const struct stomp_isa avx2 = {stomp_masks_avx2, stomp_equal_avx2, stomp_at_least_avx2};
-
 STOMP_FOR_AVX2 static STOMP_NOINLINE int scan_any_avx2(struct stomp_scan *s, const struct stomp_rules *rules, const uint8_t *data,
                                                        size_t len)
 {
-    return scan_any(s, rules, data, len, &avx2);
+    return scan_any(s, rules, data, len, &stomp_avx2);
 }
 
 STOMP_FOR_AVX2 static STOMP_NOINLINE int scan_rest_avx2(struct stomp_scan *s, const struct stomp_rules *rules, const uint8_t *data,
                                                         size_t len, uint32_t count, size_t length)
 {
-    return scan_rest(s, rules, data, len, count, length, &avx2);
-}
-
-/* The command line is before the head, and quick_head read full blocks of it. */
-STOMP_FOR_AVX2 static STOMP_INLINE int is_utf8_avx2(const struct stomp_scan *s, const uint8_t *data)
-{
-    if (STOMP_NO_UTF8_BLOCKS || STOMP_NO_UTF8_TABLES)
-        return is_utf8(s, data, &avx2);
-    return stomp_is_utf8_avx2(data + s->first, s->head - s->first);
+    return scan_rest(s, rules, data, len, count, length, &stomp_avx2);
 }
 
 STOMP_FOR_AVX2 static STOMP_NOINLINE int utf8_avx2(struct stomp_scan *s, const struct stomp_rules *rules, const uint8_t *data,
                                                    size_t len, size_t length)
 {
-    return is_utf8_avx2(s, data) ? STOMP_HEAD : scan_rest(s, rules, data, len, s->count, length, &avx2);
+    return stomp_head_is_utf8_avx2(s, data) ? STOMP_HEAD : scan_rest(s, rules, data, len, s->count, length, &stomp_avx2);
 }
 
 STOMP_FOR_AVX2 static int scan_avx2(struct stomp_scan *s, const struct stomp_rules *rules, const uint8_t *data, size_t len)
 {
-    return quick_head(s, rules, data, len, &avx2, scan_any_avx2, scan_rest_avx2, utf8_avx2);
+    return quick_head(s, rules, data, len, &stomp_avx2, scan_any_avx2, scan_rest_avx2, utf8_avx2);
 }
 #endif
 

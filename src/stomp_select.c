@@ -187,7 +187,7 @@ static int compare(const uint8_t *a, size_t a_len, const uint8_t *b, size_t b_le
 }
 
 /* Decide by the greatest value that is not greater than the text. */
-static int text_holds(const struct stomp_condition *condition, const uint8_t *text, size_t len)
+int stomp_text_holds(const struct stomp_condition *condition, const uint8_t *text, size_t len)
 {
     size_t low = 0, high = condition->count;
     if (high == 1) /* nothing to search */
@@ -217,7 +217,7 @@ int stomp_where_holds(const struct stomp_wanted *wanted, const struct stomp_find
         const uint8_t *value = condition->of_command ? stomp_command_text(text, &len) : stomp_text_of(text, slot->value, &len, 0);
         if (!value)
             return -1;
-        if (!text_holds(condition, value, len))
+        if (!stomp_text_holds(condition, value, len))
             return 0;
     }
     return 1;

@@ -104,6 +104,9 @@ void stomp_finder_free(struct stomp_finder *finder);
 /* Look up all names in the frame. Returns 0, or -1 without memory. */
 int stomp_look_up(struct stomp_finder *finder, struct stomp_text *text);
 
+/* Does a text, as columns show it, meet the condition? */
+int stomp_text_holds(const struct stomp_condition *condition, const uint8_t *text, size_t len);
+
 /* Does the frame of the last look-up meet all conditions? Returns 1, 0, or -1 without memory. */
 int stomp_where_holds(const struct stomp_wanted *wanted, const struct stomp_finder *finder, struct stomp_text *text);
 

@@ -10,6 +10,9 @@
 #ifndef STOMP_NO_QUICK_HEAD
 #define STOMP_NO_QUICK_HEAD 0
 #endif
+#ifndef STOMP_NO_SIEVE
+#define STOMP_NO_SIEVE 0
+#endif
 #ifndef STOMP_NO_UTF8_BLOCKS
 #define STOMP_NO_UTF8_BLOCKS 0
 #endif
