@@ -5,8 +5,8 @@
 #include <Python.h>
 
 #define PLAIN_NAMES(NAME) \
-    NAME(ACK) NAME(SEND) NAME(append) NAME(batch) NAME(block) NAME(busy) NAME(dispatch) NAME(full) NAME(is_low) NAME(now) NAME(offer) NAME(popleft) NAME(put) NAME(put_plain) \
-    NAME(quota) NAME(release_blocked) NAME(schedule_flush) NAME(seq) NAME(settle) NAME(used_up) NAME(wait_for_turn)
+    NAME(ACK) NAME(SEND) NAME(append) NAME(batch) NAME(block) NAME(busy) NAME(dispatch) NAME(full) NAME(is_low) NAME(journal) NAME(now) NAME(offer) NAME(popleft) NAME(put) NAME(put_plain) \
+    NAME(quota) NAME(release_blocked) NAME(schedule_flush) NAME(send) NAME(seq) NAME(settle) NAME(used_up) NAME(wait_for_turn)
 
 struct plain_names {
 #define NAME(name) PyObject *name;

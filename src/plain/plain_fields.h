@@ -9,10 +9,12 @@
 #include <Python.h>
 
 #define PLAIN_CLASSES(CLASS) CLASS(Session) CLASS(Queue) CLASS(Topic) CLASS(Consumer) CLASS(Outbox) CLASS(Account) CLASS(Bound) CLASS(Message) \
-    CLASS(PendingCommit) CLASS(ReadyMessages) CLASS(Fifo) CLASS(Window)
+    CLASS(PendingCommit) CLASS(ReadyMessages) CLASS(Fifo) CLASS(Window) CLASS(Footprint) CLASS(Transaction) CLASS(Target) CLASS(Sending)
 
 #define PLAIN_FIELDS(FIELD) \
     FIELD(Session, plain) FIELD(Session, cached_targets) FIELD(Session, pending_commit) FIELD(Session, by_number) FIELD(Session, handlers) \
+    FIELD(Session, memory) FIELD(Session, transactions) FIELD(Footprint, _account) FIELD(Footprint, transactions) \
+    FIELD(Transaction, _target) FIELD(Transaction, octets) FIELD(Transaction, operations) FIELD(Transaction, stores) FIELD(Transaction, weight) \
     FIELD(Queue, account) FIELD(Queue, arguments) FIELD(Queue, blocked) FIELD(Queue, bound) FIELD(Queue, closed) \
     FIELD(Queue, count) FIELD(Queue, dispatcher) FIELD(Queue, journal) FIELD(Queue, messages) FIELD(Queue, name) FIELD(Queue, newest) FIELD(Queue, octets) FIELD(Queue, overflow) \
     FIELD(Queue, paging) FIELD(Queue, parked) FIELD(Queue, ring) FIELD(Queue, window) \
@@ -23,7 +25,7 @@
     FIELD(Consumer, in_ring) FIELD(Consumer, outbox) FIELD(Consumer, queue) FIELD(Consumer, single) FIELD(Consumer, quick) FIELD(Consumer, unacked) \
     FIELD(Outbox, chunks) FIELD(Outbox, dirty) FIELD(Outbox, flowing) FIELD(Outbox, send_budget) \
     FIELD(Outbox, starved) FIELD(Outbox, whole_frames) \
-    FIELD(Account, first) FIELD(Account, used) FIELD(Bound, messages) FIELD(Bound, octets) \
+    FIELD(Account, first) FIELD(Account, held) FIELD(Account, used) FIELD(Bound, messages) FIELD(Bound, octets) \
     FIELD(Message, attempts) FIELD(Message, body) FIELD(Message, destination) FIELD(Message, expires) FIELD(Message, ident) \
     FIELD(Message, persistent) FIELD(Message, priority) FIELD(Message, seq) FIELD(Message, size) FIELD(Message, special) \
     FIELD(Message, tail)

@@ -109,6 +109,12 @@ PyObject *plain_record(const struct plain_message *message, PyObject *name, PyOb
     return destination ? record_of(message, PyBytes_FromStringAndSize(ident, len), destination, tail) : NULL;
 }
 
+PyObject *plain_record_unnumbered(const struct plain_message *message, PyObject *name, PyObject *tail)
+{
+    PyObject *destination = name_of(message, name);
+    return destination ? record_of(message, PyBytes_FromStringAndSize(NULL, 0), destination, tail) : NULL;
+}
+
 #define BEFORE_IDENT "message-id:"
 #define BEFORE_IDENT_LEN (sizeof BEFORE_IDENT - 1)
 

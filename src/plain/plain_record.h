@@ -28,6 +28,9 @@ PyObject *plain_tail(const struct plain_message *message);
 /* Make a `Message` with that tail for a queue or topic of that name (or NULL). Returns a new reference, or NULL with an exception. */
 PyObject *plain_record(const struct plain_message *message, PyObject *name, PyObject *tail);
 
+/* Make one that is in no queue yet: its message-id is empty, and its seq 0, which `message` has. */
+PyObject *plain_record_unnumbered(const struct plain_message *message, PyObject *name, PyObject *tail);
+
 /* Write a format of bytes, as Python's % would, with %b for `octets` unless that is NULL, and %d for each number. Returns the length,
    or -1 if it has no room, or is another format than those of `Consumer._heads`. */
 Py_ssize_t plain_format(char *to, size_t room, PyObject *format, PyObject *octets, const long long *numbers, int count);

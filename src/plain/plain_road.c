@@ -14,6 +14,7 @@
 #include "plain_ready.h"
 #include "plain_send.h"
 #include "plain_store.h"
+#include "plain_transaction.h"
 #include "stomp_taker.h"
 
 #define EACH 8 /* frames between two looks at the clock: EACH of sessions/session.py, which is compared in prepare() */
@@ -30,7 +31,8 @@ typedef struct {
     struct stomp_taker taker;
     PyObject *capsule;
     PyObject *session, *outbox, *broker, *account, *ident; /* NULL once it is closed */
-    PyObject *destination, *consumer;                      /* the latest destination, and number of a consumer: str with a hash */
+    PyObject *destination, *consumer, *transaction;        /* the latest of a SEND, number of a consumer, and of a SEND: str with a hash */
+    long long most;                                        /* bytes that the transactions of the session may hold */
     int stores;                                            /* persistent messages are stored */
     int sends, acks;                                       /* nobody has put another handler in place of ours */
     int left;                                              /* frames until the next look at the clock, of both roads */
@@ -41,10 +43,10 @@ static PyObject *text_of(const struct plain_text *text)
     return PyUnicode_DecodeUTF8((const char *)text->at, (Py_ssize_t)text->len, NULL);
 }
 
-/* The destination as a str, mostly that of the last SEND. Borrowed; NULL if it is no UTF-8. */
-static PyObject *destination_of(Road *road, const struct plain_text *text)
+/* A text as a str, mostly the `latest` one. Borrowed; NULL if it is no UTF-8. */
+static PyObject *latest_of(PyObject **latest, const struct plain_text *text)
 {
-    PyObject *last = road->destination;
+    PyObject *last = *latest;
     Py_ssize_t len;
     if (last) {
         const char *octets = PyUnicode_AsUTF8AndSize(last, &len);
@@ -56,7 +58,7 @@ static PyObject *destination_of(Road *road, const struct plain_text *text)
         PyErr_Clear();
         return NULL;
     }
-    plain_set(&road->destination, fresh);
+    plain_set(latest, fresh);
     return fresh;
 }
 
@@ -224,6 +226,35 @@ static int send(Road *road, PyObject *session, PyObject *target, struct plain_me
     return end(road, session, plain_name.SEND, receipt, error);
 }
 
+/* May SENDs be added to transactions? Python says what happens where the disk is nearly full. */
+static int may_defer(const Road *road)
+{
+    PyObject *journal = PyObject_GetAttr(road->broker, plain_name.journal);
+    if (!journal)
+        PyErr_Clear();
+    int may = journal && !plain_is_short(journal);
+    Py_XDECREF(journal);
+    return may;
+}
+
+/* Add a SEND whose target is known to its transaction. */
+static int defer(Road *road, PyObject *session, PyObject *target, struct plain_message *message)
+{
+    PyObject *receipt, *name = latest_of(&road->transaction, &message->send->transaction);
+    PyObject *transactions = FIELD_OF(session, Session, transactions);
+    PyObject *transaction = name && transactions && PyDict_CheckExact(transactions) ? PyDict_GetItemWithError(transactions, name) : NULL;
+    if (!transaction || !may_defer(road) || !read_receipt(&message->send->receipt, &receipt)) {
+        PyErr_Clear();
+        return STOMP_LEFT;
+    }
+    int done = plain_defer(session, transaction, target, message, road->most);
+    if (!done) {
+        Py_XDECREF(receipt);
+        return STOMP_LEFT;
+    }
+    return end(road, session, plain_name.SEND, receipt, receipt ? answer(session, road->outbox, receipt) : 0);
+}
+
 /* Do an ACK whose delivery is known. */
 static int settle(Road *road, PyObject *session, const struct plain_ack *ack)
 {
@@ -270,15 +301,15 @@ static PyObject *target_of(const Road *road, PyObject *destination)
 static int take_send(Road *road, PyObject *session, const struct stomp_scan *scan, const uint8_t *data, size_t size)
 {
     struct plain_send read;
-    if (FIELD_OF(session, Session, plain) != Py_True || !plain_send_read(&read, scan, data, size))
+    if (!plain_send_read(&read, scan, data, size) || (!read.transaction.at && FIELD_OF(session, Session, plain) != Py_True))
         return STOMP_LEFT;
-    PyObject *ident = road->ident, *destination = destination_of(road, &read.destination), *target = target_of(road, destination);
+    PyObject *ident = road->ident, *destination = latest_of(&road->destination, &read.destination), *target = target_of(road, destination);
     if (!target)
         return STOMP_LEFT;
     struct plain_message message = {&read, scan, data, destination, ident, NULL, 0, road->stores && is_true(&read.persistent),
                                     python.shared, NULL};
     Py_INCREF(ident), Py_INCREF(target), Py_INCREF(destination);
-    int outcome = send(road, session, target, &message);
+    int outcome = (read.transaction.at ? defer : send)(road, session, target, &message);
     Py_DECREF(ident), Py_DECREF(target), Py_DECREF(destination);
     return outcome;
 }
@@ -321,6 +352,7 @@ static int road_clear(Road *road)
     Py_CLEAR(road->ident);
     Py_CLEAR(road->destination);
     Py_CLEAR(road->consumer);
+    Py_CLEAR(road->transaction);
     return 0;
 }
 
@@ -365,10 +397,13 @@ static PyObject *road_new(PyTypeObject *type, PyObject *args, PyObject *named)
     road->account = PyObject_GetAttrString(broker, "account");
     road->ident = PyObject_GetAttrString(broker, "ident");
     road->stores = plain_truth(PyObject_GetAttrString(broker, "stores_some"));
-    if (road->capsule && road->outbox && road->account && road->ident && road->stores >= 0) {
-        if (IS_A(road->outbox, Outbox) && IS_A(road->account, Account) && PyBytes_CheckExact(road->ident))
+    PyObject *config = PyObject_GetAttrString(broker, "config"), *most = config ? PyObject_GetAttrString(config, "max_transaction_octets") : NULL;
+    int is_bounded = most && plain_number(most, &road->most);
+    Py_XDECREF(config), Py_XDECREF(most);
+    if (road->capsule && road->outbox && road->account && road->ident && road->stores >= 0 && most) {
+        if (IS_A(road->outbox, Outbox) && IS_A(road->account, Account) && PyBytes_CheckExact(road->ident) && is_bounded)
             return (PyObject *)road;
-        PyErr_SetString(PyExc_TypeError, "outbox, account or ident has another type");
+        PyErr_SetString(PyExc_TypeError, "outbox, account, ident or limit has another type");
     }
     Py_DECREF(road);
     return NULL;
@@ -429,12 +464,12 @@ static PyObject *prepare(PyObject *module, PyObject *args)
 {
     PyObject *classes, *slow, *without, *functions[PYTHON_FUNCTIONS], *no_line;
     int each;
-    long long cost;
+    long long cost, operation;
     (void)module;
-    if (!PyArg_ParseTuple(args, "OOO(OOOOOOOO)OiL", &classes, &slow, &without, functions, functions + 1, functions + 2, functions + 3,
-                          functions + 4, functions + 5, functions + 6, functions + 7, &no_line, &each, &cost))
+    if (!PyArg_ParseTuple(args, "OOO(OOOOOOOO)OiLL", &classes, &slow, &without, functions, functions + 1, functions + 2, functions + 3,
+                          functions + 4, functions + 5, functions + 6, functions + 7, &no_line, &each, &cost, &operation))
         return NULL;
-    if (each != EACH || cost != PLAIN_MESSAGE_COST) {
+    if (each != EACH || cost != PLAIN_MESSAGE_COST || operation != PLAIN_OPERATION_COST) {
         PyErr_SetString(PyExc_ValueError, "the plain road was built with other constants");
         return NULL;
     }
@@ -494,7 +529,7 @@ static PyMethodDef methods[] = {
      "join(start, messages, /)\n--\n\n"
      "Return the bytes of plain messages, a list, as MESSAGEs that begin with `start`; None if Python has to do it."},
     {"prepare", prepare, METH_VARARGS,
-     "prepare(classes, slow, without, functions, no_line, each, cost, /)\n--\n\n"
+     "prepare(classes, slow, without, functions, no_line, each, cost, operation, /)\n--\n\n"
      "Learn the classes, names, functions (send, ack, send_receipt, hold_receipts_of, put_persistent, record_put, failed, shared), the line of a queue "
      "without READY messages, and constants of the broker."},
     {"switch", switch_on, METH_O, "switch(on, /)\n--\n\nTake frames, or leave all of them to Python. Return what it was before."},

@@ -57,7 +57,7 @@ int plain_send_names(PyObject *slow, PyObject *without)
     memset(&known, 0, sizeof known);
     if (learn("destination", 11, PLAIN_DESTINATION) < 0 || learn("receipt", 7, PLAIN_RECEIPT) < 0
         || learn("persistent", 10, PLAIN_PERSISTENT) < 0 || learn("content-length", 14, PLAIN_LENGTH) < 0
-        || learn_all(slow, PLAIN_SLOW) < 0 || learn_all(without, PLAIN_DROPPED) < 0)
+        || learn("transaction", 11, PLAIN_TRANSACTION) < 0 || learn_all(slow, PLAIN_SLOW) < 0 || learn_all(without, PLAIN_DROPPED) < 0)
         return -1;
     for (int len = 0, at = 0; len <= PLAIN_LONGEST_NAME + 1; len++) {
         known.first[len] = at;
@@ -144,7 +144,7 @@ static void copy_line(struct plain_send *send, const struct stomp_header *header
 /* Begin with no lines. Returns whether they are written anew, or -1 if there is no room for that. */
 static int begin(struct plain_send *send, const struct stomp_scan *scan, const uint8_t *data, size_t size)
 {
-    send->destination.at = send->receipt.at = send->persistent.at = NULL;
+    send->destination.at = send->receipt.at = send->persistent.at = send->transaction.at = NULL;
     send->size = size;
     send->lines = data;
     send->runs = 0;
@@ -186,6 +186,9 @@ int plain_send_read(struct plain_send *send, const struct stomp_scan *scan, cons
         case PLAIN_RECEIPT:
             keep_first(&send->receipt, value, len);
             continue;
+        case PLAIN_TRANSACTION:
+            keep_first(&send->transaction, value, len);
+            continue;
         case PLAIN_LENGTH:
             has_length = 1;
             continue;
@@ -204,7 +207,8 @@ int plain_send_read(struct plain_send *send, const struct stomp_scan *scan, cons
             return 0;
     }
     measure(send, has_length);
-    return send->destination.at && plain_is_verbatim(&send->destination, scan) && plain_is_verbatim(&send->receipt, scan);
+    return send->destination.at && plain_is_verbatim(&send->destination, scan) && plain_is_verbatim(&send->receipt, scan)
+        && plain_is_verbatim(&send->transaction, scan);
 }
 
 void plain_send_tail(const struct plain_send *send, const struct stomp_scan *scan, const uint8_t *data, char *to)

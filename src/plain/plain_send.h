@@ -11,7 +11,7 @@
 #define PLAIN_MOST_REWRITTEN 2048 /* bytes of a head with header lines that are written anew */
 
 /* What becomes of a header, by its name. */
-enum plain_kind { PLAIN_COPIED, PLAIN_DROPPED, PLAIN_SLOW, PLAIN_DESTINATION, PLAIN_RECEIPT, PLAIN_PERSISTENT, PLAIN_LENGTH };
+enum plain_kind { PLAIN_COPIED, PLAIN_DROPPED, PLAIN_SLOW, PLAIN_DESTINATION, PLAIN_RECEIPT, PLAIN_PERSISTENT, PLAIN_LENGTH, PLAIN_TRANSACTION };
 
 struct plain_text {
     const uint8_t *at; /* NULL without this header */
@@ -19,7 +19,7 @@ struct plain_text {
 };
 
 struct plain_send {
-    struct plain_text destination, receipt, persistent;
+    struct plain_text destination, receipt, persistent, transaction;
     size_t size;     /* of the body */
     size_t tail_len; /* of the tail: header lines, empty line, body, NUL */
     const uint8_t *lines; /* where the runs are: the frame, or `rewritten` */

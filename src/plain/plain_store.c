@@ -19,8 +19,7 @@ int plain_is_held(PyObject *session, PyObject *journal)
     return held;
 }
 
-/* Does the journal refuse messages, as the disk is nearly full? 1 if that is not known. */
-static int is_short(PyObject *journal)
+int plain_is_short(PyObject *journal)
 {
     PyObject *found = PyObject_GetAttr(journal, plain_name.is_short);
     if (!found)
@@ -32,7 +31,7 @@ static int is_short(PyObject *journal)
 int plain_record_put(PyObject *session, PyObject *queue, const struct plain_message *message, PyObject *receipt, PyObject *record_put)
 {
     PyObject *journal = FIELD_OF(queue, Queue, journal), *result;
-    if (plain_is_held(session, journal) && !is_short(journal)) {
+    if (plain_is_held(session, journal) && !plain_is_short(journal)) {
         PyObject *arguments[] = {journal, queue, message->record};
         result = PyObject_VectorcallMethod(plain_name.append, arguments, 3, NULL);
         if (result)

@@ -11,6 +11,9 @@
    to do. Returns 1, or 0 without an exception. */
 int plain_is_held(PyObject *session, PyObject *journal);
 
+/* Does the journal refuse messages, as the disk is nearly full? 1 if that is not known. */
+int plain_is_short(PyObject *journal);
+
 /* May a queue take the persistent message here, to deliver it to a consumer that acknowledges or to make it READY in memory? It is not
    full with it. Returns 1, or 0 without an exception. */
 int plain_may_store(PyObject *queue, const struct plain_message *message);

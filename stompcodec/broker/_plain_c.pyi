@@ -19,6 +19,7 @@ def prepare(
     no_line: object,
     each: int,
     cost: int,
+    operation: int,
     /,
 ) -> None: ...
 def switch(on: bool, /) -> bool: ...

@@ -245,6 +245,19 @@ class Paging:
         if not stored or self._journal.may_write(message.seq):
             self.comes(message)
 
+    def take_stored(self, rank: int, messages: list[Message]) -> bool:
+        """Do what `keep_out` and `put` do with messages that are stored, in order.
+
+        Return False, having done nothing, unless they come after paged ones of their rank, and the open batch writes
+        none of them.
+        """
+        span = self._spans.get(rank)
+        if span is None or messages[0].seq <= span.last or self._journal.may_write(messages[-1].seq):
+            return False
+        self.count += len(messages)
+        span.last = messages[-1].seq
+        return True
+
     def take_new(self, rank: int, message: Message) -> bool:
         """Do what `keep_out` and `put` do with a message that was appended to the journal just now.
 

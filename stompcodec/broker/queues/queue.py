@@ -285,6 +285,39 @@ class Queue:
             return self.put(message, False, True)
         return self.count + paging.count > self.bound.total or self._is_behind
 
+    def put_committed(self, messages: list[Message]) -> bool:
+        """Do what `put` does with plain messages that are stored, in order. Return False, having done nothing, unless
+        all of them have to wait, and no sender has to.
+        """
+        paging, journal, count, latest = self.paging, self.journal, len(messages), messages[-1].seq
+        simple = self.dispatcher is None and self.arguments is None and self.overflow is None
+        if self.ring or self.closed or journal is None or not simple or self.total + count > self.bound.total:
+            return False
+        if paging is None:
+            taken = self._make_ready(journal, messages)
+        else:
+            taken = not self._is_behind and paging.take_stored(self.messages.rank(messages[0]), messages)
+        if taken and latest > self.newest:
+            self.newest = latest
+        return taken
+
+    def _make_ready(self, journal: Journal, messages: list[Message]) -> bool:
+        """Make the messages of `put_committed` READY, if there is room in memory."""
+        bound, most, account = self.bound, self.window or self.bound, self.account
+        count, octets = self.count + len(messages), sum([message.size for message in messages])
+        cost = octets + len(messages) * MESSAGE
+        octets += self.octets
+        if count > min(bound.messages, most.messages) or octets > min(bound.octets, most.octets):
+            return False
+        last = self.messages.last(self.messages.rank(messages[0]))
+        if account.used + cost > account.first or not self.messages.extend(messages):
+            return False
+        self.count, self.octets = count, octets
+        account.used += cost
+        if messages[0].seq < last:
+            journal.late(self, messages[0].seq)
+        return True
+
     def put(self, message: Message, stored: bool = False, recorded: bool = False) -> bool:
         """Take a message that has its place in the order, and deliver it if a consumer can take it. Return whether its
         sender should wait. `stored`: it is in the store already. `recorded`: the journal has been told.

@@ -96,6 +96,14 @@ class ReadyMessages:
             self._rank()
         self._own().append(message)
 
+    def extend(self, messages: list[Message]) -> bool:
+        """Add messages of the default priority at the end. Return False, having done nothing, if that is not enough."""
+        line = self._own()
+        if not isinstance(line, Fifo):
+            return False
+        line.extend(messages)
+        return True
+
     def put_back(self, messages: list[Message]) -> None:
         """Put messages back into their old places, most of which are near the front."""
         if any(message.priority != 4 for message in messages):

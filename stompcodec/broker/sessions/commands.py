@@ -40,7 +40,7 @@ from stompcodec.codec import Frame, serialize_tail
 
 #: Headers that keep a SEND off the fast paths of Python. Each feature names its own.
 _SPECIAL_HEADERS = (*LIFE_HEADERS, *GROUPS, *DELAYS, *KEY_HEADERS)
-#: Headers that keep it off the plain road.
+#: Headers that keep it off the plain road, or are read there, as `transaction`.
 SLOW_HEADERS = ("transaction", "reply-to", *_SPECIAL_HEADERS)
 
 

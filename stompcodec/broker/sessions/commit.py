@@ -111,6 +111,10 @@ def _take_effect(session: Session, transaction: Transaction, frame: Frame) -> No
     """Make a transaction, which was removed from the session, take effect: at once, or after the commit if some of it
     is stored. Raise Refused if it cannot; then nothing has.
     """
+    queue = _only_queue(session, transaction)
+    if queue is not None:
+        _send_all(session, transaction, queue)
+        return
     if transaction.keyed:
         _drop_known(session, transaction, frame)
     cached, operations = session.cached_targets, transaction.operations
@@ -135,6 +139,45 @@ def _take_effect(session: Session, transaction: Transaction, frame: Frame) -> No
             broker.sent.enter(operation.mark, broker.now, stored=stored, batch=session.behind)
     sends = session.broker.seq >= first
     in_order(session, partial(_apply, session, transaction, queues, stored_in), first if sends else None)
+
+
+def _only_queue(session: Session, transaction: Transaction) -> Queue | None:
+    """Return the queue to which a transaction sends persistent messages without special headers, if it does nothing
+    else.
+    """
+    target = transaction.only_target
+    if target is None or target.queue.__class__ is not Queue:
+        return None
+    queue: Queue = target.queue
+    is_plain = queue.arguments is None and queue.journal is not None
+    return queue if is_plain and session.cached_targets.get(target.destination) is queue else None
+
+
+def _send_all(session: Session, transaction: Transaction, queue: Queue) -> None:
+    """Do what `_take_effect` does with a transaction of `_only_queue`, in fewer steps."""
+    broker, journal = session.broker, session.broker.journal
+    store, key, first = journal.store, queue.key, broker.seq + 1
+    assert store is not None
+    messages = [operation.message for operation in transaction.operations if operation.__class__ is Sending]
+    seq, ident, append = broker.seq, broker.ident, store.append
+    for message in messages:  # `Broker.place`, which has more to do only where no SEND is plain
+        seq += 1
+        message.seq = seq
+        message.ident = ident % seq
+        append(key, message)
+    broker.seq = seq
+    session.behind = journal.batch
+    journal.charge(session.behind, transaction.base + transaction.octets)
+    session.plain = False
+    in_order(session, partial(_put_all, session, queue, messages), first)
+
+
+def _put_all(session: Session, queue: Queue, messages: list[Message], committed: bool) -> None:
+    """Put the messages of `_send_all` into the queue after the commit."""
+    if not committed or queue.put_committed(messages):
+        return
+    for message in messages:
+        put_late(session, queue, message, (queue,))
 
 
 def _drop_known(session: Session, transaction: Transaction, frame: Frame) -> None:

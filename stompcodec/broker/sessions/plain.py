@@ -1,9 +1,9 @@
 """The plain road: SENDs and ACKs without special headers are done in C, while the parser reads them.
 
 The extension `_plain_c` (src/plain/) sees each complete frame before it is made. It takes a SEND that `_send` of
-commands.py would put into a queue or topic at once, and the ACK of one delivery; it leaves all other frames to Python,
-in order. In the same way, `deliver_ready` delivers READY messages, and `join` writes what a topic has gathered. It may
-only skip work: the handlers say what happens, and all tests pass without it.
+commands.py would put into a queue or topic at once, or add to a transaction, and the ACK of one delivery; it leaves all
+other frames to Python, in order. In the same way, `deliver_ready` delivers READY messages, and `join` writes what a
+topic has gathered. It may only skip work: the handlers say what happens, and all tests pass without it.
 docs/decisions/0011-plain-road.md lists what it takes.
 
 The environment variable STOMPCODEC_PLAIN=0 switches it off. It needs the C backend of the codec.
@@ -16,7 +16,7 @@ from collections.abc import Callable
 from importlib import import_module
 from types import ModuleType
 
-from stompcodec.broker.memory import MESSAGE, Account
+from stompcodec.broker.memory import MESSAGE, OPERATION, Account
 from stompcodec.broker.message import WITHOUT, Message, shared
 from stompcodec.broker.queues import quick
 from stompcodec.broker.queues.backlog import Fifo
@@ -25,11 +25,13 @@ from stompcodec.broker.queues.limits import Bound, Window
 from stompcodec.broker.queues.queue import Queue
 from stompcodec.broker.queues.ready_messages import NO_LINE, ReadyMessages
 from stompcodec.broker.routing.topic import Topic
+from stompcodec.broker.sessions.footprint import Footprint
 from stompcodec.broker.sessions.outbox import Outbox
 from stompcodec.broker.sessions.receipts import PendingCommit, hold_receipts_of, send_receipt
 from stompcodec.broker.sessions.send import check_space
 from stompcodec.broker.sessions.session import EACH, Session
-from stompcodec.broker.sessions.target import QueueOrTopic
+from stompcodec.broker.sessions.target import QueueOrTopic, Target
+from stompcodec.broker.sessions.transaction import Sending, Transaction
 from stompcodec.codec import BACKEND, Frame
 
 Handler = Callable[[Session, Frame], None]
@@ -39,6 +41,7 @@ _VERSIONS = ("1.1", "1.2")
 _CLASSES = (
     *(Session, Queue, Topic, Consumer, Outbox, Account, Bound, Message, PendingCommit),
     *(ReadyMessages, Fifo, Window),
+    *(Footprint, Transaction, Target, Sending),
 )
 
 
@@ -66,7 +69,7 @@ def prepare(send: Handler, ack: Handler, slow_headers: tuple[str, ...]) -> None:
     if EXTENSION is not None:
         classes = {each.__name__: each for each in _CLASSES}
         functions = (send, ack, send_receipt, hold_receipts_of, put_persistent, _record_put, _failed, shared)
-        EXTENSION.prepare(classes, slow_headers, WITHOUT, functions, NO_LINE, EACH, MESSAGE)
+        EXTENSION.prepare(classes, slow_headers, WITHOUT, functions, NO_LINE, EACH, MESSAGE, OPERATION)
         quick.use(EXTENSION.deliver_ready, EXTENSION.join)
 
 

@@ -49,7 +49,8 @@ class Transaction:
     """
 
     __slots__ = (
-        *("_target", "base", "delayed", "keyed", "octets", "operations", "retains", "settles", "stores", "weight"),
+        *("_mixed", "_target", "base", "delayed", "keyed", "octets", "operations", "retains", "settles", "stores"),
+        "weight",
     )
 
     def __init__(self, name: str) -> None:
@@ -64,12 +65,14 @@ class Transaction:
         self.octets = 0
         #: Further bytes of memory that it uses.
         self.base = transaction_cost(name)
-        #: The latest target of `send`.
+        #: The latest target of `send`; and whether there are other operations than SENDs to it, all persistent or none.
         self._target: Target | None = None
+        self._mixed = False
 
     def add(self, operation: Sending | Settling) -> int:
         """Add an operation. Return the bytes that it counts toward the limit."""
         self.operations.append(operation)
+        self._mixed = True
         if isinstance(operation, Sending):
             self.weight += 1
             self.keyed = self.keyed or operation.mark is not None
@@ -85,16 +88,23 @@ class Transaction:
 
     def send(self, queue: QueueOrTopic, message: Message) -> int:
         """Add a SEND without special headers, in fewer steps than `add`. Return the bytes that it counts."""
-        target = self._target
+        target, stores = self._target, bool(message.persistent)
         if target is None or target.queue is not queue or target.destination != message.destination:
+            self._mixed = self._mixed or target is not None
             target = self._target = Target(message.destination, queue=queue)
+        elif stores is not self.stores:
+            self._mixed = True
         self.operations.append(tuple.__new__(Sending, (target, message, None)))  # a fifth of the cost of Sending()
         self.weight += 1
-        if message.persistent:
-            self.stores = True
+        self.stores = self.stores or stores
         octets = OPERATION + message.size
         self.octets += octets
         return octets
+
+    @property
+    def only_target(self) -> Target | None:
+        """The target if there are only persistent SENDs without special headers, and all of them have the same."""
+        return None if self._mixed or not self.stores else self._target
 
     def keep(self, operations: list[Sending | Settling]) -> None:
         """Keep only these operations."""

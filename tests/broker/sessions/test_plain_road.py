@@ -1,4 +1,7 @@
-"""The plain road in C: with it, without it, and switched at random, clients and books are the same, byte for byte."""
+"""The plain road in C. Above 600 lines, because all of its tests use the same conversations.
+
+With it, without it, and switched at random, clients and books are the same, byte for byte.
+"""
 
 from __future__ import annotations
 
@@ -14,9 +17,9 @@ from profiles import examples
 
 from stompcodec import Limits
 from stompcodec.broker.auth import Rule, User, hash_passcode
-from stompcodec.broker.memory import MESSAGE
+from stompcodec.broker.memory import MESSAGE, OPERATION
 from stompcodec.broker.queues.queue import Queue
-from stompcodec.broker.sessions import plain
+from stompcodec.broker.sessions import commit, plain
 
 pytestmark = pytest.mark.skipif(plain.EXTENSION is None, reason="the plain road is not built, or switched off")
 
@@ -115,13 +118,34 @@ others = st.sampled_from(
         *(frame(b"ABORT", b"transaction:t"), frame(b"DISCONNECT", b"receipt:d"), b"SEND\ndestination:/queue/a\n\nhalf"),
     ]
 )
+transactions = st.sampled_from(
+    [
+        *(frame(b"BEGIN", b"transaction:t"), frame(b"BEGIN", b"transaction:u"), frame(b"ABORT", b"transaction:u")),
+        *(frame(b"COMMIT", b"transaction:t", b"receipt:c"), frame(b"COMMIT", b"transaction:t"), b"\n"),
+    ]
+)
+#: Most of them to one queue, persistent, and in the same transaction.
+in_transactions = st.builds(
+    lambda destination, name, lines, body: frame(
+        b"SEND", b"destination:" + destination, b"transaction:" + name, *lines, body=body
+    ),
+    st.sampled_from([*[b"/queue/a"] * 6, b"/queue/b", b"/topic/t"]),
+    st.sampled_from([*[b"t"] * 6, b"u", b"\\c", b"", "ä".encode()]),
+    st.sampled_from(
+        [*[[b"persistent:true"]] * 6, [], [b"receipt:5"], [b"receipt:a b", b"persistent:true"], [b"priority:1"]]
+    ),
+    st.sampled_from([*BODIES, b"z" * 30, b"z" * 30]),
+)
 acks = st.builds(
     lambda command, at, lines: (command, at, lines),
     st.sampled_from([b"ACK", b"ACK", b"ACK", b"NACK"]),
     st.integers(0, 3),
     st.lists(st.sampled_from([b"receipt:9", b"x:y", b"credit:1", b"transaction:t", b"receipt:a b"]), max_size=1),
 )
-reads = st.lists(st.one_of(plain_sends, plain_sends, plain_sends, sends, sends, subscribes, acks, others), max_size=12)
+reads = st.one_of(
+    st.lists(st.one_of(plain_sends, plain_sends, plain_sends, sends, sends, subscribes, acks, others), max_size=12),
+    st.lists(st.one_of(transactions, in_transactions, in_transactions, plain_sends, acks), max_size=12),
+)
 EVENTS = ["turn", "shut", "open", "lose", "short", "enough", "heard"]
 steps = st.lists(
     st.tuples(st.integers(0, 2), st.one_of(reads, reads, reads, st.sampled_from(EVENTS)), st.booleans(), st.booleans()),
@@ -144,6 +168,7 @@ configs = st.fixed_dictionaries(
         "window_messages": st.sampled_from([1, 3, 1000]),
         "limits": st.sampled_from([Limits(), Limits(max_headers=4, max_header_line=64, max_body=2999)]),
         "transient": st.sampled_from(["stop", "spool"]),
+        "max_transaction_octets": st.sampled_from([64 * 2**20, 2000]),
     }
 )
 
@@ -208,7 +233,20 @@ class World:
             for peer in self.peers
             for each in peer.session.consumers.values()
         ]
-        return sessions, pending, queues, consumers, broker.seq, broker.account.used, broker.account.held
+        transactions = [
+            (
+                name,
+                each.weight,
+                each.octets,
+                each.stores,
+                each._mixed,
+                [_fields(entry.message) for entry in each.operations],
+            )
+            for peer in self.peers
+            for name, each in peer.session.transactions.items()
+            if not each.settles
+        ]
+        return sessions, pending, queues, consumers, transactions, broker.seq, broker.account.used, broker.account.held
 
 
 def _fields(message: Any) -> Any:
@@ -259,7 +297,6 @@ LEFT = {
     "escape in the receipt": frame(b"SEND", b"destination:/queue/a", b"receipt:a\\cb"),
     "escape in the destination": frame(b"SEND", b"destination:/queue/\\\\"),
     "priority": frame(b"SEND", b"destination:/queue/a", b"priority:9"),
-    "transaction": frame(b"BEGIN", b"transaction:t") + frame(b"SEND", b"destination:/queue/a", b"transaction:t"),
 }
 TAKEN = {
     "to a consumer": SEND,
@@ -290,7 +327,70 @@ def test_what_it_takes(octets: bytes, ack: str, whole_frames: bool, monkeypatch:
     count = Counted(sender, monkeypatch)
     sender.raw(octets * 3)
     wanted = 0 if octets in TAKEN.values() else octets.count(b"\0") * 3
-    assert count.made == wanted or octets == LEFT["transaction"]
+    assert count.made == wanted
+
+
+@pytest.mark.parametrize(
+    ("lines", "taken"),
+    [
+        ([b"transaction:t"], True),
+        ([b"transaction:t", b"persistent:true"], True),
+        ([b"transaction:t", b"receipt:1"], True),
+        ([b"transaction:\\c"], False),
+        ([b"transaction:unknown"], False),
+        ([b"transaction:t", b"reply-to:/temp-queue/a"], False),
+    ],
+)
+def test_which_sends_of_a_transaction_it_takes(
+    lines: list[bytes], taken: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bench = Bench()
+    sender = bench.peer()
+    sender.put("/queue/a")
+    sender.raw(frame(b"BEGIN", b"transaction:t") + frame(b"BEGIN", b"transaction:\\c"))
+    count = Counted(sender, monkeypatch)
+    sender.raw(frame(b"SEND", b"destination:/queue/a", *lines, body=b"hi"))
+    assert count.made == (not taken)
+
+
+@pytest.mark.parametrize("past", [0, 1])
+def test_a_transaction_may_hold_so_much(past: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    tail = len(b"destination:/queue/a\ncontent-length:2\n\nhi\0")
+    bench = Bench(max_transaction_octets=3 * (OPERATION + tail) - past)
+    sender = bench.peer()
+    sender.put("/queue/a")
+    sender.raw(frame(b"BEGIN", b"transaction:t"))
+    count = Counted(sender, monkeypatch)
+    sender.raw(frame(b"SEND", b"destination:/queue/a", b"transaction:t", body=b"hi") * 3)
+    assert count.made == past
+    assert sender.session.ended is bool(past)
+
+
+@given(configs, st.booleans(), subscribers, steps, st.booleans())
+@settings(max_examples=examples(200))
+def test_a_plain_transaction_takes_fewer_steps_with_the_same_end(
+    config: dict[str, Any], ticks: bool, subscribers: Any, steps: Any, background: bool
+) -> None:
+    """`_send_all` does what the longer way of COMMIT does, with commits at once and later, and with failed ones."""
+    short, long = (World(config, ticks, subscribers) for _ in range(2))
+    for number, what, turns, faulty in steps:
+        for world, only_queue in ((short, commit._only_queue), (long, lambda *_: None)):
+            store = world.bench.store
+            store.background, store.faulty = background, faulty and turns
+            with pytest.MonkeyPatch.context() as patch:
+                patch.setattr(commit, "_only_queue", only_queue)
+                world.step(number, what, turns)
+            if store.job is not None and faulty:
+                store.finish()
+                world.bench.turn()
+        assert short.seen() == long.seen()
+        assert _stored(short) == _stored(long)
+
+
+def _stored(world: World) -> Any:
+    queues = world.bench.broker.queues.items()
+    paged = [(name, queue.paging and queue.paging.count, queue.newest) for name, queue in queues]
+    return paged, [(each.queue, each.seq, each.tail) for each in world.bench.store.load()]
 
 
 def test_header_lines_are_written_anew() -> None:
@@ -555,8 +655,8 @@ def test_constants_and_classes_are_compared() -> None:
     extension = plain.EXTENSION
     assert extension is not None
     with pytest.raises(TypeError, match="class Session is missing"):
-        extension.prepare({}, (), (), (None,) * 8, None, 8, MESSAGE)
+        extension.prepare({}, (), (), (None,) * 8, None, 8, MESSAGE, OPERATION)
     with pytest.raises(ValueError, match="other constants"):
-        extension.prepare({}, (), (), (None,) * 8, None, 9, MESSAGE)
+        extension.prepare({}, (), (), (None,) * 8, None, 9, MESSAGE, OPERATION)
     with pytest.raises(ValueError, match="other constants"):
-        extension.prepare({}, (), (), (None,) * 8, None, 8, MESSAGE + 1)
+        extension.prepare({}, (), (), (None,) * 8, None, 8, MESSAGE + 1, OPERATION)
