@@ -393,6 +393,26 @@ def _stored(world: World) -> Any:
     return paged, [(each.queue, each.seq, each.tail) for each in world.bench.store.load()]
 
 
+def test_a_transaction_that_is_stored_later_gets_its_place(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It takes effect after its commit, and comes before what was sent meanwhile."""
+    store = FaultyStore(background=True)
+    bench = Bench(store)
+    sender, other = bench.peer(), bench.peer()
+    sender.put("/queue/a")
+    send = frame(b"SEND", b"destination:/queue/a", b"transaction:t", b"persistent:true", body=b"hi")
+    sender.raw(frame(b"BEGIN", b"transaction:t") + send * 2 + frame(b"COMMIT", b"transaction:t"))
+    other.put("/queue/a")
+    (queue,) = bench.broker.queues.values()
+    monkeypatch.setattr(type(queue), "put", None)  # they are put together
+    assert len(queue.messages) == 2
+    store.finish()
+    bench.turn()
+    found = [(message.seq, message.persistent) for message in queue.messages]
+    first = found[0][0]
+    assert found == [(first, False), (first + 1, True), (first + 2, True), (first + 3, False)]
+    assert queue.newest == first + 2
+
+
 def test_header_lines_are_written_anew() -> None:
     """In MESSAGE, a raw colon or CR is an escape, as the Python road writes it."""
     bench = Bench()
