@@ -22,6 +22,7 @@ REPLACED = [
     (r"(?m)^.*# asyncio only\b.*\n", ""),
     (r"(?m)^    def __await__\(.*\n(?:        .*\n)*\n", ""),
     (r"# threads only: ", ""),
+    (r"-> Coroutine\[Any, Any, None\]:", "-> None:"),
     (r"\basync (?=def|with|for)", ""),
     (r"\bawait ", ""),
     (r"\b__a(?=(enter|exit|iter|next)__)", "__"),

@@ -314,6 +314,17 @@ class Connection:
         offer(taker)
         return True
 
+    def skip(self, octets: int, now: float) -> None:
+        """Note that the owner has handled received bytes itself.
+
+        Args:
+            octets: their number. They were whole frames that change no state, and nothing was `buffered`.
+            now: the time in seconds.
+        """
+        self._now = now
+        self._heard = max(now, self._heard)
+        self._base += octets
+
     # ---- sending ----
 
     def send(self, frame: Frame) -> None:

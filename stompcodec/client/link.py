@@ -10,7 +10,7 @@ from typing import Protocol
 
 from stompcodec.client.dialects import BrokerDialect, row_of
 from stompcodec.client.options import Options
-from stompcodec.client.outbox import HEAD, Block, Outbox, Waiting
+from stompcodec.client.outbox import Block, Outbox, Waiting
 from stompcodec.client.receipts import Call, Calls, Group
 from stompcodec.client.states import CLIENT, CONNECTION, follow
 from stompcodec.client.transaction import BaseTransaction
@@ -34,6 +34,8 @@ _COMMANDS = ("PING", "PONG", "RECEIVE", "EMPTY")
 DELETE = "UNSUBSCRIBE for good"
 #: The most destinations whose heads are kept, and the characters of the longest one.
 _HEADS, _LONGEST = 1000, 1000
+#: The end of such a head.
+_LENGTH = b"content-length:"
 #: The bytes that one turn moves from the outbox to the connection.
 _FLUSH = 256 * 1024
 
@@ -254,28 +256,36 @@ class ClientLink:
         self.happened("restored")
         self.wake(self.waiters)
 
-    def put_plain(self, destination: str, body: bytes) -> bool:
+    def put_plain(self, destination: str, body: bytes, call: Call | None = None) -> bool:
         """Send a SEND without other headers by a fast path; return False if `put` has to do it.
+
+        With a call, which is opened, it asks for a receipt.
 
         Invariant: it sends what `put` would, since the outbox is empty, and the head is one that `serialize` wrote.
         """
-        connection, outbox, size = self.connection, self.outbox, len(body)
+        connection, size = self.connection, len(body)
         if (
             self.phase != "up"
             or self.state != "connected"
             or connection is None
             or not self.is_writable
-            or outbox
+            or self.outbox.waiting
             or self.trace is not None
             or not 0 < size < BIG
-            or not outbox.has_room(size)
         ):
             return False
         head = self._heads.get(destination) or self._head_of(destination)
-        if not head:
+        if not head or not self.outbox.pass_one(size):
             return False
-        connection.output.append(b"%b%d\n\n%b\0" % (head, size, body))
-        outbox.pass_on(1, size + HEAD)
+        if call is None:
+            connection.output.append(b"%b%d\n\n%b\0" % (head, size, body))
+        else:
+            self.calls.open(call, self.now)
+            self.calls.sent[call.id] = call
+            call.sent = True
+            before = head[: -len(_LENGTH)]
+            connection.output.append(b"%breceipt:%b\n%b%d\n\n%b\0" % (before, call.id.encode(), _LENGTH, size, body))
+            self.inbox.weigh()
         return True
 
     def _head_of(self, destination: str) -> bytes:

@@ -101,17 +101,17 @@ class Outbox:
     def __init__(self, most_frames: int, most_octets: int) -> None:
         self._most_frames = most_frames
         self._most_octets = most_octets
-        self._waiting: deque[Waiting] = deque()
+        self.waiting: deque[Waiting] = deque()  # to be changed by these methods only
         self.frames = 0
         self.octets = 0
         self._passed_frames = 0
         self._passed_octets = 0
 
     def __len__(self) -> int:
-        return len(self._waiting)
+        return len(self.waiting)
 
     def __iter__(self) -> Iterator[Waiting]:
-        return iter(self._waiting)
+        return iter(self.waiting)
 
     @property
     def unsent(self) -> int:
@@ -130,14 +130,22 @@ class Outbox:
 
     def passed(self, frame: Frame | Block) -> None:
         """Count a frame that went to the connection, until `flushed`."""
-        self.pass_on(*_weight(frame))
-
-    def pass_on(self, count: int, size: int) -> None:
-        """Count frames of this weight that went to the connection, until `flushed`."""
+        count, size = _weight(frame)
         self.frames += count
         self.octets += size
         self._passed_frames += count
         self._passed_octets += size
+
+    def pass_one(self, octets: int) -> bool:
+        """Count a frame with a body of this size that goes to the connection, until `flushed`, if there is room."""
+        frames, weight = self.frames, self.octets + octets + HEAD
+        if frames and (frames >= self._most_frames or weight > self._most_octets):
+            return False
+        self.frames = frames + 1
+        self.octets = weight
+        self._passed_frames += 1
+        self._passed_octets += octets + HEAD
+        return True
 
     def flushed(self) -> None:
         """Stop counting passed frames: the transport has taken them."""
@@ -147,24 +155,24 @@ class Outbox:
 
     def push(self, waiting: Waiting) -> None:
         """Append an entry."""
-        self._waiting.append(waiting)
+        self.waiting.append(waiting)
         self._count(waiting)
 
     def push_front(self, waiting: list[Waiting]) -> None:
         """Put entries before all others, in their order."""
-        self._waiting.extendleft(reversed(waiting))
+        self.waiting.extendleft(reversed(waiting))
         for each in waiting:
             self._count(each)
 
     def pop(self) -> Waiting:
         """Take the first entry."""
-        waiting = self._waiting.popleft()
+        waiting = self.waiting.popleft()
         self._count(waiting, -1)
         return waiting
 
     def discard(self, everything: bool = False) -> list[Waiting]:
         """Take out entries that are bound to a connection, or all. The others keep their order."""
-        waiting = [self.pop() for _ in range(len(self._waiting))]
+        waiting = [self.pop() for _ in range(len(self.waiting))]
         if everything:
             return waiting
         self.push_front([each for each in waiting if not each.epoch])
@@ -172,9 +180,9 @@ class Outbox:
 
     def remove(self, call: Call) -> bool:
         """Take out the entry of a call; return False if there is none."""
-        for index, each in enumerate(self._waiting):
+        for index, each in enumerate(self.waiting):
             if each.call is call:
-                del self._waiting[index]
+                del self.waiting[index]
                 self._count(each, -1)
                 return True
         return False

@@ -73,6 +73,7 @@ class Call:
     subject: Any = None  # the subscription or transaction it is about
     after: Callable[[Call], object] | None = None  # called with the outcome, in the core
     wake: Callable[[], object] | None = None
+    read: Callable[[Call], object] | None = None  # called by a thread that waits for it; it may return without outcome
 
     def __repr__(self) -> str:
         state = "waits" if not self.done else "accepted" if self.error is None else type(self.error).__name__
@@ -93,12 +94,14 @@ class Calls:
         self.sent: dict[str, Call] = {}  # by receipt-id, in the order of sending: their frames went to the connection
         self.finished: list[Call] = []
         self.deadlines = Deadlines()
+        self.read: Callable[[Call], object] | None = None  # that of all calls
         self._ids = count(1)
 
     def make(self, what: str, timeout: float, command: str = "", *, resend: bool = False) -> Call:
         """Return a new call with a unique id, not open yet. Any thread may call this."""
         call = Call(what, seconds_of("timeout", timeout), command, resend=resend)
         call.id = f"r{next(self._ids)}"
+        call.read = self.read
         return call
 
     def open(self, call: Call, now: float) -> None:
@@ -109,10 +112,10 @@ class Calls:
         """Give a call its outcome; return False if it has one already."""
         if call.done:
             return False
-        call.done = True
         call.error = error
         call.result = result
         call.frame = None
+        call.done = True  # after the outcome: other threads look at it without a lock
         self.sent.pop(call.id, None)
         self.finished.append(call)
         return True

@@ -7,6 +7,7 @@ import time
 import uuid
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from stompcodec.client.core import REPLIES, ClientCore
@@ -127,15 +128,24 @@ class BaseLink:
         transaction: BaseTransaction | None = None,
     ) -> Sending:
         """Return a message for `push`. Arguments and errors as for `Client.send`."""
-        message = outgoing(destination, body, headers, content_encoding)
         call = self.call(f"SEND to {destination}", "SEND", timeout) if receipt else None
-        frame = self._send_frame(message, call, resend)
         answer = None if call is None else self.receipt_class(call)
+        is_plain = type(body) is bytes and (headers, content_encoding, transaction) == (None, None, None)
+        if call is not None and is_plain and not (self.options.resend if resend is None else resend):
+            return Sending(partial(self._attempt_plain, destination, body, call), len(body), answer)
+        message = outgoing(destination, body, headers, content_encoding)
+        frame = self._send_frame(message, call, resend)
 
         def attempt() -> bool:
             return self.engine.do(self.core.send, frame, now(), call, text=message.text, transaction=transaction)
 
         return Sending(attempt, len(frame.body), answer)
+
+    def _attempt_plain(self, destination: str, body: Any, call: Call) -> bool:
+        if self.engine.send(destination, body, call):
+            return True
+        frame = self._send_frame(outgoing(destination, body), call, False)
+        return self.engine.do(self.core.send, frame, now(), call)
 
     def requesting(
         self,

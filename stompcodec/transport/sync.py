@@ -13,7 +13,7 @@ import selectors
 import socket
 import time
 from collections import deque
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from stompcodec.transport.layers import client_layer
 from stompcodec.transport.owner import (
@@ -36,11 +36,13 @@ from stompcodec.transport.owner import (
 if TYPE_CHECKING:
     from ssl import SSLContext
 
-__all__ = ["READ", "SyncWire", "Waker", "connect"]
+__all__ = ["READ", "Borrower", "SyncWire", "Waker", "connect"]
 
 #: The event of a socket that has bytes, for `SyncWire.handle`.
 READ = selectors.EVENT_READ
 _WRITE = selectors.EVENT_WRITE
+#: The most bytes of a `read_ahead`.
+_AHEAD = 512
 
 
 def _bounded(timeout: float | None) -> float | None:
@@ -108,6 +110,16 @@ class Waker:
         self._there.close()
 
 
+class Borrower(Protocol):
+    """What watches a lent wire for bytes: a selector, or a `select.poll`."""
+
+    def register(self, fileobj: socket.socket, events: int, /) -> object:
+        """Watch a socket. `READ` is the only event."""
+
+    def unregister(self, fileobj: socket.socket, /) -> object:
+        """Watch it no more; KeyError if it was not watched."""
+
+
 class SyncWire:
     """One connection, made by `connect`. One thread calls all its methods.
 
@@ -173,7 +185,10 @@ class SyncWire:
         self._is_shared = False  # the selector has other wires, too
         self._label: object = None  # of this wire in a shared selector
         self._watched = 0
-        self._borrower: selectors.BaseSelector | None = None  # watches for bytes instead
+        self._borrower: Borrower | None = None  # watches for bytes instead
+        self._ahead = bytearray()  # the buffer of `read_ahead`; made when it is first needed
+        self.ahead: list[int] = []
+        """How many bytes `read_ahead` has read that were not handled yet; 0 for the end of the stream."""
 
     def __repr__(self) -> str:
         return f"<SyncWire to {self.peer}{' closing' if self._closing else ''}>"
@@ -216,7 +231,7 @@ class SyncWire:
                 self._flush()
             if self._is_held():
                 self._take(self._layer, b"")  # type: ignore[arg-type]  # a held wire has a layer
-            elif (found & READ or self._broken) and not self._dead:
+            elif (found & READ or self._broken or self.ahead) and not self._dead:
                 self._read()
             self._check_deadline()
         if not self._dead:
@@ -231,7 +246,7 @@ class SyncWire:
     @property
     def deadline(self) -> float | None:
         """The time of the next call of `handle` if there are no events; None for never, 0 for now."""
-        return 0.0 if self._dead or self._broken or self._is_held() else self._deadline
+        return 0.0 if self._dead or self._broken or self.ahead or self._is_held() else self._deadline
 
     def watch(self) -> None:
         """Tell the selector which events matter now."""
@@ -256,8 +271,9 @@ class SyncWire:
         """True if another selector watches for bytes."""
         return self._borrower is not None
 
-    def lend(self, selector: selectors.BaseSelector | None) -> None:
-        """Have another selector watch for bytes, whose thread calls `read_now`; None takes the wire back.
+    def lend(self, selector: Borrower | None) -> None:
+        """Have another selector watch for bytes, whose thread calls `read_now` or `read_ahead`; None takes the wire
+        back.
 
         A wire with layers is not lent. One that is paused, closed or broken returns by itself, in `watch`.
         """
@@ -270,9 +286,30 @@ class SyncWire:
 
     def give_back(self) -> None:
         """End what `lend` began, in any thread, under a lock of the owner. The owner's thread has to call `watch`."""
-        borrower, self._borrower = self._borrower, None
-        if borrower is not None:
-            borrower.unregister(self._socket)
+        if self._borrower is not None:
+            with contextlib.suppress(KeyError):  # an interrupt came between these two
+                self._borrower.unregister(self._socket)
+            self._borrower = None
+
+    def read_ahead(self) -> bytes:
+        """Read a few bytes, in the thread of the borrower and under a lock of the owner, and return them.
+
+        `handle` hands them to the owner, unless the caller does what they ask for and empties `ahead`. An interrupt
+        (Ctrl-C) inside it loses none. Nothing is returned if nothing was read, or at the end of the stream.
+        """
+        ahead = self.ahead
+        if not ahead:
+            if not self._ahead:
+                self._ahead = bytearray(_AHEAD)
+            try:
+                # Invariant: the number is noted, since no interrupt can come between `recv_into` and `extend`.
+                ahead.extend(map(self._socket.recv_into, (self._ahead,)))
+            except (BlockingIOError, InterruptedError):
+                return b""
+            except OSError as error:  # the kernel says it once; `handle` finds the end of the stream
+                self._error = self._error or error
+                return b""
+        return bytes(self._ahead[: ahead[0]])
 
     def read_now(self) -> bool:
         """Read once, in the thread of the borrower and under a lock of the owner.
@@ -446,7 +483,10 @@ class SyncWire:
     def _read(self) -> None:
         view = read_buffer()
         try:
-            size = self._socket.recv_into(view)
+            if self.ahead:
+                view, size = memoryview(self._ahead), self.ahead.pop()
+            else:
+                size = self._socket.recv_into(view)
         except (BlockingIOError, InterruptedError):
             if self._broken:
                 self._die()

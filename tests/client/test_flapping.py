@@ -8,7 +8,7 @@ from client.shells import Shell
 from patience import patience
 
 import stompcodec.client as stomp
-from stompcodec.client.io.engine import _Owner
+from stompcodec.client.io.owner import WireOwner
 from stompcodec.heartbeat import Heartbeat
 
 ATTEMPTS = 4
@@ -85,13 +85,13 @@ def test_sessions_that_last_for_a_heart_beat_begin_anew(shell):
 )
 def test_what_a_good_session_is(heartbeat, lasted, good):
     """It lasted for the longer interval that was agreed; five seconds where there is none."""
-    owner = _Owner.__new__(_Owner)
+    owner = WireOwner.__new__(WireOwner)
     owner.connection = type("Agreed", (), {"heartbeat": Heartbeat(*heartbeat)})
     owner.up_at, owner.beat = 100.0, owner._beat()
     assert owner.is_good(100.0 + lasted + 1e-9) is good
 
 
 def test_what_was_no_session_is_not_good():
-    owner = _Owner.__new__(_Owner)
+    owner = WireOwner.__new__(WireOwner)
     owner.up_at, owner.beat = None, 0.0
     assert not owner.is_good(1e9)

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Callable, Generator, Iterable, Mapping
+from collections.abc import Callable, Coroutine, Generator, Iterable, Mapping
+from functools import partial
 from typing import Any
 
 from stompcodec.client.aio.calls import AsyncTransaction
 from stompcodec.client.aio.link import AsyncLink
 from stompcodec.client.aio.messages import AsyncMessage, AsyncSubscription
-from stompcodec.client.aio.waiting import AsyncReceipt, Messages, feed, sleep
+from stompcodec.client.aio.waiting import AsyncReceipt, Messages, as_coroutine, feed, send, sleep
 from stompcodec.client.bulk import Bulk
 from stompcodec.client.handlers import Policy, check_handling
 from stompcodec.client.options import Options
@@ -79,7 +80,8 @@ class AsyncClient(BaseClient):
 
     # ---- sending ----
 
-    async def send(
+    @as_coroutine  # asyncio only
+    def send(
         self,
         destination: str,
         body: bytes | str = b"",
@@ -89,7 +91,7 @@ class AsyncClient(BaseClient):
         timeout: float | None = None,
         content_encoding: str | None = None,
         resend: bool | None = None,
-    ) -> None:
+    ) -> Coroutine[Any, Any, None]:
         """Send a message. Without a connection it waits in the outbox.
 
         Args:
@@ -108,13 +110,21 @@ class AsyncClient(BaseClient):
             LocalProtocolError: the client is closed.
         """
         link, more = self._link, (headers, content_encoding)
-        is_plain = type(body) is bytes and not (receipt or resend) and more == (None, None) and timeout is None
-        if is_plain and link.engine.send(destination, body):  # type: ignore[arg-type]  # the line above has looked
-            return
-        sending = link.sending(destination, body, *more, receipt=receipt, timeout=timeout, resend=resend)
-        answer = await link.push(sending, timeout)
-        if answer is not None:
-            await answer.wait()
+        if (
+            type(body) is bytes
+            and headers is None
+            and not receipt
+            and not resend
+            and timeout is None
+            and content_encoding is None
+            and link.engine.send(destination, body)
+        ):
+            return link.delivery.sent
+        return send(
+            link,
+            partial(link.sending, destination, body, *more, receipt=receipt, timeout=timeout, resend=resend),
+            timeout,
+        )
 
     async def send_for_receipt(
         self,

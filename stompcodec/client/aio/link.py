@@ -15,6 +15,8 @@ class AsyncLink(BaseLink):
     delivery_class = AsyncDelivery
     receipt_class = AsyncReceipt
 
+    delivery: AsyncDelivery
+
     async def push(self, sending: Sending, timeout: float | None) -> AsyncReceipt | None:
         """Send a message once the outbox has room, or raise OutboxFullError; return its receipt if it has one."""
         seconds = self.options.receipt_timeout if timeout is None else seconds_of("timeout", timeout)

@@ -10,7 +10,7 @@ import threading
 import time
 from asyncio import Queue, sleep
 from collections.abc import AsyncIterable, Awaitable, Callable, Coroutine, Generator, Iterable
-from typing import Any
+from typing import Any, NoReturn, TypeVar
 
 from stompcodec.client.bulk import Bulk, Outgoings
 from stompcodec.client.forks import process, refuse
@@ -18,8 +18,8 @@ from stompcodec.client.handlers import ended_by
 from stompcodec.client.hooks import show
 from stompcodec.client.io.engine import Engine, News
 from stompcodec.client.options import Options
-from stompcodec.client.receipts import Call
-from stompcodec.client.shell import LOOK
+from stompcodec.client.receipts import Call, seconds_of
+from stompcodec.client.shell import LOOK, Sending
 from stompcodec.errors import StompError
 
 __all__ = [
@@ -29,11 +29,14 @@ __all__ = [
     "AsyncWorkers",
     "Messages",
     "Queue",
+    "as_coroutine",
     "call_handler",
     "feed",
+    "send",
     "sleep",
 ]
 
+_F = TypeVar("_F", bound=Callable[..., Any])
 #: The messages of `send_many`.
 Messages = Outgoings | AsyncIterable[Any]
 
@@ -54,17 +57,19 @@ class AsyncReceipt:
     True
     """
 
-    __slots__ = ("_call", "_future", "_process")
+    __slots__ = ("_call", "_futures", "_process")
 
     def __init__(self, call: Call) -> None:
         self._call = call
         self._process = process.mark
-        self._future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._futures: list[asyncio.Future[None]] = []  # one for each task that waits
         call.wake = self._wake
 
     def _wake(self) -> None:
-        if not self._future.done():
-            self._future.set_result(None)
+        futures, self._futures = self._futures, []
+        for future in futures:
+            if not future.done():
+                future.set_result(None)
 
     def __repr__(self) -> str:
         return repr(self._call).replace("Call", "Receipt", 1)
@@ -81,15 +86,86 @@ class AsyncReceipt:
             RejectedError: the broker refused.
             ReceiptTimeoutError, ConnectionLostError: the outcome is unknown; with `sent` False nothing was sent.
         """
+        call = self._call
         if self._process is not process.mark:
             raise refuse()
-        await asyncio.shield(self._future)
-        if self._call.error is not None:
-            raise self._call.error
-        return self._call.result
+        if not call.done:  # `_wake` follows in this event loop
+            future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            self._futures.append(future)
+            await future
+        if call.error is not None:
+            raise call.error
+        return call.result
 
     def __await__(self) -> Generator[Any, None, Any]:
         return self.wait().__await__()
+
+
+def as_coroutine(function: _F) -> _F:
+    """Mark a function whose result is awaited as what it was before: a coroutine function, for `create_autospec`."""
+    mark = getattr(inspect, "markcoroutinefunction", None)
+    if mark is not None:
+        return mark(function)  # type: ignore[no-any-return]
+    function._is_coroutine = getattr(asyncio.coroutines, "_is_coroutine", None)  # type: ignore[attr-defined]
+    return function
+
+
+class Sent(asyncio.Future[None], Coroutine[Any, Any, None]):
+    """A `send` that is over when it returns.
+
+    It is a future that is done, of which `asyncio.gather` makes no task, and a coroutine for `asyncio.create_task`.
+
+    >>> async def main():
+    ...     sent = Sent.in_loop()
+    ...     await asyncio.gather(sent, asyncio.create_task(sent))
+    ...     return await sent
+    >>> asyncio.run(main())
+    """
+
+    @classmethod
+    def in_loop(cls) -> Sent:
+        """Return one for the running event loop. It may be awaited any number of times."""
+        sent = cls(loop=asyncio.get_running_loop())
+        sent.set_result(None)
+        return sent
+
+    def send(self, value: object) -> NoReturn:
+        """End at once: the message was sent."""
+        raise StopIteration
+
+    def throw(self, kind: Any, value: Any = None, trace: Any = None) -> NoReturn:
+        """Raise the error."""
+        raise kind if value is None else value
+
+    def close(self) -> None:
+        """Do nothing: there is nothing left to do."""
+
+
+def send(link: Any, make: Callable[[], Sending], timeout: float | None) -> Coroutine[Any, Any, None]:
+    """Send the message that `make` returns, now if there is room; return what awaits room and its receipt.
+
+    Errors are raised when that is awaited. What is sent first, also by `send` of the link's client, stays first.
+    """
+    try:
+        sending = make()
+        if timeout is not None:
+            seconds_of("timeout", timeout)
+        if not sending.attempt():
+            return _send_later(link, sending, timeout)
+    except Exception as error:
+        return _fail(error)
+    sent: Sent = link.delivery.sent
+    return sent if sending.receipt is None else sending.receipt.wait()
+
+
+async def _send_later(link: Any, sending: Sending, timeout: float | None) -> None:
+    receipt = await link.push(sending, timeout)
+    if receipt is not None:
+        await receipt.wait()
+
+
+async def _fail(error: Exception) -> None:
+    raise error
 
 
 class AsyncWaiters:
@@ -148,15 +224,18 @@ class AsyncWorkers:
 class AsyncDelivery:
     """The engine's way into the event loop, which it enters once per turn of the I/O thread."""
 
+    reads_all = True
+
     def __init__(self, options: Options) -> None:
         self._options = options
         self.loop: asyncio.AbstractEventLoop | None = None
         self.selector: selectors.BaseSelector | None = None
+        self.sent: Sent  # of this loop
         self._engine: Engine | None = None  # if the loop watches `selector`, or may begin with it
 
     def start(self, engine: Engine) -> None:
         """Remember the running event loop."""
-        self.loop, self._engine = asyncio.get_running_loop(), engine
+        self.loop, self._engine, self.sent = asyncio.get_running_loop(), engine, Sent.in_loop()
 
     async def stop(self, engine: Engine, timeout: float) -> None:
         """Wait until the I/O thread has ended, at most `timeout` seconds."""

@@ -12,7 +12,6 @@ from __future__ import annotations
 import logging
 import math
 import random
-import selectors
 import threading
 import time
 from collections.abc import Callable, Generator, Iterator, Sequence
@@ -24,16 +23,15 @@ from stompcodec.client.forks import refuse, watch
 from stompcodec.client.health import Health, health_of
 from stompcodec.client.io.attempt import Attempt
 from stompcodec.client.io.hub import LATE, Steps, Task, run
+from stompcodec.client.io.owner import WireOwner
 from stompcodec.client.message import BaseMessage
 from stompcodec.client.options import Options
 from stompcodec.client.receipts import Call
 from stompcodec.client.subscription import Subscription
 from stompcodec.codec import Frame
 from stompcodec.errors import ConnectionLostError, RejectedError, StompError
-from stompcodec.heartbeat import Heartbeat
-from stompcodec.spec import Limits
 from stompcodec.transport.owner import LINGER
-from stompcodec.transport.sync import READ, SyncWire
+from stompcodec.transport.sync import READ, Borrower, SyncWire
 from stompcodec.uri import Address
 
 log = logging.getLogger("stompcodec.client")
@@ -49,10 +47,6 @@ _IDLE = 0.02
 _MUCH = 16 * 1024
 #: No attempt begins when fewer seconds of `startup_timeout` than this are left.
 _LAST_CHANCE = 0.05
-#: After a session of this many seconds (for those without heart-beats), delays start from the first again.
-_GOOD = 5.0
-#: Bytes of a WebSocket message beside one body: headers, or other frames in the same message.
-_BESIDE_BODY = 2**20
 
 
 class News:
@@ -93,8 +87,11 @@ class News:
 class Delivery(Protocol):
     """The engine's way to those who wait."""
 
-    selector: selectors.BaseSelector | None
-    """Watched by an event loop, which calls `Engine.read` when a socket in it has bytes; None without one."""
+    selector: Borrower | None
+    """Watches the socket while the wire is lent. An event loop watches it, and calls `Engine.read`; a thread that waits
+    for a receipt polls it, in `Engine.read_for`. None: only the I/O thread reads."""
+    reads_all: bool
+    """True for an event loop, which reads whatever comes; False for threads, which only read while they wait."""
 
     def deliver(self, news: News) -> None:
         """Wake all who wait for these news. Called in any thread, under no lock; it must not block."""
@@ -115,7 +112,7 @@ class Engine:
         self._task: Task | None = None  # in the hub; None before `start` and at the end
         self._work: Task | None = None  # the same, also at the end
         self._attempt: Attempt | None = None  # the present one
-        self._owner: _Owner | None = None  # of the present connection
+        self._owner: WireOwner | None = None  # of the present connection
         self.is_copy = False
         """Whether this process was forked from the one that opened the client."""
         self._called = 0.0  # when a caller last had output
@@ -167,7 +164,7 @@ class Engine:
         """Write the output if nothing waits before it; return False if the I/O thread has something to do."""
         owner, link = self._owner, self.core.link
         connection = link.connection
-        if owner is None or connection is None or connection is not owner.connection or link.outbox:
+        if owner is None or connection is None or connection is not owner.connection or link.outbox.waiting:
             return False
         is_burst, self._called = link.now - self._called < _GATHER, link.now
         if is_burst:
@@ -179,7 +176,7 @@ class Engine:
             return False
         return self._is_settled(owner)
 
-    def _is_settled(self, owner: _Owner) -> bool:
+    def _is_settled(self, owner: WireOwner) -> bool:
         """Return whether the I/O thread knows all that it has to: whether to read, and when to come again."""
         return owner.paused is self.core.inbound.paused and self.core.link.calls.deadlines.soonest >= self._due
 
@@ -208,6 +205,33 @@ class Engine:
             if not is_done and task is not None:
                 task.wake()
 
+    def read_for(self, poll: Callable[[float], object], call: Call) -> None:
+        """Read in the thread that waits for a call, while the wire is lent to such threads: see `_lend`.
+
+        `poll` waits for bytes, at most so many milliseconds. This returns at the outcome, or when the I/O thread has to
+        read: something else was received, or nothing for a while. Then the caller waits to be woken. An interrupt
+        (Ctrl-C) anywhere in it loses nothing: the I/O thread takes back the wire, and handles what was read, after
+        `_IDLE` seconds at the latest.
+        """
+        owner, task = self._owner, self._task
+        if owner is None or task is None or not owner.wire.is_lent:
+            return
+        self._read_at = time.monotonic()
+        try:
+            if call.done or not poll(_IDLE * 1000):
+                return
+        except RuntimeError:  # another thread polls
+            return
+        with self.lock:
+            if call.done or owner is not self._owner or not owner.wire.is_lent:
+                return
+            self._read_at = now = time.monotonic()
+            self._called = -math.inf  # what follows is no burst
+            if owner.take_receipt(call, now) and not self.core.link.calls.sent:
+                return
+            owner.wire.give_back()
+        task.wake()
+
     def stop_reading(self) -> None:
         """Have the I/O thread read again. The event loop's thread calls this before it closes its selector."""
         with self.lock:
@@ -217,27 +241,33 @@ class Engine:
         if task is not None:
             task.wake()
 
-    def _was_talk(self, owner: _Owner) -> bool:
+    def _was_talk(self, owner: WireOwner) -> bool:
         """Note what the event loop has read; return whether it is done, and reads on."""
         link = self.core.link
         if owner.octets > _MUCH:
             self._read_at = -math.inf
             return False
-        self._read_at = link.now
+        self._read_at, self._called = link.now, -math.inf  # what is sent next is no burst
         connection = link.connection
         if connection is None or connection is not owner.connection or connection.output or link.outbox:
             return False
         return self._is_settled(owner)
 
-    def send(self, destination: str, body: bytes) -> bool:
-        """Send a message without other headers by a fast path; return False if `do` and the core's `send` have to."""
+    def send(self, destination: str, body: bytes, call: Call | None = None) -> bool:
+        """Send a message without other headers by a fast path; return False if `do` and the core's `send` have to.
+
+        With a call it asks for a receipt.
+        """
         if self.is_copy:
-            raise refuse()
+            return False
         link = self.core.link
         with self.lock:
-            if not link.put_plain(destination, body):
+            link.now = now = time.monotonic()
+            if not link.put_plain(destination, body, call):
                 return False
-            link.now = time.monotonic()
+            if call is None and now < self._comes_by and now - self._called < _GATHER:
+                self._called = now  # as `_write` would; what the I/O thread knows is as it was
+                return True
             task = None if self._write() else self._task
         if task is not None:
             task.wake()
@@ -302,7 +332,7 @@ class Engine:
         if news:
             self._delivery.deliver(news)
 
-    def _turn(self, owner: _Owner | None) -> float | None:
+    def _turn(self, owner: WireOwner | None) -> float | None:
         """Write output, and deliver news; return when the next turn is due."""
         core = self.core
         now = time.monotonic()
@@ -328,7 +358,7 @@ class Engine:
             self._delivery.deliver(news)
         return due
 
-    def _watch(self, owner: _Owner, now: float, due: float | None) -> float | None:
+    def _watch(self, owner: WireOwner, now: float, due: float | None) -> float | None:
         """Have the selector look for what matters now; return when the next turn is due, at the latest at `due`."""
         wire, paused = owner.wire, self.core.inbound.paused
         if owner.paused is not paused:
@@ -340,14 +370,14 @@ class Engine:
         times = [time for time in (due, wire.deadline) if time is not None]
         return min(times, default=None)
 
-    def _lend(self, owner: _Owner, now: float, due: float | None) -> float | None:
-        """Have the event loop read while a conversation goes on; return when the next turn is due.
+    def _lend(self, owner: WireOwner, now: float, due: float | None) -> float | None:
+        """Have the event loop, or a waiting thread, read during a conversation; return when the next turn is due.
 
         What it reads needs no other thread. If it is blocked, or nothing comes, the I/O thread takes the wire back.
         """
         core, wire, selector = self.core, owner.wire, self._delivery.selector
         if wire.is_lent:
-            if now >= self._read_at + _IDLE:
+            if now >= self._read_at + _IDLE or not (self._delivery.reads_all or self._is_simple()):
                 wire.lend(None)
         elif (
             selector is not None
@@ -355,6 +385,7 @@ class Engine:
             and core.link.phase == "up"
             and not (core.link.events or core.link.trace or owner.paused)  # `on_frame` gets frames in their order
             and owner.octets <= _MUCH
+            and (self._delivery.reads_all or (self._is_simple() and not core.link.calls.sent))
         ):
             self._read_at = now
             wire.lend(selector)
@@ -362,6 +393,10 @@ class Engine:
             return due
         until = self._read_at + _IDLE
         return until if due is None else min(due, until)
+
+    def _is_simple(self) -> bool:
+        """Return whether nothing but receipts is to be expected, so that nobody misses what no thread reads."""
+        return not self.core.inbound.subscriptions and self.core.link.trace is None
 
     def _tick(self, due: float | None, wire: SyncWire | None) -> None:
         """Call the core's `tick` if it is due."""
@@ -448,7 +483,7 @@ class Engine:
 
         The session must begin before `until`; with None only `connect_timeout` bounds it.
         """
-        owner = _Owner(self)
+        owner = WireOwner(self.core)
         assert self._work is not None
         attempt = Attempt(address, self._options, owner, self._delivery.credential, self._work.wake)
         self._attempt = attempt
@@ -472,7 +507,7 @@ class Engine:
         self._was_good = owner.is_good(time.monotonic())
         return None if owner.was_up else self.core.link.error or ConnectionLostError("closed by the server", sent=False)
 
-    def _open(self, owner: _Owner, attempt: Attempt, until: float | None) -> bool:
+    def _open(self, owner: WireOwner, attempt: Attempt, until: float | None) -> bool:
         """Send CONNECT on a new transport; return False if the client was closed meanwhile."""
         link, address = self.core.link, attempt.address
         assert self._work is not None
@@ -501,7 +536,7 @@ class Engine:
             if attempt is not None:
                 attempt.abandon()
 
-    def _serve(self, owner: _Owner) -> Steps:
+    def _serve(self, owner: WireOwner) -> Steps:
         """Carry one connection to its end."""
         core, wire = self.core, owner.wire
         while True:
@@ -528,53 +563,3 @@ class Engine:
                     return
                 due = wire.deadline
             found = yield until if due is None else min(due, until)
-
-
-class _Owner:
-    """The owner of one wire. It ignores events of a wire whose connection is not the core's any more."""
-
-    wire: SyncWire
-
-    def __init__(self, engine: Engine) -> None:
-        self._engine = engine
-        self.connection: Any = None
-        self.paused = False
-        self.up_at: float | None = None  # when its session began
-        self.octets = 0  # of the last read
-        self.beat = 0.0  # the longer interval of its heart-beats, in seconds; 0 without
-
-    @property
-    def was_up(self) -> bool:
-        """True if there was a session."""
-        return self.up_at is not None
-
-    def _beat(self) -> float:
-        heartbeat: Heartbeat = self.connection.heartbeat
-        return max(heartbeat) / 1000
-
-    def is_good(self, now: float) -> bool:
-        """Return whether the session lasted for a heart-beat. One that broke sooner may do so each time."""
-        return self.up_at is not None and now - self.up_at >= (self.beat or _GOOD)
-
-    def opened(self, wire: SyncWire) -> None:
-        self.wire = wire
-        limits = self._engine._options.limits or Limits()
-        wire.bound(limits.max_body + _BESIDE_BODY)
-
-    def received(self, data: bytes | memoryview) -> None:
-        core, connection = self._engine.core, self.connection
-        if connection is not None and core.link.connection is connection:
-            now = time.monotonic()
-            self.octets = len(data)
-            core.inbound.receive(data, now)
-            if self.up_at is None and core.link.in_session:
-                self.up_at = now
-                self.beat = self._beat()
-
-    def writable(self, yes: bool) -> None:
-        self._engine.core.link.writable(yes)
-
-    def lost(self, error: BaseException | None) -> None:
-        core = self._engine.core
-        if self.connection is not None and core.link.connection is self.connection:
-            core.link.lost(error, time.monotonic())

@@ -7,6 +7,7 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from typing import Any
 
 from stompcodec.client.bulk import Bulk
@@ -16,7 +17,7 @@ from stompcodec.client.shell import LOOK, BaseClient, HeaderSource, end_of, now
 from stompcodec.client.sync.calls import Transaction
 from stompcodec.client.sync.link import Link
 from stompcodec.client.sync.messages import Message, Subscription
-from stompcodec.client.sync.waiting import Messages, Receipt, feed, sleep
+from stompcodec.client.sync.waiting import Messages, Receipt, feed, send, sleep
 from stompcodec.errors import ReceiptTimeoutError, StompError
 from stompcodec.uri import Address
 
@@ -102,13 +103,21 @@ class Client(BaseClient):
             LocalProtocolError: the client is closed.
         """
         link, more = self._link, (headers, content_encoding)
-        is_plain = type(body) is bytes and not (receipt or resend) and more == (None, None) and timeout is None
-        if is_plain and link.engine.send(destination, body):  # type: ignore[arg-type]  # the line above has looked
-            return
-        sending = link.sending(destination, body, *more, receipt=receipt, timeout=timeout, resend=resend)
-        answer = link.push(sending, timeout)
-        if answer is not None:
-            answer.wait()
+        if (
+            type(body) is bytes
+            and headers is None
+            and not receipt
+            and not resend
+            and timeout is None
+            and content_encoding is None
+            and link.engine.send(destination, body)
+        ):
+            return link.delivery.sent
+        return send(
+            link,
+            partial(link.sending, destination, body, *more, receipt=receipt, timeout=timeout, resend=resend),
+            timeout,
+        )
 
     def send_for_receipt(
         self,

@@ -17,6 +17,8 @@ class Link(BaseLink):
     delivery_class = Delivery
     receipt_class = Receipt
 
+    delivery: Delivery
+
     def push(self, sending: Sending, timeout: float | None) -> Receipt | None:
         """Send a message once the outbox has room, or raise OutboxFullError; return its receipt if it has one."""
         seconds = self.options.receipt_timeout if timeout is None else seconds_of("timeout", timeout)

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import select
 import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterable
+from functools import partial
 from queue import Queue
 from time import sleep
 from typing import Any
@@ -18,9 +20,10 @@ from stompcodec.client.hooks import Watcher
 from stompcodec.client.io.engine import Engine, News
 from stompcodec.client.options import Options
 from stompcodec.client.receipts import Call
+from stompcodec.client.shell import Sending
 from stompcodec.errors import ReceiptTimeoutError, StompError
 
-__all__ = ["Delivery", "Messages", "Queue", "Receipt", "Waiters", "Workers", "call_handler", "feed", "sleep"]
+__all__ = ["Delivery", "Messages", "Queue", "Receipt", "Waiters", "Workers", "call_handler", "feed", "send", "sleep"]
 
 #: The messages of `send_many`.
 Messages = Outgoings
@@ -50,9 +53,10 @@ class Receipt:
         call.wake = self._wake
 
     def _wake(self) -> None:
-        waiters, self._waiters = self._waiters, []
-        for waiter in waiters:
-            waiter.release()
+        # They stay in the list, so that an interrupt loses none of them.
+        for waiter in self._waiters:
+            with contextlib.suppress(RuntimeError):  # it was woken before
+                waiter.release()
 
     def __repr__(self) -> str:
         return repr(self._call).replace("Call", "Receipt", 1)
@@ -72,16 +76,26 @@ class Receipt:
         call = self._call
         if self._process is not process.mark:
             raise refuse()
-        waiter = threading.Lock()
-        waiter.acquire()
-        self._waiters.append(waiter)
-        left = min(max(call.timeout, 0.0) + _GRACE, threading.TIMEOUT_MAX)
-        # Invariant: `done` is set before `_wake` takes the waiters, so none is missed.
-        if not call.done and not waiter.acquire(timeout=left) and not call.done:
-            raise ReceiptTimeoutError(f"{call.what}: no answer in {call.timeout} s")
+        if call.read is not None and not call.done:
+            call.read(call)
+        if not call.done:
+            waiter = threading.Lock()
+            waiter.acquire()
+            self._waiters.append(waiter)
+            left = min(max(call.timeout, 0.0) + _GRACE, threading.TIMEOUT_MAX)
+            # Invariant: `done` is set before `_wake` looks at the waiters, so none is missed.
+            if not call.done and not waiter.acquire(timeout=left) and not call.done:
+                raise ReceiptTimeoutError(f"{call.what}: no answer in {call.timeout} s")
         if call.error is not None:
             raise call.error
         return call.result
+
+
+def send(link: Any, make: Callable[[], Sending], timeout: float | None) -> None:
+    """Send the message that `make` returns once there is room, and wait for its receipt if it has one."""
+    receipt = link.push(make(), timeout)
+    if receipt is not None:
+        receipt.wait()
 
 
 class Waiters:
@@ -141,15 +155,21 @@ class Workers:
 class Delivery:
     """The engine's way to waiting threads, and to the one that calls `on_frame` and `on_state`."""
 
-    #: A waiting thread does not read: an interrupt (Ctrl-C) in the core's `receive` would lose or halve frames.
-    selector = None
+    #: A waiting thread reads nothing but its receipt: an interrupt (Ctrl-C) in the core's `receive` would lose or halve
+    #: frames.
+    reads_all = False
+    #: What `send` returns when all is done.
+    sent = None
 
     def __init__(self, options: Options) -> None:
         self._options = options
+        self.selector = select.poll() if hasattr(select, "poll") else None
         self._watcher: Watcher | None = None
 
     def start(self, engine: Engine) -> None:
-        """Start the thread that calls `on_frame` and `on_state`, if one is set."""
+        """Start the thread that calls `on_frame` and `on_state`, if one is set; have threads that wait read."""
+        if self.selector is not None:
+            engine.core.link.calls.read = partial(engine.read_for, self.selector.poll)
         if self._options.on_frame or self._options.on_state:
             self._watcher = Watcher(self._options)
 

@@ -1,0 +1,122 @@
+"""The owner of one wire of a client: it hands what is read to the core, or takes a receipt out of it."""
+
+from __future__ import annotations
+
+import time
+
+from stompcodec.client.core import ClientCore
+from stompcodec.client.receipts import Call
+from stompcodec.codec import parse
+from stompcodec.connection import Connection
+from stompcodec.errors import StompError
+from stompcodec.spec import Limits
+from stompcodec.transport.sync import SyncWire
+
+#: After a session of this many seconds (for those without heart-beats), delays start from the first again.
+_GOOD = 5.0
+#: Bytes of a WebSocket message beside one body: headers, or other frames in the same message.
+_BESIDE_BODY = 2**20
+#: The commands of calls that a RECEIPT accepts, and does nothing else.
+_SIMPLE = ("SEND", "ACK", "NACK", "PING")
+
+
+class WireOwner:
+    """The owner of one wire. It ignores events of a wire whose connection is not the core's any more."""
+
+    wire: SyncWire
+
+    def __init__(self, core: ClientCore) -> None:
+        self._core = core
+        self.connection: Connection | None = None
+        self.paused = False
+        self.up_at: float | None = None  # when its session began
+        self.octets = 0  # of the last read
+        self._shape = (b"", b"")  # what stood before and behind the id in the last RECEIPT of `take_receipt`
+        self.beat = 0.0  # the longer interval of its heart-beats, in seconds; 0 without
+
+    @property
+    def was_up(self) -> bool:
+        """True if there was a session."""
+        return self.up_at is not None
+
+    def _beat(self) -> float:
+        return 0.0 if self.connection is None else max(self.connection.heartbeat) / 1000
+
+    def is_good(self, now: float) -> bool:
+        """Return whether the session lasted for a heart-beat. One that broke sooner may do so each time."""
+        return self.up_at is not None and now - self.up_at >= (self.beat or _GOOD)
+
+    def opened(self, wire: SyncWire) -> None:
+        self.wire = wire
+        limits = self._core.link.options.limits or Limits()
+        wire.bound(limits.max_body + _BESIDE_BODY)
+
+    def received(self, data: bytes | memoryview) -> None:
+        core, connection = self._core, self.connection
+        if connection is not None and core.link.connection is connection:
+            now = time.monotonic()
+            self.octets = len(data)
+            core.inbound.receive(data, now)
+            if self.up_at is None and core.link.in_session:
+                self.up_at = now
+                self.beat = self._beat()
+
+    def take_receipt(self, call: Call, now: float) -> bool:
+        """Read in the thread that waits for a call, under the engine's lock; return True if its receipt came, alone.
+
+        Whatever else was read stays in the wire, for `SyncWire.handle` in the I/O thread. An interrupt (Ctrl-C) leaves
+        the receipt there, too, or the call has its outcome.
+        """
+        core, connection, wire = self._core, self.connection, self.wire
+        link = core.link
+        finished, sent, ahead = link.calls.finished, link.calls.sent, wire.ahead
+        octets = wire.read_ahead()
+        if (
+            not octets
+            or connection is None
+            or connection is not link.connection
+            or connection.buffered
+            or core.inbound.backlog
+            or call.id not in sent
+            or call.command not in _SIMPLE
+            or not self._is_receipt(octets, call.id, connection.version)
+        ):
+            return False
+        finished.append(call)  # others who wait for it are woken, if not below
+        # No call stands between these, so that an interrupt cannot separate them.
+        call.done = True
+        call.frame = None
+        del sent[call.id]
+        del ahead[:]
+        link.now = link.heard_at = now
+        connection.skip(len(octets), now)
+        if call.wake is not None:
+            call.wake()
+        if len(finished) == 1:
+            finished.clear()
+        return not finished
+
+    def _is_receipt(self, octets: bytes, id: str, version: str | None) -> bool:
+        """Return whether these bytes are a RECEIPT with this id and no more."""
+        name, (before, after) = id.encode(), self._shape
+        if octets == b"%b%b%b" % (before, name, after):
+            return True
+        options = self._core.link.options
+        try:
+            (frame,) = parse(octets, version, lenient=options.lenient, limits=options.limits)
+        except (StompError, ValueError):
+            return False
+        if frame.command != "RECEIPT" or frame.get("receipt-id") != id:
+            return False
+        before, line, after = octets.partition(b"\nreceipt-id:" + name)
+        if line:  # else the header is not written plainly
+            self._shape = (before + b"\nreceipt-id:", after)
+        return True
+
+    def writable(self, yes: bool) -> None:
+        self._core.link.writable(yes)
+
+    def lost(self, error: BaseException | None) -> None:
+        core = self._core
+        if self.connection is not None and core.link.connection is self.connection:
+            core.link.lost(error, time.monotonic())
