@@ -281,10 +281,10 @@ class ClientLink:
             connection.output.append(b"%b%d\n\n%b\0" % (head, size, body))
         else:
             self.calls.open(call, self.now)
-            self.calls.sent[call.id] = call
-            call.sent = True
             before = head[: -len(_LENGTH)]
             connection.output.append(b"%breceipt:%b\n%b%d\n\n%b\0" % (before, call.id.encode(), _LENGTH, size, body))
+            self.calls.sent[call.id] = call  # after what an interrupt may prevent: no receipt comes without the frame
+            call.sent = True
             self.inbox.weigh()
         return True
 

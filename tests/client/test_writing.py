@@ -116,10 +116,17 @@ CORES = {version: opened(version) for version in ("1.0", "1.1", "1.2", "legacy")
 @given(st.sampled_from(sorted(CORES)), st.text() | st.sampled_from(["/queue/a:b", "a\\n", "\r", "\0"]), st.binary())
 def test_the_fast_path_writes_what_the_other_would(version, destination, body) -> None:
     core = CORES[version]
-    for _ in range(2):  # the second time its head is known
-        if core.link.put_plain(destination, body):
+    for receipt in ((), ("receipt",), ()):  # the second time its head is known
+        call, again = ((core.link.calls.make("SEND", 30.0, "SEND") if receipt else None) for _ in range(2))
+        if core.link.put_plain(destination, body, call):
             fast = b"".join(core.link.take_output(0.0))
-            core.send(Frame("SEND", [("destination", destination)], body), 0.0)
+            pairs = [("destination", destination)]
+            if call is not None and again is not None:
+                again.id = call.id
+                assert core.link.calls.sent.pop(call.id) is call
+                assert call.sent
+                pairs.append(("receipt", call.id))
+            core.send(Frame("SEND", pairs, body), 0.0, again)
             assert fast == b"".join(core.link.take_output(0.0))
         else:
             assert core.link.take_output(0.0) == []

@@ -1,0 +1,262 @@
+"""A thread that waits for a receipt reads it itself; whatever else comes is left to the I/O thread."""
+
+from __future__ import annotations
+
+import signal
+import threading
+import time
+
+import pytest
+from client.busy import busy_hub
+from client.peer import Peer
+from client.test_interrupts import interrupted, is_sound
+from patience import patience
+
+import stompcodec.client as stomp
+from stompcodec.client.io import engine
+from stompcodec.client.sync import waiting
+
+pytestmark = pytest.mark.skipif(not hasattr(waiting.select, "poll"), reason="no poll here")
+LONG = 60.0
+OPTIONS = {"heart_beat": (0, 0), "receipt_timeout": LONG, "reconnect": stomp.Backoff(first=0.01, most=0.02)}
+
+
+@pytest.fixture
+def kept(monkeypatch):
+    """A lent socket stays with the waiting threads, and callers always write themselves."""
+    monkeypatch.setattr(engine, "_IDLE", 1e5)
+    monkeypatch.setattr(engine, "_GATHER", -1.0)
+
+
+@pytest.fixture
+def peer():
+    with Peer() as peer:
+        yield peer
+
+
+@pytest.fixture
+def client(peer):
+    with stomp.connect(peer.url, **OPTIONS) as client:
+        yield client
+
+
+def is_lent(client) -> bool:
+    return client._link.engine.look(lambda: (owner := client._link.engine._owner) and owner.wire.is_lent)
+
+
+def talk(client) -> None:
+    """Have a conversation until waiting threads read."""
+    until = time.monotonic() + patience(LONG)
+    while not is_lent(client):
+        assert time.monotonic() < until
+        client.send("/queue/a", b"x", receipt=True)
+
+
+def test_a_conversation_needs_no_other_thread(kept, client) -> None:
+    talk(client)
+    with busy_hub():
+        for headers in (None, {"a": "b"}):
+            client.send("/queue/a", b"x", headers, receipt=True)
+            receipt = client.send_for_receipt("/queue/a", b"x", headers)
+            receipt.wait()
+            assert receipt.done
+    assert client.epoch == 1
+
+
+@pytest.mark.parametrize(
+    "shape",
+    [
+        b"RECEIPT\nreceipt-id:%b\n\n\0",
+        b"RECEIPT\nreceipt-id:%b\n\n\0\n",
+        b"\nRECEIPT\r\ncontent-length:0\r\nreceipt-id:%b\r\nmore:%b\r\n\r\n\0",
+    ],
+)
+def test_receipts_of_any_shape(kept, client, peer, shape) -> None:
+    def answer(side, frame) -> None:
+        side.sock.sendall(shape.replace(b"%b", frame.headers["receipt"].encode()))
+
+    peer.rules["SEND"] = answer
+    talk(client)
+    with busy_hub():
+        for _ in range(3):
+            client.send("/queue/a", b"x", receipt=True)
+
+
+def test_other_frames_are_left_to_the_io_thread(kept, client, peer) -> None:
+    """A receipt beside another frame, of another call, cut in two, and an ERROR."""
+    held = []
+
+    def answer(side, frame) -> None:
+        number = frame.headers.get("receipt")
+        octets = b"RECEIPT\nreceipt-id:%b\n\n\0" % number.encode()
+        if frame.body == b"held":
+            held.append(octets)
+        elif frame.body == b"both":
+            side.sock.sendall(octets + held.pop())
+        elif frame.body == b"other first":
+            side.sock.sendall(held.pop())
+            side.sock.sendall(octets)
+        elif frame.body == b"cut":
+            side.sock.sendall(octets[:5])
+            time.sleep(0)
+            side.sock.sendall(octets[5:])
+        elif frame.body == b"error":
+            side.error(frame)
+        else:
+            side.sock.sendall(octets)
+
+    peer.rules["SEND"] = answer
+    for text in (b"both", b"other first", b"cut"):
+        talk(client)
+        receipt = client.send_for_receipt("/queue/a", b"x" if text == b"cut" else b"held")
+        client.send("/queue/a", text, receipt=True)
+        receipt.wait()
+    talk(client)
+    with pytest.raises(stomp.RejectedError):
+        client.send("/queue/a", b"error", receipt=True)
+    client.wait_connected()
+    client.send("/queue/a", b"x", receipt=True)
+    assert client.epoch == 2
+
+
+def test_a_lost_connection_is_followed_by_another(kept, client, peer) -> None:
+    for number in range(1, 4):
+        talk(client)
+        peer.rules["SEND"] = lambda side, frame: side.close()
+        with pytest.raises(stomp.ConnectionLostError):
+            client.send("/queue/a", b"x", receipt=True)
+        peer.rules.clear()
+        client.wait_connected()
+        assert client.epoch == number + 1
+    talk(client)
+    with busy_hub():
+        client.send("/queue/a", b"last", receipt=True)
+
+
+def test_many_threads_wait(client, peer) -> None:
+    """Each gets its receipt, whoever reads."""
+    failures = []
+
+    def work() -> None:
+        try:
+            for _ in range(50):
+                client.send("/queue/a", b"x", receipt=True)
+        except BaseException as error:
+            failures.append(error)
+
+    threads = [threading.Thread(target=work, daemon=True) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(patience(LONG))
+    assert not failures
+    assert not any(thread.is_alive() for thread in threads)
+    assert len(peer.got("SEND")) == 200
+
+
+def test_two_threads_wait_for_one_receipt(kept, client, peer) -> None:
+    held, done = [], []
+    talk(client)
+    peer.rules["SEND"] = lambda side, frame: held.append((side, frame))
+    receipt = client.send_for_receipt("/queue/a", b"x")
+    threads = [threading.Thread(target=lambda: done.append(receipt.wait()), daemon=True) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    peer.wait(lambda _: held)
+    peer.do(lambda: held[0][0].receipt(held[0][1]))
+    for thread in threads:
+        thread.join(patience(LONG))
+    assert len(done) == 3
+
+
+def test_subscriptions_end_it(client, peer) -> None:
+    """Their messages come while no thread waits for a receipt."""
+    talk(client)
+    with client.subscribe("/queue/b", id="s", confirm=False) as subscription:
+        peer.wait(lambda _: peer.got("SUBSCRIBE"))
+        peer.deliver("s", b"x")
+        assert subscription.get(patience(LONG)).body == b"x"
+        for _ in range(5):
+            client.send("/queue/a", b"x", receipt=True)
+        until = time.monotonic() + patience(LONG)
+        while is_lent(client):
+            assert time.monotonic() < until
+            client.send("/queue/a", b"x", receipt=True)
+
+
+def test_frames_are_shown_in_their_order(peer) -> None:
+    """So a waiting thread does not read if there is an `on_frame`."""
+    with stomp.connect(peer.url, on_frame=lambda direction, frame: None, **OPTIONS) as client:
+        for _ in range(10):
+            client.send("/queue/a", b"x", receipt=True)
+            assert not is_lent(client)
+
+
+def test_a_silent_broker_gives_the_socket_back(client, peer) -> None:
+    talk(client)
+    peer.rules["SEND"] = lambda side, frame: None
+    with pytest.raises(stomp.ReceiptTimeoutError):
+        client.send("/queue/a", b"x", receipt=True, timeout=0.1)
+    until = time.monotonic() + patience(LONG)
+    while is_lent(client):
+        assert time.monotonic() < until
+
+
+def test_an_interrupt_at_each_place_loses_nothing(client, peer, monkeypatch) -> None:
+    """Neither the connection nor a frame; each message is sent at most once, in order."""
+    monkeypatch.setattr(engine, "_GATHER", -1.0)
+    place, lent, going_on = 1, 0, True
+    while going_on:
+        talk(client)
+        text = b"%d" % place
+        going_on = interrupted(lambda text=text: client.send("/queue/b", text, receipt=True), place)
+        lent += is_lent(client)
+        is_sound(client)
+        place += 1
+        assert place < 1500
+    client.send("/queue/b", b"last", receipt=True)
+    *numbers, last = [frame.body for frame in peer.got("SEND", destination="/queue/b")]
+    assert last == b"last"
+    assert [int(number) for number in numbers] == sorted({int(number) for number in numbers})
+    assert int(numbers[-1]) == place - 1
+    assert lent > 5
+    assert client.epoch == 1
+    assert not client._link.core.link.calls.sent
+
+
+@pytest.mark.skipif(not hasattr(signal, "pthread_kill"), reason="no signals for threads here")
+def test_real_interrupts_while_it_reads(client, peer) -> None:
+    held, begun, seen, ended = [], [], [], []
+    main = threading.get_ident()
+    talk(client)
+    peer.rules["SEND"] = lambda side, frame: held.append((side, frame))
+    receipt = client.send_for_receipt("/queue/a", b"x")
+
+    def interrupt() -> None:
+        for count in range(30):
+            while len(begun) <= count and not ended:
+                time.sleep(0.0005)
+            signal.pthread_kill(main, signal.SIGINT)
+            while len(seen) <= count and not ended:
+                time.sleep(0.0005)
+
+    old = signal.signal(signal.SIGINT, signal.default_int_handler)
+    thread = threading.Thread(target=interrupt, daemon=True)
+    try:
+        thread.start()
+        while len(seen) < 30:
+            try:
+                begun.append(True)
+                receipt.wait()
+                raise AssertionError("nobody has interrupted it")
+            except KeyboardInterrupt:
+                seen.append(True)
+    finally:
+        ended.append(True)
+        thread.join(patience(30))
+        signal.signal(signal.SIGINT, old)
+    peer.wait(lambda _: held)
+    peer.do(lambda: held[0][0].receipt(held[0][1]))
+    receipt.wait()
+    is_sound(client)
+    assert client.epoch == 1
