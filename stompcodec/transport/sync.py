@@ -111,7 +111,10 @@ class Waker:
 
 
 class Borrower(Protocol):
-    """What watches a lent wire for bytes: a selector, or a `select.poll`."""
+    """What watches a lent wire for bytes: a selector, or a `select.poll`.
+
+    >>> borrower: Borrower = selectors.DefaultSelector()
+    """
 
     def register(self, fileobj: socket.socket, events: int, /) -> object:
         """Watch a socket. `READ` is the only event."""
