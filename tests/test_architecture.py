@@ -54,7 +54,7 @@ FLOORS = {
     ),
     "cli": (
         "statuses, screen, reader, access",
-        "groups, inputs",
+        "groups, inputs, contexts",
         "connecting, health",
         "show",
         "files",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 import logging
 import os
@@ -14,7 +15,9 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
+from click.core import ParameterSource
 
+from stompcodec.cli.contexts import Context, context_named, load, referred, refers_to_context
 from stompcodec.cli.groups import INTERRUPTED
 from stompcodec.cli.inputs import Number, bytes_of, complain, option_group
 from stompcodec.cli.screen import printable
@@ -117,24 +120,101 @@ login_options = option_group(
 )
 
 
-#: The options of the broker's address and the login, without a timeout.
+def _with_context(command: F) -> F:
+    """Replace the name of --context by the context that counts: that, the selected one, or None if a URL is given."""
+
+    @functools.wraps(command)
+    def wrapped(*args: Any, context: str | None, url: str | None, **options: Any) -> Any:
+        return command(*args, url=url, context=_chosen(context, url), **options)
+
+    return wrapped  # type: ignore[return-value]  # the options of click make its signature
+
+
+def _chosen(name: str | None, url: str | None) -> Context | None:
+    """Return the context that counts.
+
+    Raises:
+        click.UsageError: a context and a URL are named in the same way; or the context cannot be read.
+    """
+    if name and url is not None:
+        named, addressed = (_is_from(option, ParameterSource.COMMANDLINE) for option in ("context", "url"))
+        if named == addressed:
+            given = "--url and --context" if named else "STOMPCODEC_URL and STOMPCODEC_CONTEXT"
+            raise click.UsageError(f"{given} both name a broker: give one of them")
+        name = name if named else None
+    if name:
+        return context_named(name)
+    if url is not None:
+        return referred(url, "'--url'")
+    contexts = load()
+    return None if contexts.selected is None else contexts.all[contexts.selected]
+
+
+def _is_from(option: str, source: ParameterSource) -> bool:
+    return click.get_current_context().get_parameter_source(option) is source
+
+
+#: The options of the broker's address and the login, without a timeout. The context is for `connected`.
 connection_options = option_group(
     click.option(
         "-u",
         "--url",
         envvar="STOMPCODEC_URL",
-        default=_URL,
-        show_default=True,
         metavar="URL",
-        help="The broker: host:61613, a URL with stomp, stomp+ssl, ws or wss, or failover:(URL,URL). "
-        "Also STOMPCODEC_URL.",
+        help="The broker: host:61613, a URL with stomp, stomp+ssl, ws or wss, failover:(URL,URL), or context:NAME. "
+        f"Also STOMPCODEC_URL.  [default: the selected context, or {_URL}]",
+    ),
+    click.option(
+        "--context",
+        envvar="STOMPCODEC_CONTEXT",
+        metavar="NAME",
+        help="The broker, login and TLS options by name: see `stompcodec context`. Also STOMPCODEC_CONTEXT.",
     ),
     login_options,
     click.option("--vhost", metavar="NAME", help="The virtual host. Default: from the URL, or its host name."),
     click.option("--version", type=click.Choice(VERSIONS), help="Offer this STOMP version only."),
     click.option("--ca", type=click.Path(), metavar="FILE", help="Trust the certificates in FILE (PEM)."),
     click.option("--insecure", is_flag=True, help="Do not check the broker's certificate."),
+    _with_context,
 )
+
+
+def at_url(broker: dict[str, Any], url: str) -> None:
+    """Replace the broker of `connection_options` by the one of an argument, with the context that it names, if any.
+
+    Raises:
+        click.UsageError: --context names another one; or the context cannot be read.
+    """
+    if broker["context"] is not None and _is_from("context", ParameterSource.COMMANDLINE):
+        raise click.UsageError(f"{printable(url)} and --context both name a broker: give one of them")
+    broker["url"], broker["context"] = url, referred(url)
+
+
+def adopt(context: Context | None, given: dict[str, Any]) -> dict[str, Any]:
+    """Return options completed by those of a context. Options of the command line take precedence.
+
+    A login that the command line names leaves out the passcode of the context, which belongs to another login.
+    The variables STOMPCODEC_LOGIN and STOMPCODEC_PASSCODE count only for what the context does not have.
+
+    Args:
+        context: the context; None for no change.
+        given: url, login, passcode_file and so on, each None where it is not given.
+
+    >>> adopt(Context("a", "b:1", vhost="/"), {"url": None, "vhost": None, "ca": "c.pem"})
+    {'url': 'b:1', 'vhost': '/', 'ca': 'c.pem', 'passcode': None}
+    """
+    if context is None:
+        return given
+    taken = {**given, "url": context.url, "passcode": None}
+    has_login = context.login is not None or any(address.login is not None for address in addresses_of(context.url))
+    if given.get("login") is not None and has_login and _is_from("login", ParameterSource.ENVIRONMENT):
+        taken["login"] = None
+    if taken.get("login") in (None, context.login) and given.get("passcode_file") is None:
+        taken |= {"passcode": context.passcode, "passcode_file": context.passcode_file}
+    for name in ("login", "vhost", "version", "ca", "insecure"):
+        if name in taken:
+            taken[name] = taken[name] or getattr(context, name)
+    return {name: taken[name] for name in (*given, "passcode")}
 
 
 #: The options of the broker's address, the login, and the timeout.
@@ -159,7 +239,12 @@ def is_url(text: str) -> bool:
     >>> [is_url(text) for text in ("/queue/a", "module:name", "localhost")]
     [False, False, False]
     """
-    return "://" in text or text.lower().startswith("failover:") or _HOST_PORT.fullmatch(text) is not None
+    return (
+        "://" in text
+        or text.lower().startswith("failover:")
+        or refers_to_context(text)
+        or _HOST_PORT.fullmatch(text) is not None
+    )
 
 
 def url_of(text: str) -> str:
@@ -232,9 +317,19 @@ def _has_terminal() -> bool:
     return True
 
 
-def credentials(addresses: list[Address], login: str | None, passcode_file: str | None) -> dict[str, str]:
-    """Return the login and passcode that override those of the URL, as options of `stompcodec.client.connect`."""
-    given = {"login": login, "passcode": passcode_of(addresses, login, passcode_file)}
+def credentials(
+    addresses: list[Address], login: str | None, passcode_file: str | None, passcode: str | None = None
+) -> dict[str, str]:
+    """Return the login and passcode that override those of the URL, as options of `stompcodec.client.connect`.
+
+    Args:
+        addresses: the addresses in the URL.
+        login, passcode_file: the options.
+        passcode: that of a context, which takes precedence over the environment.
+    """
+    if passcode is None or passcode_file is not None:
+        passcode = passcode_of(addresses, login, passcode_file)
+    given = {"login": login, "passcode": passcode}
     return {key: value for key, value in given.items() if value is not None}
 
 
@@ -256,7 +351,7 @@ def tls_options(ca: str | None, insecure: bool, option: str = "--ca") -> dict[st
 
 @contextmanager
 def connected(
-    url: str,
+    url: str | None,
     login: str | None,
     passcode_file: str | None,
     vhost: str | None,
@@ -264,19 +359,26 @@ def connected(
     timeout: float,
     ca: str | None,
     insecure: bool,
+    context: Context | None = None,
     **options: Any,
 ) -> Iterator[Client]:
     """Yield a client, connected by a verb's options. Others, and errors: as `stompcodec.client.connect`."""
     import stompcodec.client as stomp
 
     logging.getLogger("stompcodec").addHandler(logging.NullHandler())  # errors are reported by the verb
-    addresses = addresses_of(url)
-    options = {**credentials(addresses, login, passcode_file), **tls_options(ca, insecure), **options}
-    if version is not None:
-        options["versions"] = [version]
+    who: dict[str, Any] = {"login": login, "passcode_file": passcode_file, "passcode": None}
+    given = adopt(context, {"url": url, **who, "vhost": vhost, "version": version, "ca": ca, "insecure": insecure})
+    addresses = addresses_of(given["url"] or _URL)
+    options = {
+        **credentials(addresses, *(given[name] for name in who)),
+        **tls_options(given["ca"], given["insecure"]),
+        **options,
+    }
+    if given["version"] is not None:
+        options["versions"] = [given["version"]]
     with stomp.connect(
         addresses,
-        vhost=vhost,
+        vhost=given["vhost"],
         connect_timeout=timeout,
         receipt_timeout=timeout,
         reconnect=options.pop("reconnect", None),

@@ -14,6 +14,7 @@ def _of(good: str, bad: str, usage: dict[int, str] = _USAGE) -> dict[int, str]:
 
 
 _UNREACHABLE = "the broker cannot be reached, or refused"
+_CONTEXTS = {2: "wrong usage, an unknown name, or the file of contexts is broken, not writable, or open to others"}
 _FOLDER = {2: "wrong usage, or nothing could be read: not a data folder, or in use by a broker"}
 
 #: Meanings by verb and status.
@@ -56,6 +57,11 @@ STATUSES: dict[str, dict[int, str]] = {
         2: "wrong usage; FROM is TO; no destination matches, or FROM cannot do what the map asks for",
         130: "ended by Ctrl-C, SIGTERM or SIGHUP before both brokers were connected",
     },
+    "context add": _of("the context is in the file", "the passcode could not be read", _CONTEXTS),
+    "context use": {0: "the context is selected", **_CONTEXTS, **_STOPPED},
+    "context list": {0: "the contexts were listed", **_CONTEXTS, **_STOPPED},
+    "context show": {0: "the context was shown", **_CONTEXTS, **_STOPPED},
+    "context remove": {0: "the context is not in the file any more", **_CONTEXTS, **_STOPPED},
     "convert": _of("every frame was written", "a frame is broken or cannot be written, or a file cannot be used"),
     "bench codec": _of("it was measured", "FILE has broken frames, or no frames"),
     "bench pub": _of("it was measured", _UNREACHABLE),

@@ -33,7 +33,7 @@ def _walk(command: click.Command, context: click.Context, path: tuple[str, ...])
 COMMANDS = dict(_walk(app, click.Context(app, info_name="stompcodec"), ()))
 GROUPS = [path for path, command in COMMANDS.items() if isinstance(command, click.Group)]
 #: Those that do something, `broker` among them.
-VERBS = [path for path, command in COMMANDS.items() if path and path not in ("bench", "pipeline", "compat")]
+VERBS = [path for path, command in COMMANDS.items() if path and path not in ("bench", "pipeline", "compat", "context")]
 #: Those that connect to a broker.
 CLIENTS = {
     *("pub", "sub", "req", "ping", "record", "replay", "bench pub", "bench sub", "bench rtt", "conformance"),

@@ -17,7 +17,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from stompcodec.cli.connecting import is_url, login_options, passcode_of, stop_on_signals, url_of
+from stompcodec.cli.connecting import adopt, is_url, login_options, passcode_of, stop_on_signals, url_of
+from stompcodec.cli.contexts import Context, referred
 from stompcodec.cli.inputs import complain, option_group
 from stompcodec.cli.screen import StatusLine, printable, screen
 from stompcodec.errors import MissingExtraError, StompError
@@ -38,6 +39,19 @@ F = TypeVar("F", bound=Callable[..., Any])
 def is_broker(text: str) -> bool:
     """Return whether an input is a broker: a URL, or host:port unless a file has that name."""
     return is_url(text) and not os.path.exists(text)
+
+
+def at_context(context: Context, options: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the options of a verb completed by those of a context.
+
+    Raises:
+        click.UsageError: it has a field for which Spark has no option.
+    """
+    for name in ("vhost", "version", "insecure"):
+        if getattr(context, name):
+            raise click.UsageError(f"context {context.name} has {name}, which pipeline does not support")
+    given = {name: options.get(name) for name in ("login", "passcode_file", "ca")}
+    return {**options, **adopt(context, given)}
 
 
 def one_line(error: BaseException) -> str:
@@ -156,9 +170,10 @@ class Input:
 
     def __init__(self, source: str, options: Mapping[str, Any], broker: str | None = None) -> None:
         self.broker = is_broker(source)
-        self.source = url_of(source) if self.broker else source
+        context = referred(source) if self.broker else None
+        self.source = url_of(context.url if context else source) if self.broker else source
         self.streaming = bool(self.broker or options["follow"] or options["available_now"] or options["checkpoint"])
-        self._options = options
+        self._options = options if context is None else at_context(context, options)
         if not self.broker and not os.path.exists(source):
             raise click.UsageError(f"{printable(source)}: no such file or folder")
         if self.broker and (not options["destinations"] or not options["spool"]):
@@ -178,7 +193,7 @@ class Input:
             addresses = parse_uri(self.url or "")
         except StompError as error:
             raise click.UsageError(str(error)) from None
-        passcode = passcode_of(addresses, options["login"], options["passcode_file"])
+        passcode = options.get("passcode") or passcode_of(addresses, options["login"], options["passcode_file"])
         if passcode is not None and options["passcode_file"] is None:
             os.environ["STOMPCODEC_PASSCODE"] = passcode
 
@@ -231,7 +246,7 @@ class Input:
     def credentials(self) -> dict[str, str]:
         """Options of source and sink for login and passcode."""
         options = self._options
-        given = {"login": options["login"], "passcodeFile": options["passcode_file"]}
+        given = {"login": options["login"], "passcodeFile": options["passcode_file"], "caFile": options.get("ca")}
         if options["passcode_file"] is None and os.environ.get("STOMPCODEC_PASSCODE"):
             given["passcodeEnv"] = "STOMPCODEC_PASSCODE"
         return {name: value for name, value in given.items() if value is not None}

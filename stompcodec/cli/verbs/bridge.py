@@ -19,6 +19,7 @@ from stompcodec.bridge.tally import OTHERS
 from stompcodec.cli.connecting import (
     F,
     addresses_of,
+    adopt,
     check_count,
     explanation,
     passcode_of,
@@ -27,6 +28,7 @@ from stompcodec.cli.connecting import (
     stop_on_signals,
     tls_options,
 )
+from stompcodec.cli.contexts import referred
 from stompcodec.cli.groups import INTERRUPTED
 from stompcodec.cli.inputs import Number, complain, option_group
 from stompcodec.cli.screen import StatusLine, printable, write_json
@@ -216,9 +218,16 @@ def _end(side: str, url: str, given: dict[str, Any], **options: Any) -> End:
 
     login, file, vhost, version, name, ca, insecure = (given.pop(f"{side}_{option}") for option in _END_OPTIONS)
     end = side.upper()
+    if (context := referred(url, end)) is not None:
+        named = {"url": url, "login": login, "passcode_file": file, "vhost": vhost}
+        taken = adopt(context, {**named, "version": version, "ca": ca, "insecure": insecure})
+        url, login, file, vhost, version, ca, insecure, passcode = taken.values()
+    else:
+        passcode = None
     try:
         addresses = addresses_of(url)
-        passcode = passcode_of(addresses, login, file, f"--{side}-passcode-file", f"STOMPCODEC_{end}_PASSCODE")
+        if passcode is None:
+            passcode = passcode_of(addresses, login, file, f"--{side}-passcode-file", f"STOMPCODEC_{end}_PASSCODE")
         if vhost is not None:
             addresses = [address._replace(vhost=vhost) for address in addresses]
         connecting = {"login": login, "passcode": passcode, "versions": None if version is None else [version]}

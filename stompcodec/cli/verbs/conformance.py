@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from stompcodec.cli.connecting import credentials, explanation, is_url, login_options, url_of
+from stompcodec.cli.connecting import adopt, credentials, explanation, is_url, login_options, url_of
+from stompcodec.cli.contexts import referred
 from stompcodec.cli.inputs import Number, complain
 from stompcodec.cli.screen import StatusLine, printable, screen
 
@@ -117,10 +118,17 @@ def _results(target: str, folders: list[Path], bar: Bar, options: dict[str, Any]
         return
     prefixes = {name: options[name] for name in ("queue_prefix", "topic_prefix") if options[name] is not None}
     names = ("only", "features", "everything", "timeout", "jobs")
-    addresses = parse_uri(url_of(target))
-    who = credentials(addresses, options["login"], options["passcode_file"])
+    who: dict[str, Any] = {"login": options["login"], "passcode_file": options["passcode_file"], "passcode": None}
+    context = referred(target, "TARGET")
+    if context is not None and (context.ca or context.insecure):
+        raise click.UsageError(f"context {context.name} has TLS options, which conformance does not support")
+    given = adopt(context, {"url": target, **who, "vhost": None})
+    addresses = parse_uri(url_of(given["url"]))
+    who = {**credentials(addresses, *(given[name] for name in who))}
+    if given["vhost"] is not None:
+        who["vhost"] = given["vhost"]
     yield from suite.scenarios(
-        addresses[0]._replace(**who),  # type: ignore[arg-type]  # login and passcode are text
+        addresses[0]._replace(**who),
         folders,
         options=prefixes,
         begun=bar.begin,

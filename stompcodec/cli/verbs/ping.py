@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from stompcodec.cli.connecting import broker_options, connected, reporting_errors
+from stompcodec.cli.connecting import at_url, broker_options, connected, reporting_errors
 from stompcodec.cli.inputs import Number
 from stompcodec.cli.screen import printable, screen
 from stompcodec.heartbeat import negotiate_heart_beat
@@ -86,7 +86,7 @@ def _show_facts(facts: dict[str, Any], client: Client) -> None:
 )
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 @broker_options
-def command(address: str | None, count: int, interval: float, as_json: bool, url: str, **broker: Any) -> None:
+def command(address: str | None, count: int, interval: float, as_json: bool, **broker: Any) -> None:
     """Connect, describe the broker, and time round trips.
 
     A round trip is an empty transaction with a receipt: it leaves nothing behind.
@@ -96,8 +96,10 @@ def command(address: str | None, count: int, interval: float, as_json: bool, url
       stompcodec ping stomp+ssl://broker --login ann --passcode-file secret --count 10
       stompcodec ping wss://broker/stomp --json
     """
+    if address:
+        at_url(broker, address)
     started = time.monotonic()
-    with reporting_errors(), connected(url=address or url, **broker) as client:
+    with reporting_errors(), connected(**broker) as client:
         facts = _facts(client, (time.monotonic() - started) * 1000)
         if not as_json:
             _show_facts(facts, client)

@@ -10,9 +10,20 @@ from typing import Any
 import click
 
 from stompcodec.cli.connecting import connected, reporting_errors, size, url_of
+from stompcodec.cli.contexts import referred
 from stompcodec.cli.groups import Verbs
 from stompcodec.cli.inputs import complain, option_group
-from stompcodec.cli.pipelines.run import Input, Line, finish, input_options, is_broker, output_options, started, waited
+from stompcodec.cli.pipelines.run import (
+    Input,
+    Line,
+    at_context,
+    finish,
+    input_options,
+    is_broker,
+    output_options,
+    started,
+    waited,
+)
 from stompcodec.cli.screen import printable, screen
 from stompcodec.cli.verbs.replay import speed_of
 from stompcodec.errors import MissingExtraError
@@ -289,6 +300,9 @@ def replay(
         raise click.UsageError("replay needs a capture or an archive, then a broker's URL")
     further, options["source_options"] = dict(options["source_options"]), ()  # here they are options of the sink
     options.update(follow=False, available_now=False, checkpoint=None)
+    context = referred(url)
+    if context is not None:
+        url, options = context.url, at_context(context, options)
     url = url_of(url)
     reading = Input(source, options, broker=url)
     sink = {"url": url, "transaction": str(receipts).lower(), "receiptEvery": "1000" if receipts else "0"}
@@ -303,7 +317,8 @@ def replay(
                 sent = jobs.replay(frames, given, destination=to, ids=ids)
         else:
             who = {"login": options["login"], "passcode_file": options["passcode_file"], "vhost": None, "version": None}
-            with reporting_errors(), connected(url=url, **who, timeout=60.0, ca=None, insecure=False) as client:
+            trusted = options.get("ca")
+            with reporting_errors(), connected(url=url, **who, timeout=60.0, ca=trusted, insecure=False) as client:
                 show = lambda count: line.show(f"{count:,} messages sent")  # noqa: E731
                 sent = jobs.paced(frames, client, speed, receipts=receipts, on_sent=show, destination=to, ids=ids)
             line.clear()

@@ -11,6 +11,7 @@ import click
 
 from stompcodec.cli.access import access_options
 from stompcodec.cli.connecting import (
+    at_url,
     broker_options,
     check_count,
     connected,
@@ -176,10 +177,7 @@ def command(
     """
     from stompcodec.client.recording.dedupe import Dedupe
 
-    if is_url(destinations[0]):
-        broker["url"], destinations = destinations[0], destinations[1:]
-    if not destinations:
-        raise click.UsageError("no DEST: name what to record, as in /queue/a")
+    destinations = _without_url(destinations, broker)
     if single and (keep is not None or keep_time is not None):
         raise click.UsageError("a single file has no segments to delete: --keep cannot be used with --single")
     options = subscription_of(broker)
@@ -198,6 +196,16 @@ def command(
             click.echo(progress.text(), err=True)
     if seconds is not None and not stopped.is_set():
         check_count(progress.recorder.messages, most, seconds)
+
+
+def _without_url(destinations: tuple[str, ...], broker: dict[str, Any]) -> tuple[str, ...]:
+    """Return the destinations without a URL before them, which becomes the broker's."""
+    if is_url(destinations[0]):
+        at_url(broker, destinations[0])
+        destinations = destinations[1:]
+    if not destinations:
+        raise click.UsageError("no DEST: name what to record, as in /queue/a")
+    return destinations
 
 
 def _opened(output: str, destinations: tuple[str, ...], quiet: bool, **options: Any) -> CaptureWriter:

@@ -11,7 +11,7 @@ from typing import Any
 
 import click
 
-from stompcodec.cli.connecting import broker_options
+from stompcodec.cli.connecting import at_url, broker_options
 from stompcodec.cli.files.recorded import Recorded
 from stompcodec.cli.files.sources import FORMATS, Source
 from stompcodec.cli.inputs import Complaints
@@ -199,7 +199,7 @@ def command(
       stompcodec replay feed.stompcap -d /topic/*=/queue/test.* --from +60 --to +120
     """
     if broker_url is not None:
-        broker["url"] = broker_url
+        at_url(broker, broker_url)
     period, complaints = Period(since, until), Complaints()
     tally = Tally(quiet)
     source = Source(capture, form, complaints)
