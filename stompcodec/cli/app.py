@@ -11,7 +11,21 @@ from stompcodec.cli.groups import Verbs
 
 #: To add a verb, add its name here and a module in `verbs` with a click command called `command`.
 VERBS = (
-    *("decode", "encode", "lint", "inspect", "pub", "sub", "req", "ping", "broker", "record", "replay", "convert"),
+    *(
+        "decode",
+        "encode",
+        "lint",
+        "inspect",
+        "pub",
+        "sub",
+        "req",
+        "reply",
+        "ping",
+        "broker",
+        "record",
+        "replay",
+        "convert",
+    ),
     *("bridge", "context"),
     *("bench", "conformance", "pipeline", "compat", "spark-env"),
 )

@@ -16,6 +16,7 @@ _SYNONYMS = {
     **dict.fromkeys(("publish", "send", "produce", "producer", "put", "write"), "pub"),
     **dict.fromkeys(("subscribe", "receive", "consume", "consumer", "get", "listen", "tail"), "sub"),
     **dict.fromkeys(("request", "rpc", "ask"), "req"),
+    **dict.fromkeys(("answer", "respond"), "reply"),
     **dict.fromkeys(("server", "serve", "start", "run", "listen-on"), "broker"),
     **dict.fromkeys(("parse", "cat", "show", "dump", "print", "read"), "decode"),
     **dict.fromkeys(("serialize", "frame"), "encode"),

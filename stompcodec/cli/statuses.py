@@ -26,6 +26,12 @@ STATUSES: dict[str, dict[int, str]] = {
     "pub": _of("the broker has every message", f"{_UNREACHABLE}; some messages may not have arrived"),
     "sub": _of("all went well", f"{_UNREACHABLE}; a message could not be handled; or fewer than --count came"),
     "req": _of("the answer was shown", f"{_UNREACHABLE}; or no answer came within --timeout"),
+    "reply": {
+        0: "ended by --count, --wait, SIGTERM, SIGHUP or Ctrl-C; each request was answered",
+        1: f"{_UNREACHABLE}; a request could not be answered; or fewer than --count came within --wait",
+        **_USAGE,
+        130: "ended by Ctrl-C before it had started",
+    },
     "ping": _of("the broker answered", _UNREACHABLE),
     "broker": {
         0: "stopped by SIGTERM or Ctrl-C",

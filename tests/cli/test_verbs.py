@@ -36,7 +36,7 @@ GROUPS = [path for path, command in COMMANDS.items() if isinstance(command, clic
 VERBS = [path for path, command in COMMANDS.items() if path and path not in ("bench", "pipeline", "compat", "context")]
 #: Those that connect to a broker.
 CLIENTS = {
-    *("pub", "sub", "req", "ping", "record", "replay", "bench pub", "bench sub", "bench rtt", "conformance"),
+    *("pub", "sub", "req", "reply", "ping", "record", "replay", "bench pub", "bench sub", "bench rtt", "conformance"),
     *("pipeline archive", "pipeline explode", "pipeline metrics", "pipeline deadletters", "pipeline replay"),
 }
 
@@ -181,6 +181,7 @@ RUNS: list[tuple[str, tuple[str, ...], int]] = [
     ("pub", ("/queue/a", "x", *REFUSED), 1),
     ("sub", ("/queue/a", *REFUSED), 1),
     ("req", ("/queue/a", "x", *REFUSED), 1),
+    ("reply", ("/queue/a", "x", *REFUSED), 1),
     ("ping", REFUSED, 1),
     ("record", ("/queue/a", "-o", "out.stompcap", *REFUSED), 1),
     ("replay", ("good", *REFUSED), 1),
@@ -263,6 +264,7 @@ def _aim(path: str, url: str, folder: Path) -> list[str]:
         "pub": ["/queue/aimed", "x", *at],
         "sub": ["/queue/aimed", "--wait", "0", *at],
         "req": ["/queue/aimed", "x", "--timeout", "5", *at],
+        "reply": ["/queue/aimed", "x", "--wait", "0", "-q", *at],
         "ping": [url, "--count", "0"],
         "record": [url, "/queue/aimed", "-o", str(folder / "aimed.stompcap"), "--wait", "0"],
         "replay": [str(folder / "a.stomp"), url],

@@ -7,8 +7,6 @@ import os
 import re
 import subprocess
 import sys
-import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
@@ -16,6 +14,7 @@ import click
 
 from stompcodec.cli.inputs import complain
 from stompcodec.cli.screen import printable, write_json
+from stompcodec.cli.show.template import Template
 from stompcodec.cli.show.view import json_of
 from stompcodec.disk.access import PRIVATE, Access, make_folder, opener
 from stompcodec.errors import StoreError
@@ -23,8 +22,6 @@ from stompcodec.errors import StoreError
 if TYPE_CHECKING:
     from stompcodec.client import Message
 
-_FIELD = re.compile(r"%(?:\{([^}]*)\}|(.))|\\(.)", re.DOTALL)
-_ESCAPES = {"n": "\n", "t": "\t", "r": "\r", "0": "\0", "\\": "\\"}
 #: File suffixes by content-type.
 _SUFFIXES = {"json": ".json", "xml": ".xml", "html": ".html", "text": ".txt", "jpeg": ".jpg", "png": ".png"}
 _NUMBERED = re.compile(r"(\d{6,})\..*")
@@ -41,48 +38,6 @@ def message_line(message: Message) -> bytes:
     return json_of({}, message.frame)
 
 
-def render(form: str, message: Message, number: int) -> bytes:
-    """Return a message rendered by a format.
-
-    %b body, %d destination, %i message-id, %s bytes of body, %n number, %t time, %h all headers, %{NAME} one header, %%
-    a percent sign; \\n, \\t, \\r, \\0 and \\\\ as in C.
-    """
-    fields: dict[str, Callable[[], str]] = {
-        "d": lambda: message.destination,
-        "i": lambda: message.id,
-        "s": lambda: str(len(message.body)),
-        "n": lambda: str(number),
-        "t": lambda: time.strftime("%Y-%m-%dT%H:%M:%S%z"),
-        "h": lambda: " ".join(f"{name}:{value}" for name, value in message.headers.pairs()),
-        "%": lambda: "%",
-    }
-    parts: list[bytes] = []
-    at = 0
-    for found in _FIELD.finditer(form):
-        parts.append(form[at : found.start()].encode("utf-8", "surrogateescape"))
-        at = found.end()
-        name, letter, escape = found.groups()
-        if letter == "b":
-            parts.append(message.body)
-        elif name is not None:
-            parts.append((message.get(name) or "").encode("utf-8", "surrogateescape"))
-        elif letter is not None:
-            parts.append(fields[letter]().encode("utf-8", "surrogateescape"))
-        else:
-            parts.append(_ESCAPES[escape].encode())
-    parts.append(form[at:].encode("utf-8", "surrogateescape"))
-    return b"".join(parts)
-
-
-def checked_format(_context: click.Context, _option: click.Parameter, form: str) -> str:
-    """Check that a format is valid: a callback of click."""
-    for found in _FIELD.finditer(form):
-        _name, letter, escape = found.groups()
-        if (letter and letter not in "bdisnth%") or (escape and escape not in _ESCAPES):
-            raise click.BadParameter(f"{found.group()} is unknown: use %b %d %i %s %n %t %h %{{NAME}} %% \\n \\t \\0")
-    return form
-
-
 def _write(data: bytes) -> None:
     """Write to standard output, with control characters escaped on a terminal."""
     if sys.stdout.isatty():
@@ -93,9 +48,9 @@ def _write(data: bytes) -> None:
         sys.stdout.buffer.flush()
 
 
-def _printer(form: str) -> Handler:
+def _printer(form: Template) -> Handler:
     def show(message: Message, number: int) -> bool:
-        _write(render(form, message, number))
+        _write(form.render(message, number))
         return True
 
     return show
@@ -137,26 +92,38 @@ class Dump:
         return True
 
 
-def _runner(shell_command: str) -> Handler:
-    def run(message: Message, number: int) -> bool:
-        environment = {
-            **os.environ,
-            "STOMP_DESTINATION": message.destination,
-            "STOMP_MESSAGE_ID": message.id,
-            "STOMP_NUMBER": str(number),
-            "STOMP_HEADERS": json.dumps(message.headers.pairs()),
-        }
-        sys.stdout.flush()
-        try:
-            done = subprocess.run(shell_command, shell=True, input=message.body, env=environment, check=False)
-        except OSError as error:  # the pipe, or too many headers for an environment
-            complain(f"message {message.id}: cannot run the command: {error.strerror}")
-            return False
-        if done.returncode:
-            complain(f"message {printable(message.id)}: the command ended with status {done.returncode}")
-        return done.returncode == 0
+def run_command(shell_command: str, message: Message, number: int, output: int | None = None) -> bytes | None:
+    """Run a command for a message, which is its input. Return its output; None after reporting a failure.
 
-    return run
+    Args:
+        shell_command: the command, for the shell.
+        message: its body is the input; other fields are in the environment.
+        number: the number of the message.
+        output: subprocess.PIPE to return the output; None to let it pass, which returns b"".
+    """
+    environment = {
+        **os.environ,
+        "STOMP_DESTINATION": message.destination,
+        "STOMP_MESSAGE_ID": message.id,
+        "STOMP_NUMBER": str(number),
+        "STOMP_HEADERS": json.dumps(message.headers.pairs()),
+    }
+    sys.stdout.flush()
+    try:
+        done = subprocess.run(
+            shell_command, shell=True, input=message.body, stdout=output, env=environment, check=False
+        )
+    except OSError as error:  # the pipe, or too many headers for an environment
+        complain(f"message {printable(message.id)}: cannot run the command: {error.strerror}")
+        return None
+    if done.returncode:
+        complain(f"message {printable(message.id)}: the command ended with status {done.returncode}")
+        return None
+    return done.stdout or b""
+
+
+def _runner(shell_command: str) -> Handler:
+    return lambda message, number: run_command(shell_command, message, number) is not None
 
 
 def _show_pretty(message: Message, number: int) -> bool:
@@ -179,7 +146,7 @@ def _show_pretty(message: Message, number: int) -> bool:
 
 
 def handler(
-    form: str, view: str | None, dump: str | None, shell_command: str | None, access: Access = PRIVATE
+    form: Template, view: str | None, dump: str | None, shell_command: str | None, access: Access = PRIVATE
 ) -> Handler:
     handlers: list[Handler] = []
     if dump is not None:

@@ -24,7 +24,8 @@ from stompcodec.cli.connecting import (
 )
 from stompcodec.cli.health import Probes, health_options
 from stompcodec.cli.inputs import Number
-from stompcodec.cli.show.messages import Handler, checked_format, handler
+from stompcodec.cli.show.messages import Handler, handler
+from stompcodec.cli.show.template import Template, template_of
 from stompcodec.disk.access import Access
 from stompcodec.errors import StaleAckError
 
@@ -104,9 +105,10 @@ class Watch:
     "form",
     default="%b\\n",
     show_default=True,
-    callback=checked_format,
+    callback=template_of,
     metavar="FORMAT",
-    help="%b body, %d destination, %i message-id, %s bytes, %n number, %t time, %h headers, %{NAME} a header.",
+    help="%b body, %d destination, %i message-id, %s bytes, %n number, %t time, %h headers, %{NAME} a header; or a "
+    "template with {body}, {destination}, {id}, {size}, {number}, {time}, {headers}, {headers[NAME]}.",
 )
 @click.option("--json", "view", flag_value="json", help="Print a JSON object per message, as pub --json reads them.")
 @click.option("--pretty", "view", flag_value="pretty", help="Print headers, and the body decompressed and indented.")
@@ -141,7 +143,7 @@ def command(
     most: int | None,
     seconds: float | None,
     quiet: bool,
-    form: str,
+    form: Template,
     view: str | None,
     dump: str | None,
     shell_command: str | None,
@@ -157,7 +159,7 @@ def command(
 
     \b
       stompcodec sub /queue/a -n 1
-      stompcodec sub '/topic/prices.>' -f '%t %d %b\\n'
+      stompcodec sub '/topic/prices.>' -f '{time} {destination} {headers[symbol]} {body}\\n'
       stompcodec sub /queue/jobs --exec 'process-job'
     """
     from stompcodec.client import Backoff

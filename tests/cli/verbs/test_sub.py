@@ -16,14 +16,16 @@ pytest.importorskip("click")
 pytest.importorskip("websockets")
 
 from cli.at_broker import Runner, read_until
+from click.testing import CliRunner
 from client.broker import BrokerThread
 from hypothesis import given
 from hypothesis import strategies as st
 
 from stompcodec import Frame
 from stompcodec.broker.config.presets import DIALECTS
+from stompcodec.cli.app import app
 from stompcodec.cli.connecting import interrupts
-from stompcodec.cli.show.messages import render
+from stompcodec.cli.show.template import FIELDS, Template
 from stompcodec.client.message import BaseMessage
 from stompcodec.testing.faults import FaultProxy
 
@@ -39,14 +41,67 @@ def message(body: bytes, **headers: str) -> BaseMessage:
 
 @given(body=st.binary(), value=st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"])))
 def test_formats_keep_octets(body: bytes, value: str) -> None:
-    found = render("%b|%{k}|%d|%i|%s|%n|%%\\t\\\\", message(body, k=value), 3)
+    found = Template("%b|%{k}|%d|%i|%s|%n|%%\\t\\\\").render(message(body, k=value), 3)
     expected = [body, value.encode(), b"/queue/a", b"7", str(len(body)).encode(), b"3", b"%\t\\"]
     assert found == b"|".join(expected)
 
 
 def test_all_headers_and_absent_ones() -> None:
-    assert render("%h", message(b""), 1) == b"destination:/queue/a message-id:7"
-    assert render("[%{none}]", message(b""), 1) == b"[]"
+    assert Template("%h").render(message(b""), 1) == b"destination:/queue/a message-id:7"
+    assert Template("[%{none}]").render(message(b""), 1) == b"[]"
+
+
+TEMPLATES = {
+    "{body} {destination} {id} {size} {number}": b"red /queue/a 7 3 2",
+    "{headers[k]}{headers[none]}": b"v",
+    "{headers}": b"destination:/queue/a message-id:7 k:v",
+    "{headers[message-id]}\\t\\n\\0\\\\": b"7\t\n\0\\",
+    '{{"a": "{body}"}}': b'{"a": "red"}',
+    "100% {body} %": b"100% red %",
+    '{"a": "%b"}': b'{"a": "red"}',
+    "%{k} {x}": b"v {x}",
+    "plain": b"plain",
+}
+
+
+@pytest.mark.parametrize("form", TEMPLATES)
+def test_a_template(form: str) -> None:
+    assert Template(form).render(message(b"red", k="v"), 2) == TEMPLATES[form]
+
+
+#: What str.format would take, and other unknown fields.
+REFUSED = (
+    *("{}", "{0}", "{nope}", "{BODY}", "{body!r}", "{body:>9}", "{body.__class__}", "{message}", "{headers.pairs}"),
+    *(
+        "{headers[]}",
+        "{headers[a][b]}",
+        "{headers[a].x}",
+        "{body",
+        "{body}}",
+        "{ body }",
+        "{body} \\q",
+        "%q",
+        "{body} %b",
+    ),
+    *("%q", "{body} %b", "%b {headers[a]}", "{headers[a}]}"),
+)
+
+
+@pytest.mark.parametrize("form", REFUSED)
+def test_an_unknown_field_is_2_before_connecting(form: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("stompcodec.client.connect", lambda *_arguments, **_options: pytest.fail("connected"))
+    result = CliRunner().invoke(app, ["sub", "/queue/a", "-u", "127.0.0.1:1", "-f", form])
+    assert result.exit_code == 2, result.output
+    assert "'-f' / '--format'" in result.output
+    if form == "{nope}":
+        assert f"{{nope}} is unknown: use {FIELDS}" in " ".join(result.output.split())
+
+
+def test_a_template_in_sub(at: Runner, fresh: str) -> None:
+    at.good("pub", fresh, "red", "-H", "k:v")
+    assert at.good("sub", fresh, "-n", "1", "-f", "{number}:{destination}:{headers[k]}:{body}\\n") == (
+        f"1:{fresh}:v:red\n".encode()
+    )
 
 
 def test_messages_stay_that_were_not_asked_for(at: Runner, fresh: str) -> None:

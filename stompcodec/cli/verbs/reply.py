@@ -1,0 +1,161 @@
+"""stompcodec reply: answer the requests of `req`, or of any client that sends a reply-to."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import threading
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from stompcodec.cli.connecting import (
+    broker_options,
+    check_count,
+    connected,
+    header_option,
+    read_body,
+    reporting_errors,
+    stop_on_signals,
+)
+from stompcodec.cli.inputs import Number, complain
+from stompcodec.cli.screen import printable
+from stompcodec.cli.show.messages import run_command
+from stompcodec.cli.show.template import Template, template_of
+from stompcodec.cli.verbs.sub import Receiver, Watch
+from stompcodec.errors import ConnectionLostError, LocalProtocolError, ReceiptTimeoutError, RejectedError
+
+if TYPE_CHECKING:
+    from stompcodec.client import Message
+
+#: Requests that may wait for their answers here, where a command may be slow, and else.
+_PREFETCH_COMMAND, _PREFETCH = 1, 100
+#: The most requests that are remembered because their answers were refused.
+_REMEMBERED = 1000
+#: Makes the body of an answer; None if it failed.
+Maker = Callable[["Message", int], "bytes | None"]
+
+
+class Answers:
+    """A handler of requests that sends the answers. `failed` counts those that could not be sent."""
+
+    def __init__(self, make: Maker, headers: tuple[tuple[str, str], ...]) -> None:
+        self._make = make
+        self._headers = dict(headers)
+        self._refused: dict[str, None] = {}
+        self.failed = 0
+        self.answered = 0
+
+    def __call__(self, message: Message, number: int) -> bool:
+        """Answer a request. Return whether to acknowledge it: if it was answered, or never can be."""
+        if message.id in self._refused:  # the refusal cost the connection before its ACK
+            return True
+        if message.get("reply-to") is None:
+            self._fail(message, "it has no reply-to")
+            return True
+        body = self._make(message, number)
+        if body is None:
+            self.failed += 1
+            return False
+        try:
+            message.reply(body, self._headers, receipt=True)
+        except RejectedError as error:
+            self._fail(message, f"the answer was refused: {error}")
+            if len(self._refused) >= _REMEMBERED:
+                self._refused.pop(next(iter(self._refused)))
+            self._refused[message.id] = None
+        except (ConnectionLostError, ReceiptTimeoutError) as error:  # it is delivered again
+            complain(f"request {printable(message.id)}: {printable(str(error))}")
+        except (ValueError, LocalProtocolError) as error:
+            self._fail(message, str(error))
+        else:
+            self.answered += 1
+        return True
+
+    def _fail(self, message: Message, why: str) -> None:
+        self.failed += 1
+        complain(f"request {printable(message.id)}: {printable(why)}")
+
+
+def _maker(body: str | None, template: Template | None, shell_command: str | None) -> Maker:
+    """Return what makes the answers.
+
+    Raises:
+        click.UsageError: it is not given once.
+    """
+    if sum(each is not None for each in (body, template, shell_command)) != 1:
+        raise click.UsageError("give the answer once: as BODY, --format or --exec")
+    if shell_command is not None:
+        return lambda message, number: run_command(shell_command, message, number, subprocess.PIPE)
+    if template is not None:
+        return template.render
+    content = read_body(body or "")
+    return lambda _message, _number: content
+
+
+@click.command("reply")
+@click.argument("destination", metavar="DEST")
+@click.argument("body", metavar="[BODY|@FILE|-]", required=False)
+@click.option(
+    "-f",
+    "--format",
+    "template",
+    callback=template_of,
+    metavar="FORMAT",
+    help="Answer with a template: {body}, {headers[NAME]} and so on are those of the request, as in sub --format.",
+)
+@click.option(
+    "--exec",
+    "shell_command",
+    metavar="CMD",
+    help="Answer with the output of CMD, run in the shell for each request, with its body as input, and "
+    "STOMP_DESTINATION, STOMP_MESSAGE_ID and STOMP_HEADERS (JSON) in the environment. If it fails, the request is "
+    "rejected (NACK).",
+)
+@header_option
+@click.option("-n", "--count", "most", type=click.IntRange(1), metavar="N", help="End after N requests.")
+@click.option("-w", "--wait", "seconds", type=Number(0), metavar="SECS", help="End after this time.")
+@click.option("-q", "--quiet", is_flag=True, help="Print nothing on success.")
+@broker_options
+def command(
+    destination: str,
+    body: str | None,
+    template: Template | None,
+    shell_command: str | None,
+    headers: tuple[tuple[str, str], ...],
+    most: int | None,
+    seconds: float | None,
+    quiet: bool,
+    **broker: Any,
+) -> None:
+    """Answer the requests that come to DEST.
+
+    Each answer goes to the reply-to of its request, with its correlation-id. A request is acknowledged once the broker
+    has the answer. A lost connection is restored.
+
+    \b
+      stompcodec reply /queue/ping pong
+      stompcodec reply /queue/echo -f 'you said {body}'
+      stompcodec reply /queue/time --exec date -n 1
+    """
+    from stompcodec.client import Backoff
+
+    answers = Answers(_maker(body, template, shell_command), headers)
+    usual = _PREFETCH if shell_command is None else _PREFETCH_COMMAND
+    receiver, watch, stopped = Receiver(answers, most), Watch(), threading.Event()
+    with stop_on_signals(stopped.set), reporting_errors():
+        with connected(**broker, reconnect=Backoff(), on_state=watch) as client:
+            subscription = client.subscribe(destination, ack="client-individual", prefetch=min(usual, most or usual))
+            watch.subscribed = True
+            receiver.watch(subscription)
+            if sys.stderr.isatty() and not quiet:
+                click.echo(f"answering requests to {printable(destination)}; Ctrl-C ends", err=True)
+            receiver.wait(seconds, stopped.is_set)
+        if receiver.error is not None:
+            raise receiver.error
+    if not quiet:
+        click.echo(f"{answers.answered} request{'s' * (answers.answered != 1)} answered", err=True)
+    if not stopped.is_set():
+        check_count(receiver.count, most, seconds)
+    sys.exit(1 if answers.failed else 0)
