@@ -59,7 +59,7 @@ FLOORS = {
         "show",
         "files",
         "linting",
-        "inspecting, benching, pipelines, conformity",
+        "inspecting, benching, pipelines, conformity, queues",
         "verbs",
         "app",
         "__init__",

@@ -11,22 +11,9 @@ from stompcodec.cli.groups import Verbs
 
 #: To add a verb, add its name here and a module in `verbs` with a click command called `command`.
 VERBS = (
-    *(
-        "decode",
-        "encode",
-        "lint",
-        "inspect",
-        "pub",
-        "sub",
-        "req",
-        "reply",
-        "ping",
-        "broker",
-        "record",
-        "replay",
-        "convert",
-    ),
-    *("bridge", "context"),
+    *("decode", "encode", "lint", "inspect", "convert"),
+    *("pub", "sub", "req", "reply", "ping", "broker", "record", "replay", "bridge"),
+    *("browse", "move", "purge", "dlq", "context"),
     *("bench", "conformance", "pipeline", "compat", "spark-env"),
 )
 

@@ -17,6 +17,18 @@ _UNREACHABLE = "the broker cannot be reached, or refused"
 _CONTEXTS = {2: "wrong usage, an unknown name, or the file of contexts is broken, not writable, or open to others"}
 _FOLDER = {2: "wrong usage, or nothing could be read: not a data folder, or in use by a broker"}
 
+_SHOWN = {2: "wrong usage, or the broker cannot show queues, or knows no selectors; nothing was taken"}
+
+
+def _tool(done: str, more: str = "") -> dict[int, str]:
+    return {
+        0: f"every message that was there was {done}",
+        1: f"{_UNREACHABLE}; or it was not confirmed{more}",
+        2: f"wrong usage; no terminal and no --yes; or the broker knows no selectors: nothing was {done}",
+        130: f"ended by Ctrl-C, SIGTERM or SIGHUP: each message was {done}, or is still in the queue",
+    }
+
+
 #: Meanings by verb and status.
 STATUSES: dict[str, dict[int, str]] = {
     "decode": _of("every frame was shown", "a file cannot be read, or a frame is broken; good frames were shown"),
@@ -63,6 +75,12 @@ STATUSES: dict[str, dict[int, str]] = {
         2: "wrong usage; FROM is TO; no destination matches, or FROM cannot do what the map asks for",
         130: "ended by Ctrl-C, SIGTERM or SIGHUP before both brokers were connected",
     },
+    "browse": _of("the messages were shown", _UNREACHABLE, _SHOWN),
+    "move": _tool("moved"),
+    "purge": _tool("removed"),
+    "dlq list": _of("the dead letters were counted", _UNREACHABLE, _SHOWN),
+    "dlq show": _of("the dead letters were shown", _UNREACHABLE, _SHOWN),
+    "dlq retry": _tool("sent back", "; or some stayed, because nothing says where they came from"),
     "context add": _of("the context is in the file", "the passcode could not be read", _CONTEXTS),
     "context use": {0: "the context is selected", **_CONTEXTS, **_STOPPED},
     "context list": {0: "the contexts were listed", **_CONTEXTS, **_STOPPED},

@@ -33,10 +33,13 @@ def _walk(command: click.Command, context: click.Context, path: tuple[str, ...])
 COMMANDS = dict(_walk(app, click.Context(app, info_name="stompcodec"), ()))
 GROUPS = [path for path, command in COMMANDS.items() if isinstance(command, click.Group)]
 #: Those that do something, `broker` among them.
-VERBS = [path for path, command in COMMANDS.items() if path and path not in ("bench", "pipeline", "compat", "context")]
+VERBS = [
+    path for path, command in COMMANDS.items() if path and path not in ("bench", "pipeline", "compat", "context", "dlq")
+]
 #: Those that connect to a broker.
 CLIENTS = {
     *("pub", "sub", "req", "reply", "ping", "record", "replay", "bench pub", "bench sub", "bench rtt", "conformance"),
+    *("browse", "move", "purge", "dlq list", "dlq show", "dlq retry"),
     *("pipeline archive", "pipeline explode", "pipeline metrics", "pipeline deadletters", "pipeline replay"),
 }
 
@@ -183,6 +186,13 @@ RUNS: list[tuple[str, tuple[str, ...], int]] = [
     ("req", ("/queue/a", "x", *REFUSED), 1),
     ("reply", ("/queue/a", "x", *REFUSED), 1),
     ("ping", REFUSED, 1),
+    ("browse", ("/queue/a", *REFUSED), 1),
+    ("move", ("/queue/a", "/queue/b", "--yes", *REFUSED), 1),
+    ("move", ("/queue/a", "/queue/b", *REFUSED), 2),
+    ("purge", ("/queue/a", "--yes", *REFUSED), 1),
+    ("dlq list", REFUSED, 1),
+    ("dlq show", ("/queue/a", *REFUSED), 1),
+    ("dlq retry", ("/queue/a", "--yes", *REFUSED), 1),
     ("record", ("/queue/a", "-o", "out.stompcap", *REFUSED), 1),
     ("replay", ("good", *REFUSED), 1),
     ("replay", ("none", *REFUSED), 1),
@@ -268,6 +278,12 @@ def _aim(path: str, url: str, folder: Path) -> list[str]:
         "ping": [url, "--count", "0"],
         "record": [url, "/queue/aimed", "-o", str(folder / "aimed.stompcap"), "--wait", "0"],
         "replay": [str(folder / "a.stomp"), url],
+        "browse": ["/queue/aimed", *at],
+        "move": ["/queue/aimed", "/queue/moved", "--yes", "-q", *at],
+        "purge": ["/queue/aimed", "--yes", "-q", *at],
+        "dlq list": ["/queue/aimed", *at],
+        "dlq show": ["/queue/aimed", *at],
+        "dlq retry": ["/queue/DLQ.aimed", "--yes", "-q", *at],
         "bench pub": ["--duration", "0.01", *at],
         "bench sub": ["--feed", "--duration", "0.01", *at],
         "bench rtt": ["--duration", "0.01", *at],

@@ -1,0 +1,74 @@
+"""The kinds of brokers: which show the messages of a queue, select, and acknowledge in transactions."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+import click
+
+from stompcodec.bridge.headers import TAKERS
+from stompcodec.bridge.sources import GIVERS
+
+if TYPE_CHECKING:
+    from stompcodec.client import Client, Message
+
+#: Brokers that know selectors. Others ignore them, and deliver everything.
+_SELECTING = ("stompcodec", "activemq", "artemis", "apollo")
+#: Brokers that commit SENDs and ACKs together, so that a crash of the tool or of the broker undoes both or neither.
+_ATOMIC = ("stompcodec", "activemq", "apollo")
+
+
+class Kind(NamedTuple):
+    """A kind of broker, as these tools see it."""
+
+    name: str
+    title: str
+    shows: bool
+    """A browser shows the messages of a queue and leaves them there."""
+    selects: bool
+    atomic: bool
+    """SENDs and ACKs of a transaction take effect together. Otherwise the ACKs follow the confirmed SENDs."""
+    jms: bool
+    """A SEND without content-length becomes a text message."""
+    dead_letters: str = ""
+    """The queue of dead letters by default; a star stands for any rest, where the broker lists its queues."""
+
+    @property
+    def is_ours(self) -> bool:
+        """True for our own broker, in every dialect."""
+        return self.name == "stompcodec"
+
+    def is_end(self, message: Message) -> bool:
+        """Return whether a browser's message marks its end. The message-ids of no other message look like this."""
+        if message.get("browser") != "end" or message.body:
+            return False
+        return message.id.endswith("-end") if self.is_ours else not message.id.startswith("ID:")
+
+    def check_shows(self, queue: str, why: str) -> None:
+        """Check that the broker can show the messages of a queue.
+
+        Raises:
+            click.UsageError: it cannot.
+        """
+        if not self.shows:
+            raise click.UsageError(f"{self.title} cannot show the messages of {queue} without taking them: {why}")
+
+    def check_selects(self, selector: str | None) -> None:
+        """Check that the broker knows selectors, if there is one.
+
+        Raises:
+            click.UsageError: it ignores them.
+        """
+        if selector is not None and not self.selects:
+            raise click.UsageError(f"{self.title} ignores selectors, and would give all messages: leave out --selector")
+
+
+def kind_of(client: Client) -> Kind:
+    """Return the kind of the broker that a client is connected to."""
+    server = (client.connected.get("server") if client.connected is not None else None) or ""
+    ours = server.startswith("stompcodec/")
+    name = "stompcodec" if ours else client.dialect if client.dialect in GIVERS else "unknown"
+    atomic = name in _ATOMIC and not (ours and client.dialect == "artemis")  # whose ACKs ignore their transaction
+    letters = {"stompcodec": "/queue/DLQ.*", "activemq": "/queue/ActiveMQ.DLQ"}.get(name, "")
+    giver = GIVERS[name]
+    return Kind(name, giver.title, bool(giver.browse), name in _SELECTING, atomic, TAKERS[name].jms, letters)

@@ -1,0 +1,194 @@
+"""The parts shared by the verbs that change queues: consent, dry runs, progress, interruption and reports."""
+
+from __future__ import annotations
+
+import json
+import sys
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable
+from itertools import islice
+from typing import Any, NamedTuple, NoReturn
+
+import click
+
+from stompcodec.cli.connecting import broker_options, connected, reporting_errors, stop_on_signals
+from stompcodec.cli.groups import INTERRUPTED
+from stompcodec.cli.inputs import Number, complain, option_group
+from stompcodec.cli.queues.carrying import Tally, Target
+from stompcodec.cli.queues.headers import is_queue
+from stompcodec.cli.queues.kinds import kind_of
+from stompcodec.cli.queues.looking import Interrupted, Looking
+from stompcodec.cli.queues.taking import Taking
+from stompcodec.cli.screen import StatusLine, printable
+from stompcodec.errors import StompError
+
+_REDRAW = 0.1
+#: Destinations that a dry run lists.
+_MOST_TARGETS = 20
+_HEADERS = "their headers do not name a queue that they came from"
+#: Does the work of a verb; the last argument is called after each batch.
+Work = Callable[[Taking, Tally, Callable[[], None]], None]
+
+#: The options of `Tool`, and those of the broker.
+tool_options = option_group(
+    click.option("--dry-run", is_flag=True, help="Change nothing; say how many messages it would be."),
+    click.option("-y", "--yes", is_flag=True, help="Do not ask. Without a terminal, nothing happens without it."),
+    click.option(
+        "--idle",
+        type=Number(0, min_open=True),
+        default=3.0,
+        show_default=True,
+        metavar="SECS",
+        help="The queue counts as empty after this time without a message, if the broker cannot tell.",
+    ),
+    click.option("--json", "as_json", is_flag=True, help="Print the counts as a JSON object."),
+    click.option("-q", "--quiet", is_flag=True, help="Print nothing on success."),
+    broker_options,
+)
+
+selector_option = click.option(
+    "--selector", metavar="TEXT", help="Only messages that match, in the broker's syntax. RabbitMQ has no selectors."
+)
+limit_option = click.option("-n", "--limit", type=click.IntRange(1), metavar="N", help="At most N messages.")
+
+
+def check_queue(destination: str, hint: str) -> None:
+    """Check that a destination keeps messages.
+
+    Raises:
+        click.BadParameter: it is a topic or temporary, where messages would be lost.
+    """
+    if not is_queue(destination) or not destination.strip():
+        raise click.BadParameter(f"{printable(destination)!r} is not a queue", param_hint=hint)
+
+
+class Tool(NamedTuple):
+    """A verb that changes a queue."""
+
+    verb: str
+    """As in "move"."""
+    done: str
+    """As in "moved"."""
+    queue: str
+    aim: str
+    """Where the messages go, for people, as in " to /queue/b"."""
+    dry_run: bool
+    yes: bool
+    idle: float
+    as_json: bool
+    quiet: bool
+    selector: str | None = None
+    limit: int | None = None
+
+    def run(self, broker: dict[str, Any], work: Work, target_of: Target | None = None) -> NoReturn:
+        """Do it, and exit.
+
+        Args:
+            broker: the options of the broker.
+            work: the work.
+            target_of: where each message goes, for a dry run, if that differs; None if it stays.
+        """
+        if not (self.dry_run or self.yes or _has_terminal()):
+            raise click.UsageError(f"there is no terminal to confirm on, so nothing was {self.done}: give --yes")
+        stopped = threading.Event()
+        with reporting_errors(), connected(**broker) as client:
+            kind = kind_of(client)
+            kind.check_selects(self.selector)
+            if self.dry_run:
+                kind.check_shows(self.queue, "leave out --dry-run")
+            looking = Looking(client, kind, self.queue, self.selector, stopped.is_set, broker["timeout"])
+            with stop_on_signals(stopped.set):
+                try:
+                    there = looking.total()
+                    most = self.limit if there is None else min(there, self.limit or there)
+                    if self.dry_run:
+                        self._preview(looking, most or 0, target_of)
+                except Interrupted:
+                    self._interrupted(Tally())
+            if most != 0 and not self.yes:
+                self._ask(most)
+            taking = Taking(looking, most=most, exact=self.limit is not None, idle=self.idle)
+            with stop_on_signals(stopped.set):
+                tally = self._do(work, taking)
+        if stopped.is_set():
+            self._interrupted(tally)
+        if tally.left:
+            complain(f"{_number(tally.left)} stayed in {self.queue}: {_HEADERS} (name one with --to)")
+        self._show(f"{_number(tally.messages)} {self.done}{self.aim}", tally.messages, tally)
+        sys.exit(1 if tally.left else 0)
+
+    def _do(self, work: Work, taking: Taking) -> Tally:
+        tally = Tally()
+        progress = _Progress(self, tally, taking.most)
+        try:
+            if taking.most != 0:
+                work(taking, tally, progress.moved)
+        except (StompError, ValueError):
+            progress.clear()
+            complain(f"{_number(tally.messages)} {self.done} before this error; the others are in {self.queue}")
+            raise
+        finally:
+            progress.clear()
+        return tally
+
+    def _preview(self, looking: Looking, most: int, target_of: Target | None) -> NoReturn:
+        """Say what would happen, and exit."""
+        targets = Counter(map(target_of, islice(looking.messages(), most))) if target_of is not None else Counter()
+        tally = Tally()
+        tally.left = targets.pop(None, 0)
+        self._show(f"would {self.verb} {_number(most - tally.left)}{self.aim}", most - tally.left, tally)
+        if target_of is not None and not self.as_json:
+            for target, number in targets.most_common(_MOST_TARGETS):
+                click.echo(f"  {number:,} to {printable(str(target))}")
+            if tally.left:
+                click.echo(f"  {tally.left:,} would stay: {_HEADERS} (name one with --to)")
+        sys.exit(0)
+
+    def _show(self, text: str, messages: int, tally: Tally) -> None:
+        if self.as_json:
+            counts = {"messages": messages, "bytes": tally.octets, "left": tally.left, "dry_run": self.dry_run}
+            click.echo(json.dumps({"verb": self.verb, "queue": self.queue, **counts}))
+        elif self.dry_run or not self.quiet:
+            click.echo(printable(text), err=not self.dry_run)
+
+    def _interrupted(self, tally: Tally) -> NoReturn:
+        complain(f"interrupted: {_number(tally.messages)} {self.done}; the others are in {self.queue}")
+        sys.exit(INTERRUPTED)
+
+    def _ask(self, most: int | None) -> None:
+        what = "all messages" if most is None else _number(most)
+        question = f"{self.verb.capitalize()} {what} of {printable(self.queue)}{printable(self.aim)}?"
+        if not click.confirm(question, err=True):
+            complain(f"nothing was {self.done}")
+            sys.exit(1)
+
+
+def _number(count: int) -> str:
+    return f"{count:,} message{'s' * (count != 1)}"
+
+
+def _has_terminal() -> bool:
+    return sys.stdin.isatty() and sys.stderr.isatty()
+
+
+class _Progress:
+    """The progress line."""
+
+    def __init__(self, tool: Tool, tally: Tally, most: int | None) -> None:
+        self._tool, self._tally, self._most = tool, tally, most
+        self._line = StatusLine(not tool.quiet, _REDRAW)
+        self.clear = self._line.clear
+        self._start = time.monotonic()
+
+    def text(self) -> str:
+        seconds = max(time.monotonic() - self._start, 1e-6)
+        tally = self._tally
+        of = "" if self._most is None else f" of {self._most:,}"
+        rate = f"{seconds:.0f} s, {tally.messages / seconds:,.0f}/s"
+        return f"{tally.messages:,}{of} {self._tool.done}, {tally.octets / 1e6:,.1f} MB, {rate}"
+
+    def moved(self) -> None:
+        """Update the line, now and then."""
+        self._line.update(self.text)

@@ -1,0 +1,89 @@
+"""Batches of messages, taken from a queue until it is empty."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from stompcodec.cli.queues.looking import Interrupted, Looking
+
+if TYPE_CHECKING:
+    from stompcodec.client import Message, Subscription
+
+#: The most messages of a batch, and that wait here.
+BATCH = 100
+#: The most bytes of a batch, unless its one message is larger; and that our broker delivers ahead.
+_BATCH_BYTES = 8 * 2**20
+_AHEAD_BYTES = 16 * 2**20
+#: Bytes in a `credit` header, which has to name some.
+_UNBOUNDED = 2**40
+#: Seconds to wait for a message before the broker is asked whether there is one.
+_LOOK = 0.1
+
+
+class Taking:
+    """The way to take the messages of a queue.
+
+    Args:
+        looking: the queue; `stopped` is asked before each batch, and True ends the taking.
+        most: how many messages at most; None for all.
+        exact: have our broker deliver no more than that, so that no other message counts as redelivered.
+        idle: seconds without a message after which the queue counts as empty.
+    """
+
+    def __init__(self, looking: Looking, *, most: int | None, exact: bool, idle: float) -> None:
+        self.looking = looking
+        self.most = most
+        self._exact, self._idle = exact, idle
+        #: Messages that are neither acknowledged nor to be: they return to the queue at the end.
+        self.held = 0
+
+    def subscribe(self, ack: str = "client-individual") -> Subscription:
+        """Subscribe to the queue."""
+        client, kind, queue, selector, *_ = self.looking
+        headers = {}
+        if kind.is_ours and self._exact and self.most is not None:
+            headers = {"credit": f"{self.most},{_UNBOUNDED},false"}
+        elif kind.is_ours:
+            headers = {"consumer-window-size": str(_AHEAD_BYTES)}
+        window = BATCH if self.most is None else min(BATCH, self.most)
+        return client.subscribe(queue, ack=ack, prefetch=window, selector=selector, headers=headers)
+
+    def batches(self, subscription: Subscription) -> Iterator[list[Message]]:
+        """Yield batches until the queue is empty, `most` were taken, or all that were delivered are held."""
+        left, last, stopped = self.most, time.monotonic(), self.looking.stopped
+        while not stopped() and left != 0 and self.held < BATCH:
+            taken = subscription.take(BATCH if left is None else min(BATCH, left), _LOOK)
+            if taken:
+                for batch in _split(taken):
+                    if stopped():
+                        return
+                    yield batch
+                left = None if left is None else left - len(taken)
+                last = time.monotonic()
+            elif self._is_over(last):
+                return
+
+    def _is_over(self, last: float) -> bool:
+        """Return whether the queue counts as empty. `last` is the time of the last message."""
+        try:
+            if self.looking.kind.shows and self.looking.is_empty():
+                return True
+        except Interrupted:
+            return True
+        return time.monotonic() - last > self._idle
+
+
+def _split(messages: list[Message]) -> Iterator[list[Message]]:
+    """Yield messages in pieces of at most `_BATCH_BYTES`, or with one message."""
+    batch: list[Message] = []
+    size = 0
+    for message in messages:
+        if batch and size + len(message.body) > _BATCH_BYTES:
+            yield batch
+            batch, size = [], 0
+        batch.append(message)
+        size += len(message.body)
+    if batch:
+        yield batch
