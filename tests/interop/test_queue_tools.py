@@ -1,0 +1,181 @@
+"""The queue tools at ActiveMQ and RabbitMQ: what they can, and that what they cannot takes nothing."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import uuid
+from collections import Counter
+from collections.abc import Iterator
+
+import pytest
+from patience import patience
+
+pytest.importorskip("click")
+
+from cli.verbs.test_queue_tools import started
+from click.testing import CliRunner, Result
+from interop.brokers import BROKERS, Foreign
+
+import stompcodec.client as stomp
+from stompcodec.cli.app import app
+
+pytestmark = [pytest.mark.slow, pytest.mark.no_asan]
+
+COUNT = 350
+
+
+def beside(name: str) -> Iterator[str]:
+    candidate = BROKERS[name]()
+    assert isinstance(candidate, Foreign)
+    if candidate.missing:
+        pytest.skip(candidate.missing)
+    with candidate:
+        yield f"stomp://guest:guest@127.0.0.1:{candidate.port}/%2F"
+
+
+@pytest.fixture(scope="module")
+def activemq() -> Iterator[str]:
+    yield from beside("activemq")
+
+
+@pytest.fixture(scope="module")
+def rabbitmq() -> Iterator[str]:
+    yield from beside("rabbitmq")
+
+
+@pytest.fixture
+def url(request: pytest.FixtureRequest) -> str:
+    return str(request.getfixturevalue(request.param))
+
+
+both = pytest.mark.parametrize("url", ["activemq", "rabbitmq"], indirect=True)
+
+
+@pytest.fixture
+def queues() -> tuple[str, str]:
+    name = uuid.uuid4().hex
+    return f"/queue/from.{name}", f"/queue/to.{name}"
+
+
+def run(url: str, *arguments: str) -> Result:
+    idle = ["--idle", str(patience(1))] if arguments[0] in ("move", "purge") or "retry" in arguments else []
+    return CliRunner().invoke(app, [*arguments, *idle, "-u", url, "--timeout", str(patience(20))])
+
+
+def good(url: str, *arguments: str) -> str:
+    result = run(url, *arguments)
+    assert result.exit_code == 0, result.output
+    return str(result.output)
+
+
+def fill(url: str, queue: str, count: int, text: bool = False) -> list[bytes]:
+    bodies = [b"%d" % number for number in range(count)]
+    headers = {"persistent": "true", "kind": "a"}
+    with stomp.connect(url) as client:
+        client.send_many([(queue, body.decode() if text else body, {**headers, "n": body.decode()}) for body in bodies])
+    return bodies
+
+
+def held(url: str, queue: str) -> list[stomp.Message]:
+    """Take all messages of a queue."""
+    taken = []
+    with stomp.connect(url) as client, client.subscribe(queue, ack="client-individual", prefetch=1000) as subscription:
+        while (message := subscription.get(patience(2))) is not None:
+            message.ack()
+            taken.append(message)
+        client.ping()
+    return taken
+
+
+@both
+def test_move_keeps_order_headers_and_bodies(url: str, queues: tuple[str, str]) -> None:
+    expected = fill(url, queues[0], COUNT)
+    assert good(url, "move", *queues, "--yes") == f"{COUNT} messages moved to {queues[1]}\n"
+    moved = held(url, queues[1])
+    assert [message.body for message in moved] == expected
+    for message, body in zip(moved, expected):
+        assert (message.headers["n"], message.headers["kind"]) == (body.decode(), "a")
+        assert message.headers["persistent"] in ("true", "1")
+        assert not message.redelivered
+    assert held(url, queues[0]) == []
+
+
+@both
+def test_move_ends_at_its_limit(url: str, queues: tuple[str, str]) -> None:
+    expected = fill(url, queues[0], 50)
+    good(url, "move", *queues, "--yes", "--limit", "20")
+    assert [message.body for message in held(url, queues[1])] == expected[:20]
+    assert [message.body for message in held(url, queues[0])] == expected[20:]
+
+
+@both
+def test_purge(url: str, queues: tuple[str, str]) -> None:
+    fill(url, queues[0], COUNT)
+    assert good(url, "purge", queues[0], "--yes") == f"{COUNT} messages removed\n"
+    assert held(url, queues[0]) == []
+
+
+@both
+def test_kill_9_loses_nothing(url: str, queues: tuple[str, str]) -> None:
+    """ActiveMQ doubles nothing either; at RabbitMQ a batch may be in both queues."""
+    expected = fill(url, queues[0], COUNT)
+    process = started(url, "move", *queues, "--yes", stderr=subprocess.DEVNULL)
+    with stomp.connect(url) as client, client.subscribe(queues[1], ack="client-individual") as subscription:
+        first = subscription.get(patience(60))  # which returns to the queue, since it is not acknowledged
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+        assert first is not None
+        atomic = client.dialect == "activemq"
+    counts = Counter(message.body for queue in queues for message in held(url, queue))
+    assert set(counts) == set(expected)
+    assert sum(counts.values()) <= COUNT + (0 if atomic else 100)
+
+
+def test_activemq_shows_selects_and_says_how_many(activemq: str, queues: tuple[str, str]) -> None:
+    expected = fill(activemq, queues[0], COUNT)
+    shown = good(activemq, "browse", queues[0], "-q", "-f", "{body} ")
+    assert shown.split() == [body.decode() for body in expected]
+    assert good(activemq, "move", *queues, "--dry-run") == f"would move {COUNT} messages to {queues[1]}\n"
+    good(activemq, "move", *queues, "--yes", "--selector", "n = '7'")
+    assert [message.body for message in held(activemq, queues[1])] == [b"7"]
+    assert len(held(activemq, queues[0])) == COUNT - 1
+
+
+def test_dead_letters_of_activemq_go_back_as_what_they_were(activemq: str, queues: tuple[str, str]) -> None:
+    queue, letters = queues[0], "/queue/ActiveMQ.DLQ"
+    fill(activemq, queue, 2, text=True)
+    fill(activemq, queue, 1)
+    with stomp.connect(activemq) as client, client.subscribe(queue, ack="client-individual") as subscription:
+        for _ in range(3):
+            message = subscription.get(patience(20))
+            assert message is not None
+            message.nack(receipt=True)
+    rows = [json.loads(line) for line in good(activemq, "dlq", "list", "--json").splitlines()]
+    assert [(row["queue"], row["messages"]) for row in rows if row["from"] == queue] == [(letters, 3)]
+    assert queue[:20] in good(activemq, "dlq", "show", letters)
+    assert f"  3 to {queue}" in good(activemq, "dlq", "retry", letters, "--dry-run").splitlines()
+    good(activemq, "dlq", "retry", letters, "--yes")
+    back = held(activemq, queue)
+    assert [message.body for message in back] == [b"0", b"1", b"0"]
+    assert [message.get("content-length") is None for message in back] == [True, True, False]
+
+
+def test_rabbitmq_says_what_it_cannot_and_loses_nothing(rabbitmq: str, queues: tuple[str, str]) -> None:
+    fill(rabbitmq, queues[0], 3)
+    for arguments in (
+        ["browse", queues[0]],
+        ["dlq", "show", queues[0]],
+        ["dlq", "list"],
+        ["move", *queues, "--dry-run"],
+        ["move", *queues, "--yes", "--selector", "n = '1'"],
+        ["dlq", "retry", queues[0], "--dry-run"],
+    ):
+        result = run(rabbitmq, *arguments)
+        assert result.exit_code == 2, result.output
+        assert "RabbitMQ" in result.output
+    result = run(rabbitmq, "dlq", "retry", queues[0], "--yes")
+    assert (result.exit_code, "3 messages stayed" in result.output) == (1, True)
+    good(rabbitmq, "dlq", "retry", queues[0], "--to", queues[1], "--yes")
+    assert [message.body for message in held(rabbitmq, queues[1])] == [b"0", b"1", b"2"]
