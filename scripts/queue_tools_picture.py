@@ -47,7 +47,8 @@ def record() -> Console:
     console = Console(record=True, width=WIDTH, file=io.StringIO(), force_terminal=True, highlight=False)
     with StompBroker() as broker:
         fill(broker.url)
-        environment = {**os.environ, "STOMPCODEC_URL": broker.url, "COLUMNS": str(WIDTH), "PYTHONIOENCODING": "utf-8"}
+        plain = {name: value for name, value in os.environ.items() if not name.startswith("STOMPCODEC_")}
+        environment = {**plain, "STOMPCODEC_URL": broker.url, "COLUMNS": str(WIDTH), "PYTHONIOENCODING": "utf-8"}
         for command in COMMANDS:
             words = " ".join(f'"{word}"' if " " in word else word for word in command)
             console.print(Text("$ ", "bold green").append(f"stompcodec {words}", "bold default"))

@@ -103,6 +103,19 @@ def test_req(view: list[str], broker: StompBroker) -> None:
         assert json.loads(text)["body"] == NASTY
 
 
+@pytest.mark.parametrize("view", [[], ["--json"], ["--pretty"], ["-f", "{id} {headers} {body}\\n"]], ids=" ".join)
+@pytest.mark.parametrize("verb", [["browse"], ["dlq", "show"]], ids=" ".join)
+def test_queue_tools(verb: list[str], view: list[str], broker: StompBroker) -> None:
+    letter = {"original-destination": NASTY, "dead-letter-reason": NASTY, "dead-letter-attempts": NASTY, NASTY: "x"}
+    with stomp.connect(broker.url) as client:
+        if not broker.queued("/queue/letters"):
+            client.send("/queue/letters", NASTY, letter, receipt=True)
+    assert is_safe(terminal(*verb, "/queue/letters", "-u", broker.url, *view))
+    if not view:
+        assert is_safe(terminal("dlq", "list", "/queue/letters", "-u", broker.url))
+        assert is_safe(terminal("dlq", "retry", "/queue/letters", "--dry-run", "-u", broker.url) + "be")
+
+
 def refuse(side, frame) -> None:
     headers = {"message": NASTY, "content-type": "text/plain"}
     if frame.get("receipt") is not None:

@@ -24,6 +24,8 @@ from stompcodec.cli.app import app
 pytestmark = [pytest.mark.slow, pytest.mark.no_asan]
 
 COUNT = 350
+#: Seconds without a message after which a queue counts as empty. Each test waits for them, so they are not stretched.
+_EMPTY = 4.0
 
 
 def beside(name: str) -> Iterator[str]:
@@ -60,7 +62,7 @@ def queues() -> tuple[str, str]:
 
 
 def run(url: str, *arguments: str) -> Result:
-    idle = ["--idle", str(patience(1))] if arguments[0] in ("move", "purge") or "retry" in arguments else []
+    idle = ["--idle", str(_EMPTY)] if arguments[0] in ("move", "purge") or "retry" in arguments else []
     return CliRunner().invoke(app, [*arguments, *idle, "-u", url, "--timeout", str(patience(20))])
 
 
@@ -82,7 +84,7 @@ def held(url: str, queue: str) -> list[stomp.Message]:
     """Take all messages of a queue."""
     taken = []
     with stomp.connect(url) as client, client.subscribe(queue, ack="client-individual", prefetch=1000) as subscription:
-        while (message := subscription.get(patience(2))) is not None:
+        while (message := subscription.get(_EMPTY)) is not None:
             message.ack()
             taken.append(message)
         client.ping()
