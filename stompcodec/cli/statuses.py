@@ -23,7 +23,7 @@ _SHOWN = {2: "wrong usage, or the broker cannot show queues, or knows no selecto
 def _tool(done: str, more: str = "") -> dict[int, str]:
     return {
         0: f"every message that was there was {done}",
-        1: f"{_UNREACHABLE}; or it was not confirmed{more}",
+        1: f"{_UNREACHABLE}; it was not confirmed; or other consumers hold messages that were there{more}",
         2: f"wrong usage; no terminal and no --yes; or the broker knows no selectors: nothing was {done}",
         130: f"ended by Ctrl-C, SIGTERM or SIGHUP: each message was {done}, or is still in the queue",
     }

@@ -63,7 +63,7 @@ class Looking(NamedTuple):
         """Return how many messages wait in the queue; None if the broker does not show it. Errors: `messages`."""
         if self.kind.is_ours and self.selector is None:
             rows = listed(self.client, self.queue)
-            if rows is not None:
+            if rows:  # else a browser says whether the queue is empty, or may not be read
                 return sum(int(row["ready"]) for row in rows)
         return sum(1 for _ in self.messages()) if self.kind.shows else None
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 import threading
 import time
@@ -20,11 +21,13 @@ from stompcodec.cli.queues.carrying import Tally, Target
 from stompcodec.cli.queues.headers import is_queue
 from stompcodec.cli.queues.kinds import kind_of
 from stompcodec.cli.queues.looking import Interrupted, Looking
-from stompcodec.cli.queues.taking import Taking
+from stompcodec.cli.queues.taking import BATCH, Taking
 from stompcodec.cli.screen import StatusLine, printable
 from stompcodec.errors import StompError
 
 _REDRAW = 0.1
+#: Words that stand for several names at some broker.
+_WILDCARDS = ("*", "**", "#", ">")
 #: Destinations that a dry run lists.
 _MOST_TARGETS = 20
 _HEADERS = "their headers do not name a queue that they came from"
@@ -58,8 +61,10 @@ def check_queue(destination: str, hint: str) -> None:
     """Check that a destination keeps messages.
 
     Raises:
-        click.BadParameter: it is a topic or temporary, where messages would be lost.
+        click.BadParameter: it is a topic or temporary, where messages would be lost; or a wildcard.
     """
+    if any(word in _WILDCARDS for word in re.split(r"[./]", destination)):
+        raise click.BadParameter(f"{printable(destination)!r} is a wildcard: name one queue", param_hint=hint)
     if not is_queue(destination) or not destination.strip():
         raise click.BadParameter(f"{printable(destination)!r} is not a queue", param_hint=hint)
 
@@ -114,10 +119,20 @@ class Tool(NamedTuple):
                 tally = self._do(work, taking)
         if stopped.is_set():
             self._interrupted(tally)
-        if tally.left:
-            complain(f"{_number(tally.left)} stayed in {self.queue}: {_HEADERS} (name one with --to)")
         self._show(f"{_number(tally.messages)} {self.done}{self.aim}", tally.messages, tally)
-        sys.exit(1 if tally.left else 0)
+        sys.exit(1 if self._report_left(taking, tally) else 0)
+
+    def _report_left(self, taking: Taking, tally: Tally) -> bool:
+        """Report messages that could not be taken. Return whether there are any."""
+        if tally.left:
+            more = "; they fill the window, so later ones were not tried" if taking.held >= BATCH else ""
+            complain(f"{_number(tally.left)} stayed in {self.queue}: {_HEADERS} (name one with --to){more}")
+        elif taking.withheld:
+            complain(
+                f"{self.queue} has messages that did not come in {self.idle:g} s: other consumers hold them, or one of"
+                " them is exclusive (try again later, or wait longer with --idle)"
+            )
+        return bool(tally.left or taking.withheld)
 
     def _do(self, work: Work, taking: Taking) -> Tally:
         tally = Tally()

@@ -38,6 +38,8 @@ class Taking:
         self._exact, self._idle = exact, idle
         #: Messages that are neither acknowledged nor to be: they return to the queue at the end.
         self.held = 0
+        #: The broker shows messages, and did not deliver them: others have them, or an exclusive consumer is there.
+        self.withheld = False
 
     def subscribe(self, ack: str = "client-individual") -> Subscription:
         """Subscribe to the queue."""
@@ -72,7 +74,9 @@ class Taking:
                 return True
         except Interrupted:
             return True
-        return time.monotonic() - last > self._idle
+        over = time.monotonic() - last > self._idle
+        self.withheld = over and self.looking.kind.shows
+        return over
 
 
 def _split(messages: list[Message]) -> Iterator[list[Message]]:
