@@ -274,7 +274,7 @@ def _aim(path: str, url: str, folder: Path) -> list[str]:
         "pub": ["/queue/aimed", "x", *at],
         "sub": ["/queue/aimed", "--wait", "0", *at],
         "req": ["/queue/aimed", "x", "--timeout", "5", *at],
-        "reply": ["/queue/aimed", "x", "--wait", "0", "-q", *at],
+        "reply": ["/queue/asked", "x", "--wait", "0", "-q", *at],
         "ping": [url, "--count", "0"],
         "record": [url, "/queue/aimed", "-o", str(folder / "aimed.stompcap"), "--wait", "0"],
         "replay": [str(folder / "a.stomp"), url],
