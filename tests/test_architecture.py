@@ -59,7 +59,7 @@ FLOORS = {
         "show",
         "files",
         "linting",
-        "inspecting, benching, pipelines, conformity, queues",
+        "inspecting, benching, pipelines, conformity, proxying, queues",
         "verbs",
         "app",
         "__init__",

@@ -91,6 +91,7 @@ class CaptureWriter:
             raise ValueError(f"segment_seconds must be 0 to {_LONGEST:.0f}, or None for no limit")
         self._age = None if segment_seconds is None else round(segment_seconds * 1e6)
         self._open: dict[str, SegmentWriter] = {}
+        self._ends: dict[str, int] = {}  # of chains that were finished
         self.lost = 0
         """Bytes that repair cut off: frames that were incomplete or not synced."""
         if single is None:
@@ -167,7 +168,7 @@ class CaptureWriter:
             return self._open[CHAIN]
         segment = self._open.get(chain)
         if segment is None:
-            return self._new(chain, 0)
+            return self._new(chain, self._ends.get(chain, 0))
         full = segment.size and segment.size + size > self._octets
         if full or self._is_old(segment, time):
             segment.seal()
@@ -205,7 +206,7 @@ class CaptureWriter:
     def end(self, chain: str = CHAIN) -> int:
         """Return the offset of the end of synced frames."""
         segment = self._open.get(chain)
-        return 0 if segment is None else segment.base + segment.synced
+        return self._ends.get(chain, 0) if segment is None else segment.base + segment.synced
 
     def roll(self, now: int, *, below: Mapping[str, int] | None = None) -> None:
         """Seal segments that are too old, even without new frames.
@@ -259,6 +260,22 @@ class CaptureWriter:
                 total -= size
                 count += 1
         return count
+
+    def finish(self, chain: str) -> None:
+        """Seal a chain, and close its files. A later append begins a new segment, after the end of the last one.
+
+        Raises:
+            StoreError: as for `append`.
+            ValueError: the capture is a single file.
+        """
+        if self.single:
+            raise ValueError("a single file has one chain, which `close` seals")
+        segment = self._open.get(chain)
+        if segment is not None and segment.size:
+            segment.seal()
+            self._ends[chain] = segment.base + segment.size
+            segment.close()
+            del self._open[chain]
 
     def close(self, *, seal: bool = True) -> None:
         """Sync and seal the last segments, and release the lock. Closing twice does nothing.

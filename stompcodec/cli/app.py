@@ -12,7 +12,7 @@ from stompcodec.cli.groups import Verbs
 #: To add a verb, add its name here and a module in `verbs` with a click command called `command`.
 VERBS = (
     *("decode", "encode", "lint", "inspect", "convert"),
-    *("pub", "sub", "req", "reply", "ping", "broker", "record", "replay", "bridge"),
+    *("pub", "sub", "req", "reply", "ping", "broker", "record", "replay", "bridge", "proxy"),
     *("browse", "move", "purge", "dlq", "context"),
     *("bench", "conformance", "pipeline", "compat", "spark-env"),
 )

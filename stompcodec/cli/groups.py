@@ -27,6 +27,7 @@ _SYNONYMS = {
     **dict.fromkeys(("export", "import", "transform"), "convert"),
     **dict.fromkeys(("benchmark", "perf", "latency"), "bench"),
     **dict.fromkeys(("shovel", "migrate", "mirror", "forward", "federate"), "bridge"),
+    **dict.fromkeys(("sniff", "intercept", "tap", "mitm", "mitmproxy"), "proxy"),
     **dict.fromkeys(("spark", "etl"), "pipeline"),
     **dict.fromkeys(("peek", "queue"), "browse"),
     **dict.fromkeys(("drain", "empty", "clear", "truncate"), "purge"),

@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import sys
 import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from stompcodec.errors import may_be_secret
+from stompcodec.errors import SECRET_WORDS, may_be_secret
 
 if TYPE_CHECKING:
     from rich.console import Console
 
 #: Width in columns if the output is not a terminal.
 _WIDTH = 120
+#: To the end of the line, because a broken frame has no parsed headers.
+_SECRET_LINE = re.compile(b"(?i)(%s)([^\n\0]*)" % "|".join(SECRET_WORDS).encode())
 COMMAND_STYLES = {"MESSAGE": "cyan", "SEND": "green", "ERROR": "bold red", "CONNECTED": "magenta", "CONNECT": "magenta"}
 
 
@@ -109,6 +112,15 @@ def header_value(name: str, value: str) -> str:
     ('***', '7')
     """
     return "***" if may_be_secret(name) else printable(value)
+
+
+def mask_lines(octets: bytes) -> bytes:
+    """Return bytes that are not a whole frame with possible secrets replaced by as many stars, each up to its line end.
+
+    >>> mask_lines(b"CONNECT\\npasscode:hunter2\\n")
+    b'CONNECT\\npasscode********\\n'
+    """
+    return _SECRET_LINE.sub(lambda found: found[1] + b"*" * len(found[2]), octets)
 
 
 def cut(text: str, width: int) -> str:

@@ -86,6 +86,12 @@ STATUSES: dict[str, dict[int, str]] = {
     "context list": {0: "the contexts were listed", **_CONTEXTS, **_STOPPED},
     "context show": {0: "the context was shown", **_CONTEXTS, **_STOPPED},
     "context remove": {0: "the context is not in the file any more", **_CONTEXTS, **_STOPPED},
+    "proxy": {
+        0: "ended by Ctrl-C, SIGTERM or SIGHUP",
+        1: "it cannot listen there; or its output or the capture cannot be written",
+        **_USAGE,
+        130: "ended by Ctrl-C before it had started",
+    },
     "convert": _of("every frame was written", "a frame is broken or cannot be written, or a file cannot be used"),
     "bench codec": _of("it was measured", "FILE has broken frames, or no frames"),
     "bench pub": _of("it was measured", _UNREACHABLE),

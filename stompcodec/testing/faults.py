@@ -72,15 +72,24 @@ class _Link:
             _hang_up(writer, reset)
 
 
-class _Flow:
-    """One direction of a connection, with its random numbers."""
+class Flow:
+    """The sizes of what is forwarded in one direction of a connection, with its random numbers.
 
-    def __init__(self, link: _Link, name: str, seed: int) -> None:
-        self.link = link
+    Args:
+        number: the number of the connection.
+        name: the direction, "up" or "down".
+        seed: the seed of random numbers.
+
+    >>> flow = Flow(1, "up", 0)
+    >>> flow.size(Direction(cut_after=5), 3), flow.size(Direction(cut_after=5), 3), flow.left
+    (3, 2, 0)
+    """
+
+    def __init__(self, number: int, name: str, seed: int) -> None:
         self.name = name
         self.left: int | None = None
         """Bytes until the cut."""
-        self._roll = random.Random(f"{seed}/{link.number}/{name}")
+        self._roll = random.Random(f"{seed}/{number}/{name}")
         self._rule: int | tuple[int, int] | None = None
 
     def size(self, direction: Direction, waiting: int) -> int:
@@ -233,8 +242,8 @@ class FaultProxy:
         self._links.add(link)
         try:
             await asyncio.gather(
-                self._pump(_Flow(link, "up", self.seed), reader, far_writer),
-                self._pump(_Flow(link, "down", self.seed), far_reader, writer),
+                self._pump(link, Flow(number, "up", self.seed), reader, far_writer),
+                self._pump(link, Flow(number, "down", self.seed), far_reader, writer),
             )
         finally:
             self._links.discard(link)
@@ -244,19 +253,19 @@ class FaultProxy:
                 with contextlib.suppress(OSError):
                     await end.wait_closed()
 
-    async def _pump(self, flow: _Flow, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def _pump(self, link: _Link, flow: Flow, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         writer.transport.set_write_buffer_limits(0)  # so that drain waits until the kernel has everything
         try:
             while data := await reader.read(_MOST):
-                await self._forward(flow, data, writer)
-            if not flow.link.is_cut and writer.can_write_eof():
+                await self._forward(link, flow, data, writer)
+            if not link.is_cut and writer.can_write_eof():
                 writer.write_eof()
         except OSError:
-            if not flow.link.is_cut:  # one end was reset: reset the other
-                flow.link.cut(True)
+            if not link.is_cut:  # one end was reset: reset the other
+                link.cut(True)
 
-    async def _forward(self, flow: _Flow, data: bytes, writer: asyncio.StreamWriter) -> None:
-        while data and not flow.link.is_cut:
+    async def _forward(self, link: _Link, flow: Flow, data: bytes, writer: asyncio.StreamWriter) -> None:
+        while data and not link.is_cut:
             direction: Direction = getattr(self.rules, flow.name)
             if direction.hold:
                 await asyncio.sleep(_NAP)
@@ -269,4 +278,4 @@ class FaultProxy:
                 await writer.drain()
             data = data[size:]
             if flow.left is not None and flow.left <= 0:
-                self._cut(flow.link)
+                self._cut(link)

@@ -86,9 +86,16 @@ class FrameFaults:
         self.silent = False
 
     def _set(self, action: str, command: str, nth: int, times: int | None, headers: Any, **options: Any) -> Fault:
-        if nth < 1 or (times is not None and times < 1):
-            raise ValueError(f"nth is {nth} and times {times}: both count from 1")
-        fault = Fault(action, "CONNECT" if command == "STOMP" else command, nth, times, headers, options)
+        return self.add(Fault(action, "CONNECT" if command == "STOMP" else command, nth, times, headers, options))
+
+    def add(self, fault: Fault) -> Fault:
+        """Set a fault that was made by other means than the methods below.
+
+        Raises:
+            ValueError: it begins before the first frame, or applies to none.
+        """
+        if fault.nth < 1 or (fault.times is not None and fault.times < 1):
+            raise ValueError(f"nth is {fault.nth} and times {fault.times}: both count from 1")
         with self._lock:
             self._faults.append(fault)
         return fault

@@ -11,7 +11,7 @@ from patience import patience
 from transport.wires import Peer, Place, Raw, Server, in_thread
 
 from stompcodec.testing import Direction, FaultProxy, Rules
-from stompcodec.testing.faults import _Flow, _Link
+from stompcodec.testing.faults import Flow
 from stompcodec.transport import aio
 
 
@@ -250,5 +250,5 @@ def test_stopping_cuts_what_is_open(run):
 
 
 def test_pieces_of_one_byte() -> None:
-    flow = _Flow(_Link(1, None, None), "up", 1)
+    flow = Flow(1, "up", 1)
     assert {flow.size(Direction(piece=1), 10) for _ in range(20)} == {1}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections import deque
 from collections.abc import Callable, Iterator
 from datetime import datetime, timedelta, timezone
@@ -19,13 +18,11 @@ from stompcodec.cli.linting.conversation import Conversation
 from stompcodec.cli.linting.rules import Finding, finding_of
 from stompcodec.cli.linting.subject import Subject, subject_of
 from stompcodec.cli.reader import Broken, FrameReader, Place
-from stompcodec.cli.screen import header_value, printable
-from stompcodec.errors import ERROR_KINDS, SECRET_WORDS, StompError
+from stompcodec.cli.screen import header_value, mask_lines, printable
+from stompcodec.errors import ERROR_KINDS, StompError
 
 _READ = 256 * 1024
 _EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
-#: To the end of the line, because a broken frame has no parsed headers.
-_SECRET_LINE = re.compile(b"(?i)(%s)([^\n\0]*)" % "|".join(SECRET_WORDS).encode())
 
 
 class Part(NamedTuple):
@@ -127,14 +124,14 @@ def masked(entry: Entry) -> bytes:
     """Return the bytes of an entry with secrets replaced by stars of the same length, which keeps all offsets."""
     data, base = bytearray(entry.seen.octets), entry.seen.found.start
     if entry.fault is not None:
-        return _SECRET_LINE.sub(lambda found: found[1] + b"*" * len(found[2]), bytes(data))
+        return mask_lines(bytes(data))
     for part in entry.parts:
         start, end = part.start - base, part.end - base
         if part.secret:
             start = part.value_at - base
             data[start:end] = b"*" * (end - start)
         elif part.kind == "skipped":
-            data[start:end] = _SECRET_LINE.sub(lambda found: found[1] + b"*" * len(found[2]), data[start:end])
+            data[start:end] = mask_lines(bytes(data[start:end]))
     return bytes(data)
 
 

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from stompcodec.cli.linting.rules import Finding, Severity, ids
 from stompcodec.cli.linting.subject import Subject, sender_of
 from stompcodec.cli.screen import cut, printable
+from stompcodec.states import Sender
 
 #: Most subscription and transaction ids to remember. Beyond that, checks that depend on them are skipped.
 _MOST = 10_000
@@ -30,9 +31,14 @@ _NOT_BEGUN = ids("1.0:TX-02", "1.1:TX-02", "1.2:TX-02")
 
 
 class Conversation:
-    """A conversation as far as a stream has shown it, against which each frame is checked."""
+    """A conversation as far as a stream has shown it, against which each frame is checked.
 
-    def __init__(self) -> None:
+    Args:
+        both: the stream has both sides of the conversation in their order; each frame is checked with its `sender`.
+    """
+
+    def __init__(self, *, both: bool = False) -> None:
+        self._both = both
         self._sides: set[str] = set()
         self._begin(None)
 
@@ -43,9 +49,11 @@ class Conversation:
         self._ended = ""  # the command that ended the conversation
         self._whole = offered is not None  # everything since CONNECT was seen and remembered
 
-    def check(self, subject: Subject) -> Iterator[Finding]:
+    def check(self, subject: Subject, sender: Sender | None = None) -> Iterator[Finding]:
         """Yield a finding for each rule that a frame breaks at its place in the conversation."""
         command = subject.command
+        if self._both:
+            self._sides = {sender or sender_of(command)}
         for rules, severity, text, remedy in self._look(subject, command):
             rule = rules.get(subject.version, "")
             if rule:
@@ -68,7 +76,8 @@ class Conversation:
                     "the server picked a version that was not offered",
                     "pick one of the offers",
                 )
-            self._begin(self._offered)
+            if not self._both:  # a client need not wait for CONNECTED before it subscribes
+                self._begin(self._offered)
         elif self._ended == "DISCONNECT" and side == "client":
             yield _AFTER_DISCONNECT, "error", "a frame after DISCONNECT", "send nothing more"
         elif self._ended == "ERROR" and side == "server":

@@ -14,7 +14,7 @@ import stompcodec
 from stompcodec.cli.linting.rules import Finding, Severity, title_of
 from stompcodec.cli.screen import screen
 
-_STYLES: dict[Severity, str] = {"error": "bold red", "warning": "yellow", "note": "cyan"}
+STYLES: dict[Severity, str] = {"error": "bold red", "warning": "yellow", "note": "cyan"}
 
 
 class Report:
@@ -60,7 +60,7 @@ class TextReport(Report):
         self._console = screen()
 
     def show(self, file: str, finding: Finding) -> None:
-        line = Text(f"{file}:{finding.offset}: ").append(finding.severity, _STYLES[finding.severity])
+        line = Text(f"{file}:{finding.offset}: ").append(finding.severity, STYLES[finding.severity])
         line.append(f" {finding.rule}", "bold").append(f": {finding.text} ({finding.remedy})", "not bold")
         self._console.print(line, soft_wrap=True)
 

@@ -17,7 +17,7 @@ _NAMES = ("OFFSET", "COMMAND", "DESTINATION", "HEADERS", "BODY", "BEGINS WITH")
 #: Below this many columns, only the number of headers is shown.
 _WIDE = 110
 #: Headers with a column of their own, or of little interest.
-_SAYS_LITTLE = frozenset((
+SAYS_LITTLE = frozenset((
     "destination", "content-length", "content-type", "persistent", "priority", "transformation", "timestamp", "expires",
 ))  # fmt: skip
 #: Characters that do not occur in text.
@@ -96,7 +96,7 @@ class TableView(View):
         for name, value in pairs:
             if len(short) >= room:
                 break
-            if name not in _SAYS_LITTLE:
+            if name not in SAYS_LITTLE:
                 short += f" {printable(name[:room])}={header_value(name, value[:room])}"
         return short
 

@@ -1,0 +1,163 @@
+"""A proxy in a thread of the test, with what it tells, and raw peers on both of its sides."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+from patience import patience
+
+from stompcodec.cli.proxying.entry import Entry, json_line
+from stompcodec.cli.proxying.faults import faults_of
+from stompcodec.cli.proxying.proxy import Place, Proxy, Target
+from stompcodec.cli.proxying.recorder import Recorder
+from stompcodec.cli.proxying.tally import Tally
+from stompcodec.cli.proxying.watcher import Watcher
+from stompcodec.testing.thread import LoopThread
+from stompcodec.uri import parse_uri
+
+__all__ = ["Peer", "Proxied", "proxied", "raw"]
+
+
+class Proxied:
+    """A running proxy."""
+
+    def __init__(self, proxy: Proxy, watcher: Watcher, recorder: Recorder | None) -> None:
+        self.proxy = proxy
+        self.tally = watcher.tally
+        self.recorder = recorder
+        self.entries: list[Entry] = []
+        self.changed = threading.Condition()
+        self.errors: list[tuple[str, Exception]] = []
+
+    @property
+    def port(self) -> int:
+        return self.proxy.place.port
+
+    @property
+    def url(self) -> str:
+        return str(self.proxy.place)
+
+    def add(self, entry: Entry) -> None:
+        with self.changed:
+            self.entries.append(entry)
+            self.changed.notify_all()
+
+    def wait(self, wanted: Callable[[Entry], object], seconds: float = 10) -> Entry:
+        """The first entry that is wanted, once it is there."""
+        with self.changed:
+            found = self.changed.wait_for(lambda: next(filter(wanted, self.entries), None), patience(seconds))
+            assert found is not None, self.entries
+            return found
+
+    def frame(self, command: str, number: int = 1) -> Entry:
+        """The entry of a frame, the first one by default."""
+        with self.changed:
+            assert self.changed.wait_for(lambda: len(self._frames(command)) >= number, patience(10)), self.entries
+        return self._frames(command)[number - 1]
+
+    def _frames(self, command: str) -> list[Entry]:
+        return [entry for entry in self.entries if entry.frame is not None and entry.frame.command == command]
+
+    def lines(self) -> list[dict[str, Any]]:
+        return [json.loads(json_line(entry)) for entry in self.entries]
+
+
+@contextlib.contextmanager
+def proxied(
+    target: str,
+    *faults: str,
+    place: Place | None = None,
+    context: Any = None,
+    folder: Path | None = None,
+    seed: int = 0,
+    timeout: float = 10.0,
+    **options: Any,
+) -> Iterator[Proxied]:
+    """Run a proxy; when this ends, all is shown and recorded."""
+    tally = Tally()
+    recorder = None if folder is None else Recorder(str(folder), tally)
+    outputs: list[Callable[[Entry], object]] = []
+    errors: list[tuple[str, Exception]] = []
+    watcher = Watcher(tally, outputs, recorder, failed=lambda what, error: errors.append((what, error)), **options)
+    proxy = Proxy(
+        place or Place("127.0.0.1", 0, None, False),
+        Target(parse_uri(target)[0], context),
+        watcher,
+        faults=faults_of(faults, seed) if faults else None,
+        whole=folder is not None,
+        timeout=patience(timeout),
+    )
+    running = Proxied(proxy, watcher, recorder)
+    outputs.append(running.add)
+    running.errors = errors
+    thread = LoopThread("proxied")
+    try:
+        thread.run(proxy.start())
+        try:
+            yield running
+        finally:
+            thread.run(proxy.stop())
+    finally:
+        thread.end()
+        assert watcher.close(patience(20))
+        if recorder is not None:
+            recorder.close()
+    assert errors == []
+
+
+class Peer:
+    """A socket of a test."""
+
+    def __init__(self, sock: socket.socket) -> None:
+        self.sock = sock
+        sock.settimeout(patience(10))
+
+    def send(self, data: bytes) -> None:
+        self.sock.sendall(data)
+
+    def read(self, size: int) -> bytes:
+        data = b""
+        while len(data) < size and (more := self.sock.recv(size - len(data))):
+            data += more
+        return data
+
+    def rest(self) -> bytes:
+        data = b""
+        while more := self.sock.recv(65536):
+            data += more
+        return data
+
+    def end(self) -> None:
+        self.sock.shutdown(socket.SHUT_WR)
+
+
+@contextlib.contextmanager
+def raw(*faults: str, **options: Any) -> Iterator[tuple[Proxied, Callable[[], tuple[Peer, Peer]]]]:
+    """A proxy in front of a bare listener, and a function that makes the two peers of a connection."""
+    with contextlib.ExitStack() as stack:
+        listener = stack.enter_context(socket.create_server(("127.0.0.1", 0)))
+        listener.settimeout(patience(10))
+        proxy = stack.enter_context(proxied(f"stomp://127.0.0.1:{listener.getsockname()[1]}", *faults, **options))
+
+        def connect() -> tuple[Peer, Peer]:
+            near = stack.enter_context(socket.create_connection(("127.0.0.1", proxy.port)))
+            far, _ = listener.accept()
+            return Peer(near), Peer(stack.enter_context(far))
+
+        yield proxy, connect
+
+
+def settle(seconds: float = 10) -> Iterator[None]:
+    """Yield until the time is over, for loops that wait for something that cannot be waited for."""
+    until = time.monotonic() + patience(seconds)
+    while time.monotonic() < until:
+        yield
+        time.sleep(0.01)
+    raise AssertionError("it did not happen")

@@ -1,0 +1,123 @@
+"""The observer of the proxy: all bytes come out again, whatever they are and however they are cut."""
+
+from __future__ import annotations
+
+import io
+
+import pytest
+
+pytest.importorskip("click")
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from stompcodec import Frame, serialize
+from stompcodec.cli.proxying.carrier import Carrier, Chunk
+from stompcodec.cli.proxying.faults import Faults
+from stompcodec.cli.proxying.observer import Beats, Event, Exchange, Foreign, Observer, Passed, Raw
+from stompcodec.cli.reader import FrameReader, Place
+
+BODIES = st.binary(max_size=30)
+TEXT = st.text(st.characters(codec="ascii", exclude_characters="\0"), max_size=8)
+FRAMES = st.builds(
+    lambda command, headers, body, length: serialize(
+        Frame(command, headers, body if command in ("SEND", "MESSAGE") else b""),
+        content_length="always" if length or b"\0" in body else "never",
+        lenient=True,
+    ),
+    st.sampled_from(["SEND", "MESSAGE", "ACK", "RECEIPT"]),
+    st.dictionaries(st.sampled_from(["destination", "id", "passcode", "x"]), TEXT, max_size=3),
+    BODIES,
+    st.booleans(),
+)
+PIECES = st.lists(st.one_of(FRAMES, st.sampled_from([b"\n", b"\r\n", b"\0", b"SEND\n", b"?"]), BODIES), max_size=8)
+CUTS = st.lists(st.integers(1, 20), max_size=200)
+
+
+def chunks_of(data: bytes, cuts: list[int]) -> list[bytes]:
+    chunks = []
+    for size in cuts:
+        chunks.append(data[:size])
+        data = data[size:]
+    return [chunk for chunk in (*chunks, data) if chunk]
+
+
+@given(PIECES.map(b"".join), CUTS, st.sampled_from([0, 5, 1000]))
+def test_all_bytes_are_in_the_events(data: bytes, cuts: list[int], keep: int) -> None:
+    observer = Observer(keep=keep)
+    events: list[Event] = [event for chunk in chunks_of(data, cuts) for event in observer.feed(chunk)]
+    events += observer.end()
+    assert b"".join(event.octets for event in events) == data
+    assert observer.fed == len(data)
+
+
+@given(st.lists(FRAMES | st.just(b"\n"), max_size=8).map(b"".join), CUTS, st.sampled_from([0, 5, 1000]))
+def test_frames_are_those_of_decode(data: bytes, cuts: list[int], keep: int) -> None:
+    """The places, versions and frames that `decode` shows of the same bytes."""
+    observer = Observer(keep=keep)
+    passed = [event for chunk in chunks_of(data, cuts) for event in observer.feed(chunk) if isinstance(event, Passed)]
+    found = [place for places in FrameReader(io.BytesIO(data).read).places() for place in places]
+    assert all(isinstance(place, Place) for place in found)
+    assert [(event.place.start, event.place.body, event.place.end) for event in passed] == [
+        (place.start, place.body, place.end) for place in found
+    ]
+    for event, place in zip(passed, found):
+        assert event.head == data[place.start : place.body]
+        assert event.place.begin == place.frame.body[:256]
+        assert event.streamed == (place.size > keep)
+        if not event.streamed:
+            assert event.place.frame == place.frame
+            assert event.octets == data[place.start : place.end]
+
+
+@given(PIECES.map(b"".join), CUTS, st.booleans(), st.booleans())
+def test_a_carrier_changes_nothing(data: bytes, cuts: list[int], framed: bool, faults: bool) -> None:
+    """However frames are taken apart, what is written is what was read, and messages end where frames do."""
+    told: list[Event] = []
+    carrier = Carrier(
+        Exchange(keep=20),
+        "client",
+        faults=Faults(any_frames=True) if faults else None,
+        framed=framed,
+        tell=lambda direction, event, names: told.append(event),
+    )
+    steps = [step for chunk in chunks_of(data, cuts) for step in carrier.take(Chunk(chunk))] + carrier.end()
+    chunks = [step for step in steps if isinstance(step, Chunk)]
+    assert len(chunks) == len(steps)
+    assert b"".join(chunk.data for chunk in chunks) == data
+    if chunks:
+        assert chunks[-1].end
+    if framed and not any(isinstance(event, Foreign) for event in told):
+        frames = [event for event in told if isinstance(event, (Passed, Beats))]
+        assert sum(chunk.end for chunk in chunks) == len(frames)
+
+
+def test_the_version_holds_for_both_directions() -> None:
+    exchange = Exchange()
+    exchange.feed("broker", b"CONNECTED\nversion:1.0\n\n\0")
+    (event,) = exchange.feed("client", b"SEND\ndestination:a\\b\n\n\0")
+    assert isinstance(event, Passed)
+    assert event.place.version == "1.0"
+    assert event.place.frame.get("destination") == "a\\b"
+
+
+def test_what_a_client_says_is_connected_sets_no_version() -> None:
+    exchange = Exchange()
+    exchange.feed("client", b"CONNECTED\nversion:1.0\n\n\0")
+    (event,) = exchange.feed("client", b"SEND\ndestination:a\\cb\n\n\0")
+    assert isinstance(event, Passed)
+    assert event.place.frame.get("destination") == "a:b"
+
+
+def test_an_endless_head_is_not_kept() -> None:
+    observer = Observer(keep=10)
+    events = observer.feed(b"SEND\n")
+    line = b"x:" + b"y" * 60_000 + b"\n"
+    for _ in range(40):
+        events += observer.feed(line)
+    kinds = [type(event) for event in events]
+    assert kinds[0] is Foreign
+    assert set(kinds[1:]) == {Raw}
+    assert b"".join(event.octets for event in events) == b"SEND\n" + line * 40
+    assert observer.broken is not None
+    assert observer.broken.error.limit == "max_headers"
