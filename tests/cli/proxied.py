@@ -22,7 +22,7 @@ from stompcodec.cli.proxying.watcher import Watcher
 from stompcodec.testing.thread import LoopThread
 from stompcodec.uri import parse_uri
 
-__all__ = ["Peer", "Proxied", "proxied", "raw"]
+__all__ = ["Peer", "Proxied", "last_words", "proxied", "raw", "settle"]
 
 
 class Proxied:
@@ -136,6 +136,19 @@ class Peer:
 
     def end(self) -> None:
         self.sock.shutdown(socket.SHUT_WR)
+
+
+def last_words(port: int, data: bytes = b"") -> bytes:
+    """What a client reads until it is closed, by a reset or orderly."""
+    said = b""
+    with (
+        socket.create_connection(("127.0.0.1", port), timeout=patience(10)) as client,
+        contextlib.suppress(ConnectionError),
+    ):
+        client.sendall(data)
+        while more := client.recv(65536):
+            said += more
+    return said
 
 
 @contextlib.contextmanager

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
 import logging
+import os
+import re
 from dataclasses import dataclass
 from ssl import SSLContext
 from typing import TYPE_CHECKING
@@ -249,6 +252,18 @@ class Proxy:
 
 
 def _why(error: BaseException) -> str:
+    """Return the reason of a failure.
+
+    >>> _why(OSError(errno.ECONNREFUSED, "Connect call failed ('127.0.0.1', 61613)"))
+    'Connection refused'
+    >>> _why(OSError("Multiple exceptions: [Errno 111] Connect call failed ('::1', 1, 0, 0), [Errno 111] …"))[:18]
+    'Connection refused'
+    """
     if isinstance(error, asyncio.TimeoutError) and not str(error):
         return "it takes too long"
+    number = re.match(r"Multiple exceptions: \[Errno (\d+)\]", str(error))  # an address each
+    if number is not None:
+        return os.strerror(int(number[1]))
+    if isinstance(error, OSError) and "Connect call failed" in str(error):
+        return os.strerror(error.errno or errno.ECONNREFUSED)
     return str(getattr(error, "strerror", None) or error)

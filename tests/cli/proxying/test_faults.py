@@ -1,0 +1,187 @@
+"""The faults of the proxy: each once, and what is not one."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+pytest.importorskip("click")
+
+from cli.proxied import Peer, proxied, raw
+from patience import patience
+
+import stompcodec.client as stomp
+from stompcodec import parse
+from stompcodec.cli.proxying.faults import ACTIONS, faults_of
+from stompcodec.testing import FrameFaults, StompBroker
+
+SEND = b"SEND\ndestination:/queue/a\ncontent-length:5\n\nhello\0"
+OTHER = b"SEND\ndestination:/queue/b\ncontent-length:5\n\nother\0"
+MESSAGE = b"MESSAGE\ndestination:/queue/a\nmessage-id:1\nsubscription:0\ncontent-length:2\n\nhi\0"
+RECEIPT = b"RECEIPT\nreceipt-id:1\n\n\0"
+
+#: Fault, the side that sends, what it sends, and what comes out at the other side.
+CASES = [
+    ("lose RECEIPT", "broker", RECEIPT + MESSAGE, MESSAGE),
+    ("drop SEND nth=2", "client", SEND * 3, SEND * 2),
+    ("lose SEND times=all destination=/queue/a", "client", SEND + OTHER + SEND, OTHER),
+    ("duplicate MESSAGE", "broker", MESSAGE + MESSAGE, MESSAGE * 3),
+    ("cut MESSAGE octets=20", "broker", RECEIPT + MESSAGE, RECEIPT + MESSAGE[:20]),
+    ("cut SEND", "client", OTHER + OTHER, b""),
+    ("cut SEND after", "client", SEND + OTHER, SEND),
+    ("delay MESSAGE 0.01", "broker", RECEIPT + MESSAGE, RECEIPT + MESSAGE),
+    ("delay SEND seconds=0.01", "client", SEND, SEND),
+    ("crlf MESSAGE", "broker", MESSAGE, MESSAGE.replace(b"\n", b"\r\n")),
+    ("silent", "broker", b"\n" + MESSAGE + b"\n", MESSAGE),
+    ("up piece=3 delay=0.0001", "client", SEND, SEND),
+    ("down swallow", "broker", MESSAGE, b""),
+]
+
+
+def connected(near: Peer, far: Peer, side: str) -> tuple[Peer, Peer]:
+    return (near, far) if side == "client" else (far, near)
+
+
+@pytest.mark.parametrize(("fault", "side", "data", "wanted"), CASES, ids=[case[0] for case in CASES])
+def test_faults(fault: str, side: str, data: bytes, wanted: bytes) -> None:
+    with raw(fault) as (proxy, connect):
+        sender, reader = connected(*connect(), side)
+        sender.send(data)
+        sender.end()
+        assert reader.rest() == wanted
+        reader.sock.close()
+        sender.sock.close()
+        proxy.wait(lambda entry: entry.kind == "closed")
+    if fault.split()[0] in ACTIONS:
+        assert proxy.tally.faults[fault] >= 1
+        told = [line for line in proxy.lines() if fault in line.get("faults", [])]
+        assert len(told) == proxy.tally.faults[fault]
+
+
+def test_corrupt_flips_one_bit() -> None:
+    with raw("corrupt MESSAGE", seed=7) as (_, connect):
+        near, far = connect()
+        far.send(MESSAGE + RECEIPT)
+        data = near.read(len(MESSAGE) + len(RECEIPT))
+    wrong = [(a, b) for a, b in zip(data, MESSAGE + RECEIPT) if a != b]
+    assert len(wrong) == 1
+    assert (wrong[0][0] ^ wrong[0][1]).bit_count() == 1
+
+
+def test_repeat_headers() -> None:
+    with raw("repeat_headers MESSAGE") as (_, connect):
+        near, far = connect()
+        far.send(MESSAGE)
+        far.end()
+        (frame,) = parse(near.rest())
+    assert frame.headers.getall("destination") == ["/queue/a", "the second entry"]
+    assert frame.body == b"hi"
+
+
+@pytest.mark.parametrize("fault", ["error SEND message='no room'", "refuse 'message=no room'"])
+def test_errors(fault: str) -> None:
+    data = b"CONNECT\naccept-version:1.2\nhost:a\nreceipt:r\n\n\0" if "refuse" in fault else SEND
+    with raw(fault) as (_, connect):
+        near, far = connect()
+        near.send(data)
+        (frame,) = parse(near.rest())
+        assert far.rest() == b""
+    assert (frame.command, frame.get("message")) == ("ERROR", "no room")
+    assert frame.get("receipt-id") == ("r" if "refuse" in fault else None)
+
+
+@pytest.mark.parametrize("fault", ["unreachable", "down cut_after=10", "up cut_after=3..9"])
+def test_connections_are_reset(fault: str) -> None:
+    with raw(fault) as (proxy, connect):
+        if fault == "unreachable":
+            import socket
+
+            with (
+                socket.create_connection(("127.0.0.1", proxy.port), timeout=patience(10)) as near,
+                pytest.raises(ConnectionResetError),
+            ):
+                near.recv(1)
+            return
+        near, far = connect()
+        sender, reader = (far, near) if "down" in fault else (near, far)
+        sender.send(SEND)
+        with pytest.raises(ConnectionResetError):
+            reader.rest()
+
+
+def test_a_cut_by_bytes_may_be_orderly() -> None:
+    with raw("down cut_after=10", "fin") as (_, connect):
+        near, far = connect()
+        far.send(MESSAGE)
+        assert near.rest() == MESSAGE[:10]
+
+
+def test_what_is_held_is_not_read() -> None:
+    with raw("up hold") as (proxy, connect):
+        near, far = connect()
+        near.send(SEND)
+        proxy.frame("SEND")
+        far.sock.settimeout(0.05)
+        with pytest.raises(TimeoutError):
+            far.sock.recv(1)
+
+
+def test_without_a_fault_that_applies_all_bytes_pass() -> None:
+    """Although frames are taken apart, and what is not STOMP comes among them."""
+    data = SEND + b"\r\n\n" + OTHER + b"?" + bytes(range(256))
+    with raw("lose ACK", "duplicate SEND nth=100") as (_, connect):
+        near, far = connect()
+        for at in range(0, len(data), 7):
+            near.send(data[at : at + 7])
+        near.end()
+        assert far.rest() == data
+
+
+def test_a_lost_receipt_is_noticed_by_our_client() -> None:
+    with (
+        StompBroker() as broker,
+        proxied(broker.url, "lose RECEIPT times=all") as proxy,
+        stomp.connect(proxy.url) as client,
+    ):
+        with pytest.raises(stomp.ReceiptTimeoutError):
+            client.send("/queue/a", b"paid", receipt=True, timeout=0.2)
+        broker.expect("SEND", timeout=patience(5))
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("", "the first word"),
+        ("melt SEND", "the first word"),
+        ("lose", "needs a command"),
+        ("lose NOTHING", "needs a command"),
+        ("error MESSAGE", "frames of clients"),
+        ("crlf SEND", "frames of the broker"),
+        ("lose SEND nth=0", "nth"),
+        ("lose SEND times=none", "times"),
+        ("lose SEND after", "write NAME=VALUE"),
+        ("cut MESSAGE octets=x", "octets"),
+        ("cut MESSAGE octets=1 after", "exclude"),
+        ("delay MESSAGE", "needs seconds"),
+        ("delay MESSAGE nan", "seconds"),
+        ("delay MESSAGE 1e9", "seconds"),
+        ("up", "name one of"),
+        ("up melt=1", "is not one of"),
+        ("up hold=1", "takes no value"),
+        ("up piece=0", "piece"),
+        ("down cut_after=9..3", "cut_after"),
+        ("lose 'SEND", "quotation"),
+        ("silent now", "the first word"),
+    ],
+)
+def test_what_is_not_a_fault(text: str, problem: str) -> None:
+    with pytest.raises(ValueError, match=re.escape(problem)) as caught:
+        faults_of((text,), 0)
+    assert repr(text) in str(caught.value)
+
+
+def test_the_table_is_that_of_the_test_plugin() -> None:
+    """Each fault of frames of `stompcodec.testing` is an action of the proxy."""
+    methods = {name for name in vars(FrameFaults) if not name.startswith("_")} - {"due", "clear", "add"}
+    assert methods - {"change"} <= set(ACTIONS)

@@ -1,0 +1,256 @@
+"""The proxy with TLS and WebSocket in front and behind."""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import threading
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import pytest
+
+pytest.importorskip("click")
+trustme = pytest.importorskip("trustme", reason="certificates for TLS are made by trustme")
+pytest.importorskip("websockets")
+
+from cli.proxied import Peer, last_words, proxied, raw
+from patience import patience
+from websockets.exceptions import ConnectionClosed, InvalidStatus
+from websockets.sync.client import connect as ws_connect
+from websockets.sync.server import serve as ws_serve
+
+import stompcodec.client as stomp
+from stompcodec.cli.proxying.proxy import Place
+from stompcodec.testing import StompBroker
+from stompcodec.transport.tls import TlsLayer, client_context, server_context
+
+SEND = b"SEND\ndestination:/queue/a\ncontent-length:5\n\nhello\0"
+SEND_BINARY = b"SEND\ndestination:/queue/a\ncontent-length:2\n\n\xff\xfe\0"
+
+
+class Certificates(NamedTuple):
+    pem: str
+    ca: str
+
+
+@pytest.fixture(scope="module")
+def certificates(tmp_path_factory: pytest.TempPathFactory) -> Certificates:
+    folder = tmp_path_factory.mktemp("tls")
+    authority = trustme.CA()
+    authority.issue_cert("localhost", "127.0.0.1").private_key_and_cert_chain_pem.write_to_path(folder / "server.pem")
+    authority.cert_pem.write_to_path(folder / "ca.pem")
+    return Certificates(str(folder / "server.pem"), str(folder / "ca.pem"))
+
+
+@pytest.fixture(scope="module")
+def broker(certificates: Certificates) -> Iterator[StompBroker]:
+    with StompBroker(ws_port=0, tls_port=0, tls_cert=certificates.pem, tls_key=certificates.pem) as running:
+        yield running
+
+
+@pytest.mark.parametrize("front", ["stomp", "stomp+ssl", "ws", "wss"])
+@pytest.mark.parametrize("behind", ["stomp", "stomp+ssl", "ws"])
+def test_our_client_and_broker(front: str, behind: str, broker: StompBroker, certificates: Certificates) -> None:
+    ports = {"stomp": broker.port, "stomp+ssl": broker.config.tls_port, "ws": broker.config.ws_port}
+    secure = server_context(certificates.pem) if front in ("stomp+ssl", "wss") else None
+    place = Place("127.0.0.1", 0, secure, front.startswith("ws"))
+    trusted = client_context(certificates.ca)
+    target = f"{behind}://localhost:{ports[behind]}/"
+    with proxied(target, place=place, context=trusted) as proxy:
+        options = {"ssl": trusted} if secure else {}
+        with stomp.connect(proxy.url, passcode="hunter2", login="ann", **options) as client:
+            messages = client.subscribe("/queue/layers")
+            for body in (b"text", b"\xff\0binary", b"z" * 300_000):
+                client.send("/queue/layers", body, receipt=True)
+                message = messages.get(timeout=patience(10))
+                assert message is not None
+                assert message.body == body
+        proxy.frame("DISCONNECT")
+    assert proxy.tally.foreign == {"client": 0, "broker": 0}
+    assert proxy.frame("CONNECT").frame.get("passcode") == "***"  # type: ignore[union-attr]
+
+
+# TLS
+
+
+def test_tls_is_half_closed(certificates: Certificates) -> None:
+    """close_notify of one side is passed on as the end of a stream, and the other direction goes on."""
+    with (
+        socket.create_server(("127.0.0.1", 0)) as listener,
+        proxied(
+            f"stomp://127.0.0.1:{listener.getsockname()[1]}",
+            place=Place("127.0.0.1", 0, server_context(certificates.pem), False),
+        ) as proxy,
+        socket.create_connection(("127.0.0.1", proxy.port), timeout=patience(10)) as near,
+    ):
+        layer = TlsLayer(client_context(certificates.ca), server_hostname="localhost")
+        layer.start()
+        while not layer.opened:
+            near.sendall(b"".join(layer.take_output()))
+            layer.receive(near.recv(65536))
+        layer.send([SEND])
+        layer.close()
+        near.sendall(b"".join(layer.take_output()))
+        far, _ = listener.accept()
+        with far:
+            peer = Peer(far)
+            assert peer.rest() == SEND
+            peer.send(b"MESSAGE\n\n\0")
+            peer.end()
+            came = b""
+            while data := near.recv(65536):
+                came += b"".join(layer.receive(data))
+                if layer.error is not None or layer.ended:
+                    break
+    assert came == b"MESSAGE\n\n\0"
+
+
+def test_a_certificate_that_is_not_trusted(broker: StompBroker) -> None:
+    with proxied(f"stomp+ssl://localhost:{broker.config.tls_port}", context=client_context()) as proxy:
+        assert last_words(proxy.port) == b""
+        closed = proxy.wait(lambda entry: entry.kind == "closed")
+    assert "certificate verify failed" in closed.text.lower()
+
+
+def test_plain_bytes_at_a_port_of_tls(certificates: Certificates) -> None:
+    with raw(place=Place("127.0.0.1", 0, server_context(certificates.pem), False)) as (proxy, _):
+        last_words(proxy.port, SEND)
+        closed = proxy.wait(lambda entry: entry.kind == "closed")
+    assert closed.text.startswith("closed: no handshake with the client: ")
+
+
+# WebSocket
+
+
+@contextlib.contextmanager
+def ws_server(handler: Any, **options: Any) -> Iterator[str]:
+    with ws_serve(handler, "127.0.0.1", 0, compression=None, **options) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        try:
+            yield f"ws://127.0.0.1:{server.socket.getsockname()[1]}/stomp?x=1"
+        finally:
+            server.shutdown()
+            thread.join()
+
+
+WS = Place("127.0.0.1", 0, None, True)
+
+
+def test_messages_keep_kind_and_bytes() -> None:
+    seen: list[Any] = []
+
+    def handler(connection: Any) -> None:
+        seen.append((connection.request.path, connection.request.headers.get("Origin"), connection.subprotocol))
+        for message in connection:
+            seen.append(message)
+            connection.send(message)
+
+    messages = ["text", b"binary", SEND.decode(), SEND_BINARY, "é" * 70_000, b"", b"\xff" * 70_000]
+    with (
+        ws_server(handler, subprotocols=["v11.stomp", "odd"]) as url,
+        proxied(url, place=WS) as proxy,
+        ws_connect(
+            proxy.url, subprotocols=["odd", "v12.stomp"], origin="https://app.example", compression=None
+        ) as client,
+    ):
+        assert client.subprotocol == "odd"
+        for message in messages:
+            client.send(message)
+            assert client.recv(patience(10)) == message
+        client.send(iter(["in ", "several ", "parts"]))
+        assert client.recv(patience(10)) == "in several parts"
+    assert seen == [("/stomp?x=1", "https://app.example", "odd"), *messages, "in several parts"]
+
+
+def test_closing_codes_are_passed_on() -> None:
+    codes: list[Any] = []
+
+    def handler(connection: Any) -> None:
+        message = connection.recv()
+        if message == "you":
+            connection.close(4001, "mine")
+            return
+        try:
+            connection.recv()
+        except ConnectionClosed as error:
+            codes.append((error.rcvd.code, error.rcvd.reason))  # type: ignore[union-attr]
+
+    with ws_server(handler) as url, proxied(url, place=WS) as proxy:
+        with ws_connect(proxy.url, compression=None) as client:
+            client.send("you")
+            with pytest.raises(ConnectionClosed) as caught:
+                client.recv(patience(10))
+            assert caught.value.rcvd is not None
+            assert (caught.value.rcvd.code, caught.value.rcvd.reason) == (4001, "mine")
+        with ws_connect(proxy.url, compression=None) as client:
+            client.send("me")
+            client.close(4002, "yours")
+        proxy.wait(lambda entry: entry.kind == "closed" and entry.connection == 2)
+    assert codes == [(4002, "yours")]
+
+
+def test_frames_become_messages_behind_tcp() -> None:
+    seen: list[Any] = []
+    done = threading.Event()
+
+    def handler(connection: Any) -> None:
+        with contextlib.suppress(ConnectionClosed):
+            for message in connection:
+                seen.append(message)
+                connection.send("MESSAGE\n\n\0")
+        done.set()
+
+    large = b"SEND\ncontent-length:3000000\n\n" + bytes(3_000_000) + b"\0"
+    with ws_server(handler, max_size=None) as url, proxied(url) as proxy:
+        with socket.create_connection(("127.0.0.1", proxy.port), timeout=patience(10)) as client:
+            client.sendall(SEND[:20])
+            client.sendall(SEND[20:] + b"\n" + SEND_BINARY + large)
+            assert Peer(client).read(4 * 10) == b"MESSAGE\n\n\0" * 4
+        assert done.wait(patience(10))
+    assert seen == [SEND.decode(), "\n", SEND_BINARY, large]
+
+
+def test_pages_of_others_may_not_use_it(broker: StompBroker) -> None:
+    """Before TCP, the proxy checks Origin and Host; before WebSocket, the broker does."""
+    for target in (broker.url, broker.ws_url):
+        with proxied(target, place=WS) as proxy:
+            with pytest.raises(InvalidStatus) as caught, ws_connect(proxy.url, origin="https://evil.example"):
+                pass
+            assert caught.value.response.status_code in (403, 502)
+            with ws_connect(proxy.url, origin="http://localhost:3000"):  # type: ignore[arg-type]
+                pass
+
+
+def test_a_target_that_is_down_answers_502() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port = listener.getsockname()[1]
+    with proxied(f"ws://127.0.0.1:{port}/", place=WS) as proxy:
+        with pytest.raises(InvalidStatus) as caught, ws_connect(proxy.url):
+            pass
+        assert caught.value.response.status_code == 502
+        proxy.wait(lambda entry: entry.kind == "closed" and "Connection refused" in entry.text)
+
+
+@pytest.mark.parametrize("data", [b"GET / HTTP/1.1\r\n\r\n", SEND, b"\xff" * 70_000])
+def test_noise_at_a_port_of_websocket(data: bytes, broker: StompBroker) -> None:
+    with proxied(broker.ws_url, place=WS) as proxy:
+        last_words(proxy.port, data)
+        assert proxy.wait(lambda entry: entry.kind == "closed").text != "closed"
+
+
+def test_faults_keep_the_kind_of_messages() -> None:
+    def handler(connection: Any) -> None:
+        connection.send("MESSAGE\nmessage-id:1\n\n\0")
+        connection.send(b"MESSAGE\nmessage-id:2\n\n\0")
+        connection.recv()
+
+    with (
+        ws_server(handler) as url,
+        proxied(url, "duplicate MESSAGE times=all", place=WS) as proxy,
+        ws_connect(proxy.url, compression=None) as client,
+    ):
+        first = [client.recv(patience(10)) for _ in range(4)]
+        client.send("ACK\nid:1\n\n\0")
+    assert first == ["MESSAGE\nmessage-id:1\n\n\0"] * 2 + [b"MESSAGE\nmessage-id:2\n\n\0"] * 2

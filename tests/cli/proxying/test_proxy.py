@@ -1,0 +1,339 @@
+"""The proxy between real peers: nothing that passes is changed, delayed or lost, and what passes is told."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import socket
+import struct
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("click")
+
+from cli.proxied import Proxied, last_words, proxied, raw, settle
+from click.testing import CliRunner
+from hypothesis import given
+from hypothesis import strategies as st
+from patience import patience
+
+import stompcodec.client as stomp
+from stompcodec.cli.app import app
+from stompcodec.cli.proxying.recorder import chain_of
+from stompcodec.testing import StompBroker
+
+CONNECT = b"CONNECT\naccept-version:1.2\nhost:a\nlogin:ann\npasscode:hunter2\nx-authorization:hunter2\n\n\0"
+CONNECTED = b"CONNECTED\nversion:1.2\n\n\0"
+SEND = b"SEND\ndestination:/queue/a\ncontent-type:text/plain\ncontent-length:5\n\nhello\0"
+
+
+# Byte for byte
+
+
+@given(st.lists(st.tuples(st.booleans(), st.binary(min_size=1, max_size=2000)), max_size=12))
+def test_any_bytes_in_both_directions(shared: tuple[Proxied, object], pieces: list[tuple[bool, bytes]]) -> None:
+    _, connect = shared
+    near, far = connect()  # type: ignore[operator]
+    up, down = (b"".join(data for side, data in pieces if side is wanted) for wanted in (True, False))
+    for side, data in pieces:
+        (near if side else far).send(data)
+    assert far.read(len(up)) == up
+    assert near.read(len(down)) == down
+    near.end()
+    far.end()
+    assert far.rest() == near.rest() == b""
+    near.sock.close()
+    far.sock.close()
+
+
+@pytest.fixture(scope="module")
+def shared():  # type: ignore[no-untyped-def]
+    with raw() as made:
+        yield made
+
+
+def test_a_half_closed_connection_still_carries_the_other_half() -> None:
+    with raw() as (_, connect):
+        near, far = connect()
+        near.send(CONNECT)
+        near.end()
+        assert far.rest() == CONNECT
+        far.send(CONNECTED)
+        assert near.read(len(CONNECTED)) == CONNECTED
+        far.end()
+        assert near.rest() == b""
+
+
+def test_a_reset_is_passed_on() -> None:
+    with raw() as (proxy, connect):
+        near, far = connect()
+        near.sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        near.sock.close()
+        with pytest.raises(ConnectionResetError):
+            far.rest()
+        assert "the client was lost" in proxy.wait(lambda entry: entry.kind == "closed").text
+
+
+def test_a_slow_reader_stops_the_sender() -> None:
+    """Back-pressure is end to end: what nobody reads is not read either, beyond the buffers of the sockets."""
+    with raw() as (proxy, connect):
+        near, far = connect()
+        for peer in (near, far):
+            peer.sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 65536)
+            peer.sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 65536)
+        near.sock.setblocking(False)
+        head = b"SEND\ndestination:/queue/a\ncontent-length:100000000\n\n"
+        near.sock.send(head)
+        sent, stuck = len(head), 0
+        for _ in settle(60):
+            try:
+                sent += near.sock.send(b"x" * 65536)
+                stuck = 0
+            except BlockingIOError:
+                stuck += 1
+                if stuck > 30:
+                    break
+        assert sent < 40_000_000
+        assert proxy.tally.octets["client"] < sent
+        near.sock.setblocking(True)
+        assert len(far.read(sent)) == sent
+
+
+def test_a_large_body_streams() -> None:
+    size = 3 * 2**20
+    frame = b"SEND\ndestination:/queue/a\ncontent-length:%d\n\n" % size + bytes(size) + b"\0"
+    with raw() as (proxy, connect):
+        near, far = connect()
+        sender = threading.Thread(target=near.send, args=(frame + SEND,))
+        sender.start()
+        assert far.read(len(frame) + len(SEND)) == frame + SEND
+        sender.join()
+        large, small = proxy.frame("SEND"), proxy.frame("SEND", 2)
+    assert (large.streamed, large.size, large.begin) == (True, size, bytes(256))
+    assert (small.streamed, small.size) == (False, 5)
+    line = next(line for line in proxy.lines() if line.get("size"))
+    assert (line["body"], line["size"]) == (None, size)
+
+
+# Peers
+
+
+@pytest.fixture(scope="module")
+def broker():  # type: ignore[no-untyped-def]
+    with StompBroker() as running:
+        yield running
+
+
+def test_our_client_and_broker(broker: StompBroker) -> None:
+    with proxied(broker.url) as proxy, stomp.connect(proxy.url, login="ann", passcode="hunter2") as client:
+        messages = client.subscribe("/queue/ours", ack="client-individual")
+        client.send("/queue/ours", b"hello", receipt=True)
+        message = messages.get(timeout=patience(10))
+        assert message is not None
+        assert message.body == b"hello"
+        message.ack()
+        proxy.frame("ACK")
+    commands = [(entry.direction, entry.frame.command) for entry in proxy.entries if entry.frame is not None]
+    for wanted in [("client", "CONNECT"), ("broker", "CONNECTED"), ("client", "SEND"), ("broker", "MESSAGE")]:
+        assert wanted in commands
+    assert proxy.tally.frames["client"] == sum(side == "client" for side, _ in commands)
+    assert not [entry for entry in proxy.entries if any(each.severity == "error" for each in entry.findings)]
+
+
+def test_stomp_py(broker: StompBroker) -> None:
+    library = pytest.importorskip("stomp")
+    came = threading.Event()
+
+    class Listener(library.ConnectionListener):  # type: ignore[misc,name-defined]
+        def on_message(self, frame: object) -> None:
+            came.set()
+
+    with proxied(broker.url) as proxy:
+        connection = library.Connection12([("127.0.0.1", proxy.port)])
+        connection.set_listener("", Listener())
+        connection.connect("ann", "hunter2", wait=True)
+        connection.subscribe("/queue/stomppy", "1")
+        connection.send("/queue/stomppy", "hello")
+        assert came.wait(patience(10))
+        connection.disconnect()
+        proxy.frame("DISCONNECT")
+    assert "hunter2" not in json.dumps(proxy.lines())
+
+
+def test_many_connections_at_a_time(broker: StompBroker) -> None:
+    with proxied(broker.url) as proxy, contextlib.ExitStack() as stack:
+        clients = [stack.enter_context(stomp.connect(proxy.url)) for _ in range(20)]
+        for number, client in enumerate(clients):
+            client.send(f"/queue/many{number}", b"x", receipt=True)
+        proxy.frame("SEND", 20)
+    of = {entry.frame.get("destination"): entry.connection for entry in proxy.entries if entry.frame}
+    assert len({of[f"/queue/many{number}"] for number in range(20)}) == 20
+    assert proxy.tally.connections == 20
+
+
+# The target, the limits
+
+
+def test_a_target_that_is_down_closes_the_client() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port = listener.getsockname()[1]
+    with proxied(f"stomp://127.0.0.1:{port}") as proxy:
+        assert last_words(proxy.port) == b""
+        closed = proxy.wait(lambda entry: entry.kind == "closed")
+    assert closed.text == f"closed: cannot connect to stomp://127.0.0.1:{port}: Connection refused"
+    assert proxy.tally.refused == 1
+
+
+# What is not STOMP, and findings
+
+
+@pytest.mark.parametrize("side", ["client", "broker"])
+def test_what_is_not_stomp_passes_and_is_shown(side: str) -> None:
+    noise = b"GET / HTTP/1.1\r\nAuthorization: Basic hunter2\r\n\r\n" + bytes(range(256)) * 300
+    with raw() as (proxy, connect):
+        near, far = connect()
+        sender, reader = (near, far) if side == "client" else (far, near)
+        sender.send(noise)
+        sender.send(SEND)
+        assert reader.read(len(noise) + len(SEND)) == noise + SEND
+        entry = proxy.wait(lambda entry: entry.kind == "not-stomp")
+        reader.send(SEND if side == "broker" else CONNECTED)  # the other direction is still read
+        proxy.frame("SEND" if side == "broker" else "CONNECTED")
+    assert entry.direction == side
+    assert entry.begin.startswith(b"GET / HTTP/1.1")
+    assert b"hunter2" not in entry.begin
+    assert [finding.rule for finding in entry.findings] == ["S12-FRM-06"]
+    assert proxy.tally.foreign[side] == len(noise) + len(SEND)  # type: ignore[index]
+
+
+def test_rules_of_the_conversation_of_both_directions() -> None:
+    subscribe = b"SUBSCRIBE\nid:1\ndestination:/queue/a\nack:client\n\n\0"
+    message = b"MESSAGE\nsubscription:1\nmessage-id:7\ndestination:/queue/a\n\n\0"
+    with raw() as (proxy, connect):
+        near, far = connect()
+        near.send(CONNECT)
+        far.read(len(CONNECT))
+        far.send(CONNECTED)
+        near.read(len(CONNECTED))
+        near.send(subscribe * 2)
+        far.read(2 * len(subscribe))
+        far.send(message)
+        near.read(len(message))
+        near.send(b"ACK\nid:1\ntransaction:t\n\n\0")
+        proxy.frame("ACK")
+        proxy.frame("MESSAGE")
+        other, there = connect()
+        other.send(CONNECT)
+        there.read(len(CONNECT))
+        other.send(subscribe)  # no rule of another connection holds for it
+        proxy.frame("SUBSCRIBE", 3)
+    rules = {
+        (entry.connection, entry.frame.command): {finding.rule for finding in entry.findings}
+        for entry in proxy.entries
+        if entry.frame is not None and entry.findings
+    }
+    assert "S12-SUB-06" in rules[1, "SUBSCRIBE"]
+    assert "S12-MSG-05" in rules[1, "MESSAGE"]
+    assert "S12-TX-02" in rules[1, "ACK"]
+    assert not [rule for (number, command), rule in rules.items() if number == 2 and command == "SUBSCRIBE"]
+    assert proxy.tally.rules["S12-SUB-06"] == 1
+    assert not any(rule.endswith(("FRM-06", "FRM-07")) for rule in proxy.tally.rules)
+
+
+def test_no_lint() -> None:
+    with raw(lint=False) as (proxy, connect):
+        near, _ = connect()
+        near.send(SEND + b"?\n")
+        proxy.wait(lambda entry: entry.kind == "not-stomp")
+    assert not proxy.tally.rules
+
+
+def test_heart_beats_are_shown_if_asked() -> None:
+    for shown in (False, True):
+        with raw(heart_beats=shown) as (proxy, connect):
+            near, _ = connect()
+            near.send(b"\n\r\n" + SEND)
+            proxy.frame("SEND")
+        kinds = [entry.kind for entry in proxy.entries]
+        assert ("heart-beats" in kinds) is shown
+        assert proxy.tally.heart_beats["client"] == 2
+
+
+# The capture
+
+
+def test_the_capture_holds_what_is_shown(tmp_path: Path, broker: StompBroker) -> None:
+    """`decode` shows of the capture what the proxy has shown, and `inspect` reads it."""
+    folder = tmp_path / "a.stompcap"
+    with proxied(broker.url, folder=folder) as proxy:
+        for number in range(2):
+            with stomp.connect(proxy.url, login="ann", passcode="hunter2") as client:
+                messages = client.subscribe("/queue/captured")
+                client.send("/queue/captured", b"\0binary\xff", {"x-token": "hunter2", "n": f"a:\n{number}"})
+                assert messages.get(timeout=patience(10)) is not None
+    members = ("command", "headers", "body", "body_b64")
+    for connection in (1, 2):
+        for side in ("client", "broker"):
+            (segment,) = folder.glob(f"{chain_of(connection, side)}-*.stomp")  # type: ignore[arg-type]
+            decoded = CliRunner().invoke(app, ["decode", "--json", str(segment)])
+            assert decoded.exit_code == 0, decoded.output
+            shown = [
+                {name: line[name] for name in members if name in line}
+                for line in proxy.lines()
+                if line["event"] == "frame" and (line["connection"], line["from"]) == (connection, side)
+            ]
+            assert shown
+            assert [
+                {name: line[name] for name in members if name in line}
+                for line in map(json.loads, decoded.stdout.splitlines())
+            ] == shown
+    assert not [path for path in folder.iterdir() if b"hunter2" in path.read_bytes()]
+    inspected = CliRunner().invoke(app, ["inspect", "--json", str(folder)])
+    assert inspected.exit_code == 0
+    assert len(inspected.stdout.splitlines()) == proxy.tally.recorded
+    assert proxy.tally.recorded == sum(proxy.tally.frames.values())
+
+
+def test_a_body_that_is_too_large_is_not_recorded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("stompcodec.cli.proxying.proxy.KEEP_WHOLE", 4)
+    with raw(folder=tmp_path / "a.stompcap") as (proxy, connect):
+        near, far = connect()
+        near.send(SEND + CONNECT)
+        far.read(len(SEND) + len(CONNECT))
+        proxy.frame("CONNECT")
+    assert (proxy.tally.recorded, proxy.tally.not_recorded) == (1, 1)
+
+
+# Slow output
+
+
+@pytest.mark.long
+def test_a_slow_output_does_not_hold_up_the_stream(broker: StompBroker, tmp_path: Path) -> None:
+    """The output is a pipe that nobody reads, until the end. Frames that were not shown are counted."""
+    command = [sys.executable, "-m", "stompcodec.cli", "proxy", "0", broker.url, "--json"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        assert process.stderr is not None
+        url = process.stderr.readline().split()[2].decode()
+        with stomp.connect(url) as client:
+            for _ in range(16):
+                client.send("/topic/nobody", b"x" * 400_000)
+            client.send("/topic/nobody", b"the last one", receipt=True, timeout=patience(20))
+        shown: list[bytes] = []
+        reader = threading.Thread(target=lambda: shown.extend(process.stdout or ()))
+        reader.start()
+        process.terminate()
+        assert process.wait(patience(20)) == 0
+        reader.join()
+    lines = [json.loads(line) for line in shown]
+    summary = lines[-1]
+    sends = [line for line in lines if line.get("command") == "SEND"]
+    assert summary["event"] == "summary"
+    assert summary["not_shown"] > 0
+    assert summary["frames"]["client"] == 19
+    frames = [line for line in lines if line["event"] == "frame"]
+    assert len(frames) + summary["not_shown"] == sum(summary["frames"].values())
+    assert sends[0]["body"] == "x" * 400_000

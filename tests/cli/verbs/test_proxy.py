@@ -1,0 +1,229 @@
+"""stompcodec proxy: its options, its output, its end."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import pty
+import re
+import signal
+import socket
+import subprocess
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+pytest.importorskip("click")
+
+from cli.at_broker import read_until
+from click.testing import CliRunner
+from patience import patience
+
+from stompcodec.cli.app import app
+
+if TYPE_CHECKING:
+    from cli.at_broker import Runner
+
+CONNECT = b"CONNECT\naccept-version:1.2\nhost:a\nlogin:ann\npasscode:hunter2\nx-secret:hunter2\n\n\0"
+BROKEN = b"SEND\npasscode:hunter2\nx:\\q\n\n\0"
+
+
+class Running:
+    """A proxy as a process."""
+
+    def __init__(self, process: subprocess.Popen[bytes]) -> None:
+        self.process = process
+        assert process.stderr is not None
+        self.first = process.stderr.readline().decode()
+        found = re.search(r"://127\.0\.0\.1:(\d+) passes on", self.first)
+        assert found, self.first
+        self.port = int(found[1])
+
+    def say(self, *parts: bytes) -> bytes:
+        """Send parts, each after the answer to the one before, and return what came last, up to the end."""
+        with socket.create_connection(("127.0.0.1", self.port), timeout=patience(10)) as client:
+            data = b""
+            for part in parts:
+                client.sendall(part)
+                data = client.recv(65536)
+            client.shutdown(socket.SHUT_WR)
+            while more := client.recv(65536):
+                data += more
+        return data
+
+    def end(self, number: int = signal.SIGTERM) -> tuple[int, str, str]:
+        """Status, standard output and standard error."""
+        self.process.send_signal(number)
+        out, err = self.process.communicate(timeout=patience(30))
+        return self.process.returncode, out.decode(), self.first + err.decode()
+
+
+@contextlib.contextmanager
+def running(at: Runner, *arguments: str | Path, **options: object) -> Iterator[Running]:
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, **options}
+    with at.process("proxy", "0", at.url, *arguments, **pipes) as process:
+        try:
+            yield Running(process)
+        finally:
+            process.kill()
+
+
+def test_rows_and_the_last_lines(at: Runner, tmp_path: Path) -> None:
+    folder = tmp_path / "a.stompcap"
+    with running(at, "--record", folder) as proxy:
+        assert b"CONNECTED" in proxy.say(CONNECT)
+        proxy.say(b"GET / HTTP/1.1\r\nAuthorization: Basic hunter2\r\n\r\n")
+        status, out, err = proxy.end(signal.SIGINT)
+    assert status == 0
+    assert re.search(r"^\d\d:\d\d:\d\d\.\d{3} +1 - opened by 127\.0\.0\.1:\d+$", out, re.MULTILINE)
+    assert re.search(r"^\d\d:\d\d:\d\d\.\d{3} +1 > CONNECT +- +accept-version=1\.2 .* 0$", out, re.MULTILINE)
+    assert re.search(r"^\d\d:\d\d:\d\d\.\d{3} +1 < CONNECTED ", out, re.MULTILINE)
+    assert re.search(r"2 > not STOMP: it passes unchanged from here on$", out, re.MULTILINE)
+    assert "|GET / HTTP/1.1..|" in out
+    assert "error S12-FRM-06: unknown command" in out
+    assert "\x1b" not in out
+    assert re.search(r"^2 connections; from clients 1 frame, \d+ bytes \(48 of them not STOMP\); from the", err, re.M)
+    assert re.search(r"^lint: .*S12-FRM-06 1$", err, re.MULTILINE)
+    assert "hunter2" not in out + err
+    assert not [path for path in folder.iterdir() if b"hunter2" in path.read_bytes()]
+    assert {path.stat().st_mode & 0o777 for path in folder.iterdir()} == {0o600}
+
+
+def test_json(at: Runner) -> None:
+    with running(at, "--json", "--fault", "lose CONNECTED nth=2") as proxy:
+        proxy.say(CONNECT, b"SEND\ndestination:/queue/j\nreceipt:1\n\n\xff\0")
+        proxy.say(BROKEN)
+        status, out, _err = proxy.end()
+    lines = [json.loads(line) for line in out.splitlines()]
+    assert status == 0
+    assert "hunter2" not in out
+    assert b"hunter2".hex() not in out
+    assert [line["event"] for line in lines[:2]] == ["listening", "opened"]
+    connect = next(line for line in lines if line.get("command") == "CONNECT")
+    assert connect["from"] == "client"
+    assert ["passcode", "***"] in connect["headers"]
+    assert ["x-secret", "***"] in connect["headers"]
+    send = next(line for line in lines if line.get("command") == "SEND")
+    assert send["body_b64"] == "/w=="
+    assert {finding["rule"] for finding in send["lint"]} == {"S12-CL-04", "S12-CT-01"}
+    broken = next(line for line in lines if line["event"] == "not-stomp")
+    assert bytes.fromhex(broken["begin"]).startswith(b"SEND\npasscode***")
+    summary = lines[-1]
+    assert (summary["event"], summary["connections"], summary["frames"]["client"]) == ("summary", 2, 2)
+    assert summary["lint"]["S12-ESC-05"] == 1
+
+
+def test_quiet(at: Runner) -> None:
+    with running(at, "-q") as proxy:
+        proxy.say(CONNECT)
+        status, out, err = proxy.end()
+    assert (status, out) == (0, "")
+    assert "1 connection; from clients 1 frame" in err
+
+
+def test_quiet_still_tells_of_a_target_that_is_down(at: Runner) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port = listener.getsockname()[1]
+    with at.process("proxy", "0", f"127.0.0.1:{port}", "-q", stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        proxy = Running(process)
+        with contextlib.suppress(ConnectionError):
+            assert proxy.say() == b""
+        status, _out, err = proxy.end()
+    assert status == 0
+    assert f"connection 1 closed: cannot connect to stomp://127.0.0.1:{port}: Connection refused" in err
+    assert "(1 did not reach the target)" in err
+
+
+@pytest.mark.parametrize("plain", [False, True])
+def test_colours_on_a_terminal(at: Runner, plain: bool) -> None:
+    master, slave = pty.openpty()
+    environment = {"NO_COLOR": "1"} if plain else {"TERM": "xterm-256color"}
+    environment = {**at.environment(), **environment}
+    if not plain:
+        environment.pop("NO_COLOR", None)
+    command = ["proxy", "0", at.url]
+    import sys
+
+    with subprocess.Popen(
+        [sys.executable, "-m", "stompcodec.cli", *command], stdout=slave, stderr=subprocess.PIPE, env=environment
+    ) as process:
+        os.close(slave)
+        proxy = Running(process)
+        proxy.say(b"CONNECT\naccept-version:1.2\nhost:a\nx:\x1b[2J\n\n\0")
+        shown = read_until(master, b"closed")
+        process.terminate()
+        assert process.wait(patience(30)) == 0
+    os.close(master)
+    assert (b"\x1b[" in shown) is not plain
+    assert b"\x1b[2J" not in shown
+
+
+def test_the_page(at: Runner) -> None:
+    with running(at, "--page", "0") as proxy:
+        assert proxy.process.stderr is not None
+        line = proxy.process.stderr.readline().decode()
+        found = re.search(r"the page is (http://127\.0\.0\.1:\d+/)#(\S+)", line)
+        assert found, line
+        proxy.say(CONNECT)
+        request = urllib.request.Request(f"{found[1]}entries?after=0", headers={"Authorization": f"Bearer {found[2]}"})
+        while True:
+            with urllib.request.urlopen(request, timeout=patience(10)) as answer:
+                text = answer.read().decode()
+            if '"closed"' in text:
+                break
+        with pytest.raises(urllib.error.HTTPError) as caught:
+            urllib.request.urlopen(f"{found[1]}entries", timeout=patience(10))
+        caught.value.close()
+        assert proxy.end()[0] == 0
+    assert "hunter2" not in text
+    assert [each["command"] for each in json.loads(text)["entries"] if "command" in each][:2] == [
+        "CONNECT",
+        "CONNECTED",
+    ]
+
+
+def test_a_closed_pipe_ends_it(at: Runner) -> None:
+    with running(at) as proxy:
+        assert proxy.process.stdout is not None
+        proxy.process.stdout.close()
+        proxy.say(CONNECT)
+        assert proxy.process.wait(patience(30)) == 1
+
+
+@pytest.mark.parametrize(
+    ("arguments", "problem"),
+    [
+        (["nowhere", "localhost:61613"], "LISTEN is 'nowhere'"),
+        (["99999", "localhost:61613"], "LISTEN is '99999'"),
+        (["http://127.0.0.1:1", "localhost:61613"], "LISTEN is"),
+        (["0.0.0.0:0", "localhost:61613"], "can be reached from other machines: add --public"),
+        ([":0", "nonsense://x"], "unknown scheme"),
+        (["0", "failover:(stomp://a,stomp://b)"], "one broker"),
+        (["0", "stomp://ann:hunter2@a"], "leave it out"),
+        (["stomp+ssl://127.0.0.1:0", "localhost:61613"], "--cert go together"),
+        (["0", "localhost:61613", "--cert", "x.pem"], "--cert go together"),
+        (["wss://127.0.0.1:0", "localhost:61613", "--cert", "no-such.pem"], "no-such.pem"),
+        (["0", "stomp+ssl://localhost:1", "--ca", "no-such.pem"], "no-such.pem"),
+        (["0", "localhost:61613", "--fault", "melt"], "the first word is one of"),
+        (["0", "localhost:61613", "--record", "."], "it exists"),
+        (["0", "localhost:61613", "--page", "99999"], "99999"),
+        (["0"], "TARGET"),
+    ],
+)
+def test_bad_options(arguments: list[str], problem: str) -> None:
+    result = CliRunner().invoke(app, ["proxy", *arguments])
+    assert result.exit_code == 2
+    assert problem in " ".join(result.stderr.split())
+    assert "hunter2" not in result.stderr
+
+
+def test_a_port_that_is_taken() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        result = CliRunner().invoke(app, ["proxy", str(taken.getsockname()[1]), "localhost:61613"])
+    assert result.exit_code == 1
+    assert "cannot listen at 127.0.0.1 port" in result.stderr
