@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 
 import pytest
 
@@ -13,6 +14,7 @@ from patience import patience
 
 import stompcodec.client as stomp
 from stompcodec import parse
+from stompcodec.cli.proxying import faults as module
 from stompcodec.cli.proxying.faults import ACTIONS, faults_of
 from stompcodec.testing import FrameFaults, StompBroker
 
@@ -185,3 +187,13 @@ def test_the_table_is_that_of_the_test_plugin() -> None:
     """Each fault of frames of `stompcodec.testing` is an action of the proxy."""
     methods = {name for name in vars(FrameFaults) if not name.startswith("_")} - {"due", "clear", "add"}
     assert methods - {"change"} <= set(ACTIONS)
+
+
+def test_the_page_names_each_fault() -> None:
+    page = Path(__file__).resolve().parents[3] / "docs" / "proxy.md"
+    if not page.is_file():
+        pytest.skip("this is not the whole tree")
+    words = set(re.findall(r"`([a-z_]+)[ =`…]", page.read_text(encoding="utf-8").partition("## Faults")[2]))
+    assert {*ACTIONS, *module._SIDES, *module._FIELDS, *module._ALONE} <= words
+    for fault in re.findall(r"(?<=--fault ')[^']+", page.read_text(encoding="utf-8")):
+        faults_of((fault,), 0)
