@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from stompcodec.cli.proxying.messages import Messages
     from stompcodec.transport.tls import TlsLayer
 
-#: Bytes of a read, and unwritten bytes at which writing waits.
-READ = 64 * 1024
+#: Bytes of a read, of which each takes a turn of the loop, and unwritten bytes at which writing waits.
+READ, HIGH = 32 * 1024, 64 * 1024
 
 
 class Leg:
@@ -40,7 +40,7 @@ class Leg:
         self._early: list[bytes] = []  # read together with the handshake of TLS
         self._pending: list[Chunk] = []  # the same of WebSocket
         self._closed = False
-        writer.transport.set_write_buffer_limits(READ)
+        writer.transport.set_write_buffer_limits(HIGH)
         sock = writer.get_extra_info("socket")
         with contextlib.suppress(OSError):
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -124,7 +124,7 @@ class Leg:
 
     def _check_replies(self, output: list[bytes]) -> None:
         """Raise OSError if a peer that does not read causes more and more replies of a layer."""
-        if output and self._writer.transport.get_write_buffer_size() > 2 * READ + MOST_REPLIES:
+        if output and self._writer.transport.get_write_buffer_size() > 2 * HIGH + MOST_REPLIES:
             raise ConnectionAbortedError("the peer asks for replies that it does not read")
 
     def flush_messages(self) -> None:

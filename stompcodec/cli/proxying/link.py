@@ -117,6 +117,7 @@ class Link:
                     return
             if not chunks:
                 break
+            await asyncio.sleep(0)  # what is buffered would keep other connections waiting
         if await self._do(carrier.end(), source, target, flow, direction):
             target.end(*(source.messages.close_code if source.messages is not None else ()))
 

@@ -91,6 +91,7 @@ class Observer:
         self._parser: Parser | None = Parser(None, limits=_LIMITS, heartbeats=True, stream_over=keep)
         self._at = 0  # the end of the last event
         self._kept = bytearray()  # the bytes from `_at` on
+        self._beats = 0  # the end of heart-beats after `_at`, which become one event
         self._streamed: Place | None = None
         self._head = b""  # of the streamed frame
 
@@ -121,8 +122,10 @@ class Observer:
             for event in self._parser.feed(data):
                 self._take(event, self.fed - self._parser.buffered, events)
         except FrameError as error:
+            self._add_beats(events)
             events.append(self._fail(error))
             return events
+        self._add_beats(events)
         if len(self._kept) > self._most:
             events.append(self._fail(FrameError("limit-exceeded", self._at, limit="max_headers")))
         return events
@@ -148,11 +151,13 @@ class Observer:
 
     def _take(self, event: object, at: int, events: list[Event]) -> None:
         assert self._parser is not None
+        if event is HEARTBEAT:
+            self._beats = at
+            return
+        self._add_beats(events)
         start = self._at
         octets = self._cut(at)
-        if event is HEARTBEAT:
-            events.append(Beats(octets))
-        elif isinstance(event, Frame):
+        if isinstance(event, Frame):
             version = self._parser.version
             body: bytes | None = event.body
             if body is None:
@@ -166,6 +171,10 @@ class Observer:
                 self._follow(version_after(event))
         elif self._streamed is not None:
             self._stream(event, at, octets, events)
+
+    def _add_beats(self, events: list[Event]) -> None:
+        if self._beats > self._at:
+            events.append(Beats(self._cut(self._beats)))
 
     def _stream(self, event: object, at: int, octets: bytes, events: list[Event]) -> None:
         place = self._streamed

@@ -42,8 +42,8 @@ _SCHEMES = {
 }
 #: Seconds that a busy thread may make the stream wait.
 _SWITCH = 0.0005
-#: Seconds to check, show and record the last frames.
-_LAST = 10.0
+#: Seconds to check and record the last frames, and to show them.
+_LAST, _SHOWING = 10.0, 3.0
 
 
 def _place(listen: str, cert: str | None, key: str | None, public: bool) -> Place:
@@ -164,21 +164,25 @@ class _Run:
         await proxy.stop()
 
     def finish(self, done: bool) -> None:
-        """Print the counts, once all is shown, checked and recorded as far as possible."""
+        """Print the counts, once all is shown as far as possible. `done`: all is checked and recorded."""
         if self.page is not None:
             self.page.close()
-        done = (self.output is None or self.output.close(_LAST if done else 0.0)) and done
-        if self._json and self.output is not None and done:
+        shown = self.output is None or self.output.close(_SHOWING)
+        if self._json and self.output is not None and shown:
             import json
 
             write_json(json.dumps(self.tally.json(), separators=(",", ":")).encode() + b"\n")
             sys.stdout.flush()
         for line in self.tally.lines():
             click.echo(line, err=True)
-        if not done:  # a thread waits for a reader of the output, and would make the process wait, too
-            complain("the last frames could not be shown or recorded")
+        if not done:
+            self.status = 1
+            complain("the last frames could not be checked or recorded in time")
+        if not shown:
+            complain("the last frames were not shown, since nobody reads the output")
+        if not (done and shown):  # a thread hangs, and the process would wait for it
             sys.stderr.flush()
-            os._exit(self.status or 1)
+            os._exit(self.status)
 
 
 def _complain_of(entry: Entry) -> None:

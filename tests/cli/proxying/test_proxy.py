@@ -337,3 +337,17 @@ def test_a_slow_output_does_not_hold_up_the_stream(broker: StompBroker, tmp_path
     frames = [line for line in lines if line["event"] == "frame"]
     assert len(frames) + summary["not_shown"] == sum(summary["frames"].values())
     assert sends[0]["body"] == "x" * 400_000
+
+
+@pytest.mark.long
+def test_an_output_that_nobody_reads_does_not_keep_it_from_ending(broker: StompBroker) -> None:
+    command = [sys.executable, "-m", "stompcodec.cli", "proxy", "0", broker.url, "--json"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        assert process.stderr is not None
+        with stomp.connect(process.stderr.readline().split()[2].decode()) as client:
+            client.send("/topic/nobody", b"x" * 400_000, receipt=True, timeout=patience(20))
+        process.terminate()
+        assert process.wait(patience(20)) == 0
+        said = process.stderr.read().decode()
+    assert "1 connection; from clients 3 frames" in said
+    assert "nobody reads the output" in said
