@@ -276,3 +276,26 @@ def test_an_age_of_segments_that_is_no_time_is_refused(tmp_path, seconds):
     with pytest.raises(ValueError, match="segment_seconds must be"):
         CaptureWriter(tmp_path / "a", segment_seconds=seconds)
     assert not (tmp_path / "a").exists()
+
+
+def test_a_finished_chain_has_no_open_files_and_goes_on_after_its_end(path: Path) -> None:
+    folder = Path("/proc/self/fd")
+    with CaptureWriter(path) as writer:
+        writer.append(ONE, TIME, "a")
+        writer.sync()
+        before = len(list(folder.iterdir())) if folder.is_dir() else 0
+        writer.finish("a")
+        writer.finish("a")
+        writer.finish("never")
+        if before:
+            assert len(list(folder.iterdir())) < before
+        assert writer.end("a") == len(ONE)
+        assert writer.append(TWO, TIME + 1, "a") == len(ONE)
+        writer.finish("a")
+    found = [(at, time, frame.body) for at, time, frame in Capture(path).frames("a")]
+    assert found == [(0, TIME, b"one"), (len(ONE), TIME + 1, b"two")]
+    with (
+        CaptureWriter(path.with_name("b.stompcap"), single=True) as single,
+        pytest.raises(ValueError, match="one chain"),
+    ):
+        single.finish("frames")

@@ -104,6 +104,7 @@ def test_tls_is_half_closed(certificates: Certificates) -> None:
                 if layer.error is not None or layer.ended:
                     break
     assert came == b"MESSAGE\n\n\0"
+    assert (layer.ended, layer.error) == (True, None)  # by close_notify, not by a mere end of TCP
 
 
 def test_a_certificate_that_is_not_trusted(broker: StompBroker) -> None:

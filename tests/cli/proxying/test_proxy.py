@@ -22,8 +22,10 @@ from hypothesis import strategies as st
 from patience import patience
 
 import stompcodec.client as stomp
+from stompcodec.capture import CaptureWriter
 from stompcodec.cli.app import app
 from stompcodec.cli.proxying.recorder import chain_of
+from stompcodec.errors import StoreError
 from stompcodec.testing import StompBroker
 
 CONNECT = b"CONNECT\naccept-version:1.2\nhost:a\nlogin:ann\npasscode:hunter2\nx-authorization:hunter2\n\n\0"
@@ -306,6 +308,26 @@ def test_a_body_that_is_too_large_is_not_recorded(tmp_path: Path, monkeypatch: p
         far.read(len(SEND) + len(CONNECT))
         proxy.frame("CONNECT")
     assert (proxy.tally.recorded, proxy.tally.not_recorded) == (1, 1)
+
+
+def test_a_capture_that_fails_does_not_end_the_stream(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: object) -> None:
+        raise StoreError("no space left")
+
+    monkeypatch.setattr(CaptureWriter, "append", full)
+    with raw(folder=tmp_path / "a.stompcap") as (proxy, connect):
+        near, far = connect()
+        near.send(CONNECT)
+        assert far.read(len(CONNECT)) == CONNECT
+        for _ in settle():
+            if proxy.errors:
+                break
+        near.send(SEND)
+        assert far.read(len(SEND)) == SEND
+        proxy.frame("SEND")
+        assert [(what, str(error)) for what, error in proxy.errors] == [("nothing more is recorded", "no space left")]
+        proxy.errors.clear()
+    assert (proxy.tally.recorded, proxy.tally.not_recorded) == (0, 1)
 
 
 # Slow output

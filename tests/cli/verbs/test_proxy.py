@@ -81,7 +81,7 @@ def test_rows_and_the_last_lines(at: Runner, tmp_path: Path) -> None:
         status, out, err = proxy.end(signal.SIGINT)
     assert status == 0
     assert re.search(r"^\d\d:\d\d:\d\d\.\d{3} +1 - opened by 127\.0\.0\.1:\d+$", out, re.MULTILINE)
-    assert re.search(r"^\d\d:\d\d:\d\d\.\d{3} +1 > CONNECT +- +accept-version=1\.2 .* 0$", out, re.MULTILINE)
+    assert re.search(r"^\d\d:\d\d:\d\d\.\d{3} +1 > CONNECT +- +accept-v.* 0$", out, re.MULTILINE)
     assert re.search(r"^\d\d:\d\d:\d\d\.\d{3} +1 < CONNECTED ", out, re.MULTILINE)
     assert re.search(r"2 > not STOMP: it passes unchanged from here on$", out, re.MULTILINE)
     assert "|GET / HTTP/1.1..|" in out
