@@ -163,6 +163,7 @@ large: $(VENV)/package.stamp ## a message of 2 GiB through the broker, whose mem
 docs: $(VENV)/package.stamp ## write what is generated anew: drawings, keys of the broker's configuration, exit statuses
 	@for script in $(DRAWINGS); do $(BIN)/python $$script || exit 1; done
 	$(BIN)/python -c 'from stompcodec.broker.config.file import markdown; print(markdown(), end="")' > docs/broker-config.md
+	$(BIN)/python -c 'import pathlib; from stompcodec.broker.management.schema import page_of as page; f = pathlib.Path("docs/management.md"); f.write_text(page(f.read_text()))'
 	$(BIN)/python -m stompcodec.cli.statuses docs/cli.md
 
 fuzz: $(VENV)/package.stamp ## every fuzz target for SECONDS (60)

@@ -38,6 +38,7 @@ FLOORS = {
             "message",
         ),
         *("bodies, peer", "selectors, storage", "storage.repair", "queues", "routing", "context", "sessions", "core"),
+        "management",
         *("server", "process", "__init__"),
     ),
     "spark": (

@@ -17,7 +17,7 @@
     FIELD(Transaction, _target) FIELD(Transaction, octets) FIELD(Transaction, operations) FIELD(Transaction, stores) FIELD(Transaction, weight) \
     FIELD(Queue, account) FIELD(Queue, arguments) FIELD(Queue, blocked) FIELD(Queue, bound) FIELD(Queue, closed) \
     FIELD(Queue, count) FIELD(Queue, dispatcher) FIELD(Queue, journal) FIELD(Queue, messages) FIELD(Queue, name) FIELD(Queue, newest) FIELD(Queue, octets) FIELD(Queue, overflow) \
-    FIELD(Queue, paging) FIELD(Queue, parked) FIELD(Queue, ring) FIELD(Queue, window) \
+    FIELD(Queue, paging) FIELD(Queue, parked) FIELD(Queue, ring) FIELD(Queue, tally) FIELD(Queue, window) \
     FIELD(ReadyMessages, line) FIELD(Window, messages) FIELD(Window, octets) FIELD(Window, spools) \
     FIELD(Topic, _gathered) FIELD(Topic, _most) FIELD(Topic, _octets) FIELD(Topic, full) FIELD(Topic, name) \
     FIELD(PendingCommit, batch) FIELD(PendingCommit, receipts) \

@@ -4,6 +4,7 @@
 
 #include "plain_fields.h"
 #include "plain_ring.h"
+#include "plain_tally.h"
 
 /* To a consumer that acknowledges nothing: the whole frame is one chunk. */
 static int deliver_auto(PyObject *queue, PyObject *consumer, const struct plain_message *message)
@@ -29,6 +30,7 @@ static int deliver_auto(PyObject *queue, PyObject *consumer, const struct plain_
         Py_XDECREF(budget);
         return PLAIN_NOT_DELIVERED;
     }
+    PLAIN_TALLY(queue, direct);
     return plain_finish(FIELD_OF(queue, Queue, ring), outbox, budget) < 0 ? -1 : PLAIN_DELIVERED;
 }
 
@@ -94,6 +96,7 @@ static int deliver_unacked(PyObject *queue, PyObject *consumer, const struct pla
     SET_FIELD(consumer, Consumer, last, new.tag);
     SET_FIELD(consumer, Consumer, credit, new.credit);
     plain_counts_set(&new.counts, queue);
+    PLAIN_TALLY(queue, put);
     Py_DECREF(new.chunks);
     Py_DECREF(new.record);
     PyObject *ring = FIELD_OF(queue, Queue, ring);

@@ -3,6 +3,7 @@
 #include "plain_call.h"
 #include "plain_fields.h"
 #include "plain_ring.h"
+#include "plain_tally.h"
 
 #define FIRST_STEP 8 /* deliveries without a look at the clock: not more than FEW of loop_quota.py */
 
@@ -56,6 +57,7 @@ int plain_enqueue(PyObject *queue, const struct plain_message *message)
     }
     Py_DECREF(record);
     plain_counts_set(&counts, queue);
+    PLAIN_TALLY(queue, put);
     int full = plain_is_full(queue);
     return full < 0 ? -1 : full ? PLAIN_DELIVERED_FULL : PLAIN_DELIVERED;
 }
@@ -137,6 +139,7 @@ static int deliver(PyObject *queue, PyObject *line, PyObject *consumer, PyObject
     if (acks)
         return error < 0 ? -1 : 1;
     plain_counts_set(&new.counts, queue);
+    PLAIN_TALLY(queue, sent);
     return error < 0 || plain_release(queue) < 0 ? -1 : 1;
 }
 

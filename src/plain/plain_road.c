@@ -14,6 +14,7 @@
 #include "plain_ready.h"
 #include "plain_send.h"
 #include "plain_store.h"
+#include "plain_tally.h"
 #include "plain_transaction.h"
 #include "stomp_taker.h"
 
@@ -543,7 +544,7 @@ static int fill(PyObject *module)
         return -1;
     int error = PyModule_AddObjectRef(module, "Road", type);
     Py_DECREF(type);
-    return error;
+    return error < 0 ? -1 : plain_tally_add(module);
 }
 
 static PyModuleDef_Slot slots[] = {

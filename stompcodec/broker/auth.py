@@ -50,7 +50,7 @@ class Rule:
 
     Args:
         who: the name of a user, "@" and the name of a group, or "*" for everyone.
-        action: "send", "subscribe", or "*" for both.
+        action: "send", "subscribe", "*" for both, or "manage" for management, which "*" does not include.
         destination: a pattern; "*" matches any characters, or none.
         vhost: a virtual host, or "*" for all.
         allow: the decision.
@@ -71,8 +71,8 @@ class Auth:
 
     Args:
         users: by login; None to accept any login, or none.
-        rules: in order of evaluation. Without rules everything is allowed; with rules, anything no rule allows is
-            forbidden.
+        rules: in order of evaluation. Without rules about sending and subscribing everything is allowed; with them,
+            anything no rule allows is forbidden.
 
     >>> auth = Auth({"ada": User("ada", hash_passcode("secret", n=16))}, [Rule("ada", "send", "/queue/a.*")])
     >>> ada = auth.login("ada", "secret", "/", now=0.0)
@@ -85,6 +85,8 @@ class Auth:
     def __init__(self, users: Mapping[str, User] | None = None, rules: Iterable[Rule] = ()) -> None:
         self._users = users
         self._rules = tuple(rules)
+        #: Some rule is about sending or subscribing, which are limited to what rules allow.
+        self._limits = any(rule.action != "manage" for rule in self._rules)
         self._key = os.urandom(32)
         self._known: dict[str, bytes] = {}
         self._tokens = _BURST
@@ -133,7 +135,7 @@ class Auth:
 
     def may(self, user: User, action: str, destination: str) -> bool:
         """Return whether a user may "send" or "subscribe" to a destination. Sessions cache the answer."""
-        if not self._rules:
+        if not self._limits:
             return True
         for rule in self._rules:
             if self._concerns(rule, user, action) and matches(rule.destination, destination):
@@ -156,12 +158,28 @@ class Auth:
                     return True
             elif first.startswith(head) or (star and head.startswith(first)):
                 return False
-        return not self._rules
+        return not self._limits
+
+    def may_manage(self, user: User, name: str, *, local: bool) -> bool:
+        """Return whether a user may send a request of that name, such as "/management/purge".
+
+        With users, a rule has to allow it. Without users, every client of this machine (`local`) may, unless a rule
+        forbids it, and no other.
+
+        >>> Auth().may_manage(User("ada"), "/management/purge", local=True)
+        True
+        >>> Auth({"ada": User("ada")}).may_manage(User("ada"), "/management/purge", local=True)
+        False
+        """
+        for rule in self._rules:
+            if rule.action == "manage" and self._concerns(rule, user, "manage") and matches(rule.destination, name):
+                return rule.allow and (local or self._users is not None)
+        return local and self._users is None
 
     @staticmethod
     def _concerns(rule: Rule, user: User, action: str) -> bool:
         return (
-            rule.action in ("*", action)
+            (rule.action == action or (rule.action == "*" and action != "manage"))
             and rule.vhost in ("*", user.vhost)
             and (rule.who in ("*", user.name) or (rule.who[:1] == "@" and rule.who[1:] in user.groups))
         )

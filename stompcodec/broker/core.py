@@ -15,7 +15,6 @@ import time
 from collections import deque
 from collections.abc import Callable, Generator, Iterator
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Concatenate
 
 from stompcodec.broker.auth import Auth
@@ -44,9 +43,10 @@ from stompcodec.broker.sessions.session import Session
 from stompcodec.broker.storage.helper import Helper
 from stompcodec.broker.storage.journal import Journal
 from stompcodec.broker.storage.large import why_stuck
-from stompcodec.broker.storage.spool import Spool
+from stompcodec.broker.storage.spool import spool_of
 from stompcodec.broker.storage.store import CallSoon, Store, Stored, restored
 from stompcodec.broker.wait_log import WaitLog
+from stompcodec.codec import Frame
 from stompcodec.disk.access import Access, access_of
 from stompcodec.errors import ConfigError
 
@@ -137,7 +137,7 @@ class Broker:
         self.stores_all = self.stores_some and config.durable == "all"
         #: Messages without special headers may take the fast path.
         self.plain = not (self.stores_all or config.jms or config.message_id_header)
-        self.spool = _spool(config, helper)
+        self.spool = spool_of(config, access_to(config), helper)
         #: Set by the shell.
         self.wake: Callable[[], None] = lambda: None
         self.stats = Stats()
@@ -160,6 +160,8 @@ class Broker:
         self._numbers = itertools.count(1)
         #: The handler of each command.
         self.handlers: Handlers = HANDLERS
+        #: Handles a SEND to a destination with `management.prefix`; None while nothing does.
+        self.manage: Callable[[Session, Frame, str], None] | None = None
         #: Makes sessions, with the arguments of `Session`.
         self.session_class: Callable[Concatenate[Host, str, float, ...], Session] = Session
         if config.log_frames != "off":
@@ -188,6 +190,8 @@ class Broker:
         self._stopping = False
         self._paged_expiry = PagedExpiry(self.journal, self.wall)
         self._wait_log = WaitLog(self.account, self.log)
+        #: What management wants to be called about once per second.
+        self.each_second: list[Callable[[], object]] = []
         #: The next check of each session, by id.
         self._deadlines = Deadlines()
         self._sweep_at: float | None = None
@@ -210,6 +214,11 @@ class Broker:
             host = VirtualHost(vhost, config, destinations)
             self._virtual_hosts[vhost] = host
         return host
+
+    @property
+    def hosts(self) -> dict[str, VirtualHost]:
+        """All virtual hosts that have been used, by their names, as a new dict."""
+        return dict(self._virtual_hosts)
 
     @property
     def queues(self) -> dict[tuple[str, str], Queue]:
@@ -523,6 +532,8 @@ class Broker:
         expiring = self.sent.sweep(now)
         if expiring is not None:
             self.quota.line_up(Work(expiring))
+        for action in self.each_second:
+            action()
         self.account.release(True)
         self._wait_log.look(now)
         self.journal.look_at_space(self.config.store_free)
@@ -580,21 +591,3 @@ def access_to(config: Config) -> Access:
         return access_of(config.mode, config.group)
     except ValueError as error:
         raise ConfigError(str(error), key="group") from None
-
-
-def _spool(config: Config, helper: Helper | None) -> Spool:
-    """Make the spool, on the disk of the store by default, so that storing a large message needs no copy."""
-    own = None if config.data is None else Path(config.data, "incoming")
-    folder = own if config.large_folder is None else Path(config.large_folder)
-    shared = folder is not None and own is not None and folder.resolve() == own.resolve()
-    return Spool(
-        own if shared else folder,
-        config.max_large_octets,
-        access_to(config),
-        most=config.max_uploads,
-        owner_most=config.user_uploads,
-        others=4 if config.users is None else 2,  # several clients may share an address
-        share="an address" if config.users is None else "a user",
-        shared=shared,
-        helper=helper,
-    )

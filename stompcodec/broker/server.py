@@ -22,6 +22,8 @@ from typing import Any, Protocol
 from stompcodec.broker.config.config import Config
 from stompcodec.broker.core import Broker, access_to
 from stompcodec.broker.heap import Heap
+from stompcodec.broker.management.management import Management
+from stompcodec.broker.management.stomp import OverStomp
 from stompcodec.broker.origins import Gate, is_loopback, own_names
 from stompcodec.broker.sessions.session import Session
 from stompcodec.broker.storage.store import MemoryStore, Store
@@ -249,6 +251,7 @@ class Server:
         """The peer that sent bytes last."""
         self.store = store
         self.broker: Broker
+        self.management: Management
         #: The heap of everything held; and of frames and transactions, whose large blocks do not serve small objects.
         self._heap, self._frames = Heap(), Heap()
         self._gate = _gate(config, False)  # until the listening address is known
@@ -290,6 +293,8 @@ class Server:
                 self.broker.session_class = self.sessions
             self.broker.quota.clock = self.now
             self.broker.open(self.now())
+            self.management = Management(self.broker)
+            OverStomp(self.management)
             descriptors = descriptor_limit()
             if descriptors is not None:
                 self.broker.spool.most = min(self.broker.spool.most, max(1, descriptors // 4))

@@ -145,6 +145,7 @@ class Config:
     reply_to_subscribes: bool = _by_dialect(False)
     refuse_message_id: bool = _by_dialect(False)
     virtual_hosts: tuple[str, ...] | None = None
+    management_prefix: str = "/management/"
     log_frames: str = "off"
     users: Mapping[str, User] | None = field(default=None, repr=False)
     rules: tuple[Rule, ...] = ()
@@ -188,6 +189,7 @@ class Config:
                     ("ws_hosts", fault_of((), self.ws_hosts)),
                 )
             ),
+            self._fault_of_management(),
             (self.ttl_min > self.ttl_max, "ttl_min", f"it cannot be above ttl_max, {self.ttl_max}"),
             (_unusable(self.limits), "limits", "headers times header line must be less than 4 GiB"),
             (
@@ -215,6 +217,11 @@ class Config:
             (not 0 < self.window_messages <= most, "window_messages", room),
             (wrong, "window_octets", f"it must be at least 1 byte, and at most limits.memory, {memory}"),
         ]
+
+    def _fault_of_management(self) -> tuple[bool, str, str]:
+        prefixes = (*self.queue_prefixes, *self.topic_prefixes, self.temp_queue_prefix, self.temp_topic_prefix)
+        taken = self.management_prefix.startswith(tuple(filter(None, prefixes)))
+        return taken, "management_prefix", "it cannot begin with the prefix of other destinations"
 
     def _knows(self, who: str) -> bool:
         users = self.users or {}  # if any login is accepted, anyone could use a login named in a rule

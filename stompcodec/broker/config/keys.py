@@ -439,6 +439,13 @@ KEYS: tuple[Key, ...] = (
         "same host.",
     ),
     Key(
+        "management.prefix",
+        values.line,
+        "Destinations with this prefix are requests about the broker, see docs/management.md. An empty one turns them "
+        "off.",
+        "management_prefix",
+    ),
+    Key(
         "log.frames",
         values.one_of("off", "heads", "all"),
         "Which frames are logged, with the session and the address of the client: none, all without their bodies, or "
@@ -454,8 +461,10 @@ KEYS: tuple[Key, ...] = (
     Key(
         "rules",
         values.rules,
-        "Who may do what: tables [[rules]] with who (a user, @GROUP, or *), action (send, subscribe, or *), "
-        "destination (* stands for any characters), vhost, and allow (true or false). The first match decides; "
-        "anything that no rule allows is refused. Without rules everything is allowed.",
+        "Who may do what: tables [[rules]] with who (a user, @GROUP, or *), action (send, subscribe, * for both, or "
+        "manage), destination (* stands for any characters), vhost, and allow (true or false). The first match "
+        "decides; anything that no rule allows is refused. Without rules about sending and subscribing, both are "
+        "allowed. "
+        "Management needs a rule with manage; without users it is open to clients of this machine.",
     ),
 )

@@ -380,7 +380,7 @@ def line(value: Any) -> str:
 
 _RULE: dict[str, Callable[[Any], Any]] = {
     "who": text,
-    "action": one_of("send", "subscribe", "*"),
+    "action": one_of("send", "subscribe", "manage", "*"),
     "destination": text,
     "vhost": text,
     "allow": flag,

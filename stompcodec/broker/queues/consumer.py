@@ -16,6 +16,7 @@ from stompcodec.broker.queues.arguments import QueueArguments
 from stompcodec.broker.queues.backlog import Looked, Wait
 from stompcodec.broker.queues.credit import credit_of, size_of
 from stompcodec.broker.queues.subscribe_request import AUTO, CLIENT, INDIVIDUAL, CreditGrant, SubscribeRequest
+from stompcodec.broker.queues.tally import Tally
 from stompcodec.broker.storage.journal import Journal, Undoable
 from stompcodec.codec import Frame, serialize
 
@@ -39,6 +40,8 @@ class Source(Deliverer, Undoable, Protocol):
     def arguments(self) -> QueueArguments | None: ...
     @property
     def maker(self) -> Maker | None: ...
+    @property
+    def tally(self) -> Tally: ...
     @property
     def count(self) -> int: ...
     @property

@@ -19,6 +19,7 @@ from stompcodec.broker.queues.consumer import Consumer
 from stompcodec.broker.queues.faults import Undelivered, is_barred
 from stompcodec.broker.queues.paging import Paging
 from stompcodec.broker.queues.ring import Ring
+from stompcodec.broker.queues.tally import Tally
 from stompcodec.broker.storage.journal import Journal
 
 #: Messages that a consumer looks at in one turn.
@@ -40,6 +41,8 @@ class Contents(Waiter, Protocol):
     def paging(self) -> Paging | None: ...
     @property
     def parked(self) -> list[Consumer] | None: ...
+    @property
+    def tally(self) -> Tally: ...
     def put(self, message: Message, stored: bool = False) -> bool: ...
     def enqueue(self, message: Message) -> bool: ...
     def take_out(self, message: Message) -> bool: ...
@@ -52,7 +55,10 @@ class Contents(Waiter, Protocol):
 
 
 class Watcher(Protocol):
-    """A browser, as the dispatcher sees it."""
+    """A browser, or one who walks through the queue, as the dispatcher sees it."""
+
+    #: Bytes of memory that its page takes.
+    page_cost: int
 
     def note(self, message: Message) -> None:
         """Note a message that has become READY."""
@@ -307,7 +313,9 @@ class Dispatcher:
             return self._queue.put(message)
         try:
             if not selector.matches(message):
+                self._queue.tally.count_put()
                 return self._queue.enqueue(message)
+            self._queue.tally.count_direct()
             outbox.deliver(consumer.head % message.ident, tail, len(tail))
         except Exception as error:
             left = self._queue.delivery_failed(consumer, message, error)
@@ -415,6 +423,7 @@ class Dispatcher:
                 queue.requeue_failed(message, queue.delivery_failed(consumer, message, error))
                 return count
             if not consumer.acks:
+                queue.tally.count_sent()
                 queue.count_out(1, message.size)
         consumer.outbox.starved = True  # served again in the next turn
         consumer.session.broker.resume(consumer.session)

@@ -28,6 +28,7 @@ from stompcodec.broker.queues.limits import Bound, Window
 from stompcodec.broker.queues.paging import Paging, leave_in_store
 from stompcodec.broker.queues.ready_messages import ReadyMessages
 from stompcodec.broker.queues.scheduling import with_fault
+from stompcodec.broker.queues.tally import Tally
 from stompcodec.broker.storage.journal import Journal
 
 #: Ended consumers are removed from the ring when one in this many has ended: to remove each at once takes time.
@@ -56,7 +57,19 @@ class Queue:
     __slots__ = (
         *("_on_drop", "_ended", "account", "blocked", "bound", "closed", "count", "expiry", "deferred", "idle"),
         *("journal", "key", "maker", "members", "suspensions", "messages", "name", "newest", "octets", "overflow"),
-        *("dispatcher", "paging", "parked", "quota", "ring", "arguments", "used", "window"),
+        *(
+            "dispatcher",
+            "paging",
+            "parked",
+            "paused",
+            "quota",
+            "ring",
+            "arguments",
+            "sample",
+            "tally",
+            "used",
+            "window",
+        ),
     )
 
     def __init__(
@@ -91,11 +104,9 @@ class Queue:
         self.deferred: dict[int, Message] = {}
         #: READY, UNACKED and deferred messages, their bytes, and the highest seq of a persistent one that was put.
         self.count = self.octets = self.newest = 0
-        #: Sessions that wait for room.
-        self.blocked: dict[Peer, None] = {}
+        self.blocked: dict[Peer, None] = {}  # sessions that wait for room
         self.closed = False
-        #: All consumers, in order.
-        self.members: dict[Consumer, None] = {}
+        self.members: dict[Consumer, None] = {}  # all consumers, in order
         #: Not None where consumers differ; then `ring` is empty.
         self.dispatcher: Dispatcher | None = None
         #: The ring: consumers that had credit when they were last looked at. The first one is next. At most `_ended` of
@@ -105,8 +116,10 @@ class Queue:
         #: The ring while nothing is delivered: until the next turn, the next batch of the store, or the end of a
         #: requeue. None while messages are delivered.
         self.parked: list[Consumer] | None = None
-        #: Calls of `suspend` without their `go_on`.
-        self.suspensions = 0
+        #: Calls of `suspend` without their `go_on`; and whether one of them is an order to pause.
+        self.suspensions, self.paused = 0, False
+        self.tally: Tally = quick.new_tally()
+        self.sample: object = None  # earlier counts, for the rates that `management` computes
         #: Called when the bound is passed. Returns whether the sender has to wait; None for one that always has to.
         self.overflow: Callable[[], bool] | None = None
 
@@ -227,6 +240,11 @@ class Queue:
         if self.blocked and self.is_low:
             self.release_blocked()
 
+    def _count_sent(self, octets: int) -> None:
+        """Count a delivery in auto mode of a message that was READY."""
+        self.tally.count_sent()
+        self.count_out(1, octets)
+
     @property
     def _is_behind(self) -> bool:
         """Senders of messages that are not persistent wait for the store, too."""
@@ -267,6 +285,7 @@ class Queue:
             message = self.messages.line.popleft()
             self.unstore((message,))
             self.count_out(1, message.size)
+            self.tally.dropped += 1
             if self._on_drop is not None:
                 self._on_drop(self, message, DROPPED)
         return False
@@ -283,6 +302,7 @@ class Queue:
         self.newest = message.seq
         if not paging.take_new(self.messages.rank(message), message):
             return self.put(message, False, True)
+        self.tally.count_put()
         return self.count + paging.count > self.bound.total or self._is_behind
 
     def put_committed(self, messages: list[Message]) -> bool:
@@ -322,6 +342,7 @@ class Queue:
         """Take a message that has its place in the order, and deliver it if a consumer can take it. Return whether its
         sender should wait. `stored`: it is in the store already. `recorded`: the journal has been told.
         """
+        self.tally.count_put()
         if self.arguments is not None:
             self.stamp(message)
         if message.persistent and not (stored or recorded) and self.journal is not None:
@@ -349,6 +370,7 @@ class Queue:
         if consumer is None:
             return self.enqueue(message, stored)
         if not consumer.acks:
+            self.tally.count_sent()
             return False
         self.count_in(message)
         return self.full and (self.overflow is None or self.overflow())
@@ -405,6 +427,7 @@ class Queue:
             if not consumer.acks:
                 chunks = (consumer.quick % seq, tail, EOL)
                 outbox.chunks += (b"".join(chunks),) if outbox.whole_frames else chunks
+                self.tally.count_direct()
             else:
                 tag = consumer.last + 1
                 chunks = (consumer.quick % (seq, tag), tail, EOL)
@@ -413,6 +436,7 @@ class Queue:
                 name = self.name if destination == self.name else shared(destination)
                 consumer.unacked[tag] = Message(ident % seq, seq, name, tail)
                 consumer.credit -= 1
+                self.tally.count_put()
                 self.count += 1
                 self.octets += size
                 self.account.used += size + MESSAGE
@@ -500,6 +524,7 @@ class Queue:
 
     def _requeue(self, messages: list[Message]) -> None:
         back = [message.again() for message in messages]
+        self.tally.redelivered += len(back)
         if self.journal is not None:
             for message in back:
                 if message.persistent:
@@ -524,7 +549,7 @@ class Queue:
         if consumer is None:
             self.add_ready(message)
         elif not consumer.acks:
-            self.count_out(1, message.size)
+            self._count_sent(message.size)
 
     def add_ready(self, message: Message) -> None:
         """Make a message READY that no consumer can take now."""
@@ -621,7 +646,7 @@ class Queue:
                     count -= 1
                     break
                 if not consumer.acks:
-                    self.count_out(1, message.size)
+                    self._count_sent(message.size)
         if self.dispatcher is not None:  # from the start, or because a consumer has failed
             count += self.dispatcher.serve_all()
         if self.paging is not None:
@@ -648,6 +673,17 @@ class Queue:
         """Undo `suspend`."""
         self.suspensions -= 1
         self.take_turn(0.0)
+
+    def pause(self, paused: bool) -> bool:
+        """Pause deliveries, or resume them, by an order. Return False if nothing had to be done."""
+        if paused is self.paused:
+            return False
+        self.paused = paused
+        if paused:
+            self.suspend()
+        else:
+            self.go_on_later()
+        return True
 
     def line_up(self) -> None:
         """Go on with deliveries in the next turn."""
@@ -676,6 +712,8 @@ class Queue:
         Only the first `MOST_LOOKS` messages are tried. Return False if none is suitable, WAIT if the first one has to
         be read from the store. Raise Refused if the message cannot be written to that consumer.
         """
+        if self.paused:
+            return False
         message = (
             self.make_selective().take_one(consumer, looked)
             if consumer.selector is not None or self.dispatcher
@@ -691,7 +729,7 @@ class Queue:
             self.requeue_failed(message, self.delivery_failed(consumer, message, error))
             raise Refused("the message could not be written", "This session cannot receive it.") from None
         if not consumer.acks:
-            self.count_out(1, message.size)
+            self._count_sent(message.size)
         return True
 
     def _first(self) -> Message | Wait | None:
@@ -730,6 +768,8 @@ class Queue:
     def drop(self, consumer: Consumer) -> list[Message]:
         """Remove the consumer of a subscription that ends. Return its UNACKED messages, to be requeued even if none."""
         del self.members[consumer]
+        if consumer.acks:
+            self.tally.ended += consumer.last
         if self.dispatcher is not None:
             self.dispatcher.drop(consumer)
             self.make_plain()
@@ -904,6 +944,7 @@ class Queue:
         if message.persistent and self.journal is not None:
             self.journal.remove(self.key, message)
         self.count_out(1, message.size)
+        self.tally.expired += 1
         if self._on_drop is not None:
             self._on_drop(self, message, EXPIRED)
 

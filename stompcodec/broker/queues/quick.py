@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+from stompcodec.broker.queues.tally import Tally
+
 #: Called with a queue and a number. It delivers up to that number of READY messages, in order and as `Queue.dispatch`
 #: would, until a message or its consumer is not plain. Returns how many it has delivered.
 DeliverReady = Callable[[object, int], int]
@@ -23,9 +25,11 @@ def _left(start: bytes, messages: Sequence[object]) -> None:
 
 deliver_ready: DeliverReady = _none
 join: Join = _left
+#: Makes the tally of a queue.
+new_tally: Callable[[], Tally] = Tally
 
 
-def use(deliver: DeliverReady, joining: Join) -> None:
-    """Have these functions deliver and join messages from now on."""
-    global deliver_ready, join
-    deliver_ready, join = deliver, joining
+def use(deliver: DeliverReady, joining: Join, tally: Callable[[], Tally]) -> None:
+    """Have these functions deliver and join messages, and make tallies, from now on."""
+    global deliver_ready, join, new_tally
+    deliver_ready, join, new_tally = deliver, joining, tally

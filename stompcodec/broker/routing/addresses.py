@@ -2,7 +2,7 @@
 
 The first of these decides: a form of one broker (`/exchange/...`, `/amq/queue/...`, `/dsub/...`); a prefix for a
 routing type, which is removed; a prefix of queues or topics; the header for the routing type; the first matching
-address setting.
+address setting. Names with `management.prefix` are not destinations.
 """
 
 from __future__ import annotations
@@ -32,6 +32,7 @@ class Addresses:
     def __init__(self, config: Config, naming: Naming) -> None:
         self._config = config
         self._naming = naming
+        self._reserved = config.management_prefix
         self._exchanges: Mapping[str, str] = {**EXCHANGES, **config.exchanges} if config.exchanges else {}
         #: Prefixes for routing types, longest first.
         self._prefixes = sorted(
@@ -50,8 +51,12 @@ class Addresses:
 
     def find(self, destination: str, routing: str | None, subscribing: bool) -> Address:
         """Return the address of a destination. `routing` is the header destination-type of SEND, or subscription-type
-        of SUBSCRIBE. Raise Refused if the routing type or the exchange is unknown.
+        of SUBSCRIBE. Raise Refused if the name is reserved, or the routing type or the exchange is unknown.
         """
+        if self._reserved and destination.startswith(self._reserved):
+            raise Refused(
+                "a reserved destination", f"Names with {self._reserved} are for SENDs that manage the broker."
+            )
         special = self._special(destination)
         if special is not None:
             return special

@@ -17,7 +17,7 @@ from stompcodec.codec import Frame, serialize_tail
 #: The reasons for a NACK: it was the last attempt, or asked for no more. `queue.py` has others.
 MAX_ATTEMPTS, REJECTED = "max-attempts", "rejected"
 #: The headers that a dead letter gets, instead of those of an earlier dead letter.
-_SAYS = (
+SAYS = (
     *("dead-letter-reason", "original-destination", "original-message-id", "dead-letter-attempts", "dead-letter-time"),
     "dead-letter-first-time",
 )
@@ -94,6 +94,7 @@ class DeadLetters:
         self._burying = True
         try:
             target.put(letter)
+            queue.tally.dead += 1
             if queue.journal is not None:
                 queue.journal.move(queue, message, target, letter)
         finally:
@@ -104,7 +105,7 @@ class DeadLetters:
         frame, now = message.frame, str(int(self._wall() * 1000))
         attempts = message.attempts + (reason in (MAX_ATTEMPTS, REJECTED))
         first = frame.get("dead-letter-first-time") or now
-        says = zip(_SAYS, (reason, message.destination, message.id, str(attempts), now, first))
-        gone = {*WITHOUT, *_SAYS, *_OVER}
+        says = zip(SAYS, (reason, message.destination, message.id, str(attempts), now, first))
+        gone = {*WITHOUT, *SAYS, *_OVER}
         others = [pair for pair in frame.headers.pairs() if pair[0] not in gone]
         return serialize_tail(Frame("MESSAGE", [("destination", name), *says, *others], frame.body), "1.2")

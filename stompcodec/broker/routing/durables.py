@@ -233,8 +233,10 @@ class Durables:
         store = self._journal.store
         return self._queue("", key, True) if store is None or not store.incomplete else None
 
-    def delete(self, durable: Durable) -> None:
-        """End a durable subscription without consumers, and delete its messages."""
+    def delete(self, durable: Durable, done: Callable[[], object] = lambda: None) -> bool:
+        """End a durable subscription without consumers, and delete its messages. Return True if that goes on in later
+        turns; `done` is called at its end.
+        """
         del self._by_key[_key_of(durable.queue)]
         named = self._named[durable.name]
         del named[durable.owner]
@@ -246,12 +248,18 @@ class Durables:
         self._charge_selector(durable, -1)
         self._topics.drop(durable, durable.address)
         key = _key_of(durable.queue)
-        if durable.queue.delete(partial(self._purging.discard, key)):
+        goes_on = durable.queue.delete(partial(self._purged, key, done))
+        if goes_on:
             self._purging.add(key)
         store = self._journal.store
         if durable.queue.journal is not None and store is not None:
             store.unsubscribe(durable.queue.key)
             self._journal.batch.actions.append(partial(self._unsubscribed, durable))
+        return goes_on
+
+    def _purged(self, key: str, done: Callable[[], object]) -> None:
+        self._purging.discard(key)
+        done()
 
     def _unsubscribed(self, durable: Durable, committed: bool) -> None:
         store = self._journal.store

@@ -208,6 +208,16 @@ class Destinations:
             raise Refused("no such queue", "This name does not create it: create it under its own name first.")
         return queue
 
+    def made(self, address: Address) -> Queue | Topic | None:
+        """Return the queue or topic of an address for the broker itself, made if need be; None for a topic without
+        subscriptions. Raise Refused if it cannot be made.
+        """
+        if address.kind is Kind.TOPIC:
+            return self.topics.find(address)
+        if address.found and address.name not in self.queues:
+            raise Refused("no such queue", "This name does not create it: create it under its own name first.")
+        return self.queue(address.name)
+
     def allowed_queue(self, name: str, maker: Maker) -> Queue:
         if not self.addresses.setting(name).auto_create_queues:
             raise Refused("no such queue", "The broker's settings for this address do not let clients create queues.")
@@ -308,18 +318,31 @@ class Destinations:
 
     # ---- remove ----
 
-    def delete(self, name: str) -> None:
-        """Delete a queue, with its messages."""
-        if name in self.queues:
-            self._remove(name)
-            self._swept()
+    def delete(self, name: str, done: Callable[[], object] = lambda: None) -> bool:
+        """Delete a queue, with its messages. Return True if that goes on in later turns; `done` is called at its
+        end.
+        """
+        if name not in self.queues:
+            return False
+        goes_on = self._remove(name, done)
+        self._swept()
+        return goes_on
 
-    def _remove(self, name: str) -> None:
+    def delete_topic(self, name: str) -> bool:
+        """Delete a topic. Return False if it has subscriptions."""
+        topic = self.topics.by_name.get(name)
+        if topic is None or not topic.is_idle or topic.consumers or topic.durables:
+            return False
+        self.topics.remove(name)
+        self._swept()
+        return True
+
+    def _remove(self, name: str, done: Callable[[], object] = lambda: None) -> bool:
         queue = self.queues.pop(name)
         self.ending.discard(name)
         self.shares.remove(queue)
         self.stored_queues.forget(queue)
-        queue.delete()
+        return queue.delete(done)
 
     def sweep(self) -> None:
         """Remove idle queues and topics: without messages and subscriptions."""

@@ -33,7 +33,20 @@ class Topic:
 
     __slots__ = (
         *("_consumers", "_durables", "_gathered", "_line", "_may_expire", "_most", "_octets", "_opened", "_others"),
-        *("_own", "_patterns", "_shared", "_slow", "_version", "_words", "full", "maker", "name"),
+        *(
+            "_own",
+            "_patterns",
+            "_shared",
+            "_slow",
+            "_version",
+            "_words",
+            "delivered",
+            "full",
+            "maker",
+            "name",
+            "received",
+        ),
+        "sample",
     )
 
     def __init__(
@@ -72,6 +85,10 @@ class Topic:
         #: Some of the gathered messages may expire.
         self._may_expire = False
         self._most = _MOST_GATHERED
+        #: Messages that came, and the copies of them for subscriptions, since the start of the broker.
+        self.received = self.delivered = 0
+        #: Earlier counts, from which `management` computes rates; None until it is asked for them.
+        self.sample: object = None
 
     def __repr__(self) -> str:
         return f"<Topic {self.name!r}: {len(self.consumers)} consumers>"
@@ -126,6 +143,8 @@ class Topic:
         """Deliver messages to all subscriptions. Return whether their sender should wait."""
         durables = self._durables  # dropping a slow consumer below resets both
         others = self._others
+        self.received += len(messages)
+        self.delivered += len(messages) * (len(self._consumers) + len(others) + len(durables))
         bundle = Bundle(messages, plain, self._may_expire)
         self._may_expire = False
         self._line.give(bundle, self._consumers, self._alone, self._words)

@@ -143,6 +143,11 @@ def _send_any(session: Session, frame: Frame, body: LargeBody | None = None) -> 
     """Handle any SEND. A large one comes twice: first without its body, then with the file that holds it."""
     transaction, reply_to = session.header(frame, "transaction"), frame.get("reply-to")
     broker = session.broker
+    if broker.manage is not None:
+        destination = session.header(frame, "destination") or ""
+        if destination.startswith(broker.config.management_prefix):
+            broker.manage(session, frame, destination)
+            return
     marks = _marks(session, frame, body) if broker.sent.window else None
     if marks and transaction is None and None not in map(broker.sent.find, marks):
         for known in marks:

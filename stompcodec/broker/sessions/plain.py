@@ -70,7 +70,7 @@ def prepare(send: Handler, ack: Handler, slow_headers: tuple[str, ...]) -> None:
         classes = {each.__name__: each for each in _CLASSES}
         functions = (send, ack, send_receipt, hold_receipts_of, put_persistent, _record_put, _failed, shared)
         EXTENSION.prepare(classes, slow_headers, WITHOUT, functions, NO_LINE, EACH, MESSAGE, OPERATION)
-        quick.use(EXTENSION.deliver_ready, EXTENSION.join)
+        quick.use(EXTENSION.deliver_ready, EXTENSION.join, EXTENSION.Tally)
 
 
 def begin(session: Session) -> None:

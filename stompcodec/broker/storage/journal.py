@@ -1,5 +1,6 @@
-"""The journal: collects the changes of a turn that must reach the disk into batches, with the sessions that wait for
-them.
+"""The journal, in more than 600 lines, for changes, their commit and their undoing are one subject.
+
+It collects the changes of a turn that must reach the disk into batches, with the sessions that wait for them.
 
 A batch is what one commit of the store writes. There is one open batch; it grows while another one is being written.
 Sends and acknowledgements take effect at once, and are undone if the commit fails. A transaction takes effect only
@@ -9,9 +10,11 @@ after its commit, because nobody may see half of it before a crash that undoes i
 from __future__ import annotations
 
 import logging
+from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator
 from functools import partial
 from itertools import islice
+from time import perf_counter
 from typing import Any, Protocol
 
 from stompcodec.broker.loop_quota import AT_ONCE, FEW, Line, LoopQuota, Waiter, Work
@@ -38,6 +41,8 @@ _MOST_PENDING = 5000
 _MOST_GONE, _MOST_COST_GONE = 2000, 8 * 2**20
 #: That many messages while sessions wait for commits, until _CALM batches in a row had no session that waited.
 _FEW_GONE, _CALM = 250, 50
+#: Commits whose times are kept.
+_TIMES = 100
 #: Turns by which a commit without waiting sessions is put off while there is other work.
 _MOST_PUT_OFF = 10
 
@@ -162,9 +167,10 @@ class Journal:
         #: The open batch, and the one being written.
         self.batch = Batch()
         self.busy: Batch | None = None
-        #: Sessions that wait for the disk.
-        self.blocked: dict[Blockable, None] = {}
+        self.blocked: dict[Blockable, None] = {}  # sessions that wait for the disk
         self.failures = 0
+        #: When the present commit began, and the seconds that the last ones took.
+        self.commits, self.began, self.times = 0, 0.0, deque[float](maxlen=_TIMES)
         #: The last commit has failed, less than a second ago.
         self.failing = False
         #: Makes a message of a stored one.
@@ -472,14 +478,18 @@ class Journal:
             for waiter in lined_up:
                 self.quota.line_up(waiter)
         self.busy, self._inside = batch, True
+        self.began = perf_counter()
         self.store.commit_later(partial(self._done, batch), self._call_soon)
         self._inside = False
         return False
 
     def _hold_removals(self) -> bool:
-        """Leave removals without waiting sessions to the next batch if they are many, so that this one is small."""
+        """Leave removals without waiting sessions to the next batch if they are many, so that this one is small.
+
+        What takes effect after the commit, such as a transaction, has removals that must not wait.
+        """
         batch = self.batch
-        if not batch.waiters or len(batch.gone) < FEW or self.is_full or not self._is_plain(batch):
+        if not batch.waiters or batch.actions or len(batch.gone) < FEW or self.is_full or not self._is_plain(batch):
             return False
         return self.store is not None and self.store.hold_removals()
 
@@ -493,6 +503,8 @@ class Journal:
                 self.paged[key].leave_later(batch, later)
 
     def _done(self, batch: Batch, error: StoreError | None) -> None:
+        self.commits += 1
+        self.times.append(perf_counter() - self.began)
         if batch.long and error is None:
             self._part(batch)
             self.quota.front.line_up(Work(self._taking_effect(batch)))

@@ -18,6 +18,7 @@ from collections import Counter, deque
 from contextlib import suppress
 from pathlib import Path
 
+from stompcodec.broker.config.config import Config
 from stompcodec.broker.errors import Refused
 from stompcodec.broker.message import LargeBody
 from stompcodec.broker.storage.body_files import Body, link
@@ -318,3 +319,21 @@ def _remove_rest(path: Path, lock: FolderLock) -> None:
         os.unlink(path / "lock")  # Windows keeps an open file
     with suppress(OSError):
         os.rmdir(path)
+
+
+def spool_of(config: Config, access: Access, helper: Helper | None) -> Spool:
+    """Make the spool of a broker, on the store's disk by default, so that storing a large message needs no copy."""
+    own = None if config.data is None else Path(config.data, "incoming")
+    folder = own if config.large_folder is None else Path(config.large_folder)
+    shared = folder is not None and own is not None and folder.resolve() == own.resolve()
+    return Spool(
+        own if shared else folder,
+        config.max_large_octets,
+        access,
+        most=config.max_uploads,
+        owner_most=config.user_uploads,
+        others=4 if config.users is None else 2,  # several clients may share an address
+        share="an address" if config.users is None else "a user",
+        shared=shared,
+        helper=helper,
+    )

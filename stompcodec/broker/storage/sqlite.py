@@ -474,6 +474,9 @@ class SqliteStore:
     def written(self) -> int:
         return self._writer.written
 
+    def size(self) -> int | None:
+        return self._writer.size()
+
     def room(self) -> int | None:
         return self._space(self._writer, self._given == self._writer.ended)
 

@@ -714,6 +714,14 @@ class Writer:
         self._wal = 0
         self.copied = False
 
+    def size(self) -> int:
+        """Return the bytes of the database and its WAL."""
+        total = 0
+        for end in ("", "-wal"):
+            with suppress(OSError):
+                total += os.stat(f"{self._path}{end}").st_size
+        return total
+
     def room(self, idle: bool = True) -> int | None:
         """Return how many bytes can be stored, on the disk and in free pages of the file, or None if unknown.
 

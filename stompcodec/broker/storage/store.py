@@ -298,6 +298,9 @@ class Store(Protocol):
     def written(self) -> int:
         """Bytes of messages written since the start."""
 
+    def size(self) -> int | None:
+        """Return the bytes of its files without those of large messages; None if it has none. Makes system calls."""
+
     def room(self) -> int | None:
         """Return how many bytes can be stored before the disk is full, or None if unknown. Makes a system call."""
 
@@ -481,6 +484,9 @@ class MemoryStore:
 
     def hold_removals(self) -> bool:
         return False
+
+    def size(self) -> int | None:
+        return None
 
     def room(self) -> int | None:
         return None

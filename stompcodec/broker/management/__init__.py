@@ -1,0 +1,1 @@
+"""Management: questions about a running broker, and orders to it, over STOMP, HTTP or in process."""

@@ -1,0 +1,56 @@
+"""Pages of long lists: the rows behind a token, a share in each turn of the loop."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import json
+from collections.abc import Generator, Iterable, Sequence
+from typing import Any, TypeVar
+
+from stompcodec.broker.loop_quota import Line, LoopQuota
+from stompcodec.broker.management.reading import BadRequest
+
+#: Rows that are made in one turn: a few milliseconds.
+ROWS_AT_ONCE = 250
+#: Names that are looked at in one turn.
+LOOKS_AT_ONCE = 2000
+
+_T = TypeVar("_T")
+
+
+def token_of(place: Sequence[str | int]) -> str:
+    """Return the token of a place in a list.
+
+    >>> place_of(token_of(["/queue/a", 1]), str, int)
+    ['/queue/a', 1]
+    """
+    text = json.dumps(list(place), separators=(",", ":"))
+    return base64.urlsafe_b64encode(text.encode()).decode().rstrip("=")
+
+
+def place_of(token: str, *kinds: type) -> list[Any]:
+    """Return the place of a token, whose parts have these types. Raise BadRequest for any other text.
+
+    >>> place_of("x", int)
+    Traceback (most recent call last):
+        ...
+    stompcodec.broker.management.reading.BadRequest: it is not the `next` of an answer to this question
+    """
+    try:
+        place = json.loads(base64.b64decode(token + "=" * (-len(token) % 4), altchars=b"-_", validate=True))
+    except (ValueError, RecursionError, binascii.Error):
+        place = None
+    if not isinstance(place, list) or [type(part) for part in place] != list(kinds) or token_of(place) != token:
+        raise BadRequest("page", "it is not the `next` of an answer to this question")
+    return place
+
+
+def in_turns(things: Iterable[_T], quota: LoopQuota, at_once: int) -> Generator[Line, None, list[_T]]:
+    """Return the items of an iterable as a list, of which some are made in each turn."""
+    found: list[_T] = []
+    for number, thing in enumerate(things, 1):
+        found.append(thing)
+        if not number % at_once:
+            yield quota
+    return found

@@ -1,0 +1,429 @@
+"""The schema: a table of all requests with their fields, and of what the answers contain.
+
+Requests are checked with it, docs/management.md is made of it, and the tests compare each answer with it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from stompcodec.broker.management.reading import is_number, one_of, text, whole
+
+#: Rows of an answer without `limit`, and the most of one.
+USUAL_ROWS, MOST_ROWS = 100, 1000
+#: Bytes of a body that `messages` shows, by default and at most; and the most bytes of all bodies in one answer.
+USUAL_BODY, MOST_BODY, MOST_BODIES = 1024, 65_536, 1_048_576
+#: The levels of the log.
+LEVELS = ("debug", "info", "warning", "error")
+#: The most messages that one order moves or purges.
+_MOST_MESSAGES = 2**40
+
+
+class Field(NamedTuple):
+    """A field of a request."""
+
+    name: str
+    read: Callable[[Any], Any]
+    """Converts the value; raises ValueError for a wrong one."""
+    doc: str
+    required: bool = False
+    default: Any = None
+
+
+class Column(NamedTuple):
+    """A field of an answer. `kind` is a key of `_KINDS`; with "?" the value may be null.
+
+    >>> Column("ready", "whole", "").fits(5), Column("oldest", "number?", "").fits(None)
+    (True, True)
+    """
+
+    name: str
+    kind: str
+    doc: str
+
+    def fits(self, value: Any) -> bool:
+        """Return whether a value is of this kind."""
+        if value is None:
+            return self.kind.endswith("?")
+        return _KINDS[self.kind.removesuffix("?")](value)
+
+
+class Request(NamedTuple):
+    """A question or an order."""
+
+    name: str
+    doc: str
+    fields: tuple[Field, ...]
+    columns: tuple[Column, ...]
+    is_order: bool = False
+    is_list: bool = False
+    """The answer has `rows` and `next`, not a `result`."""
+
+    @property
+    def by_name(self) -> dict[str, Field]:
+        """The fields by their names."""
+        return {field.name: field for field in self.fields}
+
+
+_KINDS: dict[str, Callable[[Any], bool]] = {
+    "text": lambda value: isinstance(value, str),
+    "whole": lambda value: isinstance(value, int) and not isinstance(value, bool),
+    "number": is_number,
+    "flag": lambda value: isinstance(value, bool),
+    "list": lambda value: isinstance(value, list),
+    "object": lambda value: isinstance(value, dict),
+}
+
+_PAGE = (
+    Field("limit", whole(1, MOST_ROWS), f"Most rows of the answer, 1 to {MOST_ROWS}.", default=USUAL_ROWS),
+    Field("page", text, "The `next` of the answer before, for the rows that follow."),
+)
+_MATCH = Field("match", text, "Only names that match; `*` stands for any characters.")
+_QUEUE = Field(
+    "destination", text, "A queue, or a durable subscription by the `name` that `durables` shows.", required=True
+)
+_SELECTOR = Field("selector", text, "Only messages that match this condition, as in SUBSCRIBE.")
+_ID = Field("message_id", text, "Only the message with this message-id.")
+_MOST = Field("limit", whole(1, _MOST_MESSAGES), "The most messages; by default all that are ready at the start.")
+
+#: What a queue says of itself, in `destinations` and `durables`.
+_OF_QUEUE = (
+    Column("ready", "whole", "Messages that no consumer has, also those in the store only."),
+    Column("unacknowledged", "whole", "Messages that a consumer has and has not acknowledged."),
+    Column("scheduled", "whole", "Messages that wait for their time."),
+    Column("paged", "whole", "Messages that are in the store only."),
+    Column("bytes", "whole", "Bytes of the messages in memory."),
+    Column(
+        "oldest",
+        "number?",
+        "Seconds since the oldest ready message was sent; for one of an earlier run, since the start.",
+    ),
+    Column("consumers", "whole", "Consumers, browsers included."),
+    Column("credit", "whole", "Further messages that the consumers may have, each at most 1,000,000."),
+    Column("producers_waiting", "whole", "Sessions that wait for room before they may send more."),
+    Column("paused", "flag", "An order has paused its deliveries."),
+    Column("received", "whole", "Messages that were put into it since the start."),
+    Column("delivered", "whole", "Messages that consumers got since the start, redeliveries included."),
+    Column("received_rate", "number?", "Messages received per second lately; null until it was asked for before."),
+    Column("delivered_rate", "number?", "Messages delivered per second lately."),
+    Column("redelivered", "whole", "Messages that came back to it after a delivery, since the start."),
+    Column("expired", "whole", "Messages that expired in it, since the start."),
+    Column("dropped", "whole", "Messages dropped because it was full, since the start."),
+    Column("dead_letters", "whole", "Messages that became dead letters, since the start."),
+)
+
+#: The numbers by which `destinations` can be sorted.
+SORTS = (
+    *("ready", "unacknowledged", "scheduled", "paged", "bytes", "consumers", "producers_waiting", "received"),
+    *("delivered", "received_rate", "delivered_rate", "redelivered", "expired", "dropped", "dead_letters"),
+)
+
+QUESTIONS = (
+    Request(
+        "broker",
+        "The broker as a whole.",
+        (),
+        (
+            Column("version", "text", "The version of stompcodec."),
+            Column("dialect", "text", "`broker.dialect` of the configuration."),
+            Column("pid", "whole", "The number of its process."),
+            Column("uptime", "number", "Seconds since the start."),
+            Column("log_level", "text", "The level of its log."),
+            Column("sessions", "whole", "Connections now."),
+            Column("sessions_total", "whole", "Connections since the start."),
+            Column("sessions_refused", "whole", "Connections that were refused since the start."),
+            Column("queues", "whole", "Queues of this virtual host."),
+            Column("topics", "whole", "Topics of this virtual host."),
+            Column("durables", "whole", "Durable subscriptions of this virtual host."),
+            Column("subscriptions", "whole", "Subscriptions of the sessions of this virtual host."),
+            Column("messages", "whole", "Messages accepted since the start, dead letters included."),
+            Column("messages_rate", "number?", "Messages accepted per second lately; null until it was asked before."),
+            Column("duplicates", "whole", "SENDs that were not stored because their idempotency key was known."),
+            Column("memory_used", "whole", "Bytes of the memory account."),
+            Column("memory_limit", "whole", "`limits.memory`."),
+        ),
+    ),
+    Request(
+        "sessions",
+        "The sessions of this virtual host that have connected.",
+        _PAGE,
+        (
+            Column("session", "text", "The id of the session, for `close`."),
+            Column("peer", "text", "The address of the client."),
+            Column("user", "text", "The login; empty without one."),
+            Column("client_id", "text?", "The client-id of CONNECT."),
+            Column("version", "text", "The version of STOMP."),
+            Column("listener", "text", "The listener: stomp, tls, ws or legacy."),
+            Column("secure", "flag", "The connection uses TLS."),
+            Column("age", "number", "Seconds since the connection was opened."),
+            Column("subscriptions", "whole", "Its subscriptions."),
+            Column("unacknowledged", "whole", "Messages that it has and has not acknowledged."),
+            Column("transactions", "whole", "Its open transactions."),
+            Column("waiting", "flag", "It is not read at present: it waits for room, for the disk, or has to read."),
+            Column("unwritten", "whole", "Bytes of output that it has not read, as they count in memory."),
+            Column("memory", "whole", "Bytes of the memory account that it holds."),
+        ),
+        is_list=True,
+    ),
+    Request(
+        "destinations",
+        "The queues and topics of this virtual host. Without `sort` they are in the order of their names.",
+        (
+            *_PAGE,
+            _MATCH,
+            Field("kind", one_of("queue", "topic"), "Only queues, or only topics."),
+            Field("sort", one_of(*SORTS), "The highest first, by this column."),
+        ),
+        (
+            Column("destination", "text", "Its name."),
+            Column(
+                "kind", "text", "`queue` or `topic`. The numbers of a topic are those of its subscriptions together."
+            ),
+            Column("owner", "text?", "The session to which it belongs, with which it ends."),
+            *_OF_QUEUE,
+        ),
+        is_list=True,
+    ),
+    Request(
+        "subscriptions",
+        "The subscriptions of the sessions of this virtual host.",
+        (
+            *_PAGE,
+            Field("session", text, "Only those of this session."),
+            Field("destination", text, "Only those to this destination."),
+        ),
+        (
+            Column("session", "text", "The session that has it."),
+            Column("subscription", "text?", "Its id; null for one of STOMP 1.0 without an id."),
+            Column("destination", "text", "The destination of its SUBSCRIBE."),
+            Column("ack", "text", "auto, client or client-individual."),
+            Column("selector", "text?", "Its selector."),
+            Column("durable", "text?", "The name of its durable subscription."),
+            Column("browser", "flag", "It browses the queue."),
+            Column("exclusive", "flag", "It is exclusive."),
+            Column("priority", "whole", "Its priority among consumers."),
+            Column("credit", "whole", "Further messages that it may have, at most 1,000,000."),
+            Column("unacknowledged", "whole", "Messages that it has and has not acknowledged."),
+            Column("waiting", "whole", "Messages that wait for it: those of its own subscription to a topic."),
+        ),
+        is_list=True,
+    ),
+    Request(
+        "transactions",
+        "The open transactions of this virtual host.",
+        _PAGE,
+        (
+            Column("session", "text", "The session that has it."),
+            Column("transaction", "text", "Its name."),
+            Column("messages", "whole", "Messages that it sends or settles."),
+            Column("bytes", "whole", "Bytes that it holds."),
+        ),
+        is_list=True,
+    ),
+    Request(
+        "durables",
+        "The durable subscriptions of this virtual host.",
+        (*_PAGE, _MATCH),
+        (
+            Column("name", "text", "The name of its queue, for `messages` and orders."),
+            Column("user", "text?", "The user to whom it belongs."),
+            Column("destination", "text", "The topic, or the pattern of topics."),
+            Column("selector", "text?", "Its selector."),
+            Column("shared", "flag", "It may have several consumers."),
+            *_OF_QUEUE,
+        ),
+        is_list=True,
+    ),
+    Request(
+        "messages",
+        "The ready messages of a queue, in the order in which they were accepted. Looking at them changes nothing.",
+        (
+            *_PAGE,
+            _QUEUE,
+            _SELECTOR,
+            Field("body", whole(0, MOST_BODY), f"Most bytes of a body to show, 0 to {MOST_BODY}.", default=USUAL_BODY),
+        ),
+        (
+            Column("message_id", "text", "The message-id."),
+            Column("seq", "whole", "Its place in the order of all messages."),
+            Column("destination", "text", "Where it was sent to."),
+            Column("headers", "list", "The headers, in order: pairs of a name and a value."),
+            Column("size", "whole", "Bytes of the body."),
+            Column("body", "text", "The body, or its beginning."),
+            Column("encoding", "text", "`utf-8`, or `base64` if what is shown is not UTF-8."),
+            Column("truncated", "flag", "The body is longer than what is shown."),
+            Column("persistent", "flag", "It is stored."),
+            Column("priority", "whole", "Its priority, 0 to 9."),
+            Column("attempts", "whole", "Failed deliveries."),
+            Column("expires", "number?", "When it expires, in seconds since 1970."),
+            Column("age", "number", "Seconds since it was sent, as `oldest` of a queue."),
+        ),
+        is_list=True,
+    ),
+    Request(
+        "store",
+        "The store of persistent messages, of all virtual hosts.",
+        (),
+        (
+            Column("kind", "text", "`sqlite`, `memory`, or `none`."),
+            Column("bytes", "whole?", "Bytes of its files without those of large messages; null if there are none."),
+            Column("free", "whole?", "Bytes that it can store before the disk is full; null if unknown."),
+            Column("refusing", "flag", "The disk is nearly full: messages to be stored are refused."),
+            Column("commits", "whole", "Commits since the start."),
+            Column("failures", "whole", "Commits that have failed since the start."),
+            Column("commit_time", "number?", "Seconds that the last commit took, or is taking."),
+            Column("commit_time_most", "number?", "The longest of the last 100 commits in seconds."),
+            Column("pending", "whole", "Operations that wait for the next commit."),
+            Column("behind", "flag", "The disk is slower than the senders, which wait."),
+            Column("producers_waiting", "whole", "Sessions that wait for the disk."),
+            Column("written", "whole", "Bytes of messages written since the start."),
+            Column("large_bytes", "whole", "Bytes of the bodies of large messages in files."),
+        ),
+    ),
+    Request(
+        "memory",
+        "The memory account of the broker, of all virtual hosts, by holder.",
+        (),
+        (
+            Column("limit", "whole", "`limits.memory`."),
+            Column("used", "whole", "All bytes of the account: the sum of the holders below."),
+            Column("senders_wait_above", "whole", "Above this, senders to the largest queues wait."),
+            Column("sessions_end_above", "whole", "Above this, the session that holds most is ended."),
+            Column("queues", "whole", "Messages in queues and durable subscriptions."),
+            Column("topics", "whole", "Messages that wait for subscribers of topics."),
+            Column("retained", "whole", "Retained messages."),
+            Column("scheduled", "whole", "Scheduled messages, beside what their queues hold."),
+            Column("commits", "whole", "Messages that wait for the disk and are in no queue."),
+            Column("sessions", "whole", "Unfinished frames, open transactions and unread output."),
+            Column("connections", "whole", "Connections, subscriptions and what sessions remember of destinations."),
+            Column("destinations", "whole", "Queues, topics and durable subscriptions themselves."),
+            Column("keys", "whole", "Idempotency keys."),
+            Column("other", "whole", "The rest, which changes while this is counted."),
+            Column("largest_queues", "list", "Up to 10 queues of this virtual host: `destination` and `bytes`."),
+            Column("largest_sessions", "list", "Up to 10 sessions of this virtual host: `session` and `bytes`."),
+        ),
+    ),
+)
+
+ORDERS = (
+    Request(
+        "purge",
+        "Remove the ready messages of a queue. Those that a consumer has, or that are scheduled, stay.",
+        (_QUEUE, _SELECTOR, _ID, _MOST),
+        (
+            Column("destination", "text", "The queue."),
+            Column("messages", "whole", "Messages removed."),
+        ),
+        is_order=True,
+    ),
+    Request(
+        "move",
+        "Move ready messages to another queue, oldest first. Each gets a new message-id there.",
+        (
+            _QUEUE,
+            Field(
+                "to",
+                text,
+                "A queue or topic. Without it, dead letters are sent again: each goes to the queue it came from, "
+                "without the headers of a dead letter.",
+            ),
+            _SELECTOR,
+            _ID,
+            _MOST,
+        ),
+        (
+            Column("destination", "text", "The queue they were in."),
+            Column("messages", "whole", "Messages moved."),
+            Column("skipped", "whole", "Messages left, because where they came from is unknown or no queue."),
+            Column("stopped", "text?", "Why the order ended early, for instance because a queue is full."),
+        ),
+        is_order=True,
+    ),
+    Request(
+        "delete",
+        "Delete a queue, a durable subscription or a topic without consumers, with all its messages.",
+        (Field("destination", text, "Its name.", required=True),),
+        (
+            Column("destination", "text", "Its name."),
+            Column("messages", "whole", "Messages that it had."),
+        ),
+        is_order=True,
+    ),
+    Request(
+        "close",
+        "Close a session, which gets an ERROR. What it has not acknowledged returns to the queues.",
+        (Field("session", text, "The id of the session, not that of the sender.", required=True),),
+        (Column("session", "text", "The session."),),
+        is_order=True,
+    ),
+    Request(
+        "pause",
+        "Pause the deliveries of a queue or durable subscription. Senders go on. A restart of the broker ends it.",
+        (_QUEUE,),
+        (Column("destination", "text", "The queue."), Column("changed", "flag", "It was not paused before.")),
+        is_order=True,
+    ),
+    Request(
+        "resume",
+        "Go on with the deliveries of a paused queue.",
+        (_QUEUE,),
+        (Column("destination", "text", "The queue."), Column("changed", "flag", "It was paused before.")),
+        is_order=True,
+    ),
+    Request(
+        "log-level",
+        "Set the level of the broker's log, until it restarts.",
+        (Field("level", one_of(*LEVELS), f"One of {', '.join(LEVELS)}.", required=True),),
+        (Column("level", "text", "The level now."), Column("before", "text", "The level before.")),
+        is_order=True,
+    ),
+)
+
+#: All requests by name.
+REQUESTS = {request.name: request for request in (*QUESTIONS, *ORDERS)}
+
+
+def markdown() -> str:
+    """Return the tables of docs/management.md.
+
+    >>> markdown().splitlines()[0]
+    '## Questions'
+    """
+    lines: list[str] = []
+    for title, requests in (("Questions", QUESTIONS), ("Orders", ORDERS)):
+        lines += [f"## {title}", ""]
+        for request in requests:
+            lines += [f"### `{request.name}`", "", request.doc, ""]
+            if request.fields:
+                lines += ["| field | default | meaning |", "| --- | --- | --- |"]
+                lines += [f"| `{each.name}` | {_default(each)} | {each.doc} |" for each in request.fields]
+                lines.append("")
+            where = "each of `rows`" if request.is_list else "`result`"
+            lines += [f"| in {where} | kind | meaning |", "| --- | --- | --- |"]
+            lines += [f"| `{each.name}` | {_kind(each)} | {each.doc} |" for each in request.columns]
+            lines.append("")
+    return "\n".join(lines[:-1]) + "\n"
+
+
+def page_of(page: str) -> str:
+    """Return docs/management.md with the tables of now.
+
+    >>> page_of("# Managing\\n\\n## Questions\\n").startswith("# Managing\\n\\n## Questions\\n\\n### `broker`")
+    True
+    """
+    return page[: page.index("## Questions\n")] + markdown()
+
+
+def _default(field: Field) -> str:
+    if field.required:
+        return "required"
+    return "–" if field.default is None else f"`{field.default}`"
+
+
+_SAID = {"whole": "whole number", "flag": "true or false"}
+
+
+def _kind(column: Column) -> str:
+    kind = column.kind.removesuffix("?")
+    return _SAID.get(kind, kind) + (" or null" if column.kind.endswith("?") else "")

@@ -1,0 +1,114 @@
+"""Management over STOMP: a SEND to a reserved destination, answered to its reply-to.
+
+SEND                                     MESSAGE
+destination:/management/destinations     destination:/temp-queue/SESSION-answers
+reply-to:/temp-queue/answers             correlation-id:1
+correlation-id:1                         content-type:application/json
+
+{"limit": 10}                            {"ask": "destinations", "time": ..., "rows": [...], "next": null}
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from stompcodec.broker.errors import Refused
+from stompcodec.broker.loop_quota import Line
+from stompcodec.broker.management.asker import Asker
+from stompcodec.broker.management.management import Management
+from stompcodec.broker.management.reading import BadRequest, read_json
+from stompcodec.broker.message import message_of
+from stompcodec.broker.origins import is_loopback
+from stompcodec.broker.sessions.receipts import confirm
+from stompcodec.broker.sessions.send import put, queue_of
+from stompcodec.broker.sessions.session import Session
+from stompcodec.broker.sessions.subscribe import reply_address
+from stompcodec.broker.sessions.target import QueueOrTopic, Target
+from stompcodec.broker.storage.large import is_streamed
+from stompcodec.codec import Frame
+
+#: The headers of an answer that are those of its request.
+_COPIED = ("correlation-id",)
+
+
+class OverStomp:
+    """The requests of the sessions of a broker. While it is there, SENDs to `management.prefix` come here."""
+
+    def __init__(self, management: Management) -> None:
+        self._management = management
+        self._broker = management.broker
+        self._prefix = self._broker.config.management_prefix
+        if self._prefix:
+            self._broker.manage = self._manage
+
+    def _manage(self, session: Session, frame: Frame, destination: str) -> None:
+        """Handle a SEND to a reserved destination. Raise Refused if it says nowhere where its answer can go."""
+        reply_to = frame.get("reply-to")
+        if not reply_to:
+            raise Refused("reply-to is missing", "A request to the broker needs a reply-to, for the answer.")
+        address = reply_address(session, reply_to) or reply_to
+        _target(session, address)  # before anything is done
+        name = destination[len(self._prefix) :]
+        given = self._given(session, frame, destination)
+        host = session.virtual_host
+        asker = Asker(host, f"user {session.user.name!r} of {session.peer}, session {session.id}", session.id)
+        session.work(frame, self._answering(session, frame, address, name, given, asker))
+
+    def _given(self, session: Session, frame: Frame, destination: str) -> Mapping[str, Any] | BadRequest:
+        """Return the fields of a request, or why they cannot be read."""
+        local = is_local(session)
+        if not self._broker.auth.may_manage(session.user, destination, local=local):
+            why = (
+                "no rule allows it" if self._broker.config.users is not None else "only this machine may, without users"
+            )
+            return BadRequest("destination", f"not allowed: {why}")
+        if session.header(frame, "transaction") is not None:
+            return BadRequest("transaction", "a request cannot be in a transaction")
+        if is_streamed(frame):
+            return BadRequest("body", "it is too long")
+        try:
+            return read_json(frame.body or b"")
+        except BadRequest as error:
+            return error
+
+    def _answering(
+        self,
+        session: Session,
+        frame: Frame,
+        address: str,
+        name: str,
+        given: Mapping[str, Any] | BadRequest,
+        asker: Asker,
+    ) -> Iterator[Line]:
+        answer = yield from self._management.answering(name, given, asker)
+        if session.ended:
+            return
+        target = _target(session, address)
+        if target is not None:
+            body = json.dumps(answer, separators=(",", ":")).encode()
+            pairs = [("destination", address), ("content-type", "application/json")]
+            pairs += [(copied, value) for copied in _COPIED if (value := session.header(frame, copied)) is not None]
+            put(session, target, message_of(Frame("SEND", pairs, body), address, False, self._broker.wall))
+        confirm(session, frame)
+
+
+def is_local(session: Session) -> bool:
+    """Return whether a session is of a program on this machine, for which no proxy or page of a browser speaks."""
+    host = session.peer.rpartition(":")[0].strip("[]")
+    return is_loopback(host) and session.origin is None and not session.forwarded
+
+
+def _target(session: Session, address: str) -> QueueOrTopic | None:
+    """Return the queue or topic that an answer goes to; None if it has ended. Raise Refused if the session may not send
+    there.
+    """
+    host = session.virtual_host
+    if host.owners.get(address) is not session:
+        return queue_of(session, Target(address))
+    found = host.queues.get(address) or host.topics.get(address)
+    holders = () if found is None else found.holders()
+    if any(each.full and session.acknowledges(each) and not each.may_grow for each in holders):
+        raise Refused("the queue is full", "Acknowledge the answers before you ask more.")
+    return found

@@ -1,0 +1,90 @@
+"""What the tests of management share: a broker without sockets that can be asked."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from broker.harness import Bench, Peer
+
+from stompcodec.broker.management.asker import Asker
+from stompcodec.broker.management.management import Management
+from stompcodec.broker.management.schema import REQUESTS
+from stompcodec.broker.management.stomp import OverStomp
+
+LOCAL, ELSEWHERE = "127.0.0.1:5000", "192.0.2.7:5000"
+
+
+class Managed(Bench):
+    """A broker with management."""
+
+    def __init__(self, store: Any = None, **config: Any) -> None:
+        super().__init__(store, **config)
+        self.management = Management(self.broker)
+        OverStomp(self.management)
+
+    def ask(self, request: str, /, **fields: Any) -> dict[str, Any]:
+        """The answer to this process, after as many turns as it takes."""
+        answers: list[dict[str, Any]] = []
+        asker = Asker(self.broker.virtual_host("/"), "a test")
+        self.management.begin(request, fields, asker, answers.append)
+        self.turn()
+        assert len(answers) == 1
+        check(answers[0])
+        return answers[0]
+
+    def result(self, request: str, /, **fields: Any) -> Any:
+        """The result, or the rows of all pages."""
+        answer = self.ask(request, **fields)
+        assert "error" not in answer, answer
+        if "rows" not in answer:
+            return answer["result"]
+        rows = answer["rows"]
+        while answer["next"] is not None:
+            answer = self.ask(request, **fields, page=answer["next"])
+            rows += answer["rows"]
+        return rows
+
+    def fault(self, request: str, /, **fields: Any) -> str:
+        """The field that the error names."""
+        answer = self.ask(request, **fields)
+        assert "error" in answer, answer
+        field = answer["error"]["field"]
+        assert isinstance(field, str)
+        return field
+
+    def row(self, destination: str) -> dict[str, Any]:
+        (found,) = [row for row in self.result("destinations") if row["destination"] == destination]
+        assert isinstance(found, dict)
+        return found
+
+
+def check(answer: dict[str, Any]) -> None:
+    """An answer is as the schema says."""
+    assert json.loads(json.dumps(answer)) == answer
+    request = REQUESTS.get(answer["ask"])
+    if "error" in answer:
+        assert answer.keys() == {"ask", "time", "error"}
+        assert answer["error"].keys() == {"field", "message"}
+        return
+    assert request is not None
+    if request.is_list:
+        assert answer.keys() == {"ask", "time", "rows", "next"}
+        assert answer["next"] is None or isinstance(answer["next"], str)
+    else:
+        assert answer.keys() == {"ask", "time", "result"}
+    for row in answer["rows"] if request.is_list else [answer["result"]]:
+        assert list(row) == [column.name for column in request.columns]
+        for column in request.columns:
+            assert column.fits(row[column.name]), (answer["ask"], column.name, row[column.name])
+
+
+def over_stomp(peer: Peer, request: str, body: bytes | None = None, /, **fields: Any) -> dict[str, Any]:
+    """Ask as a client does. The peer has subscribed to /temp-queue/answers, and nothing else comes."""
+    octets = json.dumps(fields).encode() if body is None else body
+    peer.put(f"/management/{request}", octets, reply_to="/temp-queue/answers", correlation_id="7")
+    message = peer.next("MESSAGE")
+    assert (message.headers["correlation-id"], message.headers["content-type"]) == ("7", "application/json")
+    answer: dict[str, Any] = json.loads(message.body)
+    check(answer)
+    return answer

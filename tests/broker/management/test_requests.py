@@ -1,0 +1,365 @@
+"""Who may ask and order what, by which way; and what is said to a bad request."""
+
+import json
+import logging
+
+import pytest
+from broker.management.managing import ELSEWHERE, LOCAL, Managed, check, over_stomp
+
+from stompcodec.broker.auth import Rule, User, hash_passcode
+from stompcodec.broker.config.config import Config
+from stompcodec.broker.management.schema import MOST_ROWS, ORDERS, QUESTIONS, REQUESTS
+from stompcodec.errors import ConfigError
+
+HASH = hash_passcode("x", n=16)
+USERS = {name: User(name, HASH, groups=groups) for name, groups in (("ada", ("staff",)), ("bob", ()), ("eve", ()))}
+RULES = (
+    Rule("@staff", "manage"),
+    Rule("bob", "manage", "/management/broker"),
+    Rule("*", "*"),
+)
+#: Fields with which each request has a result.
+FIELDS = {
+    "messages": {"destination": "/queue/a"},
+    "purge": {"destination": "/queue/a"},
+    "move": {"destination": "/queue/a", "to": "/queue/b"},
+    "delete": {"destination": "/queue/a"},
+    "pause": {"destination": "/queue/a"},
+    "resume": {"destination": "/queue/a"},
+    "log-level": {"level": "warning"},
+}
+
+
+@pytest.fixture(autouse=True)
+def _log_levels():
+    """An order may change the level of the log."""
+    logs = [logging.getLogger(f"stompcodec.broker{end}") for end in ("", ".management")]
+    before = [log.level for log in logs]
+    yield
+    for log, level in zip(logs, before, strict=True):
+        log.setLevel(level)
+
+
+def fields_of(bench, name):
+    if name == "close":
+        peer = bench.peer(peer=LOCAL, connect=False)
+        peer.connect(login="eve", passcode="x")
+        return {"session": peer.session.id}
+    return FIELDS.get(name, {})
+
+
+def client(bench, address, login=None):
+    """A client at an address, with a queue for answers."""
+    peer = bench.peer(peer=address, connect=False)
+    peer.connect(**({} if login is None else {"login": login, "passcode": "x"}))
+    peer.subscribe("/temp-queue/answers")
+    return peer
+
+
+def without_users():
+    bench = Managed()
+    bench.peer(peer=LOCAL).put("/queue/a", "hello")
+    return bench
+
+
+def with_users():
+    bench = Managed(users=USERS, rules=RULES)
+    sender = bench.peer(connect=False)
+    sender.connect(login="eve", passcode="x")
+    sender.put("/queue/a", "hello")
+    return bench
+
+
+@pytest.mark.parametrize("name", REQUESTS)
+@pytest.mark.parametrize(
+    ("address", "allowed"),
+    [(LOCAL, True), ("[::1]:9", True), (ELSEWHERE, False), ("[2001:db8::1]:9", False), ("", False), ("pipe", False)],
+)
+def test_without_users_this_machine_may(name, address, allowed):
+    bench = without_users()
+    answer = over_stomp(client(bench, address), name, None, **fields_of(bench, name))
+    assert ("error" not in answer) is allowed, answer
+    if not allowed:
+        assert answer["error"]["field"] == "destination"
+        assert bench.broker.queues["/", "/queue/a"].total == 1
+
+
+@pytest.mark.parametrize("name", REQUESTS)
+@pytest.mark.parametrize("address", [LOCAL, ELSEWHERE])
+@pytest.mark.parametrize(("login", "may"), [("ada", set(REQUESTS)), ("bob", {"broker"}), ("eve", set())])
+def test_with_users_a_rule_has_to_allow_it(name, address, login, may):
+    bench = with_users()
+    fields = fields_of(bench, name)
+    answer = over_stomp(client(bench, address, login), name, None, **fields)
+    if name in may:
+        assert "error" not in answer, answer
+    else:
+        assert answer["error"]["field"] == "destination"
+        assert bench.broker.queues["/", "/queue/a"].total == 1
+
+
+def test_no_rule_means_no_right():
+    """A rule for everything else does not include management."""
+    for rules in ((), (Rule("*", "*"),), (Rule("ada", "send", "/management/*"),)):
+        bench = Managed(users=USERS, rules=rules)
+        peer = bench.peer(peer=LOCAL, connect=False)
+        peer.connect(login="ada", passcode="x")
+        peer.put("/management/broker", reply_to="/queue/none")
+        assert not peer.closed or peer.error()
+        assert ("/", "/queue/none") not in bench.broker.queues or _only_error(bench)
+
+
+def _only_error(bench):
+    (message,) = bench.broker.queues["/", "/queue/none"].messages
+    return json.loads(message.frame.body)["error"]["field"] == "destination"
+
+
+def test_a_rule_may_take_the_right_from_this_machine():
+    bench = Managed(rules=(Rule("*", "manage", "/management/purge", allow=False), Rule("*", "manage")))
+    peer = client(bench, LOCAL)
+    assert over_stomp(peer, "purge", None, destination="/queue/a")["error"]["field"] == "destination"
+    assert "result" in over_stomp(peer, "broker")
+    far = client(bench, ELSEWHERE)
+    assert "error" in over_stomp(far, "broker")
+
+
+def test_a_rule_about_management_limits_nothing_else():
+    bench = Managed(users=USERS, rules=(Rule("ada", "manage"),))
+    peer = client(bench, LOCAL, "eve")
+    peer.put("/queue/a", "hello", receipt="1")
+    assert peer.next().command == "RECEIPT"
+
+
+@pytest.mark.parametrize("name", [request.name for request in ORDERS])
+def test_an_order_is_logged_with_who_gave_it(name, caplog):
+    bench = with_users()
+    fields = fields_of(bench, name)
+    peer = client(bench, ELSEWHERE, "ada")
+    over_stomp(peer, name, None, **fields)
+    (record,) = [record for record in caplog.records if record.name == "stompcodec.broker.management"]
+    assert f"order {name}" in record.getMessage()
+    assert "'ada'" in record.getMessage()
+    assert ELSEWHERE in record.getMessage()
+
+
+def test_what_is_not_allowed_does_not_fill_the_log(caplog):
+    bench = with_users()
+    over_stomp(client(bench, LOCAL, "eve"), "purge", None, destination="/queue/a")
+    assert not caplog.records
+
+
+def test_orders_are_logged_at_any_level(caplog):
+    bench = Managed()
+    assert bench.result("log-level", level="error")["level"] == "error"
+    assert bench.result("log-level", level="debug")["before"] == "error"
+    assert bench.result("broker")["log_level"] == "debug"
+    assert [record.args[0] for record in caplog.records] == ["log-level", "log-level"]
+
+
+# ---- bad requests ----
+
+
+@pytest.mark.parametrize(
+    ("name", "body", "field"),
+    [
+        ("none", b"{}", "ask"),
+        ("", b"{}", "ask"),
+        ("x" * 9000, b"{}", "ask"),
+        ("broker", b"{", "body"),
+        ("broker", b"[]", "body"),
+        ("broker", b'"x"', "body"),
+        ("broker", b"\xff", "body"),
+        ("broker", b'{"limit": NaN}', "body"),
+        ("broker", b"[" * 50_000, "body"),
+        ("broker", b'{"x": ' + b"9" * 5000 + b"}", "body"),
+        ("broker", b" " * 65_537, "body"),
+        ("broker", b'{"limit": 1}', "limit"),
+        ("sessions", b'{"limit": 0}', "limit"),
+        ("sessions", b'{"limit": 1001}', "limit"),
+        ("sessions", b'{"limit": 1.0}', "limit"),
+        ("sessions", b'{"limit": true}', "limit"),
+        ("sessions", b'{"limit": "1"}', "limit"),
+        ("sessions", b'{"page": 1}', "page"),
+        ("sessions", b'{"page": ""}', "page"),
+        ("sessions", b'{"page": "x"}', "page"),
+        ("sessions", b'{"page": "WyIiXQ"}', "page"),
+        ("destinations", b'{"page": "Wzdd"}', "page"),
+        ("destinations", b'{"page": "W1tbW1tbW1tbW1tb"}', "page"),
+        ("destinations", b'{"sort": "name"}', "sort"),
+        ("destinations", b'{"sort": []}', "sort"),
+        ("destinations", b'{"kind": "stack"}', "kind"),
+        ("destinations", b'{"match": {}}', "match"),
+        ("subscriptions", b'{"session": "1-x"}', "session"),
+        ("messages", b"{}", "destination"),
+        ("messages", b'{"destination": "/queue/none"}', "destination"),
+        ("messages", b'{"destination": "/topic/t"}', "destination"),
+        ("messages", b'{"destination": "/queue/a", "body": 65537}', "body"),
+        ("messages", b'{"destination": "/queue/a", "body": -1}', "body"),
+        ("messages", b'{"destination": "/queue/a", "selector": "= 1"}', "selector"),
+        ("messages", b'{"destination": "/queue/a", "page": "WyIiXQ"}', "page"),
+        ("purge", b"{}", "destination"),
+        ("purge", b'{"destination": "/queue/none"}', "destination"),
+        ("purge", b'{"destination": "/topic/t"}', "destination"),
+        ("purge", b'{"destination": 7}', "destination"),
+        ("purge", b'{"destination": "' + b"x" * 8193 + b'"}', "destination"),
+        ("purge", b'{"destination": "/queue/a", "limit": 0}', "limit"),
+        ("purge", b'{"destination": "/queue/a", "message_id": "x"}', "message_id"),
+        ("purge", b'{"destination": "/queue/a", "message_id": "e-99"}', "message_id"),
+        ("purge", b'{"destination": "/queue/a", "to": "/queue/b"}', "to"),
+        ("move", b'{"destination": "/queue/a", "to": "/queue/a"}', "to"),
+        ("move", b'{"destination": "/queue/a", "to": "/topic/none"}', "to"),
+        ("move", b'{"destination": "/queue/a", "to": "/temp-queue/none"}', "to"),
+        ("move", b'{"destination": "/queue/a", "to": "/management/broker"}', "to"),
+        ("move", b'{"destination": "/queue/none", "to": "/queue/b"}', "destination"),
+        ("delete", b'{"destination": "/queue/none"}', "destination"),
+        ("delete", b'{"destination": "/queue/busy"}', "destination"),
+        ("delete", b'{"destination": "/topic/t"}', "destination"),
+        ("close", b"{}", "session"),
+        ("close", b'{"session": "none"}', "session"),
+        ("pause", b'{"destination": "/topic/t"}', "destination"),
+        ("resume", b'{"destination": "/queue/none"}', "destination"),
+        ("log-level", b'{"level": "loud"}', "level"),
+        ("log-level", b'{"level": "WARNING"}', "level"),
+        ("log-level", b"{}", "level"),
+    ],
+)
+def test_a_bad_request_gets_an_error_that_names_the_field(name, body, field):
+    bench = without_users()
+    other = bench.peer(peer=LOCAL)
+    other.subscribe("/topic/t", id="1")
+    other.subscribe("/queue/busy", id="2")
+    peer = client(bench, LOCAL)
+    answer = over_stomp(peer, name, body)
+    assert answer["error"]["field"] == field, answer
+    assert answer["error"]["message"]
+    assert not other.take()
+    assert not other.closed
+    assert not peer.closed
+    assert bench.broker.queues["/", "/queue/a"].total == 1
+
+
+def test_the_most_rows_are_allowed():
+    peer = client(without_users(), LOCAL)
+    assert "rows" in over_stomp(peer, "sessions", None, limit=MOST_ROWS)
+    assert "rows" in over_stomp(peer, "sessions", b'{"limit": 1}' + b" " * 65_000)
+
+
+def test_the_session_that_asks_is_not_closed():
+    peer = client(without_users(), LOCAL)
+    answer = over_stomp(peer, "close", None, session=peer.session.id)
+    assert answer["error"]["field"] == "session"
+    assert not peer.closed
+
+
+def test_a_request_is_not_in_a_transaction():
+    peer = client(without_users(), LOCAL)
+    peer.send("BEGIN", transaction="t")
+    peer.put("/management/broker", reply_to="/temp-queue/answers", transaction="t")
+    assert json.loads(peer.next("MESSAGE").body)["error"]["field"] == "transaction"
+    peer.send("COMMIT", transaction="t", receipt="1")
+    peer.next("RECEIPT")
+
+
+def test_a_large_body_is_dropped():
+    bench = Managed(large=100)
+    peer = client(bench, LOCAL)
+    body = b'{"destination": "%b"}' % (b"x" * 1000)
+    octets = peer.octets_of("SEND", body, destination="/management/purge", reply_to="/temp-queue/answers")
+    for at in range(0, len(octets), 300):
+        peer.raw(octets[at : at + 300])
+    assert json.loads(peer.next("MESSAGE").body)["error"]["field"] == "body"
+    assert "result" in over_stomp(peer, "broker")
+
+
+def test_without_reply_to_only_the_sender_gets_an_error():
+    bench = without_users()
+    peer, other = client(bench, LOCAL), client(bench, LOCAL)
+    peer.put("/management/purge", b'{"destination": "/queue/a"}')
+    assert "reply-to" in peer.error().headers["message"]
+    assert not other.take()
+    assert not other.closed
+    assert bench.broker.queues["/", "/queue/a"].total == 1
+
+
+def test_the_answer_goes_only_where_its_asker_may_send():
+    rules = (Rule("ada", "manage"), Rule("ada", "send", "/queue/mine"), Rule("*", "subscribe"))
+    bench = Managed(users=USERS, rules=rules)
+    bench.broker.virtual_host("/").destinations.queue("/queue/a")
+    peer = client(bench, LOCAL, "ada")
+    assert "result" in over_stomp(peer, "broker")  # its own temporary queue needs no right
+    peer.put("/management/broker", reply_to="/queue/mine")
+    assert bench.broker.queues["/", "/queue/mine"].total == 1
+    peer.put("/management/purge", b'{"destination": "/queue/a"}', reply_to="/queue/others")
+    assert "not allowed" in peer.error().headers["message"]
+
+
+def test_a_plain_queue_takes_answers_too():
+    bench = without_users()
+    peer = client(bench, LOCAL)
+    peer.put("/management/broker", reply_to="/queue/answers", receipt="1")
+    assert peer.next().command == "RECEIPT"
+    (message,) = bench.broker.queues["/", "/queue/answers"].messages
+    check(json.loads(message.frame.body))
+    assert "correlation-id" not in message.frame.headers
+
+
+@pytest.mark.parametrize("version", ["1.0", "1.1", "1.2"])
+def test_every_version_may_ask(version):
+    bench = without_users()
+    peer = bench.peer(version, peer=LOCAL)
+    peer.subscribe("/temp-queue/answers")
+    assert "result" in over_stomp(peer, "broker")
+
+
+@pytest.mark.parametrize(
+    ("command", "headers"), [("SUBSCRIBE", b"id:1"), ("RECEIVE", b"id:1"), ("SEND", b"reply-to:/queue/a")]
+)
+def test_the_names_are_reserved(command, headers):
+    bench = without_users()
+    bench.broker.manage = None  # as in a broker without management
+    peer = bench.peer(peer=LOCAL)
+    peer.raw(b"%b\ndestination:/management/broker\n%b\n\n\0" % (command.encode(), headers))
+    assert "reserved" in peer.error().headers["message"]
+
+
+def test_a_part_of_a_composite_destination_is_not_a_request():
+    bench = Managed(composite=True)
+    peer = client(bench, LOCAL)
+    peer.put("/queue/a,/management/broker", reply_to="/temp-queue/answers")
+    assert "reserved" in peer.error().headers["message"]
+    assert ("/", "/queue/a") not in bench.broker.queues or not bench.broker.queues["/", "/queue/a"].total
+
+
+def test_the_prefix_can_be_another_or_none():
+    bench = Managed(management_prefix="$SYS.")
+    peer = client(bench, LOCAL)
+    peer.put("$SYS.broker", reply_to="/temp-queue/answers")
+    assert "result" in json.loads(peer.next("MESSAGE").body)
+    bench = Managed(management_prefix="")
+    peer = client(bench, LOCAL)
+    peer.put("/management/broker", reply_to="/temp-queue/answers")
+    assert bench.broker.queues["/", "/management/broker"].total == 1
+    with pytest.raises(ConfigError, match="management_prefix"):
+        Config(management_prefix="/queue/management.")
+
+
+def test_a_manager_sees_its_own_virtual_host_only():
+    bench = Managed(virtual_hosts=("/", "b"))
+    here, there = client(bench, LOCAL), bench.peer(peer=LOCAL, connect=False)
+    there.connect(host="b")
+    there.put("/queue/there", "hello")
+    there.subscribe("/queue/there", ack="client")
+    assert [row["session"] for row in over_stomp(here, "sessions")["rows"]] == [here.session.id]
+    assert [row["destination"] for row in over_stomp(here, "destinations")["rows"]] == [
+        f"/temp-queue/{here.session.id}-answers"
+    ]
+    assert len(over_stomp(here, "subscriptions")["rows"]) == 1
+    assert over_stomp(here, "close", None, session=there.session.id)["error"]["field"] == "session"
+    assert over_stomp(here, "purge", None, destination="/queue/there")["error"]["field"] == "destination"
+
+
+def test_each_request_is_answered_as_the_schema_says():
+    for name in [request.name for request in (*QUESTIONS, *ORDERS)]:
+        bench = without_users()
+        answer = over_stomp(client(bench, LOCAL), name, None, **fields_of(bench, name))
+        assert "error" not in answer, answer
