@@ -121,6 +121,27 @@ def plain_inputs() -> Iterator[bytes]:
         yield bytes([number * 7 % 256, number, 0, number * 37 % 256]) + f"{head}\nhi\0{head}\nho\0{acks}".encode()
 
 
+#: HTTP heads.
+HEADS = (
+    "GET /healthz HTTP/1.1\r\nHost: localhost\r\n",
+    "GET /metrics HTTP/1.1\r\nHost: localhost\r\nAuthorization: Basic YWRhOng=\r\n",
+    "GET / HTTP/1.1\r\nHost: localhost:1\r\nOrigin: http://localhost:1\r\n",
+    "POST /readyz HTTP/1.1\r\nHost: localhost\r\nContent-Length: 3\r\n",
+    "GET / HTTP/1.1\r\nHost: a\r\nUpgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Version: 13\r\n"
+    "Sec-WebSocket-Key: c2l4dGVlbiBvY3RldHMhIQ==\r\n",
+)
+
+
+def management_inputs() -> Iterator[bytes]:
+    """Inputs in the form of `fuzz_management.py`."""
+    for number, head in enumerate(HEADS):
+        yield bytes([1, 0, 0, number]) + f"{head}\r\n".encode()
+        yield bytes([1, 0, 0, number]) + f"{head}{'X: y' * 2000}\r\n{head}".encode()
+    for request in range(24):
+        values = (value for each in range(16) for value in (request + 17 * each, 2, each, 3))
+        yield bytes([0, 0, 0, 0, *(value % 256 for value in values)])
+
+
 def write(folder: Path, supply: Iterable[bytes]) -> int:
     """One file an input; returns how many."""
     folder.mkdir(parents=True, exist_ok=True)

@@ -39,6 +39,7 @@ FLOORS = {
         ),
         *("bodies, peer", "selectors, storage", "storage.repair", "queues", "routing", "context", "sessions", "core"),
         "management",
+        "web",
         *("server", "process", "__init__"),
     ),
     "spark": (

@@ -85,8 +85,6 @@ class Auth:
     def __init__(self, users: Mapping[str, User] | None = None, rules: Iterable[Rule] = ()) -> None:
         self._users = users
         self._rules = tuple(rules)
-        #: Some rule is about sending or subscribing, which are limited to what rules allow.
-        self._limits = any(rule.action != "manage" for rule in self._rules)
         self._key = os.urandom(32)
         self._known: dict[str, bytes] = {}
         self._tokens = _BURST
@@ -135,12 +133,10 @@ class Auth:
 
     def may(self, user: User, action: str, destination: str) -> bool:
         """Return whether a user may "send" or "subscribe" to a destination. Sessions cache the answer."""
-        if not self._limits:
-            return True
         for rule in self._rules:
             if self._concerns(rule, user, action) and matches(rule.destination, destination):
                 return rule.allow
-        return False
+        return not self._limits
 
     def may_all(self, user: User, action: str, head: str) -> bool:
         """Return whether a user may certainly do something to every destination that begins with `head`.
@@ -159,6 +155,11 @@ class Auth:
             elif first.startswith(head) or (star and head.startswith(first)):
                 return False
         return not self._limits
+
+    @property
+    def _limits(self) -> bool:
+        """Some rule is about sending or subscribing, which are limited to what rules allow then."""
+        return any(rule.action != "manage" for rule in self._rules)
 
     def may_manage(self, user: User, name: str, *, local: bool) -> bool:
         """Return whether a user may send a request of that name, such as "/management/purge".

@@ -379,6 +379,11 @@ class Broker:
         """The lowest seq of a message that takes effect after a commit; None if there is none."""
         return self.journal.horizon
 
+    @property
+    def stopping(self) -> bool:
+        """The broker is ending its sessions, and accepts no more."""
+        return self._stopping
+
     def watch_horizon(self, action: Callable[[], object]) -> None:
         """Call something once when the horizon may have moved."""
         self.journal.watch(action)

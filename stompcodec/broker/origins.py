@@ -112,12 +112,51 @@ def fault_of(origins: Iterable[str], hosts: Iterable[str]) -> str | None:
     return None
 
 
+def is_forwarded(headers: Iterable[tuple[str, str]]) -> bool:
+    """Return whether a proxy has passed a request on.
+
+    >>> is_forwarded([("X-Forwarded-For", "192.0.2.1")]), is_forwarded([("Host", "localhost")])
+    (True, False)
+    """
+    names = (name.lower() for name, _ in headers)
+    return any(name in _PROXY or name.startswith("x-forwarded") for name in names)
+
+
+def has_origin(headers: Iterable[tuple[str, str]]) -> bool:
+    """Return whether a page has sent a request.
+
+    >>> has_origin([("origin", "http://localhost")]), has_origin([])
+    (True, False)
+    """
+    return any(name.lower() == "origin" for name, _ in headers)
+
+
+def is_own_origin(headers: Iterable[tuple[str, str]]) -> bool:
+    """Return whether the page that has sent a request came from the host and port to which the request goes.
+
+    >>> is_own_origin([("Host", "localhost:15674"), ("Origin", "http://localhost:15674")])
+    True
+    >>> is_own_origin([("Host", "localhost:15674"), ("Origin", "http://localhost:3000")])
+    False
+    """
+    found = list(headers)
+    hosts = [value for name, value in found if name.lower() == "host"]
+    origins = [value for name, value in found if name.lower() == "origin"]
+    if len(hosts) != 1 or len(origins) != 1:
+        return False
+    try:
+        origin = origin_of(origins[0])
+        return origin.scheme in _PAGES and origin == origin_of(f"{origin.scheme}://{hosts[0]}")
+    except ValueError:
+        return False
+
+
 class Gate:
     """The check that each HTTP request has to pass.
 
     `origins` are the entries of `websocket.origins`; None for loopback names and addresses if the broker listens on
-    those only (`local`), otherwise none. `hosts` are names and addresses of the broker besides loopback. They are also
-    accepted behind a proxy.
+    those only (`local`), otherwise none. With `own`, the origin of the broker itself is among them. `hosts` are names
+    and addresses of the broker besides loopback. They are also accepted behind a proxy.
 
     >>> gate = Gate(None, ["broker.example"], local=True)
     >>> gate.refusal("/", [("Host", "localhost:15674"), ("Origin", "http://127.0.0.1:3000")])
@@ -126,19 +165,21 @@ class Gate:
     "Pages without an origin ('null"
     """
 
-    def __init__(self, origins: Iterable[str] | None, hosts: Iterable[str], *, local: bool) -> None:
+    def __init__(self, origins: Iterable[str] | None, hosts: Iterable[str], *, local: bool, own: bool = False) -> None:
         self._origins = None if origins is None else frozenset(origin_of(text, listed=True) for text in origins)
         self._hosts = frozenset(_plain_host(text) for text in hosts)
         self._local = local
+        self._own = own
 
     def refusal(self, target: str, headers: Sequence[tuple[str, str]], address: str = "") -> str | None:
         """Return why a request is refused, in words for its sender, or None if it is accepted. `address` is our own one
         on this connection, which is accepted as Host, too.
         """
-        names = [name.lower() for name, _ in headers]
-        passed_on = any(name in _PROXY or name.startswith("x-forwarded") for name in names)
+        passed_on = is_forwarded(headers)
         try:
             self._check_host(target, [value for name, value in headers if name.lower() == "host"], address, passed_on)
+            if self._own and is_own_origin(headers):
+                return None
             self._check_origin([value for name, value in headers if name.lower() == "origin"], passed_on)
         except ValueError as error:
             return f"{str(error).rstrip('.')}."

@@ -24,13 +24,14 @@ from stompcodec.broker.core import Broker, access_to
 from stompcodec.broker.heap import Heap
 from stompcodec.broker.management.management import Management
 from stompcodec.broker.management.stomp import OverStomp
-from stompcodec.broker.origins import Gate, is_loopback, own_names
+from stompcodec.broker.origins import Gate, has_origin, is_forwarded, is_loopback, is_own_origin, own_names
 from stompcodec.broker.sessions.session import Session
 from stompcodec.broker.storage.store import MemoryStore, Store
 from stompcodec.codec import Frame, serialize
 from stompcodec.spec import Limits
 from stompcodec.transport import aio, tls
 from stompcodec.transport.accept import descriptor_limit
+from stompcodec.transport.owner import Visitor
 
 #: Bytes of memory for each unwritten byte: the transport's buffer grows by copying.
 _UNWRITTEN = 2
@@ -77,6 +78,9 @@ class _Peer:
         self.session = server.broker.attach(
             server.now(), peer=wire.peer, secure=wire.secure, whole_frames=wire.whole_frames, listener=self.listener
         )
+        if wire.handshake:
+            page = has_origin(wire.handshake) and not (server.config.web_page and is_own_origin(wire.handshake))
+            self.session.foreign = page or is_forwarded(wire.handshake)
         if wire.whole_frames or wire.secure:  # there are layers
             self.session.discard = wire.discard
         server.peers[self.session] = self
@@ -256,6 +260,8 @@ class Server:
         self._heap, self._frames = Heap(), Heap()
         self._gate = _gate(config, False)  # until the listening address is known
         self._listeners: list[aio.Listener] = []
+        #: Takes connections to the WebSocket port until they turn out to be WebSocket; None without plain HTTP.
+        self._site: Callable[[aio.Wire], Visitor] | None = None
         self._loop: asyncio.AbstractEventLoop
         self._timer: asyncio.TimerHandle | None = None
         self._soon: asyncio.Handle | None = None
@@ -354,6 +360,10 @@ class Server:
         if config.port is not None:
             self.port = await self._listener("stomp", config.port)
         self.ports = [await self._listener("stomp", port) for port in config.ports]
+        if config.web_health or config.web_metrics or config.web_page:
+            from stompcodec.broker.web.site import Site
+
+            self._site = Site(self.management).visit
         if config.ws_port is not None:
             self.ws_port = await self._listener("ws", config.ws_port, websocket=True)
         if config.tls_port is not None:
@@ -385,6 +395,7 @@ class Server:
             note=_note_below,
             pace=_pace,
             admit=lambda *request: self._gate.refusal(*request),
+            visits=self._site if websocket else None,
             refusal=_refusal(name),
         )
         self._listeners.append(listener)
@@ -535,7 +546,8 @@ def _store(config: Config) -> Store:
 
 def _gate(config: Config, local: bool) -> Gate:
     """Make the gate that decides about WebSocket requests."""
-    return Gate(config.ws_origins, [*config.ws_hosts, *own_names(config.host)], local=local)
+    hosts = [*config.ws_hosts, *own_names(config.host)]
+    return Gate(config.ws_origins, hosts, local=local, own=config.web_page)
 
 
 def _wants_certificates(config: Config) -> bool:

@@ -12,7 +12,7 @@ import logging
 import socket
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Protocol, cast, runtime_checkable
 
 from stompcodec.transport.accept import Acceptor, bind
 from stompcodec.transport.layers import client_layer, server_layer
@@ -27,6 +27,8 @@ from stompcodec.transport.owner import (
     Octets,
     Owner,
     Place,
+    PlainRequest,
+    Visitor,
     gather,
     name_of,
     read_buffer,
@@ -38,6 +40,13 @@ if TYPE_CHECKING:
 __all__ = ["Listener", "Owner", "Wire", "connect", "listen"]
 
 log = logging.getLogger("stompcodec.transport")
+
+
+@runtime_checkable
+class Http(Protocol):
+    """A layer that may have read a plain HTTP request."""
+
+    request: PlainRequest | None
 
 
 @dataclass(eq=False)
@@ -52,6 +61,7 @@ class _Plan:
     timeout: float
     pace: Callable[[Owner], None] | None = None
     note: Callable[[Owner, int], None] | None = None
+    visits: Callable[[Wire], Visitor] | None = None
     #: The buffer that all wires read into.
     view: memoryview = field(default_factory=read_buffer)
     opening: set[Wire] = field(default_factory=set)
@@ -93,7 +103,7 @@ class Wire(asyncio.BufferedProtocol):
 
     __slots__ = (
         *("_closing", "_deaf", "_eof", "_error", "_gone", "_held", "_layer", "_noted", "_owner", "_paused", "_plan"),
-        *("_replies", "_timer", "_transport", "peer"),
+        *("_replies", "_timer", "_transport", "_visitor", "handshake", "peer"),
     )
 
     peer: str
@@ -114,6 +124,9 @@ class Wire(asyncio.BufferedProtocol):
         self._gone: BaseException | bool | None = None  # the same for a lost transport: its error, or True
         self._replies = -1  # bytes of replies since the peer stopped reading; -1: it reads
         self._transport: asyncio.Transport
+        self._visitor: Visitor | None = None
+        self.handshake: Sequence[tuple[str, str]] = ()
+        """The headers of the WebSocket handshake, while the owner is told that it is opened."""
         self.peer = "?"
 
     def __repr__(self) -> str:
@@ -177,6 +190,12 @@ class Wire(asyncio.BufferedProtocol):
         if self._layer is not None:
             self._layer.bound(octets)
 
+    def respond(self, octets: bytes) -> None:
+        """Answer a plain HTTP request, and close the connection once that is written."""
+        if not self._closing:
+            self._put([octets])
+            self.close()
+
     def close(self, linger: float = LINGER, *, drain: float = 0.0) -> None:
         """Send unwritten bytes, end our stream, and wait for the end of the peer's.
 
@@ -228,6 +247,8 @@ class Wire(asyncio.BufferedProtocol):
         self._layer = plan.make_layer(_host_of(transport.get_extra_info("sockname")))
         self._layer.start()
         self._put(self._layer.take_output())
+        if plan.visits is not None:
+            self._visitor = plan.visits(self)
 
     def get_buffer(self, sizehint: int) -> memoryview:
         return self._plan.view
@@ -275,6 +296,7 @@ class Wire(asyncio.BufferedProtocol):
         self._drop_layer()
         error = self._error or exc
         owner, self._owner = self._owner, None
+        self._leave_visitor()
         if owner is not None:
             owner.lost(error)
         else:
@@ -292,10 +314,26 @@ class Wire(asyncio.BufferedProtocol):
             self._timer.cancel()
             self._timer = None
         plan.opening.discard(self)
+        self._leave_visitor()
         self._owner = plan.make_owner()
+        take = getattr(self._layer, "take_handshake", None)
+        self.handshake = () if take is None else take()
         self._owner.opened(self)
+        self.handshake = ()
         if plan.waiter is not None and not plan.waiter.done():
             plan.waiter.set_result(None)
+
+    def _leave_visitor(self) -> None:
+        visitor, self._visitor = self._visitor, None
+        if visitor is not None:
+            visitor.gone()
+
+    def _look_visitor(self, layer: Layer) -> None:
+        """Pass a plain HTTP request on. It need not be in time any more: its visitor answers or closes."""
+        request = layer.request if isinstance(layer, Http) else None
+        if request is not None and self._visitor is not None and not self._closing:
+            self._plan.opening.discard(self)
+            self._visitor.asked(request)
 
     def _not_opened(self, error: BaseException | None) -> None:
         plan = self._plan
@@ -318,8 +356,11 @@ class Wire(asyncio.BufferedProtocol):
             return
         pieces = layer.receive(data)
         self._reply(layer)
-        if layer.opened and self._owner is None:
-            self._open()
+        if self._owner is None:
+            if layer.opened:
+                self._open()
+            elif self._visitor is not None:
+                self._look_visitor(layer)
         if self._plan.note is not None and self._owner is not None and layer.buffered != self._noted:
             self._tell(self._plan.note, self._owner, layer.buffered)
         if len(pieces) > 1 and self._plan.pace is not None:
@@ -492,30 +533,29 @@ async def listen(
     admit: Admit | None = None,
     refusal: bytes = b"",
     note: Callable[[Owner, int], None] | None = None,
+    visits: Callable[[Wire], Visitor] | None = None,
 ) -> Listener:
     """Accept connections. `Wire` has an example.
 
     Args:
-        host, port: the address to listen on (None: all of this machine), and the port (0: any free one).
+        host, port: the address to listen on (None: all of this machine), and the port (0: any).
         make_owner: called for each connection once its handshakes are done.
         ssl, websocket: speak TLS, speak WebSocket.
         path, max_message: over WebSocket, the only path that is served (None: any), and the bytes of a message at most.
         backlog: connections that the kernel keeps until they are accepted.
         high: unwritten bytes at which an owner is told to stop writing.
         timeout: seconds for the handshakes of TLS and WebSocket.
-        pace: called with an owner that has used up its share of the loop before all that was read was handed over. The
-            caller then calls `go_on` of the owner's wire when its next turn comes, and gets the share as one piece.
-            None: one share in each turn of the loop.
+        pace: called with an owner that has used up its share of the loop before all that was read was handed over. It
+            calls `go_on` of its wire in its next turn, and gets the share as one piece. None: a share in each turn.
         admit: over WebSocket, called with each request; requests that it refuses get 403. It must not raise.
         refusal: bytes for a client that cannot be served for lack of file descriptors, before it is closed.
+        visits: over WebSocket without TLS, called with each new wire: its result gets plain HTTP requests.
         note: called with an owner and the bytes that its layers keep, whenever that number has changed.
 
-    Raises:
-        OSError: the port cannot be had.
-        MissingExtraError: WebSocket without the package it needs.
+    Raises OSError if the port cannot be had, MissingExtraError for WebSocket without the package it needs.
     """
-    make_layer = server_layer(ssl, websocket, max_message, path, admit)
-    plan = _Plan(make_owner, make_layer, ssl is not None, websocket, high, timeout, pace, note)
+    make_layer = server_layer(ssl, websocket, max_message, path, admit, visits is not None)
+    plan = _Plan(make_owner, make_layer, ssl is not None, websocket, high, timeout, pace, note, visits)
     loop = asyncio.get_running_loop()
     sockets = await bind(host, port, backlog)
     names = [each.getsockname() for each in sockets]

@@ -30,7 +30,12 @@ def _websocket_client(place: Place) -> Layer:
 
 
 def server_layer(
-    context: SSLContext | None, websocket: bool, max_message: int, path: str | None, admit: Admit | None = None
+    context: SSLContext | None,
+    websocket: bool,
+    max_message: int,
+    path: str | None,
+    admit: Admit | None = None,
+    plain_http: bool = False,
 ) -> Callable[[str], Layer] | None:
     """Return a function that makes the layers of an accepted connection from our address; None for plain TCP."""
     make_upper: Callable[[str], Layer] | None = None
@@ -38,7 +43,7 @@ def server_layer(
         from stompcodec.transport import websocket as room
 
         def make_upper(address: str) -> Layer:
-            return room.server_layer(max_message, path, admit, address)
+            return room.server_layer(max_message, path, admit, address, plain_http)
 
     if context is None:
         return make_upper

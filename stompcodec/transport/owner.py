@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 #: Bytes of the read buffer that all connections of a thread share.
 READ_SIZE = 128 * 1024
@@ -32,6 +32,28 @@ Octets = bytes | memoryview
 #: Called with each HTTP request: its target, its headers, and our address on the connection. A returned text refuses
 #: it.
 Admit = Callable[[str, Sequence[tuple[str, str]], str], str | None]
+
+
+class PlainRequest(NamedTuple):
+    """The head of an HTTP request that does not ask for WebSocket.
+
+    >>> PlainRequest("GET", "/", [("Host", "localhost")]).method
+    'GET'
+    """
+
+    method: str
+    target: str
+    headers: Sequence[tuple[str, str]]
+
+
+class Visitor(Protocol):
+    """The owner of a WebSocket wire until its handshake is done, which may turn out to be a plain HTTP request."""
+
+    def asked(self, request: PlainRequest) -> None:
+        """Take a plain request. `respond` of the wire answers it, now or later."""
+
+    def gone(self) -> None:
+        """Note that the handshake is done, or the wire closed. Called once, and last."""
 
 
 class Part(bytes):

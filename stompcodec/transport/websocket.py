@@ -22,7 +22,7 @@ from urllib.parse import quote
 from stompcodec._websocket_py import is_text
 from stompcodec.codec import read_websocket, write_websocket
 from stompcodec.errors import MissingExtraError
-from stompcodec.transport.owner import Admit, Octets, Part
+from stompcodec.transport.owner import Admit, Octets, Part, PlainRequest
 
 try:
     from websockets.client import ClientProtocol
@@ -40,6 +40,8 @@ __all__ = ["SUBPROTOCOLS", "WebSocketLayer", "client_layer", "server_layer"]
 SUBPROTOCOLS = ("v12.stomp", "v11.stomp", "v10.stomp")
 #: The largest handshake in bytes.
 MAX_HANDSHAKE = 64 * 1024
+#: The largest head of any request in bytes where plain HTTP is served.
+MAX_HEAD = 16 * 1024
 #: The default of the largest message in bytes.
 MAX_MESSAGE = 128 * 2**20
 
@@ -48,6 +50,7 @@ _HEAD = 14  # the largest head of a WebSocket frame in bytes
 _FIN, _MASKED = 0x80, 0x80
 _PLAIN = {_FIN | 1, _FIN | 2}  # first bytes of whole messages of text and binary
 _OPCODES = {0, 1, 2, 8, 9, 10}
+_METHOD = 20  # bytes of the longest HTTP method, and the space behind it
 _TOO_BIG = 1009
 _NOT_TEXT = 1007
 #: The most WebSocket frames that one call of `receive` passes to the library: 6 ms of CPU time. A read may contain
@@ -73,7 +76,11 @@ _log = _Log(logging.getLogger("stompcodec.transport.websocket"), {})
 
 
 def server_layer(
-    max_message: int = MAX_MESSAGE, path: str | None = None, admit: Admit | None = None, address: str = ""
+    max_message: int = MAX_MESSAGE,
+    path: str | None = None,
+    admit: Admit | None = None,
+    address: str = "",
+    plain_http: bool = False,
 ) -> WebSocketLayer:
     """Return the layer of a server's connection.
 
@@ -82,6 +89,8 @@ def server_layer(
         path: the only path that is served, others get 404; None for any.
         admit: called first with each request; those that it refuses get 403 with its reason.
         address: our address, for `admit`.
+        plain_http: requests that do not ask for WebSocket become the `request` of the layer, instead of an error. Heads
+            are limited to `MAX_HEAD` bytes then.
 
     `WebSocketLayer` has an example.
     """
@@ -91,7 +100,7 @@ def server_layer(
         max_size=max_message,
         logger=_log,
     )
-    return WebSocketLayer(protocol, max_message, path, admit, address)
+    return WebSocketLayer(protocol, max_message, path, admit, address, plain_http)
 
 
 def client_layer(
@@ -139,12 +148,18 @@ class WebSocketLayer:
         path: str | None = None,
         admit: Admit | None = None,
         address: str = "",
+        plain_http: bool = False,
     ) -> None:
         self._protocol = protocol
         self._path = path
         self._admit = admit
         self._address = address
-        self._most = MAX_HANDSHAKE
+        self._most = MAX_HEAD if plain_http else MAX_HANDSHAKE
+        self._plain_http = plain_http
+        self._start = b""  # the beginning of the peer's half of the handshake
+        #: The plain HTTP request that came instead of a handshake. Nothing is read after it.
+        self.request: PlainRequest | None = None
+        self._handshake: Sequence[tuple[str, str]] = ()
         self._waiting = 0  # bytes received since the last event
         self._bound = max_message
         self._in_parts = False  # a message of ours has begun, and not ended
@@ -168,6 +183,11 @@ class WebSocketLayer:
         """The negotiated subprotocol, such as "v12.stomp"; None for none."""
         return self._protocol.subprotocol
 
+    def take_handshake(self) -> Sequence[tuple[str, str]]:
+        """Return the headers of the client's half of the handshake, and forget them."""
+        headers, self._handshake = self._handshake, ()
+        return headers
+
     def start(self) -> None:
         if isinstance(self._protocol, ClientProtocol):
             self._protocol.send_request(self._protocol.connect())
@@ -182,7 +202,7 @@ class WebSocketLayer:
         return self._at < len(self._octets)
 
     def receive(self, data: Octets) -> list[Octets]:
-        if self.ended or self.error is not None:
+        if self.ended or self.error is not None or self.request is not None:
             return []
         octets, at = self._unread(data), 0 if data else self._at
         received: list[Octets] = []
@@ -260,19 +280,25 @@ class WebSocketLayer:
     def _shake_hands(self, octets: bytes, received: list[Octets]) -> int:
         """Read the peer's half of the handshake, and return where it ends."""
         at = 0
-        while not self.opened and self.error is None and at < len(octets):
+        while not self.opened and self.error is None and self.request is None and at < len(octets):
             # Line by line: bytes after the peer's half of the handshake must not be read before ours is written.
             end = octets.find(b"\n", at) + 1 or len(octets)
             self._feed(octets[at:end], received)
             at = end
-        return at
+        return at if self.request is None else len(octets)
 
     def _feed(self, data: Octets, received: list[Octets]) -> None:
         """Pass bytes to the library, and add the data of messages to `received`."""
         protocol = self._protocol
+        if not self.opened and len(self._start) < _METHOD:
+            self._start += bytes(data[: _METHOD - len(self._start)])
         protocol.receive_data(bytes(data))
         events = protocol.events_received()
-        self._waiting = 0 if events else self._waiting + len(data)
+        size = self._waiting + len(data)
+        self._waiting = 0 if events else size
+        if self._plain_http and not self.opened and size > self._most and protocol.handshake_exc is None:
+            self._fail_size()
+            return
         for event in events:
             if isinstance(event, Frame):
                 if len(event.data) > self._most:
@@ -309,8 +335,13 @@ class WebSocketLayer:
         protocol = self._protocol
         if isinstance(event, Request) and isinstance(protocol, ServerProtocol):
             reason = None
+            headers = list(event.headers.raw_items())
             if self._admit is not None:
-                reason = self._admit(event.path, list(event.headers.raw_items()), self._address)
+                reason = self._admit(event.path, headers, self._address)
+            if reason is None and self._plain_http and "Upgrade" not in event.headers:
+                self.request = PlainRequest(getattr(event, "method", "GET"), event.path, headers)
+                return
+            self._handshake = headers
             if reason is not None:
                 response = protocol.reject(403, f"{reason}\n")
             elif self._path is not None and event.path.partition("?")[0] != self._path:
@@ -347,7 +378,13 @@ class WebSocketLayer:
         protocol = self._protocol
         self._said = self.take_output()
         if isinstance(protocol, ServerProtocol) and not self._said:
-            self._said.append(protocol.reject(400, f"Not a WebSocket request. {_HINT}\n").serialize())
+            method, space, _ = self._start.partition(b" ")
+            if self._plain_http and space and method.isalpha() and method != b"GET":
+                response = protocol.reject(405, "Only GET is served here.\n")
+                response.headers["Allow"] = "GET"
+            else:
+                response = protocol.reject(400, f"Not a WebSocket request. {_HINT}\n")
+            self._said.append(response.serialize())
 
     def _fail_size(self) -> None:
         protocol = self._protocol

@@ -146,6 +146,10 @@ class Config:
     refuse_message_id: bool = _by_dialect(False)
     virtual_hosts: tuple[str, ...] | None = None
     management_prefix: str = "/management/"
+    web_health: bool = False
+    web_metrics: bool = False
+    web_metrics_destinations: int = 100
+    web_page: bool = False
     log_frames: str = "off"
     users: Mapping[str, User] | None = field(default=None, repr=False)
     rules: tuple[Rule, ...] = ()
@@ -189,7 +193,7 @@ class Config:
                     ("ws_hosts", fault_of((), self.ws_hosts)),
                 )
             ),
-            self._fault_of_management(),
+            *self._faults_of_management(),
             (self.ttl_min > self.ttl_max, "ttl_min", f"it cannot be above ttl_max, {self.ttl_max}"),
             (_unusable(self.limits), "limits", "headers times header line must be less than 4 GiB"),
             (
@@ -218,10 +222,18 @@ class Config:
             (wrong, "window_octets", f"it must be at least 1 byte, and at most limits.memory, {memory}"),
         ]
 
-    def _fault_of_management(self) -> tuple[bool, str, str]:
+    def _faults_of_management(self) -> list[tuple[bool, str, str]]:
+        served = self.web_health or self.web_metrics or self.web_page
         prefixes = (*self.queue_prefixes, *self.topic_prefixes, self.temp_queue_prefix, self.temp_topic_prefix)
         taken = self.management_prefix.startswith(tuple(filter(None, prefixes)))
-        return taken, "management_prefix", "it cannot begin with the prefix of other destinations"
+        return [
+            (taken, "management_prefix", "it cannot begin with the prefix of other destinations"),
+            (
+                served and self.ws_port is None,
+                "ws_port",
+                "web.health, web.metrics and web.page need it: set it",
+            ),
+        ]
 
     def _knows(self, who: str) -> bool:
         users = self.users or {}  # if any login is accepted, anyone could use a login named in a rule

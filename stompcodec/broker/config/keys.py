@@ -446,6 +446,32 @@ KEYS: tuple[Key, ...] = (
         "management_prefix",
     ),
     Key(
+        "web.health",
+        values.flag,
+        "Whether GET /healthz and /readyz on listen.ws_port say if the broker is well. They need no login.",
+        "web_health",
+    ),
+    Key(
+        "web.metrics",
+        values.flag,
+        "Whether GET /metrics on listen.ws_port has metrics for Prometheus, for those who may manage the broker. It "
+        "needs the extra metrics.",
+        "web_metrics",
+    ),
+    Key(
+        "web.metrics_destinations",
+        values.whole(0, 10_000),
+        "How many destinations have metrics of their own. Those of all others are summed up as _other.",
+        "web_metrics_destinations",
+    ),
+    Key(
+        "web.page",
+        values.flag,
+        "Whether GET / on listen.ws_port is a page that shows and manages the broker. Its origin counts as listed in "
+        "websocket.origins.",
+        "web_page",
+    ),
+    Key(
         "log.frames",
         values.one_of("off", "heads", "all"),
         "Which frames are logged, with the session and the address of the client: none, all without their bodies, or "

@@ -38,8 +38,8 @@ class Management:
 
     def __init__(self, broker: Broker) -> None:
         self.broker = broker
-        self._ages = Ages(broker.now, broker.seq)
-        self._questions, self._orders = Questions(broker, self._ages), Orders(broker)
+        self.ages = Ages(broker.now, broker.seq)
+        self._questions, self._orders = Questions(broker, self.ages), Orders(broker)
         self._handlers: dict[str, _Handler] = {
             name: getattr(self._orders if request.is_order else self._questions, name.replace("-", "_"))
             for name, request in REQUESTS.items()
@@ -47,7 +47,7 @@ class Management:
         broker.each_second.append(self._tick)
 
     def _tick(self) -> None:
-        self._ages.note(self.broker.now, self.broker.seq)
+        self.ages.note(self.broker.now, self.broker.seq)
         self._questions.forget()
 
     def ask(self, name: str, /, *, host: str = "/", **fields: Any) -> dict[str, Any]:

@@ -56,12 +56,21 @@ def delivered_of(queue: Queue) -> int:
     return tally.direct + tally.sent + tally.ended + living
 
 
+def first_seq(queue: Queue) -> int | None:
+    """Return the lowest seq of the READY messages; None without any."""
+    line = queue.messages.line
+    first = line.after_seq(-1) if isinstance(line, Backlog) else line[0] if line else None
+    paged = None if queue.paging is None else queue.paging.first_after(-1)
+    seqs = [first.seq] if first is not None else []
+    return min(seqs if paged is None else [*seqs, paged + 1], default=None)
+
+
 def queue_numbers(queue: Queue, clock: Clock) -> Row:
     """Return the columns that all queues have."""
     ready, unacked, scheduled = depth_of(queue)
     received, delivered, tally = received_of(queue), delivered_of(queue), queue.tally
     received_rate, delivered_rate = rates(queue, clock.now, received, delivered)
-    oldest = None if not ready else _first_seq(queue)
+    oldest = None if not ready else first_seq(queue)
     return {
         "ready": ready,
         "unacknowledged": unacked,
@@ -88,17 +97,6 @@ def _credit(consumers: Iterable[Consumer]) -> int:
     return sum(max(0, min(consumer.credit, MOST_CREDIT)) for consumer in consumers)
 
 
-def _first_seq(queue: Queue) -> int | None:
-    """Return the lowest seq of the READY messages."""
-    line = queue.messages.line
-    first = line.after_seq(-1) if isinstance(line, Backlog) else line[0] if line else None
-    paged = None if queue.paging is None else queue.paging.first_after(-1)
-    found = [
-        seq for seq in (None if first is None else first.seq, None if paged is None else paged + 1) if seq is not None
-    ]
-    return min(found, default=None)
-
-
 def queue_row(queue: Queue, owner: str | None, clock: Clock) -> Row:
     """Return the row of a queue in `destinations`."""
     return {"destination": queue.name, "kind": "queue", "owner": owner, **queue_numbers(queue, clock)}
@@ -109,7 +107,7 @@ def topic_row(topic: Topic, owner: str | None, clock: Clock) -> Row:
     consumers = topic.consumers
     queues = [each.queue for each in consumers if isinstance(each.queue, Queue)]
     depths = [depth_of(queue) for queue in queues]
-    seqs = [seq for queue in queues if (seq := _first_seq(queue)) is not None]
+    seqs = [seq for queue in queues if (seq := first_seq(queue)) is not None]
     received_rate, delivered_rate = rates(topic, clock.now, topic.received, topic.delivered)
     return {
         "destination": topic.name,

@@ -95,9 +95,17 @@ class OverStomp:
 
 
 def is_local(session: Session) -> bool:
-    """Return whether a session is of a program on this machine, for which no proxy or page of a browser speaks."""
-    host = session.peer.rpartition(":")[0].strip("[]")
-    return is_loopback(host) and session.origin is None and not session.forwarded
+    """Return whether a session is of this machine: of a program, or of the page of the broker itself."""
+    return is_loopback(host_of_peer(session.peer)) and not session.foreign
+
+
+def host_of_peer(peer: str) -> str:
+    """Return the host of an address that a listener has given.
+
+    >>> host_of_peer("[::1]:9"), host_of_peer("127.0.0.1:9")
+    ('::1', '127.0.0.1')
+    """
+    return peer.rpartition(":")[0].strip("[]")
 
 
 def _target(session: Session, address: str) -> QueueOrTopic | None:

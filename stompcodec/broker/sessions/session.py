@@ -71,9 +71,9 @@ class Session:
     __slots__ = (
         *("_blockers", "_early", "_frame", "_is_open", "_paused_at", "_rests", "_targets_cost", "behind", "broker"),
         *("by_number", "cached_targets", "client_id", "closing", "connection", "consumers", "declared", "discard"),
-        *("ended", "exact", "failing", "forwarded", "handlers", "hopeless", "id", "leaving", "listener", "maker"),
+        *("ended", "exact", "failing", "foreign", "handlers", "hopeless", "id", "leaving", "listener", "maker"),
         *("memory", "more", "next_number", "outbox", "owner", "paused", "peer", "pending_commit", "plain"),
-        *("origin", "road", "secure", "selectors", "shared_batch", "since", "steps", "transactions", "ttl", "upload"),
+        *("road", "secure", "selectors", "shared_batch", "since", "steps", "transactions", "ttl", "upload"),
         *("user", "version", "virtual_host", "waits_on", "windows"),
     )
 
@@ -101,9 +101,8 @@ class Session:
         self.id = id
         self.peer, self.secure, self.listener = peer, secure, listener
         self.since = now
-        #: The Origin of the page that opened the WebSocket; None for other programs. And whether a proxy passed it on.
-        self.origin: str | None = None
-        self.forwarded = False
+        #: It is that of a page of another origin than the broker's own, or was passed on by a proxy.
+        self.foreign = False
         self._begin_login()
         self._begin_input()
         self._begin_store()

@@ -202,7 +202,7 @@ def test_a_bad_value_is_refused_with_its_place(name, text):
         (f'[users.guest]\npasscode = "{HASH}"\nadmin = true', 1, "users.guest", 'and "groups" and "vhosts"'),
         (f'[users.guest]\npasscode = "{HASH}"\ngroups = "a"', 1, "users.guest", "must be a list"),
         ('[[rules]]\nwho = "*"\n[[rules]]\nact = "send"', 4, "rules.1.act", "who, action, destination, vhost, allow"),
-        ('[[rules]]\nwho = "*"\n[[rules]]\naction = "read"', 4, "rules.1.action", '"send", "subscribe", "*"'),
+        ('[[rules]]\nwho = "*"\n[[rules]]\naction = "read"', 4, "rules.1.action", '"send", "subscribe", "manage", "*"'),
         (f'users.ada = "{HASH}"\n[[rules]]\nwho = "bob"', 2, "rules", "unknown user or group 'bob'"),
         (f'users.ada = "{HASH}"\n[[rules]]\nwho = "@staff"', 2, "rules", "unknown user or group '@staff'"),
         ('[[rules]]\nwho = "ada"', 1, "rules", "unknown user or group 'ada': add it to the users"),

@@ -1,0 +1,250 @@
+"""Metrics for Prometheus, by its conventions for names: base units, and `_total` for what only rises.
+
+A number of destinations have labels of their own: the first ones, which keep them as long as they exist. Temporary
+destinations never do. All others are summed up as `_other`, whose totals never fall, even when a destination ends.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Iterable, Iterator
+from typing import Any, NamedTuple
+
+from stompcodec import __version__
+from stompcodec.broker.loop_quota import Line
+from stompcodec.broker.management.asker import Asker
+from stompcodec.broker.management.management import Management
+from stompcodec.broker.management.rows import delivered_of, depth_of, first_seq, received_of
+from stompcodec.broker.queues.queue import Queue
+from stompcodec.broker.routing.durable import title
+from stompcodec.broker.routing.topic import Topic
+from stompcodec.errors import MissingExtraError
+
+try:
+    from prometheus_client import CollectorRegistry
+    from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+    from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
+except ImportError as error:
+    raise MissingExtraError("metrics", "prometheus-client") from error
+
+#: The label of the sums of all destinations without labels of their own.
+OTHER = "_other"
+#: The longest name of a destination with labels of its own.
+_MOST_NAME = 256
+#: Destinations that are looked at in one turn.
+_AT_ONCE = 500
+_LABELS = ("virtual_host", "destination", "kind")
+
+#: What is said of destinations: the name, whether it only rises, and the meaning.
+_OF_DESTINATIONS = (
+    ("ready_messages", False, "Messages that no consumer has."),
+    ("unacknowledged_messages", False, "Messages that a consumer has and has not acknowledged."),
+    ("scheduled_messages", False, "Messages that wait for their time."),
+    ("paged_messages", False, "Messages that are in the store only."),
+    ("memory_bytes", False, "Bytes of the messages in memory."),
+    ("oldest_message_age_seconds", False, "Seconds since the oldest ready message was sent; 0 without any."),
+    ("consumers", False, "Consumers."),
+    ("waiting_producers", False, "Sessions that wait for room."),
+    ("received_messages", True, "Messages that came."),
+    ("delivered_messages", True, "Messages that consumers got, redeliveries included."),
+    ("redelivered_messages", True, "Messages that came back after a delivery."),
+    ("expired_messages", True, "Messages that expired."),
+    ("dropped_messages", True, "Messages dropped because the destination was full."),
+    ("dead_letter_messages", True, "Messages that became dead letters."),
+)
+_RISES = [rises for _, rises, _ in _OF_DESTINATIONS]
+#: The number that is not summed up: the oldest of all is the oldest.
+_OLDEST = [name for name, _, _ in _OF_DESTINATIONS].index("oldest_message_age_seconds")
+#: The holders of memory in the answer to the question `memory`.
+_HOLDERS = (
+    *("queues", "topics", "retained", "scheduled", "commits", "sessions", "connections", "destinations", "keys"),
+    "other",
+)
+
+_Numbers = list[float]
+_Key = tuple[str, str, str]
+
+
+class _Thing(NamedTuple):
+    """A destination, and its labels; None if it has none of its own."""
+
+    key: _Key | None
+    what: Queue | Topic
+
+
+class Metrics:
+    """The metrics of one broker."""
+
+    def __init__(self, management: Management) -> None:
+        self._management = management
+        self._broker = management.broker
+        self._most = self._broker.config.web_metrics_destinations
+        #: The destinations with labels.
+        self._labelled: dict[_Key, Queue | Topic] = {}
+        #: The totals that destinations had when they ended, without those that had labels then.
+        self._ended: _Numbers = [0.0] * len(_OF_DESTINATIONS)
+        #: The totals of `_other` that were told last.
+        self._told: _Numbers = [0.0] * len(_OF_DESTINATIONS)
+
+    def text(self) -> Generator[Line, None, tuple[bytes, str]]:
+        """Return the metrics as text and its content type, made in some turns of the loop."""
+        asker = Asker(self._broker.virtual_host("/"), "metrics")
+        answers = {}
+        for name in ("broker", "store", "memory"):
+            answer = yield from self._management.answering(name, {}, asker)
+            answers[name] = answer["result"]
+        things = yield from self._measured()
+        families = [*_general(answers["broker"]), *_of_store(answers["store"]), *_of_memory(answers["memory"])]
+        families += [*self._of_host_counts(), *_of_destinations(things)]
+        registry = CollectorRegistry(auto_describe=False)
+        registry.register(_Collected(families))
+        return generate_latest(registry), CONTENT_TYPE_LATEST
+
+    def _of_host_counts(self) -> Iterator[Metric]:
+        family = GaugeMetricFamily(
+            "stompcodec_broker_destinations", "Destinations, by kind.", labels=("virtual_host", "kind")
+        )
+        for vhost, host in self._broker.hosts.items():
+            counts = {"queue": len(host.queues), "topic": len(host.topics), "durable": len(host.destinations.durables)}
+            for kind, count in counts.items():
+                family.add_metric([_plain(vhost), kind], count)
+        yield family
+
+    # ---- destinations ----
+
+    def _measured(self) -> Generator[Line, None, dict[_Key, _Numbers]]:
+        """Return the numbers of all destinations with labels, and the sums of the others."""
+        for key in [key for key, what in self._labelled.items() if not self._lives(key, what)]:
+            del self._labelled[key]
+        numbers: dict[_Key, _Numbers] = {}
+        others = [0.0] * len(_OF_DESTINATIONS)
+        for count, thing in enumerate(self._things(), 1):
+            found = self._numbers(thing.what)
+            if thing.key is not None and self._is_labelled(thing.key, thing.what):
+                numbers[thing.key] = found
+            else:
+                others = [
+                    max(a, b) if at == _OLDEST else a + b for at, (a, b) in enumerate(zip(others, found, strict=True))
+                ]
+            if not count % _AT_ONCE:
+                yield self._broker.quota
+        # Where a destination without labels has ended, its totals are missing from the sum.
+        lost = [
+            max(0.0, told - now) if rises else 0.0 for told, now, rises in zip(self._told, others, _RISES, strict=True)
+        ]
+        self._ended = [sum(pair) for pair in zip(self._ended, lost, strict=True)]
+        self._told = others
+        numbers["", OTHER, OTHER] = [sum(pair) for pair in zip(others, self._ended, strict=True)]
+        return numbers
+
+    def _things(self) -> Iterator[_Thing]:
+        """Yield all destinations; changes between two turns may be seen or not."""
+        for vhost, host in self._broker.hosts.items():
+            for name, queue in list(host.queues.items()):
+                temporary = host.naming.is_temporary(name) or name in host.owners
+                yield _Thing(None if temporary else _key(vhost, name, "queue"), queue)
+            for name, topic in list(host.topics.items()):
+                yield _Thing(None if host.naming.is_temporary(name) else _key(vhost, name, "topic"), topic)
+            for durable in list(host.destinations.durables):
+                yield _Thing(_key(vhost, title(durable.owner, durable.name), "durable"), durable.queue)
+
+    def _lives(self, key: _Key, what: Queue | Topic) -> bool:
+        if isinstance(what, Queue):
+            return not what.closed
+        host = self._broker.hosts.get(key[0])
+        return host is not None and host.topics.get(what.name) is what
+
+    def _is_labelled(self, key: _Key, what: Queue | Topic) -> bool:
+        if key not in self._labelled and len(self._labelled) < self._most:
+            self._labelled[key] = what
+        return self._labelled.get(key) is what
+
+    def _numbers(self, what: Queue | Topic) -> _Numbers:
+        if isinstance(what, Topic):
+            queues = [each.queue for each in what.consumers if isinstance(each.queue, Queue)]
+            found = [self._numbers(queue) for queue in queues]
+            sums = [sum(column) for column in zip(*found, strict=True)] if found else [0.0] * len(_OF_DESTINATIONS)
+            sums[_OLDEST] = max((numbers[_OLDEST] for numbers in found), default=0.0)
+            sums[6], sums[8], sums[9] = len(queues), what.received, what.delivered
+            return [*sums[:10], 0.0, 0.0, 0.0, 0.0]  # totals of subscriptions end with them
+        ready, unacked, scheduled = depth_of(what)
+        tally, seq = what.tally, first_seq(what) if ready else None
+        age = 0.0 if seq is None else self._management.ages.age(seq, self._broker.now)
+        paged = 0 if what.paging is None else what.paging.count
+        totals = (received_of(what), delivered_of(what), tally.redelivered, tally.expired, tally.dropped, tally.dead)
+        now = (ready, unacked, scheduled, paged, what.octets, age, len(what.members), len(what.blocked))
+        return [*now, *totals]
+
+
+class _Collected:
+    """Metrics as a registry wants them."""
+
+    def __init__(self, families: Iterable[Metric]) -> None:
+        self._families = families
+
+    def collect(self) -> Iterable[Metric]:
+        """Return them."""
+        return self._families
+
+
+def _key(vhost: str, name: str, kind: str) -> _Key | None:
+    """Return the labels of a destination; None for a name that has none of its own."""
+    return None if len(name) > _MOST_NAME or name == OTHER else (vhost, name, kind)
+
+
+def _plain(text: str) -> str:
+    """Return a text that can be encoded."""
+    return text.encode("utf-8", "backslashreplace").decode()
+
+
+def _gauge(name: str, meaning: str, value: float | None) -> Iterator[Metric]:
+    if value is not None:
+        yield GaugeMetricFamily(f"stompcodec_broker_{name}", meaning, value=value)
+
+
+def _total(name: str, meaning: str, value: float) -> Iterator[Metric]:
+    yield CounterMetricFamily(f"stompcodec_broker_{name}", meaning, value=value)
+
+
+def _general(broker: dict[str, Any]) -> Iterator[Metric]:
+    info = GaugeMetricFamily("stompcodec_broker_info", "The version of the broker.", labels=("version", "dialect"))
+    info.add_metric([__version__, broker["dialect"]], 1)
+    yield info
+    yield from _gauge("uptime_seconds", "Seconds since the start.", broker["uptime"])
+    yield from _gauge("sessions", "Connections now.", broker["sessions"])
+    yield from _total("sessions_opened", "Connections since the start.", broker["sessions_total"])
+    yield from _total("sessions_refused", "Connections that were refused.", broker["sessions_refused"])
+    yield from _total("messages_accepted", "Messages accepted since the start.", broker["messages"])
+    yield from _total("duplicate_messages", "Messages not stored since their key was known.", broker["duplicates"])
+
+
+def _of_store(store: dict[str, Any]) -> Iterator[Metric]:
+    yield from _gauge("store_size_bytes", "Bytes of the files of the store.", store["bytes"])
+    yield from _gauge("store_free_bytes", "Bytes that can be stored.", store["free"])
+    yield from _gauge("store_refusing", "1 if the disk is nearly full: messages are refused.", store["refusing"])
+    yield from _gauge("store_behind", "1 if the disk is slower than the senders.", store["behind"])
+    yield from _gauge("store_pending_operations", "Operations that wait for the next commit.", store["pending"])
+    yield from _gauge("store_waiting_producers", "Sessions that wait for the disk.", store["producers_waiting"])
+    yield from _gauge("store_last_commit_seconds", "Seconds that the last commit took.", store["commit_time"])
+    yield from _total("store_commits", "Commits.", store["commits"])
+    yield from _total("store_failed_commits", "Commits that have failed.", store["failures"])
+    yield from _total("store_written_bytes", "Bytes of messages written.", store["written"])
+    yield from _gauge("large_message_bytes", "Bytes of large bodies in files.", store["large_bytes"])
+
+
+def _of_memory(memory: dict[str, Any]) -> Iterator[Metric]:
+    yield from _gauge("memory_limit_bytes", "The limit of the memory account.", memory["limit"])
+    family = GaugeMetricFamily(
+        "stompcodec_broker_memory_used_bytes", "Bytes of the memory account, by holder.", labels=("holder",)
+    )
+    for holder in _HOLDERS:
+        family.add_metric([holder], memory[holder])
+    yield family
+
+
+def _of_destinations(numbers: dict[_Key, _Numbers]) -> Iterator[Metric]:
+    for at, (name, rises, meaning) in enumerate(_OF_DESTINATIONS):
+        kind = CounterMetricFamily if rises else GaugeMetricFamily
+        family = kind(f"stompcodec_broker_destination_{name}", meaning, labels=_LABELS)
+        for key, values in numbers.items():
+            family.add_metric(list(map(_plain, key)), values[at])
+        yield family

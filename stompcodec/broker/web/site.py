@@ -1,0 +1,184 @@
+"""The site: what the WebSocket port answers to plain HTTP requests.
+
+    GET /healthz, /readyz    web.health     ok or not, without a login
+    GET /metrics             web.metrics    for Prometheus, with the right to manage
+    GET /                    web.page       the page, which logs in over WebSocket
+
+The listener has checked Host and Origin before a request comes here. A connection is closed after its response, or ten
+seconds after its beginning. Until then it counts in the memory account.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import logging
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING
+
+from stompcodec.broker.loop_quota import Line, Work
+from stompcodec.broker.management.management import Management
+from stompcodec.broker.management.stomp import host_of_peer
+from stompcodec.broker.memory import CONNECTION, Account, below_cost
+from stompcodec.broker.origins import is_forwarded, is_loopback
+from stompcodec.broker.web.page import page
+from stompcodec.broker.web.responses import response
+from stompcodec.transport.owner import PlainRequest
+
+if TYPE_CHECKING:
+    from stompcodec.transport.aio import Wire
+
+_LOG = logging.getLogger("stompcodec.broker.web")
+#: Bytes of memory of a connection until its head has been read.
+_COST = CONNECTION + below_cost(16 * 1024)
+#: The longest login and passcode in base64.
+_MOST_LOGIN = 4096
+_ASK = (("WWW-Authenticate", 'Basic realm="stompcodec", charset="UTF-8"'),)
+
+
+class Site:
+    """The paths of one broker. `visit` is called with each new connection."""
+
+    def __init__(self, management: Management) -> None:
+        self.management = management
+        self._broker = management.broker
+        config = self._broker.config
+        self._paths: dict[str, Callable[[PlainRequest, Visit], None]] = {}
+        if config.web_health:
+            self._paths |= {"/healthz": self._health, "/readyz": self._ready}
+        if config.web_metrics:
+            from stompcodec.broker.web.metrics import Metrics
+
+            self._metrics_of = Metrics(management)
+            self._paths["/metrics"] = self._metrics
+        if config.web_page:
+            self._paths["/"] = self._page
+
+    def visit(self, wire: Wire) -> Visit:
+        """Take a new connection, or answer that there are too many."""
+        visit = Visit(self, wire)
+        if not self._broker.account.has_room(_COST):
+            wire.respond(response(503, "The broker is short of memory.\n"))
+        return visit
+
+    def answer(self, request: PlainRequest, visit: Visit) -> None:
+        """Answer a request, now or later."""
+        handler = self._paths.get(request.target.partition("?")[0])
+        if handler is None:
+            visit.respond(response(404, "Nothing is served here.\n"))
+        elif request.method != "GET":
+            visit.respond(response(405, "Only GET is served here.\n", headers=(("Allow", "GET"),)))
+        else:
+            handler(request, visit)
+
+    # ---- paths ----
+
+    def _health(self, request: PlainRequest, visit: Visit) -> None:
+        visit.respond(response(200, "ok\n"))
+
+    def _ready(self, request: PlainRequest, visit: Visit) -> None:
+        """Answer whether messages are taken: the broker is not stopping, and the store is well."""
+        journal, account = self._broker.journal, self._broker.account
+        well = not (self._broker.stopping or journal.failing or journal.short or account.is_full)
+        visit.respond(response(200, "ok\n") if well else response(503, "not ok\n"))
+
+    def _page(self, request: PlainRequest, visit: Visit) -> None:
+        found = page()
+        if found is None:
+            visit.respond(response(404, "The page is not installed.\n"))
+            return
+        octets, policy = found
+        visit.respond(response(200, octets, "text/html; charset=utf-8", (("Content-Security-Policy", policy),)))
+
+    def _metrics(self, request: PlainRequest, visit: Visit) -> None:
+        refusal = self._why_not(request, visit, "metrics")
+        if refusal is not None:
+            visit.respond(refusal)
+            return
+        Work(self._measuring(visit)).take_turn(self._broker.now)
+        self._broker.wake()
+
+    def _measuring(self, visit: Visit) -> Iterator[Line]:
+        try:
+            octets, kind = yield from self._metrics_of.text()
+        except Exception:
+            _LOG.exception("%s: the metrics cannot be told", visit.peer)
+            visit.respond(response(500, "internal error: see the broker's log\n"))
+            return
+        visit.respond(response(200, octets, kind))
+
+    # ---- rights ----
+
+    def _why_not(self, request: PlainRequest, visit: Visit, name: str) -> bytes | None:
+        """Return the response to a request without the right to manage; None if it has that."""
+        broker, config = self._broker, self._broker.config
+        vhost = "/" if config.virtual_hosts is None else config.virtual_hosts[0]
+        login, passcode = _credentials(request)
+        if config.users is not None and login is None:
+            return response(401, "Log in as a user who may manage the broker.\n", headers=_ASK)
+        user = broker.auth.login(login, passcode, vhost, broker.now)
+        if user is None:
+            return response(401, "login or passcode is wrong\n", headers=_ASK)
+        local = is_loopback(host_of_peer(visit.peer)) and not is_forwarded(request.headers)
+        right = (config.management_prefix or "/management/") + name
+        if not broker.auth.may_manage(user, right, local=local):
+            return response(403, "not allowed\n")
+        return None
+
+
+class Visit:
+    """One connection until it is closed, or has become a WebSocket."""
+
+    def __init__(self, site: Site, wire: Wire) -> None:
+        self._site = site
+        self._wire = wire
+        self._account: Account | None = site.management.broker.account
+        self._account.charge(_COST)
+        #: Bytes of its response.
+        self._octets = 0
+
+    @property
+    def peer(self) -> str:
+        """The address of the client."""
+        return self._wire.peer
+
+    def asked(self, request: PlainRequest) -> None:
+        """Answer a plain request."""
+        _LOG.info("%s: %s %s", self.peer, request.method, ascii(request.target[:200]))
+        self._site.answer(request, self)
+
+    def respond(self, octets: bytes) -> None:
+        """Send the response, unless memory is short or the client has gone."""
+        if self._account is None:
+            return
+        if self._account.is_full:
+            octets = response(503, "The broker is short of memory.\n")
+        self._octets += len(octets)
+        self._account.used += len(octets)
+        self._wire.respond(octets)
+
+    def gone(self) -> None:
+        """Give back the memory."""
+        account, self._account = self._account, None
+        if account is not None:
+            account.charge(-_COST)
+            account.used -= self._octets
+
+
+def _credentials(request: PlainRequest) -> tuple[str | None, str | None]:
+    """Return login and passcode of a request: as in Basic, or the same text as a Bearer token. None without them.
+
+    >>> _credentials(PlainRequest("GET", "/", [("Authorization", "Basic YWRhOng=")]))
+    ('ada', 'x')
+    """
+    found = [value for name, value in request.headers if name.lower() == "authorization"]
+    if len(found) != 1 or len(found[0]) > _MOST_LOGIN:
+        return None, None
+    scheme, _, token = found[0].partition(" ")
+    if scheme.lower() not in ("basic", "bearer"):
+        return None, None
+    try:
+        login, colon, passcode = base64.b64decode(token.strip(), validate=True).decode("utf-8").partition(":")
+    except (ValueError, binascii.Error):
+        return None, None
+    return (login, passcode) if colon else (None, None)

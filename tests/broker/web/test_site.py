@@ -1,0 +1,290 @@
+"""What the WebSocket port says to plain HTTP requests, and to whom."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+from typing import Any
+
+import pytest
+from broker.sockets import run, until
+from broker.web.asking import CONFIG, WITH_USERS, get, login, parsed, raw
+from patience import patience
+
+import stompcodec.client as stomp
+from stompcodec.broker.config.config import Config
+from stompcodec.broker.server import Server
+from stompcodec.broker.web import page as page_module
+from stompcodec.errors import ConfigError
+
+pytest.importorskip("websockets")
+pytest.importorskip("prometheus_client")
+
+PATHS = ("/healthz", "/readyz", "/metrics", "/", "/none")
+CALLERS = {
+    "anonymous": {},
+    "user": {"Authorization": login("eve")},
+    "manager": {"Authorization": login("ada")},
+    "manager by token": {"Authorization": login("ada", scheme="Bearer")},
+    "wrong passcode": {"Authorization": login("ada", "y")},
+    "nonsense": {"Authorization": "Basic §"},
+    "other scheme": {"Authorization": login("ada", scheme="Digest")},
+}
+#: Headers with which a request is refused whoever sends it, and some with which it is not.
+FOREIGN = {
+    "foreign origin": {"Origin": "http://evil.example"},
+    "no origin": {"Origin": "null"},
+    "foreign host": {"Host": "evil.example"},
+    "foreign host and its origin": {"Host": "evil.example", "Origin": "http://evil.example"},
+    "proxy": {"X-Forwarded-For": "192.0.2.1"},
+}
+
+
+@pytest.fixture(autouse=True)
+def _page(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """A page is there, whatever is installed."""
+    found = b"<script>1</script>", page_module.policy_of("<script>1</script>")
+    monkeypatch.setattr("stompcodec.broker.web.site.page", lambda: found)
+
+
+def expected(path: str, caller: str, users: bool) -> int:
+    if path == "/none":
+        return 404
+    if path != "/metrics" or not users:
+        return 200
+    return {"manager": 200, "manager by token": 200, "user": 403}.get(caller, 401)
+
+
+@pytest.mark.parametrize("users", [False, True])
+@pytest.mark.parametrize("path", PATHS)
+def test_who_may_see_what(path: str, users: bool) -> None:
+    async def main(server: Server) -> None:
+        for caller, headers in CALLERS.items():
+            reply = await get(server, path, **headers)
+            wanted = expected(path, caller, users)
+            if not users and caller in ("user", "wrong passcode"):
+                wanted = 404 if path == "/none" else 200  # any login is accepted
+            assert reply.status == wanted, (path, caller)
+            assert reply.headers["cache-control"] == "no-store"
+            if reply.status == 401:
+                assert reply.headers["www-authenticate"].startswith("Basic ")
+            for how, more in FOREIGN.items():
+                assert (await get(server, path, **headers, **more)).status == 403, (path, caller, how)
+            own = {"Origin": f"http://localhost:{server.ws_port}"}
+            assert (await get(server, path, **headers, **own)).status == wanted, (path, caller)
+
+    run(main, WITH_USERS if users else CONFIG)
+
+
+@pytest.mark.parametrize("method", ["POST", "PUT", "DELETE", "HEAD", "OPTIONS", "TRACE"])
+def test_only_get_is_served(method: str) -> None:
+    async def main(server: Server) -> None:
+        for path in PATHS:
+            status = 404 if path == "/none" else 405
+            reply = await get(server, path, method)
+            assert reply.status == status
+            assert reply.headers.get("allow") == (None if status == 404 else "GET")
+        assert (await get(server, "/healthz", method, Content_Length="3")).status == 405
+
+    run(main, CONFIG)
+
+
+def test_health_says_ok_and_no_more() -> None:
+    async def main(server: Server) -> None:
+        for path in ("/healthz", "/readyz", "/healthz?x=1"):
+            reply = await get(server, path)
+            assert (reply.status, reply.body, reply.headers["connection"]) == (200, b"ok\n", "close")
+        server.broker.journal.failing = True
+        assert (await get(server, "/readyz")).status == 503
+        assert (await get(server, "/healthz")).status == 200
+
+    run(main, CONFIG)
+
+
+def test_the_page_lets_nothing_else_in() -> None:
+    async def main(server: Server) -> None:
+        reply = await get(server, "/")
+        assert reply.body == b"<script>1</script>"
+        assert "default-src 'none'" in reply.headers["content-security-policy"]
+        assert reply.headers["x-frame-options"] == "DENY"
+
+    run(main, CONFIG)
+
+
+def test_without_the_file_there_is_no_page(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("stompcodec.broker.web.site.page", lambda: None)
+
+    async def main(server: Server) -> None:
+        assert (await get(server, "/")).status == 404
+
+    run(main, CONFIG)
+
+
+@pytest.mark.parametrize(
+    ("key", "paths"), [("web_health", {"/healthz", "/readyz"}), ("web_metrics", {"/metrics"}), ("web_page", {"/"})]
+)
+def test_each_is_off_unless_its_key_is_on(key: str, paths: set[str]) -> None:
+    async def main(server: Server) -> None:
+        for path in PATHS:
+            assert (await get(server, path)).status == (200 if path in paths else 404)
+
+    run(main, Config(port=0, ws_port=0, **{key: True}))
+
+
+def test_without_keys_nothing_is_served() -> None:
+    async def main(server: Server) -> None:
+        assert (await get(server, "/healthz")).status == 426
+        assert server._site is None
+
+    run(main, Config(port=0, ws_port=0))
+
+
+@pytest.mark.parametrize("key", ["web_health", "web_metrics", "web_page"])
+def test_a_key_needs_the_port(key: str) -> None:
+    with pytest.raises(ConfigError, match="ws_port"):
+        Config(port=0, **{key: True})
+
+
+# ---- heads ----
+
+
+@pytest.mark.parametrize(("size", "status"), [(16 * 1024, 200), (16 * 1024 + 1, 431)])
+def test_the_longest_head(size: int, status: int) -> None:
+    async def main(server: Server) -> None:
+        head = b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n"
+        left = size - len(head) - 2
+        while left:
+            line = min(left, 4000) if left - min(left, 4000) > 10 or left <= 4000 else left - 100
+            head += b"X: " + b"x" * (line - 5) + b"\r\n"
+            left -= line
+        head += b"\r\n"
+        assert len(head) == size
+        assert parsed(await raw(server, head)).status == status
+
+    run(main, CONFIG)
+
+
+def test_an_endless_head_is_answered_and_not_kept() -> None:
+    async def main(server: Server) -> None:
+        for line in (b"X: y\r\n", b"x" * 100):
+            octets = await raw(server, b"GET / HTTP/1.1\r\n" + line * 10_000)
+            assert parsed(octets).status == 431
+
+    run(main, CONFIG)
+
+
+@pytest.mark.parametrize(
+    "octets", [b"nonsense\r\n\r\n", b"GET /\r\n\r\n", b"\xff\x00\r\n\r\n", b"GET / HTTP/9\r\n\r\n"]
+)
+def test_what_is_not_http_is_said(octets: bytes) -> None:
+    async def main(server: Server) -> None:
+        assert parsed(await raw(server, octets + b"\r\n\r\n")).status == 400
+
+    run(main, CONFIG)
+
+
+def test_an_unfinished_head_is_closed() -> None:
+    """After ten seconds; here it is a moment."""
+
+    async def main(server: Server) -> None:
+        assert server.ws_port is not None
+        for listener in server._listeners:
+            assert listener._plan.timeout == 10.0
+            listener._plan.timeout = 0.05
+        reader, writer = await asyncio.open_connection("127.0.0.1", server.ws_port)
+        writer.write(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n")
+        with contextlib.suppress(ConnectionResetError):
+            assert await asyncio.wait_for(reader.read(), patience(20)) == b""
+        writer.close()
+        await until(lambda: server.broker.account.used == 0)
+
+    run(main, CONFIG)
+
+
+# ---- memory ----
+
+
+def test_connections_count_until_they_are_closed() -> None:
+    async def main(server: Server) -> None:
+        assert server.ws_port is not None
+        account = server.broker.account
+        reader, writer = await asyncio.open_connection("127.0.0.1", server.ws_port)
+        await until(lambda: account.used > 30_000)
+        fixed = account.fixed
+        writer.write(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        assert b"ok" in await reader.read()
+        assert account.fixed == fixed
+        writer.close()
+        await until(lambda: account.used == account.fixed == 0)
+        account.most_fixed = 1000
+        assert (await get(server, "/healthz")).status == 503
+
+    run(main, CONFIG)
+
+
+def test_a_websocket_stops_counting_as_a_visit() -> None:
+    async def main(server: Server) -> None:
+        url = f"ws://localhost:{server.ws_port}/"
+        async with stomp.connect_async(url) as client:
+            answer = await client.request("/management/sessions", "{}")
+            (row,) = json.loads(answer.body)["rows"]
+            assert row["listener"] == "ws"
+            assert server.broker.account.fixed < 30_000
+
+    run(main, CONFIG)
+
+
+# ---- orders of pages ----
+
+
+async def order(server: Server, **headers: str) -> str:
+    """The field that the answer of a purge over WebSocket names: "" if it was carried out."""
+    from websockets.asyncio.client import connect
+
+    origin = headers.pop("Origin", None)
+    url = f"ws://localhost:{server.ws_port}/"
+    async with connect(url, origin=origin, additional_headers=headers, subprotocols=["v12.stomp"]) as socket:
+        await socket.send("CONNECT\naccept-version:1.2\nhost:/\nlogin:ada\npasscode:x\n\n\0")
+        await socket.recv()
+        await socket.send("SUBSCRIBE\nid:1\ndestination:/temp-queue/a\n\n\0")
+        body = '{"destination":"/queue/a"}'
+        await socket.send(f"SEND\ndestination:/management/purge\nreply-to:/temp-queue/a\n\n{body}\0")
+        text = await socket.recv()
+        octets = text.encode() if isinstance(text, str) else text
+        found = json.loads(octets.partition(b"\n\n")[2].rstrip(b"\0\n"))
+        return str(found.get("error", {}).get("field", ""))
+
+
+@pytest.mark.parametrize("users", [False, True])
+def test_without_users_orders_of_a_page_are_those_of_the_own_one(users: bool) -> None:
+    listed = "http://app.example"
+
+    async def main(server: Server) -> None:
+        server.broker.virtual_host("/").destinations.queue("/queue/a")
+        refused = "" if users else "destination"
+        assert await order(server) == ""
+        assert await order(server, Origin=f"http://localhost:{server.ws_port}") == ""
+        assert await order(server, Origin=listed) == refused
+
+    run(main, (WITH_USERS if users else CONFIG).replace(ws_origins=(listed,)))
+
+
+def test_without_the_page_the_own_origin_is_not_listed() -> None:
+    async def main(server: Server) -> None:
+        server.broker.virtual_host("/").destinations.queue("/queue/a")
+        assert await order(server) == ""
+        reply = await get(server, "/healthz", Origin=f"http://localhost:{server.ws_port}")
+        assert reply.status == 403
+
+    run(main, CONFIG.replace(web_page=False, ws_origins=()))
+
+
+def test_what_a_proxy_passes_on_is_not_of_this_machine() -> None:
+    async def main(server: Server) -> None:
+        server.broker.virtual_host("/").destinations.queue("/queue/a")
+        assert await order(server, **{"X-Forwarded-For": "192.0.2.1"}) == "destination"
+        reply = await get(server, "/metrics", X_Forwarded_For="192.0.2.1")
+        assert reply.status == 403
+
+    run(main, CONFIG.replace(ws_hosts=("localhost",)))
