@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
@@ -65,6 +66,8 @@ class Share:
         #: Shares that wait for their commit.
         self.open = 0
         self._waiters: list[Waiter] = []
+        #: Messages on their way to each queue or topic.
+        self._coming: Counter[Target] = Counter()
 
     def __len__(self) -> int:
         return len(self._taken)
@@ -78,12 +81,24 @@ class Share:
         if letter is False or letter is True:
             self.skipped += 1
             return False
+        if letter is not None and not self._has_room(letter.target):
+            self.stopped = f"{letter.target.name} is full"
+            return False
         if not self._queue.take_out(message):
             return False
+        if letter is not None:
+            self._coming[letter.target] += 1
         self._taken.append(message)
         self._letters.append(letter)
         self.taken += 1
         return True
+
+    def _has_room(self, target: Target) -> bool:
+        """Return whether a queue is within its bound with one more of the messages that are on their way to it."""
+        if isinstance(target, Topic):
+            return True
+        more = self._coming[target] + 1
+        return target.count + more <= target.bound.messages and target.total + more <= target.bound.total
 
     def apply(self) -> None:
         """Let the taken messages take effect: after the commit if some of them are stored, otherwise at once."""
@@ -149,6 +164,7 @@ class Share:
         self.done += len(taken)
 
     def _put(self, letter: Letter, stored_in: Sequence[Queue]) -> None:
+        self._coming[letter.target] -= 1
         target, message = letter.target, letter.message
         target.put(message, True)
         for each in stored_in:

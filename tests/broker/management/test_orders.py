@@ -1,0 +1,473 @@
+"""What orders do: to queues in memory and in the store, beside consumers, and when the disk fails."""
+
+import json
+
+import pytest
+from broker.harness import FaultyStore
+from broker.management.managing import LOCAL, Managed, over_stomp
+
+from stompcodec.broker.management.management import Management
+
+
+def filled(count=6, store=None, destination="/queue/a", **config):
+    """A queue with messages, every second one persistent; and the sender."""
+    bench = Managed(store, **config)
+    peer = bench.peer(peer=LOCAL)
+    for number in range(count):
+        peer.put(destination, f"m{number}", persistent="true" if number % 2 else "false", n=str(number))
+    return bench, peer
+
+
+def bodies(bench, destination="/queue/a"):
+    return [row["body"] for row in bench.result("messages", destination=destination)]
+
+
+def kept(bench):
+    """The bodies in the store, by queue."""
+    stored = bench.store.load()
+    return sorted((one.queue.partition("\0")[2], one.tail[:-1].rpartition(b"\n\n")[2]) for one in stored)
+
+
+# ---- purge and move ----
+
+
+def test_a_purge_may_be_limited_and_selective():
+    bench, _ = filled()
+    assert bench.result("purge", destination="/queue/a", limit=2)["messages"] == 2
+    assert bodies(bench) == ["m2", "m3", "m4", "m5"]
+    assert bench.result("purge", destination="/queue/a", selector="n > 3")["messages"] == 2
+    assert bodies(bench) == ["m2", "m3"]
+    (row, _) = bench.result("messages", destination="/queue/a")
+    assert bench.result("purge", destination="/queue/a", message_id=row["message_id"])["messages"] == 1
+    assert bodies(bench) == ["m3"]
+    assert bench.result("purge", destination="/queue/a")["messages"] == 1
+    assert bench.row("/queue/a")["ready"] == 0
+    assert kept(bench) == []
+
+
+def test_messages_that_a_consumer_has_stay():
+    bench, _ = filled()
+    consumer = bench.peer()
+    consumer.subscribe("/queue/a", ack="client-individual", prefetch_count="2")
+    assert bench.result("purge", destination="/queue/a")["messages"] == 4
+    first, second = consumer.take()
+    assert bench.row("/queue/a")["unacknowledged"] == 2
+    consumer.nack(first)
+    consumer.ack(second)
+    assert consumer.next("MESSAGE").body == b"m0"
+
+
+def test_moved_messages_keep_what_they_have():
+    bench = Managed()
+    bench.peer().put("/queue/a", "x", persistent="true", priority="7", expires="1000009000", foo="bar", JMSXGroupID="g")
+    assert bench.result("move", destination="/queue/a", to="/queue/b")["messages"] == 1
+    (row,) = bench.result("messages", destination="/queue/b")
+    assert (row["destination"], row["priority"], row["expires"], row["persistent"]) == ("/queue/b", 7, 1000009.0, True)
+    assert [name for name, _ in row["headers"]] == [
+        *("destination", "persistent", "priority", "expires", "foo", "JMSXGroupID", "content-length"),
+    ]
+    (message,) = bench.broker.queues["/", "/queue/b"].messages
+    assert message.group == b"g"
+    assert kept(bench) == [("/queue/b", b"x")]
+    bench.wait(20.0)
+    bench.date += 20.0
+    bench.wait(20.0)
+    assert kept(bench) == []
+
+
+def test_a_move_to_a_consumer_is_a_delivery():
+    bench, _ = filled(3)
+    consumer = bench.peer()
+    consumer.subscribe("/queue/b")
+    assert bench.result("move", destination="/queue/a", to="/queue/b")["messages"] == 3
+    assert consumer.bodies() == [b"m0", b"m1", b"m2"]
+    assert kept(bench) == []
+    assert bench.row("/queue/b")["delivered"] == 3
+
+
+def test_a_move_to_a_topic_and_to_a_durable_subscription():
+    bench, _ = filled(4)
+    consumer = bench.peer(connect=False)
+    consumer.connect(client_id="desk")
+    consumer.subscribe("/topic/t", durable_subscription_name="all")
+    consumer.lose()
+    assert bench.result("move", destination="/queue/a", to="/topic/t", limit=2)["messages"] == 2
+    assert bodies(bench, "desk.all") == ["m0", "m1"]
+    assert bench.result("move", destination="/queue/a", to="desk.all")["messages"] == 2
+    assert bodies(bench, "desk.all") == ["m0", "m1", "m2", "m3"]
+    assert {row["destination"] for row in bench.result("messages", destination="desk.all")} == {"/topic/t"}
+    assert [body for _, body in kept(bench)] == [b"m1", b"m3"]
+    assert bench.result("purge", destination="desk.all")["messages"] == 4
+    assert kept(bench) == []
+
+
+def test_a_move_stops_at_a_full_queue():
+    bench, _ = filled(10, max_queue_messages=12)
+    other = bench.peer()
+    for number in range(10):
+        other.put("/queue/b", f"b{number}")
+    result = bench.result("move", destination="/queue/a", to="/queue/b")
+    assert result["messages"] == 2
+    assert "full" in result["stopped"]
+    assert len(bodies(bench)) + len(bodies(bench, "/queue/b")) == 20
+
+
+def letters(bench, peer, destination="/queue/a"):
+    """Make dead letters of all messages."""
+    peer.subscribe(destination, id="1", ack="client-individual")
+    for message in peer.take():
+        peer.nack(message, requeue="false")
+    peer.send("UNSUBSCRIBE", id="1")
+
+
+def test_dead_letters_are_sent_again():
+    bench, peer = filled(4)
+    letters(bench, peer)
+    peer.put("/queue/DLQ.a", "not one")
+    (first, *_) = bench.result("messages", destination="/queue/DLQ.a")
+    assert dict(first["headers"])["dead-letter-reason"] == "rejected"
+    assert bench.row("/queue/a")["dead_letters"] == 4
+    result = bench.result("move", destination="/queue/DLQ.a", message_id=first["message_id"])
+    assert (result["messages"], result["skipped"]) == (1, 0)
+    result = bench.result("move", destination="/queue/DLQ.a")
+    assert (result["messages"], result["skipped"]) == (3, 1)
+    assert bodies(bench) == ["m0", "m1", "m2", "m3"]
+    for row in bench.result("messages", destination="/queue/a"):
+        names = {name for name, _ in row["headers"]}
+        assert not names & {"dead-letter-reason", "original-destination", "dead-letter-attempts"}
+        assert "dead-letter-first-time" in names
+        assert row["attempts"] == 0
+
+
+def test_dead_letters_of_a_durable_subscription_go_back_to_it():
+    bench = Managed()
+    peer = bench.peer(connect=False)
+    peer.connect(client_id="desk")
+    peer.subscribe("/topic/t", id="1", ack="client-individual", durable_subscription_name="all")
+    other = bench.peer()
+    other.subscribe("/topic/t")
+    other.put("/topic/t", "x", persistent="true")
+    other.take()
+    peer.nack(peer.next("MESSAGE"), requeue="false")
+    assert bodies(bench, "/queue/DLQ.desk.all") == ["x"]
+    assert bench.result("move", destination="/queue/DLQ.desk.all")["messages"] == 1
+    message = peer.next("MESSAGE")
+    assert (message.headers["destination"], message.get("dead-letter-reason")) == ("/topic/t", None)
+    assert not other.take()
+
+
+# ---- queues that are longer than memory ----
+
+
+@pytest.mark.parametrize("window", [1, 3, 1000])
+@pytest.mark.parametrize("consumers", [False, True])
+def test_messages_in_the_store_only_are_found(window, consumers):
+    bench, peer = filled(0, window_messages=window)
+    for number in range(30):
+        peer.put("/queue/a", f"m{number:02}", persistent="true", n=str(number))
+    if consumers:
+        other = bench.peer()
+        other.subscribe("/queue/a", id="1", ack="client", selector="n > 100")
+        other.subscribe("/queue/a", id="2", browser="true", browser_end="false")
+    wanted = [f"m{number:02}" for number in range(30)]
+    assert bodies(bench) == wanted
+    assert [row["body"] for row in bench.result("messages", destination="/queue/a", limit=7)] == wanted
+    assert bench.result("move", destination="/queue/a", to="/queue/b", selector="n < 10 AND n > 4")["messages"] == 5
+    assert bodies(bench, "/queue/b") == wanted[5:10]
+    assert bench.result("purge", destination="/queue/a", limit=12)["messages"] == 12
+    assert bodies(bench) == wanted[17:]
+    assert bench.result("move", destination="/queue/a", to="/queue/b")["messages"] == 13
+    assert bench.result("delete", destination="/queue/b")["messages"] == 18
+    assert kept(bench) == []
+
+
+# ---- the disk ----
+
+
+@pytest.mark.parametrize("order", ["purge", "move"])
+def test_after_a_failed_commit_nothing_has_changed(order):
+    bench, peer = filled(6, FaultyStore(background=False))
+    before = kept(bench)
+    bench.store.faulty = True
+    fields = {"to": "/queue/b"} if order == "move" else {}
+    assert bench.fault(order, destination="/queue/a", **fields) == "destination"
+    bench.store.faulty = False
+    bench.wait(3.0)
+    assert bodies(bench) == [f"m{number}" for number in range(6)]
+    assert kept(bench) == before
+    assert not peer.closed
+    assert all(row["attempts"] == 0 for row in bench.result("messages", destination="/queue/a"))
+
+
+@pytest.mark.parametrize("order", ["purge", "move", "delete"])
+def test_the_answer_comes_after_the_commit(order):
+    """So a crash before the answer is as if nothing was done, or all of it; in between there is nothing."""
+    bench, peer = filled(6, FaultyStore(background=True))
+    while bench.store.job is not None:
+        bench.store.finish()
+        bench.turn()
+    peer.subscribe("/temp-queue/answers")
+    before = kept(bench)
+    fields = {"destination": "/queue/a", **({"to": "/queue/b"} if order == "move" else {})}
+    peer.put(f"/management/{order}", json.dumps(fields), reply_to="/temp-queue/answers")
+    for _ in range(4):
+        if bench.store.job is None:
+            break
+        assert not peer.take()
+        assert kept(bench) == before
+        bench.store.finish()
+        bench.turn()
+    after = [("/queue/b", body) for _, body in before] if order == "move" else []
+    assert kept(bench) == after
+    (answer,) = peer.take()
+    assert "error" not in json.loads(answer.body)
+
+
+def test_a_transaction_has_its_removals_in_its_own_commit():
+    """Even if so many messages leave other queues in auto mode that their removals are left to the next one."""
+    bench = Managed(FaultyStore(background=False))
+    sender, consumer = bench.peer(), bench.peer()
+    for number in range(30):
+        sender.put("/queue/busy", f"b{number}", persistent="true")
+    sender.put("/queue/a", "settled", persistent="true")
+    consumer.subscribe("/queue/a", id="1", ack="client-individual")
+    message = consumer.next("MESSAGE")
+    consumer.send("BEGIN", transaction="t")
+    consumer.ack(message, transaction="t")
+    commit = consumer.octets_of("COMMIT", transaction="t", receipt="r")
+    taker = bench.peer()
+    taker.session.receive(taker.octets_of("SUBSCRIBE", id="1", destination="/queue/busy"), bench.now)
+    consumer.session.receive(commit, bench.now)
+    bench.store.background = True
+    for session in bench.broker.turn(bench.now):
+        bench.peers[session].flush()
+    bench.store.finish()
+    bench.soon.pop(0)()
+    assert ("/queue/a", b"settled") not in kept(bench)
+
+
+# ---- turns ----
+
+
+def test_a_long_purge_leaves_the_loop_to_others():
+    bench, peer = filled(3000)
+    peer.subscribe("/temp-queue/answers")
+    other = bench.peer()
+    octets = peer.octets_of(
+        "SEND", b'{"destination": "/queue/a"}', destination="/management/purge", reply_to="/temp-queue/answers"
+    )
+    peer.session.receive(octets, bench.now)
+    before = bench.broker.queues["/", "/queue/a"].count
+    assert before > 2900
+    other.session.receive(other.octets_of("SEND", b"x", destination="/queue/b", receipt="r"), bench.now)
+    for session in bench.broker.turn(bench.now):
+        bench.peers[session].flush()
+    assert other.next().command == "RECEIPT"
+    assert bench.broker.queues["/", "/queue/a"].count > 2800
+    bench.turn()
+    assert json.loads(peer.next("MESSAGE").body)["result"]["messages"] == 3000
+
+
+def test_an_order_goes_on_when_its_sender_is_gone():
+    bench, peer = filled(3000)
+    peer.subscribe("/temp-queue/answers")
+    octets = peer.octets_of(
+        "SEND", b'{"destination": "/queue/a"}', destination="/management/purge", reply_to="/temp-queue/answers"
+    )
+    peer.session.receive(octets, bench.now)
+    peer.lose()
+    assert bench.row("/queue/a")["ready"] == 0
+
+
+# ---- delete, pause, close ----
+
+
+def test_delete():
+    bench, peer = filled()
+    assert bench.result("delete", destination="/queue/a")["messages"] == 6
+    assert ("/", "/queue/a") not in bench.broker.queues
+    assert kept(bench) == []
+    peer.put("/queue/a", "again")
+    assert bodies(bench) == ["again"]
+    peer.subscribe("/temp-queue/mine", id="1")
+    peer.send("UNSUBSCRIBE", id="1")
+    name = f"/temp-queue/{peer.session.id}-mine"
+    assert bench.fault("delete", destination=name) == "destination"
+
+
+def test_delete_a_topic_and_a_durable_subscription():
+    bench = Managed()
+    peer = bench.peer(connect=False)
+    peer.connect(client_id="desk")
+    peer.subscribe("/topic/t", id="1", durable_subscription_name="all")
+    assert bench.fault("delete", destination="desk.all") == "destination"
+    assert bench.fault("delete", destination="/topic/t") == "destination"
+    peer.lose()
+    bench.peer().put("/topic/t", "x", persistent="true")
+    (row,) = bench.result("durables")
+    assert (row["name"], row["destination"], row["ready"]) == ("desk.all", "/topic/t", 1)
+    assert bench.result("delete", destination="desk.all")["messages"] == 1
+    assert bench.result("durables") == []
+    assert kept(bench) == list(bench.store.subscriptions()) == []
+    assert bench.result("delete", destination="/topic/t")["messages"] == 0
+
+
+def test_a_paused_queue_delivers_nothing_until_it_is_resumed():
+    bench = Managed()
+    consumer, sender = bench.peer(), bench.peer()
+    consumer.subscribe("/queue/a", id="1", ack="client-individual")
+    assert bench.result("pause", destination="/queue/a")["changed"]
+    assert not bench.result("pause", destination="/queue/a")["changed"]
+    for number in range(3):
+        sender.put("/queue/a", f"m{number}", persistent="true")
+    consumer.session.receive(b"RECEIVE\ndestination:/queue/a\nid:r\n\n\0", bench.now)
+    assert consumer.session.take_output()[0].startswith(b"EMPTY\n")
+    bench.wait(40.0)
+    assert not consumer.take()
+    assert bench.row("/queue/a")["paused"]
+    assert bench.result("move", destination="/queue/a", to="/queue/b", limit=1)["messages"] == 1
+    assert bench.result("resume", destination="/queue/a")["changed"]
+    assert consumer.bodies() == [b"m1", b"m2"]
+    assert not bench.result("resume", destination="/queue/a")["changed"]
+    assert not bench.row("/queue/a")["paused"]
+
+
+def test_an_empty_paused_queue_stays():
+    bench, _ = filled(1)
+    bench.result("pause", destination="/queue/a")
+    bench.result("purge", destination="/queue/a")
+    bench.wait(100.0)
+    assert bench.row("/queue/a")["paused"]
+
+
+def test_a_session_that_is_closed_gives_its_messages_back():
+    bench, peer = filled(2)
+    consumer = bench.peer()
+    consumer.subscribe("/queue/a", id="1", ack="client")
+    peer.subscribe("/temp-queue/answers", id="2")
+    assert "result" in over_stomp(peer, "close", None, session=consumer.session.id)
+    assert "closed by a manager" in consumer.error().headers["message"]
+    assert bodies(bench) == ["m0", "m1"]
+
+
+# ---- what is computed ----
+
+
+def test_rates_are_those_since_an_earlier_question():
+    bench = Managed()
+    sender, consumer = bench.peer(), bench.peer()
+    consumer.subscribe("/queue/a", id="1")
+    consumer.subscribe("/queue/b", id="2", ack="client")
+    sender.put("/queue/a")
+    sender.put("/topic/t")
+    assert bench.row("/queue/a")["received_rate"] is None
+    for name in ("/queue/a", "/queue/b", "/queue/b"):
+        sender.put(name)
+    bench.row("/queue/b")
+    bench.now += 0.5
+    assert bench.row("/queue/a")["received_rate"] is None
+    bench.now += 1.5
+    bench.broker.now = bench.now
+    row = bench.row("/queue/a")
+    assert (row["received"], row["delivered"]) == (2, 2)
+    assert (row["received_rate"], row["delivered_rate"]) == (0.5, 0.5)
+    (first, *_) = bench.result("destinations", sort="received_rate", limit=1)
+    assert (first["destination"], first["received_rate"]) == ("/queue/b", 1.0)
+
+
+def test_rows_can_be_sorted_and_matched():
+    bench = Managed()
+    peer = bench.peer()
+    for number in range(5):
+        for _ in range(number):
+            peer.put(f"/queue/q{number}", "x")
+    peer.subscribe("/topic/t", id="1")
+    answer = bench.ask("destinations", sort="ready", limit=2)
+    assert [row["ready"] for row in answer["rows"]] == [4, 3]
+    answer = bench.ask("destinations", sort="ready", limit=2, page=answer["next"])
+    assert [row["ready"] for row in answer["rows"]] == [2, 1]
+    names = [row["destination"] for row in bench.result("destinations", match="/queue/q*", limit=1)]
+    assert names == ["/queue/q1", "/queue/q2", "/queue/q3", "/queue/q4"]
+    assert [row["kind"] for row in bench.result("destinations", kind="topic")] == ["topic"]
+
+
+def test_the_oldest_message_has_an_age():
+    bench = Managed()
+    peer = bench.peer()
+    bench.wait(100.0)
+    peer.put("/queue/a", "old", persistent="true")
+    bench.wait(10.0)
+    peer.put("/queue/a", "new")
+    bench.wait(5.0)
+    assert 15.0 <= bench.row("/queue/a")["oldest"] <= 16.5
+    ages = [row["age"] for row in bench.result("messages", destination="/queue/a")]
+    assert 15.0 <= ages[0] <= 16.5
+    assert 5.0 <= ages[1] <= 6.5
+
+
+def test_bodies_are_shown_as_text_or_in_base64():
+    bench = Managed(large=3000)
+    peer = bench.peer()
+    for body in ("hello", "ä" * 40, b"\xff\x00", b"", b"x" * 5000):
+        peer.put("/queue/a", body)
+    rows = bench.result("messages", destination="/queue/a", body=41)
+    shown = [(row["body"], row["encoding"], row["size"], row["truncated"]) for row in rows]
+    assert shown == [
+        ("hello", "utf-8", 5, False),
+        ("ä" * 20, "utf-8", 80, True),
+        ("/wA=", "base64", 2, False),
+        ("", "utf-8", 0, False),
+        ("x" * 41, "utf-8", 5000, True),
+    ]
+
+
+def test_a_page_of_messages_has_at_most_a_mebibyte_of_bodies():
+    bench = Managed()
+    peer = bench.peer()
+    for _ in range(20):
+        peer.put("/queue/a", "x" * 90_000)
+    answer = bench.ask("messages", destination="/queue/a", body=65_536, limit=1000)
+    assert 10 <= len(answer["rows"]) <= 17
+    assert answer["next"] is not None
+    assert len(bench.result("messages", destination="/queue/a", body=65_536)) == 20
+
+
+def test_counts_agree_in_c_and_in_python():
+    from stompcodec.broker.sessions import plain
+
+    found = []
+    for road in (True, False):
+        if plain.EXTENSION is not None:
+            plain.EXTENSION.switch(road)
+        try:
+            bench = Managed()
+            sender, consumer = bench.peer(), bench.peer()
+            sender.put("/queue/a", "0")
+            consumer.subscribe("/queue/a", id="1", ack="client-individual")
+            consumer.subscribe("/queue/b", id="2")
+            for name in ("/queue/a", "/queue/a", "/queue/b", "/queue/b", "/queue/c", "/queue/c"):
+                sender.put(name, "x")
+            first, *_ = consumer.take()
+            consumer.nack(first)
+            consumer.subscribe("/queue/c", id="3")
+            rows = bench.result("destinations")
+            found.append([(row["received"], row["delivered"], row["redelivered"]) for row in rows])
+        finally:
+            if plain.EXTENSION is not None:
+                plain.EXTENSION.switch(True)
+    assert found[0] == found[1] == [(3, 4, 1), (2, 2, 0), (2, 2, 0)]
+
+
+def test_the_store_and_memory_are_told():
+    bench, _ = filled(4)
+    store = bench.result("store")
+    assert store["kind"] == "memory"
+    assert store["commits"] >= 2
+    memory = bench.result("memory")
+    assert memory["largest_queues"][0]["destination"] == "/queue/a"
+    assert memory["used"] == bench.broker.account.used
+
+
+def test_this_process_may_ask_too():
+    bench, _ = filled(3)
+    assert Management(bench.broker).ask("broker")["result"]["queues"] == 1
