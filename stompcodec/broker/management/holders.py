@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Generator, Iterator
+from operator import itemgetter
 from typing import Any
 
 from stompcodec.broker.core import Broker
@@ -23,9 +24,13 @@ def memory(broker: Broker, asker: Asker) -> Generator[Line, None, dict[str, Any]
     """Return the answer to the question `memory`."""
     account, journal, quota = broker.account, broker.journal, broker.quota
     queues = destinations = retained = topics = held = connections = 0
+    mine: list[tuple[int, str]] = []
     for host in broker.hosts.values():
-        costs = yield from in_turns(map(_cost, queues_of(host)), quota, LOOKS_AT_ONCE)
-        queues += sum(costs)
+        found = ((_cost(queue), queue.name) for queue in queues_of(host))
+        pairs = yield from in_turns(found, quota, LOOKS_AT_ONCE)
+        queues += sum(cost for cost, _ in pairs)
+        if host is asker.host:
+            mine = pairs
         costs = yield from in_turns(_destinations(host), quota, LOOKS_AT_ONCE)
         destinations += sum(costs)
         retained += sum(map(_cost, list(host.destinations.retained.queues.values())))
@@ -59,7 +64,7 @@ def memory(broker: Broker, asker: Asker) -> Generator[Line, None, dict[str, Any]
         "sessions_end_above": account.second,
         **parts,
         "other": used - sum(parts.values()),
-        "largest_queues": _largest_queues(asker.host),
+        "largest_queues": _largest_queues(mine),
         "largest_sessions": _largest_sessions(broker, asker.host),
     }
 
@@ -84,9 +89,9 @@ def _destinations(host: VirtualHost) -> Iterator[int]:
         yield destination_cost(durable.name) + selector_cost(text)
 
 
-def _largest_queues(host: VirtualHost) -> list[dict[str, Any]]:
-    found = heapq.nlargest(_NAMED, queues_of(host), key=lambda queue: queue.cost)
-    return [{"destination": queue.name, "bytes": queue.cost} for queue in found if queue.cost]
+def _largest_queues(found: list[tuple[int, str]]) -> list[dict[str, Any]]:
+    largest = heapq.nlargest(_NAMED, found, key=itemgetter(0))
+    return [{"destination": name, "bytes": cost} for cost, name in largest if cost]
 
 
 def _largest_sessions(broker: Broker, host: VirtualHost) -> list[dict[str, Any]]:

@@ -8,6 +8,7 @@ import os
 from bisect import bisect_right
 from collections.abc import Callable, Generator, Iterator
 from itertools import islice
+from operator import itemgetter
 from time import perf_counter
 from typing import Any
 
@@ -199,11 +200,13 @@ class Questions:
             found = islice(rows_of(islice(names, at, None)), limit + 1)
             rows = yield from in_turns(found, self._broker.quota, ROWS_AT_ONCE)
             return _page(rows, limit, lambda place: place)
-        skipped = 0 if fields["page"] is None else place_of(fields["page"], int)[0]
-        every = yield from in_turns((row for _, row in rows_of(iter(names))), self._broker.quota, ROWS_AT_ONCE)
+        skipped = 0 if fields["page"] is None else max(0, place_of(fields["page"], int)[0])
+        pairs = ((row[sort] or 0, place) for place, row in rows_of(iter(names)))
+        every = yield from in_turns(pairs, self._broker.quota, ROWS_AT_ONCE)
         upto = skipped + limit
-        highest = heapq.nlargest(min(upto + 1, len(every)), every, key=lambda row: row[sort] or 0)
-        return {"rows": highest[skipped:upto], "next": token_of([upto]) if len(highest) > upto else None}
+        highest = heapq.nlargest(min(upto + 1, len(every)), every, key=itemgetter(0))
+        rows = list(rows_of(place for _, place in highest[skipped:upto]))
+        return {"rows": [row for _, row in rows], "next": token_of([upto]) if len(highest) > upto else None}
 
     def _names(self, asker: Asker) -> list[tuple[str, str]]:
         """Return the names and kinds of all destinations of a virtual host, sorted not long ago."""
