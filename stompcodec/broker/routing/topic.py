@@ -33,20 +33,8 @@ class Topic:
 
     __slots__ = (
         *("_consumers", "_durables", "_gathered", "_line", "_may_expire", "_most", "_octets", "_opened", "_others"),
-        *(
-            "_own",
-            "_patterns",
-            "_shared",
-            "_slow",
-            "_version",
-            "_words",
-            "delivered",
-            "full",
-            "maker",
-            "name",
-            "received",
-        ),
-        "sample",
+        *("_own", "_patterns", "_shared", "_slow", "_version", "_words", "delivered", "full", "maker", "name"),
+        *("received", "sample"),
     )
 
     def __init__(
