@@ -317,8 +317,9 @@ class Queue:
             taken = self._make_ready(journal, messages)
         else:
             taken = not self._is_behind and paging.take_stored(self.messages.rank(messages[0]), messages)
-        if taken and latest > self.newest:
-            self.newest = latest
+        if taken:
+            self.tally.put += count
+            self.newest = max(self.newest, latest)
         return taken
 
     def _make_ready(self, journal: Journal, messages: list[Message]) -> bool:

@@ -471,3 +471,19 @@ def test_the_store_and_memory_are_told():
 def test_this_process_may_ask_too():
     bench, _ = filled(3)
     assert Management(bench.broker).ask("broker")["result"]["queues"] == 1
+
+
+@pytest.mark.parametrize("waits", [True, False], ids=["ready", "delivered"])
+def test_messages_of_a_transaction_are_counted(waits):
+    bench = Managed()
+    sender = bench.peer()
+    if not waits:
+        bench.peer().subscribe("/queue/a")
+    for name in ("t", "u"):  # the second one goes to a queue that the session knows
+        sender.send("BEGIN", transaction=name)
+        for number in range(3):
+            sender.put("/queue/a", str(number), transaction=name, persistent="true")
+        sender.send("COMMIT", transaction=name)
+        bench.turn()
+    row = bench.row("/queue/a")
+    assert (row["received"], row["ready"], row["delivered"]) == (6, 6 * waits, 6 * (not waits))
