@@ -61,7 +61,7 @@ FLOORS = {
         "show",
         "files",
         "linting",
-        "inspecting, benching, pipelines, conformity, proxying, queues",
+        "inspecting, benching, pipelines, conformity, proxying, queues, watching",
         "verbs",
         "app",
         "__init__",

@@ -13,7 +13,7 @@ from stompcodec.cli.groups import Verbs
 VERBS = (
     *("decode", "encode", "lint", "inspect", "convert"),
     *("pub", "sub", "req", "reply", "ping", "broker", "record", "replay", "bridge", "proxy"),
-    *("browse", "move", "purge", "dlq", "context"),
+    *("browse", "move", "purge", "dlq", "context", "top"),
     *("bench", "conformance", "pipeline", "compat", "spark-env"),
 )
 

@@ -34,6 +34,7 @@ _SYNONYMS = {
     **dict.fromkeys(("dead-letters", "deadletter", "dead", "requeue"), "dlq"),
     **dict.fromkeys(("repair", "recover", "fix"), "salvage"),
     **dict.fromkeys(("shrink", "vacuum"), "compact"),
+    **dict.fromkeys(("watch", "monitor", "stats", "dashboard"), "top"),
     "fsck": "check",
 }
 #: Required similarity of names, from 0 to 1: almost equal, then similar.

@@ -92,6 +92,12 @@ STATUSES: dict[str, dict[int, str]] = {
         **_USAGE,
         130: "ended by Ctrl-C before it had started",
     },
+    "top": {
+        0: "ended by q, --once, SIGTERM, SIGHUP or Ctrl-C",
+        1: f"{_UNREACHABLE}; it has no management over STOMP; or no rule allows it",
+        **_USAGE,
+        130: "ended by Ctrl-C, SIGTERM or SIGHUP before there was an answer",
+    },
     "convert": _of("every frame was written", "a frame is broken or cannot be written, or a file cannot be used"),
     "bench codec": _of("it was measured", "FILE has broken frames, or no frames"),
     "bench pub": _of("it was measured", _UNREACHABLE),
