@@ -30,7 +30,7 @@ SANITIZE := -fsanitize=address,undefined -fno-sanitize-recover=all -fno-omit-fra
 PRELOAD = $(shell gcc -print-file-name=libasan.so) $(shell gcc -print-file-name=libstdc++.so)
 
 .PHONY: help demo demo-broker dev quick test test-slow test-pure test-all test-tricks test-arm64 test-s390x test-spark check vectors corpus-full scenarios crash crash-spark attack soak interop docs \
-	simulate simulate-planted mutations bench bench-peers bench-broker bench-against bench-client bench-isolation bench-depth bench-compat bench-spark compat large instructions subscriptions fuzz fuzz-tcp asan dist clean
+	simulate simulate-planted mutations bench bench-peers bench-broker bench-against bench-client bench-isolation bench-watch bench-depth bench-compat bench-spark compat large instructions subscriptions fuzz fuzz-tcp asan dist clean
 
 help: ## list these commands
 	@sed -n 's/^\([a-z0-9-]*\):.*## /\1\t/p' Makefile | expand -t 18
@@ -137,6 +137,9 @@ bench-client: $(VENV)/package.stamp ## time our client and its peers
 bench-isolation: $(VENV)/package.stamp ## time receipts beside clients that cost much, SECONDS (3) each; AGAINST=another python
 	@$(BIN)/python benchmarks/bench_isolation.py --seconds $(if $(filter file,$(origin SECONDS)),3,$(SECONDS)) \
 		$(if $(AGAINST),--against $(AGAINST))
+
+bench-watch: $(VENV)/package.stamp ## time our broker alone and watched by top, /metrics and management, and its answers
+	@$(BIN)/python benchmarks/bench_watch.py
 
 bench-depth: $(VENV)/package.stamp ## time restarts, memory and neighbours of a queue of MESSAGES (500000); FULL=1: 5 and 50 million
 	@$(BIN)/python benchmarks/depth.py $(if $(MESSAGES),--messages $(MESSAGES)) $(if $(FULL),--full) \

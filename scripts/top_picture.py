@@ -9,6 +9,7 @@ import argparse
 import io
 import re
 import sys
+import tempfile
 import threading
 import time
 from pathlib import Path
@@ -30,7 +31,7 @@ QUEUES = {
     "/queue/orders.eu": (40, 100),
     "/queue/orders.us": (25, 100),
     "/queue/invoices": (15, 5),
-    "/queue/audit": (5, 0),
+    "/queue/audit": (10, 0),
     "/queue/thumbnails": (8, 100),
 }
 INTERVAL = 1.0
@@ -46,23 +47,24 @@ def feed(url: str, stopped: threading.Event) -> None:
             for number, (queue, (rate, _)) in enumerate(QUEUES.items()):
                 swing = 1 + ((moment // 10 + number) % 4)
                 for _ in range(rate * swing // 20):
-                    client.send(queue, b"x" * 400)
+                    client.send(queue, b"x" * 400, {"persistent": "true"})
 
 
 def serve(client: stomp.Client, queue: str, prefetch: int) -> None:
-    """Consume a queue. A small prefetch stands for a consumer that leaves its messages unacknowledged."""
-
-    def handle(message: stomp.Message) -> None:
-        if prefetch >= 100:
-            message.ack()
-
-    client.subscribe(queue, ack="client-individual", prefetch=prefetch, handler=handle, on_error="ignore")
+    """Consume a queue. With a small prefetch the messages are taken, and never acknowledged."""
+    handler = (lambda message: message.ack()) if prefetch >= 100 else None
+    client.subscribe(queue, ack="client-individual", prefetch=prefetch, handler=handler)
 
 
 def watch() -> list[Text]:
     """Return the lines of a screen."""
     stopped = threading.Event()
-    with StompBroker() as broker, stomp.connect(broker.url) as consumers, stomp.connect(broker.url) as client:
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        StompBroker(data=folder) as broker,
+        stomp.connect(broker.url) as consumers,
+        stomp.connect(broker.url) as client,
+    ):
         feeder = threading.Thread(target=feed, args=(broker.url, stopped))
         feeder.start()
         for queue, (_, prefetch) in QUEUES.items():

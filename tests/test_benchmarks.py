@@ -49,6 +49,7 @@ def test_each_goal_names_rows_that_exist(bench: Load, goal: str, command: str, r
         "make bench-client": [*bench("client_sends").TEXTS, *bench("bench_client").LOADS],
         "make bench-broker": bench("loads").LOADS,
         "make bench-against": bench("against").GOALS,
+        "make bench-watch": bench("bench_watch").GOALS,
         "make instructions": [*bench("instructions").OPERATIONS, *bench("broker_rows").ROWS],
     }
     assert rows, goal
@@ -93,6 +94,15 @@ def test_two_threads(bench: Load, processors: float, is_reached: bool) -> None:
 def test_instructions(bench: Load, more: int, is_reached: bool) -> None:
     counts = {"feed": {"ticks": 980 + more, "acks": 500 + more}, "where_none": {"ticks": 985 // 2 + more}}
     assert set(reached(bench, "instructions", counts).values()) == {is_reached}
+
+
+@pytest.mark.parametrize(
+    ("ratios", "most"), [([1.0, 1.02, 1.02, 1.02, 1.04], 1.03), ([0.9, 0.95, 1.0, 1.05, 1.1], 1.15)]
+)
+def test_watching_is_judged_by_the_median_and_the_spread(bench: Load, ratios: list[float], most: float) -> None:
+    found = bench("bench_watch").judged([{"alone": 2.0, "watched": 2.0 * ratio} for ratio in ratios])
+    assert found["ratio"] == sorted(ratios)[2]
+    assert found["most"] == most
 
 
 def test_what_was_not_measured_is_not_reached(bench: Load) -> None:

@@ -6,7 +6,7 @@ import heapq
 import logging
 import os
 from bisect import bisect_right
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
 from itertools import islice
 from operator import itemgetter
 from time import perf_counter
@@ -34,10 +34,12 @@ from stompcodec.broker.management.rows import (
     transaction_row,
 )
 from stompcodec.broker.management.schema import MOST_BODIES
+from stompcodec.broker.management.sorting import sort_key
 from stompcodec.broker.management.walker import Walker
 from stompcodec.broker.queues.backlog import Wait
 from stompcodec.broker.queues.queue import Queue
 from stompcodec.broker.routing.durable import title
+from stompcodec.broker.routing.topic import Topic
 from stompcodec.broker.sessions.session import Session
 
 #: Seconds for which the sorted names of destinations serve the pages that follow.
@@ -184,16 +186,20 @@ class Questions:
         match, kind, sort, limit = fields["match"], fields["kind"], fields["sort"], fields["limit"]
         clock = self._clock()
 
-        def rows_of(entries: Iterator[tuple[str, str]]) -> Iterator[tuple[tuple[str, str], Row]]:
+        def found_of(entries: Iterable[tuple[str, str]]) -> Iterator[tuple[tuple[str, str], Queue | Topic]]:
             for name, what in entries:
                 if kind not in (None, what) or (match is not None and not matches(match, name)):
                     continue
-                owner = host.owners.get(name)
+                thing = host.queues.get(name) if what == "queue" else host.topics.get(name)
+                if thing is not None:
+                    yield (name, what), thing
+
+        def rows_of(entries: Iterable[tuple[str, str]]) -> Iterator[tuple[tuple[str, str], Row]]:
+            for place, thing in found_of(entries):
+                owner = host.owners.get(place[0])
                 mine = None if owner is None else owner.id
-                if what == "queue" and name in host.queues:
-                    yield (name, what), queue_row(host.queues[name], mine, clock)
-                elif what == "topic" and name in host.topics:
-                    yield (name, what), topic_row(host.topics[name], mine, clock)
+                made = queue_row(thing, mine, clock) if isinstance(thing, Queue) else topic_row(thing, mine, clock)
+                yield place, made
 
         if sort is None:
             at = 0 if fields["page"] is None else bisect_right(names, tuple(place_of(fields["page"], str, str)))
@@ -201,11 +207,12 @@ class Questions:
             rows = yield from in_turns(found, self._broker.quota, ROWS_AT_ONCE)
             return _page(rows, limit, lambda place: place)
         skipped = 0 if fields["page"] is None else max(0, place_of(fields["page"], int)[0])
-        pairs = ((row[sort] or 0, place) for place, row in rows_of(iter(names)))
-        every = yield from in_turns(pairs, self._broker.quota, ROWS_AT_ONCE)
+        pairs = ((sort_key(thing, sort, clock), place) for place, thing in found_of(names))
+        every = yield from in_turns(pairs, self._broker.quota, LOOKS_AT_ONCE)
         upto = skipped + limit
         highest = heapq.nlargest(min(upto + 1, len(every)), every, key=itemgetter(0))
-        rows = list(rows_of(place for _, place in highest[skipped:upto]))
+        page = rows_of(place for _, place in highest[skipped:upto])
+        rows = yield from in_turns(page, self._broker.quota, ROWS_AT_ONCE)
         return {"rows": [row for _, row in rows], "next": token_of([upto]) if len(highest) > upto else None}
 
     def _names(self, asker: Asker) -> list[tuple[str, str]]:

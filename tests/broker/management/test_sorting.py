@@ -1,0 +1,78 @@
+"""Sorted destinations: the numbers they are sorted by are those of their rows, and only a page of rows is made."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from broker.management.managing import Managed
+
+from stompcodec.broker.management import questions
+from stompcodec.broker.management.rows import Clock
+from stompcodec.broker.management.schema import SORTS
+from stompcodec.broker.management.sorting import sort_key
+
+
+@pytest.fixture(scope="module")
+def bench() -> Managed:
+    """Queues and topics whose numbers differ."""
+    bench = Managed()
+    sender, taker, slow = bench.peer(), bench.peer(), bench.peer()
+    for number in range(1, 6):
+        for _ in range(number):
+            sender.put(f"/queue/{number}", b"x" * number)
+    taker.subscribe("/queue/3", id="3", ack="client-individual", prefetch_count="2")
+    taker.subscribe("/queue/5", id="5", ack="client-individual", prefetch_count="1")
+    taker.subscribe("/topic/a", id="a")
+    slow.subscribe("/topic/a", id="a", ack="client")
+    slow.subscribe("/topic/b", id="b")
+    for _ in range(3):
+        sender.put("/topic/a", b"xyz")
+    sender.put("/queue/late", b"x", AMQ_SCHEDULED_DELAY="100000")
+    message = next(frame for frame in taker.inbox if frame.get("destination") == "/queue/5")
+    taker.nack(message)
+    return bench
+
+
+@pytest.mark.parametrize("column", SORTS)
+def test_a_key_is_what_the_row_says(bench: Managed, column: str) -> None:
+    for _ in range(3):  # the rates are known from the second time on
+        host, now = bench.broker.virtual_host("/"), bench.broker.now
+        rows = {row["destination"]: row for row in bench.result("destinations")}
+        clock = Clock(now, bench.management._ages)
+        for things in (host.queues, host.topics):
+            for name, thing in things.items():
+                assert sort_key(thing, column, clock) == (rows[name][column] or 0), (name, column)
+        bench.now += 2.0
+        bench.turn()
+
+
+@pytest.mark.parametrize("column", SORTS)
+def test_the_highest_are_first_on_all_pages(bench: Managed, column: str) -> None:
+    rows: list[dict[str, Any]] = []
+    answer: dict[str, Any] = {"next": None}
+    while not rows or answer["next"] is not None:
+        page = {} if answer["next"] is None else {"page": answer["next"]}
+        answer = bench.ask("destinations", sort=column, limit=3, **page)
+        rows += answer["rows"]
+    values = [row[column] or 0 for row in rows]
+    assert values == sorted(values, reverse=True)
+    assert sorted(row["destination"] for row in rows) == sorted(
+        row["destination"] for row in bench.result("destinations")
+    )
+
+
+def test_only_a_page_of_rows_is_made(monkeypatch: pytest.MonkeyPatch) -> None:
+    bench, made = Managed(), 0
+    peer = bench.peer()
+    peer.raw(b"".join(peer.octets_of("SEND", destination=f"/queue/{number}") for number in range(300)))
+    row_of = questions.queue_row
+
+    def counted(*arguments: Any) -> dict[str, Any]:
+        nonlocal made
+        made += 1
+        return row_of(*arguments)
+
+    monkeypatch.setattr(questions, "queue_row", counted)
+    assert len(bench.ask("destinations", sort="ready", limit=5)["rows"]) == 5
+    assert made == 5
