@@ -116,8 +116,7 @@ class Asker:
             CannotAskError: the broker cannot be asked, or does not allow it.
             StompError: the connection was lost, or there was no answer in time.
         """
-        if not self._answered:
-            self._check_kind()
+        self._check_kind()  # each time, for a reconnect may lead to another broker
         refused: list[tuple[str, str]] = []
         whole: dict[str, Any] = {name: self._ask(name, {}, refused).get("result") for name in _WHOLE}
         answer = self._ask(wish.view.name, self._fields(wish), refused)
@@ -125,9 +124,7 @@ class Asker:
             raise CannotAskError(self._refusal(refused))
         rows = answer.get("rows")
         if not isinstance(rows, list) or not all(isinstance(each, dict) for each in (*whole.values(), *rows)):
-            raise CannotAskError(
-                f"{self._prefix}{wish.view.name} answers something else than the management of a broker"
-            )
+            raise CannotAskError(_STRANGE.format(printable(self._prefix + wish.view.name)))
         self._answered = True
         rest = answer.get("next")
         if wish.view.by_broker:
@@ -171,7 +168,7 @@ class Asker:
                 raise
             raise CannotAskError(self._silence(destination, error)) from None
         try:
-            answer = json.loads(body)
+            answer = json.loads(body, parse_constant=_refuse)
         except (ValueError, RecursionError):
             answer = None
         if not isinstance(answer, dict):
@@ -206,6 +203,10 @@ class Asker:
             f'{names}: {said} (the broker needs a rule for this user with action = "manage" and '
             f'destination = "{self._prefix}*", or one for each of these)'
         )
+
+
+def _refuse(name: str) -> None:
+    raise ValueError(f"{name} is not JSON")
 
 
 def _selected(wish: Wish, rows: list[Row]) -> tuple[list[Row], bool]:

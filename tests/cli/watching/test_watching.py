@@ -131,12 +131,34 @@ def test_sessions_are_sorted_and_filtered_here() -> None:
 
 @pytest.mark.parametrize(
     "answer",
-    [7, [], {}, {"result": 5, "rows": []}, {"result": {}, "rows": 5}, {"result": {}, "rows": [5]}, {"rows": [{}]}],
+    [
+        7,
+        [],
+        {},
+        {"result": 5, "rows": []},
+        {"result": {}, "rows": 5},
+        {"result": {}, "rows": [5]},
+        {"rows": [{}]},
+        {"result": {}, "rows": [], "time": float("nan")},
+    ],
     ids=str,
 )
 def test_what_is_no_answer_of_management(answer: Any) -> None:
     with pytest.raises(CannotAskError, match="something else than the management"):
         asker(Client(lambda name, fields: answer)).ask(wish())
+
+
+def test_after_a_failover_to_another_broker_nothing_is_sent(many: Managed) -> None:
+    client = Client(answer_of(many))
+    ask = asker(client).ask
+    ask(wish())
+    client.connected, client.dialect = {"server": "ActiveMQ-Artemis/2.31.0"}, "artemis"
+    client.asked.clear()
+    with pytest.raises(CannotAskError, match="has no management over STOMP"):
+        ask(wish())
+    assert client.asked == []
+    client.connected = {"server": "stompcodec/0.1.0 as artemis"}
+    assert ask(wish()).rows
 
 
 def test_missing_rights_are_named_together(many: Managed) -> None:
