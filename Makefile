@@ -160,8 +160,9 @@ subscriptions: $(VENV)/package.stamp ## count instructions of a SUBSCRIBE beside
 compat: $(VENV)/package.stamp ## other libraries' own suites, from checkouts in SUITES, as they are and on our codec
 	@$(BIN)/python scripts/compat.py $(SUITES)
 
-large: $(VENV)/package.stamp ## a message of 2 GiB through the broker, whose memory is watched
+large: $(VENV)/package.stamp ## messages of 2 and 4 GiB through the broker and the client, whose memory is watched
 	@cd $(VENV) && bin/python ../scripts/large.py --rate 60
+	@cd $(VENV) && bin/python ../scripts/large.py --client --size 4GiB
 
 docs: $(VENV)/package.stamp ## write what is generated anew: drawings, keys of the broker's configuration, exit statuses
 	@for script in $(DRAWINGS); do $(BIN)/python $$script || exit 1; done

@@ -448,12 +448,14 @@ class Connection:
 
     # ---- time ----
 
-    def tick(self, now: float) -> bool:
+    def tick(self, now: float, beat: Callable[[], bytes] | None = None) -> bool:
         """Append an EOL to `output` if nothing was sent for half of our interval (S12-HB-10), and check the peer.
 
         Args:
             now: the time in seconds. Receive the bytes that have arrived before this call: otherwise a delay on our
                 side looks like silence of the peer.
+            beat: in the middle of a body, to which an EOL would belong: returns some bytes of the body, or b"" if it
+                has none to send now.
 
         Returns:
             False if the peer is dead: silent for twice its interval; for a client, one second more.
@@ -461,7 +463,11 @@ class Connection:
         self._now = now
         dead, due = self._dead_at(), self._beat_at()
         if due is not None and now >= due and (dead is None or now < dead):
-            self.output.append(_EOL)
+            octets = _EOL if beat is None else beat()
+            if octets:
+                self.output.append(octets)
+            else:
+                self._sent = now  # asks again after the next half of the interval
         return dead is None or now < dead
 
     def excuse(self, seconds: float) -> None:

@@ -71,6 +71,7 @@ FLOORS = {
     "capture": ("disk", "index", "segment", "writer", "reader", "__init__"),
     "client": (
         "dialects, backoff, receipts, forks, states",
+        "bodies",
         "options, outbox, subscription",
         "message",
         "transaction, handlers, hooks",

@@ -12,8 +12,10 @@ with stomp.connect("stomp://user:pass@localhost:61613/vhost") as client:
 from stompcodec.client.aio.calls import AsyncTransaction
 from stompcodec.client.aio.client import AsyncClient
 from stompcodec.client.aio.messages import AsyncMessage, AsyncSubscription
-from stompcodec.client.aio.waiting import AsyncReceipt
+from stompcodec.client.aio.waiting import AsyncBody, AsyncBodyReader, AsyncReceipt
 from stompcodec.client.backoff import Backoff
+from stompcodec.client.bodies.received import BodyReader
+from stompcodec.client.bodies.upload import BodySourceError
 from stompcodec.client.bulk import SendManyError
 from stompcodec.client.health import Health
 from stompcodec.client.opening import connect, connect_async
@@ -22,7 +24,7 @@ from stompcodec.client.outbox import OutboxFullError
 from stompcodec.client.sync.calls import Transaction
 from stompcodec.client.sync.client import Client
 from stompcodec.client.sync.messages import Message, Subscription
-from stompcodec.client.sync.waiting import Receipt
+from stompcodec.client.sync.waiting import Body, Receipt
 from stompcodec.errors import (
     ConnectionLostError,
     LocalProtocolError,
@@ -34,12 +36,17 @@ from stompcodec.errors import (
 )
 
 __all__ = [
+    "AsyncBody",
+    "AsyncBodyReader",
     "AsyncClient",
     "AsyncMessage",
     "AsyncReceipt",
     "AsyncSubscription",
     "AsyncTransaction",
     "Backoff",
+    "Body",
+    "BodyReader",
+    "BodySourceError",
     "Client",
     "ConnectOptions",
     "ConnectionLostError",

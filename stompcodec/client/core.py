@@ -10,16 +10,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
+from stompcodec.client.bodies.upload import Upload
 from stompcodec.client.inbound import Inbound
 from stompcodec.client.link import ClientLink
 from stompcodec.client.message import BaseMessage
 from stompcodec.client.options import Options
-from stompcodec.client.outbox import Block, OutboxFullError
+from stompcodec.client.outbox import Block, OutboxFullError, Waiting
 from stompcodec.client.receipts import Call
 from stompcodec.client.subscription import Subscription
 from stompcodec.client.transaction import BaseTransaction
 from stompcodec.codec import Frame
-from stompcodec.errors import LocalProtocolError, RemoteProtocolError, StaleAckError, StompError
+from stompcodec.errors import ConnectionLostError, LocalProtocolError, RemoteProtocolError, StaleAckError, StompError
 
 #: The temporary queue for replies, and the id of its subscription: some brokers use the name for both.
 REPLIES = "/temp-queue/replies"
@@ -93,14 +94,21 @@ class ClientCore:
         if transaction is not None:
             transaction.check()
         link.check_open()
-        if not link.outbox.has_room(len(frame.body)):
-            if link.options.outbox_full == "raise":
-                raise OutboxFullError(f"the outbox is full: {link.outbox.frames} frames wait to be sent")
+        if not self._has_room(len(frame.body)):
             return False
         if transaction is not None:
             frame = Frame("SEND", [*frame.headers.pairs(), ("transaction", transaction.id)], frame.body)
         link.put(frame, call, bound=transaction is not None, text=text)
         return True
+
+    def _has_room(self, octets: int) -> bool:
+        """Return whether the outbox has room; raise OutboxFullError if it has none, and the options say so."""
+        link = self.link
+        if link.outbox.has_room(octets):
+            return True
+        if link.options.outbox_full == "raise":
+            raise OutboxFullError(f"the outbox is full: {link.outbox.frames} frames wait to be sent")
+        return False
 
     def send_block(
         self, block: Block, now: float, call: Call | None = None, transaction: BaseTransaction | None = None
@@ -121,6 +129,50 @@ class ClientCore:
             return False
         self.link.put(block, call, bound=transaction is not None)
         return True
+
+    # ---- sending a body piece by piece: `Upload` has the states ----
+
+    def upload(self, upload: Upload, now: float, transaction: BaseTransaction | None = None) -> bool:
+        """Put a SEND into the outbox whose body follows by `ask` and `feed`. Returns and raises as `send`."""
+        link = self.link
+        link.now = now
+        if transaction is not None:
+            transaction.check()
+        link.check_open()
+        if not self._has_room(0):
+            return False
+        if transaction is not None:
+            upload.pairs.append(("transaction", transaction.id))
+        upload.head(link.version)  # errors go to the caller
+        if upload.call is not None:
+            upload.call.after = lambda _: link.answered(upload)
+        link.outbox.push(Waiting(upload, upload.call, 0 if transaction is None else link.epoch))
+        return True
+
+    def ask(self, upload: Upload, now: float, call: Call) -> None:
+        """Accept the call when a piece of a body is wanted, with its offset; with -1 to ask again, None at the end."""
+        self.link.now = now
+        if upload.state != "sent":  # its receipt has a timeout of its own
+            self.link.calls.open(call, now)
+        upload.asked = call
+        self.link.look(upload)
+
+    def feed(self, upload: Upload, at: int, piece: bytes, now: float) -> None:
+        """Send the piece of a body that was asked for; b"" at the end."""
+        self.link.now = now
+        if piece:
+            self.link.feed(upload, at, piece)
+        else:
+            self.link.end_body(upload)
+
+    def give_up(self, upload: Upload, why: str, now: float) -> None:
+        """End an upload whose source has failed, or whose caller waits no longer. In its body the connection ends."""
+        self.link.now = now
+        if upload.state in ("waiting", "open"):
+            self.link.fail(upload, ConnectionLostError(f"{upload.what}: {why}", sent=False))
+            self.link.leave_broken()
+        elif upload.call is not None:
+            upload.call.resend = False  # there is no source any more
 
     def request(self, pairs: list[tuple[str, str]], body: bytes, now: float, call: Call, *, text: bool = False) -> bool:
         """Send a request; the call's result is the reply. Returns and raises as `send`."""

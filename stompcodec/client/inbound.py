@@ -9,11 +9,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from stompcodec.client.bodies.received import ReceivedBody
 from stompcodec.client.link import DELETE, ClientLink, log
 from stompcodec.client.message import BaseMessage
 from stompcodec.client.receipts import Call, Group
 from stompcodec.client.subscription import Subscription
-from stompcodec.codec import Frame
+from stompcodec.codec import END_OF_BODY, Frame
 from stompcodec.errors import (
     ConnectionLostError,
     LocalProtocolError,
@@ -40,10 +41,14 @@ def said(frame: Frame) -> str:
     >>> said(Frame("ERROR", {"message": "no"}, b"such queue\\nat Server.java:1"))
     'no: such queue'
     """
-    first = frame.body[:_MOST_SAID].decode("utf-8", "replace").strip().partition("\n")[0].strip()
+    first = (frame.body or b"")[:_MOST_SAID].decode("utf-8", "replace").strip().partition("\n")[0].strip()
     summary = (frame.get("message") or "ERROR")[:_MOST_SAID]
     words = f"{summary}: {first}" if first and first not in summary else summary
     return "".join(character if character.isprintable() else " " for character in words)
+
+
+def _is_streamed(frame: Frame) -> bool:
+    return frame.body is None
 
 
 class Inbound:
@@ -61,8 +66,11 @@ class Inbound:
         self.replies: dict[str, Call] = {}  # requests, by correlation-id
         self.fetches: dict[str, Call] = {}  # calls of RECEIVE, by subscription
         self._excused_at = 0.0
+        self._incoming: BaseMessage | None = None  # its body is being received into a file
+        self.in_body = False  # what comes next belongs to a streamed body, wanted or not
         self._to_restore: list[Subscription] = []
         self._restoring: dict[str, Subscription] = {}  # by the receipt that is waited for
+        self._late: list[Subscription] = []  # those that wait for the end of a body that is being sent
         self._one_by_one = False  # after an ERROR without receipt-id while restoring: finds the culprit
         self.reply_subscription: Subscription | None = None
 
@@ -87,15 +95,21 @@ class Inbound:
                 if subscription is None or subscription.deaf:
                     if name in self.fetches:
                         self._fetched(self.fetches[name], frame)
+                    elif _is_streamed(frame):
+                        self.in_body = True
                     continue
                 if not subscription.confirmed:
                     self._confirm(subscription)
                 subscription.seq = seq = subscription.seq + 1
                 message = message_class(frame, subscription, epoch, seq)
+                try:
+                    size = len(frame.body)
+                except TypeError:  # it is streamed; a test would cost time with each message
+                    self._await_body(message)
+                    continue
                 if subscription is self.reply_subscription:
                     self._reply(frame.get("correlation-id"), message)
                     continue
-                size = len(frame.body)
                 subscription.open += 1
                 subscription.inbox.append(message)
                 subscription.inbox_octets += size
@@ -109,8 +123,55 @@ class Inbound:
         self.weigh()
         link.leave_broken()
 
+    # ---- bodies in files ----
+
+    def _await_body(self, message: BaseMessage) -> None:
+        """Keep a message whose body follows in pieces, until its end."""
+        folder = self.link.options.spool_folder
+        message.received = ReceivedBody(folder)
+        self._incoming, self.in_body = message, True
+
+    def piece(self, piece: Any) -> None:
+        """Take a piece of the body that is being received; deliver the message at its end."""
+        self.in_body = piece is not END_OF_BODY
+        message = self._incoming
+        body = None if message is None else message.received
+        if message is None or body is None:  # nothing subscribes any more, or it is the body of an ERROR
+            return
+        if piece is not END_OF_BODY:
+            body.write(piece)
+            return
+        self._incoming, subscription = None, message.subscription
+        if subscription is self.reply_subscription:
+            self._reply(message.frame.get("correlation-id"), message)
+        elif not subscription.deaf and subscription.id not in self.fetches:
+            subscription.open += 1
+            subscription.inbox.append(message)
+            subscription.inbox_octets += body.size
+            subscription.streamed += 1
+            self.backlog += 1
+            self.backlog_octets += body.size
+            self.touch(subscription)
+
+    def _take_streamed(self, subscription: Subscription) -> None:
+        """Move messages of an inbox to the batch, up to the first with a body in a file: others count as not taken."""
+        while subscription.inbox:
+            message = subscription.inbox.popleft()
+            size = message.size
+            self.backlog -= 1
+            self.backlog_octets -= size
+            subscription.inbox_octets -= size
+            subscription.batch.append(message)
+            if message.received is not None:
+                subscription.streamed -= 1
+                break
+        self.weigh()
+
     def take(self, subscription: Subscription) -> None:
         """Move the messages of an inbox to the batch, from which consumers take them."""
+        if subscription.streamed:
+            self._take_streamed(subscription)
+            return
         inbox = subscription.inbox
         self.backlog -= len(inbox)
         self.backlog_octets -= subscription.inbox_octets
@@ -194,7 +255,9 @@ class Inbound:
         """Keep the message that a RECEIVE asked for, until its receipt follows."""
         subscription: Subscription = call.subject
         subscription.seq = subscription.open = 1
-        call.result = self.message_class(frame, subscription, self.link.epoch, 1)
+        call.result = message = self.message_class(frame, subscription, self.link.epoch, 1)
+        if message.is_streamed:  # complete before the receipt follows
+            self._await_body(message)
 
     def _by_destination(self, frame: Frame) -> Subscription | None:
         """Return the subscription of a MESSAGE without subscription header, as servers of 1.0 may send it."""
@@ -231,7 +294,11 @@ class Inbound:
         subscription.call = call
         self.subscriptions[subscription.id] = subscription
         self.link.calls.open(call, now)
-        if self.link.in_session:
+        if self.link.upload is not None:
+            self._late.append(subscription)
+            if not subscription.confirm:
+                self.link.finish(call)
+        elif self.link.in_session:
             try:
                 self._send_subscribe(subscription)
             except StompError:
@@ -277,14 +344,24 @@ class Inbound:
             subscription = self._to_restore.pop(0)
             if subscription.closed or subscription.subscribed:
                 continue
-            try:
-                self._send_subscribe(subscription)
-            except StompError as error:
-                log.error("cannot subscribe to %s: %s", subscription.destination, error)
-                self.close_subscription(subscription, error)
+            self._subscribe_or_close(subscription)
         if not self._restoring and not self._to_restore:
             self._one_by_one = False
             self.link.restored()
+
+    def go_on(self) -> None:
+        """Send the SUBSCRIBE of subscriptions that began in the middle of a body."""
+        late, self._late = self._late, []
+        for subscription in late:
+            if not subscription.closed:
+                self._subscribe_or_close(subscription)
+
+    def _subscribe_or_close(self, subscription: Subscription) -> None:
+        try:
+            self._send_subscribe(subscription)
+        except StompError as error:
+            log.error("cannot subscribe to %s: %s", subscription.destination, error)
+            self.close_subscription(subscription, error)
 
     def restore_all(self) -> None:
         """Subscribe again, on a new connection."""
@@ -293,9 +370,10 @@ class Inbound:
 
     def cut(self) -> None:
         """Drop messages of the lost connection that no consumer has taken."""
-        self._to_restore = []
+        self._to_restore, self._late = [], []
         self._restoring.clear()
-        self.paused = False
+        self.paused = self.in_body = False
+        self._incoming = None
         for subscription in self.subscriptions.values():
             subscription.subscribed = subscription.confirmed = False
             subscription.left = 0

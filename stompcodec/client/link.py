@@ -1,13 +1,15 @@
-"""A client's connections, one after the other, without I/O: CONNECT, frames that are sent, and losses.
+"""A client's connections without I/O, in more than 600 lines: frames, calls and bodies end with their connection.
 
-Every call gets its outcome here: accepted, rejected, or unknown because of a lost connection or a timeout.
+The connections follow one another: CONNECT, frames that are sent, and losses. Every call gets its outcome here:
+accepted, rejected, or unknown because of a lost connection or a timeout.
 """
 
 from __future__ import annotations
 
 import logging
-from typing import Protocol
+from typing import Any, Protocol
 
+from stompcodec.client.bodies.upload import BodySourceError, Upload
 from stompcodec.client.dialects import BrokerDialect, row_of
 from stompcodec.client.options import Options
 from stompcodec.client.outbox import Block, Outbox, Waiting
@@ -20,11 +22,12 @@ from stompcodec.errors import (
     ConnectionLostError,
     LocalProtocolError,
     ReceiptTimeoutError,
+    RejectedError,
     RemoteProtocolError,
     StaleAckError,
     StompError,
 )
-from stompcodec.transport.owner import BIG
+from stompcodec.transport.owner import BIG, Part
 
 log = logging.getLogger("stompcodec.client")
 
@@ -51,6 +54,12 @@ class Inbox(Protocol):
 
     def end(self, error: Exception | None) -> None:
         """End all subscriptions."""
+
+    def go_on(self) -> None:
+        """Send what could not be sent in the middle of a body."""
+
+    def piece(self, piece: Any) -> None:
+        """Take a piece of a body that is streamed, then END_OF_BODY."""
 
     def weigh(self) -> None:
         """Pause or resume reading, by the size of the backlog."""
@@ -82,6 +91,7 @@ class ClientLink:
         self.trace: list[tuple[str, Frame]] | None = [] if options.on_frame else None
         self.broken: Exception | None = None
         self.is_writable = True
+        self.upload: Upload | None = None  # its body is being sent; it stays the first of the outbox until the end
         self._whole_frames = False
         self._connected_by: float | None = None
         self._patience = options.connect_timeout
@@ -121,9 +131,11 @@ class ClientLink:
             lenient=options.lenient,
             heart_beat=options.heart_beat,
             commands=_COMMANDS,
+            stream_over=options.stream_over,
             whole_frames=whole_frames,
             now=now,
         )
+        self.connection.on_piece = self.inbox.piece
         name = "username" if "legacy" in options.versions else "login"
         given = [("host", host), (name, login), ("passcode", passcode), ("client-id", options.client_id)]
         headers = [(name, value) for name, value in given if value is not None and name not in options.headers]
@@ -140,6 +152,8 @@ class ClientLink:
     def writable(self, yes: bool) -> None:
         """Note that the transport takes more, or no more."""
         self.is_writable = yes
+        if self.upload is not None:
+            self.look(self.upload)
 
     def take_output(self, now: float) -> list[bytes]:
         """Return the bytes that the transport has to write now. Call it until it returns nothing."""
@@ -153,6 +167,8 @@ class ClientLink:
         self.outbox.flushed()
         if self.room and self.outbox.is_half_empty():
             self._admit()
+        if self.upload is not None:
+            self.look(self.upload)
         return chunks
 
     def written(self) -> None:
@@ -165,7 +181,7 @@ class ClientLink:
 
     def has_output(self) -> bool:
         """Return whether `take_output` would return more at once."""
-        return self.phase == "up" and self.is_writable and bool(self.outbox)
+        return self.phase == "up" and self.is_writable and bool(self.outbox) and self.upload is None
 
     def tick(self, now: float, late: float = 0.0) -> None:
         """Do what is due. The `late` seconds for which the shell was held up do not count as silence of the peer."""
@@ -178,7 +194,7 @@ class ClientLink:
         connection.excuse(late + self.inbox.unread())
         if self._connected_by is not None and now >= self._connected_by:
             self.break_off(ConnectionLostError(f"no CONNECTED in {self._patience:.3g} s", sent=False))
-        elif not connection.tick(now):
+        elif not connection.tick(now, None if self.upload is None else self._beat):
             every = connection.heartbeat.receive_every / 1000
             self.break_off(ConnectionLostError(f"the server was silent for more than twice {every} s"))
         self.leave_broken()
@@ -223,11 +239,17 @@ class ClientLink:
         reason.__cause__ = error
         unsent = self.outbox.discard(everything=True)
         for waiting in unsent:
-            if waiting.call is not None:
+            if isinstance(waiting.frame, Upload):
+                self.fail(waiting.frame, ConnectionLostError(f"{waiting.frame.what}: {reason}", sent=False))
+            elif waiting.call is not None:
                 again = ConnectionLostError(f"{waiting.call.what}: {reason}", sent=waiting.call.sent)
                 again.__cause__ = error
                 self.finish(waiting.call, again)
-        frames = sum(getattr(waiting.frame, "count", 1) for waiting in unsent if waiting.call is None)
+        frames = sum(
+            getattr(waiting.frame, "count", 1)
+            for waiting in unsent
+            if waiting.call is None and not isinstance(waiting.frame, Upload)  # whose caller knows
+        )
         if frames:
             log.error("%d frames were never sent: %s", frames, reason)
         final = error if error is None or isinstance(error, StompError) else reason
@@ -343,7 +365,13 @@ class ClientLink:
         """Move frames from the outbox to the connection, in order."""
         moved = 0
         while self.outbox and moved < _FLUSH:
+            first = self.outbox.first.frame
+            if isinstance(first, Upload):
+                if self._begin(first):
+                    return
+                continue
             waiting = self.outbox.pop()
+            assert not isinstance(waiting.frame, Upload)
             moved += len(waiting.frame.body) + 1
             if waiting.call is not None and waiting.call.done:  # it has timed out
                 continue
@@ -363,6 +391,127 @@ class ClientLink:
                 self.finish(call)
             elif not call.done:
                 self.room.append((call, octets, frames))
+
+    # ---- bodies that are sent piece by piece ----
+
+    def _begin(self, upload: Upload) -> bool:
+        """Send the head of the upload that is the first of the outbox; return whether its body is to follow."""
+        if upload is self.upload:
+            return True
+        try:
+            head = upload.head(self.version)
+        except StompError as error:  # the version has changed since it was put there
+            self.outbox.pop()
+            self.fail(upload, error)
+            return False
+        self.upload, upload.state, call = upload, "open", upload.call
+        self._pass_on(head)
+        if call is not None:
+            self.calls.sent[call.id] = call
+            call.sent = True
+            call.frame = (upload, False) if call.resend else None
+            self.inbox.weigh()
+        if self.trace is not None:
+            self.trace.append(("out", upload.frame()))
+        return True
+
+    def _pass_on(self, octets: bytes) -> None:
+        """Pass bytes to the connection that are not the end of their frame."""
+        assert self.connection is not None
+        if octets:
+            self.connection.output.append(Part(octets) if self._whole_frames else octets)
+
+    def _beat(self) -> bytes:
+        octets = b"" if self.upload is None else self.upload.dribble()
+        return Part(octets) if octets and self._whole_frames else octets
+
+    def look(self, upload: Upload) -> None:
+        """Answer the caller of an upload, if there is something to tell: the next piece is wanted, or the outcome.
+
+        The result of the call `asked` is the offset of the piece; -1 to ask again, None if no more is wanted.
+        """
+        asked, connection = upload.asked, self.connection
+        if asked is None or asked.done:
+            return
+        if upload.state == "over":
+            self.finish(asked, upload.error)
+        elif upload.state == "sent":
+            if not upload.to_the_end:
+                self.finish(asked)
+        elif upload is self.upload and self.is_writable and connection is not None and not connection.output:
+            self._watch(upload, upload.timeout)
+            self.finish(asked, result=upload.at)
+
+    def feed(self, upload: Upload, at: int, piece: bytes) -> None:
+        """Send the next piece of a body, which begins at this offset. One for an earlier connection is dropped."""
+        if upload is self.upload and upload.at == at:
+            self._pass_on(upload.take(piece))
+
+    def end_body(self, upload: Upload) -> None:
+        """End the body and the frame."""
+        connection = self.connection
+        if upload is not self.upload or connection is None or upload.at != upload.size:
+            return
+        connection.output.append(upload.rest() + b"\0")
+        self.upload, upload.state = None, "sent"
+        self.outbox.pop()
+        if upload.call is None:
+            upload.over(None)
+        else:
+            self._watch(upload, upload.call.timeout)
+        self.look(upload)
+        self.inbox.go_on()
+
+    def fail(self, upload: Upload, error: Exception) -> None:
+        """End an upload by an error. In the middle of its body the connection has to end, too."""
+        if upload is self.upload:
+            self.break_off(ConnectionLostError(f"a body broke off after {upload.at} of {upload.size} bytes: {error}"))
+        elif upload.state == "waiting":
+            self.outbox.drop(upload)
+        upload.over(error)
+        if upload.call is not None:
+            upload.call.resend = False
+            self.finish(upload.call, error)
+        self.look(upload)
+
+    def answered(self, upload: Upload) -> None:
+        """Note the outcome of the call that waits for the receipt of an upload."""
+        error = upload.call.error if upload.call is not None else None
+        if upload is self.upload:  # it was refused in the middle of its body
+            self.fail(upload, error or RemoteProtocolError("a RECEIPT came before the end of the body"))
+        upload.over(error)
+        self.look(upload)
+
+    def _watch(self, upload: Upload, seconds: float) -> None:
+        """Bound the time until the next piece, or the receipt."""
+        watch = upload.watch = self.calls.make(upload.what, seconds)
+        watch.after = lambda call: self._late(upload) if call.error is not None else None
+        self.calls.open(watch, self.now)
+
+    def _late(self, upload: Upload) -> None:
+        if upload.state == "open":
+            self.fail(upload, BodySourceError(f"{upload.what}: the source gave no bytes in {upload.timeout:g} s"))
+        elif upload.call is not None:
+            self.finish(upload.call, ReceiptTimeoutError(f"{upload.what}: no answer in {upload.call.timeout} s"))
+
+    def _restart(self, upload: Upload) -> None:
+        """Have an upload begin anew on the next connection. Its caller asks again, with another timeout."""
+        upload.restart()
+        if upload.asked is not None:
+            self.finish(upload.asked, result=-1)
+
+    def _cut_upload(self, reason: ConnectionLostError) -> bool:
+        """Take the upload out of the outbox that the loss has cut; return whether uploads may be sent again."""
+        upload, self.upload = self.upload, None
+        refused = reason.__cause__ if isinstance(reason.__cause__, RejectedError) else None
+        if upload is None:
+            return refused is None
+        self.outbox.pop()
+        if upload.state == "open" and (refused or upload.call is None or not upload.call.resend):
+            lost = ConnectionLostError(f"{upload.what}: not sent to the end of its body: {reason}", sent=False)
+            lost.__cause__ = reason.__cause__
+            self.fail(upload, refused or lost)
+        return refused is None
 
     # ---- outcomes ----
 
@@ -404,12 +553,16 @@ class ClientLink:
             transaction.state, transaction.lost = "lost", reason
         self.transactions.clear()
         again: list[Waiting] = []
+        may_repeat = self._cut_upload(reason)
         for call in list(self.calls.sent.values()):
             if call.command == "SUBSCRIBE" and call.subject.call is call:
                 continue  # it is sent again on the next connection
             stopped = call.group is not None and call.group.failed is not None
+            stopped |= not may_repeat and call.frame is not None and isinstance(call.frame[0], Upload)
             if call.resend and self.state != "closed" and call.frame is not None and not stopped:
                 frame, text = call.frame
+                if isinstance(frame, Upload):
+                    self._restart(frame)
                 again.append(Waiting(frame, call, 0, text))
             elif call.command in ("UNSUBSCRIBE", "DISCONNECT", "ABORT"):
                 self.finish(call)  # the end of the connection did it
@@ -420,8 +573,11 @@ class ClientLink:
         self.calls.sent.clear()
         self.outbox.flushed()
         for waiting in self.outbox.discard():
-            if waiting.call is not None:
-                self.finish(waiting.call, self._unsent(waiting))
+            error = self._unsent(waiting)
+            if isinstance(waiting.frame, Upload) and error is not None:
+                self.fail(waiting.frame, error)
+            elif waiting.call is not None:
+                self.finish(waiting.call, error)
         self.outbox.push_front(again)
 
     def _unsent(self, waiting: Waiting) -> Exception | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from stompcodec.client.bodies.received import BodyReader, ReceivedBody
 from stompcodec.client.subscription import Subscription
 from stompcodec.codec import Frame, Headers
 from stompcodec.content import decode_content, json_value, text_of
@@ -16,7 +17,8 @@ class BaseMessage:
     `epoch` is the number of the connection that delivered it: on another one, acknowledging raises StaleAckError.
     """
 
-    __slots__ = ("epoch", "frame", "seq", "settled", "subscription")
+    __slots__ = ("_received", "epoch", "frame", "seq", "settled", "subscription")
+    _received: ReceivedBody
 
     def __init__(self, frame: Frame, subscription: Subscription, epoch: int, seq: int) -> None:
         self.frame = frame
@@ -32,8 +34,40 @@ class BaseMessage:
 
     @property
     def body(self) -> bytes:
-        """The bytes as they were received, before a content-encoding is undone."""
-        return self.frame.body
+        """The bytes as they were received, before a content-encoding is undone.
+
+        Raises:
+            LocalProtocolError: the body is in a file (option `stream_over`): use `open`.
+        """
+        body: bytes | None = self.frame.body
+        if body is None:
+            raise LocalProtocolError(f"the body of {self.size} bytes is in a file: read it by message.open()")
+        return body
+
+    @property
+    def is_streamed(self) -> bool:
+        """True if the body is in a file, because it is longer than the option `stream_over`. `open` reads it."""
+        return self.frame.body is None
+
+    @property
+    def size(self) -> int:
+        """The bytes of the body, in memory or in a file."""
+        received = self.received
+        return len(self.frame.body) if received is None else received.size
+
+    @property
+    def received(self) -> ReceivedBody | None:
+        """The body in a file; None for one in memory. For `open` and the receiving half."""
+        return self._received if self.frame.body is None else None
+
+    @received.setter
+    def received(self, body: ReceivedBody) -> None:
+        self._received = body
+
+    def reader(self) -> BodyReader:
+        """Return a reader of the body, for `open`; raise OSError if the body could not be kept."""
+        received = self.received
+        return BodyReader(self.frame.body if received is None else received)
 
     @property
     def id(self) -> str:
@@ -65,8 +99,10 @@ class BaseMessage:
 
         Raises:
             ContentError: the content-type does not name text, or the bytes are invalid in its charset.
+            LocalProtocolError: as `body`.
             FrameError: "bad-content-encoding", or "limit-exceeded" for over 100 MiB.
         """
+        self.body  # noqa: B018  # raises if it is in a file
         return text_of(self.frame)
 
     def content(self, max_size: int = 100 * 2**20) -> bytes:
@@ -74,8 +110,9 @@ class BaseMessage:
 
         Raises:
             FrameError: "bad-content-encoding", or "limit-exceeded".
+            LocalProtocolError: as `body`.
         """
-        return decode_content(self.frame.get("content-encoding"), self.frame.body, max_size)
+        return decode_content(self.frame.get("content-encoding"), self.body, max_size)
 
     @property
     def redelivered(self) -> bool:

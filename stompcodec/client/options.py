@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal, TypedDict
@@ -19,6 +20,8 @@ if TYPE_CHECKING:
 Credential = str | Callable[[], "str | Awaitable[str]"]
 _BACKOFF = Backoff()
 #: The longest interval of heart-beats in ms; brokers written in Java read no longer one.
+#: Bodies of so many bytes are never streamed: that of an ERROR says why.
+SHORT = 4096
 _LONGEST_BEAT = 2**63 - 1
 
 
@@ -76,6 +79,11 @@ class Options:
     """The number of untaken messages at which reading pauses. `prefetch` stops the broker long before."""
     inbox_octets: int = 64 * 2**20
     """The bytes of untaken messages at which reading pauses."""
+    stream_over: int | None = None
+    """Received bodies of more bytes, 4096 at least, go into a temporary file, to be read by `message.open()`;
+    None for none. `limits` bounds their size."""
+    spool_folder: str | os.PathLike[str] | None = None
+    """The folder of temporary files for bodies, received and to be sent; None for the system's."""
     dialect: str = "auto"
     """The broker, which decides on headers for prefetch, durable subscriptions …; auto: by its `server` header."""
     topic_queues: Literal["auto", "transient", "exclusive", "durable"] = "auto"
@@ -93,6 +101,8 @@ class Options:
         for name in ("outbox_frames", "outbox_octets", "inbox_messages", "inbox_octets"):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} is {getattr(self, name)}: it must be 1 or more")
+        if self.stream_over is not None and (type(self.stream_over) is not int or self.stream_over < SHORT):
+            raise ValueError(f"stream_over is {self.stream_over!r}: it must be None, or {SHORT} bytes or more")
         if seconds_of("startup_timeout", self.startup_timeout) < 0:
             raise ValueError(f"startup_timeout is {self.startup_timeout}: it must be 0 or more")
         if self.dialect != "auto" and self.dialect not in BROKERS:
@@ -150,6 +160,8 @@ class ConnectOptions(TypedDict, total=False):
     outbox_full: Literal["block", "raise"]
     inbox_messages: int
     inbox_octets: int
+    stream_over: int | None
+    spool_folder: str | os.PathLike[str] | None
     dialect: str
     topic_queues: Literal["auto", "transient", "exclusive", "durable"]
     on_frame: Callable[[str, Frame], object] | None

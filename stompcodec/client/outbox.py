@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import ClassVar, NamedTuple
 
+from stompcodec.client.bodies.upload import Upload
 from stompcodec.client.receipts import Call
 from stompcodec.codec import Frame, parse, serialize
 from stompcodec.errors import StompError
@@ -71,7 +72,7 @@ class Block:
 class Waiting(NamedTuple):
     """An entry of the outbox: a frame or a block."""
 
-    frame: Frame | Block
+    frame: Frame | Block | Upload
     call: Call | None
     epoch: int
     """The number of the connection it is bound to, as acknowledgements and transactions are; 0 for any."""
@@ -79,7 +80,7 @@ class Waiting(NamedTuple):
     """Whether the body was given as text."""
 
 
-def _weight(frame: Frame | Block) -> tuple[int, int]:
+def _weight(frame: Frame | Block | Upload) -> tuple[int, int]:
     """Return the number of frames, and the bytes that they count for."""
     if isinstance(frame, Block):
         return frame.count, len(frame.body)
@@ -112,6 +113,11 @@ class Outbox:
 
     def __iter__(self) -> Iterator[Waiting]:
         return iter(self.waiting)
+
+    @property
+    def first(self) -> Waiting:
+        """The entry that `pop` takes."""
+        return self.waiting[0]
 
     @property
     def unsent(self) -> int:
@@ -186,6 +192,14 @@ class Outbox:
                 self._count(each, -1)
                 return True
         return False
+
+    def drop(self, upload: Upload) -> None:
+        """Take out an upload, if it is here."""
+        for index, each in enumerate(self.waiting):
+            if each.frame is upload:
+                del self.waiting[index]
+                self._count(each, -1)
+                return
 
     def _count(self, waiting: Waiting, sign: int = 1) -> None:
         count, size = _weight(waiting.frame)

@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
+from stompcodec.client.bodies.sources import Source
+from stompcodec.client.bodies.upload import Upload
 from stompcodec.client.core import REPLIES, ClientCore
 from stompcodec.client.handlers import Policy, SubscribeOptions, answer_of, decide, leave, note
 from stompcodec.client.health import Health
@@ -84,6 +86,13 @@ class Sending(NamedTuple):
     receipt: Any
 
 
+class Streaming(NamedTuple):
+    """A message that has to be put into the outbox, and whose body follows by pieces."""
+
+    sending: Sending
+    upload: Upload
+
+
 class BaseLink:
     """The engine and core of a client, and all that messages and transactions need of them without waiting."""
 
@@ -146,6 +155,34 @@ class BaseLink:
             return True
         frame = self._send_frame(outgoing(destination, body), call, False)
         return self.engine.do(self.core.send, frame, now(), call)
+
+    def streaming(
+        self,
+        destination: str,
+        source: Source,
+        headers: HeaderSource | None,
+        *,
+        receipt: bool,
+        timeout: float | None,
+        resend: bool | None,
+        to_the_end: bool,
+        transaction: BaseTransaction | None,
+    ) -> Streaming:
+        """Return a message for `stream`. Without `to_the_end` the caller does not wait for the receipt."""
+        message = outgoing(destination, b"", headers)
+        call = self.call(f"SEND to {destination}", "SEND", timeout) if receipt else None
+        frame = self._send_frame(message, call, resend)
+        answer = None if call is None else self.receipt_class(call)
+        if call is not None and not (to_the_end and source.can_rewind):
+            call.resend = False
+        seconds = self.options.receipt_timeout if timeout is None else seconds_of("timeout", timeout)
+        upload = Upload(f"SEND to {destination}", frame.headers.pairs(), source.size, seconds, call)
+        upload.to_the_end = to_the_end
+
+        def attempt() -> bool:
+            return self.engine.do(self.core.upload, upload, now(), transaction)
+
+        return Streaming(Sending(attempt, 0, answer), upload)
 
     def requesting(
         self,

@@ -49,6 +49,7 @@ class Subscription:
         self.folds_case = False  # header names of its messages are in lower case
         self.inbox: deque[Any] = deque()
         self.inbox_octets = 0
+        self.streamed = 0  # messages of the inbox with a body in a file
         self.batch: deque[Any] = deque()
         self.seq = 0  # number of received messages, over all connections
         self.open = 0  # unsettled messages of this connection, with those in inbox and batch
@@ -99,6 +100,6 @@ class Subscription:
         """Drop messages that no consumer has taken; return their number."""
         count = len(self.inbox) + len(self.batch)
         self.inbox.clear()
-        self.inbox_octets = 0
+        self.inbox_octets = self.streamed = 0
         self.batch.clear()
         return count

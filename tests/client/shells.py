@@ -18,6 +18,7 @@ import stompcodec.client as stomp
 
 _WRAPPED = (
     *(stomp.AsyncClient, stomp.AsyncReceipt, stomp.AsyncTransaction, stomp.AsyncMessage, stomp.AsyncSubscription),
+    stomp.AsyncBodyReader,
     contextlib.AbstractAsyncContextManager,
 )
 QUICK = stomp.Backoff(first=0.01, most=0.05)

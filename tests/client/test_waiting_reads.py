@@ -13,7 +13,11 @@ from client.test_interrupts import interrupted, is_sound
 from patience import patience
 
 import stompcodec.client as stomp
+from stompcodec import Frame
+from stompcodec.client.core import ClientCore
 from stompcodec.client.io import engine
+from stompcodec.client.io.owner import WireOwner
+from stompcodec.client.subscription import Subscription
 from stompcodec.client.sync import waiting
 
 pytestmark = pytest.mark.skipif(not hasattr(waiting.select, "poll"), reason="no poll here")
@@ -260,3 +264,36 @@ def test_real_interrupts_while_it_reads(client, peer) -> None:
     receipt.wait()
     is_sound(client)
     assert client.epoch == 1
+
+
+class Ahead:
+    """A wire that has read these bytes ahead."""
+
+    def __init__(self, octets: bytes) -> None:
+        self.octets = octets
+        self.ahead = [len(octets)]
+
+    def read_ahead(self) -> bytes:
+        return self.octets
+
+
+@pytest.mark.parametrize("behind", [b"", b"x"])
+@pytest.mark.parametrize("subscription", ["s", "gone"])
+def test_a_streamed_body_may_look_like_a_receipt(subscription, behind) -> None:
+    """The head of its frame, and perhaps some of it, was read before."""
+    core = ClientCore(stomp.Options(heart_beat=(0, 0), stream_over=4096), lambda: "id")
+    core.link.opened(0.0, host="h", login=None, passcode=None, whole_frames=False)
+    core.inbound.receive(b"CONNECTED\nversion:1.2\n\n\0", 0.1)
+    core.inbound.subscribe(Subscription("/queue/a", id="s"), 0.1, core.link.calls.make("SUBSCRIBE", 30.0, "SUBSCRIBE"))
+    call = core.link.calls.make("SEND", 30.0, "SEND")
+    core.send(Frame("SEND", {"destination": "/queue/a", "receipt": call.id}, b"x"), 0.1, call)
+    receipt = b"RECEIPT\nreceipt-id:%b\n\n\0" % call.id.encode()
+    size = 4096 + len(receipt)
+    head = f"MESSAGE\nsubscription:{subscription}\nmessage-id:1\ndestination:/queue/a\ncontent-length:{size}\n\n"
+    core.inbound.receive(head.encode() + behind, 0.2)
+    owner = WireOwner(core)
+    owner.connection, owner.wire = core.link.connection, Ahead(receipt)
+    assert not owner.take_receipt(call, 0.3)
+    core.inbound.receive(receipt + b"x" * (4096 - len(behind)) + b"\0", 0.4)
+    assert not call.done
+    assert owner.take_receipt(call, 0.5) is (subscription == "gone")  # else a message waits to be taken

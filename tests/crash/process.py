@@ -115,10 +115,17 @@ class BrokerProcess:
 
     def rss(self) -> int:
         """Its resident memory in octets. Linux only."""
+        return self._status("VmRSS")
+
+    def peak(self) -> int:
+        """The most resident memory that it ever had, in octets. Linux only."""
+        return self._status("VmHWM")
+
+    def _status(self, name: str) -> int:
         for line in Path(f"/proc/{self.pid}/status").read_text().splitlines():
-            if line.startswith("VmRSS:"):
+            if line.startswith(f"{name}:"):
                 return int(line.split()[1]) * 1024
-        raise RuntimeError("no VmRSS")
+        raise RuntimeError(f"no {name}")
 
     def tail(self, lines: int = 20) -> str:
         """The end of what it printed and logged."""

@@ -7,7 +7,8 @@ from types import TracebackType
 
 from stompcodec.client.aio.link import AsyncLink
 from stompcodec.client.aio.messages import AsyncMessage
-from stompcodec.client.aio.waiting import AsyncReceipt
+from stompcodec.client.aio.waiting import AsyncBody, AsyncReceipt
+from stompcodec.client.bodies.sources import is_whole
 from stompcodec.client.shell import HeaderSource, now
 from stompcodec.client.transaction import BaseTransaction
 from stompcodec.errors import StompError
@@ -61,18 +62,25 @@ class AsyncTransaction(BaseTransaction):
     async def send(
         self,
         destination: str,
-        body: bytes | str = b"",
+        body: AsyncBody = b"",
         headers: HeaderSource | None = None,
         *,
         content_encoding: str | None = None,
         timeout: float | None = None,
+        length: int | None = None,
     ) -> None:
         """Send a message as part of it; only `commit` has a receipt. Arguments as for `AsyncClient.send`.
 
         Raises:
             ConnectionLostError: the connection was lost, and with it the transaction, which took no effect.
+            BodySourceError: as for `AsyncClient.send`; the transaction is lost with its connection.
         """
         link = self._link
+        if not is_whole(body):
+            await link.send_streamed(
+                destination, body, headers, content_encoding, length, timeout=timeout, transaction=self
+            )
+            return
         sending = link.sending(destination, body, headers, content_encoding, transaction=self)
         await link.push(sending, timeout)
 

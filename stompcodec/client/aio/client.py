@@ -15,7 +15,8 @@ from typing import Any
 from stompcodec.client.aio.calls import AsyncTransaction
 from stompcodec.client.aio.link import AsyncLink
 from stompcodec.client.aio.messages import AsyncMessage, AsyncSubscription
-from stompcodec.client.aio.waiting import AsyncReceipt, Messages, as_coroutine, feed, send, sleep
+from stompcodec.client.aio.waiting import AsyncBody, AsyncReceipt, Messages, as_coroutine, feed, send, sleep
+from stompcodec.client.bodies.sources import is_whole
 from stompcodec.client.bulk import Bulk
 from stompcodec.client.handlers import Policy, check_handling
 from stompcodec.client.options import Options
@@ -84,26 +85,30 @@ class AsyncClient(BaseClient):
     def send(
         self,
         destination: str,
-        body: bytes | str = b"",
+        body: AsyncBody = b"",
         headers: HeaderSource | None = None,
         *,
         receipt: bool = False,
         timeout: float | None = None,
         content_encoding: str | None = None,
         resend: bool | None = None,
+        length: int | None = None,
     ) -> Coroutine[Any, Any, None]:
         """Send a message. Without a connection it waits in the outbox.
 
         Args:
-            body: bytes, or text, which becomes UTF-8.
+            body: bytes, or text, which becomes UTF-8; or a Path, a binary file or an iterable of bytes, which are sent
+                piece by piece: see docs/large-bodies.md.
             headers: more headers.
             receipt: return when the broker has confirmed. Without it, a lost connection may lose the message.
             timeout: seconds to wait for room in the outbox, and again for the receipt.
             content_encoding: gzip or deflate, to compress the body.
             resend: send it again if the connection is lost before the receipt; None for the client's option.
+            length: the bytes that an iterable will give. Without it they are written to a temporary file first.
 
         Raises:
             RejectedError: the broker refused it.
+            BodySourceError: an iterable or file gave fewer or more bytes than announced, or none in time.
             ConnectionLostError, ReceiptTimeoutError: the outcome is unknown; with `sent` False it was not sent.
             OutboxFullError: the outbox had no room in time.
             FrameError, TypeError: the message cannot be written.
@@ -120,6 +125,8 @@ class AsyncClient(BaseClient):
             and link.engine.send(destination, body)
         ):
             return link.delivery.sent
+        if not is_whole(body):
+            return link.send_source(destination, body, *more, length, receipt=receipt, timeout=timeout, resend=resend)
         return send(
             link,
             partial(link.sending, destination, body, *more, receipt=receipt, timeout=timeout, resend=resend),
@@ -129,22 +136,30 @@ class AsyncClient(BaseClient):
     async def send_for_receipt(
         self,
         destination: str,
-        body: bytes | str = b"",
+        body: AsyncBody = b"",
         headers: HeaderSource | None = None,
         *,
         timeout: float | None = None,
         content_encoding: str | None = None,
         resend: bool | None = None,
+        length: int | None = None,
     ) -> AsyncReceipt:
         """Send a message, and return its receipt, to wait for later.
 
         Args:
-            destination, body, headers, timeout, content_encoding, resend: as for `send`.
+            destination, body, headers, timeout, content_encoding, resend, length: as for `send`. A body that is sent
+                piece by piece has been sent when this returns, and is not sent again.
 
         Raises:
             OutboxFullError, FrameError, TypeError, LocalProtocolError: as for `send`; the receipt raises the others.
         """
         link, more = self._link, (headers, content_encoding)
+        if not is_whole(body):
+            answer = await link.send_streamed(
+                destination, body, *more, length, receipt=True, timeout=timeout, resend=resend, to_the_end=False
+            )
+            assert answer is not None
+            return answer
         sending = link.sending(destination, body, *more, receipt=True, timeout=timeout, resend=resend)
         await link.push(sending, timeout)
         receipt: AsyncReceipt = sending.receipt

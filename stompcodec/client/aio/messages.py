@@ -9,7 +9,15 @@ from functools import partial
 from typing import Any
 
 from stompcodec.client.aio.link import AsyncLink
-from stompcodec.client.aio.waiting import AsyncReceipt, AsyncWaiters, AsyncWorkers, Queue, call_handler, sleep
+from stompcodec.client.aio.waiting import (
+    AsyncBodyReader,
+    AsyncReceipt,
+    AsyncWaiters,
+    AsyncWorkers,
+    Queue,
+    call_handler,
+    sleep,
+)
 from stompcodec.client.handlers import Policy, leave, log, note
 from stompcodec.client.message import BaseMessage
 from stompcodec.client.receipts import seconds_of
@@ -100,6 +108,28 @@ class AsyncMessage(BaseMessage):
             raise
         if self.subscription.explicit and not self.settled:
             await self.ack()
+
+    def open(self) -> AsyncBodyReader:
+        """Return a reader of the body, in memory or in a file, for an `async with` block.
+
+        Raises:
+            OSError: the body could not be kept in a file, for example on a full disk.
+
+        >>> import asyncio
+        >>> from stompcodec.client import connect_async
+        >>> from stompcodec.testing import StompBroker
+        >>> async def main(url):
+        ...     async with connect_async(url, stream_over=4096) as client:
+        ...         await client.send("/queue/a", [b"a piece, "] * 1000)
+        ...         message = await client.subscribe("/queue/a").get(5)
+        ...         async with message.open() as reader:
+        ...             return message.is_streamed, reader.size, await reader.read(7)
+        >>> with StompBroker() as broker:
+        ...     asyncio.run(main(broker.url))
+        (True, 9000, b'a piece')
+        """
+        # threads only: return self.reader()
+        return AsyncBodyReader(self.reader())  # asyncio only
 
     async def reply(
         self,

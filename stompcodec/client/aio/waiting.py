@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import inspect
+import math
+import os
 import selectors
 import threading
 import time
@@ -12,6 +14,9 @@ from asyncio import Queue, sleep
 from collections.abc import AsyncIterable, Awaitable, Callable, Coroutine, Generator, Iterable
 from typing import Any, NoReturn, TypeVar
 
+from stompcodec.client.bodies.received import BodyReader
+from stompcodec.client.bodies.sources import Pieces, Source, Spool, Streamed, checked, opened, pieces_of
+from stompcodec.client.bodies.upload import PIECE, BodySourceError, Upload
 from stompcodec.client.bulk import Bulk, Outgoings
 from stompcodec.client.forks import process, refuse
 from stompcodec.client.handlers import ended_by
@@ -23,6 +28,8 @@ from stompcodec.client.shell import LOOK, Sending
 from stompcodec.errors import StompError
 
 __all__ = [
+    "AsyncBody",
+    "AsyncBodyReader",
     "AsyncDelivery",
     "AsyncReceipt",
     "AsyncWaiters",
@@ -32,6 +39,8 @@ __all__ = [
     "as_coroutine",
     "call_handler",
     "feed",
+    "open_source",
+    "read_piece",
     "send",
     "sleep",
 ]
@@ -39,6 +48,10 @@ __all__ = [
 _F = TypeVar("_F", bound=Callable[..., Any])
 #: The messages of `send_many`.
 Messages = Outgoings | AsyncIterable[Any]
+#: The body of `send`: text, bytes, or a source of bytes.
+AsyncBody = str | bytes | Streamed | AsyncIterable[bytes]
+#: A piece of so many bytes is written to a temporary file by another thread.
+_LARGE = 64 * 1024
 
 
 class AsyncReceipt:
@@ -324,3 +337,106 @@ async def _steps(steps: Iterable[Awaitable[object] | None]) -> None:
             continue
         with contextlib.suppress(StompError):  # `bulk` handles it
             await receipt
+
+
+# ---- bodies ----
+
+
+class AsyncBodyReader:
+    """A reader of a body, as `message.open` gives it. It reads files in other threads.
+
+    >>> import asyncio
+    >>> async def main():
+    ...     reader = AsyncBodyReader(BodyReader(b"hello"))
+    ...     return await reader.read(2), reader.size, [piece async for piece in reader]
+    >>> asyncio.run(main())
+    (b'he', 5, [b'llo'])
+    """
+
+    def __init__(self, reader: BodyReader) -> None:
+        self._reader = reader
+        self.size = reader.size
+        """The bytes of the whole body."""
+
+    async def read(self, size: int = -1) -> bytes:
+        """Return up to `size` bytes, b"" at the end; with -1 all that are left."""
+        return await asyncio.to_thread(self._reader.read, size) or b""
+
+    async def readinto(self, buffer: Any) -> int:
+        """Read into a buffer; return the number of bytes, 0 at the end."""
+        return await asyncio.to_thread(self._reader.readinto, buffer)
+
+    async def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
+        """Move to an offset; return it."""
+        return self._reader.seek(offset, whence)
+
+    def tell(self) -> int:
+        """Return the offset of the next byte."""
+        return self._reader.tell()
+
+    def __aiter__(self) -> AsyncBodyReader:
+        return self
+
+    async def __anext__(self) -> bytes:
+        piece = await self.read(PIECE)
+        if not piece:
+            raise StopAsyncIteration
+        return piece
+
+    async def close(self) -> None:
+        """Let go of the body."""
+        self._reader.close()
+
+    async def __aenter__(self) -> AsyncBodyReader:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+
+def _is_file(body: object) -> bool:
+    return isinstance(body, os.PathLike) or hasattr(body, "read")
+
+
+async def open_source(body: Any, length: int | None, folder: str | os.PathLike[str] | None) -> Source:
+    """Return the source of a body. One whose length is not known is written to a temporary file first."""
+    source = await asyncio.to_thread(opened, body, length) if _is_file(body) else opened(body, length)
+    if source is not None:
+        return source
+    spool, pieces = Spool(folder), pieces_of(body)
+    try:
+        if isinstance(pieces, AsyncIterable):
+            async for piece in pieces:
+                await _spool(spool, checked(piece))
+        elif _is_file(body):
+            await asyncio.to_thread(spool.fill, pieces)
+        else:
+            for piece in pieces:
+                await _spool(spool, checked(piece))
+    except BaseException:
+        spool.close()
+        raise
+    return spool.source()
+
+
+async def _spool(spool: Spool, piece: bytes) -> None:
+    if len(piece) < _LARGE:
+        spool.write(piece)
+    else:
+        await asyncio.to_thread(spool.write, piece)
+
+
+async def read_piece(source: Source, at: int, upload: Upload) -> bytes:
+    """Return the next piece of a body; raise BodySourceError if none comes in the time of the upload."""
+    most = upload.wants(at)
+    if isinstance(source, Pieces) and not source.is_async:
+        return source.read(at, most)
+    reading = source.aread(at, most) if isinstance(source, Pieces) else asyncio.to_thread(source.read, at, most)
+    task = asyncio.ensure_future(reading)
+    try:  # not `wait_for`, which loses a cancellation that comes together with the piece
+        await asyncio.wait([task], timeout=None if upload.timeout == math.inf else upload.timeout)
+        if task.done():
+            return task.result()
+    finally:
+        task.cancel()
+    raise BodySourceError(f"{upload.what}: the source gave no bytes in {upload.timeout:g} s")

@@ -16,6 +16,8 @@ from stompcodec.transport.sync import SyncWire
 _GOOD = 5.0
 #: Bytes of a WebSocket message beside one body: headers, or other frames in the same message.
 _BESIDE_BODY = 2**20
+#: Bytes of a body in one WebSocket frame, if bodies are streamed. A frame is in memory as a whole.
+_WHOLE_BODY = 16 * 2**20
 #: The commands of calls that a RECEIPT accepts, and does nothing else.
 _SIMPLE = ("SEND", "ACK", "NACK", "PING")
 
@@ -48,8 +50,11 @@ class WireOwner:
 
     def opened(self, wire: SyncWire) -> None:
         self.wire = wire
-        limits = self._core.link.options.limits or Limits()
-        wire.bound(limits.max_body + _BESIDE_BODY)
+        options = self._core.link.options
+        most = (options.limits or Limits()).max_body
+        if options.stream_over is not None:  # what does not come in frames of WebSocket would be in memory
+            most = min(most, max(options.stream_over, _WHOLE_BODY))
+        wire.bound(most + _BESIDE_BODY)
 
     def received(self, data: bytes | memoryview) -> None:
         core, connection = self._core, self.connection
@@ -76,6 +81,7 @@ class WireOwner:
             or connection is None
             or connection is not link.connection
             or connection.buffered
+            or core.inbound.in_body  # whose bytes may look like a RECEIPT
             or core.inbound.backlog
             or call.id not in sent
             or call.command not in _SIMPLE

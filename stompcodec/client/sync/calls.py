@@ -7,10 +7,11 @@ from __future__ import annotations
 import contextlib
 from types import TracebackType
 
+from stompcodec.client.bodies.sources import is_whole
 from stompcodec.client.shell import HeaderSource, now
 from stompcodec.client.sync.link import Link
 from stompcodec.client.sync.messages import Message
-from stompcodec.client.sync.waiting import Receipt
+from stompcodec.client.sync.waiting import Body, Receipt
 from stompcodec.client.transaction import BaseTransaction
 from stompcodec.errors import StompError
 
@@ -62,18 +63,23 @@ class Transaction(BaseTransaction):
     def send(
         self,
         destination: str,
-        body: bytes | str = b"",
+        body: Body = b"",
         headers: HeaderSource | None = None,
         *,
         content_encoding: str | None = None,
         timeout: float | None = None,
+        length: int | None = None,
     ) -> None:
         """Send a message as part of it; only `commit` has a receipt. Arguments as for `Client.send`.
 
         Raises:
             ConnectionLostError: the connection was lost, and with it the transaction, which took no effect.
+            BodySourceError: as for `Client.send`; the transaction is lost with its connection.
         """
         link = self._link
+        if not is_whole(body):
+            link.send_streamed(destination, body, headers, content_encoding, length, timeout=timeout, transaction=self)
+            return
         sending = link.sending(destination, body, headers, content_encoding, transaction=self)
         link.push(sending, timeout)
 

@@ -16,7 +16,14 @@ from stompcodec.client.receipts import seconds_of
 from stompcodec.client.shell import end_of, now
 from stompcodec.client.subscription import Subscription as Base
 from stompcodec.client.sync.link import Link
-from stompcodec.client.sync.waiting import Queue, Receipt, Waiters, Workers, call_handler
+from stompcodec.client.sync.waiting import (
+    BodyReader,
+    Queue,
+    Receipt,
+    Waiters,
+    Workers,
+    call_handler,
+)
 from stompcodec.errors import StompError
 
 
@@ -101,6 +108,26 @@ class Message(BaseMessage):
             raise
         if self.subscription.explicit and not self.settled:
             self.ack()
+
+    def open(self) -> BodyReader:
+        """Return a reader of the body, in memory or in a file, for an `with` block.
+
+        Raises:
+            OSError: the body could not be kept in a file, for example on a full disk.
+
+        >>> from stompcodec.client import connect
+        >>> from stompcodec.testing import StompBroker
+        >>> def main(url):
+        ...     with connect(url, stream_over=4096) as client:
+        ...         client.send("/queue/a", [b"a piece, "] * 1000)
+        ...         message = client.subscribe("/queue/a").get(5)
+        ...         with message.open() as reader:
+        ...             return message.is_streamed, reader.size, reader.read(7)
+        >>> with StompBroker() as broker:
+        ...     main(broker.url)
+        (True, 9000, b'a piece')
+        """
+        return self.reader()
 
     def reply(
         self,

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import select
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import AsyncIterable, Callable, Iterable
 from functools import partial
 from queue import Queue
 from time import sleep
 from typing import Any
 
+from stompcodec.client.bodies.received import BodyReader
+from stompcodec.client.bodies.sources import Source, Spool, Streamed, opened, pieces_of
+from stompcodec.client.bodies.upload import Upload
 from stompcodec.client.bulk import Bulk, Outgoings
 from stompcodec.client.forks import process, refuse
 from stompcodec.client.handlers import ended_by
@@ -23,10 +27,27 @@ from stompcodec.client.receipts import Call
 from stompcodec.client.shell import Sending
 from stompcodec.errors import ReceiptTimeoutError, StompError
 
-__all__ = ["Delivery", "Messages", "Queue", "Receipt", "Waiters", "Workers", "call_handler", "feed", "send", "sleep"]
+__all__ = [
+    "Body",
+    "BodyReader",
+    "Delivery",
+    "Messages",
+    "Queue",
+    "Receipt",
+    "Waiters",
+    "Workers",
+    "call_handler",
+    "feed",
+    "open_source",
+    "read_piece",
+    "send",
+    "sleep",
+]
 
 #: The messages of `send_many`.
 Messages = Outgoings
+#: The body of `send`: text, bytes, or a source of bytes.
+Body = str | bytes | Streamed
 #: The I/O thread ends every call in time. If it fails to, callers wait this many seconds longer.
 _GRACE = 5.0
 
@@ -205,3 +226,25 @@ def feed(bulk: Bulk, messages: Messages) -> None:
             if receipt is not None:
                 with contextlib.suppress(StompError):  # `bulk` handles it
                     receipt.wait()
+
+
+def open_source(body: Any, length: int | None, folder: str | os.PathLike[str] | None) -> Source:
+    """Return the source of a body. One whose length is not known is written to a temporary file first."""
+    if isinstance(body, AsyncIterable):
+        raise TypeError("the body is an asynchronous iterable: send it by the client of connect_async")
+    source = opened(body, length)
+    if source is not None:
+        return source
+    spool, pieces = Spool(folder), pieces_of(body)
+    try:
+        assert not isinstance(pieces, AsyncIterable)
+        spool.fill(pieces)
+    except BaseException:
+        spool.close()
+        raise
+    return spool.source()
+
+
+def read_piece(source: Source, at: int, upload: Upload) -> bytes:
+    """Return the next piece of a body."""
+    return source.read(at, upload.wants(at))
