@@ -12,6 +12,7 @@ from stompcodec.client.dialects import BROKERS, TOPIC_QUEUES
 from stompcodec.client.receipts import seconds_of
 from stompcodec.codec import Frame
 from stompcodec.spec import VERSIONS, Limits
+from stompcodec.transport.proxy import parse_proxy
 
 if TYPE_CHECKING:
     import ssl
@@ -56,6 +57,9 @@ class Options:
     """Accept common faults of brokers, as `Parser(lenient=True)` does."""
     ssl: ssl.SSLContext | None = field(default=None, repr=False)
     """For stomp+ssl and wss; None verifies certificates by the machine's authorities."""
+    proxy: str | None = field(default=None, repr=False)
+    """An HTTP proxy that offers CONNECT, as http://user:pass@host:port; "environment" for the variables https_proxy,
+    http_proxy, all_proxy and no_proxy; None for none, whatever the environment says."""
     reconnect: Backoff | None = _BACKOFF
     """Delays between attempts after a loss; with None a lost connection ends the client."""
     startup_timeout: float = 0.0
@@ -113,6 +117,8 @@ class Options:
             raise ValueError(f"outbox_full is {self.outbox_full!r}: use block or raise")
         if self.reconnect is not None and not isinstance(self.reconnect, Backoff):
             raise TypeError("reconnect must be a Backoff, or None to not reconnect")
+        if self.proxy is not None and self.proxy != "environment":
+            parse_proxy(self.proxy)
         _checked_heart_beat(self.heart_beat)
         _checked_versions(self.versions)
 
@@ -149,6 +155,7 @@ class ConnectOptions(TypedDict, total=False):
     limits: Limits | None
     lenient: bool
     ssl: ssl.SSLContext | None
+    proxy: str | None
     reconnect: Backoff | None
     startup_timeout: float
     connect_timeout: float

@@ -33,6 +33,7 @@ from stompcodec.transport.owner import (
     name_of,
     read_buffer,
 )
+from stompcodec.transport.proxy import Proxy
 
 if TYPE_CHECKING:
     from ssl import SSLContext
@@ -471,7 +472,13 @@ class Listener:
 
 
 async def connect(
-    address: Place, owner: Owner, *, ssl: SSLContext | None = None, timeout: float = TIMEOUT, high: int = HIGH
+    address: Place,
+    owner: Owner,
+    *,
+    ssl: SSLContext | None = None,
+    timeout: float = TIMEOUT,
+    high: int = HIGH,
+    proxy: Proxy | None = None,
 ) -> Wire:
     """Connect, and do the handshakes of TLS and WebSocket. `owner.opened` is called before this returns.
 
@@ -483,6 +490,7 @@ async def connect(
         ssl: the context for TLS; None for one that trusts the system's certificates.
         timeout: seconds for all of it.
         high: unwritten bytes at which the owner is told to stop writing.
+        proxy: the HTTP proxy to connect through; None for none.
 
     Returns:
         The open connection.
@@ -491,22 +499,23 @@ async def connect(
         OSError: the connection or a handshake failed; TimeoutError if it took too long.
         MissingExtraError: the package for WebSocket is not installed.
     """
-    layer = client_layer(address, ssl)
+    layer = client_layer(address, ssl, proxy)
     make_layer = None if layer is None else lambda _own: layer()
     plan = _Plan(lambda: owner, make_layer, address.tls, address.websocket, high, timeout)
     try:
-        return await asyncio.wait_for(_reach(plan, address), timeout)
+        first = address if proxy is None else proxy
+        return await asyncio.wait_for(_reach(plan, first.host, first.port), timeout)
     except asyncio.TimeoutError:
         raise TimeoutError(f"no connection to {address.host}:{address.port} in {timeout} s") from None
 
 
-async def _reach(plan: _Plan, place: Place) -> Wire:
+async def _reach(plan: _Plan, host: str, port: int) -> Wire:
     """Return a wire whose handshakes are done; leave nothing behind where that fails or is cancelled."""
     loop = asyncio.get_running_loop()
     plan.waiter = loop.create_future()
     wire: Wire | None = None
     try:
-        _, wire = await loop.create_connection(plan, place.host, place.port)
+        _, wire = await loop.create_connection(plan, host, port)
         await plan.waiter
         return wire
     finally:

@@ -1,26 +1,38 @@
-"""The choice of layers between a socket and its frames: TLS, WebSocket, both or none."""
+"""The choice of layers between a socket and its frames: a proxy, TLS and WebSocket, some of them or none."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import reduce
 from typing import TYPE_CHECKING
 
 from stompcodec.transport.owner import Admit, Layer, Over, Place
+from stompcodec.transport.proxy import ConnectLayer, Proxy
 
 if TYPE_CHECKING:
     from ssl import SSLContext
 
 
-def client_layer(place: Place, context: SSLContext | None) -> Callable[[], Layer] | None:
+def client_layer(place: Place, context: SSLContext | None, proxy: Proxy | None = None) -> Callable[[], Layer] | None:
     """Return a function that makes the layers of a connection to `place`; None for plain TCP."""
-    if not place.tls:
-        return (lambda: _websocket_client(place)) if place.websocket else None
+    makers: list[Callable[[], Layer]] = []
+    if proxy is not None:
+        through = proxy
+        if proxy.tls:
+            makers.append(_tls(proxy.host, context))
+        makers.append(lambda: ConnectLayer(place.host, place.port, through))
+    if place.tls:
+        makers.append(_tls(place.host, context))
+    if place.websocket:
+        makers.append(lambda: _websocket_client(place))
+    return (lambda: reduce(Over, (make() for make in makers))) if makers else None
+
+
+def _tls(host: str, context: SSLContext | None) -> Callable[[], Layer]:
     from stompcodec.transport.tls import TlsLayer, client_context
 
     chosen = context or client_context()
-    if not place.websocket:
-        return lambda: TlsLayer(chosen, server_hostname=place.host)
-    return lambda: Over(TlsLayer(chosen, server_hostname=place.host), _websocket_client(place))
+    return lambda: TlsLayer(chosen, server_hostname=host)
 
 
 def _websocket_client(place: Place) -> Layer:

@@ -32,6 +32,7 @@ from stompcodec.transport.owner import (
     name_of,
     read_buffer,
 )
+from stompcodec.transport.proxy import Proxy
 
 if TYPE_CHECKING:
     from ssl import SSLContext
@@ -596,6 +597,7 @@ def connect(
     timeout: float = TIMEOUT,
     high: int = HIGH,
     waker: Waker | None = None,
+    proxy: Proxy | None = None,
 ) -> SyncWire:
     """Connect, and do the handshakes of TLS and WebSocket. `owner.opened` is called before this returns.
 
@@ -608,6 +610,7 @@ def connect(
         timeout: seconds for all of it, except resolving the host name.
         high: unwritten bytes at which the owner is told to stop writing.
         waker: ends a `poll` from another thread; None if none needs to. It stays open when the connection is closed.
+        proxy: the HTTP proxy to connect through; None for none.
 
     Returns:
         The open connection.
@@ -616,12 +619,13 @@ def connect(
         OSError: the connection or a handshake failed; TimeoutError if it took too long.
         MissingExtraError: the package for WebSocket is not installed.
     """
-    make_layer = client_layer(address, ssl)
+    make_layer = client_layer(address, ssl, proxy)
     deadline = time.monotonic() + timeout
+    first = address if proxy is None else proxy
     try:
-        sock = _reach(address.host, address.port, deadline)
+        sock = _reach(first.host, first.port, deadline)
     except TimeoutError:
-        raise TimeoutError(f"no connection to {address.host}:{address.port} in {timeout} s") from None
+        raise TimeoutError(f"no connection to {first.host}:{first.port} in {timeout} s") from None
     try:
         layer = None if make_layer is None else make_layer()
         wire = SyncWire(sock, owner, layer, address, high, waker)

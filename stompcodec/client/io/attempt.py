@@ -9,6 +9,7 @@ from typing import Any
 from stompcodec.client.options import Credential, Options
 from stompcodec.errors import ConnectionLostError
 from stompcodec.transport.owner import Owner
+from stompcodec.transport.proxy import proxy_of
 from stompcodec.transport.sync import SyncWire, connect
 from stompcodec.uri import Address
 
@@ -47,7 +48,10 @@ class Attempt(threading.Thread):
         try:
             self.login = self._credential(options.login, self.address.login)
             self.passcode = self._credential(options.passcode, self.address.passcode)
-            self.wire = connect(self.address, self._owner, ssl=options.ssl, timeout=options.connect_timeout)
+            proxy = proxy_of(options.proxy, self.address)
+            self.wire = connect(
+                self.address, self._owner, ssl=options.ssl, timeout=options.connect_timeout, proxy=proxy
+            )
         except Exception as error:
             self.error = error
         with self._lock:
