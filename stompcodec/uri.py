@@ -3,13 +3,14 @@
     stomp:  tcp:                             plain TCP, port 61613
     stomp+ssl:  stomp+tls:  stomps:  ssl:    TLS, port 61614
     ws:  wss:                                WebSocket, ports 80 and 443
+    http:  https:                            a SockJS endpoint, such as that of Spring, ports 80 and 443
     failover:(uri,uri,...)                   several brokers, in the order in which they are tried
 
 All parts may be percent-encoded, and reserved characters must be: the virtual host / of RabbitMQ is stomp://host/%2F.
 Without a path, or with the path /, the broker uses its default virtual host.
 
 The only option after a question mark is `vhost`, another way to name the virtual host. Other options are an error,
-except for WebSocket, where the query is part of the request.
+except for WebSocket and SockJS, where the query is part of the request.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from urllib.parse import quote, unquote
 from stompcodec.errors import ConfigError, may_be_secret
 
 #: Scheme -> its default port.
-_PORTS = {"stomp": 61613, "stomp+ssl": 61614, "ws": 80, "wss": 443}
+_PORTS = {"stomp": 61613, "stomp+ssl": 61614, "ws": 80, "wss": 443, "http": 80, "https": 443}
 _ALIASES = {"tcp": "stomp", "stomp+tls": "stomp+ssl", "stomps": "stomp+ssl", "ssl": "stomp+ssl"}
 
 #: The last @ ends login and passcode, since a login may be a mail address.
@@ -50,20 +51,25 @@ class Address(NamedTuple):
     """
 
     scheme: str
-    """"stomp", "stomp+ssl", "ws" or "wss"."""
+    """"stomp", "stomp+ssl", "ws", "wss", "http" or "https"."""
     host: str
     """The host name or IP address, without brackets."""
     port: int
     tls: bool
     websocket: bool
     path: str
-    """The path and query of the WebSocket request; "" for other schemes."""
+    """The path and query of the WebSocket request, or of the SockJS endpoint; "" for other schemes."""
     login: str | None
     passcode: str | None
     vhost: str | None
     """The virtual host, from the path or the option `vhost`; None for the broker's default."""
     options: dict[str, str]
     """The options after the question mark."""
+
+    @property
+    def sockjs(self) -> bool:
+        """True if `path` is that of a SockJS endpoint."""
+        return self.scheme in ("http", "https")
 
     def __str__(self) -> str:
         """Return the address as text for people and logs, with secrets masked."""
@@ -119,7 +125,7 @@ def _address(uri: str, common: dict[str, str]) -> Address:
     scheme = _ALIASES.get(name, name)
     if scheme not in _PORTS:
         raise _error(f"unknown scheme {name[:20]}: use one of {', '.join((*_PORTS, *_ALIASES))}, failover")
-    websocket = scheme in ("ws", "wss")
+    websocket = scheme in ("ws", "wss", "http", "https")
     port = _PORTS[scheme] if match["port"] is None else int(match["port"])
     if not 0 < port < 65536:
         raise _error(f"the port is {port}: it must be 1 to 65535")
@@ -132,7 +138,7 @@ def _address(uri: str, common: dict[str, str]) -> Address:
         scheme,
         _text(match["host"].strip("[]")),
         port,
-        scheme in ("stomp+ssl", "wss"),
+        scheme in ("stomp+ssl", "wss", "https"),
         websocket,
         path + (f"?{match['query']}" if match["query"] else "") if websocket else "",
         None if match["user"] is None else _text(login),

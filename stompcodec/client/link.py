@@ -20,6 +20,7 @@ from stompcodec.codec import Frame, serialize
 from stompcodec.connection import Connection, Role
 from stompcodec.errors import (
     ConnectionLostError,
+    FrameError,
     LocalProtocolError,
     ReceiptTimeoutError,
     RejectedError,
@@ -92,7 +93,7 @@ class ClientLink:
         self.broken: Exception | None = None
         self.is_writable = True
         self.upload: Upload | None = None  # its body is being sent; it stays the first of the outbox until the end
-        self._whole_frames = False
+        self._whole_frames = self._text_only = False
         self._connected_by: float | None = None
         self._patience = options.connect_timeout
         self.transactions: dict[str, BaseTransaction] = {}
@@ -111,6 +112,7 @@ class ClientLink:
         login: str | None,
         passcode: str | None,
         whole_frames: bool,
+        text_only: bool = False,
         patience: float | None = None,
     ) -> None:
         """Send CONNECT on a new transport, and wait `patience` seconds for CONNECTED, if fewer than `connect_timeout`.
@@ -123,7 +125,7 @@ class ClientLink:
         self.is_writable, self.broken = True, None
         self._patience = options.connect_timeout if patience is None else min(patience, options.connect_timeout)
         self._connected_by = now + self._patience
-        self._whole_frames = whole_frames
+        self._whole_frames, self._text_only = whole_frames, text_only
         self.connection = Connection(
             Role.CLIENT,
             versions=options.versions,
@@ -312,6 +314,8 @@ class ClientLink:
 
     def _head_of(self, destination: str) -> bytes:
         """Return the head of a SEND up to the number in content-length; nothing if it cannot be written."""
+        if self._text_only:  # each body has to be looked at
+            return b""
         try:
             octets = serialize(Frame("SEND", [("destination", destination)], b"x"), self.version)
         except (StompError, TypeError, ValueError):  # `put` says why
@@ -345,6 +349,9 @@ class ClientLink:
         """Pass a frame or a block to the connection."""
         connection = self.connection
         assert connection is not None
+        if self._text_only:
+            for each in frame.frames() if isinstance(frame, Block) else (frame,):
+                _check_text(each)
         if isinstance(frame, Block):
             connection.output += frame.chunks(self.version, self._whole_frames)
         elif text and self.dialect.jms:
@@ -617,3 +624,12 @@ class ClientLink:
         for call in calls:
             self.finish(call)
         calls.clear()
+
+
+def _check_text(frame: Frame) -> None:
+    """Raise FrameError if the body cannot be sent as text, as SockJS does."""
+    try:
+        frame.body.decode()
+    except UnicodeDecodeError:
+        why = "SockJS carries text, and the body is not UTF-8: encode it, for example by content_encoding='base64'"
+        raise FrameError("unencodable", detail=why) from None

@@ -17,7 +17,7 @@ def connect(url: str | list[Address], **options: Unpack[ConnectOptions]) -> Clie
     """Return a client for threads that is connected.
 
     Args:
-        url: stomp://login:passcode@host:61613/vhost, stomp+ssl:, ws:, wss:, failover:(a,b), or a list of addresses.
+        url: stomp://login:passcode@host:61613/vhost, stomp+ssl:, ws:, wss:, https:, failover:(a,b), or addresses.
         options: the fields of `Options`; times are in seconds.
 
     Raises:

@@ -23,6 +23,7 @@ from stompcodec.transport.owner import (
     MOST_REPLIES,
     TIMEOUT,
     Admit,
+    AskAgainError,
     Layer,
     Octets,
     Owner,
@@ -499,14 +500,23 @@ async def connect(
         OSError: the connection or a handshake failed; TimeoutError if it took too long.
         MissingExtraError: the package for WebSocket is not installed.
     """
-    layer = client_layer(address, ssl, proxy)
-    make_layer = None if layer is None else lambda _own: layer()
-    plan = _Plan(lambda: owner, make_layer, address.tls, address.websocket, high, timeout)
     try:
-        first = address if proxy is None else proxy
-        return await asyncio.wait_for(_reach(plan, first.host, first.port), timeout)
+        return await asyncio.wait_for(_connect(address, owner, ssl, timeout, high, proxy), timeout)
     except asyncio.TimeoutError:
         raise TimeoutError(f"no connection to {address.host}:{address.port} in {timeout} s") from None
+
+
+async def _connect(
+    place: Place, owner: Owner, ssl: SSLContext | None, timeout: float, high: int, proxy: Proxy | None
+) -> Wire:
+    first = place if proxy is None else proxy
+    for asked in (False, True):
+        layer = client_layer(place, ssl, proxy, asked)
+        make_layer = None if layer is None else lambda _own, layer=layer: layer()
+        plan = _Plan(lambda: owner, make_layer, place.tls, place.websocket, high, timeout)
+        with contextlib.suppress(AskAgainError):
+            return await _reach(plan, first.host, first.port)
+    raise ConnectionResetError("the server closed the connection before the session")
 
 
 async def _reach(plan: _Plan, host: str, port: int) -> Wire:

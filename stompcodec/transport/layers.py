@@ -1,4 +1,4 @@
-"""The choice of layers between a socket and its frames: a proxy, TLS and WebSocket, some of them or none."""
+"""The choice of layers between a socket and its frames: a proxy, TLS, WebSocket or SockJS, or none of them."""
 
 from __future__ import annotations
 
@@ -13,8 +13,13 @@ if TYPE_CHECKING:
     from ssl import SSLContext
 
 
-def client_layer(place: Place, context: SSLContext | None, proxy: Proxy | None = None) -> Callable[[], Layer] | None:
-    """Return a function that makes the layers of a connection to `place`; None for plain TCP."""
+def client_layer(
+    place: Place, context: SSLContext | None, proxy: Proxy | None = None, asked: bool = False
+) -> Callable[[], Layer] | None:
+    """Return a function that makes the layers of a connection to `place`; None for plain TCP.
+
+    `asked`: the connection before this one ended by AskAgainError.
+    """
     makers: list[Callable[[], Layer]] = []
     if proxy is not None:
         through = proxy
@@ -23,7 +28,9 @@ def client_layer(place: Place, context: SSLContext | None, proxy: Proxy | None =
         makers.append(lambda: ConnectLayer(place.host, place.port, through))
     if place.tls:
         makers.append(_tls(place.host, context))
-    if place.websocket:
+    if place.sockjs:
+        makers.append(lambda: _sockjs_client(place, asked))
+    elif place.websocket:
         makers.append(lambda: _websocket_client(place))
     return (lambda: reduce(Over, (make() for make in makers))) if makers else None
 
@@ -33,6 +40,12 @@ def _tls(host: str, context: SSLContext | None) -> Callable[[], Layer]:
 
     chosen = context or client_context()
     return lambda: TlsLayer(chosen, server_hostname=host)
+
+
+def _sockjs_client(place: Place, asked: bool) -> Layer:
+    from stompcodec.transport import sockjs
+
+    return sockjs.SockJsLayer(place.host, place.port, place.path, secure=place.tls, asked=asked)
 
 
 def _websocket_client(place: Place) -> Layer:

@@ -66,6 +66,10 @@ class Part(bytes):
     __slots__ = ()
 
 
+class AskAgainError(ConnectionError):
+    """The end of a connection on which a layer has asked something first: connect again, without asking."""
+
+
 class Owner(Protocol):
     """The owner of a wire: a session of the broker, or a client. It is called in the loop, or in the owner's thread.
 
@@ -111,8 +115,12 @@ class Place(Protocol):
         """True if the connection uses WebSocket."""
 
     @property
+    def sockjs(self) -> bool:
+        """True if `path` is that of a SockJS endpoint."""
+
+    @property
     def path(self) -> str:
-        """The path and query of the WebSocket request."""
+        """The path and query of the WebSocket request, or of a SockJS endpoint."""
 
 
 class Layer(Protocol):

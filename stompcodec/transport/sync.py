@@ -13,6 +13,7 @@ import selectors
 import socket
 import time
 from collections import deque
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Protocol
 
 from stompcodec.transport.layers import client_layer
@@ -24,6 +25,7 @@ from stompcodec.transport.owner import (
     LONGEST_WAIT,
     MOST_REPLIES,
     TIMEOUT,
+    AskAgainError,
     Layer,
     Octets,
     Owner,
@@ -162,6 +164,8 @@ class SyncWire:
         """True if the connection is encrypted by TLS."""
         self.whole_frames = place.websocket
         """True if each written chunk must be a whole frame, since WebSocket makes it a message."""
+        self.text_only = place.sockjs
+        """True if frames have to be UTF-8."""
         self.buffered = 0
         """Bytes that the kernel has not accepted yet."""
         self._socket = sock
@@ -338,6 +342,8 @@ class SyncWire:
         else:
             self._layer.send(chunks)
             self._put(self._layer.take_output())
+            if self._layer.error is not None:  # what was given cannot be sent
+                self._fail(self._layer.error)
 
     def send_now(self, chunks: list[bytes]) -> bool:
         """Send as much of the chunks as the kernel accepts, and remove that from the list; return whether it was all.
@@ -619,8 +625,24 @@ def connect(
         OSError: the connection or a handshake failed; TimeoutError if it took too long.
         MissingExtraError: the package for WebSocket is not installed.
     """
-    make_layer = client_layer(address, ssl, proxy)
     deadline = time.monotonic() + timeout
+    try:
+        return _connect(address, owner, client_layer(address, ssl, proxy), timeout, deadline, high, waker, proxy)
+    except AskAgainError:
+        make_layer = client_layer(address, ssl, proxy, asked=True)
+        return _connect(address, owner, make_layer, timeout, deadline, high, waker, proxy)
+
+
+def _connect(
+    address: Place,
+    owner: Owner,
+    make_layer: Callable[[], Layer] | None,
+    timeout: float,
+    deadline: float,
+    high: int,
+    waker: Waker | None,
+    proxy: Proxy | None,
+) -> SyncWire:
     first = address if proxy is None else proxy
     try:
         sock = _reach(first.host, first.port, deadline)

@@ -104,7 +104,13 @@ def server_layer(
 
 
 def client_layer(
-    host: str, port: int, path: str = "/", *, secure: bool = False, max_message: int = MAX_MESSAGE
+    host: str,
+    port: int,
+    path: str = "/",
+    *,
+    secure: bool = False,
+    max_message: int = MAX_MESSAGE,
+    subprotocols: Sequence[str] | None = SUBPROTOCOLS,
 ) -> WebSocketLayer:
     """Return the layer of a client's connection. `WebSocketLayer` has an example.
 
@@ -113,11 +119,12 @@ def client_layer(
         path: the path of the request, with its query.
         secure: True if TLS is below this layer.
         max_message: the largest message in bytes; larger ones end the connection.
+        subprotocols: those to offer; None for none.
     """
     route, _, query = quote(path or "/", safe="/%?&=+:@!$'()*,;~-._").partition("?")
     protocol = ClientProtocol(
         WebSocketURI(secure, host, port, route if route.startswith("/") else "/" + route, query),
-        subprotocols=SUBPROTOCOLS,  # type: ignore[arg-type]
+        subprotocols=subprotocols,  # type: ignore[arg-type]
         max_size=max_message,
         logger=_log,
     )

@@ -144,7 +144,7 @@ def test_failover():
             (uri, "write stomp://host")
             for uri in ("stomp://u:p/q@h", "stomp://u:p#q@h", "stomp://[zz]", "stomp://a:1:2")
         ],
-        *[(uri, "unknown scheme") for uri in ("http://h", "amqp://h", "stomp+nio://h")],
+        *[(uri, "unknown scheme") for uri in ("gopher://h", "amqp://h", "stomp+nio://h")],
         *[("stomp://h:0", "the port is 0"), ("stomp://h:65536", "the port is 65536")],
         *[("stomp://%FF@h", "not UTF-8"), ("stomp://h/?vhost=%FF", "not UTF-8")],
         *[("stomp://h\n", "control character"), (" stomp://h", "space"), ("stomp://a b@h", "space")],

@@ -23,6 +23,7 @@ class Place(NamedTuple):
     tls: bool = False
     websocket: bool = False
     path: str = "/stomp"
+    sockjs: bool = False
 
 
 def place(kind: str, port: int, host: str = "127.0.0.1") -> Place:

@@ -521,6 +521,7 @@ class Engine:
                 login=attempt.login,
                 passcode=attempt.passcode,
                 whole_frames=owner.wire.whole_frames,
+                text_only=owner.wire.text_only,
                 patience=None if until is None else max(until - now, _LAST_CHANCE),
             )
             owner.connection = link.connection

@@ -1,0 +1,75 @@
+"""A SockJS endpoint for tests, on the server of the `websockets` library, in front of a STOMP broker on TCP."""
+
+from __future__ import annotations
+
+import codecs
+import contextlib
+import http
+import json
+import socket
+import threading
+
+from websockets.datastructures import Headers
+from websockets.exceptions import ConnectionClosed
+from websockets.http11 import Response
+from websockets.sync.server import serve
+
+
+class Endpoint:
+    """`/stomp` of a server; each session is a connection to the broker on `port`.
+
+    It answers /info on a connection of its own, as `websockets` closes those that are no handshake. `first` is sent
+    before the session begins; `asked` has the paths of all requests.
+    """
+
+    def __init__(self, port=None, *, info=None, first=("o",), context=None):
+        self.target = port
+        self.info = {"websocket": True, "origins": ["*:*"], "cookie_needed": False} if info is None else info
+        self.first = first
+        self.asked = []
+        self.got = []
+        self._server = serve(self._session, "127.0.0.1", 0, process_request=self._request, ssl=context)
+        self.port = self._server.socket.getsockname()[1]
+        self._thread = threading.Thread(target=self._server.serve_forever, daemon=True)
+
+    def __enter__(self):
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_):
+        self._server.shutdown()
+        self._thread.join(30)
+
+    def _request(self, connection, request):
+        self.asked.append(request.path)
+        if request.path.partition("?")[0].endswith("/info"):
+            body = json.dumps(self.info).encode()
+            headers = Headers([("Content-Length", str(len(body))), ("Connection", "close")])
+            return Response(http.HTTPStatus.OK.value, "OK", headers, body)
+        return None
+
+    def _session(self, websocket):
+        with contextlib.suppress(ConnectionClosed, OSError):
+            for text in self.first:
+                websocket.send(text)
+            if self.target is None:
+                for message in websocket:
+                    self.got += json.loads(message)
+                    websocket.send("a" + json.dumps([each.upper() for each in self.got[-1:]]))
+                return
+            with socket.create_connection(("127.0.0.1", self.target)) as broker:
+                threading.Thread(target=self._answers, args=(broker, websocket), daemon=True).start()
+                for message in websocket:
+                    assert isinstance(message, str)
+                    for text in json.loads(message):
+                        broker.sendall(text.encode())
+
+    def _answers(self, broker, websocket):
+        decoder = codecs.getincrementaldecoder("utf-8")()
+        with contextlib.suppress(ConnectionClosed, OSError):
+            while octets := broker.recv(1000):
+                if text := decoder.decode(octets):
+                    websocket.send("h")
+                    websocket.send(["a", json.dumps([text[:7], text[7:]])])  # in two fragments
+            websocket.send('c[3000,"Go away!"]')
+            websocket.close()

@@ -1,0 +1,287 @@
+"""SockJS: the layer on bytes, whole wires, and what an endpoint may answer instead."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from patience import patience
+
+pytest.importorskip("websockets")
+
+from transport.endpoints import Endpoint
+from transport.proxies import ScriptedProxy
+from transport.wires import Peer, Place
+
+from stompcodec.transport import aio, sockjs, sync
+from stompcodec.transport.owner import AskAgainError, Part
+from stompcodec.transport.proxy import parse_proxy
+from stompcodec.transport.sockjs import MAX_INFO, Frames, SockJsLayer
+from stompcodec.transport.websocket import server_layer
+
+INFO = b'{"websocket":true,"cookie_needed":false,"origins":["*:*"],"entropy":7}'
+
+
+def info(body=INFO, status=b"200 OK", more=b""):
+    return b"HTTP/1.1 %b\r\nContent-Length: %d\r\n%b\r\n%b" % (status, len(body), more, body)
+
+
+class Session:
+    """The layer, and the WebSocket of a server at its other end."""
+
+    def __init__(self, first=b"o"):
+        self.layer = SockJsLayer("h", 80, "/app/stomp/?x=1")
+        self.layer.start()
+        self.request = b"".join(self.layer.take_output())
+        assert self.layer.receive(info()) == []
+        self.server = server_layer()
+        self.server.receive(b"".join(self.layer.take_output()))
+        self.layer.receive(b"".join(self.server.take_output()))
+        self.upward = []
+        if first:
+            self.say(first)
+
+    def say(self, *texts):
+        """The server sends messages; what comes up from the layer."""
+        self.server.send([text if isinstance(text, bytes) else text.encode() for text in texts])
+        found = b"".join(map(bytes, self.layer.receive(b"".join(self.server.take_output()))))
+        while self.layer.waiting:
+            found += b"".join(map(bytes, self.layer.receive(b"")))
+        return found
+
+    def send(self, *chunks):
+        """The client sends; the texts that the server gets."""
+        self.layer.send(list(chunks))
+        data = b"".join(self.layer.take_output())
+        octets = b"".join(map(bytes, self.server.receive(data))) if data else b""
+        return json.loads(b"[" + octets.replace(b"][", b"],[") + b"]")
+
+
+def test_a_session():
+    session = Session(first=None)
+    assert session.request.startswith(b"GET /app/stomp/info?x=1 HTTP/1.1\r\nHost: h\r\n")
+    assert not session.layer.opened
+    assert session.say("o") == b""
+    assert session.layer.opened
+    assert session.say("h", 'a["CONNECTED\\n\\n\\u0000","\\u00fc"]', "h") == "CONNECTED\n\n\0ü".encode()
+    assert session.send("SEND\n\nü\0".encode()) == [["SEND\n\nü\0"]]
+    session.layer.close()
+    assert b"".join(session.layer.take_output())
+
+
+def test_the_path_of_the_session():
+    layer = SockJsLayer("::1", 8080, "/stomp?token=1")
+    layer.start()
+    layer.take_output()
+    layer.receive(info())
+    request = b"".join(layer.take_output()).decode()
+    path = request.split()[1]
+    name, _, query = path.partition("?")
+    _, route, server, session, last = name.split("/")
+    assert (route, len(server), server.isdigit(), len(session), last, query) == (
+        "stomp",
+        3,
+        True,
+        32,
+        "websocket",
+        "token=1",
+    )
+    assert "Sec-WebSocket-Protocol" not in request
+    assert "Host: [::1]:8080" in request
+
+
+@given(st.lists(st.lists(st.text(max_size=20), max_size=4), max_size=6), st.data())
+def test_frames_may_be_cut_anywhere(arrays, data):
+    octets = b"o" + b"h".join(b"a" + json.dumps(each, ensure_ascii=False).encode() for each in arrays)
+    frames, at, found = Frames(), 0, []
+    while at < len(octets):
+        size = data.draw(st.integers(1, len(octets) - at))
+        found += frames.feed(octets[at : at + size])
+        at += size
+    assert [value for kind, value in found if kind == "a"] == arrays
+    assert frames.buffered == 0
+
+
+@given(st.lists(st.text(min_size=1, max_size=30), min_size=1, max_size=5), st.data())
+def test_parts_of_a_frame_may_split_characters(texts, data):
+    session, got = Session(), []
+    for text in texts:
+        octets = text.replace("][", "").encode()
+        cut = data.draw(st.integers(0, len(octets)))
+        got += session.send(Part(octets[:cut]), octets[cut:])
+    assert "".join(text for message in got for text in message) == "".join(text.replace("][", "") for text in texts)
+
+
+@pytest.mark.parametrize("chunks", [(b"SEND\n\n\xff\0",), (Part(b"SEND\n\n\xc3"), b"\0"), (Part(b"\xff"),)])
+def test_what_is_not_text_is_a_clear_error(chunks):
+    session = Session()
+    assert session.send(*chunks) in ([], [["SEND\n\n"]])
+    assert "not UTF-8" in str(session.layer.error)
+
+
+@pytest.mark.parametrize(
+    ("frame", "opened", "error", "words"),
+    [
+        ('c[3000,"Go away!"]', True, ConnectionAbortedError, "3000 Go away!"),
+        ('c[2010,"Another connection still open"]', False, ConnectionRefusedError, "2010 Another"),
+        ('c["x"]', True, ConnectionAbortedError, r"\?$"),
+        ("c[]", True, ConnectionAbortedError, r"\?$"),
+        ('c[1,"a\\nb\\u001b"]', True, ConnectionAbortedError, "1 ab$"),
+        ("x", True, ConnectionAbortedError, "begins with o, h, a or c"),
+        ("a{}", True, ConnectionAbortedError, "no array"),
+        ('a["a"}]', True, ConnectionAbortedError, "not JSON"),
+        ("a[1]", True, ConnectionAbortedError, "something else than texts"),
+        ('a["\\ud800"]', True, ConnectionAbortedError, "surrogate"),
+        ('a["a"]', False, ConnectionAbortedError, "begins with o"),
+        ("CONNECTED\n\n\0", True, ConnectionAbortedError, "begins with o"),
+        ("a" + "[" * 1000 + "]" * 1000, True, ConnectionAbortedError, "not JSON"),
+    ],
+)
+def test_close_frames_and_garbage_end_the_session(frame, opened, error, words):
+    session = Session("o" if opened else None)
+    session.say(frame)
+    assert isinstance(session.layer.error, error)
+    with pytest.raises(error, match=words):
+        raise session.layer.error
+    assert list(session.layer.receive(b"more")) == []
+
+
+def test_texts_before_a_close_frame_still_arrive():
+    session = Session()
+    assert session.say('a["last"]c[3000,"x"]a["never"]') == b"last"
+
+
+@pytest.mark.parametrize("more", [0, 1])
+def test_a_frame_of_the_limit_and_one_past_it(more):
+    session = Session()
+    session.layer.bound(100)
+    session.say('a["' + "x" * (197 + more))
+    assert (session.layer.error is None) is (more == 0)
+    assert session.layer.buffered <= 200
+
+
+@pytest.mark.parametrize(
+    ("answer", "words"),
+    [
+        (info(status=b"302 Found", more=b"Location: https://user:s3cret@other/\r\n"), "302 Found: redirects are not"),
+        (info(status=b"404 Not Found"), "404 Not Found: there is no SockJS endpoint"),
+        (info(status=b"401 Unauthorized"), "401 Unauthorized: it wants an HTTP login"),
+        (info(status=b"403 Forbidden"), "403 Forbidden: it does not allow"),
+        (info(status=b"500 Oops"), "500 Oops$"),
+        (info(b'{"websocket":false}'), "no WebSocket transport"),
+        (info(b"[]"), "not a JSON object"),
+        (info(b"<html>"), "not a JSON object"),
+        (info(b"[" * 10_000), "not a JSON object"),
+        (b"HTTP/1.1 200 OK\r\n\r\n{}", "content-length"),
+        (b"HTTP/1.1 200 OK\r\nContent-Length: -1\r\n\r\n{}", "content-length"),
+        (b"HTTP/1.1 200 OK\r\nContent-Length: 16385\r\n\r\n{}", "longer"),
+        (b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n", "chunk"),
+        (b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n4001\r\n", "longer"),
+        (b"\x15\x03\x01\0\x02\x02", "not HTTP"),
+        (b"HTTP/1.1 200 OK\r\nX: " + b"x" * MAX_INFO, "longer"),
+    ],
+)
+def test_bad_answers_to_info(answer, words):
+    layer = SockJsLayer("h", 80, "/stomp")
+    layer.start()
+    layer.receive(answer)
+    assert isinstance(layer.error, ConnectionRefusedError)
+    with pytest.raises(ConnectionRefusedError, match=words):
+        raise layer.error
+    assert "s3cret" not in str(layer.error)
+    assert list(layer.receive(info())) == []
+
+
+@given(st.booleans(), st.data())
+def test_the_answer_to_info_may_come_in_any_pieces(chunked, data):
+    answer = info()
+    if chunked:
+        answer = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\n%b\r\n%x;x=y\r\n%b\r\n0\r\n\r\n" % (
+            INFO[:5],
+            len(INFO) - 5,
+            INFO[5:],
+        )
+    layer, at = SockJsLayer("h", 80, "/stomp"), 0
+    layer.start()
+    layer.take_output()
+    while at < len(answer):
+        size = data.draw(st.integers(1, len(answer) - at))
+        layer.receive(answer[at : at + size])
+        at += size
+    assert layer.error is None
+    assert b"".join(layer.take_output()).startswith(b"GET /stomp/")
+
+
+@pytest.mark.parametrize("answer", [info(more=b"Connection: close\r\n"), info().replace(b"HTTP/1.1", b"HTTP/1.0")])
+def test_a_server_that_closes_after_info_is_asked_for_the_session_on_another_connection(answer):
+    layer = SockJsLayer("h", 80, "/stomp")
+    layer.start()
+    layer.receive(answer)
+    assert isinstance(layer.error, AskAgainError)
+    again = SockJsLayer("h", 80, "/stomp", asked=True)
+    again.start()
+    assert b"/websocket HTTP/1.1" in b"".join(again.take_output())
+
+
+# ---- whole wires ----
+
+
+def place(endpoint, tls=False):
+    return Place("127.0.0.1", endpoint.port, tls=tls, websocket=True, path="/stomp", sockjs=True)
+
+
+@pytest.mark.parametrize("tls", [False, True])
+@pytest.mark.parametrize("through", [False, True])
+def test_a_wire(tls, through, contexts):
+    with Endpoint(context=contexts.server if tls else None) as endpoint, ScriptedProxy() as tunnel:
+        peer = Peer()
+        proxy = parse_proxy(f"127.0.0.1:{tunnel.port}") if through else None
+        wire = sync.connect(place(endpoint, tls), peer, ssl=contexts.client, timeout=patience(10), proxy=proxy)
+        assert (wire.whole_frames, wire.text_only) == (True, True)
+        wire.write([b"hello"])
+        while len(peer.data) < 5:
+            assert wire.poll(patience(10))
+        assert peer.data == b"HELLO"
+        wire.close()
+        while wire.poll(patience(10)):
+            pass
+    assert [path.rpartition("/")[2] for path in endpoint.asked] == ["info", "websocket"]
+    assert len(tunnel.heads) == 2 * through
+
+
+def test_an_asynchronous_wire():
+    async def main(endpoint):
+        peer = Peer()
+        wire = await aio.connect(place(endpoint), peer, timeout=patience(10))
+        wire.write([b"hello"])
+        found = await peer.has(5)
+        wire.close()
+        await peer.gone()
+        return found
+
+    with Endpoint() as endpoint:
+        assert asyncio.run(main(endpoint)) == b"HELLO"
+
+
+def test_bytes_that_are_no_text_end_the_wire():
+    with Endpoint() as endpoint:
+        peer = Peer()
+        wire = sync.connect(place(endpoint), peer, timeout=patience(10))
+        wire.write([b"\xff"])
+        while wire.poll(patience(10)):
+            pass
+        assert "not UTF-8" in str(peer.error)
+
+
+def test_a_session_that_is_refused():
+    with Endpoint(first=('c[1002,"No"]',)) as endpoint, pytest.raises(ConnectionRefusedError, match="1002 No"):
+        sync.connect(place(endpoint), Peer(), timeout=patience(10))
+    with Endpoint(info={"websocket": False}) as endpoint, pytest.raises(ConnectionRefusedError, match="no WebSocket"):
+        sync.connect(place(endpoint), Peer(), timeout=patience(10))
+
+
+def test_the_limits_are_told():
+    assert sockjs.MAX_INFO == 16 * 1024
