@@ -117,6 +117,7 @@ soak: $(VENV)/package.stamp ## broker and clients under load for SECONDS (60); m
 
 interop: $(VENV)/package.stamp ## other people's clients against our broker, our client against other brokers
 	@$(BIN)/python scripts/interop.py $(if $(SUITES),--suites $(SUITES)) $(INTEROP)
+	@$(PYTEST) -m slow tests/interop/test_proxies.py
 
 bench: $(VENV)/package.stamp ## time the codec on the corpus
 	$(PYTEST) benchmarks --override-ini='python_files=bench_codec.py' --benchmark-only

@@ -44,7 +44,7 @@ from interop.suites import SUITES, VENVS, DidNotRun, Place, as_on, checkout_of, 
 RUNTIMES = ("nodejs", "npm", "chromium")
 BROKER_PACKAGES = ("rabbitmq-server", "activemq")
 DEBIAN = ("ruby-stomp", "php-cli", "php-stomp", "libnet-stomp-perl", *RUNTIMES, *BROKER_PACKAGES)
-PYTHON = ("stomp-py", "stompman", "aiostomp", "websockets")
+PYTHON = ("stomp-py", "stompman", "aiostomp", "websockets", "proxy.py", "sockjs")
 NODE = ("@stomp/stompjs", "ws")
 #: Suites that are meant for any broker: on the real one, then on ours.
 WHOLE = ("faststream-stomp", "django-stomp")

@@ -46,6 +46,8 @@ def test_all_parts():
         ("ssl://h", "stomp+ssl", 61614, True, False),
         ("ws://h", "ws", 80, False, True),
         ("wss://h", "wss", 443, True, True),
+        ("http://h/stomp", "http", 80, False, True),
+        ("https://h/stomp", "https", 443, True, True),
         ("wss://h:15673/ws", "wss", 15673, True, True),
     ],
 )
