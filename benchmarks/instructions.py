@@ -1,11 +1,11 @@
-"""Count the machine instructions of the C backend and of the broker, and compare them with the committed numbers.
+"""Count the machine instructions of the C backend, the broker and the client, and compare them with committed numbers.
 
-    python benchmarks/instructions.py [--update] [--only broker | --only ticks acks]
+    python benchmarks/instructions.py [--update] [--only broker client | --only ticks acks]
 
 Time moves by a third from run to run; instructions under valgrind's callgrind do not. Each figure of the codec is
 instructions per frame, for everything that a loop over the workload does: the `for` statements, `feed`, the scan,
-making the frames and freeing them. Those of the broker are instructions per message, see broker_rows.py. Start-up is
-not counted.
+making the frames and freeing them. Those of broker and client are instructions per message, see broker_rows.py and
+client_rows.py. Start-up is not counted.
 
 The numbers depend on the machine code, so instructions.json keys them by Python, compiler and libc. A key that is not
 there is printed and not judged; `--update` adds it. More than 2 % above a committed number fails. Without valgrind, or
@@ -27,8 +27,9 @@ import tempfile
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import broker_rows
+import client_rows
 import corpus
-from broker_rows import MESSAGES, ROWS, Row
 from measure import ALL, NONE
 
 COMMITTED = Path(__file__).with_name("instructions.json")
@@ -44,8 +45,10 @@ OPERATIONS = (
     *("empty", "feed", "kept", "feed_1460", "get", "dict", "make"),
     *("serialize", "serialize_parsed", "serialize_many", "columns", "where_none", "where_all"),
 )
-#: What `--only` takes beside the workloads: all rows of the broker.
-BROKER = "broker"
+#: What `--only` takes beside the workloads: all rows of the broker, of the client.
+PARTS = {"broker": broker_rows, "client": client_rows}
+#: The module of each of these rows.
+ROWS = {row: module for module in PARTS.values() for row in module.ROWS}
 
 
 # ---- the child: runs under valgrind ----
@@ -126,7 +129,7 @@ def child(name: str, operations: tuple[str, ...]) -> None:
 
     gc.disable()
     if name in ROWS:
-        with Row(name) as row:
+        with ROWS[name].Row(name) as row:
             row.check()
             count("on")
             counted(row.run, row.prepare)
@@ -164,10 +167,11 @@ def counted(run, prepare=tuple) -> None:
 
 
 def measure(names: list[str], operations: tuple[str, ...] = OPERATIONS) -> dict[str, dict[str, int]]:
-    """Instructions per frame, by operation and workload: the least of the turns. The rows of the broker are under
-    `BROKER`, per message."""
-    workloads = corpus.load(SCALE, tuple(name for name in names if name != BROKER))
-    children = [*workloads, *(ROWS if BROKER in names else ())]
+    """Instructions per frame, by operation and workload: the least of the turns. The rows of broker and client, per
+    message, are under the names of `PARTS`."""
+    workloads = corpus.load(SCALE, tuple(name for name in names if name not in PARTS))
+    parts = {part: module for part, module in PARTS.items() if part in names}
+    children = [*workloads, *(row for module in parts.values() for row in module.ROWS)]
     with ThreadPoolExecutor(os.cpu_count()) as pool:
         totals = dict(zip(children, pool.map(_totals, children, [operations] * len(children))))
     counts: dict[str, dict[str, int]] = {
@@ -177,7 +181,9 @@ def measure(names: list[str], operations: tuple[str, ...] = OPERATIONS) -> dict[
         }
         for at, operation in enumerate(operations)
     }
-    return {**counts, BROKER: {row: round(min(totals[row]) / MESSAGES) for row in children if row in ROWS}}
+    for part, module in parts.items():
+        counts[part] = {row: round(min(totals[row]) / module.MESSAGES) for row in module.ROWS}
+    return counts
 
 
 def _totals(name: str, operations: tuple[str, ...]) -> list[int]:
@@ -223,27 +229,28 @@ def key() -> str:
 
 
 def show(counts: dict[str, dict[str, int]], names: list[str]) -> None:
-    names = [name for name in names if name != BROKER]
+    names = [name for name in names if name not in PARTS]
     if names:
         print(f"instructions per frame{'':2}" + "".join(f"{name:>11}" for name in names))
         for operation in counts:
-            if operation == BROKER:
+            if operation in PARTS:
                 continue
             print(f"{operation:24}" + "".join(f"{counts[operation][name]:11,}" for name in names))
         if "empty" in counts:
             print(f"{'feed less empty':24}" + "".join(f"{counts['feed'][n] - counts['empty'][n]:11,}" for n in names))
-    if counts[BROKER]:
-        print("instructions per message of the broker")
-        for row, count in counts[BROKER].items():
-            print(f"{row:24}{count:11,}  {ROWS[row]}")
+    for part, module in PARTS.items():
+        if part in counts:
+            print(f"instructions per message of the {part}")
+            for row, count in counts[part].items():
+                print(f"{row:24}{count:11,}  {module.ROWS[row]}")
 
 
 def judge(counts: dict[str, dict[str, int]], known: dict[str, dict[str, int]]) -> list[str]:
     """What is wrong, one line each."""
     wrong = []
-    for operation in (*JUDGED, BROKER):
-        unit = "message" if operation == BROKER else "frame"
-        for name, count in counts[operation].items():
+    for operation in (*JUDGED, *PARTS):
+        unit = "message" if operation in PARTS else "frame"
+        for name, count in counts.get(operation, {}).items():
             old = known.get(operation, {}).get(name)
             tolerance = TOLERANCES.get((operation, name), TOLERANCE)
             if old and count > old * (1 + tolerance):
@@ -259,10 +266,10 @@ def main() -> int:
     parser.add_argument(
         "--only",
         nargs="+",
-        choices=(*WORKLOADS, BROKER),
-        default=[*WORKLOADS, BROKER],
+        choices=(*WORKLOADS, *PARTS),
+        default=[*WORKLOADS, *PARTS],
         metavar="NAME",
-        help=f"some rows: {BROKER}, or the codec's {', '.join(WORKLOADS)}",
+        help=f"some rows: {', '.join(PARTS)}, or the codec's {', '.join(WORKLOADS)}",
     )
     parser.add_argument("--judged", action="store_true", help="count only what is compared, in a third of the time")
     parser.add_argument("--report", type=Path, metavar="FILE", help="how many figures passed and failed, as JSON")
@@ -293,7 +300,7 @@ def gate(args: argparse.Namespace) -> tuple[int, int]:
     committed = json.loads(COMMITTED.read_text()) if COMMITTED.is_file() else {}
     known = committed.get(here)
     if args.update:
-        merged = {name: {**(known or {}).get(name, {}), **counts[name]} for name in (*JUDGED, BROKER)}
+        merged = {name: {**(known or {}).get(name, {}), **counts.get(name, {})} for name in (*JUDGED, *PARTS)}
         COMMITTED.write_text(json.dumps({**committed, here: merged}, indent=1, sort_keys=True) + "\n")
         print(f"instructions: written for {here}")
         return 0, 0
@@ -302,7 +309,9 @@ def gate(args: argparse.Namespace) -> tuple[int, int]:
         return 0, 0
     wrong = judge(counts, known)
     print("\n".join(wrong) if wrong else "instructions: passed")
-    judged = sum(name in known.get(operation, {}) for operation in (*JUDGED, BROKER) for name in counts[operation])
+    judged = sum(
+        name in known.get(operation, {}) for operation in (*JUDGED, *PARTS) for name in counts.get(operation, {})
+    )
     return judged - len(wrong), len(wrong)
 
 

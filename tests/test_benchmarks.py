@@ -50,7 +50,7 @@ def test_each_goal_names_rows_that_exist(bench: Load, goal: str, command: str, r
         "make bench-broker": bench("loads").LOADS,
         "make bench-against": bench("against").GOALS,
         "make bench-watch": bench("bench_watch").GOALS,
-        "make instructions": [*bench("instructions").OPERATIONS, *bench("broker_rows").ROWS],
+        "make instructions": [*bench("instructions").OPERATIONS, *bench("instructions").ROWS],
     }
     assert rows, goal
     assert set(rows) <= set(known[command])
@@ -189,6 +189,13 @@ def test_a_row_of_instructions_does_what_it_says(bench: Load, name: str) -> None
     with bench("broker_rows").Row(name) as row:
         row.check()
         assert (row.run(*row.prepare()) > 0) is (name != "ack")
+
+
+@pytest.mark.parametrize("name", ["client_send", "client_many", "client_receive", "client_handler"])
+def test_a_row_of_the_client_does_what_it_says(bench: Load, name: str) -> None:
+    with bench("client_rows").Row(name) as row:
+        row.check()
+        assert row.run(*row.prepare()) == bench("client_rows").MESSAGES
 
 
 def test_each_goal_of_the_broker_compares_brokers_that_have_the_load(bench: Load) -> None:
