@@ -18,8 +18,9 @@ from stompcodec.client.bodies.received import BodyReader
 from stompcodec.client.bodies.upload import BodySourceError
 from stompcodec.client.bulk import SendManyError
 from stompcodec.client.health import Health
+from stompcodec.client.middleware import AsyncMiddleware, Middleware
 from stompcodec.client.opening import connect, connect_async
-from stompcodec.client.options import ConnectOptions, Options
+from stompcodec.client.options import AsyncConnectOptions, ConnectOptions, Options
 from stompcodec.client.outbox import OutboxFullError
 from stompcodec.client.sync.calls import Transaction
 from stompcodec.client.sync.client import Client
@@ -39,7 +40,9 @@ __all__ = [
     "AsyncBody",
     "AsyncBodyReader",
     "AsyncClient",
+    "AsyncConnectOptions",
     "AsyncMessage",
+    "AsyncMiddleware",
     "AsyncReceipt",
     "AsyncSubscription",
     "AsyncTransaction",
@@ -53,6 +56,7 @@ __all__ = [
     "Health",
     "LocalProtocolError",
     "Message",
+    "Middleware",
     "Options",
     "OutboxFullError",
     "Receipt",

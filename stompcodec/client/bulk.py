@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from stompcodec.client.outbox import Block, OutboxFullError
 from stompcodec.client.receipts import Call, Group, seconds_of
-from stompcodec.client.shell import BaseLink, HeaderSource, now, outgoing
+from stompcodec.client.shell import BaseLink, HeaderSource, Outgoing, now, outgoing
 from stompcodec.client.transaction import BaseTransaction
 from stompcodec.codec import Frame, serialize, serialize_many
 from stompcodec.errors import LocalProtocolError, ReceiptTimeoutError, RejectedError, StompError
@@ -57,6 +57,13 @@ class SendManyError(StompError):
     def outcome(self, index: int) -> str:
         """Return the outcome of one message."""
         return next((outcome for messages, outcome in self.outcomes if index in messages), "unsent")
+
+
+class Passed(NamedTuple):
+    """A message of `send_many` that has passed the middleware, or the error by which that refused it."""
+
+    message: Outgoing | None
+    error: Exception | None = None
 
 
 class _Sent(NamedTuple):
@@ -104,11 +111,11 @@ class Bulk:
         self._receipt = receipt
         self._transaction = transaction
         # Some brokers send receipts of a transaction only with that of its COMMIT: waiting for them would not end.
-        self._receipts = receipt_every > 0 and transaction is None
+        self.receipts = receipt_every > 0 and transaction is None
         self._most = min(receipt_every or _MOST, options.outbox_frames)
         self._block_octets = min(BLOCK, options.outbox_octets)
         self._timeout = options.receipt_timeout if timeout is None else seconds_of("timeout", timeout)
-        self._resend = (options.resend if resend is None else resend) and self._receipts
+        self._resend = (options.resend if resend is None else resend) and self.receipts
         self._extra = [] if transaction is None else [("transaction", transaction.id)]
         self._key = uuid.uuid4().hex
         self._group = Group()
@@ -125,13 +132,14 @@ class Bulk:
     def add(self, messages: Outgoings) -> Iterator[Any]:
         """Collect messages, and send full blocks. Yields None after each block, and receipts to wait for."""
         frames, most, room = self._frames, self._most, self._block_octets
+        make = self._frame if self._link.layers is None else self._frame_of
         for message in messages:
             if isinstance(message, Block):
                 yield from self._add_block(message)
                 continue
             try:
-                frame = self._frame(message)
-            except (StompError, TypeError, ValueError, AttributeError) as error:
+                frame = make(message)
+            except Exception as error:
                 yield from self._unwritable(self.given + len(frames), error)
             frames.append(frame)
             self._octets += len(frame.body)
@@ -173,6 +181,39 @@ class Bulk:
         # They come first, since the first of repeated headers counts.
         return Frame("SEND", [*self._extra, *pairs], body)
 
+    # ---- messages that pass middleware ----
+
+    @property
+    def transaction_id(self) -> str | None:
+        """The id of the transaction; None outside of one."""
+        return None if self._transaction is None else self._transaction.id
+
+    def opened(self, message: Any) -> list[Any]:
+        """Return the messages of a block, or the message."""
+        return list(message.frames()) if isinstance(message, Block) else [message]
+
+    def content(self, message: Any) -> Outgoing:
+        """Return headers and body of a message. Raises as `send_many` if it is none."""
+        if not isinstance(message, Frame):
+            destination, body, *rest = message
+            if len(rest) > 1:
+                raise TypeError("a message is a Frame, or a tuple of destination, body and perhaps headers")
+            return outgoing(destination, body, rest[0] if rest else None)
+        if message.command != "SEND" or message.get("destination") is None:
+            raise LocalProtocolError(f"{message.command} cannot be sent: give SEND frames with a destination")
+        return Outgoing(message.headers.pairs(), message.body, False)
+
+    def _frame_of(self, passed: Any) -> Frame:
+        """Return the frame of a message that has passed the middleware, or raise its error."""
+        if passed.message is None:
+            assert passed.error is not None
+            raise passed.error
+        if passed.message.text:
+            self._texts.add(len(self._frames))
+        return self._frame(Frame("SEND", passed.message.pairs, passed.message.body))
+
+    # ---- blocks ----
+
     def _octets_of(self, frames: list[Frame], version: str) -> bytes:
         if not self._texts or not self._link.core.link.dialect.jms:
             return serialize_many(frames, version)
@@ -184,7 +225,7 @@ class Bulk:
     def _close_block(self) -> Iterator[Any]:
         """Send the collected messages, once there is room."""
         frames, messages = self._frames, range(self.given, self.given + len(self._frames))
-        call = self._call(messages) if self._receipts else None
+        call = self._call(messages) if self.receipts else None
         if call is not None:
             last = frames[-1]
             frames[-1] = Frame("SEND", [("receipt", call.id), *last.headers.pairs()], last.body)
@@ -207,7 +248,7 @@ class Bulk:
             yield from self.add(block.frames())
             return
         messages = range(self.given, self.given + block.count)
-        call = self._call(messages) if self._receipts else None
+        call = self._call(messages) if self.receipts else None
         yield from self._go(block if call is None else block.with_receipt(call.id), messages, call)
 
     def _go(self, block: Block, messages: range, call: Call | None) -> Iterator[Any]:
@@ -275,7 +316,7 @@ class Bulk:
         first = next((each.call.error for each in self._sent if each.call.error is not None), None)
         if first is not None:  # it precedes the error that was noticed
             error, text, unwritable = first, "", None
-        outcomes = [(range(self._accepted), "accepted") if self._receipts else (range(self.given), "unknown")]
+        outcomes = [(range(self._accepted), "accepted") if self.receipts else (range(self.given), "unknown")]
         for each in self._sent:
             outcomes += each.outcome()
         if unwritable is not None:

@@ -251,7 +251,7 @@ class ClientCore:
             or link.phase != "up"
             or not link.is_writable
             or link.outbox
-            or link.trace is not None
+            or link.is_watched
             or connection is None
             or ":" in ack
             or "\\" in ack

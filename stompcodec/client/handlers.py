@@ -124,7 +124,7 @@ def leave(message: BaseMessage) -> None:
         )
 
 
-def note(error: StompError) -> None:
+def note(error: Exception) -> None:
     """Log that a message could not be settled, so that the broker may deliver it again."""
     level = logging.INFO if isinstance(error, StaleAckError) else logging.WARNING
-    log.log(level, "not settled: %s", error)
+    log.log(level, "not settled: %s", error, exc_info=None if isinstance(error, StompError) else error)

@@ -180,6 +180,28 @@ class Inbound:
         inbox.clear()
         self.weigh()
 
+    def take_one(self, subscription: Subscription) -> BaseMessage:
+        """Take the first message out of an inbox, which holds one, for the middleware."""
+        message: BaseMessage = subscription.inbox.popleft()
+        self._count(subscription, message, -1)
+        return message
+
+    def put_back(self, subscription: Subscription, message: BaseMessage) -> None:
+        """Put a message that `take_one` took back in front, unless the broker delivers it again."""
+        if subscription.explicit and (message.epoch != self.link.epoch or subscription.deaf):
+            return
+        subscription.inbox.appendleft(message)
+        self._count(subscription, message, 1)
+
+    def _count(self, subscription: Subscription, message: BaseMessage, sign: int) -> None:
+        size = sign * message.size
+        if message.received is not None:
+            subscription.streamed += sign
+        subscription.inbox_octets += size
+        self.backlog += sign
+        self.backlog_octets += size
+        self.weigh()
+
     # ---- frames of the server ----
 
     def _control(self, frame: Frame) -> None:

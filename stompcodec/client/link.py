@@ -29,6 +29,7 @@ from stompcodec.errors import (
     StompError,
 )
 from stompcodec.transport.owner import BIG, Part
+from stompcodec.uri import Address
 
 log = logging.getLogger("stompcodec.client")
 
@@ -90,6 +91,8 @@ class ClientLink:
         self.outbox = Outbox(options.outbox_frames, options.outbox_octets)
         self.events: list[tuple[str, Exception | None]] = []
         self.trace: list[tuple[str, Frame]] | None = [] if options.on_frame else None
+        self.is_watched = bool(options.on_frame or options.middleware)  # no fast path: each frame is shown or changed
+        self.address: Address | None = None  # of the last connection
         self.broken: Exception | None = None
         self.is_writable = True
         self.upload: Upload | None = None  # its body is being sent; it stays the first of the outbox until the end
@@ -114,9 +117,11 @@ class ClientLink:
         whole_frames: bool,
         text_only: bool = False,
         patience: float | None = None,
+        more: list[tuple[str, str]] | None = None,
     ) -> None:
         """Send CONNECT on a new transport, and wait `patience` seconds for CONNECTED, if fewer than `connect_timeout`.
 
+        `more` are its other headers; None for the option `headers`.
         Raises FrameError if CONNECT, which has no escapes, cannot carry the credentials.
         """
         options = self.options
@@ -141,10 +146,20 @@ class ClientLink:
         name = "username" if "legacy" in options.versions else "login"
         given = [("host", host), (name, login), ("passcode", passcode), ("client-id", options.client_id)]
         headers = [(name, value) for name, value in given if value is not None and name not in options.headers]
-        headers += options.headers.items()
+        headers += options.headers.items() if more is None else more
         self.connection.send(Frame("CONNECT", headers))
         if self.trace is not None:
             self.trace.append(("out", Frame("CONNECT", [(k, "***" if k == "passcode" else v) for k, v in headers])))
+
+    @property
+    def client_id(self) -> str | None:
+        """The option `client_id`."""
+        return self.options.client_id
+
+    @property
+    def dialect_name(self) -> str:
+        """The name of the broker's dialect, or "unknown"."""
+        return self.dialect.name
 
     @property
     def in_session(self) -> bool:
@@ -294,7 +309,7 @@ class ClientLink:
             or connection is None
             or not self.is_writable
             or self.outbox.waiting
-            or self.trace is not None
+            or self.is_watched
             or not 0 < size < BIG
         ):
             return False

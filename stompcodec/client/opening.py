@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from stompcodec.client.aio.client import AsyncClient
-from stompcodec.client.options import ConnectOptions, Options
+from stompcodec.client.options import AsyncConnectOptions, ConnectOptions, Options
 from stompcodec.client.sync.client import Client
 from stompcodec.uri import Address
 
@@ -33,7 +33,7 @@ def connect(url: str | list[Address], **options: Unpack[ConnectOptions]) -> Clie
     return Client(url, Options(**options)).open()
 
 
-def connect_async(url: str | list[Address], **options: Unpack[ConnectOptions]) -> AsyncClient:
+def connect_async(url: str | list[Address], **options: Unpack[AsyncConnectOptions]) -> AsyncClient:
     """Return a client for asyncio, which connects when it is awaited or entered by `async with`.
 
     Args:

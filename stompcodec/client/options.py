@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Literal, TypedDict
 
 from stompcodec.client.backoff import Backoff
 from stompcodec.client.dialects import BROKERS, TOPIC_QUEUES
+from stompcodec.client.middleware.base import AsyncMiddleware, Middleware, checked
 from stompcodec.client.receipts import seconds_of
 from stompcodec.codec import Frame
 from stompcodec.spec import VERSIONS, Limits
@@ -97,6 +98,9 @@ class Options:
     """Called with "in" or "out" and each frame, which it cannot change."""
     on_state: Callable[[str, Exception | None], object] | None = None
     """Called with the new state, and the error behind it."""
+    middleware: Sequence[Middleware | AsyncMiddleware] = ()
+    """Code around connecting, sending, receiving, processing and settling; the first one is the outermost.
+    `AsyncMiddleware` is for `connect_async` alone."""
 
     def __post_init__(self) -> None:
         for name in ("connect_timeout", "receipt_timeout", "close_timeout"):
@@ -119,6 +123,7 @@ class Options:
             raise TypeError("reconnect must be a Backoff, or None to not reconnect")
         if self.proxy is not None and self.proxy != "environment":
             parse_proxy(self.proxy)
+        checked(self.middleware)
         _checked_heart_beat(self.heart_beat)
         _checked_versions(self.versions)
 
@@ -137,13 +142,8 @@ def _checked_versions(versions: Iterable[str]) -> None:
         raise ValueError(f"versions is {versions!r}: give some of {', '.join(VERSIONS)}, or legacy alone")
 
 
-class ConnectOptions(TypedDict, total=False):
-    """The keywords of `connect` and `connect_async`: the fields of `Options`, which explains them.
-
-    >>> options: ConnectOptions = {"receipt_timeout": 5.0}
-    >>> Options(**options).receipt_timeout
-    5.0
-    """
+class CommonOptions(TypedDict, total=False):
+    """The keywords that `connect` and `connect_async` share: fields of `Options`, which explains them."""
 
     login: Credential | None
     passcode: Credential | None
@@ -173,3 +173,25 @@ class ConnectOptions(TypedDict, total=False):
     topic_queues: Literal["auto", "transient", "exclusive", "durable"]
     on_frame: Callable[[str, Frame], object] | None
     on_state: Callable[[str, Exception | None], object] | None
+
+
+class ConnectOptions(CommonOptions, total=False):
+    """The keywords of `connect`: the fields of `Options`, which explains them.
+
+    >>> options: ConnectOptions = {"receipt_timeout": 5.0}
+    >>> Options(**options).receipt_timeout
+    5.0
+    """
+
+    middleware: Sequence[Middleware]
+
+
+class AsyncConnectOptions(CommonOptions, total=False):
+    """The keywords of `connect_async`: the fields of `Options`, which explains them.
+
+    >>> options: AsyncConnectOptions = {"receipt_timeout": 5.0}
+    >>> Options(**options).receipt_timeout
+    5.0
+    """
+
+    middleware: Sequence[Middleware | AsyncMiddleware]

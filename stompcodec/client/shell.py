@@ -13,16 +13,17 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 from stompcodec.client.bodies.sources import Source
 from stompcodec.client.bodies.upload import Upload
 from stompcodec.client.core import REPLIES, ClientCore
-from stompcodec.client.handlers import Policy, SubscribeOptions, answer_of, decide, leave, note
+from stompcodec.client.handlers import SubscribeOptions
 from stompcodec.client.health import Health
 from stompcodec.client.io.engine import Engine
 from stompcodec.client.message import BaseMessage
+from stompcodec.client.middleware.base import AsyncMiddleware, Layers, layers_of
 from stompcodec.client.options import Options
 from stompcodec.client.receipts import Call, seconds_of
 from stompcodec.client.transaction import BaseTransaction
 from stompcodec.codec import Frame
 from stompcodec.content import encode_content
-from stompcodec.errors import LocalProtocolError, StompError
+from stompcodec.errors import LocalProtocolError
 from stompcodec.uri import Address, parse_uri
 
 if TYPE_CHECKING:
@@ -50,6 +51,11 @@ class Outgoing:
     pairs: list[tuple[str, str]]
     body: bytes
     text: bool
+
+    @property
+    def destination(self) -> str:
+        """The destination."""
+        return self.pairs[0][1]
 
 
 def outgoing(
@@ -98,6 +104,8 @@ class BaseLink:
 
     delivery_class: type[Any]
     receipt_class: type[Any]
+    #: Whether it may have middleware that awaits something.
+    takes_async = False
 
     def __init__(
         self,
@@ -106,7 +114,12 @@ class BaseLink:
         subscription_class: Callable[..., Any],
         message_class: type[BaseMessage],
     ) -> None:
+        if not self.takes_async and any(isinstance(each, AsyncMiddleware) for each in options.middleware):
+            raise TypeError("AsyncMiddleware needs connect_async: for threads, derive from Middleware")
         self.options = options
+        self.layers: Layers | None = layers_of(options.middleware) if options.middleware else None
+        layers = self.layers or {"send": []}
+        self.awaits_middleware = any(isinstance(each, AsyncMiddleware) for each in layers["send"])
         self._subscription_class = subscription_class
         self.core = ClientCore(options, lambda: uuid.uuid4().hex, self._replies, message_class)
         self.delivery = self.delivery_class(options)
@@ -126,29 +139,41 @@ class BaseLink:
 
     def sending(
         self,
-        destination: str,
-        body: bytes | str,
-        headers: HeaderSource | None = None,
-        content_encoding: str | None = None,
+        message: Outgoing,
+        timeout: float | None = None,
         *,
         receipt: bool = False,
-        timeout: float | None = None,
         resend: bool | None = None,
         transaction: BaseTransaction | None = None,
     ) -> Sending:
         """Return a message for `push`. Arguments and errors as for `Client.send`."""
-        call = self.call(f"SEND to {destination}", "SEND", timeout) if receipt else None
-        answer = None if call is None else self.receipt_class(call)
-        is_plain = type(body) is bytes and (headers, content_encoding, transaction) == (None, None, None)
-        if call is not None and is_plain and not (self.options.resend if resend is None else resend):
-            return Sending(partial(self._attempt_plain, destination, body, call), len(body), answer)
-        message = outgoing(destination, body, headers, content_encoding)
+        call = self.call(f"SEND to {message.destination}", "SEND", timeout) if receipt else None
         frame = self._send_frame(message, call, resend)
+        answer = None if call is None else self.receipt_class(call)
 
         def attempt() -> bool:
             return self.engine.do(self.core.send, frame, now(), call, text=message.text, transaction=transaction)
 
         return Sending(attempt, len(frame.body), answer)
+
+    def given(
+        self,
+        destination: str,
+        body: bytes | str,
+        headers: HeaderSource | None,
+        content_encoding: str | None,
+        *,
+        receipt: bool,
+        timeout: float | None,
+        resend: bool | None,
+    ) -> Sending:
+        """Return a message for `push`, without middleware: bytes without headers take a shorter way."""
+        is_plain = receipt and type(body) is bytes and headers is None and content_encoding is None
+        if is_plain and not (self.options.resend if resend is None else resend):
+            call = self.call(f"SEND to {destination}", "SEND", timeout)
+            return Sending(partial(self._attempt_plain, destination, body, call), len(body), self.receipt_class(call))
+        message = outgoing(destination, body, headers, content_encoding)
+        return self.sending(message, timeout, receipt=receipt, resend=resend)
 
     def _attempt_plain(self, destination: str, body: Any, call: Call) -> bool:
         if self.engine.send(destination, body, call):
@@ -158,25 +183,24 @@ class BaseLink:
 
     def streaming(
         self,
-        destination: str,
+        message: Outgoing,
         source: Source,
-        headers: HeaderSource | None,
+        timeout: float | None,
         *,
         receipt: bool,
-        timeout: float | None,
         resend: bool | None,
         to_the_end: bool,
         transaction: BaseTransaction | None,
     ) -> Streaming:
-        """Return a message for `stream`. Without `to_the_end` the caller does not wait for the receipt."""
-        message = outgoing(destination, b"", headers)
-        call = self.call(f"SEND to {destination}", "SEND", timeout) if receipt else None
+        """Return a message whose body comes from a source. Without `to_the_end` its caller waits for no receipt."""
+        what = f"SEND to {message.destination}"
+        call = self.call(what, "SEND", timeout) if receipt else None
         frame = self._send_frame(message, call, resend)
         answer = None if call is None else self.receipt_class(call)
         if call is not None and not (to_the_end and source.can_rewind):
             call.resend = False
         seconds = self.options.receipt_timeout if timeout is None else seconds_of("timeout", timeout)
-        upload = Upload(f"SEND to {destination}", frame.headers.pairs(), source.size, seconds, call)
+        upload = Upload(what, frame.headers.pairs(), source.size, seconds, call)
         upload.to_the_end = to_the_end
 
         def attempt() -> bool:
@@ -184,56 +208,33 @@ class BaseLink:
 
         return Streaming(Sending(attempt, 0, answer), upload)
 
-    def requesting(
-        self,
-        destination: str,
-        body: bytes | str,
-        headers: HeaderSource | None,
-        content_encoding: str | None,
-        timeout: float | None,
-    ) -> Sending:
+    def requesting(self, message: Outgoing, timeout: float | None) -> Sending:
         """Return a request for `push`; the result of its receipt is the reply."""
-        call = self.call(f"request to {destination}", "SEND", timeout)
+        call = self.call(f"request to {message.destination}", "SEND", timeout)
         receipt = self.receipt_class(call)
-        message = outgoing(destination, body, headers, content_encoding)
 
         def attempt() -> bool:
             return self.engine.do(self.core.request, message.pairs, message.body, now(), call, text=message.text)
 
         return Sending(attempt, len(message.body), receipt)
 
-    def settle(
+    def settling(
         self,
         message: BaseMessage,
         command: str,
-        *,
         headers: Mapping[str, str] | None = None,
+        *,
         requeue: bool | None = None,
         receipt: bool = False,
         timeout: float | None = None,
+        transaction: BaseTransaction | None = None,
     ) -> Any:
         """Send ACK or NACK for a message; return its receipt if it has one."""
         call = self.call(f"{command} of {message.id}", command, timeout) if receipt else None
         answer = None if call is None else self.receipt_class(call)
-        self.engine.do(self.core.settle, message, command, now(), call, requeue=requeue, more=headers)
+        settle = self.core.settle
+        self.engine.do(settle, message, command, now(), call, requeue=requeue, transaction=transaction, more=headers)
         return answer
-
-    def handled(self, message: BaseMessage, on_error: Policy, error: Exception | None = None) -> bool:
-        """Settle a message whose handler returned, or raised an error; return False if the subscription stops."""
-        subscription, link = message.subscription, self.core.link
-        policy = "ack" if error is None else decide(on_error, message, error)
-        answer = answer_of(policy, link.dialect, link.version)
-        if answer is not None and subscription.explicit and not message.settled:
-            try:
-                self.settle(message, answer[0], requeue=answer[1])
-            except StompError as failure:
-                note(failure)
-        if error is not None and subscription.explicit and not message.settled:
-            leave(message)
-        if policy == "stop":
-            self.engine.do(self.core.inbound.unsubscribe, subscription, now())
-            subscription.error = error
-        return policy != "stop"
 
     def start(self, call: Call, work: Callable[..., Any], *args: Any, **options: Any) -> Any:
         """Call a method of the core with `args`, the time and the call; return the call's receipt."""

@@ -2,7 +2,34 @@
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import AsyncIterator, Iterator
+
 import stompcodec.client as stomp
+from stompcodec.client.middleware import ReceiveEvent, SendEvent, SettleEvent
+
+
+class Signing(stomp.Middleware):
+    @contextlib.contextmanager
+    def send(self, event: SendEvent) -> Iterator[None]:
+        event.headers["length"] = str(len(event.body))
+        event.headers["length"] = 1  # wrong
+        event.body = "text"  # wrong
+        event.destination = "/queue/b"  # wrong
+        yield
+
+    def settle(self, event: SendEvent) -> contextlib.AbstractContextManager[object]:  # wrong
+        return contextlib.nullcontext()
+
+    def receive(self, event: ReceiveEvent) -> None:  # wrong
+        print(event.message.headers, event.transaction)  # wrong
+
+
+class Awaiting(stomp.AsyncMiddleware):
+    @contextlib.asynccontextmanager
+    async def settle(self, event: SettleEvent) -> AsyncIterator[None]:
+        print(event.command)
+        yield
 
 
 def handle(message: stomp.Message) -> None:
@@ -46,6 +73,10 @@ def threads(url: str) -> None:
     stomp.connect(url, heart_beat=1000)  # wrong
     stomp.connect(1)  # wrong
     stomp.connect()  # wrong
+    stomp.connect(url, middleware=[Signing()]).close()
+    stomp.connect(url, middleware=[Awaiting()])  # wrong
+    stomp.connect(url, middleware=[Signing])  # wrong
+    stomp.connect(url, middleware=Signing())  # wrong
 
 
 async def asynchronous(url: str) -> None:
@@ -73,6 +104,8 @@ async def asynchronous(url: str) -> None:
             pass
     again = await stomp.connect_async(url)
     await again.close()
+    await stomp.connect_async(url, middleware=[Signing(), Awaiting()])
     stomp.connect_async(url, nonsense=1)  # wrong
+    stomp.connect_async(url, middleware=[print])  # wrong
     stomp.connect_async(url, heart_beat=("1", "2"))  # wrong
     stomp.connect_async(url).send("/queue/a", b"")  # wrong

@@ -200,7 +200,8 @@ def test_the_client_for_threads_is_made_from_that_for_asyncio():
 
 def test_options_that_are_passed_on_have_the_types_of_those_that_take_them():
     fields = {each.name: each.type for each in dataclasses.fields(stomp.Options)}
-    assert fields == kinds(stomp.ConnectOptions)
+    assert fields == kinds(stomp.AsyncConnectOptions)
+    assert {**fields, "middleware": "Sequence[Middleware]"} == kinds(stomp.ConnectOptions)
     for client in (stomp.Client, stomp.AsyncClient):
         taken = {name: each.annotation for name, each in inspect.signature(client.subscribe).parameters.items()}
         assert taken.keys() - kinds(SubscribeOptions).keys() == {"self", "destination", "handler"}

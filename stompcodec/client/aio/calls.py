@@ -8,7 +8,6 @@ from types import TracebackType
 from stompcodec.client.aio.link import AsyncLink
 from stompcodec.client.aio.messages import AsyncMessage
 from stompcodec.client.aio.waiting import AsyncBody, AsyncReceipt
-from stompcodec.client.bodies.sources import is_whole
 from stompcodec.client.shell import HeaderSource, now
 from stompcodec.client.transaction import BaseTransaction
 from stompcodec.errors import StompError
@@ -75,14 +74,8 @@ class AsyncTransaction(BaseTransaction):
             ConnectionLostError: the connection was lost, and with it the transaction, which took no effect.
             BodySourceError: as for `AsyncClient.send`; the transaction is lost with its connection.
         """
-        link = self._link
-        if not is_whole(body):
-            await link.send_streamed(
-                destination, body, headers, content_encoding, length, timeout=timeout, transaction=self
-            )
-            return
-        sending = link.sending(destination, body, headers, content_encoding, transaction=self)
-        await link.push(sending, timeout)
+        give = self._link.give
+        await give(destination, body, headers, content_encoding, length, timeout=timeout, transaction=self)
 
     async def ack(self, message: AsyncMessage) -> None:
         """Acknowledge a message as part of it.
@@ -90,11 +83,11 @@ class AsyncTransaction(BaseTransaction):
         Raises:
             StaleAckError, ConnectionLostError, LocalProtocolError: as for `AsyncMessage.ack` and `send`.
         """
-        self._link.engine.do(self._link.core.settle, message, "ACK", now(), transaction=self)
+        await self._link.settle(message, "ACK", transaction=self)
 
     async def nack(self, message: AsyncMessage, *, requeue: bool | None = None) -> None:
         """Refuse a message as part of it, as `AsyncMessage.nack`."""
-        self._link.engine.do(self._link.core.settle, message, "NACK", now(), requeue=requeue, transaction=self)
+        await self._link.settle(message, "NACK", requeue=requeue, transaction=self)
 
     async def commit(self, timeout: float | None = None) -> None:
         """Commit it, and return when the broker has confirmed.

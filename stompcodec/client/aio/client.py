@@ -15,12 +15,13 @@ from typing import Any
 from stompcodec.client.aio.calls import AsyncTransaction
 from stompcodec.client.aio.link import AsyncLink
 from stompcodec.client.aio.messages import AsyncMessage, AsyncSubscription
-from stompcodec.client.aio.waiting import AsyncBody, AsyncReceipt, Messages, as_coroutine, feed, send, sleep
+from stompcodec.client.aio.waiting import AsyncBody, AsyncReceipt, Messages, as_coroutine, begin, send, sleep
 from stompcodec.client.bodies.sources import is_whole
 from stompcodec.client.bulk import Bulk
 from stompcodec.client.handlers import Policy, check_handling
+from stompcodec.client.middleware.events import started
 from stompcodec.client.options import Options
-from stompcodec.client.shell import LOOK, BaseClient, HeaderSource, end_of, now
+from stompcodec.client.shell import LOOK, BaseClient, HeaderSource, end_of, now, outgoing
 from stompcodec.errors import ReceiptTimeoutError, StompError
 from stompcodec.uri import Address
 
@@ -114,7 +115,7 @@ class AsyncClient(BaseClient):
             FrameError, TypeError: the message cannot be written.
             LocalProtocolError: the client is closed.
         """
-        link, more = self._link, (headers, content_encoding)
+        link = self._link
         if (
             type(body) is bytes
             and headers is None
@@ -125,13 +126,12 @@ class AsyncClient(BaseClient):
             and link.engine.send(destination, body)
         ):
             return link.delivery.sent
-        if not is_whole(body):
-            return link.send_source(destination, body, *more, length, receipt=receipt, timeout=timeout, resend=resend)
-        return send(
-            link,
-            partial(link.sending, destination, body, *more, receipt=receipt, timeout=timeout, resend=resend),
-            timeout,
-        )
+        more = (headers, content_encoding)
+        if link.layers is None and is_whole(body):
+            make = partial(link.given, destination, body, *more, receipt=receipt, timeout=timeout, resend=resend)
+            return send(link, make, timeout)
+        give = partial(link.give, destination, body, *more, length, receipt=receipt, timeout=timeout, resend=resend)
+        return begin(link, give, body, length)
 
     async def send_for_receipt(
         self,
@@ -154,15 +154,12 @@ class AsyncClient(BaseClient):
             OutboxFullError, FrameError, TypeError, LocalProtocolError: as for `send`; the receipt raises the others.
         """
         link, more = self._link, (headers, content_encoding)
-        if not is_whole(body):
-            answer = await link.send_streamed(
-                destination, body, *more, length, receipt=True, timeout=timeout, resend=resend, to_the_end=False
-            )
-            assert answer is not None
-            return answer
-        sending = link.sending(destination, body, *more, receipt=True, timeout=timeout, resend=resend)
-        await link.push(sending, timeout)
-        receipt: AsyncReceipt = sending.receipt
+        options: dict[str, Any] = {"receipt": True, "timeout": timeout, "resend": resend}
+        if link.layers is None and is_whole(body):
+            receipt = await link.push(link.given(destination, body, *more, **options), timeout)
+        else:
+            receipt = await link.give(destination, body, *more, length, wait=False, **options)
+        assert receipt is not None
         return receipt
 
     async def send_many(
@@ -194,7 +191,7 @@ class AsyncClient(BaseClient):
         """
         self._link.engine.check()
         bulk = Bulk(self._link, AsyncReceipt, transaction, receipt_every, timeout, resend)
-        await feed(bulk, messages)
+        await self._link.send_many(bulk, messages)
         return bulk.given
 
     async def request(
@@ -216,9 +213,8 @@ class AsyncClient(BaseClient):
             ConnectionLostError: the connection was lost, and with it the queue for replies.
             RejectedError and others: as for `send`.
         """
-        sending = self._link.requesting(destination, body, headers, content_encoding, timeout)
-        await self._link.push(sending, timeout)
-        reply: AsyncMessage = await sending.receipt.wait()
+        message = outgoing(destination, body, headers, content_encoding)
+        reply: AsyncMessage = await self._link.request(message, timeout)
         return reply
 
     def transaction(self, *, timeout: float | None = None) -> AsyncTransaction:
@@ -304,10 +300,12 @@ class AsyncClient(BaseClient):
         link = self._link
         subscription = link.subscription(destination, ack, None, selector=selector, headers=headers)
         call = link.call(f"RECEIVE from {destination}", "RECEIVE", timeout)
-        receipt = AsyncReceipt(call)
+        receipt, since = AsyncReceipt(call), started()
         while not link.engine.do(link.core.fetch, subscription, now(), call):
             await link.wait_connected(timeout)
         message: AsyncMessage | None = await receipt.wait()
+        if message is not None and link.layers is not None:
+            await link.receive(message, "receive", since)
         return message
 
     # ---- the connection ----

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Generator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Generator, Mapping
 from functools import partial
 from typing import Any
 
@@ -20,8 +20,10 @@ from stompcodec.client.aio.waiting import (
 )
 from stompcodec.client.handlers import Policy, leave, log, note
 from stompcodec.client.message import BaseMessage
+from stompcodec.client.middleware.around import async_around
+from stompcodec.client.middleware.events import ProcessEvent, started
 from stompcodec.client.receipts import seconds_of
-from stompcodec.client.shell import end_of, now
+from stompcodec.client.shell import end_of, now, outgoing
 from stompcodec.client.subscription import Subscription as Base
 from stompcodec.errors import StompError
 
@@ -62,9 +64,7 @@ class AsyncMessage(BaseMessage):
         """
         link = self.subscription.link
         if receipt or headers or not link.engine.acknowledge(self):
-            answer = link.settle(self, "ACK", headers=headers, receipt=receipt, timeout=timeout)
-            if receipt:
-                await answer.wait()
+            await link.settle(self, "ACK", headers, receipt=receipt, timeout=timeout)
 
     async def nack(self, *, requeue: bool | None = None, receipt: bool = False, timeout: float | None = None) -> None:
         """Refuse it, with an effect that depends on the broker: see docs/brokers.md.
@@ -78,9 +78,7 @@ class AsyncMessage(BaseMessage):
             LocalProtocolError: the broker or STOMP 1.0 does not support it, or the mode is `auto`.
             StaleAckError, RejectedError, ConnectionLostError, ReceiptTimeoutError: as for `ack`.
         """
-        answer = self.subscription.link.settle(self, "NACK", requeue=requeue, receipt=receipt, timeout=timeout)
-        if receipt:
-            await answer.wait()
+        await self.subscription.link.settle(self, "NACK", requeue=requeue, receipt=receipt, timeout=timeout)
 
     def processing(self, *, requeue: bool | None = None) -> contextlib.AbstractAsyncContextManager[AsyncMessage]:
         """Return a context that ends with ACK, or with NACK if it raises, unless the message was settled inside.
@@ -96,13 +94,19 @@ class AsyncMessage(BaseMessage):
 
     @contextlib.asynccontextmanager
     async def _processing(self, requeue: bool | None) -> AsyncIterator[AsyncMessage]:
+        link = self.subscription.link
         try:
-            yield self
+            if link.layers is None:
+                yield self
+            else:
+                event = ProcessEvent(link.core.link, self, "block")
+                async with async_around(link.layers["process"], "process", event):
+                    yield self
         except BaseException:
             if self.subscription.explicit and not self.settled:
                 try:
                     await self.nack(requeue=requeue)
-                except StompError as failure:  # the error of the block says more
+                except Exception as failure:  # the error of the block says more
                     note(failure)
                     leave(self)
             raise
@@ -145,9 +149,8 @@ class AsyncMessage(BaseMessage):
             LocalProtocolError: it has no reply-to.
         """
         link = self.subscription.link
-        answer = await link.push(link.sending(*self.answer(body, headers), receipt=receipt, timeout=timeout), timeout)
-        if answer is not None:
-            await answer.wait()
+        make = partial(link.sending, receipt=receipt, timeout=timeout)
+        await link.send(make, outgoing(*self.answer(body, headers)), timeout, "reply", receipt=receipt)
 
 
 class AsyncSubscription(Base):
@@ -174,6 +177,7 @@ class AsyncSubscription(Base):
         self.receipt: AsyncReceipt  # for its confirmation; set by the client
         self.workers = AsyncWorkers()
         self._waiters = AsyncWaiters()
+        self._refused: Callable[[AsyncMessage, Exception], Awaitable[None]] | None = None  # with a handler
         self.wake = self._waiters.wake
 
     def __await__(self) -> Generator[Any, None, AsyncSubscription]:
@@ -226,30 +230,74 @@ class AsyncSubscription(Base):
         with contextlib.suppress(IndexError):
             while len(taken) < most:
                 taken.append(self.batch.popleft())
+        if self.link.layers is not None:
+            await self._take_through(taken, most)
         return taken
+
+    async def _take_through(self, taken: list[AsyncMessage], most: int) -> None:
+        """Take more of the messages that are there, which pass the middleware one by one."""
+        with contextlib.suppress(IndexError):
+            while len(taken) < most and self.inbox and await self._refill(now()):
+                taken.append(self.batch.popleft())
 
     async def _refill(self, until: float | None) -> bool:
         """Wait for messages; return False at the end of the subscription, or of the time."""
         engine = self.link.engine
         engine.check()
         await sleep(0)  # asyncio only: lets other tasks run once per batch
+        if self.link.layers is not None:
+            return await self._refill_through(until)
         while True:
             with engine.lock:
                 if self.inbox:
                     engine.take(self)
                 if self.batch:
                     return True
-                news, self.news = self.news, None
-                if news is not None:
-                    raise news
-                if self.deaf:
-                    if self.error is not None:
-                        raise self.error
-                    return False
-                if until is not None and now() >= until:
+                if self._is_over(until):
                     return False
                 waiter = self._waiters.enter()
             await self._waiters.wait(waiter, until)
+
+    def _is_over(self, until: float | None) -> bool:
+        """Return whether there is nothing to wait for; raise the server's ERROR, or the error that ended it."""
+        news, self.news = self.news, None
+        if news is not None:
+            raise news
+        if self.deaf and self.error is not None:
+            raise self.error
+        return self.deaf or (until is not None and now() >= until)
+
+    async def _refill_through(self, until: float | None) -> bool:
+        """Do what `_refill` does with one message, which passes the middleware."""
+        engine, since = self.link.engine, started()
+        while True:
+            with engine.lock:
+                if self.batch:
+                    return True
+                message: AsyncMessage | None = engine.take_one(self)
+                if message is None:
+                    if self._is_over(until):
+                        return False
+                    waiter = self._waiters.enter()
+            if message is None:
+                await self._waiters.wait(waiter, until)
+            elif await self._passes(message, since):
+                return True
+
+    async def _passes(self, message: AsyncMessage, since: int) -> bool:
+        """Pass a message through the middleware, and put it into the batch, unless it is refused."""
+        try:
+            await self.link.receive(message, "taken" if self._refused is None else "handler", since)
+        except Exception as error:
+            await (self._refused or self.link.refuse)(message, error)
+            return False
+        except BaseException:
+            with self.link.engine.lock:
+                self.link.core.inbound.put_back(self, message)
+            self._waiters.wake()
+            raise
+        self.batch.append(message)
+        return True
 
     async def unsubscribe(self, *, delete: bool = False, wait: bool = True, timeout: float | None = None) -> None:
         """End it, and its iterators. Unacknowledged messages return to the broker.
@@ -273,7 +321,8 @@ class AsyncSubscription(Base):
 
     def handle(self, handler: Callable[[AsyncMessage], Any], on_error: Policy, concurrency: int, key: Any) -> None:
         """Start the tasks that call a handler."""
-        work = _Work(self, handler, on_error)
+        work = _Work(self, self.link.processed(handler), on_error)
+        self._refused = work.done
         if key is None or concurrency == 1:
             runs = [work.run] * concurrency
         else:
@@ -311,9 +360,12 @@ class _Work:
             except StopAsyncIteration:
                 return
             except StompError as error:
-                if self.subscription.deaf:
+                if self.subscription.deaf and not self.stopped:
                     log.error("%s", error)
                     return
+            except Exception:
+                if not self.stopped:
+                    raise
 
     async def run(self) -> None:
         """Handle messages, in one of several tasks that share the subscription."""
@@ -326,7 +378,7 @@ class _Work:
             try:
                 lane = lanes[hash(key(message)) % len(lanes)]
             except Exception as error:
-                self.done(message, error)
+                await self.done(message, error)
                 continue
             await lane.put(message)
         for lane in lanes:
@@ -345,9 +397,9 @@ class _Work:
             await call_handler(self.handler, message)
         except Exception as error:
             failure = error
-        self.done(message, failure)
+        await self.done(message, failure)
 
-    def done(self, message: AsyncMessage, error: Exception | None) -> None:
+    async def done(self, message: AsyncMessage, error: Exception | None) -> None:
         """Settle the message; stop if that is the policy for the error."""
-        if not self.subscription.link.handled(message, self.on_error, error):
+        if not await self.subscription.link.handled(message, self.on_error, error):
             self.stopped = True

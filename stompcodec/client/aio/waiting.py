@@ -11,11 +11,21 @@ import selectors
 import threading
 import time
 from asyncio import Queue, sleep
-from collections.abc import AsyncIterable, Awaitable, Callable, Coroutine, Generator, Iterable
+from collections.abc import (
+    AsyncIterable,
+    AsyncIterator,
+    Awaitable,
+    Callable,
+    Coroutine,
+    Generator,
+    Iterable,
+    Iterator,
+)
+from contextvars import Context, copy_context
 from typing import Any, NoReturn, TypeVar
 
 from stompcodec.client.bodies.received import BodyReader
-from stompcodec.client.bodies.sources import Pieces, Source, Spool, Streamed, checked, opened, pieces_of
+from stompcodec.client.bodies.sources import Pieces, Source, Spool, Streamed, checked, may_block, opened, pieces_of
 from stompcodec.client.bodies.upload import PIECE, BodySourceError, Upload
 from stompcodec.client.bulk import Bulk, Outgoings
 from stompcodec.client.forks import process, refuse
@@ -37,7 +47,9 @@ __all__ = [
     "Messages",
     "Queue",
     "as_coroutine",
+    "begin",
     "call_handler",
+    "each",
     "feed",
     "open_source",
     "read_piece",
@@ -169,6 +181,72 @@ def send(link: Any, make: Callable[[], Sending], timeout: float | None) -> Corou
         return _fail(error)
     sent: Sent = link.delivery.sent
     return sent if sending.receipt is None else sending.receipt.wait()
+
+
+class Begun(Coroutine[Any, Any, None]):
+    """A coroutine that has run up to where it first waits. It goes on when this is awaited, in a context of its own.
+
+    >>> async def main():
+    ...     turns = []
+    ...     async def work():
+    ...         turns.append("begun")
+    ...         await sleep(0)
+    ...         turns.append("done")
+    ...     context = copy_context()
+    ...     begun = Begun(coroutine := work(), context, context.run(coroutine.send, None))
+    ...     turns.append("called")
+    ...     await begun
+    ...     return turns
+    >>> asyncio.run(main())
+    ['begun', 'called', 'done']
+    """
+
+    def __init__(self, coroutine: Coroutine[Any, Any, None], context: Context, waits_for: Any) -> None:
+        self._coroutine = coroutine
+        self._context = context
+        self._first = [waits_for]
+
+    def send(self, value: Any) -> Any:
+        """Go on, and return what it waits for next."""
+        return self._first.pop() if self._first else self._context.run(self._coroutine.send, value)
+
+    def throw(self, kind: Any, value: Any = None, trace: Any = None) -> Any:
+        """Raise an error where it waits."""
+        self._first.clear()
+        return self._context.run(self._coroutine.throw, kind if value is None else value)
+
+    def close(self) -> None:
+        """End it where it waits."""
+        self._context.run(self._coroutine.close)
+
+    def __iter__(self) -> Iterator[Any]:
+        return self
+
+    def __next__(self) -> Any:
+        return self.send(None)
+
+    def __await__(self) -> Generator[Any, None, None]:
+        return self  # type: ignore[return-value]  # it has all methods that `await` needs
+
+
+def begin(
+    link: Any, give: Callable[[], Coroutine[Any, Any, None]], body: object, length: int | None
+) -> Coroutine[Any, Any, None]:
+    """Send a message through middleware, or from a source, as far as that goes now; return what awaits the rest.
+
+    Code of users that awaits something runs in the task that awaits this.
+    """
+    if link.awaits_middleware or (isinstance(body, AsyncIterable) and length is None):
+        return give()
+    coroutine, context = give(), copy_context()
+    try:
+        waits_for = context.run(coroutine.send, None)
+    except StopIteration:
+        sent: Sent = link.delivery.sent
+        return sent
+    except Exception as error:
+        return _fail(error)
+    return Begun(coroutine, context, waits_for)
 
 
 async def _send_later(link: Any, sending: Sending, timeout: float | None) -> None:
@@ -320,6 +398,16 @@ async def call_handler(handler: Callable[[Any], Any], message: object) -> None:
         raise ended_by(error) from error  # this task was not cancelled
 
 
+async def each(messages: Messages) -> AsyncIterator[Any]:
+    """Yield all messages."""
+    if isinstance(messages, AsyncIterable):
+        async for message in messages:
+            yield message
+    else:
+        for message in messages:
+            yield message
+
+
 async def feed(bulk: Bulk, messages: Messages) -> None:
     """Send all messages, and wait for room and receipts."""
     if isinstance(messages, AsyncIterable):
@@ -400,7 +488,7 @@ def _is_file(body: object) -> bool:
 
 async def open_source(body: Any, length: int | None, folder: str | os.PathLike[str] | None) -> Source:
     """Return the source of a body. One whose length is not known is written to a temporary file first."""
-    source = await asyncio.to_thread(opened, body, length) if _is_file(body) else opened(body, length)
+    source = await asyncio.to_thread(opened, body, length) if may_block(body) else opened(body, length)
     if source is not None:
         return source
     spool, pieces = Spool(folder), pieces_of(body)

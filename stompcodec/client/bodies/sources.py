@@ -146,6 +146,20 @@ def opened(body: Any, length: int | None) -> Source | None:
     return None if length is None else Pieces(body, length)
 
 
+def may_block(body: object) -> bool:
+    """Return whether `opened` may take long: it does for what is no ordinary file, such as a pipe.
+
+    >>> may_block(io.BytesIO()), may_block([b"a"])
+    (False, False)
+    """
+    if isinstance(body, os.PathLike):
+        try:
+            return not stat.S_ISREG(os.stat(body).st_mode)
+        except (OSError, ValueError):  # `opened` says why
+            return False
+    return hasattr(body, "read") and not isinstance(body, io.FileIO | io.BufferedReader | io.BytesIO)
+
+
 def _opened_path(path: os.PathLike[str], length: int | None) -> Source | None:
     file = open(path, "rb", buffering=0)  # noqa: SIM115  # the source closes it
     try:

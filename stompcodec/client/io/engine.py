@@ -296,6 +296,16 @@ class Engine:
         if was and not self.core.inbound.paused and self._task is not None:
             self._task.wake()
 
+    def take_one(self, subscription: Subscription) -> Any:
+        """Take the first message of an inbox, if there is one. The caller holds the lock."""
+        if not subscription.inbox:
+            return None
+        was = self.core.inbound.paused
+        message = self.core.inbound.take_one(subscription)
+        if was and not self.core.inbound.paused and self._task is not None:
+            self._task.wake()
+        return message
+
     @property
     def running(self) -> bool:
         """True while the I/O thread works for this client."""
@@ -486,10 +496,11 @@ class Engine:
         owner = WireOwner(self.core)
         assert self._work is not None
         attempt = Attempt(address, self._options, owner, self._delivery.credential, self._work.wake)
-        self._attempt = attempt
+        self._attempt, owner.begun = attempt, attempt.begin
         attempt.start()
         if not (yield from self._wait(until, attempt)):
             self._leave()
+            attempt.end(None)
             return None
         error = attempt.error
         if not attempt.done:
@@ -503,7 +514,9 @@ class Engine:
         if error is not None:
             with self.lock:
                 self.core.link.lost(error, time.monotonic())
+            attempt.end(error)
             return error
+        attempt.end(self.core.link.error)
         self._was_good = owner.is_good(time.monotonic())
         return None if owner.was_up else self.core.link.error or ConnectionLostError("closed by the server", sent=False)
 
@@ -523,7 +536,9 @@ class Engine:
                 whole_frames=owner.wire.whole_frames,
                 text_only=owner.wire.text_only,
                 patience=None if until is None else max(until - now, _LAST_CHANCE),
+                more=attempt.headers,
             )
+            link.address = address
             owner.connection = link.connection
             self._owner = owner
             owner.wire.join(self._work.selector, self._work)

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 
 from stompcodec.client.core import ClientCore
 from stompcodec.client.receipts import Call
-from stompcodec.codec import parse
+from stompcodec.codec import Frame, parse
 from stompcodec.connection import Connection
 from stompcodec.errors import StompError
 from stompcodec.spec import Limits
@@ -33,6 +34,8 @@ class WireOwner:
         self.paused = False
         self.up_at: float | None = None  # when its session began
         self.octets = 0  # of the last read
+        self.begun: Callable[[Frame | None], object] = lambda server: None
+        """Called with CONNECTED when the session begins."""
         self._shape = (b"", b"")  # what stood before and behind the id in the last RECEIPT of `take_receipt`
         self.beat = 0.0  # the longer interval of its heart-beats, in seconds; 0 without
 
@@ -65,6 +68,7 @@ class WireOwner:
             if self.up_at is None and core.link.in_session:
                 self.up_at = now
                 self.beat = self._beat()
+                self.begun(core.link.server)
 
     def take_receipt(self, call: Call, now: float) -> bool:
         """Read in the thread that waits for a call, under the engine's lock; return True if its receipt came, alone.

@@ -7,7 +7,6 @@ from __future__ import annotations
 import contextlib
 from types import TracebackType
 
-from stompcodec.client.bodies.sources import is_whole
 from stompcodec.client.shell import HeaderSource, now
 from stompcodec.client.sync.link import Link
 from stompcodec.client.sync.messages import Message
@@ -76,12 +75,8 @@ class Transaction(BaseTransaction):
             ConnectionLostError: the connection was lost, and with it the transaction, which took no effect.
             BodySourceError: as for `Client.send`; the transaction is lost with its connection.
         """
-        link = self._link
-        if not is_whole(body):
-            link.send_streamed(destination, body, headers, content_encoding, length, timeout=timeout, transaction=self)
-            return
-        sending = link.sending(destination, body, headers, content_encoding, transaction=self)
-        link.push(sending, timeout)
+        give = self._link.give
+        give(destination, body, headers, content_encoding, length, timeout=timeout, transaction=self)
 
     def ack(self, message: Message) -> None:
         """Acknowledge a message as part of it.
@@ -89,11 +84,11 @@ class Transaction(BaseTransaction):
         Raises:
             StaleAckError, ConnectionLostError, LocalProtocolError: as for `Message.ack` and `send`.
         """
-        self._link.engine.do(self._link.core.settle, message, "ACK", now(), transaction=self)
+        self._link.settle(message, "ACK", transaction=self)
 
     def nack(self, message: Message, *, requeue: bool | None = None) -> None:
         """Refuse a message as part of it, as `Message.nack`."""
-        self._link.engine.do(self._link.core.settle, message, "NACK", now(), requeue=requeue, transaction=self)
+        self._link.settle(message, "NACK", requeue=requeue, transaction=self)
 
     def commit(self, timeout: float | None = None) -> None:
         """Commit it, and return when the broker has confirmed.

@@ -13,12 +13,13 @@ from typing import Any
 from stompcodec.client.bodies.sources import is_whole
 from stompcodec.client.bulk import Bulk
 from stompcodec.client.handlers import Policy, check_handling
+from stompcodec.client.middleware.events import started
 from stompcodec.client.options import Options
-from stompcodec.client.shell import LOOK, BaseClient, HeaderSource, end_of, now
+from stompcodec.client.shell import LOOK, BaseClient, HeaderSource, end_of, now, outgoing
 from stompcodec.client.sync.calls import Transaction
 from stompcodec.client.sync.link import Link
 from stompcodec.client.sync.messages import Message, Subscription
-from stompcodec.client.sync.waiting import Body, Messages, Receipt, feed, send, sleep
+from stompcodec.client.sync.waiting import Body, Messages, Receipt, begin, send, sleep
 from stompcodec.errors import ReceiptTimeoutError, StompError
 from stompcodec.uri import Address
 
@@ -107,7 +108,7 @@ class Client(BaseClient):
             FrameError, TypeError: the message cannot be written.
             LocalProtocolError: the client is closed.
         """
-        link, more = self._link, (headers, content_encoding)
+        link = self._link
         if (
             type(body) is bytes
             and headers is None
@@ -118,13 +119,12 @@ class Client(BaseClient):
             and link.engine.send(destination, body)
         ):
             return link.delivery.sent
-        if not is_whole(body):
-            return link.send_source(destination, body, *more, length, receipt=receipt, timeout=timeout, resend=resend)
-        return send(
-            link,
-            partial(link.sending, destination, body, *more, receipt=receipt, timeout=timeout, resend=resend),
-            timeout,
-        )
+        more = (headers, content_encoding)
+        if link.layers is None and is_whole(body):
+            make = partial(link.given, destination, body, *more, receipt=receipt, timeout=timeout, resend=resend)
+            return send(link, make, timeout)
+        give = partial(link.give, destination, body, *more, length, receipt=receipt, timeout=timeout, resend=resend)
+        return begin(link, give, body, length)
 
     def send_for_receipt(
         self,
@@ -147,15 +147,12 @@ class Client(BaseClient):
             OutboxFullError, FrameError, TypeError, LocalProtocolError: as for `send`; the receipt raises the others.
         """
         link, more = self._link, (headers, content_encoding)
-        if not is_whole(body):
-            answer = link.send_streamed(
-                destination, body, *more, length, receipt=True, timeout=timeout, resend=resend, to_the_end=False
-            )
-            assert answer is not None
-            return answer
-        sending = link.sending(destination, body, *more, receipt=True, timeout=timeout, resend=resend)
-        link.push(sending, timeout)
-        receipt: Receipt = sending.receipt
+        options: dict[str, Any] = {"receipt": True, "timeout": timeout, "resend": resend}
+        if link.layers is None and is_whole(body):
+            receipt = link.push(link.given(destination, body, *more, **options), timeout)
+        else:
+            receipt = link.give(destination, body, *more, length, wait=False, **options)
+        assert receipt is not None
         return receipt
 
     def send_many(
@@ -187,7 +184,7 @@ class Client(BaseClient):
         """
         self._link.engine.check()
         bulk = Bulk(self._link, Receipt, transaction, receipt_every, timeout, resend)
-        feed(bulk, messages)
+        self._link.send_many(bulk, messages)
         return bulk.given
 
     def request(
@@ -209,9 +206,8 @@ class Client(BaseClient):
             ConnectionLostError: the connection was lost, and with it the queue for replies.
             RejectedError and others: as for `send`.
         """
-        sending = self._link.requesting(destination, body, headers, content_encoding, timeout)
-        self._link.push(sending, timeout)
-        reply: Message = sending.receipt.wait()
+        message = outgoing(destination, body, headers, content_encoding)
+        reply: Message = self._link.request(message, timeout)
         return reply
 
     def transaction(self, *, timeout: float | None = None) -> Transaction:
@@ -297,10 +293,12 @@ class Client(BaseClient):
         link = self._link
         subscription = link.subscription(destination, ack, None, selector=selector, headers=headers)
         call = link.call(f"RECEIVE from {destination}", "RECEIVE", timeout)
-        receipt = Receipt(call)
+        receipt, since = Receipt(call), started()
         while not link.engine.do(link.core.fetch, subscription, now(), call):
             link.wait_connected(timeout)
         message: Message | None = receipt.wait()
+        if message is not None and link.layers is not None:
+            link.receive(message, "receive", since)
         return message
 
     # ---- the connection ----

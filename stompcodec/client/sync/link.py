@@ -4,25 +4,52 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from typing import Any
 
-from stompcodec.client.bodies.sources import Source
+from stompcodec.client.bodies.sources import Source, is_whole
 from stompcodec.client.bodies.upload import Upload
+from stompcodec.client.bulk import Bulk, Passed
+from stompcodec.client.handlers import Policy, answer_of, decide, leave, log, note
+from stompcodec.client.message import BaseMessage
+from stompcodec.client.middleware.around import around
+from stompcodec.client.middleware.events import (
+    ProcessEvent,
+    Received,
+    ReceiveEvent,
+    SendEvent,
+    SendManyEvent,
+    Sent,
+    SettleEvent,
+    started,
+)
 from stompcodec.client.outbox import OutboxFullError
 from stompcodec.client.receipts import seconds_of
-from stompcodec.client.shell import BaseLink, HeaderSource, Sending, now
-from stompcodec.client.sync.waiting import Delivery, Receipt, open_source, read_piece
+from stompcodec.client.shell import BaseLink, HeaderSource, Outgoing, Sending, now, outgoing
+from stompcodec.client.sync.waiting import (
+    Delivery,
+    Messages,
+    Receipt,
+    call_handler,
+    each,
+    feed,
+    open_source,
+    read_piece,
+)
 from stompcodec.client.transaction import BaseTransaction
 from stompcodec.errors import LocalProtocolError, ReceiptTimeoutError
 
 
 class Link(BaseLink):
-    """The engine and core of a `Client`, with the operations that wait."""
+    """The engine and core of a `Client`, with the operations that wait, and those that pass its middleware."""
 
     delivery_class = Delivery
     receipt_class = Receipt
 
     delivery: Delivery
+
+    # ---- waiting ----
 
     def push(self, sending: Sending, timeout: float | None) -> Receipt | None:
         """Send a message once the outbox has room, or raise OutboxFullError; return its receipt if it has one."""
@@ -40,69 +67,81 @@ class Link(BaseLink):
         answer: Receipt | None = sending.receipt
         return answer
 
-    def send_streamed(
+    def wait_connected(self, timeout: float | None) -> None:
+        """Wait until there is a connection and all subscriptions are restored."""
+        self.start(self.call("waiting for a connection", "", timeout), self.core.when_connected).wait()
+
+    # ---- sending ----
+
+    def give(
         self,
         destination: str,
         body: Any,
         headers: HeaderSource | None,
         content_encoding: str | None,
-        length: int | None,
+        length: int | None = None,
         *,
         receipt: bool = False,
         timeout: float | None = None,
         resend: bool | None = None,
-        to_the_end: bool = True,
+        wait: bool = True,
         transaction: BaseTransaction | None = None,
-    ) -> Receipt | None:
-        """Send a message whose body is read from a source; return its receipt, if it has one.
+    ) -> Any:
+        """Send a message with any body through the middleware. Return its receipt if it has one; with `wait` None.
 
-        The receipt is waited for with `to_the_end` only. Other arguments and errors as for `Client.send`.
+        Arguments and errors as for `Client.send`.
         """
+        more: dict[str, Any] = {"receipt": receipt, "resend": resend, "transaction": transaction}
+        if is_whole(body):
+            message, make = outgoing(destination, body, headers, content_encoding), self.sending
+            sending = partial(make, timeout=timeout, **more)
+            return self.send(sending, message, timeout, receipt=receipt, wait=wait, transaction=transaction)
         if content_encoding is not None:
             raise ValueError("content_encoding is for str and bytes: give a source of bytes that are encoded already")
-        if resend and not to_the_end:
+        if resend and not wait:
             raise LocalProtocolError("resend=True with a streamed body needs `send`, which keeps the source")
         self.engine.check()
+        message = outgoing(destination, b"", headers)
         source = open_source(body, length, self.options.spool_folder)
+        try:
+            return self._send_source(message, source, timeout, wait, more)
+        finally:
+            source.close()
+
+    def _send_source(
+        self, message: Outgoing, source: Source, timeout: float | None, wait: bool, more: dict[str, Any]
+    ) -> Receipt | None:
+        """Do what `send` does, with a body from a source."""
+        if self.layers is None:
+            return self._stream(message, source, timeout, wait, more)
+        receipt, transaction = more["receipt"], more["transaction"]
+        id = None if transaction is None else transaction.id
+        event = SendEvent(
+            *(self.core.link, message.pairs, None, False, "send"), size=source.size, receipt=receipt, transaction=id
+        )
+        with around(self.layers["send"], "send", event):
+            if event.is_streamed:
+                streamed = Outgoing(event.headers.pairs(), b"", False)
+                answer = self._stream(streamed, source, timeout, wait, more)
+            else:
+                answer = self._send(self.sending(_changed(event), timeout, **more), timeout, wait)
+        return answer
+
+    def _stream(
+        self, message: Outgoing, source: Source, timeout: float | None, wait: bool, more: dict[str, Any]
+    ) -> Receipt | None:
+        """Send a message whose body comes from a source, to the end of its body, or with `wait` to its receipt."""
         upload: Upload | None = None
         try:
-            sending, upload = self.streaming(
-                destination,
-                source,
-                headers,
-                receipt=receipt,
-                timeout=timeout,
-                resend=resend,
-                to_the_end=to_the_end,
-                transaction=transaction,
-            )
+            sending, upload = self.streaming(message, source, timeout, to_the_end=wait, **more)
             self.push(sending, timeout)
             self._feed(upload, source)
         except BaseException as error:
             if upload is not None:
                 self.engine.do(self.core.give_up, upload, f"given up ({type(error).__name__})", now())
             raise
-        finally:
-            source.close()
         answer: Receipt | None = sending.receipt
-        return answer
-
-    def send_source(
-        self,
-        destination: str,
-        body: Any,
-        headers: HeaderSource | None,
-        content_encoding: str | None,
-        length: int | None,
-        *,
-        receipt: bool,
-        timeout: float | None,
-        resend: bool | None,
-    ) -> None:
-        """Send a message whose body is read from a source, and wait for its receipt if it has one."""
-        self.send_streamed(
-            destination, body, headers, content_encoding, length, receipt=receipt, timeout=timeout, resend=resend
-        )
+        return None if wait else answer
 
     def _feed(self, upload: Upload, source: Source) -> None:
         """Hand over the pieces of a body as they are asked for."""
@@ -118,6 +157,156 @@ class Link(BaseLink):
                 upload.check(at, piece)
                 self.engine.do(self.core.feed, upload, at, piece, now())
 
-    def wait_connected(self, timeout: float | None) -> None:
-        """Wait until there is a connection and all subscriptions are restored."""
-        self.start(self.call("waiting for a connection", "", timeout), self.core.when_connected).wait()
+    def send(
+        self,
+        make: Callable[[Outgoing], Sending],
+        message: Outgoing,
+        timeout: float | None = None,
+        by: Sent = "send",
+        *,
+        receipt: bool = False,
+        wait: bool = True,
+        transaction: BaseTransaction | None = None,
+    ) -> Any:
+        """Send a message as `make` says. Return its receipt if it has one, or with `wait` the result of that."""
+        if self.layers is None:
+            return self._send(make(message), timeout, wait)
+        id = None if transaction is None else transaction.id
+        event = SendEvent(
+            self.core.link, message.pairs, message.body, message.text, by, receipt=receipt, transaction=id
+        )
+        with around(self.layers["send"], "send", event):
+            result = self._send(make(_changed(event)), timeout, wait)
+        return result
+
+    def _send(self, sending: Sending, timeout: float | None, wait: bool) -> Any:
+        answer = self.push(sending, timeout)
+        return answer.wait() if wait and answer is not None else answer
+
+    def request(self, message: Outgoing, timeout: float | None) -> Any:
+        """Send a request, and return the reply."""
+        since = started()
+        reply = self.send(partial(self.requesting, timeout=timeout), message, timeout, "request")
+        if self.layers is not None:
+            self.receive(reply, "reply", since)
+        return reply
+
+    def send_many(self, bulk: Bulk, messages: Messages) -> None:
+        """Send all messages, and wait for room and receipts."""
+        if self.layers is None:
+            feed(bulk, messages)
+            return
+        event = SendManyEvent(self.core.link, bulk.receipts, bulk.transaction_id)
+        with around(self.layers["send_many"], "send_many", event):
+            try:
+                feed(bulk, self._through(bulk, messages, event))
+            finally:
+                event.messages = bulk.given
+
+    def _through(self, bulk: Bulk, messages: Messages, batch: SendManyEvent) -> Iterator[Any]:
+        """Yield messages as the middleware leaves them, or with its error."""
+        assert self.layers is not None
+        for given in each(messages):
+            for message in bulk.opened(given):
+                try:
+                    one = bulk.content(message)
+                    event = SendEvent(
+                        *(self.core.link, one.pairs, one.body, one.text, "many"),
+                        transaction=bulk.transaction_id,
+                        batch=batch,
+                    )
+                    with around(self.layers["send"], "send", event):
+                        pass
+                    passed = Passed(_changed(event))
+                except Exception as error:
+                    passed = Passed(None, error)
+                yield passed
+
+    # ---- receiving ----
+
+    def receive(self, message: BaseMessage, by: Received, since: int) -> None:
+        """Pass a message through the middleware, which may change it, and raise what it raises."""
+        assert self.layers is not None
+        event = ReceiveEvent(self.core.link, message, by, since)
+        with around(self.layers["receive"], "receive", event):
+            pass
+        event.apply()
+
+    def processed(self, handler: Callable[[Any], Any]) -> Callable[[Any], Any]:
+        """Return a handler with the middleware around it."""
+        if self.layers is None:
+            return handler
+        layers = self.layers["process"]
+
+        def handle(message: BaseMessage) -> None:
+            with around(layers, "process", ProcessEvent(self.core.link, message, "handler")):
+                call_handler(handler, message)
+
+        return handle
+
+    def refuse(self, message: BaseMessage, error: Exception) -> None:
+        """Refuse a message whose taking the middleware did not allow, so that the program gets the next one.
+
+        In mode `client` it stays unsettled: a NACK would refuse earlier ones, too, which the program holds.
+        """
+        subscription = message.subscription
+        log.error("middleware refused a message of %s", subscription.destination, exc_info=error)
+        if subscription.explicit and not subscription.cumulative:
+            try:
+                self.settle(message, "NACK")
+            except Exception as failure:
+                note(failure)
+                leave(message)
+
+    # ---- settling ----
+
+    def settle(
+        self,
+        message: BaseMessage,
+        command: str,
+        headers: Mapping[str, str] | None = None,
+        *,
+        requeue: bool | None = None,
+        receipt: bool = False,
+        timeout: float | None = None,
+        transaction: BaseTransaction | None = None,
+    ) -> None:
+        """Send ACK or NACK for a message, and wait for its receipt if it has one."""
+        more: dict[str, Any] = {"receipt": receipt, "timeout": timeout, "transaction": transaction}
+        if self.layers is None or not message.subscription.explicit or message.settled:
+            answer = self.settling(message, command, headers, requeue=requeue, **more)
+            if answer is not None:
+                answer.wait()
+            return
+        id = None if transaction is None else transaction.id
+        pairs = (headers or {}).items()
+        event = SettleEvent(self.core.link, message, command, pairs, receipt=receipt, transaction=id)
+        with around(self.layers["settle"], "settle", event):
+            answer = self.settling(message, command, event.headers, requeue=requeue, **more)
+            if answer is not None:
+                answer.wait()
+
+    def handled(self, message: BaseMessage, on_error: Policy, error: Exception | None = None) -> bool:
+        """Settle a message whose handler returned, or raised an error; return False if the subscription stops."""
+        subscription, link = message.subscription, self.core.link
+        policy = "ack" if error is None else decide(on_error, message, error)
+        answer = answer_of(policy, link.dialect, link.version)
+        if answer is not None and subscription.explicit and not message.settled:
+            try:
+                if self.layers is None:
+                    self.settling(message, answer[0], requeue=answer[1])
+                else:
+                    self.settle(message, answer[0], requeue=answer[1])
+            except Exception as failure:
+                note(failure)
+        if error is not None and subscription.explicit and not message.settled:
+            leave(message)
+        if policy == "stop":
+            self.engine.do(self.core.inbound.unsubscribe, subscription, now())
+            subscription.error = error
+        return policy != "stop"
+
+
+def _changed(event: SendEvent) -> Outgoing:
+    """Return a message as the middleware leaves it."""
+    return Outgoing(event.headers.pairs(), event.body, event.is_text)

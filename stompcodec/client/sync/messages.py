@@ -12,8 +12,10 @@ from typing import Any
 
 from stompcodec.client.handlers import Policy, leave, log, note
 from stompcodec.client.message import BaseMessage
+from stompcodec.client.middleware.around import around
+from stompcodec.client.middleware.events import ProcessEvent, started
 from stompcodec.client.receipts import seconds_of
-from stompcodec.client.shell import end_of, now
+from stompcodec.client.shell import end_of, now, outgoing
 from stompcodec.client.subscription import Subscription as Base
 from stompcodec.client.sync.link import Link
 from stompcodec.client.sync.waiting import (
@@ -62,9 +64,7 @@ class Message(BaseMessage):
         """
         link = self.subscription.link
         if receipt or headers or not link.engine.acknowledge(self):
-            answer = link.settle(self, "ACK", headers=headers, receipt=receipt, timeout=timeout)
-            if receipt:
-                answer.wait()
+            link.settle(self, "ACK", headers, receipt=receipt, timeout=timeout)
 
     def nack(self, *, requeue: bool | None = None, receipt: bool = False, timeout: float | None = None) -> None:
         """Refuse it, with an effect that depends on the broker: see docs/brokers.md.
@@ -78,9 +78,7 @@ class Message(BaseMessage):
             LocalProtocolError: the broker or STOMP 1.0 does not support it, or the mode is `auto`.
             StaleAckError, RejectedError, ConnectionLostError, ReceiptTimeoutError: as for `ack`.
         """
-        answer = self.subscription.link.settle(self, "NACK", requeue=requeue, receipt=receipt, timeout=timeout)
-        if receipt:
-            answer.wait()
+        self.subscription.link.settle(self, "NACK", requeue=requeue, receipt=receipt, timeout=timeout)
 
     def processing(self, *, requeue: bool | None = None) -> contextlib.AbstractContextManager[Message]:
         """Return a context that ends with ACK, or with NACK if it raises, unless the message was settled inside.
@@ -96,13 +94,19 @@ class Message(BaseMessage):
 
     @contextlib.contextmanager
     def _processing(self, requeue: bool | None) -> Iterator[Message]:
+        link = self.subscription.link
         try:
-            yield self
+            if link.layers is None:
+                yield self
+            else:
+                event = ProcessEvent(link.core.link, self, "block")
+                with around(link.layers["process"], "process", event):
+                    yield self
         except BaseException:
             if self.subscription.explicit and not self.settled:
                 try:
                     self.nack(requeue=requeue)
-                except StompError as failure:  # the error of the block says more
+                except Exception as failure:  # the error of the block says more
                     note(failure)
                     leave(self)
             raise
@@ -143,9 +147,8 @@ class Message(BaseMessage):
             LocalProtocolError: it has no reply-to.
         """
         link = self.subscription.link
-        answer = link.push(link.sending(*self.answer(body, headers), receipt=receipt, timeout=timeout), timeout)
-        if answer is not None:
-            answer.wait()
+        make = partial(link.sending, receipt=receipt, timeout=timeout)
+        link.send(make, outgoing(*self.answer(body, headers)), timeout, "reply", receipt=receipt)
 
 
 class Subscription(Base):
@@ -171,6 +174,7 @@ class Subscription(Base):
         self.receipt: Receipt  # for its confirmation; set by the client
         self.workers = Workers()
         self._waiters = Waiters()
+        self._refused: Callable[[Message, Exception], None] | None = None  # with a handler
         self.wake = self._waiters.wake
 
     def __enter__(self) -> Subscription:
@@ -218,29 +222,73 @@ class Subscription(Base):
         with contextlib.suppress(IndexError):
             while len(taken) < most:
                 taken.append(self.batch.popleft())
+        if self.link.layers is not None:
+            self._take_through(taken, most)
         return taken
+
+    def _take_through(self, taken: list[Message], most: int) -> None:
+        """Take more of the messages that are there, which pass the middleware one by one."""
+        with contextlib.suppress(IndexError):
+            while len(taken) < most and self.inbox and self._refill(now()):
+                taken.append(self.batch.popleft())
 
     def _refill(self, until: float | None) -> bool:
         """Wait for messages; return False at the end of the subscription, or of the time."""
         engine = self.link.engine
         engine.check()
+        if self.link.layers is not None:
+            return self._refill_through(until)
         while True:
             with engine.lock:
                 if self.inbox:
                     engine.take(self)
                 if self.batch:
                     return True
-                news, self.news = self.news, None
-                if news is not None:
-                    raise news
-                if self.deaf:
-                    if self.error is not None:
-                        raise self.error
-                    return False
-                if until is not None and now() >= until:
+                if self._is_over(until):
                     return False
                 waiter = self._waiters.enter()
             self._waiters.wait(waiter, until)
+
+    def _is_over(self, until: float | None) -> bool:
+        """Return whether there is nothing to wait for; raise the server's ERROR, or the error that ended it."""
+        news, self.news = self.news, None
+        if news is not None:
+            raise news
+        if self.deaf and self.error is not None:
+            raise self.error
+        return self.deaf or (until is not None and now() >= until)
+
+    def _refill_through(self, until: float | None) -> bool:
+        """Do what `_refill` does with one message, which passes the middleware."""
+        engine, since = self.link.engine, started()
+        while True:
+            with engine.lock:
+                if self.batch:
+                    return True
+                message: Message | None = engine.take_one(self)
+                if message is None:
+                    if self._is_over(until):
+                        return False
+                    waiter = self._waiters.enter()
+            if message is None:
+                self._waiters.wait(waiter, until)
+            elif self._passes(message, since):
+                return True
+
+    def _passes(self, message: Message, since: int) -> bool:
+        """Pass a message through the middleware, and put it into the batch, unless it is refused."""
+        try:
+            self.link.receive(message, "taken" if self._refused is None else "handler", since)
+        except Exception as error:
+            (self._refused or self.link.refuse)(message, error)
+            return False
+        except BaseException:
+            with self.link.engine.lock:
+                self.link.core.inbound.put_back(self, message)
+            self._waiters.wake()
+            raise
+        self.batch.append(message)
+        return True
 
     def unsubscribe(self, *, delete: bool = False, wait: bool = True, timeout: float | None = None) -> None:
         """End it, and its iterators. Unacknowledged messages return to the broker.
@@ -264,7 +312,8 @@ class Subscription(Base):
 
     def handle(self, handler: Callable[[Message], Any], on_error: Policy, concurrency: int, key: Any) -> None:
         """Start the threads that call a handler."""
-        work = _Work(self, handler, on_error)
+        work = _Work(self, self.link.processed(handler), on_error)
+        self._refused = work.done
         if key is None or concurrency == 1:
             runs = [work.run] * concurrency
         else:
@@ -300,9 +349,12 @@ class _Work:
             except StopIteration:
                 return
             except StompError as error:
-                if self.subscription.deaf:
+                if self.subscription.deaf and not self.stopped:
                     log.error("%s", error)
                     return
+            except Exception:
+                if not self.stopped:
+                    raise
 
     def run(self) -> None:
         """Handle messages, in one of several threads that share the subscription."""

@@ -8,7 +8,7 @@ import select
 import threading
 import time
 from collections import deque
-from collections.abc import AsyncIterable, Callable, Iterable
+from collections.abc import AsyncIterable, Callable, Iterable, Iterator
 from functools import partial
 from queue import Queue
 from time import sleep
@@ -36,7 +36,9 @@ __all__ = [
     "Receipt",
     "Waiters",
     "Workers",
+    "begin",
     "call_handler",
+    "each",
     "feed",
     "open_source",
     "read_piece",
@@ -117,6 +119,11 @@ def send(link: Any, make: Callable[[], Sending], timeout: float | None) -> None:
     receipt = link.push(make(), timeout)
     if receipt is not None:
         receipt.wait()
+
+
+def begin(link: Any, give: Callable[[], Any], body: object, length: int | None) -> None:
+    """Send a message through middleware, or from a source."""
+    give()
 
 
 class Waiters:
@@ -217,6 +224,11 @@ def call_handler(handler: Callable[[Any], object], message: object) -> None:
         handler(message)
     except SystemExit as error:
         raise ended_by(error) from error
+
+
+def each(messages: Messages) -> Iterator[Any]:
+    """Return an iterator over all messages."""
+    return iter(messages)
 
 
 def feed(bulk: Bulk, messages: Messages) -> None:

@@ -1,0 +1,289 @@
+"""What middleware is called with: one class for each place."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable
+from typing import Literal, Protocol
+
+from stompcodec.client.message import BaseMessage
+from stompcodec.client.middleware.headers import FIXED, REQUEST, EditableHeaders
+from stompcodec.codec import Frame, Parser, serialize
+from stompcodec.errors import LocalProtocolError
+from stompcodec.spec import Limits
+from stompcodec.uri import Address
+
+#: By which call a message is sent; "many" is `send_many`.
+Sent = Literal["send", "request", "reply", "many"]
+#: How a message comes to the program: taken from a subscription, given to a handler, as the reply to a request, or by
+#: `client.receive`.
+Received = Literal["taken", "handler", "reply", "receive"]
+
+
+#: The frames that are read with these were accepted before, and perhaps got longer headers.
+_NO_LIMITS = Limits(max_command_line=2**31, max_header_line=2**31, max_headers=2**31, max_body=2**62)
+
+
+class Session(Protocol):
+    """The client, as events know it."""
+
+    @property
+    def address(self) -> Address | None:
+        """The broker's address; None before the first connection."""
+
+    @property
+    def client_id(self) -> str | None:
+        """The option `client_id`."""
+
+    @property
+    def version(self) -> str | None:
+        """The negotiated version of STOMP; None before the first connection."""
+
+    @property
+    def dialect_name(self) -> str:
+        """The name of the broker's dialect, or "unknown"."""
+
+
+class ConnectEvent:
+    """An attempt to connect: from before the transport is opened until CONNECTED, or its failure."""
+
+    __slots__ = ("address", "headers", "server")
+
+    def __init__(self, address: Address, headers: Iterable[tuple[str, str]]) -> None:
+        self.address = address
+        """The address that is tried."""
+        self.headers = EditableHeaders("CONNECT", headers, FIXED["CONNECT"])
+        """The other headers of CONNECT: those of the option `headers`. Change them before `yield`."""
+        self.server: Frame | None = None
+        """CONNECTED, behind `yield`."""
+
+
+class SendEvent:
+    """A message that is sent, until the call returns: with `receipt` until the broker has confirmed it."""
+
+    __slots__ = ("_body", "batch", "by", "headers", "is_text", "receipt", "session", "size", "transaction")
+
+    def __init__(
+        self,
+        session: Session,
+        pairs: Iterable[tuple[str, str]],
+        body: bytes | None,
+        is_text: bool,
+        by: Sent,
+        *,
+        size: int = 0,
+        receipt: bool = False,
+        transaction: str | None = None,
+        batch: SendManyEvent | None = None,
+    ) -> None:
+        self.session = session
+        """The client's connection."""
+        fixed = FIXED["SEND"] | REQUEST if by == "request" else FIXED["SEND"]
+        self.headers = EditableHeaders("SEND", pairs, fixed)
+        """The headers of SEND, beside those that the client adds. Change them before `yield`."""
+        self._body = body
+        self.size = size if body is None else len(body)
+        """The bytes of the body, also if it is streamed."""
+        self.is_text = is_text
+        """Whether the body was given as text, which some brokers treat otherwise."""
+        self.by = by
+        """The call: send, request, reply or many."""
+        self.receipt = receipt
+        """Whether a receipt is asked for. `send_many` asks for one with some messages only."""
+        self.transaction = transaction
+        """The id of the transaction; None outside of one."""
+        self.batch = batch
+        """The call of `send_many`; None for others."""
+
+    @property
+    def destination(self) -> str:
+        """The destination."""
+        return self.headers["destination"]
+
+    @property
+    def is_streamed(self) -> bool:
+        """True if the body comes from a source, piece by piece. Then it can be replaced, but not read."""
+        return self._body is None
+
+    @property
+    def body(self) -> bytes:
+        """The bytes to send, after a content-encoding. Change them before `yield`.
+
+        Raises TypeError if they are not bytes. Text stays text only if the new bytes are UTF-8 without NUL. To read a
+        streamed body raises LocalProtocolError.
+        """
+        if self._body is None:
+            raise LocalProtocolError(f"the body of {self.size} bytes is streamed: look at `is_streamed` first")
+        return self._body
+
+    @body.setter
+    def body(self, body: bytes) -> None:
+        if not isinstance(body, bytes):
+            raise TypeError(f"the body is {type(body).__name__}: it must be bytes")
+        self._body = body
+        self.size = len(body)
+        self.is_text = self.is_text and _is_text(body)
+
+
+class SendManyEvent:
+    """One call of `send_many`, until it returns. Its messages pass `send`, each until it is in a block."""
+
+    __slots__ = ("messages", "receipts", "session", "transaction")
+
+    def __init__(self, session: Session, receipts: bool, transaction: str | None) -> None:
+        self.session = session
+        """The client's connection."""
+        self.receipts = receipts
+        """Whether the broker confirms the messages before the call returns."""
+        self.transaction = transaction
+        """The id of the transaction; None outside of one."""
+        self.messages = 0
+        """The number of messages that were sent so far; behind `yield` of all."""
+
+
+class ReceiveEvent:
+    """A message that comes to the program. Change headers and body behind `yield`, when inner middleware is done."""
+
+    __slots__ = ("_body", "_message", "by", "headers", "session", "since")
+
+    def __init__(self, session: Session, message: BaseMessage, by: Received, since: int) -> None:
+        self.session = session
+        """The client's connection."""
+        self._message = message
+        frame = message.frame
+        self.headers = EditableHeaders(frame.command, frame.headers.pairs(), FIXED["MESSAGE"])
+        """The headers of MESSAGE."""
+        self._body: bytes | None = frame.body
+        self.by = by
+        """How it comes to the program: taken, handler, reply or receive."""
+        self.since = since
+        """When the program began to wait for it, in ns since 1970."""
+
+    @property
+    def destination(self) -> str:
+        """The destination of the subscription."""
+        return str(self._message.subscription.destination)
+
+    @property
+    def is_streamed(self) -> bool:
+        """True if the body is in a file, because of the option `stream_over`: `message.open()` reads it."""
+        return self._body is None
+
+    @property
+    def size(self) -> int:
+        """The bytes of the body, in memory or in a file."""
+        return self._message.size if self._body is None else len(self._body)
+
+    @property
+    def body(self) -> bytes:
+        """The bytes, before a content-encoding is undone. Raises TypeError if the new ones are not bytes.
+
+        To read a body in a file raises LocalProtocolError. It can be replaced.
+        """
+        return self._message.body if self._body is None else self._body
+
+    @body.setter
+    def body(self, body: bytes) -> None:
+        if not isinstance(body, bytes):
+            raise TypeError(f"the body is {type(body).__name__}: it must be bytes")
+        self._body = body
+
+    @property
+    def message(self) -> BaseMessage:
+        """The message, with the changes that were made so far."""
+        self.apply()
+        return self._message
+
+    def apply(self) -> None:
+        """Give the message the changed headers and body."""
+        frame = self._message.frame
+        if not self.headers.changed and self._body is frame.body:
+            return
+        pairs = self.headers.pairs()
+        if self._body is not frame.body:
+            pairs = [pair for pair in pairs if pair[0] != "content-length"]
+            pairs.append(("content-length", str(self.size)))
+        self._message.frame = (
+            _streamed(frame.command, pairs) if self._body is None else Frame(frame.command, pairs, self._body)
+        )
+        self.headers = EditableHeaders(frame.command, pairs, FIXED["MESSAGE"])
+
+
+class ProcessEvent:
+    """A message while it is handled: by a handler, or in the block of `message.processing()`."""
+
+    __slots__ = ("by", "message", "session")
+
+    def __init__(self, session: Session, message: BaseMessage, by: Literal["handler", "block"]) -> None:
+        self.session = session
+        """The client's connection."""
+        self.message = message
+        """The message, as `receive` has left it."""
+        self.by = by
+        """Who handles it: a handler, or a block."""
+
+    @property
+    def destination(self) -> str:
+        """The destination of the subscription."""
+        return str(self.message.subscription.destination)
+
+
+class SettleEvent:
+    """The ACK or NACK of a message, until it was sent: with `receipt` until the broker has confirmed it."""
+
+    __slots__ = ("command", "headers", "message", "receipt", "session", "transaction")
+
+    def __init__(
+        self,
+        session: Session,
+        message: BaseMessage,
+        command: str,
+        headers: Iterable[tuple[str, str]],
+        *,
+        receipt: bool,
+        transaction: str | None,
+    ) -> None:
+        self.session = session
+        """The client's connection."""
+        self.message = message
+        """The message. In mode `client` its ACK covers all earlier ones, too."""
+        self.command = command
+        """ACK or NACK."""
+        self.headers = EditableHeaders(command, headers, FIXED[command])
+        """The headers beside those that name the message. Change them before `yield`."""
+        self.receipt = receipt
+        """Whether a receipt is asked for."""
+        self.transaction = transaction
+        """The id of the transaction; None outside of one."""
+
+    @property
+    def destination(self) -> str:
+        """The destination of the subscription."""
+        return str(self.message.subscription.destination)
+
+
+#: What a place is called with.
+Event = ConnectEvent | SendEvent | SendManyEvent | ReceiveEvent | ProcessEvent | SettleEvent
+
+
+def started() -> int:
+    """Return the time in ns since 1970, for `ReceiveEvent.since`."""
+    return time.time_ns()
+
+
+def _streamed(command: str, pairs: list[tuple[str, str]]) -> Frame:
+    """Return a frame whose body is streamed. Only a parser makes one."""
+    rest = [pair for pair in pairs if pair[0] != "content-length"]
+    octets = serialize(Frame(command, rest), "1.2", content_length="never")
+    lengths = b"".join(b"content-length:%b\n" % value.encode() for name, value in pairs if name == "content-length")
+    parser = Parser("1.2", limits=_NO_LIMITS, stream_over=0)
+    frame: Frame = next(iter(parser.feed(b"%b%b\nx" % (octets[:-2], lengths))))
+    return frame
+
+
+def _is_text(body: bytes) -> bool:
+    try:
+        body.decode()
+    except UnicodeDecodeError:
+        return False
+    return b"\0" not in body

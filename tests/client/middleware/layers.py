@@ -1,0 +1,103 @@
+"""Middleware for tests: it notes what it sees, in order, and does what a test tells it."""
+
+from __future__ import annotations
+
+import contextlib
+
+from stompcodec.client.middleware import AsyncMiddleware, Middleware
+
+
+class Notes(Middleware):
+    """Notes each place that is entered and left, as `name>place` and `name<place`.
+
+    `before_PLACE` and `after_PLACE` are functions of the event that are called there.
+    """
+
+    def __init__(self, name="a", notes=None, **actions):
+        self.name = name
+        self.notes = [] if notes is None else notes
+        self.events = []
+        self.actions = actions
+
+    @contextlib.contextmanager
+    def _around(self, place, event):
+        self.notes.append(f"{self.name}>{place}")
+        self.events.append(event)
+        self.actions.get(f"before_{place}", lambda event: None)(event)
+        try:
+            yield
+        except BaseException as error:
+            self.notes.append(f"{self.name}!{place} {type(error).__name__}")
+            raise
+        self.actions.get(f"after_{place}", lambda event: None)(event)
+        self.notes.append(f"{self.name}<{place}")
+
+    def connect(self, event):
+        return self._around("connect", event)
+
+    def send(self, event):
+        return self._around("send", event)
+
+    def send_many(self, event):
+        return self._around("send_many", event)
+
+    def receive(self, event):
+        return self._around("receive", event)
+
+    def process(self, event):
+        return self._around("process", event)
+
+    def settle(self, event):
+        return self._around("settle", event)
+
+    def of(self, place):
+        """The events of a place, in order; what the note of its entrance stands for."""
+        entered = [note.split(">")[1] for note in self.notes if note.startswith(f"{self.name}>")]
+        return [event for name, event in zip(entered, self.events) if name == place]
+
+
+class AsyncNotes(AsyncMiddleware):
+    """The same for asyncio, with a wait at each step."""
+
+    def __init__(self, name="a", notes=None, **actions):
+        self.inner = Notes(name, notes, **actions)
+
+    def __getattr__(self, name):
+        return getattr(self.inner, name)
+
+    @contextlib.asynccontextmanager
+    async def _around(self, place, event):
+        import asyncio
+
+        await asyncio.sleep(0)
+        with self.inner._around(place, event):
+            yield
+        await asyncio.sleep(0)
+
+    def connect(self, event):
+        return self._around("connect", event)
+
+    def send(self, event):
+        return self._around("send", event)
+
+    def send_many(self, event):
+        return self._around("send_many", event)
+
+    def receive(self, event):
+        return self._around("receive", event)
+
+    def process(self, event):
+        return self._around("process", event)
+
+    def settle(self, event):
+        return self._around("settle", event)
+
+
+def layer_for(shell, *args, **actions):
+    """Middleware of the kind for which a shell is known: for asyncio one that awaits."""
+    return (Notes if shell.name == "sync" else AsyncNotes)(*args, **actions)
+
+
+def stamp(event):
+    """Add a header, which shows how often a message passed."""
+    event.headers.add("stamp", "1")
