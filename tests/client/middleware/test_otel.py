@@ -1,0 +1,304 @@
+"""Spans and metrics of OpenTelemetry, compared with the tables of the conventions; and one trace through a broker."""
+
+from __future__ import annotations
+
+import importlib
+import itertools
+import sys
+import threading
+
+import pytest
+from client.broker import BrokerThread
+from client.middleware.conventions import KINDS, METRICS, SPANS
+from patience import patience
+
+pytest.importorskip("opentelemetry.sdk")
+
+from client.feeding import wait_for
+from opentelemetry import baggage, context, trace
+from opentelemetry.sdk.metrics import MeterProvider
+from opentelemetry.sdk.metrics.export import InMemoryMetricReader
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+from opentelemetry.semconv._incubating.attributes import messaging_attributes
+from opentelemetry.semconv._incubating.metrics import messaging_metrics
+from opentelemetry.trace import StatusCode
+
+import stompcodec.client as stomp
+from stompcodec import Frame
+from stompcodec.client.middleware.otel import BUCKETS, OpenTelemetry
+from stompcodec.errors import MissingExtraError
+
+NUMBERS = itertools.count()
+TRACEPARENT = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
+
+
+@pytest.fixture(scope="module")
+def broker():
+    with BrokerThread() as broker:
+        yield broker
+
+
+@pytest.fixture
+def queue():
+    return f"/queue/otel-{next(NUMBERS)}"
+
+
+class Telemetry:
+    """The SDK with an exporter and a reader in memory, and middleware that reports to them."""
+
+    def __init__(self, **options):
+        self.exporter, self.reader = InMemorySpanExporter(), InMemoryMetricReader()
+        provider = TracerProvider()
+        provider.add_span_processor(SimpleSpanProcessor(self.exporter))
+        self.tracer = provider.get_tracer("test")
+        self.layer = OpenTelemetry(provider, MeterProvider([self.reader]), **options)
+
+    def spans(self, kind=None):
+        found = [span for span in self.exporter.get_finished_spans() if "messaging.system" in span.attributes]
+        return [span for span in found if kind in (None, span.attributes["messaging.operation.type"])]
+
+    def wait(self, count, kind=None):
+        wait_for(lambda: len(self.spans(kind)) >= count)
+        assert len(self.spans(kind)) == count
+        return self.spans(kind)
+
+    def metrics(self):
+        data = self.reader.get_metrics_data()
+        scopes = [] if data is None else [scope for each in data.resource_metrics for scope in each.scope_metrics]
+        return {metric.name: metric for scope in scopes for metric in scope.metrics}
+
+
+@pytest.fixture
+def telemetry():
+    return Telemetry()
+
+
+def exchange(shell, url, queue, telemetry, **options):
+    """A message sent, handled and acknowledged; the clients."""
+    client = shell.connect(url, middleware=[telemetry.layer], client_id="me", **options)
+    client.send(queue, b"body", {"correlation-id": "c1"}, receipt=True)
+    seen = threading.Event()
+    client.subscribe(queue, ack="client-individual", handler=shell.handler(lambda message: seen.set()))
+    assert seen.wait(patience(10))
+    telemetry.wait(1, "settle")
+    return client
+
+
+def test_a_trace_from_producer_to_consumer_is_one(shell, broker, queue, telemetry):
+    exchange(shell, broker.url, queue, telemetry)
+    send, process, settle = telemetry.wait(3)
+    assert [span.name for span in (send, process, settle)] == [f"{name} {queue}" for name in ("send", "process", "ack")]
+    assert [span.kind.name for span in (send, process, settle)] == ["PRODUCER", "CONSUMER", "CLIENT"]
+    assert {span.context.trace_id for span in telemetry.spans()} == {send.context.trace_id}
+    assert (send.parent, process.parent.span_id) == (None, send.context.span_id)
+    for span in (process, settle):
+        assert [link.context.span_id for link in span.links] == [send.context.span_id]
+
+
+def test_who_takes_messages_has_the_same_trace(shell, broker, queue, telemetry):
+    client = shell.connect(broker.url, middleware=[telemetry.layer])
+    client.send(queue, b"body")
+    message = client.subscribe(queue, ack="client-individual").get(patience(10))
+    with message.processing():
+        pass
+    send, receive, process, settle = telemetry.wait(4)
+    operations = [span.attributes["messaging.operation.name"] for span in telemetry.spans()]
+    assert operations == ["send", "receive", "process", "ack"]
+    assert {span.context.trace_id for span in telemetry.spans()} == {send.context.trace_id}
+    assert receive.attributes["messaging.message.id"] == process.attributes["messaging.message.id"] == message.id
+    assert receive.start_time <= receive.end_time <= process.start_time <= settle.start_time
+
+
+def check_spans(spans):
+    for span in spans:
+        kind = span.attributes["messaging.operation.type"]
+        needed, allowed = SPANS[kind]
+        if "messaging.batch.message_count" in span.attributes:
+            needed = needed - {"messaging.destination.name"}
+        assert needed <= set(span.attributes) <= allowed, span.name
+        assert span.kind.name in KINDS[kind]
+        assert span.attributes["messaging.system"] == "stomp"
+        assert ("error.type" in span.attributes) is (span.status.status_code is StatusCode.ERROR)
+
+
+def everything(client, shell, queue):
+    """Each operation once, and failures."""
+    client.send(queue, b"1", receipt=True)
+    client.send_many([(queue, b"2"), (queue, b"3")])
+    subscription = client.subscribe(queue, ack="client-individual")
+    for _ in range(2):
+        with subscription.get(patience(10)).processing():
+            pass
+    with pytest.raises(ValueError, match="wrong"), subscription.get(patience(10)).processing():
+        raise ValueError("wrong")
+    transaction = client.transaction()
+    with pytest.raises(stomp.LocalProtocolError):
+        transaction.send(queue, b"4")  # it was not begun
+    client.subscribe(f"{queue}-asked", handler=shell.handler(lambda message: message.reply(b"answer")))
+    client.request(f"{queue}-asked", b"?", patience(10))
+
+
+def test_spans_follow_the_tables(shell, broker, queue, telemetry):
+    client = shell.connect(broker.url, middleware=[telemetry.layer], client_id="me")
+    everything(client, shell, queue)
+    wait_for(lambda: len(telemetry.spans("process")) == 4)
+    check_spans(telemetry.spans())
+    assert {span.attributes["messaging.operation.type"] for span in telemetry.spans()} == set(SPANS)
+    assert {span.attributes["messaging.client.id"] for span in telemetry.spans()} == {"me"}
+    assert {span.attributes["server.address"] for span in telemetry.spans()} == {"127.0.0.1"}
+    assert {span.attributes["server.port"] for span in telemetry.spans()} == {broker.port}
+    failed = [span for span in telemetry.spans() if span.status.status_code is StatusCode.ERROR]
+    assert sorted((span.attributes["messaging.operation.name"], span.attributes["error.type"]) for span in failed) == [
+        ("process", "ValueError"),
+        ("send", "LocalProtocolError"),
+    ]
+    names = {value for name, value in vars(messaging_attributes).items() if name.startswith("MESSAGING_")}
+    used = {name for span in telemetry.spans() for name in span.attributes if name.startswith("messaging.")}
+    assert used <= names
+    assert {name for span in telemetry.spans() for name in [span.name] if "temp" in name} == set()
+
+
+def test_metrics_follow_the_tables(shell, broker, queue, telemetry):
+    client = shell.connect(broker.url, middleware=[telemetry.layer], client_id="me")
+    everything(client, shell, queue)
+    wait_for(lambda: len(telemetry.spans("process")) == 4)
+    found = telemetry.metrics()
+    known = {value for name, value in vars(messaging_metrics).items() if name.startswith("MESSAGING_")}
+    assert set(found) == set(METRICS) <= known
+    for name, (unit, description, buckets, allowed) in METRICS.items():
+        metric = found[name]
+        assert (metric.unit, metric.description) == (unit, description)
+        for point in metric.data.data_points:
+            assert {"messaging.operation.name", "messaging.system"} <= set(point.attributes) <= allowed, name
+            if buckets is not None:
+                assert tuple(point.explicit_bounds) == buckets
+    assert BUCKETS == METRICS["messaging.process.duration"][2]
+    total = {name: sum(point.value for point in found[name].data.data_points) for name in list(METRICS)[:2]}
+    # Sent: one, two at once, one that failed, the request and its reply. Consumed: three, the request and its reply.
+    assert total == {"messaging.client.sent.messages": 6, "messaging.client.consumed.messages": 5}
+    errors = [
+        point for point in found["messaging.process.duration"].data.data_points if "error.type" in point.attributes
+    ]
+    assert [(point.count, point.attributes["error.type"]) for point in errors] == [(1, "ValueError")]
+
+
+def test_a_duration_is_that_of_the_span(broker, queue, telemetry):
+    with stomp.connect(broker.url, middleware=[telemetry.layer]) as client:
+        client.send(queue, b"body", receipt=True)
+    (span,) = telemetry.spans("send")
+    (point,) = telemetry.metrics()["messaging.client.operation.duration"].data.data_points
+    assert point.sum == pytest.approx((span.end_time - span.start_time) / 1e9, abs=1e-9)
+
+
+def test_many_have_spans_of_their_own_and_one_of_the_call(shell, broker, queue, telemetry):
+    client = shell.connect(broker.url, middleware=[telemetry.layer])
+    client.send_many([(queue, b"%d" % number) for number in range(3)])
+    create, (send,) = telemetry.spans("create"), telemetry.spans("send")
+    assert (len(create), send.kind.name) == (3, "CLIENT")
+    assert send.attributes["messaging.batch.message_count"] == 3
+    assert send.name == f"send 127.0.0.1:{broker.port}"
+    assert [link.context.span_id for link in send.links] == [span.context.span_id for span in create]
+    assert {span.parent.span_id for span in create} == {send.context.span_id}
+    parents = [message.headers["traceparent"].split("-")[2] for message in taken(shell, broker, queue, 3)]
+    assert parents == [f"{span.context.span_id:016x}" for span in create]
+
+
+def taken(shell, broker, queue, count):
+    subscription = shell.connect(broker.url).subscribe(queue)
+    return [subscription.get(patience(10)) for _ in range(count)]
+
+
+def test_a_context_that_a_message_has_stays(shell, broker, queue, telemetry):
+    """As when a bridge passes a message on."""
+    client = shell.connect(broker.url, middleware=[telemetry.layer])
+    client.send(queue, b"1", {"traceparent": TRACEPARENT})
+    client.send_many([Frame("SEND", {"destination": queue, "traceparent": TRACEPARENT}, b"2")])
+    assert [message.headers["traceparent"] for message in taken(shell, broker, queue, 2)] == [TRACEPARENT] * 2
+    one, many = telemetry.spans("send")
+    assert (one.kind.name, len(telemetry.spans("create"))) == ("CLIENT", 0)
+    assert [f"{link.context.span_id:016x}" for span in (one, many) for link in span.links] == ["b7ad6b7169203331"] * 2
+
+
+@pytest.mark.parametrize("versions", [("1.0",), ("1.1",), ("1.2",)])
+def test_context_and_baggage_pass_in_each_version(broker, queue, telemetry, versions):
+    """Also values that headers have to escape."""
+    strange = "a:b\\c\nd=e,é"
+    seen = []
+    with stomp.connect(broker.url, middleware=[telemetry.layer], versions=versions) as client:
+        token = context.attach(baggage.set_baggage("key", strange))
+        try:
+            with telemetry.tracer.start_as_current_span("ambient") as ambient:
+                client.send(queue, b"body", {"tracestate": "x=a:b"} if versions == ("1.2",) else None, receipt=True)
+        finally:
+            context.detach(token)
+        done = threading.Event()
+
+        def handle(message):
+            seen.append((baggage.get_baggage("key"), trace.get_current_span().get_span_context().trace_id))
+            done.set()
+
+        client.subscribe(queue, handler=handle)
+        assert done.wait(patience(10))
+    assert seen == [(strange, ambient.get_span_context().trace_id)]
+
+
+def test_a_span_that_is_active_at_the_consumer_is_the_parent(shell, broker, queue, telemetry):
+    if shell.name == "async":
+        pytest.skip("the test's span is active in this thread, not in that of the loop")
+    client = shell.connect(broker.url, middleware=[telemetry.layer])
+    client.send(queue, b"body")
+    with telemetry.tracer.start_as_current_span("ambient") as ambient:
+        client.subscribe(queue).get(patience(10))
+    (receive,), (send,) = telemetry.spans("receive"), telemetry.spans("send")
+    assert receive.parent.span_id == ambient.get_span_context().span_id
+    assert [link.context.span_id for link in receive.links] == [send.context.span_id]
+
+
+def test_traces_that_are_not_continued_are_linked(shell, broker, queue):
+    telemetry = Telemetry(continue_trace=False, body_size=False)
+    exchange(shell, broker.url, queue, telemetry)
+    send, process, _ = telemetry.wait(3)
+    assert process.parent is None
+    assert process.context.trace_id != send.context.trace_id
+    assert [link.context.span_id for link in process.links] == [send.context.span_id]
+    assert all("messaging.message.body.size" not in span.attributes for span in telemetry.spans())
+
+
+def test_metrics_name_a_bounded_number_of_destinations(broker):
+    telemetry = Telemetry(destinations=2)
+    with stomp.connect(broker.url, middleware=[telemetry.layer]) as client:
+        for number in range(5):
+            client.send(f"/queue/bounded-{number}", b"body")
+    points = telemetry.metrics()["messaging.client.sent.messages"].data.data_points
+    named = {point.attributes.get("messaging.destination.name"): point.value for point in points}
+    assert named == {"/queue/bounded-0": 1, "/queue/bounded-1": 1, None: 3}
+    assert len({span.name for span in telemetry.spans()}) == 5
+
+
+def test_sending_again_keeps_the_context(shell, peer, telemetry):
+    from client.shells import QUICK
+
+    peer.rules["SEND"] = lambda side, frame: side.close() if side.number == 1 else side.receipt(frame)
+    client = shell.connect(peer.url, middleware=[telemetry.layer], reconnect=QUICK)
+    client.send("/queue/a", b"body", receipt=True, resend=True)
+    assert len({frame.headers["traceparent"] for frame in peer.got("SEND")}) == 1
+    assert len(telemetry.spans("send")) == 1
+
+
+def test_a_hostile_context_is_no_context(shell, broker, queue, telemetry):
+    shell.connect(broker.url).send(
+        queue, b"body", {"traceparent": "00-" + "f" * 5000, "baggage": "=" * 9000}, receipt=True
+    )
+    client = shell.connect(broker.url, middleware=[telemetry.layer])
+    assert client.subscribe(queue).get(patience(10)).body == b"body"
+    (receive,) = telemetry.spans("receive")
+    assert (receive.parent, receive.links) == (None, ())
+
+
+def test_without_the_package_the_error_names_the_extra(monkeypatch):
+    monkeypatch.setitem(sys.modules, "opentelemetry", None)
+    monkeypatch.delitem(sys.modules, "stompcodec.client.middleware.otel")
+    with pytest.raises(MissingExtraError, match=r"stompcodec\[otel\]"):
+        importlib.import_module("stompcodec.client.middleware.otel")
