@@ -1,0 +1,125 @@
+"""Metrics of a client for Prometheus: each name, what it counts, and that labels are bounded."""
+
+from __future__ import annotations
+
+import importlib
+import itertools
+import re
+import sys
+from pathlib import Path
+
+import pytest
+from client.broker import BrokerThread
+from client.feeding import wait_for
+from client.middleware.layers import Notes
+from client.peer import closed_port
+from patience import patience
+
+pytest.importorskip("prometheus_client")
+
+from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client.parser import text_string_to_metric_families
+
+import stompcodec.client as stomp
+from stompcodec.client.middleware.prometheus import Prometheus
+from stompcodec.errors import MissingExtraError
+
+NUMBERS = itertools.count()
+PAGE = Path(__file__).parents[3] / "docs" / "tracing.md"
+
+
+@pytest.fixture(scope="module")
+def broker():
+    with BrokerThread() as broker:
+        yield broker
+
+
+@pytest.fixture
+def registry():
+    return CollectorRegistry()
+
+
+def value(registry, name, *labels):
+    """One number, found by the values of its labels."""
+    samples = [each for metric in registry.collect() for each in metric.samples]
+    found = [
+        each.value
+        for each in samples
+        if each.name == f"stompcodec_client_{name}" and set(labels) <= set(each.labels.values())
+    ]
+    return sum(found)
+
+
+def test_each_step_is_counted(shell, broker, registry):
+    queue = f"/queue/prometheus-{next(NUMBERS)}"
+    client = shell.connect(broker.url, middleware=[Prometheus(registry)])
+    client.send(queue, b"12345", receipt=True)
+    client.send_many([(queue, b"67"), (queue, b"8")])
+    subscription = client.subscribe(queue, ack="client-individual")
+    for _ in range(2):
+        with subscription.get(patience(10)).processing():
+            assert value(registry, "messages_in_process", queue) == 1
+    with pytest.raises(ValueError, match="wrong"), subscription.get(patience(10)).processing():
+        raise ValueError("wrong")
+    wait_for(lambda: value(registry, "connects_total", "ok") == 1)
+    expected = {
+        ("sent_messages_total", queue, "ok"): 3,
+        ("sent_bytes_total", queue): 8,
+        ("send_duration_seconds_count", queue): 1,
+        ("send_duration_seconds_count", "_many"): 1,
+        ("received_messages_total", queue, "ok"): 3,
+        ("received_bytes_total", queue): 8,
+        ("processed_messages_total", queue, "ok"): 2,
+        ("processed_messages_total", queue, "error"): 1,
+        ("process_duration_seconds_count", queue): 3,
+        ("messages_in_process", queue): 0,
+        ("settled_messages_total", queue, "ack", "ok"): 2,
+        ("settled_messages_total", queue, "nack", "ok"): 1,
+    }
+    assert {key: value(registry, *key) for key in expected} == expected
+
+
+def test_errors_are_counted(broker, registry):
+    def refuse(event):
+        raise PermissionError("no")
+
+    layers = [Prometheus(registry), Notes(before_send=refuse)]
+    with stomp.connect(broker.url, middleware=layers) as client, pytest.raises(PermissionError):
+        client.send("/queue/a", b"body")
+    assert value(registry, "sent_messages_total", "error") == 1
+    assert value(registry, "sent_bytes_total", "/queue/a") == 0
+    with closed_port() as port, pytest.raises(stomp.ConnectionLostError):
+        stomp.connect(f"stomp://127.0.0.1:{port}", middleware=[layers[0]])
+    assert value(registry, "connects_total", "error") == 1
+
+
+def test_labels_are_bounded(broker, registry):
+    with stomp.connect(broker.url, middleware=[Prometheus(registry, destinations=2)]) as client:
+        for number in range(5):
+            client.send(f"/queue/bounded-{number}", b"body")
+        client.send("/temp-queue/mine", b"body")
+    assert value(registry, "sent_messages_total", "_other") == 4
+    assert value(registry, "sent_messages_total", "/queue/bounded-1") == 1
+
+
+def test_prometheus_reads_it(broker, registry):
+    with stomp.connect(broker.url, middleware=[Prometheus(registry)]) as client:
+        client.send('/queue/strange "name"\\', b"body")
+    names = {family.name for family in text_string_to_metric_families(generate_latest(registry).decode())}
+    assert all(name.startswith("stompcodec_client_") for name in names)
+    if PAGE.exists():
+        told = set(re.findall(r"^\| `(stompcodec_client_\w+)`", PAGE.read_text("utf-8"), re.MULTILINE))
+        counters = {name for name in told if name.endswith("_total")}
+        assert {name.removesuffix("_total") for name in counters} | (told - counters) == names
+
+
+def test_a_negative_number_of_destinations_is_refused(registry):
+    with pytest.raises(ValueError, match="destinations is -1"):
+        Prometheus(registry, destinations=-1)
+
+
+def test_without_the_package_the_error_names_the_extra(monkeypatch):
+    monkeypatch.setitem(sys.modules, "prometheus_client", None)
+    monkeypatch.delitem(sys.modules, "stompcodec.client.middleware.prometheus")
+    with pytest.raises(MissingExtraError, match=r"stompcodec\[metrics\]"):
+        importlib.import_module("stompcodec.client.middleware.prometheus")
