@@ -22,7 +22,7 @@ class Notes(Middleware):
     @contextlib.contextmanager
     def _around(self, place, event):
         self.notes.append(f"{self.name}>{place}")
-        self.events.append(event)
+        self.events.append((place, event))
         self.actions.get(f"before_{place}", lambda event: None)(event)
         try:
             yield
@@ -51,9 +51,13 @@ class Notes(Middleware):
         return self._around("settle", event)
 
     def of(self, place):
-        """The events of a place, in order; what the note of its entrance stands for."""
-        entered = [note.split(">")[1] for note in self.notes if note.startswith(f"{self.name}>")]
-        return [event for name, event in zip(entered, self.events) if name == place]
+        """The events of a place, in order."""
+        return [event for name, event in list(self.events) if name == place]
+
+    @property
+    def steps(self):
+        """The notes but those of connecting, which is left in a thread of its own, at any time."""
+        return [note for note in list(self.notes) if "connect" not in note]
 
 
 class AsyncNotes(AsyncMiddleware):

@@ -64,7 +64,7 @@ def test_send_raises_it_and_sent_nothing_if_it_came_before(shell, broker, queue,
     client = shell.connect(broker.url, middleware=[outer, layer_for(shell, "inner", notes, **{step: refuse})])
     with pytest.raises(Refused):
         client.send(queue, b"body", receipt=receipt)
-    assert notes[-1] == "outer!send Refused"
+    assert outer.steps[-1] == "outer!send Refused"
     assert client.ping(patience(10)) > 0  # the connection goes on, behind what was sent
     message = client.receive(queue)
     assert (message is None) is (step == "before_send")
@@ -103,7 +103,7 @@ def test_send_sees_the_brokers_error(shell, peer):
     client = shell.connect(peer.url, middleware=[layer])
     with pytest.raises(stomp.RejectedError):
         client.send("/queue/a", b"body", receipt=True)
-    assert layer.notes[-1] == "a!send RejectedError"
+    assert layer.steps[-1] == "a!send RejectedError"
 
 
 # ---- receive ----
