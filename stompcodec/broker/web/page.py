@@ -4,23 +4,52 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import json
 import re
-from functools import lru_cache
-from pathlib import Path
+from functools import cache
+from html import escape
+from importlib.resources import files
 
-_FILE = Path(__file__).with_name("page.html")
+from stompcodec.broker.config.config import Config
+
+#: The scripts of the page, in the order in which they run.
+_SCRIPTS = ("stomp.js", "show.js", "plot.js", "grid.js", "orders.js", "lists.js", "browser.js", "views.js", "main.js")
+_STRICT = '"use strict";\n'
 #: What is written in the page itself, which its policy names by digests.
 _INLINE = re.compile(r"<(script|style)>(.*?)</\1>", re.DOTALL)
 
 
-@lru_cache(maxsize=1)
-def page() -> tuple[bytes, str] | None:
-    """Return the page and its Content-Security-Policy; None if it is not installed."""
-    try:
-        text = _FILE.read_text(encoding="utf-8")
-    except OSError:
-        return None
+def page(config: Config) -> tuple[bytes, str]:
+    """Return the page for a broker, and its Content-Security-Policy."""
+    text = page_text(config)
     return text.encode(), policy_of(text)
+
+
+def page_text(config: Config) -> str:
+    """Return the page for a broker: HTML with its style and its script, and the settings that it has to know.
+
+    >>> page_text(Config())[:15]
+    '<!DOCTYPE html>'
+    """
+    settings = {
+        "prefix": config.management_prefix,
+        "temp": config.temp_queue_prefix,
+        "dead": config.dead_letter.replace("{name}", "*"),
+        "host": "/" if config.virtual_hosts is None else config.virtual_hosts[0],
+        "subscribe": not config.reply_to_subscribes,
+    }
+    first, *others = (_asset(name) for name in _SCRIPTS)
+    parts = {
+        "settings": f' data-settings="{escape(json.dumps(settings))}"',
+        "style": _asset("page.css"),
+        "script": "".join((first, *(text.removeprefix(_STRICT) for text in others))),
+    }
+    return re.sub(r"\{\{(\w+)\}\}", lambda mark: parts[mark[1]], _asset("page.html"))
+
+
+@cache
+def _asset(name: str) -> str:
+    return files("stompcodec.broker.web").joinpath(name).read_text(encoding="utf-8")
 
 
 def policy_of(text: str) -> str:

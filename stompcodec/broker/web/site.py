@@ -43,6 +43,7 @@ class Site:
         self.management = management
         self._broker = management.broker
         config = self._broker.config
+        self._page_made: tuple[bytes, str] | None = None
         self._paths: dict[str, Callable[[PlainRequest, Visit], None]] = {}
         if config.web_health:
             self._paths |= {"/healthz": self._health, "/readyz": self._ready}
@@ -83,11 +84,9 @@ class Site:
         visit.respond(response(200, "ok\n") if well else response(503, "not ok\n"))
 
     def _page(self, request: PlainRequest, visit: Visit) -> None:
-        found = page()
-        if found is None:
-            visit.respond(response(404, "The page is not installed.\n"))
-            return
-        octets, policy = found
+        if self._page_made is None:
+            self._page_made = page(self._broker.config)
+        octets, policy = self._page_made
         visit.respond(response(200, octets, "text/html; charset=utf-8", (("Content-Security-Policy", policy),)))
 
     def _metrics(self, request: PlainRequest, visit: Visit) -> None:
