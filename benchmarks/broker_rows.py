@@ -25,6 +25,7 @@ ROWS = {
     "persistent_single": "persistent SEND with a receipt, committed to SQLite, one per turn",
     "transaction": "persistent SEND in a transaction of 10, 5 per turn, with their BEGIN, COMMIT and receipt",
     "reply_to": "SEND with reply-to to a queue, MESSAGE to its consumer (ack: auto)",
+    "selector": "SEND to a queue, MESSAGE to its consumer (ack: auto), whose selector matches",
     "persistent_ack": "ACK of a persistent message (client-individual), committed to SQLite, 25 per turn",
 }
 #: Messages that `Row.run` is about.
@@ -42,6 +43,7 @@ _ANSWERS = {
 #: With seven digits from first to last, message-ids have the same width in each turn.
 _FIRST_SEQ = 1_000_000
 _BODY = b"x" * 256
+_SELECTOR = "color = 'red' AND n > 9"
 _HEADERS = [("content-type", "application/json"), ("symbol", "ACME"), ("venue", "XETR"), ("sequence", "0000000")]
 
 
@@ -156,7 +158,8 @@ class Row:
 
     def _subscribe(self, ack: str) -> Any:
         session = self._session()
-        frame = f"SUBSCRIBE\nid:1\ndestination:{self._destination}\nack:{ack}\nprefetch-count:0\n\n\0"
+        selector = f"selector:{_SELECTOR}\n" if self.name == "selector" else ""
+        frame = f"SUBSCRIBE\nid:1\ndestination:{self._destination}\nack:{ack}\nprefetch-count:0\n{selector}\n\0"
         self._written(session, self._messages(session, [frame.encode()]))
         return session
 
@@ -164,6 +167,8 @@ class Row:
         headers = [("destination", self._destination), *_HEADERS]
         if self._stored:
             headers.append(("persistent", "true"))
+        if self.name == "selector":
+            headers += [("color", "red"), ("n", "10")]
         if self.name == "reply_to":
             headers.append(("reply-to", "/queue/answers"))
         if self.name == "transaction":

@@ -8,7 +8,7 @@
 
 #include <Python.h>
 
-#define PLAIN_CLASSES(CLASS) CLASS(Session) CLASS(Queue) CLASS(Topic) CLASS(Consumer) CLASS(Outbox) CLASS(Account) CLASS(Bound) CLASS(Message) \
+#define PLAIN_CLASSES(CLASS) CLASS(Session) CLASS(Queue) CLASS(Topic) CLASS(Consumer) CLASS(Dispatcher) CLASS(Outbox) CLASS(Account) CLASS(Bound) CLASS(Message) \
     CLASS(PendingCommit) CLASS(ReadyMessages) CLASS(Fifo) CLASS(Window) CLASS(Footprint) CLASS(Transaction) CLASS(Target) CLASS(Sending)
 
 #define PLAIN_FIELDS(FIELD) \
@@ -22,7 +22,8 @@
     FIELD(Topic, _gathered) FIELD(Topic, _most) FIELD(Topic, _octets) FIELD(Topic, full) FIELD(Topic, name) \
     FIELD(PendingCommit, batch) FIELD(PendingCommit, receipts) \
     FIELD(Consumer, acks) FIELD(Consumer, closed) FIELD(Consumer, credit) FIELD(Consumer, direct) FIELD(Consumer, head) FIELD(Consumer, last) \
-    FIELD(Consumer, in_ring) FIELD(Consumer, outbox) FIELD(Consumer, queue) FIELD(Consumer, single) FIELD(Consumer, quick) FIELD(Consumer, unacked) \
+    FIELD(Consumer, in_ring) FIELD(Consumer, outbox) FIELD(Consumer, queue) FIELD(Consumer, single) FIELD(Consumer, quick) FIELD(Consumer, selector) FIELD(Consumer, unacked) \
+    FIELD(Dispatcher, only_consumer) \
     FIELD(Outbox, chunks) FIELD(Outbox, dirty) FIELD(Outbox, flowing) FIELD(Outbox, send_budget) \
     FIELD(Outbox, starved) FIELD(Outbox, whole_frames) \
     FIELD(Account, first) FIELD(Account, held) FIELD(Account, used) FIELD(Bound, messages) FIELD(Bound, octets) \

@@ -4,6 +4,7 @@
 
 #include "plain_fields.h"
 #include "plain_ring.h"
+#include "plain_select.h"
 #include "plain_tally.h"
 
 /* To a consumer that acknowledges nothing: the whole frame is one chunk. */
@@ -110,8 +111,10 @@ int plain_deliver(PyObject *queue, const struct plain_message *message)
 {
     /* a message that expires at once, by its queue's arguments, does not need a consumer that can take it */
     PyObject *consumer = plain_next(queue, FIELD_OF(queue, Queue, arguments) != Py_None);
-    if (!consumer)
-        return plain_enqueue(queue, message);
+    if (!consumer) {
+        PyObject *dispatcher = FIELD_OF(queue, Queue, dispatcher);
+        return dispatcher && dispatcher != Py_None ? plain_select(queue, dispatcher, message) : plain_enqueue(queue, message);
+    }
     Py_INCREF(consumer);
     PyObject *acks = FIELD_OF(consumer, Consumer, acks);
     int result = PLAIN_NOT_DELIVERED;

@@ -292,7 +292,7 @@ def _comparison(left: Node, sign: str, right: Node) -> Condition:
 
 #: Texts that a header can spell in several ways, and the first bytes of values that differ from the text they show.
 _SPECIAL = re.compile(r'["\s]|.*[\\:\n\r]|null\s*$', re.DOTALL)
-_DOUBTFUL = b'\\"n \t\r\n'
+_DOUBTFUL = rb'[\\"n \t\r\n]'
 
 
 def _is_plain(text: str) -> bool:
@@ -300,16 +300,18 @@ def _is_plain(text: str) -> bool:
 
 
 def _text_test(key: bytes, read: Reader, text: str) -> Condition:
-    size, line = len(key), key + text.encode("utf-8", "surrogateescape") + b"\n"
+    # Finds the first header of that name; group 1 if it has the text, group 2 if it may spell the text in another way.
+    # One search costs less than find() and startswith(), which read their arguments from a tuple.
+    line = re.escape(text.encode("utf-8", "surrogateescape") + b"\n")
+    search = re.compile(re.escape(key) + b"(?:(" + line + b")|(" + _DOUBTFUL + b"))?").search
 
     def test(head: bytes, message: Message, known: Known) -> bool | None:
-        at = head.find(key)
-        if at < 0:
+        found = search(head)
+        if found is None:
             return None
-        if head.startswith(line, at):
-            return True
-        if head[at + size] not in _DOUBTFUL:
-            return False
+        group = found.lastindex
+        if group != 2:
+            return group == 1
         return values.compare("=", read(head, message, known), text)
 
     return test

@@ -21,6 +21,7 @@ from stompcodec.broker.message import WITHOUT, Message, shared
 from stompcodec.broker.queues import quick
 from stompcodec.broker.queues.backlog import Fifo
 from stompcodec.broker.queues.consumer import Consumer
+from stompcodec.broker.queues.dispatcher import Dispatcher
 from stompcodec.broker.queues.limits import Bound, Window
 from stompcodec.broker.queues.queue import Queue
 from stompcodec.broker.queues.ready_messages import NO_LINE, ReadyMessages
@@ -39,7 +40,7 @@ Handler = Callable[[Session, Frame], None]
 _VERSIONS = ("1.1", "1.2")
 #: The classes whose fields it reads and writes.
 _CLASSES = (
-    *(Session, Queue, Topic, Consumer, Outbox, Account, Bound, Message, PendingCommit),
+    *(Session, Queue, Topic, Consumer, Dispatcher, Outbox, Account, Bound, Message, PendingCommit),
     *(ReadyMessages, Fifo, Window),
     *(Footprint, Transaction, Target, Sending),
 )

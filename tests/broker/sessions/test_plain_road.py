@@ -24,6 +24,7 @@ from stompcodec.broker.sessions import commit, plain
 pytestmark = pytest.mark.skipif(plain.EXTENSION is None, reason="the plain road is not built, or switched off")
 
 QUEUE = b"/queue/a"
+SELECTOR = "x IS NULL OR x = 'y'"
 
 
 @pytest.fixture(autouse=True)
@@ -102,14 +103,15 @@ plain_sends = st.builds(
     st.integers(0, 9),
 )
 subscribes = st.builds(
-    lambda destination, number, mode, window: frame(
+    lambda destination, number, mode, window, more: frame(
         *(b"SUBSCRIBE", b"destination:" + destination, b"id:%%%d" % number, b"ack:" + mode),
-        b"prefetch-count:%d" % window,
+        *(b"prefetch-count:%d" % window, *more),
     ),
     st.sampled_from(DESTINATIONS),
     st.integers(1, 3),
     st.sampled_from([b"auto", b"auto", b"client-individual", b"client"]),
     st.sampled_from([1, 2, 100]),
+    st.sampled_from([(), (), (b"selector:" + SELECTOR.encode(),)]),
 )
 others = st.sampled_from(
     [
@@ -158,6 +160,7 @@ subscribers = st.lists(
         st.sampled_from(["/queue/a", "/queue/a", "/queue/a", "/topic/t"]),
         st.sampled_from(["auto", "client-individual", "client"]),
         st.sampled_from(["1", "3", "100"]),
+        st.sampled_from([None, None, SELECTOR]),
     ),
     max_size=4,
 )
@@ -186,8 +189,9 @@ class World:
         for destination in ("/queue/a", "/topic/t"):  # from now on they are cached
             for peer in self.peers:
                 peer.put(destination, "first")
-        for number, (at, destination, mode, window) in enumerate(subscribers):
-            self.peers[at].subscribe(destination, id=f"first-{number}", ack=mode, prefetch_count=window)
+        for number, (at, destination, mode, window, selector) in enumerate(subscribers):
+            more = {} if selector is None else {"selector": selector}
+            self.peers[at].subscribe(destination, id=f"first-{number}", ack=mode, prefetch_count=window, **more)
         if ticks:
             self.bench.broker.quota.clock = self._clock
 
