@@ -66,6 +66,7 @@ _LF, _CR, _SPACE = 10, 13, 32
 _ROOM = 65536  # bytes of the buffer that get_buffer returns
 _SECRETS_SEEN = 65536  # bytes of a head in which `excerpt` looks for secrets
 _LINE_FEEDS = re.compile(rb"\n*")
+_EOL = b"\n"
 _TINY = 4  # bytes of a read that hardly ever has a whole frame
 _FEW = 256  # small chunks that are kept before they are joined
 #: Returned by `feed` for the middle of a line or a body, where iterating over the parser would cost more than taking in
@@ -200,9 +201,12 @@ class Parser:
             return _NOTHING
         if self._part is self._lines:
             return _NOTHING if self._lines_step(data) else self
-        if len(data) <= _TINY and self._takes_first(data):
+        if self._part is not None:
+            self._wake()
+        elif len(data) > _TINY or data == _EOL or not self._takes_first(data):
+            self._wants = -1
+        else:
             return _NOTHING
-        self._wake()
         if self._error is None:
             self._more.append(data)
         return self
@@ -284,9 +288,7 @@ class Parser:
         buf = self._buf
         start = self._pos
         if start == len(buf) and self._more:
-            self._merge()
-            buf = self._buf
-            start = 0
+            buf, start = self._next_chunk(), 0
         eol = buf.find(b"\n", start)
         if eol < 0:
             return self._begin_lines(start, None)
@@ -413,6 +415,15 @@ class Parser:
                     raise StopIteration
                 self._merge()
                 tried = -1
+
+    def _next_chunk(self) -> Any:
+        """Return what was fed behind the last frame. Raise StopIteration if that is one EOL, which is then read."""
+        self._merge()
+        if self._buf == _EOL and not self._heartbeats:
+            self._pos, self._wants = 1, 0
+            self._in_line = self._counted = False
+            raise StopIteration
+        return self._buf
 
     def _merge(self) -> None:
         """Append the chunks to the unread rest. A body takes its chunks one by one instead."""

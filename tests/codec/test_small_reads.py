@@ -236,3 +236,44 @@ def test_dialects_that_rewrite_lines_are_read_by_the_exact_path(monkeypatch):
     parser = _codec_py.Parser("legacy")
     frames = [frame for octet in pieces(b"SEND \n id: 1\n\nhello\0\n" * 2, 1) for frame in parser.feed(octet)]
     assert [frame.body for frame in frames] == [b"hello"] * 2
+
+
+def test_an_eol_read_alone_is_skipped_without_the_exact_path(monkeypatch):
+    parser = _codec_py.Parser("1.2")
+    monkeypatch.setattr(_codec_py.Parser, "_step", lambda _parser: pytest.fail("a step"))
+    for _ in range(3):
+        assert next(parser.feed(USUAL)).command == "SEND"
+        for _ in range(3):
+            assert list(parser.feed(b"\n")) == []
+    parser.close()
+
+
+@pytest.mark.parametrize("heartbeats", [False, True])
+def test_an_eol_read_alone_waits_for_the_frames_before_it(codec, heartbeats):
+    parser = codec.Parser("1.2", heartbeats=heartbeats)
+    beats = [codec.HEARTBEAT] if heartbeats else []
+    earlier = parser.feed(USUAL * 2)
+    next(earlier)
+    later = parser.feed(b"\n")
+    assert parser.buffered == len(USUAL) + 1
+    assert [type(each) for each in earlier] == [codec.Frame, *map(type, beats)]
+    assert list(later) == []
+    assert parser.buffered == 0
+    assert list(parser.feed(b"\n")) == beats
+
+
+def test_an_eol_read_alone_counts_in_the_offset_of_an_error(codec):
+    parser = codec.Parser("1.2")
+    for data in (USUAL, b"\n", b"\n", b"", b"\n"):
+        list(parser.feed(data))
+    with pytest.raises(FrameError) as caught:
+        list(parser.feed(b"SENT\n\n\0"))
+    assert caught.value.offset == len(USUAL) + 3
+    assert error_after(parser, b"\n") == caught.value.args
+
+
+def error_after(parser, data):
+    """Feed once more, and return the arguments of the error that is raised again."""
+    with pytest.raises(FrameError) as caught:
+        list(parser.feed(data))
+    return caught.value.args
