@@ -1,12 +1,16 @@
 #include "frame_bytes.h"
 
+#include <stdlib.h>
+
 #include "stomp_tricks.h"
 
-enum { PAGE = 4096 };
+enum { PAGE = 4096, SPARE = 2 };
 
 /* glibc reuses freed blocks only up to the size of the largest block that was ever freed; larger blocks are mapped anew, page
    by page, each time. A block that was shrunk counts with its smaller size when it is freed. So a block of each new largest
-   size is freed at its full size first; it costs no pages, since nothing is written into it. */
+   size is freed first; it costs no pages, since nothing is written into it. It is SPARE times as large, because glibc gives the end
+   of the heap back when twice the size of that block is free there, which it is as soon as a body that grew is freed with the
+   block that it grew out of: each body would fault in its pages again (165 faults for a body of 1 MiB, 0 with it). */
 static void keep_in_the_heap(size_t room)
 {
 #ifndef Py_GIL_DISABLED
@@ -14,7 +18,8 @@ static void keep_in_the_heap(size_t room)
     if (STOMP_NO_KEPT_HEAP || room <= largest)
         return;
     largest = room;
-    PyMem_RawFree(PyMem_RawMalloc(room + sizeof(PyBytesObject)));
+    void *volatile block = malloc(SPARE * room + sizeof(PyBytesObject)); /* volatile: else the compiler leaves out both calls */
+    free(block);
 #else
     (void)room;
 #endif
