@@ -571,7 +571,9 @@ async def listen(
         visits: over WebSocket without TLS, called with each new wire: its result gets plain HTTP requests.
         note: called with an owner and the bytes that its layers keep, whenever that number has changed.
 
-    Raises OSError if the port cannot be had, MissingExtraError for WebSocket without the package it needs.
+    Raises:
+        OSError: the port is not available.
+        MissingExtraError: WebSocket needs a package that is not installed.
     """
     make_layer = server_layer(ssl, websocket, max_message, path, admit, visits is not None)
     plan = _Plan(make_owner, make_layer, ssl is not None, websocket, high, timeout, pace, note, visits)

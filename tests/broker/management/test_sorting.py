@@ -39,7 +39,7 @@ def test_a_key_is_what_the_row_says(bench: Managed, column: str) -> None:
     for _ in range(3):  # the rates are known from the second time on
         host, now = bench.broker.virtual_host("/"), bench.broker.now
         rows = {row["destination"]: row for row in bench.result("destinations")}
-        clock = Clock(now, bench.management._ages)
+        clock = Clock(now, bench.management.ages)
         for things in (host.queues, host.topics):
             for name, thing in things.items():
                 assert sort_key(thing, column, clock) == (rows[name][column] or 0), (name, column)

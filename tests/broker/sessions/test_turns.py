@@ -253,7 +253,7 @@ def test_there_is_one_turn_between_two_looks_at_the_sockets() -> None:
 class Wire:
     """A connection that counts what is asked of it."""
 
-    peer, secure, whole_frames, buffered = "test", False, False, 0
+    peer, secure, whole_frames, buffered, handshake = "test", False, False, 0, ()
 
     def __init__(self) -> None:
         self.calls: list[str] = []
