@@ -104,7 +104,9 @@ class Page:
         """Click the button with this text as a user does, at its place. It has to be visible."""
         find = _BUTTON.replace("WITHIN", json.dumps(within)).replace("TEXT", json.dumps(text))
         self.wait(f"Boolean({find})")
-        x, y = self.get(_PLACE.replace("FIND", find))
+        x, y = place = self.get(_PLACE.replace("FIND", find))
+        while (again := self.get(_PLACE.replace("FIND", find))) != place:  # the page still moves
+            x, y = place = again
         for kind in ("mousePressed", "mouseReleased"):
             self.order("Input.dispatchMouseEvent", type=kind, x=x, y=y, button="left", clickCount=1)
 

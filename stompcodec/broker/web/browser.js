@@ -33,13 +33,13 @@ class MessageBrowser {
   build(dead) {
     this.dead = dead;
     const of = (name) => (row) => header(row, name) ?? "–";
-    const more = dead ? [{ key: "reason", title: "Reason", width: 130, text: of(DEAD[0]), tone: () => "bad" }, { key: "from", title: "From", text: of(DEAD[1]) },
-      { key: "tries", title: "Attempts", num: true, width: 100, rank: 2, text: of(DEAD[2]) }]
+    const more = dead ? [{ key: "reason", title: "Reason", width: 116, text: of(DEAD[0]), tone: () => "bad" }, { key: "from", title: "From", text: of(DEAD[1]) },
+      { key: "tries", title: "Attempts", num: true, width: 100, rank: 3, text: of(DEAD[2]) }]
       : [{ key: "type", title: "Content-type", rank: 2, text: (row) => header(row, "content-type") ?? "–" }, { key: "attempts", title: "Failed", num: true, width: 70, rank: 2, text: (row) => num(row.attempts) }];
     this.grid = new Grid({
       label: "Messages", key: (row) => row.message_id, empty: "No ready messages.", open: (row) => this.open(row),
       columns: [{ key: "seq", title: "Message-id", name: true, text: (row) => row.message_id }, ...more,
-        { key: "size", title: "Size", num: true, width: 84, text: (row) => bytes(row.size) }, { key: "age", title: "Age", num: true, width: 72, text: (row) => span(row.age) }],
+        { key: "size", title: "Size", num: true, width: 78, text: (row) => bytes(row.size) }, { key: "age", title: "Age", num: true, width: 68, text: (row) => span(row.age) }],
     });
     this.list.replaceChildren(this.grid.node, this.foot);
   }

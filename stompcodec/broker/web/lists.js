@@ -56,11 +56,11 @@ const LISTS = {
   subscriptions: {
     title: "Subscriptions", ask: "subscriptions", key: (row) => row.session + "\n" + row.subscription + "\n" + row.destination, match: "destination, session, selector",
     columns: [
-      words("destination", "Destination", { name: true }), words("session", "Session", { rank: 2, width: 190 }), words("subscription", "Id", { width: 110, rank: 3 }),
-      words("ack", "Ack", { width: 130, rank: 2 }), words("selector", "Selector", { rank: 3 }), words("durable", "Durable", { width: 130, rank: 3 }),
+      words("destination", "Destination", { name: true }), words("session", "Session", { rank: 2, width: 160 }), words("subscription", "Id", { width: 90, rank: 3 }),
+      words("ack", "Ack", { width: 130, rank: 2 }), words("selector", "Selector", { rank: 3 }), words("durable", "Durable", { width: 110, rank: 3 }),
       { ...number("credit", "Credit", { hint: "Further messages that it may have" }), text: (row) => (row.credit >= 1e6 ? "any" : num(row.credit)) },
       number("unacknowledged", "Unacked"), number("waiting", "Waiting", { rank: 2, hint: "Messages that wait for a subscription to a topic" }),
-      { key: "kind", title: "Kind", width: 120, rank: 3, text: (row) => [row.browser && "browser", row.exclusive && "exclusive", row.priority && "priority " + row.priority].filter(Boolean).join(", ") },
+      { key: "kind", title: "Kind", width: 96, rank: 3, text: (row) => [row.browser && "browser", row.exclusive && "exclusive", row.priority && "priority " + row.priority].filter(Boolean).join(", ") },
     ],
     open: (row) => go("session", row.session), total: (broker) => broker.subscriptions, empty: "No subscription matches.",
   },

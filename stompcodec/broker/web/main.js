@@ -16,7 +16,7 @@ const VIEWS = { overview: Overview, broker: BrokerView };
 
 const app = {
   settings: { prefix: "/management/", temp: "/temp-queue/", dead: "/queue/DLQ.*", host: "/", subscribe: true, ...JSON.parse(document.body.dataset.settings || "{}") },
-  broker: null, store: null, refused: "", time: 0, frozen: false, busy: false, again: false, view: null, asked: 0,
+  broker: null, store: null, refused: "", time: 0, frozen: false, busy: false, again: false, view: null, asked: 0, deep: new Map(),
   series: Object.fromEntries(["rate", "commit", "most", "answer", "memory", "sessions"].map((key) => [key, new Series()])),
   soon() { clearTimeout(this.timer); if (this.busy) this.again = true; else tick(); },
 };
@@ -81,7 +81,6 @@ function onState(state, why) {
   byId("nav").hidden = state === "login";
   if (state === "login") loginForm(why);
   else if (state === "up") {
-    app.busy = false;
     if (!app.view) route();
     else app.soon();
   }
@@ -92,6 +91,7 @@ function loginForm(why) {
   app.broker = app.store = null;
   document.querySelectorAll("dialog").forEach((dialog) => dialog.close());
   for (const key of Object.keys(app.series)) app.series[key] = new Series();
+  app.deep.clear();
   const name = el("input", { name: "login", autocomplete: "username", autocapitalize: "off", spellcheck: "false", required: true });
   const passcode = el("input", { name: "passcode", type: "password", autocomplete: "current-password" });
   const host = el("input", { name: "host", value: app.settings.host, autocomplete: "off", spellcheck: "false" });

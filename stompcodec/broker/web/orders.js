@@ -65,8 +65,8 @@ const orders = {
   purge(row, name) {
     confirmed({
       title: "Purge " + name + "?", danger: true, act: "Purge", typed: typedFor(name, "purge"), fields: SOME,
-      says: ["This removes the " + count(row.ready, "ready message") + " for ever. " +
-        count(row.unacknowledged, "message") + " with consumers and " + num(row.scheduled) + " scheduled ones stay."],
+      says: ["This removes the " + count(row.ready, "ready message") + " for ever." +
+        (row.unacknowledged + row.scheduled ? " " + num(row.unacknowledged) + " with consumers and " + num(row.scheduled) + " scheduled ones stay." : "")],
       run: async (values) => messages((await give("purge", { destination: name, ...values })).messages) + " removed from " + name + ".",
     });
   },

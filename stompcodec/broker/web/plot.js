@@ -40,7 +40,7 @@ class Plot {
   constructor(title, unit, format, smallest = 0, base = 10) {
     Object.assign(this, { title, unit, format, smallest, base, lines: [], pointer: null });
     this.now = el("span");
-    this.canvas = el("canvas", { role: "img" });
+    this.canvas = el("canvas", { role: "img", "aria-label": title });
     this.legend = el("div", { class: "keys" });
     this.node = el("section", { class: "card plot" },
       el("h3", { text: title }), el("p", { class: "now" }, this.now, el("span", { class: "unit", text: unit ? " " + unit : "" })),
@@ -156,7 +156,7 @@ class Plot {
     }
     names.forEach((name, at) => {
       const plain = names.length === 1 && this.pointer === null; // the large number tells it
-      const text = plain || value(at) === null ? name : (name + "  " + this.format(value(at))).trim();
+      const text = plain || value(at) === null ? name : (this.format(value(at)) + "  " + name).trim();
       setText(this.legend.children[at].lastChild, text);
       this.legend.children[at].hidden = !text;
     });

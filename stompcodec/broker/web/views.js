@@ -5,7 +5,6 @@
 class Overview {
   constructor() {
     this.title = "Overview";
-    this.deep = new Map();
     this.plots = {
       rate: new Plot("Messages accepted", "per second", rate, 1),
       ready: new Plot("Deepest queues", "ready", num, 1),
@@ -17,7 +16,7 @@ class Overview {
     this.tiles = tiles([
       ["Sessions", (broker) => num(broker.sessions)], ["Queues", (broker) => num(broker.queues)], ["Topics", (broker) => num(broker.topics)],
       ["Subscriptions", (broker) => num(broker.subscriptions)], ["Durables", (broker) => num(broker.durables)],
-      ["Accepted since the start", (broker) => num(broker.messages)], ["Sessions refused", (broker) => [num(broker.sessions_refused), broker.sessions_refused ? "warn" : ""]],
+      ["Accepted", (broker) => num(broker.messages)], ["Refused", (broker) => [num(broker.sessions_refused), broker.sessions_refused ? "warn" : ""]],
       ["Up for", (broker) => span(broker.uptime)],
     ]);
     this.trouble = troubleCard("");
@@ -60,11 +59,11 @@ class Overview {
     this.top.show(found);
     const time = app.time;
     for (const row of found) {
-      if (!this.deep.has(row.destination)) this.deep.set(row.destination, new Series());
-      this.deep.get(row.destination).add(time, row.ready);
+      if (!app.deep.has(row.destination)) app.deep.set(row.destination, new Series());
+      app.deep.get(row.destination).add(time, row.ready);
     }
-    for (const [name, series] of this.deep) if (series.points.at(-1)[0] < time - SECONDS) this.deep.delete(name);
-    const lines = found.slice(0, 5).map((row) => ({ name: row.destination, series: this.deep.get(row.destination) }));
+    for (const [name, series] of app.deep) if (series.points.at(-1)[0] < time - SECONDS) app.deep.delete(name);
+    const lines = found.slice(0, 5).map((row) => ({ name: row.destination, series: app.deep.get(row.destination) }));
     this.plots.ready.show(lines, time, lines.length ? num(found[0].ready) : "0");
   }
 
@@ -169,7 +168,7 @@ class DestinationView {
     this.tabs = tabs([["Messages", this.browser.node], ["Subscriptions", this.subs.node]], (at) => { this.tab = at; app.soon(); });
     this.tab = 0;
     this.node = [el("div", { class: "head" }, el("h2", { text: name }), this.badges,
-      el("div", { class: "push" }, this.again, this.pause, this.move, this.purge, this.remove)), this.trouble, this.tiles.node, this.plots, ...this.tabs.node];
+      el("div", { class: "push" }, this.again, this.pause, this.move, this.purge, this.remove)), this.trouble, this.tiles.node, this.plots, this.tabs.node];
     this.buttons();
   }
 
@@ -184,7 +183,7 @@ class DestinationView {
       setText(this.trouble, whyText(error));
     }
     this.trouble.hidden = Boolean(this.row);
-    for (const part of [this.tiles.node, this.plots, ...this.tabs.node]) part.hidden = !this.row;
+    for (const part of [this.tiles.node, this.plots, this.tabs.node]) part.hidden = !this.row;
     this.buttons();
     if (!this.row) return;
     this.show(this.row);
@@ -246,7 +245,7 @@ function tabs(parts, chosen) {
     buttons.forEach((button, place) => { button.setAttribute("aria-selected", String(place === at)); button.tabIndex = place === at ? 0 : -1; boxes[place].hidden = place !== at; });
     chosen(at);
   }
-  return { node: [bar, ...boxes], pick };
+  return { node: el("div", { class: "panel" }, bar, ...boxes), pick };
 }
 
 /* One session. */
@@ -256,6 +255,7 @@ class SessionView {
     this.trouble = troubleCard("");
     this.trouble.hidden = true;
     this.close = el("button", { type: "button", class: "danger", text: "Close the session…", onclick: () => this.row && orders.close(this.row) });
+    this.close.hidden = true;
     this.tiles = tiles([
       ["Address", (row) => row.peer], ["User", (row) => row.user || "–"], ["Client-id", (row) => row.client_id ?? "–"], ["STOMP", (row) => row.version],
       ["Listener", (row) => row.listener + (row.secure ? ", TLS" : "")], ["Connected for", (row) => span(row.age)], ["Unacknowledged", (row) => num(row.unacknowledged)],
