@@ -283,6 +283,8 @@ class AsyncSubscription(Base):
                 await self._waiters.wait(waiter, until)
             elif await self._passes(message, since):
                 return True
+            elif until is not None and now() >= until:  # else a message that is refused again and again holds it up
+                return False
 
     async def _passes(self, message: AsyncMessage, since: int) -> bool:
         """Pass a message through the middleware, and put it into the batch, unless it is refused."""

@@ -20,10 +20,6 @@ Sent = Literal["send", "request", "reply", "many"]
 Received = Literal["taken", "handler", "reply", "receive"]
 
 
-#: The frames that are read with these were accepted before, and perhaps got longer headers.
-_NO_LIMITS = Limits(max_command_line=2**31, max_header_line=2**31, max_headers=2**31, max_body=2**62)
-
-
 class Session(Protocol):
     """The client, as events know it."""
 
@@ -166,7 +162,7 @@ class ReceiveEvent:
 
     @property
     def is_streamed(self) -> bool:
-        """True if the body is in a file, because of the option `stream_over`: `message.open()` reads it."""
+        """True if the body is in a file, because of the option `stream_over`: `message.reader()` reads it."""
         return self._body is None
 
     @property
@@ -276,8 +272,10 @@ def _streamed(command: str, pairs: list[tuple[str, str]]) -> Frame:
     rest = [pair for pair in pairs if pair[0] != "content-length"]
     octets = serialize(Frame(command, rest), "1.2", content_length="never")
     lengths = b"".join(b"content-length:%b\n" % value.encode() for name, value in pairs if name == "content-length")
-    parser = Parser("1.2", limits=_NO_LIMITS, stream_over=0)
-    frame: Frame = next(iter(parser.feed(b"%b%b\nx" % (octets[:-2], lengths))))
+    head = b"%b%b\nx" % (octets[:-2], lengths)
+    longest = max(map(len, head.split(b"\n")))
+    limits = Limits(max_header_line=longest, max_headers=len(pairs), max_body=2**62)  # it was accepted before
+    frame: Frame = next(iter(Parser("1.2", limits=limits, stream_over=0).feed(head)))
     return frame
 
 

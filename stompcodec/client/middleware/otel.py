@@ -136,7 +136,7 @@ class OpenTelemetry(Middleware):
     def _send(self, event: SendEvent) -> Iterator[None]:
         given = self._context_of(event.headers)
         attributes = self._attributes(event.session, "send", "send", event.destination)
-        attributes |= self._of_message(event.headers, len(event.body))
+        attributes |= self._of_message(event.headers, event.size)
         kind = SpanKind.PRODUCER if given is None else SpanKind.CLIENT
         measures = [self._operations], [self._sent]
         with self._step(attributes, kind, given, *measures, continues=given is not None):
@@ -153,7 +153,7 @@ class OpenTelemetry(Middleware):
             yield
             return
         attributes = self._attributes(event.session, "create", "create", event.destination)
-        attributes |= self._of_message(event.headers, len(event.body))
+        attributes |= self._of_message(event.headers, event.size)
         with self._step(attributes, SpanKind.PRODUCER, None, [], []) as span:
             propagate.inject(event.headers, setter=_SETTER)
             yield
@@ -186,7 +186,7 @@ class OpenTelemetry(Middleware):
             return
         message = event.message
         attributes = self._attributes(event.session, "receive", "receive", event.destination)
-        attributes |= self._of_message(message.headers, len(message.body), message)
+        attributes |= self._of_message(message.headers, message.size, message)
         given = self._context_of(message.headers)
         counts = [self._consumed]
         with self._step(
@@ -199,7 +199,7 @@ class OpenTelemetry(Middleware):
         """Return a span of a consumer."""
         message = event.message
         attributes = self._attributes(event.session, "process", "process", event.destination)
-        attributes |= self._of_message(message.headers, len(message.body), message)
+        attributes |= self._of_message(message.headers, message.size, message)
         given = self._context_of(message.headers)
         counts = [self._consumed] if event.by == "handler" else []
         with self._step(attributes, SpanKind.CONSUMER, given, [self._processing], counts, continues=True):

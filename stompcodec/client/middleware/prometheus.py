@@ -85,7 +85,7 @@ class Prometheus(Middleware):
         started = time.perf_counter()
         with _counted(self._sent, label):
             yield
-        self._sent_bytes.labels(label).inc(len(event.body))
+        self._sent_bytes.labels(label).inc(event.size)
         if event.batch is None:
             self._send_time.labels(label).observe(time.perf_counter() - started)
 
@@ -99,7 +99,7 @@ class Prometheus(Middleware):
     def receive(self, event: ReceiveEvent) -> Iterator[None]:
         """Count a message, and the bytes that came from the broker."""
         label = self._destinations.label(event.destination)
-        self._received_bytes.labels(label).inc(len(event.body))
+        self._received_bytes.labels(label).inc(event.size)
         with _counted(self._received, label):
             yield
 

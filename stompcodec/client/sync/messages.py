@@ -274,6 +274,8 @@ class Subscription(Base):
                 self._waiters.wait(waiter, until)
             elif self._passes(message, since):
                 return True
+            elif until is not None and now() >= until:  # else a message that is refused again and again holds it up
+                return False
 
     def _passes(self, message: Message, since: int) -> bool:
         """Pass a message through the middleware, and put it into the batch, unless it is refused."""
