@@ -7,7 +7,7 @@ accepted, rejected, or unknown because of a lost connection or a timeout.
 from __future__ import annotations
 
 import logging
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from stompcodec.client.bodies.upload import BodySourceError, Upload
 from stompcodec.client.dialects import BrokerDialect, row_of
@@ -70,6 +70,13 @@ class Inbox(Protocol):
         """Return the seconds since reading was paused or this was last asked."""
 
 
+class _Wire(NamedTuple):
+    """What the transport demands of the bytes: whole frames in each chunk; frames that are UTF-8."""
+
+    whole_frames: bool
+    text_only: bool
+
+
 class ClientLink:
     """The sending half of a client: its connections, its outbox, and the outcomes of calls."""
 
@@ -96,7 +103,7 @@ class ClientLink:
         self.broken: Exception | None = None
         self.is_writable = True
         self.upload: Upload | None = None  # its body is being sent; it stays the first of the outbox until the end
-        self._whole_frames = self._text_only = False
+        self._wire = _Wire(False, False)
         self._connected_by: float | None = None
         self._patience = options.connect_timeout
         self.transactions: dict[str, BaseTransaction] = {}
@@ -130,7 +137,7 @@ class ClientLink:
         self.is_writable, self.broken = True, None
         self._patience = options.connect_timeout if patience is None else min(patience, options.connect_timeout)
         self._connected_by = now + self._patience
-        self._whole_frames, self._text_only = whole_frames, text_only
+        self._wire = _Wire(whole_frames, text_only)
         self.connection = Connection(
             Role.CLIENT,
             versions=options.versions,
@@ -329,7 +336,7 @@ class ClientLink:
 
     def _head_of(self, destination: str) -> bytes:
         """Return the head of a SEND up to the number in content-length; nothing if it cannot be written."""
-        if self._text_only:  # each body has to be looked at
+        if self._wire.text_only:  # each body has to be looked at
             return b""
         try:
             octets = serialize(Frame("SEND", [("destination", destination)], b"x"), self.version)
@@ -364,11 +371,11 @@ class ClientLink:
         """Pass a frame or a block to the connection."""
         connection = self.connection
         assert connection is not None
-        if self._text_only:
+        if self._wire.text_only:
             for each in frame.frames() if isinstance(frame, Block) else (frame,):
                 _check_text(each)
         if isinstance(frame, Block):
-            connection.output += frame.chunks(self.version, self._whole_frames)
+            connection.output += frame.chunks(self.version, self._wire.whole_frames)
         elif text and self.dialect.jms:
             connection.output.append(serialize(frame, self.version, content_length="never"))
         else:
@@ -441,11 +448,11 @@ class ClientLink:
         """Pass bytes to the connection that are not the end of their frame."""
         assert self.connection is not None
         if octets:
-            self.connection.output.append(Part(octets) if self._whole_frames else octets)
+            self.connection.output.append(Part(octets) if self._wire.whole_frames else octets)
 
     def _beat(self) -> bytes:
         octets = b"" if self.upload is None else self.upload.dribble()
-        return Part(octets) if octets and self._whole_frames else octets
+        return Part(octets) if octets and self._wire.whole_frames else octets
 
     def look(self, upload: Upload) -> None:
         """Answer the caller of an upload, if there is something to tell: the next piece is wanted, or the outcome.

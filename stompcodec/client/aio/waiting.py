@@ -329,10 +329,10 @@ class AsyncDelivery:
         self.loop, self._engine, self.sent = asyncio.get_running_loop(), engine, Sent.in_loop()
 
     async def stop(self, engine: Engine, timeout: float) -> None:
-        """Wait until the I/O thread has ended, at most `timeout` seconds."""
+        """Wait until the I/O thread has ended, and the one that connected; at most `timeout` seconds."""
         self._unwatch()
         until = time.monotonic() + timeout
-        while engine.running and time.monotonic() < until:
+        while (engine.running or engine.is_leaving) and time.monotonic() < until:
             await sleep(LOOK)
 
     def deliver(self, news: News) -> None:

@@ -112,6 +112,7 @@ class Engine:
         self._task: Task | None = None  # in the hub; None before `start` and at the end
         self._work: Task | None = None  # the same, also at the end
         self._attempt: Attempt | None = None  # the present one
+        self._last: Attempt | None = None  # also after its connection
         self._owner: WireOwner | None = None  # of the present connection
         self.is_copy = False
         """Whether this process was forked from the one that opened the client."""
@@ -311,6 +312,11 @@ class Engine:
         """True while the I/O thread works for this client."""
         return self._work is not None and not self._work.ended.is_set()
 
+    @property
+    def is_leaving(self) -> bool:
+        """True while the thread of the last attempt is inside of middleware, which may need the event loop."""
+        return bool(self._options.middleware) and self._last is not None and self._last.is_alive()
+
     def health(self) -> Health:
         """Return how the client is doing. Any thread may call this."""
         if self.is_copy:
@@ -496,7 +502,8 @@ class Engine:
         owner = WireOwner(self.core)
         assert self._work is not None
         attempt = Attempt(address, self._options, owner, self._delivery.credential, self._work.wake)
-        self._attempt, owner.begun = attempt, attempt.begin
+        self._attempt = self._last = attempt
+        owner.begun = attempt.begin
         attempt.start()
         if not (yield from self._wait(until, attempt)):
             self._leave()

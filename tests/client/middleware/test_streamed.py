@@ -74,7 +74,7 @@ def test_a_sent_body_can_be_measured_and_left(shell, broker, queue, path, way):
     for _ in range(2):
         message = subscription.get(patience(10))
         assert (message.body, message.headers["x"]) == (BODY, "2")
-    assert notes.notes.count("a<send") == 2
+    assert notes.steps.count("a<send") == 2
 
 
 @pytest.mark.parametrize("way", SENDS)
@@ -123,7 +123,7 @@ def test_headers_of_a_received_body_can_be_changed(shell, broker, queue, headers
         inner = subscription if shell.name == "sync" else subscription.target
         inbound = inner.link.core.inbound
         assert (inner.streamed, inner.inbox_octets, inbound.backlog, inbound.backlog_octets) == (0, 0, 0, 0)
-    assert notes.notes.count("a<receive") == 2
+    assert notes.steps.count("a<receive") == 2
 
 
 def test_a_received_body_can_be_replaced(shell, broker, queue):
@@ -203,11 +203,11 @@ def test_it_is_sent_before_it_is_awaited() -> None:
         begun = client.send("/queue/a", b"2", receipt=True)
         assert type(begun) is Begun
         assert asyncio.iscoroutine(begun)
-        assert notes.notes[1:] == ["a<connect", "a>send", "a<send", "a>send"]
+        assert notes.steps == ["a>send", "a<send", "a>send"]
         await asyncio.to_thread(peer.wait, lambda _: len(peer.got("SEND")) == 2)
         peer.do(lambda: held[1][0].receipt(held[1][1]))
         assert await asyncio.create_task(begun) is None
-        assert notes.notes[-1] == "a<send"
+        assert notes.steps[-1] == "a<send"
 
     assert run(work, notes) == [b"1", b"2"]
 
@@ -234,9 +234,9 @@ def test_a_cancelled_send_leaves_the_middleware() -> None:
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
             await task
-        assert notes.notes[-1] == "a!send CancelledError"
+        assert notes.steps[-1] == "a!send CancelledError"
         client.send("/queue/a", b"2", receipt=True).close()
-        assert notes.notes[-1] == "a!send GeneratorExit"
+        assert notes.steps[-1] == "a!send GeneratorExit"
 
     run(work, notes)
 
@@ -282,6 +282,6 @@ def test_no_fast_path_passes_the_middleware_by() -> None:
         await client.send("/queue/a", b"1")
         await client.send("/queue/a", b"2", receipt=True)
         await (await client.send_for_receipt("/queue/a", b"3"))
-        assert notes.notes.count("a<send") == 3
+        assert notes.steps.count("a<send") == 3
 
     assert run(work, notes) == [b"1", b"2", b"3"]
