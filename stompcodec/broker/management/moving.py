@@ -213,6 +213,10 @@ def letter_for(
     if found is None:
         return False
     target = found.target
+    if isinstance(target, Queue) and target.closed:
+        return f"{target.name} was deleted"
+    if isinstance(target, Topic) and not (target.consumers or target.durables):
+        return f"{target.name} has no subscriptions any more"
     if target.full or (isinstance(target, Queue) and target.refuses):
         return f"{found.target.name} is full"
     if message.persistent and broker.journal.short:

@@ -6,6 +6,7 @@ import pytest
 from broker.harness import FaultyStore
 from broker.management.managing import LOCAL, Managed, over_stomp
 
+from stompcodec.broker.management.asker import Asker
 from stompcodec.broker.management.management import Management
 
 
@@ -110,6 +111,39 @@ def test_a_move_stops_at_a_full_queue():
     assert result["messages"] == 2
     assert "full" in result["stopped"]
     assert len(bodies(bench)) + len(bodies(bench, "/queue/b")) == 20
+
+
+@pytest.mark.parametrize("persistent", ["true", "false"])
+def test_a_move_ends_when_its_target_is_deleted(persistent):
+    """What has not left by then stays, and the answer counts what was moved."""
+    bench = Managed()
+    peer = bench.peer()
+    for number in range(300):
+        peer.put("/queue/a", f"m{number}", persistent=persistent)
+    answers, asker = [], Asker(bench.broker.virtual_host("/"), "a test")
+    bench.management.begin("move", {"destination": "/queue/a", "to": "/queue/b"}, asker, answers.append)
+    bench.management.begin("delete", {"destination": "/queue/b"}, asker, lambda answer: None)
+    assert not answers
+    bench.turn()
+    (result,) = (answer["result"] for answer in answers)
+    assert result["stopped"] == "/queue/b was deleted"
+    assert 0 < result["messages"] < 300
+    assert len(bodies(bench)) == 300 - result["messages"]
+    assert len(kept(bench)) == (len(bodies(bench)) if persistent == "true" else 0)
+
+
+def test_a_move_ends_when_the_last_subscription_to_its_topic_does():
+    bench, _ = filled(300)
+    consumer = bench.peer()
+    consumer.subscribe("/topic/t")
+    answers, asker = [], Asker(bench.broker.virtual_host("/"), "a test")
+    bench.management.begin("move", {"destination": "/queue/a", "to": "/topic/t"}, asker, answers.append)
+    assert not answers
+    consumer.lose()
+    bench.turn()
+    (result,) = (answer["result"] for answer in answers)
+    assert result["stopped"] == "/topic/t has no subscriptions any more"
+    assert len(bodies(bench)) == 300 - result["messages"] > 0
 
 
 def letters(bench, peer, destination="/queue/a"):
