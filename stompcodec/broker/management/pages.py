@@ -14,7 +14,7 @@ from stompcodec.broker.management.reading import BadRequest
 #: Rows that are made in one turn: a few milliseconds.
 ROWS_AT_ONCE = 250
 #: Names that are looked at in one turn.
-LOOKS_AT_ONCE = 2000
+LOOKS_AT_ONCE = 1000
 
 _T = TypeVar("_T")
 
@@ -46,11 +46,23 @@ def place_of(token: str, *kinds: type) -> list[Any]:
     return place
 
 
-def in_turns(things: Iterable[_T], quota: LoopQuota, at_once: int) -> Generator[Line, None, list[_T]]:
-    """Return the items of an iterable as a list, of which some are made in each turn."""
+def in_turns(
+    things: Iterable[_T | None], quota: LoopQuota, at_once: int, most: int | None = None
+) -> Generator[Line, None, list[_T]]:
+    """Return the first `most` items of an iterable as a list, of which `at_once` are made in each turn. None is left
+    out, and takes a turn as well if there are many: it stands for something that was looked at and is not wanted.
+    """
     found: list[_T] = []
-    for number, thing in enumerate(things, 1):
-        found.append(thing)
-        if not number % at_once:
+    looks, weight = 0, max(1, LOOKS_AT_ONCE // at_once)
+    for thing in things:
+        if thing is None:
+            looks += 1
+        else:
+            found.append(thing)
+            looks += weight
+            if len(found) == most:
+                break
+        if looks >= LOOKS_AT_ONCE:
+            looks = 0
             yield quota
     return found

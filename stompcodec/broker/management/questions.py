@@ -6,7 +6,7 @@ import heapq
 import logging
 import os
 from bisect import bisect_right
-from collections.abc import Callable, Generator, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from itertools import islice
 from operator import itemgetter
 from time import perf_counter
@@ -44,6 +44,8 @@ from stompcodec.broker.sessions.session import Session
 
 #: Seconds for which the sorted names of destinations serve the pages that follow.
 _SORTED_FOR = 2.0
+#: Names that are sorted in one turn, before all are.
+_SORTED_AT_ONCE = 5000
 #: Messages that are shown in one turn, and the bytes of all looked at.
 _SHOWN_AT_ONCE, _BYTES_AT_ONCE = 50, 262_144
 
@@ -65,7 +67,7 @@ class Questions:
         self._seq = broker.seq
         self._all = _Count()
         #: The names and kinds of the destinations of a virtual host, sorted; and when they were.
-        self._sorted: dict[str, tuple[float, list[tuple[str, str]]]] = {}
+        self._sorted: dict[str, tuple[float, list[str]]] = {}
 
     def _clock(self) -> Clock:
         return Clock(self._broker.now, self._ages)
@@ -76,7 +78,8 @@ class Questions:
         """Answer `broker`."""
         broker, host, now = self._broker, asker.host, self._broker.now
         subscriptions = yield from in_turns(
-            (len(session.consumers) for session in self._sessions(asker)), broker.quota, LOOKS_AT_ONCE
+            (None if session is None else len(session.consumers) for session in self._sessions(asker)),
+            *(broker.quota, LOOKS_AT_ONCE),
         )
         messages = broker.seq - self._seq
         return {
@@ -129,19 +132,23 @@ class Questions:
 
     # ---- sessions and what they have ----
 
-    def _sessions(self, asker: Asker, after: int = 0) -> Iterator[Session]:
-        """Yield the sessions of the asker's virtual host that have connected, behind a number, in order."""
+    def _sessions(self, asker: Asker, after: int = 0) -> Iterator[Session | None]:
+        """Yield the sessions of the asker's virtual host that have connected, behind a number, in order; None for each
+        other one.
+        """
         for session in list(self._broker.sessions.values()):
-            if _number(session) > after and session.version and session.virtual_host is asker.host:
-                yield session
+            mine = _number(session) > after and session.version and session.virtual_host is asker.host
+            yield session if mine else None
 
     def sessions(self, asker: Asker, fields: dict[str, Any]) -> Answering:
         """Answer `sessions`."""
         (after,) = (0,) if fields["page"] is None else place_of(fields["page"], int)
         limit, now = fields["limit"], self._broker.now
-        found = islice(self._sessions(asker, after), limit + 1)
-        pairs = ((_number(session), session_row(session, now)) for session in found)
-        rows = yield from in_turns(pairs, self._broker.quota, ROWS_AT_ONCE)
+        pairs = (
+            None if session is None else (_number(session), session_row(session, now))
+            for session in self._sessions(asker, after)
+        )
+        rows = yield from in_turns(pairs, self._broker.quota, ROWS_AT_ONCE, limit + 1)
         return _page(rows, limit, lambda number: (number,))
 
     def subscriptions(self, asker: Asker, fields: dict[str, Any]) -> Answering:
@@ -151,16 +158,17 @@ class Questions:
         if only is not None and only not in self._broker.sessions:
             raise BadRequest("session", "there is no session with this id")
 
-        def found() -> Iterator[tuple[tuple[int, int], Row]]:
+        def found() -> Iterator[tuple[tuple[int, int], Row] | None]:
             for session in self._sessions(asker, session_after - 1):
-                if only is not None and session.id != only:
+                if session is None or only not in (None, session.id):
+                    yield None
                     continue
                 for consumer in list(session.consumers.values()):
                     place = _number(session), consumer.number
-                    if place > (session_after, after) and destination in (None, consumer.destination):
-                        yield place, subscription_row(session, consumer)
+                    wanted = place > (session_after, after) and destination in (None, consumer.destination)
+                    yield (place, subscription_row(session, consumer)) if wanted else None
 
-        rows = yield from in_turns(islice(found(), limit + 1), self._broker.quota, ROWS_AT_ONCE)
+        rows = yield from in_turns(found(), self._broker.quota, ROWS_AT_ONCE, limit + 1)
         return _page(rows, limit, lambda place: place)
 
     def transactions(self, asker: Asker, fields: dict[str, Any]) -> Answering:
@@ -168,59 +176,71 @@ class Questions:
         session_after, after = (0, 0) if fields["page"] is None else place_of(fields["page"], int, int)
         limit = fields["limit"]
 
-        def found() -> Iterator[tuple[tuple[int, int], Row]]:
+        def found() -> Iterator[tuple[tuple[int, int], Row] | None]:
             for session in self._sessions(asker, session_after - 1):
+                yield None
+                if session is None:
+                    continue
                 for number, (name, transaction) in enumerate(list(session.transactions.items()), 1):
                     place = _number(session), number
                     if place > (session_after, after):
                         yield place, transaction_row(session, name, transaction)
 
-        rows = yield from in_turns(islice(found(), limit + 1), self._broker.quota, ROWS_AT_ONCE)
+        rows = yield from in_turns(found(), self._broker.quota, ROWS_AT_ONCE, limit + 1)
         return _page(rows, limit, lambda place: place)
 
     # ---- destinations ----
 
     def destinations(self, asker: Asker, fields: dict[str, Any]) -> Answering:
         """Answer `destinations`."""
-        names, host = self._names(asker), asker.host
+        names, host = (yield from self._names(asker)), asker.host
         match, kind, sort, limit = fields["match"], fields["kind"], fields["sort"], fields["limit"]
         clock = self._clock()
 
-        def found_of(entries: Iterable[tuple[str, str]]) -> Iterator[tuple[tuple[str, str], Queue | Topic]]:
-            for name, what in entries:
-                if kind not in (None, what) or (match is not None and not matches(match, name)):
-                    continue
-                thing = host.queues.get(name) if what == "queue" else host.topics.get(name)
-                if thing is not None:
-                    yield (name, what), thing
+        def thing_of(entry: tuple[str, str]) -> Queue | Topic | None:
+            name, what = entry
+            if kind not in (None, what) or (match is not None and not matches(match, name)):
+                return None
+            return host.queues.get(name) if what == "queue" else host.topics.get(name)
 
-        def rows_of(entries: Iterable[tuple[str, str]]) -> Iterator[tuple[tuple[str, str], Row]]:
-            for place, thing in found_of(entries):
-                owner = host.owners.get(place[0])
-                mine = None if owner is None else owner.id
-                made = queue_row(thing, mine, clock) if isinstance(thing, Queue) else topic_row(thing, mine, clock)
-                yield place, made
+        def row_of(entry: tuple[str, str]) -> tuple[tuple[str, str], Row] | None:
+            thing, owner = thing_of(entry), host.owners.get(entry[0])
+            mine = None if owner is None else owner.id
+            if thing is None:
+                return None
+            return entry, queue_row(thing, mine, clock) if isinstance(thing, Queue) else topic_row(thing, mine, clock)
+
+        def key_of(entry: tuple[str, str]) -> tuple[float, tuple[str, str]] | None:
+            thing = thing_of(entry)
+            return None if thing is None else (sort_key(thing, sort, clock), entry)
 
         if sort is None:
-            at = 0 if fields["page"] is None else bisect_right(names, tuple(place_of(fields["page"], str, str)))
-            found = islice(rows_of(islice(names, at, None)), limit + 1)
-            rows = yield from in_turns(found, self._broker.quota, ROWS_AT_ONCE)
+            at = 0 if fields["page"] is None else bisect_right(names, "\0".join(place_of(fields["page"], str, str)))
+            found = map(row_of, map(_entry, islice(names, at, None)))
+            rows = yield from in_turns(found, self._broker.quota, ROWS_AT_ONCE, limit + 1)
             return _page(rows, limit, lambda place: place)
         skipped = 0 if fields["page"] is None else max(0, place_of(fields["page"], int)[0])
-        pairs = ((sort_key(thing, sort, clock), place) for place, thing in found_of(names))
-        every = yield from in_turns(pairs, self._broker.quota, LOOKS_AT_ONCE)
+        every = yield from in_turns(map(key_of, map(_entry, names)), self._broker.quota, LOOKS_AT_ONCE)
         upto = skipped + limit
         highest = heapq.nlargest(min(upto + 1, len(every)), every, key=itemgetter(0))
-        page = rows_of(place for _, place in highest[skipped:upto])
+        page = map(row_of, (place for _, place in highest[skipped:upto]))
         rows = yield from in_turns(page, self._broker.quota, ROWS_AT_ONCE)
         return {"rows": [row for _, row in rows], "next": token_of([upto]) if len(highest) > upto else None}
 
-    def _names(self, asker: Asker) -> list[tuple[str, str]]:
-        """Return the names and kinds of all destinations of a virtual host, sorted not long ago."""
+    def _names(self, asker: Asker) -> Generator[Line, None, list[str]]:
+        """Return all destinations of a virtual host as NAME + NUL + KIND, sorted not long ago: texts are sorted many
+        times faster than pairs, in the same order.
+        """
         now, host = self._broker.now, asker.host
         at, names = self._sorted.get(host.vhost, (0.0, None))
         if names is None or not 0.0 <= now - at < _SORTED_FOR or len(names) != len(host.queues) + len(host.topics):
-            names = sorted([*((name, "queue") for name in host.queues), *((name, "topic") for name in host.topics)])
+            queues, topics, names = list(host.queues), list(host.topics), []
+            for some, kind in ((queues, "queue"), (topics, "topic")):
+                for begin in range(0, len(some), _SORTED_AT_ONCE):
+                    names += sorted(f"{name}\0{kind}" for name in some[begin : begin + _SORTED_AT_ONCE])
+                    if begin:
+                        yield self._broker.quota
+            names.sort()  # quick, because most of it is in order
             self._sorted = {host.vhost: (now, names)}
         return names
 
@@ -233,8 +253,10 @@ class Questions:
         """Answer `durables`."""
         match, limit, clock = fields["match"], fields["limit"], self._clock()
         (after,) = ("",) if fields["page"] is None else place_of(fields["page"], str)
-        by_name = {title(durable.owner, durable.name): durable for durable in asker.host.destinations.durables}
-        names = sorted(name for name in by_name if name > after and (match is None or matches(match, name)))
+        titled = ((title(durable.owner, durable.name), durable) for durable in list(asker.host.destinations.durables))
+        pairs = (pair if pair[0] > after and (match is None or matches(match, pair[0])) else None for pair in titled)
+        by_name = dict((yield from in_turns(pairs, self._broker.quota, LOOKS_AT_ONCE)))
+        names = sorted(by_name)
         found = ((name, durable_row(by_name[name], clock)) for name in names[: limit + 1])
         rows = yield from in_turns(found, self._broker.quota, ROWS_AT_ONCE)
         return _page(rows, limit, lambda name: (name,))
@@ -279,6 +301,12 @@ class Questions:
 def _number(session: Session) -> int:
     """Return the number in the id of a session, which rises."""
     return int(session.id.partition("-")[0])
+
+
+def _entry(text: str) -> tuple[str, str]:
+    """Return the name and the kind in an entry of the sorted destinations."""
+    name, _, kind = text.rpartition("\0")
+    return name, kind
 
 
 def _page(rows: list[tuple[Any, Row]], limit: int, place: Callable[[Any], Any]) -> dict[str, Any]:

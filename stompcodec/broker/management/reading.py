@@ -11,6 +11,8 @@ from typing import Any, NoReturn
 MOST_REQUEST = 65_536
 #: The longest text in a field, in characters: that of a destination or a selector.
 _MOST_TEXT = 8192
+#: The most `*` in a pattern.
+_MOST_STARS = 16
 
 
 class BadRequest(Exception):
@@ -59,6 +61,18 @@ def text(value: Any) -> str:
     if not isinstance(value, str) or not value or len(value) > _MOST_TEXT or "\0" in value:
         raise ValueError(f"it must be a text of 1 to {_MOST_TEXT} characters")
     return value
+
+
+def pattern(value: Any) -> str:
+    """Read a pattern for names, or raise ValueError. Its `*` are few, because it is compared with many names.
+
+    >>> pattern("/queue/*")
+    '/queue/*'
+    """
+    found = text(value)
+    if found.count("*") > _MOST_STARS:
+        raise ValueError(f"it has more than {_MOST_STARS} *")
+    return found
 
 
 def flag(value: Any) -> bool:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from stompcodec.broker.management.reading import is_number, one_of, text, whole
+from stompcodec.broker.management.reading import is_number, one_of, pattern, text, whole
 
 #: Rows of an answer without `limit`, and the most of one.
 USUAL_ROWS, MOST_ROWS = 100, 1000
@@ -79,7 +79,7 @@ _PAGE = (
     Field("limit", whole(1, MOST_ROWS), f"Most rows of the answer, 1 to {MOST_ROWS}.", default=USUAL_ROWS),
     Field("page", text, "The `next` of the answer before, for the rows that follow."),
 )
-_MATCH = Field("match", text, "Only names that match; `*` stands for any characters.")
+_MATCH = Field("match", pattern, "Only names that match; `*` stands for any characters. It may have 16 of them.")
 _QUEUE = Field(
     "destination", text, "A queue, or a durable subscription by the `name` that `durables` shows.", required=True
 )

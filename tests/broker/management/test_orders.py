@@ -425,6 +425,55 @@ def test_rows_can_be_sorted_and_matched():
     assert [row["kind"] for row in bench.result("destinations", kind="topic")] == ["topic"]
 
 
+def test_what_is_looked_at_and_not_shown_takes_turns_too():
+    """Else one request for what is not there would stop the loop, for as long as all destinations take."""
+    bench = Managed(max_destinations=100_000)
+    peer = bench.peer()
+    destinations = bench.broker.virtual_host("/").destinations
+    address = destinations.addresses.find("/topic/t", None, True)
+    for number in range(3000):
+        destinations.queue(f"/queue/{number}")
+        destinations.durables.make(f"d{number}", address)
+    peer.subscribe("/queue/0", id="0")
+    (consumer,) = peer.session.consumers.values()
+    peer.session.consumers.update({str(number): consumer for number in range(3000)})
+    others = {f"{number}-x": Unconnected(f"{number}-x") for number in range(10**6, 10**6 + 3000)}
+    bench.broker.sessions.update(others)
+    asker = Asker(bench.broker.virtual_host("/"), "a test")
+    for name, fields in [
+        *[("destinations", fields) for fields in ({"match": "none"}, {"match": "*a" * 16}, {"kind": "topic"})],
+        *[("subscriptions", {"destination": "none"}), ("durables", {"match": "none"})],
+        *[("sessions", {}), ("transactions", {}), ("broker", {})],
+    ]:
+        steps = bench.management.answering(name, fields, asker)
+        assert sum(1 for _ in steps) >= 2, name
+    peer.session.consumers.clear()
+
+
+def test_destinations_are_in_the_order_of_their_names_and_kinds():
+    bench = Managed(max_destinations=100_000)
+    peer = bench.peer()
+    destinations = bench.broker.virtual_host("/").destinations
+    asker = Asker(bench.broker.virtual_host("/"), "a test")
+    for number in range(6000):
+        destinations.queue(f"/queue/{number * 7919 % 6000:04}")
+    assert sum(1 for _ in bench.management.answering("destinations", {}, asker)) == 1
+    for name in ("/queue/0001!", "/queue/0001\x01", "/topic/0001", "both"):
+        peer.subscribe(name, id=name)
+    found = [(row["destination"], row["kind"]) for row in bench.result("destinations", limit=999)]
+    assert found == sorted(found)
+    assert len(set(found)) == len(found) == 6004
+
+
+class Unconnected:
+    """A session that has not connected."""
+
+    version = ""
+
+    def __init__(self, id):
+        self.id = id
+
+
 def test_the_oldest_message_has_an_age():
     bench = Managed()
     peer = bench.peer()

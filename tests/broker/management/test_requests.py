@@ -189,6 +189,8 @@ def test_orders_are_logged_at_any_level(caplog):
         ("destinations", b'{"sort": []}', "sort"),
         ("destinations", b'{"kind": "stack"}', "kind"),
         ("destinations", b'{"match": {}}', "match"),
+        ("destinations", b'{"match": "' + b"*a" * 17 + b'"}', "match"),
+        ("durables", b'{"match": "' + b"*a" * 17 + b'"}', "match"),
         ("subscriptions", b'{"session": "1-x"}', "session"),
         ("messages", b"{}", "destination"),
         ("messages", b'{"destination": "/queue/none"}', "destination"),
