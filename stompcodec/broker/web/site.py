@@ -20,7 +20,7 @@ from stompcodec.broker.loop_quota import Line, Work
 from stompcodec.broker.management.management import Management
 from stompcodec.broker.management.stomp import host_of_peer
 from stompcodec.broker.memory import CONNECTION, Account, below_cost
-from stompcodec.broker.origins import is_forwarded, is_loopback
+from stompcodec.broker.origins import has_origin, is_forwarded, is_loopback, is_own_origin
 from stompcodec.broker.web.page import page
 from stompcodec.broker.web.responses import response
 from stompcodec.transport.owner import PlainRequest
@@ -31,6 +31,8 @@ if TYPE_CHECKING:
 _LOG = logging.getLogger("stompcodec.broker.web")
 #: Bytes of memory of a connection until its head has been read.
 _COST = CONNECTION + below_cost(16 * 1024)
+#: Bytes of a response that is sent even if memory is short: health has to be told then, above all.
+_LITTLE = 1024
 #: The longest login and passcode in base64.
 _MOST_LOGIN = 4096
 _ASK = (("WWW-Authenticate", 'Basic realm="stompcodec", charset="UTF-8"'),)
@@ -118,7 +120,10 @@ class Site:
         user = broker.auth.login(login, passcode, vhost, broker.now)
         if user is None:
             return response(401, "login or passcode is wrong\n", headers=_ASK)
-        local = is_loopback(host_of_peer(visit.peer)) and not is_forwarded(request.headers)
+        foreign = is_forwarded(request.headers) or (
+            has_origin(request.headers) and not (config.web_page and is_own_origin(request.headers))
+        )
+        local = is_loopback(host_of_peer(visit.peer)) and not foreign
         right = (config.management_prefix or "/management/") + name
         if not broker.auth.may_manage(user, right, local=local):
             return response(403, "not allowed\n")
@@ -150,7 +155,7 @@ class Visit:
         """Send the response, unless memory is short or the client has gone."""
         if self._account is None:
             return
-        if self._account.is_full:
+        if self._account.is_full and len(octets) > _LITTLE:
             octets = response(503, "The broker is short of memory.\n")
         self._octets += len(octets)
         self._account.used += len(octets)

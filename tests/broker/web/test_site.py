@@ -254,6 +254,34 @@ def test_without_users_orders_of_a_page_are_those_of_the_own_one(users: bool) ->
     run(main, (WITH_USERS if users else CONFIG).replace(ws_origins=(listed,)))
 
 
+@pytest.mark.parametrize("users", [False, True])
+def test_without_users_metrics_of_a_page_are_for_the_own_one(users: bool) -> None:
+    async def main(server: Server) -> None:
+        given = {"Authorization": login("ada")}
+        for origin, status in (
+            (f"http://localhost:{server.ws_port}", 200),
+            ("http://localhost:3000", 200 if users else 403),
+        ):
+            assert (await get(server, "/metrics", Origin=origin, **given)).status == status, origin
+            assert (await get(server, "/healthz", Origin=origin)).status == 200
+
+    run(main, (WITH_USERS if users else CONFIG).replace(ws_origins=("http://localhost:3000",)))
+
+
+def test_health_is_told_when_memory_has_run_out() -> None:
+    """A broker that is full is alive: it must not be restarted for that."""
+
+    async def main(server: Server) -> None:
+        account = server.broker.account
+        more = account.second - account.used + 1
+        account.used += more
+        replies = [await get(server, path) for path in ("/healthz", "/readyz", "/metrics")]
+        account.used -= more
+        assert [reply.status for reply in replies] == [200, 503, 503]
+
+    run(main, CONFIG)
+
+
 def test_without_the_page_the_own_origin_is_not_listed() -> None:
     async def main(server: Server) -> None:
         server.broker.virtual_host("/").destinations.queue("/queue/a")
