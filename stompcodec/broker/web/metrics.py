@@ -32,6 +32,10 @@ OTHER = "_other"
 _MOST_NAME = 256
 #: Destinations that are looked at in one turn.
 _AT_ONCE = 500
+#: Samples that are written in one turn.
+_WRITTEN_AT_ONCE = 500
+#: Instead of the meaning of a family, for its second part and those behind.
+_GOES_ON = "goes on"
 _LABELS = ("virtual_host", "destination", "kind")
 
 #: What is said of destinations: the name, whether it only rises, and the meaning.
@@ -87,7 +91,8 @@ class Metrics:
 
     def text(self) -> Generator[Line, None, tuple[bytes, str]]:
         """Return the metrics as text and its content type, made in some turns of the loop."""
-        asker = Asker(self._broker.virtual_host("/"), "metrics")
+        hosts = self._broker.config.virtual_hosts
+        asker = Asker(self._broker.virtual_host("/" if hosts is None else hosts[0]), "metrics")
         answers = {}
         for name in ("broker", "store", "memory"):
             answer = yield from self._management.answering(name, {}, asker)
@@ -95,9 +100,11 @@ class Metrics:
         things = yield from self._measured()
         families = [*_general(answers["broker"]), *_of_store(answers["store"]), *_of_memory(answers["memory"])]
         families += [*self._of_host_counts(), *_of_destinations(things)]
-        registry = CollectorRegistry(auto_describe=False)
-        registry.register(_Collected(families))
-        return generate_latest(registry), CONTENT_TYPE_LATEST
+        pieces = []
+        for part in _parts(families):
+            pieces.append(_written(part))
+            yield self._broker.quota
+        return b"".join(pieces), CONTENT_TYPE_LATEST
 
     def _of_host_counts(self) -> Iterator[Metric]:
         family = GaugeMetricFamily(
@@ -116,7 +123,7 @@ class Metrics:
         for key in [key for key, what in self._labelled.items() if not self._lives(key, what)]:
             del self._labelled[key]
         numbers: dict[_Key, _Numbers] = {}
-        others = [0.0] * len(_OF_DESTINATIONS)
+        others, told = [0.0] * len(_OF_DESTINATIONS), self._told
         for count, thing in enumerate(self._things(), 1):
             found = self._numbers(thing.what)
             if thing.key is not None and self._is_labelled(thing.key, thing.what):
@@ -127,14 +134,20 @@ class Metrics:
                 ]
             if not count % _AT_ONCE:
                 yield self._broker.quota
+        if self._told is told:
+            self._tell(others)
+        # Else another scrape ended meanwhile. It may have missed a destination that this one saw: its sums stand.
+        numbers["", OTHER, OTHER] = [sum(pair) for pair in zip(self._told, self._ended, strict=True)]
+        return numbers
+
+    def _tell(self, others: _Numbers) -> None:
+        """Note the sums of the destinations without labels."""
         # Where a destination without labels has ended, its totals are missing from the sum.
         lost = [
             max(0.0, told - now) if rises else 0.0 for told, now, rises in zip(self._told, others, _RISES, strict=True)
         ]
         self._ended = [sum(pair) for pair in zip(self._ended, lost, strict=True)]
         self._told = others
-        numbers["", OTHER, OTHER] = [sum(pair) for pair in zip(others, self._ended, strict=True)]
-        return numbers
 
     def _things(self) -> Iterator[_Thing]:
         """Yield all destinations; changes between two turns may be seen or not."""
@@ -184,6 +197,36 @@ class _Collected:
     def collect(self) -> Iterable[Metric]:
         """Return them."""
         return self._families
+
+
+def _parts(families: Iterable[Metric]) -> Iterator[list[Metric]]:
+    """Yield families that are short together, and the parts of a long one alone."""
+    some: list[Metric] = []
+    for family in families:
+        samples = family.samples
+        if sum(len(each.samples) for each in some) + len(samples) > _WRITTEN_AT_ONCE:
+            yield some
+            some = []
+        for begin in range(0, max(1, len(samples)), _WRITTEN_AT_ONCE):
+            part = Metric(family.name, family.documentation, family.type)
+            part.samples = samples[begin : begin + _WRITTEN_AT_ONCE]
+            if begin:
+                part.documentation = _GOES_ON
+            some.append(part)
+            if len(samples) > _WRITTEN_AT_ONCE:
+                yield some
+                some = []
+    yield some
+
+
+def _written(families: Iterable[Metric]) -> bytes:
+    """Return the text of families. Those that go on have no lines about their meaning and type."""
+    registry = CollectorRegistry(auto_describe=False)
+    registry.register(_Collected(families))
+    text = generate_latest(registry)
+    if any(family.documentation == _GOES_ON for family in families):
+        return text.split(b"\n", 2)[2]
+    return text
 
 
 def _key(vhost: str, name: str, kind: str) -> _Key | None:

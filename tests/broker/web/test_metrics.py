@@ -75,6 +75,44 @@ def test_totals_never_fall():
     assert ("/", "/queue/b", "queue") in after[CAME]  # there is room for its labels now
 
 
+@pytest.mark.parametrize("turns", [1, 2])
+def test_two_scrapes_at_once_do_not_count_twice(turns):
+    """A destination ends while one of them has seen it, and the other has not."""
+    bench, metrics = made(web_metrics_destinations=0)
+    destinations = bench.broker.virtual_host("/").destinations
+    bench.peer().put("/queue/a", "x")
+    for number in range(600):
+        destinations.queue(f"/queue/{number}")
+    assert told(bench, metrics)[CAME]["", OTHER, OTHER] == 1
+    early = metrics.text()
+    for _ in range(turns):
+        next(early)
+    bench.result("delete", destination="/queue/a")
+    assert told(bench, metrics)[CAME]["", OTHER, OTHER] == 1
+    for _ in early:
+        pass
+    for _ in range(2):
+        assert told(bench, metrics)[CAME]["", OTHER, OTHER] == 1
+
+
+def test_many_labels_are_written_in_turns():
+    bench, metrics = made(max_destinations=10_000, web_metrics_destinations=600)
+    destinations = bench.broker.virtual_host("/").destinations
+    for number in range(600):
+        destinations.queue(f"/queue/{number}")
+    steps = metrics.text()
+    assert sum(1 for _ in steps) > 2 * 14
+    values = told(bench, metrics)
+    assert len(values[READY]) == len(values[CAME]) == 601
+
+
+def test_the_virtual_hosts_are_those_of_the_configuration():
+    bench, metrics = made(virtual_hosts=("one", "two"))
+    bench.peer(connect=False).connect(host="two")
+    hosts = {key[0] for key in told(bench, metrics)["stompcodec_broker_destinations"]}
+    assert hosts == {"one", "two"}
+
+
 def test_names_do_not_depend_on_what_there_is():
     bench, metrics = made()
     before = told(bench, metrics).keys()
