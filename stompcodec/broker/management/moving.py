@@ -217,11 +217,18 @@ def letter_for(
         return f"{target.name} was deleted"
     if isinstance(target, Topic) and not (target.consumers or target.durables):
         return f"{target.name} has no subscriptions any more"
+    if target.full and isinstance(target, Topic):
+        target.full = _is_full(target)  # it is as the latest message left it, and its subscribers go on
     if target.full or (isinstance(target, Queue) and target.refuses):
         return f"{found.target.name} is full"
     if message.persistent and broker.journal.short:
         return "the disk is nearly full"
     return Letter(_anew(message, found.destination, without), target)
+
+
+def _is_full(topic: Topic) -> bool:
+    """Return whether a subscription to a topic is full."""
+    return any(isinstance(each.queue, Queue) and each.queue.full for each in (*topic.consumers, *topic.durables))
 
 
 def _origin_of(asker: Asker, queue: Queue, message: Message) -> Place | None:

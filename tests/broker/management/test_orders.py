@@ -146,6 +146,21 @@ def test_a_move_ends_when_the_last_subscription_to_its_topic_does():
     assert len(bodies(bench)) == 300 - result["messages"] > 0
 
 
+def test_a_move_to_a_topic_goes_on_when_its_subscribers_have_read():
+    bench = Managed(topic_backlog=3, slow_consumer="block")
+    consumer, peer = bench.peer(), bench.peer()
+    consumer.subscribe("/topic/t", ack="client-individual", prefetch_count="1")
+    for number in range(200):
+        peer.put("/queue/a", f"m{number}")
+    for _ in range(2):
+        result = bench.result("move", destination="/queue/a", to="/topic/t")
+        assert result["stopped"] == "/topic/t is full"
+    assert result["messages"] == 0
+    for message in iter(lambda: next(iter(consumer.take()), None), None):
+        consumer.ack(message)
+    assert bench.result("move", destination="/queue/a", to="/topic/t")["messages"] > 0
+
+
 def letters(bench, peer, destination="/queue/a"):
     """Make dead letters of all messages."""
     peer.subscribe(destination, id="1", ack="client-individual")
