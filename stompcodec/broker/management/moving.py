@@ -228,7 +228,8 @@ def letter_for(
 
 def _is_full(topic: Topic) -> bool:
     """Return whether a subscription to a topic is full."""
-    return any(isinstance(each.queue, Queue) and each.queue.full for each in (*topic.consumers, *topic.durables))
+    own = (each.queue for each in topic.consumers if isinstance(each.queue, Queue))
+    return any(queue.full for queue in (*own, *(durable.queue for durable in topic.durables)))
 
 
 def _origin_of(asker: Asker, queue: Queue, message: Message) -> Place | None:
