@@ -56,6 +56,15 @@ selector_option = click.option(
 )
 limit_option = click.option("-n", "--limit", type=click.IntRange(1), metavar="N", help="At most N messages.")
 
+batch_option = click.option(
+    "--batch",
+    type=click.IntRange(1, BATCH),
+    default=BATCH,
+    show_default=True,
+    metavar="N",
+    help="Move at most N messages at a time: fewer, if the broker refuses transactions of that size.",
+)
+
 
 def check_queue(destination: str, hint: str) -> None:
     """Check that a destination keeps messages.
@@ -86,6 +95,7 @@ class Tool(NamedTuple):
     quiet: bool
     selector: str | None = None
     limit: int | None = None
+    batch: int = BATCH
 
     def run(self, broker: dict[str, Any], work: Work, target_of: Target | None = None) -> NoReturn:
         """Do it, and exit.
@@ -114,7 +124,7 @@ class Tool(NamedTuple):
                     self._interrupted(Tally())
             if most != 0 and not self.yes:
                 self._ask(most)
-            taking = Taking(looking, most=most, exact=self.limit is not None, idle=self.idle)
+            taking = Taking(looking, most=most, exact=self.limit is not None, idle=self.idle, batch=self.batch)
             with stop_on_signals(stopped.set):
                 tally = self._do(work, taking)
         if stopped.is_set():
@@ -140,9 +150,11 @@ class Tool(NamedTuple):
         try:
             if taking.most != 0:
                 work(taking, tally, progress.moved)
-        except (StompError, ValueError):
+        except (StompError, ValueError) as error:
             progress.clear()
             complain(f"{_number(tally.messages)} {self.done} before this error; the others are in {self.queue}")
+            if "transaction" in str(error).lower():
+                complain("if the broker refuses transactions of this size, give a smaller --batch")
             raise
         finally:
             progress.clear()

@@ -11,7 +11,7 @@ from stompcodec.cli.queues.looking import Interrupted, Looking
 if TYPE_CHECKING:
     from stompcodec.client import Message, Subscription
 
-#: The most messages of a batch, and that wait here.
+#: The most messages of a batch by default, and that wait here.
 BATCH = 100
 #: The most bytes of a batch, unless its one message is larger; and that our broker delivers ahead.
 _BATCH_BYTES = 8 * 2**20
@@ -30,12 +30,13 @@ class Taking:
         most: how many messages at most; None for all.
         exact: have our broker deliver no more than that, so that no other message counts as redelivered.
         idle: seconds without a message after which the queue counts as empty.
+        batch: the most messages of a batch.
     """
 
-    def __init__(self, looking: Looking, *, most: int | None, exact: bool, idle: float) -> None:
+    def __init__(self, looking: Looking, *, most: int | None, exact: bool, idle: float, batch: int = BATCH) -> None:
         self.looking = looking
         self.most = most
-        self._exact, self._idle = exact, idle
+        self._exact, self._idle, self._batch = exact, idle, batch
         #: Messages that are neither acknowledged nor to be: they return to the queue at the end.
         self.held = 0
         #: The broker shows messages, and did not deliver them: others have them, or an exclusive consumer is there.
@@ -56,7 +57,7 @@ class Taking:
         """Yield batches until the queue is empty, `most` were taken, or all that were delivered are held."""
         left, last, stopped = self.most, time.monotonic(), self.looking.stopped
         while not stopped() and left != 0 and self.held < BATCH:
-            taken = subscription.take(BATCH if left is None else min(BATCH, left), _LOOK)
+            taken = subscription.take(self._batch if left is None else min(self._batch, left), _LOOK)
             if taken:
                 for batch in _split(taken):
                     if stopped():

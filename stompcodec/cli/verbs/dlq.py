@@ -15,14 +15,14 @@ from stompcodec.cli.queues.carrying import carry
 from stompcodec.cli.queues.headers import origin_of, same
 from stompcodec.cli.queues.kinds import Kind, kind_of
 from stompcodec.cli.queues.looking import Interrupted, Looking, listed
-from stompcodec.cli.queues.running import Tool, check_queue, limit_option, selector_option, tool_options
+from stompcodec.cli.queues.running import Tool, batch_option, check_queue, limit_option, selector_option, tool_options
 from stompcodec.cli.queues.showing import facts, letter_table, look, view_options
 from stompcodec.cli.screen import cut, pad, printable, screen
 
 if TYPE_CHECKING:
     from stompcodec.client import Client, Message
 
-_OF_TOOL = ("dry_run", "yes", "idle", "as_json", "quiet")
+_OF_TOOL = ("batch", "dry_run", "yes", "idle", "as_json", "quiet")
 #: Kinds of dead letters that are counted for each queue; the rest are one.
 _MOST_KINDS = 1000
 
@@ -125,6 +125,7 @@ def show(queue: str, selector: str | None, **given: Any) -> None:
 @click.option("--to", "target", metavar="DEST", help="Send them to this queue, not to where each came from.")
 @selector_option
 @limit_option
+@batch_option
 @tool_options
 def retry(queue: str, target: str | None, selector: str | None, limit: int | None, **given: Any) -> None:
     """Send the dead letters that are in QUEUE back to the queues that they came from.

@@ -8,10 +8,10 @@ import click
 
 from stompcodec.cli.queues.carrying import carry
 from stompcodec.cli.queues.headers import same
-from stompcodec.cli.queues.running import Tool, check_queue, limit_option, selector_option, tool_options
+from stompcodec.cli.queues.running import Tool, batch_option, check_queue, limit_option, selector_option, tool_options
 from stompcodec.cli.screen import printable
 
-_OF_TOOL = ("dry_run", "yes", "idle", "as_json", "quiet")
+_OF_TOOL = ("batch", "dry_run", "yes", "idle", "as_json", "quiet")
 
 
 @click.command("move")
@@ -19,6 +19,7 @@ _OF_TOOL = ("dry_run", "yes", "idle", "as_json", "quiet")
 @click.argument("target", metavar="TO")
 @selector_option
 @limit_option
+@batch_option
 @tool_options
 def command(source: str, target: str, selector: str | None, limit: int | None, **given: Any) -> None:
     """Move the messages that are in the queue FROM to the queue TO.

@@ -130,6 +130,20 @@ def test_move_selects_and_limits(broker: StompBroker, queues: tuple[str, str]) -
     assert not any(message.redelivered for message in rest)  # --limit took none that it did not move
 
 
+@pytest.mark.parametrize("verb", [["move"], ["dlq", "retry", "--to"]], ids=" ".join)
+def test_a_broker_with_small_transactions_needs_small_batches(verb: list[str]) -> None:
+    with StompBroker(max_transaction_octets=2**16) as small:
+        queues = ["/queue/from", "/queue/to"] if verb == ["move"] else ["/queue/to", "/queue/from"]
+        with stomp.connect(small.url) as client:
+            client.send_many([("/queue/from", b"x" * 4000) for _ in range(40)])
+        result = run(small, *verb, *queues, "--yes")
+        assert result.exit_code == 1
+        assert "smaller --batch" in result.output
+        assert small.queued("/queue/from") == 40
+        good(small, *verb, *queues, "--yes", "--batch", "10")
+        assert (small.queued("/queue/from"), small.queued("/queue/to")) == (0, 40)
+
+
 def test_headers_that_would_take_effect_again_are_renamed(broker: StompBroker, queues: tuple[str, str]) -> None:
     """With its idempotency-key a message that comes back would be dropped as a duplicate."""
     source, target = queues
