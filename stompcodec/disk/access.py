@@ -177,10 +177,13 @@ def make_folder(path: Path, access: Access = PRIVATE) -> bool:
     StoreError if the permissions cannot be set.
     """
     try:
-        os.mkdir(path, 0o700)
-    except FileNotFoundError:
-        make_folder(path.parent, access)
-        return make_folder(path, access)
+        try:
+            os.mkdir(path, 0o700)
+        except FileNotFoundError:
+            if path.parent == path:
+                raise
+            make_folder(path.parent, access)
+            os.mkdir(path, 0o700)  # once: a removed folder, and /proc, exist and take no others
     except FileExistsError:
         if not path.is_dir():
             raise

@@ -65,6 +65,8 @@ def _place(listen: str, cert: str | None, key: str | None, public: bool) -> Plac
         raise click.UsageError(
             "a scheme with TLS in LISTEN, such as stomp+ssl, and --cert go together: the client has to trust it"
         )
+    if key is not None and cert is None:
+        raise click.UsageError("--key is for --cert, which is missing")
     context = None
     if cert is not None:
         from stompcodec.transport.tls import server_context

@@ -202,3 +202,14 @@ def test_what_is_there_keeps_its_rights(tmp_path: Path) -> None:
     assert modes(tmp_path)["a"] == 0o644
     guard(tmp_path / "a", Access())
     assert modes(tmp_path)["a"] == 0o600
+
+
+def test_a_folder_in_a_place_that_is_gone_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The parent is a folder still, and yet nothing can be made in it."""
+    gone = tmp_path / "gone"
+    gone.mkdir()
+    monkeypatch.chdir(gone)
+    gone.rmdir()
+    for path in ("a", "a/b/c"):
+        with pytest.raises(FileNotFoundError):
+            make_folder(Path(path))

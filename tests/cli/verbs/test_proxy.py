@@ -207,6 +207,7 @@ def test_a_closed_pipe_ends_it(at: Runner) -> None:
         (["0", "stomp://ann:hunter2@a"], "leave it out"),
         (["stomp+ssl://127.0.0.1:0", "localhost:61613"], "--cert go together"),
         (["0", "localhost:61613", "--cert", "x.pem"], "--cert go together"),
+        (["0", "localhost:61613", "--key", "x.pem"], "--key is for --cert"),
         (["wss://127.0.0.1:0", "localhost:61613", "--cert", "no-such.pem"], "no-such.pem"),
         (["0", "stomp+ssl://localhost:1", "--ca", "no-such.pem"], "no-such.pem"),
         (["0", "localhost:61613", "--fault", "melt"], "the first word is one of"),
