@@ -23,7 +23,7 @@ from stompcodec.cli.queues.kinds import kind_of
 from stompcodec.cli.queues.looking import Interrupted, Looking
 from stompcodec.cli.queues.taking import BATCH, Taking
 from stompcodec.cli.screen import StatusLine, printable
-from stompcodec.errors import StompError
+from stompcodec.errors import ConnectionLostError, ReceiptTimeoutError, StompError
 
 _REDRAW = 0.1
 #: Words that stand for several names at some broker.
@@ -152,7 +152,9 @@ class Tool(NamedTuple):
                 work(taking, tally, progress.moved)
         except (StompError, ValueError) as error:
             progress.clear()
-            complain(f"{_number(tally.messages)} {self.done} before this error; the others are in {self.queue}")
+            unknown = isinstance(error, (ConnectionLostError, ReceiptTimeoutError))
+            but = f", but the last batch may be {self.done}, too" if unknown else ""
+            complain(f"{_number(tally.messages)} {self.done} before this error; the others are in {self.queue}{but}")
             if "transaction" in str(error).lower():
                 complain("if the broker refuses transactions of this size, give a smaller --batch")
             raise
