@@ -1,4 +1,4 @@
-"""Other people's clients, our client and Spark against brokers: tables of real runs. `make interop`.
+"""Other people's clients, our client, Spark and our tools against brokers: tables of real runs. `make interop`.
 
 Clients that pip and npm have are installed into build/interop when they are needed first. --install installs the other
 clients and brokers, too, by apt.
@@ -25,7 +25,7 @@ import venv
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path[0] = str(ROOT / "tests")  # for the package interop; this file has its name
@@ -40,6 +40,8 @@ from interop.run import Outcome, run_rows
 from interop.running import BadAddress, Running, named
 from interop.spark_rows import SPARK_CHECKS, missing, run_spark, sparks
 from interop.suites import SUITES, VENVS, DidNotRun, Place, as_on, checkout_of, python_of, run_suite
+from interop.through import THROUGH, Through, run_through
+from interop.tools import TOOLS, run_tool
 
 RUNTIMES = ("nodejs", "npm", "chromium")
 BROKER_PACKAGES = ("rabbitmq-server", "activemq")
@@ -55,12 +57,16 @@ _PAGE = """\
 Written by `python scripts/interop.py --markdown docs/interop.md`. Each `ok` is a real run of that client, driven by a
 program of `tests/interop/clients`. `-` means that the client, its version of STOMP or the broker lacks the feature; the
 reasons follow each table. `ws` is STOMP over WebSocket, the rest TCP; `chromium` is stompjs in a page of headless
-Chromium, `sync` and `asyncio` are the two interfaces of `stompcodec.client`. The last table is Spark with the format
-`stomp`.
+Chromium, `sync` and `asyncio` are the two interfaces of `stompcodec.client`.
 
-The checks are in `tests/interop/checks.py`, for Spark in `tests/interop/spark_rows.py`. `make interop`
-installs clients into `build/interop` with pip and npm; `python scripts/interop.py --install` also installs clients and
-brokers with apt. Programs that are not installed are skipped, with the reason.
+The tables through `stompcodec proxy` have the same checks: the proxy changes nothing, so all of them have to pass. A
+broker without WebSocket gets it from the proxy there. A check that fails without the proxy, too, is a `-`. The table of
+the command line and middleware has results of pytest: a row is a test with all its parameters. A `-` without a reason
+means that the test is for another broker. The last table is Spark with the format `stomp`.
+
+The checks are in `tests/interop/checks.py`, for Spark in `tests/interop/spark_rows.py`; `tests/interop/tools.py` names
+the files of pytest. `make interop` installs clients into `build/interop` with pip and npm; `python scripts/interop.py
+--install` also installs clients and brokers with apt. Programs that are not installed are skipped, with the reason.
 
 `--broker NAME=URL` runs the checks against a running broker, with user, passcode, virtual host and TLS in the
 URL. A scheduled workflow (`.github/workflows/brokers.yml`) does that with RabbitMQ 3.13, 4.2 and 4.3, ActiveMQ 5.19 and
@@ -70,6 +76,17 @@ URL. A scheduled workflow (`.github/workflows/brokers.yml`) does that with Rabbi
 Outcomes = dict[str, dict[str, Outcome]]
 #: Broker -> its version, as it says itself.
 SERVERS: dict[str, str] = {}
+#: Broker -> how the proxies in front of it ended.
+PROXIES: dict[str, Outcome] = {}
+
+
+class Section(NamedTuple):
+    """One table."""
+
+    title: str
+    outcomes: Outcomes
+    head: str = "client"
+    """Of the first column."""
 
 
 def install() -> None:
@@ -89,7 +106,17 @@ def install_clients() -> None:
     npm = ["npm", "install", "--silent", "--no-audit", "--no-fund", "--prefix", str(FOLDER / "node")]
     done = [_call([*pip, package]) for package in PYTHON]
     if all([*done, shutil.which("npm") is not None and _call([*npm, *NODE])]):
-        (FOLDER / "ready").touch()
+        (FOLDER / "ready").write_text(_packages(), encoding="utf-8")
+
+
+def _packages() -> str:
+    return "\n".join((*PYTHON, *NODE)) + "\n"
+
+
+def ready() -> bool:
+    """Whether all packages of today are there, and not only those of an earlier list."""
+    file = FOLDER / "ready"
+    return file.exists() and file.read_text(encoding="utf-8") == _packages()
 
 
 def _debian(wanted: list[str]) -> None:
@@ -138,12 +165,12 @@ def about(rows: list[Row]) -> dict[str, str]:
     return found
 
 
-def table(outcomes: Outcomes, markdown: bool) -> list[str]:
-    """Clients x checks."""
+def table(outcomes: Outcomes, markdown: bool, head: str = "client") -> list[str]:
+    """Clients x checks, or what the first column has instead of clients, x what the others have."""
     width = max(len(name) for name in outcomes)
     heads = [name.replace("-", " ") for name in next(iter(outcomes.values()))]
     if markdown:
-        lines = [f"| client | {' | '.join(heads)} |", f"| --- |{' :-: |' * len(heads)}"]
+        lines = [f"| {head} | {' | '.join(heads)} |", f"| --- |{' :-: |' * len(heads)}"]
         for name, row in outcomes.items():
             lines.append(f"| {name} | {' | '.join(MARKS[outcome.word] for outcome in row.values())} |")
         return lines
@@ -175,12 +202,12 @@ def reasons(outcomes: Outcomes) -> list[str]:
     return lines
 
 
-def page(sections: list[tuple[str, Outcomes]], versions: dict[str, str]) -> str:
+def page(sections: list[Section], versions: dict[str, str]) -> str:
     """docs/interop.md."""
     lines = _PAGE.splitlines()
     lines += [f"Versions: {', '.join(f'{name} {version}' for name, version in versions.items())}.", ""]
-    for title, outcomes in sections:
-        lines += [f"## {title}", "", *table(outcomes, markdown=True), "", *reasons(outcomes), ""]
+    for title, outcomes, head in sections:
+        lines += [f"## {title}", "", *table(outcomes, True, head), "", *reasons(outcomes), ""]
     return re.sub(r"\n{3,}", "\n\n", "\n".join(lines)).rstrip() + "\n"
 
 
@@ -188,29 +215,75 @@ def numbered(checks: list[str]) -> str:
     return ", ".join(f"{number} {name}" for number, name in enumerate(checks, 1))
 
 
-def section(title: str, rows: list[Row], broker: str, arguments: argparse.Namespace) -> Outcomes:
+def section(title: str, rows: list[Row], broker: str, checks: list[str], arguments: argparse.Namespace) -> Outcomes:
     """One table, shown at once."""
     print(f"\n{title}", flush=True)
     candidate = arguments.brokers[broker]()
     if candidate.missing:
         print(f"skipped: {candidate.missing}")
-        return {row.name: {check: Outcome("n/a", candidate.missing) for check in arguments.check} for row in rows}
-
-    def said(line: str) -> None:
-        if arguments.verbose or not line.startswith("ok"):
-            print(f"  {line}", flush=True)
-
+        return {row.name: {check: Outcome("n/a", candidate.missing) for check in checks} for row in rows}
     try:
         with candidate as target:
             note(broker, server_of(target))
-            outcomes = run_rows(rows, target, arguments.check, said, arguments.jobs)
+            outcomes = run_rows(rows, target, checks, partial(tell, arguments.verbose), arguments.jobs)
     except OSError as error:
         print(f"  FAIL {broker} does not answer: {error}")
         why = f"the broker does not answer: {error}"
-        return {row.name: {check: Outcome("FAIL", why) for check in arguments.check} for row in rows}
+        return {row.name: {check: Outcome("FAIL", why) for check in checks} for row in rows}
     print("\n".join(table(outcomes, markdown=False)), flush=True)
     if any(row.missing() for row in rows):
         print("python scripts/interop.py --install installs the clients that are missing", flush=True)
+    return outcomes
+
+
+def tell(verbose: bool, line: str) -> None:
+    """Print the outcome of a check, unless it is ok and only failures are wanted."""
+    if verbose or not line.startswith("ok"):
+        print(f"  {line}", flush=True)
+
+
+def through_section(
+    title: str, rows: list[Row], broker: str, checks: list[str], arguments: argparse.Namespace
+) -> Outcomes:
+    """The same checks through `stompcodec proxy`; and how its processes ended, for PROXIES."""
+    print(f"\n{title}", flush=True)
+    through = Through(arguments.brokers[broker]())
+    PROXIES[broker] = Outcome("n/a", through.missing)
+    if through.missing:
+        print(f"skipped: {through.missing}")
+        return {row.name: {check: Outcome("n/a", through.missing) for check in checks} for row in rows}
+    try:
+        outcomes = run_through(rows, through, checks, partial(tell, arguments.verbose), arguments.jobs)
+    except OSError as error:
+        print(f"  FAIL {through.title}: {error}")
+        PROXIES[broker] = Outcome("FAIL", str(error))
+        return {row.name: {check: Outcome("FAIL", str(error)) for check in checks} for row in rows}
+    PROXIES[broker] = Outcome("FAIL", "; ".join(through.trouble)) if through.trouble else Outcome("ok")
+    print("\n".join(table(outcomes, markdown=False)), flush=True)
+    return outcomes
+
+
+def tools_section(title: str, arguments: argparse.Namespace) -> Outcomes:
+    """Results of the files in `interop.tools`, with the brokers that are started here, and how the proxies ended."""
+    names = {broker: make().title for broker, make in arguments.brokers.items()}
+    print(f"\n{title}\nBrokers: {numbered(list(names.values()))}", flush=True)
+    found: Outcomes = {"proxy: reads all as STOMP, and ends in order": PROXIES} if PROXIES else {}
+    started = [broker for broker in names if arguments.brokers[broker] in BROKERS.values()]
+    for tool in TOOLS if started else ():
+        if tool.clients and not ready():
+            install_clients()
+        with tempfile.TemporaryDirectory() as scratch:
+            found |= run_tool(tool, started, Path(scratch))
+    absent = Outcome("n/a", "brokers by URL are not for tests that start them")
+    outcomes = {
+        row: {title: cells.get(broker, absent) for broker, title in names.items()} for row, cells in found.items()
+    }
+    for row, cells in outcomes.items():
+        for broker, outcome in cells.items():
+            if outcome.why or arguments.verbose:
+                print(f"  {outcome.word} {row}, {broker}: {outcome.why}".rstrip(": "), flush=True)
+    if outcomes:
+        print("\n".join(table(outcomes, markdown=False)), flush=True)
     return outcomes
 
 
@@ -226,10 +299,6 @@ def note(broker: str, server: str) -> None:
 def spark_section(title: str, checks: list[str], arguments: argparse.Namespace) -> Outcomes:
     """Spark with each broker; one session for all."""
     print(f"\n{title}\nChecks: {numbered(checks)}", flush=True)
-
-    def said(line: str) -> None:
-        if arguments.verbose or not line.startswith("ok"):
-            print(f"  {line}", flush=True)
 
     outcomes: Outcomes = {}
     with contextlib.ExitStack() as stack:
@@ -248,7 +317,7 @@ def spark_section(title: str, checks: list[str], arguments: argparse.Namespace) 
                 why = f"the broker does not answer: {error}"
                 outcomes[candidate.title] = {check: Outcome("FAIL", why) for check in checks}
         if targets:
-            outcomes.update(run_spark(stack.enter_context(sparks()), targets, checks, said))
+            outcomes.update(run_spark(stack.enter_context(sparks()), targets, checks, partial(tell, arguments.verbose)))
     print("\n".join(table(outcomes, markdown=False)), flush=True)
     return outcomes
 
@@ -362,12 +431,16 @@ def again(broker: Running) -> Running:
     return broker
 
 
-def main() -> int:
+def arguments_of() -> argparse.Namespace:
+    """The command line. Wrong usage ends the program."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--install", action="store_true", help="install what is missing, and end")
     parser.add_argument("--client", action="append", metavar="TEXT", help="only clients whose name holds this")
     parser.add_argument(
-        "--check", action="append", choices=[*CHECKS, "fields", *SPARK_CHECKS], help="only these checks"
+        "--check",
+        action="append",
+        choices=[*CHECKS, "proxy", "fields", "tools", *SPARK_CHECKS],
+        help="only these checks; with proxy, those of clients are made through it, too",
     )
     parser.add_argument(
         "--broker",
@@ -387,47 +460,78 @@ def main() -> int:
     parser.add_argument("--jobs", type=int, default=4, help="clients at a time (4)")
     parser.add_argument("-v", "--verbose", action="store_true", help="say every check")
     arguments = parser.parse_args()
-    fields = "fields" in (arguments.check or ["fields"]) and not arguments.client
     try:
         arguments.brokers = brokers_of(arguments.broker)
         Running.wait = arguments.wait
     except BadAddress as error:
         parser.error(str(error))
-    of_spark = [name for name in SPARK_CHECKS if name in (arguments.check or SPARK_CHECKS)]
-    arguments.check = [name for name in CHECKS if name in (arguments.check or CHECKS)]
+    return arguments
+
+
+def sections_of_clients(arguments: argparse.Namespace) -> tuple[list[Section], list[Row]]:
+    """Clients against each broker, and through the proxy; and the clients of other people that were run."""
+    checks = [name for name in CHECKS if name in (arguments.check or CHECKS)]
+    proxied = "proxy" in (arguments.check or ["proxy"])
+    if checks or proxied:
+        print(f"Checks: {numbered(checks or list(CHECKS))}")
+    kinds = [("Other people's clients", OTHERS), ("Our client", OURS)] if checks else []
+    sections, shown = [], []
+
+    def run(title: str, make: Callable[..., Outcomes], rows: list[Row], broker: str) -> None:
+        if any(row in OTHERS for row in rows) and not ready():
+            install_clients()
+        sections.append(Section(title, make(title, rows, broker, checks or list(CHECKS), arguments)))
+        shown.extend(row for row in rows if row in OTHERS and row not in shown)
+
+    for broker, make in arguments.brokers.items():
+        for whose, rows in kinds:
+            some = chosen(rows, arguments)
+            if some and (broker == "stompcodec" or rows is OURS or arguments.others):
+                run(f"{whose} against {make().title}", section, some, broker)
+        if proxied and (some := chosen(THROUGH, arguments)):
+            run(f"Clients against {make().title}, through stompcodec proxy", through_section, some, broker)
+    return sections, shown
+
+
+def chosen(rows: tuple[Row, ...], arguments: argparse.Namespace) -> list[Row]:
+    return [row for row in rows if not arguments.client or any(text in row.name for text in arguments.client)]
+
+
+def other_sections(arguments: argparse.Namespace) -> list[Section]:
+    """The tables that have no clients in their rows."""
+    sections = []
+    wanted = arguments.check or ["fields", "tools", *SPARK_CHECKS]
+    if "fields" in wanted and not arguments.client:
+        for broker, make in arguments.brokers.items():
+            title = f"The table of our client's dialects against {make().title}"
+            sections.append(Section(title, field_section(title, broker, arguments)))
+    if "tools" in wanted and not arguments.client:
+        title = "What the command line and middleware do with real brokers"
+        if outcomes := tools_section(title, arguments):
+            sections.append(Section(title, outcomes, "what"))
+    of_spark = [name for name in SPARK_CHECKS if name in wanted]
+    if of_spark and (not arguments.client or any(text in "Spark" for text in arguments.client)):
+        title = "Spark, from queues into tables and back"
+        sections.append(Section(title, spark_section(title, of_spark, arguments), "broker"))
+    if arguments.suites:
+        title = "Other libraries' whole suites: what passes on the broker passes on ours in its dialect"
+        sections.append(Section(title, suites_section(title, arguments), "suite"))
+    return sections
+
+
+def main() -> int:
+    arguments = arguments_of()
     if arguments.install:
         install()
         return 0
-
-    def chosen(rows: tuple[Row, ...]) -> list[Row]:
-        return [row for row in rows if not arguments.client or any(text in row.name for text in arguments.client)]
-
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that clients and brokers are ended
     start = time.monotonic()
-    if arguments.check:
-        print(f"Checks: {numbered(arguments.check)}")
-    sections, shown = [], []
-    for broker, make in arguments.brokers.items() if arguments.check else ():
-        for whose, rows in (("Other people's clients", chosen(OTHERS)), ("Our client", chosen(OURS))):
-            if rows and (broker == "stompcodec" or rows[0] in OURS or arguments.others):
-                if rows[0] in OTHERS and not (FOLDER / "ready").exists():
-                    install_clients()
-                title = f"{whose} against {make().title}"
-                sections.append((title, section(title, rows, broker, arguments)))
-                shown += [row for row in rows if row in OTHERS and row not in shown]
-    for broker, make in arguments.brokers.items() if fields else ():
-        title = f"The table of our client's dialects against {make().title}"
-        sections.append((title, field_section(title, broker, arguments)))
-    if of_spark and (not arguments.client or any(text in "Spark" for text in arguments.client)):
-        title = "Spark, from queues into tables and back"
-        sections.append((title, spark_section(title, of_spark, arguments)))
-    if arguments.suites:
-        title = "Other libraries' whole suites: what passes on the broker passes on ours in its dialect"
-        sections.append((title, suites_section(title, arguments)))
+    sections, shown = sections_of_clients(arguments)
+    sections += other_sections(arguments)
     if arguments.markdown:
         versions = {**about(shown), **SERVERS}
         arguments.markdown.write_text(page(sections, versions), encoding="utf-8")
-    found = counts([outcomes for _title, outcomes in sections])
+    found = counts([section.outcomes for section in sections])
     print(f"\ninterop took {time.monotonic() - start:.0f} s")
     print(f"{found['ok']} passed, {found['FAIL']} failed, {found['n/a']} skipped")
     return 1 if found["FAIL"] else 0

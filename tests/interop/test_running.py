@@ -252,13 +252,14 @@ def test_the_workflow_calls_the_script_as_it_wants_to_be_called(script, monkeypa
         seen.append((title, arguments[-1].brokers[f"{kind}-x"]()))
         return {"row": {"check": script.Outcome("ok")}}
 
-    for name in ("section", "field_section", "spark_section"):
+    for name in ("section", "through_section", "field_section", "tools_section", "spark_section"):
         monkeypatch.setattr(script, name, section)
     monkeypatch.setattr(script, "about", lambda rows: {})
+    monkeypatch.setattr(script, "install_clients", lambda: None)
     monkeypatch.setattr(sys, "argv", ["interop.py", *shlex.split(interop.removeprefix("INTEROP="))])
     monkeypatch.chdir(tmp_path)
     assert script.main() == 0
-    assert len(seen) == 3  # our client, the table of dialects, Spark
+    assert len(seen) == 5  # our client, clients through the proxy, the table of dialects, the tools, Spark
     for _, broker in seen:
         assert broker.tcp == ("localhost", 61613, False, "interop", "interop", "/")
         assert (broker.websocket, broker.wait) == (websocket, 120.0)
