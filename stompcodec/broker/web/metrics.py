@@ -2,11 +2,14 @@
 
 A number of destinations have labels of their own: the first ones, which keep them as long as they exist. Temporary
 destinations never do. All others are summed up as `_other`, whose totals never fall, even when a destination ends.
+
+The library writes everything but the lines of destinations, of which there are thousands: it takes seven microseconds
+for each. Of those it writes the heads and the labels once, and the numbers are put behind them here.
 """
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterable, Iterator
+from collections.abc import Generator, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 from stompcodec import __version__
@@ -30,12 +33,8 @@ except ImportError as error:
 OTHER = "_other"
 #: The longest name of a destination with labels of its own.
 _MOST_NAME = 256
-#: Destinations that are looked at in one turn.
-_AT_ONCE = 500
-#: Samples that are written in one turn.
-_WRITTEN_AT_ONCE = 500
-#: Instead of the meaning of a family, for its second part and those behind.
-_GOES_ON = "goes on"
+#: Destinations and subscriptions that are looked at in one turn, and lines that are written.
+_AT_ONCE, _LINES_AT_ONCE = 250, 2500
 _LABELS = ("virtual_host", "destination", "kind")
 
 #: What is said of destinations: the name, whether it only rises, and the meaning.
@@ -55,6 +54,7 @@ _OF_DESTINATIONS = (
     ("dropped_messages", True, "Messages dropped because the destination was full."),
     ("dead_letter_messages", True, "Messages that became dead letters."),
 )
+_COUNT = len(_OF_DESTINATIONS)
 _RISES = [rises for _, rises, _ in _OF_DESTINATIONS]
 #: The number that is not summed up: the oldest of all is the oldest.
 _OLDEST = [name for name, _, _ in _OF_DESTINATIONS].index("oldest_message_age_seconds")
@@ -64,7 +64,7 @@ _HOLDERS = (
     "other",
 )
 
-_Numbers = list[float]
+_Numbers = Sequence[float]
 _Key = tuple[str, str, str]
 
 
@@ -75,6 +75,13 @@ class _Thing(NamedTuple):
     what: Queue | Topic
 
 
+class _Labelled(NamedTuple):
+    """A destination with labels, and those as they are written."""
+
+    what: Queue | Topic
+    text: str
+
+
 class Metrics:
     """The metrics of one broker."""
 
@@ -83,11 +90,14 @@ class Metrics:
         self._broker = management.broker
         self._most = self._broker.config.web_metrics_destinations
         #: The destinations with labels.
-        self._labelled: dict[_Key, Queue | Topic] = {}
+        self._labelled: dict[_Key, _Labelled] = {}
         #: The totals that destinations had when they ended, without those that had labels then.
-        self._ended: _Numbers = [0.0] * len(_OF_DESTINATIONS)
+        self._ended: _Numbers = [0] * _COUNT
         #: The totals of `_other` that were told last.
-        self._told: _Numbers = [0.0] * len(_OF_DESTINATIONS)
+        self._told: _Numbers = [0] * _COUNT
+        self._other_text = _label_text(("", OTHER, OTHER))
+        #: The first lines of each metric of destinations, and the name that its other lines begin with.
+        self._heads = [(_written([family]), _sample_name(family)) for family in _families_of_destinations()]
 
     def text(self) -> Generator[Line, None, tuple[bytes, str]]:
         """Return the metrics as text and its content type, made in some turns of the loop."""
@@ -97,14 +107,11 @@ class Metrics:
         for name in ("broker", "store", "memory"):
             answer = yield from self._management.answering(name, {}, asker)
             answers[name] = answer["result"]
-        things = yield from self._measured()
+        numbers = yield from self._measured()
         families = [*_general(answers["broker"]), *_of_store(answers["store"]), *_of_memory(answers["memory"])]
-        families += [*self._of_host_counts(), *_of_destinations(things)]
-        pieces = []
-        for part in _parts(families):
-            pieces.append(_written(part))
-            yield self._broker.quota
-        return b"".join(pieces), CONTENT_TYPE_LATEST
+        families += self._of_host_counts()
+        parts = yield from self._lines(list(numbers.items()))
+        return b"".join([_written(families), *parts]), CONTENT_TYPE_LATEST
 
     def _of_host_counts(self) -> Iterator[Metric]:
         family = GaugeMetricFamily(
@@ -118,40 +125,60 @@ class Metrics:
 
     # ---- destinations ----
 
-    def _measured(self) -> Generator[Line, None, dict[_Key, _Numbers]]:
-        """Return the numbers of all destinations with labels, and the sums of the others."""
-        for key in [key for key, what in self._labelled.items() if not self._lives(key, what)]:
-            del self._labelled[key]
-        numbers: dict[_Key, _Numbers] = {}
-        others, told = [0.0] * len(_OF_DESTINATIONS), self._told
-        for count, thing in enumerate(self._things(), 1):
-            found = self._numbers(thing.what)
-            if thing.key is not None and self._is_labelled(thing.key, thing.what):
-                numbers[thing.key] = found
+    def _measured(self) -> Generator[Line, None, dict[str, _Numbers]]:
+        """Return the numbers of all destinations with labels, by those, and the sums of the others."""
+        for ended in [key for key, labelled in self._labelled.items() if not self._lives(key, labelled.what)]:
+            del self._labelled[ended]
+        numbers: dict[str, _Numbers] = {}
+        others: _Numbers = [0] * _COUNT
+        some: list[_Numbers] = []  # of the others, since the last turn
+        looked, told = 0, self._told
+        for key, what in self._things():
+            if isinstance(what, Queue):
+                found = self._of_queue(what)
+                looked += 1
             else:
-                others = [
-                    max(a, b) if at == _OLDEST else a + b for at, (a, b) in enumerate(zip(others, found, strict=True))
-                ]
-            if not count % _AT_ONCE:
+                found, rest = yield from self._of_topic(what)
+                looked += 1 + rest
+            text = None if key is None else self._text_of(key, what)
+            if text is None:
+                some.append(found)
+            else:
+                numbers[text] = found
+            if looked >= _AT_ONCE:
+                others, some, looked = _summed([others, *some]), [], 0
                 yield self._broker.quota
         if self._told is told:
-            self._tell(others)
+            self._tell(_summed([others, *some]))
         # Else another scrape ended meanwhile. It may have missed a destination that this one saw: its sums stand.
-        numbers["", OTHER, OTHER] = [sum(pair) for pair in zip(self._told, self._ended, strict=True)]
+        numbers[self._other_text] = [sum(pair) for pair in zip(self._told, self._ended, strict=True)]
         return numbers
 
     def _tell(self, others: _Numbers) -> None:
         """Note the sums of the destinations without labels."""
         # Where a destination without labels has ended, its totals are missing from the sum.
-        lost = [
-            max(0.0, told - now) if rises else 0.0 for told, now, rises in zip(self._told, others, _RISES, strict=True)
-        ]
+        lost = [max(0, told - now) if rises else 0 for told, now, rises in zip(self._told, others, _RISES, strict=True)]
         self._ended = [sum(pair) for pair in zip(self._ended, lost, strict=True)]
         self._told = others
 
+    def _lines(self, numbers: list[tuple[str, _Numbers]]) -> Generator[Line, None, list[bytes]]:
+        """Return the text about destinations."""
+        parts: list[bytes] = []
+        written = 0
+        for at, (head, name) in enumerate(self._heads):
+            parts.append(head)
+            for begin in range(0, len(numbers), _LINES_AT_ONCE):
+                some = numbers[begin : begin + _LINES_AT_ONCE]
+                parts.append("".join([f"{name}{text} {values[at]}\n" for text, values in some]).encode())
+                written += len(some)
+                if written >= _LINES_AT_ONCE:
+                    written = 0
+                    yield self._broker.quota
+        return parts
+
     def _things(self) -> Iterator[_Thing]:
         """Yield all destinations; changes between two turns may be seen or not."""
-        for vhost, host in self._broker.hosts.items():
+        for vhost, host in list(self._broker.hosts.items()):
             for name, queue in list(host.queues.items()):
                 temporary = host.naming.is_temporary(name) or name in host.owners
                 yield _Thing(None if temporary else _key(vhost, name, "queue"), queue)
@@ -166,26 +193,45 @@ class Metrics:
         host = self._broker.hosts.get(key[0])
         return host is not None and host.topics.get(what.name) is what
 
-    def _is_labelled(self, key: _Key, what: Queue | Topic) -> bool:
-        if key not in self._labelled and len(self._labelled) < self._most:
-            self._labelled[key] = what
-        return self._labelled.get(key) is what
+    def _text_of(self, key: _Key, what: Queue | Topic) -> str | None:
+        """Return the labels of a destination as they are written; None if it has none of its own."""
+        labelled = self._labelled.get(key)
+        if labelled is None and len(self._labelled) < self._most:
+            labelled = self._labelled[key] = _Labelled(what, _label_text(key))
+        return None if labelled is None or labelled.what is not what else labelled.text
 
-    def _numbers(self, what: Queue | Topic) -> _Numbers:
-        if isinstance(what, Topic):
-            queues = [each.queue for each in what.consumers if isinstance(each.queue, Queue)]
-            found = [self._numbers(queue) for queue in queues]
-            sums = [sum(column) for column in zip(*found, strict=True)] if found else [0.0] * len(_OF_DESTINATIONS)
-            sums[_OLDEST] = max((numbers[_OLDEST] for numbers in found), default=0.0)
-            sums[6], sums[8], sums[9] = len(queues), what.received, what.delivered
-            return [*sums[:10], 0.0, 0.0, 0.0, 0.0]  # totals of subscriptions end with them
-        ready, unacked, scheduled = depth_of(what)
-        tally, seq = what.tally, first_seq(what) if ready else None
-        age = 0.0 if seq is None else self._management.ages.age(seq, self._broker.now)
-        paged = 0 if what.paging is None else what.paging.count
-        totals = (received_of(what), delivered_of(what), tally.redelivered, tally.expired, tally.dropped, tally.dead)
-        now = (ready, unacked, scheduled, paged, what.octets, age, len(what.members), len(what.blocked))
-        return [*now, *totals]
+    def _of_queue(self, queue: Queue) -> _Numbers:
+        ready, unacked, scheduled = depth_of(queue)
+        tally, seq = queue.tally, first_seq(queue) if ready else None
+        return (
+            ready,
+            unacked,
+            scheduled,
+            0 if queue.paging is None else queue.paging.count,
+            queue.octets,
+            0 if seq is None else self._management.ages.age(seq, self._broker.now),
+            len(queue.members),
+            len(queue.blocked),
+            received_of(queue),
+            delivered_of(queue),
+            tally.redelivered,
+            tally.expired,
+            tally.dropped,
+            tally.dead,
+        )
+
+    def _of_topic(self, topic: Topic) -> Generator[Line, None, tuple[_Numbers, int]]:
+        """Return the numbers of a topic, and how many subscriptions were looked at since the last turn."""
+        queues = [each.queue for each in topic.consumers if isinstance(each.queue, Queue)]
+        sums: _Numbers = [0] * _COUNT
+        rest = len(queues) % _AT_ONCE
+        for begin in range(0, len(queues), _AT_ONCE):
+            some = queues[begin : begin + _AT_ONCE]
+            sums = _summed([sums, *map(self._of_queue, some)])
+            if len(some) == _AT_ONCE:
+                yield self._broker.quota
+        # The other totals of subscriptions end with them.
+        return (*sums[:6], len(queues), sums[7], topic.received, topic.delivered, 0, 0, 0, 0), rest
 
 
 class _Collected:
@@ -199,34 +245,31 @@ class _Collected:
         return self._families
 
 
-def _parts(families: Iterable[Metric]) -> Iterator[list[Metric]]:
-    """Yield families that are short together, and the parts of a long one alone."""
-    some: list[Metric] = []
-    for family in families:
-        samples = family.samples
-        if sum(len(each.samples) for each in some) + len(samples) > _WRITTEN_AT_ONCE:
-            yield some
-            some = []
-        for begin in range(0, max(1, len(samples)), _WRITTEN_AT_ONCE):
-            part = Metric(family.name, family.documentation, family.type)
-            part.samples = samples[begin : begin + _WRITTEN_AT_ONCE]
-            if begin:
-                part.documentation = _GOES_ON
-            some.append(part)
-            if len(samples) > _WRITTEN_AT_ONCE:
-                yield some
-                some = []
-    yield some
-
-
 def _written(families: Iterable[Metric]) -> bytes:
-    """Return the text of families. Those that go on have no lines about their meaning and type."""
+    """Return metrics as text."""
     registry = CollectorRegistry(auto_describe=False)
     registry.register(_Collected(families))
-    text = generate_latest(registry)
-    if any(family.documentation == _GOES_ON for family in families):
-        return text.split(b"\n", 2)[2]
-    return text
+    return generate_latest(registry)
+
+
+def _label_text(key: _Key) -> str:
+    """Return the labels of a destination as they are written.
+
+    >>> _label_text(("/", '/queue/"a"', "queue"))
+    '{destination="/queue/\\\\"a\\\\"",kind="queue",virtual_host="/"}'
+    """
+    family = GaugeMetricFamily("x", "x", labels=_LABELS)
+    family.add_metric([_plain(label) for label in key], 0)
+    text = _written([family]).decode()
+    return text[text.index("\nx{") + 2 : text.rindex("}") + 1]  # no label has a newline: it is escaped
+
+
+def _summed(rows: list[_Numbers]) -> _Numbers:
+    """Return the sums of the numbers of destinations."""
+    columns = list(zip(*rows, strict=True))
+    sums = list(map(sum, columns))
+    sums[_OLDEST] = max(columns[_OLDEST])
+    return sums
 
 
 def _key(vhost: str, name: str, kind: str) -> _Key | None:
@@ -284,10 +327,12 @@ def _of_memory(memory: dict[str, Any]) -> Iterator[Metric]:
     yield family
 
 
-def _of_destinations(numbers: dict[_Key, _Numbers]) -> Iterator[Metric]:
-    for at, (name, rises, meaning) in enumerate(_OF_DESTINATIONS):
+def _families_of_destinations() -> Iterator[Metric]:
+    """Yield the metrics of destinations, without samples."""
+    for name, rises, meaning in _OF_DESTINATIONS:
         kind = CounterMetricFamily if rises else GaugeMetricFamily
-        family = kind(f"stompcodec_broker_destination_{name}", meaning, labels=_LABELS)
-        for key, values in numbers.items():
-            family.add_metric(list(map(_plain, key)), values[at])
-        yield family
+        yield kind(f"stompcodec_broker_destination_{name}", meaning, labels=_LABELS)
+
+
+def _sample_name(family: Metric) -> str:
+    return f"{family.name}_total" if family.type == "counter" else family.name

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import re
+import shutil
+import subprocess
+from collections.abc import Generator
 from pathlib import Path
 from typing import Any
 
@@ -11,23 +14,39 @@ from broker.management.managing import Managed
 
 parser = pytest.importorskip("prometheus_client.parser")
 
+from prometheus_client import CollectorRegistry, generate_latest
+
 from stompcodec.broker.web.metrics import OTHER, Metrics
 
 LABELS = ["virtual_host", "destination", "kind", "holder", "version", "dialect"]
 
 
-def told(bench: Managed, metrics: Metrics) -> dict[str, dict[tuple[str, ...], float]]:
-    """The values by name and labels, after as many turns as it takes."""
-    steps, found = metrics.text(), None
-    while found is None:
+def at_end(steps: Generator[Any, None, Any]) -> Any:
+    """What a generator returns."""
+    while True:
         try:
             next(steps)
         except StopIteration as end:
-            found = end.value
-    octets, kind = found
+            return end.value
+
+
+def written(metrics: Metrics) -> str:
+    """The text, after as many turns as it takes."""
+    octets, kind = at_end(metrics.text())
     assert kind.startswith("text/plain")
+    text = octets.decode()
+    assert isinstance(text, str)
+    return text
+
+
+def told(bench: Managed, metrics: Metrics) -> dict[str, dict[tuple[str, ...], float]]:
+    """The values by name and labels."""
+    return values_of(written(metrics))
+
+
+def values_of(text: str) -> dict[str, dict[tuple[str, ...], float]]:
     values: dict[str, dict[tuple[str, ...], float]] = {}
-    for family in parser.text_string_to_metric_families(octets.decode()):
+    for family in parser.text_string_to_metric_families(text):
         assert re.fullmatch("stompcodec_broker_[a-z_]+", family.name)
         assert family.documentation
         for sample in family.samples:
@@ -134,12 +153,71 @@ def test_a_temporary_destination_has_no_labels():
     assert list(told(bench, metrics)[READY]) == [("", OTHER, OTHER)]
 
 
-@pytest.mark.parametrize("name", ['/queue/"', "/queue/\\", "/queue/\n", "/queue/ä", f"/queue/{'x' * 300}", OTHER])
+@pytest.mark.parametrize(
+    "name",
+    [
+        '/queue/"',
+        "/queue/\\",
+        "/queue/\n",
+        "/queue/\n\nx{",
+        "/queue/\u2028\x85\x0c",
+        "/queue/ä",
+        f"/queue/{'x' * 300}",
+        OTHER,
+    ],
+)
 def test_any_name_can_be_told(name):
     bench, metrics = made()
     bench.peer().put(name, "x")
     labels = {key[1] for key in told(bench, metrics)[READY]}
     assert labels == ({OTHER} if name == OTHER or len(name) > 256 else {OTHER, name})
+
+
+@pytest.mark.parametrize("most", [0, 2, 100])
+def test_the_text_is_as_the_library_writes_it(most):
+    """The lines of destinations are written without the library. With whole numbers as floats, they are the same."""
+    bench, metrics = made(web_metrics_destinations=most)
+    peer = bench.peer()
+    for name in ('/queue/"', "/queue/\\", "/queue/\n", "/queue/ä} 1", '/queue/a",b="{', "/topic/t"):
+        peer.subscribe(name, id=name, ack="client", prefetch_count="1")
+        peer.put(name, "x")
+        peer.put(name, "y", persistent="true")
+    text = written(metrics)
+
+    class Parsed:
+        def collect(self) -> Any:
+            return parser.text_string_to_metric_families(text)
+
+    registry = CollectorRegistry(auto_describe=False)
+    registry.register(Parsed())
+    assert re.sub(r"(?m)^([^#].* \d+)$", r"\1.0", text) == generate_latest(registry).decode()
+
+
+@pytest.mark.skipif(shutil.which("promtool") is None, reason="needs promtool")
+def test_promtool_accepts_it():
+    bench, metrics = made(web_metrics_destinations=2)
+    for name in ('/queue/"', "/queue/\\ä", "/topic/t", "/queue/c"):
+        bench.peer().put(name, "x", persistent="true")
+    found = subprocess.run(["promtool", "check", "metrics"], input=written(metrics), text=True, capture_output=True)
+    assert (found.returncode, found.stdout, found.stderr) == (0, "", "")
+
+
+def test_the_turns_of_two_readers_do_not_disturb_each_other():
+    """Destinations end and others come between them."""
+    bench, metrics = made(web_metrics_destinations=50)
+    destinations = bench.broker.virtual_host("/").destinations
+    for number in range(600):
+        destinations.queue(f"/queue/{number}")
+    bench.peer().put("/queue/599", "x")
+    first, second = metrics.text(), metrics.text()
+    next(first)
+    bench.result("delete", destination="/queue/0")
+    destinations.queue("/queue/0")
+    next(second)
+    bench.result("delete", destination="/queue/599")
+    for steps in (first, second):
+        values = values_of(at_end(steps)[0].decode())
+        assert values[CAME]["", OTHER, OTHER] == 1
 
 
 def test_it_is_what_management_says():
@@ -174,6 +252,37 @@ def test_many_queues_are_told_in_turns(count):
     values = told(bench, metrics)
     assert len(values[READY]) == 101
     assert values["stompcodec_broker_destinations"]["/", "queue"] == count
+
+
+def test_the_subscriptions_of_a_topic_are_looked_at_in_turns():
+    bench, metrics = made()
+    for each in range(5):
+        peer = bench.peer()
+        for number in range(100):
+            peer.subscribe("/topic/t", id=f"{each}.{number}", ack="client", prefetch_count="1")
+    for _ in range(3):
+        bench.peer().put("/topic/t", "x")
+    bench.turn()
+    steps = metrics.text()
+    assert sum(1 for _ in iter(lambda: next(steps, None), None)) >= 2
+    values, row = told(bench, metrics), bench.row("/topic/t")
+    key = "/", "/topic/t", "topic"
+    assert values[READY][key] == row["ready"] == 1000
+    assert values["stompcodec_broker_destination_unacknowledged_messages"][key] == row["unacknowledged"] == 500
+    assert values["stompcodec_broker_destination_consumers"][key] == 500
+    assert values["stompcodec_broker_destination_oldest_message_age_seconds"][key] == row["oldest"]
+
+
+@pytest.mark.parametrize("count", [1000, pytest.param(50_000, marks=pytest.mark.slow)])
+def test_many_labels_are_written_in_turns(count):
+    bench, metrics = made(max_destinations=100_000, web_metrics_destinations=count)
+    destinations = bench.broker.virtual_host("/").destinations
+    for number in range(count):
+        destinations.queue(f"/queue/{number}")
+    steps = metrics.text()
+    turns = sum(1 for _ in iter(lambda: next(steps, None), None))
+    assert turns >= count // 250 + 14 * count // 2500 - 1
+    assert written(metrics).count(f"\n{READY}{{") == count + 1
 
 
 def test_the_page_names_all_metrics():
