@@ -114,17 +114,6 @@ def test_two_scrapes_at_once_do_not_count_twice(turns):
         assert told(bench, metrics)[CAME]["", OTHER, OTHER] == 1
 
 
-def test_many_labels_are_written_in_turns():
-    bench, metrics = made(max_destinations=10_000, web_metrics_destinations=600)
-    destinations = bench.broker.virtual_host("/").destinations
-    for number in range(600):
-        destinations.queue(f"/queue/{number}")
-    steps = metrics.text()
-    assert sum(1 for _ in steps) > 2 * 14
-    values = told(bench, metrics)
-    assert len(values[READY]) == len(values[CAME]) == 601
-
-
 def test_the_virtual_hosts_are_those_of_the_configuration():
     bench, metrics = made(virtual_hosts=("one", "two"))
     bench.peer(connect=False).connect(host="two")
