@@ -234,7 +234,8 @@ class WebSocketLayer:
             return b"".join((self._octets[self._at :], data)) if data else self._octets
         if not self._begun:
             return data
-        if len(data) < self._lacks:  # large frames are not copied with each read
+        fits = len(self._begun) + len(data) <= self._most + _HEAD  # the bound may have been lowered meanwhile
+        if fits and len(data) < self._lacks:  # large frames are not copied with each read
             self._begun += data
             self._lacks -= len(data)
             return b""

@@ -79,6 +79,7 @@ def outcome(server: bool, wire: bytes, sizes: list[int], bounds: list[int], quic
 @example((True, frame(TEXT, b"x" * MOST) + frame(BINARY, b"y" * (MOST + 1))), [], [])
 @example((True, frame(TEXT, b"\xc3") + frame(TEXT, b"\xa9")), [3], [])
 @example((False, b"\x81\x7f" + b"\xff" * 8), [], [])
+@example((False, frame(TEXT, b"x" * 20)), [16, 1], [1, 0])  # the bound falls below what is there
 def test_both_roads_read_the_same(stream: tuple[bool, bytes], sizes: list[int], bounds: list[int]) -> None:
     server, wire = stream
     assert outcome(server, wire, sizes, bounds, True) == outcome(server, wire, sizes, bounds, False)
