@@ -162,7 +162,6 @@ class BaseLink:
         body: bytes | str,
         headers: HeaderSource | None,
         content_encoding: str | None,
-        *,
         receipt: bool,
         timeout: float | None,
         resend: bool | None,

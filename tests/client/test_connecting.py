@@ -147,7 +147,7 @@ def test_options_are_checked(options, error):
 
 def test_bad_urls():
     with pytest.raises(ConfigError):
-        stomp.connect("http://localhost")
+        stomp.connect("gopher://localhost")
 
 
 def test_versions_are_negotiated(shell):

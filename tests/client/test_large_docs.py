@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from client.broker import BrokerThread
 
-from stompcodec.client.io import engine
+from stompcodec.client.io import owner
 from stompcodec.client.options import SHORT, Options
 
 PAGE = Path(__file__).parents[2] / "docs" / "large-bodies.md"
@@ -27,4 +27,4 @@ class TestDocs:
         text = PAGE.read_text(encoding="utf-8")
         assert f"`inbox_octets` ({Options().inbox_octets // 2**20} MiB)" in text
         assert f"up to {SHORT // 1024} KiB are never streamed" in text
-        assert f"more than {(engine._WHOLE_BODY + engine._BESIDE_BODY) // 2**20} MiB" in text
+        assert f"more than {(owner._WHOLE_BODY + owner._BESIDE_BODY) // 2**20} MiB" in text

@@ -126,10 +126,12 @@ class AsyncClient(BaseClient):
             and link.engine.send(destination, body)
         ):
             return link.delivery.sent
-        more = (headers, content_encoding)
         if link.layers is None and is_whole(body):
-            make = partial(link.given, destination, body, *more, receipt=receipt, timeout=timeout, resend=resend)
-            return send(link, make, timeout)
+            parts = (destination, body, headers, content_encoding, receipt, timeout, resend)
+            given = partial(link.given, *parts)  # asyncio only
+            # threads only: given = link.given(*parts)
+            return send(link, given, timeout)
+        more = (headers, content_encoding)
         give = partial(link.give, destination, body, *more, length, receipt=receipt, timeout=timeout, resend=resend)
         return begin(link, give, body, length)
 
@@ -154,11 +156,11 @@ class AsyncClient(BaseClient):
             OutboxFullError, FrameError, TypeError, LocalProtocolError: as for `send`; the receipt raises the others.
         """
         link, more = self._link, (headers, content_encoding)
-        options: dict[str, Any] = {"receipt": True, "timeout": timeout, "resend": resend}
         if link.layers is None and is_whole(body):
-            receipt = await link.push(link.given(destination, body, *more, **options), timeout)
+            receipt = await link.push(link.given(destination, body, *more, True, timeout, resend), timeout)
         else:
-            receipt = await link.give(destination, body, *more, length, wait=False, **options)
+            options: dict[str, Any] = {"receipt": True, "timeout": timeout, "resend": resend, "wait": False}
+            receipt = await link.give(destination, body, *more, length, **options)
         assert receipt is not None
         return receipt
 

@@ -19,6 +19,7 @@ class BinaryFile(Protocol):
         """Return up to `size` bytes; b"" at the end."""
 
 
+_WHOLE = (str, bytes, bytearray, memoryview)
 #: A body that is not in memory.
 Streamed = os.PathLike[str] | BinaryFile | Iterable[bytes]
 
@@ -29,7 +30,7 @@ def is_whole(body: object) -> TypeGuard[str | bytes]:
     >>> is_whole("text"), is_whole(b"bytes"), is_whole(io.BytesIO()), is_whole([b"a", b"b"])
     (True, True, False, False)
     """
-    return isinstance(body, str | bytes | bytearray | memoryview)
+    return isinstance(body, _WHOLE)
 
 
 def checked(piece: object) -> bytes:

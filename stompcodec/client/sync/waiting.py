@@ -114,9 +114,9 @@ class Receipt:
         return call.result
 
 
-def send(link: Any, make: Callable[[], Sending], timeout: float | None) -> None:
-    """Send the message that `make` returns once there is room, and wait for its receipt if it has one."""
-    receipt = link.push(make(), timeout)
+def send(link: Any, sending: Sending, timeout: float | None) -> None:
+    """Send a message once there is room, and wait for its receipt if it has one."""
+    receipt = link.push(sending, timeout)
     if receipt is not None:
         receipt.wait()
 
