@@ -13,7 +13,7 @@ from typing import Any
 
 from stompcodec.client.aio.client import AsyncClient
 from stompcodec.client.aio.link import AsyncLink
-from stompcodec.client.aio.waiting import AsyncDelivery
+from stompcodec.client.aio.waiting import AsyncDelivery, Sent
 from stompcodec.client.io.engine import Engine, News
 from stompcodec.client.options import Options
 from stompcodec.client.receipts import Call
@@ -45,7 +45,9 @@ class _Link(AsyncLink):
     def engine(self) -> Engine:
         """The I/O thread. Each call of the client reads this, which ties the client to the running loop."""
         with contextlib.suppress(RuntimeError):
-            self.delivery.loop = asyncio.get_running_loop()
+            loop, delivery = asyncio.get_running_loop(), self.delivery
+            if loop is not delivery.loop:
+                delivery.loop, delivery.sent = loop, Sent.in_loop()
         return self._engine
 
     @engine.setter

@@ -9,7 +9,7 @@ import itertools
 
 import pytest
 from client.broker import BrokerThread
-from client.middleware.layers import AsyncNotes, Notes, layer_for
+from client.middleware.layers import Notes, layer_for
 from client.peer import Peer
 from patience import patience
 
@@ -264,6 +264,12 @@ def test_each_send_has_a_context_of_its_own() -> None:
 def test_middleware_that_awaits_begins_in_the_task_that_awaits_it() -> None:
     tasks = []
 
+    class Entered(stomp.AsyncMiddleware):
+        @contextlib.asynccontextmanager
+        async def send(self, event):
+            tasks.append(asyncio.current_task())
+            yield
+
     async def work(client, peer) -> None:
         send = client.send("/queue/a", b"1")
         assert not tasks
@@ -271,7 +277,7 @@ def test_middleware_that_awaits_begins_in_the_task_that_awaits_it() -> None:
         await task
         assert tasks == [task]
 
-    assert run(work, AsyncNotes(before_send=lambda event: tasks.append(asyncio.current_task()))) == [b"1"]
+    assert run(work, Entered()) == [b"1"]
 
 
 def test_no_fast_path_passes_the_middleware_by() -> None:
