@@ -159,7 +159,7 @@ class BaseLink:
     def given(
         self,
         destination: str,
-        body: bytes | str,
+        body: Any,  # bytes or str
         headers: HeaderSource | None,
         content_encoding: str | None,
         receipt: bool,

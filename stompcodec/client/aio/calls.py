@@ -74,8 +74,8 @@ class AsyncTransaction(BaseTransaction):
             ConnectionLostError: the connection was lost, and with it the transaction, which took no effect.
             BodySourceError: as for `AsyncClient.send`; the transaction is lost with its connection.
         """
-        give = self._link.give
-        await give(destination, body, headers, content_encoding, length, timeout=timeout, transaction=self)
+        more = (headers, content_encoding, False, timeout, None, length)
+        await self._link.give(destination, body, *more, transaction=self)
 
     async def ack(self, message: AsyncMessage) -> None:
         """Acknowledge a message as part of it.

@@ -126,14 +126,12 @@ class AsyncClient(BaseClient):
             and link.engine.send(destination, body)
         ):
             return link.delivery.sent
+        parts = (destination, body, headers, content_encoding, receipt, timeout, resend)
         if link.layers is None and is_whole(body):
-            parts = (destination, body, headers, content_encoding, receipt, timeout, resend)
             given = partial(link.given, *parts)  # asyncio only
             # threads only: given = link.given(*parts)
             return send(link, given, timeout)
-        more = (headers, content_encoding)
-        give = partial(link.give, destination, body, *more, length, receipt=receipt, timeout=timeout, resend=resend)
-        return begin(link, give, body, length)
+        return begin(link, partial(link.give, *parts, length), body, length)
 
     async def send_for_receipt(
         self,
@@ -159,8 +157,7 @@ class AsyncClient(BaseClient):
         if link.layers is None and is_whole(body):
             receipt = await link.push(link.given(destination, body, *more, True, timeout, resend), timeout)
         else:
-            options: dict[str, Any] = {"receipt": True, "timeout": timeout, "resend": resend, "wait": False}
-            receipt = await link.give(destination, body, *more, length, **options)
+            receipt = await link.give(destination, body, *more, True, timeout, resend, length, wait=False)
         assert receipt is not None
         return receipt
 

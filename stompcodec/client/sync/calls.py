@@ -75,8 +75,8 @@ class Transaction(BaseTransaction):
             ConnectionLostError: the connection was lost, and with it the transaction, which took no effect.
             BodySourceError: as for `Client.send`; the transaction is lost with its connection.
         """
-        give = self._link.give
-        give(destination, body, headers, content_encoding, length, timeout=timeout, transaction=self)
+        more = (headers, content_encoding, False, timeout, None, length)
+        self._link.give(destination, body, *more, transaction=self)
 
     def ack(self, message: Message) -> None:
         """Acknowledge a message as part of it.

@@ -119,13 +119,11 @@ class Client(BaseClient):
             and link.engine.send(destination, body)
         ):
             return link.delivery.sent
+        parts = (destination, body, headers, content_encoding, receipt, timeout, resend)
         if link.layers is None and is_whole(body):
-            parts = (destination, body, headers, content_encoding, receipt, timeout, resend)
             given = link.given(*parts)
             return send(link, given, timeout)
-        more = (headers, content_encoding)
-        give = partial(link.give, destination, body, *more, length, receipt=receipt, timeout=timeout, resend=resend)
-        return begin(link, give, body, length)
+        return begin(link, partial(link.give, *parts, length), body, length)
 
     def send_for_receipt(
         self,
@@ -151,8 +149,7 @@ class Client(BaseClient):
         if link.layers is None and is_whole(body):
             receipt = link.push(link.given(destination, body, *more, True, timeout, resend), timeout)
         else:
-            options: dict[str, Any] = {"receipt": True, "timeout": timeout, "resend": resend, "wait": False}
-            receipt = link.give(destination, body, *more, length, **options)
+            receipt = link.give(destination, body, *more, True, timeout, resend, length, wait=False)
         assert receipt is not None
         return receipt
 
