@@ -162,6 +162,17 @@ def test_any_name_can_be_told(name):
     assert labels == ({OTHER} if name == OTHER or len(name) > 256 else {OTHER, name})
 
 
+def test_the_oldest_of_many_is_the_oldest():
+    bench, metrics = made(web_metrics_destinations=0)
+    for name in ("/queue/a", "/queue/b", "/queue/c"):
+        bench.peer().put(name, "x")
+        for _ in range(10):
+            bench.wait(1.0)
+    (age,) = told(bench, metrics)["stompcodec_broker_destination_oldest_message_age_seconds"].values()
+    assert 30.0 <= age <= 32.0
+    assert age == max(bench.row(name)["oldest"] for name in ("/queue/a", "/queue/b", "/queue/c"))
+
+
 @pytest.mark.parametrize("most", [0, 2, 100])
 def test_the_text_is_as_the_library_writes_it(most):
     """The lines of destinations are written without the library. With whole numbers as floats, they are the same."""
