@@ -492,9 +492,10 @@ class SyncWire:
 
     def _read(self) -> None:
         view = read_buffer()
+        failed: OSError | None = None
         try:
             if self.ahead:
-                view, size = memoryview(self._ahead), self.ahead.pop()
+                size, failed = self._read_behind(view)
             else:
                 size = self._socket.recv_into(view)
         except (BlockingIOError, InterruptedError):
@@ -516,6 +517,22 @@ class SyncWire:
             self._unread -= size
             if self._unread <= 0:  # it is still sending
                 self._die()
+        if failed is not None and not self._dead:
+            self._fail(failed)
+
+    def _read_behind(self, view: memoryview) -> tuple[int, OSError | None]:
+        """Return the size of one read: the bytes of `read_ahead`, and those behind them, which belong together.
+
+        An error of reading these comes after the bytes.
+        """
+        size = self.ahead.pop()
+        view[:size] = self._ahead[:size]
+        try:
+            return (size + self._socket.recv_into(view[size:])) if size else 0, None
+        except (BlockingIOError, InterruptedError):
+            return size, None
+        except OSError as error:
+            return size, error
 
     def _take(self, layer: Layer, data: Octets) -> None:
         pieces = layer.receive(data)
