@@ -577,10 +577,8 @@ async def listen(
     """
     make_layer = server_layer(ssl, websocket, max_message, path, admit, visits is not None)
     plan = _Plan(make_owner, make_layer, ssl is not None, websocket, high, timeout, pace, note, visits)
-    loop = asyncio.get_running_loop()
-    sockets = await bind(host, port, backlog)
-    names = [each.getsockname() for each in sockets]
-    port, addresses = names[0][1], [name[0] for name in names]
+    loop, sockets = asyncio.get_running_loop(), await bind(host, port, backlog)
+    port, addresses = sockets[0].getsockname()[1], [each.getsockname()[0] for each in sockets]
     try:
         return Listener(Acceptor(loop, sockets, plan, refusal), plan, port, addresses)
     except NotImplementedError:  # the usual loop of Windows has no readers

@@ -319,7 +319,9 @@ def test_clients_are_installed_once_and_what_failed_is_tried_again(script, monke
     everything = [*script.PYTHON, script.NODE[-1]]
     for client, expected in [("sync", []), ("stomp.py", everything), ("stomp.py", everything), ("stomp.py", [])]:
         called.clear()
-        monkeypatch.setattr(sys, "argv", ["interop.py", "--broker", "stompcodec", "--client", client])
+        monkeypatch.setattr(
+            sys, "argv", ["interop.py", "--broker", "stompcodec", "--check", "connect", "--client", client]
+        )
         assert script.main() == 0
         assert called == expected
         if fails and expected:  # the second try succeeds
@@ -335,7 +337,9 @@ def test_a_page_names_only_the_clients_that_were_run(script, monkeypatch, tmp_pa
         ("mine=stomp://127.0.0.1:1", "mine: Broker 1"),
         ("stompcodec", "stomp.py 1, mine: Broker 1"),
     ]:
-        words = f"--broker {broker} --client sync --client stomp.py --markdown {tmp_path}/page.md".split()
+        words = (
+            f"--broker {broker} --check connect --client sync --client stomp.py --markdown {tmp_path}/page.md".split()
+        )
         monkeypatch.setattr(sys, "argv", ["interop.py", *words])
         assert script.main() == 0
         assert f"\nVersions: {versions}.\n" in (tmp_path / "page.md").read_text()

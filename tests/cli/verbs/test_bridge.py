@@ -67,7 +67,7 @@ WRONG = {
     "FROM is one of TO": ((AWAY, f"failover:({ELSEWHERE},{AWAY})"), "the same broker"),
     "the same name": ((AWAY, ELSEWHERE, "--from-name", "a", "--to-name", "a"), "the same name, a"),
     "a name with a comma": ((AWAY, ELSEWHERE, "--to-name", "a,b"), "a name has 1 to 255"),
-    "a bad URL": ((AWAY, "http://ann:secret@x"), "Invalid value for TO: uri: unknown scheme http"),
+    "a bad URL": ((AWAY, "gopher://ann:secret@x"), "Invalid value for TO: uri: unknown scheme gopher"),
     "a bad URL of FROM": (("stomp://ann:secret@", AWAY), "Invalid value for FROM: uri: write stomp://"),
     "a file without a name": ((AWAY, ELSEWHERE, "-m", "@"), "@ without the name of a file"),
     "a map without a source": ((AWAY, ELSEWHERE, "-m", "=/queue/a"), "write SOURCE=TARGET"),

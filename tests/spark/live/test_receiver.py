@@ -426,7 +426,7 @@ def test_a_passcode_that_is_not_there(queue: str, spool: Path) -> None:
         ({"destination": "/queue/a,/queue/b", "subscriptionName": "x"}, "has one destination"),
         ({"passcodeEnv": "A", "passcodeFile": "b"}, "give only one of them"),
         ({"prefetchh": "1"}, "did you mean prefetch"),
-        ({"url": "http://h"}, "option url"),
+        ({"url": "gopher://h"}, "option url"),
         ({"url": "stomp://h?host=/"}, "option url: .*write the virtual host as the path"),
         ({"url": "h:61613?heart-beat=1,1"}, "option url: .*unknown option heart-beat"),
         ({"url": "failover:(stomp://a,stomp://b)?timeout=3"}, "option url: .*unknown option timeout"),

@@ -338,7 +338,7 @@ def test_a_login_that_is_refused_shows_no_secret(monkeypatch):
     ("options", "says"),
     [
         ({}, "option url is missing"),
-        ({"url": "http://h"}, "option url: "),
+        ({"url": "gopher://h"}, "option url: "),
         ({"url": "stomp://ann:s3cret@h"}, "option url has a passcode"),
         ({"url": "stomp://h", "passcode": "s3cret"}, "option passcode is refused"),
         ({"url": "stomp://h", "Password": "s3cret"}, "option password is refused"),
