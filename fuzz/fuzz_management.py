@@ -128,7 +128,7 @@ def answered(wire: bytes, plan: int) -> list[bytes]:
     bench = Managed(ws_port=0, web_health=True, web_metrics=True, web_page=True)
     site, connection = Site(bench.management), Wire()
     layer = server_layer(1000, None, None, "127.0.0.1", True)
-    visit = site.visit(connection)  # type: ignore[arg-type]
+    visit = site.visit(connection)  # type: ignore[arg-type]  # it has what a visit uses
     asked = False
     for piece in pieces(wire, plan):
         if layer.error is not None or layer.opened:

@@ -86,7 +86,7 @@ class Section(NamedTuple):
     title: str
     outcomes: Outcomes
     head: str = "client"
-    """Of the first column."""
+    """The heading of the first column."""
 
 
 def install() -> None:
@@ -114,7 +114,7 @@ def _packages() -> str:
 
 
 def ready() -> bool:
-    """Whether all packages of today are there, and not only those of an earlier list."""
+    """Return whether all packages of the present list are installed."""
     file = FOLDER / "ready"
     return file.exists() and file.read_text(encoding="utf-8") == _packages()
 
@@ -245,7 +245,7 @@ def tell(verbose: bool, line: str) -> None:
 def through_section(
     title: str, rows: list[Row], broker: str, checks: list[str], arguments: argparse.Namespace
 ) -> Outcomes:
-    """The same checks through `stompcodec proxy`; and how its processes ended, for PROXIES."""
+    """Return the outcomes of the checks through `stompcodec proxy`, and note in PROXIES how its processes ended."""
     print(f"\n{title}", flush=True)
     through = Through(arguments.brokers[broker]())
     PROXIES[broker] = Outcome("n/a", through.missing)

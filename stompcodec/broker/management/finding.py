@@ -1,4 +1,4 @@
-"""What the fields of a request name: queues, messages, conditions."""
+"""Find the queues, messages and conditions that the fields of a request name."""
 
 from __future__ import annotations
 
