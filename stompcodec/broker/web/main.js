@@ -73,12 +73,16 @@ function counts() {
 
 /* ---- the connection ---- */
 
-function onState(state, why) {
+function showState(state, why) {
   const says = { connecting: "Connecting…", up: "Live", login: "Not logged in", down: why };
   byId("state").className = state;
   setText(byId("says"), app.frozen && state === "up" ? "Frozen" : says[state]);
   byId("leave").hidden = !(state === "up" && app.client.login);
   byId("nav").hidden = state === "login";
+}
+
+function onState(state, why) {
+  showState(state, why);
   if (state === "login") loginForm(why);
   else if (state === "up") {
     if (!app.view) route();
@@ -157,8 +161,9 @@ function build() {
 function hold() {
   app.frozen = !app.frozen;
   byId("hold").setAttribute("aria-pressed", String(app.frozen));
-  onState(app.client.state, byId("says").textContent);
+  showState(app.client.state, byId("says").textContent);
   if (app.frozen) clearTimeout(app.timer);
+  else app.soon();
 }
 
 /* Auto, light, dark. The choice is all that this page stores. */
