@@ -55,7 +55,7 @@ FLOORS = {
         "__init__",
     ),
     "cli": (
-        "statuses, screen, reader, access",
+        "statuses, screen, reader, access, signals",
         "groups, inputs, contexts",
         "connecting, health",
         "show",

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import itertools
 import logging
 import os
 import re
@@ -36,9 +35,6 @@ if TYPE_CHECKING:
     from stompcodec.uri import Address
 
 _URL = "stomp://localhost:61613"
-#: Signals that end a verb in good order. SIGHUP says that its terminal was closed; Windows does not have it.
-_HANGUP = getattr(signal, "SIGHUP", None)
-_ENDING = [signal.SIGTERM, signal.SIGINT, *([] if _HANGUP is None else [_HANGUP])]
 _TIMEOUT = 10.0
 _LONGEST_PASSCODE = 64 * 1024
 #: host:port, optionally with a login and a virtual host.
@@ -500,39 +496,3 @@ def size(_context: click.Context, option: click.Parameter, value: str | None) ->
     if not number:
         raise click.BadParameter(f"{value!r}: write a number of bytes, as in 128M, with K, M, G or T", param=option)
     return number
-
-
-@contextmanager
-def stop_on_signals(stop: Callable[[], object]) -> Iterator[None]:
-    """Have SIGTERM, SIGHUP and Ctrl-C call a function instead of ending the process.
-
-    SIGHUP stays ignored if it is, as with nohup. What is written to a terminal that was closed is discarded.
-    """
-    if threading.current_thread() is not threading.main_thread():
-        yield  # only the main thread gets signals
-        return
-    terminals = [number for number in (1, 2) if os.isatty(number)]
-    hangups = itertools.count()
-
-    def handle(received: int, _frame: object) -> None:
-        if received == _HANGUP:
-            if next(hangups):  # the shell and the system may both send it, even at once, which counts once
-                return
-            _discard_output([number for number in terminals if not os.isatty(number)])
-        stop()
-
-    numbers = [number for number in _ENDING if signal.getsignal(number) is not signal.SIG_IGN or number != _HANGUP]
-    before = [signal.signal(number, handle) for number in numbers]
-    try:
-        yield
-    finally:
-        for number, handler in zip(numbers, before):
-            signal.signal(number, handler)
-
-
-def _discard_output(numbers: list[int]) -> None:
-    """Discard what is written to these file descriptors from now on."""
-    for number in numbers:
-        null = os.open(os.devnull, os.O_WRONLY)
-        os.dup2(null, number)
-        os.close(null)

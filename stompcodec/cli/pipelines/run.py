@@ -17,10 +17,11 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from stompcodec.cli.connecting import adopt, is_url, login_options, passcode_of, stop_on_signals, url_of
+from stompcodec.cli.connecting import adopt, is_url, login_options, passcode_of, url_of
 from stompcodec.cli.contexts import Context, referred
 from stompcodec.cli.inputs import complain, option_group
 from stompcodec.cli.screen import StatusLine, printable, screen
+from stompcodec.cli.signals import stop_on_signals
 from stompcodec.errors import MissingExtraError, StompError
 
 if TYPE_CHECKING:
@@ -28,6 +29,8 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
 
 _REDRAW = 0.5
+#: Seconds after the end of a stream in which a signal counts as its cause: processes of Spark may get it first.
+_NEWS = 0.5
 #: Our errors as they appear in tracebacks of Spark's Python workers.
 _OURS = re.compile(r"stompcodec\.[\w.]*\.(\w+(?:Error|Exception)): ([^\n]+)")
 _THEIRS = re.compile(r"^\s*(?:[\w.]+\.)?\w+(?:Error|Exception): ([^\n]+)", re.MULTILINE)
@@ -331,7 +334,7 @@ class _Watched:
                 query.stop()
             query.awaitTermination()  # raises the query's error
         except PySparkException:
-            if not stop.is_set():
+            if not stop.wait(_NEWS):
                 raise
         finally:
             self._line.clear()

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple, NoReturn
 
 import click
 
-from stompcodec.cli.connecting import broker_options, connected, reporting_errors, stop_on_signals
+from stompcodec.cli.connecting import broker_options, connected, reporting_errors
 from stompcodec.cli.groups import INTERRUPTED
 from stompcodec.cli.inputs import Number, complain, option_group
 from stompcodec.cli.queues.carrying import Tally, Target
@@ -23,6 +23,7 @@ from stompcodec.cli.queues.kinds import kind_of
 from stompcodec.cli.queues.looking import Interrupted, Looking
 from stompcodec.cli.queues.taking import BATCH, Taking
 from stompcodec.cli.screen import StatusLine, printable
+from stompcodec.cli.signals import stop_on_signals
 from stompcodec.errors import ConnectionLostError, ReceiptTimeoutError, StompError
 
 _REDRAW = 0.1

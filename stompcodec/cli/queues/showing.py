@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from stompcodec.cli.connecting import connected, reporting_errors, stop_on_signals
+from stompcodec.cli.connecting import connected, reporting_errors
 from stompcodec.cli.groups import INTERRUPTED
 from stompcodec.cli.inputs import option_group
 from stompcodec.cli.queues.kinds import kind_of
@@ -18,6 +18,7 @@ from stompcodec.cli.screen import cut, header_value, pad, printable, screen
 from stompcodec.cli.show.messages import Handler, handler
 from stompcodec.cli.show.table import body_begin
 from stompcodec.cli.show.template import template_of
+from stompcodec.cli.signals import stop_on_signals
 
 if TYPE_CHECKING:
     from stompcodec.client import Message

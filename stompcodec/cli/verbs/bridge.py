@@ -25,13 +25,13 @@ from stompcodec.cli.connecting import (
     passcode_of,
     reporting_errors,
     size,
-    stop_on_signals,
     tls_options,
 )
 from stompcodec.cli.contexts import referred
 from stompcodec.cli.groups import INTERRUPTED
 from stompcodec.cli.inputs import Number, complain, option_group
 from stompcodec.cli.screen import StatusLine, printable, write_json
+from stompcodec.cli.signals import stop_on_signals
 from stompcodec.errors import ConfigError, StompError
 from stompcodec.spec import VERSIONS
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from stompcodec.cli.connecting import broker_options, connected, reporting_errors, stop_on_signals
+from stompcodec.cli.connecting import broker_options, connected, reporting_errors
 from stompcodec.cli.groups import INTERRUPTED, Verbs
 from stompcodec.cli.queues.carrying import carry
 from stompcodec.cli.queues.headers import origin_of, same
@@ -18,6 +18,7 @@ from stompcodec.cli.queues.looking import Interrupted, Looking, listed
 from stompcodec.cli.queues.running import Tool, batch_option, check_queue, limit_option, selector_option, tool_options
 from stompcodec.cli.queues.showing import facts, letter_table, look, view_options
 from stompcodec.cli.screen import cut, pad, printable, screen
+from stompcodec.cli.signals import stop_on_signals
 
 if TYPE_CHECKING:
     from stompcodec.client import Client, Message

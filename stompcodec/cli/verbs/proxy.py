@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import os
 import re
@@ -13,9 +14,10 @@ from typing import TYPE_CHECKING
 import click
 
 from stompcodec.cli.access import access_options
-from stompcodec.cli.connecting import addresses_of, stop_on_signals, tls_options
+from stompcodec.cli.connecting import addresses_of, tls_options
 from stompcodec.cli.inputs import Number, complain
 from stompcodec.cli.screen import printable, screen, write_json
+from stompcodec.cli.signals import stop_on_signals
 from stompcodec.disk.access import Access
 from stompcodec.errors import ConfigError, MissingExtraError, StompError
 
@@ -137,10 +139,11 @@ class _Run:
         self.outputs.append(self.page.entries.add)
 
     def stop(self) -> None:
-        """End the run, from a signal or another thread."""
+        """End the run, from any thread."""
         self._stopped = True
         if self._loop is not None and self._over is not None:
-            self._loop.call_soon_threadsafe(self._over.set)
+            with contextlib.suppress(RuntimeError):  # the loop has ended
+                self._loop.call_soon_threadsafe(self._over.set)
 
     def fail(self, what: str, error: Exception) -> None:
         """Note an error of a thread, which does not end the stream."""

@@ -19,12 +19,12 @@ from stompcodec.cli.connecting import (
     report_reconnect,
     reporting_errors,
     size,
-    stop_on_signals,
     subscription_of,
     subscription_options,
 )
 from stompcodec.cli.inputs import Number, complain
 from stompcodec.cli.screen import StatusLine, printable
+from stompcodec.cli.signals import stop_on_signals
 from stompcodec.disk.access import Access
 
 if TYPE_CHECKING:

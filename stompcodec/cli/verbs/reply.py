@@ -17,12 +17,12 @@ from stompcodec.cli.connecting import (
     header_option,
     read_body,
     reporting_errors,
-    stop_on_signals,
 )
 from stompcodec.cli.inputs import Number, complain
 from stompcodec.cli.screen import printable
 from stompcodec.cli.show.messages import run_command
 from stompcodec.cli.show.template import Template, template_of
+from stompcodec.cli.signals import stop_on_signals
 from stompcodec.cli.verbs.sub import Receiver, Watch
 from stompcodec.errors import ConnectionLostError, LocalProtocolError, ReceiptTimeoutError, RejectedError
 

@@ -13,9 +13,10 @@ from typing import TYPE_CHECKING
 from rich.console import Console, Group
 from rich.live import Live
 
-from stompcodec.cli.connecting import report_reconnect, stop_on_signals
+from stompcodec.cli.connecting import report_reconnect
 from stompcodec.cli.inputs import complain
 from stompcodec.cli.screen import printable
+from stompcodec.cli.signals import stop_on_signals
 from stompcodec.cli.watching.asking import Asker, Snapshot, Wish
 from stompcodec.cli.watching.choice import Choice
 from stompcodec.cli.watching.drawing import AROUND, History, head, screen_of, table

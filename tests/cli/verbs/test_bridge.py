@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 import io
-import itertools
 import json
 import os
 import signal
@@ -13,8 +12,6 @@ import subprocess
 import sys
 import threading
 from pathlib import Path
-from types import FrameType
-from typing import Any
 
 import pytest
 from client.feeding import wait_for
@@ -27,7 +24,7 @@ from cli.test_process import terminal
 from click.testing import CliRunner, Result
 
 from stompcodec.bridge import DEAD_LETTER, Way
-from stompcodec.cli import connecting
+from stompcodec.cli import connecting, signals
 from stompcodec.cli.app import app
 from stompcodec.cli.screen import StatusLine
 from stompcodec.testing import StompBroker
@@ -292,7 +289,7 @@ def test_a_prompt_names_the_login(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.skipif(os.name != "posix", reason="signals of POSIX")
-@pytest.mark.parametrize("number", connecting._ENDING)
+@pytest.mark.parametrize("number", signals.ENDING)
 @pytest.mark.long
 def test_a_signal_ends_it_in_good_order(one: StompBroker, other: StompBroker, number: int) -> None:
     fill(one.url, "/queue/a", 20)
@@ -340,58 +337,6 @@ def test_a_closed_terminal_ends_it_in_good_order(one: StompBroker, other: StompB
     assert (one.queued("/queue/a"), other.queued("/queue/a")) == (0, 25)
 
 
-@pytest.mark.skipif(os.name != "posix", reason="signals of POSIX")
-@pytest.mark.parametrize("nohup", [False, True])
-def test_sighup_counts_once_and_not_with_nohup(nohup: bool) -> None:
-    stops: list[int] = []
-    handler = signal.SIG_IGN if nohup else signal.SIG_DFL
-    before = signal.signal(signal.SIGHUP, handler)
-    try:
-        with connecting.stop_on_signals(lambda: stops.append(1)):
-            for _ in range(2):
-                signal.raise_signal(signal.SIGHUP)
-            assert len(stops) == (0 if nohup else 1)
-            signal.raise_signal(signal.SIGTERM)
-        assert len(stops) == (1 if nohup else 2)
-        assert signal.getsignal(signal.SIGHUP) is handler
-    finally:
-        signal.signal(signal.SIGHUP, before)
-
-
-@pytest.mark.skipif(os.name != "posix", reason="signals of POSIX")
-def test_a_sighup_within_the_handler_of_another_does_not_count() -> None:
-    """The shell and the system send both at once: the second is handled before any line of the first one's handler."""
-    place, is_interrupted = 0, True
-    while is_interrupted:
-        stops: list[int] = []
-        is_interrupted = interrupted_stop(stops, place)
-        assert stops == [1], f"before line {place} of the handler"
-        place += 1
-    assert place > 3
-
-
-def interrupted_stop(stops: list[int], place: int) -> bool:
-    """Raise SIGHUP, and once more before a line of its handler. Return False if the handler has fewer lines."""
-    lines = itertools.count()
-    interrupted: list[int] = []
-
-    def trace(frame: FrameType, event: str, _argument: object) -> Any:
-        if event == "line" and next(lines) == place:
-            interrupted.append(place)
-            signal.raise_signal(signal.SIGHUP)
-        return trace if frame.f_code is handler.__code__ else None
-
-    before = sys.gettrace()
-    with connecting.stop_on_signals(lambda: stops.append(1)):
-        handler: Any = signal.getsignal(signal.SIGHUP)
-        sys.settrace(trace)
-        try:
-            signal.raise_signal(signal.SIGHUP)
-        finally:
-            sys.settrace(before)
-    return bool(interrupted)
-
-
 def test_progress_on_a_closed_terminal_is_discarded(monkeypatch: pytest.MonkeyPatch) -> None:
     """It is closed before the process gets SIGHUP."""
 
@@ -413,7 +358,7 @@ def test_progress_on_a_closed_terminal_is_discarded(monkeypatch: pytest.MonkeyPa
 
 @pytest.mark.skipif(os.name != "posix", reason="signals of POSIX")
 @pytest.mark.parametrize("end", ["FROM", "TO"])
-@pytest.mark.parametrize("number", connecting._ENDING)
+@pytest.mark.parametrize("number", signals.ENDING)
 def test_a_signal_ends_it_while_it_connects(one: StompBroker, end: str, number: int) -> None:
     """A host that accepts connections and says nothing."""
     with socket.create_server(("127.0.0.1", 0)) as mute:

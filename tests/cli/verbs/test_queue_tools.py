@@ -490,7 +490,7 @@ def test_kill_9_at_many_points_loses_and_doubles_nothing(
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_a_signal_ends_it_between_two_batches(broker: StompBroker, queues: tuple[str, str], number: int) -> None:
     status, left, moved = end_at(broker, queues, 1, number)
-    assert (status, left > 0) in ((130, True), (130, False), (0, False))
+    assert (status, left > 0) in ((130, True), (130, False), (0, False), (-number, False))  # at the very end
     assert moved > 0
 
 
