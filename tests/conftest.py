@@ -8,6 +8,7 @@ import importlib
 import os
 import re
 import signal
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -101,6 +102,16 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 #: Modules and fixtures that search for garbage, by the names under which tests have them.
 _SEARCHES = {"gc", "tracing", "assert_empty", "run"}
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Iterator[None]:
+    """Search for no garbage while tests are collected: there is none, and each of the processes would take a second."""
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.enable()
 
 
 def pytest_collection_finish() -> None:
