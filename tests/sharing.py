@@ -40,6 +40,42 @@ WHOLE = (
     "native/test_native.py",
     "compat/test_coilmq.py",
 )
+#: Files of a few CPU seconds, most of them with processes of their own: they begin before the short tests, so that none
+#: of them is the last to end.
+LONG = tuple(
+    f"{name}.py"
+    for name in (
+        "crash/test_crash",
+        "simulation/test_simulation",
+        "broker/storage/test_folder_start",
+        "broker/web/test_page",
+        "broker/test_hostile",
+        "broker/test_memory_attacks",
+        "broker/test_fuzz_tcp",
+        "broker/storage/test_sqlite_faults",
+        "broker/storage/test_space",
+        "broker/queues/test_slices_process",
+        "broker/queues/test_slices",
+        "broker/sessions/test_subscription_cost",
+        "broker/sessions/test_plain_road",
+        "broker/routing/test_fan_out",
+        "bridge/test_carrying",
+        "cli/verbs/test_bench",
+        "cli/verbs/test_queue_tools",
+        "cli/verbs/test_top",
+        "cli/verbs/test_record",
+        "cli/verbs/test_broker",
+        "cli/verbs/test_sub",
+        "cli/test_process",
+        "cli/test_terminal",
+        "client/recording/test_recorder",
+        "client/test_parts",
+        "codec/test_isolated",
+        "codec/test_properties",
+        "codec/test_columns",
+        "test_suite",
+    )
+)
 #: Tests of a piece.
 _PIECE = 20
 
@@ -59,8 +95,11 @@ def unit_of(nodeid: str) -> str:
 
 def worth_first(nodeid: str) -> int:
     """Return the place of a test in the order: what takes long and cannot be shared begins first."""
-    unit = unit_of(nodeid)
-    return 0 if unit == "spark" else 1 + WHOLE.index(unit) if unit else 1 + len(WHOLE)
+    file = file_of(nodeid)
+    if file in SPARK:
+        return 0
+    order = (*WHOLE, *LONG)
+    return 1 + (order.index(file) if file in order else len(order))
 
 
 def units(nodeids: Sequence[str]) -> dict[str, str]:
@@ -75,6 +114,8 @@ def units(nodeids: Sequence[str]) -> dict[str, str]:
 def make_scheduler(config: pytest.Config, log: Any) -> Any:
     """Return a scheduler of pytest-xdist that hands out units."""
     from xdist.scheduler import LoadScopeScheduling
+
+    config.option.loadscopereorder = False  # else units with few tests come last, as long as they may take
 
     class Units(LoadScopeScheduling):
         """Hands out units in their order, each to whoever has less than three tests to run."""

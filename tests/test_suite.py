@@ -150,34 +150,47 @@ class _Worker:
         self.shutting_down = True
 
 
+def test_files_that_are_shared_otherwise_exist() -> None:
+    named = (*sharing.SPARK, *sharing.WHOLE, *sharing.LONG)
+    assert [name for name in named if not (HERE / name).is_file()] == []
+    assert len(set(named)) == len(named)
+
+
 def test_units_are_handed_out_whole_and_once() -> None:
     remote = pytest.importorskip("xdist.remote")
     config = SimpleNamespace(
-        getvalue=lambda name: ["popen", "popen"], option=SimpleNamespace(loadscopereorder=False), hook=None
+        getvalue=lambda name: ["popen", "popen"], option=SimpleNamespace(loadscopereorder=True), hook=None
     )
     spark = [f"tests/{file}::test_{number}" for file in sharing.SPARK for number in range(3)]
     whole = [f"tests/{file}::test_{number}" for file in sharing.WHOLE for number in range(50)]
     pieces = [f"tests/broker/test_{file}.py::test_x[{n}]" for file in "ab" for n in range(4 * sharing._PIECE + 1)]
-    tests = sorted([*reversed(pieces), *whole, *spark], key=sharing.worth_first)
+    lasting = [f"tests/{file}::test_0" for file in sharing.LONG]
+    tests = sorted([*reversed(pieces), *lasting, *whole, *spark], key=sharing.worth_first)
     assert tests[: len(spark)] == spark
     assert tests[-len(pieces) :] == list(reversed(pieces))
+    assert tests[-len(pieces) - len(lasting) : -len(pieces)] == lasting
     scheduler = sharing.make_scheduler(config, remote.Producer("test", enabled=False))
     workers = [_Worker(), _Worker()]
     for worker in workers:
         scheduler.add_node(worker)
         scheduler.add_node_collection(worker, tests)
     scheduler.schedule()
+    assert workers[0].given[0] == 0, "what takes longest begins first, however few tests it has"
     ran: list[list[str]] = [[], []]
+    begun: list[str] = []
     while scheduler.has_pending:
         for worker, done in zip(workers, ran):
             if len(done) < len(worker.given):
                 place = worker.given[len(done)]
                 done.append(tests[place])
+                begun.append(tests[place])
                 scheduler.mark_test_complete(worker, place)
     assert sorted(ran[0] + ran[1]) == sorted(tests)
     for names in (spark, *(whole[at : at + 50] for at in range(0, len(whole), 50))):
         assert any(set(names) <= set(done) for done in ran)
     assert all(set(done) & set(pieces) for done in ran)
+    last = max(map(begun.index, lasting))
+    assert sum(begun.index(name) > last for name in pieces) > len(pieces) // 2, "units with few tests do not come last"
     assert len(set(sharing.units(pieces).values())) == 10
 
 
