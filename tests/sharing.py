@@ -46,6 +46,15 @@ LONG = tuple(
     f"{name}.py"
     for name in (
         "crash/test_crash",
+        "broker/test_state_machine",
+        "broker/queues/test_faults_machine",
+        "broker/queues/test_dispatcher_machine",
+        "broker/routing/test_routing_machine",
+        "broker/routing/test_idempotency_machine",
+        "broker/storage/test_large_machine",
+        "broker/management/test_machine",
+        "codec/test_state_machine",
+        "codec/test_no_memory",
         "simulation/test_simulation",
         "broker/storage/test_folder_start",
         "broker/web/test_page",
@@ -66,13 +75,17 @@ LONG = tuple(
         "cli/verbs/test_record",
         "cli/verbs/test_broker",
         "cli/verbs/test_sub",
+        "cli/benching/test_broker",
         "cli/test_process",
         "cli/test_terminal",
         "client/recording/test_recorder",
         "client/test_parts",
+        "client/test_with_broker",
         "codec/test_isolated",
         "codec/test_properties",
         "codec/test_columns",
+        "testing/test_plugin",
+        "broker/test_garbage",
         "test_suite",
     )
 )
