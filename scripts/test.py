@@ -35,7 +35,7 @@ DOCTESTS += ["stompcodec", "README.md", "docs"]
 #: Where frames are read, written or taken apart: this runs with the Python backend, too. Tests that take a backend by
 #: name have run it in the stage before. `make test-slow` runs the whole suite with it.
 BROKER = {
-    "": "core hostile memory memory_below scenarios server",
+    "": "core memory memory_below scenarios server",
     "bodies/": "jms xml_json",
     "queues/": "faults queue undeliverable",
     "routing/": "durable rabbitmq retained topics",
