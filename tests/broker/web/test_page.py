@@ -510,6 +510,7 @@ def test_keys_colours_and_names_for_readers(broker: StompBroker, client: stomp.C
     page.press("/")
     assert page.get("document.activeElement.type") == "search"
     page.press("Escape")
+    page.wait(f"{ROWS}.length >= 1")  # else there is nothing to go to
     page.press("ArrowDown")
     page.wait("document.activeElement.getAttribute('role') === 'grid'")
     page.press("Enter")
