@@ -5,7 +5,7 @@ Each belongs to one user, who alone can consume it, send to its queue, or end it
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from itertools import islice
 
@@ -37,7 +37,7 @@ class Durables:
 
     `queue_of` creates a queue from its name, its key, and whether its messages are stored. `retained` returns the
     retained messages that a new durable subscription gets first. `check_room` raises Refused if a maker cannot have a
-    destination of a new name.
+    destination of a new name. `at_end` are called with the queue of each one that ends.
     """
 
     def __init__(
@@ -50,6 +50,7 @@ class Durables:
         check_room: Callable[[str, Maker | None], None],
         shares: Shares,
         account: Account,
+        at_end: Sequence[Callable[[Queue], object]],
     ) -> None:
         #: By name, then by owner; None for no owner.
         self._named: dict[str, dict[str | None, Durable]] = {}
@@ -67,6 +68,7 @@ class Durables:
         self._check_room = check_room
         self._shares = shares
         self._account = account
+        self._at_end = at_end
 
     def __len__(self) -> int:
         return len(self._by_key)
@@ -247,6 +249,8 @@ class Durables:
         self._shares.remove(durable)
         self._charge_selector(durable, -1)
         self._topics.drop(durable, durable.address)
+        for tell in self._at_end:
+            tell(durable.queue)
         key = _key_of(durable.queue)
         goes_on = durable.queue.delete(partial(self._purged, key, done))
         if goes_on:

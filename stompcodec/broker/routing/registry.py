@@ -64,6 +64,8 @@ class Destinations:
         )
         self.addresses = Addresses(config, self.naming)
         self.queues: dict[str, Queue] = {}
+        #: Called with each queue or topic that ends, before it is closed.
+        self.at_end: list[Callable[[Queue | Topic], object]] = []
         #: The sessions that own temporary destinations and exclusive queues.
         self.owners = Owners()
         #: Headers of SEND that may change its destination, or have it refused.
@@ -72,24 +74,20 @@ class Destinations:
         self.ending: set[str] = set()
         #: A sweep for expired messages is going on.
         self._expiring = False
-        self._vhost = vhost
-        self._config = config
-        self._account = account
-        self._journal = journal
-        self._wall = wall
-        self._swept = swept
+        self._vhost, self._config, self._account = vhost, config, account
+        self._journal, self._wall, self._swept = journal, wall, swept
         self.dead_letters = DeadLetters(config, self.naming, self.queue, place, wall)
         self._on_drop = self.dead_letters.drop  # one object for all queues
-        self._bound = Bound.of(config)
+        self._bound, self._backlog = Bound.of(config), Bound(config.topic_backlog, config.topic_backlog_octets)
         self._window = Window.of(config) if journal.keeps else None
-        self._backlog = Bound(config.topic_backlog, config.topic_backlog_octets)
         self.shares = Shares(config, account)
-        self.topics = Topics(self.addresses, opened, self.check_room, self.shares, journal.quota, account)
+        self.topics = Topics(self.addresses, opened, self.check_room, self.shares, journal.quota, account, self.at_end)
         part = Part(account, min(config.max_retained_octets, account.first // 2))
         words = self.addresses.wildcards.words
         self.retained = Retained(self._retained_queue, words, config.max_destinations, part)
         self.durables = Durables(
-            *(config, journal, self.topics, self._queue_of, self.retained_for, self.check_room, self.shares, account)
+            *(config, journal, self.topics, self._queue_of, self.retained_for, self.check_room, self.shares, account),
+            self.at_end,
         )
         self.stored_queues = StoredQueues(config, self.naming, journal, self.topics, latest)
         #: Names of the queues and topics that the configuration has.
@@ -342,6 +340,8 @@ class Destinations:
         self.ending.discard(name)
         self.shares.remove(queue)
         self.stored_queues.forget(queue)
+        for tell in self.at_end:
+            tell(queue)
         return queue.delete(done)
 
     def sweep(self) -> None:

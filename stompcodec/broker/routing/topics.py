@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from stompcodec.broker.config.settings import Address
 from stompcodec.broker.loop_quota import LoopQuota
@@ -21,7 +21,8 @@ class Topics:
     """The topics of a virtual host, which are made by their first use and removed when they are idle.
 
     `opened` are those that have gathered messages. `check_room` raises Refused if a maker cannot have a destination of
-    a new name. Deliveries to very many subscriptions wait in `quota` for the next turn.
+    a new name. Deliveries to very many subscriptions wait in `quota` for the next turn. `at_end` are called with each
+    topic that is removed.
     """
 
     def __init__(
@@ -32,6 +33,7 @@ class Topics:
         shares: Shares,
         quota: LoopQuota,
         account: Account,
+        at_end: Sequence[Callable[[Topic], object]],
     ) -> None:
         self.by_name: dict[str, Topic] = {}
         self._addresses = addresses
@@ -41,6 +43,7 @@ class Topics:
         self._patterns: Patterns[Consumer | Durable] = Patterns()
         self._quota = quota
         self._account = account
+        self._at_end = at_end
         #: Delivers to the subscriptions by pattern.
         self._fan_out = FanOut(quota, account)
 
@@ -102,6 +105,8 @@ class Topics:
         if topic is not None:
             self._patterns.forget(topic)
             self._shares.remove(topic)
+            for tell in self._at_end:
+                tell(topic)
 
     def sweep(self, kept: Callable[[str], bool]) -> bool:
         """Remove idle topics that `kept` does not name. Return whether there were any."""

@@ -1,7 +1,8 @@
 """Metrics for Prometheus, by its conventions for names: base units, and `_total` for what only rises.
 
 A number of destinations have labels of their own: the first ones, which keep them as long as they exist. Temporary
-destinations never do. All others are summed up as `_other`, whose totals never fall, even when a destination ends.
+destinations never do. All others are summed up as `_other`, whose totals never fall. What a destination has counted is
+added to them for good when it ends or gets labels, so nothing is missing that came between two scrapes.
 
 The library writes everything but the lines of destinations, of which there are thousands: it takes seven microseconds
 for each. Of those it writes the heads and the labels once, and the numbers are put behind them here.
@@ -10,6 +11,7 @@ for each. Of those it writes the heads and the labels once, and the numbers are 
 from __future__ import annotations
 
 from collections.abc import Generator, Iterable, Iterator, Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 from stompcodec import __version__
@@ -20,6 +22,7 @@ from stompcodec.broker.management.rows import delivered_of, depth_of, first_seq,
 from stompcodec.broker.queues.queue import Queue
 from stompcodec.broker.routing.durable import title
 from stompcodec.broker.routing.topic import Topic
+from stompcodec.broker.routing.virtual_host import VirtualHost
 from stompcodec.errors import MissingExtraError
 
 try:
@@ -56,6 +59,7 @@ _OF_DESTINATIONS = (
 )
 _COUNT = len(_OF_DESTINATIONS)
 _RISES = [rises for _, rises, _ in _OF_DESTINATIONS]
+_FIRST_TOTAL = _RISES.index(True)
 #: The number that is not summed up: the oldest of all is the oldest.
 _OLDEST = [name for name, _, _ in _OF_DESTINATIONS].index("oldest_message_age_seconds")
 #: The holders of memory in the answer to the question `memory`.
@@ -69,15 +73,17 @@ _Key = tuple[str, str, str]
 
 
 class _Thing(NamedTuple):
-    """A destination, and its labels; None if it has none of its own."""
+    """A destination, its virtual host, and its labels; None if it never has any of its own."""
 
+    host: VirtualHost
     key: _Key | None
     what: Queue | Topic
 
 
 class _Labelled(NamedTuple):
-    """A destination with labels, and those as they are written."""
+    """A destination with labels, its virtual host, and the labels as they are written."""
 
+    host: VirtualHost
     what: Queue | Topic
     text: str
 
@@ -91,13 +97,22 @@ class Metrics:
         self._most = self._broker.config.web_metrics_destinations
         #: The destinations with labels.
         self._labelled: dict[_Key, _Labelled] = {}
-        #: The totals that destinations had when they ended, without those that had labels then.
-        self._ended: _Numbers = [0] * _COUNT
-        #: The totals of `_other` that were told last.
+        #: The totals of destinations in `_other` that have ended since, or have labels now.
+        self._past: _Numbers = [0] * _COUNT
+        #: Destinations in `_other` that get labels when there is room.
+        self._others: set[Queue | Topic] = set()
+        #: For each scrape that goes on: the destinations without labels that have ended meanwhile.
+        self._scrapes: list[set[Queue | Topic]] = []
+        #: The numbers of `_other` that were told last.
         self._told: _Numbers = [0] * _COUNT
+        #: The virtual hosts that tell when destinations end.
+        self._hosts: set[VirtualHost] = set()
         self._other_text = _label_text(("", OTHER, OTHER))
         #: The first lines of each metric of destinations, and the name that its other lines begin with.
         self._heads = [(_written([family]), _sample_name(family)) for family in _families_of_destinations()]
+        for vhost in self._broker.config.virtual_hosts or ("/",):
+            self._broker.virtual_host(vhost)
+        self._listen()
 
     def text(self) -> Generator[Line, None, tuple[bytes, str]]:
         """Return the metrics as text and its content type, made in some turns of the loop."""
@@ -125,41 +140,75 @@ class Metrics:
 
     # ---- destinations ----
 
+    def _listen(self) -> None:
+        """Have each virtual host tell when destinations end."""
+        for host in self._broker.hosts.values():
+            if host not in self._hosts:
+                self._hosts.add(host)
+                host.destinations.at_end.append(partial(self._end, host.vhost))
+
+    def _end(self, vhost: str, what: Queue | Topic) -> None:
+        """Add the totals of a destination that ends to those of `_other`, unless it has labels."""
+        self._others.discard(what)
+        kinds = ("queue", "durable") if isinstance(what, Queue) else ("topic",)
+        found = [self._labelled.get((vhost, what.name, kind)) for kind in kinds]
+        if any(labelled is not None and labelled.what is what for labelled in found):
+            return
+        for ended in self._scrapes:
+            ended.add(what)
+        numbers = self._of_queue(what) if isinstance(what, Queue) else _of_topic_alone(what)
+        self._past = _summed([self._past, _totals(numbers)])
+
     def _measured(self) -> Generator[Line, None, dict[str, _Numbers]]:
         """Return the numbers of all destinations with labels, by those, and the sums of the others."""
-        for ended in [key for key, labelled in self._labelled.items() if not self._lives(key, labelled.what)]:
+        self._listen()
+        for ended in [key for key, it in self._labelled.items() if not _lives(it.host, it.what)]:
             del self._labelled[ended]
+        meanwhile: set[Queue | Topic] = set()
+        self._scrapes.append(meanwhile)
+        try:
+            numbers, others = yield from self._looked_at(self._things(), meanwhile)
+        finally:
+            self._scrapes = [each for each in self._scrapes if each is not meanwhile]
+        # Another scrape, which began later, may have ended meanwhile.
+        both = zip(self._told, others, _RISES, strict=True)
+        self._told = numbers[self._other_text] = [max(told, now) if rises else now for told, now, rises in both]
+        return numbers
+
+    def _looked_at(
+        self, things: Iterator[_Thing], meanwhile: set[Queue | Topic]
+    ) -> Generator[Line, None, tuple[dict[str, _Numbers], _Numbers]]:
+        """Return the numbers of those destinations with labels, and the sums of the others. Those in `meanwhile` have
+        ended since it began.
+        """
         numbers: dict[str, _Numbers] = {}
-        others: _Numbers = [0] * _COUNT
+        others = self._past
         some: list[_Numbers] = []  # of the others, since the last turn
-        looked, told = 0, self._told
-        for key, what in self._things():
-            if isinstance(what, Queue):
-                found = self._of_queue(what)
+        looked = 0
+        for thing in things:
+            lives = _lives(thing.host, thing.what)
+            if not lives and thing.what not in meanwhile:
+                continue  # it had labels
+            if isinstance(thing.what, Queue):
+                found = self._of_queue(thing.what)
                 looked += 1
             else:
-                found, rest = yield from self._of_topic(what)
+                found, rest = yield from self._of_topic(thing.what)
                 looked += 1 + rest
-            text = None if key is None else self._text_of(key, what)
+            text = self._text_of(thing) if lives else None
             if text is None:
                 some.append(found)
             else:
                 numbers[text] = found
+                if thing.what in self._others:  # it has just got them
+                    self._others.discard(thing.what)
+                    totals = _totals(found)
+                    some.append(totals)
+                    self._past = _summed([self._past, totals])
             if looked >= _AT_ONCE:
                 others, some, looked = _summed([others, *some]), [], 0
                 yield self._broker.quota
-        if self._told is told:
-            self._tell(_summed([others, *some]))
-        # Else another scrape ended meanwhile. It may have missed a destination that this one saw: its sums stand.
-        numbers[self._other_text] = [sum(pair) for pair in zip(self._told, self._ended, strict=True)]
-        return numbers
-
-    def _tell(self, others: _Numbers) -> None:
-        """Note the sums of the destinations without labels."""
-        # Where a destination without labels has ended, its totals are missing from the sum.
-        lost = [max(0, told - now) if rises else 0 for told, now, rises in zip(self._told, others, _RISES, strict=True)]
-        self._ended = [sum(pair) for pair in zip(self._ended, lost, strict=True)]
-        self._told = others
+        return numbers, _summed([others, *some])
 
     def _lines(self, numbers: list[tuple[str, _Numbers]]) -> Generator[Line, None, list[bytes]]:
         """Return the text about destinations."""
@@ -177,28 +226,38 @@ class Metrics:
         return parts
 
     def _things(self) -> Iterator[_Thing]:
-        """Yield all destinations; changes between two turns may be seen or not."""
-        for vhost, host in list(self._broker.hosts.items()):
-            for name, queue in list(host.queues.items()):
-                temporary = host.naming.is_temporary(name) or name in host.owners
-                yield _Thing(None if temporary else _key(vhost, name, "queue"), queue)
-            for name, topic in list(host.topics.items()):
-                yield _Thing(None if host.naming.is_temporary(name) else _key(vhost, name, "topic"), topic)
-            for durable in list(host.destinations.durables):
-                yield _Thing(_key(vhost, title(durable.owner, durable.name), "durable"), durable.queue)
+        """Return the present destinations. They are yielded over some turns: some will have ended by then."""
+        hosts = list(self._broker.hosts.values())
+        found = [(host, list(host.queues), list(host.queues.values())) for host in hosts]
+        topics = [(host, list(host.topics.values()), list(host.destinations.durables)) for host in hosts]
 
-    def _lives(self, key: _Key, what: Queue | Topic) -> bool:
-        if isinstance(what, Queue):
-            return not what.closed
-        host = self._broker.hosts.get(key[0])
-        return host is not None and host.topics.get(what.name) is what
+        def things() -> Iterator[_Thing]:
+            for host, names, queues in found:
+                for name, queue in zip(names, queues, strict=True):
+                    temporary = host.naming.is_temporary(name) or name in host.owners
+                    yield _Thing(host, None if temporary else _key(host.vhost, name, "queue"), queue)
+            for host, of_host, durables in topics:
+                for topic in of_host:
+                    temporary = host.naming.is_temporary(topic.name)
+                    yield _Thing(host, None if temporary else _key(host.vhost, topic.name, "topic"), topic)
+                for durable in durables:
+                    key = _key(host.vhost, title(durable.owner, durable.name), "durable")
+                    yield _Thing(host, key, durable.queue)
 
-    def _text_of(self, key: _Key, what: Queue | Topic) -> str | None:
+        return things()
+
+    def _text_of(self, thing: _Thing) -> str | None:
         """Return the labels of a destination as they are written; None if it has none of its own."""
+        host, key, what = thing
+        if key is None:
+            return None
         labelled = self._labelled.get(key)
         if labelled is None and len(self._labelled) < self._most:
-            labelled = self._labelled[key] = _Labelled(what, _label_text(key))
-        return None if labelled is None or labelled.what is not what else labelled.text
+            labelled = self._labelled[key] = _Labelled(host, what, _label_text(key))
+        if labelled is None or labelled.what is not what:
+            self._others.add(what)
+            return None
+        return labelled.text
 
     def _of_queue(self, queue: Queue) -> _Numbers:
         ready, unacked, scheduled = depth_of(queue)
@@ -230,8 +289,23 @@ class Metrics:
             sums = _summed([sums, *map(self._of_queue, some)])
             if len(some) == _AT_ONCE:
                 yield self._broker.quota
-        # The other totals of subscriptions end with them.
-        return (*sums[:6], len(queues), sums[7], topic.received, topic.delivered, 0, 0, 0, 0), rest
+        alone = _of_topic_alone(topic)
+        return (*sums[:_FIRST_TOTAL], *alone[_FIRST_TOTAL:]), rest
+
+
+def _of_topic_alone(topic: Topic) -> _Numbers:
+    """Return the totals of a topic. Those of its subscriptions end with them."""
+    return (*[0] * _FIRST_TOTAL, topic.received, topic.delivered, 0, 0, 0, 0)
+
+
+def _totals(numbers: _Numbers) -> _Numbers:
+    """Return the totals among the numbers of a destination, and 0 for the others."""
+    return [number if rises else 0 for number, rises in zip(numbers, _RISES, strict=True)]
+
+
+def _lives(host: VirtualHost, what: Queue | Topic) -> bool:
+    """Return whether a destination has not ended."""
+    return not what.closed if isinstance(what, Queue) else host.topics.get(what.name) is what
 
 
 class _Collected:

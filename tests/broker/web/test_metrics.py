@@ -94,6 +94,96 @@ def test_totals_never_fall():
     assert ("/", "/queue/b", "queue") in after[CAME]  # there is room for its labels now
 
 
+def came(bench: Managed, metrics: Metrics) -> float:
+    """The messages that have come to `_other`."""
+    return told(bench, metrics)[CAME]["", OTHER, OTHER]
+
+
+def test_what_comes_while_another_destination_ends_counts():
+    """The sum of those that live stays the same then."""
+    bench, metrics = made(web_metrics_destinations=0)
+    peer = bench.peer()
+    for name in ("/queue/a", "/queue/b"):
+        for _ in range(3):
+            peer.put(name, "x")
+    assert came(bench, metrics) == 6
+    bench.result("delete", destination="/queue/a")
+    for _ in range(3):
+        peer.put("/queue/b", "x")
+    assert came(bench, metrics) == 9
+
+
+@pytest.mark.parametrize("kind", ["queue", "temporary", "topic", "durable"])
+def test_what_comes_and_ends_between_two_scrapes_counts(kind):
+    bench, metrics = made(web_metrics_destinations=0)
+    before = came(bench, metrics)
+    sender, peer = bench.peer(), bench.peer(connect=False)
+    peer.connect(client_id="desk")
+    if kind == "queue":
+        sender.put("/queue/a", "x")
+        bench.result("delete", destination="/queue/a")
+        expected = 1
+    elif kind == "temporary":
+        peer.subscribe("/temp-queue/a", id="1")
+        peer.put("/temp-queue/a", "x")
+        expected = 1
+    elif kind == "topic":
+        peer.subscribe("/topic/t", id="1")
+        sender.put("/topic/t", "x")
+        peer.send("UNSUBSCRIBE", id="1")
+        bench.result("delete", destination="/topic/t")
+        expected = 1
+    else:
+        peer.subscribe("/topic/t", id="1", durable_subscription_name="all")
+        sender.put("/topic/t", "x")
+        peer.take()
+        peer.send("UNSUBSCRIBE", id="1", durable_subscription_name="all")
+        bench.result("delete", destination="/topic/t")
+        expected = 2  # to the topic, and to the durable subscription
+    peer.lose()
+    assert came(bench, metrics) - before == expected
+    assert came(bench, metrics) - before == expected
+
+
+def test_a_destination_that_gets_labels_stays_in_the_totals_of_the_others():
+    bench, metrics = made(web_metrics_destinations=1)
+    peer = bench.peer()
+    for name in ("/queue/a", "/queue/b", "/queue/c"):
+        peer.put(name, "x")
+    assert came(bench, metrics) == 2
+    bench.result("delete", destination="/queue/a")
+    peer.put("/queue/b", "x")
+    peer.put("/queue/c", "x")
+    values = told(bench, metrics)[CAME]
+    assert values == {("/", "/queue/b", "queue"): 2, ("", OTHER, OTHER): 4}
+    peer.put("/queue/b", "x")
+    values = told(bench, metrics)[CAME]
+    assert values == {("/", "/queue/b", "queue"): 3, ("", OTHER, OTHER): 4}
+
+
+@pytest.mark.parametrize("most", [0, 10])
+@pytest.mark.parametrize("turns", [0, 1, 2])
+def test_what_ends_during_a_scrape_counts_once(turns, most):
+    """Before the scrape has seen it, or afterwards."""
+    bench, metrics = made(web_metrics_destinations=most)
+    destinations = bench.broker.virtual_host("/").destinations
+    peer = bench.peer()
+    for number in range(700):
+        destinations.queue(f"/queue/{number}")
+    for number in (5, 300, 699):
+        peer.put(f"/queue/{number}", "x")
+    steps = metrics.text()
+    for _ in range(turns):
+        next(steps)
+    for number in (5, 300, 699):
+        bench.result("delete", destination=f"/queue/{number}")
+    values = values_of(at_end(steps)[0].decode())[CAME]
+    labelled = most == 10 and turns > 0  # the queue 5 has labels
+    assert values["", OTHER, OTHER] == (2 if labelled else 3)
+    for _ in range(2):
+        assert came(bench, metrics) == (2 if labelled else 3)
+
+
 @pytest.mark.parametrize("turns", [1, 2])
 def test_two_scrapes_at_once_do_not_count_twice(turns):
     """A destination ends while one of them has seen it, and the other has not."""
