@@ -1,7 +1,7 @@
 """Kill a broker under load again and again, then cut its connections, and count what got lost.
 
 Usage: crash.py [--rounds 200] [--cuts 1000] [--storage 200] [--once-rounds 200] [--once-cuts 1000]
-                [--bridge-rounds 50] [--window N] [--seed N]
+                [--bridge-rounds 50] [--orders 100] [--window N] [--seed N]
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
 
 from crash.bridged import Findings, bridge_rounds
 from crash.ledger import Ledger
+from crash.managed import Orders, managed_rounds
 from crash.once import Books, once_cuts, once_kills
 from crash.rounds import cut_rounds, kill_rounds
 from crash.storage import storage_rounds
@@ -31,6 +32,7 @@ def main() -> None:
     parser.add_argument("--once-rounds", type=int, default=200, help="kills under our clients with resend=True")
     parser.add_argument("--once-cuts", type=int, default=1000, help="cuts under our clients with resend=True")
     parser.add_argument("--bridge-rounds", type=int, default=50, help="kills of a bridge and of both its brokers")
+    parser.add_argument("--orders", type=int, default=100, help="kills in the middle of orders of a manager")
     parser.add_argument("--window", type=int, help="messages of each queue in memory; the others are in the store")
     parser.add_argument("--seed", type=int, default=time.time_ns() % 10**6)
     options = parser.parse_args()
@@ -44,6 +46,7 @@ def main() -> None:
         ("kills under resend=True", options.once_rounds, partial(once_kills, config=config)),
         ("cuts under resend=True", options.once_cuts, partial(once_cuts, config=config)),
         ("kills around a bridge", options.bridge_rounds, partial(bridge_rounds, window=options.window or 4000)),
+        ("kills during orders", options.orders, partial(managed_rounds, window=options.window)),
     )
     for name, count, rounds in parts:
         if not count:
@@ -55,7 +58,9 @@ def main() -> None:
                 print(f"{done} of {count} {name}, {time.monotonic() - began:.0f} s", end="\r", flush=True)
 
         with tempfile.TemporaryDirectory() as folder:
-            ledger: Ledger | Books | Findings = rounds(Path(folder), count, seed=options.seed, progress=progress)
+            ledger: Ledger | Books | Findings | Orders = rounds(
+                Path(folder), count, seed=options.seed, progress=progress
+            )
         for example in ledger.examples:
             print(f"    {example}")
         print(f"{count} {name} in {time.monotonic() - began:.0f} s: {ledger.figures()}")

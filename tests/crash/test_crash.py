@@ -14,6 +14,7 @@ from crash.bridged import Findings, bridge_rounds
 from crash.features import BROWSED, DELAYED, DURABLE, LARGE, RANKED, SELECTED
 from crash.lasting import FOUNDED
 from crash.ledger import Ledger, body_of
+from crash.managed import Orders, managed_rounds
 from crash.once import Books, once_rounds
 from crash.rounds import cut_rounds, kill_rounds
 from crash.storage import WAYS, storage_rounds
@@ -64,6 +65,26 @@ def test_nothing_is_lost_when_connections_are_cut(tmp_path: Path) -> None:
 def test_nothing_is_lost_when_the_storage_is_killed(tmp_path: Path) -> None:
     ledger = storage_rounds(tmp_path, 3 * len(WAYS), seed=1)
     assert (ledger.examples, dict(ledger.problems)) == ([], {})
+
+
+def _cut_short(books: Orders) -> bool:
+    """Each order that takes some time was killed in the middle."""
+    return all(books.cut(kind) for kind in ("move", "move to a topic", "purge"))
+
+
+@posix
+def test_an_order_that_is_killed_loses_and_doubles_nothing(tmp_path: Path) -> None:
+    books = managed_rounds(tmp_path, 5, seed=1, count=500)
+    assert (books.examples, dict(books.problems)) == ([], {})
+
+
+@posix
+@pytest.mark.slow
+@pytest.mark.parametrize("window", [None, 50])
+def test_orders_that_are_killed_at_many_points_lose_and_double_nothing(tmp_path: Path, window: int | None) -> None:
+    books = managed_rounds(tmp_path, 30, seed=2, window=window, enough=_cut_short)
+    assert (books.examples, dict(books.problems)) == ([], {})
+    assert _cut_short(books)
 
 
 @posix

@@ -85,7 +85,9 @@ class Management:
     def answering(
         self, name: str, given: Mapping[str, Any] | BadRequest, asker: Asker
     ) -> Generator[Line, None, dict[str, Any]]:
-        """Yield where a request waits, and return its answer: an error for a bad one. Each order is logged."""
+        """Yield where a request waits, and return its answer: an error for a bad one. Each order is logged, and one
+        that waits is logged at its beginning, too.
+        """
         answer: dict[str, Any] = {"ask": name[:100], "time": round(self.broker.wall(), 3)}
         request = REQUESTS.get(name)
         try:
@@ -96,7 +98,7 @@ class Management:
             fields = read_fields(given, request.by_name)
             found = self._handlers[name](asker, fields)
             if not isinstance(found, dict):
-                found = yield from found
+                found = yield from (_with_note(found, name, given, asker) if request.is_order else found)
         except BadRequest as error:
             answer["error"] = {"field": error.field, "message": error.message}
         except Exception:
@@ -111,6 +113,20 @@ class Management:
             outcome = answer.get("error") or answer.get("result")
             _LOG.warning("order %s %s of %s: %s", name, _said(given), asker.who, _said(outcome))
         return answer
+
+
+def _with_note(
+    steps: Generator[Line, None, _Found], name: str, given: Mapping[str, Any], asker: Asker
+) -> Generator[Line, None, _Found]:
+    """Carry out an order. If it has to wait, log it before: the broker may be killed before it is done."""
+    try:
+        line = next(steps)
+    except StopIteration as end:
+        found: _Found = end.value
+        return found
+    _LOG.warning("order %s %s of %s has begun", name, _said(given), asker.who)
+    yield line
+    return (yield from steps)
 
 
 def _said(what: Any) -> str:

@@ -8,6 +8,7 @@ from broker.management.managing import ELSEWHERE, LOCAL, Managed, check, over_st
 
 from stompcodec.broker.auth import Rule, User, hash_passcode
 from stompcodec.broker.config.config import Config
+from stompcodec.broker.management.asker import Asker
 from stompcodec.broker.management.schema import MOST_ROWS, ORDERS, QUESTIONS, REQUESTS
 from stompcodec.errors import ConfigError
 
@@ -136,10 +137,31 @@ def test_an_order_is_logged_with_who_gave_it(name, caplog):
     fields = fields_of(bench, name)
     peer = client(bench, ELSEWHERE, "ada")
     over_stomp(peer, name, None, **fields)
-    (record,) = [record for record in caplog.records if record.name == "stompcodec.broker.management"]
-    assert f"order {name}" in record.getMessage()
-    assert "'ada'" in record.getMessage()
-    assert ELSEWHERE in record.getMessage()
+    *begun, done = [record for record in caplog.records if record.name == "stompcodec.broker.management"]
+    for record in (*begun, done):
+        assert f"order {name}" in record.getMessage()
+        assert "'ada'" in record.getMessage()
+        assert ELSEWHERE in record.getMessage()
+    assert [record.getMessage().endswith("has begun") for record in (*begun, done)] == [True] * len(begun) + [False]
+
+
+@pytest.mark.parametrize(("order", "fields"), [("purge", {}), ("move", {"to": "/queue/b"}), ("delete", {})])
+def test_an_order_that_takes_some_turns_is_logged_before_it_takes_effect(order, fields, caplog):
+    """The broker may be killed before its end."""
+    bench = without_users()
+    for number in range(60):
+        bench.peer(peer=LOCAL).put("/queue/a", str(number), persistent="true")
+    kept = len(list(bench.store.load()))
+    answers, asker = [], Asker(bench.broker.virtual_host("/"), "a test")
+    bench.management.begin(order, {"destination": "/queue/a", **fields}, asker, answers.append)
+    assert not answers
+    assert len(list(bench.store.load())) == kept
+    (record,) = caplog.records
+    assert record.getMessage().startswith(f"order {order} {{'destination': '/queue/a'")
+    assert record.getMessage().endswith(" of a test has begun")
+    bench.turn()
+    assert answers
+    assert len(caplog.records) == 2
 
 
 def test_what_is_not_allowed_does_not_fill_the_log(caplog):
