@@ -486,6 +486,49 @@ def test_kill_9_at_many_points_loses_and_doubles_nothing(
         end_at(broker, queues, commits, signal.SIGKILL)
 
 
+def buried(broker: StompBroker, queue: str, count: int) -> list[bytes]:
+    """Make dead letters."""
+    expected = fill(broker, queue, count)
+    with stomp.connect(broker.url) as client, client.subscribe(queue, ack="client-individual") as subscription:
+        for _ in expected:
+            subscription.get(patience(30)).nack(requeue=False)
+    wait_for(lambda: broker.queued(f"/queue/DLQ.{queue.removeprefix('/queue/')}") == count)
+    return expected
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("verb", ["move", "dlq retry"])
+@pytest.mark.parametrize("commits", range(4))
+def test_kill_9_beside_another_consumer_loses_and_doubles_nothing(
+    broker: StompBroker, queues: tuple[str, str], verb: str, commits: int
+) -> None:
+    dead = verb == "dlq retry"
+    source, target = ("/queue/DLQ.from", "/queue/from") if dead else queues
+    arguments = ["dlq", "retry", source] if dead else ["move", source, target]
+    expected = buried(broker, target, COUNT) if dead else fill(broker, source, COUNT)
+    before = sum(frame.command == "COMMIT" for frame in broker.frames)
+    others: list[bytes] = []
+    with FaultProxy((broker.host, broker.port)) as proxy, stomp.connect(broker.url) as client:
+        proxy.rules = Rules(down=Direction(delay=0.005))  # else it may be over before the kill
+        process = started(f"stomp://127.0.0.1:{proxy.port}", *arguments, "--yes", stderr=subprocess.DEVNULL)
+        broker.wait_subscribed(source, timeout=patience(30))
+        client.subscribe(
+            source, ack="client-individual", prefetch=1, handler=lambda message: others.append(message.body)
+        )
+        wait_for(
+            lambda: (
+                process.poll() is not None
+                or sum(frame.command == "COMMIT" for frame in broker.frames) >= before + commits
+            )
+        )
+        process.kill()
+        process.wait(patience(60))
+        broker.wait_queued(source, 0, timeout=patience(60))  # the consumer takes what comes back
+    moved = bodies(broker, target)
+    assert Counter(others + moved) == Counter(expected)
+    assert moved == sorted(moved, key=int)
+
+
 @pytest.mark.long
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_a_signal_ends_it_between_two_batches(broker: StompBroker, queues: tuple[str, str], number: int) -> None:
