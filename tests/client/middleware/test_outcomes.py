@@ -8,6 +8,7 @@ import itertools
 import logging
 import re
 import threading
+import time
 from pathlib import Path
 
 import pytest
@@ -121,6 +122,24 @@ def test_a_message_that_receive_refuses_is_refused_and_the_next_one_comes(shell,
     peer.wait(lambda peer: peer.got("NACK", id="m1"))
     assert "middleware refused a message of /queue/a" in caplog.text
     assert layer.notes.count("a>settle") == 1
+
+
+def test_get_ends_in_time_while_each_message_is_refused(shell, peer):
+    """There is always a next one, as from a broker that delivers what is refused again."""
+    late = time.monotonic() + patience(5)
+
+    def refuse_for_long(event):
+        if time.monotonic() < late:
+            for _ in range(2):
+                peer.deliver("1", b"bad")
+            raise Refused("no")
+
+    client = shell.connect(peer.url, middleware=[layer_for(shell, after_receive=refuse_for_long)])
+    subscription = client.subscribe("/queue/a", ack="client-individual", id="1")
+    for _ in range(20):
+        peer.deliver("1", b"bad")
+    assert subscription.get(0.1) is None
+    assert time.monotonic() < late
 
 
 @pytest.mark.parametrize("ack", ["auto", "client"])
