@@ -85,7 +85,7 @@ ERROR_KINDS: dict[str, ErrorText] = {
 }
 
 #: A name that contains one of these words names a secret.
-SECRET_WORDS = ("passcode", "password", "authorization", "token", "secret")
+SECRET_WORDS = ("passcode", "password", "authorization", "token", "secret", "cookie")
 _SECRET_COMMANDS = (b"CONNECT", b"STOMP")
 #: Bytes shown on each side of an error.
 NEAR = 24
@@ -165,8 +165,8 @@ def in_short(error: FrameError) -> str:
 def may_be_secret(text: str) -> bool:
     """Return whether a text contains a word such as "passcode", so that it, or the value it names, must not be shown.
 
-    >>> may_be_secret("X-Auth-Token"), may_be_secret("destination")
-    (True, False)
+    >>> may_be_secret("X-Auth-Token"), may_be_secret("Set-Cookie"), may_be_secret("destination")
+    (True, True, False)
     """
     folded = text.lower()
     return any(word in folded for word in SECRET_WORDS)

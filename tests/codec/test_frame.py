@@ -277,7 +277,8 @@ def test_repr(frame):
 
 
 @pytest.mark.parametrize(
-    "name", ["passcode", "Passcode", "x-auth-token", "AUTHORIZATION", "db.password", "client_secret"]
+    "name",
+    ["passcode", "Passcode", "x-auth-token", "AUTHORIZATION", "db.password", "client_secret", "Cookie", "set-cookie"],
 )
 def test_repr_masks_secrets(codec, name):
     frame = codec.Frame("CONNECT", [("login", "ann"), (name, SECRET)])

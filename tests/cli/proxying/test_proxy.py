@@ -195,7 +195,7 @@ def test_a_target_that_is_down_closes_the_client() -> None:
 
 @pytest.mark.parametrize("side", ["client", "broker"])
 def test_what_is_not_stomp_passes_and_is_shown(side: str) -> None:
-    noise = b"GET / HTTP/1.1\r\nAuthorization: Basic hunter2\r\n\r\n" + bytes(range(256)) * 300
+    noise = b"GET / HTTP/1.1\r\nAuthorization: Basic hunter2\r\nCookie: sid=hunter2\r\n\r\n" + bytes(range(256)) * 300
     with raw() as (proxy, connect):
         near, far = connect()
         sender, reader = (near, far) if side == "client" else (far, near)
