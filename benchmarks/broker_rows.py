@@ -23,6 +23,7 @@ ROWS = {
     "websocket": "SEND to a queue, MESSAGE to its consumer (ack: auto), both over WebSocket",
     "persistent": "persistent SEND with a receipt, committed to SQLite, 25 per turn",
     "persistent_single": "persistent SEND with a receipt, committed to SQLite, one per turn",
+    "persistent_paged": "persistent SEND with a receipt to a queue whose window is full, 25 per turn",
     "transaction": "persistent SEND in a transaction of 10, 5 per turn, with their BEGIN, COMMIT and receipt",
     "reply_to": "SEND with reply-to to a queue, MESSAGE to its consumer (ack: auto)",
     "selector": "SEND to a queue, MESSAGE to its consumer (ack: auto), whose selector matches",
@@ -98,7 +99,10 @@ class Row:
             ]
             assert len(acks) == MESSAGES
             return self._consumer, _joined(acks, _PER_TURN)
-        if self._stored:
+        if self.name == "persistent_paged":
+            while self._queue is None or self._queue.paging is None:
+                self._written(self._sender, self._sends)
+        elif self._stored:
             self._drain()
         return self._sender, self._sends
 
@@ -132,10 +136,18 @@ class Row:
         frames = list(Parser("1.2").feed(b"".join(self._written(session, pieces))))
         answers = _ANSWERS.get(self.name, MESSAGES)
         assert [frame.command for frame in frames] == ["RECEIPT" if self._stored else "MESSAGE"] * answers
+        if self.name == "persistent_paged":
+            assert self._queue.paging.count >= MESSAGES
+            return
         left = MESSAGES if self._stored and not self._acknowledges else 0
         assert self._waiting == left
         if self._store is not None:
             assert len(list(self._store.load())) == left
+
+    @property
+    def _queue(self) -> Any:
+        """The queue of the messages, or None before the first one."""
+        return next(iter(self.broker.queues.values()), None)
 
     @property
     def _waiting(self) -> int:

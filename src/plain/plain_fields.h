@@ -9,7 +9,8 @@
 #include <Python.h>
 
 #define PLAIN_CLASSES(CLASS) CLASS(Session) CLASS(Queue) CLASS(Topic) CLASS(Consumer) CLASS(Dispatcher) CLASS(Outbox) CLASS(Account) CLASS(Bound) CLASS(Message) \
-    CLASS(PendingCommit) CLASS(ReadyMessages) CLASS(Fifo) CLASS(Window) CLASS(Footprint) CLASS(Transaction) CLASS(Target) CLASS(Sending)
+    CLASS(PendingCommit) CLASS(ReadyMessages) CLASS(Fifo) CLASS(Window) CLASS(Footprint) CLASS(Transaction) CLASS(Target) CLASS(Sending) \
+    CLASS(Batch) CLASS(Intake) CLASS(Paging) CLASS(Span)
 
 #define PLAIN_FIELDS(FIELD) \
     FIELD(Session, plain) FIELD(Session, cached_targets) FIELD(Session, pending_commit) FIELD(Session, by_number) FIELD(Session, handlers) \
@@ -18,7 +19,9 @@
     FIELD(Queue, account) FIELD(Queue, arguments) FIELD(Queue, blocked) FIELD(Queue, bound) FIELD(Queue, closed) \
     FIELD(Queue, count) FIELD(Queue, dispatcher) FIELD(Queue, journal) FIELD(Queue, messages) FIELD(Queue, name) FIELD(Queue, newest) FIELD(Queue, octets) FIELD(Queue, overflow) \
     FIELD(Queue, paging) FIELD(Queue, parked) FIELD(Queue, ring) FIELD(Queue, tally) FIELD(Queue, window) \
-    FIELD(ReadyMessages, line) FIELD(Window, messages) FIELD(Window, octets) FIELD(Window, spools) \
+    FIELD(Batch, cost) FIELD(Batch, intake) FIELD(Batch, put) FIELD(Intake, base) FIELD(Intake, puts) FIELD(Intake, queue) FIELD(Intake, top) \
+    FIELD(Paging, _spans) FIELD(Paging, _unwritten) FIELD(Paging, count) FIELD(Span, last) \
+    FIELD(ReadyMessages, _ranked) FIELD(ReadyMessages, line) FIELD(Window, messages) FIELD(Window, octets) FIELD(Window, spools) \
     FIELD(Topic, _gathered) FIELD(Topic, _most) FIELD(Topic, _octets) FIELD(Topic, full) FIELD(Topic, name) \
     FIELD(PendingCommit, batch) FIELD(PendingCommit, receipts) \
     FIELD(Consumer, acks) FIELD(Consumer, closed) FIELD(Consumer, credit) FIELD(Consumer, direct) FIELD(Consumer, head) FIELD(Consumer, last) \
@@ -26,7 +29,7 @@
     FIELD(Dispatcher, only_consumer) \
     FIELD(Outbox, chunks) FIELD(Outbox, dirty) FIELD(Outbox, flowing) FIELD(Outbox, send_budget) \
     FIELD(Outbox, starved) FIELD(Outbox, whole_frames) \
-    FIELD(Account, first) FIELD(Account, held) FIELD(Account, used) FIELD(Bound, messages) FIELD(Bound, octets) \
+    FIELD(Account, first) FIELD(Account, held) FIELD(Account, used) FIELD(Bound, messages) FIELD(Bound, octets) FIELD(Bound, total) \
     FIELD(Message, attempts) FIELD(Message, body) FIELD(Message, destination) FIELD(Message, expires) FIELD(Message, ident) \
     FIELD(Message, persistent) FIELD(Message, priority) FIELD(Message, seq) FIELD(Message, size) FIELD(Message, special) \
     FIELD(Message, tail)

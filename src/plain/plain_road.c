@@ -10,6 +10,7 @@
 #include "plain_ack.h"
 #include "plain_call.h"
 #include "plain_fields.h"
+#include "plain_paged.h"
 #include "plain_queue.h"
 #include "plain_ready.h"
 #include "plain_send.h"
@@ -149,10 +150,12 @@ static int put_persistent(PyObject *session, PyObject *target, const struct plai
     if (!record)
         return -1;
     receipt = receipt ? receipt : Py_None;
-    int error;
-    if (IS_A(target, Queue) && plain_may_store(target, message)) {
-        struct plain_message made = *message;
-        made.record = record;
+    struct plain_message made = *message;
+    made.record = record;
+    int error, paged = IS_A(target, Queue) ? plain_page(session, target, &made) : PLAIN_NOT_DELIVERED;
+    if (paged != PLAIN_NOT_DELIVERED) {
+        error = paged == PLAIN_DELIVERED_FULL ? plain_call(target, plain_name.block, session) : 0;
+    } else if (IS_A(target, Queue) && plain_may_store(target, message)) {
         error = plain_record_put(session, target, &made, receipt, python.record_put) < 0 ? -1 : plain_put_stored(session, target, &made);
     } else {
         PyObject *arguments[] = {session, target, record, receipt};

@@ -5,6 +5,8 @@
 #include "plain_queue.h"
 #include "plain_ring.h"
 
+#define MOST_SEQ (1LL << 42) /* seqs are less: `append` of storage/store.py */
+
 int plain_is_held(PyObject *session, PyObject *journal)
 {
     PyObject *pending = FIELD_OF(session, Session, pending_commit);
@@ -17,6 +19,32 @@ int plain_is_held(PyObject *session, PyObject *journal)
     Py_XDECREF(batch);
     Py_XDECREF(busy);
     return held;
+}
+
+int plain_append(PyObject *batch, PyObject *queue, const struct plain_message *message)
+{
+    PyObject *intake = IS_A(batch, Batch) ? FIELD_OF(batch, Batch, intake) : NULL;
+    if (!intake || !IS_A(intake, Intake) || FIELD_OF(intake, Intake, queue) != queue)
+        return 0;
+    PyObject *put = FIELD_OF(batch, Batch, put), *puts = FIELD_OF(intake, Intake, puts);
+    long long base, top;
+    if (!put || !PyList_CheckExact(put) || !puts || !PyDict_CheckExact(puts) || !plain_number(FIELD_OF(intake, Intake, base), &base)
+        || !plain_number(FIELD_OF(intake, Intake, top), &top) || message->number <= top || message->number >= MOST_SEQ)
+        return 0;
+    PyObject *key = PyLong_FromLongLong(base + message->number), *pair = key ? PyTuple_Pack(2, queue, message->record) : NULL;
+    Py_ssize_t end = PyList_GET_SIZE(put);
+    int done = pair && !PyList_Append(put, pair);
+    if (done && PyDict_SetItem(puts, key, message->record) < 0) {
+        PyErr_Clear();
+        done = 0;
+        if (PyList_SetSlice(put, end, end + 1, NULL) < 0)
+            PyErr_Clear();
+    }
+    if (!done) /* out of memory: Python says what happens then */
+        PyErr_Clear();
+    Py_XDECREF(key);
+    Py_XDECREF(pair);
+    return done;
 }
 
 int plain_is_short(PyObject *journal)
@@ -32,6 +60,10 @@ int plain_record_put(PyObject *session, PyObject *queue, const struct plain_mess
 {
     PyObject *journal = FIELD_OF(queue, Queue, journal), *result;
     if (plain_is_held(session, journal) && !plain_is_short(journal)) {
+        if (plain_append(FIELD_OF(FIELD_OF(session, Session, pending_commit), PendingCommit, batch), queue, message)) {
+            Py_INCREF(message->seq), SET_FIELD(queue, Queue, newest, message->seq);
+            return 0;
+        }
         PyObject *arguments[] = {journal, queue, message->record};
         result = PyObject_VectorcallMethod(plain_name.append, arguments, 3, NULL);
         if (result)

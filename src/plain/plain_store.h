@@ -11,6 +11,10 @@
    to do. Returns 1, or 0 without an exception. */
 int plain_is_held(PyObject *session, PyObject *journal);
 
+/* Append a Message to the open batch, as `Journal.append` does, if the batch has an intake for the queue. Returns 1; or 0, without an
+   exception, and then nothing is changed. */
+int plain_append(PyObject *batch, PyObject *queue, const struct plain_message *message);
+
 /* Does the journal refuse messages, as the disk is nearly full? 1 if that is not known. */
 int plain_is_short(PyObject *journal);
 

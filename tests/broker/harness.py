@@ -219,12 +219,29 @@ class FaultyStore(MemoryStore):
     """A store whose commits fail on demand, and take as long as one likes."""
 
     def __init__(self, background: bool = False) -> None:
+        #: The messages that the intakes of the open batch have taken, by queue and seq.
+        self._taken: dict[str, dict[int, Any]] = {}
         super().__init__()
         self.faulty = False
         self.background = background
         self.commits = 0
         self.job: Any = None
         self._held: dict[tuple[str, int], None] = {}
+
+    @property
+    def _puts(self) -> dict[tuple[str, int], Any]:  # type: ignore[override]
+        """The new messages of the open batch, with those that an intake has taken."""
+        for queue, taken in self._taken.items():
+            self._appended.update({(queue, seq): message for seq, message in taken.items()})
+            taken.clear()
+        return self._appended
+
+    @_puts.setter
+    def _puts(self, puts: dict[tuple[str, int], Any]) -> None:
+        self._appended, self._taken = puts, {}
+
+    def intake(self, queue: str) -> Any:
+        return self._taken.setdefault(queue, {}), 0, -1
 
     def hold_removals(self) -> bool:
         if not self._removes or self._clears or not self._removes.keys().isdisjoint(self._puts):

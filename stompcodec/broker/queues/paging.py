@@ -97,7 +97,7 @@ class PagedQueue(Waiter, Undoable, Protocol):
     def is_too_large(self) -> bool: ...
 
 
-class _Span:
+class Span:
     """The paged messages of one priority: those with seqs above `cursor`, up to `last`."""
 
     __slots__ = ("cursor", "last", "out")
@@ -188,7 +188,7 @@ class Paging:
         self.count = self.deferred = 0
         self.deferred_seqs = (inf, -inf)
         #: By rank, the highest priority first.
-        self._spans: dict[int, _Span] = {}
+        self._spans: dict[int, Span] = {}
         #: The batches on their way to the store that have paged messages, with the seqs of the first of them.
         self._unwritten: list[tuple[Batch, int]] = []
         #: A page is being read.
@@ -226,7 +226,7 @@ class Paging:
 
     def begin(self, rank: int, cursor: int, last: int) -> None:
         """Note that all stored messages of a rank with seqs above `cursor`, up to `last`, are paged."""
-        self._spans[rank] = span = _Span(cursor)
+        self._spans[rank] = span = Span(cursor)
         span.last = last
         self._spans = dict(sorted(self._spans.items()))
 

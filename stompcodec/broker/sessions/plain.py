@@ -23,6 +23,7 @@ from stompcodec.broker.queues.backlog import Fifo
 from stompcodec.broker.queues.consumer import Consumer
 from stompcodec.broker.queues.dispatcher import Dispatcher
 from stompcodec.broker.queues.limits import Bound, Window
+from stompcodec.broker.queues.paging import Paging, Span
 from stompcodec.broker.queues.queue import Queue
 from stompcodec.broker.queues.ready_messages import NO_LINE, ReadyMessages
 from stompcodec.broker.routing.topic import Topic
@@ -33,6 +34,7 @@ from stompcodec.broker.sessions.send import check_space
 from stompcodec.broker.sessions.session import EACH, Session
 from stompcodec.broker.sessions.target import QueueOrTopic, Target
 from stompcodec.broker.sessions.transaction import Sending, Transaction
+from stompcodec.broker.storage.journal import Batch, Intake
 from stompcodec.codec import BACKEND, Frame
 
 Handler = Callable[[Session, Frame], None]
@@ -42,7 +44,7 @@ _VERSIONS = ("1.1", "1.2")
 _CLASSES = (
     *(Session, Queue, Topic, Consumer, Dispatcher, Outbox, Account, Bound, Message, PendingCommit),
     *(ReadyMessages, Fifo, Window),
-    *(Footprint, Transaction, Target, Sending),
+    *(Footprint, Transaction, Target, Sending, Batch, Intake, Paging, Span),
 )
 
 
@@ -93,8 +95,14 @@ def put_persistent(session: Session, target: QueueOrTopic, message: Message, rec
         check_space(session, (target,))
     if pending is None or pending.batch is not journal.batch or journal.busy is not None:
         hold_receipts_of(session, receipt)
-    if target.put_new(message) if target.__class__ is Queue else target.put(message):
+    if target.__class__ is not Queue:
+        if target.put(message):
+            target.block(session)
+        return
+    if target.put_new(message):
         target.block(session)
+    if target.paging is not None:
+        journal.open_intake(target)
 
 
 def _record_put(session: Session, queue: Queue, message: Message, receipt: str | None) -> None:
@@ -105,6 +113,7 @@ def _record_put(session: Session, queue: Queue, message: Message, receipt: str |
     if pending is None or pending.batch is not journal.batch or journal.busy is not None:
         hold_receipts_of(session, receipt)
     journal.append(queue, message)
+    journal.open_intake(queue)
     queue.newest = message.seq
 
 

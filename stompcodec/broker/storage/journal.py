@@ -102,6 +102,25 @@ class CommitWaiter(Protocol):
     def not_committed(self) -> None: ...
 
 
+class Intake:
+    """How the plain road in C appends new messages of one queue to the open batch, as `Journal.append` does.
+
+    Args:
+        queue: the queue.
+        puts: the messages that the store is to write, by their keys.
+        base: a message's key is its seq and this.
+        top: new messages have higher seqs.
+
+    >>> Intake(None, {}, 1 << 45, 0).base == 1 << 45
+    True
+    """
+
+    __slots__ = ("base", "puts", "queue", "top")
+
+    def __init__(self, queue: Undoable | None, puts: dict[int, Any], base: int, top: int) -> None:
+        self.queue, self.puts, self.base, self.top = queue, puts, base, top
+
+
 class Batch:
     """The changes of one commit, recorded so that they can be undone if it fails.
 
@@ -109,7 +128,10 @@ class Batch:
     []
     """
 
-    __slots__ = ("actions", "cost", "first", "gone", "keys", "long", "moved", "put", "settled", "updated", "waiters")
+    __slots__ = (
+        *("actions", "cost", "first", "gone", "intake", "keys", "long", "moved", "put", "settled", "updated"),
+        "waiters",
+    )
 
     def __init__(self) -> None:
         #: Messages that were put into queues.
@@ -134,10 +156,13 @@ class Batch:
         self.waiters: list[CommitWaiter] = []
         #: Idempotency keys that it stores and deletes; None if there are none.
         self.keys: Any = None
+        #: Takes new messages of one queue; None if there is none.
+        self.intake: Intake | None = None
 
     def release(self) -> None:
         """Release the messages, which take memory. Sessions may refer to the batch until they are collected as
         garbage."""
+        self.intake = None
         for what in (self.put, self.settled, self.gone, self.moved, self.updated, self.actions, self.waiters):
             if what:
                 what.clear()
@@ -281,6 +306,15 @@ class Journal:
         if self.store is not None:
             self.store.append(queue.key, message)
             self.batch.put.append((queue, message))
+
+    def open_intake(self, queue: Undoable) -> None:
+        """Let the plain road append further messages of a queue, one of whose messages is in the open batch."""
+        batch = self.batch
+        if self.store is None or (batch.intake is not None and batch.intake.queue is queue):
+            return
+        found = self.store.intake(queue.key)
+        if found is not None:
+            batch.intake = Intake(queue, *found)
 
     def may_write(self, seq: int) -> bool:
         """Return whether the open batch may be the one that stores a message, which came behind a transaction."""

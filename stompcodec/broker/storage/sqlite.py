@@ -315,6 +315,10 @@ class SqliteStore:
         if seq <= self._totals.top:  # older than other seqs, which is rare
             self._open.late.append(base + seq)
 
+    def intake(self, queue: str) -> tuple[dict[int, Storable], int, int] | None:
+        base = self._bases.get(queue)
+        return None if base is None else (self._open.puts, base, self._totals.top)
+
     def remove(self, queue: str, message: Storable) -> None:
         seq, base, batch = message.seq, self._bases.get(queue), self._open
         key = self._key(queue, seq) if base is None or seq >> SEQ_BITS else base + seq

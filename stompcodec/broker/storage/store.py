@@ -262,6 +262,12 @@ class Store(Protocol):
     def append(self, queue: str, message: Storable) -> None:
         """Put a message into the open batch. Its `seq` is new in that queue, at least 0 and less than 2**42."""
 
+    def intake(self, queue: str) -> tuple[dict[int, Storable], int, int] | None:
+        """Return how to append to the open batch without a call, for a queue one of whose messages it has: the new
+        messages by their keys, what makes a key of a seq, if added to it, and the seq above which messages must be.
+        None if there is no such way.
+        """
+
     def remove(self, queue: str, message: Storable) -> None:
         """Remove a message in the open batch. Its `seq` is the one it had at `append`."""
 
@@ -431,6 +437,9 @@ class MemoryStore:
 
     def append(self, queue: str, message: Storable) -> None:
         self._puts[queue, message.seq] = message
+
+    def intake(self, queue: str) -> None:
+        return None
 
     def remove(self, queue: str, message: Storable) -> None:
         key = queue, message.seq

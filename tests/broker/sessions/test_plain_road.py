@@ -20,6 +20,7 @@ from stompcodec.broker.auth import Rule, User, hash_passcode
 from stompcodec.broker.memory import MESSAGE, OPERATION
 from stompcodec.broker.queues.queue import Queue
 from stompcodec.broker.sessions import commit, plain
+from stompcodec.broker.storage.journal import Journal
 
 pytestmark = pytest.mark.skipif(plain.EXTENSION is None, reason="the plain road is not built, or switched off")
 
@@ -275,6 +276,7 @@ def test_it_is_the_same_with_and_without(config: dict[str, Any], ticks: bool, su
             seen.append(world.seen())
         assert seen[0] == seen[1]
         assert seen[2] == seen[1]
+    assert _stored(worlds[0]) == _stored(worlds[1]) == _stored(worlds[2])
 
 
 # ---- that it is taken ----
@@ -355,6 +357,35 @@ def test_which_sends_of_a_transaction_it_takes(
     count = Counted(sender, monkeypatch)
     sender.raw(frame(b"SEND", b"destination:/queue/a", *lines, body=b"hi"))
     assert count.made == (not taken)
+
+
+@pytest.mark.parametrize("window", [1, 1000])
+def test_python_records_the_first_persistent_message_of_a_batch(window: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The others of the same queue go into its intake, in memory or not, and are stored in order. If their commit
+    fails, they are withdrawn."""
+    appended = []
+    append = Journal.append
+    monkeypatch.setattr(Journal, "append", lambda *each: appended.append(each) or append(*each))
+    worlds = []
+    for on in (True, False):
+        switch(on)
+        worlds.append(world := World({"window_messages": window}, False, []))
+        appended.clear()
+        store = world.bench.store
+        for faulty in (False, True, False):
+            store.faulty = faulty
+            lines = [[b"receipt:%d" % number, b"persistent:true"] for number in range(4)]
+            sends = [frame(b"SEND", b"destination:/queue/a", *each, body=b"%d" % len(each)) for each in lines]
+            world.step(0, sends[:2], False)
+            world.step(0, sends[2:], True)
+            world.step(0, "lose", True)
+            world.step(0, [frame(b"SEND", b"destination:/queue/a")], True)
+        assert len(appended) == (3 if on else 12)
+        assert len(store.bodies) == 8
+    (queue,) = (each for each in worlds[0].bench.broker.queues.values() if each.name == "/queue/a")
+    assert queue.paging is None if window > 1 else queue.paging.count == 8
+    assert worlds[0].seen() == worlds[1].seen()
+    assert _stored(worlds[0]) == _stored(worlds[1])
 
 
 @pytest.mark.parametrize("past", [0, 1])

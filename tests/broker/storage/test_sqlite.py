@@ -355,3 +355,18 @@ def test_a_seq_that_does_not_fit_is_refused(tmp_path):
     store.append("r", message(0))
     store.close()
     assert list(content(tmp_path)) == [("q", 2**SEQ_BITS - 1), ("r", 0)]
+
+
+def test_an_intake_is_of_its_batch(tmp_path):
+    """What is put into it is stored with its batch; after that the store has another one."""
+    store = SqliteStore(tmp_path)
+    assert store.intake("q") is None
+    for seq in (1, 3):
+        store.append("q", message(seq))
+        puts, base, top = store.intake("q")
+        assert top < seq
+        puts[base + seq + 1] = message(seq + 1)
+        assert store.pending == 2
+        store.remove("q", message(seq + 1)) if seq == 3 else store.commit()
+    store.close()
+    assert [seq for _, seq in content(tmp_path)] == [1, 2, 3]
