@@ -15,12 +15,14 @@ from stompcodec.broker.storage.totals import Total
 
 #: Tails of at least this many bytes get a file of their own.
 LARGE = 65536
-#: Rows written by one statement, and the number of rows from which on that pays.
-GROUP, MANY = 64, 256
+#: Rows written by one statement: as many as possible, then as many as remain.
+GROUP, FEWER = 64, 16
+#: Statements for that many rows.
+Groups = tuple[tuple[int, str], ...]
 #: Consecutive keys, from which number on they are deleted as a range.
 _RUN = 16
 _DELETE = "DELETE FROM message WHERE key = ?"
-_DELETES = f"DELETE FROM message WHERE key IN (?{', ?' * (GROUP - 1)})"
+_DELETES: Groups = tuple((size, f"DELETE FROM message WHERE key IN (?{', ?' * (size - 1)})") for size in (GROUP, FEWER))
 _DELETE_RUN = "DELETE FROM message WHERE key BETWEEN ? AND ?"
 
 #: A row of the table `special`.
@@ -193,16 +195,30 @@ def raw(db: sqlite3.Connection, select: str, *values: int) -> Iterator[tuple[Any
         db.text_factory = factory
 
 
-def execute(db: sqlite3.Connection, one: str, group: str, rows: list[tuple[object, ...]]) -> int:
-    """Write rows and return how many were changed. Large numbers of rows are written in groups.
+def inserts(values: str) -> tuple[str, Groups]:
+    """Return the statements that insert one message and groups of messages, given the values of a row.
 
-    Groups take a little longer than `executemany`, which releases the GIL for every row. Each release makes the helper
-    wait for a busy loop.
+    FAIL spares SQLite the undoing of a statement that fails half-way: the whole transaction is rolled back then.
+
+    >>> inserts("(?, ?)")[0]
+    'INSERT OR FAIL INTO message VALUES (?, ?)'
     """
-    at, many, changed = 0, len(rows) >= MANY, 0
-    while many and len(rows) - at >= GROUP:
-        changed += db.execute(group, tuple(chain.from_iterable(rows[at : at + GROUP]))).rowcount
-        at += GROUP
+    one = f"INSERT OR FAIL INTO message VALUES {values}"
+    return one, tuple((size, one + f", {values}" * (size - 1)) for size in (GROUP, FEWER))
+
+
+def execute(db: sqlite3.Connection, one: str, groups: Groups, rows: list[tuple[object, ...]]) -> int:
+    """Write rows by a statement for one, and return how many were changed. `groups` are statements for groups of rows,
+    by their sizes.
+
+    Groups take less time than `executemany`, which releases the GIL for every row. Each release makes the helper wait
+    for a busy loop.
+    """
+    at = changed = 0
+    for size, statement in groups:
+        while len(rows) - at >= size:
+            changed += db.execute(statement, tuple(chain.from_iterable(rows[at : at + size]))).rowcount
+            at += size
     if at < len(rows):
         changed += db.executemany(one, rows[at:]).rowcount
     return changed

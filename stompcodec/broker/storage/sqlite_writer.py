@@ -25,7 +25,6 @@ from stompcodec.broker.storage.folder_lock import DATABASE, FolderLock, examine_
 from stompcodec.broker.storage.helper import Helper
 from stompcodec.broker.storage.rows import (
     COLUMNS,
-    GROUP,
     INSERT_SPECIAL,
     LARGE,
     Batch,
@@ -34,6 +33,7 @@ from stompcodec.broker.storage.rows import (
     State,
     delete,
     execute,
+    inserts,
     raw,
     row_of,
     special_of,
@@ -70,12 +70,11 @@ _SCHEDULED = "/proc/thread-self/schedstat"
 #: Approximate bytes that go into the WAL besides the tails: per row, and per commit.
 _ROW, _COMMIT = 200, 16384
 
-_INSERT = "INSERT INTO message VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
-_INSERTS = _INSERT + ", (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)" * (GROUP - 1)
+_ROW_VALUES = "(?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
+_INSERT, _INSERTS = inserts(_ROW_VALUES)
 #: A plain message: persistent, priority 4, no expiry, never delivered. Constants in SQL spare their binding.
 _PLAIN = "(?, ?, ?, ?, 1, NULL, 4, 0, 0, ?)"
-_INSERT_PLAIN = f"INSERT INTO message VALUES {_PLAIN}"
-_INSERTS_PLAIN = _INSERT_PLAIN + f", {_PLAIN}" * (GROUP - 1)
+_INSERT_PLAIN, _INSERTS_PLAIN = inserts(_PLAIN)
 _PLAIN_COLUMNS = _INSERT_PLAIN.count("?")
 #: The module sqlite3 looks for an adapter of bytes, but not of a bytearray. Up to this size the copy takes less time.
 _COPIED = 4096
