@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 import sys
+import tomllib
 from pathlib import Path
 from typing import Any
 
@@ -32,10 +33,6 @@ def required(project: dict[str, Any], extras: list[str]) -> list[str]:
 
 
 def main(extras: list[str]) -> None:
-    if sys.version_info >= (3, 11):
-        import tomllib
-    else:
-        from pip._vendor import tomli as tomllib
     print("\n".join(required(tomllib.loads(PYPROJECT.read_text(encoding="utf-8"))["project"], extras)))
 
 

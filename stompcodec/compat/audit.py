@@ -7,12 +7,9 @@ which it assigns connections; other uses are not reported.
 from __future__ import annotations
 
 import ast
-import io
 import itertools
 import os
 import stat
-import sys
-import tokenize
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
@@ -55,9 +52,6 @@ _CONNECTIONS = {
 _HEARTBEATS_AT = {"1.1": 9, "1.2": 9}
 _AUTO_DECODE_AT = {"1.0": 10, "1.1": 12, "1.2": 12}
 _DESTINATIONS = ("/queue/", "/topic/", "/exchange/", "/amq/", "/temp-", "/reply-queue/", "jms.", "queue/", "topic/")
-#: For Python 3.10: the most operators in a statement, and the keywords that nest.
-_CHAIN = 5000
-_NESTING = frozenset(("not", "lambda", "if", "and", "or", "await", "elif", "for"))
 #: Folders with code of others.
 _FOREIGN = frozenset(("__pycache__", "node_modules", "site-packages"))
 _SUFFIXES = (".py", ".pyw")
@@ -183,8 +177,6 @@ def _parse(path: Path) -> ast.Module | str:
         data = _read(path)
         if isinstance(data, str):
             return data
-        if sys.version_info < (3, 11) and _chained(data):
-            return "nested too deeply"
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             return ast.parse(data)
@@ -195,24 +187,8 @@ def _parse(path: Path) -> ast.Module | str:
         return f"not Python: {error.msg}{where}"
     except (RecursionError, MemoryError):
         return "nested too deeply"
-    except (ValueError, LookupError, tokenize.TokenError) as error:
+    except (ValueError, LookupError) as error:
         return f"not Python: {error}"
-
-
-def _chained(data: bytes) -> bool:
-    """Return whether a statement may be nested so deeply that Python 3.10 crashes while parsing it.
-
-    Each operator, bracket, dot or keyword may nest by one. Later versions raise RecursionError.
-    """
-    count = 0
-    for token in tokenize.tokenize(io.BytesIO(data).readline):
-        if token.type == tokenize.NEWLINE:
-            count = 0
-        elif (token.type == tokenize.OP and token.string not in ",:=)]}") or token.string in _NESTING:
-            count += 1
-            if count > _CHAIN:
-                return True
-    return False
 
 
 def _read(path: Path) -> bytes | str:

@@ -53,7 +53,7 @@ class WebSocketConnection(_connection.WebSocketConnection):  # type: ignore[misc
         opening = _websockets.connect(uri, ssl=ssl, max_size=read_max_chunk_size, subprotocols=["v12.stomp"])
         try:
             websocket = await asyncio.wait_for(opening, timeout=timeout)
-        except (TimeoutError, asyncio.TimeoutError, OSError, _websockets.WebSocketException):
+        except (TimeoutError, OSError, _websockets.WebSocketException):
             return None
         return cls(websocket=websocket, read_max_chunk_size=read_max_chunk_size, ssl=ssl)
 

@@ -502,7 +502,7 @@ async def connect(
     """
     try:
         return await asyncio.wait_for(_connect(address, owner, ssl, timeout, high, proxy), timeout)
-    except asyncio.TimeoutError:
+    except TimeoutError:
         raise TimeoutError(f"no connection to {address.host}:{address.port} in {timeout} s") from None
 
 

@@ -230,7 +230,7 @@ def test_mypy_flags_what_is_wrong_in_a_program():
 @pytest.mark.skipif(find_spec("basedpyright") is None, reason="basedpyright is not installed")
 def test_pyright_flags_what_is_wrong_in_a_program(tmp_path):
     settings = {"typeCheckingMode": "standard", "include": [str(CONSUMER)], "reportUnusedCoroutine": "error"}
-    settings |= {"reportUnusedExpression": "none", "pythonVersion": "3.10"}
+    settings |= {"reportUnusedExpression": "none", "pythonVersion": "3.11"}
     (tmp_path / "pyrightconfig.json").write_text(json.dumps(settings), "utf-8")
     command = [sys.executable, "-m", "basedpyright", "--outputjson", "-p", tmp_path, "--pythonpath", sys.executable]
     done = subprocess.run(command, capture_output=True, text=True, timeout=patience(120))

@@ -142,8 +142,6 @@ def test_what_would_end_the_worker_is_a_failure_like_others(name, plain):
             seen.wait(COUNT)
             letters(client, queue, COUNT)
         return
-    if not hasattr(asyncio.Task, "cancelling"):
-        pytest.skip("Python 3.10 cannot tell who was cancelled")
 
     async def main():
         async with stomp.connect_async(plain.url) as client:

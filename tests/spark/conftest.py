@@ -35,7 +35,7 @@ def installed() -> Iterator[None]:
     `python -m` and `python -c` search the current folder first, and that may be the source tree.
     """
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("PYTHONSAFEPATH", "1")  # Python 3.10 does not know it: see `spark`
+        patch.setenv("PYTHONSAFEPATH", "1")
         yield
 
 

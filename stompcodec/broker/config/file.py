@@ -7,13 +7,12 @@ import os
 import re
 import textwrap
 from collections.abc import Iterator
-from importlib import import_module
 from typing import Any
 
 from stompcodec.broker.config import readers as values
 from stompcodec.broker.config.config import Config
 from stompcodec.broker.config.keys import KEYS, Key
-from stompcodec.errors import ConfigError, MissingExtraError
+from stompcodec.errors import ConfigError
 
 _BY_NAME = {key.name: key for key in KEYS}
 #: Keys of earlier versions, and their replacements.
@@ -31,7 +30,6 @@ def load_config(path: str | os.PathLike[str]) -> Config:
 
     Raises:
         ConfigError: the file cannot be read, or has an error; the message says where.
-        MissingExtraError: on Python 3.10, the package tomli is missing.
 
     >>> load_config("no/such.toml")
     Traceback (most recent call last):
@@ -56,7 +54,7 @@ def parse_config(source: str, file: str = "") -> Config:
     """Parse the text of a file. Relative paths are kept.
 
     Raises:
-        ConfigError, MissingExtraError: see `load_config`.
+        ConfigError: see `load_config`.
 
     >>> parse_config("[listen]\\nport = 0").port
     0
@@ -87,25 +85,13 @@ and not empty
 
 
 def _parse_toml(source: str, file: str) -> dict[str, Any]:
-    toml = _toml_module()
+    import tomllib  # only a broker with a file needs it
+
     try:
-        table: dict[str, Any] = toml.loads(source)
-    except toml.TOMLDecodeError as error:
+        return tomllib.loads(source)
+    except tomllib.TOMLDecodeError as error:
         found = re.search(r"line (\d+)", str(error))
         raise ConfigError(f"it is not valid TOML: {error}", file=file, line=int(found[1]) if found else None) from None
-    return table
-
-
-def _toml_module() -> Any:
-    """Return tomllib, part of Python since 3.11, or the package it came from."""
-    try:
-        return import_module("tomllib")
-    except ImportError:
-        pass
-    try:
-        return import_module("tomli")
-    except ImportError:
-        raise MissingExtraError("broker", "tomli") from None
 
 
 def _leaves(table: dict[str, Any], above: str = "") -> Iterator[tuple[str, Any]]:

@@ -188,5 +188,5 @@ class Leg:
         self._writer.close()
         try:
             await asyncio.wait_for(self._writer.wait_closed(), seconds)
-        except (OSError, asyncio.TimeoutError):
+        except (TimeoutError, OSError):
             self._writer.transport.abort()

@@ -165,7 +165,7 @@ class Proxy:
             return "reset by the fault unreachable"
         try:
             await asyncio.wait_for(self._meet(front), self._timeout)
-        except (OSError, asyncio.TimeoutError) as error:
+        except (TimeoutError, OSError) as error:
             tally.refused += 1
             await front.close(1.0)
             return f"no handshake with the client: {_why(error)}"
@@ -173,7 +173,7 @@ class Proxy:
         try:
             back = await asyncio.wait_for(self._reach(front), self._timeout)
             await self._agree(front, back, str(writer.get_extra_info("sockname")[0]))
-        except (OSError, asyncio.TimeoutError) as error:
+        except (TimeoutError, OSError) as error:
             tally.refused += 1
             await self._turn_away(front, back, error)
             return f"cannot connect to {self._target.address}: {_why(error)}"

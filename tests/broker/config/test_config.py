@@ -11,13 +11,12 @@ import pytest
 
 import stompcodec
 from stompcodec.broker.auth import Auth, Rule, User, check_hash, hash_passcode
-from stompcodec.broker.config import file as keys
 from stompcodec.broker.config.config import Config
 from stompcodec.broker.config.file import explain, load_config, markdown, parse_config
 from stompcodec.broker.config.keys import KEYS
 from stompcodec.broker.config.presets import DIALECTS
 from stompcodec.broker.config.settings import Preset, Setting
-from stompcodec.errors import ConfigError, MissingExtraError
+from stompcodec.errors import ConfigError
 from stompcodec.spec import Limits
 
 TREE = Path(__file__).parents[3]
@@ -281,15 +280,6 @@ def test_files_that_cannot_be_read(tmp_path):
     (tmp_path / "latin.toml").write_bytes(b'[listen]\nhost = "\xe9"')
     with pytest.raises(ConfigError, match="byte 17 is not UTF-8"):
         load_config(tmp_path / "latin.toml")
-
-
-def test_without_a_reader_of_toml_the_extra_is_named(monkeypatch):
-    def missing(name):
-        raise ImportError(name)
-
-    monkeypatch.setattr(keys, "import_module", missing)
-    with pytest.raises(MissingExtraError, match=r"tomli.*stompcodec\[broker\]"):
-        parse_config("")
 
 
 @pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
