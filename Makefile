@@ -29,7 +29,7 @@ C_FLAGS := -std=c11 -O2 -Wall -Wextra -Werror -Isrc
 SANITIZE := -fsanitize=address,undefined -fno-sanitize-recover=all -fno-omit-frame-pointer -fno-wrapv -O1 -g
 PRELOAD = $(shell gcc -print-file-name=libasan.so) $(shell gcc -print-file-name=libstdc++.so)
 
-.PHONY: help demo demo-broker dev quick test test-slow test-pure test-all test-tricks test-arm64 test-s390x test-spark check vectors corpus-full scenarios crash crash-spark attack soak interop docs \
+.PHONY: help demo demo-broker dev quick test test-slow test-pure test-all test-tricks test-arm64 test-armhf test-s390x test-spark pythons check vectors corpus-full scenarios crash crash-spark attack soak interop docs \
 	simulate simulate-planted mutations bench bench-peers bench-broker bench-against bench-client bench-isolation bench-watch bench-depth bench-compat bench-spark compat large instructions subscriptions fuzz fuzz-tcp asan dist clean
 
 help: ## list these commands
@@ -63,12 +63,16 @@ test-pure: $(VENV)/package.stamp ## the suite and the examples on the Python bac
 test-all: $(VENV)/package.stamp ## the suite on every installed interpreter
 	@$(BIN)/python scripts/test_all.py
 
+pythons: $(VENV)/package.stamp ## unpack CPython 3.14 and 3.15 of Debian's next release for test-all
+	@$(BIN)/python scripts/debian_pythons.py
+
 test-tricks: $(VENV)/package.stamp ## the codec with each speed trick off (ONLY: some of docs/tricks.md); FUZZ (2000) executions for each
 	@$(BIN)/python scripts/test_tricks.py --fuzz $(or $(FUZZ),2000) $(if $(ONLY),--only $(ONLY)) $(if $(SEED),--seed $(SEED))
 
-test-arm64 test-s390x: $(VENV)/package.stamp
+test-arm64 test-armhf test-s390x: $(VENV)/package.stamp
 	@$(BIN)/python scripts/test_foreign.py $(@:test-%=%) $(FOREIGN)
 test-arm64: ## vectors and tests of the C backend on arm64 (NEON), emulated
+test-armhf: ## vectors and tests of the C backend on armhf (32 bits), emulated
 test-s390x: ## vectors and tests of the C backend on s390x (big-endian), emulated
 
 test-spark: ## the tests of Spark on each version of SPARKS (4.0 4.1 4.2 newest); goes on where it was interrupted

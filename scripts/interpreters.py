@@ -1,4 +1,5 @@
-"""The interpreters on this machine that the project supports: those on PATH, then those that pyenv holds."""
+"""The interpreters on this machine that the project supports: those on PATH, those that pyenv holds, then those that
+scripts/debian_pythons.py unpacked."""
 
 from __future__ import annotations
 
@@ -8,7 +9,9 @@ import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
-SUPPORTED = ("3.10", "3.11", "3.12", "3.13", "3.14", "3.14t")
+SUPPORTED = ("3.11", "3.12", "3.13", "3.14", "3.14t", "3.15", "3.15t")
+#: Where scripts/debian_pythons.py unpacks Pythons.
+DEBIAN = Path(__file__).resolve().parents[1] / "build" / "private" / "debian" / "root"
 
 PROBE = """
 import sys, sysconfig, venv
@@ -24,6 +27,7 @@ def candidates(version: str) -> Iterator[str]:
     root = Path(os.environ.get("PYENV_ROOT", Path.home() / ".pyenv"))
     for folder in sorted(root.glob(f"versions/{number}.*{suffix}"), reverse=True):
         yield str(folder / "bin" / f"python{version}")
+    yield str(DEBIAN / "usr" / "bin" / f"python{version}")
 
 
 def runs(python: str, version: str) -> bool:

@@ -1,6 +1,6 @@
-"""Run the tests of the C backend as if on another machine, under qemu: arm64 (NEON) or s390x (big-endian).
+"""Run the tests of the C backend as if on another machine, under qemu: with NEON, 32 bits, big-endian.
 
-    python scripts/test_foreign.py {arm64,s390x} [--jobs N] [PYTEST ARGUMENTS]
+    python scripts/test_foreign.py {arm64,armhf,s390x} [--jobs N] [PYTEST ARGUMENTS]
 
 Python and its headers come from Debian's packages of that architecture, unpacked into build/private/ARCHITECTURE; the
 extension is built by Debian's cross compiler. Nothing is installed: apt works on lists and a status file of its own.
@@ -17,6 +17,7 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
+import debian
 import private_build
 from private_build import FOLDER, ROOT, run
 
@@ -30,14 +31,15 @@ PYTEST = "import sys; sys.path = [*filter(None, sys.path)]; import pytest; sys.e
 
 @dataclass(frozen=True)
 class Machine:
-    """An architecture by its names at Debian and at qemu."""
+    """An architecture by its names at Debian and at qemu, and how gcc calls its ABI."""
 
     debian: str
     cpu: str
+    abi: str = "gnu"
 
     @property
     def compiler(self) -> str:
-        return f"{self.cpu}-linux-gnu-gcc"
+        return f"{self.cpu}-linux-{self.abi}-gcc"
 
     @property
     def emulator(self) -> str:
@@ -52,7 +54,10 @@ class Machine:
         return self.folder / "root"
 
 
-MACHINES = {"arm64": Machine("arm64", "aarch64"), "s390x": Machine("s390x", "s390x")}
+MACHINES = {
+    machine.debian: machine
+    for machine in (Machine("arm64", "aarch64"), Machine("armhf", "arm", "gnueabihf"), Machine("s390x", "s390x"))
+}
 
 
 def check_tools(machine: Machine) -> None:
@@ -72,30 +77,8 @@ def unpack(machine: Machine) -> None:
     """Unpack Python of that architecture into `machine.root`, unless it is there."""
     if (machine.root / "usr" / "bin" / "python3").exists():
         return
-    apt = machine.folder / "apt"
-    for name in ("lists/partial", "archives/partial"):
-        (apt / name).mkdir(parents=True, exist_ok=True)
-    (apt / "status").touch()
-    options = {
-        "APT::Architecture": machine.debian,
-        "APT::Architectures": machine.debian,
-        "APT::Sandbox::User": "root",
-        "Dir::State": apt,
-        "Dir::State::status": apt / "status",
-        "Dir::Cache": apt,
-        "Debug::NoLocking": 1,
-    }
-    command = ["apt-get", "--quiet", "--yes", *(f"-o{key}={value}" for key, value in options.items())]
     print(f"fetching Debian's Python for {machine.debian}", flush=True)
-    run(*command, "update")
-    run(*command, "install", "--no-install-recommends", "--download-only", "python3", "libpython3-dev")
-    partial = machine.folder / "partial"
-    shutil.rmtree(partial, ignore_errors=True)
-    for package in sorted((apt / "archives").glob("*.deb")):
-        run("dpkg", "--extract", package, partial)
-    shutil.rmtree(machine.root, ignore_errors=True)
-    partial.rename(machine.root)
-    shutil.rmtree(apt)
+    debian.unpack(machine.root, ("python3", "libpython3-dev"), machine.debian)
 
 
 def version_of(machine: Machine) -> str:

@@ -219,7 +219,10 @@ def test_small_bodies_that_are_kept(name):
 def test_no_memory_for_a_body():
     """A parser that lost a body is dead, and says so: what is handed out came over the wire."""
     pytest.importorskip("stompcodec._codec_c")
-    assert run(SCRIPTS / "no_memory.py", pure="0") == 2 * "no memory, dead, dead, 0 kept\n"
+    said = run(SCRIPTS / "no_memory.py", pure="0")
+    if said == "no limit of memory\n":
+        pytest.skip("the system does not limit memory: is it emulated?")
+    assert said == 2 * "no memory, dead, dead, 0 kept\n"
 
 
 @pytest.mark.c_only
