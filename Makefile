@@ -29,7 +29,7 @@ C_FLAGS := -std=c11 -O2 -Wall -Wextra -Werror -Isrc
 SANITIZE := -fsanitize=address,undefined -fno-sanitize-recover=all -fno-omit-frame-pointer -fno-wrapv -O1 -g
 PRELOAD = $(shell gcc -print-file-name=libasan.so) $(shell gcc -print-file-name=libstdc++.so)
 
-.PHONY: help demo demo-broker dev quick test test-slow test-pure test-all test-tricks test-arm64 test-armhf test-s390x test-spark pythons check vectors corpus-full scenarios crash crash-spark attack soak interop docs \
+.PHONY: help demo demo-broker dev quick test test-slow test-pure test-all test-tricks test-arm64 test-armhf test-s390x test-spark pythons check cross vectors corpus-full scenarios crash crash-spark attack soak interop docs \
 	simulate simulate-planted mutations bench bench-peers bench-broker bench-against bench-client bench-isolation bench-watch bench-depth bench-compat bench-spark compat large instructions subscriptions fuzz fuzz-tcp asan dist clean
 
 help: ## list these commands
@@ -87,6 +87,9 @@ check: $(VENV)/package.stamp ## lint, types, stubs, drawings, warnings of the C 
 	@for file in $(filter-out src/_codec_c.c,$(wildcard src/*.c src/plain/*.c)); do \
 		echo "$$file"; $(COMPILER) $(C_FLAGS) -c $$file -o /dev/null || exit 1; done
 	@echo "check passed: ruff, mypy, stubtest, $(words $(wildcard src/*.c src/plain/*.c)) C files without a warning"
+
+cross: $(VENV)/package.stamp $(VENV)/cross.stamp ## compile the C files without Python.h for Windows, macOS, musl and wasm32, by Zig's compiler
+	@$(BIN)/python scripts/cross_compile.py
 
 vectors: $(VENV)/package.stamp ## the vectors of FOLDER (tests/vectors), both backends, strict and lenient
 	@$(BIN)/python tests/packaging/run_backends.py $(if $(STOMPCODEC_BUILD_EXTENSION),,--backend python) $(FOLDER)
@@ -212,9 +215,9 @@ $(VENV)/dev.stamp: pyproject.toml | $(BIN)/python
 	@$(PIP) install --no-compile --requirement $(VENV)/dev.txt
 	@touch $@
 
-$(VENV)/slow.stamp: $(VENV)/dev.stamp
-	@$(BIN)/python scripts/requirements.py slow > $(VENV)/slow.txt
-	@$(PIP) install --no-compile --requirement $(VENV)/slow.txt
+$(VENV)/slow.stamp $(VENV)/cross.stamp: $(VENV)/%.stamp: $(VENV)/dev.stamp
+	@$(BIN)/python scripts/requirements.py $* > $(VENV)/$*.txt
+	@$(PIP) install --no-compile --requirement $(VENV)/$*.txt
 	@touch $@
 
 # The tests run on what is installed here. The build is also copied into the tree, for programs that are run from it.
