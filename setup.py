@@ -6,6 +6,7 @@ STOMPCODEC_CFLAGS_EXTRA     more flags for compiler and linker (sanitizers, say)
 """
 
 import os
+import runpy
 import shlex
 import shutil
 import sys
@@ -98,5 +99,8 @@ if WANTED not in ("", "no", "yes"):
     sys.exit(f"STOMPCODEC_BUILD_EXTENSION is {WANTED!r}: use 'no' or 'yes', or leave it unset")
 setup(
     ext_modules=[] if WANTED == "no" else extensions(),
+    # README.md with absolute links: a package index shows it away from the tree.
+    long_description=runpy.run_path("scripts/repository.py")["long_description"](),
+    long_description_content_type="text/markdown",
     cmdclass={"build_ext": BuildExt, "build_py": BuildPy, "bdist_wheel": Wheel},
 )
