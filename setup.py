@@ -1,15 +1,19 @@
 """The optional extensions, the codec's and the broker's; everything else stands in pyproject.toml.
 
 STOMPCODEC_BUILD_EXTENSION  no: pure Python. yes: a failed build is an error. Unset: built where that is possible.
+SOURCE_DATE_EPOCH           seconds since 1970: the time of all files in the archives, so that two builds are equal.
 STOMPCODEC_CFLAGS_EXTRA     more flags for compiler and linker (sanitizers, say); they come last, so they win. Use a
                             folder of its own for such a build: what is up to date is not built again.
 """
 
+import gzip
 import os
 import runpy
 import shlex
 import shutil
 import sys
+import tarfile
+import time
 from glob import glob
 from pathlib import Path
 
@@ -17,6 +21,7 @@ from setuptools import Extension, setup
 from setuptools.command.bdist_wheel import bdist_wheel
 from setuptools.command.build_ext import build_ext
 from setuptools.command.build_py import build_py
+from setuptools.command.sdist import sdist
 
 WANTED = os.environ.get("STOMPCODEC_BUILD_EXTENSION", "")
 EXTRA = shlex.split(os.environ.get("STOMPCODEC_CFLAGS_EXTRA", ""))
@@ -71,6 +76,32 @@ class Wheel(bdist_wheel):
         super().run()
 
 
+class Sdist(sdist):
+    """The same bytes for the same files, whoever builds it: sorted, without owners, umask and the time of the build."""
+
+    def make_archive(self, base_name, format, root_dir=None, base_dir=None, owner=None, group=None):
+        if format != "gztar":
+            return super().make_archive(base_name, format, root_dir, base_dir, owner, group)
+        epoch = int(os.environ.get("SOURCE_DATE_EPOCH", time.time()))
+
+        def plain(member):
+            member.uid = member.gid = 0
+            member.uname = member.gname = ""
+            member.mode = 0o755 if member.isdir() or member.mode & 0o100 else 0o644
+            member.mtime = epoch if "SOURCE_DATE_EPOCH" in os.environ else int(member.mtime)
+            return member
+
+        Path(base_name).parent.mkdir(parents=True, exist_ok=True)
+        path = f"{base_name}.tar.gz"
+        with (
+            open(path, "wb") as file,
+            gzip.GzipFile("", "wb", fileobj=file, mtime=epoch) as packed,
+            tarfile.open(fileobj=packed, mode="w") as archive,
+        ):
+            archive.add(base_dir, filter=plain)  # in the order of names
+        return path
+
+
 def extension(name, sources, **more):
     return Extension(
         name,
@@ -102,5 +133,5 @@ setup(
     # README.md with absolute links: a package index shows it away from the tree.
     long_description=runpy.run_path("scripts/repository.py")["long_description"](),
     long_description_content_type="text/markdown",
-    cmdclass={"build_ext": BuildExt, "build_py": BuildPy, "bdist_wheel": Wheel},
+    cmdclass={"build_ext": BuildExt, "build_py": BuildPy, "bdist_wheel": Wheel, "sdist": Sdist},
 )

@@ -140,6 +140,30 @@ def test_sdist_of_the_sdist_is_the_same(source: Path, tmp_path: Path) -> None:
     assert {name for name in names if "egg-info" not in name} == files_below(source)
 
 
+def test_two_sdists_are_equal(source: Path, tmp_path: Path) -> None:
+    """Whatever the folder, the umask and the times of the files are; `make rehearse` compares wheels, too."""
+    made = []
+    for name, mode in (("one", 0o644), ("another-folder", 0o600)):
+        copy = tmp_path / name
+        shutil.copytree(source, copy)
+        for path in copy.rglob("*"):
+            if path.is_file() and not path.stat().st_mode & 0o100:
+                path.chmod(mode)
+            os.utime(path, (mode, mode))
+        made.append(build("--sdist", copy, tmp_path / f"out-{name}", SOURCE_DATE_EPOCH="1700000000"))
+    first, second = (one.file for one in made)
+    assert first is not None, made[0].output
+    assert second is not None, made[1].output
+    assert first.read_bytes() == second.read_bytes()
+    with tarfile.open(first) as archive:
+        members = archive.getmembers()
+    assert {member.mtime for member in members} == {1700000000}
+    assert {(member.uid, member.gid, member.uname, member.gname) for member in members} == {(0, 0, "", "")}
+    assert [member.name for member in members] == sorted(
+        (member.name for member in members), key=lambda name: name.split("/")
+    )
+
+
 def test_binary_wheel_is_whole(source: Path, tmp_path: Path) -> None:
     made = build_wheel(source, tmp_path, STOMPCODEC_BUILD_EXTENSION="yes")
     assert made.file is not None, made.output
