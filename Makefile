@@ -29,8 +29,11 @@ C_FLAGS := -std=c11 -O2 -Wall -Wextra -Werror -Isrc
 SANITIZE := -fsanitize=address,undefined -fno-sanitize-recover=all -fno-omit-frame-pointer -fno-wrapv -O1 -g
 PRELOAD = $(shell gcc -print-file-name=libasan.so) $(shell gcc -print-file-name=libstdc++.so)
 
-.PHONY: help demo demo-broker dev quick test test-slow test-pure test-all test-tricks test-arm64 test-armhf test-s390x test-spark pythons check cross vectors corpus-full scenarios crash crash-spark attack soak interop docs \
-	simulate simulate-planted mutations bench bench-peers bench-broker bench-against bench-client bench-isolation bench-watch bench-depth bench-compat bench-spark compat large instructions subscriptions fuzz fuzz-tcp asan dist clean
+.PHONY: help demo demo-broker dev quick test test-slow test-pure test-all test-tricks test-arm64 test-armhf \
+	test-s390x test-spark pythons check cross vectors corpus-full scenarios crash crash-spark attack soak interop docs \
+	simulate simulate-planted mutations bench bench-peers bench-broker bench-against bench-client bench-isolation \
+	bench-watch bench-depth bench-compat bench-spark compat large instructions subscriptions fuzz fuzz-tcp asan dist \
+	clean rehearse
 
 help: ## list these commands
 	@sed -n 's/^\([a-z0-9-]*\):.*## /\1\t/p' Makefile | expand -t 18
@@ -196,6 +199,9 @@ asan: $(VENV)/package.stamp ## the suite under AddressSanitizer and UndefinedBeh
 dist: $(VENV)/package.stamp ## sdist and wheels, each installed into an empty environment and tried
 	@$(BIN)/python scripts/dist.py
 
+rehearse: $(VENV)/release.stamp ## a release but for publishing, on a clone: RELEASING.md; REHEARSE="--keep DIR --json"
+	@$(BIN)/python scripts/rehearse.py $(REHEARSE)
+
 clean: ## remove everything that was built
 	rm -rf $(VENV) build dist stompcodec-demo *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis .benchmarks stompcodec/*.so stompcodec/broker/*.so
 	find . -name __pycache__ -prune -exec rm -rf {} +
@@ -215,7 +221,7 @@ $(VENV)/dev.stamp: pyproject.toml | $(BIN)/python
 	@$(PIP) install --no-compile --requirement $(VENV)/dev.txt
 	@touch $@
 
-$(VENV)/slow.stamp $(VENV)/cross.stamp: $(VENV)/%.stamp: $(VENV)/dev.stamp
+$(VENV)/slow.stamp $(VENV)/cross.stamp $(VENV)/release.stamp: $(VENV)/%.stamp: $(VENV)/dev.stamp
 	@$(BIN)/python scripts/requirements.py $* > $(VENV)/$*.txt
 	@$(PIP) install --no-compile --requirement $(VENV)/$*.txt
 	@touch $@

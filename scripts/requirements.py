@@ -32,9 +32,16 @@ def required(project: dict[str, Any], extras: list[str]) -> list[str]:
     return list(dict.fromkeys(found))
 
 
-def main(extras: list[str]) -> None:
-    print("\n".join(required(tomllib.loads(PYPROJECT.read_text(encoding="utf-8"))["project"], extras)))
+def project() -> dict[str, Any]:
+    """Return the table `project` of pyproject.toml."""
+    table: dict[str, Any] = tomllib.loads(PYPROJECT.read_text(encoding="utf-8"))["project"]
+    return table
+
+
+def of(extras: list[str]) -> list[str]:
+    """Return what the extras of this project require."""
+    return required(project(), extras)
 
 
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    print("\n".join(of(sys.argv[1:])))
