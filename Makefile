@@ -33,7 +33,7 @@ PRELOAD = $(shell gcc -print-file-name=libasan.so) $(shell gcc -print-file-name=
 	test-s390x test-spark pythons check cross vectors corpus-full scenarios crash crash-spark attack soak interop docs \
 	simulate simulate-planted mutations bench bench-peers bench-broker bench-against bench-client bench-isolation \
 	bench-watch bench-depth bench-compat bench-spark compat large instructions subscriptions fuzz fuzz-tcp asan dist \
-	clean rehearse
+	clean rehearse check-release
 
 help: ## list these commands
 	@sed -n 's/^\([a-z0-9-]*\):.*## /\1\t/p' Makefile | expand -t 18
@@ -81,7 +81,7 @@ test-s390x: ## vectors and tests of the C backend on s390x (big-endian), emulate
 test-spark: ## the tests of Spark on each version of SPARKS (4.0 4.1 4.2 newest); goes on where it was interrupted
 	@$(PYTHON) scripts/test_spark.py $(SPARKS)
 
-check: $(VENV)/package.stamp ## lint, types, stubs, drawings, warnings of the C compiler
+check: $(VENV)/package.stamp check-release ## lint, types, stubs, drawings, warnings of the C compiler
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
@@ -93,6 +93,15 @@ check: $(VENV)/package.stamp ## lint, types, stubs, drawings, warnings of the C 
 
 cross: $(VENV)/package.stamp $(VENV)/cross.stamp ## compile the C files without Python.h for Windows, macOS, musl and wasm32, by Zig's compiler
 	@$(BIN)/python scripts/cross_compile.py
+
+# zizmor asks the repositories of the actions, too, if it has a token: whether a hash is of that repository and that version.
+check-release: $(VENV)/release.stamp ## lint workflows, Dockerfile, CITATION.cff: zizmor, actionlint with shellcheck, hadolint, schemas
+	$(BIN)/zizmor --quiet $(if $(GH_TOKEN),,--offline) .github
+	PATH="$(abspath $(BIN)):$$PATH" $(BIN)/actionlint
+	$(BIN)/check-jsonschema --builtin-schema vendor.github-workflows .github/workflows/*.yml
+	$(BIN)/check-jsonschema --builtin-schema vendor.dependabot .github/dependabot.yml
+	$(BIN)/hadolint deploy/docker/Dockerfile
+	$(BIN)/python scripts/check_recipe.py
 
 vectors: $(VENV)/package.stamp ## the vectors of FOLDER (tests/vectors), both backends, strict and lenient
 	@$(BIN)/python tests/packaging/run_backends.py $(if $(STOMPCODEC_BUILD_EXTENSION),,--backend python) $(FOLDER)

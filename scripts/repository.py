@@ -40,6 +40,9 @@ NAMED = (
     ("SECURITY.md", r"\[Report a vulnerability\]\((.*?)\)", "{url}/security/advisories/new"),
     ("SECURITY.md", r"\[write to the maintainers\]\(mailto:(.*?)\)", "{contact}"),
     ("CONTRIBUTING.md", r"^    git clone (\S+) && cd stompcodec$", "{url}"),
+    ("deploy/docker/Dockerfile", r'image\.source="(.*)"$', "{url}"),
+    ("deploy/conda/recipe.yaml", r'^  version: "(.*)"$', "{version}"),
+    ("deploy/conda/recipe.yaml", r'^  (?:homepage|repository): "(.*)"$', "{url}"),
     (".github/ISSUE_TEMPLATE/config.yml", r"^    url: (.*)$", "{url}/security/advisories/new"),
 )
 

@@ -1,0 +1,88 @@
+"""Workflows and the image of the broker, as far as they can be tried here. `make check-release` lints them."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+WORKFLOWS = sorted((ROOT / ".github" / "workflows").glob("*.yml"))
+DOCKER = ROOT / "deploy" / "docker"
+
+needs_deploy = pytest.mark.skipif(not DOCKER.is_dir(), reason="only tests/ is here")
+
+
+@pytest.mark.skipif(not WORKFLOWS, reason="the sdist has no workflows")
+def test_actions_are_pinned_by_a_hash_with_their_version() -> None:
+    uses = [
+        (path.name, line)
+        for path in WORKFLOWS
+        for line in re.findall(r"^\s*-?\s*uses: (.+)$", path.read_text(encoding="utf-8"), re.MULTILINE)
+    ]
+    others = [(name, line) for name, line in uses if not line.startswith("./")]
+    assert len(others) > 30
+    pinned = re.compile(r"([\w.-]+/[\w./-]+)@([0-9a-f]{40}) # (v\d+\.\d+\.\d+)")
+    assert [(name, line) for name, line in others if not pinned.fullmatch(line)] == []
+    repositories = {(match[1].split("/")[1], match[2], match[3]) for _, line in others if (match := pinned.match(line))}
+    names = [name for name, *_ in repositories]
+    assert len(names) == len(set(names)), "an action has one version in all workflows"
+
+
+@pytest.mark.skipif(not WORKFLOWS, reason="the sdist has no workflows")
+def test_dependabot_keeps_what_is_pinned() -> None:
+    text = (ROOT / ".github" / "dependabot.yml").read_text(encoding="utf-8")
+    assert re.findall(r"package-ecosystem: (.+)", text) == ["github-actions", "pip", "docker"]
+    folders = re.findall(r"directory: /(.*)", text)
+    assert (ROOT / folders[2] / "Dockerfile").is_file()
+
+
+@needs_deploy
+def test_the_image_is_made_of_files_that_exist_and_does_not_run_as_root() -> None:
+    text = (DOCKER / "Dockerfile").read_text(encoding="utf-8")
+    for source in re.findall(r"^COPY (?!--from)(\S+) ", text, re.MULTILINE):
+        assert (ROOT / source).exists(), source
+    (user,) = re.findall(r"^USER (\d+):(\d+)$", text, re.MULTILINE)
+    assert "0" not in user
+    extras = re.search(r'"\.\[([\w,]+)\]"', text)
+    assert extras
+    known = re.findall(r"^(\w+) = \[", (ROOT / "pyproject.toml").read_text(encoding="utf-8"), re.MULTILINE)
+    assert set(extras[1].split(",")) <= set(known)
+    kept = [line[1:] for line in (ROOT / ".dockerignore").read_text(encoding="utf-8").splitlines() if line[:1] == "!"]
+    assert {"setup.py", "pyproject.toml", "src", "stompcodec", "scripts", "tests"} <= set(kept)
+    assert [name for name in kept if not (ROOT / name).exists()] == []
+
+
+@pytest.mark.long
+@needs_deploy
+def test_the_health_check_of_the_image_sees_whether_its_broker_runs(tmp_path: Path) -> None:
+    """The broker starts with the image's configuration, but in a folder and on ports of this test."""
+    pytest.importorskip("click")
+    check = re.search(r"^HEALTHCHECK .*\\\n\s+CMD (\[.+\])$", (DOCKER / "Dockerfile").read_text(), re.MULTILINE)
+    assert check
+    python, *arguments = json.loads(check[1])
+    assert python == "python"
+    ready = tmp_path / "ready.json"
+    here = ["--host", "127.0.0.1", "--port", "0", "--ws-port", "0", "--data", tmp_path / "data", "--ready-file", ready]
+    command = [sys.executable, "-m", "stompcodec.cli", "broker", "--config", DOCKER / "broker.toml", *here]
+
+    def healthy() -> bool:
+        port = json.loads(ready.read_text(encoding="utf-8"))["ws_port"]
+        program = [argument.replace("15674", str(port)).replace("timeout=4", "timeout=60") for argument in arguments]
+        assert program != arguments
+        return (
+            subprocess.run([sys.executable, *program], cwd=tmp_path, capture_output=True, check=False).returncode == 0
+        )
+
+    with subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE, text=True) as broker:
+        try:
+            assert broker.stdout is not None
+            assert "listens on" in broker.stdout.readline()
+            assert healthy()
+        finally:
+            broker.terminate()
+    assert not healthy()
