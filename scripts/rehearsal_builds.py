@@ -9,10 +9,11 @@ import subprocess
 import sys
 import tarfile
 import zipfile
+from collections.abc import Mapping
 from pathlib import Path
 
 
-def call(*command: str | Path, cwd: Path | None = None, **environment: str) -> str:
+def call(*command: str | Path, cwd: Path | None = None, environment: Mapping[str, str] | None = None) -> str:
     """Run a command, and return what it printed.
 
     Raises:
@@ -24,7 +25,7 @@ def call(*command: str | Path, cwd: Path | None = None, **environment: str) -> s
     done = subprocess.run(
         command,
         cwd=cwd,
-        env={**inherited, "PATH": path, **environment},
+        env={**inherited, "PATH": path, **(environment or {})},
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
@@ -89,15 +90,17 @@ class Builds:
             shutil.rmtree(built)
         if not self.unpacked.exists():
             with tarfile.open(sdist) as archive:
-                archive.extractall(self._work, **({"filter": "data"} if hasattr(tarfile, "data_filter") else {}))
+                if hasattr(tarfile, "data_filter"):
+                    archive.extraction_filter = tarfile.data_filter
+                archive.extractall(self._work)
             (self._work / sdist.name.removesuffix(".tar.gz")).rename(self.unpacked)
         return f"{len(list(out.iterdir()))} files"
 
     @staticmethod
     def _wheel(python: str, sdist: Path, out: Path, extension: str) -> None:
         """Build from the sdist, in an isolated environment that pip fills."""
-        pip = [python, "-m", "pip", "wheel", "--quiet", "--disable-pip-version-check", "--no-deps", "--wheel-dir", out]
-        call(*pip, sdist, STOMPCODEC_BUILD_EXTENSION=extension)
+        pip = [python, "-m", "pip", "wheel", "--quiet", "--disable-pip-version-check", "--no-deps"]
+        call(*pip, "--wheel-dir", out, sdist, environment={"STOMPCODEC_BUILD_EXTENSION": extension})
 
     def digests(self, name: str) -> dict[str, dict[str, str | int]]:
         """Return SHA-256 and size of each file."""

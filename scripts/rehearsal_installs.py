@@ -13,8 +13,7 @@ import shutil
 import subprocess
 import sys
 import threading
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 import rehearsal_builds
@@ -36,8 +35,6 @@ TRIES = {
     "connect": "import pyspark.sql.connect.session; from stompcodec.spark import jobs",
     "all": "from stompcodec.spark import jobs; import stompcodec.cli, websockets, prometheus_client",
 }
-#: How long the broker may take until it listens, on a busy machine.
-_START = 120
 _PROBE = "import stompcodec, json; print(json.dumps([stompcodec.__version__, stompcodec.BACKEND, stompcodec.__file__]))"
 
 
@@ -99,10 +96,10 @@ class Installs:
     def _python(self, extra: str) -> Path:
         return self._venv(extra) / ("Scripts/python.exe" if os.name == "nt" else "bin/python")
 
-    def _pip(self, extra: str, *arguments: str, **environment: str) -> None:
+    def _pip(self, extra: str, *arguments: str, environment: Mapping[str, str] | None = None) -> None:
         """Run the pip of this interpreter for the environment, which has none: the SBOM lists what a user needs."""
-        pip = [sys.executable, "-m", "pip", "--python", self._python(extra), "--disable-pip-version-check"]
-        call(*pip, *arguments, **environment)
+        pip = [sys.executable, "-m", "pip", "--python", str(self._python(extra)), "--disable-pip-version-check"]
+        call(*pip, *arguments, environment=environment)
 
     def install(self, extra: str) -> str:
         """Install the package from our index alone, then what the extra needs from the one that pip is set to.
@@ -113,7 +110,7 @@ class Installs:
         call(sys.executable, "-m", "venv", "--without-pip", self._venv(extra))
         nowhere = {"PIP_CONFIG_FILE": os.devnull, "PIP_FIND_LINKS": "", "PIP_EXTRA_INDEX_URL": "", "PIP_INDEX_URL": ""}
         only = ["--only-binary", "stompcodec", "--no-cache-dir", "--no-deps", "--index-url", self._index]
-        self._pip(extra, "install", "--quiet", *only, f"stompcodec=={self._version}", **nowhere)
+        self._pip(extra, "install", "--quiet", *only, f"stompcodec=={self._version}", environment=nowhere)
         if extra:
             self._pip(extra, "install", "--quiet", f"stompcodec[{extra}]=={self._version}")
         self._pip(extra, "check")
@@ -164,24 +161,13 @@ class Installs:
     def conformance_of_broker(self) -> str:
         """Run `stompcodec conformance` on a broker of the same environment."""
         ready = self._work / "ready.json"
-        command = [
-            self._python("all"),
-            "-m",
-            "stompcodec.cli",
-            "broker",
-            "--memory",
-            "--port",
-            "0",
-            "--ready-file",
-            ready,
-        ]
-        with subprocess.Popen(command, cwd=self._venv("all")) as broker:
+        options = ["--memory", "--port", "0", "--ready-file", str(ready)]
+        command = [str(self._python("all")), "-m", "stompcodec.cli", "broker", *options]
+        with subprocess.Popen(command, cwd=self._venv("all"), stdout=subprocess.PIPE, text=True) as broker:
             try:
-                end = time.monotonic() + _START
-                while not ready.exists():
-                    if broker.poll() is not None or time.monotonic() > end:
-                        raise ValueError(f"the broker does not listen; its status is {broker.returncode}")
-                    time.sleep(0.05)
+                assert broker.stdout is not None
+                if "listens on" not in broker.stdout.readline():
+                    raise ValueError("the broker does not start")
                 port = json.loads(ready.read_text(encoding="utf-8"))["port"]
                 return _counted(self._stompcodec("conformance", f"127.0.0.1:{port}", "--timeout", "30"))
             finally:
@@ -206,7 +192,7 @@ class Installs:
             "--pyargs",
             "stompcodec",
         ]
-        return _counted(call(*pytest, *chosen, "README.md", "docs", cwd=folder, PYTHONDONTWRITEBYTECODE="1"))
+        return _counted(call(*pytest, *chosen, "README.md", "docs", cwd=folder))
 
 
 def _counted(output: str) -> str:

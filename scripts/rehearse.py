@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import functools
 import json
 import os
 import subprocess
@@ -114,9 +115,8 @@ def collect_news(source: Path, report: Report) -> str:
     if not news.fragments(source):
         return f"CHANGELOG.md has [{report.version}] already"
     count = news.collect(source, report.version, report.date)
-    release_checks_left = release_checks.without_news(source, report.version, collected=True)
-    if release_checks_left:
-        raise ValueError(str(release_checks_left[0]))
+    for refusal in release_checks.without_news(source, report.version, collected=True):
+        raise ValueError(str(refusal))
     return f"{count} files of changes/ in [{report.version}] - {report.date}"
 
 
@@ -157,7 +157,7 @@ def rehearse(options: argparse.Namespace, work: Path, report: Report) -> None:
     with rehearsal_installs.served(work / "first", work / "index") as url:
         installs = rehearsal_installs.Installs(builds.unpacked, work, url, report.version, work / "first")
         for extra in options.extras or installs.extras():
-            report.run(f"install [{extra}]" if extra else "install", lambda extra=extra: installs.install(extra))
+            report.run(f"install [{extra}]" if extra else "install", functools.partial(installs.install, extra))
             for name, step in installs.proofs(extra):
                 report.run(name, step)
             installs.remove(extra)
