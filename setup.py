@@ -51,6 +51,13 @@ class BuildExt(build_ext):
                 Path(self.get_ext_fullpath(extension.name)).unlink(missing_ok=True)
             self.extensions = self.distribution.ext_modules = []
 
+    def build_extensions(self):
+        # Some builds of Python add an rpath to their own folder: of no use elsewhere, and it names this machine.
+        if hasattr(self.compiler, "linker_so"):
+            linker = self.compiler.linker_so
+            self.compiler.linker_so = [word for word in linker if not word.startswith("-Wl,-rpath,")]
+        super().build_extensions()
+
 
 class BuildPy(build_py):
     """The conformance suite stands in tests/, and goes along for `stompcodec conformance`."""

@@ -192,6 +192,10 @@ def test_binary_wheel_is_whole(source: Path, tmp_path: Path) -> None:
     }
     assert not made.file.name.endswith("-any.whl")
     assert backend_of(made.file, tmp_path / "unpacked") == "c"
+    for path in (tmp_path / "unpacked").rglob("*.so"):
+        data = path.read_bytes()
+        assert os.fsencode(tmp_path) not in data
+        assert os.fsencode(sys.base_prefix) + b"/" not in data  # the rpath of some builds of Python
 
 
 def test_pure_wheel_when_the_extension_is_off(source: Path, tmp_path: Path) -> None:
