@@ -25,8 +25,6 @@ ROOT = Path(__file__).resolve().parents[1]
 #: Modules of Python that build, check and describe a release, with the package that has them.
 MODULES = {
     "build": "build",
-    "setuptools": "setuptools",
-    "Cython": "cython",
     "towncrier": "towncrier",
     "twine": "twine",
     "cyclonedx_py": "cyclonedx-bom",
