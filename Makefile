@@ -34,7 +34,7 @@ PRELOAD = $(shell gcc -print-file-name=libasan.so) $(shell gcc -print-file-name=
 	test-s390x test-spark pythons check cross vectors corpus-full scenarios crash crash-spark attack soak interop docs \
 	simulate simulate-planted mutations bench bench-peers bench-broker bench-against bench-client bench-isolation \
 	bench-watch bench-depth bench-compat bench-spark compat large instructions subscriptions fuzz fuzz-tcp asan dist \
-	clean rehearse check-release
+	clean rehearse check-release site
 
 help: ## list these commands
 	@sed -n 's/^\([a-z0-9-]*\):.*## /\1\t/p' Makefile | expand -t 18
@@ -191,6 +191,10 @@ docs: $(VENV)/package.stamp ## write what is generated anew: drawings, keys of t
 	$(BIN)/python -c 'import pathlib; from stompcodec.broker.management.schema import page_of as page; f = pathlib.Path("docs/management.md"); f.write_text(page(f.read_text()))'
 	$(BIN)/python -m stompcodec.cli.statuses docs/cli.md
 
+site: $(VENV)/package.stamp $(VENV)/site.stamp ## the docs site into build/site/html: strict, its links and hosts checked, its search asked
+	@$(BIN)/python scripts/build_site.py
+	@$(PYTEST) -q -m slow tests/docsite
+
 fuzz: $(VENV)/package.stamp ## every fuzz target for SECONDS (60)
 	$(BIN)/python fuzz/run.py --seconds $(SECONDS)
 
@@ -231,7 +235,7 @@ $(VENV)/dev.stamp: pyproject.toml | $(BIN)/python
 	@$(PIP) install --no-compile --requirement $(VENV)/dev.txt
 	@touch $@
 
-$(VENV)/slow.stamp $(VENV)/cross.stamp $(VENV)/release.stamp: $(VENV)/%.stamp: $(VENV)/dev.stamp
+$(VENV)/slow.stamp $(VENV)/cross.stamp $(VENV)/release.stamp $(VENV)/site.stamp: $(VENV)/%.stamp: $(VENV)/dev.stamp
 	@$(BIN)/python scripts/requirements.py $* > $(VENV)/$*.txt
 	@$(PIP) install --no-compile --requirement $(VENV)/$*.txt
 	@touch $@

@@ -1,0 +1,127 @@
+// The search of the site: MiniSearch, which stands in front of this file, behind the protocol of the theme's dialog.
+//
+// The theme's own search wants every word of a query in one section. People type symptoms, as whole sentences; so here
+// each word counts by how rare it is, a section needs only some of them, and words are compared by their stems.
+"use strict";
+
+/** Words that say nothing about a section. */
+const EMPTY = new Set(
+  `a about after all an and any are as at be because been before but by can could did do does doesn for from get gets
+  got had has have he her his how i if in into is isn it its just like me my no nor not of off on or our out over own
+  per she should so some such t than that the their them then there these they this those through to too under until
+  up us very was we were what when where which while who why will with without would you your`.split(/\s+/),
+);
+
+/** The stem of an English word: without its commonest endings. Not exact, but the same for texts and queries. */
+function stem(word) {
+  if (word.length < 4 || /\d/.test(word)) return word;
+  let it = word;
+  if (it.endsWith("ies") && it.length > 4) it = `${it.slice(0, -3)}y`;
+  else if (/(ss|x|ch|sh)es$/.test(it)) it = it.slice(0, -2);
+  else if (/[^su]s$/.test(it)) it = it.slice(0, -1);
+  const shorter = it.replace(/(ation|ing|ed|er|ly|ment)$/, "");
+  if (shorter !== it && shorter.length > 2 && /[aeiouy]/.test(shorter)) it = shorter.replace(/([bdgklmnprt])\1$/, "$1");
+  return it.length > 3 ? it.replace(/e$/, "").replace(/([^aeiou])y$/, "$1i") : it;
+}
+
+/** The words of a text; one with a hyphen also as its parts, and joined: heart-beat, heart, beat, heartbeat. */
+function words(text) {
+  const found = [];
+  for (const word of text.match(/[\p{L}\p{N}]+(?:['_.-][\p{L}\p{N}]+)*/gu) ?? []) {
+    const parts = word.split(/['_.-]/);
+    found.push(...parts);
+    if (parts.length > 1) found.push(parts.join(""));
+  }
+  return found;
+}
+
+/** The term of a word, or null if it says nothing. */
+function term(word) {
+  const lower = word.toLowerCase();
+  return EMPTY.has(lower) || lower.length < 2 ? null : stem(lower);
+}
+
+/** Text without the tags of HTML, which become spaces, so that places stay what they are. */
+const plain = (text) => text.replace(/<[^>]*>/g, (tag) => " ".repeat(tag.length));
+
+/** Where words of a set of terms are in a text. */
+function places(text, terms) {
+  const ranges = [];
+  for (const found of plain(text).matchAll(/[\p{L}\p{N}]+/gu)) {
+    if (terms.has(term(found[0]))) {
+      ranges.push({ start: found.index, end: found.index + found[0].length, value: found[0].length });
+    }
+  }
+  return ranges;
+}
+
+let items = [];
+let index = null;
+let last = { input: "", results: [] };
+
+function start(data) {
+  items = data.items;
+  index = new MiniSearch({ fields: ["title", "path", "text"], tokenize: words, processTerm: term });
+  index.addAll(
+    items.map((item, id) => ({
+      id,
+      title: plain(item.title),
+      path: (item.path ?? []).slice(0, -1).join(" "),
+      text: plain(item.text),
+    })),
+  );
+}
+
+const RARELY = /^(changelog|benchmarks|interop|running-benchmarks|sharding|questions|development|releasing|decisions)/;
+
+/**
+ * What a section counts: guides more than lists of changes and figures; and more than the reference, unless somebody
+ * types a name.
+ */
+function weight(id, asked) {
+  const { location } = items[id];
+  if (RARELY.test(location)) return 0.4;
+  return location.startsWith("reference/") ? (asked > 1 ? 0.35 : 0.8) : 1;
+}
+
+/** Results of a query, best first. The last word may be unfinished. */
+function search(input) {
+  const asked = words(input).map(term).filter(Boolean);
+  const found = index.search(input, {
+    boost: { title: 2.5, path: 1.5 },
+    boostDocument: (id) => weight(id, asked.length),
+    combineWith: "OR",
+    fuzzy: (word) => (word.length > 5 ? 0.15 : false),
+    prefix: (word, place, all) => place === all.length - 1,
+  });
+  const terms = new Set(asked);
+  return found.map(({ id, terms: matched }) => {
+    const all = new Set([...terms, ...matched]);
+    const of = (field, text) => ({ field, value: { highlight: { ranges: places(text, all) } }, score: 0 });
+    return { id, matches: [of("title", items[id].title), of("text", items[id].text)] };
+  });
+}
+
+function answer({ input, page }) {
+  if (input !== last.input) last = { input, results: input.trim() ? search(input) : [] };
+  const from = page?.from ?? 0;
+  const size = page?.size ?? 10;
+  const pagination = { total: last.results.length };
+  if (from) pagination.prev = { id: 1, size, from: Math.max(0, from - size) };
+  if (from + size < last.results.length) pagination.next = { id: 1, size, from: from + size };
+  return { items: last.results.slice(from, from + size), query: null, aggregations: [], pagination };
+}
+
+self.onmessage = ({ data }) => {
+  try {
+    if (data.type === 0) {
+      start(data.data);
+      self.postMessage({ type: 1 });
+    } else if (data.type === 2) {
+      self.postMessage({ type: 3, data: answer(data.data) });
+    }
+  } catch (error) {
+    console.error(error);
+    self.postMessage({ type: 4 });
+  }
+};

@@ -1,0 +1,126 @@
+"""Build the docs site into build/site/html, and check it.
+
+    python scripts/build_site.py [--lax]
+
+The pages are copied and written into build/site/pages, built by Zensical with its strict mode, and the result is read
+again: every link and anchor, no load from another host. --lax builds in spite of warnings, for drafts.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tarfile
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+from sitepages import api, built, commands, staging, tables
+
+ROOT = Path(__file__).resolve().parents[1]
+WORK = ROOT / "build" / "site"
+SITE = WORK / "html"
+#: Scripts that npm brings: the package, and the file in it. One draws diagrams in the browser, one is the search.
+BROUGHT = {
+    "mermaid.min.js": ("mermaid@12", "package/dist/mermaid.min.js"),
+    "minisearch.js": ("minisearch@7", "package/dist/umd/index.js"),
+}
+_DRAWER = "assets/javascripts/mermaid.min.js"
+#: Hosts that the theme's scripts would load from, for features that this site does not use or brings itself.
+_ELSEWHERE = re.compile(
+    r"https://(?:unpkg\.com|cdn\.jsdelivr\.net|cdnjs\.cloudflare\.com|api\.github\.com)/[^\"'`)\s]*"
+)
+
+
+def generated() -> dict[str, str]:
+    """Return the pages that are written from the code, by their names."""
+    return {**api.pages(), **commands.pages(), **tables.pages()}
+
+
+def brought(name: str) -> Path | None:
+    """Return a script of `BROUGHT`, kept from an earlier build or fetched by npm; None without npm."""
+    kept = WORK / name
+    package, member = BROUGHT[name]
+    if not kept.is_file() and shutil.which("npm"):
+        folder = WORK / "npm"
+        folder.mkdir(parents=True, exist_ok=True)
+        done = subprocess.run(["npm", "pack", "--silent", package], cwd=folder, stdout=subprocess.PIPE, check=False)
+        if done.returncode == 0:
+            with tarfile.open(folder / done.stdout.decode().split()[-1]) as archive:
+                source = archive.extractfile(member)
+                assert source is not None
+                kept.write_bytes(source.read())
+    return kept if kept.is_file() else None
+
+
+def own_hosts_only(site: Path, drawer: Path | None) -> None:
+    """Let the theme's scripts load diagrams from the site, and nothing from anywhere else."""
+    for path in (site / "assets").rglob("*.js"):
+        text = path.read_text("utf-8")
+        if drawer:
+            text = re.sub(r'"https://unpkg\.com/mermaid@[^"]*"', f'new URL("{_DRAWER}",__md_scope).href', text)
+        path.write_text(_ELSEWHERE.sub("about:blank#", text), "utf-8")
+    if drawer:
+        shutil.copyfile(drawer, site / _DRAWER)
+
+
+def own_search(site: Path, engine: Path) -> None:
+    """Put our search in the place of the theme's."""
+    [worker] = (site / "assets" / "javascripts" / "workers").glob("search.*.js")
+    own = (staging.DOCS / "site" / "search.js").read_text("utf-8")
+    text = re.sub(r"/\*.*?\*/", "", engine.read_text("utf-8"), flags=re.DOTALL)  # comments with addresses
+    worker.write_text(f"/* MiniSearch, MIT licence; then our search.js */\n{text}\n{own}", "utf-8")
+
+
+def build(strict: bool) -> int:
+    """Build the site. Returns the exit status of Zensical."""
+    staging.stage(WORK / "pages", generated())
+    shutil.copyfile(staging.DOCS / "site" / "zensical.toml", WORK / "zensical.toml")
+    shutil.rmtree(WORK / "overrides", ignore_errors=True)
+    shutil.copytree(staging.DOCS / "site" / "overrides", WORK / "overrides")
+    shutil.rmtree(SITE, ignore_errors=True)
+    command = [sys.executable, "-m", "zensical", "build", "--clean", *(["--strict"] if strict else [])]
+    done = subprocess.run(
+        command,
+        cwd=WORK,
+        env={**os.environ, "NO_COLOR": "1"},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        check=False,
+    )
+    text = re.sub(r"\x1b\[[0-9;]*m", "", done.stdout.decode(errors="replace"))
+    print(text.partition("Traceback")[0].strip())
+    return done.returncode
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--lax", action="store_true", help="build in spite of warnings")
+    arguments = parser.parse_args()
+    WORK.mkdir(parents=True, exist_ok=True)
+    if build(strict=not arguments.lax):
+        print("the site was not built: see above", file=sys.stderr)
+        return 1
+    drawer, engine = brought("mermaid.min.js"), brought("minisearch.js")
+    if drawer is None:
+        print("without npm: diagrams are shown as text")
+    own_hosts_only(SITE, drawer)
+    if engine is None:
+        print("without npm: the search is the theme's, which wants every word of a query in one section")
+    else:
+        own_search(SITE, engine)
+    wrong = list(built.problems(SITE))
+    for line in wrong:
+        print(line)
+    pages = len(list(SITE.rglob("index.html")))
+    sections = len(built.searched(SITE))
+    print(f"{SITE.relative_to(ROOT)}: {pages} pages, {sections} sections to search, {len(wrong)} problems")
+    return int(bool(wrong))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,5 @@
+"""The pages of the docs site: what `scripts/build_site.py` gives to Zensical, and what it checks of the result.
+
+`staging` copies the Markdown of the tree, `api`, `commands` and `tables` write the reference from the code, `built`
+reads the finished site.
+"""

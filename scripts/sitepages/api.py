@@ -1,0 +1,165 @@
+"""The reference of public names: a page for each part of the package, written from its `__all__`."""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import inspect
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from types import ModuleType
+from typing import Any, NamedTuple
+
+from sitepages.tables import table
+
+
+class Part(NamedTuple):
+    """A page of the reference."""
+
+    title: str
+    about: str
+    modules: tuple[str, ...]
+
+
+#: The pages by name. tests/docsite/test_reference.py checks that all public modules are here.
+PARTS = {
+    "codec": Part(
+        "Codec", "Frames, the parser, the writer, errors. The guide: [the codec](../codec.md).", ("stompcodec",)
+    ),
+    "client": Part(
+        "Client",
+        "`connect`, `connect_async` and what they return. The guide: [the client](../client.md); the options in one "
+        "table: [client options](client-options.md).",
+        ("stompcodec.client",),
+    ),
+    "middleware": Part(
+        "Middleware",
+        "The guides: [middleware](../middleware.md), [tracing and metrics](../tracing.md).",
+        (
+            "stompcodec.client.middleware",
+            "stompcodec.client.middleware.otel",
+            "stompcodec.client.middleware.prometheus",
+        ),
+    ),
+    "broker": Part(
+        "Broker",
+        "The broker inside a program. The guide: [the broker](../broker.md); every field of `Config`: "
+        "[configuration](../broker-config.md).",
+        ("stompcodec.broker",),
+    ),
+    "testing": Part("Testing", "The broker for tests. The guide: [testing](../testing.md).", ("stompcodec.testing",)),
+    "capture": Part(
+        "Captures", "Recorded frames. The format: [captures](../capture-format.md).", ("stompcodec.capture",)
+    ),
+    "spark": Part(
+        "Spark",
+        "The tutorial: [Spark](../spark-tutorial.md); the jobs: [the pipeline](../pipeline.md).",
+        ("stompcodec.spark", "stompcodec.spark.jobs", "stompcodec.spark.report"),
+    ),
+    "bridge": Part("Bridge", "The guide: [the bridge](../bridge.md).", ("stompcodec.bridge",)),
+    "compat": Part(
+        "Other libraries on our codec",
+        "The guide: [existing programs](../compat.md).",
+        ("stompcodec.compat", "stompcodec.compat.stomppy", "stompcodec.compat.stompman"),
+    ),
+    "transport": Part(
+        "Transport",
+        "Moves bytes for client and broker. Programs rarely need it.",
+        (
+            "stompcodec.transport",
+            "stompcodec.transport.aio",
+            "stompcodec.transport.sync",
+            "stompcodec.transport.tls",
+            "stompcodec.transport.websocket",
+        ),
+    ),
+}
+#: Modules that have no `__all__`, and their public names.
+_NAMES = {
+    "stompcodec.client.middleware.otel": ["OpenTelemetry"],
+    "stompcodec.client.middleware.prometheus": ["Prometheus"],
+}
+_OPTIONS = "    options:\n      show_root_heading: false\n      show_root_toc_entry: false\n"
+
+
+def names_of(module: str) -> list[str]:
+    """Return the public names of a module.
+
+    >>> names_of("stompcodec.broker")
+    ['Broker', 'Config', 'load_config', 'run', 'serve']
+    """
+    return list(_NAMES.get(module) or importlib.import_module(module).__all__)
+
+
+def pages() -> dict[str, str]:
+    """Return the texts of all pages by their names."""
+    return {f"reference/{name}.md": "\n".join(_page(part)) for name, part in PARTS.items()}
+
+
+def _page(part: Part) -> Iterator[str]:
+    yield f"# {part.title}: reference\n\nWritten from the docstrings of the code. {part.about}\n"
+    shown: dict[int, str] = {}
+    for module in part.modules:
+        names = names_of(module)
+        yield f"## `{module}`\n"
+        first = (inspect.getdoc(importlib.import_module(module)) or "").split("\n\n")[0].replace("\n", " ")
+        yield f"{first}\n"
+        for name in names:
+            found = getattr(importlib.import_module(module), name)
+            yield f"{heading(module, name)}\n"
+            if id(found) in shown and _documents_itself(found):
+                yield f"The same as [`{shown[id(found)]}`](#{shown[id(found)]}).\n"
+                continue
+            shown[id(found)] = f"{module}.{name}"
+            yield from _entry(module, name, found)
+
+
+def heading(module: str, name: str) -> str:
+    """Return the heading of a name, with its full name as anchor; in HTML where Markdown sees bold text."""
+    if name.startswith("__"):
+        return f'<h3 id="{module}.{name}"><code>{name}</code></h3>'
+    return f"### `{name}` {{ #{module}.{name} }}"
+
+
+def _documents_itself(found: Any) -> bool:
+    return inspect.isclass(found) or inspect.isroutine(found)
+
+
+def _entry(module: str, name: str, found: Any) -> Iterator[str]:
+    if _documents_itself(found):
+        yield f"::: {_path_of(found)}\n{_OPTIONS}"
+    elif isinstance(found, ModuleType):
+        yield f"A module, see below: `{found.__name__}`.\n"
+    else:
+        comment = _comment_of(module, name)
+        value = repr(found)
+        rows = [["type", f"`{type(found).__name__}`"]]
+        if len(value) <= 100 and " at 0x" not in value:
+            rows.append(["value", f"`{value}`"])
+        yield f"{comment}\n\n" + "\n".join(table(["", ""], rows)) + "\n"
+
+
+def _path_of(found: Any) -> str:
+    """Return where Griffe finds the docstring; for the C backend that is its twin, which has the same ones."""
+    module = re.sub(r"\b_codec_c\b", "_codec_py", found.__module__)
+    return f"{module}.{found.__qualname__}"
+
+
+def _comment_of(module: str, name: str) -> str:
+    """Return the comment above a constant, which begins with `#:`, or the docstring below it."""
+    path = Path(inspect.getsourcefile(importlib.import_module(module)) or "")
+    source = path.read_text("utf-8")
+    for node in ast.parse(source).body:
+        if isinstance(node, ast.ImportFrom) and any(each.name == name for each in node.names) and node.module:
+            return _comment_of(node.module, name)
+        targets = (
+            node.targets if isinstance(node, ast.Assign) else [node.target] if isinstance(node, ast.AnnAssign) else []
+        )
+        if any(isinstance(target, ast.Name) and target.id == name for target in targets):
+            above = source.split("\n")[: node.lineno - 1]
+            comment: list[str] = []
+            while above and above[-1].startswith("#:"):
+                comment.insert(0, above.pop().removeprefix("#:").strip())
+            return " ".join(comment)
+    return ""

@@ -1,0 +1,179 @@
+"""Copy the Markdown of the tree into one folder for Zensical, with links that fit there.
+
+Pages of `docs/` keep their names. Pages of the root, such as ARCHITECTURE.md, get names in lower case. A link to a file
+that is not a page, such as a test, becomes plain text: the site is read without the tree.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path, PurePosixPath
+from typing import NamedTuple
+
+ROOT = Path(__file__).resolve().parents[2]
+DOCS = ROOT / "docs"
+#: Pages outside `docs/`, and their names on the site.
+OTHERS = {
+    "ARCHITECTURE.md": "architecture.md",
+    "CHANGELOG.md": "changelog.md",
+    "CONTRIBUTING.md": "contributing.md",
+    "GLOSSARY.md": "glossary.md",
+    "RELEASING.md": "releasing.md",
+    "SECURITY.md": "security.md",
+    "benchmarks/README.md": "running-benchmarks.md",
+    "changes/README.md": "writing-news.md",
+}
+#: Files without a page of their own, and what stands for them.
+_INSTEAD = {"README.md": "index.md"}
+#: Folders of `docs/` that are not pages, but the making of the site.
+_MAKING = ("site",)
+#: Stands in a written page where the generated ones are listed.
+LIST = "<!-- the generated pages -->"
+_LINK = re.compile(r"(!?)\[((?:[^\[\]]|\[[^\]]*\])*)\]\(([^()\s]+(?:\([^()\s]*\))?)\)")
+_FENCE = re.compile(r"\s*(```+|~~~+)")
+_OUTSIDE = re.compile(r"[a-z][a-z0-9+.-]*:", re.IGNORECASE)
+
+
+class Link(NamedTuple):
+    """A link of a page, outside of code."""
+
+    line: int
+    """Its line, from 1."""
+    text: str
+    target: str
+    """As it is written, with its anchor."""
+
+
+def sources() -> dict[str, Path]:
+    """Return the files of all written pages by their names on the site.
+
+    >>> sources()["architecture.md"].name, sources()["client.md"].name
+    ('ARCHITECTURE.md', 'client.md')
+    """
+    pages = {
+        path.relative_to(DOCS).as_posix(): path
+        for path in sorted(DOCS.rglob("*.md"))
+        if path.relative_to(DOCS).parts[0] not in _MAKING
+    }
+    return {**pages, **{name: ROOT / source for source, name in OTHERS.items()}}
+
+
+def prose(text: str) -> Iterator[tuple[int, str]]:
+    """Yield the lines outside of fenced code, with their numbers from 1.
+
+    >>> list(prose("a\\n```\\nb\\n```\\nc"))
+    [(1, 'a'), (5, 'c')]
+    """
+    fence = ""
+    for number, line in enumerate(text.split("\n"), 1):
+        found = _FENCE.match(line)
+        if fence:
+            if found and found[1].startswith(fence):
+                fence = ""
+        elif found:
+            fence = found[1]
+        else:
+            yield number, line
+
+
+def links(text: str) -> Iterator[Link]:
+    """Yield the links of a page that stand outside of code.
+
+    >>> list(links("see [a](b.md#c), not `[a](b)`"))
+    [Link(line=1, text='a', target='b.md#c')]
+    """
+    for number, line in prose(text):
+        for found in _LINK.finditer(_without_code(line)):
+            yield Link(number, found[2], found[3])
+
+
+def _without_code(line: str) -> str:
+    return re.sub(r"`+[^`]*`+", lambda found: found[0] if "](" not in found[0] else " " * len(found[0]), line)
+
+
+def target_of(source: Path, target: str) -> Path | None:
+    """Return the file that a link of a page in the tree means; None for an address outside of it."""
+    path = target.partition("#")[0]
+    if _OUTSIDE.match(target):
+        return None
+    if not path:
+        return source
+    found = Path(os.path.normpath(source.parent / path))
+    return found / "README.md" if found.is_dir() and (found / "README.md").is_file() else found
+
+
+def staged(name: str, source: Path, names: dict[Path, str]) -> str:
+    """Return the text of a page as the site has it.
+
+    Args:
+        name: of the page on the site.
+        source: its file.
+        names: the names on the site of all files that have one.
+    """
+    text = source.read_text("utf-8")
+    lines = text.split("\n")
+    for number, line in prose(text):
+        lines[number - 1] = _LINK.sub(_rewriting(name, source, names), line) if "](" in line else line
+    return "\n".join(lines)
+
+
+def _rewriting(name: str, source: Path, names: dict[Path, str]) -> Callable[[re.Match[str]], str]:
+    def rewrite(found: re.Match[str]) -> str:
+        picture, text, target = found.groups()
+        file = target_of(source, target)
+        if file is None or target.startswith("#"):
+            return found[0]
+        page = names.get(file)
+        if page is None:
+            return str(text)
+        _, mark, anchor = target.partition("#")
+        relative = os.path.relpath(page, PurePosixPath(name).parent).replace(os.sep, "/")
+        return f"{picture}[{text}]({relative}{mark}{anchor})"
+
+    return rewrite
+
+
+def stage(folder: Path, generated: dict[str, str]) -> None:
+    """Fill an empty folder with all pages and their pictures.
+
+    Args:
+        folder: it is removed first.
+        generated: texts of pages that scripts write, by their names; none may be a written page. The page with
+            `LIST` lists them there.
+
+    Raises:
+        ValueError: a page is both written and generated.
+    """
+    shutil.rmtree(folder, ignore_errors=True)
+    pages = sources()
+    if both := pages.keys() & generated.keys():
+        raise ValueError(f"written and generated: {', '.join(sorted(both))}")
+    pictures = {
+        path.relative_to(DOCS).as_posix(): path
+        for path in DOCS.rglob("*")
+        if path.suffix in (".svg", ".png") and path.relative_to(DOCS).parts[0] not in _MAKING
+    }
+    names = {path: name for name, path in {**pages, **pictures}.items()}
+    names |= {ROOT / path: page for path, page in _INSTEAD.items()}
+    names |= {DOCS / name: name for name in generated}
+    listed = "\n".join(f"- [{_title(text)}]({name})" for name, text in generated.items())
+    for name, path in pages.items():
+        _write(folder / name, staged(name, path, names).replace(LIST, listed))
+    for name, text in generated.items():
+        _write(folder / name, text)
+    for name, path in pictures.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(path, folder / name)
+    shutil.copytree(DOCS / "site" / "static", folder, dirs_exist_ok=True)
+
+
+def _title(text: str) -> str:
+    return text.partition("\n")[0].removeprefix("# ")
+
+
+def _write(path: Path, text: str) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text, "utf-8")

@@ -1,0 +1,200 @@
+"""Pages of the reference that are tables: options, limits, error kinds, rules of lint, metrics."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import json
+import re
+import textwrap
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import MISSING, fields, is_dataclass
+from importlib.resources import files
+from typing import Any
+
+
+def cell(text: str) -> str:
+    """Return a text for a cell of a table: code stays code, everything else is escaped.
+
+    >>> cell("a|b <c> `d_e`")
+    'a\\\\|b &lt;c> `d_e`'
+    """
+    parts = re.split(r"(`[^`]+`)", " ".join(text.split()))
+    for place in range(0, len(parts), 2):
+        parts[place] = re.sub(r"([*_\[\]\\])", r"\\\1", parts[place].replace("&", "&amp;").replace("<", "&lt;"))
+    return "".join(parts).replace("|", "\\|")
+
+
+def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> Iterator[str]:
+    """Yield the lines of a table; cells are Markdown already."""
+    yield "| " + " | ".join(head) + " |"
+    yield "|" + " --- |" * len(head)
+    for row in rows:
+        yield "| " + " | ".join(row) + " |"
+
+
+def pages() -> dict[str, str]:
+    """Return the texts of all pages by their names."""
+    makers = {
+        "client-options": _client_options,
+        "errors": _errors,
+        "lint-rules": _lint_rules,
+        "metrics": _metrics,
+    }
+    return {f"reference/{name}.md": "\n".join(make()) + "\n" for name, make in makers.items()}
+
+
+# ---- options ----
+
+
+def _said_of_fields(kind: type) -> dict[str, str]:
+    """Return what a class says of its fields: in its section Args, and in the docstrings below them."""
+    body = ast.parse(textwrap.dedent(inspect.getsource(kind))).body[0]
+    assert isinstance(body, ast.ClassDef)
+    arguments = (inspect.getdoc(kind) or "").partition("Args:\n")[2].partition("\n\n")[0]
+    said, name = dict(re.findall(r"^    (\w+): (.*(?:\n      .*)*)", arguments, re.MULTILINE)), ""
+    for node in body.body:
+        if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name):
+            name = node.target.id
+        elif name and isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant):
+            said[name] = inspect.cleandoc(str(node.value.value))
+            name = ""
+    return said
+
+
+def _rows_of(kind: Any) -> Iterator[list[str]]:
+    said = _said_of_fields(kind)
+    for name, default in _defaults(kind).items():
+        written = f"`{kind.__annotations__[name]}`".replace("|", "\\|")
+        yield [f"`{name}`", written, f"`{default!r}`".replace("|", "\\|"), cell(said.get(name, ""))]
+
+
+def _defaults(kind: Any) -> dict[str, Any]:
+    """Return the defaults of a dataclass or a named tuple; each field has one."""
+    if not is_dataclass(kind):
+        return dict(kind._field_defaults)
+    return {each.name: each.default if each.default is not MISSING else {} for each in fields(kind)}
+
+
+def _client_options() -> Iterator[str]:
+    from stompcodec.client import Options
+    from stompcodec.client.backoff import Backoff
+    from stompcodec.spec import Limits
+
+    yield "# Client options\n"
+    yield "Every option of `connect` and `connect_async`, written from `stompcodec.client.Options`. Times are in"
+    yield "seconds, sizes in bytes. [The client](../client.md) explains them in context.\n"
+    yield from table(["option", "type", "default", ""], _rows_of(Options))
+    yield "\n## Delays between attempts: `Backoff`\n"
+    yield f"{_first(Backoff)}\n"
+    yield from table(["field", "type", "default", ""], _rows_of(Backoff))
+    yield "\n## Sizes of frames: `Limits`\n"
+    yield f"{_first(Limits)}\n"
+    yield from table(["field", "type", "default", ""], _rows_of(Limits))
+
+
+def _first(found: object) -> str:
+    return (inspect.getdoc(found) or "").split("\n\n")[0].replace("\n", " ")
+
+
+# ---- errors ----
+
+
+def _errors() -> Iterator[str]:
+    from stompcodec import errors
+
+    yield "# Errors by kind and class\n"
+    yield "Written from the code. [Error messages](../error-messages.md) has them by what a terminal shows.\n"
+    yield "## Kinds of `FrameError`\n"
+    yield "A malformed frame raises `FrameError`. Its `kind` is one of these, and `offset` is the number of bytes from"
+    yield "the start of the stream. A kind is public: its meaning never changes.\n"
+    yield from table(
+        ["kind", "what is wrong", "what to do"],
+        ([f"`{kind}`", cell(text.what), cell(text.remedy)] for kind, text in errors.ERROR_KINDS.items()),
+    )
+    yield "\n## Classes\n"
+    yield "Every class derives from `StompError`, so one `except StompError` catches all.\n"
+    yield from table(["class", "derives from", "it means"], _classes())
+
+
+def _classes() -> Iterator[list[str]]:
+    from stompcodec import bridge, capture, client, compat, errors, spark
+
+    seen = set()
+    for module in (errors, client, capture, compat, bridge, spark, spark.jobs):
+        for name in sorted(set(dir(module)) | set(getattr(module, "__all__", ()))):
+            found = getattr(module, name, None)
+            if name.startswith("_") or not inspect.isclass(found) or not issubclass(found, errors.StompError):
+                continue
+            if found not in seen:
+                seen.add(found)
+                bases = ", ".join(f"`{base.__name__}`" for base in found.__bases__)
+                where = f"{module.__name__}." if module is not errors else ""
+                yield [f"`{where}{name}`", bases, cell(_first(found))]
+
+
+# ---- rules ----
+
+
+def _lint_rules() -> Iterator[str]:
+    titles: dict[str, str] = json.loads(files("stompcodec.cli.linting").joinpath("rules.json").read_text("utf-8"))
+    yield "# Rules of `stompcodec lint`\n"
+    yield f"The {len(titles)} requirements that findings name, in our own words, by the version of STOMP: `S10` is 1.0,"
+    yield "`S11` 1.1, `S12` 1.2, `LEG` the older worker dialect. `stompcodec lint FILE` prints the id, the offset and"
+    yield "what to do; `--json`, and SARIF for code hosts, are formats of the same. What no requirement covers has a"
+    yield "[kind of error](errors.md#kinds-of-frameerror) as its id.\n"
+    names = {"S10": "STOMP 1.0", "S11": "STOMP 1.1", "S12": "STOMP 1.2", "LEG": "The older worker dialect"}
+    prefixes = list(dict.fromkeys(rule.partition("-")[0] for rule in titles))
+    for prefix in prefixes:
+        yield f"\n## {names.get(prefix, prefix)}\n"
+        rows = ([f"`{rule}`", cell(text)] for rule, text in titles.items() if rule.startswith(f"{prefix}-"))
+        yield from table(["rule", "it says"], rows)
+
+
+# ---- metrics ----
+
+
+def _families(text: str) -> Iterator[list[str]]:
+    """Yield name, type, labels and meaning of the metrics in a text for Prometheus."""
+    from prometheus_client.parser import text_string_to_metric_families
+
+    for family in text_string_to_metric_families(text):
+        if family.name.endswith("_created"):
+            continue
+        labels = sorted({label for sample in family.samples for label in sample.labels} - {"le"})
+        name = f"{family.name}_total" if family.type == "counter" else family.name
+        yield [f"`{name}`", family.type, ", ".join(f"`{label}`" for label in labels), cell(family.documentation)]
+
+
+def _metrics() -> Iterator[str]:
+    from prometheus_client import CollectorRegistry, generate_latest
+
+    from stompcodec.client import connect
+    from stompcodec.client.middleware.prometheus import Prometheus
+    from stompcodec.testing import StompBroker
+
+    registry = CollectorRegistry()
+    with StompBroker(ws_port=0, web_metrics=True) as broker:
+        with connect(broker.url, middleware=[Prometheus(registry)]) as client:
+            client.send("/queue/a", b"hello", {"persistent": "true"}, receipt=True)
+            with client.subscribe("/queue/a", ack="client-individual") as messages:
+                message = messages.get(5)
+                assert message is not None
+                with message.processing():
+                    pass
+        told = _scraped(broker)
+    yield "# Metrics\n"
+    yield "Written from a scrape of a running broker and client. [Managing the broker](../management.md#metrics) and"
+    yield "[tracing and metrics](../tracing.md) say how to switch them on.\n"
+    yield "## The broker\n"
+    yield from table(["metric", "type", "labels", "meaning"], _families(told))
+    yield "\n## The client\n"
+    yield from table(["metric", "type", "labels", "meaning"], _families(generate_latest(registry).decode()))
+
+
+def _scraped(broker: Any) -> str:
+    import urllib.request
+
+    address = broker.ws_url.replace("ws://", "http://").rstrip("/")
+    with urllib.request.urlopen(f"{address}/metrics", timeout=30) as answer:
+        return str(answer.read().decode())

@@ -1,0 +1,141 @@
+"""The site that `make site` has built: every name is there, nothing is loaded from elsewhere, it fits on a phone."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import http.server
+import json
+import re
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from chromium import Chromium, Page, needs_chromium
+from sitepages import api, built, staging
+
+SITE = staging.ROOT / "build" / "site" / "html"
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(not (SITE / "index.html").is_file(), reason="the site is not built: make site"),
+]
+
+
+def test_nothing_is_wrong_with_it() -> None:
+    assert list(built.problems(SITE)) == []
+
+
+def test_every_public_name_has_its_docstring() -> None:
+    for name, part in api.PARTS.items():
+        text = (SITE / "reference" / name / "index.html").read_text("utf-8")
+        ids = built.Page(text).ids
+        for module in part.modules:
+            for public in api.names_of(module):
+                anchor = f"{module}.{public}"
+                assert anchor in ids, anchor
+                section = text.partition(f'id="{anchor}"')[2][:20_000]
+                body = re.split(r"<h[23] ", section.partition("</h3>")[2])[0]
+                assert re.search(r"<(?:p|td)[^>]*>\s*\S", body), f"nothing is said of {anchor}"
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ('<a href="gone/">x</a>', "no such file"),
+        ('<a href="#gone">x</a>', "no such anchor"),
+        ('<a href="https:/bad">x</a>', "not the form of an address"),
+        ('<img src="https://other.example/x.png">', "from another host"),
+        ('<link rel="stylesheet" href="//fonts.example/x.css">', "from another host"),
+        ('<script src="gone.js"></script>', "which is not there"),
+    ],
+)
+def test_problems_are_found(tmp_path: Path, text: str, problem: str) -> None:
+    (tmp_path / "index.html").write_text(text)
+    [found] = built.problems(tmp_path)
+    assert problem in found
+
+
+@pytest.mark.parametrize("text", ["@import 'https://fonts.googleapis.com/css'", "load('https://unpkg.com/x')"])
+def test_hosts_in_scripts_and_styles_are_found(tmp_path: Path, text: str) -> None:
+    (tmp_path / "x.js").write_text(text)
+    assert len(list(built.problems(tmp_path))) == 1
+
+
+# ---- in a browser ----
+
+
+class _Quiet(http.server.SimpleHTTPRequestHandler):
+    def log_message(self, *args: object) -> None:
+        pass
+
+
+@pytest.fixture(scope="module")
+def address() -> Iterator[str]:
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), functools.partial(_Quiet, directory=str(SITE)))
+    thread = threading.Thread(target=server.serve_forever)
+    thread.start()
+    yield f"http://127.0.0.1:{server.server_port}/"
+    server.shutdown()
+    thread.join()
+    server.server_close()
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Chromium]:
+    with Chromium() as chromium:
+        yield chromium
+
+
+@contextlib.contextmanager
+def opened(browser: Chromium, address: str, width: int = 1280) -> Iterator[Page]:
+    page = browser.open("about:blank")
+    page.order("Emulation.setDeviceMetricsOverride", width=width, height=800, deviceScaleFactor=1, mobile=width < 600)
+    page.order("Page.navigate", url=address)
+    page.wait("document.readyState == 'complete' && document.querySelector('h1') !== null")
+    yield page
+    page.close()
+
+
+_LOADED = "performance.getEntriesByType('resource').map((each) => new URL(each.name).host)"
+
+
+@needs_chromium
+@pytest.mark.parametrize("path", ["", "architecture/", "reference/client/", "troubleshooting/"])
+def test_all_comes_from_its_own_host(browser: Chromium, address: str, path: str) -> None:
+    with opened(browser, address + path) as page:
+        if path == "architecture/":
+            page.wait("document.querySelectorAll('div.mermaid').length > 3", 30)
+        hosts = set(page.get(_LOADED))
+        assert hosts == {address.split("/")[2]}
+        assert page.errors == []
+
+
+@needs_chromium
+@pytest.mark.parametrize("path", ["", "client/", "brokers/", "reference/command-line/", "reference/client/"])
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_it_fits_on_a_phone(browser: Chromium, address: str, path: str, scheme: str) -> None:
+    with opened(browser, address + path, width=390) as page:
+        page.order("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": scheme}])
+        page.wait(
+            f"document.body.getAttribute('data-md-color-scheme') == '{'slate' if scheme == 'dark' else 'default'}'"
+        )
+        assert page.get("document.documentElement.scrollWidth") <= 390
+        dark = page.get("getComputedStyle(document.body).backgroundColor.match(/\\d+/g).slice(0, 3).map(Number)")
+        assert (sum(dark) < 384) is (scheme == "dark"), dark
+
+
+@needs_chromium
+def test_the_search_answers_a_question(browser: Chromium, address: str) -> None:
+    with opened(browser, address) as page:
+        dialog = "[...document.querySelectorAll('*')].map((each) => each.shadowRoot).find(Boolean)"
+        page.get("document.querySelector('button.md-search__button').click()")
+        page.wait(f"{dialog}?.querySelector('dialog[open] input') != null")
+        page.order("Input.insertText", text="my connection is cut after a minute")
+        found = f"[...{dialog}.querySelectorAll('a[role=option]')].map((each) => each.getAttribute('href'))"
+        page.wait(f"{found}.length > 0")
+        first = json.loads(page.get(f"JSON.stringify({found})"))[0]
+        assert "troubleshooting/" in first
+        assert "cut-while-a-handler" in first
+        assert page.errors == []
