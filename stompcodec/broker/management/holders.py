@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import heapq
-from collections.abc import Generator, Iterator
+from collections.abc import Generator
 from operator import itemgetter
 from typing import Any
 
 from stompcodec.broker.core import Broker
 from stompcodec.broker.loop_quota import Line
 from stompcodec.broker.management.asker import Asker
-from stompcodec.broker.management.pages import LOOKS_AT_ONCE, in_turns
+from stompcodec.broker.management.pages import LOOKS_AT_ONCE, map_in_turns
 from stompcodec.broker.memory import CONNECTION, DELAY, MESSAGE, destination_cost, selector_cost
 from stompcodec.broker.queues.browser import Browser
 from stompcodec.broker.queues.queue import Queue
+from stompcodec.broker.routing.durable import Durable
 from stompcodec.broker.routing.virtual_host import VirtualHost
 
 #: How many of the largest queues and sessions are named.
@@ -24,15 +25,16 @@ def memory(broker: Broker, asker: Asker) -> Generator[Line, None, dict[str, Any]
     """Return the answer to the question `memory`."""
     account, journal, quota = broker.account, broker.journal, broker.quota
     queues = destinations = retained = topics = held = connections = 0
-    mine: list[tuple[int, str]] = []
+    mine: list[tuple[int, Queue]] = []
     for host in broker.hosts.values():
-        found = ((_cost(queue), queue.name) for queue in queues_of(host))
-        pairs = yield from in_turns(found, quota, LOOKS_AT_ONCE)
-        queues += sum(cost for cost, _ in pairs)
+        holding = queues_of(host)
+        costs = yield from map_in_turns(_cost, holding, quota, LOOKS_AT_ONCE)
+        queues += sum(costs)
         if host is asker.host:
-            mine = pairs
-        costs = yield from in_turns(_destinations(host), quota, LOOKS_AT_ONCE)
-        destinations += sum(costs)
+            mine = list(zip(costs, holding, strict=True))
+        names, durables = [*host.queues, *host.topics], list(host.destinations.durables)
+        destinations += sum((yield from map_in_turns(destination_cost, names, quota, LOOKS_AT_ONCE)))
+        destinations += sum((yield from map_in_turns(_cost_of_durable, durables, quota, LOOKS_AT_ONCE)))
         retained += sum(map(_cost, list(host.destinations.retained.queues.values())))
     for number, session in enumerate(list(broker.sessions.values()), 1):
         topics += sum(
@@ -76,22 +78,20 @@ def queues_of(host: VirtualHost) -> list[Queue]:
 
 def _cost(queue: Queue) -> int:
     """Return the bytes of the messages of a queue, and of the pages that are read for those who look at it."""
-    watchers = () if queue.dispatcher is None else queue.dispatcher.browsers
-    pages = sum(watcher.page_cost for watcher in watchers)
-    return queue.cost + pages + (0 if queue.paging is None else queue.paging.chunk_cost)
+    cost, dispatcher, paging = queue.cost, queue.dispatcher, queue.paging
+    if dispatcher is not None:
+        cost += sum(watcher.page_cost for watcher in dispatcher.browsers)
+    return cost if paging is None else cost + paging.chunk_cost
 
 
-def _destinations(host: VirtualHost) -> Iterator[int]:
-    for name in [*host.queues, *host.topics]:
-        yield destination_cost(name)
-    for durable in list(host.destinations.durables):
-        text = None if durable.selector is None else durable.selector.text
-        yield destination_cost(durable.name) + selector_cost(text)
+def _cost_of_durable(durable: Durable) -> int:
+    text = None if durable.selector is None else durable.selector.text
+    return destination_cost(durable.name) + selector_cost(text)
 
 
-def _largest_queues(found: list[tuple[int, str]]) -> list[dict[str, Any]]:
+def _largest_queues(found: list[tuple[int, Queue]]) -> list[dict[str, Any]]:
     largest = heapq.nlargest(_NAMED, found, key=itemgetter(0))
-    return [{"destination": name, "bytes": cost} for cost, name in largest if cost]
+    return [{"destination": queue.name, "bytes": cost} for cost, queue in largest if cost]
 
 
 def _largest_sessions(broker: Broker, host: VirtualHost) -> list[dict[str, Any]]:

@@ -18,6 +18,7 @@ from stompcodec.broker.management.questions import Questions
 from stompcodec.broker.management.rates import Ages
 from stompcodec.broker.management.reading import BadRequest, read_fields
 from stompcodec.broker.management.schema import REQUESTS
+from stompcodec.broker.management.writing import named
 
 _LOG = logging.getLogger("stompcodec.broker.management")
 
@@ -77,7 +78,7 @@ class Management:
         """Begin a request. `done` gets the answer, now or in a later turn."""
 
         def steps() -> Generator[Line, None, None]:
-            done((yield from self.answering(name, given, asker)))
+            done(named((yield from self.answering(name, given, asker))))
 
         Work(steps()).take_turn(self.broker.now)
         self.broker.wake()
@@ -85,8 +86,8 @@ class Management:
     def answering(
         self, name: str, given: Mapping[str, Any] | BadRequest, asker: Asker
     ) -> Generator[Line, None, dict[str, Any]]:
-        """Yield where a request waits, and return its answer: an error for a bad one. Each order is logged, and one
-        that waits is logged at its beginning, too.
+        """Yield where a request waits, and return its answer: an error for a bad one. Rows are tuples, see
+        `writing.py`. Each order is logged, and one that waits is logged at its beginning, too.
         """
         answer: dict[str, Any] = {"ask": name[:100], "time": round(self.broker.wall(), 3)}
         request = REQUESTS.get(name)

@@ -25,12 +25,11 @@ from stompcodec.broker.management.reading import BadRequest
 from stompcodec.broker.management.rows import (
     Clock,
     Row,
+    destination_row,
     durable_row,
     message_row,
-    queue_row,
     session_row,
     subscription_row,
-    topic_row,
     transaction_row,
 )
 from stompcodec.broker.management.schema import MOST_BODIES
@@ -197,33 +196,33 @@ class Questions:
         match, kind, sort, limit = fields["match"], fields["kind"], fields["sort"], fields["limit"]
         clock = self._clock()
 
-        def thing_of(entry: tuple[str, str]) -> Queue | Topic | None:
-            name, what = entry
+        def thing_of(entry: str) -> Queue | Topic | None:
+            name, _, what = entry.rpartition("\0")
             if kind not in (None, what) or (match is not None and not matches(match, name)):
                 return None
             return host.queues.get(name) if what == "queue" else host.topics.get(name)
 
-        def row_of(entry: tuple[str, str]) -> tuple[tuple[str, str], Row] | None:
-            thing, owner = thing_of(entry), host.owners.get(entry[0])
-            mine = None if owner is None else owner.id
+        def row_of(entry: str) -> tuple[str, Row] | None:
+            thing = thing_of(entry)
             if thing is None:
                 return None
-            return entry, queue_row(thing, mine, clock) if isinstance(thing, Queue) else topic_row(thing, mine, clock)
+            owner = host.owners.get(thing.name)
+            return entry, destination_row(thing, None if owner is None else owner.id, clock)
 
-        def key_of(entry: tuple[str, str]) -> tuple[float, tuple[str, str]] | None:
+        def key_of(entry: str) -> tuple[float, str] | None:
             thing = thing_of(entry)
             return None if thing is None else (sort_key(thing, sort, clock), entry)
 
         if sort is None:
             at = 0 if fields["page"] is None else bisect_right(names, "\0".join(place_of(fields["page"], str, str)))
-            found = map(row_of, map(_entry, islice(names, at, None)))
+            found = map(row_of, islice(names, at, None))
             rows = yield from in_turns(found, self._broker.quota, ROWS_AT_ONCE, limit + 1)
-            return _page(rows, limit, lambda place: place)
+            return _page(rows, limit, _name_and_kind)
         skipped = 0 if fields["page"] is None else max(0, place_of(fields["page"], int)[0])
-        every = yield from in_turns(map(key_of, map(_entry, names)), self._broker.quota, LOOKS_AT_ONCE)
+        every = yield from in_turns(map(key_of, names), self._broker.quota, LOOKS_AT_ONCE)
         upto = skipped + limit
         highest = heapq.nlargest(min(upto + 1, len(every)), every, key=itemgetter(0))
-        page = map(row_of, (place for _, place in highest[skipped:upto]))
+        page = map(row_of, (entry for _, entry in highest[skipped:upto]))
         rows = yield from in_turns(page, self._broker.quota, ROWS_AT_ONCE)
         return {"rows": [row for _, row in rows], "next": token_of([upto]) if len(highest) > upto else None}
 
@@ -303,9 +302,9 @@ def _number(session: Session) -> int:
     return int(session.id.partition("-")[0])
 
 
-def _entry(text: str) -> tuple[str, str]:
-    """Return the name and the kind in an entry of the sorted destinations."""
-    name, _, kind = text.rpartition("\0")
+def _name_and_kind(entry: str) -> tuple[str, str]:
+    """Return the place of an entry of the sorted destinations."""
+    name, _, kind = entry.rpartition("\0")
     return name, kind
 
 

@@ -1,4 +1,7 @@
-"""Rows of answers: what is said of a queue, a topic, a session, a subscription, a transaction, a message."""
+"""Rows of answers: what is said of a queue, a topic, a session, a subscription, a transaction, a message.
+
+A row has the values of the columns of its request, in the order of `schema.py`, which names them.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +21,7 @@ from stompcodec.broker.routing.topic import Topic
 from stompcodec.broker.sessions.session import Session
 from stompcodec.broker.sessions.transaction import Transaction
 
-Row = dict[str, Any]
+Row = tuple[Any, ...]
 
 #: The most credit that is shown.
 MOST_CREDIT = 1_000_000
@@ -36,7 +39,7 @@ class Clock:
 
 def depth_of(queue: Queue) -> tuple[int, int, int]:
     """Return how many messages of a queue are READY, unacknowledged and scheduled."""
-    ready, scheduled, paging = len(queue.messages), len(queue.deferred), queue.paging
+    ready, scheduled, paging = len(queue.messages.line), len(queue.deferred), queue.paging
     unacked = queue.count - ready - scheduled
     if paging is not None:
         ready += paging.count - paging.deferred
@@ -52,149 +55,156 @@ def received_of(queue: Queue) -> int:
 def delivered_of(queue: Queue) -> int:
     """Return how many messages a queue has delivered since the start."""
     tally = queue.tally
-    living = sum(each.last for each in queue.members if each.acks and not each.request.browser)
-    return tally.direct + tally.sent + tally.ended + living
+    delivered = tally.direct + tally.sent + tally.ended
+    if queue.members:
+        delivered += sum(each.last for each in queue.members if each.acks and not each.request.browser)
+    return delivered
 
 
 def first_seq(queue: Queue) -> int | None:
     """Return the lowest seq of the READY messages; None without any."""
-    line = queue.messages.line
+    line, paging = queue.messages.line, queue.paging
     first = line.after_seq(-1) if isinstance(line, Backlog) else line[0] if line else None
-    paged = None if queue.paging is None else queue.paging.first_after(-1)
-    seqs = [first.seq] if first is not None else []
-    return min(seqs if paged is None else [*seqs, paged + 1], default=None)
+    paged = None if paging is None else paging.first_after(-1)
+    if paged is None:
+        return None if first is None else first.seq
+    return paged + 1 if first is None else min(first.seq, paged + 1)
+
+
+def queue_counts(queue: Queue, clock: Clock) -> Row:
+    """Return the columns that all queues have, except for the rates."""
+    ready, unacked, scheduled = depth_of(queue)
+    tally, members = queue.tally, queue.members
+    oldest = first_seq(queue) if ready else None
+    return (
+        ready,
+        unacked,
+        scheduled,
+        0 if queue.paging is None else queue.paging.count,
+        queue.octets,
+        len(members),
+        _credit(members) if members else 0,
+        len(queue.blocked),
+        queue.paused,
+        received_of(queue),
+        delivered_of(queue),
+        tally.redelivered,
+        tally.expired,
+        tally.dropped,
+        tally.dead,
+        None if oldest is None else clock.ages.age(oldest, clock.now),
+    )
+
+
+#: The places of what the rates are taken of.
+_RECEIVED, _DELIVERED = 9, 10
 
 
 def queue_numbers(queue: Queue, clock: Clock) -> Row:
     """Return the columns that all queues have."""
-    ready, unacked, scheduled = depth_of(queue)
-    received, delivered, tally = received_of(queue), delivered_of(queue), queue.tally
-    received_rate, delivered_rate = rates(queue, clock.now, received, delivered)
-    oldest = None if not ready else first_seq(queue)
-    return {
-        "ready": ready,
-        "unacknowledged": unacked,
-        "scheduled": scheduled,
-        "paged": 0 if queue.paging is None else queue.paging.count,
-        "bytes": queue.octets,
-        "oldest": None if oldest is None else clock.ages.age(oldest, clock.now),
-        "consumers": len(queue.members),
-        "credit": _credit(queue.members),
-        "producers_waiting": len(queue.blocked),
-        "paused": queue.paused,
-        "received": received,
-        "delivered": delivered,
-        "received_rate": received_rate,
-        "delivered_rate": delivered_rate,
-        "redelivered": tally.redelivered,
-        "expired": tally.expired,
-        "dropped": tally.dropped,
-        "dead_letters": tally.dead,
-    }
+    counts = queue_counts(queue, clock)
+    return counts + rates(queue, clock.now, counts[_RECEIVED], counts[_DELIVERED])
 
 
 def _credit(consumers: Iterable[Consumer]) -> int:
     return sum(max(0, min(consumer.credit, MOST_CREDIT)) for consumer in consumers)
 
 
-def queue_row(queue: Queue, owner: str | None, clock: Clock) -> Row:
-    """Return the row of a queue in `destinations`."""
-    return {"destination": queue.name, "kind": "queue", "owner": owner, **queue_numbers(queue, clock)}
-
-
-def topic_row(topic: Topic, owner: str | None, clock: Clock) -> Row:
-    """Return the row of a topic in `destinations`: the sums of its subscriptions."""
+def topic_numbers(topic: Topic, clock: Clock) -> Row:
+    """Return the same columns of a topic: the sums of its subscriptions."""
     consumers = topic.consumers
     queues = [each.queue for each in consumers if isinstance(each.queue, Queue)]
     depths = [depth_of(queue) for queue in queues]
     seqs = [seq for queue in queues if (seq := first_seq(queue)) is not None]
-    received_rate, delivered_rate = rates(topic, clock.now, topic.received, topic.delivered)
-    return {
-        "destination": topic.name,
-        "kind": "topic",
-        "owner": owner,
-        "ready": sum(ready for ready, _, _ in depths),
-        "unacknowledged": sum(unacked for _, unacked, _ in depths),
-        "scheduled": 0,
-        "paged": 0,
-        "bytes": sum(queue.octets for queue in queues),
-        "oldest": clock.ages.age(min(seqs), clock.now) if seqs else None,
-        "consumers": len(consumers),
-        "credit": _credit(consumers),
-        "producers_waiting": sum(len(queue.blocked) for queue in queues),
-        "paused": False,
-        "received": topic.received,
-        "delivered": topic.delivered,
-        "received_rate": received_rate,
-        "delivered_rate": delivered_rate,
-        "redelivered": sum(queue.tally.redelivered for queue in queues),
-        "expired": sum(queue.tally.expired for queue in queues),
-        "dropped": sum(queue.tally.dropped for queue in queues),
-        "dead_letters": sum(queue.tally.dead for queue in queues),
-    }
+    return (
+        sum(ready for ready, _, _ in depths),
+        sum(unacked for _, unacked, _ in depths),
+        0,
+        0,
+        sum(queue.octets for queue in queues),
+        len(consumers),
+        _credit(consumers),
+        sum(len(queue.blocked) for queue in queues),
+        False,
+        topic.received,
+        topic.delivered,
+        sum(queue.tally.redelivered for queue in queues),
+        sum(queue.tally.expired for queue in queues),
+        sum(queue.tally.dropped for queue in queues),
+        sum(queue.tally.dead for queue in queues),
+        clock.ages.age(min(seqs), clock.now) if seqs else None,
+        *rates(topic, clock.now, topic.received, topic.delivered),
+    )
+
+
+def destination_row(thing: Queue | Topic, owner: str | None, clock: Clock) -> Row:
+    """Return the row of a queue or topic."""
+    if isinstance(thing, Queue):
+        return (thing.name, "queue", owner) + queue_numbers(thing, clock)  # a * takes four times as long
+    return (thing.name, "topic", owner, *topic_numbers(thing, clock))
 
 
 def durable_row(durable: Durable, clock: Clock) -> Row:
     """Return the row of a durable subscription."""
-    return {
-        "name": title(durable.owner, durable.name),
-        "user": durable.owner,
-        "destination": durable.address.name,
-        "selector": None if durable.selector is None else durable.selector.text,
-        "shared": durable.shared,
-        **queue_numbers(durable.queue, clock),
-    }
+    return (
+        title(durable.owner, durable.name),
+        durable.owner,
+        durable.address.name,
+        None if durable.selector is None else durable.selector.text,
+        durable.shared,
+        *queue_numbers(durable.queue, clock),
+    )
 
 
 def session_row(session: Session, now: float) -> Row:
     """Return the row of a session that has connected."""
     memory = session.memory
-    return {
-        "session": session.id,
-        "peer": session.peer,
-        "user": session.user.name,
-        "client_id": session.client_id,
-        "version": session.version,
-        "listener": session.listener,
-        "secure": session.secure,
-        "age": round(max(0.0, now - session.since), 3),
-        "subscriptions": len(session.consumers),
-        "unacknowledged": sum(len(consumer.unacked) for consumer in session.consumers.values()),
-        "transactions": len(session.transactions),
-        "waiting": session.paused,
-        "unwritten": memory.unwritten,
-        "memory": memory.fixed + memory.spare,
-    }
+    return (
+        session.id,
+        session.peer,
+        session.user.name,
+        session.client_id,
+        session.version,
+        session.listener,
+        session.secure,
+        round(max(0.0, now - session.since), 3),
+        len(session.consumers),
+        sum(len(consumer.unacked) for consumer in session.consumers.values()),
+        len(session.transactions),
+        session.paused,
+        memory.unwritten,
+        memory.fixed + memory.spare,
+    )
 
 
 def subscription_row(session: Session, consumer: Consumer) -> Row:
     """Return the row of a subscription."""
     durable, selector, queue = consumer.durable, consumer.request.selector, consumer.queue
     own = consumer.address is not None and isinstance(queue, Queue) and not isinstance(queue, Browser)
-    return {
-        "session": session.id,
-        "subscription": consumer.key,
-        "destination": consumer.destination,
-        "ack": consumer.mode,
-        "selector": None if selector is None else selector.text,
-        "durable": title(durable.owner, durable.name) if isinstance(durable, Durable) else None,
-        "browser": consumer.request.browser,
-        "exclusive": consumer.request.exclusive,
-        "priority": consumer.request.priority,
-        "credit": max(0, min(consumer.credit, MOST_CREDIT)),
-        "unacknowledged": len(consumer.unacked),
-        "waiting": len(queue.messages) if own and isinstance(queue, Queue) else 0,
-    }
+    return (
+        session.id,
+        consumer.key,
+        consumer.destination,
+        consumer.mode,
+        None if selector is None else selector.text,
+        title(durable.owner, durable.name) if isinstance(durable, Durable) else None,
+        consumer.request.browser,
+        consumer.request.exclusive,
+        consumer.request.priority,
+        max(0, min(consumer.credit, MOST_CREDIT)),
+        len(consumer.unacked),
+        len(queue.messages) if own and isinstance(queue, Queue) else 0,
+    )
 
 
 def transaction_row(session: Session, name: str, transaction: Transaction) -> Row:
     """Return the row of an open transaction."""
-    return {
-        "session": session.id,
-        "transaction": name,
-        "messages": transaction.weight,
-        "bytes": transaction.octets + transaction.base,
-    }
+    return (
+        session.id,
+        name,
+        transaction.weight,
+        transaction.octets + transaction.base,
+    )
 
 
 def message_row(message: Message, most: int, clock: Clock) -> Row:
@@ -205,21 +215,21 @@ def message_row(message: Message, most: int, clock: Clock) -> Row:
         size = message.body.size
         body = _beginning(message, most)
     text, encoding = shown(body[:most], size > most)
-    return {
-        "message_id": message.id,
-        "seq": message.seq,
-        "destination": message.destination,
-        "headers": [list(pair) for pair in frame.headers.pairs()],
-        "size": size,
-        "body": text,
-        "encoding": encoding,
-        "truncated": size > most,
-        "persistent": bool(message.persistent) and message.persistent != SPOOLED,
-        "priority": message.priority,
-        "attempts": message.attempts,
-        "expires": message.expires,
-        "age": clock.ages.age(message.seq, clock.now),
-    }
+    return (
+        message.id,
+        message.seq,
+        message.destination,
+        [list(pair) for pair in frame.headers.pairs()],
+        size,
+        text,
+        encoding,
+        size > most,
+        bool(message.persistent) and message.persistent != SPOOLED,
+        message.priority,
+        message.attempts,
+        message.expires,
+        clock.ages.age(message.seq, clock.now),
+    )
 
 
 def _beginning(message: Message, most: int) -> bytes:

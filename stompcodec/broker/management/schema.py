@@ -87,31 +87,35 @@ _SELECTOR = Field("selector", text, "Only messages that match this condition, as
 _ID = Field("message_id", text, "Only the message with this message-id.")
 _MOST = Field("limit", whole(1, _MOST_MESSAGES), "The most messages; by default all that are ready at the start.")
 
-#: What a queue says of itself, in `destinations` and `durables`.
-_OF_QUEUE = (
+#: What a queue says of itself, in `destinations` and `durables`. The last ones change although nothing is done.
+OF_QUEUE = (
     Column("ready", "whole", "Messages that no consumer has, also those in the store only."),
     Column("unacknowledged", "whole", "Messages that a consumer has and has not acknowledged."),
     Column("scheduled", "whole", "Messages that wait for their time."),
     Column("paged", "whole", "Messages that are in the store only."),
     Column("bytes", "whole", "Bytes of the messages in memory."),
-    Column(
-        "oldest",
-        "number?",
-        "Seconds since the oldest ready message was sent; for one of an earlier run, since the start.",
-    ),
     Column("consumers", "whole", "Consumers, browsers included."),
     Column("credit", "whole", "Further messages that the consumers may have, each at most 1,000,000."),
     Column("producers_waiting", "whole", "Sessions that wait for room before they may send more."),
     Column("paused", "flag", "An order has paused its deliveries."),
     Column("received", "whole", "Messages that were put into it since the start."),
     Column("delivered", "whole", "Messages that consumers got since the start, redeliveries included."),
-    Column("received_rate", "number?", "Messages received per second lately; null until it was asked for before."),
-    Column("delivered_rate", "number?", "Messages delivered per second lately."),
     Column("redelivered", "whole", "Messages that came back to it after a delivery, since the start."),
     Column("expired", "whole", "Messages that expired in it, since the start."),
     Column("dropped", "whole", "Messages dropped because it was full, since the start."),
     Column("dead_letters", "whole", "Messages that became dead letters, since the start."),
+    Column(
+        "oldest",
+        "number?",
+        "Seconds since the oldest ready message was sent; for one of an earlier run, since the start.",
+    ),
+    Column("received_rate", "number?", "Messages received per second lately; null until it was asked for before."),
+    Column("delivered_rate", "number?", "Messages delivered per second lately."),
 )
+
+MOVING = 3
+#: All but the rates.
+COUNTS = OF_QUEUE[:-2]
 
 #: The numbers by which `destinations` can be sorted.
 SORTS = (
@@ -181,7 +185,7 @@ QUESTIONS = (
                 "kind", "text", "`queue` or `topic`. The numbers of a topic are those of its subscriptions together."
             ),
             Column("owner", "text?", "The session to which it belongs, with which it ends."),
-            *_OF_QUEUE,
+            *OF_QUEUE,
         ),
         is_list=True,
     ),
@@ -231,7 +235,7 @@ QUESTIONS = (
             Column("destination", "text", "The topic, or the pattern of topics."),
             Column("selector", "text?", "Its selector."),
             Column("shared", "flag", "It may have several consumers."),
-            *_OF_QUEUE,
+            *OF_QUEUE,
         ),
         is_list=True,
     ),

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from stompcodec.broker.management.rates import rates
-from stompcodec.broker.management.rows import Clock, delivered_of, depth_of, received_of, topic_row
+from stompcodec.broker.management.rows import Clock, delivered_of, depth_of, received_of, topic_numbers
+from stompcodec.broker.management.schema import OF_QUEUE
 from stompcodec.broker.queues.queue import Queue
 from stompcodec.broker.routing.topic import Topic
 
@@ -34,10 +35,13 @@ _OF_QUEUE: dict[str, Callable[[Queue, float], float]] = {
     "dead_letters": lambda queue, now: queue.tally.dead,
 }
 
+#: The places of the columns among the numbers of a topic.
+_OF_TOPIC = {column.name: at for at, column in enumerate(OF_QUEUE)}
+
 
 def sort_key(thing: Queue | Topic, column: str, clock: Clock) -> float:
     """Return what a queue or topic is sorted by: the column of its row, and 0 for null."""
     if isinstance(thing, Queue):
         return _OF_QUEUE[column](thing, clock.now)
-    value = topic_row(thing, None, clock)[column]
+    value = topic_numbers(thing, clock)[_OF_TOPIC[column]]
     return 0.0 if value is None else float(value)

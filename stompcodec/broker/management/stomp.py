@@ -10,7 +10,6 @@ correlation-id:1                         content-type:application/json
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -19,6 +18,7 @@ from stompcodec.broker.loop_quota import Line
 from stompcodec.broker.management.asker import Asker
 from stompcodec.broker.management.management import Management
 from stompcodec.broker.management.reading import BadRequest, read_json
+from stompcodec.broker.management.writing import Writer
 from stompcodec.broker.message import message_of
 from stompcodec.broker.origins import is_loopback
 from stompcodec.broker.sessions.receipts import confirm
@@ -39,9 +39,11 @@ class OverStomp:
     def __init__(self, management: Management) -> None:
         self._management = management
         self._broker = management.broker
+        self._writer = Writer(self._broker.quota)
         self._prefix = self._broker.config.management_prefix
         if self._prefix:
             self._broker.manage = self._manage
+            self._broker.each_second.append(self._writer.tick)
 
     def _manage(self, session: Session, frame: Frame, destination: str) -> None:
         """Handle a SEND to a reserved destination. Raise Refused if it says nowhere where its answer can go."""
@@ -83,11 +85,11 @@ class OverStomp:
         asker: Asker,
     ) -> Iterator[Line]:
         answer = yield from self._management.answering(name, given, asker)
+        body = yield from self._writer.json(answer)
         if session.ended:
             return
         target = _target(session, address)
         if target is not None:
-            body = json.dumps(answer, separators=(",", ":")).encode()
             pairs = [("destination", address), ("content-type", "application/json")]
             pairs += [(copied, value) for copied in _COPIED if (value := session.header(frame, copied)) is not None]
             put(session, target, message_of(Frame("SEND", pairs, body), address, False, self._broker.wall))

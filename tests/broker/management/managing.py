@@ -21,7 +21,7 @@ class Managed(Bench):
     def __init__(self, store: Any = None, **config: Any) -> None:
         super().__init__(store, **config)
         self.management = Management(self.broker)
-        OverStomp(self.management)
+        self.over_stomp = OverStomp(self.management)
 
     def ask(self, request: str, /, **fields: Any) -> dict[str, Any]:
         """The answer to this process, after as many turns as it takes."""

@@ -66,13 +66,13 @@ def test_only_a_page_of_rows_is_made(monkeypatch: pytest.MonkeyPatch) -> None:
     bench, made = Managed(), 0
     peer = bench.peer()
     peer.raw(b"".join(peer.octets_of("SEND", destination=f"/queue/{number}") for number in range(300)))
-    row_of = questions.queue_row
+    row_of = questions.destination_row
 
-    def counted(*arguments: Any) -> dict[str, Any]:
+    def counted(*arguments: Any) -> Any:
         nonlocal made
         made += 1
         return row_of(*arguments)
 
-    monkeypatch.setattr(questions, "queue_row", counted)
+    monkeypatch.setattr(questions, "destination_row", counted)
     assert len(bench.ask("destinations", sort="ready", limit=5)["rows"]) == 5
     assert made == 5

@@ -1,0 +1,125 @@
+"""Answers over STOMP are written without dicts for rows: the bytes are those that `json` writes of the answer."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Generator
+from typing import Any
+
+import pytest
+from broker.management.managing import Managed
+
+from stompcodec.broker.loop_quota import Line, LoopQuota, Work
+from stompcodec.broker.management import writing
+from stompcodec.broker.management.asker import Asker
+from stompcodec.broker.management.pages import ROWS_AT_ONCE
+from stompcodec.broker.management.schema import MOVING, OF_QUEUE, QUESTIONS, REQUESTS
+from stompcodec.broker.management.writing import Writer, named
+
+NAMES = ["/queue/%s", '/queue/"\\', "/queue/ä\u2028\U0001f600", "/queue/a\nb", "/topic/a%", "/queue/" + "x" * 3000]
+ROW = ("/queue/a", "queue", None, *(0 for _ in OF_QUEUE[:-MOVING]), None, None, None)
+
+
+@pytest.fixture
+def bench() -> Managed:
+    """A broker with rows in every list."""
+    bench = Managed()
+    sender, taker = bench.peer(), bench.peer(connect=False)
+    taker.connect(client_id="c%")
+    for name in NAMES:
+        sender.put(name, b"%d\n", priority="7")
+    taker.subscribe("/queue/%s", id="1%", ack="client", prefetch_count="1", selector="n > 1 OR TRUE")
+    taker.subscribe("/topic/a%", id="2", durable_subscription_name='d"%')
+    taker.subscribe("/temp-queue/mine", id="3")
+    sender.send("BEGIN", transaction="t%")
+    return bench
+
+
+def both(bench: Managed, request: str, **fields: Any) -> tuple[bytes, bytes]:
+    """What is written of an answer, and what `json` writes of it."""
+    answers: list[bytes] = []
+
+    def steps() -> Generator[Line, None, None]:
+        asker = Asker(bench.broker.virtual_host("/"), "a test")
+        answer = yield from bench.management.answering(request, fields, asker)
+        answers.append((yield from bench.over_stomp._writer.json(answer)))
+        answers.append(json.dumps(named(answer), separators=(",", ":")).encode())
+
+    Work(steps()).take_turn(bench.now)
+    bench.turn()
+    return answers[0], answers[1]
+
+
+@pytest.mark.parametrize("question", [each.name for each in QUESTIONS])
+def test_the_bytes_are_those_of_json(bench: Managed, question: str) -> None:
+    fields = {"destination": NAMES[1]} if question == "messages" else {}
+    for seconds in (0.0, 2.0, 2.0):  # the texts of rows are kept from the first time on
+        bench.wait(seconds)
+        found, wanted = both(bench, question, **fields)
+        assert found == wanted
+        assert not REQUESTS[question].is_list or b'"rows":[{' in found
+    bench.peer().put("/queue/%s", b"x")
+    found, wanted = both(bench, question, **fields)
+    assert found == wanted
+    assert both(bench, question, limit=0)[0].startswith(b'{"ask":"' + question.encode() + b'","time":')
+
+
+def test_numbers_are_never_stale(bench: Managed) -> None:
+    for body in range(3):
+        bench.peer().put("/queue/late", b"x" * body)
+        found = json.loads(both(bench, "destinations", match="/queue/late")[0])
+        assert found == bench.ask("destinations", match="/queue/late")
+        assert found["rows"][0]["ready"] == body + 1
+        bench.wait(1.5)
+    bench.result("pause", destination="/queue/late")
+    assert json.loads(both(bench, "destinations", match="/queue/late")[0])["rows"][0]["paused"] is True
+
+
+def kept(writer: Writer) -> dict[tuple[Any, ...], str]:
+    return writer._forms["destinations"]._kept
+
+
+def written(writer: Writer, rows: list[tuple[Any, ...]]) -> int:
+    """Write an answer with these rows, and return how many turns were left to others."""
+    answer = {"ask": "destinations", "time": 1.5, "rows": rows, "next": None}
+    found: list[bytes] = []
+
+    def steps() -> Generator[Line, None, None]:
+        found.append((yield from writer.json(answer)))
+
+    turns = len(list(steps()))
+    assert found[0] == json.dumps(named(answer), separators=(",", ":")).encode()
+    return turns
+
+
+def test_what_is_kept_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(writing, "_MOST_KEPT", 10)
+    writer = Writer(LoopQuota())
+    for number in range(100):
+        written(writer, [(f"/queue/{number}", *ROW[1:]), ("/queue/" + "x" * 1024, *ROW[1:])])
+        assert 0 < len(kept(writer)) <= 10
+        assert all(len(text) <= 1024 for text in kept(writer).values())
+
+
+def test_what_is_kept_ends_when_nobody_asks() -> None:
+    bench = Managed()
+    writer = bench.over_stomp._writer
+    written(writer, [ROW])
+    for _ in range(5):
+        bench.wait(1.0)
+    assert kept(writer)
+    for _ in range(10):
+        bench.wait(1.0)
+    assert not kept(writer)
+
+
+def test_many_rows_are_written_in_turns() -> None:
+    rows = [(f"/queue/{number}", *ROW[1:]) for number in range(2 * ROWS_AT_ONCE)]
+    assert written(Writer(LoopQuota()), rows) == 1
+    assert written(Writer(LoopQuota()), rows[:ROWS_AT_ONCE]) == 0
+
+
+def test_the_columns_that_move_are_the_last() -> None:
+    assert [column.name for column in OF_QUEUE[-MOVING:]] == ["oldest", "received_rate", "delivered_rate"]
+    for name in ("destinations", "durables"):
+        assert REQUESTS[name].columns[-len(OF_QUEUE) :] == OF_QUEUE
