@@ -18,7 +18,8 @@ from stompcodec import __version__
 from stompcodec.broker.loop_quota import Line
 from stompcodec.broker.management.asker import Asker
 from stompcodec.broker.management.management import Management
-from stompcodec.broker.management.rows import delivered_of, depth_of, first_seq, received_of
+from stompcodec.broker.management.rows import Clock, queue_counts
+from stompcodec.broker.management.schema import COUNTS
 from stompcodec.broker.queues.queue import Queue
 from stompcodec.broker.routing.durable import title
 from stompcodec.broker.routing.topic import Topic
@@ -40,35 +41,34 @@ _MOST_NAME = 256
 _AT_ONCE, _LINES_AT_ONCE = 250, 2500
 _LABELS = ("virtual_host", "destination", "kind")
 
-#: What is said of destinations: the name, whether it only rises, and the meaning.
+#: What is said of destinations: the name, the column of management, whether it only rises, and the meaning.
 _OF_DESTINATIONS = (
-    ("ready_messages", False, "Messages that no consumer has."),
-    ("unacknowledged_messages", False, "Messages that a consumer has and has not acknowledged."),
-    ("scheduled_messages", False, "Messages that wait for their time."),
-    ("paged_messages", False, "Messages that are in the store only."),
-    ("memory_bytes", False, "Bytes of the messages in memory."),
-    ("oldest_message_age_seconds", False, "Seconds since the oldest ready message was sent; 0 without any."),
-    ("consumers", False, "Consumers."),
-    ("waiting_producers", False, "Sessions that wait for room."),
-    ("received_messages", True, "Messages that came."),
-    ("delivered_messages", True, "Messages that consumers got, redeliveries included."),
-    ("redelivered_messages", True, "Messages that came back after a delivery."),
-    ("expired_messages", True, "Messages that expired."),
-    ("dropped_messages", True, "Messages dropped because the destination was full."),
-    ("dead_letter_messages", True, "Messages that became dead letters."),
+    ("ready_messages", "ready", False, "Messages that no consumer has."),
+    ("unacknowledged_messages", "unacknowledged", False, "Messages that a consumer has and has not acknowledged."),
+    ("scheduled_messages", "scheduled", False, "Messages that wait for their time."),
+    ("paged_messages", "paged", False, "Messages that are in the store only."),
+    ("memory_bytes", "bytes", False, "Bytes of the messages in memory."),
+    ("oldest_message_age_seconds", "oldest", False, "Seconds since the oldest ready message was sent; 0 without any."),
+    ("consumers", "consumers", False, "Consumers."),
+    ("waiting_producers", "producers_waiting", False, "Sessions that wait for room."),
+    ("received_messages", "received", True, "Messages that came."),
+    ("delivered_messages", "delivered", True, "Messages that consumers got, redeliveries included."),
+    ("redelivered_messages", "redelivered", True, "Messages that came back after a delivery."),
+    ("expired_messages", "expired", True, "Messages that expired."),
+    ("dropped_messages", "dropped", True, "Messages dropped because the destination was full."),
+    ("dead_letter_messages", "dead_letters", True, "Messages that became dead letters."),
 )
-_COUNT = len(_OF_DESTINATIONS)
-_RISES = [rises for _, rises, _ in _OF_DESTINATIONS]
-_FIRST_TOTAL = _RISES.index(True)
-#: The number that is not summed up: the oldest of all is the oldest.
-_OLDEST = [name for name, _, _ in _OF_DESTINATIONS].index("oldest_message_age_seconds")
+#: The place of each column among the numbers of a destination, and whether it only rises.
+_AT = {column.name: at for at, column in enumerate(COUNTS)}
+_RISING = {column for _, column, rises, _ in _OF_DESTINATIONS if rises}
+_RISES = [column.name in _RISING for column in COUNTS]
 #: The holders of memory in the answer to the question `memory`.
 _HOLDERS = (
     *("queues", "topics", "retained", "scheduled", "commits", "sessions", "connections", "destinations", "keys"),
     "other",
 )
 
-_Numbers = Sequence[float]
+_Numbers = Sequence[Any]
 _Key = tuple[str, str, str]
 
 
@@ -98,18 +98,20 @@ class Metrics:
         #: The destinations with labels.
         self._labelled: dict[_Key, _Labelled] = {}
         #: The totals of destinations in `_other` that have ended since, or have labels now.
-        self._past: _Numbers = [0] * _COUNT
+        self._past: _Numbers = [0] * len(COUNTS)
         #: Destinations in `_other` that get labels when there is room.
         self._others: set[Queue | Topic] = set()
         #: For each scrape that goes on: the destinations without labels that have ended meanwhile.
         self._scrapes: list[set[Queue | Topic]] = []
         #: The numbers of `_other` that were told last.
-        self._told: _Numbers = [0] * _COUNT
+        self._told: _Numbers = [0] * len(COUNTS)
         #: The virtual hosts that tell when destinations end.
         self._hosts: set[VirtualHost] = set()
         self._other_text = _label_text(("", OTHER, OTHER))
-        #: The first lines of each metric of destinations, and the name that its other lines begin with.
-        self._heads = [(_written([family]), _sample_name(family)) for family in _families_of_destinations()]
+        #: The first lines of each metric of destinations, the name that its other lines begin with, and its column.
+        self._heads = [
+            (_written([family]), _sample_name(family), _AT[column]) for column, family in _families_of_destinations()
+        ]
         for vhost in self._broker.config.virtual_hosts or ("/",):
             self._broker.virtual_host(vhost)
         self._listen()
@@ -156,7 +158,8 @@ class Metrics:
             return
         for ended in self._scrapes:
             ended.add(what)
-        numbers = self._of_queue(what) if isinstance(what, Queue) else _of_topic_alone(what)
+        clock = Clock(self._broker.now, self._management.ages)
+        numbers = queue_counts(what, clock) if isinstance(what, Queue) else _of_topic_alone(what)
         self._past = _summed([self._past, _totals(numbers)])
 
     def _measured(self) -> Generator[Line, None, dict[str, _Numbers]]:
@@ -184,22 +187,22 @@ class Metrics:
         numbers: dict[str, _Numbers] = {}
         others = self._past
         some: list[_Numbers] = []  # of the others, since the last turn
-        looked = 0
+        looked, clock = 0, Clock(self._broker.now, self._management.ages)
         for thing in things:
             lives = _lives(thing.host, thing.what)
             if not lives and thing.what not in meanwhile:
                 continue  # it had labels
             if isinstance(thing.what, Queue):
-                found = self._of_queue(thing.what)
+                found: _Numbers = queue_counts(thing.what, clock)
                 looked += 1
             else:
-                found, rest = yield from self._of_topic(thing.what)
+                found, rest = yield from self._of_topic(thing.what, clock)
                 looked += 1 + rest
             text = self._text_of(thing) if lives else None
             if text is None:
                 some.append(found)
             else:
-                numbers[text] = found
+                numbers[text] = found if found[-1] is not None else (*found[:-1], 0)
                 if thing.what in self._others:  # it has just got them
                     self._others.discard(thing.what)
                     totals = _totals(found)
@@ -214,7 +217,7 @@ class Metrics:
         """Return the text about destinations."""
         parts: list[bytes] = []
         written = 0
-        for at, (head, name) in enumerate(self._heads):
+        for head, name, at in self._heads:
             parts.append(head)
             for begin in range(0, len(numbers), _LINES_AT_ONCE):
                 some = numbers[begin : begin + _LINES_AT_ONCE]
@@ -259,43 +262,26 @@ class Metrics:
             return None
         return labelled.text
 
-    def _of_queue(self, queue: Queue) -> _Numbers:
-        ready, unacked, scheduled = depth_of(queue)
-        tally, seq = queue.tally, first_seq(queue) if ready else None
-        return (
-            ready,
-            unacked,
-            scheduled,
-            0 if queue.paging is None else queue.paging.count,
-            queue.octets,
-            0 if seq is None else self._management.ages.age(seq, self._broker.now),
-            len(queue.members),
-            len(queue.blocked),
-            received_of(queue),
-            delivered_of(queue),
-            tally.redelivered,
-            tally.expired,
-            tally.dropped,
-            tally.dead,
-        )
-
-    def _of_topic(self, topic: Topic) -> Generator[Line, None, tuple[_Numbers, int]]:
+    def _of_topic(self, topic: Topic, clock: Clock) -> Generator[Line, None, tuple[_Numbers, int]]:
         """Return the numbers of a topic, and how many subscriptions were looked at since the last turn."""
         queues = [each.queue for each in topic.consumers if isinstance(each.queue, Queue)]
-        sums: _Numbers = [0] * _COUNT
+        sums = [0] * len(COUNTS)
         rest = len(queues) % _AT_ONCE
         for begin in range(0, len(queues), _AT_ONCE):
             some = queues[begin : begin + _AT_ONCE]
-            sums = _summed([sums, *map(self._of_queue, some)])
+            sums = _summed([sums, *(queue_counts(queue, clock) for queue in some)])
             if len(some) == _AT_ONCE:
                 yield self._broker.quota
-        alone = _of_topic_alone(topic)
-        return (*sums[:_FIRST_TOTAL], *alone[_FIRST_TOTAL:]), rest
+        sums[_AT["consumers"]] = len(queues)
+        both = zip(sums, _of_topic_alone(topic), _RISES, strict=True)
+        return [alone if rises else of_all for of_all, alone, rises in both], rest
 
 
 def _of_topic_alone(topic: Topic) -> _Numbers:
     """Return the totals of a topic. Those of its subscriptions end with them."""
-    return (*[0] * _FIRST_TOTAL, topic.received, topic.delivered, 0, 0, 0, 0)
+    numbers = [0] * len(COUNTS)
+    numbers[_AT["received"]], numbers[_AT["delivered"]] = topic.received, topic.delivered
+    return numbers
 
 
 def _totals(numbers: _Numbers) -> _Numbers:
@@ -338,12 +324,10 @@ def _label_text(key: _Key) -> str:
     return text[text.index("\nx{") + 2 : text.rindex("}") + 1]  # no label has a newline: it is escaped
 
 
-def _summed(rows: list[_Numbers]) -> _Numbers:
-    """Return the sums of the numbers of destinations."""
-    columns = list(zip(*rows, strict=True))
-    sums = list(map(sum, columns))
-    sums[_OLDEST] = max(columns[_OLDEST])
-    return sums
+def _summed(rows: list[_Numbers]) -> list[Any]:
+    """Return the sums of the numbers of destinations; the oldest of all is the oldest."""
+    *columns, oldest = zip(*rows, strict=True)
+    return [*map(sum, columns), max(filter(None, oldest), default=0)]
 
 
 def _key(vhost: str, name: str, kind: str) -> _Key | None:
@@ -401,11 +385,11 @@ def _of_memory(memory: dict[str, Any]) -> Iterator[Metric]:
     yield family
 
 
-def _families_of_destinations() -> Iterator[Metric]:
-    """Yield the metrics of destinations, without samples."""
-    for name, rises, meaning in _OF_DESTINATIONS:
+def _families_of_destinations() -> Iterator[tuple[str, Metric]]:
+    """Yield the metrics of destinations, without samples, behind their columns."""
+    for name, column, rises, meaning in _OF_DESTINATIONS:
         kind = CounterMetricFamily if rises else GaugeMetricFamily
-        yield kind(f"stompcodec_broker_destination_{name}", meaning, labels=_LABELS)
+        yield column, kind(f"stompcodec_broker_destination_{name}", meaning, labels=_LABELS)
 
 
 def _sample_name(family: Metric) -> str:

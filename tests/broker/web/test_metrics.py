@@ -232,6 +232,32 @@ def test_a_temporary_destination_has_no_labels():
     assert list(told(bench, metrics)[READY]) == [("", OTHER, OTHER)]
 
 
+def test_a_queue_of_one_session_has_no_labels():
+    bench, metrics = made(dialect="rabbitmq")
+    peer = bench.peer()
+    peer.subscribe("/queue/mine", id="1", exclusive="true")
+    assert list(told(bench, metrics)[READY]) == [("", OTHER, OTHER)]
+
+
+def test_totals_of_a_topic_do_not_end_with_its_subscriptions():
+    """Those that do are not told."""
+    bench, metrics = made()
+    peer = bench.peer()
+    peer.subscribe("/topic/t", id="1", ack="client-individual")
+    peer.put("/topic/t", "x")
+    peer.nack(peer.next("MESSAGE"))
+    peer.next("MESSAGE")
+    before = told(bench, metrics)
+    assert bench.row("/topic/t")["redelivered"] == 1
+    peer.send("UNSUBSCRIBE", id="1")
+    after = told(bench, metrics)
+    for name, found in before.items():
+        if name.endswith("_total"):
+            for labels, value in found.items():
+                assert after[name].get(labels, value) >= value, name
+    assert before[CAME]["/", "/topic/t", "topic"] == 1
+
+
 @pytest.mark.parametrize(
     "name",
     [
