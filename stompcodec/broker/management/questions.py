@@ -19,7 +19,7 @@ from stompcodec.broker.loop_quota import Line
 from stompcodec.broker.management.asker import Asker
 from stompcodec.broker.management.finding import queue_named, selector_of
 from stompcodec.broker.management.holders import memory
-from stompcodec.broker.management.pages import LOOKS_AT_ONCE, ROWS_AT_ONCE, in_turns, place_of, token_of
+from stompcodec.broker.management.pages import LOOKS_AT_ONCE, ROWS_AT_ONCE, in_turns, map_in_turns, place_of, token_of
 from stompcodec.broker.management.rates import Ages, rates
 from stompcodec.broker.management.reading import BadRequest
 from stompcodec.broker.management.rows import (
@@ -219,8 +219,9 @@ class Questions:
             rows = yield from in_turns(found, self._broker.quota, ROWS_AT_ONCE, limit + 1)
             return _page(rows, limit, _name_and_kind)
         skipped = 0 if fields["page"] is None else max(0, place_of(fields["page"], int)[0])
-        every = yield from in_turns(map(key_of, names), self._broker.quota, LOOKS_AT_ONCE)
+        keys = yield from map_in_turns(key_of, names, self._broker.quota, LOOKS_AT_ONCE)
         upto = skipped + limit
+        every = list(filter(None, keys))
         highest = heapq.nlargest(min(upto + 1, len(every)), every, key=itemgetter(0))
         page = map(row_of, (entry for _, entry in highest[skipped:upto]))
         rows = yield from in_turns(page, self._broker.quota, ROWS_AT_ONCE)
