@@ -5,7 +5,7 @@
 Time moves by a third from run to run; instructions under valgrind's callgrind do not. Each figure of the codec is
 instructions per frame, for everything that a loop over the workload does: the `for` statements, `feed`, the scan,
 making the frames and freeing them. Those of broker and client are instructions per message, see broker_rows.py and
-client_rows.py. Start-up is not counted.
+client_rows.py; those of management are instructions per queue, see management_rows.py. Start-up is not counted.
 
 The numbers depend on the machine code, so instructions.json keys them by Python, compiler and libc. A key that is not
 there is printed and not judged; `--update` adds it. More than 2 % above a committed number fails. Without valgrind, or
@@ -30,6 +30,7 @@ from pathlib import Path
 import broker_rows
 import client_rows
 import corpus
+import management_rows
 from measure import ALL, NONE
 
 COMMITTED = Path(__file__).with_name("instructions.json")
@@ -45,8 +46,10 @@ OPERATIONS = (
     *("empty", "feed", "kept", "feed_1460", "get", "dict", "make"),
     *("serialize", "serialize_parsed", "serialize_many", "columns", "where_none", "where_all"),
 )
-#: What `--only` takes beside the workloads: all rows of the broker, of the client.
-PARTS = {"broker": broker_rows, "client": client_rows}
+#: What `--only` takes beside the workloads: all rows of the broker, of the client, of management.
+PARTS = {"broker": broker_rows, "client": client_rows, "management": management_rows}
+#: What is counted for each of them.
+UNITS = {"management": management_rows.UNIT}
 #: The module of each of these rows.
 ROWS = {row: module for module in PARTS.values() for row in module.ROWS}
 
@@ -240,7 +243,7 @@ def show(counts: dict[str, dict[str, int]], names: list[str]) -> None:
             print(f"{'feed less empty':24}" + "".join(f"{counts['feed'][n] - counts['empty'][n]:11,}" for n in names))
     for part, module in PARTS.items():
         if part in counts:
-            print(f"instructions per message of the {part}")
+            print(f"instructions per {UNITS.get(part, 'message')} of {part}")
             for row, count in counts[part].items():
                 print(f"{row:24}{count:11,}  {module.ROWS[row]}")
 
@@ -249,7 +252,7 @@ def judge(counts: dict[str, dict[str, int]], known: dict[str, dict[str, int]]) -
     """What is wrong, one line each."""
     wrong = []
     for operation in (*JUDGED, *PARTS):
-        unit = "message" if operation in PARTS else "frame"
+        unit = UNITS.get(operation, "message") if operation in PARTS else "frame"
         for name, count in counts.get(operation, {}).items():
             old = known.get(operation, {}).get(name)
             tolerance = TOLERANCES.get((operation, name), TOLERANCE)

@@ -191,6 +191,12 @@ def test_a_row_of_instructions_does_what_it_says(bench: Load, name: str) -> None
         assert (row.run(*row.prepare()) > 0) is (name != "ack")
 
 
+@pytest.mark.parametrize("name", ["destinations", "sorted"])
+def test_a_row_of_management_does_what_it_says(bench: Load, name: str) -> None:
+    with bench("management_rows").Row(name) as row:
+        row.check()
+
+
 @pytest.mark.parametrize("name", ["client_send", "client_many", "client_receive", "client_handler"])
 def test_a_row_of_the_client_does_what_it_says(bench: Load, name: str) -> None:
     with bench("client_rows").Row(name) as row:
