@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -12,7 +11,7 @@ import pytest
 pytest.importorskip("websockets")
 
 from broker.web.asking import USERS
-from chromium import Chromium, Page, needs_chromium
+from chromium import Page, needs_chromium
 from patience import patience
 
 import stompcodec.client as stomp
@@ -25,50 +24,6 @@ pytestmark = [pytest.mark.long, needs_chromium]
 
 EVIL = "</script><script>document.title='stolen'</script><img src=x onerror=\"document.title='stolen'\">"
 ROWS = "document.querySelectorAll('#main tr.row:not([hidden])')"
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Chromium]:
-    with Chromium() as chromium:
-        yield chromium
-
-
-@pytest.fixture
-def broker() -> Iterator[StompBroker]:
-    with StompBroker(ws_port=0, web_page=True) as one:
-        yield one
-
-
-@pytest.fixture
-def client(broker: StompBroker) -> Iterator[stomp.Client]:
-    with stomp.connect(broker.url) as one:
-        yield one
-
-
-def port_of(broker: StompBroker) -> int:
-    server = broker._server
-    assert server is not None
-    assert server.ws_port is not None
-    return server.ws_port
-
-
-@pytest.fixture
-def opened(browser: Chromium) -> Iterator[Any]:
-    """Open a view of a broker. At the end, no script had an error, and the policy had nothing to refuse."""
-    pages: list[Page] = []
-
-    def open_view(broker: StompBroker, view: str = "") -> Page:
-        page = browser.open(f"http://127.0.0.1:{port_of(broker)}/#/{view}")
-        pages.append(page)
-        page.resize(1500, 900)
-        return page
-
-    yield open_view
-    for page in pages:
-        page.get("1")
-        errors = page.errors
-        page.close()
-        assert errors == []
 
 
 def ask(client: stomp.Client, name: str, **fields: Any) -> Any:
