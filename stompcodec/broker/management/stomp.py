@@ -19,7 +19,7 @@ from stompcodec.broker.management.asker import Asker
 from stompcodec.broker.management.management import Management
 from stompcodec.broker.management.reading import BadRequest, read_json
 from stompcodec.broker.management.writing import Writer
-from stompcodec.broker.message import message_of
+from stompcodec.broker.message import DELAYS, message_of, milliseconds
 from stompcodec.broker.origins import is_loopback
 from stompcodec.broker.sessions.receipts import confirm
 from stompcodec.broker.sessions.send import put, queue_of
@@ -68,6 +68,9 @@ class OverStomp:
             return BadRequest("destination", f"not allowed: {why}")
         if session.header(frame, "transaction") is not None:
             return BadRequest("transaction", "a request cannot be in a transaction")
+        for name in DELAYS:
+            if milliseconds(session.header(frame, name) or ""):
+                return BadRequest(name, "a request cannot be delayed")
         if is_streamed(frame):
             return BadRequest("body", "it is too long")
         try:

@@ -8,6 +8,7 @@ from broker.management.managing import ELSEWHERE, LOCAL, Managed, check, over_st
 
 from stompcodec.broker.auth import Rule, User, hash_passcode
 from stompcodec.broker.config.config import Config
+from stompcodec.broker.config.presets import DIALECTS
 from stompcodec.broker.management.asker import Asker
 from stompcodec.broker.management.schema import MOST_ROWS, ORDERS, QUESTIONS, REQUESTS
 from stompcodec.errors import ConfigError
@@ -282,6 +283,51 @@ def test_a_request_is_not_in_a_transaction():
     assert json.loads(peer.next("MESSAGE").body)["error"]["field"] == "transaction"
     peer.send("COMMIT", transaction="t", receipt="1")
     peer.next("RECEIPT")
+
+
+@pytest.mark.parametrize("name", ["delay", "AMQ_SCHEDULED_DELAY", "x-delay"])
+def test_an_order_is_not_carried_out_at_once_that_asks_for_a_delay(name):
+    bench = without_users()
+    peer = client(bench, LOCAL)
+    head = b"SEND\ndestination:/management/purge\nreply-to:/temp-queue/answers\n%b:60000\n\n" % name.encode()
+    peer.raw(head + b'{"destination": "/queue/a"}\0')
+    assert json.loads(peer.next("MESSAGE").body)["error"]["field"] == name
+    assert bench.broker.queues["/", "/queue/a"].total == 1
+
+
+#: Names by which a client may try to read requests and answers. Wildcards are those of all dialects.
+READERS = (
+    *("/management/broker", "/management/", "/management/>", "/management/*", "/management/#", "/management/**"),
+    *(">", "/>", "/*", "#", "**", "/topic/>", "/topic//management/broker", "/queue//management/broker"),
+)
+
+
+@pytest.mark.parametrize("dialect", DIALECTS)
+@pytest.mark.parametrize("destination", READERS)
+@pytest.mark.parametrize("how", [{}, {"browser": "true"}, {"selector": "1 = 1"}, {"durable_subscription_name": "x"}])
+def test_nobody_reads_requests_and_answers_of_others(dialect, destination, how):
+    bench = Managed(dialect=dialect, users=USERS, rules=RULES)
+    reader = bench.peer(peer=ELSEWHERE, connect=False)
+    reader.connect(login="eve", passcode="x", client_id="eve")
+    reader.subscribe(destination, id="9", **how)
+    asker = client(bench, ELSEWHERE, "ada")
+    assert "result" in over_stomp(asker, "broker")
+    found = reader.take()
+    assert {frame.command for frame in found} <= {"ERROR", "MESSAGE" if how.get("browser") else "ERROR"}
+    assert not [frame for frame in found if b"uptime" in frame.body]
+    if destination.startswith("/management/"):
+        (error,) = found
+        assert error.headers["message"] == "a reserved destination"
+
+
+@pytest.mark.parametrize("dialect", DIALECTS)
+@pytest.mark.parametrize("reply_to", ["/management/broker", "/management/>"])
+def test_an_answer_is_not_a_request(dialect, reply_to):
+    bench = Managed(dialect=dialect, users=USERS, rules=RULES)
+    peer = client(bench, ELSEWHERE, "ada")
+    peer.put("/management/log-level", b'{"level": "error"}', reply_to=reply_to)
+    assert peer.error().headers["message"] == "a reserved destination"
+    assert bench.result("broker")["log_level"] == "warning"
 
 
 def test_a_large_body_is_dropped():
