@@ -239,3 +239,21 @@ def test_closed_standard_streams(closing: str, status: int, tmp_path: Path) -> N
     assert b"Traceback" not in result.stderr
     assert (b"destination" in result.stdout) == (status == 0)
     assert (result.stderr == b"stompcodec: cannot write: Bad file descriptor\n") == (closing == ">&-")
+
+
+def test_ctrl_c_while_the_command_is_loaded_ends_it_without_a_traceback() -> None:
+    program = """
+import sys
+import stompcodec.cli
+
+class Interrupted:
+    @staticmethod
+    def find_spec(name, path=None, target=None):
+        if name == "stompcodec.cli.app":
+            raise KeyboardInterrupt
+
+sys.meta_path.insert(0, Interrupted)
+stompcodec.cli.main()
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (130, b"", b"")
