@@ -13,7 +13,7 @@ from interop import through
 from interop.brokers import BROKERS
 from interop.checks import CHECKS
 from interop.driver import Target
-from interop.rows import OURS, Row
+from interop.rows import OTHERS, OURS, Row
 from interop.run import Outcome
 from interop.through import THROUGH, Through, run_through
 
@@ -50,6 +50,16 @@ def test_checks_notice_a_proxy_that_changes_something() -> None:
     broker = Through(BROKERS["stompcodec"](), faults=("duplicate MESSAGE times=all",))
     found = run_through([row], broker, ["connect", "queues"])[row.name]
     assert (found["connect"].word, found["queues"].word) == ("ok", "FAIL")
+
+
+@pytest.mark.parametrize("fault", ["delay CONNECTED 3", "delay RECEIPT 3"])
+def test_clients_wait_for_a_slow_broker(fault: str) -> None:
+    """Longer than some libraries do by themselves: on a busy machine answers are as late."""
+    rows = [row for row in OTHERS if not row.websocket and row.version != "1.0" and not row.missing()]
+    if "CONNECTED" in fault:  # stompman always has heart-beats, and begins with them too late for the broker then
+        rows = [row for row in rows if row.client != "stompman"]
+    found = run_through(rows, Through(BROKERS["stompcodec"](), faults=(f"{fault} times=all",)), ["queues"])
+    assert {name: row["queues"].why for name, row in found.items() if row["queues"].word != "ok"} == {}
 
 
 class _Behind:

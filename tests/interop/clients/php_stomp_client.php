@@ -1,6 +1,11 @@
 <?php
 // php-stomp (the extension stomp of PECL). Orders: see adapter.py.
 
+// Its default of 2 s is too short for a busy machine.
+const SECONDS = 30;
+ini_set("stomp.default_read_timeout_sec", (string) SECONDS);
+ini_set("stomp.default_connection_timeout_sec", (string) SECONDS);
+
 class NotThere extends Exception {}
 
 /** One connection. It reads only when it is asked to. */
@@ -62,6 +67,7 @@ class Link
                 "body" => base64_encode($frame->body ?? ""),
             ];
         }
+        $this->stomp->setReadTimeout(SECONDS); // for the receipts of what follows
         return ["messages" => array_splice($this->waiting[$id], 0, $order["count"])];
     }
 

@@ -12,6 +12,9 @@ import stompman
 from adapter import Inbox, NotThere, serve_async
 from stompman.connection_ws import WebSocketConnection
 
+#: How long a busy machine may take; the library's own waits are of 2 and 3 s.
+_SECONDS = 30
+
 
 class Link:
     """A client lives in a task of its own: its context is left where it was entered."""
@@ -77,7 +80,11 @@ class Program:
         )
         if heart_beat != [0, 0]:
             options["heartbeat"] = stompman.Heartbeat(*heart_beat)
-        client = stompman.Client(servers=[server], connect_retry_attempts=1, **options)
+        else:
+            options["check_server_alive_interval_factor"] = _SECONDS  # of its own heart-beats, one each second
+        client = stompman.Client(
+            servers=[server], connect_retry_attempts=1, connection_confirmation_timeout=_SECONDS, **options
+        )
         self.links[link] = Link(client)
         await self.links[link].ready()
 
