@@ -21,10 +21,18 @@ from patience import patience
 
 from stompcodec import Frame, serialize
 
-__all__ = ["BROKERS", "UNKNOWN", "ActiveMQ", "Foreign", "Ours", "RabbitMQ", "server_of"]
+__all__ = ["BROKERS", "RABBITMQ_LACKS", "UNKNOWN", "ActiveMQ", "Foreign", "Ours", "RabbitMQ", "server_of"]
 
 #: What `server_of` returns for a broker that does not say what it is.
 UNKNOWN = "unknown/0"
+#: Clients that check whether text messages of WebSocket are UTF-8, as the standard wants it.
+_CHECK_TEXT = ("stomp.py 1.2", "stompjs 1.0", "stompjs 1.1", "stompjs 1.2", "chromium 1.2")
+_TEXT = "RabbitMQ sends bodies in text messages, unless web_stomp.ws_frame is binary, and this client takes only UTF-8"
+#: `Target.lacks` of RabbitMQ.
+RABBITMQ_LACKS = (
+    ("1.0", "escapes", "RabbitMQ escapes in 1.0 too"),
+    *((f"{name} ws", check, _TEXT) for name in _CHECK_TEXT for check in ("binary", "one-mebibyte")),
+)
 #: The one user of our broker, so that wrong passcodes are refused.
 _USERS = ("--login", "guest", "--passcode", "guest")
 AUTH = Path(__file__).parents[2] / "examples" / "brokers" / "auth.toml"
@@ -185,8 +193,14 @@ class RabbitMQ(Foreign):
 
     def target(self) -> Target:
         url = f"ws://127.0.0.1:{self.ws_port}/ws"
-        lacks = (("1.0", "escapes", "RabbitMQ escapes in 1.0 too"),)
-        return Target(self.name, "127.0.0.1", self.port, url, refuses=("127.0.0.1", self.port, url), lacks=lacks)
+        return Target(
+            self.name,
+            "127.0.0.1",
+            self.port,
+            url,
+            refuses=("127.0.0.1", self.port, url),
+            lacks=RABBITMQ_LACKS,
+        )
 
 
 _ACTIVEMQ = """<beans xmlns="http://www.springframework.org/schema/beans"

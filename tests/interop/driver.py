@@ -47,7 +47,7 @@ class Target(NamedTuple):
     headers: tuple[tuple[str, str], ...] = ()
     """For SUBSCRIBE, so that several messages without ACK are delivered."""
     lacks: tuple[tuple[str, str, str], ...] = ()
-    """(version, check, why): what cannot be asked of this broker."""
+    """(version or name of a row, check, why): what cannot be asked of this broker."""
 
 
 class Message(NamedTuple):

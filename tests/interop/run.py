@@ -22,7 +22,7 @@ class Outcome(NamedTuple):
 
 
 def _run(program: Program, check: str, row: Row, target: Target) -> Outcome:
-    reasons = dict(row.lacks) | {name: why for version, name, why in target.lacks if version == row.version}
+    reasons = dict(row.lacks) | {name: why for who, name, why in target.lacks if who in (row.version, row.name)}
     if check in reasons:
         return Outcome("n/a", reasons[check])
     try:

@@ -12,7 +12,7 @@ from types import TracebackType
 from typing import NamedTuple
 from urllib.parse import SplitResult, unquote, urlsplit
 
-from interop.brokers import server_of
+from interop.brokers import RABBITMQ_LACKS, server_of
 from interop.driver import Target
 
 __all__ = ["BadAddress", "Relay", "Running", "kind_of", "named"]
@@ -23,7 +23,7 @@ _WEBSOCKET = ("ws", "wss")
 _SECONDS = 15.0
 #: Beginning of the server header, in lower case -> what is known about such brokers.
 _KINDS = {
-    "rabbitmq": {"lacks": (("1.0", "escapes", "RabbitMQ escapes in 1.0 too"),)},
+    "rabbitmq": {"lacks": RABBITMQ_LACKS},
     "activemq-artemis": {"nack": "/queue/DLQ"},
     "apache-activemq-artemis": {"nack": "/queue/DLQ"},
     "activemq": {"nack": "/queue/ActiveMQ.DLQ", "headers": (("activemq.prefetchSize", "100"),)},

@@ -5,6 +5,7 @@ Every client and broker that is not installed is skipped; `python scripts/intero
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
 
 import pytest
@@ -16,7 +17,7 @@ from interop.brokers import BROKERS
 from interop.checks import CHECKS
 from interop.driver import Target
 from interop.rows import OTHERS, OURS, Row
-from interop.run import Outcome, run_rows
+from interop.run import Outcome, run_row, run_rows
 
 pytestmark = [pytest.mark.slow, pytest.mark.no_asan]  # the sanitizers would be loaded into Ruby and Java, too
 
@@ -70,3 +71,14 @@ def at_others(request: pytest.FixtureRequest) -> Outcomes:
 @pytest.mark.parametrize("row", OURS, ids=lambda row: row.name)
 def test_our_client_and_their_brokers(at_others: Outcomes, row: Row, check: str) -> None:
     judge(row, at_others[row.name][check])
+
+
+@pytest.mark.parametrize(
+    ("who", "word"), [("1.2", "n/a"), ("sync 1.2", "n/a"), ("1.1", "ok"), ("asyncio 1.2", "ok"), ("sync 1.2 ws", "ok")]
+)
+def test_what_a_broker_lacks_is_of_a_version_or_a_client(monkeypatch: pytest.MonkeyPatch, who: str, word: str) -> None:
+    (row,) = [row for row in OURS if row.name == "sync 1.2"]
+    monkeypatch.setitem(CHECKS, "connect", lambda *_: None)
+    target = Target("played", "127.0.0.1", 1, lacks=((who, "connect", "it cannot"),))
+    outcome = run_row(row, target, ["connect"], lambda line: None, threading.Event())["connect"]
+    assert outcome == (Outcome("n/a", "it cannot") if word == "n/a" else Outcome("ok"))

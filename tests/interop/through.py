@@ -25,14 +25,6 @@ __all__ = ["THROUGH", "ProxyProcess", "Through", "run_through"]
 _NAMES = ("stomp.py 1.2", "stomp.py 1.2 ws", "ruby-stomp 1.2", "php-stomp 1.1", "stompjs 1.2 ws", "sync 1.2")
 #: A client for each kind of library and transport.
 THROUGH = tuple(row for row in (*OTHERS, *OURS) if row.name in _NAMES)
-#: Broker, client, check ("" for all), and why it cannot pass, with the proxy or without it.
-_UNFIT = (
-    ("rabbitmq", "stomp.py 1.2 ws", "", "without the proxy, too, this client gets no RECEIPT from RabbitMQ"),
-    *(
-        ("rabbitmq", "stompjs 1.2 ws", check, "RabbitMQ sends every body in a text message, which has to be UTF-8")
-        for check in ("binary", "one-mebibyte")
-    ),
-)
 _LISTENS = re.compile(r"stompcodec proxy: (?P<url>\S+) passes on to ")
 _COUNTS = re.compile(r"from clients (?P<up>[\d,]+) frames?.*from the broker (?P<down>[\d,]+) frames?")
 _TROUBLE = re.compile(r"not STOMP|did not reach the target|cannot ")
@@ -184,9 +176,8 @@ def run_through(
     What fails is run once more without other clients beside it, since some clients have short time-outs. What fails
     again is run without the proxy, too: what fails there as well is no fault of the proxy, and counts as "n/a".
     """
-    names = tuple(checks)
+    names, some = tuple(checks), list(rows)
     with broker as target:
-        some = [row._replace(lacks=(*row.lacks, *_unfit(row, target.name))) for row in rows]
         outcomes = run_rows(some, target, names, said, jobs)
         direct: Any = broker.direct
         for row in some:
@@ -200,8 +191,3 @@ def run_through(
                     elif outcome.word == "FAIL":
                         outcomes[row.name][check] = Outcome("n/a", f"it fails without the proxy, too: {outcome.why}")
     return outcomes
-
-
-def _unfit(row: Row, broker: str) -> list[tuple[str, str]]:
-    found = [(check, why) for name, client, check, why in _UNFIT if (name, client) == (broker, row.name)]
-    return [(name, why) for check, why in found for name in ([check] if check else CHECKS)]

@@ -24,6 +24,7 @@ class Link(stomp.ConnectionListener):
         self.connected: dict[str, str] = {}
         self.receipts: dict[str, threading.Event] = {}
         self.refused = ""
+        self.gone = threading.Event()
         connection.set_listener("link", self)
 
     def on_connected(self, frame: Any) -> None:
@@ -35,6 +36,9 @@ class Link(stomp.ConnectionListener):
 
     def on_receipt(self, frame: Any) -> None:
         self.receipts[frame.headers["receipt-id"]].set()
+
+    def on_disconnected(self) -> None:
+        self.gone.set()
 
     def on_error(self, frame: Any) -> None:
         self.refused = frame.headers.get("message", "ERROR")
@@ -140,7 +144,12 @@ class Program:
 
     def close(self, link: str) -> None:
         made = self.links.pop(link)
-        made.settle(made.connection.disconnect)
+        if isinstance(made.connection, stomp.WSConnection) and made.connected.get("server", "").startswith("RabbitMQ"):
+            made.connection.disconnect()  # RabbitMQ closes a WebSocket without the RECEIPT of DISCONNECT
+            if not made.gone.wait(10):
+                raise TimeoutError("the WebSocket was not closed")
+        else:
+            made.settle(made.connection.disconnect)
 
 
 serve(Program())
