@@ -215,7 +215,9 @@ _ACTIVEMQ = """<beans xmlns="http://www.springframework.org/schema/beans"
         <users><authenticationUser username="guest" password="guest" groups="guests"/></users>
       </simpleAuthenticationPlugin>
     </plugins>
-    <transportConnectors><transportConnector name="stomp" uri="stomp://127.0.0.1:{port}"/></transportConnectors>
+    <transportConnectors>
+      <transportConnector name="stomp" uri="stomp://127.0.0.1:{port}?transport.hbGracePeriodMultiplier=2"/>
+    </transportConnectors>
   </broker>
 </beans>
 """

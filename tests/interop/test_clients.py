@@ -5,6 +5,7 @@ Every client and broker that is not installed is skipped; `python scripts/intero
 
 from __future__ import annotations
 
+import socket
 import threading
 from collections.abc import Iterator
 
@@ -18,6 +19,7 @@ from interop.checks import CHECKS
 from interop.driver import Target
 from interop.rows import OTHERS, OURS, Row
 from interop.run import Outcome, run_row, run_rows
+from patience import patience
 
 pytestmark = [pytest.mark.slow, pytest.mark.no_asan]  # the sanitizers would be loaded into Ruby and Java, too
 
@@ -82,3 +84,18 @@ def test_what_a_broker_lacks_is_of_a_version_or_a_client(monkeypatch: pytest.Mon
     target = Target("played", "127.0.0.1", 1, lacks=((who, "connect", "it cannot"),))
     outcome = run_row(row, target, ["connect"], lambda line: None, threading.Event())["connect"]
     assert outcome == (Outcome("n/a", "it cannot") if word == "n/a" else Outcome("ok"))
+
+
+def test_activemq_bears_late_heart_beats() -> None:
+    """By default it closes a client whose heart-beats are a little late, as those of a timer are."""
+    broker = BROKERS["activemq"]()
+    if broker.missing:
+        pytest.skip(broker.missing)
+    with broker as target, socket.create_connection((target.host, target.port), patience(10)) as connection:
+        connection.sendall(b"CONNECT\naccept-version:1.2\nhost:/\nheart-beat:2000,0\n\n\0")
+        assert connection.recv(4096).startswith(b"CONNECTED")
+        connection.settimeout(3.2)
+        for _ in range(3):
+            with pytest.raises(TimeoutError):  # nothing is said, and the connection stays
+                connection.recv(4096)
+            connection.sendall(b"\n")
