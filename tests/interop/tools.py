@@ -41,6 +41,7 @@ TOOLS = (
     Tool("queue tools", "test_queue_tools.py"),
     Tool("HTTP proxies and SockJS", "test_proxies.py", clients=True),
     Tool("traces", "test_tracing.py"),
+    Tool("bridge", "test_bridge.py"),
 )
 
 
