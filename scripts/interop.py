@@ -24,6 +24,7 @@ import time
 import venv
 from collections.abc import Callable
 from functools import partial
+from importlib import metadata
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -73,6 +74,7 @@ URL. A scheduled workflow (`.github/workflows/brokers.yml`) does that with Rabbi
 6, and Artemis 2. This page shows only the versions named here.
 
 """
+_TOOLS_TITLE = "What the command line and middleware do with real brokers"
 Outcomes = dict[str, dict[str, Outcome]]
 #: Broker -> its version, as it says itself.
 SERVERS: dict[str, str] = {}
@@ -165,6 +167,17 @@ def about(rows: list[Row]) -> dict[str, str]:
     return found
 
 
+def libraries() -> dict[str, str]:
+    """Library -> version, for files of pytest: the proxy and the endpoint in FOLDER, OpenTelemetry here."""
+    folders = [str(folder) for folder in (FOLDER / "venv").glob("lib/python*/site-packages")]
+    places = {"proxy.py": folders, "sockjs": folders, "opentelemetry-sdk": sys.path}
+    return {
+        name: found.version
+        for name, path in places.items()
+        for found in itertools.islice(metadata.distributions(name=name, path=path), 1)
+    }
+
+
 def table(outcomes: Outcomes, markdown: bool, head: str = "client") -> list[str]:
     """Clients x checks, or what the first column has instead of clients, x what the others have."""
     width = max(len(name) for name in outcomes)
@@ -205,7 +218,8 @@ def reasons(outcomes: Outcomes) -> list[str]:
 def page(sections: list[Section], versions: dict[str, str]) -> str:
     """docs/interop.md."""
     lines = _PAGE.splitlines()
-    lines += [f"Versions: {', '.join(f'{name} {version}' for name, version in versions.items())}.", ""]
+    texts = ", ".join(f"{name} {version}" for name, version in versions.items())
+    lines += [f"Versions on {time.strftime('%Y-%m-%d', time.localtime())}: {texts}.", ""]
     for title, outcomes, head in sections:
         lines += [f"## {title}", "", *table(outcomes, True, head), "", *reasons(outcomes), ""]
     return re.sub(r"\n{3,}", "\n\n", "\n".join(lines)).rstrip() + "\n"
@@ -505,10 +519,8 @@ def other_sections(arguments: argparse.Namespace) -> list[Section]:
         for broker, make in arguments.brokers.items():
             title = f"The table of our client's dialects against {make().title}"
             sections.append(Section(title, field_section(title, broker, arguments)))
-    if "tools" in wanted and not arguments.client:
-        title = "What the command line and middleware do with real brokers"
-        if outcomes := tools_section(title, arguments):
-            sections.append(Section(title, outcomes, "what"))
+    if "tools" in wanted and not arguments.client and (outcomes := tools_section(_TOOLS_TITLE, arguments)):
+        sections.append(Section(_TOOLS_TITLE, outcomes, "what"))
     of_spark = [name for name in SPARK_CHECKS if name in wanted]
     if of_spark and (not arguments.client or any(text in "Spark" for text in arguments.client)):
         title = "Spark, from queues into tables and back"
@@ -529,7 +541,8 @@ def main() -> int:
     sections, shown = sections_of_clients(arguments)
     sections += other_sections(arguments)
     if arguments.markdown:
-        versions = {**about(shown), **SERVERS}
+        tools = any(title == _TOOLS_TITLE for title, *_ in sections)
+        versions = {**about(shown), **(libraries() if tools else {}), **SERVERS}
         arguments.markdown.write_text(page(sections, versions), encoding="utf-8")
     found = counts([section.outcomes for section in sections])
     print(f"\ninterop took {time.monotonic() - start:.0f} s")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import itertools
 import os
+import re
 import shlex
 import subprocess
 import sys
@@ -138,6 +139,20 @@ def test_checks_of_a_running_broker(script, files, monkeypatch, capsys):
         for text in (shown.out, shown.err, page.read_text()):
             assert "se:cret" not in text
             assert "se%3Acret" not in text
+
+
+def test_the_page_has_its_day_and_the_versions_of_libraries(script, tmp_path, monkeypatch):
+    for name in ("proxy_py", "sockjs"):
+        info = tmp_path / f"venv/lib/python3.0/site-packages/{name}-7.8.dist-info"
+        info.mkdir(parents=True)
+        (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name.replace('_', '.')}\nVersion: 7.8\n")
+    monkeypatch.setattr(script, "FOLDER", tmp_path)
+    found = script.libraries()
+    assert (found["proxy.py"], found["sockjs"]) == ("7.8", "7.8")
+    sections = [script.Section("Tools", {"proxy: tunnels": {"our broker": script.Outcome("ok")}}, "what")]
+    day = time.strptime("1971-01-01", "%Y-%m-%d")
+    monkeypatch.setattr(script.time, "localtime", lambda: day)
+    assert "Versions on 1971-01-01: proxy.py 7.8, sockjs 7.8" in script.page(sections, found)
 
 
 @pytest.fixture
@@ -342,4 +357,5 @@ def test_a_page_names_only_the_clients_that_were_run(script, monkeypatch, tmp_pa
         )
         monkeypatch.setattr(sys, "argv", ["interop.py", *words])
         assert script.main() == 0
-        assert f"\nVersions: {versions}.\n" in (tmp_path / "page.md").read_text()
+        pattern = rf"\nVersions on \d{{4}}-\d\d-\d\d: {re.escape(versions)}\.\n"
+        assert re.search(pattern, (tmp_path / "page.md").read_text())
