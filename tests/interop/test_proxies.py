@@ -124,7 +124,7 @@ def converse(url, **options):
 
 
 @pytest.mark.parametrize("kind", ["tcp", "tls", "ws"])
-def test_proxy_py_tunnels(broker, proxy, kind):
+def test_http_proxy_tunnels(broker, proxy, kind):
     url = {
         "tcp": broker.url,
         "tls": f"stomp+ssl://127.0.0.1:{broker.tls_port}",
@@ -134,12 +134,12 @@ def test_proxy_py_tunnels(broker, proxy, kind):
 
 
 @pytest.mark.parametrize(("login", "words"), [("", "wants a login"), ("ann:wrong@", "does not accept this login")])
-def test_proxy_py_refuses_a_wrong_login(broker, proxy, login, words):
+def test_http_proxy_refuses_a_wrong_login(broker, proxy, login, words):
     with pytest.raises(stomp.ConnectionLostError, match=f"407.*{words}"):
         stomp.connect(broker.url, proxy=f"http://{login}{proxy}", connect_timeout=patience(20))
 
 
-def test_proxy_py_cannot_reach_a_broker_that_is_down(proxy):
+def test_http_proxy_cannot_reach_a_broker_that_is_down(proxy):
     with pytest.raises(stomp.ConnectionLostError):
         stomp.connect(f"stomp://127.0.0.1:{free_port()}", proxy=f"ann:s3cret@{proxy}", connect_timeout=patience(20))
 
@@ -152,11 +152,11 @@ def endpoint(broker):
         yield port
 
 
-def test_sockjs(endpoint):
+def test_sockjs_carries_messages(endpoint):
     converse(f"http://127.0.0.1:{endpoint}/app/stomp")
 
 
-def test_sockjs_through_proxy_py(endpoint, proxy):
+def test_sockjs_through_an_http_proxy(endpoint, proxy):
     converse(f"http://127.0.0.1:{endpoint}/app/stomp", proxy=f"ann:s3cret@{proxy}")
 
 
@@ -174,7 +174,7 @@ def test_sockjs_closes_with_a_reason(endpoint):
     assert any(error is not None for error in lost)
 
 
-def test_sockjs_has_no_such_endpoint(endpoint):
+def test_sockjs_refuses_an_unknown_endpoint(endpoint):
     with pytest.raises(stomp.ConnectionLostError, match="404"):
         stomp.connect(f"http://127.0.0.1:{endpoint}/none", connect_timeout=patience(20))
 

@@ -28,7 +28,7 @@ _NAMED = 3
 
 
 class Tool(NamedTuple):
-    """A file of pytest. A broker is named in the name of a test, or in its parameters; the others run with ours."""
+    """A file of pytest. A test or its parameters name a broker, or "all_brokers"; the others run with ours."""
 
     title: str
     file: str
@@ -117,7 +117,8 @@ def outcomes_in(report: Path, tool: Tool, brokers: Iterable[str]) -> dict[str, d
         if not case.get("classname"):  # the module itself
             return {tool.title: dict.fromkeys(chosen, outcome)}
         row = cells.setdefault(f"{tool.title}: {_row(name)}", {broker: [] for broker in chosen})
-        row.setdefault(_broker_of(name), []).append((name, outcome))
+        for broker in chosen if "all_brokers" in name else [_broker_of(name)]:
+            row.setdefault(broker, []).append((name, outcome))
     if not cells:
         return {tool.title: dict.fromkeys(chosen, Outcome("n/a", "it has no test of these brokers"))}
     return {row: {broker: _together(found[broker]) for broker in chosen} for row, found in cells.items()}
