@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import subprocess
 from pathlib import Path
 
 from private_build import run
@@ -33,6 +34,7 @@ def unpack(
         "APT::Architecture": architecture,
         "APT::Architectures": architecture,
         "APT::Sandbox::User": "root",
+        "Acquire::Retries": 3,
         "Dir::State": apt,
         "Dir::State::status": apt / "status",
         "Dir::Cache": apt,
@@ -43,7 +45,10 @@ def unpack(
         (apt / "suite.sources").write_text(text)
         options |= {"Dir::Etc::SourceList": apt / "suite.sources", "Dir::Etc::SourceParts": apt / "none"}
     command = ["apt-get", "--quiet", "--yes", *(f"-o{key}={value}" for key, value in options.items())]
-    run(*command, "update")
+    try:
+        run(*command, "update")
+    except subprocess.CalledProcessError:  # a mirror is brought up to date: the other lists may do
+        print("not all lists could be fetched: going on with the others", flush=True)
     run(*command, "install", "--no-install-recommends", "--download-only", *packages)
     partial = root.with_name("partial")
     shutil.rmtree(partial, ignore_errors=True)

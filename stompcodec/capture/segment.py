@@ -151,6 +151,8 @@ class SegmentWriter:
             write(self._file, data)
         write(self._file, seal + trailer(self._encoder.end))
         sync(self._file)
+        os.close(self._index)  # Windows does not remove an open file
+        self._index = -1
         os.unlink(self._index_path)
         sync_folder(self.path.parent)
 

@@ -7,7 +7,6 @@ however many NULs it contains.
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Callable
 from contextlib import ExitStack
@@ -113,8 +112,9 @@ def looker(path: str, compression: str | None) -> Callable[[int], bytes]:
 
     def look(place: int) -> bytes:
         if compression is None:
-            with open(path, "rb") as stream:
-                return os.pread(stream.fileno(), 1, place)
+            with open(path, "rb", buffering=0) as stream:
+                stream.seek(place)
+                return stream.read(1)
         with ExitStack() as stack:
             window = Window(opened(path, compression, 0, None, stack), 0)
             return bytes(window.view[:1]) if window.skip(place) and window.fill(1) else b""

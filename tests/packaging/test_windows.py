@@ -1,0 +1,90 @@
+"""Windows, as far as it can be simulated here: Python without the modules, functions and signals that it does not have
+there, where open files cannot be removed, loops have no readers, and text has another encoding.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from patience import patience
+
+import stompcodec
+
+SCRIPT = Path(__file__).parents[1] / "isolated" / "windows.py"
+#: Where the stompcodec under test was imported from.
+ROOT = str(Path(stompcodec.__file__).parents[1])
+
+pytestmark = [
+    pytest.mark.long,
+    pytest.mark.skipif(sys.platform != "linux", reason="looks into /proc for open files"),
+]
+
+
+def run(what: str, folder: Path, given: str = "") -> subprocess.CompletedProcess[str]:
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([ROOT, *filter(None, [os.environ.get("PYTHONPATH")])])}
+    return subprocess.run(
+        [sys.executable, "-X", "warn_default_encoding", SCRIPT, what, folder],
+        input=given,
+        cwd=folder,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=patience(120),
+        check=False,
+    )
+
+
+@pytest.fixture(scope="module")
+def modules(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """The modules that the package imports."""
+    done = run("list", tmp_path_factory.mktemp("list"))
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_every_module_can_be_imported_and_used(modules: str, tmp_path: Path) -> None:
+    done = run("use", tmp_path, modules)
+    assert done.returncode == 0, done.stdout + done.stderr
+    first, *lines = done.stdout.splitlines()
+    assert first.startswith("left out:")
+    assert "stompcodec.broker.server" not in first
+    assert "broker and clients work" in lines
+    assert "captures work" in lines
+
+
+#: What Windows refuses, and what it says. The files of one are there for the next.
+REFUSED = {
+    "import fcntl": "No module named 'fcntl'",
+    "import os; os.fork()": "has no attribute 'fork'",
+    "import os; os.pread(0, 1, 0)": "has no attribute 'pread'",
+    "import signal; signal.SIGKILL": "has no attribute 'SIGKILL'",
+    "import socket; socket.AF_UNIX": "has no attribute 'AF_UNIX'",
+    "import asyncio; asyncio.SelectorEventLoop.add_reader(None, 0, print)": "NotImplementedError",
+    "import select; select.select([], [], [], 0)": "10022",
+    "file = open('a', 'w', encoding='ascii'); import os; os.unlink('a')": "another process uses the file",
+    "open('b', 'w', encoding='ascii').close(); import os; os.rename('b', 'a')": "exists already",
+    "open('topic:a', 'w', encoding='ascii')": "Invalid argument",
+    "open('a', 'w')": "EncodingWarning",
+}
+EACH = """
+for each in CODES:
+    try:
+        exec(each, globals())
+    except Exception as error:
+        print(repr(error))
+    else:
+        print("nothing")
+"""
+
+
+def test_what_windows_refuses_is_refused(tmp_path: Path) -> None:
+    """Else the test above would prove nothing."""
+    done = run("run", tmp_path, f"asyncio shutil\0CODES = {list(REFUSED)}\n{EACH}")
+    assert done.returncode == 0, done.stderr
+    lines = done.stdout.splitlines()
+    assert len(lines) == len(REFUSED)
+    assert [(code, line) for (code, said), line in zip(REFUSED.items(), lines) if said not in line] == []
