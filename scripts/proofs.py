@@ -38,7 +38,8 @@ class Kind(NamedTuple):
         title: of its section.
         proves: in a sentence.
         command: runs it, without options; none for a page that another tool writes.
-        pattern: of a line with figures: `count` and `what`, or `list` ("3 of this, 4 of that").
+        pattern: of a line with figures: `count` and `what`, or `list` ("3 of this, 4 of that"); `sure` is the number of
+            messages that the broker had confirmed.
     """
 
     title: str
@@ -52,7 +53,7 @@ KINDS = {
         "Kills and cuts",
         "Brokers and clients are killed with kill -9, connections are cut, and each message is accounted for.",
         "scripts/crash.py",
-        r"^(?P<count>[\d,]+) (?P<what>.+?) in \d+ s: ",
+        r"^(?P<count>[\d,]+) (?P<what>.+?) in \d+ s: (?:.*?(?P<sure>\d+) (?:receipted|accepted)\b)?",
     ),
     "spark": Kind(
         "Kills under Spark",
@@ -106,8 +107,8 @@ def runs_of(kind: str) -> list[dict[str, Any]]:
 def totals_of(kind: str, output: str) -> dict[str, int]:
     r"""Return what a tool counted.
 
-    >>> totals_of("crash", "seed 1\n20 kills in 60 s: 9 sent\n100 cuts in 9 s: 9 sent\n")
-    {'kills': 20, 'cuts': 100}
+    >>> totals_of("crash", "seed 1\n20 kills in 60 s: 9 sent, 5 receipted, 0 lost\n100 cuts in 9 s: 9 accepted\n")
+    {'kills': 20, 'cuts': 100, 'confirmed messages': 14}
     >>> totals_of("fuzz", "a: b\n3 targets, 1,234 executions, 1 findings\n")
     {'targets': 3, 'executions': 1234, 'findings': 1}
 
@@ -115,6 +116,7 @@ def totals_of(kind: str, output: str) -> dict[str, int]:
         ValueError: no line has figures: the run broke down, or prints something else by now.
     """
     totals: Counter[str] = Counter()
+    sure = 0
     for match in re.finditer(KINDS[kind].pattern, output, re.MULTILINE):
         parts = match.groupdict()
         if "list" in parts:
@@ -123,6 +125,9 @@ def totals_of(kind: str, output: str) -> dict[str, int]:
             pairs = [(parts["count"], parts["what"])]
         for count, what in pairs:
             totals[what.strip()] += int(count.replace(",", ""))
+        sure += int(parts.get("sure") or 0)
+    if kind == "crash" and totals:
+        totals["confirmed messages"] = sure
     if not totals:
         raise ValueError(f"the output has no line of figures as {KINDS[kind].command} prints them")
     return dict(totals)

@@ -63,6 +63,7 @@ def test_lines_of_figures_are_those_that_the_tools_print(load: Any) -> None:
     assert read("crash", f"20 kills in 60 s: {Ledger().figures()}\n5 kills of the storage in 1 s: x\n") == {
         "kills": 20,
         "kills of the storage": 5,
+        "confirmed messages": 0,
     }
     assert 'print(f"{count} {name} in {time.monotonic() - began:.0f} s: {ledger.figures()}")' in lines_of(
         "scripts/crash.py"
@@ -90,16 +91,20 @@ def test_a_run_without_figures_is_not_kept(proofs: Any, tmp_path: Path) -> None:
 def test_a_run_is_kept_whether_it_passed_or_not(
     proofs: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, status: int, result: str
 ) -> None:
-    (tmp_path / "tool.py").write_text(f"import sys\nprint(sys.argv[2], 'kills in 3 s: x')\nsys.exit({status})\n")
+    (tmp_path / "tool.py").write_text(
+        f"import sys\nprint(sys.argv[2], 'kills in 3 s: 7 sent, 5 receipted')\nsys.exit({status})\n"
+    )
     monkeypatch.setitem(proofs.KINDS, "crash", proofs.KINDS["crash"]._replace(command="tool.py"))
     for rounds in ("20", "1000"):
         assert proofs.main(["run", "crash", "--", "--rounds", rounds]) == status
     first, second = json.loads((tmp_path / "proofs" / "crash.json").read_text())
     assert (first["command"], first["passed"]) == ("tool.py --rounds 20", status == 0)
-    assert second["totals"] == {"kills": 1000}
+    assert second["totals"] == {"kills": 1000, "confirmed messages": 5}
     page = (tmp_path / "docs" / "proofs.md").read_text()
-    assert f"| [Kills and cuts](#kills-and-cuts) | 2 | {2 if status else 0} | 1,020 kills |" in page
-    assert f"| abc | `tool.py --rounds 1000` | 1,000 kills | {result} |" in page
+    assert (
+        f"| [Kills and cuts](#kills-and-cuts) | 2 | {2 if status else 0} | 1,020 kills, 10 confirmed messages |" in page
+    )
+    assert f"| abc | `tool.py --rounds 1000` | 1,000 kills, 5 confirmed messages | {result} |" in page
 
 
 def test_a_log_of_a_run_elsewhere_is_kept(proofs: Any, tmp_path: Path) -> None:
