@@ -193,6 +193,7 @@ def _section(kind: str, runs: list[dict[str, Any]]) -> str:
     text += "| date | commit | command | counted | result |\n| --- | --- | --- | --- | --- |\n"
     for run in reversed(runs[-10:]):
         result = "passed" if run["passed"] else "**failed**"
+        result += f"; {run['note']}" if run.get("note") else ""
         command = f"`{run['command']}`" if run["command"] else run["source"]
         text += f"| {run['date']} | {run['commit']} | {command} | {_figures(run['totals'])} | {result} |\n"
     return text
@@ -261,6 +262,8 @@ def run(kind: str, options: list[str]) -> int:
 def added(arguments: argparse.Namespace) -> int:
     """Keep a run that is over."""
     told = {"date": arguments.date, "commit": arguments.commit or _head(), "passed": not arguments.failed}
+    if arguments.note:
+        told["note"] = arguments.note
     if arguments.kind == "interop":
         text = INTEROP.read_text(encoding="utf-8")
         totals, tables, versions = interop_of(text)
@@ -290,6 +293,7 @@ def main(arguments: Sequence[str]) -> int:
     keeper.add_argument("--command", help="as it was typed")
     keeper.add_argument("--commit", help="of the tree that ran; default: HEAD")
     keeper.add_argument("--date", default=datetime.now(timezone.utc).date().isoformat(), help="YYYY-MM-DD")
+    keeper.add_argument("--note", help="what to know about it")
     keeper.add_argument("--failed", action="store_true", help="the tool failed")
     parsed = parser.parse_args(arguments)
     if parsed.verb == "run":
