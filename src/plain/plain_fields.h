@@ -19,7 +19,7 @@
     FIELD(Queue, account) FIELD(Queue, arguments) FIELD(Queue, blocked) FIELD(Queue, bound) FIELD(Queue, closed) \
     FIELD(Queue, count) FIELD(Queue, dispatcher) FIELD(Queue, journal) FIELD(Queue, messages) FIELD(Queue, name) FIELD(Queue, newest) FIELD(Queue, octets) FIELD(Queue, overflow) \
     FIELD(Queue, paging) FIELD(Queue, parked) FIELD(Queue, ring) FIELD(Queue, tally) FIELD(Queue, window) \
-    FIELD(Batch, cost) FIELD(Batch, intake) FIELD(Batch, put) FIELD(Intake, base) FIELD(Intake, puts) FIELD(Intake, queue) FIELD(Intake, top) \
+    FIELD(Batch, cost) FIELD(Batch, intake) FIELD(Batch, put) FIELD(Intake, account) FIELD(Intake, base) FIELD(Intake, puts) FIELD(Intake, queue) FIELD(Intake, top) \
     FIELD(Paging, _spans) FIELD(Paging, _unwritten) FIELD(Paging, count) FIELD(Span, last) \
     FIELD(ReadyMessages, _ranked) FIELD(ReadyMessages, line) FIELD(Window, messages) FIELD(Window, octets) FIELD(Window, spools) \
     FIELD(Topic, _gathered) FIELD(Topic, _most) FIELD(Topic, _octets) FIELD(Topic, full) FIELD(Topic, name) \

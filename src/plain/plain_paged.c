@@ -2,7 +2,6 @@
 
 #include <math.h>
 
-#include "plain_call.h"
 #include "plain_fields.h"
 #include "plain_queue.h"
 #include "plain_store.h"
@@ -74,7 +73,8 @@ static int is_above(PyObject *queue, long long paged)
 static int add(struct sums *sums, PyObject *batch, PyObject *account, long long paged, long long cost)
 {
     long long before, used;
-    if (!plain_number(FIELD_OF(batch, Batch, cost), &before) || !plain_number(FIELD_OF(account, Account, used), &used))
+    if (!account || !IS_A(account, Account) || !plain_number(FIELD_OF(batch, Batch, cost), &before)
+        || !plain_number(FIELD_OF(account, Account, used), &used))
         return 0;
     sums->count = PyLong_FromLongLong(paged);
     sums->cost = PyLong_FromLongLong(before + cost);
@@ -82,16 +82,16 @@ static int add(struct sums *sums, PyObject *batch, PyObject *account, long long 
     return sums->count && sums->cost && sums->used;
 }
 
-/* `plain_page`, when it is known which batch and account are charged. */
-static int page(PyObject *queue, PyObject *batch, PyObject *account, const struct plain_message *message)
+int plain_page(PyObject *session, PyObject *queue, const struct plain_message *message)
 {
-    PyObject *paging = FIELD_OF(queue, Queue, paging), *span = span_of(queue, paging, message);
+    PyObject *paging = FIELD_OF(queue, Queue, paging), *batch = plain_open_batch(session, queue), *account, *span;
     struct sums sums = {0};
     long long paged;
-    if (!span || !IS_A(batch, Batch) || !IS_A(account, Account) || !is_noted(paging, batch, message)
-        || !plain_number(FIELD_OF(paging, Paging, count), &paged))
+    if (!batch || !paging || !IS_A(paging, Paging) || !is_simple(queue) || !(span = span_of(queue, paging, message))
+        || !is_noted(paging, batch, message) || !plain_number(FIELD_OF(paging, Paging, count), &paged))
         return PLAIN_NOT_DELIVERED;
-    int above = is_above(queue, paged + 1);
+    account = FIELD_OF(FIELD_OF(batch, Batch, intake), Intake, account);
+    const int above = is_above(queue, paged + 1);
     if (above < 0 || !add(&sums, batch, account, paged + 1, (long long)message->send->tail_len + PLAIN_MESSAGE_COST)
         || !plain_append(batch, queue, message)) {
         PyErr_Clear();
@@ -105,20 +105,4 @@ static int page(PyObject *queue, PyObject *batch, PyObject *account, const struc
     Py_INCREF(message->seq), SET_FIELD(queue, Queue, newest, message->seq);
     PLAIN_TALLY(queue, put);
     return above ? PLAIN_DELIVERED_FULL : PLAIN_DELIVERED;
-}
-
-int plain_page(PyObject *session, PyObject *queue, const struct plain_message *message)
-{
-    PyObject *paging = FIELD_OF(queue, Queue, paging), *journal = FIELD_OF(queue, Queue, journal);
-    if (!paging || !IS_A(paging, Paging) || !journal || journal == Py_None || !is_simple(queue) || !plain_is_held(session, journal)
-        || plain_is_short(journal))
-        return PLAIN_NOT_DELIVERED;
-    PyObject *account = PyObject_GetAttr(journal, plain_name._account);
-    int outcome = PLAIN_NOT_DELIVERED;
-    if (account)
-        outcome = page(queue, FIELD_OF(FIELD_OF(session, Session, pending_commit), PendingCommit, batch), account, message);
-    else
-        PyErr_Clear();
-    Py_XDECREF(account);
-    return outcome;
 }

@@ -21,11 +21,17 @@ int plain_is_held(PyObject *session, PyObject *journal)
     return held;
 }
 
+PyObject *plain_open_batch(PyObject *session, PyObject *queue)
+{
+    PyObject *pending = FIELD_OF(session, Session, pending_commit);
+    PyObject *batch = pending && IS_A(pending, PendingCommit) ? FIELD_OF(pending, PendingCommit, batch) : NULL;
+    PyObject *intake = batch && IS_A(batch, Batch) ? FIELD_OF(batch, Batch, intake) : NULL;
+    return intake && IS_A(intake, Intake) && FIELD_OF(intake, Intake, queue) == queue ? batch : NULL;
+}
+
 int plain_append(PyObject *batch, PyObject *queue, const struct plain_message *message)
 {
-    PyObject *intake = IS_A(batch, Batch) ? FIELD_OF(batch, Batch, intake) : NULL;
-    if (!intake || !IS_A(intake, Intake) || FIELD_OF(intake, Intake, queue) != queue)
-        return 0;
+    PyObject *intake = FIELD_OF(batch, Batch, intake);
     PyObject *put = FIELD_OF(batch, Batch, put), *puts = FIELD_OF(intake, Intake, puts);
     long long base, top;
     if (!put || !PyList_CheckExact(put) || !puts || !PyDict_CheckExact(puts) || !plain_number(FIELD_OF(intake, Intake, base), &base)
@@ -58,14 +64,14 @@ int plain_is_short(PyObject *journal)
 
 int plain_record_put(PyObject *session, PyObject *queue, const struct plain_message *message, PyObject *receipt, PyObject *record_put)
 {
-    PyObject *journal = FIELD_OF(queue, Queue, journal), *result;
+    PyObject *journal = FIELD_OF(queue, Queue, journal), *batch = plain_open_batch(session, queue), *result;
+    if (batch && plain_append(batch, queue, message)) {
+        Py_INCREF(message->seq), SET_FIELD(queue, Queue, newest, message->seq);
+        return 0;
+    }
     if (plain_is_held(session, journal) && !plain_is_short(journal)) {
-        if (plain_append(FIELD_OF(FIELD_OF(session, Session, pending_commit), PendingCommit, batch), queue, message)) {
-            Py_INCREF(message->seq), SET_FIELD(queue, Queue, newest, message->seq);
-            return 0;
-        }
         PyObject *arguments[] = {journal, queue, message->record};
-        result = PyObject_VectorcallMethod(plain_name.append, arguments, 3, NULL);
+        result = PyObject_VectorcallMethod(plain_name.append_more, arguments, 3, NULL);
         if (result)
             Py_INCREF(message->seq), SET_FIELD(queue, Queue, newest, message->seq);
     } else {

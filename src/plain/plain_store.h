@@ -11,8 +11,11 @@
    to do. Returns 1, or 0 without an exception. */
 int plain_is_held(PyObject *session, PyObject *journal);
 
-/* Append a Message to the open batch, as `Journal.append` does, if the batch has an intake for the queue. Returns 1; or 0, without an
-   exception, and then nothing is changed. */
+/* The open batch, if the session waits for its commit already, and it has an intake for the queue: then `hold_receipts_of` and
+   `check_space` have nothing to do. Borrowed, or NULL without an exception. */
+PyObject *plain_open_batch(PyObject *session, PyObject *queue);
+
+/* Append a Message to that batch, as `Journal.append` does. Returns 1; or 0, without an exception, and then nothing is changed. */
 int plain_append(PyObject *batch, PyObject *queue, const struct plain_message *message);
 
 /* Does the journal refuse messages, as the disk is nearly full? 1 if that is not known. */

@@ -229,7 +229,7 @@ class FaultyStore(MemoryStore):
         self._held: dict[tuple[str, int], None] = {}
 
     @property
-    def _puts(self) -> dict[tuple[str, int], Any]:  # type: ignore[override]
+    def _puts(self) -> dict[tuple[str, int], Any]:
         """The new messages of the open batch, with those that an intake has taken."""
         for queue, taken in self._taken.items():
             self._appended.update({(queue, seq): message for seq, message in taken.items()})

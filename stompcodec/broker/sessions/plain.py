@@ -95,14 +95,10 @@ def put_persistent(session: Session, target: QueueOrTopic, message: Message, rec
         check_space(session, (target,))
     if pending is None or pending.batch is not journal.batch or journal.busy is not None:
         hold_receipts_of(session, receipt)
-    if target.__class__ is not Queue:
-        if target.put(message):
-            target.block(session)
-        return
-    if target.put_new(message):
-        target.block(session)
-    if target.paging is not None:
+    elif target.__class__ is Queue and target.paging is not None:
         journal.open_intake(target)
+    if target.put_new(message) if target.__class__ is Queue else target.put(message):
+        target.block(session)
 
 
 def _record_put(session: Session, queue: Queue, message: Message, receipt: str | None) -> None:
@@ -113,7 +109,6 @@ def _record_put(session: Session, queue: Queue, message: Message, receipt: str |
     if pending is None or pending.batch is not journal.batch or journal.busy is not None:
         hold_receipts_of(session, receipt)
     journal.append(queue, message)
-    journal.open_intake(queue)
     queue.newest = message.seq
 
 

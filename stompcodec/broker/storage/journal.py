@@ -105,20 +105,24 @@ class CommitWaiter(Protocol):
 class Intake:
     """How the plain road in C appends new messages of one queue to the open batch, as `Journal.append` does.
 
+    A batch has one only while it is open, no other is being written, and messages may be stored.
+
     Args:
         queue: the queue.
+        account: is charged with messages that are in the store only, until they are written.
         puts: the messages that the store is to write, by their keys.
         base: a message's key is its seq and this.
         top: new messages have higher seqs.
 
-    >>> Intake(None, {}, 1 << 45, 0).base == 1 << 45
+    >>> Intake(None, Account(0), {}, 1 << 45, 0).base == 1 << 45
     True
     """
 
-    __slots__ = ("base", "puts", "queue", "top")
+    __slots__ = ("account", "base", "puts", "queue", "top")
 
-    def __init__(self, queue: Undoable | None, puts: dict[int, Any], base: int, top: int) -> None:
-        self.queue, self.puts, self.base, self.top = queue, puts, base, top
+    def __init__(self, queue: Undoable | None, account: Account, puts: dict[int, Any], base: int, top: int) -> None:
+        self.queue, self.account = queue, account
+        self.puts, self.base, self.top = puts, base, top
 
 
 class Batch:
@@ -162,7 +166,6 @@ class Batch:
     def release(self) -> None:
         """Release the messages, which take memory. Sessions may refer to the batch until they are collected as
         garbage."""
-        self.intake = None
         for what in (self.put, self.settled, self.gone, self.moved, self.updated, self.actions, self.waiters):
             if what:
                 what.clear()
@@ -308,13 +311,20 @@ class Journal:
             self.batch.put.append((queue, message))
 
     def open_intake(self, queue: Undoable) -> None:
-        """Let the plain road append further messages of a queue, one of whose messages is in the open batch."""
+        """Let the plain road append further messages of a queue to the open batch, which has one. A batch of a single
+        message does without.
+        """
         batch = self.batch
         if self.store is None or (batch.intake is not None and batch.intake.queue is queue):
             return
-        found = self.store.intake(queue.key)
+        found = None if self.busy is not None or self.short else self.store.intake(queue.key)
         if found is not None:
-            batch.intake = Intake(queue, *found)
+            batch.intake = Intake(queue, self._account, *found)
+
+    def append_more(self, queue: Undoable, message: Message) -> None:
+        """Do what `append` does, with a batch that has messages already."""
+        self.append(queue, message)
+        self.open_intake(queue)
 
     def may_write(self, seq: int) -> bool:
         """Return whether the open batch may be the one that stores a message, which came behind a transaction."""
@@ -454,6 +464,7 @@ class Journal:
         self.is_tight = room is not None and room < 2 * least
         if short is not self.short:
             self.short = short
+            self.batch.intake = None
             if short:
                 self._log.warning(
                     "the disk is nearly full: messages are not stored (%s bytes are free, %d are needed)", room, least
@@ -499,6 +510,7 @@ class Journal:
             return False
         holds = bool(self.batch.gone and (self.store.pending if is_void else self._hold_removals()))
         batch, self.batch = self.batch, Batch()
+        batch.intake = None
         if holds:
             self._leave_removals(batch, self.batch)
         if is_void:

@@ -263,9 +263,9 @@ class Store(Protocol):
         """Put a message into the open batch. Its `seq` is new in that queue, at least 0 and less than 2**42."""
 
     def intake(self, queue: str) -> tuple[dict[int, Storable], int, int] | None:
-        """Return how to append to the open batch without a call, for a queue one of whose messages it has: the new
-        messages by their keys, what makes a key of a seq, if added to it, and the seq above which messages must be.
-        None if there is no such way.
+        """Return how to append messages of a queue to the open batch without a call: the new messages by their keys,
+        what makes a key of a seq, if added to it, and the seq above which messages must be. None if there is no way,
+        for instance because the queue has no messages yet.
         """
 
     def remove(self, queue: str, message: Storable) -> None:

@@ -206,7 +206,13 @@ def test_messages_behind_the_window_are_paged(past: int, on: bool, monkeypatch: 
     calls, longer = counted(monkeypatch, Paging, "take_new"), counted(monkeypatch, Paging, "put")
     sender.raw(SENT * 5)
     # Without `past`, the first of them finds the window full, and begins to page by the long road.
-    assert (len(calls), len(longer)) == ((5, 0) if past else (4, 1))
+    # In C, the first one of a batch that finds others paged, and the one behind it, are left to Python.
+    assert (len(calls), len(longer)) == {
+        (False, 0): (4, 1),
+        (False, 1): (5, 0),
+        (True, 0): (1, 1),
+        (True, 1): (2, 0),
+    }[on, past]
     assert (queue.count, queue.total) == (3, 8 + past)
 
 
