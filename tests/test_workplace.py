@@ -255,7 +255,7 @@ def test_yaml_can_be_read(path: Path) -> None:
         tools = {hook["entry"].split()[0] for repo in page["repos"] for hook in repo["hooks"] if "entry" in hook}
         assert tools == {".venv/bin/ruff"}
     if path.name == "dependabot.yml":
-        assert {each["package-ecosystem"] for each in page["updates"]} == {"github-actions", "pip"}
+        assert {each["package-ecosystem"] for each in page["updates"]} == {"github-actions", "pip", "docker"}
 
 
 def _news() -> dict[str, Any]:
