@@ -22,11 +22,12 @@ _GONE = {
 }
 
 
-def load_config(path: str | os.PathLike[str]) -> Config:
+def load_config(path: str | os.PathLike[str], **over: Any) -> Config:
     """Read a configuration file.
 
     Args:
         path: of the TOML file. Relative paths in it are relative to its folder.
+        over: fields of `Config` that take precedence over the file, before it is checked as a whole.
 
     Raises:
         ConfigError: the file cannot be read, or has an error; the message says where.
@@ -44,14 +45,14 @@ def load_config(path: str | os.PathLike[str]) -> Config:
         raise ConfigError(f"it cannot be read: {error.strerror}", file=file) from error
     except UnicodeDecodeError as error:
         raise ConfigError(f"byte {error.start} is not UTF-8", file=file) from error
-    config = parse_config(source, file)
+    config = parse_config(source, file, **over)
     folder = os.path.dirname(os.path.abspath(file))
     paths = {name: getattr(config, name) for name in ("data", "large_folder", "tls_cert", "tls_key", "tls_ca")}
     return config.replace(**{name: os.path.join(folder, value) for name, value in paths.items() if value})
 
 
-def parse_config(source: str, file: str = "") -> Config:
-    """Parse the text of a file. Relative paths are kept.
+def parse_config(source: str, file: str = "", **over: Any) -> Config:
+    """Parse the text of a file. Relative paths are kept. `over` are fields that take precedence.
 
     Raises:
         ConfigError: see `load_config`.
@@ -76,7 +77,7 @@ and not empty
             where = f"{name}.{error.name}" if isinstance(error, values.NestedError) else name
             raise ConfigError(str(error), file=file, line=_line_of(source, where), key=where) from None
     try:
-        return Config(**changes)
+        return Config(**changes | over)
     except ConfigError as error:
         names = [key.name for key in KEYS if key.target.split(".")[0] == error.key]
         name = names[0].rpartition(".")[0] if len(names) > 1 else names[0]

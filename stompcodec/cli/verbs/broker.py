@@ -88,8 +88,9 @@ def _config(file: str | None, memory: bool, login: str | None, passcode: str | N
     from stompcodec.broker.config.config import Config
     from stompcodec.broker.config.file import load_config
 
-    config = Config() if file is None else load_config(file)
     changes = {name: value for name, value in flags.items() if value is not None}
+    ports = {"ws_port": changes["ws_port"]} if "ws_port" in changes else {}  # keys of the file may need it
+    config = Config() if file is None else load_config(file, **ports)
     if "tls_cert" in changes:
         changes.setdefault("tls_key", changes["tls_cert"])
         if config.tls_port is None:

@@ -26,6 +26,7 @@ from stompcodec.broker.config.keys import KEYS
 from stompcodec.broker.process import new_loop
 from stompcodec.cli.app import app
 from stompcodec.cli.verbs import broker as cli
+from stompcodec.errors import ConfigError
 
 posix = pytest.mark.skipif(os.name != "posix", reason="signals of POSIX")
 
@@ -165,6 +166,14 @@ def test_flags_win_over_the_config(tmp_path: Path) -> None:
     assert (tls.tls_port, tls.tls_cert, tls.tls_key) == (61614, "both.pem", "both.pem")
     config.write_text('[store]\ndurable = "none"\n')
     assert cli._config(str(config), False, None, None, **flags).data is None
+
+
+def test_a_flag_may_give_what_keys_of_the_file_need(tmp_path: Path) -> None:
+    (tmp_path / "broker.toml").write_text("[web]\nhealth = true\n")
+    config = cli._config(str(tmp_path / "broker.toml"), True, None, None, ws_port=0)
+    assert (config.ws_port, config.web_health) == (0, True)
+    with pytest.raises(ConfigError, match=r"listen\.ws_port: .*need it"):
+        cli._config(str(tmp_path / "broker.toml"), True, None, None, ws_port=None)
 
 
 def test_login(tmp_path: Path) -> None:
