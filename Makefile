@@ -96,7 +96,7 @@ cross: $(VENV)/package.stamp $(VENV)/cross.stamp ## compile the C files without 
 	@$(BIN)/python scripts/cross_compile.py
 
 # zizmor asks the repositories of the actions, too, if it has a token: whether a hash is of that repository and that version.
-check-release: $(VENV)/release.stamp ## lint workflows, Dockerfile, CITATION.cff: zizmor, actionlint with shellcheck, hadolint, schemas
+check-release: $(VENV)/release.stamp ## lint workflows, Dockerfile and conda recipe: zizmor, actionlint with shellcheck, hadolint, schemas
 	$(BIN)/zizmor --quiet $(if $(GH_TOKEN),,--offline) .github
 	PATH="$(abspath $(BIN)):$$PATH" $(BIN)/actionlint
 	$(BIN)/check-jsonschema --builtin-schema vendor.github-workflows .github/workflows/*.yml
