@@ -1,11 +1,15 @@
 """Make the pictures of docs/page.md from a real run: a broker with load, and its page in headless Chromium.
 
+And the one of `stompcodec inspect` in the README.
+
 python scripts/screenshots.py [FOLDER]    by default docs/images
+python scripts/screenshots.py --inspector [FOLDER]    that one alone
 """
 
 from __future__ import annotations
 
 import json
+import os
 import random
 import sys
 import tempfile
@@ -93,9 +97,44 @@ def pictures(page: Page) -> dict[str, bytes]:
     }
 
 
+#: A conversation with one frame that breaks a rule: an undefined escape.
+TALK = [
+    b"CONNECT\naccept-version:1.2\nhost:/\nlogin:ann\npasscode:secret\nheart-beat:10000,10000\n\n\0\n",
+    b"SUBSCRIBE\nid:1\ndestination:/queue/orders\nack:client-individual\nprefetch-count:10\n\n\0",
+    b"SEND\ndestination:/queue/orders\ncontent-type:application/json\nregion:north\\csea\ncontent-length:30\n\n"
+    b'{"order": 7, "total": "19.90"}\0\n',
+    b"SEND\ndestination:/queue/orders\nnote:50\\% off\n\nA header with an undefined escape\0",
+    b"ACK\nid:7-1\nreceipt:a1\n\n\0",
+]
+
+
+def inspector(browser: Chromium) -> bytes:
+    """Take the picture of the page that `stompcodec inspect` writes."""
+    from click.testing import CliRunner
+
+    from stompcodec.cli.app import app
+
+    with tempfile.TemporaryDirectory() as folder:
+        os.chdir(folder)  # the page shows the name as it was given
+        Path("talk.stomp").write_bytes(b"".join(TALK))
+        CliRunner().invoke(app, ["inspect", "--resync", "talk.stomp", "-o", "talk.html"])
+        page = browser.open(Path("talk.html").absolute().as_uri())
+        page.resize(1240, 560, phone=False)
+        page.prefer("light")
+        page.wait("document.body.innerText.includes('/queue/orders')")
+        page.get("new Promise((done) => setTimeout(done, 500))")
+        os.chdir(ROOT)
+        return page.picture()
+
+
 def main() -> None:
-    folder = Path(sys.argv[1] if len(sys.argv) > 1 else ROOT / "docs" / "images")
+    names = [argument for argument in sys.argv[1:] if not argument.startswith("-")]
+    folder = Path(names[0] if names else ROOT / "docs" / "images")
     folder.mkdir(parents=True, exist_ok=True)
+    with Chromium() as browser:
+        (folder / "inspector.png").write_bytes(inspector(browser))
+    if "--inspector" in sys.argv:
+        return
     stop = threading.Event()
     with tempfile.TemporaryDirectory() as data, StompBroker(ws_port=0, web_page=True, data=data) as broker:
         eaters = (("orders.new", 25), ("orders.paid", 0), ("mail", 60))
