@@ -112,6 +112,9 @@ def staged(name: str, source: Path, names: dict[Path, str]) -> str:
         name: of the page on the site.
         source: its file.
         names: the names on the site of all files that have one.
+
+    Raises:
+        ValueError: a link leads to a file that is not there.
     """
     text = source.read_text("utf-8")
     lines = text.split("\n")
@@ -128,6 +131,8 @@ def _rewriting(name: str, source: Path, names: dict[Path, str]) -> Callable[[re.
             return found[0]
         page = names.get(file)
         if page is None:
+            if not file.exists():
+                raise ValueError(f"{source.relative_to(ROOT)}: the link to {target} has no target")
             return str(text)
         _, mark, anchor = target.partition("#")
         relative = os.path.relpath(page, PurePosixPath(name).parent).replace(os.sep, "/")

@@ -56,9 +56,9 @@ def test_each_link_has_a_target(staged: Path) -> None:
     assert broken == []
 
 
-@pytest.mark.parametrize("name", ["README.md", *sorted(staging.OTHERS)])
-def test_each_link_of_the_tree_has_a_target(name: str) -> None:
-    broken = [link.target for link, found in _linked(staging.ROOT / name) if not found.exists()]
+@pytest.mark.parametrize("page", [staging.ROOT / "README.md", *staging.sources().values()], ids=lambda page: page.stem)
+def test_each_link_of_the_tree_has_a_target(page: Path) -> None:
+    broken = [link.target for link, found in _linked(page) if not found.exists()]
     assert broken == []
 
 
@@ -73,10 +73,16 @@ def test_links_out_of_the_site_become_text(tmp_path: Path) -> None:
     page = staging.DOCS / "new.md"
     names = {staging.DOCS / "client.md": "client.md", staging.ROOT / "SECURITY.md": "security.md"}
     rewrite = staging._rewriting("deep/new.md", page, names)
-    text = "[a](client.md#b), [c](../tests/x.py), [d](../SECURITY.md), [e](https://f.example), [g](#h)"
+    text = "[a](client.md#b), [c](../tests/conftest.py), [d](../SECURITY.md), [e](https://f.example), [g](#h)"
     assert staging._LINK.sub(rewrite, text) == (
         "[a](../client.md#b), c, [d](../security.md), [e](https://f.example), [g](#h)"
     )
+
+
+def test_a_link_without_a_target_is_refused() -> None:
+    rewrite = staging._rewriting("new.md", staging.DOCS / "new.md", {})
+    with pytest.raises(ValueError, match=r"gone\.md has no target"):
+        staging._LINK.sub(rewrite, "[a](gone.md)")
 
 
 def test_no_name_is_written_and_generated(tmp_path: Path) -> None:
