@@ -24,11 +24,14 @@ function stem(word) {
   return it.length > 3 ? it.replace(/e$/, "").replace(/([^aeiou])y$/, "$1i") : it;
 }
 
-/** The words of a text; one with a hyphen also as its parts, and joined: heart-beat, heart, beat, heartbeat. */
+/**
+ * The words of a text; one of several parts also as its parts, and joined: heart-beat, heart, beat, heartbeat;
+ * ConnectionRefusedError, connection, refused, error.
+ */
 function words(text) {
   const found = [];
   for (const word of text.match(/[\p{L}\p{N}]+(?:['_.-][\p{L}\p{N}]+)*/gu) ?? []) {
-    const parts = word.split(/['_.-]/);
+    const parts = word.split(/['_.-]|(?<=\p{Ll})(?=\p{Lu})/u);
     found.push(...parts);
     if (parts.length > 1) found.push(parts.join(""));
   }

@@ -165,3 +165,33 @@ WISHES: dict[str, tuple[str, ...]] = {
         "coming-from-stomp-py/",
     ),
 }
+
+#: What somebody might type who knows neither list.
+WORDS: dict[str, tuple[str, ...]] = {
+    "my connection is cut after a minute": (f"{_SYMPTOM}the-connection-is-cut-while-a-handler-or-listener-is-busy",),
+    "consumer stops receiving messages after some hours": (f"{_SYMPTOM}a-consumer-stops-receiving-messages",),
+    "messages delivered twice": (f"{_SYMPTOM}messages-are-delivered-twice",),
+    "UnicodeDecodeError in on_message": (f"{_SYMPTOM}compressed-bodies-arrive-as-garbage-gzip",),
+    "unit test without a real broker": (f"{_SYMPTOM}a-test-needs-a-mock-broker", "testing/"),
+    "ConnectionRefusedError": ("error-messages/#connecting",),
+    "how do I connect to rabbitmq with ssl": ("rabbitmq/", "client/#connecting"),
+    "virtual host not found": ("rabbitmq/", "broker/#virtual-hosts"),
+    "send a file of several gigabytes": ("large-bodies/",),
+    "delete all messages in a queue": ("queue-tools/", "management/#purge"),
+    "dead letter queue": ("queue-tools/#dead-letters", "broker/#redelivery-and-dead-letters"),
+    "slow consumer memory": ("broker/#slow-consumers-and-fast-producers",),
+    "kubernetes liveness probe": ("cli/#probes",),
+    "correlation id request reply": ("client/#requests-and-replies",),
+    "durable subscription activemq": ("activemq/#durable-subscriptions",),
+    "client certificate": ("client/#connecting",),
+    "password from environment variable": ("cli/#login-and-passcode",),
+    "spark exactly once": ("spark-semantics/", "spark-tutorial/", "promises/#exactly-once"),
+    "install": ("tutorial/#install", "spark-tutorial/#install"),
+    "prometheus": ("tracing/#prometheus",),
+    "wireshark": ("traffic/#a-packet-capture-pcapng-and-wireshark",),
+    "heartbeat timeout": (
+        "client/#heart-beats",
+        "compat/#stomppy-heart-beats-while-a-listener-blocks",
+        f"{_SYMPTOM}heart-beats-time-out-although-the-broker-is-alive",
+    ),
+}

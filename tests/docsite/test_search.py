@@ -8,13 +8,13 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from docsite.symptoms import COMPLAINTS, WISHES
+from docsite.symptoms import COMPLAINTS, WISHES, WORDS
 from patience import patience
 from sitepages import built, staging
 
 SITE = staging.ROOT / "build" / "site" / "html"
 SCRIPT = Path(__file__).with_name("search.js")
-ASKED = {**COMPLAINTS, **WISHES}
+LISTS = {"complaints and wishes": {**COMPLAINTS, **WISHES}, "words": WORDS}
 FIRST = 3
 
 pytestmark = [
@@ -43,23 +43,24 @@ def is_right(location: str, places: tuple[str, ...]) -> bool:
     return any(location == place or (place.endswith("/") and location.startswith(place)) for place in places)
 
 
-def test_the_right_place_is_among_the_first_three() -> None:
+@pytest.mark.parametrize("name", LISTS)
+def test_the_right_place_is_among_the_first_three(name: str) -> None:
+    asked = LISTS[name]
     missed = [
         f"{query}: {found[:FIRST]}"
-        for (query, places), found in zip(ASKED.items(), answers(list(ASKED)))
+        for (query, places), found in zip(asked.items(), answers(list(asked)))
         if not any(is_right(location, places) for location in found[:FIRST])
     ]
-    print(f"{len(ASKED) - len(missed)} of {len(ASKED)} found")
+    print(f"{len(asked) - len(missed)} of {len(asked)} {name} found")
     for line in missed:
         print(f"missed: {line}")
-    assert len(missed) * 10 <= len(ASKED), "\n".join(missed)
+    assert len(missed) * 10 <= len(asked), "\n".join(missed)
 
 
 def test_the_places_exist() -> None:
     known = {str(item["location"]) for item in built.searched(SITE)}
-    for places in ASKED.values():
-        for place in places:
-            assert place in known, place
+    for place in {place for asked in LISTS.values() for places in asked.values() for place in places}:
+        assert place in known, place
 
 
 def test_an_unfinished_word_finds_something() -> None:
