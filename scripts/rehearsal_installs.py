@@ -124,7 +124,7 @@ class Installs:
     def proofs(self, extra: str) -> list[tuple[str, Callable[[], str]]]:
         """Return what is proven in the environment of that extra."""
         if extra == "":
-            return [("vectors", self.vectors), ("SBOM", lambda: self.sbom(""))]
+            return [("vectors", self.vectors), ("pure wheel", self.pure), ("SBOM", lambda: self.sbom(""))]
         if extra != "all":
             return []
         return [
@@ -142,6 +142,16 @@ class Installs:
         """Run the vectors of the sdist on both backends."""
         script = self._source / "tests" / "packaging" / "run_backends.py"
         return _counted(call(self._python(""), script, cwd=self._venv("")))
+
+    def pure(self) -> str:
+        """Run the vectors on the wheel without extensions, installed by itself."""
+        (wheel,) = self._files.glob("*-py3-none-any.whl")
+        call(sys.executable, "-m", "venv", "--without-pip", self._venv("pure"))
+        self._pip("pure", "install", "--quiet", "--no-index", "--no-deps", str(wheel))
+        script = self._source / "tests" / "packaging" / "run_backends.py"
+        counted = _counted(call(self._python("pure"), script, "--backend", "python", cwd=self._venv("pure")))
+        self.remove("pure")
+        return counted
 
     def sbom(self, extra: str) -> str:
         """Write what is installed as CycloneDX, without times and serial numbers, so that two runs are equal."""
