@@ -75,7 +75,7 @@ function start(data) {
   );
 }
 
-const RARELY = /^(changelog|benchmarks|interop|running-benchmarks|sharding|questions|development|releasing|decisions)/;
+const RARELY = /^(changelog|benchmarks|interop|running-benchmarks|sharding|development|releasing|decisions)/;
 
 /**
  * What a section counts: guides more than lists of changes and figures; and more than the reference, unless somebody
@@ -84,6 +84,7 @@ const RARELY = /^(changelog|benchmarks|interop|running-benchmarks|sharding|quest
 function weight(id, asked) {
   const { location } = items[id];
   if (RARELY.test(location)) return 0.4;
+  if (location.startsWith("questions/")) return 0.8; // the answers come first
   return location.startsWith("reference/") ? (asked > 1 ? 0.35 : 0.8) : 1;
 }
 

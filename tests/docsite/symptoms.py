@@ -40,7 +40,7 @@ COMPLAINTS: dict[str, tuple[str, ...]] = {
         f"{_SYMPTOM}an-ack-after-a-reconnect-causes-an-error-or-double-work",
     ),
     '"We lose messages when sending" — no confirmation': (
-        f"{_SYMPTOM}messages-are-lost-when-sending-without-any-confirmation",
+        f"{_SYMPTOM}messages-are-lost-when-sending-did-they-arrive",
         "client/#receipts-and-outcomes",
     ),
     "ERROR frame reaches nobody": (f"{_SYMPTOM}an-error-frame-reaches-nobody",),
@@ -171,6 +171,10 @@ WORDS: dict[str, tuple[str, ...]] = {
     "my connection is cut after a minute": (f"{_SYMPTOM}the-connection-is-cut-while-a-handler-or-listener-is-busy",),
     "consumer stops receiving messages after some hours": (f"{_SYMPTOM}a-consumer-stops-receiving-messages",),
     "messages delivered twice": (f"{_SYMPTOM}messages-are-delivered-twice",),
+    "did my message arrive": (
+        "client/#receipts-and-outcomes",
+        f"{_SYMPTOM}messages-are-lost-when-sending-did-they-arrive",
+    ),
     "UnicodeDecodeError in on_message": (f"{_SYMPTOM}compressed-bodies-arrive-as-garbage-gzip",),
     "unit test without a real broker": (f"{_SYMPTOM}a-test-needs-a-mock-broker", "testing/"),
     "ConnectionRefusedError": ("error-messages/#connecting",),
