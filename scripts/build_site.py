@@ -19,7 +19,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-from sitepages import api, built, commands, staging, tables
+from sitepages import built, generated, staging
 
 ROOT = Path(__file__).resolve().parents[1]
 WORK = ROOT / "build" / "site"
@@ -34,11 +34,6 @@ _DRAWER = "assets/javascripts/mermaid.min.js"
 _ELSEWHERE = re.compile(
     r"https://(?:unpkg\.com|cdn\.jsdelivr\.net|cdnjs\.cloudflare\.com|api\.github\.com)/[^\"'`)\s]*"
 )
-
-
-def generated() -> dict[str, str]:
-    """Return the pages that are written from the code, by their names."""
-    return {**api.pages(), **commands.pages(), **tables.pages()}
 
 
 def brought(name: str) -> Path | None:
@@ -78,7 +73,7 @@ def own_search(site: Path, engine: Path) -> None:
 
 def build(strict: bool) -> int:
     """Build the site. Returns the exit status of Zensical."""
-    staging.stage(WORK / "pages", generated())
+    staging.stage(WORK / "pages", generated.pages())
     shutil.copyfile(staging.DOCS / "site" / "zensical.toml", WORK / "zensical.toml")
     shutil.rmtree(WORK / "overrides", ignore_errors=True)
     shutil.copytree(staging.DOCS / "site" / "overrides", WORK / "overrides")
