@@ -1,0 +1,202 @@
+"""Every code block of the README and of the pages is run by a test, or the page says below it why it is untried."""
+
+from __future__ import annotations
+
+import ast
+import re
+import shlex
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("click")
+
+import click
+from docsite.blocks import ROOT, Block, _blocks, blocks_of, pages
+from docsite.test_pages_run import PAGES
+
+from stompcodec.broker.auth import hash_passcode
+from stompcodec.broker.config.file import load_config
+from stompcodec.cli.app import app
+
+TESTS = ROOT / "tests"
+#: Which test runs the blocks of a page in a language. `test_it_is_run_there` sees to it that it reads the page.
+RUN = {
+    ("docs/client.md", "python"): "client/test_docs.py::test_the_examples_run",
+    ("docs/coming-from-stomp-py.md", "python"): "compat/test_stomppy_docs.py::test_the_examples_run",
+    ("docs/coming-from-stompman.md", "python"): "compat/test_stompman.py::test_the_examples_of_the_docs_run",
+    ("docs/large-bodies.md", "python"): "client/test_large_docs.py::test_the_examples_run",
+    ("docs/middleware.md", "python"): "client/middleware/test_docs.py::test_the_examples_run",
+    ("docs/proxies.md", "python"): "client/test_proxies_docs.py::test_the_examples_run",
+    ("docs/testing.md", "python"): "testing/test_plugin.py::test_the_documentation_is_right",
+    ("docs/tracing.md", "python"): "client/middleware/test_docs.py::test_the_examples_run",
+    ("docs/spark-semantics.md", "python"): (
+        "spark/jobs/test_supervise.py::test_the_supervisor_of_the_page_survives_kills_of_the_source"
+    ),
+    ("docs/spark-cluster.md", "python"): "spark/test_cluster_docs.py",
+    ("docs/spark-cluster.md", "sh"): "spark/test_cluster_docs.py",
+    ("ARCHITECTURE.md", "mermaid"): "test_architecture_page.py::test_a_drawing_is_what_the_code_says",
+    ("docs/states.md", "mermaid"): "protocol/test_connection_diagram.py",
+}
+RUN |= {
+    where: "docsite/test_sketches.py"
+    for where in (
+        ("README.md", "python"),
+        ("docs/capture-format.md", "python"),
+        ("docs/compat.md", "console"),
+        ("docs/compat.md", "python"),
+        ("docs/queue-tools.md", "sh"),
+    )
+}
+RUN |= {
+    (page, language): "docsite/test_pages_run.py::test_a_page_does_what_it_says"
+    for page in PAGES
+    for language in ("python", "sh")
+    if any(block.language == language for block in blocks_of(ROOT / page))
+}
+#: Pages of which only some blocks are run: those that begin so.
+ONLY = {
+    ("README.md", "python"): ("import stompcodec.client", "def test_orders", "from stompcodec import compat"),
+    ("docs/spark-cluster.md", "python"): "# job.py",
+    ("docs/spark-cluster.md", "sh"): ("python3 -m pip install", "export PYSPARK"),
+    ("docs/spark-semantics.md", "python"): "# supervised.py",
+}
+#: Where doctest runs the examples: see DOCTESTS in the Makefile.
+DOCTESTED = re.compile(r"README\.md|docs/.*")
+#: What looks like a command in a block that is said to be text.
+COMMAND = re.compile(r"^(?:\$ )?(?:stompcodec|pip|make|git|python3?|curl) [a-z-]", re.MULTILINE)
+
+ALL = [block for page in pages() for block in blocks_of(page)]
+
+
+def who_runs(block: Block) -> str:
+    """Name what runs a block; "" if nothing does."""
+    if block.language == "pycon" and DOCTESTED.fullmatch(block.page):
+        return "doctest"
+    if block.language == "toml":
+        return "docsite/test_blocks.py::test_configuration_is_valid"
+    where = block.page, block.language
+    return RUN.get(where, "") if block.text.startswith(ONLY.get(where, "")) else ""
+
+
+def test_each_block_is_run_or_says_why_not() -> None:
+    run, untried, shown, neither = [], [], [], []
+    for block in ALL:
+        if block.untried:
+            untried.append(block)
+        elif who_runs(block):
+            run.append(block)
+        elif block.language == "text":
+            shown.append(block)
+        else:
+            neither.append(block)
+    print(f"{len(run)} blocks are run, {len(untried)} are untried, {len(shown)} are output, frames and figures")
+    assert [f"{block} ({block.language}): {block.text[:60]!r}" for block in neither] == []
+    assert len(run) > 95
+    assert len(untried) < 70
+
+
+@pytest.mark.parametrize(("where", "test"), RUN.items(), ids=str)
+def test_it_is_run_there(where: tuple[str, str], test: str) -> None:
+    page, language = where
+    assert any(block.page == page and block.language == language for block in ALL), f"{page} has no such block"
+    file, _, function = test.partition("::")
+    text = (TESTS / file).read_text("utf-8")
+    assert Path(page).stem in text or Path(page).name in text
+    if function:
+        assert any(isinstance(node, ast.FunctionDef) and node.name == function for node in ast.walk(ast.parse(text)))
+
+
+@pytest.mark.parametrize("block", [block for block in ALL if block.language == "toml"], ids=str)
+def test_configuration_is_valid(block: Block, tmp_path: Path) -> None:
+    file = tmp_path / "broker.toml"
+    text = block.text.replace("scrypt$16384$8$1$...", hash_passcode("a passcode"))
+    groups = set(re.findall(r'^who = "@(\w+)"', text, re.MULTILINE)) - set(re.findall(r'"(\w+)"', text))
+    users = {name for name in re.findall(r'^who = "(\w+)"', text, re.MULTILINE) if f"[users.{name}]" not in text}
+    for number, group in enumerate(groups):
+        text += f'\n[users.member{number}]\npasscode = "{hash_passcode("a passcode")}"\ngroups = ["{group}"]\n'
+    for user in users:
+        text += f'\n[users.{user}]\npasscode = "{hash_passcode("a passcode")}"\n'
+    file.write_text(text, "utf-8")
+    load_config(file)
+
+
+@pytest.mark.parametrize("block", [block for block in ALL if block.language == "python"], ids=str)
+def test_python_is_python(block: Block) -> None:
+    compile(block.text, str(block), "exec", flags=ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
+
+
+def test_text_has_no_commands() -> None:
+    """Commands cannot hide in a block that is called text."""
+    hidden = [str(block) for block in ALL if block.language == "text" and COMMAND.search(block.text)]
+    assert hidden == []
+
+
+def _commands() -> list[tuple[Block, list[str]]]:
+    """The words of each use of our command, in blocks that are run and in those that are not."""
+    found = []
+    for block in ALL:
+        if block.language in ("sh", "console"):
+            for part in re.split(r"\n|\||&&", block.text.replace("\\\n", " ")):
+                part = part.strip().removeprefix("$ ").removesuffix("&")
+                if part.startswith("stompcodec "):
+                    found.append((block, shlex.split(part.replace("<", " ").replace(">", " "), comments=True)[1:]))
+    return found
+
+
+def test_verbs_and_options_of_all_commands_exist() -> None:
+    commands = _commands()
+    assert len(commands) > 50
+    for block, words in commands:
+        command: click.Command = app
+        context = click.Context(app, info_name="stompcodec")
+        while words and isinstance(command, click.Group) and (verb := command.get_command(context, words[0])):
+            command, words = verb, words[1:]
+        assert command is not app, f"{block}: {words}"
+        known = {name for each in command.params for name in (*each.opts, *each.secondary_opts)} | {"-h", "--help"}
+        for word in words:
+            if re.match(r"--?[a-z]", word):
+                assert word.partition("=")[0] in known, f"{block}: {command.name} has no option {word}"
+
+
+def test_targets_of_make_exist() -> None:
+    makefile = (ROOT / "Makefile").read_text("utf-8")
+    targets = set(re.findall(r"^([a-z0-9 -]+):", makefile, re.MULTILINE))
+    known = {name for names in targets for name in names.split()}
+    for block in ALL:
+        for target in re.findall(r"^(?:\$ )?make ([a-z-]+)", block.text, re.MULTILINE):
+            assert target in known, f"{block}: make {target}"
+
+
+def test_what_is_run_is_not_called_untried() -> None:
+    for block in ALL:
+        assert not (block.untried and block.language in ("pycon", "toml")), block
+
+
+def test_blocks_are_found() -> None:
+    page = """# A
+
+    stompcodec pub /q
+
+*untried: it needs
+a broker*
+
+- item
+
+    still the item
+
+```python
+1
+```
+
+text
+
+    from a import b
+"""
+    found = list(_blocks("p", page.split("\n")))
+    assert [(block.line, block.language, block.untried) for block in found] == [
+        (3, "sh", "it needs a broker"),
+        (12, "python", ""),
+        (18, "python", ""),
+    ]
+    assert found[0].text == "stompcodec pub /q\n"

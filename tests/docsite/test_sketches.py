@@ -1,0 +1,140 @@
+"""Blocks that leave something out, such as your handler, run with it put in."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from docsite.blocks import ROOT, Block, blocks_of
+from docsite.test_pages_run import Reader
+from patience import patience
+
+pytest.importorskip("click")
+
+import stompcodec.client as stomp
+from stompcodec import Frame, compat
+from stompcodec.capture import CaptureWriter, octets_of
+from stompcodec.testing import StompBroker
+
+
+def _block(page: str, begins: str) -> Block:
+    [block] = [block for block in blocks_of(ROOT / page) if block.text.startswith(begins) and not block.untried]
+    return block
+
+
+class _DoneError(Exception):
+    """Ends a loop that would go on."""
+
+
+def test_the_client_of_the_readme() -> None:
+    block = _block("README.md", 'import stompcodec.client as stomp\n\nwith stomp.connect("failover:')
+    worked: list[bytes] = []
+
+    def work(message: stomp.Message) -> None:
+        worked.append(message.body)
+        if len(worked) == 2:
+            raise _DoneError
+
+    with StompBroker() as broker:
+        text = block.text.replace("stomp://a:61613", f"stomp://127.0.0.1:{broker.port}")
+        with pytest.raises(_DoneError):
+            exec(compile(text, block.page, "exec"), {"fetch_token": lambda: "a token", "work": work})
+        assert worked == [b"1", b"2"]
+        assert broker.queued("/queue/orders") == 1, "the second one was refused"
+        assert broker.expect("CONNECT", login="me")
+
+
+SERVICE = """
+import stompcodec.client as stomp
+
+def start_my_service(url):
+    client = stomp.connect(url)
+    answer = lambda message: client.send("/queue/answers", message.body)
+    client.subscribe("/queue/orders", ack="client-individual", handler=answer)
+"""
+
+
+@pytest.mark.long
+def test_the_test_of_the_readme(tmp_path: Path) -> None:
+    block = _block("README.md", "def test_orders_are_answered")
+    (tmp_path / "test_it.py").write_text(SERVICE + block.text, "utf-8")
+    (tmp_path / "pytest.ini").write_text("[pytest]\n", "utf-8")
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", str(tmp_path)]
+    done = subprocess.run(
+        command, capture_output=True, text=True, cwd=tmp_path, timeout=patience(60), env={**os.environ}
+    )
+    assert "1 passed" in done.stdout, done.stdout
+
+
+@pytest.mark.parametrize(
+    ("page", "begins"),
+    [
+        ("README.md", "from stompcodec import compat"),
+        ("docs/compat.md", "from stompcodec import compat"),
+    ],
+)
+def test_one_line_puts_stomp_py_on_our_codec(page: str, begins: str) -> None:
+    pytest.importorskip("stomp")
+    block = _block(page, begins)
+    try:
+        exec(compile(block.text, block.page, "exec"), {})
+        with pytest.raises(compat.PeerError, match="already installed"):
+            compat.install("stomp.py", quirks=False)
+    finally:
+        compat.undo()
+
+
+def test_a_capture_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    block = _block("docs/capture-format.md", "from stompcodec.capture")
+    monkeypatch.chdir(tmp_path)
+    with CaptureWriter(tmp_path / "feed.stompcap") as writer:
+        writer.append(octets_of(Frame("MESSAGE", {"destination": "/topic/feed"}, b"x")), time=7)
+    exec(compile(block.text, block.page, "exec"), {})
+    assert capsys.readouterr().out == "0 7 /topic/feed\n"
+
+
+def test_queue_tools(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    block = _block("docs/queue-tools.md", "stompcodec browse")
+    monkeypatch.chdir(tmp_path)
+    with StompBroker(max_attempts=1) as broker, stomp.connect(broker.url) as client:
+        for region in ("eu", "us", "eu"):
+            client.send("/queue/orders", region, {"region": region}, receipt=True)
+        with client.subscribe("/queue/orders", ack="client-individual", prefetch=1) as messages:
+            message = messages.get(patience(5))
+            assert message is not None
+            message.nack(receipt=True)
+        broker.wait_queued("/queue/DLQ.orders", 1, timeout=patience(5))
+        Reader(broker, tmp_path).read(
+            Block(block.page, block.line, "sh", block.text.replace("retry ", "retry --yes "), "")
+        )
+        assert broker.queued("/queue/orders.eu") == 1
+        assert broker.queued("/queue/DLQ.orders") == 0
+        assert broker.queued("/queue/orders") == 2
+
+
+def test_stomp_py_programs_are_checked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from click.testing import CliRunner
+
+    from stompcodec.cli.app import app
+
+    check, audit = (_block("docs/compat.md", f"$ stompcodec compat {verb}") for verb in ("check", "audit"))
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "src").mkdir()
+    (tmp_path / "src" / "orders.py").write_text(
+        "import stomp\n\nconnection = stomp.Connection12([('a', 1)], auto_decode=False)\n"
+    )
+    done = CliRunner().invoke(app, audit.text.splitlines()[0].split()[2:])
+    assert done.exit_code == 1
+    shown = _shape(audit.text.partition("\n")[2])
+    assert [line for line in _shape(done.stdout) if line not in shown] == []
+    for line in CliRunner().invoke(app, [*check.text.splitlines()[0].split()[2:], "--json"]).stdout.splitlines():
+        assert re.search(r'"state": "(?:ok|missing)"', line), line
+
+
+def _shape(text: str) -> list[str]:
+    """Lines without their numbers and runs of spaces."""
+    return [re.sub(r"\d+", "N", " ".join(line.split())) for line in text.splitlines() if line.strip()]
