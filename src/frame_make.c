@@ -129,7 +129,7 @@ static PyObject *frame_of_any(PyObject *command, PyObject *headers, PyObject *bo
     body = command ? exact_body(body) : NULL;
     pairs = body ? sequence_of_pairs(headers) : NULL;
     Py_ssize_t count = pairs ? PySequence_Fast_GET_SIZE(pairs) : 0;
-    if (count > UINT32_MAX / 2) {
+    if ((size_t)count > UINT32_MAX / 2) {
         PyErr_SetString(PyExc_OverflowError, "too many headers");
         Py_CLEAR(pairs);
     }
@@ -188,7 +188,7 @@ static PyObject *frame_of_dict(PyObject *command, PyObject *headers, PyObject *b
 static PyObject *make_frame(PyObject *command, PyObject *headers, PyObject *body)
 {
     if (!STOMP_NO_DICT_ITEMS && headers && PyUnicode_CheckExact(command) && PyDict_CheckExact(headers) && (!body || PyBytes_CheckExact(body))
-        && PyDict_GET_SIZE(headers) <= UINT32_MAX / 2) {
+        && (size_t)PyDict_GET_SIZE(headers) <= UINT32_MAX / 2) {
         int fits = 1;
         PyObject *frame = frame_of_dict(command, headers, body, &fits);
         if (fits)
