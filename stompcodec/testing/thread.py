@@ -35,8 +35,8 @@ class LoopThread:
         return asyncio.run_coroutine_threadsafe(work, self._loop).result(_PATIENCE)
 
     def end(self) -> None:
-        """Stop the loop, and end the thread."""
+        """Stop the loop, and end the thread. The caller may be inside another loop, as in a notebook."""
+        self.run(self._loop.shutdown_asyncgens())
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
-        self._loop.run_until_complete(self._loop.shutdown_asyncgens())
         self._loop.close()

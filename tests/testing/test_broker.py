@@ -202,6 +202,15 @@ def test_pending(broker, client):
         broker.wait_queued("/queue/a", 1, timeout=0.05)
 
 
+def test_it_starts_and_stops_inside_a_running_loop():
+    async def cell():  # code of a notebook runs in the loop of its kernel, without await
+        with StompBroker() as broker, stomp.connect(broker.url) as client:
+            client.send("/queue/a", b"hello", receipt=True)
+            return broker.queued("/queue/a")
+
+    assert asyncio.run(cell()) == 1
+
+
 def test_waiting_does_not_stop_an_event_loop(broker):
     async def main():
         async with stomp.connect_async(broker.url, heart_beat=NO_BEATS) as client:
