@@ -12,9 +12,6 @@ from typing import NamedTuple
 
 from stompcodec.errors import StoreError
 
-if sys.platform != "win32":
-    import grp
-
 #: For `os.open`: fail on a symbolic link, if the system can.
 NO_FOLLOW: int = getattr(os, "O_NOFOLLOW", 0)
 _BINARY: int = getattr(os, "O_BINARY", 0)
@@ -74,6 +71,10 @@ def _number_of(group: str) -> int:
         raise ValueError("group: files have no group on Windows (leave it out)")
     if re.fullmatch("[0-9]{1,10}", group):
         return int(group)
+    try:
+        import grp
+    except ImportError:  # Python in a browser has no groups
+        raise ValueError("group: this system has no names of groups (use a number)") from None
     try:
         return grp.getgrnam(group).gr_gid
     except (KeyError, ValueError):

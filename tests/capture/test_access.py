@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import os
 import stat
+import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from patience import patience
 
 from stompcodec.capture import Capture, CaptureWriter
-from stompcodec.disk.access import Access
+from stompcodec.disk.access import Access, access_of
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="modes mean nothing there")
 
@@ -107,3 +109,13 @@ def test_the_folder_of_somebody_else_stays_as_it_is(tmp_path: Path) -> None:
         "a.stompcap/frames-00000000000000000000.stomp": 0o600,
         "a.stompcap/frames-00000000000000000000.idx": 0o600,
     }
+
+
+def test_groups_that_python_does_not_have(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Python in a browser has no module for them: captures work, a group needs its number."""
+    monkeypatch.setitem(sys.modules, "grp", None)
+    assert access_of(None, "7") == Access(0o640, 7)
+    with pytest.raises(ValueError, match="this system has no names of groups"):
+        access_of(None, "users")
+    program = "import sys; sys.modules['grp'] = None; import stompcodec.capture"
+    subprocess.run([sys.executable, "-c", program], check=True, timeout=patience(60))
