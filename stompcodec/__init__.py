@@ -8,6 +8,8 @@ MESSAGE /topic/a b'hello'
 b'SEND\\ndestination:/queue/a\\ncontent-length:2\\n\\nhi\\x00'
 """
 
+from __future__ import annotations
+
 from stompcodec.codec import (
     BACKEND,
     END_OF_BODY,
@@ -22,7 +24,6 @@ from stompcodec.codec import (
     serialize_many,
     serialize_parts,
 )
-from stompcodec.connection import Connection, Role
 from stompcodec.errors import (
     ContentError,
     FrameError,
@@ -32,6 +33,12 @@ from stompcodec.errors import (
     StompError,
 )
 from stompcodec.spec import Limits
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    from stompcodec.connection import Connection, Role
 
 __version__ = "0.1.0"
 
@@ -59,3 +66,12 @@ __all__ = [
     "serialize_many",
     "serialize_parts",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    if name in ("Connection", "Role"):  # who only parses has no use for them
+        from stompcodec import connection
+
+        globals().update(Connection=connection.Connection, Role=connection.Role)
+        return globals()[name]
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,21 +1,22 @@
 """The choice of a backend at import: C if it is built, else Python.
 
 The environment variable STOMPCODEC_PURE forces one: 1 means Python, 0 means C (ImportError if it is missing). A C
-backend that is built but cannot be loaded is a RuntimeWarning: only one interpreter of a process can load it.
+backend that could not be built when the package was installed is a RuntimeWarning, and so is one that cannot be loaded:
+only one interpreter of a process can load it.
 """
 
 from __future__ import annotations
 
 import os
-import warnings
 from collections.abc import Iterable
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
 
 from stompcodec.frame import END_OF_BODY, HEARTBEAT, _restorers
 from stompcodec.spec import Limits
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from typing import Any
+
     from stompcodec._codec_py import (
         Frame,
         Headers,
@@ -65,7 +66,7 @@ def backend(name: str) -> Any:
     >>> backend("python").Parser.__name__
     'Parser'
     """
-    return import_module(_MODULES[name])
+    return __import__(_MODULES[name], fromlist=["Parser"])  # importlib is slower to import than to do without
 
 
 _NOT_LOADED = (
@@ -73,6 +74,24 @@ _NOT_LOADED = (
     "Only the first interpreter of a process that imports stompcodec gets the C backend. Use processes instead of "
     "subinterpreters, or set STOMPCODEC_PURE=1 to accept the Python backend without this warning."
 )
+
+
+_NOT_BUILT = (
+    "stompcodec uses its Python backend, which is some 40 times slower, because its C extensions could not be built "
+    "when it was installed: {} Install a C compiler and Python's headers, then pip install --force-reinstall "
+    "--no-cache-dir stompcodec; or set STOMPCODEC_PURE=1 to accept the Python backend without this warning."
+)
+
+
+def _why_not(error: ImportError) -> str:
+    """Return the warning for a C backend that is missing; "" for an installation that was to have none."""
+    if not isinstance(error, ModuleNotFoundError):  # built, but not usable here
+        return _NOT_LOADED.format(error)
+    try:
+        reason: str = __import__("stompcodec._fallback", fromlist=["REASON"]).REASON  # written by setup.py
+    except ImportError:
+        return ""
+    return _NOT_BUILT.format(reason.rstrip(".") + ".")
 
 
 def _pick(pure: str) -> str:
@@ -85,8 +104,11 @@ def _pick(pure: str) -> str:
     except ImportError as error:
         if pure == "0":
             raise
-        if not isinstance(error, ModuleNotFoundError):  # built, but not usable here
-            warnings.warn(_NOT_LOADED.format(error), RuntimeWarning, stacklevel=2)
+        text = _why_not(error)
+        if text:
+            import warnings
+
+            warnings.warn(text, RuntimeWarning, stacklevel=3)
         return "python"
     return "c"
 

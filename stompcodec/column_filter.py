@@ -3,7 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any, Literal, NamedTuple
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any, Literal, NamedTuple
+else:
+    from stompcodec._lean import NamedTuple
 
 #: The columns, in order. Those of single headers follow them.
 COLUMNS = ("command", "headers", "body", "offset", "length", "error")
@@ -39,7 +44,10 @@ class Condition(NamedTuple):
 
 
 #: Conditions as callers give them: (name, "in" or "prefix", values), or prepared by `checked_where`.
-Where = Iterable[Condition | tuple[str, Literal["in", "prefix"], Iterable[str]]]
+if TYPE_CHECKING:
+    Where = Iterable[Condition | tuple[str, Literal["in", "prefix"], Iterable[str]]]
+else:
+    Where = Iterable
 
 
 def checked_columns(columns: Iterable[str] | None) -> frozenset[str]:

@@ -6,7 +6,12 @@ Both backends raise `FrameError` with a kind and an offset; the texts are here.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import NamedTuple, Protocol
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import NamedTuple, Protocol
+else:
+    from stompcodec._lean import NamedTuple, Protocol
 
 
 class ErrorFrame(Protocol):

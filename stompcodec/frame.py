@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
-import enum
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, overload
 
 from stompcodec.errors import may_be_secret
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from enum import Enum
+    from typing import Any, overload
+else:
+    from stompcodec._lean import Enum, overload
 
 #: Escapes as (written, meant), without that of the backslash, at which `_unescape` splits.
 Escapes = tuple[tuple[str, str], ...]
 
 
-class Mark(enum.Enum):
+class Mark(Enum):
     """An event of a parser that is neither a frame nor a piece of a body: HEARTBEAT or END_OF_BODY.
 
     >>> from stompcodec import HEARTBEAT, Parser
@@ -281,10 +286,10 @@ class Frame:
     @overload
     def get(self, name: str, /) -> str | None: ...
     @overload
-    def get(self, name: str, default: str, /) -> str: ...
+    def get(self, name: str, default: str, /) -> str: ...  # noqa: F811 ruff does not know our overload
     @overload
-    def get(self, name: str, default: None, /) -> str | None: ...
-    def get(self, name: str, default: str | None = None, /) -> str | None:
+    def get(self, name: str, default: None, /) -> str | None: ...  # noqa: F811
+    def get(self, name: str, default: str | None = None, /) -> str | None:  # noqa: F811
         """Return the first value of a header, or `default`."""
         return self.headers.get(name, default)
 

@@ -7,7 +7,12 @@ Code that depends on the version looks up a `Dialect`. The lenient mode is a dia
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import NamedTuple
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import NamedTuple
+else:
+    from stompcodec._lean import NamedTuple
 
 #: Negotiable versions, oldest first.
 VERSIONS = ("1.0", "1.1", "1.2")

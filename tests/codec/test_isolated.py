@@ -4,6 +4,8 @@ import importlib.util
 import os
 import pickle
 import platform
+import re
+import shutil
 import subprocess
 import sys
 import warnings
@@ -151,6 +153,37 @@ def test_other_values_are_refused(wrong):
 def test_import_is_light(name):
     """None of asyncio, ssl, sqlite3, pyarrow, pyspark and other heavy modules."""
     assert run(SCRIPTS / "imports.py", pure={"python": "1", "c": "0"}[name]).split() == [name]
+
+
+@pytest.mark.c_only
+@pytest.mark.no_asan
+def test_the_codec_needs_none_of_what_is_slow_to_import():
+    """Each of these costs more than all of the codec, and -S leaves out what site would have imported before."""
+    pytest.importorskip("stompcodec._codec_c")
+    slow = {"typing", "enum", "re", "functools", "contextlib", "importlib", "dataclasses", "warnings"}
+    loaded = run("-S", "-c", "import stompcodec, sys; print(*sys.modules)", pure="0").split()
+    assert "stompcodec._codec_c" in loaded
+    assert slow & set(loaded) == set()
+    assert "stompcodec.connection" not in loaded
+
+
+@pytest.mark.long
+@pytest.mark.c_only
+@pytest.mark.no_asan
+@pytest.mark.skipif(shutil.which("valgrind") is None, reason="valgrind is not installed")
+def test_importing_the_codec_costs_little_beside_a_start(tmp_path):
+    """At most 1.6 times the instructions of a Python that does nothing, once bytecode is written."""
+    pytest.importorskip("stompcodec._codec_c")
+    python = getattr(sys, "_base_executable", sys.executable)
+    environment = {"PATH": os.environ["PATH"], "PYTHONPATH": ROOT, "PYTHONHASHSEED": "0", "STOMPCODEC_PURE": "0"}
+
+    def instructions(code):
+        subprocess.run([python, "-c", code], env=environment, check=True, cwd=tmp_path)
+        command = ["valgrind", "--tool=callgrind", f"--callgrind-out-file={os.devnull}", python, "-c", code]
+        done = subprocess.run(command, env=environment, check=True, cwd=tmp_path, capture_output=True, text=True)
+        return int(re.search(r"Collected : (\d+)", done.stderr)[1])
+
+    assert instructions("import stompcodec") <= 1.6 * instructions("pass")
 
 
 # ---- pickles ----
