@@ -10,10 +10,10 @@ import gzip
 import os
 import runpy
 import shlex
-import shutil
 import sys
 import tarfile
 import time
+import zipfile
 from glob import glob
 from pathlib import Path
 
@@ -39,6 +39,9 @@ class BuildExt(build_ext):
         self.cython_c_in_temp = True  # generated C never lies in src/
 
     def run(self):
+        # pip shows nothing of a build that succeeds: stompcodec/codec.py warns of the reason at the first import.
+        told = Path(self.get_ext_fullpath("stompcodec._codec_c")).with_name("_fallback.py")
+        told.unlink(missing_ok=True)
         try:
             import Cython.Compiler.Main  # noqa: F401  named here so that a missing Cython is the reason given
 
@@ -50,6 +53,8 @@ class BuildExt(build_ext):
             for extension in self.extensions:  # left over from an earlier build
                 Path(self.get_ext_fullpath(extension.name)).unlink(missing_ok=True)
             self.extensions = self.distribution.ext_modules = []
+            told.parent.mkdir(parents=True, exist_ok=True)
+            told.write_text(f"REASON = {f'{type(error).__name__}: {error}'!a}\n", encoding="utf-8")
 
     def build_extensions(self):
         # Some builds of Python add an rpath to their own folder: of no use elsewhere, and it names this machine.
@@ -60,17 +65,19 @@ class BuildExt(build_ext):
 
 
 class BuildPy(build_py):
-    """The conformance suite stands in tests/, and goes along for `stompcodec conformance`."""
+    """The conformance suite stands in tests/, and goes along for `stompcodec conformance`, as a tenth of its size."""
 
     def run(self):
         super().run()
         if self.editable_mode:
             return
-        for pattern in ("run_*.py", "conformance.py", "vectors/*.json", "scenarios/*.json"):
-            for source in Path("tests").glob(pattern):
-                target = Path(self.build_lib, "stompcodec", "testing", "suite", source.relative_to("tests"))
-                target.parent.mkdir(parents=True, exist_ok=True)
-                shutil.copyfile(source, target)
+        patterns = ("run_*.py", "conformance.py", "vectors/*.json", "scenarios/*.json")
+        sources = sorted(source for pattern in patterns for source in Path("tests").glob(pattern))
+        target = Path(self.build_lib, "stompcodec", "testing", "suite.zip")
+        target.parent.mkdir(parents=True, exist_ok=True)
+        with zipfile.ZipFile(target, "w", zipfile.ZIP_DEFLATED) as archive:
+            for source in sources:  # each with the same date and permissions, wherever it is built
+                archive.writestr(zipfile.ZipInfo(source.relative_to("tests").as_posix()), source.read_bytes(), 8)
 
 
 class Wheel(bdist_wheel):

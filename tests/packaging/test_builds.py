@@ -83,6 +83,20 @@ def backend_of(wheel: Path, folder: Path) -> str:
     return backend
 
 
+def start(folder: Path, *options: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    """Import the unpacked wheel twice, and parse a frame."""
+    inherited = {name: value for name, value in os.environ.items() if not name.startswith("STOMPCODEC_")}
+    code = "import stompcodec.codec, stompcodec\nassert stompcodec.parse(b'BEGIN\\n\\n\\0')"
+    return subprocess.run(
+        [sys.executable, *options, "-c", code],
+        cwd=folder,
+        env={**inherited, "PYTHONPATH": str(folder), **environment},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+
+
 @pytest.fixture(scope="module")
 def sdist(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The sdist of a copy without .git, made with an empty PATH: no git, no compiler."""
@@ -178,14 +192,17 @@ def test_binary_wheel_is_whole(source: Path, tmp_path: Path) -> None:
         ".css",
     }
     assert modules | {"stompcodec/py.typed"} <= names
-    suite = {f"stompcodec/testing/suite/{name}" for name in ("run_vectors.py", "run_scenarios.py", "conformance.py")}
+    suite = {"run_vectors.py", "run_scenarios.py", "conformance.py"}
     suite |= {
-        f"stompcodec/testing/suite/{path.relative_to(TOP / 'tests').as_posix()}"
+        path.relative_to(TOP / "tests").as_posix()
         for kind in ("vectors", "scenarios")
         for path in (TOP / "tests" / kind).glob("*.json")
     }
     assert len(suite) > 20
-    assert suite <= names
+    with zipfile.ZipFile(made.file) as wheel, zipfile.ZipFile(wheel.open("stompcodec/testing/suite.zip")) as archive:
+        assert set(archive.namelist()) == suite
+        assert len({info.date_time for info in archive.infolist()}) == 1  # the same wheel, whenever it is built
+    assert "stompcodec/_fallback.py" not in names
     assert len([name for name in names if name.startswith("stompcodec/_codec_c.") and name.endswith(".so")]) == 1
     assert {name.split("/")[0].split("-")[0] for name in names} == {
         *("stompcodec", "pyspark_stomp.py", "pyspark_stompfile.py"),  # Spark finds sources by such names
@@ -204,6 +221,7 @@ def test_pure_wheel_when_the_extension_is_off(source: Path, tmp_path: Path) -> N
     assert made.file.name.endswith("-py3-none-any.whl")
     assert "stompcodec/py.typed" in names_in(made.file)
     assert backend_of(made.file, tmp_path / "unpacked") == "python"
+    assert start(tmp_path / "unpacked").stderr == ""  # as it was asked for
 
 
 @pytest.mark.parametrize("compiler", ["false", "/nowhere/cc"], ids=["broken", "missing"])
@@ -214,6 +232,13 @@ def test_without_a_compiler_a_pure_wheel_and_a_warning(source: Path, tmp_path: P
     assert "WARNING: stompcodec is built WITHOUT its C extension" in made.output
     assert made.file.name.endswith("-py3-none-any.whl")
     assert backend_of(made.file, tmp_path / "unpacked") == "python"
+    # pip shows none of that, so the package says it.
+    quiet = [("-W", "ignore:stompcodec uses its Python backend"), ()]
+    said = [start(tmp_path / "unpacked", *options).stderr for options in quiet]
+    assert said[0] == ""
+    assert said[1].count("could not be built when it was installed: ") == 1
+    assert compiler in said[1]
+    assert start(tmp_path / "unpacked", STOMPCODEC_PURE="1").stderr == ""
 
 
 def hide_cython(source: Path, tmp_path: Path) -> dict[str, str]:

@@ -1,6 +1,6 @@
 """The conformance suite: vectors for codecs, scenarios for brokers, and their runners.
 
-In a wheel they are in stompcodec/testing/suite, where the build puts them; in a source tree, in tests/.
+In a wheel they are in stompcodec/testing/suite.zip, where the build puts them; in a source tree, in tests/.
 """
 
 from __future__ import annotations
@@ -9,9 +9,12 @@ import importlib
 import re
 import socket
 import sys
+import tempfile
+import zipfile
 from argparse import Namespace
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -23,7 +26,8 @@ if TYPE_CHECKING:
     from stompcodec.uri import Address
 
 _PACKAGE = Path(stompcodec.__file__).parent
-_PLACES = (_PACKAGE / "testing" / "suite", _PACKAGE.parent / "tests")
+_ARCHIVE = _PACKAGE / "testing" / "suite.zip"
+_TREE = _PACKAGE.parent / "tests"
 
 
 #: Seconds that a broker has at least for its first answer.
@@ -52,11 +56,21 @@ class Result(NamedTuple):
     """MUST, SHOULD, ...; for scenarios."""
 
 
+@lru_cache
+def _unpacked() -> tempfile.TemporaryDirectory[str]:
+    """Return a folder with the suite of a wheel, which is removed at the end of the process."""
+    folder = tempfile.TemporaryDirectory(prefix="stompcodec-suite-")
+    with zipfile.ZipFile(_ARCHIVE) as archive:
+        archive.extractall(folder.name)
+    return folder
+
+
 def suite_folder() -> Path:
     """Return the folder of the suite; raise ConfigError if it is not installed."""
-    for place in _PLACES:
-        if (place / "run_vectors.py").is_file():
-            return place
+    if _ARCHIVE.is_file():
+        return Path(_unpacked().name)
+    if (_TREE / "run_vectors.py").is_file():
+        return _TREE
     raise ConfigError("this installation lacks the conformance suite: install a wheel or the sdist of stompcodec")
 
 
