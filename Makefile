@@ -30,11 +30,8 @@ C_FLAGS := -std=c11 -O2 -Wall -Wextra -Werror -Isrc
 SANITIZE := -fsanitize=address,undefined -fno-sanitize-recover=all -fno-omit-frame-pointer -fno-wrapv -O1 -g
 PRELOAD = $(shell gcc -print-file-name=libasan.so) $(shell gcc -print-file-name=libstdc++.so)
 
-.PHONY: help demo demo-broker dev quick test test-slow test-pure test-all test-tricks test-arm64 test-armhf \
-	test-s390x test-spark pythons check cross vectors corpus-full scenarios crash crash-spark attack soak interop docs \
-	simulate simulate-planted mutations bench bench-peers bench-broker bench-against bench-client bench-isolation \
-	bench-watch bench-depth bench-compat bench-spark compat large instructions subscriptions fuzz fuzz-tcp asan dist \
-	clean rehearse check-release site
+# All commands, which are no files.
+.PHONY: $(shell sed -n 's/^\([a-z][a-z0-9-]*\):.*/\1/p' Makefile)
 
 help: ## list these commands
 	@sed -n 's/^\([a-z0-9-]*\):.*## /\1\t/p' Makefile | expand -t 18
@@ -200,6 +197,14 @@ fuzz: $(VENV)/package.stamp ## every fuzz target for SECONDS (60)
 
 fuzz-tcp: $(VENV)/package.stamp ## hostile sessions over TCP, WebSocket and the legacy port for SECONDS (60), from SEED
 	$(BIN)/python fuzz/tcp.py --seconds $(SECONDS) $(if $(SEED),--seed $(SEED))
+
+tsan: ## the tests with threads under ThreadSanitizer; PYTHON was built with --disable-gil --with-thread-sanitizer
+	rm -rf build/tsan
+	$(PYTHON) -m venv build/tsan
+	build/tsan/bin/python -m pip install --quiet "setuptools>=77" "cython>=3.1" pytest pytest-timeout pytest-xdist hypothesis websockets lark
+	STOMPCODEC_BUILD_EXTENSION=yes STOMPCODEC_CFLAGS_EXTRA="-fsanitize=thread -O1 -g" \
+		build/tsan/bin/python -m pip install --quiet --no-deps --no-build-isolation .
+	TSAN_OPTIONS="halt_on_error=1 $(TSAN_OPTIONS)" PYTHON_GIL=0 build/tsan/bin/pytest tests/codec/test_threads.py
 
 asan: $(VENV)/package.stamp ## the suite under AddressSanitizer and UndefinedBehaviorSanitizer
 	rm -rf build/asan

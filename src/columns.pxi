@@ -69,14 +69,21 @@ cdef class Columns:
             ValueError: the columns were exported before.
         """
         cdef ArrowArray *array
-        schema = self.__arrow_c_schema__()
-        if self.taken:
+        cdef bint taken
+        with cython.critical_section(self):  # one thread alone may have them
+            taken = self.taken
+            self.taken = True
+        if taken:
             raise ValueError("the columns were exported already: parse again")
-        array = <ArrowArray *>PyMem_RawCalloc(1, sizeof(ArrowArray))
-        both = schema, _capsule(array, "arrow_array", _free_array)
-        if stomp_columns_array(&self.columns, array) < 0:  # nothing after this can fail: it owns the columns
-            raise MemoryError
-        self.taken = True
+        try:
+            schema = self.__arrow_c_schema__()
+            array = <ArrowArray *>PyMem_RawCalloc(1, sizeof(ArrowArray))
+            both = schema, _capsule(array, "arrow_array", _free_array)
+            if stomp_columns_array(&self.columns, array) < 0:  # nothing after this can fail: it owns the columns
+                raise MemoryError
+        except MemoryError:
+            self.taken = False
+            raise
         return both
 
 

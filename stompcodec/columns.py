@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ctypes
 import re
+from _thread import allocate_lock
 from array import array
 from collections.abc import Callable, Iterable, Sequence
 from itertools import accumulate, count
@@ -190,6 +191,9 @@ _KINDS: dict[str, tuple[Callable[[], _Schema], Callable[[Sequence[Any]], _Array]
     "error": (lambda: _make_schema(b"u", "error", _NULLABLE), _texts),
 }
 
+#: Held while columns are taken: only one thread may have them.
+_exporting = allocate_lock()
+
 
 class Columns:
     """Frames as Arrow columns, the result of `parse_columns`, for `pyarrow.record_batch`, polars or pandas.
@@ -236,13 +240,18 @@ class Columns:
         Raises:
             ValueError: the columns were exported before.
         """
-        if self._rows is None:
+        with _exporting:
+            rows, self._rows = self._rows, None
+        if rows is None:
             raise ValueError("the columns were exported already: parse again")
-        makers = [_KINDS[name][1] for name in self._columns] + [_texts for _ in self._names]
-        values = list(zip(*self._rows)) if self._rows else [()] * len(makers)
-        columns = [make(column) for make, column in zip(makers, values)]
-        schema = self.__arrow_c_schema__()
-        self._rows = None
+        try:
+            makers = [_KINDS[name][1] for name in self._columns] + [_texts for _ in self._names]
+            values = list(zip(*rows)) if rows else [()] * len(makers)
+            columns = [make(column) for make, column in zip(makers, values)]
+            schema = self.__arrow_c_schema__()
+        except MemoryError:
+            self._rows = rows
+            raise
         return schema, _capsule(_make_array(self.rows, 0, [None], columns), _ARRAY_NAME, _drop_array)
 
 

@@ -1,0 +1,161 @@
+"""Threads that run at the same time: a parser for each, frames, columns and a client that all of them share.
+
+With a GIL they only take turns, at every switch; `make tsan` runs this without one, under ThreadSanitizer.
+"""
+
+from __future__ import annotations
+
+import pickle
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from patience import patience
+
+import stompcodec.client as stomp
+
+THREADS = 6
+ROUNDS = 40
+
+
+@pytest.fixture(autouse=True)
+def switches() -> Iterator[None]:
+    """Threads take turns as often as possible."""
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    yield
+    sys.setswitchinterval(before)
+
+
+def at_once(function: Callable[[int], Any]) -> list[Any]:
+    """Call a function in all threads at once, with their numbers, and return the results."""
+    barrier = threading.Barrier(THREADS)
+    results: list[Any] = [None] * THREADS
+    errors: list[BaseException] = []
+
+    def run(number: int) -> None:
+        try:
+            barrier.wait(patience(60))
+            results[number] = function(number)
+        except BaseException as error:
+            errors.append(error)
+
+    threads = [threading.Thread(target=run, args=(number,)) for number in range(THREADS)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(patience(120))
+    assert errors == []
+    return results
+
+
+def wire(number: int, count: int = 50) -> bytes:
+    frames = [
+        f"MESSAGE\ndestination:/queue/{number}\nmessage-id:{i}\nescaped:a\\cb\\nü{i}\ncontent-length:{i}\n\n".encode()
+        + b"x" * i
+        + b"\0"
+        for i in range(count)
+    ]
+    return b"".join(frames)
+
+
+def test_a_parser_for_each_thread(codec: Any) -> None:
+    def parse(number: int) -> list[tuple[str, list[tuple[str, str]], bytes]]:
+        parser, octets, found = codec.Parser("1.2"), wire(number), []
+        for at in range(0, len(octets), 97 + number):
+            found += [
+                (each.command, list(each.headers.items()), each.body)
+                for each in parser.feed(octets[at:][: 97 + number])
+            ]
+        return found
+
+    for number, found in enumerate(at_once(parse)):
+        assert [len(body) for _, _, body in found] == list(range(50))
+        assert {dict(headers)["destination"] for _, headers, _ in found} == {f"/queue/{number}"}
+        assert dict(found[7][1])["escaped"] == "a:b\nü7"
+
+
+#: What threads do with one frame. Its headers are made when they are first asked for.
+USES: dict[str, Callable[[Any, Any], Any]] = {
+    "headers": lambda _codec, frame: dict(frame.headers),
+    "get": lambda _codec, frame: [frame.get(name) for name in ("escaped", "message-id", "destination", "none")],
+    "repr": lambda _codec, frame: repr(frame),
+    "hash, ==": lambda _codec, frame: frame == pickle.loads(pickle.dumps(frame)),
+    "serialize": lambda codec, frame: codec.serialize(frame),
+    "all headers": lambda _codec, frame: (
+        list(frame.headers),
+        frame.headers == dict(frame.headers),
+        "x" in frame.headers,
+    ),
+}
+
+
+@pytest.mark.parametrize("use", USES)
+def test_a_frame_that_threads_share(codec: Any, use: str) -> None:
+    """All get what one alone gets, also those that ask first, at the same moment."""
+    (alone,) = codec.Parser("1.2").feed(wire(1, 8).split(b"\0")[7] + b"\0")
+    wanted = USES[use](codec, alone)
+    for _ in range(ROUNDS):
+        (frame,) = codec.Parser("1.2").feed(wire(1, 8).split(b"\0")[7] + b"\0")
+        assert at_once(lambda _number, frame=frame: USES[use](codec, frame)) == [wanted] * THREADS
+
+
+def test_different_uses_of_a_frame_at_once(codec: Any) -> None:
+    uses = list(USES.values())
+    (alone,) = codec.Parser("1.2").feed(wire(1, 8).split(b"\0")[7] + b"\0")
+    wanted = [uses[number % len(uses)](codec, alone) for number in range(THREADS)]
+    for _ in range(ROUNDS):
+        (frame,) = codec.Parser("1.2").feed(wire(1, 8).split(b"\0")[7] + b"\0")
+        assert at_once(lambda number, frame=frame: uses[number % len(uses)](codec, frame)) == wanted
+
+
+def test_columns_that_threads_share(codec: Any) -> None:
+    """They are exported once: one thread gets them whole, the others are told."""
+    pyarrow = pytest.importorskip("pyarrow")
+    names = ["destination", "escaped"]
+    wanted = pyarrow.record_batch(codec.parse_columns(wire(1), "1.2", names)).to_pydict()
+    assert len(wanted["body"]) == 50
+    for _ in range(ROUNDS):
+        shared = codec.parse_columns(wire(1), "1.2", names)
+
+        def export(_number: int, shared: Any = shared) -> Any:
+            try:
+                return pyarrow.record_batch(shared).to_pydict()
+            except ValueError as error:
+                return str(error)
+
+        found = at_once(export)
+        assert found.count(wanted) == 1
+        assert len([each for each in found if each != wanted and "exported already" in each]) == THREADS - 1
+
+
+def test_columns_for_each_thread(codec: Any) -> None:
+    pyarrow = pytest.importorskip("pyarrow")
+    found = at_once(lambda number: pyarrow.record_batch(codec.parse_columns(wire(number), "1.2")).to_pydict())
+    for number, columns in enumerate(found):
+        assert columns == pyarrow.record_batch(codec.parse_columns(wire(number), "1.2")).to_pydict()
+
+
+def test_a_client_that_threads_share(stomp_broker: Any) -> None:
+    """Each sends with receipts and answers its own messages; nothing is lost, mixed up or doubled."""
+    with stomp.connect(stomp_broker.url) as client:
+
+        def talk(number: int) -> list[bytes]:
+            queue, bodies = f"/queue/thread-{number}", [b"%d %d" % (number, at) for at in range(20)]
+            subscription = client.subscribe(queue, ack="client-individual")
+            for body in bodies:
+                client.send(queue, body, receipt=body.endswith(b"5"))
+            found: list[bytes] = []
+            for message in subscription:
+                with message.processing():
+                    found.append(message.body)
+                if len(found) == len(bodies):
+                    break
+            subscription.unsubscribe()
+            assert found == bodies
+            return found
+
+        found = at_once(talk)
+    assert len({body for bodies in found for body in bodies}) == 20 * THREADS
