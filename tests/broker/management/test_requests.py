@@ -1,10 +1,9 @@
 """Who may ask and order what, by which way; and what is said to a bad request."""
 
 import json
-import logging
 
 import pytest
-from broker.management.managing import ELSEWHERE, LOCAL, Managed, check, over_stomp
+from broker.management.managing import ELSEWHERE, FIELDS, LOCAL, Managed, check, over_stomp
 
 from stompcodec.broker.auth import Rule, User, hash_passcode
 from stompcodec.broker.config.config import Config
@@ -20,26 +19,6 @@ RULES = (
     Rule("bob", "manage", "/management/broker"),
     Rule("*", "*"),
 )
-#: Fields with which each request has a result.
-FIELDS = {
-    "messages": {"destination": "/queue/a"},
-    "purge": {"destination": "/queue/a"},
-    "move": {"destination": "/queue/a", "to": "/queue/b"},
-    "delete": {"destination": "/queue/a"},
-    "pause": {"destination": "/queue/a"},
-    "resume": {"destination": "/queue/a"},
-    "log-level": {"level": "warning"},
-}
-
-
-@pytest.fixture(autouse=True)
-def _log_levels():
-    """An order may change the level of the log."""
-    logs = [logging.getLogger(f"stompcodec.broker{end}") for end in ("", ".management")]
-    before = [log.level for log in logs]
-    yield
-    for log, level in zip(logs, before, strict=True):
-        log.setLevel(level)
 
 
 def fields_of(bench, name):
