@@ -543,3 +543,23 @@ def test_threads_end_with_the_bridge(one, other):
 
 def test_a_dead_letter_queue_is_not_carried_by_patterns():
     assert Request(Mapping.parse(["/queue/*"], [DEAD])).mapping.target_of(DEAD) is None
+
+
+@pytest.mark.parametrize("name", ["broker", "purge", "none"])
+def test_no_message_becomes_a_request_to_manage(one, other, name):
+    """Whoever may send to FROM could give orders with the rights of the bridge; and answers would replace messages."""
+    fill(other.url, "/queue/kept", 3)
+    body = '{"destination": "/queue/kept"}'
+    with stomp.connect(one.url) as client:
+        client.send("/queue/a", body, {"reply-to": "/queue/answers"}, receipt=True)
+    tally = carry(one.url, other.url, f"/queue/a=/management/{name}")
+    assert (tally.carried, tally.refused) == (0, 1)
+    assert (other.queued("/queue/kept"), other.queued("/queue/answers")) == (3, 0)
+    (refused,) = take_all(one.url, "/queue/bridge-dead-letters")
+    assert refused.body.decode() == body
+    assert "a request cannot come through a bridge" in refused.headers["dead-letter-reason"]
+
+
+def test_requests_are_not_taken_from_their_names(one, other):
+    with pytest.raises(BridgeError, match="/management/broker was rejected: a reserved destination"):
+        carry(one.url, other.url, "/management/broker=/queue/a")

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from stompcodec.bridge.marks import (
     MOST_HOPS,
+    PATH,
     broker_name,
     check_name,
     circle,
@@ -16,6 +17,7 @@ from stompcodec.bridge.marks import (
     may_be_one,
     same_broker,
 )
+from stompcodec.broker.management import stomp as management
 from stompcodec.uri import parse_uri
 
 HERE = platform.node().lower()
@@ -108,3 +110,7 @@ def test_a_path_has_an_end():
 @given(st.tuples(HOSTS, HOSTS, HOSTS), st.tuples(HOSTS, HOSTS, HOSTS))
 def test_a_key_is_that_of_one_message(one, other):
     assert (idempotency_key(*one) == idempotency_key(*other)) == (one == other)
+
+
+def test_the_broker_knows_what_a_bridge_carries():
+    assert management._CARRIED == PATH

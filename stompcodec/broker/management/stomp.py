@@ -31,6 +31,8 @@ from stompcodec.codec import Frame
 
 #: The headers of an answer that are those of its request.
 _COPIED = ("correlation-id",)
+#: The header of messages that a bridge carries.
+_CARRIED = "bridge-path"
 
 
 class OverStomp:
@@ -46,7 +48,13 @@ class OverStomp:
             self._broker.each_second.append(self._writer.tick)
 
     def _manage(self, session: Session, frame: Frame, destination: str) -> None:
-        """Handle a SEND to a reserved destination. Raise Refused if it says nowhere where its answer can go."""
+        """Handle a SEND to a reserved destination. Raise Refused if it says nowhere where its answer can go, or if it
+        is a message that a bridge carries: such a one would have the rights of the bridge, and be lost.
+        """
+        if frame.get(_CARRIED) is not None:
+            raise Refused(
+                "a request cannot come through a bridge", f"Map its destination to one without {self._prefix}."
+            )
         reply_to = frame.get("reply-to")
         if not reply_to:
             raise Refused("reply-to is missing", "A request to the broker needs a reply-to, for the answer.")
