@@ -80,12 +80,13 @@ def origin_of(message: Message, letters: str) -> str | None:
 
 
 def is_queue(destination: str) -> bool:
-    """Return whether a destination keeps what is sent to it, unlike a topic or the temporary queue of a client.
+    """Return whether a destination keeps what is sent to it, unlike a topic, the temporary queue of a client, or a
+    request to our broker, which answers it.
 
     >>> [is_queue(name) for name in ("/queue/a", "orders", "/topic/a", "/temp-queue/a", "topic://a")]
     [True, True, False, False, False]
     """
-    other = ("/topic/", "/temp-", "/remote-temp-", "/reply-queue/", "/exchange/", "/dsub/")
+    other = ("/topic/", "/temp-", "/remote-temp-", "/reply-queue/", "/exchange/", "/dsub/", "/management/")
     return not destination.startswith(other) and "://" not in destination
 
 
