@@ -21,7 +21,8 @@ import pytest
 
 pytest.importorskip("click")
 
-from cli.proxied import proxied, settle
+from chromium import Chromium, needs_chromium
+from cli.proxied import proxied, raw, settle
 from patience import patience
 
 import stompcodec.client as stomp
@@ -258,3 +259,70 @@ def test_a_browser_shows_what_passes(page: Page) -> None:
         browser.wait("document.getElementById('about').textContent.includes('cannot be reached')")
     finally:
         browser.close()
+
+
+#: The kinds of elements of the page with a list.
+OWN = [
+    *("button", "h1", "header", "input", "main", "p", "script", "section"),
+    *("table", "tbody", "td", "th", "thead", "tr"),
+]
+LINK = "javascript:document.title='stolen'"
+#: What a client sends, one connection each: the texts are in commands, names, values, destinations and bodies.
+STREAMS = {
+    "command": f"{EVIL}\na:b\n\n\0",
+    "lower case": f"CONNECT {EVIL}\n\n\0",
+    "headers": f"SEND\ndestination:{EVIL}\n{EVIL}:{EVIL}\nhref:{LINK}\ncontent-type:text/html\n\n{EVIL}\0",
+    "json": f"SEND\ndestination:{LINK}\ncontent-type:application/json\n\n{json.dumps({EVIL: [EVIL]})}\0",
+    "xml": f'SEND\ndestination:/queue/a\ncontent-type:application/xml\n\n<svg onload="{LINK}"><a>{EVIL}</a></svg>\0',
+    "end": f"SEND\ndestination:/queue/a\nx:{EVIL}",
+}
+
+
+@pytest.mark.long
+@needs_chromium
+def test_nothing_of_the_stream_becomes_markup() -> None:
+    """In a browser: commands, headers, destinations, bodies, bytes that are not STOMP, and events."""
+    pytest.importorskip("websockets")
+    with raw() as (proxy, connect):
+        for stream in STREAMS.values():
+            near, far = connect()
+            near.send(stream.encode())
+            assert far.read(len(stream)) == stream.encode()
+            near.end()
+            far.end()
+            assert far.rest() == near.rest() == b""
+    direct = [
+        Entry("opened", 0, 1, text=EVIL, faults=(EVIL,)),
+        Entry("frame", 0, 1, "broker", frame=Frame(EVIL, {"message": EVIL}, EVIL.encode()), size=1, faults=(EVIL,)),
+        Entry("not-stomp", 0, 1, "client", EVIL, begin=EVIL.encode()),
+    ]
+    entries = [*proxy.entries, *direct]
+    assert {entry.kind for entry in entries} >= {"frame", "not-stomp"}
+    page = Page(0, EVIL, lambda: {"connections": EVIL, "frames": {"client": EVIL, "broker": EVIL}, "not_shown": EVIL})
+    try:
+        for entry in entries:
+            page.entries.add(entry)
+        with Chromium() as browser:
+            shown = browser.open(page.url)
+            shown.wait(f"document.querySelectorAll('#list tbody tr').length === {len(entries)}")
+            elements = "[...new Set([...document.querySelectorAll('body *')].map((each) => each.localName))].sort()"
+            own = shown.get(elements)
+            assert own == OWN
+            texts = []
+            for at in range(len(entries)):
+                shown.get(f"document.querySelectorAll('#list tbody tr')[{at}].click()")
+                texts.append(shown.get("document.getElementById('detail').textContent"))
+                assert set(shown.get(elements)) <= {*own, "h2", "pre"}
+            assert sum("onerror" in text for text in texts) >= len(STREAMS) - 1 + len(direct)
+            attributes = shown.get(
+                "[...new Set([...document.querySelectorAll('#list *, #detail *, #about')]"
+                ".flatMap((each) => each.getAttributeNames()))]"
+            )
+            assert set(attributes) <= {"class", "colspan", "title", "aria-selected", "id", "role"}
+            assert shown.get("document.title") == EVIL
+            assert "onerror" in shown.text("#about")
+            assert shown.get("document.scripts.length") == 1
+            assert shown.errors == []
+            shown.close()
+    finally:
+        page.close()
