@@ -17,7 +17,7 @@ from stompcodec.broker.queues.browser import Browser
 from stompcodec.broker.queues.consumer import Consumer
 from stompcodec.broker.queues.queue import Queue
 from stompcodec.broker.routing.durable import Durable, title
-from stompcodec.broker.routing.topic import Topic
+from stompcodec.broker.routing.topic import Topic, fates
 from stompcodec.broker.sessions.session import Session
 from stompcodec.broker.sessions.transaction import Transaction
 
@@ -111,7 +111,9 @@ def _credit(consumers: Iterable[Consumer]) -> int:
 
 
 def topic_numbers(topic: Topic, clock: Clock) -> Row:
-    """Return the same columns of a topic: the sums of its subscriptions."""
+    """Return the same columns of a topic: the sums of its subscriptions. Redelivered, expired and dropped messages and
+    dead letters count for subscriptions to this topic alone, including ended ones.
+    """
     consumers = topic.consumers
     queues = [each.queue for each in consumers if isinstance(each.queue, Queue)]
     depths = [depth_of(queue) for queue in queues]
@@ -128,10 +130,7 @@ def topic_numbers(topic: Topic, clock: Clock) -> Row:
         False,
         topic.received,
         topic.delivered,
-        sum(queue.tally.redelivered for queue in queues),
-        sum(queue.tally.expired for queue in queues),
-        sum(queue.tally.dropped for queue in queues),
-        sum(queue.tally.dead for queue in queues),
+        *fates([each.queue for each in topic.own if isinstance(each.queue, Queue)], topic.fates),
         clock.ages.age(min(seqs), clock.now) if seqs else None,
         *rates(topic, clock.now, topic.received, topic.delivered),
     )

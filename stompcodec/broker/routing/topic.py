@@ -6,7 +6,7 @@ putting each message into each queue. Very many subscriptions get them over seve
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from stompcodec.broker.message import Message, shared
 from stompcodec.broker.peer import Maker, Peer
@@ -22,6 +22,22 @@ _MOST_GATHERED = 65536
 #: sends to a thousand slow ones must not keep the loop.
 _MOST_SPREAD = 2**21
 
+#: How many messages were redelivered, have expired, were dropped, and became dead letters.
+Fates = tuple[int, int, int, int]
+NO_FATES: Fates = (0, 0, 0, 0)
+
+
+def fates(queues: Iterable[Queue], before: Fates = NO_FATES) -> Fates:
+    """Return the sums of what became of the messages of some queues, and `before`."""
+    redelivered, expired, dropped, dead = before
+    for queue in queues:
+        tally = queue.tally
+        redelivered += tally.redelivered
+        expired += tally.expired
+        dropped += tally.dropped
+        dead += tally.dead
+    return redelivered, expired, dropped, dead
+
 
 class Topic:
     """The subscriptions to a topic, each of which has a queue of its own and behaves like one.
@@ -33,8 +49,8 @@ class Topic:
 
     __slots__ = (
         *("_consumers", "_durables", "_gathered", "_line", "_may_expire", "_most", "_octets", "_opened", "_others"),
-        *("_own", "_patterns", "_shared", "_slow", "_version", "_words", "delivered", "full", "maker", "name"),
-        *("received", "sample"),
+        *("_own", "_patterns", "_shared", "_slow", "_version", "_words", "delivered", "fates", "full", "maker"),
+        *("name", "received", "sample"),
     )
 
     def __init__(
@@ -75,6 +91,8 @@ class Topic:
         self._most = _MOST_GATHERED
         #: Messages that came, and the copies of them for subscriptions, since the start of the broker.
         self.received = self.delivered = 0
+        #: The `fates` of subscriptions to this topic alone that have ended.
+        self.fates = NO_FATES
         #: Earlier counts, from which `management` computes rates; None until it is asked for them.
         self.sample: object = None
 
@@ -182,7 +200,10 @@ class Topic:
         self.flush()
         if self._line and isinstance(feed, Consumer):
             self._line.leave(feed)
-        self._own.pop(feed, None)
+        if feed in self._own:
+            del self._own[feed]
+            if isinstance(feed, Consumer) and isinstance(feed.queue, Queue):
+                self.fates = fates([feed.queue], self.fates)
         self.forget()
 
     def forget(self) -> None:
@@ -225,6 +246,12 @@ class Topic:
         """The present subscriptions, in order."""
         self._refresh()
         return (*self._consumers, *self._others)
+
+    @property
+    def own(self) -> tuple[Consumer, ...]:
+        """The present subscriptions to this topic alone, in order: the first of `consumers`."""
+        self._refresh()
+        return self._consumers
 
     @property
     def durables(self) -> tuple[Durable, ...]:

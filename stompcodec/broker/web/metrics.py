@@ -22,7 +22,7 @@ from stompcodec.broker.management.rows import Clock, queue_counts
 from stompcodec.broker.management.schema import COUNTS
 from stompcodec.broker.queues.queue import Queue
 from stompcodec.broker.routing.durable import title
-from stompcodec.broker.routing.topic import Topic
+from stompcodec.broker.routing.topic import Fates, Topic, fates
 from stompcodec.broker.routing.virtual_host import VirtualHost
 from stompcodec.errors import MissingExtraError
 
@@ -159,7 +159,7 @@ class Metrics:
         for ended in self._scrapes:
             ended.add(what)
         clock = Clock(self._broker.now, self._management.ages)
-        numbers = queue_counts(what, clock) if isinstance(what, Queue) else _of_topic_alone(what)
+        numbers = queue_counts(what, clock) if isinstance(what, Queue) else _of_topic_alone(what, what.fates)
         self._past = _summed([self._past, _totals(numbers)])
 
     def _measured(self) -> Generator[Line, None, dict[str, _Numbers]]:
@@ -265,22 +265,28 @@ class Metrics:
     def _of_topic(self, topic: Topic, clock: Clock) -> Generator[Line, None, tuple[_Numbers, int]]:
         """Return the numbers of a topic, and how many subscriptions were looked at since the last turn."""
         queues = [each.queue for each in topic.consumers if isinstance(each.queue, Queue)]
+        own = sum(isinstance(each.queue, Queue) for each in topic.own)
+        # A subscription that ends between two turns counts once: as one of `queues`.
+        totals = topic.fates
         sums = [0] * len(COUNTS)
         rest = len(queues) % _AT_ONCE
         for begin in range(0, len(queues), _AT_ONCE):
             some = queues[begin : begin + _AT_ONCE]
             sums = _summed([sums, *(queue_counts(queue, clock) for queue in some)])
+            totals = fates(some[: max(0, own - begin)], totals)
             if len(some) == _AT_ONCE:
                 yield self._broker.quota
         sums[_AT["consumers"]] = len(queues)
-        both = zip(sums, _of_topic_alone(topic), _RISES, strict=True)
+        both = zip(sums, _of_topic_alone(topic, totals), _RISES, strict=True)
         return [alone if rises else of_all for of_all, alone, rises in both], rest
 
 
-def _of_topic_alone(topic: Topic) -> _Numbers:
-    """Return the totals of a topic. Those of its subscriptions end with them."""
+def _of_topic_alone(topic: Topic, became: Fates) -> _Numbers:
+    """Return the totals of a topic, and what became of its messages."""
     numbers = [0] * len(COUNTS)
     numbers[_AT["received"]], numbers[_AT["delivered"]] = topic.received, topic.delivered
+    for column, number in zip(("redelivered", "expired", "dropped", "dead_letters"), became, strict=True):
+        numbers[_AT[column]] = number
     return numbers
 
 

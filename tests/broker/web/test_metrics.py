@@ -239,8 +239,82 @@ def test_a_queue_of_one_session_has_no_labels():
     assert list(told(bench, metrics)[READY]) == [("", OTHER, OTHER)]
 
 
+FATES = ("redelivered", "expired", "dropped", "dead_letters")
+
+
+def fates(bench: Managed, metrics: Metrics, name: str = "/topic/t") -> list[int]:
+    """What became of the messages of a topic: the metrics are what management says."""
+    values, row = told(bench, metrics), bench.row(name)
+    names = [f"stompcodec_broker_destination_{each.removesuffix('s')}_messages_total" for each in FATES]
+    found = [values[each]["/", name, "topic"] for each in names]
+    assert found == [row[each] for each in FATES]
+    return [int(each) for each in found]
+
+
+@pytest.mark.parametrize("how", ["UNSUBSCRIBE", "DISCONNECT", "lost"])
+def test_what_became_of_messages_of_a_topic_outlives_the_subscriptions(how):
+    bench, metrics = made(topic_backlog=3, slow_consumer="drop")
+    sender = bench.peer()
+    assert "/topic/t" not in [row["destination"] for row in bench.result("destinations")]
+    for round in range(1, 4):
+        peer = bench.peer()
+        peer.subscribe("/topic/t", id="1", ack="client-individual", prefetch_count="1")
+        for number in range(8):
+            sender.put("/topic/t", str(number))
+        peer.nack(peer.next("MESSAGE"))
+        message = peer.next("MESSAGE")
+        during = fates(bench, metrics)
+        assert during[0] == round
+        assert during[2] >= 4 * round
+        peer.send("ACK", id=message.headers["ack"])
+        sender.put("/topic/t", "x", expires=str(int(bench.broker.wall() * 1000) + 1000))
+        bench.wait(100.0)
+        during = fates(bench, metrics)
+        if how == "lost":
+            peer.lose()
+        else:
+            peer.send(how, **({"id": "1"} if how == "UNSUBSCRIBE" else {}))
+        assert fates(bench, metrics) == during
+    bench.result("delete", destination="/topic/t")
+    other = told(bench, metrics)["stompcodec_broker_destination_redelivered_messages_total"]
+    assert sum(other.values()) == 3 or ("/", "/topic/t", "topic") not in other
+
+
+def test_a_subscription_that_ends_during_a_scrape_counts_once():
+    bench, metrics = made(max_subscriptions=1000)
+    keeper, peer = bench.peer(), bench.peer()
+    for number in range(600):
+        peer.subscribe("/topic/t", id=str(number), ack="client-individual")
+    keeper.subscribe("/topic/t", id="1", ack="client-individual")
+    keeper.put("/topic/t", "x")
+    bench.turn()
+    for each in [peer.next("MESSAGE") for _ in range(600)]:
+        peer.nack(each)
+    bench.turn()
+    assert fates(bench, metrics)[0] == 600
+    steps = metrics.text()
+    for _ in range(2):
+        next(steps)
+    peer.lose()
+    values = values_of(at_end(steps)[0].decode())
+    assert values["stompcodec_broker_destination_redelivered_messages_total"]["/", "/topic/t", "topic"] == 600
+    assert fates(bench, metrics)[0] == 600
+
+
+def test_what_becomes_of_messages_of_a_pattern_is_of_no_single_topic():
+    """Else one message counted for each topic that the pattern matches, now or later, and less once it has ended."""
+    bench, metrics = made(wildcards="activemq")
+    peer = bench.peer()
+    peer.subscribe("/topic/>", id="1", ack="client-individual")
+    peer.put("/topic/t", "x")
+    peer.put("/topic/u", "x")
+    peer.nack(peer.next("MESSAGE"))
+    assert fates(bench, metrics) == fates(bench, metrics, "/topic/u") == [0, 0, 0, 0]
+    assert bench.row("/topic/t")["consumers"] == 1
+
+
 def test_totals_of_a_topic_do_not_end_with_its_subscriptions():
-    """Those that do are not told."""
+    """Nor do those of other destinations that ended meanwhile."""
     bench, metrics = made()
     peer = bench.peer()
     peer.subscribe("/topic/t", id="1", ack="client-individual")
