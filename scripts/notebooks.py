@@ -148,8 +148,11 @@ def execute(name: str) -> dict[str, Any]:
     nbformat: Any = importlib.import_module("nbformat")  # without types
     notebook = nbformat.read(NOTEBOOKS / f"{name}.ipynb", as_version=4)
     notebook.cells.insert(0, nbformat.v4.new_code_cell(_SETUP))
-    with tempfile.TemporaryDirectory(prefix="notebooks-") as folder:  # notebooks leave their files there
-        NotebookClient(notebook, timeout=_PATIENCE, kernel_name="python3").execute(env={**os.environ, "TMPDIR": folder})
+    with tempfile.TemporaryDirectory(prefix="notebooks-") as folder:
+        # Started there, the kernel imports the installed package, not this tree; and it leaves its files there.
+        where = {"metadata": {"path": folder}}
+        client = NotebookClient(notebook, timeout=_PATIENCE, kernel_name="python3", resources=where)
+        client.execute(env={**os.environ, "TMPDIR": folder})
     del notebook.cells[0]
     result: dict[str, Any] = json.loads(nbformat.writes(notebook))
     return result
