@@ -32,8 +32,8 @@ def _reopen_streams() -> None:
 
 def main() -> None:
     """Run the command `stompcodec`, and exit: 0 on success, 1 on failure, 2 for wrong usage, 130 after Ctrl-C."""
-    require_extra()
     try:
+        require_extra()
         from stompcodec.cli.app import app
     except KeyboardInterrupt:  # click handles it from here on
         sys.exit(130)

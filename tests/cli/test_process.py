@@ -241,15 +241,16 @@ def test_closed_standard_streams(closing: str, status: int, tmp_path: Path) -> N
     assert (result.stderr == b"stompcodec: cannot write: Bad file descriptor\n") == (closing == ">&-")
 
 
-def test_ctrl_c_while_the_command_is_loaded_ends_it_without_a_traceback() -> None:
-    program = """
+@pytest.mark.parametrize("module", ["click", "rich", "stompcodec.cli.app"])
+def test_ctrl_c_while_the_command_is_loaded_ends_it_without_a_traceback(module: str) -> None:
+    program = f"""
 import sys
 import stompcodec.cli
 
 class Interrupted:
     @staticmethod
     def find_spec(name, path=None, target=None):
-        if name == "stompcodec.cli.app":
+        if name == "{module}":
             raise KeyboardInterrupt
 
 sys.meta_path.insert(0, Interrupted)
