@@ -3,7 +3,8 @@
     python scripts/build_site.py [--lax]
 
 The pages are copied and written into build/site/pages, built by Zensical with its strict mode, and the result is read
-again: every link and anchor, no load from another host. --lax builds in spite of warnings, for drafts.
+again: every link and anchor, no load from another host. --lax builds in spite of warnings, and without the playground's
+Python if npm is missing, for drafts.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-from sitepages import built, generated, staging
+from sitepages import built, generated, playground, staging
 
 ROOT = Path(__file__).resolve().parents[1]
 WORK = ROOT / "build" / "site"
@@ -108,6 +109,13 @@ def main() -> int:
         print("without npm: the search is the theme's, which wants every word of a query in one section")
     else:
         own_search(SITE, engine)
+    loaded = playground.install(WORK, SITE)
+    if loaded is None:
+        print("without npm: the playground has no Python, and says so", file=sys.stderr)
+        if not arguments.lax:
+            return 1
+    else:
+        print(f"playground: {loaded / 2**20:.1f} MB, of which Pyodide {playground.VERSION}")
     wrong = list(built.problems(SITE))
     for line in wrong:
         print(line)

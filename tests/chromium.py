@@ -52,16 +52,18 @@ class Page:
         self._number = 0
         self.errors: list[str] = []
         self.url = url
+        self._worker = ""
         for domain in ("Page", "Runtime", "Log"):
             self.order(f"{domain}.enable")
         self.order("Page.bringToFront")
         self.order("Emulation.setFocusEmulationEnabled", enabled=True)
         self.order("Page.navigate", url=url)
 
-    def order(self, method: str, **params: object) -> Any:
-        """Send a command, and return its result."""
+    def order(self, method: str, *, session: str = "", **params: object) -> Any:
+        """Send a command, to the page or to a session of one of its workers, and return its result."""
         self._number += 1
-        self._socket.send(json.dumps({"id": self._number, "method": method, "params": params}))
+        message = {"id": self._number, "method": method, "params": params}
+        self._socket.send(json.dumps({**message, "sessionId": session} if session else message))
         while True:
             answer = json.loads(self._socket.recv(patience(60)))
             if answer.get("id") == self._number:
@@ -71,7 +73,9 @@ class Page:
 
     def _note(self, event: dict[str, Any]) -> None:
         params = event.get("params", {})
-        if event["method"] == "Runtime.exceptionThrown":
+        if event["method"] == "Target.attachedToTarget":
+            self._worker = params["sessionId"]
+        elif event["method"] == "Runtime.exceptionThrown":
             details = params["exceptionDetails"]
             self.errors.append(details.get("exception", {}).get("description", details["text"]))
         elif event["method"] == "Runtime.consoleAPICalled" and params["type"] == "error":
@@ -83,6 +87,14 @@ class Page:
         """The value of an expression; of a promise, what it becomes."""
         answer = self.order("Runtime.evaluate", expression=expression, returnByValue=True, awaitPromise=True)
         assert "exceptionDetails" not in answer, answer["exceptionDetails"]
+        return answer["result"].get("value")
+
+    def get_in_worker(self, expression: str) -> Any:
+        """The value of an expression in the page's only worker, under the policy of its scripts."""
+        self.order("Target.setAutoAttach", autoAttach=True, waitForDebuggerOnStart=False, flatten=True)
+        assert self._worker
+        options = {"returnByValue": True, "awaitPromise": True, "allowUnsafeEvalBlockedByCSP": False}
+        answer = self.order("Runtime.evaluate", session=self._worker, expression=expression, **options)
         return answer["result"].get("value")
 
     def wait(self, expression: str, seconds: float = 10) -> Any:

@@ -27,7 +27,8 @@ _NAMESPACES = re.compile(
     rb"https?://www\.w3\.org/|https?://zensical\.org/|https?://fontawesome\.com|https?://github\.com/"
 )
 #: Scripts whose messages name pages of their makers. The policy in each page keeps them from loading anything.
-_LINKS_IN_MESSAGES = {"mermaid.min.js"}
+#: Pyodide has a default that its caller replaces.
+_LINKS_IN_MESSAGES = {"mermaid.min.js", "pyodide.mjs", "pyodide.asm.mjs"}
 _PLACE = re.compile(r"[a-z][a-z0-9+.-]*://[^\s/]+(/\S*)?|mailto:[^\s@]+@[^\s@]+", re.IGNORECASE)
 
 
@@ -66,7 +67,7 @@ def problems(site: Path) -> Iterator[str]:
             elif not load.startswith("data:") and not _file(load, path, site).is_file():
                 yield f"{where}: loads {load}, which is not there"
     for path in sorted(site.rglob("*")):
-        if path.suffix in (".js", ".css") and path.name not in _LINKS_IN_MESSAGES:
+        if path.suffix in (".js", ".mjs", ".css") and path.name not in _LINKS_IN_MESSAGES:
             for found in _HOST.finditer(path.read_bytes()):
                 if not _NAMESPACES.match(found[0]):
                     yield f"{path.relative_to(site)}: names the host of {found[0].decode(errors='replace')}"

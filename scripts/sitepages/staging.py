@@ -30,6 +30,8 @@ OTHERS = {
 _INSTEAD = {"README.md": "index.md"}
 #: Folders of `docs/` that are not pages, but the making of the site.
 _MAKING = ("site",)
+#: Files that are copied to the site as they are. Pages link to those of HTML by their place in the tree.
+STATIC = DOCS / "site" / "static"
 #: Stands in a written page where the generated ones are listed.
 LIST = "<!-- the generated pages -->"
 _LINK = re.compile(r"(!?)\[((?:[^\[\]]|\[[^\]]*\])*)\]\(([^()\s]+(?:\([^()\s]*\))?)\)")
@@ -161,7 +163,8 @@ def stage(folder: Path, generated: dict[str, str]) -> None:
         for path in DOCS.rglob("*")
         if path.suffix in (".svg", ".png") and path.relative_to(DOCS).parts[0] not in _MAKING
     }
-    names = {path: name for name, path in {**pages, **pictures}.items()}
+    static = {path.relative_to(STATIC).as_posix(): path for path in STATIC.rglob("*.html")}
+    names = {path: name for name, path in {**pages, **pictures, **static}.items()}
     names |= {ROOT / path: page for path, page in _INSTEAD.items()}
     names |= {DOCS / name: name for name in generated}
     listed = "\n".join(f"- [{_title(text)}]({name})" for name, text in generated.items())
@@ -172,7 +175,7 @@ def stage(folder: Path, generated: dict[str, str]) -> None:
     for name, path in pictures.items():
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(path, folder / name)
-    shutil.copytree(DOCS / "site" / "static", folder, dirs_exist_ok=True)
+    shutil.copytree(STATIC, folder, dirs_exist_ok=True, ignore=shutil.ignore_patterns("__pycache__", ".*"))
 
 
 def _title(text: str) -> str:

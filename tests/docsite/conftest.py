@@ -1,12 +1,20 @@
-"""The scripts of the docs site, for tests of its pages."""
+"""The scripts of the docs site, for tests of its pages; the built site on a server, and a browser."""
 
 from __future__ import annotations
 
+import contextlib
+import functools
+import http.server
 import importlib.util
+import shutil
 import sys
+import threading
+from collections.abc import Iterator
 from pathlib import Path
+from types import ModuleType
 
 import pytest
+from chromium import Chromium
 
 ROOT = Path(__file__).resolve().parents[2]
 SCRIPTS = ROOT / "scripts"
@@ -48,3 +56,56 @@ def staged(generated: dict[str, str], tmp_path_factory: pytest.TempPathFactory) 
     folder = tmp_path_factory.mktemp("site") / "pages"
     staging.stage(folder, generated)
     return folder
+
+
+class _Quiet(http.server.SimpleHTTPRequestHandler):
+    def log_message(self, *args: object) -> None:
+        pass
+
+
+@contextlib.contextmanager
+def serving(folder: Path) -> Iterator[str]:
+    """Serve a folder over HTTP. Yields its address."""
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), functools.partial(_Quiet, directory=str(folder)))
+    thread = threading.Thread(target=server.serve_forever)
+    thread.start()
+    yield f"http://127.0.0.1:{server.server_port}/"
+    server.shutdown()
+    thread.join()
+    server.server_close()
+
+
+@pytest.fixture(scope="session")
+def address() -> Iterator[str]:
+    """The address of the built site."""
+    with serving(ROOT / "build" / "site" / "html") as found:
+        yield found
+
+
+@pytest.fixture
+def bare_address(tmp_path: Path) -> Iterator[str]:
+    """The address of a playground without Python."""
+    shutil.copytree(ROOT / "docs" / "site" / "static" / "playground", tmp_path / "playground")
+    with serving(tmp_path) as found:
+        yield f"{found}playground/"
+
+
+@pytest.fixture(scope="session")
+def browser() -> Iterator[Chromium]:
+    with Chromium() as chromium:
+        yield chromium
+
+
+@pytest.fixture(scope="session")
+def module() -> ModuleType:
+    """The Python of the playground."""
+    pytest.importorskip("click")
+    pytest.importorskip("rich")
+    spec = importlib.util.spec_from_file_location(
+        "playground_of_the_site", ROOT / "docs" / "site" / "static" / "playground" / "playground.py"
+    )
+    assert spec is not None
+    assert spec.loader is not None
+    made = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(made)
+    return made

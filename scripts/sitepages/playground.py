@@ -1,0 +1,145 @@
+"""Bring Python to the page that reads frames in the browser: Pyodide, the pure wheel, and the packages it needs.
+
+Pyodide comes from npm, one version whose archive has a known digest. Nothing of it is in the tree.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tarfile
+import tempfile
+import zipfile
+from base64 import b64encode
+from hashlib import sha512
+from importlib.metadata import distribution
+from pathlib import Path
+
+from sitepages.staging import ROOT
+
+#: `npm view pyodide@VERSION dist.integrity` says what the digest is, as the page of the version does.
+VERSION = "314.0.7"
+INTEGRITY = "sha512-0YvXxEhfEdpLfb/XkM2BFAeMROq0iMUX2bzzH9pOttyMcWkwq+HbE5uyuGD82LN7y2q+SNvi/6V5JEsOlD2R1A=="
+#: What the page loads of it. README.md names the licence.
+_WANTED = (
+    *("pyodide.mjs", "pyodide.asm.mjs", "pyodide.asm.wasm", "python_stdlib.zip", "pyodide-lock.json"),
+    *("package.json", "README.md"),
+)
+#: Packages of the extra `cli` that linting and inspecting import; all are pure Python.
+_PACKAGES = ("click", "rich")
+#: What the wheel is built from.
+_TREE = ("pyproject.toml", "setup.py", "MANIFEST.in", "README.md", "LICENSE", "scripts", "stompcodec", "src", "tests")
+
+
+class UnknownArchive(Exception):
+    """Raised for an archive with another digest than the known one."""
+
+
+def checked(archive: bytes) -> bytes:
+    """Return the archive of Pyodide, or raise `UnknownArchive`.
+
+    >>> checked(b"another")
+    Traceback (most recent call last):
+    sitepages.playground.UnknownArchive: pyodide 314.0.7 has another digest than scripts/sitepages/playground.py says
+    """
+    if "sha512-" + b64encode(sha512(archive).digest()).decode() != INTEGRITY:
+        raise UnknownArchive(f"pyodide {VERSION} has another digest than scripts/sitepages/playground.py says")
+    return archive
+
+
+def archive_of(work: Path) -> Path | None:
+    """Return the archive of Pyodide, kept from an earlier build or fetched by npm; None without it.
+
+    Raises:
+        UnknownArchive: it has another digest.
+    """
+    folder = work / "npm"
+    kept = folder / f"pyodide-{VERSION}.tgz"
+    if not kept.is_file() and shutil.which("npm"):
+        folder.mkdir(parents=True, exist_ok=True)
+        subprocess.run(["npm", "pack", "--silent", f"pyodide@{VERSION}"], cwd=folder, stdout=sys.stderr, check=False)
+    if not kept.is_file():
+        return None
+    checked(kept.read_bytes())
+    return kept
+
+
+def unpack(archive: Path, folder: Path) -> None:
+    """Write the files of Pyodide that the page loads into a folder."""
+    folder.mkdir(parents=True)
+    with tarfile.open(archive) as members:
+        for name in _WANTED:
+            source = members.extractfile(f"package/{name}")
+            assert source is not None
+            (folder / name).write_bytes(source.read())
+
+
+def build_wheel(target: Path) -> None:
+    """Build the pure wheel of this tree, in a copy of what it needs."""
+    skipped = shutil.ignore_patterns("__pycache__", "*.so", "*.pyc", "_codec_c.c")
+    with tempfile.TemporaryDirectory() as folder:
+        tree = Path(folder, "tree")
+        tree.mkdir()
+        for name in _TREE:
+            if (ROOT / name).is_dir():
+                shutil.copytree(ROOT / name, tree / name, ignore=skipped)
+            else:
+                shutil.copyfile(ROOT / name, tree / name)
+        command = [sys.executable, "-m", "pip", "--quiet", "--disable-pip-version-check", "wheel"]
+        options = ["--no-deps", "--no-build-isolation", "--wheel-dir", folder, str(tree)]
+        subprocess.run([*command, *options], env={**os.environ, "STOMPCODEC_BUILD_EXTENSION": "no"}, check=True)
+        [wheel] = Path(folder).glob("stompcodec-*-py3-none-any.whl")
+        shutil.copyfile(wheel, target)
+
+
+def pack_packages(target: Path) -> None:
+    """Pack the packages that stompcodec needs there, with their licences, from the environment of this Python."""
+    with zipfile.ZipFile(target, "w", zipfile.ZIP_DEFLATED, compresslevel=9) as packed:
+        for package in _PACKAGES:
+            for file in sorted(distribution(package).files or [], key=str):
+                licence = "licenses" in file.parts or file.name == "METADATA"
+                if (file.parts[0] == package and file.suffix != ".pyc") or licence:
+                    member = zipfile.ZipInfo(file.as_posix(), (1980, 1, 1, 0, 0, 0))
+                    member.compress_type = zipfile.ZIP_DEFLATED
+                    packed.writestr(member, Path(str(file.locate())).read_bytes())
+
+
+def rule_sources() -> dict[str, str]:
+    """Return for each rule of a protocol its level and its place in the specification.
+
+    >>> rule_sources()["S12-ESC-05"]
+    'MUST, STOMP 1.2, Value Encoding'
+    """
+    lines = (ROOT / "tests" / "requirements.tsv").read_text("utf-8").splitlines()
+    places = {}
+    for rule, protocol, level, _, _, source in (line.split("\t") for line in lines[1:]):
+        if protocol in ("1.0", "1.1", "1.2"):
+            places[rule] = f"{level}, STOMP {protocol}, {source.partition(' / ')[2]}"
+    return places
+
+
+def install(work: Path, site: Path) -> int | None:
+    """Add to the page in a built site what it loads.
+
+    Args:
+        work: a folder for what is kept between builds.
+        site: the folder of the site; the page itself is there.
+
+    Returns:
+        The bytes that a browser loads, before compression; None without npm. The page says so then.
+
+    Raises:
+        UnknownArchive: npm brought another archive.
+    """
+    page = site / "playground"
+    (page / "rules.json").write_text(json.dumps(rule_sources(), indent=0), "utf-8")
+    archive = archive_of(work)
+    if archive is None:
+        return None
+    unpack(archive, page / "pyodide")
+    build_wheel(page / "stompcodec.whl")
+    pack_packages(page / "packages.zip")
+    return sum(each.stat().st_size for each in page.rglob("*") if each.is_file())

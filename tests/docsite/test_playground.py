@@ -1,0 +1,304 @@
+"""The Python of the playground, in CPython: what it reads, refuses, cuts and shares; how the build brings Pyodide."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import random
+import zipfile
+import zlib
+from base64 import urlsafe_b64encode
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+from sitepages import playground as bringing
+from sitepages import staging
+
+from stompcodec.capture import CaptureWriter
+
+PAGE = staging.STATIC / "playground"
+MEGABYTE = 2**20
+FRAMES = (
+    "SEND\ndestination:/queue/a\ncontent-type:application/json\n\n{}^@\n",
+    "CONNECT^M\naccept-version:1.1,1.2^M\nhost:a^M\n^M\n^@",
+    "CONNECTED\nversion:1.1\n\n^@\nMESSAGE\ndestination:/a\nmessage-id:1\nsubscription:0\ncontent-length:3\n\na^@b^@\n\n",
+    "ACK\nid:7\\c1\n\n^@SEND\ndestination:/queue/\u00e4\n\n\u00e4\u00f6^@",
+    "SEND\nbad\\escape:1\n\n^@",
+    "SEND\ndestination:/queue/a\n\nno end",
+)
+
+
+class Asked:
+    """The playground as its page asks it."""
+
+    def __init__(self, module: ModuleType) -> None:
+        self._playground = module.Playground()
+
+    def __call__(self, what: str, data: bytes | None = None, **more: Any) -> Any:
+        return json.loads(self._playground.answer(json.dumps({"what": what, **more}), data))
+
+    def look(self, version: str = "auto", lenient: bool = False) -> Any:
+        return self("look", version=version, lenient=lenient)
+
+
+@pytest.fixture
+def ask(module: ModuleType) -> Asked:
+    return Asked(module)
+
+
+def test_its_doctests(module: ModuleType) -> None:
+    import doctest
+
+    assert doctest.testmod(module).failed == 0
+
+
+def test_frames_have_offsets_headers_and_bodies(ask: Asked) -> None:
+    ask("text", text=FRAMES[2])
+    _, message = ask.look()["entries"]
+    assert (message["command"], message["at"], message["size"], message["version"]) == ("MESSAGE", 25, 3, "1.1")
+    assert [part["meant"] for part in message["parts"] if part["kind"] == "header"] == ["/a", "1", "0", "3"]
+
+
+def test_a_finding_has_its_sentence_and_its_place(ask: Asked) -> None:
+    ask("text", text=FRAMES[4])
+    found = ask.look()
+    [entry] = found["entries"]
+    assert entry["marks"][0]["rule"] == "S12-ESC-05"
+    assert "fatal protocol error" in found["rules"]["S12-ESC-05"]
+    assert bringing.rule_sources()["S12-ESC-05"] == "MUST, STOMP 1.2, Value Encoding"
+
+
+def test_the_version_decides(ask: Asked) -> None:
+    ask("text", text=FRAMES[4])
+    assert ask.look("1.0")["entries"][0].get("fault") is None
+    assert ask.look("1.2")["entries"][0]["fault"]
+    assert ask.look("1.2", lenient=True)["entries"][0].get("fault") is None
+
+
+@pytest.mark.parametrize("text", FRAMES)
+@pytest.mark.parametrize("version", ["auto", "1.0", "1.2"])
+def test_every_cut_gives_the_same_events(ask: Asked, text: str, version: str) -> None:
+    """S12-FRM-09"""
+    size = ask("text", text=text)["size"]
+    ask.look(version)
+    everywhere = ask("everywhere")
+    assert everywhere == {"cuts": size - 1, "events": everywhere["events"], "different": []}
+    for at in range(size + 1):
+        answer = ask("cut", at=at)
+        assert answer["same"]
+        assert len(answer["first"] + answer["second"]) == everywhere["events"]
+
+
+def test_a_difference_would_be_seen(module: ModuleType, ask: Asked, monkeypatch: pytest.MonkeyPatch) -> None:
+    events_of = module.events_of
+
+    def loses(reads: Any, *more: Any) -> Any:
+        reads = list(reads)
+        return events_of([b"".join(reads)[:-1] if len(reads) > 1 else reads[0]], *more)
+
+    monkeypatch.setattr(module, "events_of", loses)
+    ask("text", text=FRAMES[0])
+    ask.look()
+    assert not ask("cut", at=5)["same"]
+    assert ask("everywhere")["different"]
+
+
+def test_a_cut_shows_what_each_read_completes(ask: Asked) -> None:
+    size = ask("text", text=FRAMES[0])["size"]
+    ask.look()
+    [frame, beat] = ask("cut", at=0)["second"]
+    assert ask("cut", at=size - 2)["first"] == []
+    assert (ask("cut", at=size - 1)["first"], ask("cut", at=size - 1)["second"]) == ([frame], [beat])
+    assert ask("cut", at=size)["first"] == [frame, beat]
+
+
+def test_escapes(ask: Asked) -> None:
+    rows = ask("escapes", value="a:b\n")["rows"]
+    assert [row[1] for row in rows][1:] == [r"a\cb\n", r"a\cb\n"]
+    assert rows[0][1].startswith("cannot be written")
+    rows = ask("escapes", value=r"a\cb\r")["rows"]
+    assert [row[2] for row in rows] == [r"a\cb\r", "bad-escape at octet 4 of the value", "a:b^M"]
+    assert [row[1] for row in rows][1:] == [r"a\\cb\\r", r"a\\cb\\r"]
+
+
+# ---- refused in one line ----
+
+
+def refused(answer: Any) -> str:
+    assert list(answer) == ["line"]
+    assert "\n" not in answer["line"]
+    return str(answer["line"])
+
+
+def test_what_is_too_large(ask: Asked) -> None:
+    assert ask("file", b"\n" * (8 * MEGABYTE), name="a")["size"] == 8 * MEGABYTE
+    assert "up to 8 MB" in refused(ask("file", b"\n" * (8 * MEGABYTE + 1), name="a"))
+    assert "up to 8 MB" in refused(ask("text", text="a" * (8 * MEGABYTE + 1)))
+
+
+def test_what_is_too_large_unpacked(ask: Asked) -> None:
+    assert "more than 8 MB unpacked" in refused(ask("file", gzip.compress(bytes(64 * MEGABYTE)), name="a.gz"))
+    packed = gzip.compress(b"ACK\nid:7\n\n\0") * 2
+    assert ask("file", packed, name="a.gz")["size"] == 22
+    assert "cut short" in refused(ask("file", packed[:-3], name="a.gz"))
+    assert "cannot be unpacked" in refused(ask("file", b"\x1f\x8bxxx", name="a.gz"))
+
+
+@pytest.mark.parametrize("octets", [b"\x89PNG\r\n\x1a\n" + bytes(range(256)), random.Random(1).randbytes(10_000)])
+def test_binary(ask: Asked, octets: bytes) -> None:
+    assert ask("file", octets, name="x.png")["text"] is None
+    assert "x.png is binary" in refused(ask.look())
+
+
+@pytest.mark.parametrize("octets", [b"", b"\x1f\x8b", b"\n\r\r\n" + bytes(40), b"\xd4\xc3\xb2\xa1" + bytes(10)])
+def test_broken_files_do_not_fail(ask: Asked, octets: bytes) -> None:
+    if "line" not in ask("file", octets, name="x"):
+        assert not [entry for entry in ask.look()["entries"] if "fault" not in entry]
+
+
+def packed(text: bytes) -> str:
+    return "frames=" + urlsafe_b64encode(zlib.compress(text)).decode().rstrip("=")
+
+
+@pytest.mark.parametrize(
+    "fragment",
+    [
+        "",
+        "frames=",
+        "frames=AAAA",
+        "frames=A",
+        "frames=<img src=x>",
+        "other",
+        packed(b"auto\nACK\nid:7\n\n\0")[:-6],
+        packed(b"9.9\nACK\nid:7\n\n\0"),
+        packed(b"\xff\n"),
+        packed(b"auto"),
+        packed(b"auto\n" + bytes(9 * MEGABYTE)),
+        packed(b"auto\n" + random.Random(1).randbytes(40_000)),
+    ],
+)
+def test_a_broken_fragment(ask: Asked, fragment: str) -> None:
+    assert "The link is broken" in refused(ask("fragment", fragment=fragment))
+
+
+# ---- sharing ----
+
+
+@pytest.mark.parametrize("text", FRAMES)
+@pytest.mark.parametrize("version", ["auto", "1.1"])
+def test_a_link_gives_the_same_frames(module: ModuleType, ask: Asked, text: str, version: str) -> None:
+    ask("text", text=text)
+    found = ask.look(version)
+    other = Asked(module)
+    opened = other("fragment", fragment=ask("share")["fragment"])
+    assert (opened["text"], opened["version"]) == (text, version)
+    assert other.look(version) == found
+
+
+SECRETS = (
+    "CONNECT\naccept-version:1.2\nhost:a\npasscode:{}\n\n^@",
+    "CONNECT^M\npasscode: {}^M\n^M\n^@",
+    "SEND\nX-Auth-TOKEN-2:{}\n\n^@",
+    "SEND\ndestination:/a\n\npassword {}\nx^@",
+    'SEND\ndestination:/a\n\n{{"Password":"{}"}}^@',
+    "SEND\nurl:stomp\\c//me\\c{}@host\\c61613\n\n^@",
+    "SEND\ndestination:/a\n\nstomp://me:{}@host:61613/^@",
+    "CONNECT\npasscode{}",
+    "broken passcode:{}",
+)
+
+
+@pytest.mark.parametrize("text", SECRETS)
+def test_a_passcode_is_never_in_a_link(module: ModuleType, ask: Asked, text: str) -> None:
+    size = ask("text", text=text.format("hunter2"))["size"]
+    ask.look()
+    shared = ask("share")
+    assert shared["masked"]
+    opened = Asked(module)("fragment", fragment=shared["fragment"])
+    assert "hunter2" not in opened["text"]
+    assert opened["size"] == size
+    assert ask("share") == shared  # and the page keeps what it has
+    shown = json.dumps(ask("cut", at=size - 4))
+    assert "nter2" not in shown
+
+
+def test_masking_keeps_frames(module: ModuleType) -> None:
+    assert (
+        module.masked(b"CONNECT\r\npasscode:abc\r\nhost:b\r\n\r\n\0") == b"CONNECT\r\npasscode:***\r\nhost:b\r\n\r\n\0"
+    )
+
+
+def test_what_is_too_long_for_a_link(ask: Asked) -> None:
+    ask("file", random.Random(1).randbytes(30_000), name="x")
+    assert "24,576 at most" in refused(ask("share"))
+
+
+# ---- files ----
+
+
+def test_a_capture(ask: Asked, tmp_path: Path) -> None:
+    with CaptureWriter(tmp_path / "a.stompcap", single=True) as writer:
+        writer.append(
+            b"MESSAGE\ndestination:/queue/a\nmessage-id:1\nsubscription:0\n\nhello\0", time=1_700_000_000_000_000
+        )
+    taken = ask("file", (tmp_path / "a.stompcap").read_bytes(), name="another name")
+    assert (taken["form"], taken["text"]) == ("capture", None)
+    found = ask.look()
+    [entry] = found["entries"]
+    assert (entry["command"], entry["time"]) == ("MESSAGE", "2023-11-14 22:13:20.000000")
+    assert found["problems"] == []
+    assert "not a capture" in refused(ask("share"))
+    assert "Cutting is for frames" in refused(ask("cut", at=1))
+
+
+def test_many_frames_are_counted(ask: Asked, module: ModuleType) -> None:
+    ask("file", b"ACK\nid:7\n\n\0" * 1500, name="a")
+    found = ask.look()
+    assert (len(found["entries"]), found["left"]) == (module.ENTRIES, 500)
+
+
+# ---- what the build brings ----
+
+
+def test_another_archive_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "npm").mkdir()
+    (tmp_path / "npm" / f"pyodide-{bringing.VERSION}.tgz").write_bytes(b"another")
+    with pytest.raises(bringing.UnknownArchive):
+        bringing.archive_of(tmp_path)
+
+
+def test_without_npm_there_is_no_archive(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", "")
+    assert bringing.archive_of(tmp_path) is None
+    (tmp_path / "site" / "playground").mkdir(parents=True)
+    assert bringing.install(tmp_path, tmp_path / "site") is None
+    assert (tmp_path / "site" / "playground" / "rules.json").is_file()
+
+
+def test_packages_have_their_licences_and_no_compiled_code(tmp_path: Path) -> None:
+    pytest.importorskip("click")
+    pytest.importorskip("rich")
+    bringing.pack_packages(tmp_path / "a.zip")
+    with zipfile.ZipFile(tmp_path / "a.zip") as archive:
+        names = archive.namelist()
+    assert {"click/core.py", "rich/text.py"} <= set(names)
+    assert sum("licenses/LICENSE" in name for name in names) == 2
+    assert not [name for name in names if name.endswith((".so", ".pyc"))]
+
+
+def test_the_policy_allows_no_other_host() -> None:
+    text = (PAGE / "index.html").read_text("utf-8")
+    policy = text.partition('Content-Security-Policy" content="')[2].partition('"')[0]
+    assert policy.startswith("default-src 'none';")
+    assert "unsafe-inline" not in policy
+    assert "'unsafe-eval'" not in policy
+    assert "http" not in policy
+
+
+def test_the_page_inserts_text_only() -> None:
+    for script in PAGE.glob("*.js"):
+        text = script.read_text("utf-8")
+        for way in ("innerHTML", "outerHTML", "insertAdjacentHTML", "document.write", "eval(", "Function(", ".style"):
+            assert way not in text, (script.name, way)

@@ -1,0 +1,293 @@
+"""The playground of the built site in headless Chromium: Python runs there, and no frame becomes more than text."""
+
+from __future__ import annotations
+
+import http.server
+import json
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from chromium import Chromium, Page, needs_chromium
+from docsite.test_playground import FRAMES, SECRETS, packed
+from sitepages import playground, staging
+
+SITE = staging.ROOT / "build" / "site" / "html"
+
+pytestmark = [
+    pytest.mark.slow,
+    needs_chromium,
+    pytest.mark.skipif(
+        not (SITE / "playground" / "pyodide").is_dir(), reason="the site is not built with Python: make site, with npm"
+    ),
+]
+
+READY = "document.getElementById('status').textContent == 'Ready'"
+LINE = "document.getElementById('line').textContent"
+START = 60  # seconds that Python may take to start
+
+
+def opened(browser: Chromium, address: str) -> Page:
+    page = browser.open("about:blank")
+    page.order("Page.navigate", url=address)
+    page.wait(READY, START)
+    return page
+
+
+@pytest.fixture(scope="module")
+def playground_address(address: str) -> str:
+    return f"{address}playground/"
+
+
+@pytest.fixture(scope="module")
+def shared_page(browser: Chromium, playground_address: str) -> Iterator[Page]:
+    page = opened(browser, playground_address)
+    yield page
+    page.close()
+
+
+@pytest.fixture
+def page(shared_page: Page) -> Iterator[Page]:
+    shared_page.errors.clear()
+    yield shared_page
+    assert shared_page.errors == []
+
+
+def put(page: Page, text: str) -> None:
+    """Replace the text as a user does, and wait until it has been read."""
+    page.get("document.getElementById('text').select()")
+    page.get("document.getElementById('status').textContent = 'Typed'")
+    if text:
+        page.type(text, "#text")
+    page.wait(READY, 30)
+
+
+def drop(page: Page, name: str, content: str) -> None:
+    """Drop a file. `content` is an expression: what `new File` takes."""
+    page.get("document.getElementById('status').textContent = 'Dropped'")
+    page.get(
+        f"""(() => {{
+          const moved = new DataTransfer();
+          moved.items.add(new File({content}, {json.dumps(name)}));
+          const drop = new DragEvent("drop", {{ dataTransfer: moved, bubbles: true, cancelable: true }});
+          document.body.dispatchEvent(drop);
+        }})()"""
+    )
+
+
+def rows(page: Page) -> list[str]:
+    found: list[str] = page.get("[...document.querySelectorAll('#list .row')].map((row) => row.innerText)")
+    return found
+
+
+def test_it_parses_and_lints(page: Page) -> None:
+    put(page, FRAMES[4] + "SEND\ndestination:/queue/a\n\nhello^@")
+    broken, sent = rows(page)
+    assert "bad-escape" in broken
+    assert "/queue/a" in sent
+    frame = page.text("#frame")
+    assert "S12-ESC-05" in frame
+    assert "fatal protocol error" in frame
+    assert playground.rule_sources()["S12-ESC-05"] in frame
+    page.get("document.getElementById('list').focus()")
+    page.press("ArrowDown")
+    assert page.text("#frame h3") == "SEND"
+    assert "S12-CL-04" in page.text("#frame")
+    assert page.text("#frame pre.body") == "hello"
+    page.get("document.querySelector('#frame details').open = true")
+    assert "|SEND.destination|" in page.text("#frame pre.octets")
+
+
+def test_the_version_decides(page: Page) -> None:
+    put(page, FRAMES[4])
+    for version, fault in (("1.0", False), ("1.2", True)):
+        page.get(
+            f"document.getElementById('version').value = '{version}';"
+            "document.getElementById('version').dispatchEvent(new Event('change'))"
+        )
+        page.wait(f"document.querySelector('#list .row').innerText.includes('bad-escape') == {json.dumps(fault)}")
+    page.get("document.getElementById('version').value = 'auto'")
+
+
+def test_python_prints_nothing(page: Page) -> None:
+    """No warning that the C backend is missing, either."""
+    assert page.get("window.printed") == []
+
+
+HOSTILE = "<img src=x onerror=window.hacked=1><script>window.hacked=2</script>"
+
+
+def test_markup_stays_text(page: Page) -> None:
+    put(
+        page,
+        f"SEND\ndestination:{HOSTILE}\n{HOSTILE}:javascript\\calert(1)\ncontent-type:text/html\n\n{HOSTILE}^@\n"
+        f"{HOSTILE}\n{HOSTILE}\n\n{HOSTILE}^@",
+    )
+    for key in ("Home", "End"):
+        page.get("document.getElementById('list').focus()")
+        page.press(key)
+        assert HOSTILE.split()[0] in page.text("#found")
+    page.get("document.getElementById('slider').dispatchEvent(new Event('input'))")
+    page.get(f"document.getElementById('value').value = {json.dumps(HOSTILE)}")
+    page.get("document.getElementById('value').dispatchEvent(new Event('input'))")
+    page.wait(f"document.getElementById('escapes').innerText.includes({json.dumps(HOSTILE)})")
+    drop(page, f"{HOSTILE}.png", "[new Uint8Array([137, 80, 78, 71, 255])]")
+    page.wait(f"{LINE}.includes({json.dumps(HOSTILE)}) && {LINE}.includes('is binary')")
+    assert page.get("document.querySelectorAll('img, main script').length") == 0
+    assert page.get("window.hacked") is None
+
+
+@pytest.mark.parametrize("text", FRAMES[:3])
+def test_each_cut_gives_the_same_events(page: Page, text: str) -> None:
+    """S12-FRM-09"""
+    put(page, text)
+    size = page.wait("Number(document.getElementById('slider').max)")
+    for at in range(0, size + 1, 7):
+        page.get(
+            f"document.getElementById('verdict').textContent = '';document.getElementById('slider').value = '{at}';"
+            "document.getElementById('slider').dispatchEvent(new Event('input'))"
+        )
+        assert page.wait("document.getElementById('verdict').textContent") == "The same events as in one read."
+        assert page.text("#first-title") == f"First read, {at} bytes"
+    page.click("Try every cut")
+    page.wait(f"document.getElementById('verdict').textContent.startsWith('All {size - 1} cuts give the same')", 30)
+
+
+def fragment_of(page: Page) -> str:
+    return str(page.get("location.hash"))
+
+
+def test_a_link_is_made_on_a_click_only(browser: Chromium, page: Page, playground_address: str) -> None:
+    put(page, FRAMES[2])
+    assert fragment_of(page) == ""
+    page.click("Make a link")
+    link = page.wait("location.hash && document.getElementById('address').value")
+    assert link == playground_address + fragment_of(page)
+    other = opened(browser, link)
+    assert other.get("document.getElementById('text').value") == FRAMES[2]
+    assert len(rows(other)) == 2
+    assert other.errors == []
+    other.close()
+    put(page, FRAMES[0])
+    assert fragment_of(page) == ""  # the text is another
+
+
+@pytest.mark.parametrize("text", SECRETS)
+def test_a_passcode_is_never_in_the_fragment(module: Any, page: Page, text: str) -> None:
+    put(page, text.format("hunter2"))
+    page.click("Make a link")
+    page.wait("location.hash")
+    answer = json.loads(
+        module.Playground().answer(json.dumps({"what": "fragment", "fragment": fragment_of(page).removeprefix("#")}))
+    )
+    assert answer["text"]
+    assert "hunter2" not in answer["text"]
+
+
+def test_a_large_file_gets_one_line(page: Page) -> None:
+    drop(page, "large.stomp", "[new Uint8Array(8 * 1024 * 1024 + 1)]")
+    page.wait(f"{LINE}.includes('large.stomp has 8.0 MB: this page takes up to 8 MB')")
+    assert rows(page) == []
+
+
+def test_a_file_of_8_mb_is_read(page: Page) -> None:
+    drop(page, "full.stomp", "['SEND\\ndestination:/queue/a\\n\\n' + 'x'.repeat(8 * 1024 * 1024 - 29) + '\\0']")
+    page.wait("document.querySelectorAll('#list .row').length == 1", 60)
+    page.wait(READY, 60)
+    assert "8388579 B" in rows(page)[0]
+
+
+@pytest.mark.parametrize("fragment", ["frames=AAAA", "frames=<img>", "x", packed(b"auto\n" + bytes(9 * 2**20))])
+def test_a_broken_fragment_gets_one_line(page: Page, fragment: str) -> None:
+    put(page, FRAMES[0])
+    page.get(f"location.hash = {json.dumps(fragment)}")
+    page.wait(f"{LINE}.startsWith('The link is broken')")
+    assert rows(page) == []
+
+
+def test_a_file_is_dropped(page: Page) -> None:
+    drop(page, "a.stomp", "['ACK\\nid:7\\n\\n\\0\\n']")
+    page.wait("document.querySelectorAll('#list .row').length == 1 && " + READY)
+    assert page.get("document.getElementById('text').value") == "ACK\nid:7\n\n^@\n"
+    drop(page, "b.stomp", "['SEND\\ndestination:/a\\ncontent-length:2\\n\\n', new Uint8Array([255, 0, 0])]")
+    page.wait("document.querySelector('#list .row')?.innerText.includes('SEND') && " + READY)
+    assert "b.stomp: 41 bytes, raw" in page.text("#file")
+    assert "ff 00" in page.text("#frame pre.body")
+
+
+def test_it_can_be_used_by_keys(page: Page) -> None:
+    put(page, FRAMES[0])
+    page.get("document.getElementById('text').focus()")
+    reached = []
+    for _ in range(14):
+        page.press("Tab")
+        reached.append(page.get("document.activeElement.id"))
+    for wanted in ("open", "example", "version", "lenient", "share", "list", "slider", "everywhere", "value"):
+        assert wanted in reached
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_it_fits_on_a_phone(page: Page, scheme: str) -> None:
+    put(page, FRAMES[4] + FRAMES[2] + "SEND\ndestination:/" + "long" * 100 + "\n\n" + "x" * 500 + "^@")
+    page.prefer(scheme)
+    page.resize(390, 844, phone=True)
+    for key in ("Home", "End"):
+        page.get("document.getElementById('list').focus()")
+        page.press(key)
+        assert page.get("document.documentElement.scrollWidth") <= 390
+    dark = page.get("getComputedStyle(document.body).backgroundColor.match(/\\d+/g).map(Number)")
+    assert (sum(dark[:3]) < 384) is (scheme == "dark")
+    page.resize(1280, 900)
+
+
+# ---- the policy ----
+
+
+class _Counting(http.server.BaseHTTPRequestHandler):
+    asked: int = 0
+
+    def do_GET(self) -> None:
+        type(self).asked += 1
+        self.send_response(200)
+        self.send_header("Access-Control-Allow-Origin", "*")
+        self.end_headers()
+
+    def log_message(self, *args: object) -> None:
+        pass
+
+
+@pytest.fixture
+def other_host() -> Iterator[str]:
+    _Counting.asked = 0
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), _Counting)
+    thread = threading.Thread(target=server.serve_forever)
+    thread.start()
+    yield f"http://127.0.0.1:{server.server_port}/"
+    server.shutdown()
+    thread.join()
+    server.server_close()
+
+
+FETCH = "fetch({}).then(() => 'loaded', (error) => error.name)"
+
+
+def test_neither_the_page_nor_python_can_reach_another_host(page: Page, other_host: str) -> None:
+    away = FETCH.format(json.dumps(other_host))
+    assert page.get(away) == "TypeError"
+    assert page.get_in_worker(away) == "TypeError"
+    assert page.get_in_worker(f"import({json.dumps(other_host)}).catch((error) => error.name)") == "TypeError"
+    assert page.get_in_worker(FETCH.format("self.location.origin + '/'")) == "loaded"
+    assert (
+        page.get_in_worker("(() => { try { return eval('1') } catch (error) { return error.name } })()") == "EvalError"
+    )
+    assert _Counting.asked == 0
+    assert "Content Security Policy" in " ".join(page.errors)
+    page.errors.clear()
+
+
+def test_without_python_it_says_so(browser: Chromium, bare_address: str) -> None:
+    """A site that was built without npm."""
+    page = browser.open(bare_address)
+    page.wait(f"{LINE}.startsWith('Python could not be loaded')", 30)
+    page.close()
