@@ -70,6 +70,12 @@ def test_a_finding_has_its_sentence_and_its_place(ask: Asked) -> None:
     assert bringing.rule_sources()["S12-ESC-05"] == "MUST, STOMP 1.2, Value Encoding"
 
 
+def test_nuls_are_counted(ask: Asked) -> None:
+    assert ask("text", text="ACK\nid:7\n\n")["nuls"] == 0
+    assert ask("text", text="ACK\nid:7\n\n\\0\u2400")["nuls"] == 1
+    assert ask("text", text="ACK\nid:7\n\n\\0\n")["nuls"] == 1
+
+
 def test_the_version_decides(ask: Asked) -> None:
     ask("text", text=FRAMES[4])
     assert ask.look("1.0")["entries"][0].get("fault") is None
@@ -119,7 +125,7 @@ def test_escapes(ask: Asked) -> None:
     assert [row[1] for row in rows][1:] == [r"a\cb\n", r"a\cb\n"]
     assert rows[0][1].startswith("cannot be written")
     rows = ask("escapes", value=r"a\cb\r")["rows"]
-    assert [row[2] for row in rows] == [r"a\cb\r", "bad-escape at octet 4 of the value", "a:b^M"]
+    assert [row[2] for row in rows] == [r"a\cb\r", "bad-escape at byte 4 of the value", "a:b^M"]
     assert [row[1] for row in rows][1:] == [r"a\\cb\\r", r"a\\cb\\r"]
 
 

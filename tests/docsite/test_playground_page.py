@@ -6,12 +6,15 @@ import http.server
 import json
 import threading
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 from chromium import Chromium, Page, needs_chromium
 from docsite.test_playground import FRAMES, SECRETS, packed
 from sitepages import playground, staging
+
+from stompcodec.capture import CaptureWriter
 
 SITE = staging.ROOT / "build" / "site" / "html"
 
@@ -185,6 +188,14 @@ def test_a_passcode_is_never_in_the_fragment(module: Any, page: Page, text: str)
     assert "hunter2" not in answer["text"]
 
 
+def test_a_text_without_nul_gets_a_hint(page: Page) -> None:
+    put(page, "ACK\nid:7\n\n")
+    assert "Write ^@ there" in page.get(LINE)
+    put(page, "ACK\nid:7\n\n\\0")
+    assert page.get(LINE) == ""
+    assert "ACK" in rows(page)[0]
+
+
 def test_a_large_file_gets_one_line(page: Page) -> None:
     drop(page, "large.stomp", "[new Uint8Array(8 * 1024 * 1024 + 1)]")
     page.wait(f"{LINE}.includes('large.stomp has 8.0 MB: this page takes up to 8 MB')")
@@ -214,6 +225,16 @@ def test_a_file_is_dropped(page: Page) -> None:
     page.wait("document.querySelector('#list .row')?.innerText.includes('SEND') && " + READY)
     assert "b.stomp: 41 bytes, raw" in page.text("#file")
     assert "ff 00" in page.text("#frame pre.body")
+
+
+def test_a_capture_is_dropped(page: Page, tmp_path: Path) -> None:
+    """Python in the browser has no groups and no locks of its own."""
+    with CaptureWriter(tmp_path / "a.stompcap", single=True) as writer:
+        writer.append(b"MESSAGE\ndestination:/queue/seen\nmessage-id:1\nsubscription:0\n\n\0", time=10**15)
+    drop(page, "a.stompcap", f"[new Uint8Array({list((tmp_path / 'a.stompcap').read_bytes())})]")
+    page.wait("document.querySelector('#list .row')?.innerText.includes('/queue/seen') && " + READY)
+    assert "2001-09-09 01:46:40" in page.text("#frame")
+    assert page.get(LINE) == ""
 
 
 def test_it_can_be_used_by_keys(page: Page) -> None:

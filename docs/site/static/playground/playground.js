@@ -117,7 +117,10 @@ const take = latest(async (request, bytes) => {
   if (taken.line) {
     clear();
     say(taken.line);
-  } else await look();
+  } else {
+    await look();
+    if (isText && taken.size && !taken.nuls) say("The text has no NUL, which ends a frame. Write ^@ there.");
+  }
   byId("status").textContent = "Ready";
 });
 
@@ -215,16 +218,20 @@ function drawFrame(entry) {
   const end = entry.length === null ? "" : ` to ${entry.at + entry.length}`;
   const version = entry.fault ? "" : `, read as ${entry.version}`;
   make(pane, "h3", "", entry.command);
-  make(pane, "p", "soft", [`bytes ${entry.at}${end}${version}`, entry.time, entry.flow].filter(Boolean).join(", "));
+  make(pane, "p", "soft", [`from byte ${entry.at}${end}${version}`, entry.time, entry.flow].filter(Boolean).join(", "));
   if (entry.fault) {
-    const on = entry.fault.on === null ? "" : `; reading continued at byte ${entry.fault.on}`;
-    make(pane, "p", "mark error", `Byte ${entry.fault.at}: ${entry.fault.what} (${entry.fault.remedy}${on})`);
+    const on = entry.fault.on === null ? "Reading ended there." : `Reading continued at byte ${entry.fault.on}.`;
+    make(pane, "p", "", `${entry.fault.what}, at byte ${entry.fault.at}. ${on}`);
   }
-  drawMarks(pane, entry.marks.filter((mark) => mark.part === null));
+  const own = (part) => entry.marks.filter((mark) => mark.part === part);
+  drawMarks(pane, own(null));
   const table = make(make(pane, "div", "scroll"), "table", "headers");
   entry.parts.forEach((part, index) => {
-    const marks = entry.marks.filter((mark) => mark.part === index);
-    if (!["header", "skipped", "body"].includes(part.kind) && !marks.length) return;
+    const marks = own(index);
+    if (!["header", "skipped", "body"].includes(part.kind)) {
+      drawMarks(pane, marks);
+      return;
+    }
     const row = make(table, "tr");
     make(row, "td", "offset", entry.at + part.start);
     make(row, "th", "", part.kind === "skipped" ? "(ignored)" : part.name);
@@ -233,7 +240,10 @@ function drawFrame(entry) {
     if (part.kind === "skipped") make(cell, "span", "value", part.written);
     if (part.kind === "body") make(cell, "span", "soft", `${entry.size} bytes`);
     if (part.kind === "header" && part.written) make(cell, "code", "written", `written: ${part.written}`);
-    drawMarks(cell, marks);
+    if (!marks.length) return;
+    const below = make(make(table, "tr", "below"), "td");
+    below.colSpan = 3;
+    drawMarks(below, marks);
   });
   if (entry.more) make(pane, "p", "soft", `${entry.more} more headers`);
   if (entry.body) {

@@ -140,7 +140,7 @@ def events_of(reads: Iterable[bytes], version: str, lenient: bool = False) -> li
     for found in reader.events():
         if isinstance(found, Broken):
             error = found.error
-            batches[-1].append((f"{error.kind} at octet {error.offset}", (error.kind, error.offset)))
+            batches[-1].append((f"{error.kind} at byte {error.offset}", (error.kind, error.offset)))
         else:
             batches.append([_event(event) for event in found])
     return batches[1:] or batches  # the first is of no read
@@ -170,7 +170,7 @@ def _read(value: str, version: str) -> str:
     try:
         [frame] = [event for event in parser if isinstance(event, Frame)]
     except FrameError as error:
-        return f"{error.kind} at octet {(error.offset or 0) - len('MESSAGE x:')} of the value"
+        return f"{error.kind} at byte {(error.offset or 0) - len('MESSAGE x:')} of the value"
     return _signs(frame.headers["x"])
 
 
@@ -229,7 +229,7 @@ class Playground:
             self._form = "pcapng"
         self._octets, self._name = octets, name
         text = text_of(octets) if self._form == "raw" and len(octets) <= CUT else None
-        return {"text": text, "size": len(octets), "form": self._form, "name": name}
+        return {"text": text, "size": len(octets), "nuls": octets.count(0), "form": self._form, "name": name}
 
     def _fragment(self, fragment: str) -> dict[str, Any]:
         found = re.fullmatch(r"frames=([A-Za-z0-9_-]+)", fragment[: FRAGMENT + 100])
