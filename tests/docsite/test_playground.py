@@ -236,6 +236,12 @@ def test_masking_keeps_frames(module: ModuleType) -> None:
     )
 
 
+@pytest.mark.parametrize("wire", [b"://" + b":" * 2 * MEGABYTE, b"token" * MEGABYTE, b"://a@" * MEGABYTE])
+def test_masking_takes_linear_time(module: ModuleType, wire: bytes) -> None:
+    """Quadratic time would be hours."""
+    assert len(module.masked(wire)) == len(wire)
+
+
 def test_what_is_too_long_for_a_link(ask: Asked) -> None:
     ask("file", random.Random(1).randbytes(30_000), name="x")
     assert "24,576 at most" in refused(ask("share"))

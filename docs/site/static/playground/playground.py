@@ -43,8 +43,9 @@ _NULS = ("\0", "^@", "\u2400")
 _SIGNS = {10: "\u21b5", 13: "^M", 0: "^@"}
 _WORDS = "|".join(SECRET_WORDS).encode()
 _SECRET = re.compile(rb"(?i)((?:%s)(?:[a-z0-9_.-]*:)?)([^\n\0]*?)(?=\r?(?:[\n\0]|\Z))" % _WORDS)
-#: The password of an address such as stomp://me:secret@host, also with colons escaped.
-_PASSWORD = re.compile(rb"((?::|\\c)//[^\s/@\0]*?(?::|\\c))([^\s/@\0]+)(?=@)")
+#: What stands before the host of an address such as stomp://me:secret@host, also with colons escaped. A search for the
+#: password itself would take quadratic time in a text of colons.
+_USER = re.compile(rb"((?::|\\c)//)([^\s/@\0]+)(?=@)")
 
 
 class Problem(Exception):
@@ -87,9 +88,14 @@ def masked(octets: bytes) -> bytes:
     >>> masked(b"CONNECT\\npasscode:x\\n\\n\\0"), masked(b"SEND\\nx:a\\\\c//me\\\\cpw@b\\n\\n\\0")
     (b'CONNECT\\npasscode:*\\n\\n\\x00', b'SEND\\nx:a\\\\c//me\\\\c**@b\\n\\n\\x00')
     """
-    for secret in (_SECRET, _PASSWORD):
-        octets = secret.sub(lambda found: found[1] + b"*" * len(found[2]), octets)
-    return octets
+    octets = _SECRET.sub(lambda found: found[1] + b"*" * len(found[2]), octets)
+    return _USER.sub(_without_password, octets)
+
+
+def _without_password(found: re.Match[bytes]) -> bytes:
+    colon = re.search(rb":|\\c", found[2])
+    kept = colon.end() if colon else len(found[2])
+    return found[1] + found[2][:kept] + b"*" * (len(found[2]) - kept)
 
 
 def _size(octets: int) -> str:
