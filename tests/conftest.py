@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import gc
 import importlib
+import logging
 import os
 import re
 import signal
@@ -130,6 +131,16 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
     """Share the tests as sharing.py says, unless another way is asked for."""
     return make_scheduler(config, log) if config.getvalue("dist") == "load" else None
+
+
+@pytest.fixture(autouse=True)
+def _log_levels() -> Iterator[None]:
+    """Restore the levels of the broker's log, which an order of a manager changes, also one from its page."""
+    logs = [logging.getLogger(f"stompcodec.broker{end}") for end in ("", ".management")]
+    before = [log.level for log in logs]
+    yield
+    for log, level in zip(logs, before, strict=True):
+        log.setLevel(level)
 
 
 def backend(name: str) -> Any:
