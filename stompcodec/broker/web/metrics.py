@@ -10,8 +10,8 @@ for each. Of those it writes the heads and the labels once, and the numbers are 
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Generator, Iterable, Iterator, Sequence
-from functools import partial
 from typing import Any, NamedTuple
 
 from stompcodec import __version__
@@ -72,19 +72,14 @@ _Numbers = Sequence[Any]
 _Key = tuple[str, str, str]
 
 
-class _Thing(NamedTuple):
-    """A destination, its virtual host, and its labels; None if it never has any of its own."""
-
-    host: VirtualHost
-    key: _Key | None
-    what: Queue | Topic
+#: A destination: its virtual host, its name, its kind, and itself.
+_Thing = tuple[VirtualHost, str, str, Queue | Topic]
 
 
 class _Labelled(NamedTuple):
-    """A destination with labels, its virtual host, and the labels as they are written."""
+    """The virtual host of a destination with labels, and the labels as they are written."""
 
     host: VirtualHost
-    what: Queue | Topic
     text: str
 
 
@@ -96,7 +91,7 @@ class Metrics:
         self._broker = management.broker
         self._most = self._broker.config.web_metrics_destinations
         #: The destinations with labels.
-        self._labelled: dict[_Key, _Labelled] = {}
+        self._labelled: dict[Queue | Topic, _Labelled] = {}
         #: The totals of destinations in `_other` that have ended since, or have labels now.
         self._past: _Numbers = [0] * len(COUNTS)
         #: Destinations in `_other` that get labels when there is room.
@@ -147,14 +142,12 @@ class Metrics:
         for host in self._broker.hosts.values():
             if host not in self._hosts:
                 self._hosts.add(host)
-                host.destinations.at_end.append(partial(self._end, host.vhost))
+                host.destinations.at_end.append(self._end)
 
-    def _end(self, vhost: str, what: Queue | Topic) -> None:
+    def _end(self, what: Queue | Topic) -> None:
         """Add the totals of a destination that ends to those of `_other`, unless it has labels."""
         self._others.discard(what)
-        kinds = ("queue", "durable") if isinstance(what, Queue) else ("topic",)
-        found = [self._labelled.get((vhost, what.name, kind)) for kind in kinds]
-        if any(labelled is not None and labelled.what is what for labelled in found):
+        if what in self._labelled:
             return
         for ended in self._scrapes:
             ended.add(what)
@@ -165,7 +158,7 @@ class Metrics:
     def _measured(self) -> Generator[Line, None, dict[str, _Numbers]]:
         """Return the numbers of all destinations with labels, by those, and the sums of the others."""
         self._listen()
-        for ended in [key for key, it in self._labelled.items() if not _lives(it.host, it.what)]:
+        for ended in [what for what, labelled in self._labelled.items() if not _lives(labelled.host, what)]:
             del self._labelled[ended]
         meanwhile: set[Queue | Topic] = set()
         self._scrapes.append(meanwhile)
@@ -188,23 +181,27 @@ class Metrics:
         others = self._past
         some: list[_Numbers] = []  # of the others, since the last turn
         looked, clock = 0, Clock(self._broker.now, self._management.ages)
-        for thing in things:
-            lives = _lives(thing.host, thing.what)
-            if not lives and thing.what not in meanwhile:
+        for host, name, kind, what in things:
+            lives = _lives(host, what)
+            if not lives and what not in meanwhile:
                 continue  # it had labels
-            if isinstance(thing.what, Queue):
-                found: _Numbers = queue_counts(thing.what, clock)
+            if isinstance(what, Queue):
+                found: _Numbers = queue_counts(what, clock)
                 looked += 1
             else:
-                found, rest = yield from self._of_topic(thing.what, clock)
+                found, rest = yield from self._of_topic(what, clock)
                 looked += 1 + rest
-            text = self._text_of(thing) if lives else None
-            if text is None:
+            labelled = self._labelled.get(what)
+            if labelled is None and lives and len(self._labelled) < self._most:
+                labelled = self._label(host, name, kind, what)
+            if labelled is None or not lives:
                 some.append(found)
+                if lives:
+                    self._others.add(what)
             else:
-                numbers[text] = found if found[-1] is not None else (*found[:-1], 0)
-                if thing.what in self._others:  # it has just got them
-                    self._others.discard(thing.what)
+                numbers[labelled.text] = found if found[-1] is not None else (*found[:-1], 0)
+                if what in self._others:  # it has just got them
+                    self._others.discard(what)
                     totals = _totals(found)
                     some.append(totals)
                     self._past = _summed([self._past, totals])
@@ -231,36 +228,26 @@ class Metrics:
     def _things(self) -> Iterator[_Thing]:
         """Return the present destinations. They are yielded over some turns: some will have ended by then."""
         hosts = list(self._broker.hosts.values())
-        found = [(host, list(host.queues), list(host.queues.values())) for host in hosts]
-        topics = [(host, list(host.topics.values()), list(host.destinations.durables)) for host in hosts]
+        found = [(host, list(host.queues.items()), list(host.topics.items())) for host in hosts]
+        durables = [(host, list(host.destinations.durables)) for host in hosts]
+        return itertools.chain(
+            ((host, name, "queue", queue) for host, queues, _ in found for name, queue in queues),
+            ((host, name, "topic", topic) for host, _, topics in found for name, topic in topics),
+            (
+                (host, title(durable.owner, durable.name), "durable", durable.queue)
+                for host, some in durables
+                for durable in some
+            ),
+        )
 
-        def things() -> Iterator[_Thing]:
-            for host, names, queues in found:
-                for name, queue in zip(names, queues, strict=True):
-                    temporary = host.naming.is_temporary(name) or name in host.owners
-                    yield _Thing(host, None if temporary else _key(host.vhost, name, "queue"), queue)
-            for host, of_host, durables in topics:
-                for topic in of_host:
-                    temporary = host.naming.is_temporary(topic.name)
-                    yield _Thing(host, None if temporary else _key(host.vhost, topic.name, "topic"), topic)
-                for durable in durables:
-                    key = _key(host.vhost, title(durable.owner, durable.name), "durable")
-                    yield _Thing(host, key, durable.queue)
-
-        return things()
-
-    def _text_of(self, thing: _Thing) -> str | None:
-        """Return the labels of a destination as they are written; None if it has none of its own."""
-        host, key, what = thing
-        if key is None:
+    def _label(self, host: VirtualHost, name: str, kind: str, what: Queue | Topic) -> _Labelled | None:
+        """Give a destination labels of its own; None if it must not have any."""
+        if len(name) > _MOST_NAME or name == OTHER:
             return None
-        labelled = self._labelled.get(key)
-        if labelled is None and len(self._labelled) < self._most:
-            labelled = self._labelled[key] = _Labelled(host, what, _label_text(key))
-        if labelled is None or labelled.what is not what:
-            self._others.add(what)
+        if kind != "durable" and (host.naming.is_temporary(name) or (kind == "queue" and name in host.owners)):
             return None
-        return labelled.text
+        labelled = self._labelled[what] = _Labelled(host, _label_text((host.vhost, name, kind)))
+        return labelled
 
     def _of_topic(self, topic: Topic, clock: Clock) -> Generator[Line, None, tuple[_Numbers, int]]:
         """Return the numbers of a topic, and how many subscriptions were looked at since the last turn."""
@@ -334,11 +321,6 @@ def _summed(rows: list[_Numbers]) -> list[Any]:
     """Return the sums of the numbers of destinations; the oldest of all is the oldest."""
     *columns, oldest = zip(*rows, strict=True)
     return [*map(sum, columns), max(filter(None, oldest), default=0)]
-
-
-def _key(vhost: str, name: str, kind: str) -> _Key | None:
-    """Return the labels of a destination; None for a name that has none of its own."""
-    return None if len(name) > _MOST_NAME or name == OTHER else (vhost, name, kind)
 
 
 def _plain(text: str) -> str:
