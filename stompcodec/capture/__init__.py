@@ -12,7 +12,7 @@ damaged index is reported, and the frames are found without it.
 """
 
 from stompcodec.capture.disk import CaptureBusyError
-from stompcodec.capture.index import UNKNOWN, Row
+from stompcodec.capture.index import UNKNOWN, Row, is_sealed
 from stompcodec.capture.reader import Capture, Cursor, Piece, Segment
 from stompcodec.capture.writer import CHAIN, CaptureWriter, octets_of
 
@@ -26,5 +26,6 @@ __all__ = [
     "Piece",
     "Row",
     "Segment",
+    "is_sealed",
     "octets_of",
 ]

@@ -11,6 +11,7 @@ Numbers are little-endian; a checksum is the CRC-32 of zlib. A seal is a row wit
 
 from __future__ import annotations
 
+import os
 import struct
 import zlib
 from collections.abc import Callable, Iterable, Iterator
@@ -189,6 +190,21 @@ def read_trailer(part: bytes, size: int) -> int | None:
     magic, start, zero = _HEADER.unpack_from(part)
     fits = magic == _END and not zero and start + 2 * ROW <= size and (size - start) % ROW == 0
     return int(start) if fits else None
+
+
+def is_sealed(path: str | os.PathLike[str]) -> bool:
+    """Return whether a file is a sealed single-file capture, by its end; False if it cannot be read.
+
+    >>> is_sealed("/dev/null")
+    False
+    """
+    try:
+        with open(path, "rb") as stream:
+            size = stream.seek(0, os.SEEK_END)
+            stream.seek(max(0, size - ROW))
+            return read_trailer(stream.read(ROW), size) is not None
+    except OSError:
+        return False
 
 
 def checksum(stream: BinaryIO, start: int, end: int) -> int | None:

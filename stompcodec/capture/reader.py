@@ -275,6 +275,8 @@ class Cursor:
         self.offset = start
         """The offset of the next byte; None before the first read if no start was given."""
         self._capture = capture
+        self.segment: Segment | None = None
+        """The segment of the latest piece."""
         self._chain = chain
         self._view: _View | None = None
         self._complete = True
@@ -354,5 +356,5 @@ class Cursor:
                     f"{segment.path}: bytes {row.start} to {row.end} do not match their checksum in the index"
                 )
             start += len(data)
-            self.offset = segment.base + start
+            self.offset, self.segment = segment.base + start, segment
             yield Piece(self.offset - len(data), row.time, data)

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from patience import patience
 
 from stompcodec import Frame, FrameError, Limits, parse
-from stompcodec.capture import UNKNOWN, Capture, CaptureBusyError, CaptureWriter, Piece, octets_of
+from stompcodec.capture import UNKNOWN, Capture, CaptureBusyError, CaptureWriter, Piece, is_sealed, octets_of
 from stompcodec.capture.index import IndexDecoder, IndexEncoder, Row
 from stompcodec.errors import StoreError
 
@@ -299,3 +299,29 @@ def test_a_finished_chain_has_no_open_files_and_goes_on_after_its_end(path: Path
         pytest.raises(ValueError, match="one chain"),
     ):
         single.finish("frames")
+
+
+def test_a_cursor_knows_the_segment_of_its_latest_piece(path: Path) -> None:
+    with CaptureWriter(path, segment_octets=1) as writer:
+        for octets_ in (ONE, TWO, ONE):
+            writer.append(octets_, TIME)
+    cursor = Capture(path).cursor()
+    assert cursor.segment is None
+    assert [(piece.offset, cursor.segment) for piece in cursor.pieces()] == [
+        (segment.base, segment) for segment in Capture(path).segments()
+    ]
+
+
+def test_a_sealed_file_is_known_by_its_end(path: Path) -> None:
+    writer = CaptureWriter(path, single=True)
+    writer.append(ONE, TIME)
+    writer.sync()
+    assert not is_sealed(path)
+    writer.close()
+    assert is_sealed(path)
+    data = path.read_bytes()
+    for other in (data[:-1], data[1:], data + b"\n", b"", ONE):
+        path.write_bytes(other)
+        assert not is_sealed(path)
+    assert not is_sealed(path.parent)
+    assert not is_sealed(path.parent / "none")
