@@ -22,12 +22,17 @@ from stompcodec.spec import VERSIONS, checked_commands, checked_limits
 
 #: Files with more bytes than this get a progress bar.
 _LARGE = 4 * 2**20
-_CAPTURE = "this is a packet capture: extract one direction of the TCP stream with tshark or Wireshark"
-#: Remedies by the first bytes of files that contain STOMP in another format.
+_PACKETS = "this is a packet capture: stompcodec inspect and convert read it with --from pcapng"
+#: Remedies by the first bytes of files that contain frames in another format.
 _WRAPPED = {
-    b"\n\r\r\n": _CAPTURE,
-    b"\xd4\xc3\xb2\xa1": _CAPTURE,
+    **dict.fromkeys((b"\n\r\r\n", b"\xa1\xb2\xc3\xd4", b"\xd4\xc3\xb2\xa1"), _PACKETS),
+    **dict.fromkeys((b"\xa1\xb2\x3c\x4d", b"\x4d\x3c\xb2\xa1"), _PACKETS),
+    b'{"': "this is JSON: stompcodec encode --json writes its frames as a raw stream",
+    b"PAR1": "this is Parquet: stompcodec convert reads it",
 }
+#: The first bytes of the index behind the frames of a single-file capture, and the remedy.
+_INDEX = b"stompix1"
+_SINGLE = "this is the index of a capture, after its last frame: give the capture as a file, uncompressed"
 _UNITS = {"K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
 
 
@@ -164,7 +169,7 @@ def complaint(file: str, broken: Broken, begin: bytes, resync: bool = True) -> s
     """
     error = broken.error
     text = ERROR_KINDS[error.kind]
-    wrapped = next((hint for magic, hint in _WRAPPED.items() if begin.startswith(magic)), "")
+    wrapped = hint_of(broken, begin)
     remedy = wrapped or remedy_of(error)
     passed = f": {error.limit} is exceeded" if error.limit else ""
     near = f", near {error.near!r}" if error.near else ""
@@ -175,6 +180,18 @@ def complaint(file: str, broken: Broken, begin: bytes, resync: bool = True) -> s
     else:
         further = "" if wrapped or error.kind == "truncated" else "; --resync continues after it"
     return f"{file}: octet {error.offset}: {error.kind}: {text.what}{passed}{near} ({remedy}{further})"
+
+
+def hint_of(broken: Broken, begin: bytes) -> str:
+    """Return the remedy if a file that begins like this is not a raw stream, else "".
+
+    >>> from stompcodec import FrameError
+    >>> hint_of(Broken(FrameError("unknown-command", 0), 0, None, None), b"PAR1")
+    'this is Parquet: stompcodec convert reads it'
+    """
+    if broken.head.startswith(_INDEX):
+        return _SINGLE
+    return next((hint for magic, hint in _WRAPPED.items() if begin.startswith(magic)), "")
 
 
 def remedy_of(error: FrameError) -> str:

@@ -1,4 +1,7 @@
-"""Inputs of frames: captures, raw streams, JSON lines, packets, Parquet."""
+"""Inputs of frames: captures, raw streams, JSON lines, packets, Parquet.
+
+`Source` gives frames from all of them; `streams` gives readers of the bytes of captures and raw streams.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +9,7 @@ import json
 import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
@@ -14,10 +17,10 @@ from stompcodec.cli.files.pcapng import is_packets
 from stompcodec.cli.files.recorded import Recorded, frame_of
 from stompcodec.cli.inputs import Unreadable, complaint, name_of, opened
 from stompcodec.cli.reader import Broken, FrameReader
-from stompcodec.errors import StompError
+from stompcodec.errors import StompError, StoreError
 
 if TYPE_CHECKING:
-    from stompcodec.capture import Capture
+    from stompcodec.capture import Capture, Cursor, Piece, Segment
 
 FORMATS = ("capture", "raw", "json", "pcapng", "parquet")
 _SUFFIXES = {
@@ -48,13 +51,24 @@ def format_of(file: str, *, reading: bool) -> str:
         return form
     if os.path.isdir(file):
         return "parquet" if form == "parquet" else "capture"
-    if form == "raw":
-        try:
-            with opened(file) as read:
-                return "pcapng" if is_packets(read(12)) else "raw"
-        except Unreadable:
-            return "raw"
-    return form
+    if form == "capture" and name != file:
+        return "raw"  # compressed: its index cannot be used
+    return _format_inside(file) if form == "raw" else form
+
+
+def _format_inside(file: str) -> str:
+    """Return the format of a file by its content. Only regular files are opened: a pipe gives its bytes only once."""
+    from stompcodec.capture import is_sealed
+
+    if not os.path.isfile(file):
+        return "raw"
+    if is_sealed(file):
+        return "capture"
+    try:
+        with opened(file) as read:
+            return "pcapng" if is_packets(read(12)) else "raw"
+    except Unreadable:
+        return "raw"
 
 
 class Source:
@@ -146,46 +160,123 @@ class Source:
 
 
 def capture_of(file: str, problem: Callable[[str], object]) -> Capture:
-    """Open a capture."""
+    """Open a capture. Raises StoreError if it cannot be opened, or is a folder of something else."""
     from stompcodec.capture import Capture
 
     if file == "-":
         raise click.UsageError("a capture is a file or folder: it cannot come from standard input")
-    return Capture(file, on_problem=problem)
+    capture = Capture(file, on_problem=problem)
+    if not capture.single and not capture.segments() and not (capture.path / "lock").exists():
+        raise StoreError(f"{name_of(file)}: cannot be read: a folder without segments is not a capture")
+    return capture
 
 
 def streams_of(capture: Capture, options: dict[str, Any]) -> Iterator[tuple[str, Supply, FrameReader]]:
     """Yield the streams between the gaps of a capture, each with its chain and a reader, which has these options."""
     for chain in capture.chains():
-        supply = Supply(capture.pieces(chain))
+        supply = Supply(capture.cursor(chain))
         while supply.more():
-            version = "1.2"  # as captures keep frames
-            yield chain, supply, FrameReader(supply.read, **{**options, "version": version}, base=supply.base)
+            yield chain, supply, _reader_of(supply, options, supply.base)
+
+
+def _reader_of(supply: Supply, options: dict[str, Any], base: int) -> FrameReader:
+    version = "1.2"  # as captures keep frames
+    return FrameReader(supply.read, **{**options, "version": version}, base=base)
+
+
+class Stream(NamedTuple):
+    """A file, or a segment of a capture, as a stream of frames."""
+
+    name: str
+    """The name of the file in which offsets are counted."""
+    reader: FrameReader
+    version: str | None
+    """The version that the user gave for its frames; None if each has the one it was parsed with."""
+    goes_on: bool = False
+    """It follows the stream before it without a gap, as the next segment of a chain does."""
+
+
+def streams(
+    file: str, options: dict[str, Any], problem: Callable[[str], object], *, bar: bool = False
+) -> Iterator[Stream]:
+    """Yield the streams of a file: one for each segment of a capture, otherwise a single one.
+
+    Args:
+        file: a capture, a raw stream, perhaps compressed, or "-" for standard input.
+        options: those of `FrameReader`. The version has no effect on captures.
+        problem: called with a line of text for each problem of a capture, after which frames may be missing.
+        bar: show the progress in a large raw stream.
+
+    Raises:
+        Unreadable: a raw stream cannot be opened.
+    """
+    if format_of(file, reading=True) == "capture":
+        try:
+            yield from _segments(file, capture_of(file, problem), options)
+        except StompError as error:
+            problem(str(error))
+        return
+    with opened(file, bar=bar) as read:
+        given = options.get("version", "auto")
+        yield Stream(name_of(file), FrameReader(read, **options), None if given == "auto" else given)
+
+
+def _segments(file: str, capture: Capture, options: dict[str, Any]) -> Iterator[Stream]:
+    empty = True
+    for chain in capture.chains():
+        supply, end = Supply(capture.cursor(chain), by_segment=True), None
+        while supply.more():
+            empty, segment = False, supply.segment
+            name = name_of(file) if capture.single else os.fspath(segment.path)
+            yield Stream(name, _reader_of(supply, options, supply.base - segment.base), None, supply.base == end)
+            while supply.read(_READ):
+                pass  # the rest of the segment, if its reader has stopped at a broken frame
+            end = supply.end
+    if empty:
+        yield Stream(name_of(file), FrameReader(lambda _size: b""), None)
 
 
 class Supply:
-    """The pieces of a capture as a stream up to the next gap."""
+    """The pieces of a capture as a stream up to the next gap, or by segment up to the end of one."""
 
-    def __init__(self, pieces: Iterator[Any]) -> None:
-        self._pieces = pieces
-        self._next = next(pieces, None)
-        self._end = 0
+    segment: Segment
+    """The segment in which the stream begins."""
+
+    def __init__(self, cursor: Cursor, *, by_segment: bool = False) -> None:
+        self._cursor = cursor
+        self._pieces = cursor.pieces()
+        self._by_segment = by_segment
+        self._error: StompError | None = None
+        self._fetch()
         self.base = 0
+        self.end = 0
         self.time = 0
 
+    def _fetch(self) -> None:
+        """Read the next piece. An error waits until the pieces before it were used."""
+        self._next: Piece | None = None
+        try:
+            self._next = next(self._pieces, None)
+        except StompError as error:
+            self._error = error
+
     def more(self) -> bool:
-        """Return whether there is a stream, which begins at `base`."""
+        """Return whether there is a stream, which begins at `base`. Raises StompError if it cannot be read."""
         if self._next is None:
+            if self._error is not None:
+                raise self._error
             return False
-        self.base = self._end = self._next.offset
+        self.base = self.end = self._next.offset
+        assert self._cursor.segment is not None
+        self.segment = self._cursor.segment
         return True
 
     def read(self, size: int) -> bytes:
         piece = self._next
-        if piece is None or piece.offset != self._end:
+        if piece is None or piece.offset != self.end or (self._by_segment and self._cursor.segment != self.segment):
             return b""
-        self.time, self._end = piece.time, piece.end
-        self._next = next(self._pieces, None)
+        self.time, self.end = piece.time, piece.end
+        self._fetch()
         return bytes(piece.data)
 
 

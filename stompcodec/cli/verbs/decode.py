@@ -7,8 +7,9 @@ from typing import Any
 
 import click
 
-from stompcodec.cli.inputs import Unreadable, bar_disturbs, complain, complaint, name_of, opened, stream_options
-from stompcodec.cli.reader import Broken, FrameReader
+from stompcodec.cli.files.sources import Stream, streams
+from stompcodec.cli.inputs import Unreadable, bar_disturbs, complain, complaint, name_of, stream_options
+from stompcodec.cli.reader import Broken
 from stompcodec.cli.screen import screen
 from stompcodec.cli.show.view import HexView, JsonView, View
 
@@ -34,28 +35,41 @@ def _view(name: str | None) -> View:
     return TableView(screen())
 
 
-def show_file(file: str, view: View, options: dict[str, Any]) -> list[str]:
+def show_file(file: str, view: View, options: dict[str, Any], several: bool = False) -> list[str]:
     """Show the frames of a file, or of standard input for "-", and return the problems that were not printed yet.
 
-    "" stands for those that were.
+    "" stands for those that were. `several`: it is one of several files.
     """
-    resync = options.get("resync", False)
-    problems = []
-    with opened(file, bar=not bar_disturbs(prints_at_the_end=view.quick)) as read:
-        reader = FrameReader(read, **options)
-        try:
-            for found in reader.events() if view.quick and not resync else reader.places():
-                if not isinstance(found, Broken):
-                    view.show(found, reader)
-                    sys.stdout.flush()
-                    continue
-                problems.append(complaint(name_of(file), found, reader.begin, resync))
-                if found.resumed is not None:
-                    complain(problems[-1])
-                    problems[:] = [""]  # there was a problem, already printed
-        except Unreadable as error:
-            problems.append(f"{name_of(file)}: octet {reader.fed}: cannot be read: {error}")
-        view.end(reader)
+    problems: list[str] = []
+
+    def problem(text: str) -> None:
+        complain(text)
+        problems.append("")
+
+    for stream in streams(file, options, problem, bar=not bar_disturbs(prints_at_the_end=view.quick)):
+        view.title(stream.name if several or stream.name != name_of(file) else "")
+        problems += _show_stream(stream, view, options.get("resync", False))
+        if not view.quick:
+            problems[:] = _said(problems)
+    return problems
+
+
+def _show_stream(stream: Stream, view: View, resync: bool) -> list[str]:
+    """Show the frames of a stream, and return problems as `show_file` does."""
+    problems, reader = [], stream.reader
+    try:
+        for found in reader.events() if view.quick and not resync else reader.places():
+            if not isinstance(found, Broken):
+                view.show(found, reader)
+                sys.stdout.flush()
+                continue
+            problems.append(complaint(stream.name, found, reader.begin, resync))
+            if found.resumed is not None:
+                complain(problems[-1])
+                problems[:] = [""]  # there was a problem, already printed
+    except Unreadable as error:
+        problems.append(f"{stream.name}: octet {reader.fed}: cannot be read: {error}")
+    view.end(reader)
     return problems
 
 
@@ -74,10 +88,12 @@ def show_file(file: str, view: View, options: dict[str, Any]) -> list[str]:
 def command(files: tuple[str, ...], view: str | None, **options: Any) -> None:
     """Show the frames of files, or of standard input.
 
-    The default is a table. Passcodes are masked, except with --json and --hex. Files may be compressed with gzip.
+    The default is a table. Passcodes are masked, except with --json and --hex. A file is a raw stream, perhaps
+    compressed with gzip, or a capture. A folder of a capture is shown by segment, with offsets in the segment.
 
     \b
       stompcodec decode frames.stomp
+      stompcodec decode feed.stompcap
       stompcodec decode frames.stomp.gz --summary
       nc broker 61613 < session | stompcodec decode --pretty
     """
@@ -85,9 +101,8 @@ def command(files: tuple[str, ...], view: str | None, **options: Any) -> None:
     options["stream_over"] = _STREAMED if view in (None, "summary") else None
     problems: list[str] = []
     for file in files or ("-",):
-        shown.title(name_of(file) if len(files) > 1 else "")
         try:
-            problems += show_file(file, shown, options)
+            problems += show_file(file, shown, options, len(files) > 1)
         except Unreadable as error:
             problems.append(f"{name_of(file)}: cannot be read: {error}")
         if not shown.quick:

@@ -7,42 +7,51 @@ from typing import Any
 
 import click
 
-from stompcodec.cli.inputs import Unreadable, bar_disturbs, complain, name_of, opened, stream_options
+from stompcodec.cli.files.sources import Stream, streams
+from stompcodec.cli.inputs import Complaints, Unreadable, bar_disturbs, complain, hint_of, name_of, stream_options
 from stompcodec.cli.linting.checks import check_frame
 from stompcodec.cli.linting.conversation import Conversation
 from stompcodec.cli.linting.reports import REPORTS, Report
 from stompcodec.cli.linting.rules import Finding, finding_of
 from stompcodec.cli.linting.subject import subject_of
-from stompcodec.cli.reader import Broken, FrameReader
+from stompcodec.cli.reader import Broken
 
 
 def lint_file(file: str, report: Report, options: dict[str, Any]) -> bool:
     """Report the findings for a file, or for standard input for "-"; return False if there was an error."""
-    good, frames = True, 0
-    name, conversation = name_of(file), Conversation()
-    forced = None if options["version"] == "auto" else options["version"]
+    problems, good = Complaints(), True
+    conversation = Conversation()
+    options = {**options, "resync": True}
+    for stream in streams(file, options, problems, bar=not bar_disturbs(prints_at_the_end=False)):
+        conversation = conversation if stream.goes_on else Conversation()
+        good &= _lint_stream(stream, conversation, report, options["limits"].max_body)
+    return good and not problems.count
+
+
+def _lint_stream(stream: Stream, conversation: Conversation, report: Report, limit: int) -> bool:
+    """Report the findings for a stream; return False if there was an error."""
+    good, frames, reader = True, 0, stream.reader
 
     def add(finding: Finding) -> None:
         nonlocal good
         good = good and finding.severity != "error"
-        report.add(name, finding)
+        report.add(stream.name, finding)
 
-    with opened(file, bar=not bar_disturbs(prints_at_the_end=False)) as read:
-        reader = FrameReader(read, resync=True, **options)
-        try:
-            for found in reader.places():
-                if isinstance(found, Broken):
-                    add(finding_of(found))
-                    continue
-                for place in found:
-                    frames += 1
-                    head = reader.octets(place.start, place.body)
-                    subject = subject_of(place, head, forced, options["limits"].max_body)
-                    for finding in (*check_frame(subject), *conversation.check(subject)):
-                        add(finding)
-                sys.stdout.flush()
-        finally:
-            report.end(name, frames)
+    try:
+        for found in reader.places():
+            if isinstance(found, Broken):
+                finding = finding_of(found)
+                add(finding._replace(remedy=hint_of(found, reader.begin) or finding.remedy))
+                continue
+            for place in found:
+                frames += 1
+                head = reader.octets(place.start, place.body)
+                subject = subject_of(place, head, stream.version, limit)
+                for finding in (*check_frame(subject), *conversation.check(subject)):
+                    add(finding)
+            sys.stdout.flush()
+    finally:
+        report.end(stream.name, frames)
     return good
 
 
@@ -61,10 +70,13 @@ def lint_file(file: str, report: Report, options: dict[str, Any]) -> bool:
 def command(files: tuple[str, ...], form: str, most: int | None, **options: Any) -> None:
     """Check files, or standard input, against the rules of STOMP.
 
-    Each finding names the requirement, the offset, and a remedy. Reading continues after broken frames.
+    Each finding names the requirement, the offset, and a remedy. Reading continues after broken frames. A file is a
+    raw stream, perhaps compressed with gzip, or a capture. A folder of a capture is checked by segment, with offsets in
+    the segment.
 
     \b
       stompcodec lint frames.stomp
+      stompcodec lint feed.stompcap
       stompcodec lint --format sarif *.stomp > lint.sarif
     """
     report = REPORTS[form](most)
