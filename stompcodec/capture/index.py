@@ -195,6 +195,12 @@ def read_trailer(part: bytes, size: int) -> int | None:
 def is_sealed(path: str | os.PathLike[str]) -> bool:
     """Return whether a file is a sealed single-file capture, by its end; False if it cannot be read.
 
+    Args:
+        path: of the file.
+
+    Raises:
+        ValueError: the path has a NUL.
+
     >>> is_sealed("/dev/null")
     False
     """
