@@ -8,6 +8,7 @@ import json
 import logging
 import sys
 from collections.abc import Iterator
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +34,8 @@ VALUES: list[Any] = [
     *(None, True, 0, 1, 2, 1000, 1001, -1, 1.5, "", "x", [], {}, "queue", "ready", "warning", "Wzdd", "WyIiXQ", "*"),
     *("/queue/a", "/queue/b", "/queue/DLQ.a", "/topic/t", "/temp-queue/x", "desk.all", "e-1", "e-2", "n > 1", "= 1"),
 ]
+#: Requests of an input, which can be made of few bytes that are repeated.
+_MOST = 256
 BODIES = sorted(f"m{number}" for number in range(8))
 
 
@@ -68,7 +71,7 @@ def check_stomp(wire: bytes) -> None:
         other.put("/queue/a" if number % 2 else "/queue/b", body, persistent="true" if number % 4 else "false", n="2")
     other.take()
     told = 0  # messages that were moved to the topic
-    while (how := next(octets, None)) is not None:
+    for how in islice(octets, _MOST):
         name, body = NAMES[how % len(NAMES)], body_of(octets, how)
         if name in ("purge", "delete", "log-level", "close"):
             name = "messages"
