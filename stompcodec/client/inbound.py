@@ -255,7 +255,8 @@ class Inbound:
         """Handle an ERROR that names no call."""
         link = self.link
         if link.phase == "connecting":
-            hint = _VHOST_HINT if "virtual host" in words.lower() else ""
+            folded = words.lower()
+            hint = _VHOST_HINT if "virtual host" in folded and "passcode" not in folded else ""
             link.break_off(RejectedError(f"CONNECT was rejected: {words}{hint}", frame))
             return
         error = RejectedError(f"the server sent an ERROR: {words}", frame)

@@ -86,6 +86,15 @@ def test_a_refused_virtual_host_names_how_it_is_written(message, body):
     assert "write the virtual host into the URL: stomp://host/%2F" in str(client.core.link.error)
 
 
+def test_a_refused_login_is_not_taken_for_a_missing_virtual_host():
+    client = Scripted()
+    client.open()
+    client.frames()
+    words = b"login or passcode is wrong, or the virtual host is not open to this user."
+    client.answer("ERROR", {"message": "login refused"}, words)
+    assert str(client.core.link.error) == f"CONNECT was rejected: login refused: {words.decode()}"
+
+
 def test_rubbish_ends_the_connection_only(client):
     subscription = client.subscribed()
     client.core.inbound.receive(
