@@ -26,6 +26,7 @@ from stompcodec.errors import (
     FrameError,
     ReceiptTimeoutError,
     RejectedError,
+    RemoteProtocolError,
     StompError,
 )
 from stompcodec.spec import VERSIONS
@@ -455,6 +456,9 @@ def explanation(error: Exception) -> str:
             remedy = "is the broker running there? see --url"
         else:
             remedy = "messages without a receipt may be lost"
+    elif isinstance(error, RemoteProtocolError):
+        if "malformed frame" in folded:
+            remedy = "is it a STOMP broker, and the right port? see --url"
     elif isinstance(error, FrameError):
         return text
     return f"{text} ({remedy})" if remedy else text

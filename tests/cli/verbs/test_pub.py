@@ -120,6 +120,24 @@ def test_a_connection_that_breaks(at: Runner, fresh: str) -> None:
     assert "stopped: " in result.stderr
 
 
+def test_a_server_that_is_not_a_broker(at: Runner, fresh: str) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+
+        def serve() -> None:
+            connection, _ = listener.accept()
+            with connection:
+                connection.recv(4096)
+                connection.sendall(b"HTTP/1.1 400 Bad Request\r\n\r\n")
+                connection.recv(1)
+
+        server = threading.Thread(target=serve)
+        server.start()
+        result = at("pub", fresh, "x", "-u", f"stomp://127.0.0.1:{listener.getsockname()[1]}")
+        server.join()
+    assert result.exit_code == 1
+    assert "is it a STOMP broker, and the right port? see --url" in result.stderr
+
+
 def test_passcodes(at: Runner) -> None:
     guest = f"stomp://guest@{at.guarded_url.removeprefix('stomp://')}"
     assert at("pub", "/queue/p", "x", "-u", guest, STOMPCODEC_PASSCODE="guest").exit_code == 0
