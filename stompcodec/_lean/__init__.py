@@ -21,9 +21,9 @@ class _Tuples(type):
     def __new__(cls, name: str, bases: tuple[type, ...], body: dict[str, object]) -> type:
         if not bases:
             return type.__new__(cls, name, bases, body)
-        fields: dict[str, str] = body["__annotations__"]  # type: ignore[assignment]
+        fields: dict[str, str] = body["__annotations__"]  # type: ignore[assignment]  # a class body's
         defaults = [body[field] for field in fields if field in body]
-        made: type = namedtuple(name, fields, defaults=defaults, module=str(body["__module__"]))  # type: ignore[misc]
+        made: type = namedtuple(name, fields, defaults=defaults, module=str(body["__module__"]))  # type: ignore[misc]  # fields known at run time
         made.__annotations__ = fields
         for key, value in body.items():
             if key not in _KEPT and key not in fields:
