@@ -29,6 +29,7 @@ FLOORS = {
         *("states, heartbeat, uri", "handshake, steady", "connection"),
         "__init__",
         *("disk", "transport, capture", "client, broker", "bridge, compat, testing", "spark", "cli"),
+        "__main__",
     ),
     "broker": (
         *(
@@ -264,7 +265,8 @@ HOLDING = sorted({path.parent.relative_to(PACKAGE).as_posix().removeprefix(".") 
 )
 def test_no_folder_is_crowded(folder):
     if folder != "cli/verbs":
-        assert sum(path.parent == PACKAGE / folder for path in SOURCES) <= MOST_MODULES
+        modules = [path for path in SOURCES if path.parent == PACKAGE / folder and path.name != "__main__.py"]
+        assert len(modules) <= MOST_MODULES
 
 
 def test_a_circle_is_found():

@@ -38,6 +38,8 @@ def test_help_and_version() -> None:
     result = run("--help")
     assert result.returncode == 0
     assert all(verb in result.stdout for verb in (b"decode", b"encode", b"lint"))
+    package = subprocess.run([sys.executable, "-m", "stompcodec", "--help"], capture_output=True, timeout=patience(60))
+    assert (package.returncode, package.stdout) == (0, result.stdout)
     assert b"backend" in run("--version").stdout
     assert run("nonsense").returncode == 2
 
