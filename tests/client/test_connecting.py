@@ -29,6 +29,20 @@ def test_nobody_is_there(shell):
     assert isinstance(lost.value, OSError)
 
 
+def test_of_several_addresses_the_last_one_is_named(shell):
+    with closed_port() as first, closed_port() as last, pytest.raises(stomp.ConnectionLostError) as lost:
+        shell.connect(f"failover:(stomp://127.0.0.1:{first},stomp://127.0.0.1:{last})")
+    assert str(lost.value).startswith(f"cannot connect to stomp://127.0.0.1:{last}: ")
+
+
+def test_what_is_no_stomp_names_its_address(shell):
+    page = b"HTTP/1.1 400 Bad Request\r\n\r\n\0"
+    rules = {"CONNECT": lambda side, frame: side.sock.sendall(page)}
+    with Peer(rules=rules) as peer, pytest.raises(stomp.RemoteProtocolError, match="malformed frame") as error:
+        shell.connect(f"stomp://ann:secret@127.0.0.1:{peer.port}")
+    assert error.value.__notes__ == [f"There was no session at stomp://ann:***@127.0.0.1:{peer.port}."]
+
+
 def connects_to_a_late_server(shell, **options):
     """Connect to a server that starts after 0.3 s."""
     with ThreadPoolExecutor(1) as pool:

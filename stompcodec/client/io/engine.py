@@ -447,19 +447,20 @@ class Engine:
         first = True
         refused: RejectedError | None = None  # says more than a timeout
         while True:
-            error: BaseException | None = None
+            error: Exception | None = None
             for address in list(self.addresses):
-                error = yield from self._session(address, until)
+                failed = yield from self._session(address, until)
                 if self.core.link.state in ("closing", "closed"):
                     return
-                if error is None:  # there was a session, and it was lost
-                    first, until = False, None
+                if failed is None:  # there was a session, and it was lost
+                    error, first, until = None, False, None
                     good = self._was_good
                     delays = None if good else delays
                     self._begin_with(address, after=not good)
                     break
+                log.log(logging.INFO if first else logging.WARNING, "no session at %s: %s", address, failed)
+                error = _at(address, failed)
                 refused = error if isinstance(error, RejectedError) else refused
-                log.log(logging.INFO if first else logging.WARNING, "no session at %s: %s", address, error)
                 if until is not None and time.monotonic() >= until:
                     break
             left = 0.0 if until is None else until - time.monotonic()
@@ -483,16 +484,11 @@ class Engine:
         at = self.addresses.index(address) + after
         self.addresses = self.addresses[at:] + self.addresses[:at]
 
-    def _give_up(self, error: BaseException) -> None:
-        if isinstance(error, StompError):
-            reason: Exception = error
-        else:
-            reason = ConnectionLostError(f"cannot connect to {self.addresses[0]}: {error}", sent=False)
-            reason.__cause__ = error
+    def _give_up(self, error: Exception) -> None:
         if self.core.link.server is not None:  # else `connect` raises it
-            log.error("no more attempts to connect: %s", reason)
+            log.error("no more attempts to connect: %s", error)
         with self.lock:
-            self.core.link.end(reason)
+            self.core.link.end(error)
 
     def _session(self, address: Address, until: float | None) -> Generator[float | None, int, BaseException | None]:
         """Connect, and carry the session to its end; return the error if none began.
@@ -586,3 +582,14 @@ class Engine:
                     return
                 due = wire.deadline
             found = yield until if due is None else min(due, until)
+
+
+def _at(address: Address, error: BaseException) -> Exception:
+    """Return the error of an attempt to connect with its address, which is only one of several perhaps."""
+    if not isinstance(error, StompError):
+        lost = ConnectionLostError(f"cannot connect to {address}: {error}", sent=False)
+        lost.__cause__ = error
+        return lost
+    if not getattr(error, "__notes__", None):  # middleware may raise one object again and again
+        error.add_note(f"There was no session at {address}.")
+    return error
