@@ -78,8 +78,9 @@ _NOT_LOADED = (
 
 _NOT_BUILT = (
     "stompcodec uses its Python backend, which is some 40 times slower, because its C extensions could not be built "
-    "when it was installed: {} Install a C compiler and Python's headers, then pip install --force-reinstall "
-    "--no-cache-dir stompcodec; or set STOMPCODEC_PURE=1 to accept the Python backend without this warning."
+    "when it was installed: {} Install a C compiler and Python's headers, then install stompcodec again as before, "
+    "with pip's options --force-reinstall and --no-cache-dir; or set STOMPCODEC_PURE=1 to accept the Python backend "
+    "without this warning."
 )
 
 
@@ -108,7 +109,7 @@ def _pick(pure: str) -> str:
         if text:
             import warnings
 
-            warnings.warn(text, RuntimeWarning, stacklevel=3)
+            warnings.warn(text, RuntimeWarning, stacklevel=4)  # at the line that imports stompcodec
         return "python"
     return "c"
 

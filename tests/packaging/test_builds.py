@@ -238,6 +238,7 @@ def test_without_a_compiler_a_pure_wheel_and_a_warning(source: Path, tmp_path: P
     assert said[0] == ""
     assert said[1].count("could not be built when it was installed: ") == 1
     assert compiler in said[1]
+    assert said[1].startswith("<string>:1: RuntimeWarning: ")  # where the program imports it
     assert start(tmp_path / "unpacked", STOMPCODEC_PURE="1").stderr == ""
 
 
