@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from threading import get_ident
 
 import pytest
 
@@ -22,12 +25,46 @@ def test_it_is_the_second_number(
     file = tmp_path / "schedstat"
     file.write_bytes(content)
     monkeypatch.setattr(sqlite_writer, "_SCHEDULED", str(file))
-    assert sqlite_writer.waited_for_cpu() == seconds
+    line = sqlite_writer.CpuLine()
+    assert line.waited() == seconds
+    line.close()
 
 
 def test_a_system_that_does_not_say(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sqlite_writer, "_SCHEDULED", str(tmp_path / "none"))
-    assert sqlite_writer.waited_for_cpu() == 0.0
+    assert sqlite_writer.CpuLine().waited() == 0.0
+
+
+def test_each_thread_keeps_one_file_open(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = tmp_path / "schedstat"
+    file.write_bytes(b"1 1000000000 1\n")
+    monkeypatch.setattr(sqlite_writer, "_SCHEDULED", str(file))
+    line, before = sqlite_writer.CpuLine(), _open_files(file)
+    assert line.waited() == line.waited() == 1.0
+    with ThreadPoolExecutor(1) as other:
+        assert other.submit(line.waited).result() == 1.0
+    assert _open_files(file) == before + 2
+    file.write_bytes(b"1 2000000000 1\n")  # it is read anew from its beginning
+    assert line.waited() == 2.0
+    line.close()
+    assert _open_files(file) == before
+
+
+def test_the_file_of_an_ended_thread_is_opened_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A new thread may have the number of one that has ended, whose file cannot be read any more."""
+    file = tmp_path / "schedstat"
+    file.write_bytes(b"1 1000000000 1\n")
+    monkeypatch.setattr(sqlite_writer, "_SCHEDULED", str(file))
+    line = sqlite_writer.CpuLine()
+    line._files[get_ident()] = os.open(file, os.O_WRONLY)  # cannot be read
+    assert line.waited() == 0.0
+    assert line.waited() == 1.0
+    line.close()
+    assert _open_files(file) == 0
+
+
+def _open_files(file: Path) -> int:
+    return sum(link.exists() and link.samefile(file) for link in Path("/proc/self/fd").iterdir())
 
 
 class Clock:
@@ -51,8 +88,8 @@ def test_commits_that_wait_for_a_cpu_stay_in_the_loop(
     share: float, is_fast: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     clock = Clock(share)
-    monkeypatch.setattr(sqlite_writer, "waited_for_cpu", clock.waited)
     store = SqliteStore(tmp_path, clock=clock)
+    monkeypatch.setattr(store._writer._line, "waited", clock.waited)
     store._writer.pace = 0.001
     for seq in range(40):
         store.append("q", Stored("q", seq, f"m-{seq}", "/queue/q", b"\n\nhi\0"))
@@ -64,8 +101,8 @@ def test_commits_that_wait_for_a_cpu_stay_in_the_loop(
 
 def test_nobody_asks_while_commits_are_fast(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     clock = Clock(1.0)
-    monkeypatch.setattr(sqlite_writer, "waited_for_cpu", clock.waited)
     store = SqliteStore(tmp_path, clock=lambda: 0.0)
+    monkeypatch.setattr(store._writer._line, "waited", clock.waited)
     for seq in range(3):
         store.append("q", Stored("q", seq, f"m-{seq}", "/queue/q", b"\n\nhi\0"))
         store.commit()
