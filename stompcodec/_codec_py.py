@@ -21,10 +21,10 @@ Legacy, the older worker dialect: spaces and CRs at line ends are stripped, and 
 names may be in any case; values contain no byte below 32; a line of spaces and CRs is empty.
 
 Scanning behaves as if it went byte by byte: the first violation is reported, however the stream was cut into chunks,
-and its offset is counted from the start of the stream. `Parser.__next__` reads a frame in a few searches if it is
-complete and has nothing unusual. While a head is incomplete, `Lines` checks each line once and keeps the bytes for this
-fast path. Invariant: both only skip work. Frames that they do not read are read line by line by `Head`, then by `Body`,
-which find the error.
+and its offset is counted from the start of the stream. `Parser._next` reads a frame in a few searches if it is complete
+and has nothing unusual: the fast path. While a head is incomplete, `Lines` checks each line when it is complete; if a
+small body follows, the frame is made from what `Lines` found. Invariant: both only skip work. Frames that they do not
+read are read line by line by `Head`, then by `Body`, which find the error.
 """
 
 from __future__ import annotations
@@ -67,7 +67,6 @@ _ROOM = 65536  # bytes of the buffer that get_buffer returns
 _SECRETS_SEEN = 65536  # bytes of a head in which `excerpt` looks for secrets
 _LINE_FEEDS = re.compile(rb"\n*")
 _EOL = b"\n"
-_TINY = 4  # bytes of a read that hardly ever has a whole frame
 _FEW = 256  # small chunks that are kept before they are joined
 #: Returned by `feed` for the middle of a line or a body, where iterating over the parser would cost more than taking in
 #: the bytes.
@@ -155,7 +154,7 @@ class Parser:
         self._rules = rules_of(version, self._lenient, self._limits, self._commands)
         self._known = self._rules.known
         self._skim = self._rules.skim
-        self._lines = Lines(self._rules)  # it becomes `_part` again and again
+        self._lines = Lines(self._rules, self._whole_body)  # it becomes `_part` again and again
         self._crlf = self._rules.dialect.crlf
         self._version = version
         self._wake()  # bytes in a gap may be a frame now
@@ -199,30 +198,40 @@ class Parser:
             self._wants = wants
             self._more.append(data)
             return _NOTHING
-        if self._part is self._lines:
-            return _NOTHING if self._lines_step(data) else self
-        if self._part is not None:
+        if self._part is None:
+            # Without a NUL, no frame ends in it. In large reads a head often does, which the fast path reads at once.
+            if 0 not in data and data != _EOL and len(data) <= SMALL and self._takes_first(data):
+                return _NOTHING
+        elif self._part is not self._lines:
             self._wake()
-        elif len(data) > _TINY or data == _EOL or not self._takes_first(data):
-            self._wants = -1
-        else:
-            return _NOTHING
+        elif self._in_line:
+            return _NOTHING if self._lines_step(data) else self
+        self._wants = -1
         if self._error is None:
             self._more.append(data)
         return self
 
     def _takes_first(self, data: bytes) -> bool:
         """Take in the first bytes of a frame, and return True; False if something is unusual."""
-        if self._part is not None or self._more or self._pos != len(self._buf) or self._error is not None:
+        if self._more or self._pos != len(self._buf) or self._error is not None:
             return False
-        if not data or data[0] <= _SPACE or 0 in data or not self._known:
+        if not data or data[0] <= _SPACE or not self._known:
             return False
-        wants = self._lines.begin(data, 0, None)
+        if not self._waits(self._lines.begin(data, 0, None)):
+            return False
+        if self._pos:
+            self._forget()
+        self._buf = data
+        return True
+
+    def _waits(self, wants: int) -> bool:
+        """Note what `_lines` says, and return True; False if something is unusual."""
         if wants < 0:
             return False
-        self._forget()
-        self._buf, self._part, self._wants = data, self._lines, wants
-        self._in_line, self._counted = True, False
+        lines = self._lines
+        self._part, self._wants = lines, wants
+        self._in_line = lines.body < 0
+        self._counted = lines.body >= 0 and lines.length >= 0
         return True
 
     def _rest(self) -> None:
@@ -282,13 +291,21 @@ class Parser:
         return self
 
     def __next__(self) -> Any:
-        """Return the next frame by the fast path, if it is complete and has nothing unusual; else call `_step`."""
+        event = self._next()
+        if event is None:
+            raise StopIteration
+        return event
+
+    def _next(self) -> Any:
+        """Return the next event, or None; by the fast path if it is a whole frame that has nothing unusual."""
         if self._part is not None:
-            return self._step()
+            return self._small_body() if self._part is self._lines else self._step()
         buf = self._buf
         start = self._pos
-        if start == len(buf) and self._more:
-            buf, start = self._next_chunk(), 0
+        if start == len(buf):
+            if not self._next_chunk():
+                return None
+            buf, start = self._buf, 0
         eol = buf.find(b"\n", start)
         if eol < 0:
             return self._begin_lines(start, None)
@@ -317,8 +334,8 @@ class Parser:
         length = self._skim(lines, end - eol, 0, known)
         if length is None:
             return self._step()
-        stop = buf.find(b"\0", body) if length < 0 else body + length
-        if 0 <= stop < len(buf) and not buf[stop] and stop - body <= self._whole_body and (known[1] or stop == body):
+        stop = body + length if length >= 0 else buf.find(b"\0", body) if known[1] else body
+        if 0 <= stop < len(buf) and not buf[stop] and stop - body <= self._whole_body:
             self._start = start
             self._pos = stop + 1
             return parsed_frame(known[0], lines, known[2], buf[body:stop])
@@ -327,67 +344,68 @@ class Parser:
             return self._step()
         self._pos = len(buf)
         self._rest()
-        raise StopIteration
+        return None
 
-    def _begin_lines(self, body: int, known: Known | None) -> Any:
+    def _begin_lines(self, line: int, known: Known | None) -> Any:
         """Wait for the rest of the head at `_pos`, unless something is unusual; then call `_step`.
 
-        Its command was read up to `body`; None if the command line is incomplete.
+        Its command was read up to `line`; None if the command line is incomplete.
         """
-        buf, at, lines = self._buf, self._pos, self._lines
+        buf, at = self._buf, self._pos
         if at < len(buf) and not self._more and buf[at] > _SPACE and self._known:
             if at:
-                body -= at
                 self._forget()
                 buf = self._buf
-            if 0 not in buf:
-                self._wants = lines.begin(buf, body, known)
-                if self._wants >= 0:
-                    self._part = lines
-                    self._blank = -1
-                    self._in_line, self._counted = True, False
-                    raise StopIteration
+            if 0 not in buf and self._waits(self._lines.begin(buf, line - at, known)):
+                self._blank = -1
+                return None
         return self._step()
 
     def _lines_step(self, data: bytes) -> bool:
         """Take in bytes that `_wants` excludes. Return True if the frame needs more and has nothing unusual."""
-        buf, lines, more = self._buf, self._lines, self._more
-        if 0 in data or not self._in_line:
+        more, lines = self._more, self._lines
+        if more:
+            more.append(data)
+            data = b"".join(more)
+            more.clear()
+        if len(self._buf) > SMALL and type(self._buf) is bytes:
+            self._buf = bytearray(self._buf)  # bytes can be appended without a copy of the rest
+        self._buf += data
+        if 0 in data:
             self._part = None  # for the fast path: this may be the frame's end
         else:
-            if type(buf) is bytes:
-                self._buf = buf = bytearray(buf)
-            if more:
-                buf += b"".join(more)
-                more.clear()
-            buf += data
-            line, ends = lines.line, lines.blank  # `read` sets it anew at the command line
-            blank = buf.find(ends, line - 1 if line else 0)
-            if blank >= 0:
-                if lines.read(buf, blank + 1) >= 0:
-                    self._wants = lines.body_room(buf, blank + len(ends), self._whole_body)
-                    if self._wants >= 0:
-                        self._in_line, self._counted = False, lines.length >= 0
-                        return True
-                self._part = None  # the head is complete, for the fast path
-            else:
-                if len(data) <= self._wants:
-                    self._wants = lines.read(buf, buf.rfind(b"\n", line) + 1 or line)
-                    if self._wants >= 0:
-                        return True
-                self._part = Head(lines.rules)
-            data = b""
-        self._buf = b"".join((buf, *more, data))
-        more.clear()
+            self._wants = lines.read(self._buf)
+            if self._wants >= 0:
+                if lines.body >= 0:
+                    self._in_line, self._counted = False, lines.length >= 0
+                return True
+            self._part = Head(lines.rules) if lines.body < 0 else None
+        if type(self._buf) is bytearray:
+            self._buf = bytes(self._buf)
         self._wants = -1
         return False
+
+    def _small_body(self) -> Any:
+        """Return the frame whose head was read by `_lines`, if it is complete."""
+        if self._wants >= 0:
+            return None
+        self._part = None
+        self._buf = buf = b"".join((self._buf, *self._more))
+        self._more.clear()
+        lines = self._lines
+        known, length, body = lines.known, lines.length, lines.body
+        stop = body + length if length >= 0 else buf.find(b"\0", body) if known and known[1] else body
+        if known and 0 <= stop < len(buf) and not buf[stop] and stop - body <= self._whole_body:
+            self._start, self._pos = 0, stop + 1
+            return parsed_frame(known[0], lines.text(buf), known[2], buf[body:stop])
+        return self._next()
 
     def _step(self) -> Any:
         """Return the next event by the exact path: gaps, parts of frames, errors."""
         if self._error is not None:
             raise _error_again(*self._error)
         if self._wants >= 0:
-            raise StopIteration
+            return None
         tried = self._pos  # by the fast path
         while True:
             part = self._part
@@ -402,7 +420,7 @@ class Parser:
                     if found is HEARTBEAT:
                         return found
                     if found and self._pos != tried:
-                        return self.__next__()
+                        return self._next()
                     if found:
                         self._part = Head(self._rules)
             except Violation as violation:
@@ -412,18 +430,23 @@ class Parser:
             if self._part is part:  # more bytes are needed
                 if not self._more:
                     self._rest()
-                    raise StopIteration
+                    return None
                 self._merge()
                 tried = -1
 
-    def _next_chunk(self) -> Any:
-        """Return what was fed behind the last frame. Raise StopIteration if that is one EOL, which is then read."""
-        self._merge()
-        if self._buf == _EOL and not self._heartbeats:
-            self._pos, self._wants = 1, 0
-            self._in_line = self._counted = False
-            raise StopIteration
-        return self._buf
+    def _next_chunk(self) -> bool:
+        """Go on to what was fed behind the last frame. Return False if that is nothing, or an EOL to skip."""
+        if self._error is not None:
+            raise _error_again(*self._error)
+        if self._more:
+            self._merge()
+            if self._buf != _EOL or self._heartbeats:
+                return True
+        self._pos = len(self._buf)
+        self._forget()
+        self._wants = 0
+        self._in_line = self._counted = False
+        return False
 
     def _merge(self) -> None:
         """Append the chunks to the unread rest. A body takes its chunks one by one instead."""

@@ -14,15 +14,13 @@ from stompcodec.frame import END_OF_BODY, Escapes, Frame, Mark, parsed_frame
 from stompcodec.spec import UNESCAPED, WITH_BODY, Dialect, Limits, dialect_of
 
 _LF, _CR, _COLON, _BACKSLASH = b"\n\r:\\"
-#: The end of the last header, and the blank line.
-_BLANK, _BLANK_CR = b"\n\n", b"\n\r\n"
+_LENGTH = b"content-length:"
 _CONTROL = re.compile(rb"[\0-\x1f]")
 _NOT_BLANK = re.compile(rb"[^ \r]")
 _ESCAPE = re.compile(rb"\\(.?)", re.DOTALL)
 #: Smaller chunks of a body, in bytes, are joined, so that a slow peer does not cost an object per byte.
 SMALL = 1024
 _MOST_DIGITS = 19  # of max_body, which is at most 2**62
-_BAD_LINE = re.compile(r"\n(?:[^:\n]*\n|:)")
 
 
 class Violation(Exception):
@@ -61,24 +59,31 @@ class Rules(NamedTuple):
         escaped = self.dialect.escapes and command not in UNESCAPED
         return command, self.dialect.any_body or command in WITH_BODY, self.escapes if escaped else None
 
+    def has_bad_escape(self, lines: str, known: Known) -> bool:
+        """Return whether the headers of a command have escapes that are not allowed."""
+        bad = self.bad_escape  # it ignores escaped backslashes: if it matches, they are removed
+        return bool(known[2] is not None and bad.search(lines) and bad.search(lines.replace("\\\\", "")))
+
     def skim(self, lines: str, size: int, count: int, known: Known) -> int | None:
         """Check many lines at once: "\\n", then each with its LF; `size` bytes on the wire, after `count` other lines.
 
         Return their content-length, or -1; None if something is unusual, so that they have to be read one by one.
         """
-        if "\0" in lines or _BAD_LINE.search(lines):
+        if "\0" in lines or "\n:" in lines:
             return None
+        for line in lines[1:-1].split("\n"):
+            if ":" not in line and lines != "\n":
+                return None
         if (size > self.roomy or count) and (
             count + lines.count("\n") - 1 > self.limits.max_headers or size > self.limits.max_header_line
         ):
             return None
-        bad = self.bad_escape  # it ignores escaped backslashes: if it matches, they are removed
-        if "\\" in lines and known[2] is not None and bad.search(lines) and bad.search(lines.replace("\\\\", "")):
+        if "\\" in lines and self.has_bad_escape(lines, known):
             return None
-        at = lines.find("\ncontent-length:")
-        if at < 0:
+        _, found, rest = lines.partition("\ncontent-length:")
+        if not found:
             return -1
-        digits = lines[at + 16 : lines.find("\n", at + 16)]
+        digits, _, _ = rest.partition("\n")
         if not (digits.isdecimal() and digits.isascii() and len(digits) < _MOST_DIGITS):
             return None
         length = int(digits)
@@ -122,13 +127,17 @@ def line_end(buf: bytes, at: int, seen: int, dialect: Dialect, longest: int, lim
 
 
 class Lines:
-    """A frame whose head began, as long as it has nothing unusual: each line is checked once, when it is complete."""
+    """A frame that came in part, as long as it has nothing unusual: each line is checked once, when it is complete."""
 
-    __slots__ = ("blank", "count", "known", "length", "line", "longest", "most", "rules")
+    __slots__ = (
+        *("blanks", "body", "count", "end", "first", "known", "length", "line"),
+        *("longest", "most", "rules", "small"),
+    )
 
-    def __init__(self, rules: Rules) -> None:
+    def __init__(self, rules: Rules, whole: int) -> None:
         self.rules = rules
-        self.blank = _BLANK  # what ends the head; lines end as the command line does, others are unusual
+        self.blanks = (b"", b"\r") if rules.dialect.crlf else (b"",)
+        self.small = min(SMALL, whole)  # larger bodies are left to `Body`
         self.most = rules.limits.max_headers
         self.longest = rules.limits.max_header_line
 
@@ -137,72 +146,87 @@ class Lines:
 
         Return what `read` returns.
         """
-        self.line = line  # index of the incomplete line
+        self.known = known
+        self.first = self.line = line  # index of the first header line, and of the incomplete line
         self.count = 0  # complete header lines
         self.length = -1  # of the body; -1 without content-length
-        self.known = known
-        self.blank = _BLANK if known is None or buf[line - 2] != _CR else _BLANK_CR
-        return self.read(buf, buf.rfind(_LF, line) + 1 or line)
+        self.body = -1  # index of the body; -1 before the blank line
+        return self.read(buf)
 
-    def read(self, buf: bytes, end: int) -> int:
-        """Check the lines up to `end`, which is behind an LF, or 0.
+    def read(self, buf: bytes) -> int:
+        """Check the lines that are complete now. Invariant: there is no NUL in `buf`.
 
-        Return how many bytes can follow in the next line; a negative number if something is unusual.
+        Return how many bytes can follow in the incomplete line, or as `_body_room` says; a negative number if something
+        is unusual.
         """
-        at = self.line
-        if end > at:
-            if not at:
-                at = buf.find(_LF) + 1
-                self.known = self.rules.known.get(bytes(buf[: at - 1]))
-                if self.known is None:
-                    return -1
-                self.blank = _BLANK if buf[at - 2] != _CR else _BLANK_CR
-            if end > at and not self._read_headers(buf, at, end):
+        if not self.line:
+            if _LF not in buf:
+                return self.rules.limits.max_command_line - len(buf)
+            self.first = self.line = buf.find(b"\n") + 1
+            self.known = self.rules.known.get(bytes(buf[: self.line - 1]))
+            if self.known is None:
                 return -1
-            self.line = end
-        if end and self.count >= self.most:
-            return -1
-        return (self.longest if end else self.rules.limits.max_command_line) - len(buf) + end
-
-    def _read_headers(self, buf: bytes, at: int, end: int) -> bool:
-        rules = self.rules
-        line = buf[at:end]
+        piece = buf[self.line :]
+        if _LF not in piece:
+            return self.longest - len(piece) if self.most else -1
+        lines = piece.split(b"\n")
+        tail = lines.pop()
+        for line in lines:
+            if _COLON not in line or line[0] == _COLON:
+                if line not in self.blanks:
+                    return -1
+                del lines[lines.index(line) :]
+                size = sum(map(len, lines)) + len(lines)
+                piece = piece[:size]
+                self.end = self.line + size
+                self.body = self.end + len(line) + 1
+                break
+        self.count += len(lines)
         if (
-            # A single line of ASCII is usual, and these checks take a third of the time of those below.
-            line.find(_LF) == len(line) - 1
-            and line.find(_COLON) > 0
-            and line.isascii()
-            and _BACKSLASH not in line
-            and not line.startswith(b"content-length")
-            and len(line) <= self.longest
+            self.count >= self.most
+            or len(piece) > self.longest
+            or ((_BACKSLASH in piece or not piece.isascii()) and not self._is_text(lines))
+            or (_LENGTH in piece and self.length < 0 and not self._read_length(lines))
         ):
-            self.count += 1
-            return True
+            return -1
+        self.line = len(buf) - len(tail)
+        return self.longest - len(tail) if self.body < 0 else self._body_room(len(buf) - self.body)
+
+    def _is_text(self, lines: list[bytes]) -> bool:
+        """Return whether header lines are UTF-8 without bad escapes."""
         try:
-            lines = buf[at - 1 : end].decode()
+            text = b"\n".join(lines).decode()
         except UnicodeDecodeError:
             return False
-        if self.known is None:
-            return False
-        if rules.dialect.crlf:
-            lines = lines.replace("\r\n", "\n")
-        length = rules.skim(lines, end - at, self.count, self.known)
-        if length is None:
-            return False
-        self.count += lines.count("\n") - 1
-        if self.length < 0:
-            self.length = length
+        return self.known is not None and not self.rules.has_bad_escape(text, self.known)
+
+    def _read_length(self, lines: list[bytes]) -> bool:
+        """Read the first content-length, if it is among the lines. Return False if it is unusual."""
+        for line in lines:
+            if line.startswith(_LENGTH):
+                digits = line[len(_LENGTH) :]
+                if self.rules.dialect.crlf:
+                    digits = digits.removesuffix(b"\r")
+                if not digits.isdigit() or len(digits) >= _MOST_DIGITS:
+                    return False
+                self.length = int(digits)
+                return self.length <= (self.rules.limits.max_body if self.known and self.known[1] else 0)
         return True
 
-    def body_room(self, buf: bytes, body: int, whole: int) -> int:
+    def _body_room(self, have: int) -> int:
         """Return how many bytes of a small body can follow; without content-length, bytes that are not NUL.
 
-        It is negative if the body is complete, large, or not allowed. Invariant: a NUL in `buf` is in a counted body.
+        It is negative if the body is complete, large, or not allowed.
         """
+        most = self.small if self.known and self.known[1] else 0
         if self.length < 0:
-            most = min(SMALL, whole) if self.known and self.known[1] else 0
-            return most - len(buf) + body
-        return self.length - len(buf) + body if self.length <= min(SMALL, whole) else -1
+            return most - have
+        return self.length - have if self.length <= most else -1
+
+    def text(self, buf: bytes) -> str:
+        """Return the header lines of a complete head, as `Frame` keeps them."""
+        text = buf[self.first - 1 : self.end].decode()
+        return text.replace("\r\n", "\n") if "\r" in text and self.rules.dialect.crlf else text
 
 
 class Head:
