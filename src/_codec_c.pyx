@@ -9,7 +9,7 @@ from cpython.mem cimport PyMem_RawCalloc, PyMem_RawFree, PyMem_RawMalloc
 from cpython.object cimport PyObject
 from cpython.pycapsule cimport PyCapsule_Destructor, PyCapsule_GetPointer, PyCapsule_New
 from cpython.ref cimport Py_INCREF, Py_XDECREF
-from libc.stdint cimport SIZE_MAX, int64_t, uint8_t, uint32_t, uint64_t
+from libc.stdint cimport SIZE_MAX, UINT64_MAX, int64_t, uint8_t, uint32_t, uint64_t
 from libc.string cimport memchr, memcpy, memmove
 
 from stomp cimport *
@@ -34,6 +34,7 @@ from .spec import dialect_of as _dialect_of
 cdef extern from "Python.h":
     ctypedef struct PyTypeObject:
         PyObject *(*tp_iternext)(PyObject *) except? NULL
+    const Py_ssize_t PY_SSIZE_T_MAX
     Py_ssize_t PyNumber_AsSsize_t(object number, PyObject *overflow) except? -1
     int PyUnicode_Compare(object left, object right) except? -1
     Py_ssize_t Py_REFCNT(void *object)
@@ -140,7 +141,8 @@ cdef stomp_rules _read_rules(dialect) except *:
 
 
 cdef int _limit_rules(stomp_rules *rules, limits) except -1:
-    rules.max_command_line, rules.max_header_line, rules.max_headers, rules.max_body = limits
+    rules.max_command_line, header_line, rules.max_headers, rules.max_body = limits
+    rules.max_header_line = min(header_line, SIZE_MAX)  # unbounded where max_headers is 0
     return 0
 
 
@@ -176,10 +178,12 @@ cdef class _Block:
 cdef _Block _small_spare = None, _large_spare = None  # idle parsers own no buffer, and leave it here
 
 
-cdef _Block _block_for(size_t room):
+cdef _Block _block_for(uint64_t room):
     """Return a block of at least this many bytes, a spare one if possible."""
     global _small_spare, _large_spare
     cdef _Block spare
+    if room > <uint64_t>PY_SSIZE_T_MAX:
+        raise MemoryError
     if STOMP_SPARE_BLOCKS:
         spare = _small_spare if room <= SMALL else _large_spare
         if spare is not None and spare.room >= room:

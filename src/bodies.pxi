@@ -7,6 +7,9 @@ cdef enum:
     IN_STREAM  # a body is being streamed
 
 
+cdef Py_ssize_t MOST = PY_SSIZE_T_MAX - 64  # bytes of the longest bytes object, beside its head
+
+
 cdef class _Bodies(_Input):
     """The frame whose body is pending, and the received part of the body."""
     cdef stomp_scan scan  # the scan of its head
@@ -94,26 +97,29 @@ cdef class _Bodies(_Input):
         """Make room for `more` bytes; `came` were received so far. Invariant: the room grows with the bytes received, not by
         content-length. After some KiB it grows to about 1 MiB, so that such a body is rarely moved; then it doubles."""
         cdef uint64_t much = SMALL if self.counted else PIECE // 2
-        cdef size_t room
+        cdef uint64_t room
         cdef PyObject *bigger
         if not self.lent:
             self.lease = None
         if self.body and Py_REFCNT(self.body) == 1 and self.room >= self.have + more:
             return 0
-        room = <size_t>max(self.have + more, <uint64_t>SMALL, 2 * came if came < much or came > 4 * PIECE else <uint64_t>(17 * PIECE))
-        room = <size_t>min(self.need, <uint64_t>room)
+        if self.have + more > <uint64_t>MOST:
+            self._die(_NO_MEMORY)
+            raise MemoryError
+        room = max(self.have + more, <uint64_t>SMALL, 2 * came if came < much or came > 4 * PIECE else <uint64_t>(17 * PIECE))
+        room = min(self.need, room, <uint64_t>MOST)
         if self.body and Py_REFCNT(self.body) == 1:  # no lease refers to it
-            self._resize(room)
-            self.room = room
+            self._resize(<size_t>room)
+            self.room = <size_t>room
             return 0
-        fresh = self._new_body(room)
+        fresh = self._new_body(<size_t>room)
         if self.body:
             memcpy(PyBytes_AS_STRING(fresh), PyBytes_AS_STRING(<object>self.body), <size_t>self.have)
         Py_INCREF(fresh)
         bigger = self.body
         self.body = <PyObject *>fresh
         Py_XDECREF(bigger)
-        self.room = room
+        self.room = <size_t>room
         return 0
 
     cdef object _new_body(self, size_t room):

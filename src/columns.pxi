@@ -202,7 +202,8 @@ def frame_ends(data, every=1, most=None, *, limits=None):
     cdef stomp_ends_wanted wanted
     cdef Py_buffer view
     cdef int failed
-    wanted.every, wanted.most = _checked_every(every, most)
+    every, most = _checked_every(every, most)
+    wanted.every, wanted.most = min(every, SIZE_MAX), min(most, SIZE_MAX)
     wanted.max_body = _checked_limits(limits).max_body
     PyObject_GetBuffer(data, &view, PyBUF_SIMPLE)
     try:

@@ -3,6 +3,9 @@
 #include "headers_object.h"
 #include "stomp_command.h"
 
+/* Headers of a frame: their count has 32 bits, and so may the size of their pointers. */
+#define MOST (SIZE_MAX / 16 < UINT32_MAX / 2 ? SIZE_MAX / 16 : UINT32_MAX / 2)
+
 static const char not_pairs[] = "headers must be a mapping or pairs of name and value";
 
 /* Return `text` as an exact str, or NULL with a TypeError that names `what`. */
@@ -88,10 +91,10 @@ static void measure_texts(StompFrame *frame)
 {
     PyObject *const *text = stomp_frame_texts(frame), *const *last = text + 2 * (size_t)frame->count;
     int ascii = 1;
-    size_t size = 0;
+    uint64_t size = 0;
     for (; text != last; text++) {
         ascii &= PyUnicode_IS_COMPACT_ASCII(*text);
-        size += (size_t)PyUnicode_GET_LENGTH(*text);
+        size += (uint64_t)PyUnicode_GET_LENGTH(*text);
     }
     frame->marks = ascii && size <= UINT32_MAX ? 0 : STOMP_NON_ASCII;
     frame->head = size <= UINT32_MAX ? (uint32_t)size : UINT32_MAX;
@@ -129,7 +132,7 @@ static PyObject *frame_of_any(PyObject *command, PyObject *headers, PyObject *bo
     body = command ? exact_body(body) : NULL;
     pairs = body ? sequence_of_pairs(headers) : NULL;
     Py_ssize_t count = pairs ? PySequence_Fast_GET_SIZE(pairs) : 0;
-    if ((size_t)count > UINT32_MAX / 2) {
+    if ((size_t)count > MOST) {
         PyErr_SetString(PyExc_OverflowError, "too many headers");
         Py_CLEAR(pairs);
     }
@@ -188,7 +191,7 @@ static PyObject *frame_of_dict(PyObject *command, PyObject *headers, PyObject *b
 static PyObject *make_frame(PyObject *command, PyObject *headers, PyObject *body)
 {
     if (!STOMP_NO_DICT_ITEMS && headers && PyUnicode_CheckExact(command) && PyDict_CheckExact(headers) && (!body || PyBytes_CheckExact(body))
-        && (size_t)PyDict_GET_SIZE(headers) <= UINT32_MAX / 2) {
+        && (size_t)PyDict_GET_SIZE(headers) <= MOST) {
         int fits = 1;
         PyObject *frame = frame_of_dict(command, headers, body, &fits);
         if (fits)

@@ -19,13 +19,13 @@ void stomp_out_free(struct stomp_out *out)
     stomp_out_init(out);
 }
 
-int stomp_out_grow(struct stomp_out *out, size_t more)
+int stomp_out_grow(struct stomp_out *out, uint64_t more)
 {
     if (more > (size_t)PY_SSIZE_T_MAX / 4 || out->len > (size_t)PY_SSIZE_T_MAX / 4) {
         PyErr_NoMemory();
         return -1;
     }
-    size_t room = 2 * (out->len + more);
+    size_t room = 2 * (out->len + (size_t)more);
     if (out->bytes) {
         if (_PyBytes_Resize(&out->bytes, (Py_ssize_t)room) < 0) {
             stomp_out_init(out);
@@ -80,14 +80,16 @@ void stomp_batch_free(struct stomp_batch *batch)
     Py_CLEAR(batch->bytes);
 }
 
-static int make_room(struct stomp_batch *batch, size_t need)
+static int make_room(struct stomp_batch *batch, uint64_t need)
 {
-    if (need > batch->room)
-        batch->room = batch->room ? need + need / 2 : need; /* one frame alone needs no more */
-    if (batch->room > (size_t)PY_SSIZE_T_MAX / 2) {
+    uint64_t room = batch->room;
+    if (need > room)
+        room = room ? need + need / 2 : need; /* one frame alone needs no more */
+    if (room > (size_t)PY_SSIZE_T_MAX / 2) {
         PyErr_NoMemory();
         return -1;
     }
+    batch->room = (size_t)room;
     if (batch->bytes)
         return _PyBytes_Resize(&batch->bytes, (Py_ssize_t)batch->room);
     batch->bytes = stomp_bytes_new(batch->room);
@@ -97,7 +99,7 @@ static int make_room(struct stomp_batch *batch, size_t need)
 int stomp_batch_add(struct stomp_batch *batch, PyObject *body)
 {
     const size_t head = batch->head.len, size = (size_t)PyBytes_GET_SIZE(body);
-    const size_t need = batch->len + head + size + 1;
+    const uint64_t need = (uint64_t)batch->len + head + size + 1;
     if (STOMP_UNLIKELY(!batch->bytes || need > batch->room) && make_room(batch, need) < 0)
         return -1;
     uint8_t *to = (uint8_t *)PyBytes_AS_STRING(batch->bytes) + batch->len;
@@ -105,7 +107,7 @@ int stomp_batch_add(struct stomp_batch *batch, PyObject *body)
     memcpy(to + head, PyBytes_AS_STRING(body), size);
     to[head + size] = 0;
     batch->head.len = 0;
-    batch->len = need;
+    batch->len = (size_t)need;
     return 0;
 }
 

@@ -17,9 +17,9 @@ struct stomp_out {
 void stomp_out_init(struct stomp_out *out);
 void stomp_out_free(struct stomp_out *out);
 
-/* Make room for `more` bytes. Returns 0, or -1 with MemoryError set. */
-int stomp_out_grow(struct stomp_out *out, size_t more);
-static inline int stomp_out_reserve(struct stomp_out *out, size_t more)
+/* Make room for `more` bytes, which is of 64 bits so that no sum of sizes wraps. Returns 0, or -1 with MemoryError set. */
+int stomp_out_grow(struct stomp_out *out, uint64_t more);
+static inline int stomp_out_reserve(struct stomp_out *out, uint64_t more)
 {
     return more <= out->room - out->len ? 0 : stomp_out_grow(out, more);
 }

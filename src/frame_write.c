@@ -130,7 +130,7 @@ static STOMP_INLINE int write_line(struct stomp_out *out, StompFrame *frame, con
         return STOMP_UNENCODABLE;
     if (legacy && value->len && (value->at[0] == ' ' || value->at[value->len - 1] == ' ')) /* a reader would strip the space */
         return STOMP_UNENCODABLE;
-    if (stomp_out_reserve(out, 2 * (name->len + value->len) + 34) < 0)
+    if (stomp_out_reserve(out, 2 * ((uint64_t)name->len + value->len) + 34) < 0)
         return -1;
     wrote = stomp_write_text(out->data + out->len, name->at, name->len, lines->mode, 1);
     if (wrote == STOMP_REFUSED)
@@ -285,14 +285,14 @@ int stomp_write_head(struct stomp_out *out, StompFrame *frame, const struct stom
         return STOMP_BODY_NOT_ALLOWED;
     lines.mode = mode_of(&w->rules, command);
     if (copies(frame, &lines, w)) {
-        if (stomp_out_reserve(out, frame->head + 40) < 0)
+        if (stomp_out_reserve(out, (uint64_t)frame->head + 40) < 0)
             return -1;
         memcpy(out->data + out->len, stomp_frame_lines(frame) + frame->first, frame->head - frame->first);
         out->len += frame->head - frame->first;
         lines.has_length = (frame->marks & STOMP_HAS_LENGTH);
     } else {
         if (!STOMP_NO_ASCII_LINES && frame->kind == FRAME_TEXT && !(frame->marks & STOMP_NON_ASCII) && !legacy && w->length_mode != LENGTH_NEVER) {
-            if (stomp_out_reserve(out, 2 * ((size_t)frame->head + frame->count) + 16) < 0)
+            if (stomp_out_reserve(out, 2 * ((uint64_t)frame->head + frame->count) + 16) < 0)
                 return -1;
             error = write_ascii_lines(out, frame, &w->rules, &lines, culprit);
         } else {
@@ -417,7 +417,7 @@ int stomp_write_tail(struct stomp_out *out, StompFrame *frame, const struct stom
     struct lines lines = {mode, 0, 0};
     size_t size = (size_t)PyBytes_GET_SIZE(frame->body);
     if (copies(frame, &lines, w)) {
-        if (stomp_out_reserve(out, frame->head + 40) < 0)
+        if (stomp_out_reserve(out, (uint64_t)frame->head + 40) < 0)
             return -1;
         copy_tail_lines(out, frame, &lines, without, without_count);
     } else if (write_tail_lines(out, frame, w, &lines, without, without_count) < 0 || stomp_out_reserve(out, 40) < 0)

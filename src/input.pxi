@@ -62,7 +62,7 @@ cdef class _Input:
         cdef _Block block = self.block
         if block is None or (block.room - self.end < more and (block.room - unread < more or unread > block.room // 2)):
             try:
-                block = _block_for(2 * unread + more)
+                block = _block_for(2 * <uint64_t>unread + more)
             except MemoryError:  # lost bytes: later ones must not be read as if they had followed
                 self._die(_NO_MEMORY)
                 raise

@@ -45,11 +45,11 @@ cdef class Parser(_Bodies):
         self._limits = _checked_limits(limits)
         self.lenient = bool(lenient)
         self.extra = _names_of(_checked_commands(commands))
-        self.stream_over = SIZE_MAX
+        self.stream_over = UINT64_MAX
         if stream_over is not None:
             if type(stream_over) is not int or stream_over < 0:
                 raise ValueError(f"stream_over is {stream_over!r}: it must be None or an int of 0 or more")
-            self.stream_over = min(stream_over, SIZE_MAX)
+            self.stream_over = min(stream_over, UINT64_MAX)
         self._set_version(version, bool(heartbeats))
         self.rules = self.next_rules
         self.turn = 0
@@ -137,7 +137,7 @@ cdef class Parser(_Bodies):
         self._settle()
         self.lent_body = self.state == IN_COUNTED and self.failure is None and self.start == self.end and self.have < self.need
         if self.lent_body:
-            self._body_room(min(size, <size_t>(self.need - self.have)), self.have)
+            self._body_room(<size_t>min(<uint64_t>size, self.need - self.have), self.have)
             size = <size_t>min(<uint64_t>(self.room - self.have), self.need - self.have)
             lease = _lend(<object>self.body, <uint8_t *>PyBytes_AS_STRING(<object>self.body) + self.have, size)
         else:
@@ -243,7 +243,7 @@ cdef class Parser(_Bodies):
                     here = self.end - self.start - head
                     if self.scan.marks & STOMP_HAS_LENGTH:
                         most = <size_t>self.scan.length
-                        if here > most and self.scan.length <= self.stream_over:
+                        if here > self.scan.length and self.scan.length <= self.stream_over:
                             if frame[head + most]:
                                 self._fail(STOMP_MISSING_NULL, head + most)
                             if self.taker:

@@ -30,7 +30,7 @@ static inline int stomp_grow(struct stomp_buffer *b, size_t need)
 {
     if (b->room && b->room - STOMP_SPARE >= need)
         return 0;
-    return stomp_grow_to(b, 2 * need + 4096);
+    return need > SIZE_MAX / 4 ? stomp_grow_to(b, need) : stomp_grow_to(b, 2 * need + 4096);
 }
 
 /* Copy len bytes to a place with STOMP_SPARE extra bytes; `roomy`: at least as many are readable from the first one on. */

@@ -1,6 +1,6 @@
 # Plain WebSocket frames, both ways. Included by _codec_c.pyx.
 
-def read_websocket(data, Py_ssize_t at=0, *, bint masked, bint utf8, longest, Py_ssize_t most):
+def read_websocket(data, at=0, *, bint masked, bint utf8, longest, most):
     """Read the plain WebSocket frames at `at`: whole ones of text or binary, in one fragment.
 
     Reading stops before the first frame that is not plain, too large or incomplete, and leaves it to a library.
@@ -28,21 +28,22 @@ def read_websocket(data, Py_ssize_t at=0, *, bint masked, bint utf8, longest, Py
     cdef const uint8_t *start
     cdef PyObject *payload = NULL
     cdef size_t measured
-    if longest < 0 or most < 0:
+    cdef Py_ssize_t begin = PyNumber_AsSsize_t(at, NULL), count = PyNumber_AsSsize_t(most, NULL)  # clipped if too large
+    if longest < 0 or count < 0:
         raise ValueError("longest and most must not be negative")
-    rules.masked, rules.utf8, rules.longest, rules.most = masked, utf8, min(longest, _LONGEST), <size_t>most
+    rules.masked, rules.utf8, rules.longest, rules.most = masked, utf8, min(longest, _LONGEST), <size_t>count
     PyObject_GetBuffer(data, &view, PyBUF_SIMPLE)
     try:
-        if at < 0 or at > view.len:
+        if begin < 0 or begin > view.len:
             raise ValueError(f"at is {at}: it must be within the data")
-        start = <const uint8_t *>view.buf + at
-        stomp_websocket_measure(&run, &rules, start, <size_t>(view.len - at))
+        start = <const uint8_t *>view.buf + begin
+        stomp_websocket_measure(&run, &rules, start, <size_t>(view.len - begin))
         measured = run.payload
         payload = PyBytes_New(NULL, <Py_ssize_t>measured)
         stomp_websocket_copy(<uint8_t *>PyBytes_AS_STRING(<object>payload), &run, &rules, start)
         if run.payload < measured:
             _PyBytes_Resize(&payload, <Py_ssize_t>run.payload)
-        return <object>payload, at + <Py_ssize_t>run.end, <Py_ssize_t>run.frames
+        return <object>payload, begin + <Py_ssize_t>run.end, <Py_ssize_t>run.frames
     finally:
         Py_XDECREF(payload)
         PyBuffer_Release(&view)
@@ -62,7 +63,7 @@ def write_websocket(chunks, bytes masks=b""):
     >>> write_websocket([b"hi", b"", b"\\xff"])
     b'\\x81\\x02hi\\x82\\x01\\xff'
     """
-    cdef size_t room = 0
+    cdef uint64_t room = 0
     cdef const uint8_t *mask = NULL
     cdef PyObject *written = NULL
     cdef uint8_t *start
@@ -76,6 +77,8 @@ def write_websocket(chunks, bytes masks=b""):
         if not isinstance(chunk, bytes):
             raise TypeError("chunks must be bytes")
         room += <size_t>PyBytes_GET_SIZE(chunk) + STOMP_WEBSOCKET_HEAD
+    if room > <uint64_t>PY_SSIZE_T_MAX:
+        raise MemoryError
     written = PyBytes_New(NULL, <Py_ssize_t>room)
     try:
         start = out = <uint8_t *>PyBytes_AS_STRING(<object>written)

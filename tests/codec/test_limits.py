@@ -276,6 +276,25 @@ def test_numbers_of_any_length(codec, digits):
     assert answers_of(codec, zeros) == [("frame", "SEND", [("content-length", "0" * len(digits) + "3")], b"abc")]
 
 
+@pytest.mark.parametrize("length", [2**32, 2**32 + 3, 2**62])
+def test_a_length_that_32_bits_cannot_hold(codec, length):
+    """The frame is not complete after the rest that 32 bits leave of its length, and it is not streamed."""
+    head = b"SEND\ncontent-length:%d\n\n" % length
+    for pieces in ([head + b"abc\0"], [head, b"abc\0"], [head, b"abc", b"\0", b"ACK\n\n\0"]):
+        for way in ("feed", "buffer"):
+            parser = codec.Parser("1.2", limits=Limits(max_body=2**62))
+            for piece in pieces:
+                if way == "feed":
+                    assert list(parser.feed(piece)) == []
+                    continue
+                with memoryview(parser.get_buffer(100)) as view:
+                    view[: len(piece)] = piece
+                assert list(parser.buffer_updated(len(piece))) == []
+            assert parser.buffered == len(b"".join(pieces))
+            with pytest.raises(FrameError, match="truncated"):
+                parser.close()
+
+
 # ---- Limits ----
 
 
@@ -295,6 +314,13 @@ def test_limits_that_offsets_cannot_hold(codec):
     with pytest.raises(ValueError, match=r"2\*\*62"):
         codec.Parser(limits=Limits(max_body=2**62 + 1))
     codec.Parser(limits=Limits(max_body=2**62))
+
+
+def test_a_line_of_any_length_where_no_header_is_allowed(codec):
+    """Nothing multiplies that limit, so it may be larger than a size of C."""
+    limits = Limits(max_headers=0, max_header_line=2**70)
+    assert answers_of(codec, b"ACK\n\n\0", limits=limits) == [("frame", "ACK", [], b"")]
+    assert answers_of(codec, b"ACK\na:b\n", limits=limits) == [passed(4, "max_headers")]
 
 
 def test_the_message_names_the_limit(codec):

@@ -75,6 +75,11 @@ def test_other_frames_end_a_run(codec, other):
     assert codec.read_websocket(wire, **WIDE) == (b"caf\xc3\xa9\xff", len(before), 2)
 
 
+def test_any_number_of_frames(codec):
+    wire = frame(TEXT, b"x") * 3
+    assert codec.read_websocket(wire, **WIDE | {"most": 2**70}) == (b"xxx", len(wire), 3)
+
+
 def test_text_is_not_checked_for_a_client(codec):
     wire = frame(TEXT, b"\xff", mask=None)
     assert codec.read_websocket(wire, **WIDE | {"utf8": False, "masked": False}) == (b"\xff", 3, 1)
@@ -93,6 +98,7 @@ def test_written_frames(codec, payloads, data):
     [
         (lambda codec: codec.read_websocket(b"x", 2, **WIDE), ValueError),
         (lambda codec: codec.read_websocket(b"x", -1, **WIDE), ValueError),
+        (lambda codec: codec.read_websocket(b"x", 2**70, **WIDE), ValueError),
         (lambda codec: codec.read_websocket(b"x", **WIDE | {"longest": -1}), ValueError),
         (lambda codec: codec.read_websocket(b"x", **WIDE | {"most": -1}), ValueError),
         (lambda codec: codec.read_websocket("x", **WIDE), TypeError),

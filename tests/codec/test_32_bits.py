@@ -1,0 +1,64 @@
+"""Sizes whose sum 32 bits cannot hold: a MemoryError, and no write past the room. `make test-armhf` runs these."""
+
+import sys
+
+import pytest
+
+from stompcodec.spec import Limits
+
+pytestmark = [
+    pytest.mark.c_only,
+    pytest.mark.no_asan,
+    pytest.mark.skipif(sys.maxsize > 2**32, reason="takes more memory than a test may where there are 64 bits"),
+]
+
+MIB = 2**20
+
+
+@pytest.fixture
+def codec(both):
+    return both[0]
+
+
+def test_headers(codec):
+    """The same text many times over: twice its length for escapes, in all, is 2**32."""
+    frame = codec.Frame("SEND", [("a", "x" * (64 * MIB))] * 32)
+    for content_length in ("auto", "never"):
+        with pytest.raises(MemoryError):
+            codec.serialize(frame, content_length=content_length)
+    with pytest.raises(MemoryError):
+        codec.serialize_tail(frame)
+
+
+def test_one_header(codec):
+    text = "x" * (1024 * MIB)
+    with pytest.raises(MemoryError):
+        codec.serialize(codec.Frame("SEND", [(text, text)]), content_length="never")
+
+
+def test_frames_of_websocket(codec):
+    with pytest.raises(MemoryError):
+        codec.write_websocket([b"x" * (64 * MIB)] * 64)
+
+
+def test_a_body(codec):
+    parser, piece = codec.Parser("1.2", limits=Limits(max_body=2**62)), bytes(768 * MIB)
+    list(parser.feed(b"SEND\ncontent-length:4000000000\n\n"))
+
+    def fill():
+        for _ in range(5):
+            list(parser.feed(piece))
+
+    with pytest.raises(MemoryError):
+        fill()
+    assert parser.buffered == 0
+
+
+def test_frames_that_nobody_iterates_over(codec):
+    """What is kept, twice, and what comes next are more than 2**32."""
+    parser = codec.Parser("1.2")
+    parser.feed(memoryview(bytes(1400 * MIB)))
+    piece = memoryview(bytes(1320 * MIB))
+    with pytest.raises(MemoryError):
+        parser.feed(piece)
+    assert parser.buffered == 0
