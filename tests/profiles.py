@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
+from functools import cache
 
-from hypothesis import HealthCheck, settings
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
-__all__ = ["examples", "load"]
+__all__ = ["begin", "examples", "load"]
 
 _COMMON = {"deadline": None, "suppress_health_check": [HealthCheck.too_slow, HealthCheck.data_too_large]}
 settings.register_profile("light", max_examples=10, stateful_step_count=15, derandomize=True, **_COMMON)
@@ -18,6 +20,21 @@ settings.register_profile("deep", max_examples=1000, stateful_step_count=80, pri
 def load() -> None:
     """Take the profile that HYPOTHESIS_PROFILE names, else that of `make test`."""
     settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE") or "ci")
+
+
+@cache
+def begin() -> None:
+    """Try an empty property, so that Hypothesis makes its generator of random numbers.
+
+    Call it before `gc.freeze`: from Python 3.14 on, Hypothesis does not see who holds a generator that it makes later,
+    and warns that it will be lost.
+    """
+
+    @settings(max_examples=1, database=None)
+    @given(st.none())
+    def nothing(_: None) -> None: ...
+
+    nothing()
 
 
 def examples(share: int) -> int:
