@@ -24,6 +24,7 @@ from stompcodec.client.health import Health, health_of
 from stompcodec.client.io.attempt import Attempt
 from stompcodec.client.io.hub import LATE, Steps, Task, run
 from stompcodec.client.io.owner import WireOwner
+from stompcodec.client.io.turns import Turns
 from stompcodec.client.message import BaseMessage
 from stompcodec.client.options import Options
 from stompcodec.client.receipts import Call
@@ -106,6 +107,7 @@ class Engine:
     def __init__(self, core: ClientCore, addresses: Sequence[Address], delivery: Delivery) -> None:
         self.core = core
         self.lock = threading.Lock()
+        self._turns = Turns(self.lock)  # the I/O thread takes the lock by it, where others may be busy
         self.addresses = list(addresses)
         self._delivery = delivery
         self._options: Options = core.link.options
@@ -151,6 +153,8 @@ class Engine:
         if self.is_copy:
             raise refuse()
         core = self.core
+        if self._turns.waits:
+            self._turns.let_pass()
         with self.lock:
             result = work(*args, **kwargs)
             task = self._task if core.link.events or not self._write() else None
@@ -262,6 +266,8 @@ class Engine:
         if self.is_copy:
             return False
         link = self.core.link
+        if self._turns.waits:
+            self._turns.let_pass()
         with self.lock:
             link.now = now = time.monotonic()
             if not link.put_plain(destination, body, call):
@@ -283,6 +289,8 @@ class Engine:
         """Acknowledge a message by the core's fast path; return False if it does not apply."""
         if self.is_copy:
             raise refuse()
+        if self._turns.waits:
+            self._turns.let_pass()
         with self.lock:
             done = self.core.acknowledge(message)
             task = self._task
@@ -352,7 +360,7 @@ class Engine:
         """Write output, and deliver news; return when the next turn is due."""
         core = self.core
         now = time.monotonic()
-        with self.lock:
+        with self._turns:
             if owner is not None and core.link.connection is not None:
                 owner.wire.settle(core.link.connection.output)
             chunks = core.link.take_output(now)
@@ -420,7 +428,7 @@ class Engine:
         if due is None or now < due:
             return
         late = now - due if now - due > LATE else 0.0
-        with self.lock:
+        with self._turns:
             if wire is not None and late:
                 wire.handle(READ)  # bytes received in the meantime prove that the peer lives
             self.core.link.tick(now, late)
@@ -563,7 +571,7 @@ class Engine:
             if core.link.connection is not owner.connection:
                 break
             found = yield due
-            with self.lock:
+            with self._turns:
                 going_on = wire.handle(found)
             if not going_on:
                 return
