@@ -172,11 +172,13 @@ class Inbound:
         if subscription.streamed:
             self._take_streamed(subscription)
             return
-        inbox = subscription.inbox
-        self.backlog -= len(inbox)
+        inbox, batch = subscription.inbox, subscription.batch
+        count = len(inbox)
+        # No call stands between these, so that an interrupt (Ctrl-C) cannot separate them, and no message comes twice.
+        self.backlog -= count
         self.backlog_octets -= subscription.inbox_octets
         subscription.inbox_octets = 0
-        subscription.batch.extend(inbox)
+        batch += inbox
         inbox.clear()
         self.weigh()
 

@@ -231,3 +231,23 @@ def test_real_interrupts_while_it_waits(client: Any, peer: Any) -> None:
     peer.deliver("s", b"after")
     assert subscription.get(patience(30)).body == b"after"
     assert not subscription._waiters._locks
+
+
+def test_messages_move_once(client: Any, peer: Any) -> None:
+    """An interrupt while `get` takes messages over from the I/O thread neither loses nor repeats one."""
+    subscription = client.subscribe("/queue/a", id="s", ack="client-individual", prefetch=1000)
+    inbound, place, fired = client._link.core.inbound, 1, True
+    while fired:
+        peer.deliver("s", b"%d" % place, count=2)
+        until = time.monotonic() + patience(30)
+        while len(subscription.inbox) < 2:
+            assert time.monotonic() < until
+            time.sleep(0.001)
+        fired = interrupted(lambda: subscription._refill(None), place)
+        if not subscription.batch:
+            subscription._refill(None)
+        assert [message.body for message in subscription.batch] == [b"%d" % place] * 2
+        assert (inbound.backlog, inbound.backlog_octets, len(subscription.inbox)) == (0, 0, 0)
+        subscription.batch.clear()
+        place += 1
+    assert place > 5
