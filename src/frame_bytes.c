@@ -10,7 +10,8 @@ enum { PAGE = 4096, SPARE = 2 };
    by page, each time. A block that was shrunk counts with its smaller size when it is freed. So a block of each new largest
    size is freed first; it costs no pages, since nothing is written into it. It is SPARE times as large, because glibc gives the end
    of the heap back when twice the size of that block is free there, which it is as soon as a body that grew is freed with the
-   block that it grew out of: each body would fault in its pages again (165 faults for a body of 1 MiB, 0 with it). */
+   block that it grew out of: each body would fault in its pages again (165 faults for a body of 1 MiB, 0 with it). Where
+   pointers have 32 bits, glibc maps every block above 512 KiB anew, so this helps smaller ones only. */
 static void keep_in_the_heap(size_t room)
 {
 #ifndef Py_GIL_DISABLED
