@@ -30,6 +30,7 @@ class _Delivery(AsyncDelivery):
     def deliver(self, news: News) -> None:
         """Wake those who wait for these news. The I/O thread, which serves other clients too, runs no callbacks."""
         if self.loop is None:
+            self.threads.note(news)
             self.threads.deliver(news)
         else:
             super().deliver(news)

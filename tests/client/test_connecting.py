@@ -13,6 +13,8 @@ from client.shells import QUICK
 from patience import patience
 
 import stompcodec.client as stomp
+from stompcodec.client import hooks
+from stompcodec.client.io import engine
 from stompcodec.errors import ConfigError
 
 # ---- connecting ----
@@ -252,6 +254,28 @@ def test_hooks_see_frames_and_states(shell, peer):
         ("closing", "NoneType"),
         ("closed", "NoneType"),
     ]
+
+
+def test_states_do_not_overtake_each_other(peer, monkeypatch):
+    """The I/O thread is held up between waking the program and going on; the program closes meanwhile."""
+    states, closing = [], threading.Event()
+    wake, put = engine.News.wake, hooks.Watcher.put
+
+    def slow_wake(news):
+        wake(news)
+        if ("connected", None) in news.events:
+            closing.wait(patience(30))
+
+    def seen_put(watcher, news):
+        put(watcher, news)
+        if ("closing", None) in news.events:
+            closing.set()
+
+    monkeypatch.setattr(engine.News, "wake", slow_wake)
+    monkeypatch.setattr(hooks.Watcher, "put", seen_put)
+    with stomp.connect(peer.url, on_state=lambda state, _error: states.append(state)):
+        pass
+    assert states == ["connected", "closing", "closed"]
 
 
 def test_hooks_that_fail_or_call_back_harm_nothing(shell, peer, caplog):

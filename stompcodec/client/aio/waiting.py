@@ -335,6 +335,9 @@ class AsyncDelivery:
         while (engine.running or engine.is_leaving) and time.monotonic() < until:
             await sleep(LOOK)
 
+    def note(self, news: News) -> None:
+        """Do nothing: `deliver` puts all into the event loop."""
+
     def deliver(self, news: News) -> None:
         """Wake those who wait for these news."""
         assert self.loop is not None

@@ -97,6 +97,9 @@ class Delivery(Protocol):
     reads_all: bool
     """True for an event loop, which reads whatever comes; False for threads, which only read while they wait."""
 
+    def note(self, news: News) -> None:
+        """Queue these news for the callbacks, in order. Called before `deliver`, under the lock; it must not block."""
+
     def deliver(self, news: News) -> None:
         """Wake all who wait for these news. Called in any thread, under no lock; it must not block."""
 
@@ -162,6 +165,8 @@ class Engine:
             result = work(*args, **kwargs)
             task = self._task if core.link.events or not self._write() else None
             news = News(core) if core.link.calls.finished or core.inbound.touched or core.link.events else None
+            if news is not None:
+                self._delivery.note(news)
         if news is not None:
             self._delivery.deliver(news)
         if task is not None:
@@ -205,6 +210,7 @@ class Engine:
                     log.exception("the I/O of the client failed")
                     core.link.end(error)
                 news = News(core)
+                self._delivery.note(news)
             if news.events or news.frames:  # behind those that the I/O thread has delivered
                 self._delivery.deliver(news)
             else:
@@ -373,6 +379,7 @@ class Engine:
         with self.lock:
             self._task = None
             news = News(self.core)
+            self._delivery.note(news)
         if news:
             self._delivery.deliver(news)
 
@@ -398,6 +405,8 @@ class Engine:
             self._due = math.inf if due is None else due
             core.link.calls.deadlines.soonest = math.inf
             news = News(core)
+            if news:
+                self._delivery.note(news)
         if news:
             self._delivery.deliver(news)
         return due

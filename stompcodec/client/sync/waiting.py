@@ -216,11 +216,14 @@ class Delivery:
         if self._watcher is not None:
             self._watcher.stop(timeout)
 
+    def note(self, news: News) -> None:
+        """Queue these news for the callbacks: under the lock, so that those of another thread do not overtake."""
+        if self._watcher is not None:
+            self._watcher.put(news)
+
     def deliver(self, news: News) -> None:
         """Wake those who wait for these news."""
         news.wake()
-        if self._watcher is not None:
-            self._watcher.put(news)
 
     def credential(self, ask: Callable[[], Any], timeout: float) -> Any:
         """Return a credential."""
