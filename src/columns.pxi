@@ -82,7 +82,8 @@ cdef class Columns:
             if stomp_columns_array(&self.columns, array) < 0:  # nothing after this can fail: it owns the columns
                 raise MemoryError
         except MemoryError:
-            self.taken = False
+            with cython.critical_section(self):
+                self.taken = False
             raise
         return both
 

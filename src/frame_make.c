@@ -103,7 +103,7 @@ static void measure_texts(StompFrame *frame)
 /* Append a header. Returns 0, or -1 with a TypeError. */
 static int add_pair(StompFrame *frame, PyObject *item)
 {
-    PyObject *pair = PySequence_Fast(item, not_pairs);
+    PyObject *pair = PyList_Check(item) ? PyList_AsTuple(item) : PySequence_Fast(item, not_pairs); /* a list may change */
     if (!pair)
         return -1;
     if (PySequence_Fast_GET_SIZE(pair) != 2 || PyUnicode_Check(item)) {

@@ -159,19 +159,37 @@ def serialize_many(frames, version="1.2", *, content_length="auto", lenient=Fals
         stomp_batch_free(&batch)
 
 
+cdef extern from *:
+    """
+    /* dict.get with a reference of its own: Cython's takes it too late, when another thread may have freed the value. */
+    static int stomp_dict_get(PyObject *dict, PyObject *key, PyObject **value)
+    {
+    #if PY_VERSION_HEX >= 0x030D0000
+        return PyDict_GetItemRef(dict, key, value);
+    #else
+        *value = Py_XNewRef(PyDict_GetItemWithError(dict, key));
+        return *value ? 1 : PyErr_Occurred() ? -1 : 0;
+    #endif
+    }
+    """
+    int stomp_dict_get(object dict, object key, PyObject **value) except -1
+
 cdef dict _LEFT_OUT = {}  # tuple of names -> the same for C: a broker passes the same tuple each time
 
 
 cdef _Names _left_out(without):
+    cdef PyObject *found = NULL
     cdef _Names names
     if type(without) is not tuple:
         return _names_of(_checked_names(without))
-    names = _LEFT_OUT.get(without)
-    if names is None:
-        names = _names_of(_checked_names(without))
-        if len(_LEFT_OUT) >= 100:
-            _LEFT_OUT.clear()
-        _LEFT_OUT[without] = names
+    if stomp_dict_get(_LEFT_OUT, without, &found):
+        names = <_Names>found
+        Py_XDECREF(found)
+        return names
+    names = _names_of(_checked_names(without))
+    if len(_LEFT_OUT) >= 100:
+        _LEFT_OUT.clear()
+    _LEFT_OUT[without] = names
     return names
 
 

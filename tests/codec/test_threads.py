@@ -111,6 +111,36 @@ def test_different_uses_of_a_frame_at_once(codec: Any) -> None:
         assert at_once(lambda number, frame=frame: uses[number % len(uses)](codec, frame)) == wanted
 
 
+def test_names_that_threads_leave_out(codec: Any) -> None:
+    """Names are kept for the next call, of 100 tuples at most: threads that bring more throw out each other's."""
+    frame = codec.Frame("SEND", {"destination": "/queue/a", **{f"x{i}": "1" for i in range(5)}}, b"hi")
+    wanted = [codec.serialize_tail(frame, without=(f"x{i}", "y")) for i in range(5)]
+
+    def leave_out(_number: int) -> None:
+        for at in range(ROUNDS * 50):  # all threads want the same tuples at the same time
+            assert codec.serialize_tail(frame, without=(f"x{at % 5}", f"y{at % 150}")) == wanted[at % 5]
+
+    at_once(leave_out)
+
+
+def test_a_pair_of_headers_that_another_thread_changes(codec: Any) -> None:
+    """A frame has the pair as it was at some moment, or is refused because that was empty."""
+    pair = ["name", "value"]
+
+    def make_or_change(number: int) -> None:
+        for at in range(ROUNDS * 50):
+            if number == 0:
+                pair[:] = [] if at % 2 else [f"name{at}", f"value{at}"]
+                continue
+            try:
+                ((name, value),) = codec.Frame("SEND", [pair]).headers.items()
+            except TypeError:  # it was empty
+                continue
+            assert name.replace("name", "value") == value
+
+    at_once(make_or_change)
+
+
 def test_columns_that_threads_share(codec: Any) -> None:
     """They are exported once: one thread gets them whole, the others are told."""
     pyarrow = pytest.importorskip("pyarrow")
@@ -129,6 +159,21 @@ def test_columns_that_threads_share(codec: Any) -> None:
         found = at_once(export)
         assert found.count(wanted) == 1
         assert len([each for each in found if each != wanted and "exported already" in each]) == THREADS - 1
+
+
+def test_columns_go_to_one_thread(codec: Any) -> None:
+    """The same without pyarrow, which `make tsan` does not have: its own code is not built for ThreadSanitizer."""
+    for _ in range(ROUNDS):
+        shared = codec.parse_columns(wire(1), "1.2", ["destination"])
+
+        def export(_number: int, shared: Any = shared) -> str:
+            try:
+                return str(len(shared.__arrow_c_array__()))
+            except ValueError as error:
+                return str(error)
+
+        told = "the columns were exported already: parse again"
+        assert sorted(at_once(export)) == ["2", *[told] * (THREADS - 1)]
 
 
 def test_columns_for_each_thread(codec: Any) -> None:
