@@ -204,7 +204,7 @@ fuzz-tcp: $(VENV)/package.stamp ## hostile sessions over TCP, WebSocket and the 
 tsan: ## the tests with threads under ThreadSanitizer; PYTHON was built with --disable-gil --with-thread-sanitizer
 	rm -rf build/tsan
 	$(PYTHON) -m venv build/tsan
-	build/tsan/bin/python -m pip install --quiet "setuptools>=77" "cython>=3.1" pytest pytest-timeout pytest-xdist hypothesis websockets lark
+	build/tsan/bin/python -m pip install --quiet --prefer-binary "setuptools>=77" "cython>=3.1" pytest pytest-timeout pytest-xdist hypothesis websockets lark
 	STOMPCODEC_BUILD_EXTENSION=yes STOMPCODEC_CFLAGS_EXTRA="-fsanitize=thread -O1 -g" \
 		build/tsan/bin/python -m pip install --quiet --no-deps --no-build-isolation .
 	TSAN_OPTIONS="halt_on_error=1 $(TSAN_OPTIONS)" PYTHON_GIL=0 build/tsan/bin/pytest tests/codec/test_threads.py
