@@ -168,6 +168,7 @@ def listing(title: str, graph: Graph) -> Iterable[str]:
 def draw() -> str:
     """Return the block."""
     graph = imports()
+    del graph["__main__"]  # it starts the command line, from the ground floor
     house = rooms(graph)
     lines = [*picture(house), "", "```text"]
     for floor in reversed(floors(house)):

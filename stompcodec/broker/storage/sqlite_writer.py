@@ -104,8 +104,7 @@ class Writer:
         reserve: int = 0,
     ) -> None:
         self._log = log
-        self._clock = clock
-        self._line = CpuLine()
+        self._timer = Timer(clock)
         self._path = folder / DATABASE
         self._access = access
         self._db: sqlite3.Connection | None = None
@@ -546,7 +545,7 @@ class Writer:
         """End the transaction that `write` left open. After an error it is rolled back."""
         assert self._db is not None
         doubted = self.pace >= _DOUBTED
-        waited, start = self._line.waited() if doubted else 0.0, self._clock()
+        waited, start = self._timer.waited() if doubted else 0.0, self._timer.clock()
         try:
             if batch.single is None:
                 self._db.execute("COMMIT")
@@ -560,9 +559,9 @@ class Writer:
                 return self.write(batch) or self.commit(batch)
             return undone
         self.commits += 1
-        taken = self._clock() - start
+        taken = self._timer.clock() - start
         if doubted:
-            taken = max(0.0, taken - (self._line.waited() - waited))
+            taken = max(0.0, taken - (self._timer.waited() - waited))
         self.pace += (min(taken, _LONG) - self.pace) / 8
         for key in batch.obsolete:
             self._bodies.folder.discard(self._files.pop(key).file)
@@ -757,7 +756,7 @@ class Writer:
 
     def _release(self) -> None:
         self._disconnect()
-        self._line.close()
+        self._timer.close()
         bodies: Bodies | None = self.__dict__.get("_bodies")
         if bodies is not None:
             bodies.folder.close()
@@ -770,15 +769,18 @@ class Writer:
             self._db = None
 
 
-class CpuLine:
-    """The time for which threads were ready to run and waited for a CPU. Each has a file of the kernel, which stays
-    open: opening it takes three times as long as reading it.
+class Timer:
+    """A clock, and the time for which threads were ready to run and waited for a CPU. Each thread has a file of the
+    kernel for that, which stays open: opening it takes three times as long as reading it.
 
-    >>> line = CpuLine(); line.waited() >= 0.0; line.close()
+    >>> timer = Timer(); timer.waited() >= 0.0; timer.close()
     True
     """
 
-    def __init__(self) -> None:
+    __slots__ = ("_files", "clock")
+
+    def __init__(self, clock: Callable[[], float] = perf_counter) -> None:
+        self.clock = clock
         self._files: dict[int, int] = {}
 
     def waited(self) -> float:

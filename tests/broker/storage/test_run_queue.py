@@ -11,6 +11,7 @@ import pytest
 
 from stompcodec.broker.storage import sqlite_writer
 from stompcodec.broker.storage.sqlite import _FAST, SqliteStore
+from stompcodec.broker.storage.sqlite_writer import Timer
 from stompcodec.broker.storage.store import Stored
 
 SECONDS = 0.005  # of each commit
@@ -25,28 +26,28 @@ def test_it_is_the_second_number(
     file = tmp_path / "schedstat"
     file.write_bytes(content)
     monkeypatch.setattr(sqlite_writer, "_SCHEDULED", str(file))
-    line = sqlite_writer.CpuLine()
-    assert line.waited() == seconds
-    line.close()
+    timer = Timer()
+    assert timer.waited() == seconds
+    timer.close()
 
 
 def test_a_system_that_does_not_say(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sqlite_writer, "_SCHEDULED", str(tmp_path / "none"))
-    assert sqlite_writer.CpuLine().waited() == 0.0
+    assert Timer().waited() == 0.0
 
 
 def test_each_thread_keeps_one_file_open(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     file = tmp_path / "schedstat"
     file.write_bytes(b"1 1000000000 1\n")
     monkeypatch.setattr(sqlite_writer, "_SCHEDULED", str(file))
-    line, before = sqlite_writer.CpuLine(), _open_files(file)
-    assert line.waited() == line.waited() == 1.0
+    timer, before = Timer(), _open_files(file)
+    assert timer.waited() == timer.waited() == 1.0
     with ThreadPoolExecutor(1) as other:
-        assert other.submit(line.waited).result() == 1.0
+        assert other.submit(timer.waited).result() == 1.0
     assert _open_files(file) == before + 2
     file.write_bytes(b"1 2000000000 1\n")  # it is read anew from its beginning
-    assert line.waited() == 2.0
-    line.close()
+    assert timer.waited() == 2.0
+    timer.close()
     assert _open_files(file) == before
 
 
@@ -55,11 +56,11 @@ def test_the_file_of_an_ended_thread_is_opened_anew(tmp_path: Path, monkeypatch:
     file = tmp_path / "schedstat"
     file.write_bytes(b"1 1000000000 1\n")
     monkeypatch.setattr(sqlite_writer, "_SCHEDULED", str(file))
-    line = sqlite_writer.CpuLine()
-    line._files[get_ident()] = os.open(file, os.O_WRONLY)  # cannot be read
-    assert line.waited() == 0.0
-    assert line.waited() == 1.0
-    line.close()
+    timer = Timer()
+    timer._files[get_ident()] = os.open(file, os.O_WRONLY)  # cannot be read
+    assert timer.waited() == 0.0
+    assert timer.waited() == 1.0
+    timer.close()
     assert _open_files(file) == 0
 
 
@@ -89,7 +90,7 @@ def test_commits_that_wait_for_a_cpu_stay_in_the_loop(
 ) -> None:
     clock = Clock(share)
     store = SqliteStore(tmp_path, clock=clock)
-    monkeypatch.setattr(store._writer._line, "waited", clock.waited)
+    monkeypatch.setattr(Timer, "waited", lambda timer: clock.waited())
     store._writer.pace = 0.001
     for seq in range(40):
         store.append("q", Stored("q", seq, f"m-{seq}", "/queue/q", b"\n\nhi\0"))
@@ -102,7 +103,7 @@ def test_commits_that_wait_for_a_cpu_stay_in_the_loop(
 def test_nobody_asks_while_commits_are_fast(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     clock = Clock(1.0)
     store = SqliteStore(tmp_path, clock=lambda: 0.0)
-    monkeypatch.setattr(store._writer._line, "waited", clock.waited)
+    monkeypatch.setattr(Timer, "waited", lambda timer: clock.waited())
     for seq in range(3):
         store.append("q", Stored("q", seq, f"m-{seq}", "/queue/q", b"\n\nhi\0"))
         store.commit()
