@@ -1,7 +1,4 @@
-"""A thread that waits for a receipt reads it itself; whatever else comes is left to the I/O thread.
-
-For messages see `test_waiting_messages.py`.
-"""
+"""A thread that waits for a receipt reads it itself; whatever else comes is left to the I/O thread."""
 
 from __future__ import annotations
 
@@ -176,48 +173,19 @@ def test_two_threads_wait_for_one_receipt(kept, client, peer) -> None:
     assert len(done) == 3
 
 
-def test_two_subscriptions_end_it(client, peer) -> None:
-    """Messages of one come while a thread waits for those of the other."""
+def test_subscriptions_end_it(client, peer) -> None:
+    """Their messages come while no thread waits for a receipt."""
     talk(client)
-    with client.subscribe("/queue/b", id="s", confirm=False) as subscription, client.subscribe("/queue/c", id="t"):
+    with client.subscribe("/queue/b", id="s", confirm=False) as subscription:
+        peer.wait(lambda _: peer.got("SUBSCRIBE"))
         peer.deliver("s", b"x")
         assert subscription.get(patience(LONG)).body == b"x"
+        for _ in range(5):
+            client.send("/queue/a", b"x", receipt=True)
         until = time.monotonic() + patience(LONG)
         while is_lent(client):
             assert time.monotonic() < until
             client.send("/queue/a", b"x", receipt=True)
-
-
-def test_a_thread_that_waits_for_messages_ends_it(client, peer) -> None:
-    """They come while no thread waits for a receipt."""
-    got = []
-    with client.subscribe("/queue/b", id="s") as subscription:
-        talk(client)
-        thread = threading.Thread(target=lambda: got.append(subscription.get(patience(LONG))), daemon=True)
-        thread.start()
-        until = time.monotonic() + patience(LONG)
-        while is_lent(client) or not subscription.waiting:
-            assert time.monotonic() < until
-            client.send("/queue/a", b"x", receipt=True)
-        peer.deliver("s", b"x")
-        thread.join(patience(LONG))
-        assert [message.body for message in got] == [b"x"]
-
-
-def test_requests_end_it(client, peer) -> None:
-    """Their replies are messages, which the core has to hand to their callers."""
-    talk(client)
-    peer.rules["SEND"] = lambda side, frame: answer_request(side, frame)
-    for _ in range(5):
-        assert client.request("/queue/a", b"x").body == b"reply"
-        assert not is_lent(client)
-
-
-def answer_request(side, frame) -> None:
-    side.receipt(frame)
-    if frame.get("reply-to"):
-        (id,) = side.subscriptions
-        side.deliver(id, b"reply", {"correlation-id": frame.get("correlation-id")})
 
 
 def test_frames_are_shown_in_their_order(peer) -> None:

@@ -262,7 +262,7 @@ async def _fail(error: Exception) -> None:
 class AsyncWaiters:
     """Tasks that wait for messages of a subscription."""
 
-    def __init__(self, subscription: object) -> None:
+    def __init__(self) -> None:
         self._futures: list[asyncio.Future[None]] = []
 
     def enter(self) -> asyncio.Future[None]:
