@@ -30,7 +30,7 @@ _OLD: set[threading.Thread] = set()
 
 
 def pass_over_others() -> None:
-    """What runs by now does not count from here on."""
+    """Do not count threads that run already: earlier tests left them."""
     _OLD.update(threading.enumerate())
 
 

@@ -21,7 +21,7 @@ def codec(both):
 
 
 def test_headers(codec):
-    """The same text many times over: twice its length for escapes, in all, is 2**32."""
+    """A writer makes room for an escape in place of each byte: here that is 2**32 bytes in all."""
     frame = codec.Frame("SEND", [("a", "x" * (64 * MIB))] * 32)
     for content_length in ("auto", "never"):
         with pytest.raises(MemoryError):
@@ -55,7 +55,7 @@ def test_a_body(codec):
 
 
 def test_frames_that_nobody_iterates_over(codec):
-    """What is kept, twice, and what comes next are more than 2**32."""
+    """The parser asks for twice the bytes that it keeps, and the new ones: here that is more than 2**32 bytes."""
     parser = codec.Parser("1.2")
     parser.feed(memoryview(bytes(1400 * MIB)))
     piece = memoryview(bytes(1320 * MIB))

@@ -317,7 +317,7 @@ def test_limits_that_offsets_cannot_hold(codec):
 
 
 def test_a_line_of_any_length_where_no_header_is_allowed(codec):
-    """Nothing multiplies that limit, so it may be larger than a size of C."""
+    """Without headers their size has no bound, so the limit may be larger than a size_t."""
     limits = Limits(max_headers=0, max_header_line=2**70)
     assert answers_of(codec, b"ACK\n\n\0", limits=limits) == [("frame", "ACK", [], b"")]
     assert answers_of(codec, b"ACK\na:b\n", limits=limits) == [passed(4, "max_headers")]
