@@ -146,14 +146,14 @@ def interop_of(page: str) -> tuple[dict[str, int], dict[str, dict[str, int]], st
         marks = Counter(cells)
         if marks["ok"]:
             tables[section.splitlines()[0]] = {name: marks[mark] for mark, name in MARKS.items()}
-    versions = re.search(r"^Versions: (.+)\.$", page, re.MULTILINE)
+    versions = re.search(r"^Versions(?: on [\d-]+)?: (.+)\.$", page, re.MULTILINE)
     totals = {name: sum(table[name] for table in tables.values()) for name in MARKS.values()}
     return totals, tables, versions[1] if versions else ""
 
 
 def digest(page: str) -> str:
     """Return what tells whether tables or versions of docs/interop.md have changed."""
-    lines = [line for line in page.splitlines() if line.startswith(("|", "## ", "Versions:"))]
+    lines = [line for line in page.splitlines() if line.startswith(("|", "## ", "Versions"))]
     return hashlib.sha256("\n".join(lines).encode()).hexdigest()[:16]
 
 
@@ -184,7 +184,8 @@ def _section(kind: str, runs: list[dict[str, Any]]) -> str:
     text = f"\n## {KINDS[kind].title}\n\n{KINDS[kind].proves}\n\n"
     if kind == "interop":
         last = runs[-1]
-        text += f"Last run: {last['date']}, commit {last['commit']}. {last['versions']}.\n\n"
+        text += f"Last run: {last['date']}, commit {last['commit']}."
+        text += f" {last['versions']}.\n\n" if last["versions"] else "\n\n"
         text += "| table | ok | without the feature | failed |\n| --- | --: | --: | --: |\n"
         for name, table in last["tables"].items():
             anchor = re.sub(r"[^\w -]", "", name.lower()).replace(" ", "-")

@@ -16,7 +16,7 @@ ROOT = Path(__file__).parents[2]
 SCRIPTS = ROOT / "scripts"
 INTEROP = """# Interoperability
 
-Versions: stomp.py 9.0.0, RabbitMQ 3.10.8.
+Versions on 2026-11-23: stomp.py 9.0.0, RabbitMQ 3.10.8.
 
 ## Our client against RabbitMQ
 
