@@ -32,6 +32,7 @@ SPARK = tuple(
         "sink/test_spark",
         "test_earlier",
         "test_functions",
+        "test_tutorial",
     )
 )
 #: What these files set up for all of their tests takes longer than a piece of their tests.

