@@ -19,6 +19,7 @@ import click
 
 from stompcodec.cli.connecting import adopt, is_url, login_options, passcode_of, url_of
 from stompcodec.cli.contexts import Context, referred
+from stompcodec.cli.files.sources import format_of
 from stompcodec.cli.inputs import complain, option_group
 from stompcodec.cli.screen import StatusLine, printable, screen
 from stompcodec.cli.signals import stop_on_signals
@@ -36,6 +37,8 @@ _OURS = re.compile(r"stompcodec\.[\w.]*\.(\w+(?:Error|Exception)): ([^\n]+)")
 _THEIRS = re.compile(r"^\s*(?:[\w.]+\.)?\w+(?:Error|Exception): ([^\n]+)", re.MULTILINE)
 _TAG = re.compile(r"^\[[A-Z0-9_.]+\]\s*|\s*SQLSTATE: \w+.*$")
 _LONGEST = 400
+#: Formats of files that Spark's source does not read, for people.
+_CONVERTED = {"pcapng": "packets", "json": "JSON"}
 F = TypeVar("F", bound=Callable[..., Any])
 
 
@@ -165,6 +168,20 @@ def _stderr_to(file: str) -> Iterator[None]:
         os.close(before)
 
 
+def _check_file(source: str) -> None:
+    """Check that an input is there, and holds the bytes of frames or Parquet.
+
+    Raises:
+        click.UsageError: it does not. Read as bytes of frames, it would be rows of malformed ones.
+    """
+    if not os.path.exists(source):
+        raise click.UsageError(f"{printable(source)}: no such file or folder")
+    held = _CONVERTED.get(format_of(source, reading=True))
+    if held is not None:
+        name = printable(source)
+        raise click.UsageError(f"{name} holds {held}: stompcodec convert {name} FILE.stompcap makes a capture of it")
+
+
 class Input:
     """The frames of a capture, an archive, or a broker.
 
@@ -177,8 +194,8 @@ class Input:
         self.source = url_of(context.url if context else source) if self.broker else source
         self.streaming = bool(self.broker or options["follow"] or options["available_now"] or options["checkpoint"])
         self._options = options if context is None else at_context(context, options)
-        if not self.broker and not os.path.exists(source):
-            raise click.UsageError(f"{printable(source)}: no such file or folder")
+        if not self.broker:
+            _check_file(source)
         if self.broker and (not options["destinations"] or not options["spool"]):
             raise click.UsageError("a broker needs --destination and --spool, a folder for its messages")
         if options["follow"] and options["available_now"]:

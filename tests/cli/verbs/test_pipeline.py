@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import os
 import signal
@@ -15,6 +16,7 @@ pytest.importorskip("click")
 pytest.importorskip("pyspark")
 pytest.importorskip("pyarrow")
 
+from cli.packets import pcapng
 from click.testing import CliRunner, Result
 
 from stompcodec.cli.pipelines.run import Input, one_line, waited
@@ -54,6 +56,28 @@ def test_wrong_usage_is_told_before_spark_starts(
     result = run(*arguments)
     assert result.exit_code == 2
     assert said in result.stderr
+
+
+@pytest.mark.parametrize(
+    "verb", [["archive", "-o", "a"], ["metrics"], ["deadletters"], ["replay"]], ids=lambda verb: verb[0]
+)
+@pytest.mark.parametrize(
+    ("name", "content", "held"),
+    [
+        ("t.pcapng", pcapng([]), "packets"),
+        ("t.stomp", pcapng([]), "packets"),
+        ("t.pcap.gz", gzip.compress(pcapng([])), "packets"),
+        ("t.jsonl", b"{}\n", "JSON"),
+    ],
+)
+def test_files_that_the_source_does_not_read_are_refused_before_spark_starts(
+    verb: list[str], name: str, content: bytes, held: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / name).write_bytes(content)
+    result = run(verb[0], name, *verb[1:], *(["stomp://127.0.0.1:1"] if verb[0] == "replay" else []))
+    assert result.exit_code == 2
+    assert f"{name} holds {held}: stompcodec convert {name} FILE.stompcap makes a capture of it" in result.stderr
 
 
 def test_the_presets_are_listed() -> None:
