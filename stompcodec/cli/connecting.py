@@ -40,6 +40,8 @@ _TIMEOUT = 10.0
 _LONGEST_PASSCODE = 64 * 1024
 #: host:port, optionally with a login and a virtual host.
 _HOST_PORT = re.compile(r"(?:[^/@\s]*@)?(?:\[[0-9a-fA-F:.]+\]|[\w.-]+):[0-9]{1,5}(?:/\S*)?", re.ASCII)
+#: What names of destinations begin with at brokers, after a slash.
+_KINDS = ("queue/", "topic/", "temp-queue/", "temp-topic/", "exchange/", "amq/queue/", "dsub/")
 #: Python's prefix of the system's error text.
 _ERRNO = re.compile(r"\[Errno -?\d+\] ")
 F = TypeVar("F", bound=Callable[..., Any])
@@ -382,6 +384,16 @@ def connected(
         **options,
     ) as client:
         yield client
+
+
+def warn_of_missing_slash(client: Client, destination: str) -> None:
+    """Warn if a destination lacks its leading slash, as in queue/a: another queue, or none, at most brokers.
+
+    Artemis takes any name for an address.
+    """
+    if destination.startswith(_KINDS) and client.dialect != "artemis":
+        name = printable(destination)
+        complain(f"warning: {name} has no leading slash, so it is not /{name}; did you mean that?")
 
 
 @contextmanager

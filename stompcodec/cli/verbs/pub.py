@@ -19,6 +19,7 @@ from stompcodec.cli.connecting import (
     header_option,
     read_body,
     reporting_errors,
+    warn_of_missing_slash,
 )
 from stompcodec.cli.files.recorded import frame_of
 from stompcodec.cli.inputs import Number, complain
@@ -180,14 +181,19 @@ def send_all(
     broker: dict[str, Any],
     *,
     single: bool = False,
+    destination: str = "",
 ) -> None:
-    """Connect, send the messages, and report errors, with the counts so far unless it is a single message."""
+    """Connect, send the messages, and report errors, with the counts so far unless it is a single message.
+
+    `destination` is one that the user named; a warning says that it lacks a slash.
+    """
     refusals = Refusals()
     if send is send_quickly:
         broker["on_frame"] = refusals.see
     with reporting_errors():
         try:
             with connected(**broker) as client:
+                warn_of_missing_slash(client, destination)
                 tally.start()
                 send(client, messages, tally)
             refusals.check(tally)
@@ -254,6 +260,6 @@ def command(
     single = form is None and (count or 1) == 1
     tally = Tally(quiet)
     send = _send_together if tx else send_with_receipts if receipt or single else send_quickly
-    send_all(messages, send, tally, broker, single=single)
+    send_all(messages, send, tally, broker, single=single, destination="" if quiet else destination)
     if not quiet and not single:
         click.echo(tally.text(), err=True)

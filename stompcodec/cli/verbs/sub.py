@@ -21,6 +21,7 @@ from stompcodec.cli.connecting import (
     reporting_errors,
     subscription_of,
     subscription_options,
+    warn_of_missing_slash,
 )
 from stompcodec.cli.health import Probes, health_options
 from stompcodec.cli.inputs import Number
@@ -174,6 +175,7 @@ def command(
         with connected(**broker, reconnect=Backoff(), on_state=watch) as client:
             probes.watch(client)
             for destination in destinations:
+                warn_of_missing_slash(client, destination)
                 subscription = client.subscribe(destination, ack=ack, **options)
                 watch.subscribed = True  # before the first message is shown, after which users may rely on it
                 receiver.watch(subscription)

@@ -16,7 +16,11 @@ pytest.importorskip("click")
 pytest.importorskip("websockets")
 
 from cli.at_broker import Runner, read_until
+from click.testing import CliRunner
 from client.peer import closed_port
+
+from stompcodec.cli.app import app
+from stompcodec.testing import StompBroker
 
 pty = pytest.importorskip("pty")  # there are no terminals of POSIX on Windows
 
@@ -197,3 +201,29 @@ def test_urls_that_mean_nothing(at: Runner, url: str) -> None:
     result = at("pub", "/queue/a", "x", "--url", url)
     assert result.exit_code == 1
     assert "see --url" in result.stderr
+
+
+# Names without a slash
+
+
+@pytest.mark.parametrize(
+    ("name", "dialect", "likely"),
+    [
+        ("queue/a", "stompcodec", "/queue/a"),
+        ("topic/a", "activemq", "/topic/a"),
+        ("exchange/amq.direct/a", "rabbitmq", "/exchange/amq.direct/a"),
+        ("queue/a", "artemis", None),
+        ("/queue/a", "stompcodec", None),
+        ("orders", "stompcodec", None),
+        ("queue.a", "activemq", None),
+    ],
+)
+def test_a_name_that_lacks_its_slash_is_one_line(name: str, dialect: str, likely: str | None) -> None:
+    line = f"stompcodec: warning: {name} has no leading slash, so it is not {likely}; did you mean that?\n"
+    with StompBroker(dialect=dialect) as broker:
+        for verb in (["pub", name, "x"], ["sub", name, "-n", "1", "-w", "0"]):
+            result = CliRunner().invoke(app, [*verb, "-u", broker.url])
+            warnings = [each for each in result.stderr.splitlines(keepends=True) if "warning" in each]
+            assert warnings == ([line] if likely else [])
+            assert verb[0] == "sub" or result.exit_code == 0
+        assert CliRunner().invoke(app, ["pub", name, "x", "-q", "-u", broker.url]).stderr == ""
