@@ -44,7 +44,9 @@ RUN |= {
     where: "docsite/test_sketches.py"
     for where in (
         ("README.md", "python"),
+        ("docs/bridge.md", "sh"),
         ("docs/capture-format.md", "python"),
+        ("docs/cli.md", "sh"),
         ("docs/compat.md", "console"),
         ("docs/compat.md", "python"),
         ("docs/queue-tools.md", "sh"),
@@ -63,6 +65,8 @@ RUN |= {
 #: Pages of which only some blocks are run: those that begin so.
 ONLY = {
     ("README.md", "python"): ("import stompcodec.client", "def test_orders", "from stompcodec import compat"),
+    ("docs/bridge.md", "sh"): ("seq 1000", "$ stompcodec bridge"),
+    ("docs/cli.md", "sh"): "stompcodec reply",
     ("docs/spark-cluster.md", "python"): "# job.py",
     ("docs/spark-cluster.md", "sh"): ("python3 -m pip install", "export PYSPARK"),
     ("docs/spark-semantics.md", "python"): "# supervised.py",

@@ -7,9 +7,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from cli.packets import ACK, CLIENT, SERVER, SYN, ethernet, pcapng, tcp
 from docsite.blocks import ROOT, Block, blocks_of
 from docsite.reader import Reader
 
+from stompcodec import Frame, serialize
 from stompcodec.testing import StompBroker
 
 #: The pages, and how the broker is configured that they talk to.
@@ -22,12 +24,21 @@ PAGES: dict[str, dict[str, Any]] = {
 }
 
 
+def _packets() -> bytes:
+    """What tcpdump would write of a connection that sends a message."""
+    frames = serialize(Frame("SEND", {"destination": "/queue/a"}, b"hello"))
+    opened = [tcp(CLIENT, SERVER, 0, flags=SYN), tcp(SERVER, CLIENT, 0, flags=SYN | ACK)]
+    return pcapng([(0, ethernet(packet)) for packet in (*opened, tcp(CLIENT, SERVER, 1, frames))])
+
+
 @pytest.mark.long
 @pytest.mark.parametrize("page", PAGES)
 def test_a_page_does_what_it_says(page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     if page == "docs/tutorial.md":
         pytest.importorskip("pyarrow")
     monkeypatch.chdir(tmp_path)
+    if page == "docs/traffic.md":
+        (tmp_path / "traffic.pcapng").write_bytes(_packets())
     tried = [block for block in blocks_of(ROOT / page) if not block.untried]
     assert len(tried) > 1
     with StompBroker(**PAGES[page]) as broker:

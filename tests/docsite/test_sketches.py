@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
+import json
 import os
 import re
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -112,6 +115,52 @@ def test_queue_tools(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         assert broker.queued("/queue/orders.eu") == 1
         assert broker.queued("/queue/DLQ.orders") == 0
         assert broker.queued("/queue/orders") == 2
+
+
+def _shell(text: str, url: str, folder: Path) -> str:
+    """What commands print in a shell of POSIX. What they leave in the background is ended."""
+    path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
+    environment = {**os.environ, "PATH": path, "STOMPCODEC_URL": url, "NO_COLOR": "1"}
+    with (folder / "printed").open("wb") as out, (folder / "said").open("wb") as err:
+        shell = subprocess.Popen(
+            ["sh", "-euc", text], cwd=folder, env=environment, stdout=out, stderr=err, start_new_session=True
+        )
+        try:
+            status = shell.wait(patience(60))
+        finally:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(shell.pid, signal.SIGTERM)
+    assert status == 0, (folder / "said").read_text("utf-8")
+    return (folder / "printed").read_text("utf-8")
+
+
+@pytest.mark.long
+@pytest.mark.skipif(sys.platform == "win32", reason="the commands are for a shell of POSIX")
+def test_requests_are_answered(tmp_path: Path) -> None:
+    block = _block("docs/cli.md", "stompcodec reply")
+    commands, answer = block.text.splitlines()[:2], block.text.splitlines()[2]
+    with StompBroker() as broker:
+        assert _shell("\n".join(commands), broker.url, tmp_path) == answer
+
+
+@pytest.mark.long
+@pytest.mark.skipif(sys.platform == "win32", reason="the commands are for a shell of POSIX")
+def test_the_bridge_moves_a_queue(tmp_path: Path) -> None:
+    filled = _block("docs/bridge.md", "seq").text
+    moved, shown = _block("docs/bridge.md", "$ stompcodec bridge").text.split("\n\n")
+    with StompBroker() as one, StompBroker() as two:
+
+        def printed(text: str) -> str:
+            command = text.splitlines()[0].removeprefix("$ ").replace("localhost:61613", one.url)
+            return _shell(command.replace("localhost:61614", two.url), one.url, tmp_path)
+
+        printed(filled)
+        assert one.queued("/queue/orders") == 1000
+        printed(moved)
+        assert (one.queued("/queue/orders"), two.queued("/queue/orders")) == (0, 1000)
+        message = json.loads(printed(shown))
+        assert message["body"] == "1"
+        assert set(re.findall(r'\["([\w-]+)",', shown)) <= {name for name, _ in message["headers"]}
 
 
 def test_stomp_py_programs_are_checked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
