@@ -43,7 +43,11 @@ def list_names(session: Session, frame: Frame, pattern: str, key: str | None) ->
     )
     names = heapq.nsmallest(PAGE + 1, fitting)
     rows = [_row(session, name) for name in names[:PAGE] if _may_see(session, name)]
-    page = {"destinations": rows, "next": names[PAGE - 1] if len(names) > PAGE else None}
+    page = {
+        "destinations": rows,
+        "next": names[PAGE - 1] if len(names) > PAGE else None,
+        "management": session.broker.config.management_prefix,
+    }
     headers = [] if key is None else [("subscription", key)]
     number = session.next_number
     session.next_number += 1

@@ -45,7 +45,7 @@ def carry(taking: Taking, target_of: Target, tally: Tally, moved: Callable[[], N
     client, kind, subscription = taking.looking.client, taking.looking.kind, taking.subscribe()
     for batch in taking.batches(subscription):
         aims = [(message, target_of(message)) for message in batch]
-        going = [(message, target) for message, target in aims if target is not None]
+        going = [(message, target) for message, target in aims if target is not None and not kind.answers(target)]
         taking.held += len(aims) - len(going)
         tally.left += len(aims) - len(going)
         if going:

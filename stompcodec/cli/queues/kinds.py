@@ -8,6 +8,7 @@ import click
 
 from stompcodec.bridge.headers import TAKERS
 from stompcodec.bridge.sources import GIVERS
+from stompcodec.cli.screen import printable
 
 if TYPE_CHECKING:
     from stompcodec.client import Client, Message
@@ -32,11 +33,27 @@ class Kind(NamedTuple):
     """A SEND without content-length becomes a text message."""
     dead_letters: str = ""
     """The queue of dead letters by default; a star stands for any rest, where the broker lists its queues."""
+    management: str = ""
+    """What the names of requests to our broker begin with, as it says: it answers them, and keeps nothing."""
 
     @property
     def is_ours(self) -> bool:
         """True for our own broker, in every dialect."""
         return self.name == "stompcodec"
+
+    def answers(self, destination: str) -> bool:
+        """Return whether a destination is that of a request, so that a message sent to it would be lost."""
+        return bool(self.management) and destination.startswith(self.management)
+
+    def check_keeps(self, destination: str) -> None:
+        """Check that the broker keeps what is sent to a destination.
+
+        Raises:
+            click.UsageError: it answers it.
+        """
+        if self.answers(destination):
+            what = f"names with {printable(self.management)} are requests to the broker"
+            raise click.UsageError(f"{printable(destination)!r} is not a queue: {what}")
 
     def is_end(self, message: Message) -> bool:
         """Return whether a browser's message marks its end. The message-ids of no other message look like this."""

@@ -78,17 +78,32 @@ def listed(client: Client, pattern: str) -> list[dict[str, Any]] | None:
     Each has `destination`, `ready` and `messages`, as docs/broker-extensions.md says.
     """
     rows: list[dict[str, Any]] = []
-    headers = {"browser": "names"}
+    after: str | None = None
     for _ in range(_MOST_PAGES):
-        try:
-            answer = client.receive(pattern, headers=headers)
-            page = json.loads(b"" if answer is None else answer.body)
-            rows += [row for row in page["destinations"] if row.get("kind") == "queue"]
-        except (ConnectionLostError, ReceiptTimeoutError):
-            raise
-        except (LocalProtocolError, RejectedError, ValueError, KeyError, TypeError):
+        page = _page(client, pattern, after)
+        if page is None:
             return None
+        rows += page["destinations"]
         if page.get("next") is None:
             break
-        headers = {"browser": "names", "from-name": str(page["next"])}
-    return rows
+        after = str(page["next"])
+    return [row for row in rows if row.get("kind") == "queue"]
+
+
+def management_of(client: Client, queue: str) -> str:
+    """Return the prefix of requests to our broker, as it says in an answer about a queue; "" if it does not tell."""
+    page = _page(client, queue, None)
+    return str(page.get("management") or "") if page is not None else ""
+
+
+def _page(client: Client, pattern: str, after: str | None) -> dict[str, Any] | None:
+    """Return a page of names with `destinations`, a list of objects; None if our broker does not tell."""
+    headers = {"browser": "names"} if after is None else {"browser": "names", "from-name": after}
+    try:
+        answer = client.receive(pattern, headers=headers)
+        page: dict[str, Any] = json.loads(b"" if answer is None else answer.body)
+        return page if all(isinstance(row, dict) for row in page["destinations"]) else None
+    except (ConnectionLostError, ReceiptTimeoutError):
+        raise
+    except (LocalProtocolError, RejectedError, ValueError, KeyError, TypeError):
+        return None

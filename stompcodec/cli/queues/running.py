@@ -20,7 +20,7 @@ from stompcodec.cli.inputs import Number, complain, option_group
 from stompcodec.cli.queues.carrying import Tally, Target
 from stompcodec.cli.queues.headers import is_queue
 from stompcodec.cli.queues.kinds import kind_of
-from stompcodec.cli.queues.looking import Interrupted, Looking
+from stompcodec.cli.queues.looking import Interrupted, Looking, management_of
 from stompcodec.cli.queues.taking import BATCH, Taking
 from stompcodec.cli.screen import StatusLine, printable
 from stompcodec.cli.signals import stop_on_signals
@@ -97,6 +97,8 @@ class Tool(NamedTuple):
     selector: str | None = None
     limit: int | None = None
     batch: int = BATCH
+    target: str | None = None
+    """The queue that all of them go to."""
 
     def run(self, broker: dict[str, Any], work: Work, target_of: Target | None = None) -> NoReturn:
         """Do it, and exit.
@@ -112,6 +114,10 @@ class Tool(NamedTuple):
         with reporting_errors(), connected(**broker) as client:
             kind = kind_of(client)
             kind.check_selects(self.selector)
+            if kind.is_ours:
+                kind = kind._replace(management=management_of(client, self.queue))
+            if self.target is not None:
+                kind.check_keeps(self.target)
             if self.dry_run:
                 kind.check_shows(self.queue, "leave out --dry-run")
             looking = Looking(client, kind, self.queue, self.selector, stopped.is_set, broker["timeout"])
@@ -165,9 +171,13 @@ class Tool(NamedTuple):
 
     def _preview(self, looking: Looking, most: int, target_of: Target | None) -> NoReturn:
         """Say what would happen, and exit."""
-        targets = Counter(map(target_of, islice(looking.messages(), most))) if target_of is not None else Counter()
+        targets: Counter[str | None] = Counter()
+        if target_of is not None:
+            targets.update(map(target_of, islice(looking.messages(), most)))
         tally = Tally()
         tally.left = targets.pop(None, 0)
+        for request in filter(looking.kind.answers, map(str, [*targets])):
+            tally.left += targets.pop(request)
         self._show(f"would {self.verb} {_number(most - tally.left)}{self.aim}", most - tally.left, tally)
         if target_of is not None and not self.as_json:
             for target, number in targets.most_common(_MOST_TARGETS):

@@ -146,7 +146,7 @@ def retry(queue: str, target: str | None, selector: str | None, limit: int | Non
             raise click.UsageError(f"QUEUE and --to are one queue: {printable(queue)}")
     aim = " to where they came from" if target is None else f" to {target}"
     options = {name: given.pop(name) for name in _OF_TOOL}
-    tool = Tool("send back", "sent back", queue, aim, selector=selector, limit=limit, **options)
+    tool = Tool("send back", "sent back", queue, aim, selector=selector, limit=limit, target=target, **options)
 
     def target_of(message: Message) -> str | None:
         return target or origin_of(message, queue)

@@ -42,6 +42,7 @@ def command(source: str, target: str, selector: str | None, limit: int | None, *
         f" to {target}",
         selector=selector,
         limit=limit,
+        target=target,
         **{name: given.pop(name) for name in _OF_TOOL},
     )
     tool.run(given, lambda taking, tally, moved: carry(taking, lambda _message: target, tally, moved))
