@@ -5,12 +5,10 @@ It serves orders of managers, where a browser serves a subscription: it has no c
 
 from __future__ import annotations
 
-from functools import partial
-
-from stompcodec.broker.loop_quota import Line, Waiter
-from stompcodec.broker.memory import MESSAGE
+from stompcodec.broker.loop_quota import Line
 from stompcodec.broker.message import Message
-from stompcodec.broker.queues.backlog import WAIT, Wait
+from stompcodec.broker.queues.backlog import Wait
+from stompcodec.broker.queues.browser import Copies
 from stompcodec.broker.queues.dispatcher import Dispatcher
 from stompcodec.broker.queues.queue import Queue
 
@@ -22,99 +20,59 @@ class Walker:
     is READY at that moment.
     """
 
-    __slots__ = (
-        *("_dispatcher", "_from", "_gone", "_reading", "_shown", "_upto", "_waiters", "last", "page_cost", "seq"),
-        "source",
-    )
+    __slots__ = ("_copies", "_dispatcher", "last", "seq", "source")
 
     def __init__(self, source: Queue, seq: int, last: int) -> None:
         self.source = source
         #: The seq of the last message that was returned.
         self.seq = seq
         self.last = last
-        #: Bytes of memory that the page takes.
-        self.page_cost = 0
         self._dispatcher: Dispatcher | None = None
-        #: A page of messages in the store only: those with `_from` < seq <= `_upto`.
-        self._shown: list[Message] = []
-        self._from = self._upto = 0
-        self._reading = False
-        #: Messages that have left the queue since the page was asked for.
-        self._gone: set[int] = set()
-        self._waiters: list[Waiter] = []
+        #: Those that are in the store only.
+        self._copies = Copies(source, lambda _waiters: None)
 
     def next(self) -> Message | Wait | None:
         """Return the next READY message; `WAIT` if it must be read first, None after the last."""
-        queue, seq = self.source, self.seq
+        queue = self.source
         if queue.closed:
             return None
-        message, paging = queue.messages.indexed().after_seq(seq), queue.paging
-        while paging is not None:
-            after = paging.first_after(seq)
-            if after is None or after >= self.last or (message is not None and message.seq <= after + 1):
-                break
-            if not self._from <= after < self._upto:
-                self.seq = seq
-                self._read(after)
-                return WAIT
-            found = next((each for each in self._shown if each.seq > after and queue.is_paged(each)), None)
-            if found is not None:
-                message = found if message is None or found.seq < message.seq else message
-                break
-            seq = self._upto
+        message = self._copies.next(self.seq, self.last, queue.messages.indexed().after_seq(self.seq))
+        if isinstance(message, Wait):
+            self.seq = self._copies.start
+            self._watch()
+            return message
         if message is None or message.seq > self.last:
             return None
         self.seq = message.seq
         return message
 
-    def _read(self, after: int) -> None:
-        if self._reading or self.source.paging is None:
-            return
-        if self._dispatcher is None:  # from now on it tells which messages are gone
+    def _watch(self) -> None:
+        """Have the dispatcher tell from now on which messages are gone."""
+        if self._dispatcher is None:
             self._dispatcher = self.source.make_selective()
             self._dispatcher.browsers[self] = None
-        self._reading = True
-        self.source.paging.browse(after, partial(self._turn_over, after))
-
-    def _turn_over(self, start: int, end: int, messages: list[Message]) -> None:
-        self._reading = False
-        messages = [message for message in messages if message.seq not in self._gone]
-        if self._dispatcher is None:  # closed meanwhile
-            start, end, messages = 0, 0, []
-        self._gone = set()
-        cost = sum(message.size + MESSAGE for message in messages)
-        self.source.account.used += cost - self.page_cost
-        self._from, self._upto, self._shown, self.page_cost = start, end, messages, cost
-        waiters, self._waiters = self._waiters, []
-        for waiter in waiters:
-            if self.source.quota is not None:
-                self.source.quota.line_up(waiter)
-
-    def line_up(self, waiter: Waiter) -> None:
-        """Have a waiter go on when the next page has been read."""
-        if self._reading or self.source.quota is None:
-            self._waiters.append(waiter)
-        else:
-            self.source.quota.line_up(waiter)
 
     @property
     def pages(self) -> Line:
         """The place to wait for the next page."""
-        return self
+        return self._copies
+
+    @property
+    def page_cost(self) -> int:
+        """Bytes of memory that its page takes."""
+        return self._copies.cost
 
     def note(self, message: Message) -> None:
         """Do nothing when a message becomes READY: it is found when its turn comes."""
 
     def forget(self, seqs: set[int]) -> None:
-        """Drop the copies of messages that are gone, now or when they have been read."""
-        self._shown = [message for message in self._shown if message.seq not in seqs]
-        if self._reading:
-            self._gone |= seqs
+        """Drop the copies of messages that are gone."""
+        self._copies.forget(seqs)
 
     def close(self) -> None:
         """End the walk. The queue delivers again what it can."""
-        queue, dispatcher, self._dispatcher = self.source, self._dispatcher, None
-        self._turn_over(0, 0, [])
+        queue, dispatcher = self.source, self._dispatcher
+        self._copies.close()
         if dispatcher is not None:
             dispatcher.browsers.pop(self, None)
         if not queue.closed:

@@ -6,9 +6,8 @@ a reader can look at messages several times, and remove them when it is done wit
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from typing import NamedTuple
 
 from stompcodec.broker.errors import Refused
 from stompcodec.broker.loop_quota import AT_ONCE, Line, Waiter, Work
@@ -30,10 +29,7 @@ _NOTHING = Bound(1, 1)
 class Browser(Queue):
     """A queue as one consumer browses it. As with a topic, each subscription has a queue of its own."""
 
-    __slots__ = (
-        *("_consumer", "_dispatcher", "_gone", "_last", "_marker", "_page_from", "_page_upto", "_passed", "_reading"),
-        *("_seq", "_shown", "_skips", "_waiters", "page_cost", "source"),
-    )
+    __slots__ = (*("_consumer", "_copies", "_dispatcher", "_last", "_marker", "_passed", "_seq", "_skips", "source"),)
 
     def __init__(self, source: Queue) -> None:
         super().__init__(source.name, "", _NOTHING, source.account, None, source.expiry.wall)
@@ -48,16 +44,10 @@ class Browser(Queue):
         self._marker: int | None = None
         #: How many more messages to skip before the end.
         self._skips = 0
-        #: A page of messages that are in the store only: those with `_page_from` < seq <= `_page_upto`; and its bytes.
-        self._shown: list[Message] = []
-        self._page_from = self._page_upto = self.page_cost = 0
-        #: The next page is being read; and the waiters for it.
-        self._reading = False
-        self._waiters: list[Waiter] = []
+        #: Those that are in the store only.
+        self._copies = Copies(source, self._turned)
         #: No message up to this seq is paged any more.
         self._passed = 0
-        #: Messages of the page that have left the queue since it was read.
-        self._gone: set[int] = set()
 
     def __repr__(self) -> str:
         return f"<Browser of {self.source!r}>"
@@ -106,7 +96,7 @@ class Browser(Queue):
         del self._dispatcher.browsers[self]
         consumer.in_ring = False
         consumer.close()
-        self._turn_over(0, 0, [])  # its copies are not shown any more
+        self._copies.close()
         self.source.make_plain()
         self.source.dispatch()
         return []
@@ -155,50 +145,29 @@ class Browser(Queue):
 
     def _next(self) -> Message | Wait | None:
         """Return the READY message with the next seq; `WAIT` if it must be read first, None after the last."""
-        message, paging, seq = self._dispatcher.backlog.after_seq(self._seq), self.source.paging, self._seq
-        while paging is not None:
-            after = paging.first_after(seq)
-            if after is None or (message is not None and message.seq <= after + 1):
-                break
-            if self._last is not None and after >= self._last:
-                break
-            if not self._page_from <= after < self._page_upto:
-                self._seq = seq  # others have all of the page
-                self._read(after)
-                return WAIT
-            for found in self._shown:
-                if found.seq > after and self.source.is_paged(found):
-                    return found if message is None or found.seq < message.seq else message
-            seq = self._page_upto
-        return message
+        message = self._dispatcher.backlog.after_seq(self._seq)
+        if self.source.paging is None:
+            return message
+        found = self._copies.next(self._seq, self._last, message)
+        if isinstance(found, Wait):
+            self._seq = self._copies.start
+        return found
 
-    def _read(self, after: int) -> None:
-        """Read the paged messages behind a seq."""
-        if not self._reading and self.source.paging is not None:
-            self._reading = True
-            self.source.paging.browse(after, partial(self._turn_over, after))
+    @property
+    def page_cost(self) -> int:
+        """Bytes of memory that its page takes."""
+        return self._copies.cost
 
     def forget(self, seqs: set[int]) -> None:
-        """Drop the copies of messages that are gone, now or when they have been read."""
-        self._shown = [message for message in self._shown if message.seq not in seqs]
-        if self._reading:
-            self._gone |= seqs
+        """Drop the copies of messages that are gone."""
+        self._copies.forget(seqs)
 
-    def _turn_over(self, start: int, end: int, messages: list[Message]) -> None:
-        """Replace the page, and go on."""
-        self._reading = False
-        messages = [message for message in messages if message.seq not in self._gone and not self._consumer.closed]
-        self._gone = set()
-        cost = sum(message.size + MESSAGE for message in messages)
-        self.source.account.used += cost - self.page_cost
-        self._page_from, self._page_upto, self._shown, self.page_cost = start, end, messages, cost
-        waiters, self._waiters = self._waiters, []
-        if not waiters or self.source.quota is None:
+    def _turned(self, waiters: bool) -> None:
+        """Go on with another page; after the waiters for it, because it may want the next one."""
+        if waiters and self.source.quota is not None:
+            self.source.quota.line_up(Work(self._going_on()))
+        else:
             self._go_on()
-            return
-        for waiter in waiters:
-            self.source.quota.line_up(waiter)
-        self.source.quota.line_up(Work(self._going_on()))  # after them: it may want another page
 
     def _going_on(self) -> Iterator[Line]:
         self._go_on()
@@ -276,13 +245,12 @@ class Browser(Queue):
             after = paging.first_after(self._passed)
             if after is None or after >= through:
                 break
-            if not self._page_from <= after < self._page_upto:
-                self._read(after)
+            if not self._copies.has(after):
                 return WAIT
-            found = [each for each in self._shown if after < each.seq <= through and self.source.is_paged(each)][:most]
+            found, upto = self._copies.between(after, through)
             if not found:
-                self._passed = min(self._page_upto, through)
-        return found
+                self._passed = upto
+        return found[:most]
 
     def is_long(self, through: int | None, messages: list[Message]) -> bool:
         """Return whether an ACK up to a seq covers more messages than can be removed in one turn."""
@@ -294,14 +262,102 @@ class Browser(Queue):
     @property
     def pages(self) -> Line:
         """The place to wait for the next page."""
-        return _Pages(self._waiters)
+        return self._copies
 
 
-class _Pages(NamedTuple):
-    """The waiters for a browser's next page."""
+class Copies:
+    """Copies of the messages that a queue has in the store only, a page at a time. Call `close` at the end.
 
-    waiters: list[Waiter]
+    Others may take messages meanwhile: the dispatcher tells their seqs to `forget`.
+
+    Args:
+        queue: the queue. The copies count as memory of its account.
+        turned: called when a page has been read, with True if there were waiters for it, who go on first.
+    """
+
+    __slots__ = (
+        *("_closed", "_from", "_gone", "_queue", "_reading", "_shown", "_turned", "_upto", "_waiters"),
+        *("cost", "start"),
+    )
+
+    def __init__(self, queue: Queue, turned: Callable[[bool], object]) -> None:
+        self._queue = queue
+        self._turned = turned
+        self._closed = False
+        #: The page: the messages with `_from` < seq <= `_upto`; and the bytes of memory that it takes.
+        self._shown: list[Message] = []
+        self._from = self._upto = self.cost = 0
+        #: After `WAIT`: the seq to go on from. Others have all paged messages before it.
+        self.start = 0
+        #: The next page is being read; the messages that have left the queue meanwhile; and the waiters for it.
+        self._reading = False
+        self._gone: set[int] = set()
+        self._waiters: list[Waiter] = []
+
+    def next(self, seq: int, last: int | None, message: Message | None) -> Message | Wait | None:
+        """Return the message that follows a seq: a paged one, up to `last`, or `message`, the next one in memory.
+
+        `WAIT` if a page must be read first: call it again with `start` then.
+        """
+        paging = self._queue.paging
+        while paging is not None:
+            after = paging.first_after(seq)
+            if after is None or (message is not None and message.seq <= after + 1):
+                break
+            if last is not None and after >= last:
+                break
+            if not self.has(after):
+                self.start = seq
+                return WAIT
+            for found in self._shown:
+                if found.seq > after and self._queue.is_paged(found):
+                    return found if message is None or found.seq < message.seq else message
+            seq = self._upto
+        return message
+
+    def has(self, after: int) -> bool:
+        """Return whether the page has the messages that follow a seq. If not, it is read."""
+        if self._from <= after < self._upto:
+            return True
+        if not self._reading and self._queue.paging is not None:
+            self._reading = True
+            self._queue.paging.browse(after, partial(self._turn_over, after))
+        return False
+
+    def between(self, after: int, through: int) -> tuple[list[Message], int]:
+        """Return the messages of the page with `after` < seq <= `through`, and the seq up to which these are all."""
+        upto = min(self._upto, through)
+        return [each for each in self._shown if after < each.seq <= upto and self._queue.is_paged(each)], upto
+
+    def forget(self, seqs: set[int]) -> None:
+        """Drop the copies of messages that are gone, now or when they have been read."""
+        self._shown = [message for message in self._shown if message.seq not in seqs]
+        if self._reading:
+            self._gone |= seqs
+
+    def close(self) -> None:
+        """Drop the page. Waiters go on."""
+        self._closed = True
+        self._turn_over(0, 0, [])
+
+    def _turn_over(self, start: int, end: int, messages: list[Message]) -> None:
+        self._reading = False
+        if self._closed:
+            start, end, messages = 0, 0, []
+        messages = [message for message in messages if message.seq not in self._gone]
+        self._gone = set()
+        cost = sum(message.size + MESSAGE for message in messages)
+        self._queue.account.used += cost - self.cost
+        self._from, self._upto, self._shown, self.cost = start, end, messages, cost
+        waiters, self._waiters = self._waiters, []
+        if self._queue.quota is not None:
+            for waiter in waiters:
+                self._queue.quota.line_up(waiter)
+        self._turned(bool(waiters))
 
     def line_up(self, waiter: Waiter) -> None:
         """Have a waiter go on when the page has been read."""
-        self.waiters.append(waiter)
+        if self._reading or self._queue.quota is None:
+            self._waiters.append(waiter)
+        else:
+            self._queue.quota.line_up(waiter)

@@ -57,8 +57,9 @@ class Contents(Waiter, Protocol):
 class Watcher(Protocol):
     """A browser, or one who walks through the queue, as the dispatcher sees it."""
 
-    #: Bytes of memory that its page takes.
-    page_cost: int
+    @property
+    def page_cost(self) -> int:
+        """Bytes of memory that its page takes."""
 
     def note(self, message: Message) -> None:
         """Note a message that has become READY."""
