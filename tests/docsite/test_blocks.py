@@ -35,6 +35,9 @@ RUN = {
     ),
     ("docs/spark-tutorial.md", "python"): "spark/test_tutorial.py::test_the_page_does_what_it_says",
     ("docs/spark-tutorial.md", "sh"): "spark/test_tutorial.py::test_the_page_does_what_it_says",
+    ("docs/network-rail.md", "sh"): "spark/test_tutorial.py::test_a_pipeline",
+    ("docs/pipeline.md", "python"): "spark/test_tutorial.py::test_a_pipeline",
+    ("docs/pipeline.md", "sh"): "spark/test_tutorial.py::test_a_pipeline",
     ("docs/spark-cluster.md", "python"): "spark/test_cluster_docs.py",
     ("docs/spark-cluster.md", "sh"): "spark/test_cluster_docs.py",
     ("ARCHITECTURE.md", "mermaid"): "test_architecture_page.py::test_a_drawing_is_what_the_code_says",
@@ -103,7 +106,7 @@ def test_each_block_is_run_or_says_why_not() -> None:
     print(f"{len(run)} blocks are run, {len(untried)} are untried, {len(shown)} are output, frames and figures")
     assert [f"{block} ({block.language}): {block.text[:60]!r}" for block in neither] == []
     assert len(run) > 95
-    assert len(untried) < 70
+    assert len(untried) < 50
 
 
 @pytest.mark.parametrize(("where", "test"), RUN.items(), ids=str)

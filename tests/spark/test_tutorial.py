@@ -1,9 +1,11 @@
-"""docs/spark-tutorial.md, block by block and in its order, in the session of the other tests."""
+"""docs/spark-tutorial.md, block by block and in its order; and the pipelines of other pages."""
 
 from __future__ import annotations
 
 import ast
 import re
+import shutil
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +19,9 @@ from docsite.blocks import ROOT, Block, blocks_of
 from docsite.reader import Reader
 from spark.live_making import wait_for
 
+from stompcodec import Parser
+from stompcodec.capture import CaptureWriter, octets_of
+from stompcodec.cli.demonstration.sample import sample
 from stompcodec.testing import StompBroker
 
 PAGE = ROOT / "docs" / "spark-tutorial.md"
@@ -47,9 +52,21 @@ def until_all_is_archived(query: Any, broker: StompBroker) -> None:
     query.stop()
 
 
-@pytest.mark.slow
-def test_the_page_does_what_it_says(spark: Any, beside_spark: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture
+def folder(beside_spark: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """The current folder, of Spark, too. What a test makes there is removed."""
     monkeypatch.chdir(beside_spark)
+    before = {*beside_spark.iterdir()}
+    yield beside_spark
+    for made in {*beside_spark.iterdir()} - before:
+        if made.is_dir():
+            shutil.rmtree(made)
+        else:
+            made.unlink()
+
+
+@pytest.mark.slow
+def test_the_page_does_what_it_says(spark: Any, folder: Path) -> None:
     with StompBroker() as broker:
         reader = Reader(broker)
         put_in = {
@@ -68,6 +85,27 @@ def test_the_page_does_what_it_says(spark: Any, beside_spark: Path, monkeypatch:
             reader.read(block._replace(text=text))
     archived = spark.read.parquet("archive").select("headers").collect()
     assert len({row.headers["feed-id"] for row in archived}) == len(archived) == 4950
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("page", "language", "capture", "makes"),
+    [
+        ("docs/pipeline.md", "sh", "feed.stompcap", ["archive", "td/rows", "metrics", "report/report.html"]),
+        ("docs/pipeline.md", "python", "feed.stompcap", ["td/rows", "td/_quarantine"]),
+        ("docs/network-rail.md", "sh", "td.stompcap", ["archive", "td/rows", "report/report.html"]),
+    ],
+)
+def test_a_pipeline(spark: Any, folder: Path, page: str, language: str, capture: str, makes: list[str]) -> None:
+    with CaptureWriter(folder / capture) as writer:
+        for number, frame in enumerate(Parser().feed(b"".join(sample(100_000)))):
+            writer.append(octets_of(frame), time=1_700_000_000_000_000 + number)
+    with StompBroker() as broker:
+        for block in blocks_of(ROOT / page):
+            if block.language == language and not block.untried:
+                Reader(broker).read(block)
+    assert [made for made in makes if not (folder / made).exists()] == []
+    assert spark.read.parquet("td/rows").where("descr is not null").count() > 100
 
 
 def test_the_page_is_tried_from_its_first_command_on() -> None:
