@@ -17,6 +17,7 @@ pytest.importorskip("pyarrow")
 
 from docsite.blocks import ROOT, Block, blocks_of
 from docsite.reader import Reader
+from patience import patience
 from spark.live_making import wait_for
 
 from stompcodec import Parser
@@ -45,6 +46,12 @@ def parts() -> list[Block]:
     return [block for block in blocks[first:] if not block.untried]
 
 
+def until_it_listens(broker: StompBroker) -> None:
+    """Wait until the query has subscribed. Messages sent before would lag, by as much as the machine is slow."""
+    for queue in QUEUES:
+        broker.wait_subscribed(queue, timeout=patience(60))
+
+
 def until_all_is_archived(query: Any, broker: StompBroker) -> None:
     """Wait until the broker has no message any more, and the sink all that the query received; then stop the query."""
     wait_for(lambda: not any(map(broker.queued, QUEUES)), query)
@@ -71,10 +78,13 @@ def test_the_page_does_what_it_says(spark: Any, folder: Path) -> None:
         reader = Reader(broker)
         put_in = {
             "send --rate 200": f"send {broker.url} --rate 1e6",
-            "query.awaitTermination()": "until_all_is_archived(query, broker)",
+            "query.awaitTermination()": "until_it_listens(broker)",
+            "archive = jobs": "until_all_is_archived(query, broker)\narchive = jobs",
             "stomp://broker:61613": broker.url,
         }
-        reader.names.update(until_all_is_archived=until_all_is_archived, broker=broker)
+        reader.names.update(
+            until_it_listens=until_it_listens, until_all_is_archived=until_all_is_archived, broker=broker
+        )
         for block in parts():
             if block.language == "text":
                 assert printed_by_each_run(reader.printed) == printed_by_each_run(block.text), block
