@@ -27,10 +27,15 @@ class _Delivery(AsyncDelivery):
         super().__init__(options)
         self.threads = Delivery(options)
 
+    def note(self, news: News) -> None:
+        """Queue these news for the callbacks, without a loop behind those that the last one has not called."""
+        super().note(news)
+        while self.loop is None and self._noted:
+            self.threads.note(self._noted.popleft())
+
     def deliver(self, news: News) -> None:
         """Wake those who wait for these news. The I/O thread, which serves other clients too, runs no callbacks."""
         if self.loop is None:
-            self.threads.note(news)
             self.threads.deliver(news)
         else:
             super().deliver(news)

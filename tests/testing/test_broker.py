@@ -353,6 +353,43 @@ def test_a_client_without_a_loop_is_closed_at_once(broker):
     assert not client._link.engine.running
 
 
+def test_states_of_a_client_without_a_loop_do_not_overtake_each_other(broker, monkeypatch):
+    """The I/O thread is held up before it tells that the client is connected again; another thread closes it."""
+    states, connected, closing = [], threading.Event(), threading.Event()
+    delivery_class = OpenedClient._link_class.delivery_class
+    deliver = delivery_class.deliver
+
+    def slow_deliver(delivery, news):
+        if ("connected", None) in news.events and "reconnecting" in states:
+            connected.set()
+            closing.wait(patience(30))
+        deliver(delivery, news)
+        if ("closing", None) in news.events:
+            closing.set()
+
+    monkeypatch.setattr(delivery_class, "deliver", slow_deliver)
+    on_state = lambda state, _error: states.append(state)  # noqa: E731
+    client = OpenedClient(broker.url, heart_beat=NO_BEATS, reconnect=stomp.Backoff(first=0.01), on_state=on_state)
+    client.open_here()
+    broker.cut()
+    assert connected.wait(patience(30))
+    client.close_here()
+    assert states == ["connected", "reconnecting", "connected", "closing", "closed"]
+
+
+def test_states_that_a_loop_has_not_told_are_told_without_one(broker):
+    """The loop ends before it has told that the connection is lost."""
+    states = []
+    on_state = lambda state, _error: states.append(state)  # noqa: E731
+    client = OpenedClient(broker.url, heart_beat=NO_BEATS, reconnect=None, on_state=on_state)
+    client.open_here()
+    asyncio.run(client.ping())
+    broker.cut()
+    client._link.engine.join(patience(30))
+    client.close_here()
+    assert states == ["connected", "closed"]
+
+
 def test_a_client_that_cannot_be_opened_says_why(broker):
     broker.faults.refuse("not today")
     before = set(threading.enumerate())

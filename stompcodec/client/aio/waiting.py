@@ -11,6 +11,7 @@ import selectors
 import threading
 import time
 from asyncio import Queue, sleep
+from collections import deque
 from collections.abc import (
     AsyncIterable,
     AsyncIterator,
@@ -323,6 +324,7 @@ class AsyncDelivery:
         self.selector: selectors.BaseSelector | None = None
         self.sent: Sent  # of this loop
         self._engine: Engine | None = None  # if the loop watches `selector`, or may begin with it
+        self._noted: deque[News] = deque()  # for the callbacks, in order
 
     def start(self, engine: Engine) -> None:
         """Remember the running event loop."""
@@ -336,7 +338,9 @@ class AsyncDelivery:
             await sleep(LOOK)
 
     def note(self, news: News) -> None:
-        """Do nothing: `deliver` puts all into the event loop."""
+        """Queue these news for the callbacks: under the lock, so that those of another thread do not overtake."""
+        if news.events or news.frames:
+            self._noted.append(news)
 
     def deliver(self, news: News) -> None:
         """Wake those who wait for these news."""
@@ -346,7 +350,8 @@ class AsyncDelivery:
 
     def _deliver(self, news: News) -> None:
         news.wake()
-        show(self._options, news)
+        for _ in range(len(self._noted)):  # the loop goes on with others before it shows what is noted meanwhile
+            show(self._options, self._noted.popleft())
         if any(state == "closed" for state, _ in news.events):
             self._unwatch()
         elif self.selector is None and not news.events:  # more than the first connection: a conversation

@@ -1,14 +1,17 @@
 """What only the shell for asyncio has."""
 
 import asyncio
+import threading
 import time
 
 import pytest
 from client.peer import Peer
+from client.shells import QUICK
 from patience import patience
 
 import stompcodec.client as stomp
 from stompcodec import Frame, serialize
+from stompcodec.client.aio.waiting import AsyncDelivery
 
 
 def test_asyncio_idioms(peer):
@@ -127,3 +130,28 @@ def test_a_client_may_be_entered_after_it_was_awaited(peer):
 
     asyncio.run(main())
     assert len(peer.got("CONNECT")) == 1
+
+
+def test_states_do_not_overtake_each_other(peer, monkeypatch):
+    """The I/O thread is held up before it tells the loop that the client is connected again; the loop closes it."""
+    states, connected, closing = [], threading.Event(), threading.Event()
+    deliver = AsyncDelivery.deliver
+
+    def slow_deliver(delivery, news):
+        if ("connected", None) in news.events and "reconnecting" in states:
+            connected.set()
+            closing.wait(patience(30))
+        deliver(delivery, news)
+        if ("closing", None) in news.events:
+            closing.set()
+
+    monkeypatch.setattr(AsyncDelivery, "deliver", slow_deliver)
+
+    async def main():
+        on_state = lambda state, _error: states.append(state)  # noqa: E731
+        async with stomp.connect_async(peer.url, reconnect=QUICK, on_state=on_state):
+            peer.cut()
+            assert await asyncio.to_thread(connected.wait, patience(30))
+
+    asyncio.run(main())
+    assert states == ["connected", "reconnecting", "connected", "closing", "closed"]
