@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import gc
 import io
 import os
+import tempfile
 import threading
 import time
+import warnings
+import weakref
 
 import pytest
 from client.broker import BrokerThread
@@ -17,6 +21,7 @@ from patience import interval, patience
 
 import stompcodec.client as stomp
 from stompcodec.client.bodies import received
+from stompcodec.client.bodies.sources import Spool
 from stompcodec.spec import Limits
 
 BODY = bytes(range(256)) * 4000  # over 1 MB: several pieces
@@ -493,6 +498,32 @@ def test_the_spool_folder_is_used_and_nothing_is_left_in_it(shell, broker, queue
     with client.subscribe(queue).get(patience(10)).open() as reader:
         assert reader.read() == BODY
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("make", [received.ReceivedBody, Spool])
+def test_a_body_in_garbage_is_closed_without_a_warning(make, monkeypatch, tmp_path):
+    """Whatever of a cycle Python finalizes first: here the file, which a collection has parted from its owner."""
+
+    def parted(**options):
+        gc.collect(0)
+        return make_file(**options)
+
+    make_file = tempfile.TemporaryFile
+    monkeypatch.setattr(tempfile, "TemporaryFile", parted)
+    gc.collect()
+    gc.disable()
+    try:
+        cycle = [make(tmp_path)]
+        cycle.append(cycle)
+        file = weakref.ref(cycle[0]._file)
+        del cycle
+        with warnings.catch_warnings(record=True) as seen:
+            warnings.simplefilter("always")
+            gc.collect()
+    finally:
+        gc.enable()
+    assert file() is None
+    assert not seen, [str(each.message) for each in seen]
 
 
 def test_a_consumer_that_takes_nothing_stops_the_reading_and_keeps_its_session(shell):

@@ -8,12 +8,11 @@ from __future__ import annotations
 
 import io
 import os
-import tempfile
 import threading
 from collections.abc import Iterator
 from typing import Any
 
-from stompcodec.client.bodies.sources import write_all
+from stompcodec.client.bodies.sources import TemporaryFile, write_all
 from stompcodec.client.bodies.upload import PIECE
 
 
@@ -29,10 +28,10 @@ class ReceivedBody:
     def __init__(self, folder: str | os.PathLike[str] | None) -> None:
         self.size = 0
         self.error: OSError | None = None  # why it could not be kept
-        self._file: Any = None
+        self._file: TemporaryFile
         self._lock = threading.Lock()
         try:
-            self._file = tempfile.TemporaryFile(dir=folder, buffering=0)  # noqa: SIM115  # closed by its end
+            self._file = TemporaryFile(folder)
         except OSError as error:
             self.error = error
 
@@ -46,10 +45,6 @@ class ReceivedBody:
         except OSError as error:
             self.error = error
             self._file.close()  # gives back the space
-
-    def __del__(self) -> None:
-        if self._file is not None:
-            self._file.close()
 
     def check(self) -> None:
         """Raise OSError if the body could not be kept."""

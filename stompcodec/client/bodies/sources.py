@@ -189,11 +189,25 @@ def _extent(file: Any) -> tuple[int | None, int | None]:
     return start, size
 
 
+class TemporaryFile(io.FileIO):
+    """An unbuffered file without a name, which is closed by its end. Raises OSError if there can be none.
+
+    Python finalizes garbage in any order. It warns of a file that comes before the owner, who would close it.
+    """
+
+    def __init__(self, folder: str | os.PathLike[str] | None) -> None:
+        with tempfile.TemporaryFile(dir=folder, buffering=0) as file:
+            super().__init__(os.dup(file.fileno()), "r+b")
+
+    def __del__(self) -> None:
+        self.close()
+
+
 class Spool:
     """A temporary file that takes a source whose length is not known, and becomes one whose length is."""
 
     def __init__(self, folder: str | os.PathLike[str] | None) -> None:
-        self._file = tempfile.TemporaryFile(dir=folder, buffering=0)  # noqa: SIM115  # see `source`, `close`
+        self._file = TemporaryFile(folder)
         self._size = 0
 
     def write(self, piece: bytes) -> None:
