@@ -184,8 +184,16 @@ class Inbound:
 
     def take_one(self, subscription: Subscription) -> BaseMessage:
         """Take the first message out of an inbox, which holds one, for the middleware."""
-        message: BaseMessage = subscription.inbox.popleft()
-        self._count(subscription, message, -1)
+        inbox = subscription.inbox
+        message: BaseMessage = inbox[0]
+        size, is_streamed = message.size, message.received is not None
+        # No call stands between these, as in `take`.
+        subscription.streamed -= is_streamed
+        subscription.inbox_octets -= size
+        self.backlog -= 1
+        self.backlog_octets -= size
+        del inbox[0]
+        self.weigh()
         return message
 
     def put_back(self, subscription: Subscription, message: BaseMessage) -> None:
@@ -193,14 +201,11 @@ class Inbound:
         if subscription.explicit and (message.epoch != self.link.epoch or subscription.deaf):
             return
         subscription.inbox.appendleft(message)
-        self._count(subscription, message, 1)
-
-    def _count(self, subscription: Subscription, message: BaseMessage, sign: int) -> None:
-        size = sign * message.size
+        size = message.size
         if message.received is not None:
-            subscription.streamed += sign
+            subscription.streamed += 1
         subscription.inbox_octets += size
-        self.backlog += sign
+        self.backlog += 1
         self.backlog_octets += size
         self.weigh()
 

@@ -21,6 +21,7 @@ from patience import patience
 
 import stompcodec.client as stomp
 from stompcodec.client.io import engine
+from stompcodec.client.middleware import Middleware
 
 #: Where interrupts come; the folder that the project lies in may have any name.
 _CLIENT = Path(stomp.__file__).parent
@@ -265,3 +266,31 @@ def test_messages_move_once(client: Any, peer: Any) -> None:
         subscription.batch.clear()
         place += 1
     assert place > 5
+
+
+@pytest.mark.parametrize("middleware", [(), (Middleware(),)], ids=["plain", "through middleware"])
+def test_reading_goes_on(peer: Any, middleware: Any) -> None:
+    """An interrupt while `get` makes room, where reading is paused, does not leave it paused for ever."""
+    with stomp.connect(peer.url, heart_beat=(0, 0), inbox_messages=2, middleware=middleware) as client:
+        subscription = client.subscribe("/queue/a", id="s", ack="client-individual", prefetch=1000)
+        engine, place, fired = client._link.engine, 1, True
+        while fired:
+            peer.deliver("s", b"x", count=2)
+            until = time.monotonic() + patience(30)
+            while not engine._owner.paused:
+                assert time.monotonic() < until
+                time.sleep(0.001)
+
+            def get() -> None:
+                while subscription.inbox:
+                    subscription._refill(None)
+                    subscription.batch.clear()
+
+            fired = interrupted(get, place)
+            get()
+            until = time.monotonic() + patience(3)
+            while engine._owner.paused:
+                assert time.monotonic() < until, f"paused for ever by an interrupt at place {place}"
+                time.sleep(0.001)
+            place += 1
+        assert place > 5

@@ -306,20 +306,29 @@ class Engine:
 
     def take(self, subscription: Subscription) -> None:
         """Move the messages of an inbox to the batch. The caller holds the lock."""
-        was = self.core.inbound.paused
+        self._tell_room()
         self.core.inbound.take(subscription)
-        if was and not self.core.inbound.paused and self._task is not None:
-            self._task.wake()
 
     def take_one(self, subscription: Subscription) -> Any:
         """Take the first message of an inbox, if there is one. The caller holds the lock."""
-        if not subscription.inbox:
+        inbound, inbox = self.core.inbound, subscription.inbox
+        if not inbox:
             return None
-        was = self.core.inbound.paused
-        message = self.core.inbound.take_one(subscription)
-        if was and not self.core.inbound.paused and self._task is not None:
-            self._task.wake()
+        if len(inbox) == 1:
+            self._tell_room()
+        message = inbound.take_one(subscription)
+        if not inbound.paused:
+            self._tell_room()
         return message
+
+    def _tell_room(self) -> None:
+        """Have the I/O thread look whether it may read again, once the caller, who makes room, releases the lock.
+
+        Called before the inbox is empty: after an interrupt (Ctrl-C) there may be no other call.
+        """
+        owner, task = self._owner, self._task
+        if owner is not None and owner.paused and task is not None:
+            task.wake()
 
     @property
     def running(self) -> bool:
@@ -393,7 +402,10 @@ class Engine:
 
     def _watch(self, owner: WireOwner, now: float, due: float | None) -> float | None:
         """Have the selector look for what matters now; return when the next turn is due, at the latest at `due`."""
-        wire, paused = owner.wire, self.core.inbound.paused
+        wire, inbound = owner.wire, self.core.inbound
+        if inbound.paused:  # an interrupt may have kept the consumer that has made room from saying so
+            inbound.weigh()
+        paused = inbound.paused
         if owner.paused is not paused:
             owner.paused = paused
             (wire.pause_reading if paused else wire.resume_reading)()
