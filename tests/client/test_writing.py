@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import socket
 import threading
 
@@ -81,6 +82,39 @@ def test_a_caller_needs_no_other_thread(peer, headers) -> None:
     with stomp.connect(peer.url) as client, busy_hub():
         client.send("/queue/a", b"x", headers)
         peer.wait(lambda peer: peer.got("SEND"))
+
+
+def test_an_ack_that_the_consumer_waits_behind_needs_no_other_thread(peer) -> None:
+    """Neither behind a SEND that may be the first of a burst; an ACK before others of its batch goes with the last."""
+    with stomp.connect(peer.url) as client:
+        subscription = client.subscribe("/queue/a", id="s", ack="client-individual", prefetch=10)
+        peer.deliver("s", b"x", count=3)
+        client.ping()  # all three are there
+        messages = [subscription.get(patience(LONG)) for _ in range(2)]
+        with busy_hub():
+            messages[0].ack()
+            messages.append(subscription.get(patience(LONG)))
+            client.send("/queue/b", b"y")
+            for message in messages[1:]:
+                message.ack()
+            peer.wait(lambda peer: len(peer.got("ACK")) == 3)
+        assert peer.commands()[-4:] == ["ACK", "SEND", "ACK", "ACK"]
+        assert [frame.headers["id"] for frame in peer.got("ACK")] == [message.get("ack") for message in messages]
+
+
+def test_a_loss_that_an_ack_notices_is_handled(shell) -> None:
+    with Peer() as peer:
+        client = shell.connect(peer.url, reconnect=stomp.Backoff(first=0.01, most=0.02))
+        subscription = client.subscribe("/queue/a", id="s", ack="client-individual", prefetch=10)
+        for number in range(5):
+            peer.deliver("s", b"%d" % number)
+            message = subscription.get(patience(LONG))
+            peer.cut()
+            with contextlib.suppress(stomp.StaleAckError):  # it was sent, or not
+                message.ack()
+            peer.wait(lambda peer, number=number: len(peer.got("SUBSCRIBE")) == number + 2)
+            client.wait_connected(patience(LONG))
+        assert client.epoch == 6
 
 
 def test_a_loss_that_a_caller_notices_is_handled(shell) -> None:
