@@ -448,6 +448,9 @@ class SyncWire:
         """End the connection. The owner's thread closes the socket: others must not touch the selector."""
         self._closing = self._dead = True
         self._drop_output()
+        # `close` alone tells the peer nothing while another thread polls the socket, which keeps it open.
+        with contextlib.suppress(OSError):  # the peer may be gone already
+            self._socket.shutdown(socket.SHUT_RDWR)
 
     def _drop_output(self) -> None:
         self._output.clear()

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import signal
+import socket
 import threading
 import time
+from functools import partial
 
 import pytest
 from client.busy import busy_hub
@@ -135,6 +138,76 @@ def test_a_lost_connection_is_followed_by_another(kept, client, peer) -> None:
     talk(client)
     with busy_hub():
         client.send("/queue/a", b"last", receipt=True)
+
+
+@contextlib.contextmanager
+def polling(client):
+    """At the end, the thread that was started inside polls the socket, for a call made inside."""
+    engine, calls = client._link.engine, client._link.core.link.calls
+    before, poll = calls.read, client._link.delivery.selector.poll
+
+    def patient_poll(timeout):
+        while True:
+            with contextlib.suppress(RuntimeError):  # this function's thread has the poll below
+                return poll(timeout)
+
+    calls.read = partial(engine.read_for, patient_poll)
+    yield
+    until = time.monotonic() + patience(LONG)
+    with contextlib.suppress(RuntimeError):  # that thread polls
+        while True:
+            poll(0)
+            time.sleep(0.001)  # else it hardly gets a chance
+            assert time.monotonic() < until
+    calls.read = before
+
+
+def has_ended(side) -> bool:
+    """Return whether the client has ended this connection."""
+    try:
+        while not side.closed and side.sock.recv(65536, socket.MSG_DONTWAIT):
+            pass
+    except BlockingIOError:
+        return False
+    except OSError:
+        pass
+    return True
+
+
+def reconnect_in_the_middle_of_a_body(client, peer) -> list[bool]:
+    """Break off an upload; return what `has_ended` said of the earlier connections at the next CONNECT."""
+    ended: list[bool] = []
+
+    def on_connect(side, frame) -> None:
+        ended.extend(has_ended(each) for each in peer.sides if each is not side)
+        peer.on_connect(side, frame)
+
+    peer.rules["CONNECT"] = on_connect
+    with pytest.raises(stomp.BodySourceError):
+        client.send("/queue/b", iter([b"x"]), length=2)
+    peer.wait(lambda _: ended)
+    return ended
+
+
+def test_a_connection_has_ended_before_the_next_one_begins(kept, client, peer) -> None:
+    """Also while a thread waits in the system for its bytes: else the broker may send messages there."""
+    lost, held = [], []
+    talk(client)
+    peer.rules["SEND"] = lambda side, frame: held.append(frame)
+
+    def wait() -> None:
+        try:
+            client.send("/queue/a", b"x", receipt=True)
+        except stomp.ConnectionLostError as error:
+            lost.append(error)
+
+    thread = threading.Thread(target=wait, daemon=True)
+    with polling(client):
+        thread.start()
+    assert reconnect_in_the_middle_of_a_body(client, peer) == [True]
+    thread.join(patience(LONG))
+    assert len(lost) == 1
+    assert client.epoch == 2
 
 
 def test_many_threads_wait(client, peer) -> None:

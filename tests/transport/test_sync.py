@@ -2,6 +2,7 @@
 
 import contextlib
 import random
+import select
 import selectors
 import socket
 import struct
@@ -382,6 +383,40 @@ def test_abort_drops_what_waits(waker):
         peer.wire.abort()
         assert peer.wire.buffered == 0
         assert gone(peer) is None
+
+
+@pytest.mark.skipif(not hasattr(select, "poll"), reason="no poll here")
+@kinds
+def test_abort_ends_the_stream_and_the_waits_of_other_threads(kind, waker, contexts_of):
+    """While a thread polls a socket, the system keeps it open, and `close` alone says nothing to the peer."""
+    context, poller = contexts_of(kind), select.poll()
+    with in_thread(kind, context.server, echo=False) as server:
+        wire = sync.connect(server.place, Peer(), ssl=context.client, waker=waker)
+        server.run(server.first())
+        poller.register(wire._socket, select.POLLPRI)  # nothing but the end wakes it
+        thread = threading.Thread(target=poll, args=(poller, None), daemon=True)
+        thread.start()
+        with pytest.raises(RuntimeError, match="concurrent"):
+            wait_for_a_poll(poller)
+        wire.abort()
+        server.run(server.peers[0].gone())
+        thread.join(patience(30))
+        assert not thread.is_alive()
+
+
+def poll(poller, timeout):
+    """Poll, once no other thread does."""
+    while True:
+        with contextlib.suppress(RuntimeError):
+            return poller.poll(timeout)
+
+
+def wait_for_a_poll(poller):
+    """Raise RuntimeError once another thread polls."""
+    until = time.monotonic() + patience(30)
+    while time.monotonic() < until:
+        poller.poll(0)
+        time.sleep(0.001)  # else the other thread hardly gets a chance
 
 
 def test_an_owner_may_close_or_abort_while_it_receives(waker, monkeypatch):
