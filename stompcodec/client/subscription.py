@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any
 
 from stompcodec.client.dialects import BrokerDialect
@@ -60,6 +61,9 @@ class Subscription:
         self.call: Call | None = None  # waits for the first confirmation
         self.touched = False  # it is in the list of those to wake
         self.wake: Callable[[], object] | None = None  # has consumers look for news
+        self.waiting: Collection[object] = ()  # threads that wait for messages
+        self.in_turn = 0  # messages that came one by one, while one thread waited: see `Engine._is_talk`
+        self.came_at = -math.inf  # when the last of them came
         self.deaf = False  # no more messages will be accepted
         self.closed = False  # and none can be settled
         self.deleted = False  # the broker was told to end the durable subscription

@@ -39,13 +39,13 @@ from stompcodec.transport.proxy import Proxy
 if TYPE_CHECKING:
     from ssl import SSLContext
 
-__all__ = ["READ", "Borrower", "SyncWire", "Waker", "connect"]
+__all__ = ["AHEAD", "READ", "Borrower", "SyncWire", "Waker", "connect"]
 
 #: The event of a socket that has bytes, for `SyncWire.handle`.
 READ = selectors.EVENT_READ
 _WRITE = selectors.EVENT_WRITE
 #: The most bytes of a `read_ahead`.
-_AHEAD = 512
+AHEAD = 4096
 
 
 def _bounded(timeout: float | None) -> float | None:
@@ -308,7 +308,7 @@ class SyncWire:
         ahead = self.ahead
         if not ahead:
             if not self._ahead:
-                self._ahead = bytearray(_AHEAD)
+                self._ahead = bytearray(AHEAD)
             try:
                 # Invariant: the number is noted, since no interrupt can come between `recv_into` and `extend`.
                 ahead.extend(map(self._socket.recv_into, (self._ahead,)))

@@ -1,4 +1,7 @@
-"""A thread that waits for a receipt reads it itself; whatever else comes is left to the I/O thread."""
+"""A thread that waits for a receipt reads it itself; whatever else comes is left to the I/O thread.
+
+For messages see `test_waiting_messages.py`.
+"""
 
 from __future__ import annotations
 
@@ -142,16 +145,16 @@ def test_a_lost_connection_is_followed_by_another(kept, client, peer) -> None:
 
 @contextlib.contextmanager
 def polling(client):
-    """At the end, the thread that was started inside polls the socket, for a call made inside."""
-    engine, calls = client._link.engine, client._link.core.link.calls
-    before, poll = calls.read, client._link.delivery.selector.poll
+    """At the end, the thread that was started inside polls the socket, for a call made inside or for messages."""
+    engine, delivery, calls = client._link.engine, client._link.delivery, client._link.core.link.calls
+    before, poll = (delivery.read, calls.read), delivery.selector.poll
 
     def patient_poll(timeout):
         while True:
             with contextlib.suppress(RuntimeError):  # this function's thread has the poll below
                 return poll(timeout)
 
-    calls.read = partial(engine.read_for, patient_poll)
+    delivery.read, calls.read = partial(engine.read_messages, patient_poll), partial(engine.read_for, patient_poll)
     yield
     until = time.monotonic() + patience(LONG)
     with contextlib.suppress(RuntimeError):  # that thread polls
@@ -159,7 +162,7 @@ def polling(client):
             poll(0)
             time.sleep(0.001)  # else it hardly gets a chance
             assert time.monotonic() < until
-    calls.read = before
+    delivery.read, calls.read = before
 
 
 def has_ended(side) -> bool:
@@ -246,19 +249,48 @@ def test_two_threads_wait_for_one_receipt(kept, client, peer) -> None:
     assert len(done) == 3
 
 
-def test_subscriptions_end_it(client, peer) -> None:
-    """Their messages come while no thread waits for a receipt."""
+def test_two_subscriptions_end_it(client, peer) -> None:
+    """Messages of one come while a thread waits for those of the other."""
     talk(client)
-    with client.subscribe("/queue/b", id="s", confirm=False) as subscription:
-        peer.wait(lambda _: peer.got("SUBSCRIBE"))
+    with client.subscribe("/queue/b", id="s", confirm=False) as subscription, client.subscribe("/queue/c", id="t"):
         peer.deliver("s", b"x")
         assert subscription.get(patience(LONG)).body == b"x"
-        for _ in range(5):
-            client.send("/queue/a", b"x", receipt=True)
         until = time.monotonic() + patience(LONG)
         while is_lent(client):
             assert time.monotonic() < until
             client.send("/queue/a", b"x", receipt=True)
+
+
+def test_a_thread_that_waits_for_messages_ends_it(client, peer) -> None:
+    """They come while no thread waits for a receipt."""
+    got = []
+    with client.subscribe("/queue/b", id="s") as subscription:
+        talk(client)
+        thread = threading.Thread(target=lambda: got.append(subscription.get(patience(LONG))), daemon=True)
+        thread.start()
+        until = time.monotonic() + patience(LONG)
+        while is_lent(client) or not subscription.waiting:
+            assert time.monotonic() < until
+            client.send("/queue/a", b"x", receipt=True)
+        peer.deliver("s", b"x")
+        thread.join(patience(LONG))
+        assert [message.body for message in got] == [b"x"]
+
+
+def test_requests_end_it(client, peer) -> None:
+    """Their replies are messages, which the core has to hand to their callers."""
+    talk(client)
+    peer.rules["SEND"] = lambda side, frame: answer_request(side, frame)
+    for _ in range(5):
+        assert client.request("/queue/a", b"x").body == b"reply"
+        assert not is_lent(client)
+
+
+def answer_request(side, frame) -> None:
+    side.receipt(frame)
+    if frame.get("reply-to"):
+        (id,) = side.subscriptions
+        side.deliver(id, b"reply", {"correlation-id": frame.get("correlation-id")})
 
 
 def test_frames_are_shown_in_their_order(peer) -> None:

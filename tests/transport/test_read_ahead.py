@@ -8,7 +8,7 @@ import socket
 import pytest
 from patience import patience
 
-from stompcodec.transport.sync import SyncWire, connect
+from stompcodec.transport.sync import AHEAD, SyncWire, connect
 from stompcodec.uri import parse_uri
 
 
@@ -32,7 +32,7 @@ class Owner:
         self.ends.append(error)
 
 
-@pytest.mark.parametrize("size", [1, 512, 513, 5000])
+@pytest.mark.parametrize("size", [1, AHEAD, AHEAD + 1, 2 * AHEAD])
 @pytest.mark.parametrize("ended", [False, True])
 def test_a_burst_is_one_read(size: int, ended: bool) -> None:
     octets, owner = bytes(number % 251 for number in range(size)), Owner()
@@ -44,7 +44,7 @@ def test_a_burst_is_one_read(size: int, ended: bool) -> None:
             peer.sendall(octets)
             while len(wire._socket.recv(size, socket.MSG_PEEK)) < size:
                 select.select([wire._socket], [], [], patience(10))
-            assert wire.read_ahead() == octets[:512]
+            assert wire.read_ahead() == octets[:AHEAD]
             if ended:
                 peer.shutdown(socket.SHUT_WR)
             assert wire.handle(0)

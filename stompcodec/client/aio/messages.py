@@ -176,7 +176,7 @@ class AsyncSubscription(Base):
         self.link = link
         self.receipt: AsyncReceipt  # for its confirmation; set by the client
         self.workers = AsyncWorkers()
-        self._waiters = AsyncWaiters()
+        self._waiters = AsyncWaiters(self)
         self._refused: Callable[[AsyncMessage, Exception], Awaitable[None]] | None = None  # with a handler
         self.wake = self._waiters.wake
 

@@ -263,7 +263,7 @@ async def _fail(error: Exception) -> None:
 class AsyncWaiters:
     """Tasks that wait for messages of a subscription."""
 
-    def __init__(self) -> None:
+    def __init__(self, subscription: object) -> None:
         self._futures: list[asyncio.Future[None]] = []
 
     def enter(self) -> asyncio.Future[None]:

@@ -1,4 +1,4 @@
-"""The engine, in more than 600 lines: what the I/O thread does for one client, and how other threads call its core.
+"""The engine, in more than 600 lines: what the I/O thread does for one client, and how others use its core and wire.
 
 Both shells use it, so that heart-beats go on while a handler computes or sleeps, in a thread or in an event loop. Other
 threads change the core under `lock`, by `do`, which wakes the I/O thread. Messages are handed over once per chunk that
@@ -32,12 +32,13 @@ from stompcodec.client.subscription import Subscription
 from stompcodec.codec import Frame
 from stompcodec.errors import ConnectionLostError, RejectedError, StompError
 from stompcodec.transport.owner import LINGER
-from stompcodec.transport.sync import READ, Borrower, SyncWire
+from stompcodec.transport.sync import AHEAD, READ, Borrower, SyncWire
 from stompcodec.uri import Address
 
 log = logging.getLogger("stompcodec.client")
 
 _T = TypeVar("_T")
+_A = TypeVar("_A", Call, Subscription)
 #: Callers that send again within this many seconds leave the writing to the I/O thread: a burst is written at once.
 _GATHER = 50e-6
 #: After the I/O thread has written, it comes again in this many seconds, so that callers in a burst need not wake it.
@@ -46,6 +47,8 @@ _BURST = 0.001
 _IDLE = 0.02
 #: More bytes than these in one read are no conversation: the I/O thread reads such a stream.
 _MUCH = 16 * 1024
+#: A thread begins to read its messages itself when so many have come one by one while it waited.
+_TALK = 3
 #: No attempt begins when fewer seconds of `startup_timeout` than this are left.
 _LAST_CHANCE = 0.05
 
@@ -90,7 +93,7 @@ class Delivery(Protocol):
 
     selector: Borrower | None
     """Watches the socket while the wire is lent. An event loop watches it, and calls `Engine.read`; a thread that waits
-    for a receipt polls it, in `Engine.read_for`. None: only the I/O thread reads."""
+    polls it, in `Engine.read_for` or `read_messages`. None: only the I/O thread reads."""
     reads_all: bool
     """True for an event loop, which reads whatever comes; False for threads, which only read while they wait."""
 
@@ -224,24 +227,41 @@ class Engine:
         (Ctrl-C) anywhere in it loses nothing: the I/O thread takes back the wire, and handles what was read, after
         `_IDLE` seconds at the latest.
         """
+        if not call.done:
+            self._read_by(poll, _IDLE, WireOwner.take_receipt, call)
+
+    def read_messages(self, poll: Callable[[float], object], subscription: Subscription, until: float | None) -> bool:
+        """Do what `read_for` does in a thread that waits for messages; return True if there are some now."""
+        seconds = _IDLE if until is None else min(until - time.monotonic(), _IDLE)
+        return seconds > 0 and self._read_by(poll, seconds, WireOwner.take_messages, subscription)
+
+    def _read_by(
+        self, poll: Callable[[float], object], seconds: float, take: Callable[[WireOwner, _A, float], bool], awaited: _A
+    ) -> bool:
         owner, task = self._owner, self._task
         if owner is None or task is None or not owner.wire.is_lent:
-            return
+            return False
         self._read_at = time.monotonic()
         try:
-            if call.done or not poll(_IDLE * 1000):
-                return
+            if not poll(seconds * 1000):
+                return False
         except RuntimeError:  # another thread polls
-            return
+            return False
         with self.lock:
-            if call.done or owner is not self._owner or not owner.wire.is_lent:
-                return
+            if owner is not self._owner or not owner.wire.is_lent:
+                return False
             self._read_at = now = time.monotonic()
             self._called = -math.inf  # what follows is no burst
-            if owner.take_receipt(call, now) and not self.core.link.calls.sent:
-                return
+            took = take(owner, awaited, now)
+            if took and not self.core.link.calls.sent and not self._others_wait(awaited):
+                return True
             owner.wire.give_back()
         task.wake()
+        return took
+
+    def _others_wait(self, awaited: object) -> bool:
+        """Return whether other threads wait for messages. While the wire is lent, nobody would read them."""
+        return any(len(each.waiting) > (each is awaited) for each in self.core.inbound.subscriptions.values())
 
     def stop_reading(self) -> None:
         """Have the I/O thread read again. The event loop's thread calls this before it closes its selector."""
@@ -436,7 +456,7 @@ class Engine:
             and core.link.phase == "up"
             and not (core.link.events or core.link.trace or owner.paused)  # `on_frame` gets frames in their order
             and owner.octets <= _MUCH
-            and (self._delivery.reads_all or (self._is_simple() and not core.link.calls.sent))
+            and (self._delivery.reads_all or (self._is_simple() and self._is_talk(owner, now)))
         ):
             self._read_at = now
             wire.lend(selector)
@@ -446,8 +466,31 @@ class Engine:
         return until if due is None else min(due, until)
 
     def _is_simple(self) -> bool:
-        """Return whether nothing but receipts is to be expected, so that nobody misses what no thread reads."""
-        return not self.core.inbound.subscriptions and self.core.link.trace is None
+        """Return whether nothing but receipts and messages of one subscription is to be expected, so that nobody misses
+        what no thread reads.
+        """
+        inbound = self.core.inbound
+        return len(inbound.subscriptions) <= 1 and inbound.reply_subscription is None and self.core.link.trace is None
+
+    def _is_talk(self, owner: WireOwner, now: float) -> bool:
+        """Return whether the thread that gets what was just read will read what comes next, and nobody else waits.
+
+        It does so where messages come one by one, each soon after the last. In a stream the I/O thread reads the next
+        ones while that thread is busy.
+        """
+        link = self.core.link
+        for each in self.core.inbound.subscriptions.values():
+            if link.is_watched:  # middleware sees each message before its batch
+                return False
+            if each.touched:
+                is_next = len(each.inbox) == 1 == len(each.waiting) and owner.octets < AHEAD
+                is_next = is_next and now < each.came_at + _IDLE
+                each.in_turn, each.came_at = each.in_turn + 1 if is_next else 0, now
+                if each.in_turn < _TALK:
+                    return False
+            elif each.waiting:
+                return False
+        return not link.calls.sent
 
     def _tick(self, due: float | None, wire: SyncWire | None) -> None:
         """Call the core's `tick` if it is due."""

@@ -1,4 +1,4 @@
-"""The owner of one wire of a client: it hands what is read to the core, or takes a receipt out of it."""
+"""The owner of one wire of a client: it hands what is read to the core, or takes receipts and messages out of it."""
 
 from __future__ import annotations
 
@@ -6,8 +6,10 @@ import time
 from collections.abc import Callable
 
 from stompcodec.client.core import ClientCore
+from stompcodec.client.message import BaseMessage
 from stompcodec.client.receipts import Call
-from stompcodec.codec import Frame, parse
+from stompcodec.client.subscription import Subscription
+from stompcodec.codec import Frame, Parser, parse
 from stompcodec.connection import Connection
 from stompcodec.errors import StompError
 from stompcodec.spec import Limits
@@ -37,6 +39,7 @@ class WireOwner:
         self.begun: Callable[[Frame | None], object] = lambda server: None
         """Called with CONNECTED when the session begins."""
         self._shape = (b"", b"")  # what stood before and behind the id in the last RECEIPT of `take_receipt`
+        self._parser: Parser | None = None  # of `take_messages`; it has nothing of earlier reads
         self.beat = 0.0  # the longer interval of its heart-beats, in seconds; 0 without
 
     @property
@@ -79,14 +82,13 @@ class WireOwner:
         core, connection, wire = self._core, self.connection, self.wire
         link = core.link
         finished, sent, ahead = link.calls.finished, link.calls.sent, wire.ahead
+        if call.done:
+            return True
         octets = wire.read_ahead()
         if (
             not octets
             or connection is None
-            or connection is not link.connection
-            or connection.buffered
-            or core.inbound.in_body  # whose bytes may look like a RECEIPT
-            or core.inbound.backlog
+            or not self._is_between(connection)
             or call.id not in sent
             or call.command not in _SIMPLE
             or not self._is_receipt(octets, call.id, connection.version)
@@ -105,6 +107,79 @@ class WireOwner:
         if len(finished) == 1:
             finished.clear()
         return not finished
+
+    def take_messages(self, subscription: Subscription, now: float) -> bool:
+        """Do what `take_receipt` does for messages of a subscription: they go to its batch, for this thread.
+
+        An interrupt leaves them in the wire, or they are in the batch.
+        """
+        core, connection, wire = self._core, self.connection, self.wire
+        link, batch, ahead = core.link, subscription.batch, wire.ahead
+        octets = wire.read_ahead()
+        if (
+            not octets
+            or connection is None
+            or not self._is_between(connection)
+            or link.phase != "up"
+            or link.is_watched
+            or subscription.deaf
+            or not subscription.confirmed
+            or core.inbound.subscriptions.get(subscription.id) is not subscription
+        ):
+            return False
+        messages = self._messages(octets, connection, subscription)
+        if not messages:
+            subscription.in_turn = 0
+            return False
+        count = len(messages)
+        if len(subscription.waiting) > 1 and subscription.wake is not None:  # others get what this thread leaves
+            subscription.wake()
+        # No call stands between these, so that an interrupt cannot separate them.
+        subscription.seq += count
+        subscription.open += count
+        batch += messages
+        del ahead[:]
+        link.now = link.heard_at = now
+        connection.skip(len(octets), now)
+        return True
+
+    def _is_between(self, connection: Connection) -> bool:
+        """Return whether all that was received is handled, and what comes next is a frame."""
+        core = self._core
+        return not (
+            connection is not core.link.connection
+            or connection.buffered
+            or core.inbound.in_body  # whose bytes may look like a frame
+            or core.inbound.backlog
+        )
+
+    def _messages(self, octets: bytes, connection: Connection, subscription: Subscription) -> list[BaseMessage]:
+        """Return the messages in these bytes; none if there is anything else in them, or the end of one is missing.
+
+        The bytes are too few for a body that is streamed.
+        """
+        core = self._core
+        options, make, epoch, seq = core.link.options, core.inbound.message_class, core.link.epoch, subscription.seq
+        # While it is used nobody else has it, and after an error or interrupt nobody has it again.
+        parser, self._parser = self._parser, None
+        if parser is None:
+            parser = Parser(connection.version, limits=options.limits, lenient=options.lenient)
+        try:
+            frames = list(parser.feed(octets))
+        except StompError:  # the I/O thread says so
+            return []
+        if parser.buffered:
+            return []
+        self._parser = parser
+        if any(
+            frame.command != "MESSAGE"
+            or frame.get("subscription") != subscription.id
+            or frame.get("message-id") is None
+            or frame.get("destination") is None
+            for frame in frames
+        ):
+            return []
+        return [make(frame, subscription, epoch, at) for at, frame in enumerate(frames, seq + 1)]
 
     def _is_receipt(self, octets: bytes, id: str, version: str | None) -> bool:
         """Return whether these bytes are a RECEIPT with this id and no more."""

@@ -173,7 +173,7 @@ class Subscription(Base):
         self.link = link
         self.receipt: Receipt  # for its confirmation; set by the client
         self.workers = Workers()
-        self._waiters = Waiters()
+        self._waiters = Waiters(self)
         self._refused: Callable[[Message, Exception], None] | None = None  # with a handler
         self.wake = self._waiters.wake
 

@@ -132,8 +132,10 @@ class Waiters:
     A Condition would not do: it is Python code, which an interrupt leaves half done, with its lock held.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, subscription: Any) -> None:
         self._locks: deque[threading.Lock] = deque()
+        self._subscription = subscription
+        subscription.waiting = self._locks
 
     def enter(self) -> threading.Lock:
         """Return a lock for `wait`. The caller holds the client's lock, under which messages arrive."""
@@ -144,7 +146,11 @@ class Waiters:
 
     def wait(self, waiter: threading.Lock, until: float | None) -> None:
         """Wait until `wake` is called, or until a point in time."""
+        subscription = self._subscription
+        read = subscription.link.delivery.read
         try:
+            if read is not None and read(subscription, until):
+                return
             left = -1.0 if until is None else min(max(until - time.monotonic(), 0), threading.TIMEOUT_MAX)
             waiter.acquire(timeout=left)
         finally:
@@ -193,11 +199,14 @@ class Delivery:
         self._options = options
         self.selector = select.poll() if hasattr(select, "poll") else None
         self._watcher: Watcher | None = None
+        self.read: Callable[[Any, float | None], bool] | None = None
+        """Reads messages of a subscription, in a thread that waits for them until a time; returns whether some came."""
 
     def start(self, engine: Engine) -> None:
         """Start the thread that calls `on_frame` and `on_state`, if one is set; have threads that wait read."""
         if self.selector is not None:
             engine.core.link.calls.read = partial(engine.read_for, self.selector.poll)
+            self.read = partial(engine.read_messages, self.selector.poll)
         if self._options.on_frame or self._options.on_state:
             self._watcher = Watcher(self._options)
 

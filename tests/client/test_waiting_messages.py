@@ -1,0 +1,447 @@
+"""A thread that waits for messages, which come one by one, reads them itself; the I/O thread reads all else."""
+
+from __future__ import annotations
+
+import threading
+import time
+
+import pytest
+from client.busy import busy_hub
+from client.test_interrupts import interrupted, is_sound
+from client.test_waiting_reads import (
+    LONG,
+    OPTIONS,
+    client,
+    is_lent,
+    kept,
+    peer,
+    polling,
+    reconnect_in_the_middle_of_a_body,
+)
+from patience import patience
+
+import stompcodec.client as stomp
+from stompcodec import Frame, Limits, serialize
+from stompcodec.client.core import ClientCore
+from stompcodec.client.io import engine, owner
+from stompcodec.client.subscription import Subscription
+from stompcodec.client.sync import waiting
+from stompcodec.transport.sync import AHEAD
+
+__all__ = ["client", "kept", "peer"]
+
+pytestmark = pytest.mark.skipif(not hasattr(waiting.select, "poll"), reason="no poll here")
+
+
+@pytest.fixture
+def subscription(client):
+    return client.subscribe("/queue/b", id="s", ack="client-individual")
+
+
+def take(subscription):
+    message = subscription.get(patience(LONG))
+    assert message is not None
+    return message.body
+
+
+def talk(client, subscription, peer) -> None:
+    """Get messages one by one until the waiting thread reads."""
+    peer.rules.setdefault("SEND", lambda side, frame: side.deliver("s", b"talk"))
+    until = time.monotonic() + patience(LONG)
+    while not is_lent(client):
+        assert time.monotonic() < until
+        client.send("/queue/a", b"x")
+        assert take(subscription) == b"talk"
+
+
+def message(body, **headers) -> bytes:
+    pairs = {"subscription": "s", "message-id": "m", "destination": "/queue/b", "ack": "a", **headers}
+    return serialize(Frame("MESSAGE", {name: value for name, value in pairs.items() if value is not None}, body))
+
+
+def is_lost(client, subscription, epoch) -> None:
+    """The thread that waits ends up with the next connection."""
+    until = time.monotonic() + patience(LONG)
+    while client.epoch == epoch:
+        assert time.monotonic() < until
+        assert subscription.get(0.01) is None
+    client.wait_connected()
+    assert client.epoch == epoch + 1
+
+
+def sends(peer, octets) -> None:
+    """Have the server send these bytes at once."""
+    peer.do(lambda: peer.side().sock.sendall(octets))
+
+
+def test_a_conversation_needs_no_other_thread(kept, client, subscription, peer) -> None:
+    talk(client, subscription, peer)
+    open_before, seq = subscription.open, subscription.seq
+    with busy_hub():
+        for number in range(3):
+            peer.deliver("s", b"%d" % number)
+            assert take(subscription) == b"%d" % number
+        peer.deliver("s", b"with headers", headers={"a": "b\n:c"})
+        last = subscription.get(patience(LONG))
+        assert last.headers["a"] == "b\n:c"
+    assert (subscription.open, subscription.seq) == (open_before + 4, seq + 4)
+    last.ack(receipt=True)
+    (settled,) = peer.got("ACK")
+    assert settled.get("id") == last.headers["ack"]
+    assert client.epoch == 1
+
+
+def test_several_at_once(kept, client, subscription, peer) -> None:
+    talk(client, subscription, peer)
+    with busy_hub():
+        sends(peer, b"".join(message(b"%d" % number) for number in range(5)))
+        assert [take(subscription) for _ in range(5)] == [b"%d" % number for number in range(5)]
+
+
+def test_receipts_and_messages_take_turns(kept, client, subscription, peer) -> None:
+    peer.rules["SEND"] = lambda side, frame: side.receipt(frame) if frame.get("receipt") else side.deliver("s", b"talk")
+    talk(client, subscription, peer)
+    with busy_hub():
+        for _ in range(3):
+            client.send("/queue/a", b"x", receipt=True)
+            client.send("/queue/a", b"x")
+            assert take(subscription) == b"talk"
+
+
+@pytest.mark.parametrize(
+    "octets",
+    [
+        b"\n\n" + message(b"good"),
+        message(b"good") + b"\n\n",
+        message(b"good").replace(b"\n", b"\r\n"),
+        message(b"other", subscription="gone") + message(b"good"),
+        message(b"good", **{"long": "x" * AHEAD}),
+        b"RECEIPT\nreceipt-id:none\n\n\0" + message(b"good"),
+    ],
+)
+def test_whatever_else_comes_is_handled(kept, client, subscription, peer, octets) -> None:
+    for _ in range(3):
+        talk(client, subscription, peer)
+        sends(peer, octets)
+        assert take(subscription) == b"good"
+    assert client.epoch == 1
+
+
+def test_a_message_in_pieces(kept, client, subscription, peer) -> None:
+    octets = message(b"good" * 10)
+    for at in range(1, len(octets), 7):
+        talk(client, subscription, peer)
+        sends(peer, octets[:at])
+        with busy_hub():
+            assert subscription.get(0.001) is None
+        sends(peer, octets[at:])
+        assert take(subscription) == b"good" * 10
+    assert client.epoch == 1
+
+
+@pytest.mark.parametrize(
+    "octets",
+    [
+        message(b"x", destination=None),
+        message(b"x", **{"message-id": None}),
+        b"NONSENSE\n\n\0",
+        b"MESSAGE\nno colon\n\n\0",
+    ],
+)
+def test_wrong_frames_end_the_connection(kept, client, subscription, peer, octets) -> None:
+    for number in range(1, 3):
+        talk(client, subscription, peer)
+        sends(peer, octets)
+        is_lost(client, subscription, number)
+
+
+def test_an_error_of_the_server_is_handled(kept, client, subscription, peer) -> None:
+    talk(client, subscription, peer)
+    peer.do(lambda: peer.side().error(None))
+    is_lost(client, subscription, 1)
+    assert isinstance(client.error, stomp.RejectedError | stomp.ConnectionLostError)
+
+
+def test_a_lost_connection_is_followed_by_another(kept, client, subscription, peer) -> None:
+    for number in range(1, 4):
+        talk(client, subscription, peer)
+        peer.cut()
+        is_lost(client, subscription, number)
+
+
+def test_a_connection_has_ended_before_the_next_one_begins(kept, client, subscription, peer) -> None:
+    """Also while a thread waits in the system for its messages: else the broker may send some there."""
+    got = []
+    talk(client, subscription, peer)
+    with polling(client):
+        thread = waits(subscription, got)
+    assert reconnect_in_the_middle_of_a_body(client, peer) == [True]
+    client.wait_connected()
+    peer.deliver("s", b"x")
+    thread.join(patience(LONG))
+    assert got == [b"x"]
+    assert client.epoch == 2
+
+
+class Ahead:
+    """A wire that has read these bytes ahead."""
+
+    def __init__(self, octets: bytes) -> None:
+        self.octets = octets
+        self.ahead = [len(octets)]
+
+    def read_ahead(self) -> bytes:
+        return self.octets
+
+
+CONNECTED = b"CONNECTED\nversion:1.2\n\n\0"
+
+
+@pytest.mark.parametrize(
+    ("before", "taken"),
+    [
+        (b"", True),
+        (message(b"before"), False),  # it waits in the inbox
+        (message(b"before")[:20], False),
+        (message(b"x" * 5000, subscription="gone")[:-10], False),  # a streamed body
+    ],
+)
+def test_only_what_begins_with_a_frame_is_taken(before, taken) -> None:
+    core = ClientCore(stomp.Options(heart_beat=(0, 0), stream_over=AHEAD), lambda: "id")
+    core.link.opened(0.0, host="h", login=None, passcode=None, whole_frames=False)
+    core.inbound.receive(CONNECTED, 0.1)
+    subscription = Subscription("/queue/a", id="s")
+    core.inbound.subscribe(subscription, 0.1, core.link.calls.make("SUBSCRIBE", 30.0, "SUBSCRIBE"))
+    subscription.confirmed = True
+    core.inbound.receive(before, 0.2)
+    wire_owner = owner.WireOwner(core)
+    wire_owner.connection, wire_owner.wire = core.link.connection, Ahead(message(b"x"))
+    assert wire_owner.take_messages(subscription, 0.3) is taken
+    assert [each.body for each in subscription.batch] == [b"x"] * taken
+    assert wire_owner.wire.ahead == [len(message(b"x"))] * (not taken)
+    wire_owner.wire.ahead = [1]
+    subscription.deaf = True
+    assert not wire_owner.take_messages(subscription, 0.3)
+
+
+def waits(subscription, got):
+    """A thread that waits for a message, and does not read itself."""
+    thread = threading.Thread(target=lambda: got.append(take(subscription)), daemon=True)
+    thread.start()
+    until = time.monotonic() + patience(LONG)
+    while not subscription.waiting:
+        assert time.monotonic() < until
+    return thread
+
+
+def test_middleware_sees_each_message(kept, peer) -> None:
+    got = []
+    with stomp.connect(peer.url, **OPTIONS, middleware=[stomp.Middleware()]) as client:
+        subscription = client.subscribe("/queue/b", id="s")
+        for _ in range(10):
+            thread = waits(subscription, got)
+            peer.deliver("s", b"x")
+            thread.join(patience(LONG))
+            assert not is_lent(client)
+    assert got == [b"x"] * 10
+
+
+def test_two_subscriptions_are_read_by_the_io_thread(kept, client, subscription, peer) -> None:
+    """Nobody may wait for the messages of the other one while this thread does."""
+    got = []
+    other = client.subscribe("/queue/c", id="t")
+    client._link.engine.stop_reading()
+    for _ in range(10):
+        thread = waits(subscription, got)
+        peer.deliver("s", b"x")
+        thread.join(patience(LONG))
+        assert not is_lent(client)
+    peer.deliver("t", b"y")
+    assert take(other) == b"y"
+    assert got == [b"x"] * 10
+
+
+def test_who_reads_a_receipt_thinks_of_those_who_wait_for_messages(kept, client, subscription, peer) -> None:
+    held, got, done = [], [], []
+    talk(client, subscription, peer)
+    peer.rules["SEND"] = lambda side, frame: held.append((side, frame))
+    with polling(client):
+        receipt = client.send_for_receipt("/queue/a", b"x")
+        reader = threading.Thread(target=lambda: done.append(receipt.wait()), daemon=True)
+        reader.start()
+    thread = waits(subscription, got)
+    peer.wait(lambda _: held)
+    peer.do(lambda: held[0][0].receipt(held[0][1]))
+    reader.join(patience(LONG))
+    peer.deliver("s", b"x")
+    thread.join(patience(LONG))
+    assert (done, got) == ([None], [b"x"])
+
+
+def test_others_who_wait_for_messages_have_them_read(kept, client, subscription, peer) -> None:
+    """While a thread waits for messages, another one that gets receipts does not read."""
+    got = []
+    client._link.engine.stop_reading()
+    thread = waits(subscription, got)
+    for _ in range(10):
+        client.send("/queue/a", b"x", receipt=True)
+        assert not is_lent(client)
+    peer.deliver("s", b"x")
+    thread.join(patience(LONG))
+    assert got == [b"x"]
+
+
+def test_threads_that_share_a_subscription_get_all(client, peer) -> None:
+    """Whoever reads, and also if one reads more than its own."""
+    got, subscription = [], client.subscribe("/queue/b", id="s")
+    done = threading.Event()
+
+    def work() -> None:
+        while not done.is_set():
+            if (each := subscription.get(0.05)) is not None:
+                got.append(each.body)
+
+    threads = [threading.Thread(target=work, daemon=True) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    until = time.monotonic() + patience(LONG)
+    for number in range(200):
+        sends(peer, b"".join(message(b"%d" % each) for each in range(number * 2, number * 2 + 1 + number % 2)))
+        while len(got) < sum(1 + each % 2 for each in range(number + 1)):
+            assert time.monotonic() < until
+            time.sleep(0.0001)
+    done.set()
+    for thread in threads:
+        thread.join(patience(LONG))
+    assert len(got) == len(set(got)) == 300
+
+
+def test_who_is_left_with_a_message_is_woken(kept, client, subscription, peer) -> None:
+    """The thread that reads takes one of two; the other one sleeps, and nothing else would wake it."""
+    got, gate = [], threading.Event()
+    talk(client, subscription, peer)
+
+    def work() -> None:
+        got.append(take(subscription))
+        gate.wait(patience(LONG))
+
+    threads = [threading.Thread(target=work, daemon=True) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    until = time.monotonic() + patience(LONG)
+    while len(subscription.waiting) < 2:
+        assert time.monotonic() < until
+    with busy_hub():
+        sends(peer, message(b"1") + message(b"2"))
+        while len(got) < 2:
+            assert time.monotonic() < until
+            time.sleep(0.001)
+    gate.set()
+    for thread in threads:
+        thread.join(patience(LONG))
+    assert sorted(got) == [b"1", b"2"]
+
+
+def test_a_busy_thread_gives_the_socket_back(client, subscription, peer) -> None:
+    """The I/O thread reads while nobody waits."""
+    talk(client, subscription, peer)
+    peer.deliver("s", b"x", count=3)
+    until = time.monotonic() + patience(LONG)
+    while client._link.core.inbound.backlog < 3:
+        assert time.monotonic() < until
+    assert not is_lent(client)
+    assert [take(subscription) for _ in range(3)] == [b"x"] * 3
+
+
+def test_a_stream_is_left_to_the_io_thread(kept, client, subscription, peer) -> None:
+    """It reads the next messages while the thread is busy with the last ones."""
+    for _ in range(10):
+        bodies = [b"%d" % number * 300 for number in range(20)]
+        sends(peer, b"".join(map(message, bodies)))
+        assert [take(subscription) for _ in range(20)] == bodies
+        assert not is_lent(client)
+
+
+def test_messages_with_pauses_are_left_to_the_io_thread(client, subscription, peer, monkeypatch) -> None:
+    """To lend the socket for each of them would cost more than it saves."""
+    monkeypatch.setattr(engine, "_IDLE", 0.0)
+    for _ in range(10):
+        peer.deliver("s", b"x")
+        assert take(subscription) == b"x"
+        assert not subscription.in_turn
+
+
+@pytest.mark.parametrize("options", [{"on_frame": lambda *_: None}, {"middleware": [stomp.Middleware()]}])
+def test_who_looks_at_frames_sees_each(peer, options) -> None:
+    """So a waiting thread does not read if there is an `on_frame` or middleware."""
+    with stomp.connect(peer.url, **OPTIONS, **options) as client:
+        subscription = client.subscribe("/queue/b", id="s")
+        for _ in range(10):
+            peer.deliver("s", b"x")
+            assert take(subscription) == b"x"
+            assert not is_lent(client)
+
+
+def test_long_bodies_go_to_files(kept, peer) -> None:
+    with stomp.connect(peer.url, **OPTIONS, stream_over=AHEAD) as client:
+        subscription = client.subscribe("/queue/b", id="s")
+        talk(client, subscription, peer)
+        peer.deliver("s", b"x" * (AHEAD + 1))
+        long = subscription.get(patience(LONG))
+        assert long.is_streamed
+        with long.open() as reader:
+            assert reader.read() == b"x" * (AHEAD + 1)
+
+
+def test_limits_hold(kept, peer) -> None:
+    with stomp.connect(peer.url, **OPTIONS, limits=Limits(max_body=100)) as client:
+        subscription = client.subscribe("/queue/b", id="s")
+        talk(client, subscription, peer)
+        peer.deliver("s", b"x" * 101)
+        is_lost(client, subscription, 1)
+
+
+def test_an_interrupt_at_each_place_loses_nothing(kept, client, subscription, peer) -> None:
+    """Neither the connection nor a message, and none comes twice."""
+    place, fired, lent = 1, True, 0
+    while fired:
+        talk(client, subscription, peer)
+        sends(peer, message(b"%d" % place, ack=None))
+        fired = interrupted(lambda: subscription._refill(time.monotonic() + patience(LONG)), place)
+        is_sound(client)
+        lent += is_lent(client)
+        if not subscription.batch:
+            client._link.engine.stop_reading()  # as the I/O thread does after a while
+        assert take(subscription) == b"%d" % place
+        place += 1
+        assert place < 1500
+    assert subscription.get(0.001) is None
+    assert lent > 20
+    assert client.epoch == 1
+
+
+def test_a_parser_is_used_again_only_if_it_is_clean(kept, client, subscription, peer) -> None:
+    talk(client, subscription, peer)
+    with busy_hub():
+        peer.deliver("s", b"x")
+        assert take(subscription) == b"x"
+    wire_owner = client._link.engine._owner
+    assert isinstance(wire_owner, owner.WireOwner)
+    kept_one = wire_owner._parser
+    assert kept_one is not None
+    with busy_hub():
+        peer.deliver("s", b"y")
+        assert take(subscription) == b"y"
+        assert wire_owner._parser is kept_one
+        sends(peer, message(b"cut")[:-5])
+        assert subscription.get(0.001) is None
+    sends(peer, message(b"cut")[-5:])
+    assert take(subscription) == b"cut"
+    talk(client, subscription, peer)
+    assert take_more(client, subscription, peer) == b"z"
+
+
+def take_more(client, subscription, peer):
+    with busy_hub():
+        peer.deliver("s", b"z")
+        return take(subscription)
