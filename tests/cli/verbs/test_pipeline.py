@@ -69,6 +69,7 @@ def test_wrong_usage_is_told_before_spark_starts(
         ("t.pcap.gz", gzip.compress(pcapng([])), "packets"),
         ("t.jsonl", b"{}\n", "JSON"),
     ],
+    ids=["pcapng", "packets-by-another-name", "compressed", "json"],
 )
 def test_files_that_the_source_does_not_read_are_refused_before_spark_starts(
     verb: list[str], name: str, content: bytes, held: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
