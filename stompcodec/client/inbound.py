@@ -187,7 +187,8 @@ class Inbound:
         inbox = subscription.inbox
         message: BaseMessage = inbox[0]
         size, is_streamed = message.size, message.received is not None
-        # No call stands between these, as in `take`.
+        # No call stands between these, so that an interrupt cannot separate them. One that comes after them, before the
+        # caller has kept the message, loses it: it is in no list of the subscription, unlike those that `take` moves.
         subscription.streamed -= is_streamed
         subscription.inbox_octets -= size
         self.backlog -= 1

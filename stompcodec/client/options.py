@@ -14,6 +14,7 @@ from stompcodec.client.receipts import seconds_of
 from stompcodec.codec import Frame
 from stompcodec.spec import VERSIONS, Limits
 from stompcodec.transport.proxy import parse_proxy
+from stompcodec.transport.sync import AHEAD
 
 if TYPE_CHECKING:
     import ssl
@@ -21,9 +22,10 @@ if TYPE_CHECKING:
 #: A text, or a function that is called before every attempt to connect, for example to fetch a token.
 Credential = str | Callable[[], "str | Awaitable[str]"]
 _BACKOFF = Backoff()
+#: Bodies of up to this many bytes are never streamed, so that the body of an ERROR, which says why, is in memory.
+#: Invariant: a waiting thread, which streams none, reads no more at once.
+SHORT = max(4096, AHEAD)
 #: The longest interval of heart-beats in ms; brokers written in Java read no longer one.
-#: Bodies of so many bytes are never streamed: that of an ERROR says why.
-SHORT = 4096
 _LONGEST_BEAT = 2**63 - 1
 
 

@@ -28,7 +28,10 @@ class _Delivery(AsyncDelivery):
         self.threads = Delivery(options)
 
     def note(self, news: News) -> None:
-        """Queue these news for the callbacks, without a loop behind those that the last one has not called."""
+        """Queue these news for the callbacks.
+
+        Without a loop, they go behind those that the last loop has not shown yet.
+        """
         super().note(news)
         while self.loop is None and self._noted:
             self.threads.note(self._noted.popleft())
@@ -39,6 +42,9 @@ class _Delivery(AsyncDelivery):
             self.threads.deliver(news)
         else:
             super().deliver(news)
+
+    def _drop(self) -> None:
+        """Keep the news that a closed loop cannot show: the next one does, or the thread for callbacks."""
 
 
 class _Link(AsyncLink):

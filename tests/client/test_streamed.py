@@ -7,6 +7,7 @@ import errno
 import gc
 import io
 import os
+import runpy
 import tempfile
 import threading
 import time
@@ -20,9 +21,11 @@ from client.shells import QUICK
 from patience import interval, patience
 
 import stompcodec.client as stomp
+from stompcodec.client import options
 from stompcodec.client.bodies import received
 from stompcodec.client.bodies.sources import Spool
 from stompcodec.spec import Limits
+from stompcodec.transport import sync
 
 BODY = bytes(range(256)) * 4000  # over 1 MB: several pieces
 
@@ -358,7 +361,7 @@ def test_send_for_receipt_returns_when_the_body_is_sent(shell, peer, tmp_path):
 
 def test_in_a_transaction(shell, broker, queue):
     client = shell.connect(broker.url, reconnect=QUICK)
-    # What the broker hands to the session that has ended, before it notices, comes again.
+    # The broker may hand messages to the session that has ended before it notices that. It delivers those again.
     subscription = client.subscribe(queue, ack="client-individual")
     with client.transaction() as transaction:
         transaction.send(queue, iter([BODY]), length=len(BODY))
@@ -396,6 +399,12 @@ def test_the_threshold(shell, broker, queue, size):
     client.send(queue, b"x" * size)
     message = client.subscribe(queue).get(patience(10))
     assert (message.is_streamed, message.size) == (size > 4096, size)
+
+
+def test_no_threshold_is_below_what_a_waiting_thread_reads_at_once(monkeypatch):
+    """It hands over bodies in memory only."""
+    monkeypatch.setattr(sync, "AHEAD", 2**16)
+    assert runpy.run_path(options.__file__)["SHORT"] >= 2**16
 
 
 @pytest.mark.parametrize("value", [4095, -1, 5000.0, "5000", True])
@@ -502,7 +511,7 @@ def test_the_spool_folder_is_used_and_nothing_is_left_in_it(shell, broker, queue
 
 @pytest.mark.parametrize("make", [received.ReceivedBody, Spool])
 def test_a_body_in_garbage_is_closed_without_a_warning(make, monkeypatch, tmp_path):
-    """Whatever of a cycle Python finalizes first: here the file, which a collection has parted from its owner."""
+    """Python may finalize garbage in any order: here first the file, which a collection has parted from its owner."""
 
     def parted(**options):
         gc.collect(0)

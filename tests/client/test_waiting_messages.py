@@ -7,6 +7,7 @@ import time
 
 import pytest
 from client.busy import busy_hub
+from client.peer import Peer
 from client.test_interrupts import interrupted, is_sound
 from client.test_waiting_reads import (
     LONG,
@@ -235,6 +236,27 @@ def waits(subscription, got):
     return thread
 
 
+def test_the_receipt_of_a_request_is_not_its_reply(kept, monkeypatch) -> None:
+    """The first request of a client to RabbitMQ sends no SUBSCRIBE whose receipt would end the reading."""
+    monkeypatch.setattr(engine, "_IDLE", patience(1))  # a poll may begin too late, and finds nothing
+
+    def on_send(side, frame) -> None:
+        if frame.get("reply-to") is None:
+            side.deliver("s", b"talk")
+            return
+        pairs = {"subscription": frame.headers["reply-to"], "message-id": "1", "destination": "/r"}
+        pairs["correlation-id"] = frame.headers["correlation-id"]
+        side.receipt(frame)
+        peer._todo.append(lambda: side.send("MESSAGE", pairs, b"reply"))  # behind the receipt, not beside it
+
+    with (
+        Peer(server="RabbitMQ/3.13.0", rules={"SEND": on_send}) as peer,
+        stomp.connect(peer.url, **OPTIONS) as client,
+    ):
+        talk(client, client.subscribe("/queue/b", id="s"), peer)
+        assert client.request("/queue/a", b"x").body == b"reply"
+
+
 def test_middleware_sees_each_message(kept, peer) -> None:
     got = []
     with stomp.connect(peer.url, **OPTIONS, middleware=[stomp.Middleware()]) as client:
@@ -293,7 +315,7 @@ def test_others_who_wait_for_messages_have_them_read(kept, client, subscription,
 
 
 def test_threads_that_share_a_subscription_get_all(client, peer) -> None:
-    """Whoever reads, and also if one reads more than its own."""
+    """It makes no difference which one reads, or if that one reads several messages."""
     got, subscription = [], client.subscribe("/queue/b", id="s")
     done = threading.Event()
 

@@ -25,6 +25,7 @@ from stompcodec.client.io import engine
 from stompcodec.client.io.owner import WireOwner
 from stompcodec.client.subscription import Subscription
 from stompcodec.client.sync import waiting
+from stompcodec.transport import sync
 
 pytestmark = pytest.mark.skipif(not hasattr(waiting.select, "poll"), reason="no poll here")
 LONG = 60.0
@@ -285,6 +286,48 @@ def test_requests_end_it(client, peer) -> None:
     for _ in range(5):
         assert client.request("/queue/a", b"x").body == b"reply"
         assert not is_lent(client)
+
+
+@pytest.fixture
+def readers(monkeypatch):
+    """The times that the wire was lent, or that a thread polled for its receipt."""
+    found, lend, read_by = [], sync.SyncWire.lend, engine.Engine._read_by
+
+    def noted_lend(self, borrower):
+        if borrower is not None:
+            found.append("lent")
+        lend(self, borrower)
+
+    def noted_read_by(self, poll, *rest):
+        return read_by(self, lambda most: found.append("polled") or poll(most), *rest)
+
+    monkeypatch.setattr(sync.SyncWire, "lend", noted_lend)
+    monkeypatch.setattr(engine.Engine, "_read_by", noted_read_by)
+    return found
+
+
+def test_who_waits_to_hand_over_its_next_piece_does_not_read(client, peer, readers) -> None:
+    """The I/O thread asks for the next piece, in microseconds; no bytes of the server do."""
+    client.send("/queue/a", iter([b"x" * 65536] * 20), length=20 * 65536)
+    peer.wait(lambda peer: peer.got("SEND"))
+    assert not readers
+
+
+def test_who_waits_for_room_does_not_read(peer, readers) -> None:
+    with stomp.connect(peer.url, **OPTIONS, outbox_frames=1) as client:
+        for _ in range(50):
+            client.send("/queue/a", b"x" * 65536, {"a": "b"})
+        assert not readers
+
+
+def test_who_waits_for_room_gives_the_socket_back(kept, client) -> None:
+    """Otherwise nobody would read for up to 20 ms."""
+    polled = []
+    talk(client)
+    call = client._link.call("waiting for room", "", LONG)
+    client._link.engine.read_for(polled.append, call)
+    assert not polled
+    assert not is_lent(client)
 
 
 def answer_request(side, frame) -> None:

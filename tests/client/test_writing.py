@@ -102,6 +102,20 @@ def test_an_ack_that_the_consumer_waits_behind_needs_no_other_thread(peer) -> No
         assert [frame.headers["id"] for frame in peer.got("ACK")] == [message.get("ack") for message in messages]
 
 
+def test_what_is_sent_right_after_an_ack_needs_no_other_thread(peer, monkeypatch) -> None:
+    """An ACK does not start a burst."""
+    monkeypatch.setattr(engine, "_GATHER", patience(1))
+    with stomp.connect(peer.url) as client:
+        subscription = client.subscribe("/queue/a", id="s", ack="client-individual")
+        peer.deliver("s", b"x")
+        message = subscription.get(patience(LONG))
+        with busy_hub():
+            message.ack()
+            client.send("/queue/b", b"reply")
+            peer.wait(lambda peer: peer.got("SEND"))
+        assert peer.commands()[-2:] == ["ACK", "SEND"]
+
+
 def test_a_loss_that_an_ack_notices_is_handled(shell) -> None:
     with Peer() as peer:
         client = shell.connect(peer.url, reconnect=stomp.Backoff(first=0.01, most=0.02))

@@ -345,12 +345,18 @@ class AsyncDelivery:
     def deliver(self, news: News) -> None:
         """Wake those who wait for these news."""
         assert self.loop is not None
-        with contextlib.suppress(RuntimeError):  # the event loop is closed
+        try:
             self.loop.call_soon_threadsafe(self._deliver, news)
+        except RuntimeError:  # the event loop is closed
+            self._drop()
+
+    def _drop(self) -> None:
+        """Drop the news that a closed loop cannot show."""
+        self._noted.clear()
 
     def _deliver(self, news: News) -> None:
         news.wake()
-        for _ in range(len(self._noted)):  # the loop goes on with others before it shows what is noted meanwhile
+        for _ in range(len(self._noted)):  # what is noted meanwhile is shown in a later turn of the loop
             show(self._options, self._noted.popleft())
         if any(state == "closed" for state, _ in news.events):
             self._unwatch()

@@ -190,9 +190,9 @@ def _extent(file: Any) -> tuple[int | None, int | None]:
 
 
 class TemporaryFile(io.FileIO):
-    """An unbuffered file without a name, which is closed by its end. Raises OSError if there can be none.
+    """An unbuffered file without a name, closed when it is garbage-collected. Raises OSError if it cannot be created.
 
-    Python finalizes garbage in any order. It warns of a file that comes before the owner, who would close it.
+    Python finalizes garbage in any order. It warns if it reaches the file before the owner that would have closed it.
     """
 
     def __init__(self, folder: str | os.PathLike[str] | None) -> None:

@@ -43,11 +43,11 @@ _A = TypeVar("_A", Call, Subscription)
 _GATHER = 50e-6
 #: After the I/O thread has written, it comes again in this many seconds, so that callers in a burst need not wake it.
 _BURST = 0.001
-#: An event loop that has read nothing for this many seconds, idle or blocked, leaves the reading to the I/O thread.
+#: If an event loop, or the threads that wait, have read nothing for this many seconds, the I/O thread reads again.
 _IDLE = 0.02
 #: More bytes than these in one read are no conversation: the I/O thread reads such a stream.
 _MUCH = 16 * 1024
-#: A thread begins to read its messages itself when so many have come one by one while it waited.
+#: A thread begins to read its messages itself once this many have come one by one while it waited.
 _TALK = 3
 #: No attempt begins when fewer seconds of `startup_timeout` than this are left.
 _LAST_CHANCE = 0.05
@@ -127,7 +127,7 @@ class Engine:
         self._called = 0.0  # when a caller last had output
         self._comes_by = 0.0  # when the I/O thread looks for the output of a burst
         self._due = math.inf  # when the I/O thread goes on at the latest
-        self._read_at = 0.0  # when the event loop last read
+        self._read_at = 0.0  # when the event loop, or a thread that waits, last read or began to wait for bytes
         self._was_good = False  # the last session lasted long enough for delays to start from the first again
 
     def start(self) -> None:
@@ -223,12 +223,17 @@ class Engine:
         """Read in the thread that waits for a call, while the wire is lent to such threads: see `_lend`.
 
         `poll` waits for bytes, at most so many milliseconds. This returns at the outcome, or when the I/O thread has to
-        read: something else was received, or nothing for a while. Then the caller waits to be woken. An interrupt
-        (Ctrl-C) anywhere in it loses nothing: the I/O thread takes back the wire, and handles what was read, after
-        `_IDLE` seconds at the latest.
+        read: something else was received, or nothing for a while. Then the caller waits to be woken. For a call
+        that was not sent, such as one that waits for room, the I/O thread reads. An interrupt (Ctrl-C) anywhere in this
+        loses nothing: the I/O thread takes back the wire, and handles what was read, after `_IDLE` seconds at the
+        latest.
         """
-        if not call.done:
+        if call.done:
+            return
+        if call.id in self.core.link.calls.sent:
             self._read_by(poll, _IDLE, WireOwner.take_receipt, call)
+        elif (owner := self._owner) is not None and owner.wire.is_lent:
+            self.stop_reading()
 
     def read_messages(self, poll: Callable[[float], object], subscription: Subscription, until: float | None) -> bool:
         """Do what `read_for` does in a thread that waits for messages; return True if there are some now."""
@@ -260,11 +265,14 @@ class Engine:
         return took
 
     def _others_wait(self, awaited: object) -> bool:
-        """Return whether other threads wait for messages. While the wire is lent, nobody would read them."""
-        return any(len(each.waiting) > (each is awaited) for each in self.core.inbound.subscriptions.values())
+        """Return whether threads wait for messages of subscriptions other than `awaited`, which nobody would read.
+
+        `take_messages` has woken those that wait for messages of the same one: they poll, or get what is left to them.
+        """
+        return any(each.waiting for each in self.core.inbound.subscriptions.values() if each is not awaited)
 
     def stop_reading(self) -> None:
-        """Have the I/O thread read again. The event loop's thread calls this before it closes its selector."""
+        """Have the I/O thread read again. The event loop's thread also calls this before it closes its selector."""
         with self.lock:
             owner, task = self._owner, self._task
             if owner is not None:
@@ -322,10 +330,11 @@ class Engine:
             done = self.core.acknowledge(message)
             task = self._task if done else None
             # With no more messages at hand the consumer waits for what this ACK brings, so it is written at once, also
-            # in a burst: 85 us of CPU per message instead of 150. Else the I/O thread gathers the ACKs of a batch.
+            # in a burst: 85 us of CPU per message instead of 150. Otherwise the I/O thread gathers the ACKs of a batch.
             if task is not None and not message.subscription.batch:
                 self._called = -math.inf
                 task = None if self._write() else task
+                self._called = -math.inf  # an ACK starts no burst: a reply that follows is written at once
         if task is not None:
             task.wake()
         return done
@@ -348,7 +357,7 @@ class Engine:
         return message
 
     def _tell_room(self) -> None:
-        """Have the I/O thread look whether it may read again, once the caller, who makes room, releases the lock.
+        """Have the I/O thread check whether it may read again, once the caller, who makes room, releases the lock.
 
         Called before the inbox is empty: after an interrupt (Ctrl-C) there may be no other call.
         """
@@ -452,7 +461,7 @@ class Engine:
                 wire.lend(None)
         elif (
             selector is not None
-            and (core.link.calls.finished or core.inbound.touched)
+            and (core.inbound.touched or any(call.sent for call in core.link.calls.finished))
             and core.link.phase == "up"
             and not (core.link.events or core.link.trace or owner.paused)  # `on_frame` gets frames in their order
             and owner.octets <= _MUCH
@@ -466,8 +475,10 @@ class Engine:
         return until if due is None else min(due, until)
 
     def _is_simple(self) -> bool:
-        """Return whether nothing but receipts and messages of one subscription is to be expected, so that nobody misses
-        what no thread reads.
+        """Return whether only receipts and messages of one subscription can come.
+
+        A thread that waits for one of these reads it itself. For a reply, or a message of another subscription, it
+        would have to give the wire back each time.
         """
         inbound = self.core.inbound
         return len(inbound.subscriptions) <= 1 and inbound.reply_subscription is None and self.core.link.trace is None

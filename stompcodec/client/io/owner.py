@@ -39,7 +39,7 @@ class WireOwner:
         self.begun: Callable[[Frame | None], object] = lambda server: None
         """Called with CONNECTED when the session begins."""
         self._shape = (b"", b"")  # what stood before and behind the id in the last RECEIPT of `take_receipt`
-        self._parser: Parser | None = None  # of `take_messages`; it has nothing of earlier reads
+        self._parser: Parser | None = None  # of `take_messages`; it holds no bytes of earlier reads
         self.beat = 0.0  # the longer interval of its heart-beats, in seconds; 0 without
 
     @property
@@ -91,6 +91,7 @@ class WireOwner:
             or not self._is_between(connection)
             or call.id not in sent
             or call.command not in _SIMPLE
+            or call.needs_reply  # its receipt is not its outcome
             or not self._is_receipt(octets, call.id, connection.version)
         ):
             return False
@@ -111,7 +112,7 @@ class WireOwner:
     def take_messages(self, subscription: Subscription, now: float) -> bool:
         """Do what `take_receipt` does for messages of a subscription: they go to its batch, for this thread.
 
-        An interrupt leaves them in the wire, or they are in the batch.
+        After an interrupt they are in the wire or in the batch.
         """
         core, connection, wire = self._core, self.connection, self.wire
         link, batch, ahead = core.link, subscription.batch, wire.ahead
@@ -132,7 +133,7 @@ class WireOwner:
             subscription.in_turn = 0
             return False
         count = len(messages)
-        if len(subscription.waiting) > 1 and subscription.wake is not None:  # others get what this thread leaves
+        if len(subscription.waiting) > 1 and subscription.wake is not None:  # the others get what this thread leaves
             subscription.wake()
         # No call stands between these, so that an interrupt cannot separate them.
         subscription.seq += count
@@ -156,11 +157,11 @@ class WireOwner:
     def _messages(self, octets: bytes, connection: Connection, subscription: Subscription) -> list[BaseMessage]:
         """Return the messages in these bytes; none if there is anything else in them, or the end of one is missing.
 
-        The bytes are too few for a body that is streamed.
+        The bytes, at most `AHEAD`, are too few for a body that is streamed: see `options.SHORT`.
         """
         core = self._core
         options, make, epoch, seq = core.link.options, core.inbound.message_class, core.link.epoch, subscription.seq
-        # While it is used nobody else has it, and after an error or interrupt nobody has it again.
+        # It is taken out while in use, and dropped after an error or interrupt.
         parser, self._parser = self._parser, None
         if parser is None:
             parser = Parser(connection.version, limits=options.limits, lenient=options.lenient)

@@ -189,8 +189,8 @@ class Workers:
 class Delivery:
     """The engine's way to waiting threads, and to the one that calls `on_frame` and `on_state`."""
 
-    #: A waiting thread reads nothing but its receipt: an interrupt (Ctrl-C) in the core's `receive` would lose or halve
-    #: frames.
+    #: A waiting thread takes nothing but its receipt, or its messages, and leaves other frames to the I/O thread: an
+    #: interrupt (Ctrl-C) in the core's `receive` would lose or halve frames.
     reads_all = False
     #: What `send` returns when all is done.
     sent = None

@@ -132,6 +132,29 @@ def test_a_client_may_be_entered_after_it_was_awaited(peer):
     assert len(peer.got("CONNECT")) == 1
 
 
+def test_a_closed_loop_leaves_no_events_behind():
+    """The client was not closed, so it connects again and again."""
+
+    async def main(url):
+        return await stomp.connect_async(url, reconnect=QUICK, on_state=lambda *_: None)
+
+    with Peer() as peer:
+        client = asyncio.run(main(peer.url))
+        for number in range(2, 5):
+            peer.cut()
+            peer.wait(lambda peer, number=number: len(peer.got("CONNECT")) == number)
+        engine, delivery = client._link.engine, client._link.delivery
+        peer.cut()
+        peer.wait(lambda peer: len(peer.got("CONNECT")) == 5)
+        until = time.monotonic() + patience(30)
+        while engine.look(lambda: len(delivery._noted)) > 1:
+            assert time.monotonic() < until, delivery._noted
+            time.sleep(0.001)
+        engine.do(client._link.core.close, time.monotonic(), client._link.call("close", "", 1.0), 1.0)
+        engine.join(patience(30))
+        assert not delivery._noted
+
+
 def test_states_do_not_overtake_each_other(peer, monkeypatch):
     """The I/O thread is held up before it tells the loop that the client is connected again; the loop closes it."""
     states, connected, closing = [], threading.Event(), threading.Event()
