@@ -34,8 +34,11 @@ OPTIONS = {"heart_beat": (0, 0), "receipt_timeout": LONG, "reconnect": stomp.Bac
 
 @pytest.fixture
 def kept(monkeypatch):
-    """A lent socket stays with the waiting threads, and callers always write themselves."""
-    monkeypatch.setattr(engine, "_IDLE", 1e5)
+    """A lent socket stays with the waiting threads, and callers always write themselves.
+
+    Not for ever: a poll may begin just after the I/O thread took the socket back, and then finds nothing.
+    """
+    monkeypatch.setattr(engine, "_IDLE", patience(5))
     monkeypatch.setattr(engine, "_GATHER", -1.0)
 
 
@@ -193,9 +196,8 @@ def reconnect_in_the_middle_of_a_body(client, peer) -> list[bool]:
     return ended
 
 
-def test_a_connection_has_ended_before_the_next_one_begins(kept, client, peer, monkeypatch) -> None:
+def test_a_connection_has_ended_before_the_next_one_begins(kept, client, peer) -> None:
     """Also while a thread waits in the system for its bytes: else the broker may send messages there."""
-    monkeypatch.setattr(engine, "_IDLE", patience(5))  # a poll may begin too late, and finds nothing
     lost, held = [], []
     talk(client)
     peer.rules["SEND"] = lambda side, frame: held.append(frame)
