@@ -12,6 +12,7 @@ from client.test_interrupts import interrupted, is_sound
 from client.test_waiting_reads import (
     LONG,
     OPTIONS,
+    Ahead,
     client,
     is_lent,
     kept,
@@ -184,17 +185,6 @@ def test_a_connection_has_ended_before_the_next_one_begins(kept, client, subscri
     assert client.epoch == 2
 
 
-class Ahead:
-    """A wire that has read these bytes ahead."""
-
-    def __init__(self, octets: bytes) -> None:
-        self.octets = octets
-        self.ahead = [len(octets)]
-
-    def read_ahead(self) -> bytes:
-        return self.octets
-
-
 CONNECTED = b"CONNECTED\nversion:1.2\n\n\0"
 
 
@@ -269,7 +259,7 @@ def test_middleware_sees_each_message(kept, peer) -> None:
 
 
 def test_two_subscriptions_are_read_by_the_io_thread(kept, client, subscription, peer) -> None:
-    """Nobody may wait for the messages of the other one while this thread does."""
+    """A thread that reads for itself would keep those waiting who want the messages of the other one."""
     got = []
     other = client.subscribe("/queue/c", id="t")
     client._link.engine.stop_reading()
@@ -365,7 +355,7 @@ def test_who_is_left_with_a_message_is_woken(kept, client, subscription, peer) -
 
 
 def test_a_busy_thread_gives_the_socket_back(client, subscription, peer) -> None:
-    """The I/O thread reads while nobody waits."""
+    """While no thread waits, the I/O thread reads."""
     talk(client, subscription, peer)
     peer.deliver("s", b"x", count=3)
     until = time.monotonic() + patience(LONG)

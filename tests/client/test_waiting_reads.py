@@ -323,7 +323,7 @@ def test_who_waits_for_room_does_not_read(peer, readers) -> None:
 
 
 def test_who_waits_for_room_gives_the_socket_back(kept, client) -> None:
-    """Otherwise nobody would read for up to 20 ms."""
+    """Otherwise the socket would stay unread for up to 20 ms."""
     polled = []
     talk(client)
     call = client._link.call("waiting for room", "", LONG)

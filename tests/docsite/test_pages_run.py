@@ -25,7 +25,7 @@ PAGES: dict[str, dict[str, Any]] = {
 
 
 def _packets() -> bytes:
-    """What tcpdump would write of a connection that sends a message."""
+    """Return a capture as tcpdump writes it, of a connection that sends a message."""
     frames = serialize(Frame("SEND", {"destination": "/queue/a"}, b"hello"))
     opened = [tcp(CLIENT, SERVER, 0, flags=SYN), tcp(SERVER, CLIENT, 0, flags=SYN | ACK)]
     return pcapng([(0, ethernet(packet)) for packet in (*opened, tcp(CLIENT, SERVER, 1, frames))])

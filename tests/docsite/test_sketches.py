@@ -118,7 +118,7 @@ def test_queue_tools(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def _shell(text: str, url: str, folder: Path) -> str:
-    """What commands print in a shell of POSIX. What they leave in the background is ended."""
+    """Run commands in a POSIX shell, end what is left in the background, and return what they printed."""
     path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
     environment = {**os.environ, "PATH": path, "STOMPCODEC_URL": url, "NO_COLOR": "1"}
     with (folder / "printed").open("wb") as out, (folder / "said").open("wb") as err:

@@ -368,7 +368,10 @@ def test_states_of_a_client_without_a_loop_do_not_overtake_each_other(broker, mo
             closing.set()
 
     monkeypatch.setattr(delivery_class, "deliver", slow_deliver)
-    on_state = lambda state, _error: states.append(state)  # noqa: E731
+
+    def on_state(state, _error):
+        states.append(state)
+
     client = OpenedClient(broker.url, heart_beat=NO_BEATS, reconnect=stomp.Backoff(first=0.01), on_state=on_state)
     client.open_here()
     broker.cut()
@@ -380,7 +383,10 @@ def test_states_of_a_client_without_a_loop_do_not_overtake_each_other(broker, mo
 def test_states_that_a_loop_has_not_told_are_told_without_one(broker):
     """The loop ends before it has told that the connection is lost."""
     states = []
-    on_state = lambda state, _error: states.append(state)  # noqa: E731
+
+    def on_state(state, _error):
+        states.append(state)
+
     client = OpenedClient(broker.url, heart_beat=NO_BEATS, reconnect=None, on_state=on_state)
     client.open_here()
     asyncio.run(client.ping())

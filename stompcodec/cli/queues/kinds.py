@@ -34,7 +34,7 @@ class Kind(NamedTuple):
     dead_letters: str = ""
     """The queue of dead letters by default; a star stands for any rest, where the broker lists its queues."""
     management: str = ""
-    """What the names of requests to our broker begin with, as it says: it answers them, and keeps nothing."""
+    """The prefix of the names that our broker takes as requests: it answers them and stores nothing. Else empty."""
 
     @property
     def is_ours(self) -> bool:

@@ -265,7 +265,7 @@ class Engine:
         return took
 
     def _others_wait(self, awaited: object) -> bool:
-        """Return whether threads wait for messages of subscriptions other than `awaited`, which nobody would read.
+        """Return whether threads wait for messages of another subscription: the I/O thread has to read those.
 
         `take_messages` has woken those that wait for messages of the same one: they poll, or get what is left to them.
         """
@@ -484,7 +484,7 @@ class Engine:
         return len(inbound.subscriptions) <= 1 and inbound.reply_subscription is None and self.core.link.trace is None
 
     def _is_talk(self, owner: WireOwner, now: float) -> bool:
-        """Return whether the thread that gets what was just read will read what comes next, and nobody else waits.
+        """Return whether the thread that waits for messages should read the next ones itself; only one may wait.
 
         It does so where messages come one by one, each soon after the last. In a stream the I/O thread reads the next
         ones while that thread is busy.

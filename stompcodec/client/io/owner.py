@@ -145,7 +145,7 @@ class WireOwner:
         return True
 
     def _is_between(self, connection: Connection) -> bool:
-        """Return whether all that was received is handled, and what comes next is a frame."""
+        """Return whether everything received has been handled, so that the next bytes begin a frame."""
         core = self._core
         return not (
             connection is not core.link.connection

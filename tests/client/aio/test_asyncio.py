@@ -171,7 +171,9 @@ def test_states_do_not_overtake_each_other(peer, monkeypatch):
     monkeypatch.setattr(AsyncDelivery, "deliver", slow_deliver)
 
     async def main():
-        on_state = lambda state, _error: states.append(state)  # noqa: E731
+        def on_state(state, _error):
+            states.append(state)
+
         async with stomp.connect_async(peer.url, reconnect=QUICK, on_state=on_state):
             peer.cut()
             assert await asyncio.to_thread(connected.wait, patience(30))
