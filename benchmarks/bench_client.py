@@ -300,7 +300,8 @@ def sending_section(results: dict[str, Any]) -> str:
 What is sent goes to a sink in another process, which drains it, answers receipts and returns pings. Bodies have 100
 bytes; each client's are checked first: all come, once, in order. Times are medians of {rounds} rounds in which clients
 took turns. CPU times end with the receipt of the last message; those of stompman, which has no receipts, with its last
-`send`. Less is better.
+`send`. The last two columns are floors, not clients: they send the same bytes, made beforehand, and parse nothing;
+asyncio's are written by 100 gathered coroutines and joined, or one by one to a stream. Less is better.
 
 {table_sending(results["sending"])}"""
 

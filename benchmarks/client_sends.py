@@ -23,7 +23,8 @@ from loads import body
 from sink import PING
 
 BARE = "sock.send"
-WHOS = (SYNC, ASYNC, "stomp.py", "stompman", BARE)
+STREAMS = "asyncio alone"
+WHOS = (SYNC, ASYNC, "stomp.py", "stompman", BARE, STREAMS)
 SIZE = 100
 COUNTS = {"send": 20_000, "burst": 20_000, "receipt": 2_000, "ping": 2_000, "clients": 1_000}
 #: What is measured, by the part of its key before the comma.
@@ -248,20 +249,68 @@ def stompman_drive(port: int, what: str, count: int) -> list[float]:
     return asyncio.run(run())
 
 
-def bare_drive(port: int, what: str, count: int) -> list[float]:
-    """The bytes of our client, by a loop of `sock.send`."""
+# ---- the floors: bytes that were made before the time counts ----
+
+
+def _frames(count: int, **headers: str) -> list[bytes]:
     from stompcodec import Frame, serialize
 
+    made = {"destination": "/queue/bench"} | headers
+    return [serialize(Frame("SEND", made, text)) for text in bodies(count)]
+
+
+def bare_drive(port: int, what: str, count: int) -> list[float]:
+    """The bytes of our client, by a loop of `sock.send`."""
     found: list[float] = []
     with socket.create_connection(("127.0.0.1", port)) as sock:
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        frames = [serialize(Frame("SEND", {"destination": "/queue/bench"}, text)) for text in bodies(count)]
+        frames, last = _frames(count), _frames(count, receipt="1")[-1]
         with cpu(count, found):
             for frame in frames:
                 sock.send(frame)
-            sock.send(serialize(Frame("SEND", {"destination": "/queue/bench", "receipt": "1"}, bodies(count)[-1])))
+            sock.send(last)
             sock.recv(1000)
     return found
+
+
+def streams_drive(port: int, what: str, count: int) -> list[float]:
+    """The same bytes by asyncio's streams, from 100 gathered coroutines or one by one; what comes is not parsed."""
+
+    async def run() -> list[float]:
+        found: list[float] = []
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        last = _frames(count, receipt="1")[-1]
+        if what == "ping":
+            for frame in _frames(count, destination=PING):
+                start = time.perf_counter()
+                writer.write(frame)
+                await reader.readuntil(b"\0")
+                found.append(time.perf_counter() - start)
+            found = [statistics.median(found) * 1e6]
+        elif what == "receipt":
+            frames = _frames(count, receipt="1")
+            with cpu(count, found):
+                for frame in [*frames, last]:
+                    writer.write(frame)
+                    await reader.readuntil(b"\0")
+        else:
+            frames, waiting = _frames(count), []
+
+            async def put(frame: bytes) -> None:
+                waiting.append(frame)
+
+            with cpu(count, found):
+                for at in range(0, count, 100):
+                    await asyncio.gather(*[put(frame) for frame in frames[at : at + 100]])
+                    writer.write(b"".join(waiting))
+                    waiting.clear()
+                    await writer.drain()
+                writer.write(last)
+                await reader.readuntil(b"\0")
+        writer.close()
+        return found
+
+    return asyncio.run(run())
 
 
 Drive = Callable[[int, str, int], list[float]]
@@ -271,12 +320,14 @@ DRIVERS: dict[str, Drive] = {
     "stomp.py": stomp_py_drive,
     "stompman": stompman_drive,
     BARE: bare_drive,
+    STREAMS: streams_drive,
 }
 #: What a client has no way to do, or what says nothing about it; 1,000 clients of the peers take over a minute.
 LACKS = {
     ("stompman", "receipt"),
-    *((who, "clients") for who in ("stomp.py", "stompman", BARE)),
+    *((who, "clients") for who in ("stomp.py", "stompman", BARE, STREAMS)),
     *((BARE, what) for what in ("burst", "receipt", "ping")),
+    (STREAMS, "send"),
 }
 
 
