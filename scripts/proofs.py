@@ -79,6 +79,19 @@ KINDS = {
         "fuzz/tcp.py",
         r"^(?P<list>[\d,]+ hostile sessions, [\d,]+ bytes), ",
     ),
+    "attacks": Kind(
+        "Attacks",
+        "A broker is attacked in all ways at once. Two pairs of clients beside it send messages, stored ones and plain"
+        " ones, and check that each arrives.",
+        "scripts/attack.py",
+        r"^(?P<what>stored|plain) +(?P<count>\d+) +\d+ +\d+ ",
+    ),
+    "sanitizers": Kind(
+        "Tests under sanitizers",
+        "AddressSanitizer and UndefinedBehaviorSanitizer watch the C extensions while the tests run.",
+        "",
+        r"^=+ (?P<list>\d+ passed, \d+ skipped)\b",
+    ),
     "mutations": Kind(
         "Planted faults",
         "A fault is planted in a copy of the package, and the tests have to notice it.",
