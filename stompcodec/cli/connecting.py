@@ -20,6 +20,7 @@ from stompcodec.cli.contexts import Context, context_named, load, referred, refe
 from stompcodec.cli.groups import INTERRUPTED
 from stompcodec.cli.inputs import Number, bytes_of, complain, option_group
 from stompcodec.cli.screen import printable
+from stompcodec.cli.signals import ending
 from stompcodec.errors import (
     ConfigError,
     ConnectionLostError,
@@ -414,10 +415,10 @@ def reporting_errors(explain: Callable[[Exception], str] | None = None) -> Itera
 
 @contextmanager
 def interrupts() -> Iterator[Callable[[], bool]]:
-    """Yield a function that returns whether Ctrl-C was pressed, instead of raising KeyboardInterrupt.
+    """Yield a function that returns whether Ctrl-C, SIGTERM or SIGHUP came; none of them ends the process at once.
 
-    The exception could interrupt the program while it holds a lock that would then never be released. A second Ctrl-C
-    is raised.
+    KeyboardInterrupt could interrupt the program while it holds a lock that would then never be released. A second
+    signal of the same kind does what it usually does. SIGHUP stays ignored if it is, as with nohup.
 
     >>> with interrupts() as interrupted:
     ...     signal.raise_signal(signal.SIGINT)
@@ -425,20 +426,22 @@ def interrupts() -> Iterator[Callable[[], bool]]:
     True
     """
     noted: list[int] = []
-    before = signal.getsignal(signal.SIGINT)
+    before: dict[int, Any] = {number: signal.getsignal(number) for number in ending()}
 
     def note(number: int, frame: object) -> None:
         noted.append(number)
-        signal.signal(signal.SIGINT, before)
+        signal.signal(number, before[number])
 
-    if before is None or threading.current_thread() is not threading.main_thread():  # other threads get no signals
+    if None in before.values() or threading.current_thread() is not threading.main_thread():  # others get no signals
         yield lambda: False
         return
-    signal.signal(signal.SIGINT, note)
+    for number in before:
+        signal.signal(number, note)
     try:
         yield lambda: bool(noted)
     finally:
-        signal.signal(signal.SIGINT, before)
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 def explanation(error: Exception) -> str:

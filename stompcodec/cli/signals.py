@@ -15,6 +15,11 @@ _HANGUP = getattr(signal, "SIGHUP", None)
 ENDING = [signal.SIGTERM, signal.SIGINT, *([] if _HANGUP is None else [_HANGUP])]
 
 
+def ending() -> list[signal.Signals]:
+    """Return the signals that end a verb in good order; not SIGHUP where it is ignored, as with nohup."""
+    return [number for number in ENDING if number != _HANGUP or signal.getsignal(number) is not signal.SIG_IGN]
+
+
 @contextmanager
 def stop_on_signals(stop: Callable[[], object]) -> Iterator[None]:
     """Have SIGTERM, SIGHUP and Ctrl-C call a function instead of ending the process.
@@ -27,7 +32,7 @@ def stop_on_signals(stop: Callable[[], object]) -> Iterator[None]:
     if threading.current_thread() is not threading.main_thread():
         yield  # only the main thread gets signals
         return
-    numbers = [number for number in ENDING if signal.getsignal(number) is not signal.SIG_IGN or number != _HANGUP]
+    numbers = ending()
     terminals = [number for number in (1, 2) if os.isatty(number)]
     near, far = socket.socketpair()
     far.setblocking(False)

@@ -36,7 +36,10 @@ STATUSES: dict[str, dict[int, str]] = {
     "lint": _of("no errors; warnings and notes do not count", "an error was found, or a file cannot be read"),
     "inspect": _of("every frame was shown", "a frame is broken or missing, or a file cannot be used"),
     "pub": _of("the broker has every message", f"{_UNREACHABLE}; some messages may not have arrived"),
-    "sub": _of("all went well", f"{_UNREACHABLE}; a message could not be handled; or fewer than --count came"),
+    "sub": {
+        **_of("all went well", f"{_UNREACHABLE}; a message could not be handled; or fewer than --count came"),
+        130: "ended by Ctrl-C, SIGTERM or SIGHUP, after the message at hand was handled",
+    },
     "req": _of("the answer was shown", f"{_UNREACHABLE}; or no answer came within --timeout"),
     "reply": {
         0: "ended by --count, --wait, SIGTERM, SIGHUP or Ctrl-C; each request was answered",

@@ -288,7 +288,7 @@ class ClientCore:
         if not subscription.explicit or message.settled:
             self._settle_again(message, command, call)
             return
-        if message.epoch != self.link.epoch or subscription.closed or self.link.state in ("closing", "closed"):
+        if self.is_stale(message):
             ended = "its connection or subscription has ended"
             raise StaleAckError(f"{command} not sent: {ended}, and the broker delivers the message again")
         if subscription.cumulative and message.seq <= subscription.settled_to:
@@ -311,10 +311,20 @@ class ClientCore:
         if subscription.cumulative:
             subscription.settled_to = message.seq
 
+    def is_stale(self, message: BaseMessage) -> bool:
+        """Return whether the broker has a message back, and delivers it again: it can no longer be settled."""
+        subscription = message.subscription
+        ended = message.epoch != self.link.epoch or subscription.closed or self.link.state in ("closing", "closed")
+        return subscription.explicit and ended
+
     def _settle_again(self, message: BaseMessage, command: str, call: Call | None) -> None:
         """Accept a repeated ACK or NACK; refuse the opposite one."""
         if command != (message.settled or "ACK"):
-            why = f"the message had {message.settled} before" if message.settled else 'the subscription has ack="auto"'
+            why = 'the subscription has ack="auto"'
+            if message.settled:
+                why = f"the message had {message.settled} before"
+            elif message.subscription.cumulative:
+                why = 'the ACK of a later message covered it, as the subscription has ack="client"'
             raise LocalProtocolError(f"{command} not possible: {why}")
         if call is not None:
             self.link.finish(call)
@@ -337,9 +347,15 @@ class ClientCore:
     # ---- transactions ----
 
     def begin(self, transaction: BaseTransaction, now: float) -> bool:
-        """Send BEGIN. Return False without a connection: wait (`when_connected`) and try again."""
+        """Send BEGIN. Return False without a connection: wait (`when_connected`) and try again.
+
+        Raises:
+            LocalProtocolError: the transaction has begun already, or the client is closed.
+        """
         self.link.now = now
         self.link.check_open()
+        if transaction.state in ("open", "committing"):
+            raise LocalProtocolError(f"BEGIN not sent: the transaction is {transaction.state}")
         if self.link.phase != "up":
             return False
         self.link.put(Frame("BEGIN", [("transaction", transaction.id)]), None, bound=True)

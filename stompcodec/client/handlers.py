@@ -43,24 +43,30 @@ class SubscribeOptions(TypedDict, total=False):
     key: Callable[[Any], object] | None
 
 
-def check_handling(on_error: Policy, concurrency: int, dialect: BrokerDialect, settles: bool) -> None:
-    """Check the options of a handler; `settles` says whether its messages have to be acknowledged.
+def check_handling(on_error: Policy, concurrency: int, dialect: BrokerDialect, ack: str | None) -> None:
+    """Check the options of a handler; `ack` is the mode in which its messages are acknowledged, None without a handler.
 
     Raises:
-        ValueError: an unknown policy, or a concurrency below 1.
+        ValueError: an unknown policy, a concurrency below 1, or one above 1 with ack="client": the ACK of a message
+            would also cover messages that other calls of the handler still work on.
         LocalProtocolError: the broker does not support the policy: messages would stay unsettled.
 
     >>> from stompcodec.client.dialects import BROKERS
-    >>> check_handling("requeue", 1, BROKERS["activemq"], True)
+    >>> check_handling("requeue", 1, BROKERS["activemq"], "client")
     Traceback (most recent call last):
         ...
     stompcodec.errors.LocalProtocolError: on_error='requeue': the NACK of activemq cannot requeue a message
     """
     if concurrency < 1:
         raise ValueError(f"concurrency is {concurrency}: it must be 1 or more")
+    if concurrency > 1 and ack == "client":
+        raise ValueError(
+            f"concurrency={concurrency} with ack='client' would acknowledge messages that are still being handled:"
+            " use ack='client-individual'"
+        )
     if not callable(on_error) and on_error not in POLICIES:
         raise ValueError(f"on_error is {on_error!r}: use {', '.join(POLICIES)}, or a function that returns one of them")
-    if on_error == "requeue" and settles:
+    if on_error == "requeue" and ack not in (None, "auto"):
         try:
             dialect.nack_headers(True)
         except LocalProtocolError as error:

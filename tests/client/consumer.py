@@ -52,7 +52,7 @@ def threads(url: str) -> None:
                 body: bytes = same.body
                 print(body, message.headers["destination"])
         client.subscribe("/queue/b", handler=handle, on_error="requeue")
-        client.on_message("/queue/c", ack="client", concurrency=2)(handle)
+        client.on_message("/queue/c", ack="client-individual", concurrency=2)(handle)
         reply: bytes = client.request("/queue/a", b"?", timeout=1).body
         one = client.receive("/queue/a")
         print(reply, one.body if one is not None else None)

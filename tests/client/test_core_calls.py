@@ -291,6 +291,14 @@ def test_what_an_aborted_transaction_acknowledged_is_open_again(client):
     assert client.commands() == ["BEGIN", "ACK", "ABORT", "ACK"]
 
 
+def test_a_transaction_begins_once(client):
+    """A second BEGIN would end the session by an ERROR."""
+    transaction = client.begin("t1")
+    with pytest.raises(LocalProtocolError, match="BEGIN not sent: the transaction is open"):
+        client.core.begin(transaction, client.now)
+    assert client.commands() == ["BEGIN"]
+
+
 def test_begin_waits_for_a_connection(client):
     from stompcodec.client.transaction import BaseTransaction
 

@@ -213,6 +213,39 @@ def test_concurrency_and_keys(shell, peer):
         client.subscribe("/queue/c", handler=handler, concurrency=0)
 
 
+def test_an_ack_for_several_and_concurrency_exclude_each_other(shell, peer):
+    """The ACK of one message would cover those that other calls of the handler have not finished."""
+    client, seen = shell.connect(peer.url), Seen()
+    handler = shell.handler(lambda message: seen.add(message.body))
+    with pytest.raises(ValueError, match="ack='client-individual'"):
+        client.subscribe("/queue/a", ack="client", handler=handler, concurrency=2)
+    client.subscribe("/queue/a", ack="client", handler=handler)
+    client.send("/queue/a", b"x")
+    assert seen.wait(1) == [b"x"]
+
+
+@pytest.mark.parametrize("end", ["unsubscribe", "close"])
+def test_messages_that_wait_for_their_key_return_to_the_broker(end, shell, peer):
+    client, dealt, begun, go = shell.connect(peer.url), Seen(), Seen(), threading.Event()
+
+    def work(message):
+        begun.add(message.body)
+        go.wait(patience(10))
+
+    for _ in range(5):
+        client.send("/queue/a", b"x")
+    subscription = client.subscribe(
+        "/queue/a", ack="client-individual", handler=shell.handler(work), concurrency=2, key=lambda _: dealt.add(1)
+    )
+    begun.wait(1)
+    dealt.wait(5)
+    threading.Timer(0.1, go.set).start() if end == "close" else None  # closing waits for handlers
+    (subscription.unsubscribe if end == "unsubscribe" else client.close)()
+    go.set()
+    subscription.join(patience(10))
+    assert begun.wait(1) == [b"x"]
+
+
 def test_a_handler_may_use_the_client(shell, peer):
     client = shell.connect(peer.url, close_timeout=0.5)
     done = Seen()

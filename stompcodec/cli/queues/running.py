@@ -14,7 +14,7 @@ from typing import Any, NamedTuple, NoReturn
 
 import click
 
-from stompcodec.cli.connecting import broker_options, connected, reporting_errors
+from stompcodec.cli.connecting import broker_options, connected, reporting_errors, warn_of_missing_slash
 from stompcodec.cli.groups import INTERRUPTED
 from stompcodec.cli.inputs import Number, complain, option_group
 from stompcodec.cli.queues.carrying import Tally, Target
@@ -112,6 +112,8 @@ class Tool(NamedTuple):
             raise click.UsageError(f"there is no terminal to confirm on, so nothing was {self.done}: give --yes")
         stopped = threading.Event()
         with reporting_errors(), connected(**broker) as client:
+            for name in filter(None, (self.queue, self.target)):
+                warn_of_missing_slash(client, name)
             kind = kind_of(client)
             kind.check_selects(self.selector)
             if kind.is_ours:
@@ -188,7 +190,8 @@ class Tool(NamedTuple):
 
     def _show(self, text: str, messages: int, tally: Tally) -> None:
         if self.as_json:
-            counts = {"messages": messages, "bytes": tally.octets, "left": tally.left, "dry_run": self.dry_run}
+            octets = None if self.dry_run else tally.octets  # nothing was read
+            counts = {"messages": messages, "bytes": octets, "left": tally.left, "dry_run": self.dry_run}
             click.echo(json.dumps({"verb": self.verb, "queue": self.queue, **counts}))
         elif self.dry_run or not self.quiet:
             click.echo(printable(text), err=not self.dry_run)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from stompcodec.cli.connecting import connected, reporting_errors
+from stompcodec.cli.connecting import connected, reporting_errors, warn_of_missing_slash
 from stompcodec.cli.groups import INTERRUPTED
 from stompcodec.cli.inputs import option_group
 from stompcodec.cli.queues.kinds import kind_of
@@ -72,6 +72,7 @@ def look(queue: str, selector: str | None, given: dict[str, Any], table: Callabl
     limit, form, view, quiet = (given.pop(name) for name in ("limit", "form", "view", "quiet"))
     number, stopped = 0, []
     with reporting_errors(), connected(**given) as client, stop_on_signals(lambda: stopped.append(1)):
+        warn_of_missing_slash(client, queue)
         kind = kind_of(client)
         kind.check_shows(printable(queue), why)
         kind.check_selects(selector)

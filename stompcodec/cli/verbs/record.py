@@ -21,6 +21,7 @@ from stompcodec.cli.connecting import (
     size,
     subscription_of,
     subscription_options,
+    warn_of_missing_slash,
 )
 from stompcodec.cli.inputs import Number, complain
 from stompcodec.cli.screen import StatusLine, printable
@@ -245,6 +246,7 @@ def _record(
         recorder = Recorder(client, capture, dedupe=dedupe, most=most, on_turn=turn, on_trouble=progress.told)
         progress.recorder = recorder
         for destination in destinations:
+            warn_of_missing_slash(client, destination)
             recorder.subscribe(destination, **options)
         if sys.stderr.isatty():
             click.echo(f"recording {', '.join(map(printable, destinations))}; Ctrl-C ends", err=True)

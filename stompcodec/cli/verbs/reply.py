@@ -17,6 +17,7 @@ from stompcodec.cli.connecting import (
     header_option,
     read_body,
     reporting_errors,
+    warn_of_missing_slash,
 )
 from stompcodec.cli.inputs import Number, complain
 from stompcodec.cli.screen import printable
@@ -146,6 +147,7 @@ def command(
     receiver, watch, stopped = Receiver(answers, most), Watch(), threading.Event()
     with stop_on_signals(stopped.set), reporting_errors():
         with connected(**broker, reconnect=Backoff(), on_state=watch) as client:
+            warn_of_missing_slash(client, destination)
             subscription = client.subscribe(destination, ack="client-individual", prefetch=min(usual, most or usual))
             watch.subscribed = True
             receiver.watch(subscription)

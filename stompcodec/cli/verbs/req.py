@@ -14,6 +14,7 @@ from stompcodec.cli.connecting import (
     header_option,
     read_body,
     reporting_errors,
+    warn_of_missing_slash,
 )
 from stompcodec.cli.inputs import Number, complain
 from stompcodec.cli.screen import printable, write_json
@@ -58,6 +59,7 @@ def command(
     content = read_body(body)
     wait = _ANSWER if seconds is None else seconds
     with reporting_errors(), connected(**broker, timeout=_BROKER if seconds is None else seconds) as client:
+        warn_of_missing_slash(client, destination)
         try:
             answer = client.request(destination, content, wait, headers)
         except ReceiptTimeoutError:

@@ -389,7 +389,7 @@ class _Work:
     async def run_lane(self, lane: Queue[AsyncMessage | None]) -> None:
         """Handle the messages that `deal` puts into a queue."""
         while (message := await lane.get()) is not None:
-            if not self.stopped:
+            if not (self.stopped or self.subscription.link.core.is_stale(message)):
                 await self.call(message)
 
     async def call(self, message: AsyncMessage) -> None:

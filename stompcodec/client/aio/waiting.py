@@ -344,7 +344,9 @@ class AsyncDelivery:
 
     def deliver(self, news: News) -> None:
         """Wake those who wait for these news."""
-        assert self.loop is not None
+        if self.loop is None:  # the client was never opened
+            self._drop()
+            return
         try:
             self.loop.call_soon_threadsafe(self._deliver, news)
         except RuntimeError:  # the event loop is closed

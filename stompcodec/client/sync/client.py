@@ -257,7 +257,7 @@ class Client(BaseClient):
             LocalProtocolError, ValueError: the id is taken, or an option is invalid or not supported by the broker.
         """
         link, rest = self._link, {"selector": selector, "durable": durable, "id": id, "headers": headers}
-        check_handling(on_error, concurrency, link.core.link.dialect, handler is not None and ack != "auto")
+        check_handling(on_error, concurrency, link.core.link.dialect, ack if handler else None)
         subscription: Subscription = link.subscription(destination, ack, prefetch, confirm=confirm, **rest)
         call = link.call(f"SUBSCRIBE to {destination}", "SUBSCRIBE", timeout)
         subscription.receipt = link.start(call, link.core.inbound.subscribe, subscription)

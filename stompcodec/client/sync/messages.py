@@ -378,7 +378,7 @@ class _Work:
     def run_lane(self, lane: Queue[Message | None]) -> None:
         """Handle the messages that `deal` puts into a queue."""
         while (message := lane.get()) is not None:
-            if not self.stopped:
+            if not (self.stopped or self.subscription.link.core.is_stale(message)):
                 self.call(message)
 
     def call(self, message: Message) -> None:

@@ -206,6 +206,19 @@ def test_urls_that_mean_nothing(at: Runner, url: str) -> None:
 # Names without a slash
 
 
+def _others(name: str, folder: Path) -> list[list[str]]:
+    """Return other verbs with that destination, none of which finds anything there."""
+    return [
+        ["req", name, "x", "--timeout", "0.01"],
+        ["reply", name, "-w", "0", "-f", "x"],
+        ["record", name, "-o", str(folder / "a.stompcap"), "-w", "0"],
+        ["browse", name],
+        ["purge", name, "--yes", "--idle", "0.01"],
+        ["move", name, "/queue/b", "--yes", "--idle", "0.01"],
+        ["move", "/queue/b", name, "--yes", "--idle", "0.01"],
+    ]
+
+
 @pytest.mark.parametrize(
     ("name", "dialect", "likely"),
     [
@@ -218,12 +231,12 @@ def test_urls_that_mean_nothing(at: Runner, url: str) -> None:
         ("queue.a", "activemq", None),
     ],
 )
-def test_a_name_that_lacks_its_slash_is_one_line(name: str, dialect: str, likely: str | None) -> None:
+def test_a_name_that_lacks_its_slash_is_one_line(name: str, dialect: str, likely: str | None, tmp_path: Path) -> None:
     line = f"stompcodec: warning: {name} has no leading slash, so it is not {likely}; did you mean that?\n"
     with StompBroker(dialect=dialect) as broker:
-        for verb in (["pub", name, "x"], ["sub", name, "-n", "1", "-w", "0"]):
+        for verb in (["pub", name, "x"], ["sub", name, "-n", "1", "-w", "0"], *_others(name, tmp_path)):
             result = CliRunner().invoke(app, [*verb, "-u", broker.url])
             warnings = [each for each in result.stderr.splitlines(keepends=True) if "warning" in each]
             assert warnings == ([line] if likely else [])
-            assert verb[0] == "sub" or result.exit_code == 0
+            assert verb[0] != "pub" or result.exit_code == 0
         assert CliRunner().invoke(app, ["pub", name, "x", "-q", "-u", broker.url]).stderr == ""

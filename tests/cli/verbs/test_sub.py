@@ -26,6 +26,7 @@ from stompcodec.broker.config.presets import DIALECTS
 from stompcodec.cli.app import app
 from stompcodec.cli.connecting import interrupts
 from stompcodec.cli.show.template import FIELDS, Template
+from stompcodec.cli.signals import ENDING
 from stompcodec.client.message import BaseMessage
 from stompcodec.testing.faults import FaultProxy
 
@@ -237,27 +238,71 @@ def test_a_reader_that_goes_away_loses_nothing(at: Runner, fresh: str) -> None:
     assert rest in (b"2\n", b"3\n", b"4\n")  # what a pipe had taken was acknowledged; the rest is there
 
 
-def test_interrupted(at: Runner, fresh: str) -> None:
-    process = at.process("sub", fresh, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+@pytest.mark.parametrize("number", ENDING)
+def test_interrupted(number: signal.Signals, at: Runner, fresh: str, tmp_path: Path) -> None:
+    health = tmp_path / "health.json"
+    options = ["--health-file", str(health)]
+    process = at.process("sub", fresh, *options, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     assert process.stdout is not None
     at.good("pub", fresh, "one")
     assert process.stdout.readline() == b"one\n"
-    process.send_signal(signal.SIGINT)
+    assert health.exists()
+    process.send_signal(number)
     _out, said = process.communicate(timeout=patience(30))
     assert process.returncode == 130
     assert said == b""
+    assert not health.exists()
 
 
-def test_an_interrupt_is_noted_wherever_it_comes() -> None:
+def test_sigterm_waits_for_the_command(at: Runner, fresh: str, tmp_path: Path) -> None:
+    """So a supervisor that starts another consumer does not have the same message handled by two at once."""
+    begun, go, over = (tmp_path / name for name in ("begun", "go", "over"))
+    os.mkfifo(begun)
+    os.mkfifo(go)
+    process = at.process("sub", fresh, "--exec", f"echo > {begun}; read x < {go}; touch {over}")
+    at.good("pub", fresh, "one")
+    begun.read_text()
+    process.send_signal(signal.SIGTERM)
+    with pytest.raises(subprocess.TimeoutExpired):
+        process.wait(0.3)
+    go.write_text("\n")
+    assert process.wait(patience(30)) == 130
+    assert over.exists()
+    assert at("sub", fresh, "-n", "1", "-w", "0.2").exit_code == 1  # it was acknowledged
+
+
+@pytest.mark.parametrize("number", ENDING)
+def test_an_interrupt_is_noted_wherever_it_comes(number: signal.Signals) -> None:
     """Raised, it could come between taking a lock and knowing that; closing would wait for that lock for ever."""
-    before = signal.getsignal(signal.SIGINT)
-    with interrupts() as interrupted:
-        assert not interrupted()
-        signal.raise_signal(signal.SIGINT)
-        assert interrupted()
-        with pytest.raises(KeyboardInterrupt):
-            signal.raise_signal(signal.SIGINT)
-    assert signal.getsignal(signal.SIGINT) is before
+
+    class SecondError(Exception):
+        pass
+
+    def raises(number: int, frame: object) -> None:
+        raise SecondError
+
+    before = signal.signal(number, raises)
+    try:
+        with interrupts() as interrupted:
+            assert not interrupted()
+            signal.raise_signal(number)
+            assert interrupted()
+            with pytest.raises(SecondError):
+                signal.raise_signal(number)
+        assert signal.getsignal(number) is raises
+    finally:
+        signal.signal(number, before)
+
+
+@pytest.mark.skipif(not hasattr(signal, "SIGHUP"), reason="SIGHUP is missing on this system")
+def test_nohup_keeps_its_word() -> None:
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        with interrupts() as interrupted:
+            signal.raise_signal(signal.SIGHUP)
+            assert not interrupted()
+    finally:
+        signal.signal(signal.SIGHUP, before)
 
 
 def test_a_terminal_obeys_no_message(at: Runner, fresh: str) -> None:

@@ -180,3 +180,13 @@ def test_states_do_not_overtake_each_other(peer, monkeypatch):
 
     asyncio.run(main())
     assert states == ["connected", "reconnecting", "connected", "closing", "closed"]
+
+
+def test_a_client_that_was_never_opened_closes():
+    async def run():
+        client = stomp.connect_async("stomp://127.0.0.1:1")
+        await client.close()
+        await client.close()
+        return client.state
+
+    assert asyncio.run(run()) == "closed"
