@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 
 from stompcodec.client.bodies.upload import Upload
 from stompcodec.client.inbound import Inbound
-from stompcodec.client.link import ClientLink
+from stompcodec.client.link import ClientLink, log
 from stompcodec.client.message import BaseMessage
 from stompcodec.client.options import Options
 from stompcodec.client.outbox import Block, OutboxFullError, Waiting
@@ -20,7 +20,14 @@ from stompcodec.client.receipts import Call
 from stompcodec.client.subscription import Subscription
 from stompcodec.client.transaction import BaseTransaction
 from stompcodec.codec import Frame
-from stompcodec.errors import ConnectionLostError, LocalProtocolError, RemoteProtocolError, StaleAckError, StompError
+from stompcodec.errors import (
+    ConnectionLostError,
+    LocalProtocolError,
+    ReceiptTimeoutError,
+    RemoteProtocolError,
+    StaleAckError,
+    StompError,
+)
 
 #: The temporary queue for replies, and the id of its subscription: some brokers use the name for both.
 REPLIES = "/temp-queue/replies"
@@ -49,6 +56,7 @@ class ClientCore:
     ) -> None:
         self.link = ClientLink(options)
         self.inbound = self.link.inbox = Inbound(self.link, new_id, message_class)
+        self.inbound.give_back = self._give_back
         self._make_replies = make_replies
         self._drained: list[Subscription] = []
 
@@ -191,7 +199,7 @@ class ClientCore:
         call.needs_reply = True
         if not self.send(Frame("SEND", pairs, body), now, call, text=text):
             return False
-        inbound.expect(inbound.replies, key, call)
+        inbound.expect(key, call)
         return True
 
     # ---- PING and RECEIVE, which only some brokers offer ----
@@ -213,7 +221,8 @@ class ClientCore:
     def fetch(self, subscription: Subscription, now: float, call: Call) -> bool:
         """Send RECEIVE; the call's result is a message or None. Return False without a connection.
 
-        The subscription is for this message only. LocalProtocolError: the broker does not offer RECEIVE.
+        The subscription is for this message only, and gets the id that its headers give. LocalProtocolError: the broker
+        does not offer RECEIVE, or the id is that of another subscription.
         """
         link, inbound = self.link, self.inbound
         link.now = now
@@ -226,9 +235,32 @@ class ClientCore:
         subscription.folds_case = link.version == "legacy"
         call.command, call.subject = "RECEIVE", subscription
         headers = inbound.subscribe_headers(subscription)
+        subscription.id = next(value for name, value in headers if name == "id")
+        if subscription.id in inbound.subscriptions:
+            raise LocalProtocolError(f"a subscription with the id {subscription.id!r} exists already")
         link.put(Frame("RECEIVE", [*headers, ("receipt", call.id)]), call, bound=True)
-        inbound.expect(inbound.fetches, subscription.id, call)
+        inbound.expect_message(call)
         return True
+
+    def abandon(self, now: float, call: Call) -> None:
+        """End a RECEIVE whose caller waits no longer. Its message is given back, now or when it comes."""
+        link = self.link
+        link.now = now
+        if not call.done:
+            if call.id not in link.calls.sent:
+                link.outbox.remove(call)
+            link.finish(call, ReceiptTimeoutError(f"{call.what}: nobody waits for the answer", sent=call.sent))
+        if call.result is not None:
+            self._give_back(call.result)
+
+    def _give_back(self, message: BaseMessage) -> None:
+        """Refuse a message of RECEIVE that nobody will take, so that the broker delivers it again."""
+        if not message.subscription.explicit or message.settled:
+            return
+        try:
+            self.settle(message, "NACK", self.link.now, requeue=True)
+        except StompError as error:
+            log.info("a message of RECEIVE came too late: %s", error)
 
     # ---- settling ----
 
@@ -426,5 +458,7 @@ class ClientCore:
         if self.link.outbox.frames or self.link.calls.sent:
             return False
         if any(each.explicit and each.open > 0 for each in self.inbound.subscriptions.values()):
+            return False
+        if any(each.open > 0 for each in self.inbound.fetched):
             return False
         return not any(each.inbox or each.batch for each in self._drained)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from typing import Any
+from weakref import WeakSet
 
 from stompcodec.client.bodies.received import ReceivedBody
 from stompcodec.client.link import DELETE, ClientLink, log
@@ -64,7 +65,9 @@ class Inbound:
         self.backlog = 0  # messages in inboxes
         self.backlog_octets = 0
         self.replies: dict[str, Call] = {}  # requests, by correlation-id
-        self.fetches: dict[str, Call] = {}  # calls of RECEIVE, by subscription
+        self.fetches: dict[str, list[Call]] = {}  # calls of RECEIVE by id, also those that nobody waits for any more
+        self.fetched: WeakSet[Subscription] = WeakSet()  # of messages that were fetched on this connection
+        self.give_back: Callable[[BaseMessage], None] = lambda _: None  # refuses a message; set by the core
         self._excused_at = 0.0
         self._incoming: BaseMessage | None = None  # its body is being received into a file
         self.in_body = False  # what comes next belongs to a streamed body, wanted or not
@@ -93,8 +96,9 @@ class Inbound:
                 name = frame.get("subscription")
                 subscription = subscriptions.get(name) if name is not None else self._by_destination(frame)
                 if subscription is None or subscription.deaf:
-                    if name in self.fetches:
-                        self._fetched(self.fetches[name], frame)
+                    call = None if name is None else self._fetch_of(name)
+                    if call is not None:
+                        self._fetched(call, frame)
                     elif _is_streamed(frame):
                         self.in_body = True
                     continue
@@ -144,7 +148,7 @@ class Inbound:
         self._incoming, subscription = None, message.subscription
         if subscription is self.reply_subscription:
             self._reply(message.frame.get("correlation-id"), message)
-        elif not subscription.deaf and subscription.id not in self.fetches:
+        elif not subscription.deaf and self.subscriptions.get(subscription.id) is subscription:
             subscription.open += 1
             subscription.inbox.append(message)
             subscription.inbox_octets += body.size
@@ -228,6 +232,10 @@ class Inbound:
             self.link.connected(frame)
         elif command == "ERROR":
             self._refused(frame)
+        elif command == "EMPTY":
+            call = self._fetch_of(frame.get("subscription") or "")
+            if call is not None and call.done:  # the others wait for their receipts
+                self._forget_fetch(call)
 
     def _refused(self, frame: Frame) -> None:
         """Handle ERROR: with a receipt-id it rejects a call; otherwise it is logged, and iterators raise it.
@@ -283,10 +291,18 @@ class Inbound:
         return self.link.connection is None or self.link.connection.state is State.FAILED
 
     def _fetched(self, call: Call, frame: Frame) -> None:
-        """Keep the message that a RECEIVE asked for, until its receipt follows."""
+        """Keep the message that a RECEIVE asked for, until its receipt follows; give it back if nobody waits for it."""
         subscription: Subscription = call.subject
         subscription.seq = subscription.open = 1
-        call.result = message = self.message_class(frame, subscription, self.link.epoch, 1)
+        message = self.message_class(frame, subscription, self.link.epoch, 1)
+        if call.done:
+            self.in_body = message.is_streamed
+            self._forget_fetch(call)
+            self.give_back(message)
+            return
+        call.result = message
+        if subscription.explicit:
+            self.fetched.add(subscription)
         if message.is_streamed:  # complete before the receipt follows
             self._await_body(message)
 
@@ -305,10 +321,29 @@ class Inbound:
         else:
             self.link.finish(call, result=message)
 
-    def expect(self, calls: dict[str, Call], key: str, call: Call) -> None:
-        """Keep a call in `replies` or `fetches` until it has its outcome."""
-        calls[key] = call
-        call.after = lambda _: calls.pop(key, None)
+    def expect(self, key: str, call: Call) -> None:
+        """Keep a request in `replies` until it has its outcome."""
+        self.replies[key] = call
+        call.after = lambda _: self.replies.pop(key, None)
+
+    def expect_message(self, call: Call) -> None:
+        """Keep a RECEIVE in `fetches` until it has its outcome, or its message can no longer come."""
+        self.fetches.setdefault(call.subject.id, []).append(call)
+        call.after = self._fetch_over
+
+    def _fetch_of(self, id: str) -> Call | None:
+        """Return the RECEIVE that the next answer with this id is for: the broker answers in order."""
+        return next((call for call in self.fetches.get(id, ()) if call.result is None), None)
+
+    def _fetch_over(self, call: Call) -> None:
+        if not (isinstance(call.error, ReceiptTimeoutError) and call.sent):  # else its message may come late
+            self._forget_fetch(call)
+
+    def _forget_fetch(self, call: Call) -> None:
+        id = call.subject.id
+        calls = [each for each in self.fetches.pop(id, ()) if each is not call]
+        if calls:
+            self.fetches[id] = calls
 
     # ---- subscriptions ----
 
@@ -405,6 +440,8 @@ class Inbound:
         self._restoring.clear()
         self.paused = self.in_body = False
         self._incoming = None
+        self.fetches.clear()
+        self.fetched.clear()
         for subscription in self.subscriptions.values():
             subscription.subscribed = subscription.confirmed = False
             subscription.left = 0

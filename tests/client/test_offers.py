@@ -1,5 +1,9 @@
 """What only some brokers offer: RECEIVE and PING, typed headers, the older worker dialect; and our broker offers it."""
 
+import asyncio
+import threading
+import time
+
 import pytest
 from client.broker import BrokerThread
 from client.peer import Peer
@@ -10,6 +14,7 @@ import stompcodec.client as stomp
 from stompcodec import Frame
 from stompcodec.client.subscription import Subscription
 from stompcodec.content import typed_headers
+from stompcodec.testing import StompBroker
 
 
 @pytest.fixture(scope="module")
@@ -93,8 +98,8 @@ class Offering(Scripted):
         super().open()
         self.server._commands = frozenset(("RECEIVE", "PING", "PONG", "EMPTY"))
 
-    def fetch(self, ack="auto"):
-        subscription = Subscription("/queue/a", id=f"f{next(self._names)}", ack=ack)
+    def fetch(self, ack="auto", headers=()):
+        subscription = Subscription("/queue/a", id=f"f{next(self._names)}", ack=ack, headers=headers)
         call = self.core.link.calls.make("RECEIVE", 5.0)
         assert self.core.fetch(subscription, self.now, call)
         (frame,) = self.frames()
@@ -102,7 +107,10 @@ class Offering(Scripted):
         return call, subscription
 
     def message(self, subscription, body=b"x"):
-        pairs = {"subscription": subscription.id, "message-id": "m", "destination": "/queue/a", "ack": "a"}
+        number = body.decode()
+        pairs = {"subscription": subscription.id, "message-id": f"m{number}", "destination": "/queue/a"}
+        if subscription.explicit:
+            pairs["ack"] = f"a{number}"
         self.server.send(Frame("MESSAGE", pairs, body))
 
 
@@ -128,6 +136,167 @@ def test_a_message_that_came_is_not_lost_with_its_receipt():
     assert (one.error, one.result.body) == (None, b"x")
     assert isinstance(two.error, stomp.ConnectionLostError)
     assert client.core.inbound.fetches == {}
+
+
+@pytest.mark.parametrize("ack", ["client", "client-individual"])
+def test_a_message_that_comes_too_late_is_refused(ack):
+    client = Offering().connect()
+    call, subscription = client.fetch(ack)
+    client.wait(6)
+    assert isinstance(call.error, stomp.ReceiptTimeoutError)
+    for _ in range(2):  # only the first is the answer
+        client.message(subscription)
+        client.pump()
+    (nack,) = client.frames()
+    assert (nack.command, nack.headers["id"], nack.get("requeue")) == ("NACK", "ax", None)
+    client.server.send(Frame("RECEIPT", {"receipt-id": call.id}))
+    client.pump()
+    assert (call.result, client.core.inbound.fetches, client.core.is_quiet()) == (None, {}, True)
+
+
+def test_nothing_is_refused_in_mode_auto():
+    client = Offering().connect()
+    _call, subscription = client.fetch()
+    client.wait(6)
+    client.message(subscription)
+    client.pump()
+    assert (client.frames(), client.core.inbound.fetches) == ([], {})
+
+
+@pytest.mark.parametrize("came", ["message", "receipt", "nothing"])
+def test_the_message_of_an_abandoned_receive_is_refused_once(came):
+    client = Offering().connect()
+    call, subscription = client.fetch("client-individual")
+    if came != "nothing":
+        client.message(subscription)
+    if came == "receipt":
+        client.server.send(Frame("RECEIPT", {"receipt-id": call.id}))
+    client.pump()
+    client.core.abandon(client.now, call)
+    if came == "nothing":
+        assert client.frames() == []
+        client.message(subscription)
+        client.pump()
+    assert [(frame.command, frame.headers["id"]) for frame in client.frames()] == [("NACK", "ax")]
+    assert (call.done, client.core.inbound.fetches) == (True, {})
+
+
+def test_a_receive_that_was_not_sent_is_forgotten_with_its_call():
+    client = Offering().connect()
+    client.core.link.is_writable = False
+    calls = []
+    for _ in range(2):
+        subscription = Subscription("/queue/a", id="f", ack="client-individual")
+        calls.append(client.core.link.calls.make("RECEIVE", 5.0))
+        assert client.core.fetch(subscription, client.now, calls[-1])
+    client.core.abandon(client.now, calls[0])
+    client.wait(6)
+    assert [call.error.sent for call in calls] == [False, False]
+    client.core.link.is_writable = True
+    assert (client.frames(), client.core.inbound.fetches) == ([], {})
+
+
+def test_answers_under_one_id_come_in_the_order_of_their_calls():
+    client = Offering().connect()
+    calls = [client.fetch("client-individual", {"id": "x"}) for _ in range(4)]
+    client.core.abandon(client.now, calls[0][0])
+    client.core.abandon(client.now, calls[1][0])
+    (subscription,) = {each.id: each for _call, each in calls}.values()
+    client.server.send(Frame("EMPTY", {"subscription": "x", "destination": "/queue/a"}))
+    for number, (call, _subscription) in enumerate(calls[1:], 1):
+        client.message(subscription, b"%d" % number)
+        client.server.send(Frame("RECEIPT", {"receipt-id": call.id}))
+    client.pump()
+    assert [frame.headers["id"] for frame in client.frames()] == ["a1"]
+    assert [call.result.body for call, _subscription in calls[2:]] == [b"2", b"3"]
+    assert client.core.inbound.fetches == {}
+
+
+def test_a_late_receive_ends_with_its_connection():
+    client = Offering().connect()
+    client.fetch("client-individual")
+    client.wait(6)
+    client.core.link.lost(OSError("cut"), client.now)
+    assert client.core.inbound.fetches == {}
+
+
+def test_the_id_of_a_receive_may_be_given(shell, broker):
+    name = f"/queue/given-{shell.name}"
+    client = shell.connect(broker.url, versions=["1.1"])  # its NACK names the subscription
+    client.send(name, b"1", receipt=True)
+    client.receive(name, ack="client-individual", headers={"id": "x"}).nack(receipt=True)
+    assert client.receive(name, headers={"id": "x"}).body == b"1"
+    client.subscribe("/queue/other", id="x")
+    with pytest.raises(stomp.LocalProtocolError, match="the id 'x' exists"):
+        client.receive(name, headers={"id": "x"})
+
+
+def test_a_cancelled_receive_leaves_its_message_to_others(broker):
+    name = "/queue/cancelled"
+
+    async def main():
+        async with stomp.connect_async(broker.url) as client, stomp.connect_async(broker.url) as other:
+            await client.send(name, b"1", receipt=True)
+            task = asyncio.create_task(client.receive(name, ack="client-individual"))
+            await asyncio.sleep(0)
+            task.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await task
+            for _ in range(2):  # the NACK is sent before the second PING
+                await client.ping()
+            assert (await other.receive(name)).body == b"1"
+
+    asyncio.run(main())
+
+
+def test_a_streamed_message_that_comes_too_late_is_refused_and_its_body_dropped(shell):
+    body = bytes(500_000)
+    with StompBroker() as broker:
+        client = shell.connect(broker.url, stream_over=4096)
+        client.send("/queue/a", body, receipt=True)
+        broker.faults.delay("MESSAGE", 1)
+        with pytest.raises(stomp.ReceiptTimeoutError):
+            client.receive("/queue/a", ack="client-individual", timeout=0.1)
+        assert broker.expect("NACK", timeout=patience(10))
+        fetched = client.receive("/queue/a")
+        assert fetched.attempt == 2
+        with fetched.open() as reader:
+            assert reader.read() == body
+
+
+def test_drain_waits_for_what_was_received(shell, broker):
+    name = f"/queue/drained-{shell.name}"
+    client = shell.connect(broker.url)
+    for body in (b"1", b"2"):
+        client.send(name, body, receipt=True)
+    messages = [client.receive(name, ack=ack) for ack in ("client-individual", "auto")]
+    errors = []
+
+    def drain():
+        try:
+            client.drain(patience(30))
+        except stomp.StompError as error:
+            errors.append(error)
+
+    thread = threading.Thread(target=drain)
+    thread.start()
+    time.sleep(0.3)
+    assert thread.is_alive()
+    messages[0].ack()
+    thread.join(patience(10))
+    assert (thread.is_alive(), errors) == (False, [])
+    assert shell.connect(broker.url).receive(name) is None
+
+
+def test_drain_does_not_wait_for_messages_of_a_lost_connection():
+    client = Offering().connect()
+    call, subscription = client.fetch("client-individual")
+    client.message(subscription)
+    client.server.send(Frame("RECEIPT", {"receipt-id": call.id}))
+    client.pump()
+    assert not client.core.is_quiet()
+    client.core.link.lost(OSError("cut"), client.now)
+    assert client.core.is_quiet()
 
 
 # ---- typed headers ----

@@ -286,6 +286,9 @@ class AsyncClient(BaseClient):
     ) -> AsyncMessage | None:
         """Return a message if there is one right now, else None. Only some brokers have the command, RECEIVE.
 
+        If the call times out or is cancelled, its message may come later. It is lost in mode auto; otherwise the client
+        returns it to the broker by NACK, which counts as a delivery.
+
         Args:
             ack: "auto", or "client-individual": then it has to be acknowledged on this connection.
             selector: selects messages, in the broker's language.
@@ -302,9 +305,15 @@ class AsyncClient(BaseClient):
         receipt, since = AsyncReceipt(call), started()
         while not link.engine.do(link.core.fetch, subscription, now(), call):
             await link.wait_connected(timeout)
-        message: AsyncMessage | None = await receipt.wait()
-        if message is not None and link.layers is not None:
-            await link.receive(message, "receive", since)
+        try:
+            message: AsyncMessage | None = await receipt.wait()
+            if message is not None and link.layers is not None:
+                await link.receive(message, "receive", since)
+        except (Exception, GeneratorExit):
+            raise
+        except BaseException:  # cancelled or interrupted
+            link.engine.do(link.core.abandon, now(), call)
+            raise
         return message
 
     # ---- the connection ----
