@@ -89,10 +89,11 @@ def _acknowledge(accepted: bool, session: Session, frame: Frame) -> None:
         consumer.queue.settle(deliveries)
     elif deliveries is not None:
         session.virtual_host.dead_letters.reject(consumer.queue, deliveries, get("requeue") != "false")
-    if not consumer.window:
+    if consumer.window:
+        if not consumer.in_ring:
+            consumer.queue.offer(consumer)
+    elif deliveries is not None:  # not deferred: otherwise COMMIT does this
         release(session, consumer)
-    elif not consumer.in_ring:
-        consumer.queue.offer(consumer)
 
 
 def _delivery(session: Session, frame: Frame) -> tuple[Consumer | None, int]:

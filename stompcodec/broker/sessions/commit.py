@@ -10,10 +10,11 @@ from typing import NamedTuple
 from stompcodec.broker.errors import Refused
 from stompcodec.broker.loop_quota import AT_ONCE, Line
 from stompcodec.broker.message import Message
-from stompcodec.broker.queues.consumer import Delivery, Source
+from stompcodec.broker.queues.consumer import Consumer, Delivery, Source
 from stompcodec.broker.queues.queue import Queue
 from stompcodec.broker.routing.idempotency import Mark
 from stompcodec.broker.sessions.receipts import confirm, hold_receipts
+from stompcodec.broker.sessions.receive import release
 from stompcodec.broker.sessions.send import check_space, in_order, put_late, queue_of
 from stompcodec.broker.sessions.session import Session
 from stompcodec.broker.sessions.target import QueueOrTopic
@@ -21,8 +22,14 @@ from stompcodec.broker.sessions.transaction import Sending, Settling, Transactio
 from stompcodec.broker.storage.store import Store
 from stompcodec.codec import Frame
 
-#: The deliveries of NACKs by their queue, and by whether they may be delivered again.
-_Rejected = dict[tuple[Source, bool], list[Delivery]]
+
+class _Last(NamedTuple):
+    """What a transaction does last, when everything else has taken effect."""
+
+    rejected: dict[tuple[Source, bool], list[Delivery]]
+    """The deliveries of NACKs by their queue, and by whether they may be delivered again."""
+    received: list[Consumer]
+    """The consumers of RECEIVEs whose message is settled: they end."""
 
 
 class _Share(NamedTuple):
@@ -270,7 +277,7 @@ def _check(session: Session, transaction: Transaction) -> None:
 
 def _at_once(session: Session, transaction: Transaction, frame: Frame, shares: deque[_Share]) -> Iterator[Line]:
     """Make a long transaction take effect if none of it is stored."""
-    rejected: _Rejected = {}
+    last = _Last({}, [])
     while shares:
         share = shares.popleft()
         for at, entry in enumerate(share.operations):
@@ -282,10 +289,10 @@ def _at_once(session: Session, transaction: Transaction, frame: Frame, shares: d
                     continue
                 session.broker.sent.enter(entry.mark, session.broker.now, stored=False)
             session.broker.place(entry.message)
-        _apply_some(session, share.operations, share.queues, share.stored_in, rejected)
+        _apply_some(session, share.operations, share.queues, share.stored_in, last)
         if shares:
             yield session.broker.quota
-    _reject(session, rejected)
+    _finish(session, last)
     if transaction.retains and session.broker.stores_some and not session.ended:
         hold_receipts(session, frame)
     confirm(session, frame)
@@ -342,15 +349,15 @@ def _applying(session: Session, shares: deque[_Share], pinned: dict[Queue, None]
     journal = session.broker.journal
     batch = journal.busy
     assert batch is not None
-    rejected: _Rejected = {}
+    last = _Last({}, [])
     try:
         while shares:
             share = shares.popleft()
-            _apply_some(session, share.operations, share.queues, share.stored_in, rejected)
+            _apply_some(session, share.operations, share.queues, share.stored_in, last)
             journal.charge(batch, -share.octets)
             if shares:
                 yield session.broker.quota.front
-        _reject(session, rejected)
+        _finish(session, last)
     finally:
         for queue in pinned:
             queue.go_on()
@@ -395,15 +402,19 @@ def _apply(
     if not committed:
         session.virtual_host.stop((), transaction.abort())
         return
-    rejected: _Rejected = {}
-    _apply_some(session, transaction.operations, queues, stored_in, rejected)
-    _reject(session, rejected)
+    last = _Last({}, [])
+    _apply_some(session, transaction.operations, queues, stored_in, last)
+    _finish(session, last)
 
 
-def _reject(session: Session, rejected: _Rejected) -> None:
-    """Requeue or drop the deliveries of NACKs: those of a queue together, so that they come back in order."""
-    for (queue, requeue), deliveries in rejected.items():
+def _finish(session: Session, last: _Last) -> None:
+    """Requeue or drop the deliveries of NACKs: those of a queue together, so that they come back in order. Then end the
+    consumers of RECEIVEs.
+    """
+    for (queue, requeue), deliveries in last.rejected.items():
         session.virtual_host.dead_letters.reject(queue, deliveries, requeue)
+    for consumer in last.received:
+        release(session, consumer)
 
 
 def _apply_some(
@@ -411,15 +422,17 @@ def _apply_some(
     operations: Sequence[Sending | Settling],
     queues: Sequence[QueueOrTopic | None],
     stored_in: Sequence[Sequence[Queue]],
-    rejected: _Rejected,
+    last: _Last,
 ) -> None:
     for operation, queue, stored in zip(operations, queues, stored_in):
         if isinstance(operation, Settling):
-            source = operation.consumer.queue
+            consumer, source = operation.consumer, operation.consumer.queue
+            if not consumer.window:
+                last.received.append(consumer)
             if operation.accepted:
                 source.settle(operation.deliveries, stored=True)
             else:
-                rejected.setdefault((source, operation.requeue), []).extend(operation.deliveries)
+                last.rejected.setdefault((source, operation.requeue), []).extend(operation.deliveries)
         elif queue is not None:
             put_late(session, queue, operation.message, stored)
 

@@ -5,6 +5,7 @@ from broker.harness import Bench
 from hypothesis import given
 from hypothesis import strategies as st
 
+from stompcodec.broker.loop_quota import AT_ONCE
 from stompcodec.broker.storage.store import MemoryStore
 from stompcodec.codec import Frame
 from stompcodec.connection import Connection, Role
@@ -147,19 +148,87 @@ def test_what_is_refused_or_left_goes_back_in_its_place():
     assert receive(one, "/queue/DLQ.a").body == b"1"
 
 
-def test_a_received_message_in_a_transaction():
+@pytest.mark.req("S12-TX-03", "S11-TX-03", "S10-TX-03", "S10-TX-05", "WISH-RCV-01")
+@pytest.mark.parametrize("persistent", ["true", "false"])
+@pytest.mark.parametrize("mode", ["client", "client-individual"])
+@pytest.mark.parametrize(
+    ("version", "command"), [("1.0", "ACK"), ("1.1", "ACK"), ("1.1", "NACK"), ("1.2", "ACK"), ("1.2", "NACK")]
+)
+def test_a_received_message_in_a_transaction(version, command, mode, persistent):
+    bench = Bench(store=MemoryStore())
+    (peer,) = peers(bench, version)
+    queue, session = queue_of(bench), peer.session
+    for body in (b"1", b"2"):
+        peer.put("/queue/a", body, persistent=persistent)
+    before = session.memory.spare
+    message = receive(peer, ack=mode)
+    for end in ("ABORT", "ABORT", "COMMIT"):
+        send(peer, "BEGIN", transaction="t")
+        peer.ack(message, command, transaction="t")
+        session.outbox.starved = True
+        session.refill()  # it gets no further message
+        assert (queue.count, len(queue.messages), len(session.consumers)) == (2, 1, 1)
+        send(peer, end, transaction="t", receipt="r")
+        assert [frame.command for frame in peer.take()] == ["RECEIPT"]
+        if end == "ABORT":  # it is unacknowledged again
+            (consumer,) = session.consumers.values()
+            assert (list(consumer.unacked), len(queue.messages), session.windows.total) == ([1], 1, 1)
+    again = command == "NACK"
+    assert (queue.count, len(queue.messages)) == (1 + again, 1 + again)
+    assert (session.consumers, session.by_number, queue.consumers) == ({}, {}, [])
+    assert (session.windows.total, session.memory.spare) == (0, before)
+    assert [receive(peer).body for _ in range(queue.count)] == ([b"1", b"2"] if again else [b"2"])
+
+
+@pytest.mark.req("S10-TX-05", "WISH-RCV-01")
+@pytest.mark.parametrize("command", ["ACK", "NACK"])
+def test_a_received_message_is_acknowledged_after_an_abort(command):
     bench = Bench()
     (peer,) = peers(bench, "1.2")
-    queue = queue_of(bench)
     peer.put("/queue/a", b"1")
-    for end, left in (("ABORT", 1), ("COMMIT", 0)):
-        message = receive(peer, ack="client-individual")
-        send(peer, "BEGIN", transaction="t")
-        peer.ack(message, transaction="t")
-        assert (queue.count, len(queue.messages)) == (1, 0)
-        send(peer, end, transaction="t")
-        assert (queue.count, len(queue.messages)) == (left, left)
-    assert not peer.session.consumers
+    message = receive(peer, ack="client-individual")
+    send(peer, "BEGIN", transaction="t")
+    peer.ack(message, command, transaction="t")
+    send(peer, "ABORT", transaction="t")
+    peer.ack(message, receipt="r")
+    assert peer.next("RECEIPT").headers["receipt-id"] == "r"
+    assert (queue_of(bench).count, peer.session.consumers) == (0, {})
+
+
+@pytest.mark.req("S12-TX-05")
+@pytest.mark.parametrize("aborted", [False, True])
+def test_a_received_message_returns_when_its_session_ends_in_a_transaction(aborted):
+    bench = Bench()
+    peer, other = peers(bench, "1.2", "1.2")
+    for body in (b"1", b"2"):
+        other.put("/queue/a", body)
+    message = receive(peer, ack="client-individual")
+    send(peer, "BEGIN", transaction="t")
+    peer.ack(message, transaction="t")
+    if aborted:
+        send(peer, "ABORT", transaction="t")
+    peer.lose()
+    assert queue_of(bench).consumers == []
+    assert [receive(other).body, receive(other).body] == [b"1", b"2"]
+
+
+@pytest.mark.parametrize("persistent", ["true", "false"])
+@pytest.mark.parametrize("command", ["ACK", "NACK"])
+def test_a_long_transaction_ends_what_was_received(command, persistent):
+    bench = Bench(store=MemoryStore())
+    (peer,) = peers(bench, "1.2")
+    peer.put("/queue/a", b"1", persistent=persistent)
+    message = receive(peer, ack="client-individual")
+    send(peer, "BEGIN", transaction="t")
+    for _ in range(AT_ONCE):
+        peer.put("/queue/b", b"x", transaction="t", persistent=persistent)
+    peer.ack(message, command, transaction="t")
+    send(peer, "COMMIT", transaction="t", receipt="r")
+    bench.turn()
+    assert [frame.command for frame in peer.take()] == ["RECEIPT"]
+    queue = queue_of(bench)
+    assert (queue.count, len(queue.messages)) == ((1, 1) if command == "NACK" else (0, 0))
+    assert (peer.session.consumers, queue.consumers, peer.session.windows.total) == ({}, [], 0)
 
 
 def test_receive_and_subscriptions_share_a_queue():
