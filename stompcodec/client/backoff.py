@@ -49,3 +49,36 @@ class Backoff:
         while self.attempts is None or count < self.attempts:
             yield delay * (1 - self.jitter + self.jitter * random())
             delay, count = min(delay * self.factor, self.most), count + 1
+
+
+class Refusals:
+    """The refused logins in a row, which a client counts: more attempts could lock the account.
+
+    Args:
+        most: the number that ends the attempts; None for no limit.
+        span: the least seconds from the first of them to the one that ends the attempts.
+
+    >>> refusals = Refusals(2, span=60.0)
+    >>> [refusals.note(at) for at in (0.0, 1.0, 60.0)]
+    [False, False, True]
+    >>> refusals.forget()
+    >>> refusals.note(61.0)
+    False
+    """
+
+    def __init__(self, most: int | None, span: float) -> None:
+        self._most = most
+        self.span = span
+        self._count = 0
+        self._first = 0.0
+
+    def note(self, now: float) -> bool:
+        """Count a refused login; return whether to give up."""
+        if not self._count:
+            self._first = now
+        self._count += 1
+        return self._most is not None and self._count >= self._most and now - self._first >= self.span
+
+    def forget(self) -> None:
+        """Begin anew: there was a session, or the broker refused for another reason."""
+        self._count = 0

@@ -50,6 +50,8 @@ class BrokerDialect(NamedTuple):
     """A temporary queue in reply-to is subscribed to automatically, under its own name."""
     duplicate: str = "idempotency-key"
     """The header of SEND that marks a message as sent again."""
+    login_refused: tuple[str, ...] = ()
+    """Words in lower case, of which an ERROR that refuses the login has one."""
     topics: tuple[tuple[str, Pairs], ...] = ()
     """Kinds of queues for topic subscriptions, with their headers of SUBSCRIBE; {} is a unique name."""
     topic_queue: str = "transient"
@@ -103,6 +105,17 @@ class BrokerDialect(NamedTuple):
                 choice = "durable"
         return [(key, unique() if value == "{}" else value) for key, value in dict(self.topics)[choice]]
 
+    def refuses_login(self, words: str) -> bool:
+        """Return whether the words of an ERROR refuse the login, so that another attempt with it is refused as well.
+
+        >>> BROKERS["activemq"].refuses_login("User name [ann] or password is invalid.")
+        True
+        >>> BROKERS["activemq"].refuses_login("Broker: b - Client: me already connected from tcp://10.0.0.1:5")
+        False
+        """
+        folded = words.lower()
+        return any(each in folded for each in self.login_refused)
+
     def nack_headers(self, requeue: bool | None, transacted: bool = False) -> Pairs:
         """Return the headers of NACK: to deliver again (True), to drop (False), or for the broker's default (None).
 
@@ -121,10 +134,18 @@ class BrokerDialect(NamedTuple):
         return headers
 
 
+#: What brokers say when they refuse a login: ours, RabbitMQ, ActiveMQ, and Artemis in two ways.
+_OURS, _RABBITMQ, _ACTIVEMQ = "login refused", "access refused for user", "password is invalid"
+_ARTEMIS = (_ACTIVEMQ, "unable to validate user")
 #: Unknown brokers get the two most common names; brokers ignore headers that they do not know.
-_UNKNOWN = BrokerDialect("unknown", prefetch=("prefetch-count", "activemq.prefetchSize"))
+_UNKNOWN = BrokerDialect(
+    "unknown",
+    prefetch=("prefetch-count", "activemq.prefetchSize"),
+    login_refused=(_OURS, _RABBITMQ, *_ARTEMIS),
+)
 #: The fields of our own broker in every dialect.
 _OWN: dict[str, Any] = {
+    "login_refused": (_OURS,),
     "requeue": (),
     "discard": (("requeue", "false"),),
     "nack_transacted": True,
@@ -149,6 +170,7 @@ BROKERS: dict[str, BrokerDialect] = {
             requeue=(("requeue", "true"),),
             discard=(("requeue", "false"),),
             attempts=("x-delivery-count",),
+            login_refused=(_RABBITMQ,),
             implicit_replies=True,
             topics=(
                 ("transient", ()),
@@ -164,6 +186,7 @@ BROKERS: dict[str, BrokerDialect] = {
             client_id=True,
             requeue=None,
             jms=True,
+            login_refused=_ARTEMIS,
             duplicate="_AMQ_DUPL_ID",
         ),
         BrokerDialect(
@@ -176,6 +199,7 @@ BROKERS: dict[str, BrokerDialect] = {
             requeue=None,
             nack_transacted=False,
             jms=True,
+            login_refused=(_ACTIVEMQ,),
         ),
         BrokerDialect(
             "apollo", "apache-apollo", prefetch=("credit",), durable=(("persistent", "true"),), jms=True, discard=None

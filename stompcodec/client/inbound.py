@@ -74,7 +74,6 @@ class Inbound:
         self._to_restore: list[Subscription] = []
         self._restoring: dict[str, Subscription] = {}  # by the receipt that is waited for
         self._late: list[Subscription] = []  # those that wait for the end of a body that is being sent
-        self._one_by_one = False  # after an ERROR without receipt-id while restoring: finds the culprit
         self.reply_subscription: Subscription | None = None
 
     def receive(self, data: Any, now: float) -> None:
@@ -277,10 +276,10 @@ class Inbound:
             return
         error = RejectedError(f"the server sent an ERROR: {words}", frame)
         log.error("%s", error)
+        if link.pace.item is not None:
+            link.pace.refusal = error
         if self._is_over():
             link.break_off(error)
-            if link.phase == "restoring":
-                self._blame(error)
             return
         for subscription in self.subscriptions.values():
             subscription.news = error
@@ -364,6 +363,10 @@ class Inbound:
             self._late.append(subscription)
             if not subscription.confirm:
                 self.link.finish(call)
+        elif self.link.phase == "restoring" and self.link.pace.is_slow:
+            self._to_restore.append(subscription)
+            if not subscription.confirm:
+                self.link.finish(call)
         elif self.link.in_session:
             try:
                 self._send_subscribe(subscription)
@@ -402,18 +405,26 @@ class Inbound:
 
     # ---- restoring subscriptions ----
 
-    def _restore(self) -> None:
-        """Subscribe again, one by one if one of them is suspect. When all are confirmed the outbox flows."""
-        if self.link.phase != "restoring" or self.link.broken is not None:
+    def restore(self) -> None:
+        """Subscribe again, one by one if the link is slow. When all are confirmed the outbox flows."""
+        link = self.link
+        if link.phase != "restoring" or link.broken is not None or link.connection is None:
             return
-        while self._to_restore and not (self._one_by_one and self._restoring):
+        while self._to_restore and link.pace.item is None:
             subscription = self._to_restore.pop(0)
             if subscription.closed or subscription.subscribed:
                 continue
             self._subscribe_or_close(subscription)
-        if not self._restoring and not self._to_restore:
-            self._one_by_one = False
-            self.link.restored()
+            if link.pace.is_slow and not (subscription.closed or subscription.confirmed):
+                link.pace.start(subscription, link.now)
+        if not self._restoring and not self._to_restore and link.pace.item is None:
+            link.restored()
+
+    def pass_over(self, subscription: Subscription) -> None:
+        """Go on restoring: a SUBSCRIBE that is under way alone was not answered in its time."""
+        if not subscription.confirm and not subscription.closed:
+            self._confirm(subscription)
+        self.restore()
 
     def go_on(self) -> None:
         """Send the SUBSCRIBE of subscriptions that began in the middle of a body."""
@@ -431,8 +442,9 @@ class Inbound:
 
     def restore_all(self) -> None:
         """Subscribe again, on a new connection."""
-        self._to_restore = list(self.subscriptions.values())
-        self._restore()
+        is_suspect = self.link.pace.is_suspect
+        self._to_restore = sorted(self.subscriptions.values(), key=lambda each: not is_suspect(each))
+        self.restore()
 
     def cut(self) -> None:
         """Drop messages of the lost connection that no consumer has taken."""
@@ -459,9 +471,11 @@ class Inbound:
             return
         headers = self.subscribe_headers(subscription)
         call = subscription.call
-        if not subscription.confirm and not self._one_by_one:
+        if not subscription.confirm:
             self.link.transmit(Frame("SUBSCRIBE", headers))
-            self._confirm(subscription)
+            subscription.subscribed = True
+            if not self.link.pace.is_slow:
+                self._confirm(subscription)
             return
         if call is None or call.done:
             what = f"SUBSCRIBE to {subscription.destination}"
@@ -478,7 +492,7 @@ class Inbound:
         """Go on restoring after the outcome of a SUBSCRIBE. A subscription that was not confirmed in time ends."""
         subscription: Subscription = call.subject
         if self._restoring.pop(call.id, None) is not None:
-            self._restore()
+            self.restore()
         if isinstance(call.error, ReceiptTimeoutError):
             if subscription.call is call:
                 self.unsubscribe(subscription, self.link.now)
@@ -497,14 +511,8 @@ class Inbound:
         for call in (subscription.call, self.link.calls.sent.get(subscription.receipt_id)):
             if call is not None:
                 self.link.finish(call)
-
-    def _blame(self, error: RejectedError) -> None:
-        """Find the subscription that an ERROR without receipt-id refused, so that it is not restored for ever."""
-        if len(self._restoring) == 1:
-            ((_, subscription),) = self._restoring.items()
-            self.close_subscription(subscription, error)
-        else:
-            self._one_by_one = True
+        if self.link.pace.passed(subscription):
+            self.restore()
 
     def close_subscription(self, subscription: Subscription, error: Exception | None) -> None:
         """End a subscription on this side. Iterators end, or raise the error."""
@@ -526,6 +534,8 @@ class Inbound:
         restoring = [key for key, each in self._restoring.items() if each is subscription]
         for key in restoring:
             self.link.finish(self.link.calls.sent[key], why)
+        if self.link.pace.passed(subscription):
+            self.restore()
         self.touch(subscription)
 
     def end(self, error: Exception | None) -> None:

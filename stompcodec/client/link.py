@@ -13,6 +13,7 @@ from stompcodec.client.bodies.upload import BodySourceError, Upload
 from stompcodec.client.dialects import BrokerDialect, row_of
 from stompcodec.client.options import Options
 from stompcodec.client.outbox import Block, Outbox, Waiting
+from stompcodec.client.pace import Item, Pace, is_refusal, name_of
 from stompcodec.client.receipts import Call, Calls, Group
 from stompcodec.client.states import CLIENT, CONNECTION, follow
 from stompcodec.client.transaction import BaseTransaction
@@ -50,6 +51,15 @@ class Inbox(Protocol):
 
     def restore_all(self) -> None:
         """Subscribe again in a new session, then call `ClientLink.restored`."""
+
+    def restore(self) -> None:
+        """Go on restoring, then call `ClientLink.restored`."""
+
+    def pass_over(self, subscription: Any) -> None:
+        """Go on restoring: the SUBSCRIBE that is under way alone was not answered in its time."""
+
+    def close_subscription(self, subscription: Any, error: Exception | None) -> None:
+        """End a subscription by an error."""
 
     def cut(self) -> None:
         """Drop messages of the lost connection that no consumer has taken."""
@@ -94,6 +104,9 @@ class ClientLink:
         self.error: Exception | None = None  # why the last connection ended
         self.heard_at: float | None = None  # when bytes were last received
         self.lost_at: float | None = None  # when the connection was lost that is being restored
+        self.pace = Pace()
+        self._told = ""  # the last error in `events`
+        self._is_repeating = False  # subscriptions are back, and messages are sent again one at a time
         self.calls = Calls()
         self.outbox = Outbox(options.outbox_frames, options.outbox_octets)
         self.events: list[tuple[str, Exception | None]] = []
@@ -185,6 +198,8 @@ class ClientLink:
         if connection is None:
             return []
         self.now = now
+        if self._is_repeating and self.is_writable:
+            self._repeat()
         if self.phase == "up" and self.is_writable and self.outbox:
             self._flush()
         chunks = connection.take_output(now)
@@ -212,6 +227,8 @@ class ClientLink:
         self.now = now
         for call in list(self.calls.deadlines.expired(now)):
             self._expire(call)
+        if now >= self.pace.until:
+            self._pass_over()
         connection = self.connection
         if connection is None:
             return
@@ -225,7 +242,7 @@ class ClientLink:
 
     def next_deadline(self) -> float | None:
         """Return when `tick` has something to do; None for never."""
-        times = [self.calls.deadlines.next(), self._connected_by]
+        times = [self.calls.deadlines.next(), self._connected_by, None if self.pace.item is None else self.pace.until]
         if self.connection is not None:
             times.append(self.connection.next_deadline())
         return min((time for time in times if time is not None), default=None)
@@ -234,14 +251,16 @@ class ClientLink:
         """Handle the loss of the transport, or a failed attempt to open one."""
         connection, self.connection = self.connection, None
         self.now = now
+        during, was_in_session = self._judge(error), self.in_session
         if connection is not None:
             try:
                 connection.close(now)
             except RemoteProtocolError as cut:
                 error = error or cut
-        reason = ConnectionLostError(f"the connection was lost: {error or 'closed by the server'}")
+        what = "no session" if connection is None else "the connection was lost"
+        reason = ConnectionLostError(f"{what}: {error or 'closed by the server'}{during}")
         reason.__cause__ = error
-        self.error = error if isinstance(error, StompError) else reason
+        self.error = error if isinstance(error, StompError) and not during else reason
         self._cut(reason)
         if self.state == "closing":
             self.end(None)
@@ -251,6 +270,49 @@ class ClientLink:
                 self.end(self.error)
             else:
                 self.happened("lost", self.error)
+        elif self.state == "reconnecting":
+            if was_in_session:
+                log.warning("%s", reason)
+            self.tell(self.error)
+
+    def tell(self, error: Exception) -> None:
+        """Tell why there still is no session, unless that was told last."""
+        if str(error) != self._told:
+            self._told = str(error)
+            self.events.append((self.state, error))
+
+    def _judge(self, error: BaseException | None) -> str:
+        """Note how a session ended. What ends each connection is not sent again: those who wait for it get an error.
+
+        Returns:
+            What was under way alone, as the end of a sentence.
+        """
+        # An end that this side made says nothing about what was sent, with one exception: it answers an ERROR.
+        cause = error.__cause__ if isinstance(error, ConnectionLostError) else None
+        is_theirs = error is None or is_refusal(error) or is_refusal(cause) or not isinstance(error, StompError)
+        if not self.in_session or not is_theirs or self.state in ("closing", "closed"):
+            return ""
+        pace = self.pace
+        item, culprit = pace.item, pace.lost(error, self.now)
+        if culprit is not None:
+            self._convict(culprit, pace.refusal)
+        return "" if item is None else f" while {name_of(item)} was under way"
+
+    def _convict(self, item: Item, refusal: BaseException | None) -> None:
+        """End what has ended two connections while it was under way alone."""
+        what = f"{name_of(item)} has ended two connections: {refusal or 'closed by the server'}"
+        error: StompError = ConnectionLostError(what)
+        if isinstance(refusal, RejectedError):
+            error = RejectedError(f"{name_of(item)} was rejected: {refusal}", refusal.frame)
+        error.__cause__ = refusal
+        log.error("%s", error)
+        if not isinstance(item, Call):
+            self.inbox.close_subscription(item, error)
+        elif isinstance(refusal, RejectedError):
+            item.resend = False
+            self.finish(item, error)
+        else:
+            item.resend = False  # `_cut` says that its outcome is unknown
 
     def end(self, error: Exception | None) -> None:
         """End the client: it was closed (None), or it gave up. All open calls get their outcome."""
@@ -295,12 +357,44 @@ class ClientLink:
         self._heads.clear()
         log.info("connected: STOMP %s, broker dialect %s", self.version, self.dialect.name)
         self.happened("accepted")
+        self.pace.begin()
         self.inbox.restore_all()
 
     def restored(self) -> None:
-        """Let the outbox flow: the subscriptions are back."""
+        """Let the outbox flow: the subscriptions are back. At a pace, messages are sent again one at a time before."""
+        self._is_repeating = self.pace.is_slow and self._again() is not None
+        if self._is_repeating:
+            return
+        self.pace.end(self.now)
         self.happened("restored")
         self.wake(self.waiters)
+
+    def _again(self) -> Call | None:
+        """Return the call of the first message in the outbox if it was sent before; None if all are new."""
+        call = self.outbox.first.call if self.outbox else None
+        return call if call is not None and call.sent else None
+
+    def _repeat(self) -> None:
+        """Send the first message of the outbox again, alone; let the outbox flow once there is none to be repeated."""
+        while self.pace.item is None:
+            call = self._again()
+            if call is None:
+                self.inbox.restore()  # perhaps others have subscribed meanwhile
+                return
+            frame = self.outbox.first.frame
+            if self._begin(frame) if isinstance(frame, Upload) else self._send_first():
+                self.pace.start(call, self.now)
+
+    def _pass_over(self) -> None:
+        """Go on with the next frame: the one that is under way alone was not answered in its time."""
+        item, pace = self.pace.item, self.pace
+        assert item is not None
+        if self.upload is not None:  # its body is still being sent
+            pace.start(item, self.now)
+            return
+        pace.passed(item)
+        if not isinstance(item, Call):
+            self.inbox.pass_over(item)
 
     def put_plain(self, destination: str, body: bytes, call: Call | None = None) -> bool:
         """Send a SEND without other headers by a fast path; return False if `put` has to do it.
@@ -399,18 +493,24 @@ class ClientLink:
                 if self._begin(first):
                     return
                 continue
-            waiting = self.outbox.pop()
-            assert not isinstance(waiting.frame, Upload)
-            moved += len(waiting.frame.body) + 1
-            if waiting.call is not None and waiting.call.done:  # it has timed out
-                continue
-            try:
-                self.transmit(waiting.frame, waiting.call, waiting.text)
-            except StompError as error:  # the version has changed since it was put there
-                if waiting.call is not None:
-                    self.finish(waiting.call, error)
-                else:
-                    log.error("%s was not sent: %s", waiting.frame.command, error)
+            moved += len(first.body) + 1
+            self._send_first()
+
+    def _send_first(self) -> bool:
+        """Move the first frame of the outbox, which is no upload, to the connection; return whether it was sent."""
+        waiting = self.outbox.pop()
+        assert not isinstance(waiting.frame, Upload)
+        if waiting.call is not None and waiting.call.done:  # it has timed out
+            return False
+        try:
+            self.transmit(waiting.frame, waiting.call, waiting.text)
+        except StompError as error:  # the version has changed since it was put there
+            if waiting.call is not None:
+                self.finish(waiting.call, error)
+            else:
+                log.error("%s was not sent: %s", waiting.frame.command, error)
+            return False
+        return True
 
     def _admit(self) -> None:
         """Have callers try again for whom the outbox now has room."""
@@ -550,6 +650,8 @@ class ClientLink:
             error, result = None, call.result
         if not self.calls.finish(call, error, result):
             return
+        if call is self.pace.item:
+            self.pace.passed(call)
         if call.after is not None:
             call.after(call)
         if error is not None and call.group is not None and call.group.failed is None:
@@ -560,7 +662,8 @@ class ClientLink:
         """Drop unsent blocks of a group in which a block has failed: sending them would break the order."""
         for call in [each.call for each in self.outbox if each.call is not None and each.call.group is group]:
             self.outbox.remove(call)
-            self.finish(call, ConnectionLostError(f"{call.what}: not sent, an earlier block failed", sent=False))
+            how = "the outcome is unknown" if call.sent else "not sent"
+            self.finish(call, ConnectionLostError(f"{call.what}: {how}, an earlier block failed", sent=call.sent))
 
     def _expire(self, call: Call) -> None:
         """Handle the timeout of a call."""
@@ -577,6 +680,8 @@ class ClientLink:
         self.inbox.cut()
         self.happened("cut")
         self.broken = self._connected_by = None
+        self._is_repeating = False
+        self.pace.rest()
         self.epoch += 1
         for transaction in self.transactions.values():
             transaction.state, transaction.lost = "lost", reason
@@ -640,6 +745,7 @@ class ClientLink:
         if state != self.state:
             self.state = state
             self.lost_at = self.now if state == "reconnecting" else None
+            self._told = "" if error is None else str(error)
             self.events.append((state, error))
 
     def wake(self, calls: list[Call]) -> None:

@@ -68,6 +68,9 @@ class Options:
     startup_timeout: float = 0.0
     """The seconds in which `connect` may try again until there is a session, attempts and delays included.
     0: every address is tried once, each for at most `connect_timeout`."""
+    login_attempts: int | None = 5
+    """The client ends when the broker has refused its login this many times in a row, after a reconnect over at least a
+    minute; None for no limit. `BrokerDialect.login_refused` says by which words a refused login is recognised."""
     connect_timeout: float = 10.0
     """For one attempt: to open the transport, and again to receive CONNECTED."""
     receipt_timeout: float = 30.0
@@ -99,7 +102,8 @@ class Options:
     on_frame: Callable[[str, Frame], object] | None = None
     """Called with "in" or "out" and each frame, which it cannot change."""
     on_state: Callable[[str, Exception | None], object] | None = None
-    """Called with the new state, and the error behind it."""
+    """Called with the new state, and the error behind it; while reconnecting also whenever the reason changes for which
+    there is no session yet, such as a refused login."""
     middleware: Sequence[Middleware | AsyncMiddleware] = ()
     """Code around connecting, sending, receiving, processing and settling; the first one is the outermost.
     `AsyncMiddleware` is for `connect_async` alone."""
@@ -111,6 +115,8 @@ class Options:
         for name in ("outbox_frames", "outbox_octets", "inbox_messages", "inbox_octets"):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} is {getattr(self, name)}: it must be 1 or more")
+        if self.login_attempts is not None and (type(self.login_attempts) is not int or self.login_attempts < 1):
+            raise ValueError(f"login_attempts is {self.login_attempts!r}: it must be 1 or more, or None for no limit")
         if self.stream_over is not None and (type(self.stream_over) is not int or self.stream_over < SHORT):
             raise ValueError(f"stream_over is {self.stream_over!r}: it must be None, or {SHORT} bytes or more")
         if seconds_of("startup_timeout", self.startup_timeout) < 0:
@@ -160,6 +166,7 @@ class CommonOptions(TypedDict, total=False):
     proxy: str | None
     reconnect: Backoff | None
     startup_timeout: float
+    login_attempts: int | None
     connect_timeout: float
     receipt_timeout: float
     close_timeout: float

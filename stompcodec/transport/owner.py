@@ -66,6 +66,23 @@ class Part(bytes):
     __slots__ = ()
 
 
+class CloseCodeError(ConnectionAbortedError):
+    """The end of a WebSocket or SockJS connection by a close code of the peer other than 1000, a normal end.
+
+    Args:
+        code: the close code, as in RFC 6455, section 7.4.1.
+        reason: the peer's words.
+
+    >>> CloseCodeError(1008, "token expired")
+    CloseCodeError('the server closed the WebSocket: 1008 token expired')
+    """
+
+    def __init__(self, code: int, reason: str, what: str = "WebSocket") -> None:
+        self.code = code
+        said = "".join(each for each in reason[:100] if each.isprintable())
+        super().__init__(f"the server closed the {what}: {code} {said}".rstrip())
+
+
 class AskAgainError(ConnectionError):
     """The end of a connection on which a layer has asked something first: connect again, without asking."""
 

@@ -21,7 +21,7 @@ import uuid
 from collections.abc import Sequence
 from typing import Any
 
-from stompcodec.transport.owner import AskAgainError, Layer, Octets, Part
+from stompcodec.transport.owner import AskAgainError, CloseCodeError, Layer, Octets, Part
 from stompcodec.transport.websocket import client_layer
 
 #: The largest answer to /info in bytes, head and body each.
@@ -203,11 +203,10 @@ class SockJsLayer:
         return texts
 
     def _closed(self, value: list[Any]) -> None:
-        code = value[0] if value and type(value[0]) is int else "?"
+        code = value[0] if value and type(value[0]) is int else 0
         said = value[1] if len(value) > 1 and isinstance(value[1], str) else ""
-        said = "".join(each for each in said[:100] if each.isprintable())
-        what = f"the SockJS server closed the session: {code} {said}".rstrip()
-        self.error = ConnectionAbortedError(what) if self.opened else ConnectionRefusedError(what)
+        error = CloseCodeError(code, said, "SockJS session")
+        self.error = error if self.opened else ConnectionRefusedError(str(error))
 
     # ---- /info ----
 

@@ -26,6 +26,7 @@ from stompcodec.transport.owner import (
     MOST_REPLIES,
     TIMEOUT,
     AskAgainError,
+    CloseCodeError,
     Layer,
     Octets,
     Owner,
@@ -553,7 +554,8 @@ class SyncWire:
             if piece and self._owner is not None:
                 self._owner.received(piece)
         if layer.error is not None or layer.ended:
-            self._error = self._error or layer.error
+            # Its close code says more than a failed write.
+            self._error = layer.error if isinstance(layer.error, CloseCodeError) else self._error or layer.error
             self.close()
 
     def _open(self) -> None:

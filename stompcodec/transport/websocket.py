@@ -22,7 +22,7 @@ from urllib.parse import quote
 from stompcodec._websocket_py import is_text
 from stompcodec.codec import read_websocket, write_websocket
 from stompcodec.errors import MissingExtraError
-from stompcodec.transport.owner import Admit, Octets, Part, PlainRequest
+from stompcodec.transport.owner import Admit, CloseCodeError, Octets, Part, PlainRequest
 
 try:
     from websockets.client import ClientProtocol
@@ -52,6 +52,7 @@ _PLAIN = {_FIN | 1, _FIN | 2}  # first bytes of whole messages of text and binar
 _OPCODES = {0, 1, 2, 8, 9, 10}
 _METHOD = 20  # bytes of the longest HTTP method, and the space behind it
 _TOO_BIG = 1009
+_NORMAL = (1000, 1005)  # 1005 stands for a close frame without a code
 _NOT_TEXT = 1007
 #: The most WebSocket frames that one call of `receive` passes to the library: 6 ms of CPU time. A read may contain
 #: 20,000.
@@ -374,6 +375,9 @@ class WebSocketLayer:
         if protocol.parser_exc is not None:
             self.error = ConnectionAbortedError(f"malformed WebSocket data: {protocol.parser_exc}")
         elif protocol.close_rcvd is not None:
+            code, reason = protocol.close_rcvd.code, protocol.close_rcvd.reason
+            if isinstance(protocol, ClientProtocol) and code not in _NORMAL:
+                self.error = CloseCodeError(code, reason)
             self.ended = True
         elif protocol.handshake_exc is not None:
             self.error = _refused("not HTTP", protocol.handshake_exc)  # without its cause, which may quote a secret

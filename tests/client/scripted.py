@@ -45,6 +45,8 @@ class Scripted:
         self.pump()
         if confirm:
             self.confirm_all()
+            while self.core.link.phase == "restoring" and self.confirm_all():  # one at a time
+                pass
         return self
 
     def frames(self):

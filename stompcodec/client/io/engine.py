@@ -17,7 +17,7 @@ import time
 from collections.abc import Callable, Generator, Iterator, Sequence
 from typing import Any, Protocol, TypeVar
 
-from stompcodec.client.backoff import Backoff
+from stompcodec.client.backoff import Backoff, Refusals
 from stompcodec.client.core import ClientCore
 from stompcodec.client.forks import refuse, watch
 from stompcodec.client.health import Health, health_of
@@ -51,6 +51,10 @@ _MUCH = 16 * 1024
 _TALK = 3
 #: No attempt begins when fewer seconds of `startup_timeout` than this are left.
 _LAST_CHANCE = 0.05
+#: Seconds from the first to the last refused login that end a client: a broker that restarts may refuse for a while.
+SPAN = 60.0
+#: The shortest delay in seconds before a broker is asked again that has refused CONNECT within `startup_timeout`.
+_REFUSED = 1.0
 
 
 class News:
@@ -535,6 +539,7 @@ class Engine:
         delays: Iterator[float] | None = None
         first = True
         refused: RejectedError | None = None  # says more than a timeout
+        refusals = Refusals(options.login_attempts, 0.0)
         while True:
             error: Exception | None = None
             for address in list(self.addresses):
@@ -543,6 +548,7 @@ class Engine:
                     return
                 if failed is None:  # there was a session, and it was lost
                     error, first, until = None, False, None
+                    refusals = Refusals(options.login_attempts, SPAN)
                     good = self._was_good
                     delays = None if good else delays
                     self._begin_with(address, after=not good)
@@ -550,6 +556,9 @@ class Engine:
                 log.log(logging.INFO if first else logging.WARNING, "no session at %s: %s", address, failed)
                 error = _at(address, failed)
                 refused = error if isinstance(error, RejectedError) else refused
+                if self._is_refused(failed, refusals):
+                    self._give_up(error)
+                    return
                 if until is not None and time.monotonic() >= until:
                     break
             left = 0.0 if until is None else until - time.monotonic()
@@ -562,11 +571,22 @@ class Engine:
             if delay is None:
                 self._give_up(error or self.core.link.error or ConnectionLostError("the connection was lost"))
                 return
-            if first:
+            if first and refused is None:
                 # A broker that starts late gets more attempts before the timeout.
                 delay = min(delay, left / 2)
+            elif first:  # one that refuses is asked once more
+                delay = min(max(delay, _REFUSED), left - _LAST_CHANCE)
             if not (yield from self._wait(time.monotonic() + delay)):
                 return
+
+    def _is_refused(self, failed: BaseException, refusals: Refusals) -> bool:
+        """Count refused logins; return whether to give up."""
+        if not isinstance(failed, RejectedError):  # the broker did not answer
+            return False
+        if self.core.link.dialect.refuses_login(str(failed)):
+            return refusals.note(time.monotonic())
+        refusals.forget()
+        return False
 
     def _begin_with(self, address: Address, after: bool) -> None:
         """Reorder the addresses, to begin with this one or the one after it."""
@@ -609,7 +629,7 @@ class Engine:
             attempt.end(error)
             return error
         attempt.end(self.core.link.error)
-        self._was_good = owner.is_good(time.monotonic())
+        self._was_good = owner.is_good(time.monotonic()) and not self.core.link.pace.short
         return None if owner.was_up else self.core.link.error or ConnectionLostError("closed by the server", sent=False)
 
     def _open(self, owner: WireOwner, attempt: Attempt, until: float | None) -> bool:

@@ -1,0 +1,332 @@
+"""What is sent again after each reconnect, and ends each connection, is found by name, and nothing else is convicted."""
+
+import pytest
+from client.scripted import Scripted, outcome
+from hypothesis import given
+from hypothesis import strategies as st
+
+from stompcodec import Frame, serialize
+from stompcodec.client.outbox import Block
+from stompcodec.client.pace import MOST_SHORT, STEP
+from stompcodec.client.receipts import Group
+from stompcodec.errors import ConnectionLostError, RejectedError
+from stompcodec.transport.owner import CloseCodeError
+
+
+@pytest.fixture
+def client():
+    return Scripted().connect()
+
+
+def sent(client):
+    """What the client sends now, without waiting: (command, id or body)."""
+    return [(frame.command, frame.get("id") or frame.body) for frame in client.frames()]
+
+
+def flap(client, count=MOST_SHORT):
+    """Connections that the server ends at once, the present one and others."""
+    for _ in range(count):
+        client.lose()
+        client.connect(confirm=False)
+
+
+# ---- the pace ----
+
+
+@pytest.mark.parametrize("confirm", [True, False])
+def test_after_three_short_connections_the_next_one_restores_one_by_one(client, confirm):
+    ids = [client.subscribed(confirm=confirm).id for _ in range(3)]
+    flap(client, MOST_SHORT - 1)
+    assert sent(client) == [("SUBSCRIBE", id) for id in ids]
+    flap(client, 1)
+    for id in ids:
+        assert sent(client) == [("SUBSCRIBE", id)]
+        client.wait(STEP * 0.9)
+        assert sent(client) == []
+        client.wait(STEP * 0.1 + 1e-9)
+    assert client.frames() == []
+    assert client.core.link.phase == ("restoring" if confirm else "up")
+
+
+def test_a_receipt_or_a_first_message_ends_the_step(client):
+    first, second, third = (client.subscribed(confirm=confirm) for confirm in (True, False, True))
+    flap(client)
+    (frame,) = client.frames()
+    client.receipt(frame)
+    assert sent(client) == [("SUBSCRIBE", second.id)]
+    client.deliver(second)
+    assert sent(client) == [("SUBSCRIBE", third.id)]
+    assert first.confirmed and second.confirmed and not third.confirmed
+
+
+def test_what_the_program_does_meanwhile_waits(client):
+    subscription = client.subscribed("client-individual")
+    again = client.send(b"again", receipt=True, resend=True)
+    client.frames()
+    flap(client)
+    (frame,) = client.frames()
+    client.receipt(frame)
+    message = client.deliver(subscription)
+    client.ack(message)
+    client.send(b"new")
+    late = client.subscribe(confirm=False)
+    assert sent(client) == [("SEND", b"again")]
+    client.wait(STEP)
+    assert [command for command, _ in sent(client)] == ["SUBSCRIBE"]
+    assert not late.confirmed
+    client.wait(STEP)
+    assert sent(client) == [("ACK", "am1"), ("SEND", b"new")]
+    assert (outcome(again), client.core.link.state) == ("waits", "connected")
+
+
+def test_messages_are_sent_again_one_at_a_time_in_their_order(client):
+    calls = [client.send(b"%d" % number, receipt=True, resend=True) for number in range(3)]
+    keys = [frame.headers["receipt"] for frame in client.frames()]
+    flap(client)
+    for number, call in enumerate(calls):
+        (frame,) = client.frames()
+        assert (frame.body, frame.headers["receipt"]) == (b"%d" % number, keys[number])
+        client.receipt(frame)
+        assert outcome(call) == "accepted"
+    assert client.frames() == []
+    assert client.core.link.state == "connected"
+
+
+def test_a_connection_that_lasts_ends_the_pace(client):
+    ids = [client.subscribed().id for _ in range(2)]
+    flap(client)
+    client.confirm_all(), client.confirm_all()
+    client.wait(2)
+    client.lose()
+    client.connect(confirm=False)
+    assert sent(client) == [("SUBSCRIBE", id) for id in ids]
+
+
+@pytest.mark.parametrize("error", [ConnectionLostError("the server was silent")])
+def test_ends_that_this_side_makes_do_not_count(client, error):
+    ids = [client.subscribed().id for _ in range(2)]
+    for _ in range(2 * MOST_SHORT):
+        client.lose(error)
+        client.connect(confirm=False)
+    assert sent(client) == [("SUBSCRIBE", id) for id in ids]
+
+
+# ---- refusals ----
+
+
+def refuse(client, bad, how):
+    """Answer what the client sends, and end each connection at which it sends what is refused; the connections."""
+    for number in range(1, 20):
+        client.connect(confirm=False)
+        while client.core.link.connection is not None:
+            frames = client.frames()
+            if not frames:
+                if client.core.link.phase == "up":
+                    return number
+                client.wait(STEP)
+            for frame in frames:
+                if bad(frame):
+                    how(client)
+                    break
+                if frame.get("receipt") is not None:
+                    client.receipt(frame)
+    raise AssertionError("for ever")
+
+
+def by_error(client):
+    client.error(None, "bad selector")
+
+
+def by_error_and_end(client):
+    """As in 1.1, where the session could go on after an ERROR."""
+    client.error(None, "bad selector")
+    if client.core.link.connection is not None:
+        client.lose()
+
+
+def by_close_code(client):
+    client.lose(CloseCodeError(1008, "bad selector"))
+
+
+HOWS = [by_error, by_error_and_end, by_close_code]
+
+
+@pytest.mark.parametrize("version", ["1.1", "1.2"])
+@pytest.mark.parametrize("confirm", [True, False])
+@pytest.mark.parametrize("how", HOWS[1:])
+def test_a_subscription_that_ends_each_connection_is_ended(version, how, confirm):
+    client = Scripted(version=version).connect()
+    good = [client.subscribed(confirm=False), client.subscribed()]
+    bad = client.subscribed(confirm=confirm)
+    good.append(client.subscribed())
+    client.lose()
+    assert refuse(client, lambda frame: frame.get("id") == bad.id, how) == MOST_SHORT - 1 + 2 + 1
+    assert isinstance(bad.error, RejectedError if how is not by_close_code else ConnectionLostError)
+    assert bad.destination in str(bad.error)
+    assert "bad selector" in str(bad.error)
+    assert list(client.core.inbound.subscriptions.values()) == good
+    assert client.core.link.state == "connected"
+
+
+def test_two_of_them_are_ended_one_after_the_other(client):
+    subscriptions = [client.subscribed(confirm=False) for _ in range(5)]
+    bad = {subscriptions[1].id, subscriptions[3].id}
+    client.lose()
+    refuse(client, lambda frame: frame.get("id") in bad, by_error)
+    assert {each.id for each in subscriptions if each.closed} == bad
+
+
+def test_a_suspect_is_the_first_so_that_no_delivery_is_spent_on_it(client):
+    """Artemis dead-letters a message after 10 lost connections, RabbitMQ drops it after 21."""
+    good, bad = client.subscribed(), client.subscribed()
+    flap(client)
+    client.receipt(client.frames()[0])
+    assert sent(client) == [("SUBSCRIBE", bad.id)]
+    by_error(client)
+    client.connect(confirm=False)
+    assert sent(client) == [("SUBSCRIBE", bad.id)]
+    assert not good.subscribed
+
+
+def test_a_suspect_that_passes_once_is_a_suspect_no_more(client):
+    subscription = client.subscribed()
+    flap(client)
+    for _ in range(5):
+        assert sent(client) == [("SUBSCRIBE", subscription.id)]
+        by_error(client)
+        client.connect()
+        client.lose()
+        client.connect(confirm=False)
+    assert not subscription.closed
+
+
+@pytest.mark.parametrize("code", [1001, 1012, 1013])
+def test_a_server_that_goes_away_refuses_nothing(client, code):
+    subscriptions = [client.subscribed() for _ in range(2)]
+    for _ in range(20):
+        client.lose(CloseCodeError(code, "restarting"))
+        client.connect(confirm=False)
+        client.frames()
+    client.connect()
+    assert not any(each.closed for each in subscriptions)
+
+
+def test_a_bare_cut_convicts_no_subscription_and_is_told_with_what_was_under_way(client, caplog):
+    subscriptions = [client.subscribed() for _ in range(3)]
+    for _ in range(20):
+        client.lose()
+        client.connect(confirm=False)
+        assert client.frames()
+    client.lose()
+    told = [str(error) for state, error in client.core.link.events if state == "reconnecting"]
+    what = f"SUBSCRIBE to {subscriptions[0].destination}"
+    assert told[-1] == f"the connection was lost: closed by the server while {what} was under way"
+    assert len(told) == len(set(told)) == 2
+    assert told[-1] in caplog.messages
+    client.connect()
+    assert client.core.link.state == "connected"
+    assert not any(each.closed for each in subscriptions)
+
+
+# ---- messages that are sent again ----
+
+
+@pytest.mark.parametrize("how", ["by_error", "by_close_code", "by_cut"])
+def test_a_message_that_ends_each_connection_is_given_up_and_the_others_go_on(client, how):
+    calls = [client.send(body, receipt=True, resend=True) for body in (b"1", b"bad", b"2", b"3")]
+    client.frames()
+    client.lose()
+    ends = {"by_error": by_error, "by_close_code": by_close_code, "by_cut": Scripted.lose}
+    assert refuse(client, lambda frame: frame.body == b"bad", ends[how]) == MOST_SHORT - 1 + 2 + 1
+    assert [outcome(call) for call in (calls[0], *calls[2:])] == ["accepted"] * 3
+    error = calls[1].error
+    if how == "by_error":
+        assert isinstance(error, RejectedError)
+    else:
+        assert isinstance(error, ConnectionLostError) and error.sent
+    last = [frame for number, frame in client.seen if number == client.connections and frame.command == "SEND"]
+    assert [frame.body for frame in last] == [b"2", b"3"]
+
+
+def block(client, bodies, call):
+    frames = [Frame("SEND", [("receipt", call.id), ("destination", "/queue/a")], body) for body in bodies]
+    octets = b"".join(serialize(frame, "1.2") for frame in frames)
+    assert client.core.send_block(Block(octets, len(frames), "1.2"), client.now, call)
+
+
+def test_what_keeps_an_order_stops_there(client):
+    group = Group()
+    calls = [client.call(f"block {number}", resend=True) for number in range(3)]
+    for number, call in enumerate(calls):
+        call.group = group
+        block(client, [b"%d" % number], call)
+    other = client.send(b"other", receipt=True, resend=True)
+    client.frames()
+    client.lose()
+    refuse(client, lambda frame: frame.body == b"1", Scripted.lose)
+    assert [outcome(call) for call in calls] == ["accepted", "ConnectionLostError", "ConnectionLostError"]
+    assert all(call.error.sent for call in calls[1:])  # the last one was sent once, before
+    assert outcome(other) == "accepted"
+
+
+def test_frames_of_a_transaction_are_never_repeated(client):
+    transaction = client.begin()
+    client.core.send(Frame("SEND", {"destination": "/queue/a"}, b"t"), client.now, transaction=transaction)
+    commit = client.finish(transaction)
+    client.frames()
+    for _ in range(2 * MOST_SHORT):
+        client.lose()
+        client.connect(confirm=False)
+        assert client.frames() == []
+    assert outcome(commit) == "ConnectionLostError"
+
+
+# ---- whatever the culprits are ----
+
+
+@given(data=st.data())
+def test_only_culprits_end_and_all_of_them_do(data):
+    """Subscriptions and messages, some refused in one of the ways, at a server that answers receipts, late or never."""
+    version = data.draw(st.sampled_from(["1.1", "1.2"]))
+    client = Scripted(version=version).connect()
+    answers = data.draw(st.booleans())
+    subscriptions = [client.subscribe(confirm=False) for _ in range(data.draw(st.integers(0, 4)))]
+    calls = [
+        client.send(b"%d" % n, receipt=True, resend=True, timeout=1e6) for n in range(data.draw(st.integers(0, 4)))
+    ]
+    client.frames()
+    bad_ids = data.draw(st.sets(st.sampled_from([each.id for each in subscriptions]))) if subscriptions else set()
+    bad_bodies = data.draw(st.sets(st.sampled_from(range(len(calls))))) if calls else set()
+    how = data.draw(st.sampled_from(HOWS[1:]))
+    cuts = data.draw(st.lists(st.integers(0, 3), max_size=12))  # after so many frames of a connection
+    left = list(cuts)
+    client.lose()
+    for _ in range(60):
+        client.connect(confirm=False)
+        seen = 0
+        while client.core.link.connection is not None:
+            frames = client.frames()
+            if not frames:
+                if client.core.link.phase == "up":
+                    break
+                client.wait(STEP)
+            for frame in frames:
+                seen += 1
+                if frame.get("id") in bad_ids or (frame.command == "SEND" and int(frame.body) in bad_bodies):
+                    how(client)
+                    break
+                if left and seen > left[0]:
+                    left.pop(0)
+                    client.lose()
+                    break
+                if answers and frame.get("receipt") is not None:
+                    client.receipt(frame)
+        if client.core.link.phase == "up":
+            client.wait(2)
+            break
+    assert client.core.link.phase == "up"
+    assert {each.id for each in subscriptions if each.closed} == bad_ids
+    failed = {number for number, call in enumerate(calls) if call.error is not None}
+    assert bad_bodies <= failed
+    assert len(failed - bad_bodies) <= len(cuts) // 2  # twice alone under way: the outcome is unknown
+    assert all(calls[number].error.sent for number in failed - bad_bodies)
