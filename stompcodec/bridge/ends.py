@@ -12,6 +12,9 @@ from typing import Any, TypeVar
 
 from stompcodec.bridge.marks import broker_name, check_name
 from stompcodec.client import AsyncClient, Backoff, connect_async
+from stompcodec.client.backoff import SPAN, Refusals
+from stompcodec.client.dialects import is_login_refused
+from stompcodec.client.options import Options
 from stompcodec.errors import StompError
 from stompcodec.spec import Limits
 from stompcodec.uri import Address, parse_uri
@@ -63,6 +66,7 @@ class End:
         self._options = {**options, "limits": Limits(max_body=max_body), "reconnect": None}
         self._delays = self._backoff.delays(random.random)
         self._since = 0.0
+        self._refusals = Refusals(options.get("login_attempts", Options.login_attempts), SPAN)
 
     def __str__(self) -> str:
         return ",".join(str(address) for address in self.addresses)
@@ -76,6 +80,7 @@ class End:
         client = await connect_async(self.addresses, **self._options)
         self.epoch += 1
         self.error = None
+        self._refusals.forget()
         self._since = time.monotonic()
         return client
 
@@ -84,6 +89,9 @@ class End:
 
         Args:
             on_trouble: called with each error.
+
+        Raises:
+            RejectedError: the broker refused the login as often as `login_attempts` allows, over at least a minute.
         """
         if time.monotonic() - self._since >= _GOOD:
             self._delays = self._backoff.delays(random.random)
@@ -94,6 +102,8 @@ class End:
             except (StompError, OSError) as error:
                 self.error = error
                 on_trouble(self, error)
+                if is_login_refused(error) and self._refusals.note(time.monotonic()):
+                    raise
         raise AssertionError("a Backoff with attempts")  # it has none
 
     def succeeded(self) -> None:

@@ -6,6 +6,9 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from math import isinf
 
+#: Seconds from the first to the last refused login that end a client: a broker that restarts may refuse for a while.
+SPAN = 60.0
+
 
 @dataclass(frozen=True)
 class Backoff:

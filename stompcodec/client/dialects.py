@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable, Collection
 from typing import Any, NamedTuple
 
-from stompcodec.errors import LocalProtocolError
+from stompcodec.errors import LocalProtocolError, RejectedError
 
 Pairs = tuple[tuple[str, str], ...]
 
@@ -242,3 +242,14 @@ def row_of(name: str, server: str | None) -> BrokerDialect:
             if numbers >= first:
                 row = row._replace(**fields)
     return row
+
+
+def is_login_refused(error: BaseException) -> bool:
+    """Return whether the error of `connect` is a login that the broker, whichever it is, refused.
+
+    >>> from stompcodec import Frame
+    >>> from stompcodec.errors import RejectedError
+    >>> is_login_refused(RejectedError("CONNECT was rejected: login refused", Frame("ERROR")))
+    True
+    """
+    return isinstance(error, RejectedError) and _UNKNOWN.refuses_login(str(error))

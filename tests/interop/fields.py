@@ -15,6 +15,7 @@ from interop.run import Outcome
 from patience import patience
 
 import stompcodec.client as stomp
+from stompcodec.client import dialects
 from stompcodec.client.dialects import BROKERS, TOPIC_QUEUES, BrokerDialect
 
 __all__ = ["FIELDS", "Place", "row_of", "run_fields"]
@@ -299,6 +300,18 @@ def duplicate(place: Place) -> None:
     if None in keys or keys[0] == keys[1]:
         raise Failed(f"the keys are {keys}")
     client.close()
+
+
+@field("login_refused")
+def login_refused(place: Place) -> None:
+    """A wrong passcode is refused in words that the row knows; a broker that takes any login has none to refuse."""
+    try:
+        client = place.connect(passcode="wrong")
+    except stomp.RejectedError as error:
+        row = dialects.row_of(place.name, "stompcodec/1" if place.own else None)
+        same(row.refuses_login(str(error)), True, f"a refused login is recognised: {error}")
+    else:
+        client.close()
 
 
 @field("topics", "topic_queue")

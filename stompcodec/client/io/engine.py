@@ -17,7 +17,7 @@ import time
 from collections.abc import Callable, Generator, Iterator, Sequence
 from typing import Any, Protocol, TypeVar
 
-from stompcodec.client.backoff import Backoff, Refusals
+from stompcodec.client.backoff import SPAN, Backoff, Refusals
 from stompcodec.client.core import ClientCore
 from stompcodec.client.forks import refuse, watch
 from stompcodec.client.health import Health, health_of
@@ -51,8 +51,6 @@ _MUCH = 16 * 1024
 _TALK = 3
 #: No attempt begins when fewer seconds of `startup_timeout` than this are left.
 _LAST_CHANCE = 0.05
-#: Seconds from the first to the last refused login that end a client: a broker that restarts may refuse for a while.
-SPAN = 60.0
 #: The shortest delay in seconds before a broker is asked again that has refused CONNECT within `startup_timeout`.
 _REFUSED = 1.0
 

@@ -18,6 +18,7 @@ from typing import Any
 
 from stompcodec.capture import CHAIN, Capture, CaptureBusyError, CaptureWriter
 from stompcodec.client import Backoff, Client, connect
+from stompcodec.client.dialects import is_login_refused
 from stompcodec.client.recording.dedupe import Dedupe
 from stompcodec.client.recording.recorder import Recorder, holder_of
 from stompcodec.disk.access import access_of
@@ -31,7 +32,8 @@ log = logging.getLogger("stompcodec.spark")
 
 #: Seconds that a recorder may need to release the spool after its Spark is gone.
 _LOCK_WAIT = 10.0
-#: Seconds during which a refused login is retried: a recorder that has just ended may still be logged in.
+#: Seconds during which a refused CONNECT is retried: a recorder that has just ended may still be logged in. A refused
+#: passcode is not tried again.
 _REFUSED = 3.0
 _REFUSED_CLIENT_ID = 30.0
 #: Seconds between attempts to connect, between checks of the spool, and for the recorder to end.
@@ -298,6 +300,8 @@ class Receiver:
             try:
                 return self._connect(number)
             except RejectedError as error:  # also for a name that is still in use
+                if is_login_refused(error):
+                    raise
                 failure: StompError = error
                 patience = _REFUSED if options.client_id is None else _REFUSED_CLIENT_ID
             except (ConnectionLostError, ReceiptTimeoutError) as error:
