@@ -71,10 +71,10 @@ FLOORS = {
     "bridge": ("mapping, marks, tally, way", "headers", "sources", "ends", "carrier", "bridge", "__init__"),
     "capture": ("disk", "index", "segment", "writer", "reader", "__init__"),
     "client": (
-        "dialects, backoff, receipts, forks, states",
+        "dialects, receipts, forks, states",
         "bodies",
         "outbox, subscription, middleware.headers",
-        "message",
+        "message, backoff",
         "middleware.events",
         "middleware.base",
         "middleware.around, middleware.destinations",

@@ -1,13 +1,42 @@
-"""Delays between attempts to connect."""
+"""What a client does when connections fail: delays between attempts, refused logins, and the pace of restoring.
+
+Normally all subscriptions and unanswered messages are restored at once on a new connection. But a frame that is sent
+again on each connection, and that ends each of them, would be repeated for ever: a SUBSCRIBE that the server refuses
+without naming it, or a SEND that it answers by closing. So after `MOST_SHORT` connections in a row that the server
+ended within `SOON` seconds of restoring, the next ones restore one frame at a time, each until its answer or for `STEP`
+seconds. What ends two such connections is known by name then.
+
+Deliveries are not to be spent on this search, since brokers count them: a frame that was under way at the end of a
+connection is the first one on the next connection.
+"""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from math import isinf
+
+from stompcodec.client.receipts import Call
+from stompcodec.client.subscription import Subscription
+from stompcodec.errors import RejectedError
+from stompcodec.transport.owner import CloseCodeError
 
 #: Seconds from the first to the last refused login that end a client: a broker that restarts may refuse for a while.
 SPAN = 60.0
+#: Within so many seconds of restoring, the end of a connection may be its consequence.
+SOON = 1.0
+#: The most connections in a row that may end so soon, before the next one restores one frame at a time.
+MOST_SHORT = 3
+#: The seconds for which a frame is under way alone, unless it is answered before.
+STEP = 0.5
+#: A frame that has ended so many connections is not sent again.
+_CONVICTED = 2
+#: Close codes of WebSocket by which a server refuses what it has received: those of RFC 6455, section 7.4.1, but not
+#: the ones for going away, a restart or overload; and those of applications.
+_REFUSALS = frozenset({*range(1002, 1012), *range(4000, 5000)})
+
+#: What is restored: a subscription, or the call of a message that is sent again.
+Item = Subscription | Call
 
 
 @dataclass(frozen=True)
@@ -35,7 +64,7 @@ class Backoff:
     attempts: int | None = None
 
     def __post_init__(self) -> None:
-        if not 0 < self.first <= self.most or isinf(self.first):
+        if not 0 < self.first <= self.most or math.isinf(self.first):
             raise ValueError(f"first is {self.first} and most is {self.most}: write 0 < first <= most, in seconds")
         if not self.factor >= 1 or not 0 <= self.jitter <= 1:
             raise ValueError(f"factor is {self.factor} and jitter is {self.jitter}: they must be >= 1 and 0 to 1")
@@ -85,3 +114,99 @@ class Refusals:
     def forget(self) -> None:
         """Begin anew: there was a session, or the broker refused for another reason."""
         self._count = 0
+
+
+def is_refusal(error: BaseException | None) -> bool:
+    """Return whether a connection ended by an answer of the server: an ERROR, or a close code that refuses something.
+
+    >>> is_refusal(CloseCodeError(1008, "token expired")), is_refusal(CloseCodeError(1001, "going away"))
+    (True, False)
+    """
+    return isinstance(error, RejectedError) or (isinstance(error, CloseCodeError) and error.code in _REFUSALS)
+
+
+def name_of(item: Item) -> str:
+    """Return the words for an item in errors and logs."""
+    return item.what if isinstance(item, Call) else f"SUBSCRIBE to {item.destination}"
+
+
+class Pace:
+    """The pace of one client, over all its connections. Times are in seconds of its clock.
+
+    >>> pace, call = Pace(), Call("SEND to /queue/a", 30.0)
+    >>> for _ in range(MOST_SHORT):
+    ...     pace.begin()
+    ...     pace.end(now=1.0)
+    ...     _ = pace.lost(None, now=1.5)
+    >>> for _ in range(2):
+    ...     pace.begin()
+    ...     pace.start(call, now=2.0)
+    ...     print(pace.is_slow, pace.until, pace.lost(None, now=2.1))
+    True 2.5 None
+    True 2.5 <Call SEND to /queue/a: waits>
+    """
+
+    def __init__(self) -> None:
+        self.short = 0
+        """The last connections in a row that ended soon."""
+        self.is_slow = False
+        """True while this connection restores one frame at a time."""
+        self.item: Item | None = None
+        """What is under way alone."""
+        self.until = math.inf
+        """When the next frame follows, if there is no answer before."""
+        self.refusal: BaseException | None = None
+        """What the server has answered to what is under way; some versions of STOMP go on after an ERROR."""
+        self._ended_at: float | None = None  # when all was restored
+        self._counts: dict[Item, int] = {}  # connections that ended with it under way
+
+    def begin(self) -> None:
+        """Note that a session has begun, which restores what there is."""
+        self.is_slow, self._ended_at = self.short >= MOST_SHORT, None
+        self.rest()
+
+    def start(self, item: Item, now: float) -> None:
+        """Note that a frame has been sent, and that nothing else is under way."""
+        self.item, self.until, self.refusal = item, now + STEP, None
+
+    def passed(self, item: Item) -> bool:
+        """Note that a frame was answered, or that its time is over; return False if it is not the one under way."""
+        if item is not self.item:
+            return False
+        self._counts.pop(item, None)
+        self.rest()
+        return True
+
+    def end(self, now: float) -> None:
+        """Note that all is restored."""
+        self.is_slow, self._ended_at = False, now
+        self.rest()
+
+    def is_suspect(self, item: Item) -> bool:
+        """Return whether a connection has ended while this was under way alone, and it has not passed since."""
+        return item in self._counts
+
+    def lost(self, error: BaseException | None, now: float) -> Item | None:
+        """Note that the server has ended a session; return what must not be sent again.
+
+        A subscription is convicted only by answers of the server: see `is_refusal`. A message is convicted by any end.
+        """
+        if self._ended_at is not None and now - self._ended_at > SOON:
+            self.short = 0
+            self._counts.clear()
+            return None
+        self.short += 1
+        item = self.item
+        self.refusal = error if is_refusal(error) else self.refusal
+        if item is None:
+            return None
+        convicts = isinstance(item, Call) or self.refusal is not None
+        count = self._counts[item] = self._counts.get(item, 0) + convicts
+        if count < _CONVICTED:
+            return None
+        del self._counts[item]
+        return item
+
+    def rest(self) -> None:
+        """Note that nothing is under way alone, as without a session."""
+        self.item, self.until, self.refusal = None, math.inf, None

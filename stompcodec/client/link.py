@@ -9,11 +9,11 @@ from __future__ import annotations
 import logging
 from typing import Any, NamedTuple, Protocol
 
+from stompcodec.client.backoff import Item, Pace, is_refusal, name_of
 from stompcodec.client.bodies.upload import BodySourceError, Upload
 from stompcodec.client.dialects import BrokerDialect, row_of
 from stompcodec.client.options import Options
 from stompcodec.client.outbox import Block, Outbox, Waiting
-from stompcodec.client.pace import Item, Pace, is_refusal, name_of
 from stompcodec.client.receipts import Call, Calls, Group
 from stompcodec.client.states import CLIENT, CONNECTION, follow
 from stompcodec.client.transaction import BaseTransaction
@@ -303,7 +303,8 @@ class ClientLink:
         what = f"{name_of(item)} has ended two connections: {refusal or 'closed by the server'}"
         error: StompError = ConnectionLostError(what)
         if isinstance(refusal, RejectedError):
-            error = RejectedError(f"{name_of(item)} was rejected: {refusal}", refusal.frame)
+            words = str(refusal).removeprefix("the server sent an ERROR: ")
+            error = RejectedError(f"{name_of(item)} was rejected: {words}", refusal.frame)
         error.__cause__ = refusal
         log.error("%s", error)
         if not isinstance(item, Call):

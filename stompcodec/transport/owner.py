@@ -80,7 +80,7 @@ class CloseCodeError(ConnectionAbortedError):
     def __init__(self, code: int, reason: str, what: str = "WebSocket") -> None:
         self.code = code
         said = "".join(each for each in reason[:100] if each.isprintable())
-        super().__init__(f"the server closed the {what}: {code} {said}".rstrip())
+        super().__init__(f"the server closed the {what}: {code or '?'} {said}".rstrip())
 
 
 class AskAgainError(ConnectionError):

@@ -6,8 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from stompcodec import Frame, serialize
+from stompcodec.client.backoff import MOST_SHORT, STEP
 from stompcodec.client.outbox import Block
-from stompcodec.client.pace import MOST_SHORT, STEP
 from stompcodec.client.receipts import Group
 from stompcodec.errors import ConnectionLostError, RejectedError
 from stompcodec.transport.owner import CloseCodeError
