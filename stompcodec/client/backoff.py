@@ -182,6 +182,11 @@ class Pace:
         self.is_slow, self._ended_at = False, now
         self.rest()
 
+    @property
+    def is_restored(self) -> bool:
+        """True if all was restored in this session, or the last one."""
+        return self._ended_at is not None
+
     def is_suspect(self, item: Item) -> bool:
         """Return whether a connection has ended while this was under way alone, and it has not passed since."""
         return item in self._counts

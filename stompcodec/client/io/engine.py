@@ -627,7 +627,7 @@ class Engine:
             attempt.end(error)
             return error
         attempt.end(self.core.link.error)
-        self._was_good = owner.is_good(time.monotonic()) and not self.core.link.pace.short
+        self._was_good = owner.is_good(time.monotonic()) and self.core.link.pace.is_restored
         return None if owner.was_up else self.core.link.error or ConnectionLostError("closed by the server", sent=False)
 
     def _open(self, owner: WireOwner, attempt: Attempt, until: float | None) -> bool:
