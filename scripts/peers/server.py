@@ -72,7 +72,7 @@ class _Port:
     def __init__(self) -> None:
         folder = Path(tempfile.gettempdir()) / f"stompcodec-peers-{os.getuid()}"
         folder.mkdir(mode=0o700, exist_ok=True)
-        for number in random.sample(_PORTS, 200):
+        for number in random.sample(_PORTS, min(200, len(_PORTS))):
             self._lock = (folder / f"{number}").open("w")
             try:
                 fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -82,7 +82,7 @@ class _Port:
             else:
                 self.number, self.descriptor = number, self._lock.fileno()
                 return
-        raise PeerError(f"no port from {_PORTS.start} to {_PORTS.stop} is free")
+        raise PeerError(f"none of the ports from {_PORTS.start} to {_PORTS.stop - 1} is free")
 
     def close(self) -> None:
         self._lock.close()
@@ -114,11 +114,11 @@ class Server:
         limit: float = 120.0,
         say: Callable[[str], None] = lambda line: None,
     ) -> None:
-        self.peer = PEERS[name]
-        if unknown := options.keys() - self.peer.options.keys():
-            known = ", ".join(self.peer.options) or "none"
+        self.row = PEERS[name]
+        if unknown := options.keys() - self.row.options.keys():
+            known = ", ".join(self.row.options) or "none"
             raise TypeError(f"{name} has no option {', '.join(sorted(unknown))}; it has: {known}")
-        self.options = {**self.peer.options, **options}
+        self.options = {**self.row.options, **options}
         self.bound, self.limit, self._say = bound, limit, say
         self._given = folder
         self.folder = Path()
@@ -144,12 +144,12 @@ class Server:
     @property
     def url(self) -> str:
         """Of STOMP over TCP; over WebSocket if the server has nothing else."""
-        return (self.peer.stomp or self.peer.ws).format(**self.ports)
+        return (self.row.stomp or self.row.ws).format(**self.ports)
 
     @property
     def ws_url(self) -> str:
         """Of STOMP over WebSocket, or ""."""
-        return self.peer.ws.format(**self.ports)
+        return self.row.ws.format(**self.ports)
 
     @property
     def log(self) -> Path:
@@ -158,8 +158,8 @@ class Server:
     @property
     def classpath(self) -> str:
         """What Java programs need to speak to it by its own protocol, or ""."""
-        made = folder_of(self.peer)
-        return {"jars": f"{made}/*", "artemis": f"{made}/home/lib/*"}.get(self.peer.kind, "")
+        made = folder_of(self.row)
+        return {"jars": f"{made}/*", "artemis": f"{made}/home/lib/*"}.get(self.row.kind, "")
 
     # ---- life and death ----
 
@@ -175,7 +175,7 @@ class Server:
         """
         if self.running:
             return
-        fetch(self.peer, self._say)
+        fetch(self.row, self._say)
         try:
             self._start()
         except BaseException:
@@ -184,11 +184,11 @@ class Server:
 
     def _start(self) -> None:
         if not self._ports:
-            self.folder = self._given or Path(tempfile.mkdtemp(prefix=f"stompcodec-peer-{self.peer.name}-"))
+            self.folder = self._given or Path(tempfile.mkdtemp(prefix=f"stompcodec-peer-{self.row.name}-"))
             self.folder.mkdir(parents=True, exist_ok=True)
-            for name in self.peer.ports:
+            for name in self.row.ports:
                 self._ports[name] = _Port()
-        command, environment = _COMMANDS[self.peer.kind](self)
+        command, environment = _COMMANDS[self.row.kind](self)
         bound = ["setpriv", "--pdeathsig", "KILL"] if self.bound else []
         with self.log.open("ab") as output:
             self.process = subprocess.Popen(
@@ -204,13 +204,13 @@ class Server:
         self._wait()
 
     def _wait(self) -> None:
-        port = self.ports["stomp" if self.peer.stomp else "ws"]
-        path = None if self.peer.stomp else self.peer.ws.partition("}/")[2]
+        port = self.ports["stomp" if self.row.stomp else "ws"]
+        path = None if self.row.stomp else self.row.ws.partition("}/")[2]
         give_up = time.monotonic() + self.limit
         while not (answers(port, path) and self.running):
             if not self.running or time.monotonic() > give_up:
                 why = "did not answer" if self.running else "ended"
-                raise PeerError(f"{self.peer.name} {why}; the end of its log:\n{tail(self.log)}")
+                raise PeerError(f"{self.row.name} {why}; the end of its log:\n{tail(self.log)}")
             time.sleep(0.1)
 
     def kill(self, number: int = signal.SIGKILL) -> None:
@@ -241,17 +241,17 @@ class Server:
 
 
 def _jars(server: Server) -> tuple[list[str], dict[str, str]]:
-    made, peer = folder_of(server.peer), server.peer
+    made, row = folder_of(server.row), server.row
     environment = {f"PEER_{name.upper()}": value for name, value in server.options.items()}
-    words = [word.format(**server.ports, **server.options) for word in peer.arguments]
+    words = [word.format(**server.ports, **server.options) for word in row.arguments]
     quiet = ("-Xmx512M", "-XX:TieredStopAtLevel=1", "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn")
-    return ["java", *quiet, "-cp", f"{made}:{made}/*", f"peer.{peer.main}", *words], environment
+    return ["java", *quiet, "-cp", f"{made}:{made}/*", f"peer.{row.main}", *words], environment
 
 
 def _artemis(server: Server) -> tuple[list[str], dict[str, str]]:
     ports, instance = server.ports, server.folder / "instance"
     if not instance.exists():
-        create = ["bash", str(folder_of(server.peer) / "home/bin/artemis"), "create", "--silent", "--name", "peer"]
+        create = ["bash", str(folder_of(server.row) / "home/bin/artemis"), "create", "--silent", "--name", "peer"]
         create += ["--user", "guest", "--password", "guest", "--allow-anonymous", "--no-web", "--no-autotune"]
         create += [f"--no-{name}-acceptor" for name in ("mqtt", "hornetq", "amqp", "stomp")]
         create += ["--host", "127.0.0.1", "--default-port", str(ports["core"]), "--java-memory", "512M"]
@@ -259,7 +259,7 @@ def _artemis(server: Server) -> tuple[list[str], dict[str, str]]:
             [*create, f"--{server.options['journal']}", "instance"], cwd=server.folder, capture_output=True, check=False
         )
         if made.returncode:
-            raise PeerError(f"{server.peer.name}: artemis create ended with {made.returncode}:\n{made.stderr.decode()}")
+            raise PeerError(f"{server.row.name}: artemis create ended with {made.returncode}:\n{made.stderr.decode()}")
         uri = f"tcp://127.0.0.1:{ports['stomp']}?protocols=STOMP;useEpoll=true;{server.options['prefixes']}"
         file = instance / "etc" / "broker.xml"
         text = file.read_text(encoding="utf-8").replace("<max-disk-usage>90", "<max-disk-usage>99")
@@ -269,14 +269,14 @@ def _artemis(server: Server) -> tuple[list[str], dict[str, str]]:
 
 
 def _debian(server: Server) -> tuple[list[str], dict[str, str]]:
-    ports, root = server.ports, folder_of(server.peer) / "root"
+    ports, root = server.ports, folder_of(server.row) / "root"
     settings = (
         "listeners.tcp = none",
         f"stomp.listeners.tcp.1 = 127.0.0.1:{ports['stomp']}",
         "web_stomp.tcp.ip = 127.0.0.1",
         f"web_stomp.tcp.port = {ports['ws']}",
         # Upstream refuses these queues from 4.3 on; Debian's sid permits them.
-        *(["deprecated_features.permit.transient_nonexcl_queues = false"] if server.peer.version == "sid" else []),
+        *(["deprecated_features.permit.transient_nonexcl_queues = false"] if server.row.version == "sid" else []),
     )
     (server.folder / "rabbitmq.conf").write_text("\n".join(settings) + "\n", encoding="utf-8")
     (server.folder / "enabled_plugins").write_text("[rabbitmq_stomp, rabbitmq_web_stomp].\n", encoding="utf-8")
@@ -303,7 +303,7 @@ def _debian(server: Server) -> tuple[list[str], dict[str, str]]:
 
 
 def _go(server: Server) -> tuple[list[str], dict[str, str]]:
-    return [str(folder_of(server.peer) / "stompd"), "-addr", f"127.0.0.1:{server.ports['stomp']}"], {}
+    return [str(folder_of(server.row) / "stompd"), "-addr", f"127.0.0.1:{server.ports['stomp']}"], {}
 
 
 _COMMANDS = {"jars": _jars, "artemis": _artemis, "debian": _debian, "go": _go}
