@@ -4,7 +4,6 @@
     python scripts/peers fetch [NAME ...]               those that can run here, with the progress
     python scripts/peers start NAME [OPTION=VALUE ...]  in the background; says its URLs
     python scripts/peers stop [NAME ...]                and removes its data
-    python scripts/peers install [NAME ...]             by apt, as root: the programs that they need
 
 Options of a server are in table.py. Tests take servers by the mark `peer`: docs/development.md.
 """
@@ -16,20 +15,18 @@ import json
 import os
 import shutil
 import signal
-import subprocess
 import sys
 import time
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 
 sys.path[0] = str(Path(__file__).resolve().parents[1])  # for the package that this file is of
 
 from peers import PEERS, Peer, PeerError, Server, fetch, is_fetched, missing
-from peers.fetching import cache, packages_for
+from peers.fetching import cache
 
-
-def _say(line: str) -> None:
-    print(line, file=sys.stderr, flush=True)
+_say = partial(print, file=sys.stderr, flush=True)
 
 
 def _note(name: str) -> Path:
@@ -49,26 +46,21 @@ def show(peers: list[Peer]) -> int:
     width = max(len(peer.name) for peer in peers)
     for peer in peers:
         reason, noted = missing(peer), _running(peer.name)
-        state = f"no: {reason}" if reason else "yes" if is_fetched(peer) else "yes, once it is fetched"
-        if noted:
-            state = f"runs: {noted['url']}"
+        can = "yes" if is_fetched(peer) else "yes, once it is fetched"
+        state = f"runs: {noted['url']}" if noted else f"no: {reason}" if reason else can
         print(f"{peer.name:{width}}  {peer.version:8}  {state}\n{'':{width}}  {peer.title}")
     return 0
 
 
 def get(peers: list[Peer]) -> int:
-    failed = 0
+    failed = False
     for peer in peers:
-        if reason := missing(peer):
-            _say(f"{peer.name}: {reason}")
-            continue
         try:
-            fetch(peer, _say)
-            _say(f"{peer.name}: fetched")
+            _say(f"{peer.name}: {missing(peer) or fetch(peer, _say)}")
         except PeerError as error:
-            failed = 1
+            failed = True
             _say(str(error))
-    return failed
+    return int(failed)
 
 
 def start(peer: Peer, options: dict[str, str]) -> int:
@@ -103,23 +95,10 @@ def stop(peers: list[Peer]) -> int:
     return 0
 
 
-def install(peers: list[Peer]) -> int:
-    packages = packages_for(peers)
-    if not packages:
-        print("nothing to install")
-        return 0
-    _say(f"apt-get install {' '.join(packages)}")
-    subprocess.run(["apt-get", "update", "-qq"], check=False)
-    quiet = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
-    command = ["apt-get", "install", "-y", "--no-install-recommends", *packages]
-    return subprocess.run(command, env=quiet, check=False).returncode
-
-
 def main() -> int:
-    parser = argparse.ArgumentParser(
-        prog="scripts/peers", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("verb", choices=("list", "fetch", "start", "stop", "install"))
+    raw = argparse.RawDescriptionHelpFormatter
+    parser = argparse.ArgumentParser(prog="scripts/peers", description=__doc__, formatter_class=raw)
+    parser.add_argument("verb", choices=("list", "fetch", "start", "stop"))
     parser.add_argument("words", nargs="*", metavar="NAME", help=f"of {', '.join(PEERS)}; by default all")
     arguments = parser.parse_args()
     options = dict(word.split("=", 1) for word in arguments.words if "=" in word)
@@ -134,7 +113,7 @@ def main() -> int:
             return start(peers[0], options)
         except TypeError as error:
             parser.error(str(error))
-    return {"list": show, "fetch": get, "stop": stop, "install": install}[arguments.verb](peers)
+    return {"list": show, "fetch": get, "stop": stop}[arguments.verb](peers)
 
 
 if __name__ == "__main__":

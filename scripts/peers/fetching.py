@@ -14,36 +14,35 @@ import subprocess
 import sys
 import time
 import zipfile
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 
-from peers.table import PEERS, TOOLS, Peer
+from peers.table import NEEDS, TOOLS, Peer
 
-__all__ = ["JAVA", "PeerError", "cache", "fetch", "folder_of", "is_fetched", "missing", "packages_for", "tail"]
+__all__ = ["APART", "JAVA", "PeerError", "cache", "fetch", "folder_of", "is_fetched", "missing", "spawn", "tail"]
 
 #: The sources of the servers that are started from Java.
 JAVA = Path(__file__).parent / "java"
 _POM = """<project xmlns="http://maven.apache.org/POM/4.0.0">
-  <modelVersion>4.0.0</modelVersion>
-  <groupId>peer</groupId><artifactId>peer</artifactId><version>1</version><packaging>pom</packaging>
-  <dependencyManagement><dependencies>{bom}</dependencies></dependencyManagement>
+  <modelVersion>4.0.0</modelVersion><groupId>peer</groupId><artifactId>peer</artifactId><version>1</version>
+  <packaging>pom</packaging><dependencyManagement><dependencies>{bom}</dependencies></dependencyManagement>
   <dependencies>{artifacts}</dependencies>
 </project>
 """
-#: What is mounted for the work is seen by nobody else, and goes with the last process.
 _DEBOOTSTRAP = r"""
 debootstrap --variant=minbase "$3" "$1" "$2"
 mount -t proc proc "$1/proc"
 mount --rbind /dev "$1/dev"
-printf '#!/bin/sh\nexit 101\n' >"$1/usr/sbin/policy-rc.d" # the package starts no broker
-chmod +x "$1/usr/sbin/policy-rc.d"
+printf '#!/bin/sh\nexit 101\n' | install -m 755 /dev/stdin "$1/usr/sbin/policy-rc.d" # the package starts no broker
 DEBIAN_FRONTEND=noninteractive RUNLEVEL=1 LC_ALL=C.UTF-8 \
     chroot "$1" apt-get install -qq --no-install-recommends rabbitmq-server
 rm -rf "$1"/var/cache/apt/archives/*.deb "$1"/var/lib/apt/lists/*
 echo 127.0.0.1 localhost >"$1/etc/hosts"
 mkdir -p "$1/data"
 """
+#: Mounts and processes that are seen by nobody else, and go with the first of these processes.
+APART = ("unshare", "--mount", "--pid", "--fork", "--kill-child")
 _MIRROR = ("apt-get", "indextargets", "--format", "$(REPO_URI)", "Created-By: Packages", "Label: Debian")
 
 
@@ -51,51 +50,42 @@ class PeerError(Exception):
     """A server could not be fetched, or did not start."""
 
 
-# ---- what is missing ----
-
-
-def _linux() -> str:
-    return "" if sys.platform == "linux" else "it runs on Linux only"
+def _said(*command: str) -> str:
+    done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
+    return "" if done.returncode else done.stdout
 
 
 @functools.cache
-def _java_version(java: str) -> int:
-    said = subprocess.run([java, "-version"], capture_output=True, text=True, check=False).stderr
-    found = re.search(r'version "(\d+)', said)
-    return int(found[1]) if found else 0
-
-
 def _java_17() -> str:
-    version = _java_version(shutil.which("java") or "java")
+    found = re.search(r'version "(\d+)', _said("java", "-version"))
+    version = int(found[1]) if found else 0
     return "" if version >= 17 else f"Java {version or 'of an unknown version'} is too old: it needs 17"
 
 
 def _root() -> str:
     if os.geteuid() != 0:
         return "it needs root"
-    tried = subprocess.run(["unshare", "--mount", "--pid", "--fork", "true"], capture_output=True, check=False)
+    tried = subprocess.run([*APART, "true"], capture_output=True, check=False)
     return "this root may not mount (unshare failed)" if tried.returncode else ""
 
 
 @functools.cache
 def _mirror() -> str:
-    if shutil.which("apt-get") is None:
-        return ""
-    said = subprocess.run(_MIRROR, capture_output=True, text=True, check=False).stdout
-    return said.partition("\n")[0]
-
-
-def _apt() -> str:
-    return "" if _mirror() else "no Debian mirror is among the sources of apt"
+    return _said(*_MIRROR).partition("\n")[0] if shutil.which("apt-get") else ""
 
 
 #: What a server needs beside a program -> a function that returns why it is not so, or "".
-CONDITIONS: dict[str, Callable[[], str]] = {"linux": _linux, "java 17": _java_17, "root": _root, "apt": _apt}
+CONDITIONS: dict[str, Callable[[], str]] = {
+    "linux": lambda: "" if sys.platform == "linux" else "it runs on Linux only",
+    "java 17": _java_17,
+    "root": _root,
+    "apt": lambda: "" if _mirror() else "no Debian mirror is among the sources of apt",
+}
 
 
 def missing(peer: Peer) -> str:
     """Return why a server cannot run on this machine, and what would help, or ""."""
-    for need in peer.needs:
+    for need in NEEDS[peer.kind]:
         if need in CONDITIONS:
             reason = CONDITIONS[need]()
         else:
@@ -105,29 +95,21 @@ def missing(peer: Peer) -> str:
     return ""
 
 
-def packages_for(peers: list[Peer]) -> list[str]:
-    """Return the Debian packages of the programs that these servers lack."""
-    lacking = {need for peer in peers for need in peer.needs if need in TOOLS and shutil.which(need) is None}
-    return sorted({TOOLS[need] for need in lacking})
-
-
-# ---- fetching ----
-
-
 def cache() -> Path:
     """Return the folder of everything that is fetched: stompcodec-peers in XDG_CACHE_HOME, or in ~/.cache."""
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "stompcodec-peers"
 
 
 def folder_of(peer: Peer) -> Path:
-    """Return where a server is, or will be; servers that differ only in their options share it."""
+    """Return where a server is, or will be; those that differ only in their options share it."""
     return cache() / f"{peer.main.lower() or peer.kind}-{peer.version}"
 
 
 def _stamp(peer: Peer) -> str:
     """What tells one making of a server from another: its coordinates and its source."""
     source = (JAVA / f"{peer.main}.java").read_text(encoding="utf-8") if peer.main else ""
-    return hashlib.sha256(repr((peer.artifacts, peer.bom, _POM, _DEBOOTSTRAP, source)).encode()).hexdigest()
+    recipe = {"jars": _POM, "debian": _DEBOOTSTRAP}.get(peer.kind)
+    return hashlib.sha256(repr((peer.artifacts, peer.bom, recipe, source)).encode()).hexdigest()
 
 
 def is_fetched(peer: Peer) -> bool:
@@ -137,21 +119,21 @@ def is_fetched(peer: Peer) -> bool:
 
 
 def fetch(peer: Peer, say: Callable[[str], None] = lambda line: None) -> Path:
-    """Fetch a server unless it is in the cache; one process of this user at a time does that.
+    """Fetch a server unless it is in the cache, and return its folder. One process of this user at a time does that.
 
-    Args:
-        peer: of the table.
-        say: takes a line about the progress every few seconds.
+    `say` takes a line about the progress every few seconds.
 
     Raises:
         PeerError: something is missing here, or a command failed; with the end of its log.
     """
+    folder = folder_of(peer)
     if is_fetched(peer):
-        return folder_of(peer)
+        return folder
     if reason := missing(peer):
         raise PeerError(f"{peer.name} cannot run here: {reason}")
-    with _alone():
-        folder = folder_of(peer)
+    cache().mkdir(parents=True, exist_ok=True)
+    with (cache() / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
         if not is_fetched(peer):
             shutil.rmtree(folder, ignore_errors=True)
             folder.mkdir(parents=True)
@@ -160,60 +142,52 @@ def fetch(peer: Peer, say: Callable[[str], None] = lambda line: None) -> Path:
     return folder
 
 
-@contextmanager
-def _alone() -> Iterator[None]:
-    cache().mkdir(parents=True, exist_ok=True)
-    with (cache() / "lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        yield
-
-
 def tail(log: Path, lines: int = 20) -> str:
     """Return the last lines of a log."""
-    said = log.read_text(encoding="utf-8", errors="replace") if log.is_file() else ""
-    return "\n".join(said.splitlines()[-lines:])
+    return "\n".join(log.read_text(encoding="utf-8", errors="replace").splitlines()[-lines:])
 
 
-def _size(*folders: Path) -> int:
-    total = 0
-    for folder in folders:
-        for place, _, names in os.walk(folder):
-            for name in names:
-                try:
-                    total += os.lstat(os.path.join(place, name)).st_size
-                except OSError:  # it was removed or renamed meanwhile
-                    continue
-    return total
+def spawn(
+    command: list[str],
+    folder: Path,
+    environment: Mapping[str, str],
+    output: str,
+    *,
+    bound: bool = True,
+    fds: Sequence[int] = (),
+) -> subprocess.Popen[bytes]:
+    """Start a program that leads a session of its own; if it is bound, it is killed when the thread that calls ends."""
+    with (folder / output).open("ab") as log:
+        return subprocess.Popen(
+            [*(["setpriv", "--pdeathsig", "KILL"] if bound else []), *command],
+            cwd=folder,
+            env={**os.environ, **environment},
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            start_new_session=True,
+            pass_fds=fds,
+        )
 
 
 def _run(peer: Peer, command: list[str], folder: Path, say: Callable[[str], None], **environment: str) -> None:
     """Run a command to its end, its output in the file `log`; and say how much there is every few seconds."""
-    log, began = folder / "log", time.monotonic()
-    say(f"{peer.name}: {shlex.join(command[:4])} …")
-    with log.open("ab") as output:
-        process = subprocess.Popen(
-            command,
-            cwd=folder,
-            env={**os.environ, **environment},
-            stdin=subprocess.DEVNULL,
-            stdout=output,
-            stderr=output,
-            start_new_session=True,
-        )
+    began, before, what = time.monotonic(), shutil.disk_usage(folder).used, shlex.join(command[:3])
+    say(f"{peer.name}: {what} …")
+    process = spawn(command, folder, environment, "log")
     try:
-        while True:
-            try:
-                status = process.wait(5)
-                break
-            except subprocess.TimeoutExpired:
-                size = _size(folder, cache() / "maven", cache() / "go") >> 20
-                say(f"{peer.name}: {size} MB in the cache after {time.monotonic() - began:.0f} s")
+        while process.poll() is None:
+            with suppress(subprocess.TimeoutExpired):
+                process.wait(5)
+                continue
+            size = max(0, shutil.disk_usage(folder).used - before) >> 20
+            say(f"{peer.name}: {size} MB written after {time.monotonic() - began:.0f} s")
     finally:
         if process.poll() is None:
             os.killpg(process.pid, signal.SIGKILL)
             process.wait()
-    if status:
-        raise PeerError(f"{peer.name}: {shlex.join(command[:4])} … ended with {status}:\n{tail(log)}")
+    if process.returncode:
+        raise PeerError(f"{peer.name}: {what} … ended with {process.returncode}:\n{tail(folder / 'log')}")
 
 
 def _maven(*goal: str) -> list[str]:
@@ -248,8 +222,8 @@ def _artemis(peer: Peer, folder: Path, say: Callable[[str], None]) -> None:
 
 def _debian(peer: Peer, folder: Path, say: Callable[[str], None]) -> None:
     say(f"{peer.name}: a Debian {peer.version} of its own, about 500 MB, one to three minutes")
-    inside = ["bash", "-euc", _DEBOOTSTRAP, "made", str(folder / "root"), _mirror(), peer.version]
-    _run(peer, ["unshare", "--mount", *inside], folder, say)
+    inside = ("bash", "-euc", _DEBOOTSTRAP, "made", str(folder / "root"), _mirror(), peer.version)
+    _run(peer, [*APART, *inside], folder, say)
 
 
 def _go(peer: Peer, folder: Path, say: Callable[[str], None]) -> None:
@@ -262,5 +236,3 @@ def _go(peer: Peer, folder: Path, say: Callable[[str], None]) -> None:
 
 
 _KINDS = {"jars": _jars, "artemis": _artemis, "debian": _debian, "go": _go}
-
-assert {peer.kind for peer in PEERS.values()} <= _KINDS.keys()

@@ -14,9 +14,10 @@ import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
-from types import MappingProxyType, TracebackType
+from types import MappingProxyType
+from typing import TextIO
 
-from peers.fetching import PeerError, fetch, folder_of, tail
+from peers.fetching import APART, PeerError, cache, fetch, folder_of, spawn, tail
 from peers.table import PEERS
 
 __all__ = ["Server", "answers"]
@@ -29,8 +30,21 @@ _UPGRADE = (
     "Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\r\n"
     "Sec-WebSocket-Protocol: v12.stomp\r\n\r\n"
 )
-#: The root has mounts and processes of its own: the first of these stays root, so that it ends when its parent does.
+_RABBITMQ_CONF = """
+listeners.tcp = none
+stomp.listeners.tcp.1 = 127.0.0.1:{stomp}
+web_stomp.tcp.ip = 127.0.0.1
+web_stomp.tcp.port = {ws}
+"""
+#: Upstream refuses these queues from 4.3 on; Debian's sid permits them.
+_AS_UPSTREAM = "deprecated_features.permit.transient_nonexcl_queues = false\n"
+#: The first process stays root, or it would not end with its parent; under systemd the start script becomes the broker.
 _INSIDE = """
+export HOME=/data LC_ALL=C.UTF-8 RUNNING_UNDER_SYSTEMD=true RABBITMQ_CONF_ENV_FILE=/dev/null
+export RABBITMQ_CONFIG_FILE=/data/rabbitmq.conf RABBITMQ_ENABLED_PLUGINS_FILE=/data/enabled_plugins
+export RABBITMQ_MNESIA_BASE=/data/mnesia RABBITMQ_LOG_BASE=/data/log RABBITMQ_NODENAME=peer$2@localhost
+export ERL_EPMD_ADDRESS=127.0.0.1 ERL_EPMD_PORT=$3 RABBITMQ_DIST_PORT=$4
+export RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS='-kernel inet_dist_use_interface {127,0,0,1}'
 mount -t proc proc "$1/proc"
 mount --rbind /dev "$1/dev"
 mount --bind . "$1/data"
@@ -42,10 +56,7 @@ exit $?
 
 def _until(connection: socket.socket, end: bytes) -> bytes:
     said = b""
-    while end not in said:
-        more = connection.recv(4096)
-        if not more:
-            break
+    while end not in said and (more := connection.recv(4096)):
         said += more
     return said
 
@@ -66,26 +77,20 @@ def answers(port: int, path: str | None = None) -> bool:
         return False
 
 
-class _Port:
-    """A free port that no other process of this module takes until `close`."""
-
-    def __init__(self) -> None:
-        folder = Path(tempfile.gettempdir()) / f"stompcodec-peers-{os.getuid()}"
-        folder.mkdir(mode=0o700, exist_ok=True)
-        for number in random.sample(_PORTS, min(200, len(_PORTS))):
-            self._lock = (folder / f"{number}").open("w")
-            try:
-                fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                socket.create_server(("127.0.0.1", number)).close()
-            except OSError:
-                self._lock.close()
-            else:
-                self.number, self.descriptor = number, self._lock.fileno()
-                return
-        raise PeerError(f"none of the ports from {_PORTS.start} to {_PORTS.stop - 1} is free")
-
-    def close(self) -> None:
-        self._lock.close()
+def _reserve() -> tuple[int, TextIO]:
+    """Return a free port, and a file: no other process takes this port from here as long as that is open."""
+    folder = cache() / "ports"
+    folder.mkdir(parents=True, exist_ok=True)
+    for number in random.sample(_PORTS, min(200, len(_PORTS))):
+        lock = (folder / f"{number}").open("w")
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            socket.create_server(("127.0.0.1", number)).close()
+        except OSError:
+            lock.close()
+        else:
+            return number, lock
+    raise PeerError(f"none of the ports from {_PORTS.start} to {_PORTS.stop - 1} is free")
 
 
 class Server:
@@ -100,7 +105,6 @@ class Server:
         say: takes a line about the progress of a download.
 
     Raises:
-        KeyError: there is no such server.
         TypeError: it has no such option.
     """
 
@@ -123,23 +127,19 @@ class Server:
         self._given = folder
         self.folder = Path()
         self.process: subprocess.Popen[bytes] | None = None
-        self._ports: dict[str, _Port] = {}
+        self._ports: dict[str, tuple[int, TextIO]] = {}
 
     def __enter__(self) -> Server:
         self.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self.close()
-
-    # ---- how it is reached ----
 
     @property
     def ports(self) -> dict[str, int]:
         """Name of the table -> port. They stay the same until `close`."""
-        return {name: port.number for name, port in self._ports.items()}
+        return {name: number for name, (number, _) in self._ports.items()}
 
     @property
     def url(self) -> str:
@@ -161,8 +161,6 @@ class Server:
         made = folder_of(self.row)
         return {"jars": f"{made}/*", "artemis": f"{made}/home/lib/*"}.get(self.row.kind, "")
 
-    # ---- life and death ----
-
     @property
     def running(self) -> bool:
         return self.process is not None and self.process.poll() is None
@@ -176,32 +174,19 @@ class Server:
         if self.running:
             return
         fetch(self.row, self._say)
-        try:
-            self._start()
-        except BaseException:
-            self.kill()
-            raise
-
-    def _start(self) -> None:
         if not self._ports:
             self.folder = self._given or Path(tempfile.mkdtemp(prefix=f"stompcodec-peer-{self.row.name}-"))
             self.folder.mkdir(parents=True, exist_ok=True)
             for name in self.row.ports:
-                self._ports[name] = _Port()
+                self._ports[name] = _reserve()
         command, environment = _COMMANDS[self.row.kind](self)
-        bound = ["setpriv", "--pdeathsig", "KILL"] if self.bound else []
-        with self.log.open("ab") as output:
-            self.process = subprocess.Popen(
-                [*bound, *command],
-                cwd=self.folder,
-                env={**os.environ, **environment},
-                stdin=subprocess.DEVNULL,
-                stdout=output,
-                stderr=output,
-                start_new_session=True,
-                pass_fds=[port.descriptor for port in self._ports.values()],  # the locks, for as long as it runs
-            )
-        self._wait()
+        locks = [lock.fileno() for _, lock in self._ports.values()]  # it holds them for as long as it runs
+        self.process = spawn(command, self.folder, environment, self.log.name, bound=self.bound, fds=locks)
+        try:
+            self._wait()
+        except BaseException:
+            self.kill()
+            raise
 
     def _wait(self) -> None:
         port = self.ports["stomp" if self.row.stomp else "ws"]
@@ -220,31 +205,26 @@ class Server:
         for signalled in (number, signal.SIGKILL):
             with suppress(ProcessLookupError):
                 os.killpg(self.process.pid, signalled)
-            try:
+            with suppress(subprocess.TimeoutExpired):
                 self.process.wait(30)
                 break
-            except subprocess.TimeoutExpired:
-                continue
         self.process = None
 
     def close(self) -> None:
         """Kill it, remove its data, and leave its ports to others."""
         self.kill()
-        for port in self._ports.values():
-            port.close()
+        for _, lock in self._ports.values():
+            lock.close()
         if self._ports:
             shutil.rmtree(self.folder, ignore_errors=True)
         self._ports = {}
-
-
-# ---- the commands of each kind ----
 
 
 def _jars(server: Server) -> tuple[list[str], dict[str, str]]:
     made, row = folder_of(server.row), server.row
     environment = {f"PEER_{name.upper()}": value for name, value in server.options.items()}
     words = [word.format(**server.ports, **server.options) for word in row.arguments]
-    quiet = ("-Xmx512M", "-XX:TieredStopAtLevel=1", "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn")
+    quiet = ("-Xmx512M", "-Dlogging.level.root=warn", "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn")
     return ["java", *quiet, "-cp", f"{made}:{made}/*", f"peer.{row.main}", *words], environment
 
 
@@ -255,11 +235,9 @@ def _artemis(server: Server) -> tuple[list[str], dict[str, str]]:
         create += ["--user", "guest", "--password", "guest", "--allow-anonymous", "--no-web", "--no-autotune"]
         create += [f"--no-{name}-acceptor" for name in ("mqtt", "hornetq", "amqp", "stomp")]
         create += ["--host", "127.0.0.1", "--default-port", str(ports["core"]), "--java-memory", "512M"]
-        made = subprocess.run(
-            [*create, f"--{server.options['journal']}", "instance"], cwd=server.folder, capture_output=True, check=False
-        )
-        if made.returncode:
-            raise PeerError(f"{server.row.name}: artemis create ended with {made.returncode}:\n{made.stderr.decode()}")
+        create += [f"--{server.options['journal']}", str(instance)]
+        if spawn(create, server.folder, {}, server.log.name).wait():
+            raise PeerError(f"{server.row.name} could not be created:\n{tail(server.log)}")
         uri = f"tcp://127.0.0.1:{ports['stomp']}?protocols=STOMP;useEpoll=true;{server.options['prefixes']}"
         file = instance / "etc" / "broker.xml"
         text = file.read_text(encoding="utf-8").replace("<max-disk-usage>90", "<max-disk-usage>99")
@@ -270,36 +248,14 @@ def _artemis(server: Server) -> tuple[list[str], dict[str, str]]:
 
 def _debian(server: Server) -> tuple[list[str], dict[str, str]]:
     ports, root = server.ports, folder_of(server.row) / "root"
-    settings = (
-        "listeners.tcp = none",
-        f"stomp.listeners.tcp.1 = 127.0.0.1:{ports['stomp']}",
-        "web_stomp.tcp.ip = 127.0.0.1",
-        f"web_stomp.tcp.port = {ports['ws']}",
-        # Upstream refuses these queues from 4.3 on; Debian's sid permits them.
-        *(["deprecated_features.permit.transient_nonexcl_queues = false"] if server.row.version == "sid" else []),
-    )
-    (server.folder / "rabbitmq.conf").write_text("\n".join(settings) + "\n", encoding="utf-8")
+    settings = _RABBITMQ_CONF.format(**ports) + (_AS_UPSTREAM if server.row.version == "sid" else "")
+    (server.folder / "rabbitmq.conf").write_text(settings, encoding="utf-8")
     (server.folder / "enabled_plugins").write_text("[rabbitmq_stomp, rabbitmq_web_stomp].\n", encoding="utf-8")
     rabbitmq = (root / "var/lib/rabbitmq").stat()
     for path in (server.folder, *server.folder.iterdir()):
         os.chown(path, rabbitmq.st_uid, rabbitmq.st_gid)
-    environment = {
-        "HOME": "/data",
-        "LC_ALL": "C.UTF-8",
-        "ERL_EPMD_PORT": str(ports["mapper"]),
-        "ERL_EPMD_ADDRESS": "127.0.0.1",
-        "RABBITMQ_CONF_ENV_FILE": "/dev/null",
-        "RABBITMQ_CONFIG_FILE": "/data/rabbitmq.conf",
-        "RABBITMQ_ENABLED_PLUGINS_FILE": "/data/enabled_plugins",
-        "RABBITMQ_NODENAME": f"peer{ports['stomp']}@localhost",
-        "RABBITMQ_DIST_PORT": str(ports["nodes"]),
-        "RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS": "-kernel inet_dist_use_interface {127,0,0,1}",
-        "RABBITMQ_MNESIA_BASE": "/data/mnesia",
-        "RABBITMQ_LOG_BASE": "/data/log",
-        "RUNNING_UNDER_SYSTEMD": "true",  # the start script then becomes the broker instead of minding it
-    }
-    apart = ["unshare", "--mount", "--pid", "--fork", "--kill-child"]
-    return [*apart, "bash", "-euc", _INSIDE, "inside", str(root)], environment
+    numbers = [str(ports[name]) for name in ("stomp", "mapper", "nodes")]
+    return [*APART, "bash", "-euc", _INSIDE, "inside", str(root), *numbers], {}
 
 
 def _go(server: Server) -> tuple[list[str], dict[str, str]]:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 
-__all__ = ["PEERS", "TOOLS", "Peer"]
+__all__ = ["NEEDS", "PEERS", "TOOLS", "Peer"]
 
 #: Program -> the Debian package that has it. What a server needs beside these is in CONDITIONS of fetching.py.
 TOOLS = {
@@ -16,55 +16,37 @@ TOOLS = {
     "mvn": "maven",
     "go": "golang-go",
     "unshare": "util-linux",
-    "mount": "mount",
-    "chroot": "coreutils",
     "debootstrap": "debootstrap",
 }
 _JAVA = ("linux", "setpriv", "java", "java 17", "javac", "mvn")
-_DEBIAN = ("linux", "setpriv", "unshare", "mount", "chroot", "root", "apt", "debootstrap")
+#: How a server is fetched and started -> what that needs, in the order in which it is checked.
+NEEDS = {
+    "jars": _JAVA,
+    "artemis": _JAVA,
+    "debian": ("linux", "setpriv", "unshare", "root", "apt", "debootstrap"),
+    "go": ("linux", "setpriv", "go"),
+}
 
 
 @dataclass(frozen=True)
 class Peer:
-    """A server, or one way to set it up.
+    """A server, or one way to set it up. Texts have ports and options by their names in braces."""
 
-    Args:
-        name: as the mark `peer` and the command take it.
-        title: what it is.
-        version: of the artifact, the module or Debian.
-        kind: how it is fetched and started: "jars", "artemis", "debian" or "go".
-        needs: tools and conditions, each checked before anything is fetched.
-        dialect: of `stompcodec.client`.
-        ports: names of the ports it gets, all on 127.0.0.1.
-        stomp: its URL for TCP, with ports by their names in braces; "" if it has none.
-        ws: its URL for WebSocket; "" if it has none.
-        queue: a destination that one consumer gets each message of; {} is any word.
-        receipts: commands that it answers by RECEIPT.
-        keeps: it has its durable messages again after `Server.kill` and `Server.start`.
-        artifacts: Maven's coordinates; versions that are not named are those of `bom`.
-        bom: the coordinates of a list of versions.
-        main: the Java file that starts it, in java/; it finds the options in its environment, as PEER_NAME.
-        arguments: what it is given, with ports and options by their names in braces.
-        options: name -> default; "" is off.
-    """
-
-    name: str
+    name: str  # as the mark `peer` and the command take it
     title: str
-    version: str
-    kind: str
-    needs: tuple[str, ...]
-    dialect: str
-    ports: tuple[str, ...]
-    stomp: str = "stomp://guest:guest@127.0.0.1:{stomp}"
-    ws: str = ""
-    queue: str = "/queue/{}"
-    receipts: frozenset[str] = frozenset({"SEND", "SUBSCRIBE"})
-    keeps: bool = False
-    artifacts: tuple[str, ...] = ()
-    bom: str = ""
-    main: str = ""
-    arguments: tuple[str, ...] = ()
-    options: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
+    version: str  # of the artifact, the module or Debian
+    kind: str  # of NEEDS
+    dialect: str  # of `stompcodec.client`
+    ports: tuple[str, ...]  # names of its ports, all on 127.0.0.1
+    stomp: str = "stomp://guest:guest@127.0.0.1:{stomp}"  # its URL for TCP, or ""
+    ws: str = ""  # its URL for WebSocket, or ""
+    queue: str = "/queue/{}"  # a destination that one consumer gets each message of; {} is any word
+    receipts: frozenset[str] = frozenset({"SEND", "SUBSCRIBE"})  # frames that it answers by RECEIPT
+    artifacts: tuple[str, ...] = ()  # Maven's coordinates
+    bom: str = ""  # coordinates of a list of versions, for those that have none
+    main: str = ""  # the Java file that starts it, in java/; it finds the options as PEER_NAME in its environment
+    arguments: tuple[str, ...] = ()  # of the Java program
+    options: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))  # name -> default; "" is off
 
 
 def _activemq(name: str, version: str) -> Peer:
@@ -75,10 +57,8 @@ def _activemq(name: str, version: str) -> Peer:
         "ActiveMQ Classic",
         version,
         "jars",
-        _JAVA,
         "activemq",
         ("stomp", "openwire"),
-        keeps=True,
         artifacts=(*jars, "org.slf4j:slf4j-simple:2.0.16"),
         main="ActiveMQ",
         arguments=("{transport}://127.0.0.1:{stomp}", "tcp://127.0.0.1:{openwire}"),
@@ -86,24 +66,22 @@ def _activemq(name: str, version: str) -> Peer:
     )
 
 
+_JOURNAL = {"journal": "nio"}  # or aio, mapped
 _ARTEMIS = Peer(
     "artemis",
-    "ActiveMQ Artemis, /queue/ anycast, /topic/ multicast",
+    "Artemis, /queue/ anycast, /topic/ multicast",
     "2.40.0",
     "artemis",
-    _JAVA,
     "artemis",
     ("stomp", "core"),  # JMS and AMQP clients find the same addresses at the port "core"
     ws="ws://guest:guest@127.0.0.1:{stomp}/stomp",
-    keeps=True,
-    options={"prefixes": "anycastPrefix=/queue/;multicastPrefix=/topic/;", "journal": "nio"},
+    options={**_JOURNAL, "prefixes": "anycastPrefix=/queue/;multicastPrefix=/topic/;"},
 )
 _RABBITMQ = Peer(
     "rabbitmq4",
     "RabbitMQ 4",
     "sid",
     "debian",
-    _DEBIAN,
     "rabbitmq",
     ("stomp", "ws", "mapper", "nodes"),
     stomp="stomp://guest:guest@127.0.0.1:{stomp}/%2F",
@@ -117,9 +95,9 @@ _ALL = (
     replace(
         _ARTEMIS,
         name="artemis-plain",
-        title="ActiveMQ Artemis without prefixes: destinations are multicast",
+        title="Artemis, no prefixes",
         queue="{}",
-        options={**_ARTEMIS.options, "prefixes": ""},
+        options={**_JOURNAL, "prefixes": ""},
     ),
     replace(_RABBITMQ, name="rabbitmq3", title="RabbitMQ 3", version="bookworm"),
     _RABBITMQ,
@@ -128,7 +106,6 @@ _ALL = (
         "Spring Boot, its simple broker or a relay; what it answers is in java/Spring.java",
         "4.0.7",
         "jars",
-        _JAVA,
         "unknown",
         ("ws",),
         stomp="",
@@ -148,7 +125,7 @@ _ALL = (
             "relay_passcode": "guest",
             "relay_vhost": "",
             "heart_beat": "10000",  # ms
-            "limit": "",  # bytes of a message, for Spring's and Tomcat's limits
+            "limit": "0",  # bytes of a message, for Spring's and Tomcat's limits
         },
     ),
     Peer(
@@ -156,7 +133,6 @@ _ALL = (
         "Vert.x STOMP, in memory",
         "5.0.7",
         "jars",
-        _JAVA,
         "unknown",
         ("stomp", "ws"),
         ws="ws://guest:guest@127.0.0.1:{ws}/stomp",
@@ -168,10 +144,9 @@ _ALL = (
     ),
     Peer(
         "gostomp",
-        "stompd of go-stomp, in memory; it knows no ACK of 1.2",
+        "go-stomp's stompd, no 1.2 ACK",
         "v3.1.5",
         "go",
-        ("linux", "setpriv", "go"),
         "unknown",
         ("stomp",),
         receipts=frozenset({"SEND"}),

@@ -114,18 +114,21 @@ def test_it_ends_with_who_started_it(peer: Any, tmp_path: Path) -> None:
 
 
 @pytest.fixture
-def peers() -> ModuleType:
+def peers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     return peering.load()
 
 
 def test_the_table_is_whole(peers: ModuleType) -> None:
+    for needs in peers.table.NEEDS.values():
+        assert needs[0] == "linux"
+        assert set(needs) <= {*peers.table.TOOLS, *peers.fetching.CONDITIONS}
     assert tuple(peers.PEERS) == NAMES
     for name, row in peers.PEERS.items():
         assert row.name == name
         assert row.kind in peers.fetching._KINDS
         assert row.kind in peers.server._COMMANDS
-        assert set(row.needs) <= {*peers.table.TOOLS, *peers.fetching.CONDITIONS}
-        assert "linux" in row.needs
+        assert row.kind in peers.table.NEEDS
         assert row.dialect in {"unknown", *BROKERS}
         assert row.receipts <= {"SEND", "SUBSCRIBE"}
         assert row.queue.format("word") in {"word", "/queue/word"}
@@ -165,9 +168,12 @@ def machine(peers: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
         (tmp_path / tool).chmod(0o755)
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.setattr(os, "geteuid", lambda: 0)
-    peers.fetching._mirror.cache_clear()
+    remembered = (peers.fetching._mirror, peers.fetching._java_17)
+    for function in remembered:
+        function.cache_clear()
     yield tmp_path
-    peers.fetching._mirror.cache_clear()
+    for function in remembered:
+        function.cache_clear()
 
 
 def _reasons(peers: ModuleType) -> dict[str, str]:
@@ -180,13 +186,11 @@ def _reasons(peers: ModuleType) -> dict[str, str]:
 def test_a_tool_is_missing(peers: ModuleType, machine: Path, tool: str) -> None:
     assert _reasons(peers) == {}
     (machine / tool).unlink()
-    needing = {name for name, row in peers.PEERS.items() if tool in row.needs}
+    needing = {name for name, row in peers.PEERS.items() if tool in peers.table.NEEDS[row.kind]}
     reasons = _reasons(peers)
     assert needing
     assert reasons.keys() == needing
-    package = peers.table.TOOLS[tool]
-    assert set(reasons.values()) == {f"{tool} is not installed (Debian: apt-get install {package})"}
-    assert peers.fetching.packages_for(list(peers.PEERS.values())) == [package]
+    assert set(reasons.values()) == {f"{tool} is not installed (Debian: apt-get install {peers.table.TOOLS[tool]})"}
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="the servers run on Linux only")
@@ -257,12 +261,16 @@ def test_what_is_no_server_and_no_option(peers: ModuleType) -> None:
 
 
 def test_ports_are_given_once(peers: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
-    port = peers.server._Port()
-    monkeypatch.setattr(peers.server, "_PORTS", range(port.number, port.number + 1))
-    with pytest.raises(peers.PeerError, match=f"none of the ports from {port.number} to {port.number} is free"):
-        peers.server._Port()
-    port.close()
-    peers.server._Port().close()
+    number, lock = peers.server._reserve()
+    monkeypatch.setattr(peers.server, "_PORTS", range(number, number + 1))
+    with pytest.raises(peers.PeerError, match=f"none of the ports from {number} to {number} is free"):
+        peers.server._reserve()
+    lock.close()
+    with socket.create_server(("127.0.0.1", number)), pytest.raises(peers.PeerError):
+        peers.server._reserve()
+    again, lock = peers.server._reserve()
+    lock.close()
+    assert again == number
 
 
 def test_connected_is_the_answer_that_counts(peers: ModuleType) -> None:

@@ -1,15 +1,13 @@
 package peer;
 
-import jakarta.servlet.FilterChain;
-import jakarta.servlet.http.HttpServletRequest;
-import jakarta.servlet.http.HttpServletResponse;
+import jakarta.servlet.*;
+import jakarta.servlet.http.*;
 import java.io.IOException;
 import java.security.Principal;
 import java.util.List;
 import org.springframework.boot.SpringApplication;
 import org.springframework.boot.autoconfigure.EnableAutoConfiguration;
 import org.springframework.context.annotation.*;
-import org.springframework.core.env.Environment;
 import org.springframework.messaging.*;
 import org.springframework.messaging.handler.annotation.*;
 import org.springframework.messaging.simp.SimpMessageType;
@@ -22,8 +20,7 @@ import org.springframework.security.authentication.UsernamePasswordAuthenticatio
 import org.springframework.security.config.Customizer;
 import org.springframework.security.config.annotation.web.builders.HttpSecurity;
 import org.springframework.security.core.context.SecurityContextHolder;
-import org.springframework.security.core.userdetails.User;
-import org.springframework.security.core.userdetails.UserDetailsService;
+import org.springframework.security.core.userdetails.*;
 import org.springframework.security.provisioning.InMemoryUserDetailsManager;
 import org.springframework.security.web.SecurityFilterChain;
 import org.springframework.security.web.authentication.www.BasicAuthenticationFilter;
@@ -38,21 +35,16 @@ import org.springframework.web.socket.server.standard.ServletServerContainerFact
  *   /sockjs  the same through SockJS
  *   /closed/stomp, /closed/sockjs  as above, but the HTTP request has to log in by Basic as ann/secret, or by
  *            "Authorization: Bearer letmein", or by the session cookie of such a request
- * SEND to /app/echo answers the user at /user/queue/replies, to /app/all sends to /topic/all, /app/fail raises: the text
- * of the exception comes to /user/queue/errors. SUBSCRIBE to /app/hello answers once, to /topic/refused by ERROR.
+ * SEND to /app/echo answers the user at /user/queue/replies, to /app/all sends to /topic/all, /app/fail raises: its
+ * text comes to /user/queue/errors. SUBSCRIBE to /app/hello answers once, to /topic/refused by ERROR.
  */
 @EnableAutoConfiguration
 @EnableWebSocketMessageBroker
 @Configuration(proxyBeanMethods = false)
 @Import(Spring.Answers.class)
 public class Spring implements WebSocketMessageBrokerConfigurer {
-    private static String env(String name, String otherwise) {
-        String value = System.getenv(name);
-        return value == null || value.isEmpty() ? otherwise : value;
-    }
-
-    private static final long BEAT = Long.parseLong(env("PEER_HEART_BEAT", "10000"));
-    private static final int LIMIT = Integer.parseInt(env("PEER_LIMIT", "0"));
+    private static final long BEAT = Long.parseLong(System.getenv("PEER_HEART_BEAT"));
+    private static final int LIMIT = Integer.parseInt(System.getenv("PEER_LIMIT"));
 
     @Override public void registerStompEndpoints(StompEndpointRegistry endpoints) {
         endpoints.addEndpoint("/stomp", "/closed/stomp").setAllowedOriginPatterns("*");
@@ -73,9 +65,10 @@ public class Spring implements WebSocketMessageBrokerConfigurer {
         ThreadPoolTaskScheduler beats = new ThreadPoolTaskScheduler();
         beats.initialize();
         broker.setApplicationDestinationPrefixes("/app");
-        String relay = env("PEER_RELAY", "");
+        String relay = System.getenv("PEER_RELAY");
         if (relay.isEmpty()) {
-            broker.enableSimpleBroker("/topic", "/queue").setTaskScheduler(beats).setHeartbeatValue(new long[] {BEAT, BEAT});
+            broker.enableSimpleBroker("/topic", "/queue")
+                .setTaskScheduler(beats).setHeartbeatValue(new long[] {BEAT, BEAT});
             return;
         }
         StompBrokerRelayRegistration far = broker
@@ -83,23 +76,19 @@ public class Spring implements WebSocketMessageBrokerConfigurer {
             .setRelayHost("127.0.0.1").setRelayPort(Integer.parseInt(relay))
             .setSystemHeartbeatSendInterval(BEAT).setSystemHeartbeatReceiveInterval(BEAT)
             .setUserDestinationBroadcast("/topic/unresolved-user").setUserRegistryBroadcast("/topic/user-registry");
-        String login = env("PEER_RELAY_LOGIN", "guest");
-        String passcode = env("PEER_RELAY_PASSCODE", "guest");
+        String login = System.getenv("PEER_RELAY_LOGIN"), passcode = System.getenv("PEER_RELAY_PASSCODE");
         far.setSystemLogin(login).setSystemPasscode(passcode).setClientLogin(login).setClientPasscode(passcode);
-        if (!env("PEER_RELAY_VHOST", "").isEmpty()) { far.setVirtualHost(env("PEER_RELAY_VHOST", "")); }
+        if (!System.getenv("PEER_RELAY_VHOST").isEmpty()) { far.setVirtualHost(System.getenv("PEER_RELAY_VHOST")); }
     }
 
     @Override public void configureClientInboundChannel(ChannelRegistration channel) {
         channel.interceptors(new ChannelInterceptor() {
             @Override public Message<?> preSend(Message<?> message, MessageChannel to) {
                 StompHeaderAccessor frame = MessageHeaderAccessor.getAccessor(message, StompHeaderAccessor.class);
+                if (frame == null) { return message; }
+                if ("/topic/refused".equals(frame.getDestination())) { throw new MessagingException("refused"); }
                 // The type, not the command: that may also be STOMP.
-                if (frame != null && "/topic/refused".equals(frame.getDestination())) {
-                    throw new MessagingException("refused");
-                }
-                if (frame == null || frame.getMessageType() != SimpMessageType.CONNECT || frame.getLogin() == null) {
-                    return message;
-                }
+                if (frame.getMessageType() != SimpMessageType.CONNECT || frame.getLogin() == null) { return message; }
                 boolean guest = frame.getLogin().equals("guest") && "guest".equals(frame.getPasscode());
                 if (!guest && !"secret".equals(frame.getPasscode())) { throw new MessagingException("wrong passcode"); }
                 String name = frame.getLogin();
@@ -120,8 +109,8 @@ public class Spring implements WebSocketMessageBrokerConfigurer {
     }
 
     static class Bearer extends OncePerRequestFilter {
-        @Override protected void doFilterInternal(HttpServletRequest request, HttpServletResponse answer, FilterChain rest)
-                throws jakarta.servlet.ServletException, IOException {
+        @Override protected void doFilterInternal(HttpServletRequest request, HttpServletResponse answer,
+                FilterChain rest) throws ServletException, IOException {
             if ("Bearer letmein".equals(request.getHeader("Authorization"))) {
                 SecurityContextHolder.getContext().setAuthentication(
                     UsernamePasswordAuthenticationToken.authenticated("bearer", null, List.of()));
@@ -135,7 +124,7 @@ public class Spring implements WebSocketMessageBrokerConfigurer {
         @MessageMapping("/all") @SendTo("/topic/all") String all(String text) { return text; }
         @MessageMapping("/fail") void fail(String text) { throw new IllegalStateException("failed: " + text); }
         @SubscribeMapping("/hello") String hello() { return "hello"; }
-        @MessageExceptionHandler @SendToUser("/queue/errors") String failed(Exception error) { return error.getMessage(); }
+        @MessageExceptionHandler @SendToUser("/queue/errors") String failed(Exception e) { return e.getMessage(); }
     }
 
     public static void main(String[] args) { SpringApplication.run(Spring.class, args); }

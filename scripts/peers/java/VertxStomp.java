@@ -12,13 +12,14 @@ import java.util.List;
 /** Takes the ports of STOMP and of WebSocket; /queue/ names are queues, all others topics. */
 class VertxStomp {
     public static void main(String[] args) {
-        int beat = Integer.parseInt(System.getenv("PEER_HEART_BEAT"));
-        boolean secured = !System.getenv("PEER_SECURED").isEmpty();
         Vertx vertx = Vertx.vertx();
-        vertx.runOnContext(now -> serve(vertx, Integer.parseInt(args[0]), Integer.parseInt(args[1]), beat, secured)); // the handler needs a context for logins
+        // The handler needs a context for logins.
+        vertx.runOnContext(now -> serve(vertx, Integer.parseInt(args[0]), Integer.parseInt(args[1])));
     }
 
-    private static void serve(Vertx vertx, int port, int web, int beat, boolean secured) {
+    private static void serve(Vertx vertx, int port, int web) {
+        int beat = Integer.parseInt(System.getenv("PEER_HEART_BEAT"));
+        boolean secured = !System.getenv("PEER_SECURED").isEmpty();
         StompServerHandler handler = StompServerHandler.create(vertx)
             .authProvider(login -> login instanceof UsernamePasswordCredentials given
                     && "guest".equals(given.getUsername()) && "guest".equals(given.getPassword())
