@@ -66,6 +66,20 @@ def test_tests_share_it(peer: Any, start_peer: Any) -> None:
     assert peer.running
 
 
+@pytest.mark.peer("spring", "activemq6")
+def test_two_at_a_time(start_peer: Any) -> None:
+    """Spring as a relay, which passes on the receipts of the broker behind it."""
+    broker = start_peer("activemq6")
+    relay = start_peer("spring", relay=str(broker.ports["stomp"]))
+    assert relay is not start_peer("spring")
+    with stomp.connect(relay.url) as near, stomp.connect(broker.url) as far:
+        destination = f"/queue/{uuid4().hex}"
+        near.send(destination, "through", receipt=True)
+        message = far.subscribe(destination).get(patience(30))
+        assert message is not None
+        assert message.text() == "through"
+
+
 @pytest.mark.peer("activemq5", "activemq6", "artemis")
 def test_it_has_its_data_after_a_kill(peer: Any) -> None:
     destination = peer.row.queue.format(uuid4().hex)
