@@ -232,10 +232,10 @@ def _artemis(server: Server) -> tuple[list[str], dict[str, str]]:
     ports, instance = server.ports, server.folder / "instance"
     if not instance.exists():
         create = ["bash", str(folder_of(server.row) / "home/bin/artemis"), "create", "--silent", "--name", "peer"]
-        create += ["--user", "guest", "--password", "guest", "--allow-anonymous", "--no-web", "--no-autotune"]
+        create += ["--user", "guest", "--password", "guest", "--no-web", "--no-autotune"]
         create += [f"--no-{name}-acceptor" for name in ("mqtt", "hornetq", "amqp", "stomp")]
         create += ["--host", "127.0.0.1", "--default-port", str(ports["core"]), "--java-memory", "512M"]
-        create += [f"--{server.options['journal']}", str(instance)]
+        create += [f"--{server.options['access']}", f"--{server.options['journal']}", str(instance)]
         if spawn(create, server.folder, {}, server.log.name).wait():
             raise PeerError(f"{server.row.name} could not be created:\n{tail(server.log)}")
         uri = f"tcp://127.0.0.1:{ports['stomp']}?protocols=STOMP;useEpoll=true;{server.options['prefixes']}"

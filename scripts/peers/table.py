@@ -66,7 +66,7 @@ def _activemq(name: str, version: str) -> Peer:
     )
 
 
-_JOURNAL = {"journal": "nio"}  # or aio, mapped
+_CREATED = {"journal": "nio", "access": "allow-anonymous"}  # or aio, mapped; or require-login
 _ARTEMIS = Peer(
     "artemis",
     "Artemis, /queue/ anycast, /topic/ multicast",
@@ -75,7 +75,7 @@ _ARTEMIS = Peer(
     "artemis",
     ("stomp", "core"),  # JMS and AMQP clients find the same addresses at the port "core"
     ws="ws://guest:guest@127.0.0.1:{stomp}/stomp",
-    options={**_JOURNAL, "prefixes": "anycastPrefix=/queue/;multicastPrefix=/topic/;"},
+    options={**_CREATED, "prefixes": "anycastPrefix=/queue/;multicastPrefix=/topic/;"},
 )
 _RABBITMQ = Peer(
     "rabbitmq4",
@@ -97,7 +97,7 @@ _ALL = (
         name="artemis-plain",
         title="Artemis, no prefixes",
         queue="{}",
-        options={**_JOURNAL, "prefixes": ""},
+        options={**_CREATED, "prefixes": ""},
     ),
     replace(_RABBITMQ, name="rabbitmq3", title="RabbitMQ 3", version="bookworm"),
     _RABBITMQ,

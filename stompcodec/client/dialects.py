@@ -134,14 +134,13 @@ class BrokerDialect(NamedTuple):
         return headers
 
 
-#: What brokers say when they refuse a login: ours, RabbitMQ, ActiveMQ, and Artemis in two ways.
+#: What brokers say when they refuse a login: ours, RabbitMQ, and both ActiveMQ and Artemis.
 _OURS, _RABBITMQ, _ACTIVEMQ = "login refused", "access refused for user", "password is invalid"
-_ARTEMIS = (_ACTIVEMQ, "unable to validate user")
 #: Unknown brokers get the two most common names; brokers ignore headers that they do not know.
 _UNKNOWN = BrokerDialect(
     "unknown",
     prefetch=("prefetch-count", "activemq.prefetchSize"),
-    login_refused=(_OURS, _RABBITMQ, *_ARTEMIS),
+    login_refused=(_OURS, _RABBITMQ, _ACTIVEMQ),
 )
 #: The fields of our own broker in every dialect.
 _OWN: dict[str, Any] = {
@@ -186,7 +185,7 @@ BROKERS: dict[str, BrokerDialect] = {
             client_id=True,
             requeue=None,
             jms=True,
-            login_refused=_ARTEMIS,
+            login_refused=(_ACTIVEMQ,),
             duplicate="_AMQ_DUPL_ID",
         ),
         BrokerDialect(

@@ -162,7 +162,7 @@ def test_login_attempts_has_a_range(value):
     [
         ("RabbitMQ/3.10.8", RABBITMQ),
         ("ActiveMQ/6.3.1", "User name [ann] or password is invalid."),
-        ("ActiveMQ-Artemis/2.40.0 ActiveMQ Artemis Messaging Engine", "AMQ229031: Unable to validate user from 1:2."),
+        ("ActiveMQ-Artemis/2.40.0", "Security Error occurred: User name [ann] or password is invalid"),
         ("stompcodec/0.1.0", "login refused: login or passcode is wrong"),
         ("stompcodec/0.1.0 as rabbitmq", "login refused: login or passcode is wrong"),
     ],
