@@ -6,6 +6,7 @@ too many messages wait for consumers; `prefetch` normally stops the broker long 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 from weakref import WeakSet
@@ -68,7 +69,7 @@ class Inbound:
         self.fetches: dict[str, list[Call]] = {}  # calls of RECEIVE by id, also those that nobody waits for any more
         self.fetched: WeakSet[Subscription] = WeakSet()  # of messages that were fetched on this connection
         self.give_back: Callable[[BaseMessage], None] = lambda _: None  # refuses a message; set by the core
-        self._excused_at = 0.0
+        self._excused_at = -math.inf  # set when reading is paused
         self._incoming: BaseMessage | None = None  # its body is being received into a file
         self.in_body = False  # what comes next belongs to a streamed body, wanted or not
         self._to_restore: list[Subscription] = []
@@ -559,7 +560,7 @@ class Inbound:
             self.paused, self._excused_at = True, self.link.now
         elif self.paused and share < (mark if mark > 1 else 0.5):
             if self.link.connection is not None:
-                self.link.connection.excuse(self.unread())
+                self.link.connection.excuse(self.unread(), self.link.now)
             self.paused = False
 
     def unread(self) -> float:

@@ -215,7 +215,7 @@ class ClientLink:
         connection = self.connection
         if connection is None:
             return
-        connection.excuse(late + self.inbox.unread())
+        connection.excuse(max(late, self.inbox.unread()), now)  # both end now, so the longer one has the other in it
         if self._connected_by is not None and now >= self._connected_by:
             self.break_off(ConnectionLostError(f"no CONNECTED in {self._patience:.3g} s", sent=False))
         elif not connection.tick(now, None if self.upload is None else self._beat):

@@ -124,10 +124,11 @@ class Engine:
         self._owner: WireOwner | None = None  # of the present connection
         self.is_copy = False
         """Whether this process was forked from the one that opened the client."""
-        self._called = 0.0  # when a caller last had output
-        self._comes_by = 0.0  # when the I/O thread looks for the output of a burst
+        # Invariant: a time is one of the clock, or infinite, which means always or never; those are never waited for.
+        self._called = -math.inf  # when a caller last had output
+        self._comes_by = -math.inf  # when the I/O thread looks for the output of a burst
         self._due = math.inf  # when the I/O thread goes on at the latest
-        self._read_at = 0.0  # when the event loop, or a thread that waits, last read or began to wait for bytes
+        self._read_at = -math.inf  # when the event loop, or a thread that waits, last read or began to wait for bytes
         self._was_good = False  # the last session lasted long enough for delays to start from the first again
 
     def start(self) -> None:
@@ -284,7 +285,7 @@ class Engine:
         """Note what the event loop has read; return whether it is done, and reads on."""
         link = self.core.link
         if owner.octets > _MUCH:
-            self._read_at = -math.inf
+            owner.wire.give_back()
             return False
         self._read_at, self._called = link.now, -math.inf  # what is sent next is no burst
         connection = link.connection
@@ -363,6 +364,7 @@ class Engine:
         """
         owner, task = self._owner, self._task
         if owner is not None and owner.paused and task is not None:
+            self.core.link.now = time.monotonic()  # up to which the server is excused
             task.wake()
 
     @property
@@ -416,7 +418,7 @@ class Engine:
                 owner.wire.settle(core.link.connection.output)
             chunks = core.link.take_output(now)
             due = core.link.next_deadline()
-            self._comes_by = now + _BURST if chunks else 0.0
+            self._comes_by = now + _BURST if chunks else -math.inf
             if owner is not None:
                 if chunks:
                     owner.wire.write(chunks)
