@@ -189,7 +189,7 @@ class AsyncSubscription(Base):
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        if not self.link.engine.is_copy:
+        if not self.link.engine.is_gone:
             await self.unsubscribe(wait=False)
 
     def __aiter__(self) -> AsyncIterator[AsyncMessage]:
@@ -338,6 +338,7 @@ class AsyncSubscription(Base):
         Raises:
             Exception: the error of the handler, with on_error="stop".
         """
+        self.link.engine.check()
         await self.workers.join(None if timeout is None else seconds_of("timeout", timeout))
         if self.error is not None:
             raise self.error

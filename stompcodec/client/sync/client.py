@@ -367,13 +367,14 @@ class Client(BaseClient):
     def close(self, timeout: float | None = None) -> None:
         """Send what waits in the outbox, disconnect, and close. To close again does nothing.
 
-        In a forked child process it only closes descriptors: the parent's connection goes on.
+        In a forked child process it only closes descriptors: the parent's connection goes on. So it does while the
+        interpreter shuts down, in a `__del__` for example: what waits in the outbox is not sent.
 
         Args:
             timeout: seconds; None for the option `close_timeout`.
         """
         link = self._link
-        if link.engine.is_copy:
+        if link.engine.is_gone:
             link.engine.let_go()
             return
         seconds = self.options.close_timeout if timeout is None else timeout

@@ -181,7 +181,7 @@ class Subscription(Base):
         return self
 
     def __exit__(self, *_: object) -> None:
-        if not self.link.engine.is_copy:
+        if not self.link.engine.is_gone:
             self.unsubscribe(wait=False)
 
     def __iter__(self) -> Iterator[Message]:
@@ -329,6 +329,7 @@ class Subscription(Base):
         Raises:
             Exception: the error of the handler, with on_error="stop".
         """
+        self.link.engine.check()
         self.workers.join(None if timeout is None else seconds_of("timeout", timeout))
         if self.error is not None:
             raise self.error
