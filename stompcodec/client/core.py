@@ -24,6 +24,7 @@ from stompcodec.errors import (
     ConnectionLostError,
     LocalProtocolError,
     ReceiptTimeoutError,
+    RejectedError,
     RemoteProtocolError,
     StaleAckError,
     StompError,
@@ -310,20 +311,23 @@ class ClientCore:
 
         Raises:
             StaleAckError: the message is of an older connection, or its subscription has ended. Nothing was sent.
-            LocalProtocolError: it was settled the other way, or this version or broker does not support it.
+            LocalProtocolError: it was settled the other way, or by another transaction that has not ended, or this
+                version or broker does not support it.
+            ReceiptTimeoutError: it was settled by a transaction whose outcome is unknown.
             ConnectionLostError, LocalProtocolError: as `BaseTransaction.check`.
         """
         self.link.now = now
         subscription = message.subscription
         if transaction is not None:
             transaction.check()
-        if not subscription.explicit or message.settled:
-            self._settle_again(message, command, call)
-            return
-        if self.is_stale(message):
-            ended = "its connection or subscription has ended"
-            raise StaleAckError(f"{command} not sent: {ended}, and the broker delivers the message again")
-        if subscription.cumulative and message.seq <= subscription.settled_to:
+        claim: BaseTransaction | None = subscription.claims.get(message.seq)
+        if claim is not None and (claim is not transaction or call is not None):
+            raise _claimed(command, claim)
+        claims_nothing = message.settled in ("ACK", "NACK") and (call is None or message.is_confirmed)
+        if self.is_stale(message) and not claims_nothing:
+            raise _stale(message, command)
+        covered = () if message.settled or not subscription.explicit else subscription.covered(message.seq)
+        if not covered:
             self._settle_again(message, command, call)
             return
         headers = self._ack_headers(message, command)
@@ -335,13 +339,12 @@ class ClientCore:
         if call is not None:
             headers.append(("receipt", call.id))
         self.link.put(Frame(command, headers), call, bound=True)
-        count = message.seq - subscription.settled_to if subscription.cumulative else 1
-        if transaction is not None:
-            transaction.settled.append((message, subscription.settled_to, count))
         message.settled = command
-        subscription.open -= count
-        if subscription.cumulative:
-            subscription.settled_to = message.seq
+        if call is not None:
+            message.confirm_by(call)
+        subscription.settle(covered)
+        if transaction is not None:
+            transaction.settle(message, command, covered)
 
     def is_stale(self, message: BaseMessage) -> bool:
         """Return whether the broker has a message back, and delivers it again: it can no longer be settled."""
@@ -386,7 +389,7 @@ class ClientCore:
         """
         self.link.now = now
         self.link.check_open()
-        if transaction.state in ("open", "committing"):
+        if transaction.state in ("open", "committing", "unknown"):
             raise LocalProtocolError(f"BEGIN not sent: the transaction is {transaction.state}")
         if self.link.phase != "up":
             return False
@@ -401,17 +404,25 @@ class ClientCore:
         transaction.check()
         self.link.check_open()
         call.command, call.subject, call.after = command, transaction, self._transaction_over
-        if command == "ABORT":
-            transaction.undo()
         self.link.put(Frame(command, [("transaction", transaction.id), ("receipt", call.id)]), call, bound=True)
-        transaction.state = "committing" if command == "COMMIT" else "aborted"
+        transaction.finishing = call
+        if command == "COMMIT":
+            transaction.state = "committing"
+        else:
+            transaction.end("aborted")
 
     def _transaction_over(self, call: Call) -> None:
         """Note the outcome of COMMIT or ABORT."""
         transaction: BaseTransaction = call.subject
-        self.link.transactions.pop(transaction.id, None)
+        link, error = self.link, call.error
+        refused = error is not None and (isinstance(error, RejectedError) or not call.sent)
         if transaction.state == "committing":
-            transaction.state = "committed" if call.error is None else "aborted"
+            transaction.end("committed" if error is None else "aborted" if refused else "unknown")
+        if transaction.state != "unknown":  # else the answer may come late
+            link.transactions.pop(transaction.id, None)
+        if error is not None and not call.sent and link.phase == "up" and link.state == "connected":
+            # It was taken out of the outbox. What the transaction holds has to be released nevertheless.
+            link.put(Frame("ABORT", [("transaction", transaction.id)]), None, bound=True)
 
     # ---- the end ----
 
@@ -462,3 +473,21 @@ class ClientCore:
         if any(each.open > 0 for each in self.inbound.fetched):
             return False
         return not any(each.inbox or each.batch for each in self._drained)
+
+
+def _stale(message: BaseMessage, command: str) -> StaleAckError:
+    """Return the error for a message whose connection or subscription has ended."""
+    ended = "its connection or subscription has ended"
+    if message.settled:
+        return StaleAckError(
+            f"{command} not sent: {ended}, and nobody knows whether the earlier {message.settled} arrived"
+        )
+    return StaleAckError(f"{command} not sent: {ended}, and the broker delivers the message again")
+
+
+def _claimed(command: str, transaction: BaseTransaction) -> StompError:
+    """Return the error for a message that a transaction settles, or may have settled."""
+    what = f"{command} not sent: the message is settled in transaction {transaction.id}"
+    if transaction.state == "unknown":
+        return ReceiptTimeoutError(f"{what}, whose outcome is unknown: its COMMIT had no answer")
+    return LocalProtocolError(f"{what}, which is {transaction.state}: commit or abort that")

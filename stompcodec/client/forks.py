@@ -10,7 +10,7 @@ from __future__ import annotations
 import atexit
 import os
 import weakref
-from sys import is_finalizing
+from sys import is_finalizing as is_finalizing  # for those that ask it beside these
 from typing import Protocol
 
 from stompcodec.errors import LocalProtocolError

@@ -222,7 +222,10 @@ class Inbound:
         command = frame.command
         if command == "RECEIPT":
             call = self.link.calls.sent.get(frame.headers["receipt-id"])
-            if call is None or call.needs_reply:
+            if call is None:
+                self.link.answered_late(frame.headers["receipt-id"], "committed")
+                return
+            if call.needs_reply:
                 return
             if call.command == "SUBSCRIBE":
                 self._confirm(call.subject)
@@ -249,6 +252,7 @@ class Inbound:
         if call is not None:
             self._refused_call(call, words, RejectedError(f"{call.what} was rejected: {words}", frame))
             return
+        self.link.answered_late(frame.get("receipt-id") or "", "aborted")
         # It may be about any frame of a block; sent again, the block would be refused again.
         firsts: dict[Group, Call] = {}
         for each in self.link.calls.sent.values():
@@ -450,6 +454,7 @@ class Inbound:
                 self.forget(subscription)
                 subscription.open = 0
                 subscription.settled_to = subscription.seq
+                subscription.reopened.clear()
 
     def _send_subscribe(self, subscription: Subscription) -> None:
         """Send SUBSCRIBE on this connection."""

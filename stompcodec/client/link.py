@@ -556,6 +556,14 @@ class ClientLink:
             call.group.failed = error
             self._withdraw(call.group)
 
+    def answered_late(self, receipt: str, state: str) -> None:
+        """Resolve a transaction whose COMMIT had no answer in time: it comes now."""
+        for transaction in self.transactions.values():
+            if transaction.state == "unknown" and transaction.finishing and transaction.finishing.id == receipt:
+                transaction.end(state)
+                del self.transactions[transaction.id]
+                return
+
     def _withdraw(self, group: Group) -> None:
         """Drop unsent blocks of a group in which a block has failed: sending them would break the order."""
         for call in [each.call for each in self.outbox if each.call is not None and each.call.group is group]:
@@ -579,7 +587,7 @@ class ClientLink:
         self.broken = self._connected_by = None
         self.epoch += 1
         for transaction in self.transactions.values():
-            transaction.state, transaction.lost = "lost", reason
+            transaction.cut(reason)
         self.transactions.clear()
         again: list[Waiting] = []
         may_repeat = self._cut_upload(reason)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 from stompcodec.client.dialects import BrokerDialect
@@ -55,6 +55,8 @@ class Subscription:
         self.seq = 0  # number of received messages, over all connections
         self.open = 0  # unsettled messages of this connection, with those in inbox and batch
         self.settled_to = 0  # the `seq` of the last cumulative acknowledgement
+        self.reopened: set[int] = set()  # those up to there that an ABORT has made unsettled again
+        self.claims: dict[int, Any] = {}  # `seq` -> the transaction that settles the message, or may have settled it
         self.subscribed = False  # SUBSCRIBE was sent on this connection
         self.confirmed = False  # and confirmed
         self.receipt_id = ""
@@ -99,6 +101,28 @@ class Subscription:
         if delete and self.durable is not None:
             headers += dialect.durable_headers(self.durable, client_id)
         return headers
+
+    def covered(self, seq: int) -> list[int]:
+        """Return the `seq` of the messages that an ACK or NACK of this one settles; none if it is settled already."""
+        if not self.cumulative:
+            return [seq]
+        if seq <= self.settled_to and seq not in self.reopened:
+            return []
+        earlier = [each for each in self.reopened if each <= seq]
+        return [*sorted(earlier), *range(self.settled_to + 1, seq + 1)]
+
+    def settle(self, covered: Sequence[int]) -> None:
+        """Count messages as settled, or as part of a transaction."""
+        self.open -= len(covered)
+        if self.cumulative:
+            self.settled_to = max(self.settled_to, covered[-1])
+            self.reopened.difference_update(covered)
+
+    def reopen(self, covered: Sequence[int]) -> None:
+        """Undo `settle`: the transaction was aborted."""
+        self.open += len(covered)
+        if self.cumulative:
+            self.reopened.update(covered)
 
     def forget(self) -> int:
         """Drop messages that no consumer has taken; return their number."""

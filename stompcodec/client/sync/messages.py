@@ -60,6 +60,8 @@ class Message(BaseMessage):
 
         Raises:
             StaleAckError: it is of an older connection, or its subscription has ended: the broker delivers it again.
+            LocalProtocolError: it was refused before, or is part of a transaction that has not ended.
+            ReceiptTimeoutError: it was part of a transaction whose outcome is unknown.
             RejectedError, ConnectionLostError, ReceiptTimeoutError: with `receipt`.
         """
         link = self.subscription.link
