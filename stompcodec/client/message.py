@@ -28,7 +28,7 @@ class BaseMessage:
         self.epoch = epoch
         self.seq = seq
         self.settled = ""
-        """"ACK" or "NACK", also while their transaction is open; "unknown" if its COMMIT had no answer; "" for neither."""
+        """"ACK" or "NACK", also while their transaction is open; "unknown" after a COMMIT without answer; else ""."""
 
     @property
     def is_confirmed(self) -> bool:

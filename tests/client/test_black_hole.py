@@ -28,7 +28,8 @@ def started(folder):
     process = subprocess.Popen([*command, "--ready-file", ready, "--log-level", "error"], cwd=folder)
     until = time.monotonic() + patience(10)
     while not ready.exists():
-        assert process.poll() is None and time.monotonic() < until
+        assert process.poll() is None
+        assert time.monotonic() < until
         time.sleep(0.01)
     return process, json.loads(ready.read_text())
 

@@ -59,14 +59,39 @@ class A:
 a = A()
 """
 ALONE = {
-    "a generator that is left in its block": "def g():\n  with s.connect(URL) as c:\n    yield c\nx = g(); next(x)",
-    "a generator in a transaction": "def g():\n  with s.connect(URL) as c, c.transaction() as t:\n    t.send('/queue/a')\n"
-    "    yield c\nx = g(); next(x)",
-    "a generator in a subscription": "def g():\n  with s.connect(URL) as c, c.subscribe('/queue/a') as t:\n    yield c\n"
-    "x = g(); next(x)",
-    "weakref.finalize": "import weakref\nclass A: pass\na = A(); c = s.connect(URL); weakref.finalize(a, c.close)",
-    "a daemon thread in a block": "import threading\ndone = threading.Event()\ndef f():\n  with s.connect(URL) as c:\n"
-    "    done.set()\n    for m in c.subscribe('/queue/n'): pass\nthreading.Thread(target=f, daemon=True).start()\ndone.wait()",
+    "a generator that is left in its block": """
+def g():
+    with s.connect(URL) as c:
+        yield c
+x = g(); next(x)
+""",
+    "a generator in a transaction": """
+def g():
+    with s.connect(URL) as c, c.transaction() as t:
+        t.send("/queue/a")
+        yield c
+x = g(); next(x)
+""",
+    "a generator in a subscription": """
+def g():
+    with s.connect(URL) as c, c.subscribe("/queue/a"):
+        yield c
+x = g(); next(x)
+""",
+    "weakref.finalize": """
+import weakref
+class A: pass
+a = A(); c = s.connect(URL); weakref.finalize(a, c.close)
+""",
+    "a daemon thread in a block": """
+import threading
+done = threading.Event()
+def f():
+    with s.connect(URL) as c:
+        done.set()
+        for m in c.subscribe("/queue/n"): pass
+threading.Thread(target=f, daemon=True).start(); done.wait()
+""",
 }
 #: Functions of `atexit` may use clients, wherever they were registered.
 AT_EXIT = """

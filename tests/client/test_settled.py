@@ -1,4 +1,4 @@
-"""What the client says about messages and transactions is what the broker does, in all orders of ACK, COMMIT and ABORT."""
+"""What the client says of messages and transactions is what the broker does, in all orders of ACK, COMMIT, ABORT."""
 
 from __future__ import annotations
 
