@@ -59,6 +59,7 @@ class AsyncTransaction(BaseTransaction):
             ReceiptTimeoutError: there was no connection in time.
         """
         link = self._link
+        link.delivery.check()  # asyncio only
         while not link.engine.do(link.core.begin, self, now()):
             await link.wait_connected(self._timeout)
         return self

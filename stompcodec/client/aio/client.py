@@ -15,7 +15,7 @@ from typing import Any
 from stompcodec.client.aio.calls import AsyncTransaction
 from stompcodec.client.aio.link import AsyncLink
 from stompcodec.client.aio.messages import AsyncMessage, AsyncSubscription
-from stompcodec.client.aio.waiting import AsyncBody, AsyncReceipt, Messages, as_coroutine, begin, send, sleep
+from stompcodec.client.aio.waiting import AsyncBody, AsyncReceipt, Messages, as_coroutine, begin, leave, send, sleep
 from stompcodec.client.bodies.sources import is_whole
 from stompcodec.client.bulk import Bulk
 from stompcodec.client.handlers import Policy, check_handling
@@ -58,6 +58,7 @@ class AsyncClient(BaseClient):
             RejectedError: the broker refused the login.
         """
         if self._opened:
+            self._link.delivery.check()  # asyncio only
             return self
         self._opened = True
         link = self._link
@@ -189,6 +190,7 @@ class AsyncClient(BaseClient):
             LocalProtocolError, ValueError: an argument is invalid.
         """
         self._link.engine.check()
+        self._link.delivery.check()  # asyncio only
         bulk = Bulk(self._link, AsyncReceipt, transaction, receipt_every, timeout, resend)
         await self._link.send_many(bulk, messages)
         return bulk.given
@@ -264,6 +266,7 @@ class AsyncClient(BaseClient):
             RejectedError, ConnectionLostError, ReceiptTimeoutError: it was not confirmed.
             LocalProtocolError, ValueError: the id is taken, or an option is invalid or not supported by the broker.
         """
+        self._link.delivery.check()  # asyncio only
         link, rest = self._link, {"selector": selector, "durable": durable, "id": id, "headers": headers}
         check_handling(on_error, concurrency, link.core.link.dialect, ack if handler else None)
         subscription: AsyncSubscription = link.subscription(destination, ack, prefetch, confirm=confirm, **rest)
@@ -360,6 +363,7 @@ class AsyncClient(BaseClient):
         """
         engine, core = self._link.engine, self._link.core
         engine.check()
+        self._link.delivery.check()  # asyncio only
         until = end_of(timeout)
         quiet = False
         try:
@@ -388,6 +392,8 @@ class AsyncClient(BaseClient):
             link.engine.let_go()
             return
         seconds = self.options.close_timeout if timeout is None else timeout
+        if leave(link, seconds):  # asyncio only
+            return  # asyncio only
         goodbye = link.start(link.call("close", "", 2 * seconds), link.core.close, timeout=seconds)
         with contextlib.suppress(StompError):
             await goodbye.wait()

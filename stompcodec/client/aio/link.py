@@ -33,7 +33,7 @@ from stompcodec.client.middleware.events import (
     started,
 )
 from stompcodec.client.outbox import OutboxFullError
-from stompcodec.client.receipts import seconds_of
+from stompcodec.client.receipts import Call, seconds_of
 from stompcodec.client.shell import BaseLink, HeaderSource, Outgoing, Sending, now, outgoing
 from stompcodec.client.transaction import BaseTransaction
 from stompcodec.errors import LocalProtocolError, ReceiptTimeoutError
@@ -47,6 +47,13 @@ class AsyncLink(BaseLink):
     takes_async = True  # asyncio only
 
     delivery: AsyncDelivery
+
+    def call(self, *args: Any, **options: Any) -> Call:  # asyncio only
+        """Return a new call for this event loop; raise LocalProtocolError in another one."""  # asyncio only
+        loop = self.delivery.check()  # asyncio only
+        call = super().call(*args, **options)  # asyncio only
+        call.loop = loop  # asyncio only
+        return call  # asyncio only
 
     # ---- waiting ----
 
@@ -100,6 +107,7 @@ class AsyncLink(BaseLink):
         if resend and not wait:
             raise LocalProtocolError("resend=True with a streamed body needs `send`, which keeps the source")
         self.engine.check()
+        self.delivery.check()  # asyncio only
         message = outgoing(destination, b"", headers)
         source = await open_source(body, length, self.options.spool_folder)
         try:

@@ -246,6 +246,7 @@ class AsyncSubscription(Base):
         """Wait for messages; return False at the end of the subscription, or of the time."""
         engine = self.link.engine
         engine.check()
+        self.link.delivery.check()  # asyncio only
         await sleep(0)  # asyncio only: lets other tasks run once per batch
         if self.link.layers is not None:
             return await self._refill_through(until)
@@ -341,6 +342,7 @@ class AsyncSubscription(Base):
             Exception: the error of the handler, with on_error="stop".
         """
         self.link.engine.check()
+        self.link.delivery.check()  # asyncio only
         await self.workers.join(None if timeout is None else seconds_of("timeout", timeout))
         if self.error is not None:
             raise self.error
