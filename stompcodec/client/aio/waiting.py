@@ -361,6 +361,7 @@ class AsyncDelivery:
         self.loop: asyncio.AbstractEventLoop | None = None
         self.selector: selectors.BaseSelector | None = None
         self.sent: Sent  # of this loop
+        self._process = process.mark
         self._engine: Engine | None = None  # if the loop watches `selector`, or may begin with it
         self._noted: deque[News] = deque()  # for the callbacks, in order
 
@@ -373,7 +374,7 @@ class AsyncDelivery:
         loop = self.loop
         try:
             if loop is not None and loop is not asyncio.get_running_loop():
-                raise elsewhere()
+                raise elsewhere() if self._process is process.mark else refuse()
         except RuntimeError:  # in no loop nothing waits
             pass
         return loop
