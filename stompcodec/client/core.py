@@ -320,16 +320,18 @@ class ClientCore:
         subscription = message.subscription
         if transaction is not None:
             transaction.check()
-        claim: BaseTransaction | None = subscription.claims.get(message.seq)
-        if claim is not None and (claim is not transaction or call is not None):
-            raise _claimed(command, claim)
-        claims_nothing = message.settled in ("ACK", "NACK") and (call is None or message.is_confirmed)
-        if self.is_stale(message) and not claims_nothing:
-            raise _stale(message, command)
-        covered = () if message.settled or not subscription.explicit else subscription.covered(message.seq)
-        if not covered:
+        if subscription.claims:
+            _check_claim(message, command, call, transaction)
+        if not subscription.explicit or message.settled:
             self._settle_again(message, command, call)
             return
+        if self.is_stale(message):
+            raise _stale(message, command)
+        if subscription.cumulative:
+            covered = subscription.covered(message.seq)
+            if not covered:
+                self._settle_again(message, command, call)
+                return
         headers = self._ack_headers(message, command)
         if command == "NACK":
             headers += self.link.dialect.nack_headers(requeue, transaction is not None)
@@ -342,9 +344,12 @@ class ClientCore:
         message.settled = command
         if call is not None:
             message.confirm_by(call)
-        subscription.settle(covered)
+        if subscription.cumulative:
+            subscription.settle(covered)
+        else:
+            subscription.open -= 1
         if transaction is not None:
-            transaction.settle(message, command, covered)
+            transaction.settle(message, command, covered if subscription.cumulative else (message.seq,))
 
     def is_stale(self, message: BaseMessage) -> bool:
         """Return whether the broker has a message back, and delivers it again: it can no longer be settled."""
@@ -353,7 +358,9 @@ class ClientCore:
         return subscription.explicit and ended
 
     def _settle_again(self, message: BaseMessage, command: str, call: Call | None) -> None:
-        """Accept a repeated ACK or NACK; refuse the opposite one."""
+        """Accept a repeated ACK or NACK; refuse the opposite one, and what claims more than is known."""
+        if self.is_stale(message) and (message.settled == "unknown" or (call is not None and not message.is_confirmed)):
+            raise _stale(message, command)
         if command != (message.settled or "ACK"):
             why = 'the subscription has ack="auto"'
             if message.settled:
@@ -485,9 +492,12 @@ def _stale(message: BaseMessage, command: str) -> StaleAckError:
     return StaleAckError(f"{command} not sent: {ended}, and the broker delivers the message again")
 
 
-def _claimed(command: str, transaction: BaseTransaction) -> StompError:
-    """Return the error for a message that a transaction settles, or may have settled."""
-    what = f"{command} not sent: the message is settled in transaction {transaction.id}"
-    if transaction.state == "unknown":
-        return ReceiptTimeoutError(f"{what}, whose outcome is unknown: its COMMIT had no answer")
-    return LocalProtocolError(f"{what}, which is {transaction.state}: commit or abort that")
+def _check_claim(message: BaseMessage, command: str, call: Call | None, transaction: BaseTransaction | None) -> None:
+    """Raise an error for a message that another transaction settles, or that one may have settled."""
+    claim: BaseTransaction | None = message.subscription.claims.get(message.seq)
+    if claim is None or (claim is transaction and call is None):
+        return
+    what = f"{command} not sent: the message is settled in transaction {claim.id}"
+    if claim.state == "unknown":
+        raise ReceiptTimeoutError(f"{what}, whose outcome is unknown: its COMMIT had no answer")
+    raise LocalProtocolError(f"{what}, which is {claim.state}: commit or abort that")

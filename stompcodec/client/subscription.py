@@ -103,23 +103,22 @@ class Subscription:
         return headers
 
     def covered(self, seq: int) -> list[int]:
-        """Return the `seq` of the messages that an ACK or NACK of this one settles; none if it is settled already."""
-        if not self.cumulative:
-            return [seq]
+        """Return the `seq` of the messages that an ACK or NACK of this one settles in mode `client`; none if it is
+        settled already.
+        """
         if seq <= self.settled_to and seq not in self.reopened:
             return []
         earlier = [each for each in self.reopened if each <= seq]
         return [*sorted(earlier), *range(self.settled_to + 1, seq + 1)]
 
     def settle(self, covered: Sequence[int]) -> None:
-        """Count messages as settled, or as part of a transaction."""
+        """Count messages as settled, or as part of a transaction, in mode `client`."""
         self.open -= len(covered)
-        if self.cumulative:
-            self.settled_to = max(self.settled_to, covered[-1])
-            self.reopened.difference_update(covered)
+        self.settled_to = max(self.settled_to, covered[-1])
+        self.reopened.difference_update(covered)
 
     def reopen(self, covered: Sequence[int]) -> None:
-        """Undo `settle`: the transaction was aborted."""
+        """Count messages as unsettled again, in any mode: their transaction was aborted."""
         self.open += len(covered)
         if self.cumulative:
             self.reopened.update(covered)
