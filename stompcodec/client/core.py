@@ -309,12 +309,8 @@ class ClientCore:
     ) -> None:
         """Send ACK or NACK for a message, unless that was done before or acks are automatic.
 
-        Raises:
-            StaleAckError: the message is of an older connection, or its subscription has ended. Nothing was sent.
-            LocalProtocolError: it was settled the other way, or by another transaction that has not ended, or this
-                version or broker does not support it.
-            ReceiptTimeoutError: it was settled by a transaction whose outcome is unknown.
-            ConnectionLostError, LocalProtocolError: as `BaseTransaction.check`.
+        Raises StaleAckError, and LocalProtocolError if it was settled the other way, or by another transaction, or that
+        is not supported; ReceiptTimeoutError, if that transaction's outcome is unknown; and as `BaseTransaction.check`.
         """
         self.link.now = now
         subscription = message.subscription

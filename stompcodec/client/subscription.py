@@ -49,16 +49,14 @@ class Subscription:
         self.attempt_headers: tuple[str, ...] = ()
         self.folds_case = False  # header names of its messages are in lower case
         self.inbox: deque[Any] = deque()
-        self.inbox_octets = 0
-        self.streamed = 0  # messages of the inbox with a body in a file
+        self.inbox_octets = self.streamed = 0  # of the inbox; and its messages with a body in a file
         self.batch: deque[Any] = deque()
         self.seq = 0  # number of received messages, over all connections
         self.open = 0  # unsettled messages of this connection, with those in inbox and batch
         self.settled_to = 0  # the `seq` of the last cumulative acknowledgement
         self.reopened: set[int] = set()  # those up to there that an ABORT has made unsettled again
         self.claims: dict[int, Any] = {}  # `seq` -> the transaction that settles the message, or may have settled it
-        self.subscribed = False  # SUBSCRIBE was sent on this connection
-        self.confirmed = False  # and confirmed
+        self.subscribed = self.confirmed = False  # SUBSCRIBE was sent on this connection, and confirmed
         self.receipt_id = ""
         self.call: Call | None = None  # waits for the first confirmation
         self.touched = False  # it is in the list of those to wake
