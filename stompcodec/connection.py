@@ -187,7 +187,7 @@ class Connection:
         self._now = now
         if self._stopped:
             return _NOTHING
-        if now > self._heard and len(data):  # `excuse` may have moved it ahead of the clock
+        if now > self._heard and len(data):
             self._heard = now
         if self.version is None:
             self._fed += memoryview(data).nbytes
@@ -470,12 +470,17 @@ class Connection:
                 self._sent = now  # asks again after the next half of the interval
         return dead is None or now < dead
 
-    def excuse(self, seconds: float) -> None:
+    def excuse(self, seconds: float, now: float | None = None) -> None:
         """Do not count some seconds of silence against the peer, because we did not read.
 
-        While reading is paused, call this before each `tick`.
+        While reading is paused, call this before each `tick`. The peer is never excused for time to come: at most, it
+        counts as heard now.
+
+        Args:
+            seconds: how long we did not read, up to now.
+            now: the time in seconds; None for the latest one.
         """
-        self._heard += max(seconds, 0.0)
+        self._heard = max(self._heard, min(self._heard + seconds, self._now if now is None else now))
 
     def next_deadline(self) -> float | None:
         """Return when to call `tick` next, in seconds; None for never. Any other call may change it."""

@@ -512,7 +512,7 @@ class Broker:
             session.fail("login took too long", f"Send CONNECT within {self.config.login_timeout:g} s.")
             return
         if late > _STALL:
-            session.connection.excuse(late + _STALL)  # bytes that arrived in the meantime are not read yet
+            session.connection.excuse(late + _STALL, now)  # bytes that arrived in the meantime are not read yet
         if not session.tick(now):
             session.fail("heart-beats are missing", remedy(session.ttl, session.version))
             return

@@ -24,6 +24,7 @@ from stompcodec.errors import (
     ConnectionLostError,
     LocalProtocolError,
     ReceiptTimeoutError,
+    RejectedError,
     RemoteProtocolError,
     StaleAckError,
     StompError,
@@ -308,24 +309,25 @@ class ClientCore:
     ) -> None:
         """Send ACK or NACK for a message, unless that was done before or acks are automatic.
 
-        Raises:
-            StaleAckError: the message is of an older connection, or its subscription has ended. Nothing was sent.
-            LocalProtocolError: it was settled the other way, or this version or broker does not support it.
-            ConnectionLostError, LocalProtocolError: as `BaseTransaction.check`.
+        Raises StaleAckError, and LocalProtocolError if it was settled the other way, or by another transaction, or that
+        is not supported; ReceiptTimeoutError, if that transaction's outcome is unknown; and as `BaseTransaction.check`.
         """
         self.link.now = now
         subscription = message.subscription
         if transaction is not None:
             transaction.check()
+        if subscription.claims:
+            _check_claim(message, command, call, transaction)
         if not subscription.explicit or message.settled:
             self._settle_again(message, command, call)
             return
         if self.is_stale(message):
-            ended = "its connection or subscription has ended"
-            raise StaleAckError(f"{command} not sent: {ended}, and the broker delivers the message again")
-        if subscription.cumulative and message.seq <= subscription.settled_to:
-            self._settle_again(message, command, call)
-            return
+            raise _stale(message, command)
+        if subscription.cumulative:
+            covered = subscription.covered(message.seq)
+            if not covered:
+                self._settle_again(message, command, call)
+                return
         headers = self._ack_headers(message, command)
         if command == "NACK":
             headers += self.link.dialect.nack_headers(requeue, transaction is not None)
@@ -335,13 +337,15 @@ class ClientCore:
         if call is not None:
             headers.append(("receipt", call.id))
         self.link.put(Frame(command, headers), call, bound=True)
-        count = message.seq - subscription.settled_to if subscription.cumulative else 1
-        if transaction is not None:
-            transaction.settled.append((message, subscription.settled_to, count))
         message.settled = command
-        subscription.open -= count
+        if call is not None:
+            message.confirm_by(call)
         if subscription.cumulative:
-            subscription.settled_to = message.seq
+            subscription.settle(covered)
+        else:
+            subscription.open -= 1
+        if transaction is not None:
+            transaction.settle(message, command, covered if subscription.cumulative else (message.seq,))
 
     def is_stale(self, message: BaseMessage) -> bool:
         """Return whether the broker has a message back, and delivers it again: it can no longer be settled."""
@@ -350,7 +354,9 @@ class ClientCore:
         return subscription.explicit and ended
 
     def _settle_again(self, message: BaseMessage, command: str, call: Call | None) -> None:
-        """Accept a repeated ACK or NACK; refuse the opposite one."""
+        """Accept a repeated ACK or NACK; refuse the opposite one, and what claims more than is known."""
+        if self.is_stale(message) and (message.settled == "unknown" or (call is not None and not message.is_confirmed)):
+            raise _stale(message, command)
         if command != (message.settled or "ACK"):
             why = 'the subscription has ack="auto"'
             if message.settled:
@@ -386,7 +392,7 @@ class ClientCore:
         """
         self.link.now = now
         self.link.check_open()
-        if transaction.state in ("open", "committing"):
+        if transaction.state in ("open", "committing", "unknown"):
             raise LocalProtocolError(f"BEGIN not sent: the transaction is {transaction.state}")
         if self.link.phase != "up":
             return False
@@ -401,17 +407,25 @@ class ClientCore:
         transaction.check()
         self.link.check_open()
         call.command, call.subject, call.after = command, transaction, self._transaction_over
-        if command == "ABORT":
-            transaction.undo()
         self.link.put(Frame(command, [("transaction", transaction.id), ("receipt", call.id)]), call, bound=True)
-        transaction.state = "committing" if command == "COMMIT" else "aborted"
+        transaction.finishing = call
+        if command == "COMMIT":
+            transaction.state = "committing"
+        else:
+            transaction.end("aborted")
 
     def _transaction_over(self, call: Call) -> None:
         """Note the outcome of COMMIT or ABORT."""
         transaction: BaseTransaction = call.subject
-        self.link.transactions.pop(transaction.id, None)
+        link, error = self.link, call.error
+        refused = error is not None and (isinstance(error, RejectedError) or not call.sent)
         if transaction.state == "committing":
-            transaction.state = "committed" if call.error is None else "aborted"
+            transaction.end("committed" if error is None else "aborted" if refused else "unknown")
+        if transaction.state != "unknown":  # else the answer may come late
+            link.transactions.pop(transaction.id, None)
+        if error is not None and not call.sent and link.phase == "up" and link.state == "connected":
+            # It was taken out of the outbox. What the transaction holds has to be released nevertheless.
+            link.put(Frame("ABORT", [("transaction", transaction.id)]), None, bound=True)
 
     # ---- the end ----
 
@@ -462,3 +476,24 @@ class ClientCore:
         if any(each.open > 0 for each in self.inbound.fetched):
             return False
         return not any(each.inbox or each.batch for each in self._drained)
+
+
+def _stale(message: BaseMessage, command: str) -> StaleAckError:
+    """Return the error for a message whose connection or subscription has ended."""
+    ended = "its connection or subscription has ended"
+    if message.settled:
+        return StaleAckError(
+            f"{command} not sent: {ended}, and nobody knows whether the earlier {message.settled} arrived"
+        )
+    return StaleAckError(f"{command} not sent: {ended}, and the broker delivers the message again")
+
+
+def _check_claim(message: BaseMessage, command: str, call: Call | None, transaction: BaseTransaction | None) -> None:
+    """Raise an error for a message that another transaction settles, or that one may have settled."""
+    claim: BaseTransaction | None = message.subscription.claims.get(message.seq)
+    if claim is None or (claim is transaction and call is None):
+        return
+    what = f"{command} not sent: the message is settled in transaction {claim.id}"
+    if claim.state == "unknown":
+        raise ReceiptTimeoutError(f"{what}, whose outcome is unknown: its COMMIT had no answer")
+    raise LocalProtocolError(f"{what}, which is {claim.state}: commit or abort that")

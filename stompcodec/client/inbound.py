@@ -6,6 +6,7 @@ too many messages wait for consumers; `prefetch` normally stops the broker long 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 from weakref import WeakSet
@@ -68,7 +69,7 @@ class Inbound:
         self.fetches: dict[str, list[Call]] = {}  # calls of RECEIVE by id, also those that nobody waits for any more
         self.fetched: WeakSet[Subscription] = WeakSet()  # of messages that were fetched on this connection
         self.give_back: Callable[[BaseMessage], None] = lambda _: None  # refuses a message; set by the core
-        self._excused_at = 0.0
+        self._excused_at = -math.inf  # set when reading is paused
         self._incoming: BaseMessage | None = None  # its body is being received into a file
         self.in_body = False  # what comes next belongs to a streamed body, wanted or not
         self._to_restore: list[Subscription] = []
@@ -220,7 +221,10 @@ class Inbound:
         command = frame.command
         if command == "RECEIPT":
             call = self.link.calls.sent.get(frame.headers["receipt-id"])
-            if call is None or call.needs_reply:
+            if call is None:
+                self.link.answered_late(frame.headers["receipt-id"], "committed")
+                return
+            if call.needs_reply:
                 return
             if call.command == "SUBSCRIBE":
                 self._confirm(call.subject)
@@ -247,6 +251,7 @@ class Inbound:
         if call is not None:
             self._refused_call(call, words, RejectedError(f"{call.what} was rejected: {words}", frame))
             return
+        self.link.answered_late(frame.get("receipt-id") or "", "aborted")
         # It may be about any frame of a block; sent again, the block would be refused again.
         firsts: dict[Group, Call] = {}
         for each in self.link.calls.sent.values():
@@ -461,6 +466,7 @@ class Inbound:
                 self.forget(subscription)
                 subscription.open = 0
                 subscription.settled_to = subscription.seq
+                subscription.reopened.clear()
 
     def _send_subscribe(self, subscription: Subscription) -> None:
         """Send SUBSCRIBE on this connection."""
@@ -569,7 +575,7 @@ class Inbound:
             self.paused, self._excused_at = True, self.link.now
         elif self.paused and share < (mark if mark > 1 else 0.5):
             if self.link.connection is not None:
-                self.link.connection.excuse(self.unread())
+                self.link.connection.excuse(self.unread(), self.link.now)
             self.paused = False
 
     def unread(self) -> float:

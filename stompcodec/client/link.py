@@ -232,7 +232,7 @@ class ClientLink:
         connection = self.connection
         if connection is None:
             return
-        connection.excuse(late + self.inbox.unread())
+        connection.excuse(max(late, self.inbox.unread()), now)  # both end now, so the longer one has the other in it
         if self._connected_by is not None and now >= self._connected_by:
             self.break_off(ConnectionLostError(f"no CONNECTED in {self._patience:.3g} s", sent=False))
         elif not connection.tick(now, None if self.upload is None else self._beat):
@@ -659,6 +659,14 @@ class ClientLink:
             call.group.failed = error
             self._withdraw(call.group)
 
+    def answered_late(self, receipt: str, state: str) -> None:
+        """Resolve a transaction whose COMMIT had no answer in time: it comes now."""
+        for transaction in self.transactions.values():
+            if transaction.state == "unknown" and transaction.finishing and transaction.finishing.id == receipt:
+                transaction.end(state)
+                del self.transactions[transaction.id]
+                return
+
     def _withdraw(self, group: Group) -> None:
         """Drop unsent blocks of a group in which a block has failed: sending them would break the order."""
         for call in [each.call for each in self.outbox if each.call is not None and each.call.group is group]:
@@ -685,7 +693,7 @@ class ClientLink:
         self.pace.rest()
         self.epoch += 1
         for transaction in self.transactions.values():
-            transaction.state, transaction.lost = "lost", reason
+            transaction.cut(reason)
         self.transactions.clear()
         again: list[Waiting] = []
         may_repeat = self._cut_upload(reason)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from stompcodec.client.bodies.received import BodyReader, ReceivedBody
+from stompcodec.client.receipts import Call
 from stompcodec.client.subscription import Subscription
 from stompcodec.codec import Frame, Headers
 from stompcodec.content import decode_content, json_value, text_of
@@ -17,15 +18,27 @@ class BaseMessage:
     `epoch` is the number of the connection that delivered it: on another one, acknowledging raises StaleAckError.
     """
 
-    __slots__ = ("_received", "epoch", "frame", "seq", "settled", "subscription")
+    __slots__ = ("_proof", "_received", "epoch", "frame", "seq", "settled", "subscription")
     _received: ReceivedBody
+    _proof: Call  # of the ACK or NACK, or of the COMMIT; set only if there is one
 
     def __init__(self, frame: Frame, subscription: Subscription, epoch: int, seq: int) -> None:
         self.frame = frame
         self.subscription = subscription
         self.epoch = epoch
         self.seq = seq
-        self.settled = ""  # "ACK" or "NACK"
+        self.settled = ""
+        """"ACK" or "NACK", also while their transaction is open; "unknown" after a COMMIT without answer; else ""."""
+
+    @property
+    def is_confirmed(self) -> bool:
+        """True if the broker has confirmed that it is settled: the receipt of its ACK or NACK came."""
+        proof = getattr(self, "_proof", None)
+        return proof is not None and proof.done and proof.error is None
+
+    def confirm_by(self, call: Call) -> None:
+        """Take the outcome of a call as that of its ACK or NACK."""
+        self._proof = call
 
     @property
     def headers(self) -> Headers:

@@ -73,6 +73,7 @@ class Call:
     subject: Any = None  # the subscription or transaction it is about
     after: Callable[[Call], object] | None = None  # called with the outcome, in the core
     wake: Callable[[], object] | None = None
+    loop: Any = None  # the event loop in which it may be awaited
     read: Callable[[Call], object] | None = None  # called by a thread that waits for it; it may return without outcome
 
     def __repr__(self) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 from stompcodec.client.dialects import BrokerDialect
@@ -49,14 +49,14 @@ class Subscription:
         self.attempt_headers: tuple[str, ...] = ()
         self.folds_case = False  # header names of its messages are in lower case
         self.inbox: deque[Any] = deque()
-        self.inbox_octets = 0
-        self.streamed = 0  # messages of the inbox with a body in a file
+        self.inbox_octets = self.streamed = 0  # of the inbox; and its messages with a body in a file
         self.batch: deque[Any] = deque()
         self.seq = 0  # number of received messages, over all connections
         self.open = 0  # unsettled messages of this connection, with those in inbox and batch
         self.settled_to = 0  # the `seq` of the last cumulative acknowledgement
-        self.subscribed = False  # SUBSCRIBE was sent on this connection
-        self.confirmed = False  # and confirmed
+        self.reopened: set[int] = set()  # those up to there that an ABORT has made unsettled again
+        self.claims: dict[int, Any] = {}  # `seq` -> the transaction that settles the message, or may have settled it
+        self.subscribed = self.confirmed = False  # SUBSCRIBE was sent on this connection, and confirmed
         self.receipt_id = ""
         self.call: Call | None = None  # waits for the first confirmation
         self.touched = False  # it is in the list of those to wake
@@ -99,6 +99,27 @@ class Subscription:
         if delete and self.durable is not None:
             headers += dialect.durable_headers(self.durable, client_id)
         return headers
+
+    def covered(self, seq: int) -> list[int]:
+        """Return the `seq` of the messages that an ACK or NACK of this one settles in mode `client`; none if it is
+        settled already.
+        """
+        if seq <= self.settled_to and seq not in self.reopened:
+            return []
+        earlier = [each for each in self.reopened if each <= seq]
+        return [*sorted(earlier), *range(self.settled_to + 1, seq + 1)]
+
+    def settle(self, covered: Sequence[int]) -> None:
+        """Count messages as settled, or as part of a transaction, in mode `client`."""
+        self.open -= len(covered)
+        self.settled_to = max(self.settled_to, covered[-1])
+        self.reopened.difference_update(covered)
+
+    def reopen(self, covered: Sequence[int]) -> None:
+        """Count messages as unsettled again, in any mode: their transaction was aborted."""
+        self.open += len(covered)
+        if self.cumulative:
+            self.reopened.update(covered)
 
     def forget(self) -> int:
         """Drop messages that no consumer has taken; return their number."""

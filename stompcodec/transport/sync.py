@@ -254,8 +254,9 @@ class SyncWire:
 
     @property
     def deadline(self) -> float | None:
-        """The time of the next call of `handle` if there are no events; None for never, 0 for now."""
-        return 0.0 if self._dead or self._broken or self.ahead or self._is_held() else self._deadline
+        """The time of the next call of `handle` if there are no events: the present one for now, None for never."""
+        is_due = self._dead or self._broken or self.ahead or self._is_held()
+        return time.monotonic() if is_due else self._deadline
 
     def watch(self) -> None:
         """Tell the selector which events matter now."""

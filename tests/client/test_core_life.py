@@ -208,12 +208,15 @@ class Life(RuleBasedStateMachine):
             options["transaction"] = data.draw(st.sampled_from(opened))
         elif receipt:
             options["call"] = self.client.call(command, 30.0, command)
-        stale = message.subscription.explicit and not message.settled
+        unsure = message.settled == "unknown" or ("call" in options and not message.is_confirmed)
+        stale = message.subscription.explicit and (not message.settled or unsure)
         stale = stale and (message.epoch != self.client.core.link.epoch or message.subscription.closed)
         try:
             self.client.ack(message, command, **options)
         except StaleAckError:
             assert stale
+        except ReceiptTimeoutError:
+            assert message.subscription.claims[message.seq].state == "unknown"
         except LocalProtocolError:
             pass
         else:
@@ -243,7 +246,7 @@ class Life(RuleBasedStateMachine):
         except ConnectionLostError:
             assert state == "lost"
         except LocalProtocolError:
-            assert state in ("committing", "committed", "aborted")
+            assert state in ("committing", "committed", "aborted", "unknown")
         else:
             assert state == "open"
         self.look()

@@ -83,17 +83,29 @@ def test_no_octets_are_no_sign_of_life():
 def test_time_in_which_we_did_not_read_is_excused(role):
     connection = beating(role, 0, 1000)
     limit = 2.0 + GRACE[role]
-    connection.excuse(7.5)
+    connection.excuse(7.5, 9.0)
     assert connection.next_deadline() == limit + 7.5
     assert connection.tick(limit + 7.25)
     assert not connection.tick(limit + 7.5)
     connection.excuse(-100.0)
     assert connection.next_deadline() == limit + 7.5
-    # Octets that come while the excuse reaches further take nothing from it.
+    # Octets that are handed in with an earlier time take nothing from it.
     list(connection.receive(EOL, 5.0))
     assert connection.next_deadline() == limit + 7.5
     list(connection.receive(EOL, 8.0))
     assert connection.next_deadline() == limit + 8.0
+
+
+@pytest.mark.req("S12-HB-08")
+@pytest.mark.parametrize("role", list(Role))
+def test_no_excuse_reaches_into_the_time_to_come(role):
+    connection = beating(role, 0, 1000)
+    list(connection.receive(EOL, 5.0))
+    connection.excuse(1e6)
+    assert connection.next_deadline() == 5.0 + 2.0 + GRACE[role]
+    connection.excuse(1e6, 6.0)
+    assert connection.next_deadline() == 6.0 + 2.0 + GRACE[role]
+    assert not connection.tick(6.0 + 2.0 + GRACE[role])
 
 
 @pytest.mark.req("S12-HB-06")
@@ -186,8 +198,8 @@ def test_deadlines_are_plain_arithmetic(role, send_every, receive_every, actions
             assert len(connection.take_output(now / 1000)) == waiting
             sent, waiting = (now if waiting else sent), 0
         elif action == "excuse":
-            connection.excuse(wait / 1000)
-            heard += wait
+            connection.excuse(wait * 2 / 1000, now / 1000)
+            heard = min(heard + wait * 2, now)
         else:
             dead = bool(receive_every) and now >= heard + 2 * receive_every + 1000 * (role is Role.CLIENT)
             assert connection.tick(now / 1000) is not dead

@@ -75,6 +75,8 @@ class SubscribeRequest(NamedTuple):
     durable: str | None = None
     """The name of a durable subscription."""
     durable_flag: bool = False
+    makes_durable: bool = True
+    """A durable subscription is made if there is none of that name."""
     auto_delete: bool | None = None
     queue_name: str | None = None
     transformation: str | None = None

@@ -144,6 +144,8 @@ class Durables:
             durable.check(address, request, shared)
             self.adopt(durable, session)
             return durable
+        if not request.makes_durable:
+            raise Refused("no such durable subscription", "RECEIVE makes none: name it as its SUBSCRIBE did.")
         stored = request.durable is not None or request.durable_flag
         ends = not stored if request.auto_delete is None else request.auto_delete
         maker = self._shares.maker(session)

@@ -101,7 +101,8 @@ def _request(session: Session, frame: Frame) -> SubscribeRequest:
             )
         session.windows.claim(1)
     key = _key_of(session, request)
-    return request._replace(key=key, window=1, octets=None, credit=None, from_seq=None, exclusive=False)
+    request = request._replace(octets=None, credit=None, from_seq=None, exclusive=False, makes_durable=False)
+    return request._replace(key=key, window=1)
 
 
 def _checked(session: Session, frame: Frame) -> SubscribeRequest:

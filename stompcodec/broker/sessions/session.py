@@ -509,7 +509,7 @@ class Session:
     def tick(self, now: float) -> bool:
         """Send and check heart-beats. Return False if the peer is dead."""
         if self.paused:  # while it is not read, its silence means nothing
-            self.connection.excuse(now - self._paused_at)
+            self.connection.excuse(now - self._paused_at, now)
             self._paused_at = now
         alive = self.connection.tick(now)
         if self.outbox.chunks:
@@ -694,7 +694,7 @@ class Session:
         if paused:
             self._paused_at = now
         else:
-            self.connection.excuse(now - self._paused_at)
+            self.connection.excuse(now - self._paused_at, now)
         self.paused = paused
         self.outbox.schedule_flush()
 

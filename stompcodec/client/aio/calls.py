@@ -16,6 +16,11 @@ from stompcodec.errors import StompError
 class AsyncTransaction(BaseTransaction):
     """A transaction: its `async with` block ends with COMMIT, or with ABORT if it raises.
 
+    `state` is new, open or committing; at last committed, aborted, lost (it took no effect: the connection was lost
+    before COMMIT was sent), or unknown: COMMIT was sent, and no answer came. If the answer comes after the timeout,
+    unknown becomes committed or aborted. Messages that it acknowledged are neither settled nor open until it ends: to
+    acknowledge them again raises.
+
     >>> import asyncio
     >>> from stompcodec.client import connect_async
     >>> from stompcodec.testing import StompBroker
@@ -54,6 +59,7 @@ class AsyncTransaction(BaseTransaction):
             ReceiptTimeoutError: there was no connection in time.
         """
         link = self._link
+        link.delivery.check()  # asyncio only
         while not link.engine.do(link.core.begin, self, now()):
             await link.wait_connected(self._timeout)
         return self
@@ -97,8 +103,7 @@ class AsyncTransaction(BaseTransaction):
 
         Raises:
             RejectedError: the broker refused, and it took no effect.
-            ConnectionLostError: the connection was lost: with `sent` False it took no effect, else that is unknown.
-            ReceiptTimeoutError: the outcome is unknown.
+            ConnectionLostError, ReceiptTimeoutError: with `sent` False it took no effect, else that is unknown.
         """
         await self._finish("COMMIT", timeout).wait()
 

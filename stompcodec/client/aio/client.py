@@ -15,7 +15,7 @@ from typing import Any
 from stompcodec.client.aio.calls import AsyncTransaction
 from stompcodec.client.aio.link import AsyncLink
 from stompcodec.client.aio.messages import AsyncMessage, AsyncSubscription
-from stompcodec.client.aio.waiting import AsyncBody, AsyncReceipt, Messages, as_coroutine, begin, send, sleep
+from stompcodec.client.aio.waiting import AsyncBody, AsyncReceipt, Messages, as_coroutine, begin, leave, send, sleep
 from stompcodec.client.bodies.sources import is_whole
 from stompcodec.client.bulk import Bulk
 from stompcodec.client.handlers import Policy, check_handling
@@ -58,6 +58,7 @@ class AsyncClient(BaseClient):
             RejectedError: the broker refused the login.
         """
         if self._opened:
+            self._link.delivery.check()  # asyncio only
             return self
         self._opened = True
         link = self._link
@@ -189,6 +190,7 @@ class AsyncClient(BaseClient):
             LocalProtocolError, ValueError: an argument is invalid.
         """
         self._link.engine.check()
+        self._link.delivery.check()  # asyncio only
         bulk = Bulk(self._link, AsyncReceipt, transaction, receipt_every, timeout, resend)
         await self._link.send_many(bulk, messages)
         return bulk.given
@@ -264,6 +266,7 @@ class AsyncClient(BaseClient):
             RejectedError, ConnectionLostError, ReceiptTimeoutError: it was not confirmed.
             LocalProtocolError, ValueError: the id is taken, or an option is invalid or not supported by the broker.
         """
+        self._link.delivery.check()  # asyncio only
         link, rest = self._link, {"selector": selector, "durable": durable, "id": id, "headers": headers}
         check_handling(on_error, concurrency, link.core.link.dialect, ack if handler else None)
         subscription: AsyncSubscription = link.subscription(destination, ack, prefetch, confirm=confirm, **rest)
@@ -281,26 +284,28 @@ class AsyncClient(BaseClient):
         *,
         ack: str = "auto",
         selector: str | None = None,
+        durable: str | None = None,
         headers: Mapping[str, str] | Iterable[tuple[str, str]] = (),
         timeout: float | None = None,
     ) -> AsyncMessage | None:
         """Return a message if there is one right now, else None. Only some brokers have the command, RECEIVE.
 
         If the call times out or is cancelled, its message may come later. It is lost in mode auto; otherwise the client
-        returns it to the broker by NACK, which counts as a delivery.
+        returns it to the broker by NACK, which counts as a delivery. So it is if middleware raises, which this raises.
 
         Args:
             ack: "auto", or "client-individual": then it has to be acknowledged on this connection.
             selector: selects messages, in the broker's language.
+            durable: the name of a durable subscription that this client has unsubscribed from: takes its messages.
             headers: more headers of RECEIVE; they win over those of other arguments.
             timeout: seconds to wait for a connection, and again for the answer.
 
         Raises:
-            LocalProtocolError: the broker does not offer it.
+            LocalProtocolError: the broker does not offer it, or `durable` names an active subscription.
             RejectedError, ConnectionLostError, ReceiptTimeoutError: as for `send`.
         """
         link = self._link
-        subscription = link.subscription(destination, ack, None, selector=selector, headers=headers)
+        subscription = link.subscription(destination, ack, None, selector=selector, durable=durable, headers=headers)
         call = link.call(f"RECEIVE from {destination}", "RECEIVE", timeout)
         receipt, since = AsyncReceipt(call), started()
         while not link.engine.do(link.core.fetch, subscription, now(), call):
@@ -309,9 +314,9 @@ class AsyncClient(BaseClient):
             message: AsyncMessage | None = await receipt.wait()
             if message is not None and link.layers is not None:
                 await link.receive(message, "receive", since)
-        except (Exception, GeneratorExit):
+        except GeneratorExit:
             raise
-        except BaseException:  # cancelled or interrupted
+        except BaseException:  # cancelled, interrupted, or refused by the middleware
             link.engine.do(link.core.abandon, now(), call)
             raise
         return message
@@ -358,6 +363,7 @@ class AsyncClient(BaseClient):
         """
         engine, core = self._link.engine, self._link.core
         engine.check()
+        self._link.delivery.check()  # asyncio only
         until = end_of(timeout)
         quiet = False
         try:
@@ -375,16 +381,19 @@ class AsyncClient(BaseClient):
     async def close(self, timeout: float | None = None) -> None:
         """Send what waits in the outbox, disconnect, and close. To close again does nothing.
 
-        In a forked child process it only closes descriptors: the parent's connection goes on.
+        In a forked child process it only closes descriptors: the parent's connection goes on. So it does while the
+        interpreter shuts down, in a `__del__` for example: what waits in the outbox is not sent.
 
         Args:
             timeout: seconds; None for the option `close_timeout`.
         """
         link = self._link
-        if link.engine.is_copy:
+        if link.engine.is_gone:
             link.engine.let_go()
             return
         seconds = self.options.close_timeout if timeout is None else timeout
+        if leave(link, seconds):  # asyncio only
+            return  # asyncio only
         goodbye = link.start(link.call("close", "", 2 * seconds), link.core.close, timeout=seconds)
         with contextlib.suppress(StompError):
             await goodbye.wait()

@@ -33,7 +33,7 @@ from stompcodec.client.middleware.events import (
     started,
 )
 from stompcodec.client.outbox import OutboxFullError
-from stompcodec.client.receipts import seconds_of
+from stompcodec.client.receipts import Call, seconds_of
 from stompcodec.client.shell import BaseLink, HeaderSource, Outgoing, Sending, now, outgoing
 from stompcodec.client.transaction import BaseTransaction
 from stompcodec.errors import LocalProtocolError, ReceiptTimeoutError
@@ -48,14 +48,21 @@ class AsyncLink(BaseLink):
 
     delivery: AsyncDelivery
 
+    def call(self, *args: Any, **options: Any) -> Call:  # asyncio only
+        """Return a new call for this event loop; raise LocalProtocolError in another one."""  # asyncio only
+        loop = self.delivery.check()  # asyncio only
+        call = super().call(*args, **options)  # asyncio only
+        call.loop = loop  # asyncio only
+        return call  # asyncio only
+
     # ---- waiting ----
 
     async def push(self, sending: Sending, timeout: float | None) -> AsyncReceipt | None:
         """Send a message once the outbox has room, or raise OutboxFullError; return its receipt if it has one."""
         seconds = self.options.receipt_timeout if timeout is None else seconds_of("timeout", timeout)
-        until = 0.0  # set when it first has to wait
+        until: float | None = None  # set when it first has to wait
         while not sending.attempt():
-            until = until or now() + seconds
+            until = now() + seconds if until is None else until
             call = self.call("waiting for room", "", max(until - now(), 0))
             receipt = AsyncReceipt(call)
             self.engine.do(self.core.when_room, call, now(), sending.octets)
@@ -100,6 +107,7 @@ class AsyncLink(BaseLink):
         if resend and not wait:
             raise LocalProtocolError("resend=True with a streamed body needs `send`, which keeps the source")
         self.engine.check()
+        self.delivery.check()  # asyncio only
         message = outgoing(destination, b"", headers)
         source = await open_source(body, length, self.options.spool_folder)
         try:

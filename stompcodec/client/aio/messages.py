@@ -60,6 +60,8 @@ class AsyncMessage(BaseMessage):
 
         Raises:
             StaleAckError: it is of an older connection, or its subscription has ended: the broker delivers it again.
+            LocalProtocolError: it was refused before, or is part of a transaction that has not ended.
+            ReceiptTimeoutError: it was part of a transaction whose outcome is unknown.
             RejectedError, ConnectionLostError, ReceiptTimeoutError: with `receipt`.
         """
         link = self.subscription.link
@@ -189,7 +191,7 @@ class AsyncSubscription(Base):
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        if not self.link.engine.is_copy:
+        if not self.link.engine.is_gone:
             await self.unsubscribe(wait=False)
 
     def __aiter__(self) -> AsyncIterator[AsyncMessage]:
@@ -244,6 +246,7 @@ class AsyncSubscription(Base):
         """Wait for messages; return False at the end of the subscription, or of the time."""
         engine = self.link.engine
         engine.check()
+        self.link.delivery.check()  # asyncio only
         await sleep(0)  # asyncio only: lets other tasks run once per batch
         if self.link.layers is not None:
             return await self._refill_through(until)
@@ -338,6 +341,8 @@ class AsyncSubscription(Base):
         Raises:
             Exception: the error of the handler, with on_error="stop".
         """
+        self.link.engine.check()
+        self.link.delivery.check()  # asyncio only
         await self.workers.join(None if timeout is None else seconds_of("timeout", timeout))
         if self.error is not None:
             raise self.error

@@ -36,7 +36,7 @@ from stompcodec.client.io.engine import Engine, News
 from stompcodec.client.options import Options
 from stompcodec.client.receipts import Call, seconds_of
 from stompcodec.client.shell import LOOK, Sending
-from stompcodec.errors import StompError
+from stompcodec.errors import LocalProtocolError, StompError
 
 __all__ = [
     "AsyncBody",
@@ -51,7 +51,9 @@ __all__ = [
     "begin",
     "call_handler",
     "each",
+    "elsewhere",
     "feed",
+    "leave",
     "open_source",
     "read_piece",
     "send",
@@ -116,7 +118,10 @@ class AsyncReceipt:
         if self._process is not process.mark:
             raise refuse()
         if not call.done:  # `_wake` follows in this event loop
-            future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            loop = asyncio.get_running_loop()
+            if loop is not call.loop and call.loop is not None:
+                raise elsewhere()
+            future: asyncio.Future[None] = loop.create_future()
             self._futures.append(future)
             await future
         if call.error is not None:
@@ -125,6 +130,39 @@ class AsyncReceipt:
 
     def __await__(self) -> Generator[Any, None, Any]:
         return self.wait().__await__()
+
+
+def elsewhere() -> LocalProtocolError:
+    """Return the error for a call in another event loop than the client's.
+
+    >>> raise elsewhere()
+    Traceback (most recent call last):
+        ...
+    stompcodec.errors.LocalProtocolError: this client was opened in another event loop, and only works there: open a \
+client in each asyncio.run, or do everything in one
+    """
+    return LocalProtocolError(
+        "this client was opened in another event loop, and only works there: open a client in each asyncio.run, or do "
+        "everything in one"
+    )
+
+
+def leave(link: Any, timeout: float) -> bool:
+    """Return whether a client that another event loop has opened is closed already; False in its own one.
+
+    Raises:
+        LocalProtocolError: it is not. If its own loop has ended, it is told to close, without waiting for that.
+    """
+    try:
+        link.delivery.check()
+    except LocalProtocolError:
+        core, is_closed = link.core, link.core.link.state == "closed"
+        if link.delivery.loop.is_closed() and not is_closed:
+            link.engine.do(core.close, time.monotonic(), core.link.calls.make("close", 2 * timeout), timeout)
+        if not is_closed:
+            raise
+        return True
+    return False
 
 
 def as_coroutine(function: _F) -> _F:
@@ -323,12 +361,23 @@ class AsyncDelivery:
         self.loop: asyncio.AbstractEventLoop | None = None
         self.selector: selectors.BaseSelector | None = None
         self.sent: Sent  # of this loop
+        self._process = process.mark
         self._engine: Engine | None = None  # if the loop watches `selector`, or may begin with it
         self._noted: deque[News] = deque()  # for the callbacks, in order
 
     def start(self, engine: Engine) -> None:
         """Remember the running event loop."""
         self.loop, self._engine, self.sent = asyncio.get_running_loop(), engine, Sent.in_loop()
+
+    def check(self) -> asyncio.AbstractEventLoop | None:
+        """Return the client's event loop, if it was opened; raise LocalProtocolError in another one."""
+        loop = self.loop
+        try:
+            if loop is not None and loop is not asyncio.get_running_loop():
+                raise elsewhere() if self._process is process.mark else refuse()
+        except RuntimeError:  # in no loop nothing waits
+            pass
+        return loop
 
     async def stop(self, engine: Engine, timeout: float) -> None:
         """Wait until the I/O thread has ended, and the one that connected; at most `timeout` seconds."""

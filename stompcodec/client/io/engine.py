@@ -19,7 +19,7 @@ from typing import Any, Protocol, TypeVar
 
 from stompcodec.client.backoff import SPAN, Backoff, Refusals
 from stompcodec.client.core import ClientCore
-from stompcodec.client.forks import refuse, watch
+from stompcodec.client.forks import ended, is_finalizing, process, refuse, watch
 from stompcodec.client.health import Health, health_of
 from stompcodec.client.io.attempt import Attempt
 from stompcodec.client.io.hub import LATE, Steps, Task, run
@@ -126,10 +126,13 @@ class Engine:
         self._owner: WireOwner | None = None  # of the present connection
         self.is_copy = False
         """Whether this process was forked from the one that opened the client."""
-        self._called = 0.0  # when a caller last had output
-        self._comes_by = 0.0  # when the I/O thread looks for the output of a burst
+        self._is_guarded = process.is_ending
+        """Whether calls have to look first at `is_gone`."""
+        # Invariant: a time is one of the clock, or infinite, which means always or never; those are never waited for.
+        self._called = -math.inf  # when a caller last had output
+        self._comes_by = -math.inf  # when the I/O thread looks for the output of a burst
         self._due = math.inf  # when the I/O thread goes on at the latest
-        self._read_at = 0.0  # when the event loop, or a thread that waits, last read or began to wait for bytes
+        self._read_at = -math.inf  # when the event loop, or a thread that waits, last read or began to wait for bytes
         self._was_good = False  # the last session lasted long enough for delays to start from the first again
 
     def start(self) -> None:
@@ -140,26 +143,37 @@ class Engine:
 
     def forked(self) -> None:
         """Note that this is a copy in a child process, without I/O thread; its lock may be held for ever."""
-        self.is_copy = True
+        self.is_copy = self._is_guarded = True
         self.core.link.state = "closed"
         for subscription in self.core.inbound.subscriptions.values():
             subscription.batch.clear()  # else both processes would handle them
 
+    def ending(self) -> None:
+        """Note that the interpreter begins to end."""
+        self._is_guarded = True
+
+    @property
+    def is_gone(self) -> bool:
+        """True if there is no I/O thread any more: in a child process, and while the interpreter finalizes."""
+        return self._is_guarded and (self.is_copy or is_finalizing())
+
     def check(self) -> None:
-        """Raise LocalProtocolError in a child process."""
-        if self.is_copy:
-            raise refuse()
+        """Raise LocalProtocolError if there is no I/O thread any more."""
+        if self.is_gone:
+            raise refuse() if self.is_copy else ended()
 
     def let_go(self) -> None:
-        """Close the descriptors that a child process has inherited. The parent's connection goes on."""
+        """Close the descriptors of a client without I/O thread. The connection of a parent process goes on."""
+        if not self.is_copy and (unsent := self.core.link.outbox.frames):
+            log.warning("%d frames were never sent: the client was closed while the interpreter shuts down", unsent)
         owner, self._owner = self._owner, None
         if owner is not None:
             owner.wire.let_go()
 
     def do(self, work: Callable[..., _T], *args: Any, **kwargs: Any) -> _T:
         """Call a method of the core, from any thread; write its output, and wake the I/O thread if that has work."""
-        if self.is_copy:
-            raise refuse()
+        if self._is_guarded:
+            self.check()
         core = self.core
         if self._turns.waits:
             self._turns.let_pass()
@@ -286,7 +300,7 @@ class Engine:
         """Note what the event loop has read; return whether it is done, and reads on."""
         link = self.core.link
         if owner.octets > _MUCH:
-            self._read_at = -math.inf
+            owner.wire.give_back()
             return False
         self._read_at, self._called = link.now, -math.inf  # what is sent next is no burst
         connection = link.connection
@@ -299,7 +313,7 @@ class Engine:
 
         With a call it asks for a receipt.
         """
-        if self.is_copy:
+        if self._is_guarded:
             return False
         link = self.core.link
         if self._turns.waits:
@@ -323,8 +337,8 @@ class Engine:
 
     def acknowledge(self, message: BaseMessage) -> bool:
         """Acknowledge a message by the core's fast path; return False if it does not apply."""
-        if self.is_copy:
-            raise refuse()
+        if self._is_guarded:
+            self.check()
         if self._turns.waits:
             self._turns.let_pass()
         with self.lock:
@@ -365,6 +379,7 @@ class Engine:
         """
         owner, task = self._owner, self._task
         if owner is not None and owner.paused and task is not None:
+            self.core.link.now = time.monotonic()  # up to which the server is excused
             task.wake()
 
     @property
@@ -379,7 +394,7 @@ class Engine:
 
     def health(self) -> Health:
         """Return how the client is doing. Any thread may call this."""
-        if self.is_copy:
+        if self.is_gone:
             return Health(False, "closed", None, 0, None)
         with self.lock:
             return health_of(self.core.link, time.monotonic(), self.running)
@@ -418,7 +433,7 @@ class Engine:
                 owner.wire.settle(core.link.connection.output)
             chunks = core.link.take_output(now)
             due = core.link.next_deadline()
-            self._comes_by = now + _BURST if chunks else 0.0
+            self._comes_by = now + _BURST if chunks else -math.inf
             if owner is not None:
                 if chunks:
                     owner.wire.write(chunks)

@@ -234,6 +234,9 @@ class _Hubs:
         hub.is_over = True
         self._hubs.remove(hub)
 
+    def ending(self) -> None:
+        """Do nothing: the hubs work until the interpreter finalizes."""
+
     def forked(self) -> None:
         """Begin without a hub in a child process. The lock may be held for ever there."""
         self.lock = threading.Lock()

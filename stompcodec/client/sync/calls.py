@@ -18,6 +18,11 @@ from stompcodec.errors import StompError
 class Transaction(BaseTransaction):
     """A transaction: its `with` block ends with COMMIT, or with ABORT if it raises.
 
+    `state` is new, open or committing; at last committed, aborted, lost (it took no effect: the connection was lost
+    before COMMIT was sent), or unknown: COMMIT was sent, and no answer came. If the answer comes after the timeout,
+    unknown becomes committed or aborted. Messages that it acknowledged are neither settled nor open until it ends: to
+    acknowledge them again raises.
+
     >>> from stompcodec.client import connect
     >>> from stompcodec.testing import StompBroker
     >>> def main(url):
@@ -98,8 +103,7 @@ class Transaction(BaseTransaction):
 
         Raises:
             RejectedError: the broker refused, and it took no effect.
-            ConnectionLostError: the connection was lost: with `sent` False it took no effect, else that is unknown.
-            ReceiptTimeoutError: the outcome is unknown.
+            ConnectionLostError, ReceiptTimeoutError: with `sent` False it took no effect, else that is unknown.
         """
         self._finish("COMMIT", timeout).wait()
 

@@ -273,26 +273,28 @@ class Client(BaseClient):
         *,
         ack: str = "auto",
         selector: str | None = None,
+        durable: str | None = None,
         headers: Mapping[str, str] | Iterable[tuple[str, str]] = (),
         timeout: float | None = None,
     ) -> Message | None:
         """Return a message if there is one right now, else None. Only some brokers have the command, RECEIVE.
 
         If the call times out or is cancelled, its message may come later. It is lost in mode auto; otherwise the client
-        returns it to the broker by NACK, which counts as a delivery.
+        returns it to the broker by NACK, which counts as a delivery. So it is if middleware raises, which this raises.
 
         Args:
             ack: "auto", or "client-individual": then it has to be acknowledged on this connection.
             selector: selects messages, in the broker's language.
+            durable: the name of a durable subscription that this client has unsubscribed from: takes its messages.
             headers: more headers of RECEIVE; they win over those of other arguments.
             timeout: seconds to wait for a connection, and again for the answer.
 
         Raises:
-            LocalProtocolError: the broker does not offer it.
+            LocalProtocolError: the broker does not offer it, or `durable` names an active subscription.
             RejectedError, ConnectionLostError, ReceiptTimeoutError: as for `send`.
         """
         link = self._link
-        subscription = link.subscription(destination, ack, None, selector=selector, headers=headers)
+        subscription = link.subscription(destination, ack, None, selector=selector, durable=durable, headers=headers)
         call = link.call(f"RECEIVE from {destination}", "RECEIVE", timeout)
         receipt, since = Receipt(call), started()
         while not link.engine.do(link.core.fetch, subscription, now(), call):
@@ -301,9 +303,9 @@ class Client(BaseClient):
             message: Message | None = receipt.wait()
             if message is not None and link.layers is not None:
                 link.receive(message, "receive", since)
-        except (Exception, GeneratorExit):
+        except GeneratorExit:
             raise
-        except BaseException:  # cancelled or interrupted
+        except BaseException:  # cancelled, interrupted, or refused by the middleware
             link.engine.do(link.core.abandon, now(), call)
             raise
         return message
@@ -367,13 +369,14 @@ class Client(BaseClient):
     def close(self, timeout: float | None = None) -> None:
         """Send what waits in the outbox, disconnect, and close. To close again does nothing.
 
-        In a forked child process it only closes descriptors: the parent's connection goes on.
+        In a forked child process it only closes descriptors: the parent's connection goes on. So it does while the
+        interpreter shuts down, in a `__del__` for example: what waits in the outbox is not sent.
 
         Args:
             timeout: seconds; None for the option `close_timeout`.
         """
         link = self._link
-        if link.engine.is_copy:
+        if link.engine.is_gone:
             link.engine.let_go()
             return
         seconds = self.options.close_timeout if timeout is None else timeout

@@ -54,9 +54,9 @@ class Link(BaseLink):
     def push(self, sending: Sending, timeout: float | None) -> Receipt | None:
         """Send a message once the outbox has room, or raise OutboxFullError; return its receipt if it has one."""
         seconds = self.options.receipt_timeout if timeout is None else seconds_of("timeout", timeout)
-        until = 0.0  # set when it first has to wait
+        until: float | None = None  # set when it first has to wait
         while not sending.attempt():
-            until = until or now() + seconds
+            until = now() + seconds if until is None else until
             call = self.call("waiting for room", "", max(until - now(), 0))
             receipt = Receipt(call)
             self.engine.do(self.core.when_room, call, now(), sending.octets)

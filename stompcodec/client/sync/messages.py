@@ -60,6 +60,8 @@ class Message(BaseMessage):
 
         Raises:
             StaleAckError: it is of an older connection, or its subscription has ended: the broker delivers it again.
+            LocalProtocolError: it was refused before, or is part of a transaction that has not ended.
+            ReceiptTimeoutError: it was part of a transaction whose outcome is unknown.
             RejectedError, ConnectionLostError, ReceiptTimeoutError: with `receipt`.
         """
         link = self.subscription.link
@@ -181,7 +183,7 @@ class Subscription(Base):
         return self
 
     def __exit__(self, *_: object) -> None:
-        if not self.link.engine.is_copy:
+        if not self.link.engine.is_gone:
             self.unsubscribe(wait=False)
 
     def __iter__(self) -> Iterator[Message]:
@@ -329,6 +331,7 @@ class Subscription(Base):
         Raises:
             Exception: the error of the handler, with on_error="stop".
         """
+        self.link.engine.check()
         self.workers.join(None if timeout is None else seconds_of("timeout", timeout))
         if self.error is not None:
             raise self.error

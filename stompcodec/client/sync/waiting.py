@@ -18,7 +18,7 @@ from stompcodec.client.bodies.received import BodyReader
 from stompcodec.client.bodies.sources import Source, Spool, Streamed, opened, pieces_of
 from stompcodec.client.bodies.upload import Upload
 from stompcodec.client.bulk import Bulk, Outgoings
-from stompcodec.client.forks import process, refuse
+from stompcodec.client.forks import ended, is_finalizing, process, refuse
 from stompcodec.client.handlers import ended_by
 from stompcodec.client.hooks import Watcher
 from stompcodec.client.io.engine import Engine, News
@@ -99,6 +99,8 @@ class Receipt:
         call = self._call
         if self._process is not process.mark:
             raise refuse()
+        if not call.done and is_finalizing():  # nobody would wake this thread
+            raise ended()
         if call.read is not None and not call.done:
             call.read(call)
         if not call.done:

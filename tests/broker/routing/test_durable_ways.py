@@ -99,9 +99,22 @@ def test_receive_takes_one_of_what_it_holds():
         peer.raw("\n".join(["RECEIVE", f"destination:{TOPIC}", "id:1", *headers, "", "\0"]).encode())
         return [frame.command for frame in peer.take()]
 
-    assert receive("x-queue-name:q") == ["EMPTY"]
-    assert names(bench) == []  # it ends with its last consumer
-    assert receive("durable:true", "receipt:r") == ["EMPTY", "RECEIPT"]
-    sender.put(TOPIC, "1")
+    sender.subscribe(TOPIC, id="1", **{"durable": "true"})
+    sender.lose()
+    bench.peer().put(TOPIC, "1")
     assert receive("durable:true", "receipt:r") == ["MESSAGE", "RECEIPT"]
+    assert receive("durable:true", "receipt:r") == ["EMPTY", "RECEIPT"]
     assert len(list(bench.store.subscriptions())) == 1
+
+
+@pytest.mark.parametrize("header", ["x-queue-name:q", "durable:true", "durable-subscription-name:d"])
+def test_receive_makes_no_durable_subscription(header):
+    """Its answer would be EMPTY, though a message may wait under the name that the program meant."""
+    bench = Bench(**DIALECTS["rabbitmq"])
+    peer = bench.peer(connect=False)
+    peer.connect(**{"client-id": "me"})
+    peer.raw("\n".join(["RECEIVE", f"destination:{TOPIC}", "id:1", header, "", "\0"]).encode())
+    (error,) = peer.take()
+    assert (error.command, error.headers["message"]) == ("ERROR", "no such durable subscription")
+    assert names(bench) == []
+    assert not list(bench.store.subscriptions())

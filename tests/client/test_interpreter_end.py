@@ -1,0 +1,157 @@
+"""What programs leave to `__del__`, generators and `atexit` ends at once, and says so, when the interpreter ends."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+from client.broker import BrokerThread
+from patience import patience
+
+#: What each program does at its end; `URL` is the broker's, `c` the client. Then the word that it has to print.
+IN_DEL = {
+    "close": ("self.c.close()", "done"),
+    "close twice": ("self.c.close(); self.c.close(5)", "done"),
+    "block": ("self.c.__exit__(None, None, None)", "done"),
+    "send with receipt": ("self.c.send('/queue/a', b'x', receipt=True)", "LocalProtocolError"),
+    "plain send": ("self.c.send('/queue/a', b'x')", "LocalProtocolError"),
+    "send in pieces": ("self.c.send('/queue/a', [b'x'])", "LocalProtocolError"),
+    "send many": ("self.c.send_many([('/queue/a', b'x')])", "LocalProtocolError"),
+    "request": ("self.c.request('/queue/a')", "LocalProtocolError"),
+    "get": ("self.s.get()", "LocalProtocolError"),
+    "iteration": ("next(self.s)", "LocalProtocolError"),
+    "receipt": ("self.r.wait()", "LocalProtocolError"),
+    "acknowledgement": ("self.m.ack()", "LocalProtocolError"),
+    "refusal": ("self.m.nack(receipt=True)", "LocalProtocolError"),
+    "transaction": ("self.c.transaction().begin()", "LocalProtocolError"),
+    "receive": ("self.c.receive('/queue/a')", "LocalProtocolError"),
+    "subscribe": ("self.c.subscribe('/queue/a')", "LocalProtocolError"),
+    "unsubscribe": ("self.s.unsubscribe()", "LocalProtocolError"),
+    "block of a subscription": ("self.s.__exit__(None, None, None)", "done"),
+    "join": ("self.h.join()", "LocalProtocolError"),
+    "ping": ("self.c.ping()", "LocalProtocolError"),
+    "drain": ("self.c.drain()", "LocalProtocolError"),
+    "wait": ("self.c.wait_connected()", "LocalProtocolError"),
+    "health": ("assert not self.c.is_alive()", "done"),
+    "a new client": ("s.connect(URL)", "LocalProtocolError"),
+}
+#: All of them in one program, in turn: they need no interpreter each.
+TOGETHER = """
+import stompcodec.client as s
+class A:
+    def __init__(self):
+        self.c = s.connect(URL)
+        self.c.send("/queue/m", b"x")
+        self.m = self.c.subscribe("/queue/m", ack="client-individual").get(5)
+        self.h = self.c.subscribe("/queue/h", handler=print)
+        self.s = self.c.subscribe("/queue/s")
+        self.r = self.c.send_for_receipt("/queue/a", b"x")
+        self.r._call.done or self.r.wait()
+        self.r._call.done = False  # as if it had not come
+    def __del__(self):
+        for name, work in PROGRAMS:
+            try:
+                exec(work)
+                print(name, "done")
+            except Exception as error:
+                print(name, type(error).__name__)
+a = A()
+"""
+ALONE = {
+    "a generator that is left in its block": """
+def g():
+    with s.connect(URL) as c:
+        yield c
+x = g(); next(x)
+""",
+    "a generator in a transaction": """
+def g():
+    with s.connect(URL) as c, c.transaction() as t:
+        t.send("/queue/a")
+        yield c
+x = g(); next(x)
+""",
+    "a generator in a subscription": """
+def g():
+    with s.connect(URL) as c, c.subscribe("/queue/a"):
+        yield c
+x = g(); next(x)
+""",
+    "weakref.finalize": """
+import weakref
+class A: pass
+a = A(); c = s.connect(URL); weakref.finalize(a, c.close)
+""",
+    "a daemon thread in a block": """
+import threading
+done = threading.Event()
+def f():
+    with s.connect(URL) as c:
+        done.set()
+        for m in c.subscribe("/queue/n"): pass
+threading.Thread(target=f, daemon=True).start(); done.wait()
+""",
+}
+#: Functions of `atexit` may use clients, wherever they were registered.
+AT_EXIT = """
+import atexit
+def last():
+    c.send("/queue/early", b"x", receipt=True)
+    c.close()
+    print("early", c.state)
+atexit.register(last)
+import stompcodec.client as s
+c = s.connect(URL)
+def first():
+    c.send("/queue/late", b"x", receipt=True)
+    with s.connect(URL) as other:
+        print("late", other.subscribe("/queue/late").get(5).body)
+atexit.register(first)
+"""
+
+
+@pytest.fixture(scope="module")
+def url():
+    with BrokerThread() as broker:
+        yield broker.url
+
+
+def ended(program, url):
+    """Run a program to its end; return its output."""
+    command = [sys.executable, "-c", f"URL = {url!r}\n{program}"]
+    result = subprocess.run(command, capture_output=True, text=True, timeout=patience(5), check=True)
+    return result.stdout.splitlines(), result.stderr
+
+
+def test_calls_in_del_end_at_once(url):
+    programs = [(name, work) for name, (work, _) in IN_DEL.items()]
+    lines, errors = ended(f"PROGRAMS = {programs!r}\n{TOGETHER}", url)
+    assert lines == [f"{name} {word}" for name, (_, word) in IN_DEL.items()]
+    assert errors == ""
+
+
+@pytest.mark.parametrize("program", ALONE.values(), ids=ALONE)
+def test_blocks_that_are_left_end_at_once(program, url):
+    assert ended(f"import stompcodec.client as s\n{program}", url) == ([], "")
+
+
+def test_functions_of_atexit_use_clients_as_ever(url):
+    assert ended(AT_EXIT, url) == (["late b'x'", "early closed"], "")
+
+
+def test_a_close_that_comes_too_late_says_what_was_not_sent(url):
+    program = """
+import stompcodec.client as s
+class A:
+    def __init__(self):
+        self.c = s.connect(URL)
+        self.c._link.core.link.writable(False)
+        self.c.send("/queue/a", b"x")
+    def __del__(self):
+        self.c.close()
+a = A()
+"""
+    lines, errors = ended(program, url)
+    assert lines == []
+    assert "1 frames were never sent" in errors

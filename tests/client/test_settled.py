@@ -1,0 +1,267 @@
+"""What the client says of messages and transactions is what the broker does, in all orders of ACK, COMMIT, ABORT."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+
+import pytest
+from client.scripted import Scripted, outcome
+from hypothesis import HealthCheck, event, given, settings
+from hypothesis import strategies as st
+
+import stompcodec.client as stomp
+from stompcodec.errors import (
+    ConnectionLostError,
+    LocalProtocolError,
+    ReceiptTimeoutError,
+    StaleAckError,
+    StompError,
+)
+from stompcodec.testing import StompBroker
+
+# ---- the client and our broker agree ----
+
+COUNT = 5
+numbers, names = st.integers(0, COUNT - 1), st.integers(0, 1)
+steps = st.lists(
+    st.one_of(
+        st.tuples(st.just("ack"), numbers, st.booleans()),
+        st.tuples(st.just("in transaction"), numbers, names),
+        st.tuples(st.sampled_from(["commit", "abort"]), names),
+    ),
+    max_size=12,
+)
+queues = itertools.count()
+
+
+def walk(client, messages, steps):
+    """Take these steps; return the messages that the client has said are acknowledged, and its transactions."""
+    transactions, said = {}, set()
+    for kind, number, *more in steps:
+        with contextlib.suppress(LocalProtocolError):  # another transaction has it
+            if kind == "ack":
+                messages[number].ack(receipt=more[0])
+                said.add(messages[number])
+            elif kind == "in transaction":
+                if more[0] not in transactions:
+                    transactions[more[0]] = client.transaction().begin()
+                transactions[more[0]].ack(messages[number])
+            elif number in transactions:
+                getattr(transactions.pop(number), kind)()
+    return said
+
+
+def is_settled(message):
+    """Whether the client takes it for settled."""
+    subscription = message.subscription
+    covered = subscription.cumulative and not subscription.covered(message.seq)
+    return message.seq not in subscription.claims and (bool(message.settled) or covered)
+
+
+@pytest.fixture(scope="module")
+def broker():
+    with StompBroker() as broker:
+        yield broker
+
+
+@pytest.mark.parametrize("mode", ["client", "client-individual"])
+def test_what_the_client_says_is_what_the_broker_does(broker, mode):
+    @settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
+    @given(steps)
+    def check(steps):
+        queue = f"/queue/{mode}{next(queues)}"
+        with stomp.connect(broker.url, reconnect=None) as client:
+            client.send_many([(queue, b"%d" % number) for number in range(COUNT)])
+            subscription = client.subscribe(queue, ack=mode)
+            messages = [subscription.get(5) for _ in range(COUNT)]
+            said = walk(client, messages, steps)
+            client.ping()
+            assert client.epoch == 1, "the client sent what the broker refused"
+            settled = {message.body for message in messages if is_settled(message)}
+        assert {message.body for message in said} <= settled
+        with stomp.connect(broker.url) as client:
+            again = set()
+            while (message := client.receive(queue)) is not None:
+                again.add(message.body)
+        assert again == {message.body for message in messages} - settled
+        event(f"settled: {len(settled)}")
+
+    check()
+
+
+def test_an_abort_reopens_what_a_later_message_did_not_cover(broker):
+    with stomp.connect(broker.url) as client:
+        client.send_many([("/queue/reopened", b"0"), ("/queue/reopened", b"1")])
+        subscription = client.subscribe("/queue/reopened", ack="client")
+        first, second = subscription.get(5), subscription.get(5)
+        transaction = client.transaction().begin()
+        transaction.ack(first)
+        second.ack()
+        transaction.abort()
+        first.ack(receipt=True)
+    with stomp.connect(broker.url) as client:
+        assert client.receive("/queue/reopened") is None
+
+
+# ---- a COMMIT without answer ----
+
+
+@pytest.fixture
+def client():
+    return Scripted().connect()
+
+
+def held(client, mode="client-individual", commit=True, count=1):
+    """Messages that a transaction has acknowledged, the transaction, and the COMMIT that was sent."""
+    subscription = client.subscribed(mode)
+    messages = [client.deliver(subscription, f"m{number}") for number in range(count)]
+    transaction = client.begin()
+    client.ack(messages[-1], transaction=transaction)
+    call = client.finish(transaction) if commit else None
+    frames = client.frames()
+    return messages, transaction, call, frames[-1]
+
+
+def raises(client, message, error, words, **options):
+    for command in ("ACK", "NACK"):
+        with pytest.raises(error, match=words):
+            client.ack(message, command, **options)
+    with pytest.raises(error, match=words):
+        client.ack(message, call=client.call("ACK", 30.0, "ACK"))
+    assert client.commands() == []
+
+
+@pytest.mark.parametrize("mode", ["client", "client-individual"])
+def test_the_outcome_of_a_commit_without_answer_is_unknown(client, mode):
+    messages, transaction, call, _ = held(client, mode, count=2 if mode == "client" else 1)
+    client.wait(31)
+    assert (outcome(call), call.error.sent, transaction.state) == ("ReceiptTimeoutError", True, "unknown")
+    assert messages[-1].settled == "unknown"
+    assert "unknown" in repr(messages[-1])
+    for message in messages:
+        raises(client, message, ReceiptTimeoutError, "transaction t1, whose outcome is unknown")
+    with pytest.raises(LocalProtocolError, match="outcome of the transaction is unknown"):
+        client.finish(transaction)
+    with pytest.raises(LocalProtocolError, match="BEGIN not sent"):
+        client.core.begin(transaction, client.now)
+    client.lose()
+    client.connect()
+    for message in messages:
+        raises(client, message, StaleAckError, "connection or subscription has ended")
+    assert transaction.state == "unknown"
+
+
+def test_a_late_receipt_resolves_it(client):
+    (message,), transaction, _, commit = held(client)
+    client.wait(31)
+    client.receipt(commit)
+    assert (transaction.state, message.settled) == ("committed", "ACK")
+    again = client.call("ACK", 30.0, "ACK")
+    client.ack(message, call=again)
+    assert (outcome(again), client.commands()) == ("accepted", [])
+    client.lose()
+    assert transaction.state == "committed"
+    again = client.call("ACK", 30.0, "ACK")
+    client.ack(message, call=again)
+    assert outcome(again) == "accepted"
+
+
+def test_a_late_refusal_resolves_it_too():
+    client = Scripted(version="1.1").connect()
+    (message,), transaction, _, commit = held(client)
+    client.wait(31)
+    client.error(commit)
+    assert (transaction.state, message.settled) == ("aborted", "")
+
+
+def test_a_refused_commit_settles_nothing():
+    client = Scripted(version="1.1").connect()
+    (message,), transaction, _, commit = held(client)
+    client.error(commit)
+    assert (transaction.state, message.settled) == ("aborted", "")
+    client.ack(message)
+    assert client.commands() == ["ACK"]
+
+
+def test_a_connection_that_is_lost_after_the_commit_leaves_it_unknown(client):
+    (message,), transaction, call, _ = held(client)
+    client.lose()
+    assert (outcome(call), call.error.sent, transaction.state) == ("ConnectionLostError", True, "unknown")
+    assert message.settled == "unknown"
+    client.connect()
+    raises(client, message, StaleAckError, "nobody knows whether")
+
+
+def test_a_connection_that_is_lost_before_the_commit_undoes_it(client):
+    (message,), transaction, _, _ = held(client, commit=False)
+    client.lose()
+    assert (transaction.state, message.settled) == ("lost", "")
+    client.connect()
+    raises(client, message, StaleAckError, "delivers the message again")
+    with pytest.raises(ConnectionLostError, match="took no effect"):
+        client.finish(transaction)
+
+
+@pytest.mark.parametrize("command", ["COMMIT", "ABORT"])
+def test_what_was_not_sent_in_time_is_aborted_for_good(client, command):
+    (message,), transaction, _, _ = held(client, commit=False)
+    client.core.link.writable(False)
+    call = client.finish(transaction, command)
+    client.wait(31)
+    assert (outcome(call), call.error.sent, transaction.state) == ("ReceiptTimeoutError", False, "aborted")
+    client.ack(message)
+    client.core.link.writable(True)
+    assert client.commands() == ["ABORT", "ACK"]
+
+
+def test_a_message_of_an_open_transaction_is_not_settled(client):
+    messages, transaction, _, _ = held(client, "client", commit=False, count=2)
+    other = client.begin("t2")
+    client.frames()
+    for message in messages:
+        raises(client, message, LocalProtocolError, "settled in transaction t1, which is open")
+        raises(client, message, LocalProtocolError, "settled in transaction t1", transaction=other)
+        client.ack(message, transaction=transaction)
+    assert client.commands() == []
+    client.finish(transaction, "ABORT")
+    client.ack(messages[0])
+    assert client.commands() == ["ABORT", "ACK"]
+
+
+def test_a_receipt_of_an_ack_that_may_be_lost_is_not_invented(client):
+    subscription = client.subscribed("client-individual")
+    sure, unsure = client.deliver(subscription, "m1"), client.deliver(subscription, "m2")
+    client.ack(sure, call=client.call("ACK", 30.0, "ACK"))
+    client.ack(unsure)
+    client.confirm_all()
+    client.lose()
+    client.ack(unsure)  # asks for nothing
+    with pytest.raises(StaleAckError, match="nobody knows whether the earlier ACK arrived"):
+        client.ack(unsure, call=client.call("ACK", 30.0, "ACK"))
+    again = client.call("ACK", 30.0, "ACK")
+    client.ack(sure, call=again)
+    assert outcome(again) == "accepted"
+
+
+def test_a_commit_that_times_out_has_arrived(broker):
+    """Over sockets: the broker is held up, then goes on."""
+    from stompcodec.testing.faults import FaultProxy
+
+    with FaultProxy(("127.0.0.1", broker.port)) as proxy, stomp.connect(f"stomp://127.0.0.1:{proxy.port}") as client:
+        client.send("/queue/unknown", b"x", receipt=True)
+        message = client.subscribe("/queue/unknown", ack="client-individual").get(5)
+        transaction = client.transaction().begin()
+        transaction.ack(message)
+        proxy.rules.down.hold = True
+        with pytest.raises(ReceiptTimeoutError):
+            transaction.commit(timeout=0.05)
+        assert (transaction.state, message.settled) == ("unknown", "unknown")
+        with pytest.raises(ReceiptTimeoutError, match="outcome is unknown"):
+            message.ack(receipt=True)
+        proxy.rules.down.hold = False
+        client.send("/queue/other", b"x", receipt=True)
+        assert (transaction.state, message.settled) == ("committed", "ACK")
+        message.ack(receipt=True)
+        with pytest.raises(StompError):
+            message.nack()
