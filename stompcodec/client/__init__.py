@@ -13,14 +13,13 @@ from stompcodec.client.aio.calls import AsyncTransaction
 from stompcodec.client.aio.client import AsyncClient
 from stompcodec.client.aio.messages import AsyncMessage, AsyncSubscription
 from stompcodec.client.aio.waiting import AsyncBody, AsyncBodyReader, AsyncReceipt
-from stompcodec.client.backoff import Backoff
 from stompcodec.client.bodies.received import BodyReader
 from stompcodec.client.bodies.upload import BodySourceError
 from stompcodec.client.bulk import SendManyError
 from stompcodec.client.health import Health
 from stompcodec.client.middleware import AsyncMiddleware, Middleware
 from stompcodec.client.opening import connect, connect_async
-from stompcodec.client.options import AsyncConnectOptions, ConnectOptions, Options
+from stompcodec.client.options import AsyncConnectOptions, Backoff, ConnectOptions, Options
 from stompcodec.client.outbox import OutboxFullError
 from stompcodec.client.sync.calls import Transaction
 from stompcodec.client.sync.client import Client

@@ -11,6 +11,7 @@ from typing import Any
 from weakref import WeakSet
 
 from stompcodec.client.bodies.received import ReceivedBody
+from stompcodec.client.dialects import BROKERS
 from stompcodec.client.link import DELETE, ClientLink, log
 from stompcodec.client.message import BaseMessage
 from stompcodec.client.receipts import Call, Group
@@ -350,12 +351,14 @@ class Inbound:
     def subscribe(self, subscription: Subscription, now: float, call: Call) -> None:
         """Subscribe; the call is accepted when the broker has confirmed, or at once with `confirm=False`.
 
-        Raises LocalProtocolError if the id is taken, the client is closed, or the broker cannot do what is asked.
+        Raises LocalProtocolError if the id is taken, the client is closed, or the broker cannot do what is asked;
+        FrameError, TypeError or ValueError if SUBSCRIBE cannot be written. Then nothing is kept.
         """
         self.link.now = now
         self.link.check_open()
         if subscription.id in self.subscriptions:
             raise LocalProtocolError(f"a subscription with the id {subscription.id!r} exists already")
+        self._try_out(subscription)
         call.command, call.subject, call.after = "SUBSCRIBE", subscription, self._answered
         subscription.call = call
         self.subscriptions[subscription.id] = subscription
@@ -367,7 +370,7 @@ class Inbound:
         elif self.link.in_session:
             try:
                 self._send_subscribe(subscription)
-            except StompError:
+            except Exception:
                 del self.subscriptions[subscription.id]
                 call.done = True
                 raise
@@ -425,7 +428,7 @@ class Inbound:
     def _subscribe_or_close(self, subscription: Subscription) -> None:
         try:
             self._send_subscribe(subscription)
-        except StompError as error:
+        except Exception as error:  # it ends this subscription, and none of the others
             log.error("cannot subscribe to %s: %s", subscription.destination, error)
             self.close_subscription(subscription, error)
 
@@ -485,6 +488,15 @@ class Inbound:
                 subscription.error = call.error
             else:
                 log.warning("%s", call.error)
+
+    def _try_out(self, subscription: Subscription) -> None:
+        """Raise what sending SUBSCRIBE would raise: what is restored later was written once before."""
+        link, options = self.link, self.link.options
+        is_known = link.server is not None or options.dialect != "auto" or subscription.durable is None
+        dialect = link.dialect if is_known else BROKERS["stompcodec"]
+        subscription.check(dialect, options.client_id)
+        headers = subscription.subscribe_headers(dialect, options.client_id, options.topic_queues, lambda: "")
+        link.try_out(Frame("SUBSCRIBE", headers))
 
     def subscribe_headers(self, subscription: Subscription) -> list[tuple[str, str]]:
         """Return the headers of SUBSCRIBE or RECEIVE, as `Subscription.subscribe_headers`."""

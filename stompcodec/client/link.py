@@ -210,8 +210,13 @@ class ClientLink:
     def tick(self, now: float, late: float = 0.0) -> None:
         """Do what is due. The `late` seconds for which the shell was held up do not count as silence of the peer."""
         self.now = now
-        for call in list(self.calls.deadlines.expired(now)):
+        late_calls = list(self.calls.deadlines.expired(now))
+        for call in late_calls:
             self._expire(call)
+        if late_calls:  # nobody waits for these any more
+            self.waiters = [call for call in self.waiters if not call.done]
+            self.room = [entry for entry in self.room if not entry[0].done]
+            self.closers = [call for call in self.closers if not call.done]
         connection = self.connection
         if connection is None:
             return
@@ -320,7 +325,10 @@ class ClientLink:
             or not 0 < size < BIG
         ):
             return False
-        head = self._heads.get(destination) or self._head_of(destination)
+        try:
+            head = self._heads.get(destination) or self._head_of(destination)
+        except TypeError:  # no str; `put` says so
+            return False
         if not head or not self.outbox.pass_one(size):
             return False
         if call is None:
@@ -360,12 +368,18 @@ class ClientLink:
                 self.transmit(frame, call, text)
                 return
             if not isinstance(frame, Block):
-                serialize(frame, self.version or "1.2", commands=_COMMANDS)  # errors go to the caller, not to the log
-        except StompError:
+                self.try_out(frame)
+        except Exception:
             if call is not None:
-                call.done = True
+                call.done = True  # it has no deadline any more
             raise
         self.outbox.push(Waiting(frame, call, self.epoch if bound else 0, text))
+
+    def try_out(self, frame: Frame) -> None:
+        """Raise FrameError if a frame cannot be written: errors go to the caller, not to the log of the I/O thread."""
+        serialize(frame, self.version or "1.2", commands=_COMMANDS)
+        if self._wire.text_only:
+            _check_text(frame)
 
     def transmit(self, frame: Frame | Block, call: Call | None = None, text: bool = False) -> None:
         """Pass a frame or a block to the connection."""

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from math import isinf
 from typing import TYPE_CHECKING, Literal, TypedDict
 
-from stompcodec.client.backoff import Backoff
 from stompcodec.client.dialects import BROKERS, TOPIC_QUEUES
 from stompcodec.client.middleware.base import AsyncMiddleware, Middleware, checked
+from stompcodec.client.owned import WRITTEN, pairs_of
 from stompcodec.client.receipts import seconds_of
 from stompcodec.codec import Frame
 from stompcodec.spec import VERSIONS, Limits
@@ -21,12 +22,58 @@ if TYPE_CHECKING:
 
 #: A text, or a function that is called before every attempt to connect, for example to fetch a token.
 Credential = str | Callable[[], "str | Awaitable[str]"]
-_BACKOFF = Backoff()
 #: Bodies of up to this many bytes are never streamed, so that the body of an ERROR, which says why, is in memory.
 #: Invariant: a waiting thread, which streams none, reads no more at once.
 SHORT = max(4096, AHEAD)
 #: The longest interval of heart-beats in ms; brokers written in Java read no longer one.
 _LONGEST_BEAT = 2**63 - 1
+
+
+@dataclass(frozen=True)
+class Backoff:
+    """A policy of growing delays, with jitter so that many clients do not reconnect at once.
+
+    Args:
+        first: the delay after the first failed round over all addresses, in seconds.
+        factor: by which each delay grows.
+        most: the longest delay, in seconds.
+        jitter: the random share of a delay, from 0 (none) to 1 (all of it).
+        attempts: the number of rounds before the client gives up; None for no limit.
+
+    Raises:
+        ValueError: a number is out of its range.
+
+    >>> list(Backoff(first=1.0, most=5.0, attempts=4).delays(lambda: 1.0))
+    [1.0, 2.0, 4.0, 5.0]
+    """
+
+    first: float = 0.1
+    factor: float = 2.0
+    most: float = 30.0
+    jitter: float = 0.5
+    attempts: int | None = None
+
+    def __post_init__(self) -> None:
+        if not 0 < self.first <= self.most or isinf(self.first):
+            raise ValueError(f"first is {self.first} and most is {self.most}: write 0 < first <= most, in seconds")
+        if not self.factor >= 1 or not 0 <= self.jitter <= 1:
+            raise ValueError(f"factor is {self.factor} and jitter is {self.jitter}: they must be >= 1 and 0 to 1")
+        if self.attempts is not None and self.attempts < 1:
+            raise ValueError(f"attempts is {self.attempts}: it must be 1 or more, or None for no limit")
+
+    def delays(self, random: Callable[[], float]) -> Iterator[float]:
+        """Yield the seconds to wait before each round.
+
+        Args:
+            random: returns numbers from 0 to 1, as `random.random`.
+        """
+        delay, count = self.first, 0
+        while self.attempts is None or count < self.attempts:
+            yield delay * (1 - self.jitter + self.jitter * random())
+            delay, count = min(delay * self.factor, self.most), count + 1
+
+
+_BACKOFF = Backoff()
 
 
 @dataclass(frozen=True)
@@ -49,7 +96,7 @@ class Options:
     client_id: str | None = None
     """The `client-id` header of CONNECT, which some brokers require for durable subscriptions."""
     headers: Mapping[str, str] = field(default_factory=dict, repr=False)
-    """More headers of CONNECT."""
+    """More headers of CONNECT. One that another option writes, such as host, must say the same as that option."""
     versions: Sequence[str] = VERSIONS
     """The versions of STOMP to offer; or ("legacy",) for the older worker dialect, which does not negotiate."""
     heart_beat: tuple[int, int] = (10_000, 10_000)
@@ -127,12 +174,28 @@ class Options:
             parse_proxy(self.proxy)
         checked(self.middleware)
         _checked_heart_beat(self.heart_beat)
+        _checked_headers(self)
         _checked_versions(self.versions)
 
 
 def _checked_heart_beat(intervals: tuple[int, int]) -> None:
     if len(intervals) != 2 or not all(isinstance(each, int) and 0 <= each <= _LONGEST_BEAT for each in intervals):
         raise ValueError(f"heart_beat is {intervals!r:.60}: give two whole numbers of ms, 0 to {_LONGEST_BEAT}")
+
+
+def _checked_headers(options: Options) -> None:
+    headers, usual = options.headers, {each.name: each.default for each in fields(options)}
+    if not isinstance(headers, Mapping):
+        raise TypeError(f"headers is {type(headers).__name__}: it must be a mapping of names and values")
+    given = dict(Frame("CONNECT", pairs_of("CONNECT", headers)).headers)
+    given.pop("login" if "legacy" in options.versions else "username", None)  # no option writes it then
+    for header, name in WRITTEN.items():
+        value = getattr(options, name)
+        if header not in given or value == usual[name]:
+            continue
+        written = value if isinstance(value, str) or callable(value) else ",".join(map(str, value))
+        if written != given[header]:
+            raise ValueError(f"headers= holds {header!r}, and {name}= is another value: give one of them")
 
 
 def _checked_versions(versions: Iterable[str]) -> None:

@@ -164,11 +164,12 @@ def command(
       stompcodec sub /queue/jobs --exec 'process-job'
     """
     from stompcodec.client import Backoff
+    from stompcodec.client.dialects import BROKERS
 
     options = subscription_of(broker)
-    if options["prefetch"] is None and ack != "auto":
-        usual = 1 if shell_command is not None else _PREFETCH  # messages waiting for a command may go to another worker
-        options["prefetch"] = min(usual, most or usual)
+    prefetch = options.pop("prefetch")
+    is_usual = prefetch is None and ack != "auto"
+    usual = 1 if shell_command is not None else _PREFETCH  # messages waiting for a command may go to another worker
     receiver = Receiver(handler(form, view, dump, shell_command, access), most)
     watch = Watch()
     with Probes(health_file, health_port) as probes, reporting_errors(), interrupts() as interrupted:
@@ -176,7 +177,9 @@ def command(
             probes.watch(client)
             for destination in destinations:
                 warn_of_missing_slash(client, destination)
-                subscription = client.subscribe(destination, ack=ack, **options)
+                if is_usual:
+                    prefetch = BROKERS[client.dialect].beside(min(usual, most or usual), options["headers"])
+                subscription = client.subscribe(destination, ack=ack, prefetch=prefetch, **options)
                 watch.subscribed = True  # before the first message is shown, after which users may rely on it
                 receiver.watch(subscription)
             if sys.stderr.isatty() and not quiet:

@@ -17,7 +17,6 @@ import time
 from collections.abc import Callable, Generator, Iterator, Sequence
 from typing import Any, Protocol, TypeVar
 
-from stompcodec.client.backoff import Backoff
 from stompcodec.client.core import ClientCore
 from stompcodec.client.forks import refuse, watch
 from stompcodec.client.health import Health, health_of
@@ -26,7 +25,7 @@ from stompcodec.client.io.hub import LATE, Steps, Task, run
 from stompcodec.client.io.owner import WireOwner
 from stompcodec.client.io.turns import Turns
 from stompcodec.client.message import BaseMessage
-from stompcodec.client.options import Options
+from stompcodec.client.options import Backoff, Options
 from stompcodec.client.receipts import Call
 from stompcodec.client.subscription import Subscription
 from stompcodec.codec import Frame
