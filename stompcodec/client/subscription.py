@@ -36,11 +36,7 @@ class Subscription:
         confirm: bool = True,
         usual: int | None = None,
     ) -> None:
-        _check_texts(destination=destination, id=id)
-        _check_texts(
-            **{name: text for name, text in (("selector", selector), ("durable", durable)) if text is not None}
-        )
-        _check_modes(ack, prefetch)
+        _check({"destination": destination, "id": id}, {"selector": selector, "durable": durable}, ack, prefetch)
         self.destination = destination
         self.id = durable or id
         self.ack = ack
@@ -133,13 +129,11 @@ class Subscription:
         return count
 
 
-def _check_texts(**arguments: object) -> None:
-    for name, value in arguments.items():
-        if not isinstance(value, str):
-            raise TypeError(f"{name} is {value!r:.60}: it must be str")
-
-
-def _check_modes(ack: str, prefetch: int | None) -> None:
+def _check(texts: dict[str, str], more: dict[str, str | None], ack: str, prefetch: int | None) -> None:
+    """Raise TypeError or ValueError for an argument that cannot be; `more` may be None."""
+    for name, text in (*texts.items(), *more.items()):
+        if not isinstance(text, str) and (text is not None or name in texts):
+            raise TypeError(f"{name} is {text!r:.60}: it must be str")
     if ack not in ACK_MODES:
         raise ValueError(f"ack is {ack!r:.60}: use {', '.join(ACK_MODES)}")
     if prefetch is not None and type(prefetch) is not int:

@@ -31,7 +31,7 @@ from stompcodec.disk.access import Access
 from stompcodec.errors import StaleAckError
 
 if TYPE_CHECKING:
-    from stompcodec.client import Message, Subscription
+    from stompcodec.client import Client, Message, Subscription
 
 _PREFETCH = 100
 #: Seconds between two checks for Ctrl-C.
@@ -94,6 +94,16 @@ class Watch:
     def __call__(self, state: str, error: Exception | None) -> None:
         if self.subscribed:
             report_reconnect(state, error)
+
+
+def _prefetch(client: Client, ack: str, options: dict[str, Any], usual: int) -> int | None:
+    """Return the prefetch that was given, or the usual one unless a header says another one."""
+    from stompcodec.client.dialects import BROKERS
+
+    given: int | None = options["prefetch"]
+    if given is not None or ack == "auto":
+        return given
+    return BROKERS[client.dialect].beside(usual, options["headers"])
 
 
 @click.command("sub")
@@ -164,22 +174,18 @@ def command(
       stompcodec sub /queue/jobs --exec 'process-job'
     """
     from stompcodec.client import Backoff
-    from stompcodec.client.dialects import BROKERS
 
     options = subscription_of(broker)
-    prefetch = options.pop("prefetch")
-    is_usual = prefetch is None and ack != "auto"
     usual = 1 if shell_command is not None else _PREFETCH  # messages waiting for a command may go to another worker
     receiver = Receiver(handler(form, view, dump, shell_command, access), most)
     watch = Watch()
     with Probes(health_file, health_port) as probes, reporting_errors(), interrupts() as interrupted:
         with connected(**broker, reconnect=Backoff(), on_state=watch) as client:
             probes.watch(client)
+            options["prefetch"] = _prefetch(client, ack, options, min(usual, most or usual))
             for destination in destinations:
                 warn_of_missing_slash(client, destination)
-                if is_usual:
-                    prefetch = BROKERS[client.dialect].beside(min(usual, most or usual), options["headers"])
-                subscription = client.subscribe(destination, ack=ack, prefetch=prefetch, **options)
+                subscription = client.subscribe(destination, ack=ack, **options)
                 watch.subscribed = True  # before the first message is shown, after which users may rely on it
                 receiver.watch(subscription)
             if sys.stderr.isatty() and not quiet:
