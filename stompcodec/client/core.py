@@ -230,6 +230,7 @@ class ClientCore:
         link, inbound = self.link, self.inbound
         link.now = now
         link.check_open()
+        inbound.try_out(subscription)
         if link.phase != "up":
             return False
         if not self._offers("RECEIVE"):
@@ -237,7 +238,6 @@ class ClientCore:
         subscription.attempt_headers = link.dialect.attempts
         subscription.folds_case = link.version == "legacy"
         call.command, call.subject = "RECEIVE", subscription
-        subscription.check(link.dialect, link.options.client_id)
         headers = inbound.subscribe_headers(subscription)
         if subscription.id in inbound.subscriptions:
             raise LocalProtocolError(f"a subscription with the id {subscription.id!r} exists already")

@@ -358,7 +358,7 @@ class Inbound:
         self.link.check_open()
         if subscription.id in self.subscriptions:
             raise LocalProtocolError(f"a subscription with the id {subscription.id!r} exists already")
-        self._try_out(subscription)
+        self.try_out(subscription)
         call.command, call.subject, call.after = "SUBSCRIBE", subscription, self._answered
         subscription.call = call
         self.subscriptions[subscription.id] = subscription
@@ -489,8 +489,8 @@ class Inbound:
             else:
                 log.warning("%s", call.error)
 
-    def _try_out(self, subscription: Subscription) -> None:
-        """Raise what sending SUBSCRIBE would raise: what is restored later was written once before."""
+    def try_out(self, subscription: Subscription) -> None:
+        """Raise what SUBSCRIBE or RECEIVE would raise: what is sent again later was written once before."""
         link, options = self.link, self.link.options
         is_known = link.server is not None or options.dialect != "auto" or subscription.durable is None
         dialect = link.dialect if is_known else BROKERS["stompcodec"]
