@@ -71,7 +71,7 @@ FLOORS = {
     "bridge": ("mapping, marks, tally, way", "headers", "sources", "ends", "carrier", "bridge", "__init__"),
     "capture": ("disk", "index", "segment", "writer", "reader", "__init__"),
     "client": (
-        "dialects, receipts, forks, states",
+        "dialects, owned, receipts, forks, states",
         "bodies",
         "outbox, subscription, middleware.headers",
         "message, backoff",
@@ -83,7 +83,7 @@ FLOORS = {
         "options",
         "transaction, handlers, hooks",
         "link",
-        "inbound, health",
+        "inbound",
         "core",
         "io",
         "shell",

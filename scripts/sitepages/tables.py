@@ -78,7 +78,7 @@ def _defaults(kind: Any) -> dict[str, Any]:
 
 def _client_options() -> Iterator[str]:
     from stompcodec.client import Options
-    from stompcodec.client.backoff import Backoff
+    from stompcodec.client.options import Backoff
     from stompcodec.spec import Limits
 
     yield "# Client options\n"

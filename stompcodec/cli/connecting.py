@@ -61,16 +61,24 @@ def header_pairs(
     return tuple(pairs)
 
 
-#: The option -H, for verbs that write a frame.
-header_option = click.option(
-    "-H",
-    "--header",
-    "headers",
-    metavar="NAME:VALUE",
-    multiple=True,
-    callback=header_pairs,
-    help="A header; repeatable.",
-)
+def header_option(command: str) -> Callable[[F], F]:
+    """Return the option -H of a verb that writes frames of a command, a key of the client's `OWNED`."""
+
+    def check(context: click.Context, option: click.Parameter, values: tuple[str, ...]) -> tuple[tuple[str, str], ...]:
+        pairs = header_pairs(context, option, values)
+        if pairs:
+            from stompcodec.client.owned import owned_of
+
+            name = owned_of(command, [name for name, _ in pairs])
+            if name is not None:
+                raise click.BadParameter(
+                    f"{name!r} is a header that the client writes itself: leave it out (see the options)",
+                    param=option,
+                )
+        return pairs
+
+    text = "A header; repeatable."
+    return click.option("-H", "--header", "headers", metavar="NAME:VALUE", multiple=True, callback=check, help=text)
 
 
 #: The options of a subscription, which `subscription_of` collects.
@@ -80,7 +88,7 @@ subscription_options = option_group(
     click.option(
         "--client-id", metavar="NAME", help="The client id, which some brokers require for durable subscriptions."
     ),
-    header_option,
+    header_option("SUBSCRIBE"),
 )
 
 

@@ -17,7 +17,7 @@ from stompcodec.client.backoff import Backoff
 from stompcodec.client.bodies.received import BodyReader
 from stompcodec.client.bodies.upload import BodySourceError
 from stompcodec.client.bulk import SendManyError
-from stompcodec.client.health import Health
+from stompcodec.client.link import Health
 from stompcodec.client.middleware import AsyncMiddleware, Middleware
 from stompcodec.client.opening import connect, connect_async
 from stompcodec.client.options import AsyncConnectOptions, ConnectOptions, Options

@@ -11,8 +11,9 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NamedTuple
 
 from stompcodec.client.outbox import Block, OutboxFullError
+from stompcodec.client.owned import OWNED, HeaderSource, owned_of, pairs_of
 from stompcodec.client.receipts import Call, Group, seconds_of
-from stompcodec.client.shell import BaseLink, HeaderSource, Outgoing, now, outgoing
+from stompcodec.client.shell import BaseLink, Outgoing, now, outgoing
 from stompcodec.client.transaction import BaseTransaction
 from stompcodec.codec import Frame, serialize, serialize_many
 from stompcodec.errors import LocalProtocolError, ReceiptTimeoutError, RejectedError, StompError
@@ -21,6 +22,8 @@ from stompcodec.errors import LocalProtocolError, ReceiptTimeoutError, RejectedE
 BLOCK = 256 * 1024
 #: The most frames of a block without receipts.
 _MOST = 1000
+#: The headers of a Frame that belong to the client.
+_OWNED = frozenset(OWNED["frame"])
 
 #: The messages of `send_many`: SEND frames, or tuples of destination, body and perhaps headers. Blocks are internal.
 Outgoings = Iterable["Frame | tuple[str, bytes | str] | tuple[str, bytes | str, HeaderSource | None] | Block",]
@@ -103,6 +106,10 @@ class Bulk:
         resend: bool | None,
     ) -> None:
         options = link.options
+        if transaction is not None and not isinstance(transaction, BaseTransaction):
+            raise TypeError(f"transaction is {transaction!r:.60}: it must be one of this client")
+        if not isinstance(receipt_every, int):
+            raise TypeError(f"receipt_every is {receipt_every!r:.60}: it must be a number of messages")
         if receipt_every < 0:
             raise ValueError(f"receipt_every is {receipt_every}: it must be 0 (no receipts) or more")
         if resend and (transaction is not None or not receipt_every):
@@ -159,6 +166,8 @@ class Bulk:
         if isinstance(message, Frame):
             if message.command != "SEND" or message.get("destination") is None:
                 raise LocalProtocolError(f"{message.command} cannot be sent: give SEND frames with a destination")
+            if not _OWNED.isdisjoint(message.headers):
+                self._refuse(message)
             if not self._extra and not self._resend:
                 return message
             pairs, body = message.headers.pairs(), message.body
@@ -170,7 +179,7 @@ class Bulk:
             if isinstance(body, bytes):
                 pairs = [("destination", destination)]
                 if headers:
-                    pairs += headers.items() if isinstance(headers, dict) else headers
+                    pairs += pairs_of("SEND", headers)
             else:
                 made = outgoing(destination, body, headers)
                 pairs, body = made.pairs, made.body
@@ -180,6 +189,14 @@ class Bulk:
             pairs.append((self._link.core.link.dialect.duplicate, f"{self._key}-{self.given + len(self._frames)}"))
         # They come first, since the first of repeated headers counts.
         return Frame("SEND", [*self._extra, *pairs], body)
+
+    def _refuse(self, frame: Frame) -> None:
+        """Raise ValueError for a header that belongs to the client, unless it says what the client says."""
+        same = self._extra if frame.get("transaction") == self.transaction_id else []
+        names = [name for name in frame.headers if (name, frame.get(name)) not in same]
+        name = owned_of("frame", names)
+        if name is not None:
+            raise ValueError(f"the frame has {name!r}, which belongs to the client: {OWNED['frame'][name]}")
 
     # ---- messages that pass middleware ----
 

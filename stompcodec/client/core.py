@@ -8,7 +8,7 @@ one lock around it, and runs no code of users under that lock.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable
 
 from stompcodec.client.bodies.upload import Upload
 from stompcodec.client.inbound import Inbound
@@ -186,20 +186,23 @@ class ClientCore:
     def request(self, pairs: list[tuple[str, str]], body: bytes, now: float, call: Call, *, text: bool = False) -> bool:
         """Send a request; the call's result is the reply. Returns and raises as `send`."""
         link, inbound = self.link, self.inbound
+        link.now = now
         link.check_open()
+        if not self._has_room(len(body)):
+            return False
+        key = inbound.new_id()
+        frame = Frame("SEND", [*pairs, ("reply-to", REPLIES), ("correlation-id", key), ("receipt", call.id)], body)
         if inbound.reply_subscription is None:
+            link.try_out(frame)
             inbound.reply_subscription = self._make_replies()
             try:
                 confirmed = link.calls.make("replies", link.options.receipt_timeout)
                 inbound.subscribe(inbound.reply_subscription, now, confirmed)
-            except StompError:
+            except Exception:
                 inbound.reply_subscription = None
                 raise
-        key = inbound.new_id()
-        pairs = [*pairs, ("reply-to", REPLIES), ("correlation-id", key), ("receipt", call.id)]
         call.needs_reply = True
-        if not self.send(Frame("SEND", pairs, body), now, call, text=text):
-            return False
+        link.put(frame, call, text=text)
         inbound.expect(key, call)
         return True
 
@@ -222,12 +225,13 @@ class ClientCore:
     def fetch(self, subscription: Subscription, now: float, call: Call) -> bool:
         """Send RECEIVE; the call's result is a message or None. Return False without a connection.
 
-        The subscription is for this message only, and gets the id that its headers give. LocalProtocolError: the broker
-        does not offer RECEIVE, or the id is that of another subscription.
+        The subscription is for this message only. LocalProtocolError: the broker does not offer RECEIVE, or the id is
+        that of another subscription.
         """
         link, inbound = self.link, self.inbound
         link.now = now
         link.check_open()
+        inbound.try_out(subscription)
         if link.phase != "up":
             return False
         if not self._offers("RECEIVE"):
@@ -236,7 +240,6 @@ class ClientCore:
         subscription.folds_case = link.version == "legacy"
         call.command, call.subject = "RECEIVE", subscription
         headers = inbound.subscribe_headers(subscription)
-        subscription.id = next(value for name, value in headers if name == "id")
         if subscription.id in inbound.subscriptions:
             raise LocalProtocolError(f"a subscription with the id {subscription.id!r} exists already")
         link.put(Frame("RECEIVE", [*headers, ("receipt", call.id)]), call, bound=True)
@@ -305,7 +308,7 @@ class ClientCore:
         *,
         requeue: bool | None = None,
         transaction: BaseTransaction | None = None,
-        more: Mapping[str, str] | None = None,
+        more: Iterable[tuple[str, str]] = (),
     ) -> None:
         """Send ACK or NACK for a message, unless that was done before or acks are automatic.
 
@@ -331,7 +334,7 @@ class ClientCore:
         headers = self._ack_headers(message, command)
         if command == "NACK":
             headers += self.link.dialect.nack_headers(requeue, transaction is not None)
-        headers += (more or {}).items()
+        headers += more
         if transaction is not None:
             headers.append(("transaction", transaction.id))
         if call is not None:

@@ -7,7 +7,7 @@ own broker in another dialect has the row of that dialect, with the fields of `_
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterable
 from typing import Any, NamedTuple
 
 from stompcodec.errors import LocalProtocolError, RejectedError
@@ -66,6 +66,15 @@ class BrokerDialect(NamedTuple):
         if self.window:
             return [(self.window, "1" if messages == 1 else str(messages * 1024))]
         return [(name, str(messages)) for name in self.prefetch]
+
+    def beside(self, prefetch: int | None, headers: Iterable[tuple[str, str]]) -> int | None:
+        """Return a usual prefetch for `subscribe`, in messages; None if its headers say one in the broker's words.
+
+        >>> BROKERS["artemis"].beside(10, [("consumer-window-size", "0")]), BROKERS["artemis"].beside(10, [])
+        (None, 10)
+        """
+        names = {name for name, _ in self.prefetch_headers(1)}
+        return prefetch if names.isdisjoint(name for name, _ in headers) else None
 
     def durable_headers(self, name: str, client_id: str | None) -> list[tuple[str, str]]:
         """Return the headers of SUBSCRIBE for a durable subscription, and of UNSUBSCRIBE to delete it.

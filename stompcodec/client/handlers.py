@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable
 from typing import Any, TypedDict
 
 from stompcodec.client.dialects import BrokerDialect
 from stompcodec.client.message import BaseMessage
+from stompcodec.client.owned import HeaderSource
 from stompcodec.errors import LocalProtocolError, StaleAckError, StompError
 
 log = logging.getLogger("stompcodec.client")
@@ -21,6 +22,8 @@ POLICIES: dict[str, tuple[str, bool | None] | None] = {
     "ignore": None,
     "stop": None,
 }
+#: The most threads or tasks of a handler.
+_MOST = 10_000
 #: Versions of STOMP without NACK.
 WITHOUT_NACK = ("1.0", "legacy")
 #: One of the names above, or a function of the message and the error that returns one of them.
@@ -35,7 +38,7 @@ class SubscribeOptions(TypedDict, total=False):
     selector: str | None
     durable: str | None
     id: str | None
-    headers: Mapping[str, str] | Iterable[tuple[str, str]]
+    headers: HeaderSource
     confirm: bool
     timeout: float | None
     on_error: Policy
@@ -43,12 +46,26 @@ class SubscribeOptions(TypedDict, total=False):
     key: Callable[[Any], object] | None
 
 
+def check_functions(handler: object, key: object) -> None:
+    """Raise TypeError unless both are functions or None.
+
+    >>> check_functions(None, 5)
+    Traceback (most recent call last):
+        ...
+    TypeError: key is 5: it must be a function
+    """
+    for name, function in (("handler", handler), ("key", key)):
+        if function is not None and not callable(function):
+            raise TypeError(f"{name} is {function!r:.60}: it must be a function")
+
+
 def check_handling(on_error: Policy, concurrency: int, dialect: BrokerDialect, ack: str | None) -> None:
     """Check the options of a handler; `ack` is the mode in which its messages are acknowledged, None without a handler.
 
     Raises:
-        ValueError: an unknown policy, a concurrency below 1, or one above 1 with ack="client": the ACK of a message
-            would also cover messages that other calls of the handler still work on.
+        TypeError: the concurrency is no number.
+        ValueError: an unknown policy, a concurrency below 1 or above 10,000, or one above 1 with ack="client": the ACK
+            of a message would also cover messages that other calls of the handler still work on.
         LocalProtocolError: the broker does not support the policy: messages would stay unsettled.
 
     >>> from stompcodec.client.dialects import BROKERS
@@ -57,15 +74,19 @@ def check_handling(on_error: Policy, concurrency: int, dialect: BrokerDialect, a
         ...
     stompcodec.errors.LocalProtocolError: on_error='requeue': the NACK of activemq cannot requeue a message
     """
-    if concurrency < 1:
-        raise ValueError(f"concurrency is {concurrency}: it must be 1 or more")
+    if type(concurrency) is not int:
+        raise TypeError(f"concurrency is {concurrency!r:.60}: it must be a whole number")
+    if not 0 < concurrency <= _MOST:
+        raise ValueError(f"concurrency is {concurrency!r:.60}: it must be 1 or more, and at most {_MOST}")
     if concurrency > 1 and ack == "client":
         raise ValueError(
             f"concurrency={concurrency} with ack='client' would acknowledge messages that are still being handled:"
             " use ack='client-individual'"
         )
-    if not callable(on_error) and on_error not in POLICIES:
-        raise ValueError(f"on_error is {on_error!r}: use {', '.join(POLICIES)}, or a function that returns one of them")
+    if not callable(on_error) and not (isinstance(on_error, str) and on_error in POLICIES):
+        raise ValueError(
+            f"on_error is {on_error!r:.60}: use {', '.join(POLICIES)}, or a function that returns one of them"
+        )
     if on_error == "requeue" and ack not in (None, "auto"):
         try:
             dialect.nack_headers(True)

@@ -1,4 +1,4 @@
-"""The receiving half of a client, without I/O: messages, answers to calls, and subscriptions.
+"""The receiving half of a client, without I/O, in more than 600 lines: messages, answers to calls, subscriptions.
 
 After CONNECTED the order is fixed: subscriptions first, then, once they are confirmed, the outbox. Reading pauses while
 too many messages wait for consumers; `prefetch` normally stops the broker long before.
@@ -12,6 +12,7 @@ from typing import Any
 from weakref import WeakSet
 
 from stompcodec.client.bodies.received import ReceivedBody
+from stompcodec.client.dialects import BROKERS
 from stompcodec.client.link import DELETE, ClientLink, log
 from stompcodec.client.message import BaseMessage
 from stompcodec.client.receipts import Call, Group
@@ -354,12 +355,14 @@ class Inbound:
     def subscribe(self, subscription: Subscription, now: float, call: Call) -> None:
         """Subscribe; the call is accepted when the broker has confirmed, or at once with `confirm=False`.
 
-        Raises LocalProtocolError if the id is taken, the client is closed, or the broker cannot do what is asked.
+        Raises LocalProtocolError if the id is taken, the client is closed, or the broker cannot do what is asked;
+        FrameError, TypeError or ValueError if SUBSCRIBE cannot be written. Then nothing is kept.
         """
         self.link.now = now
         self.link.check_open()
         if subscription.id in self.subscriptions:
             raise LocalProtocolError(f"a subscription with the id {subscription.id!r} exists already")
+        self.try_out(subscription)
         call.command, call.subject, call.after = "SUBSCRIBE", subscription, self._answered
         subscription.call = call
         self.subscriptions[subscription.id] = subscription
@@ -375,7 +378,7 @@ class Inbound:
         elif self.link.in_session:
             try:
                 self._send_subscribe(subscription)
-            except StompError:
+            except Exception:
                 del self.subscriptions[subscription.id]
                 call.done = True
                 raise
@@ -441,7 +444,7 @@ class Inbound:
     def _subscribe_or_close(self, subscription: Subscription) -> None:
         try:
             self._send_subscribe(subscription)
-        except StompError as error:
+        except Exception as error:  # it ends this subscription, and none of the others
             log.error("cannot subscribe to %s: %s", subscription.destination, error)
             self.close_subscription(subscription, error)
 
@@ -505,6 +508,15 @@ class Inbound:
                 subscription.error = call.error
             else:
                 log.warning("%s", call.error)
+
+    def try_out(self, subscription: Subscription) -> None:
+        """Raise what SUBSCRIBE or RECEIVE would raise: what is sent again later was written once before."""
+        link, options = self.link, self.link.options
+        is_known = link.server is not None or options.dialect != "auto" or subscription.durable is None
+        dialect = link.dialect if is_known else BROKERS["stompcodec"]
+        subscription.check(dialect, options.client_id)
+        headers = subscription.subscribe_headers(dialect, options.client_id, options.topic_queues, lambda: "")
+        link.try_out(Frame("SUBSCRIBE", headers))
 
     def subscribe_headers(self, subscription: Subscription) -> list[tuple[str, str]]:
         """Return the headers of SUBSCRIBE or RECEIVE, as `Subscription.subscribe_headers`."""

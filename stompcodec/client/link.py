@@ -7,6 +7,7 @@ accepted, rejected, or unknown because of a lost connection or a timeout.
 from __future__ import annotations
 
 import logging
+from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
 from stompcodec.client.backoff import Item, Pace, is_refusal, name_of
@@ -42,6 +43,8 @@ DELETE = "UNSUBSCRIBE for good"
 _HEADS, _LONGEST = 1000, 1000
 #: The end of such a head.
 _LENGTH = b"content-length:"
+#: A client that is late with its work by more seconds than this is stuck.
+_STUCK = 5.0
 #: The bytes that one turn moves from the outbox to the connection.
 _FLUSH = 256 * 1024
 
@@ -225,8 +228,13 @@ class ClientLink:
     def tick(self, now: float, late: float = 0.0) -> None:
         """Do what is due. The `late` seconds for which the shell was held up do not count as silence of the peer."""
         self.now = now
-        for call in list(self.calls.deadlines.expired(now)):
+        late_calls = list(self.calls.deadlines.expired(now))
+        for call in late_calls:
             self._expire(call)
+        if late_calls:  # nobody waits for these any more
+            self.waiters = [call for call in self.waiters if not call.done]
+            self.room = [entry for entry in self.room if not entry[0].done]
+            self.closers = [call for call in self.closers if not call.done]
         if now >= self.pace.until:
             self._pass_over()
         connection = self.connection
@@ -415,7 +423,10 @@ class ClientLink:
             or not 0 < size < BIG
         ):
             return False
-        head = self._heads.get(destination) or self._head_of(destination)
+        try:
+            head = self._heads.get(destination) or self._head_of(destination)
+        except TypeError:  # no str; `put` says so
+            return False
         if not head or not self.outbox.pass_one(size):
             return False
         if call is None:
@@ -455,12 +466,18 @@ class ClientLink:
                 self.transmit(frame, call, text)
                 return
             if not isinstance(frame, Block):
-                serialize(frame, self.version or "1.2", commands=_COMMANDS)  # errors go to the caller, not to the log
-        except StompError:
+                self.try_out(frame)
+        except Exception:
             if call is not None:
-                call.done = True
+                call.done = True  # it has no deadline any more
             raise
         self.outbox.push(Waiting(frame, call, self.epoch if bound else 0, text))
+
+    def try_out(self, frame: Frame) -> None:
+        """Raise FrameError if a frame cannot be written: errors go to the caller, not to the log of the I/O thread."""
+        serialize(frame, self.version or "1.2", commands=_COMMANDS)
+        if self._wire.text_only:
+            _check_text(frame)
 
     def transmit(self, frame: Frame | Block, call: Call | None = None, text: bool = False) -> None:
         """Pass a frame or a block to the connection."""
@@ -770,3 +787,52 @@ def _check_text(frame: Frame) -> None:
     except UnicodeDecodeError:
         why = "SockJS carries text, and the body is not UTF-8: encode it, for example by content_encoding='base64'"
         raise FrameError("unencodable", detail=why) from None
+
+
+# ---- what a probe asks ----
+
+
+@dataclass(frozen=True, slots=True)
+class Health:
+    """The answer of `is_alive`, true if messages can be sent and received now.
+
+    Ages and not points in time, in seconds, so that no clock has to be known.
+
+    >>> health = Health(alive=False, state="reconnecting", last_received=12.5, outstanding=3, reconnecting_since=2.5)
+    >>> bool(health), health.outstanding
+    (False, 3)
+    """
+
+    alive: bool
+    """Whether there is a session, and the I/O thread does its work in time. Heart-beats end a session with a server
+    that is silent."""
+    state: str
+    """`client.state`."""
+    last_received: float | None
+    """How many seconds ago the server last sent something, a heart-beat included; None if it never did."""
+    outstanding: int
+    """Frames that were not sent yet, and calls, such as a send with a receipt, that wait for an answer."""
+    reconnecting_since: float | None
+    """How many seconds ago the connection was lost; None while there is one, and when the client is closed."""
+
+    def __bool__(self) -> bool:
+        return self.alive
+
+
+def health_of(link: ClientLink, now: float, running: bool) -> Health:
+    """Return how a client is doing. `running` says whether the I/O thread works for it.
+
+    >>> from stompcodec.client.options import Options
+    >>> bool(health_of(ClientLink(Options()), 0.0, running=True))
+    False
+    """
+    due = link.next_deadline()
+    in_time = due is None or now <= due + _STUCK
+    heard, lost = link.heard_at, link.lost_at
+    return Health(
+        alive=running and in_time and link.state == "connected",
+        state=link.state,
+        last_received=None if heard is None else max(now - heard, 0.0),
+        outstanding=link.outbox.unsent + len(link.calls.sent),
+        reconnecting_since=None if lost is None else max(now - lost, 0.0),
+    )

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 from stompcodec.client.bodies.received import BodyReader, ReceivedBody
+from stompcodec.client.owned import HeaderSource, is_received, pairs_of
 from stompcodec.client.receipts import Call
 from stompcodec.client.subscription import Subscription
 from stompcodec.codec import Frame, Headers
@@ -141,20 +140,22 @@ class BaseMessage:
                 return int(count) + 1
         return 2 if self.redelivered else 1
 
-    def answer(
-        self, body: bytes | str, headers: Mapping[str, str] | None
-    ) -> tuple[str, bytes | str, list[tuple[str, str]]]:
+    def answer(self, body: bytes | str, headers: HeaderSource | None) -> tuple[str, bytes | str, list[tuple[str, str]]]:
         """Return destination, body and headers of a reply.
 
         Raises:
             LocalProtocolError: the message has no reply-to.
+            ValueError: the headers have another correlation-id than the message.
         """
         destination = self.frame.get("reply-to")
         if destination is None:
             raise LocalProtocolError("the message has no reply-to header, so it cannot be replied to")
         key = self.frame.get("correlation-id")
-        pairs = [] if key is None else [("correlation-id", key)]
-        return destination, body, [*pairs, *(headers or {}).items()]
+        pairs = [] if headers is None else list(pairs_of("SEND", headers))
+        given = next((value for name, value in pairs if name == "correlation-id"), key)
+        if key is not None and given != key and not is_received(dict(pairs)):
+            raise ValueError(f"headers= holds 'correlation-id' as {given!r:.60}: the reply has that of the message")
+        return destination, body, pairs if key is None else [("correlation-id", key), *pairs]
 
     def __repr__(self) -> str:
         settled = f" {self.settled}" if self.settled else ""

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import os
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Literal, TypedDict
 
 from stompcodec.client.backoff import Backoff
 from stompcodec.client.dialects import BROKERS, TOPIC_QUEUES
 from stompcodec.client.middleware.base import AsyncMiddleware, Middleware, checked
+from stompcodec.client.owned import WRITTEN, pairs_of
 from stompcodec.client.receipts import seconds_of
 from stompcodec.codec import Frame
 from stompcodec.spec import VERSIONS, Limits
@@ -21,12 +22,14 @@ if TYPE_CHECKING:
 
 #: A text, or a function that is called before every attempt to connect, for example to fetch a token.
 Credential = str | Callable[[], "str | Awaitable[str]"]
-_BACKOFF = Backoff()
 #: Bodies of up to this many bytes are never streamed, so that the body of an ERROR, which says why, is in memory.
 #: Invariant: a waiting thread, which streams none, reads no more at once.
 SHORT = max(4096, AHEAD)
 #: The longest interval of heart-beats in ms; brokers written in Java read no longer one.
 _LONGEST_BEAT = 2**63 - 1
+
+
+_BACKOFF = Backoff()
 
 
 @dataclass(frozen=True)
@@ -49,7 +52,7 @@ class Options:
     client_id: str | None = None
     """The `client-id` header of CONNECT, which some brokers require for durable subscriptions."""
     headers: Mapping[str, str] = field(default_factory=dict, repr=False)
-    """More headers of CONNECT."""
+    """More headers of CONNECT. One that another option writes, such as host, must say the same as that option."""
     versions: Sequence[str] = VERSIONS
     """The versions of STOMP to offer; or ("legacy",) for the older worker dialect, which does not negotiate."""
     heart_beat: tuple[int, int] = (10_000, 10_000)
@@ -133,12 +136,28 @@ class Options:
             parse_proxy(self.proxy)
         checked(self.middleware)
         _checked_heart_beat(self.heart_beat)
+        _checked_headers(self)
         _checked_versions(self.versions)
 
 
 def _checked_heart_beat(intervals: tuple[int, int]) -> None:
     if len(intervals) != 2 or not all(isinstance(each, int) and 0 <= each <= _LONGEST_BEAT for each in intervals):
         raise ValueError(f"heart_beat is {intervals!r:.60}: give two whole numbers of ms, 0 to {_LONGEST_BEAT}")
+
+
+def _checked_headers(options: Options) -> None:
+    headers, usual = options.headers, {each.name: each.default for each in fields(options)}
+    if not isinstance(headers, Mapping):
+        raise TypeError(f"headers is {type(headers).__name__}: it must be a mapping of names and values")
+    given = dict(Frame("CONNECT", pairs_of("CONNECT", headers)).headers)
+    given.pop("login" if "legacy" in options.versions else "username", None)  # no option writes it then
+    for header, name in WRITTEN.items():
+        value = getattr(options, name)
+        if header not in given or value == usual[name]:
+            continue
+        written = value if isinstance(value, str) or callable(value) else ",".join(map(str, value))
+        if written != given[header]:
+            raise ValueError(f"headers= holds {header!r}, and {name}= is another value: give one of them")
 
 
 def _checked_versions(versions: Iterable[str]) -> None:

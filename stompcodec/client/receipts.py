@@ -20,11 +20,17 @@ def seconds_of(name: str, value: float) -> float:
     """Return a time in seconds as a float. `math.inf` is for ever; a negative time has passed already.
 
     Raises:
+        TypeError: it is no number.
         ValueError: it is nan, or an integer too large for a float.
 
     >>> seconds_of("timeout", 5), seconds_of("timeout", math.inf)
     (5.0, inf)
     """
+    if type(value) is float and value == value:
+        return value
+    given: Any = value
+    if isinstance(given, str | bytes | bytearray) or not (hasattr(given, "__float__") or hasattr(given, "__index__")):
+        raise TypeError(f"{name} is {given!r:.60}: it must be a number of seconds")
     try:
         seconds = float(value)
     except OverflowError:

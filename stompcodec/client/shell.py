@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import time
 import uuid
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
@@ -14,11 +14,12 @@ from stompcodec.client.bodies.sources import Source
 from stompcodec.client.bodies.upload import Upload
 from stompcodec.client.core import REPLIES, ClientCore
 from stompcodec.client.handlers import SubscribeOptions
-from stompcodec.client.health import Health
 from stompcodec.client.io.engine import Engine
+from stompcodec.client.link import Health
 from stompcodec.client.message import BaseMessage
 from stompcodec.client.middleware.base import AsyncMiddleware, Layers, layers_of
 from stompcodec.client.options import Options
+from stompcodec.client.owned import HeaderSource, pairs_of
 from stompcodec.client.receipts import Call, seconds_of
 from stompcodec.client.transaction import BaseTransaction
 from stompcodec.codec import Frame
@@ -30,7 +31,6 @@ if TYPE_CHECKING:
     from typing_extensions import Unpack
 
 _Handler = TypeVar("_Handler", bound=Callable[[Any], Any])
-HeaderSource = Mapping[str, str] | Iterable[tuple[str, str]]
 #: The default prefetch of subscriptions with explicit acks, in messages.
 _PREFETCH = 100
 #: Seconds between looks at whether a drain is done.
@@ -59,26 +59,37 @@ class Outgoing:
 
 
 def outgoing(
-    destination: str, body: bytes | str, headers: HeaderSource | None = None, content_encoding: str | None = None
+    destination: str,
+    body: bytes | str,
+    headers: HeaderSource | None = None,
+    content_encoding: str | None = None,
+    kind: str = "SEND",
 ) -> Outgoing:
     """Return the headers and body of a SEND.
 
     Text becomes UTF-8, with a content-type that says so unless `headers` has one. An unknown `content_encoding` (gzip,
-    deflate or base64, or several separated by commas) is a FrameError.
+    deflate or base64, or several separated by commas) is a FrameError. `kind` is the row of `OWNED`: a header of it is
+    a ValueError.
 
     >>> outgoing("/queue/a", "hello").pairs
     [('destination', '/queue/a'), ('content-type', 'text/plain;charset=utf-8')]
     """
     pairs = [("destination", destination)]
     if headers is not None:
-        pairs += headers.items() if isinstance(headers, Mapping) else headers
+        pairs += pairs_of(kind, headers)
     text = isinstance(body, str)
     octets = body.encode() if isinstance(body, str) else body
-    if text and not any(name == "content-type" for name, _ in pairs):
+    if text and "content-type" not in dict(pairs):
         pairs.append(("content-type", "text/plain;charset=utf-8"))
     if content_encoding is not None:
+        if not isinstance(content_encoding, str):
+            raise TypeError(f"content_encoding is {content_encoding!r:.60}: it must be str")
+        named = next((value for name, value in pairs if name == "content-encoding"), None)
+        if named is None:
+            pairs.append(("content-encoding", content_encoding))
+        elif named != content_encoding:
+            raise ValueError(f"content_encoding is {content_encoding!r}, and headers= says {named!r:.60}: give one")
         octets = encode_content(content_encoding, octets)
-        pairs.append(("content-encoding", content_encoding))
         text = False
     return Outgoing(pairs, octets, text and b"\0" not in octets)
 
@@ -221,7 +232,7 @@ class BaseLink:
         self,
         message: BaseMessage,
         command: str,
-        headers: Mapping[str, str] | None = None,
+        headers: HeaderSource | None = None,
         *,
         requeue: bool | None = None,
         receipt: bool = False,
@@ -229,10 +240,11 @@ class BaseLink:
         transaction: BaseTransaction | None = None,
     ) -> Any:
         """Send ACK or NACK for a message; return its receipt if it has one."""
+        more = () if headers is None else pairs_of("ACK", headers)
         call = self.call(f"{command} of {message.id}", command, timeout) if receipt else None
         answer = None if call is None else self.receipt_class(call)
         settle = self.core.settle
-        self.engine.do(settle, message, command, now(), call, requeue=requeue, transaction=transaction, more=headers)
+        self.engine.do(settle, message, command, now(), call, requeue=requeue, transaction=transaction, more=more)
         return answer
 
     def start(self, call: Call, work: Callable[..., Any], *args: Any, **options: Any) -> Any:
@@ -258,11 +270,9 @@ class BaseLink:
 
     def subscription(self, destination: str, ack: str, prefetch: int | None, **rest: Any) -> Any:
         """Return a new subscription, which the core does not know yet."""
-        if prefetch is None and ack != "auto":
-            prefetch = _PREFETCH
         number, given = next(self._ids), rest.pop("id", None)
-        id = f"s{number}" if given is None else given
-        return self._subscription_class(self, destination, id=id, ack=ack, prefetch=prefetch, **rest)
+        id, usual = f"s{number}" if given is None else given, None if ack == "auto" else _PREFETCH
+        return self._subscription_class(self, destination, id=id, ack=ack, prefetch=prefetch, usual=usual, **rest)
 
     def _replies(self) -> Any:
         return self.subscription(REPLIES, "auto", None, id=REPLIES)
@@ -331,6 +341,8 @@ class BaseClient:
         """Return a decorator that subscribes with its function as handler. Options as for `subscribe`."""
 
         def decorate(handler: _Handler) -> _Handler:
+            if handler is None:
+                raise TypeError("handler is None: on_message decorates a function")
             self.subscribe(destination, handler=handler, **options)
             return handler
 

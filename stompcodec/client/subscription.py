@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import Any
 
 from stompcodec.client.dialects import BrokerDialect
+from stompcodec.client.owned import HeaderSource, pairs_of
 from stompcodec.client.receipts import Call
 
 ACK_MODES = ("auto", "client", "client-individual")
+#: The largest prefetch: brokers read 32 bits.
+_MOST = 2**31 - 1
 
 
 class Subscription:
@@ -29,20 +32,19 @@ class Subscription:
         prefetch: int | None = None,
         selector: str | None = None,
         durable: str | None = None,
-        headers: Mapping[str, str] | Iterable[tuple[str, str]] = (),
+        headers: HeaderSource = (),
         confirm: bool = True,
+        usual: int | None = None,
     ) -> None:
-        if ack not in ACK_MODES:
-            raise ValueError(f"ack is {ack!r}: use {', '.join(ACK_MODES)}")
-        if prefetch is not None and prefetch < 1:
-            raise ValueError(f"prefetch is {prefetch}: it must be 1 or more")
+        _check({"destination": destination, "id": id}, {"selector": selector, "durable": durable}, ack, prefetch)
         self.destination = destination
         self.id = durable or id
         self.ack = ack
-        self.prefetch = prefetch
+        self.prefetch = usual if prefetch is None else prefetch
+        self._is_usual = prefetch is None  # headers may choose another one
         self.selector = selector
         self.durable = durable
-        self.headers = list(headers.items()) if isinstance(headers, Mapping) else list(headers)
+        self.headers = list(pairs_of("SUBSCRIBE", headers))
         self.confirm = confirm
         self.explicit = ack != "auto"
         self.cumulative = ack == "client"
@@ -82,16 +84,34 @@ class Subscription:
         `client_id` is the one in CONNECT; `unique` returns a name that no other subscription has.
         """
         headers = [("id", self.id), ("destination", self.destination), ("ack", self.ack)]
-        if self.selector is not None:
-            headers.append(("selector", self.selector))
-        if self.prefetch is not None:
-            headers += dialect.prefetch_headers(self.prefetch)
-        if self.durable is not None:
-            headers += dialect.durable_headers(self.durable, client_id)
+        for _argument, pairs in self._written(dialect, client_id):
+            headers += pairs
         given = {name for name, _ in self.headers}
         if self.durable is None:
             headers += dialect.topic_headers(self.destination, topic_queues, given, unique)
         return [pair for pair in headers if pair[0] not in given] + self.headers
+
+    def _written(self, dialect: BrokerDialect, client_id: str | None) -> Iterator[tuple[str, list[tuple[str, str]]]]:
+        """Yield arguments and the headers that they write, which `headers` may name as well."""
+        if self.selector is not None:
+            yield "selector", [("selector", self.selector)]
+        if self.prefetch is not None:
+            yield "prefetch", dialect.prefetch_headers(self.prefetch)
+        if self.durable is not None:
+            yield "durable", dialect.durable_headers(self.durable, client_id)
+
+    def check(self, dialect: BrokerDialect, client_id: str | None) -> None:
+        """Raise ValueError if a header and an argument say different things to the broker."""
+        given = dict(reversed(self.headers))  # the first of repeated ones counts
+        for argument, pairs in self._written(dialect, client_id):
+            if argument == "prefetch" and self._is_usual:
+                continue
+            for name, value in pairs:
+                if given.get(name, value) != value:
+                    raise ValueError(
+                        f"headers= holds {name!r} as {given[name]!r:.60}, and {argument}= writes it as {value!r:.60}: "
+                        "give one of them"
+                    )
 
     def unsubscribe_headers(self, dialect: BrokerDialect, client_id: str | None, delete: bool) -> list[tuple[str, str]]:
         """Return the headers of UNSUBSCRIBE; `delete` deletes a durable subscription."""
@@ -128,3 +148,16 @@ class Subscription:
         self.inbox_octets = self.streamed = 0
         self.batch.clear()
         return count
+
+
+def _check(texts: dict[str, str], more: dict[str, str | None], ack: str, prefetch: int | None) -> None:
+    """Raise TypeError or ValueError for an argument that cannot be; `more` may be None."""
+    for name, text in (*texts.items(), *more.items()):
+        if not isinstance(text, str) and (text is not None or name in texts):
+            raise TypeError(f"{name} is {text!r:.60}: it must be str")
+    if ack not in ACK_MODES:
+        raise ValueError(f"ack is {ack!r:.60}: use {', '.join(ACK_MODES)}")
+    if prefetch is not None and type(prefetch) is not int:
+        raise TypeError(f"prefetch is {prefetch!r:.60}: it must be a number of messages")
+    if prefetch is not None and not 0 < prefetch <= _MOST:
+        raise ValueError(f"prefetch is {prefetch!r:.60}: it must be 1 to {_MOST} messages")

@@ -164,7 +164,7 @@ def test_a_server_that_forgets_the_ack_header(client):
 )
 def test_prefetch_and_durable_in_the_words_of_the_broker(server, expected):
     client = Scripted(server=server, client_id="me").connect()
-    client.subscribe("client", prefetch=5, durable="daily", headers={"ack": "client-individual"})
+    client.subscribe("client-individual", prefetch=5, durable="daily")
     (frame,) = client.frames()
     assert {name: frame.get(name) for name in expected} == expected
     assert frame.headers.getall("ack") == ["client-individual"]

@@ -11,7 +11,7 @@ from client.scripted import Scripted
 from client.shells import QUICK
 from patience import patience
 
-from stompcodec.client.health import health_of
+from stompcodec.client.link import health_of
 
 
 def test_a_client_with_a_session_is_alive(shell, peer):

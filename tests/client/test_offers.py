@@ -98,8 +98,8 @@ class Offering(Scripted):
         super().open()
         self.server._commands = frozenset(("RECEIVE", "PING", "PONG", "EMPTY"))
 
-    def fetch(self, ack="auto", headers=()):
-        subscription = Subscription("/queue/a", id=f"f{next(self._names)}", ack=ack, headers=headers)
+    def fetch(self, ack="auto", id=None):
+        subscription = Subscription("/queue/a", id=id or f"f{next(self._names)}", ack=ack)
         call = self.core.link.calls.make("RECEIVE", 5.0)
         assert self.core.fetch(subscription, self.now, call)
         (frame,) = self.frames()
@@ -198,7 +198,7 @@ def test_a_receive_that_was_not_sent_is_forgotten_with_its_call():
 
 def test_answers_under_one_id_come_in_the_order_of_their_calls():
     client = Offering().connect()
-    calls = [client.fetch("client-individual", {"id": "x"}) for _ in range(4)]
+    calls = [client.fetch("client-individual", id="x") for _ in range(4)]
     client.core.abandon(client.now, calls[0][0])
     client.core.abandon(client.now, calls[1][0])
     (subscription,) = {each.id: each for _call, each in calls}.values()
@@ -224,11 +224,11 @@ def test_the_id_of_a_receive_may_be_given(shell, broker):
     name = f"/queue/given-{shell.name}"
     client = shell.connect(broker.url, versions=["1.1"])  # its NACK names the subscription
     client.send(name, b"1", receipt=True)
-    client.receive(name, ack="client-individual", headers={"id": "x"}).nack(receipt=True)
-    assert client.receive(name, headers={"id": "x"}).body == b"1"
+    client.receive(name, ack="client-individual", id="x").nack(receipt=True)
+    assert client.receive(name, id="x").body == b"1"
     client.subscribe("/queue/other", id="x")
     with pytest.raises(stomp.LocalProtocolError, match="the id 'x' exists"):
-        client.receive(name, headers={"id": "x"})
+        client.receive(name, id="x")
 
 
 def test_a_cancelled_receive_leaves_its_message_to_others(broker):

@@ -14,7 +14,7 @@ from sitepages.docstrings import markdown
 import stompcodec
 from stompcodec.cli.app import app
 from stompcodec.client import Options
-from stompcodec.client.backoff import Backoff
+from stompcodec.client.options import Backoff
 from stompcodec.errors import ERROR_KINDS
 from stompcodec.spec import Limits
 

@@ -169,7 +169,7 @@ def test_sockjs_closes_with_a_reason(endpoint):
         on_state=lambda _, error: lost.append(error),
     ) as client:
         with pytest.raises(stomp.StompError):  # the broker closes, and the endpoint says so
-            client.send("/queue/a", b"x", {"transaction": "none"}, receipt=True)
+            client.receive("/queue/a", selector="((")
         assert client.state == "closed" or client.error is not None
     assert any(error is not None for error in lost)
 

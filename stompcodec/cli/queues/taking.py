@@ -44,6 +44,8 @@ class Taking:
 
     def subscribe(self, ack: str = "client-individual") -> Subscription:
         """Subscribe to the queue."""
+        from stompcodec.client.dialects import BROKERS
+
         client, kind, queue, selector, *_ = self.looking
         headers = {}
         if kind.is_ours and self._exact and self.most is not None:
@@ -51,7 +53,8 @@ class Taking:
         elif kind.is_ours:
             headers = {"consumer-window-size": str(_AHEAD_BYTES)}
         window = BATCH if self.most is None else min(BATCH, self.most)
-        return client.subscribe(queue, ack=ack, prefetch=window, selector=selector, headers=headers)
+        prefetch = BROKERS[client.dialect].beside(window, headers.items())
+        return client.subscribe(queue, ack=ack, prefetch=prefetch, selector=selector, headers=headers)
 
     def batches(self, subscription: Subscription) -> Iterator[list[Message]]:
         """Yield batches until the queue is empty, `most` were taken, or all that were delivered are held."""

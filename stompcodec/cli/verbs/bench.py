@@ -205,7 +205,7 @@ def _title(facts: dict[str, Any], row: dict[str, Any]) -> str:
 
 @command.command("pub")
 @click.argument("destination", metavar="[DEST]", default=_TOPIC)
-@header_option
+@header_option("SEND")
 @click.option("--receipt", is_flag=True, help="Request a receipt for each message, not for many at a time.")
 @_clients
 @_common

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 _WINDOW = 500
 #: Headers of a MESSAGE that the broker sets, not the sender.
 OF_DELIVERY = frozenset(
-    {"destination", "message-id", "subscription", "ack", "content-length", "redelivered", "receipt"}
+    {"destination", "message-id", "subscription", "ack", "content-length", "redelivered", "receipt", "transaction"}
 )
 #: Seconds between two updates of the progress line.
 _REDRAW = 0.1
@@ -218,7 +218,7 @@ def _messages(
 @click.command("pub")
 @click.argument("destination", metavar="DEST")
 @body_argument
-@header_option
+@header_option("SEND")
 @click.option("-l", "--lines", "form", flag_value="lines", help="A message for each line.")
 @click.option("--json", "form", flag_value="json", help="A message for each line of JSON, as sub --json writes them.")
 @click.option("-p", "--persistent", is_flag=True, help="Keep the messages across restarts: persistent:true.")

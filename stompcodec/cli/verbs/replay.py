@@ -19,7 +19,7 @@ from stompcodec.cli.verbs.pub import OF_DELIVERY, Outgoing, Tally, send_all, sen
 
 #: Headers of the original delivery rather than the message; and its expiry, which has passed, so that a broker would
 #: drop it.
-_PASSING = OF_DELIVERY | {"transaction", "expires", "expiration"}
+_PASSING = OF_DELIVERY | {"expires", "expiration"}
 #: Longest sleep in seconds, so that a lost connection and Ctrl-C are noticed.
 _NAP = 0.5
 

@@ -114,7 +114,7 @@ def _maker(body: str | None, template: Template | None, shell_command: str | Non
     "STOMP_DESTINATION, STOMP_MESSAGE_ID and STOMP_HEADERS (JSON) in the environment. If it fails, the request is "
     "rejected (NACK).",
 )
-@header_option
+@header_option("SEND")
 @click.option("-n", "--count", "most", type=click.IntRange(1), metavar="N", help="End after N requests.")
 @click.option("-w", "--wait", "seconds", type=Number(0), metavar="SECS", help="End after this time.")
 @click.option("-q", "--quiet", is_flag=True, help="Print nothing on success.")

@@ -29,7 +29,7 @@ _BROKER = 10.0
 @click.command("req")
 @click.argument("destination", metavar="DEST")
 @body_argument
-@header_option
+@header_option("request")
 @click.option(
     "-w",
     "--timeout",

@@ -31,7 +31,7 @@ from stompcodec.disk.access import Access
 from stompcodec.errors import StaleAckError
 
 if TYPE_CHECKING:
-    from stompcodec.client import Message, Subscription
+    from stompcodec.client import Client, Message, Subscription
 
 _PREFETCH = 100
 #: Seconds between two checks for Ctrl-C.
@@ -94,6 +94,16 @@ class Watch:
     def __call__(self, state: str, error: Exception | None) -> None:
         if self.subscribed:
             report_reconnect(state, error)
+
+
+def _prefetch(client: Client, ack: str, options: dict[str, Any], usual: int) -> int | None:
+    """Return the prefetch that was given, or the usual one unless a header says another one."""
+    from stompcodec.client.dialects import BROKERS
+
+    given: int | None = options["prefetch"]
+    if given is not None or ack == "auto":
+        return given
+    return BROKERS[client.dialect].beside(usual, options["headers"])
 
 
 @click.command("sub")
@@ -166,14 +176,13 @@ def command(
     from stompcodec.client import Backoff
 
     options = subscription_of(broker)
-    if options["prefetch"] is None and ack != "auto":
-        usual = 1 if shell_command is not None else _PREFETCH  # messages waiting for a command may go to another worker
-        options["prefetch"] = min(usual, most or usual)
+    usual = 1 if shell_command is not None else _PREFETCH  # messages waiting for a command may go to another worker
     receiver = Receiver(handler(form, view, dump, shell_command, access), most)
     watch = Watch()
     with Probes(health_file, health_port) as probes, reporting_errors(), interrupts() as interrupted:
         with connected(**broker, reconnect=Backoff(), on_state=watch) as client:
             probes.watch(client)
+            options["prefetch"] = _prefetch(client, ack, options, min(usual, most or usual))
             for destination in destinations:
                 warn_of_missing_slash(client, destination)
                 subscription = client.subscribe(destination, ack=ack, **options)

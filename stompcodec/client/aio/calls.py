@@ -8,7 +8,9 @@ from types import TracebackType
 from stompcodec.client.aio.link import AsyncLink
 from stompcodec.client.aio.messages import AsyncMessage
 from stompcodec.client.aio.waiting import AsyncBody, AsyncReceipt
-from stompcodec.client.shell import HeaderSource, now
+from stompcodec.client.owned import HeaderSource
+from stompcodec.client.receipts import seconds_of
+from stompcodec.client.shell import now
 from stompcodec.client.transaction import BaseTransaction
 from stompcodec.errors import StompError
 
@@ -37,7 +39,7 @@ class AsyncTransaction(BaseTransaction):
     def __init__(self, link: AsyncLink, timeout: float | None) -> None:
         super().__init__(link.transaction_id())
         self._link = link
-        self._timeout = timeout
+        self._timeout = None if timeout is None else seconds_of("timeout", timeout)
 
     async def __aenter__(self) -> AsyncTransaction:
         return await self.begin()

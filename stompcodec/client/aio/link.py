@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable
 from functools import partial
 from typing import Any
 
@@ -33,8 +33,9 @@ from stompcodec.client.middleware.events import (
     started,
 )
 from stompcodec.client.outbox import OutboxFullError
+from stompcodec.client.owned import HeaderSource, pairs_of
 from stompcodec.client.receipts import Call, seconds_of
-from stompcodec.client.shell import BaseLink, HeaderSource, Outgoing, Sending, now, outgoing
+from stompcodec.client.shell import BaseLink, Outgoing, Sending, now, outgoing
 from stompcodec.client.transaction import BaseTransaction
 from stompcodec.errors import LocalProtocolError, ReceiptTimeoutError
 
@@ -271,7 +272,7 @@ class AsyncLink(BaseLink):
         self,
         message: BaseMessage,
         command: str,
-        headers: Mapping[str, str] | None = None,
+        headers: HeaderSource | None = None,
         *,
         requeue: bool | None = None,
         receipt: bool = False,
@@ -279,6 +280,8 @@ class AsyncLink(BaseLink):
         transaction: BaseTransaction | None = None,
     ) -> None:
         """Send ACK or NACK for a message, and wait for its receipt if it has one."""
+        if not isinstance(message, BaseMessage):
+            raise TypeError(f"message is {message!r:.60}: it must be a message of this client")
         more: dict[str, Any] = {"receipt": receipt, "timeout": timeout, "transaction": transaction}
         if self.layers is None or not message.subscription.explicit or message.settled:
             answer = self.settling(message, command, headers, requeue=requeue, **more)
@@ -286,7 +289,7 @@ class AsyncLink(BaseLink):
                 await answer.wait()
             return
         id = None if transaction is None else transaction.id
-        pairs = (headers or {}).items()
+        pairs = () if headers is None else pairs_of("ACK", headers)
         event = SettleEvent(self.core.link, message, command, pairs, receipt=receipt, transaction=id)
         async with async_around(self.layers["settle"], "settle", event):
             answer = self.settling(message, command, event.headers, requeue=requeue, **more)

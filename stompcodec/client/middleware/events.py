@@ -7,7 +7,8 @@ from collections.abc import Iterable
 from typing import Literal, Protocol
 
 from stompcodec.client.message import BaseMessage
-from stompcodec.client.middleware.headers import FIXED, REQUEST, EditableHeaders
+from stompcodec.client.middleware.headers import FIXED, EditableHeaders
+from stompcodec.client.owned import REQUEST
 from stompcodec.codec import Frame, Parser, serialize
 from stompcodec.errors import LocalProtocolError
 from stompcodec.spec import Limits

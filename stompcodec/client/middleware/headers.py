@@ -4,60 +4,27 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, MutableMapping
 
+from stompcodec.client.owned import OWNED, WRITTEN
 from stompcodec.errors import LocalProtocolError
 
-_CODEC = "the codec writes it"
+_CODEC = {"content-length": "the codec writes it"}
 _BROKER = "it belongs to the broker"
-_RECEIPT = "use receipt=True"
-_TRANSACTION = "use client.transaction()"
 _SETTLE = "it names the message to the broker"
 
 #: Command -> the headers that middleware must not set or remove -> the reason, or what to use instead.
 FIXED: dict[str, dict[str, str]] = {
-    "CONNECT": {
-        "accept-version": "use the option versions",
-        "client-id": "use the option client_id",
-        "content-length": _CODEC,
-        "heart-beat": "use the option heart_beat",
-        "host": "use the option vhost",
-        "login": "use the option login",
-        "passcode": "use the option passcode",
-        "receipt": "CONNECTED is the answer to CONNECT",
-        "transaction": _TRANSACTION,
-        "username": "use the option login",
-    },
-    "SEND": {
-        "ack": _BROKER,
-        "content-length": _CODEC,
-        "destination": "the caller chooses it",
-        "message-id": _BROKER,
-        "receipt": _RECEIPT,
-        "subscription": _BROKER,
-        "transaction": _TRANSACTION,
-    },
+    "CONNECT": {name: f"use the option {option}" for name, option in WRITTEN.items()} | OWNED["CONNECT"] | _CODEC,
+    "SEND": {**OWNED["SEND"], "ack": _BROKER, "destination": "the caller chooses it"} | _CODEC,
     "MESSAGE": {
         "ack": _SETTLE,
-        "content-length": _CODEC,
         "destination": _BROKER,
         "message-id": _SETTLE,
         "subscription": _SETTLE,
-    },
-    "ACK": {
-        "ack": _SETTLE,
-        "content-length": _CODEC,
-        "id": _SETTLE,
-        "message-id": _SETTLE,
-        "receipt": _RECEIPT,
-        "subscription": _SETTLE,
-        "transaction": _TRANSACTION,
-    },
+    }
+    | _CODEC,
+    "ACK": {**OWNED["ACK"], "ack": _SETTLE} | _CODEC,
 }
 FIXED["NACK"] = FIXED["ACK"]
-#: More of them for the SEND of a request.
-REQUEST = {
-    "correlation-id": "client.request() matches the reply by it",
-    "reply-to": "client.request() names its own queue",
-}
 
 
 class EditableHeaders(MutableMapping[str, str]):

@@ -18,6 +18,8 @@ from typing import Any, Literal, NamedTuple
 
 from stompcodec.capture import CHAIN, Capture, CaptureWriter, octets_of
 from stompcodec.client import Client, Message, Subscription
+from stompcodec.client.dialects import BROKERS
+from stompcodec.client.owned import pairs_of
 from stompcodec.client.recording.dedupe import Dedupe
 from stompcodec.client.recording.pending_acks import Held, acknowledge
 from stompcodec.errors import FrameError, StompError, StoreError
@@ -162,10 +164,12 @@ class Recorder:
         `Client.subscribe`.
 
         Each client subscribes, so they share the messages of a queue. The first one writes the chain CHAIN, the others
-        CHAIN.1, CHAIN.2 and so on. `prefetch` is the number of unacknowledged messages per client.
+        CHAIN.1, CHAIN.2 and so on. `prefetch` is the number of unacknowledged messages per client, unless
+        `headers` say it in the broker's words.
         """
         for number, client in enumerate(self._clients):
-            subscription = client.subscribe(destination, ack="client-individual", prefetch=prefetch, **options)
+            window = BROKERS[client.dialect].beside(prefetch, pairs_of("SUBSCRIBE", options.get("headers", ())))
+            subscription = client.subscribe(destination, ack="client-individual", prefetch=window, **options)
             self._subscriptions[subscription] = f"{chain}.{number}" if number else chain
             self._of[client].append(subscription)
             self._chains.add(self._subscriptions[subscription])

@@ -7,7 +7,9 @@ from __future__ import annotations
 import contextlib
 from types import TracebackType
 
-from stompcodec.client.shell import HeaderSource, now
+from stompcodec.client.owned import HeaderSource
+from stompcodec.client.receipts import seconds_of
+from stompcodec.client.shell import now
 from stompcodec.client.sync.link import Link
 from stompcodec.client.sync.messages import Message
 from stompcodec.client.sync.waiting import Body, Receipt
@@ -38,7 +40,7 @@ class Transaction(BaseTransaction):
     def __init__(self, link: Link, timeout: float | None) -> None:
         super().__init__(link.transaction_id())
         self._link = link
-        self._timeout = timeout
+        self._timeout = None if timeout is None else seconds_of("timeout", timeout)
 
     def __enter__(self) -> Transaction:
         return self.begin()

@@ -6,16 +6,17 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
 from stompcodec.client.bodies.sources import is_whole
 from stompcodec.client.bulk import Bulk
-from stompcodec.client.handlers import Policy, check_handling
+from stompcodec.client.handlers import Policy, check_functions, check_handling
 from stompcodec.client.middleware.events import started
 from stompcodec.client.options import Options
-from stompcodec.client.shell import LOOK, BaseClient, HeaderSource, end_of, now, outgoing
+from stompcodec.client.owned import HeaderSource
+from stompcodec.client.shell import LOOK, BaseClient, end_of, now, outgoing
 from stompcodec.client.sync.calls import Transaction
 from stompcodec.client.sync.link import Link
 from stompcodec.client.sync.messages import Message, Subscription
@@ -93,7 +94,7 @@ class Client(BaseClient):
         Args:
             body: bytes, or text, which becomes UTF-8; or a Path, a binary file or an iterable of bytes, which are sent
                 piece by piece: see docs/large-bodies.md.
-            headers: more headers.
+            headers: more headers, except those that an argument or the client gives, such as receipt.
             receipt: return when the broker has confirmed. Without it, a lost connection may lose the message.
             timeout: seconds to wait for room in the outbox, and again for the receipt.
             content_encoding: gzip or deflate, to compress the body.
@@ -105,7 +106,7 @@ class Client(BaseClient):
             BodySourceError: an iterable or file gave fewer or more bytes than announced, or none in time.
             ConnectionLostError, ReceiptTimeoutError: the outcome is unknown; with `sent` False it was not sent.
             OutboxFullError: the outbox had no room in time.
-            FrameError, TypeError: the message cannot be written.
+            FrameError, TypeError, ValueError: the message cannot be written, or a header belongs to the client.
             LocalProtocolError: the client is closed.
         """
         link = self._link
@@ -198,13 +199,14 @@ class Client(BaseClient):
 
         Args:
             timeout: seconds to wait for the reply; None for the option `receipt_timeout`.
+            headers: as for `send`; reply-to and correlation-id are the client's, too.
 
         Raises:
             ReceiptTimeoutError: there was no reply in time.
             ConnectionLostError: the connection was lost, and with it the queue for replies.
             RejectedError and others: as for `send`.
         """
-        message = outgoing(destination, body, headers, content_encoding)
+        message = outgoing(destination, body, headers, content_encoding, "request")
         reply: Message = self._link.request(message, timeout)
         return reply
 
@@ -227,7 +229,7 @@ class Client(BaseClient):
         selector: str | None = None,
         durable: str | None = None,
         id: str | None = None,
-        headers: Mapping[str, str] | Iterable[tuple[str, str]] = (),
+        headers: HeaderSource = (),
         confirm: bool = True,
         timeout: float | None = None,
         handler: Callable[[Message], Any] | None = None,
@@ -243,7 +245,7 @@ class Client(BaseClient):
             selector: selects messages, in the broker's language.
             durable: the name of a durable subscription.
             id: of the subscription, if it matters.
-            headers: more headers of SUBSCRIBE; they win over those of other arguments.
+            headers: more headers of SUBSCRIBE, except those that arguments give, such as ack.
             confirm: ask for a receipt. Without it, a refusal is an ERROR that belongs to no call.
             timeout: seconds to wait for the receipt.
             handler: a function. It is called in a thread with each message, in order; then follows
@@ -254,17 +256,18 @@ class Client(BaseClient):
 
         Raises:
             RejectedError, ConnectionLostError, ReceiptTimeoutError: it was not confirmed.
-            LocalProtocolError, ValueError: the id is taken, or an option is invalid or not supported by the broker.
+            LocalProtocolError, ValueError, TypeError: the id is taken, or an option is invalid or not supported by the
+                broker. Nothing is left of a subscription after an error.
         """
         link, rest = self._link, {"selector": selector, "durable": durable, "id": id, "headers": headers}
-        check_handling(on_error, concurrency, link.core.link.dialect, ack if handler else None)
+        check_functions(handler, key)
+        check_handling(on_error, concurrency, link.core.link.dialect, None if handler is None else ack)
         subscription: Subscription = link.subscription(destination, ack, prefetch, confirm=confirm, **rest)
         call = link.call(f"SUBSCRIBE to {destination}", "SUBSCRIBE", timeout)
-        subscription.receipt = link.start(call, link.core.inbound.subscribe, subscription)
-        subscription.receipt.wait()
+        receipt = link.start(call, link.core.inbound.subscribe, subscription)
+        subscription.begin(receipt, handler, on_error, concurrency, key)
         if handler is not None:
             self._subscriptions.append(subscription)
-            subscription.handle(handler, on_error, concurrency, key)
         return subscription
 
     def receive(
@@ -274,7 +277,8 @@ class Client(BaseClient):
         ack: str = "auto",
         selector: str | None = None,
         durable: str | None = None,
-        headers: Mapping[str, str] | Iterable[tuple[str, str]] = (),
+        id: str | None = None,
+        headers: HeaderSource = (),
         timeout: float | None = None,
     ) -> Message | None:
         """Return a message if there is one right now, else None. Only some brokers have the command, RECEIVE.
@@ -286,15 +290,18 @@ class Client(BaseClient):
             ack: "auto", or "client-individual": then it has to be acknowledged on this connection.
             selector: selects messages, in the broker's language.
             durable: the name of a durable subscription that this client has unsubscribed from: takes its messages.
-            headers: more headers of RECEIVE; they win over those of other arguments.
+            id: of the subscription that is made for this message, if it matters.
+            headers: more headers of RECEIVE, as for `subscribe`.
             timeout: seconds to wait for a connection, and again for the answer.
 
         Raises:
-            LocalProtocolError: the broker does not offer it, or `durable` names an active subscription.
+            LocalProtocolError: the broker does not offer it, the id is taken, or `durable` is an active subscription.
+            TypeError, ValueError: an argument is invalid.
             RejectedError, ConnectionLostError, ReceiptTimeoutError: as for `send`.
         """
         link = self._link
-        subscription = link.subscription(destination, ack, None, selector=selector, durable=durable, headers=headers)
+        rest = {"selector": selector, "durable": durable, "id": id, "headers": headers}
+        subscription = link.subscription(destination, ack, None, **rest)
         call = link.call(f"RECEIVE from {destination}", "RECEIVE", timeout)
         receipt, since = Receipt(call), started()
         while not link.engine.do(link.core.fetch, subscription, now(), call):

@@ -4,7 +4,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
 
@@ -25,8 +25,9 @@ from stompcodec.client.middleware.events import (
     started,
 )
 from stompcodec.client.outbox import OutboxFullError
+from stompcodec.client.owned import HeaderSource, pairs_of
 from stompcodec.client.receipts import seconds_of
-from stompcodec.client.shell import BaseLink, HeaderSource, Outgoing, Sending, now, outgoing
+from stompcodec.client.shell import BaseLink, Outgoing, Sending, now, outgoing
 from stompcodec.client.sync.waiting import (
     Delivery,
     Messages,
@@ -264,7 +265,7 @@ class Link(BaseLink):
         self,
         message: BaseMessage,
         command: str,
-        headers: Mapping[str, str] | None = None,
+        headers: HeaderSource | None = None,
         *,
         requeue: bool | None = None,
         receipt: bool = False,
@@ -272,6 +273,8 @@ class Link(BaseLink):
         transaction: BaseTransaction | None = None,
     ) -> None:
         """Send ACK or NACK for a message, and wait for its receipt if it has one."""
+        if not isinstance(message, BaseMessage):
+            raise TypeError(f"message is {message!r:.60}: it must be a message of this client")
         more: dict[str, Any] = {"receipt": receipt, "timeout": timeout, "transaction": transaction}
         if self.layers is None or not message.subscription.explicit or message.settled:
             answer = self.settling(message, command, headers, requeue=requeue, **more)
@@ -279,7 +282,7 @@ class Link(BaseLink):
                 answer.wait()
             return
         id = None if transaction is None else transaction.id
-        pairs = (headers or {}).items()
+        pairs = () if headers is None else pairs_of("ACK", headers)
         event = SettleEvent(self.core.link, message, command, pairs, receipt=receipt, transaction=id)
         with around(self.layers["settle"], "settle", event):
             answer = self.settling(message, command, event.headers, requeue=requeue, **more)

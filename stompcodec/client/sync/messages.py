@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import contextlib
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
 
@@ -14,6 +14,7 @@ from stompcodec.client.handlers import Policy, leave, log, note
 from stompcodec.client.message import BaseMessage
 from stompcodec.client.middleware.around import around
 from stompcodec.client.middleware.events import ProcessEvent, started
+from stompcodec.client.owned import HeaderSource
 from stompcodec.client.receipts import seconds_of
 from stompcodec.client.shell import end_of, now, outgoing
 from stompcodec.client.subscription import Subscription as Base
@@ -48,13 +49,11 @@ class Message(BaseMessage):
     __slots__ = ()
     subscription: Subscription
 
-    def ack(
-        self, headers: Mapping[str, str] | None = None, *, receipt: bool = False, timeout: float | None = None
-    ) -> None:
+    def ack(self, headers: HeaderSource | None = None, *, receipt: bool = False, timeout: float | None = None) -> None:
         """Acknowledge it; in mode `client` all earlier ones, too. In mode `auto` it does nothing.
 
         Args:
-            headers: more headers of ACK, for brokers that have some.
+            headers: more headers of ACK, for brokers that have some. Those that name the message are the client's.
             receipt: return when the broker has confirmed.
             timeout: seconds to wait for that.
 
@@ -138,7 +137,7 @@ class Message(BaseMessage):
     def reply(
         self,
         body: bytes | str,
-        headers: Mapping[str, str] | None = None,
+        headers: HeaderSource | None = None,
         *,
         receipt: bool = False,
         timeout: float | None = None,
@@ -147,6 +146,7 @@ class Message(BaseMessage):
 
         Raises:
             LocalProtocolError: it has no reply-to.
+            ValueError: a header belongs to the client, or is another correlation-id.
         """
         link = self.subscription.link
         make = partial(link.sending, receipt=receipt, timeout=timeout)
@@ -217,6 +217,8 @@ class Subscription(Base):
 
     def take(self, most: int, timeout: float | None = None) -> list[Message]:
         """Wait for messages, and return up to `most` of them; an empty list where `get` returns None."""
+        if not isinstance(most, int | float):  # before a message is taken, which would be lost
+            raise TypeError(f"most is {most!r:.60}: it must be a number of messages")
         first = self.get(timeout)
         if first is None:
             return []
@@ -313,6 +315,24 @@ class Subscription(Base):
         link.start(call, link.core.inbound.unsubscribe, self, delete=delete).wait()
 
     # ---- handlers ----
+
+    def begin(
+        self,
+        receipt: Receipt,
+        handler: Callable[[Message], Any] | None,
+        on_error: Policy,
+        concurrency: int,
+        key: Any,
+    ) -> None:
+        """Begin to handle messages once it is confirmed. If that fails, or is interrupted, unsubscribe."""
+        self.receipt = receipt
+        try:
+            receipt.wait()
+            if handler is not None:
+                self.handle(handler, on_error, concurrency, key)
+        except BaseException:
+            self.link.engine.do(self.link.core.inbound.unsubscribe, self, now())
+            raise
 
     def handle(self, handler: Callable[[Message], Any], on_error: Policy, concurrency: int, key: Any) -> None:
         """Start the threads that call a handler."""

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from stompcodec.client.owned import owned_of
 from stompcodec.client.recording.dedupe import Dedupe
 from stompcodec.disk.access import access_of
 from stompcodec.spark.options.connection import LinkOptions, parse_link
@@ -138,6 +139,9 @@ def _headers(text: str | None) -> tuple[tuple[str, str], ...]:
         pairs = None
     if not isinstance(pairs, dict) or not all(isinstance(value, str) for value in pairs.values()):
         raise OptionError('option subscribeHeaders: it must be JSON such as {"name": "value"}')
+    name = owned_of("SUBSCRIBE", pairs)
+    if name is not None:
+        raise OptionError(f"option subscribeHeaders: {name} is a header that the source writes itself: leave it out")
     return tuple(pairs.items())
 
 
@@ -151,6 +155,8 @@ def _check(options: LiveOptions) -> None:
         Dedupe.of(options.dedupe, 1)
     except ValueError as error:
         raise OptionError(f"option dedupe is {error}") from None
+    if options.selector is not None and dict(options.subscribe_headers).get("selector") not in (None, options.selector):
+        raise OptionError("option subscribeHeaders: it has another selector than option selector: give one of them")
     if options.subscription_name is not None and options.subscriptions > 1:
         raise OptionError("option subscriptions: a durable subscription (subscriptionName) has one connection")
     if options.subscription_name is not None and len(options.destination) > 1:

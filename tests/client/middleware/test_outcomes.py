@@ -23,7 +23,8 @@ from stompcodec.bridge import Bridge, End, Mapping, Request
 from stompcodec.capture import Capture, CaptureWriter
 from stompcodec.client.middleware import AsyncMiddleware
 from stompcodec.client.middleware.base import PLACES
-from stompcodec.client.middleware.headers import FIXED, REQUEST, EditableHeaders
+from stompcodec.client.middleware.headers import FIXED, EditableHeaders
+from stompcodec.client.owned import REQUEST
 from stompcodec.client.recording.recorder import Recorder
 
 NUMBERS = itertools.count()

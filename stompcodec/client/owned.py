@@ -1,0 +1,115 @@
+"""The headers by which the client keeps account. A program gives them by arguments, never in `headers=`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+HeaderSource = Mapping[str, str] | Iterable[tuple[str, str]]
+
+_DELIVERED = "only a received message has it: leave it out"
+_SETTLED = "the client names the message to the broker itself: leave it out"
+_RECEIPT = "use receipt=True"
+
+#: Command, or kind of SEND -> header that belongs to the client -> what to use instead.
+OWNED: dict[str, dict[str, str]] = {
+    "CONNECT": {
+        "receipt": "CONNECTED is the answer to CONNECT",
+        "transaction": "use client.transaction()",
+    },
+    "SEND": {
+        "destination": "use the argument destination",
+        "message-id": _DELIVERED,
+        "receipt": f"{_RECEIPT}, or receipt_every= of send_many",
+        "subscription": _DELIVERED,
+        "transaction": "use client.transaction(), or transaction= of send_many",
+    },
+    "SUBSCRIBE": {
+        "ack": "use ack=",
+        "destination": "use the argument destination",
+        "id": "use id=",
+        "message-id": _DELIVERED,
+        "receipt": "the client asks for one itself: see confirm= of subscribe",
+        "subscription": "use id=",
+        "transaction": "a transaction has only SEND, ACK and NACK",
+    },
+    "ACK": {
+        "id": _SETTLED,
+        "message-id": _SETTLED,
+        "receipt": _RECEIPT,
+        "subscription": _SETTLED,
+        "transaction": "use transaction.ack()",
+    },
+}
+OWNED["RECEIVE"] = OWNED["SUBSCRIBE"]
+OWNED["frame"] = {name: use for name, use in OWNED["SEND"].items() if name != "destination"}
+#: More of them for the SEND of a request.
+REQUEST = {
+    "correlation-id": "client.request() matches the reply by it",
+    "reply-to": "client.request() names its own queue",
+}
+OWNED["request"] = OWNED["SEND"] | REQUEST
+#: Header of CONNECT -> the option that writes it.
+WRITTEN = {
+    "accept-version": "versions",
+    "client-id": "client_id",
+    "heart-beat": "heart_beat",
+    "host": "vhost",
+    "login": "login",
+    "passcode": "passcode",
+    "username": "login",
+}
+#: Headers that a received message has: a mapping with all of them is one, however it was copied.
+_RECEIVED = frozenset({"message-id", "subscription"})
+#: The rows of `OWNED` that let the headers of a received message pass.
+_FORWARDS = frozenset({"ACK", "SEND", "frame", "request"})
+
+
+def pairs_of(command: str, headers: HeaderSource) -> Iterable[tuple[str, str]]:
+    """Return the pairs of the argument `headers`; the name of a row of `OWNED` says what they are for.
+
+    Raises:
+        TypeError: they are neither a mapping nor pairs.
+        ValueError: one of them belongs to the client.
+
+    >>> list(pairs_of("SEND", {"priority": "9"}))
+    [('priority', '9')]
+    >>> pairs_of("SEND", [("receipt", "mine")])
+    Traceback (most recent call last):
+        ...
+    ValueError: headers= holds 'receipt', which belongs to the client: use receipt=True, or receipt_every= of send_many
+    """
+    pairs: Iterable[tuple[str, str]]
+    if type(headers) is dict or isinstance(headers, Mapping):
+        pairs, names = headers.items(), headers
+    else:
+        try:
+            pairs = list(headers)
+            names = dict(pairs)
+        except (TypeError, ValueError):
+            raise TypeError(f"headers is {headers!r:.60}: it must be a mapping or pairs of name and value") from None
+    if not OWNED[command].keys().isdisjoint(names):
+        name = owned_of(command, names)
+        if name is not None:
+            raise ValueError(f"headers= holds {name!r}, which belongs to the client: {OWNED[command][name]}")
+    return pairs
+
+
+def is_received(names: Iterable[str]) -> bool:
+    """Return whether these are the headers of a received message.
+
+    >>> is_received(["subscription", "message-id"]), is_received(["message-id"])
+    (True, False)
+    """
+    return _RECEIVED.issubset(names)
+
+
+def owned_of(command: str, names: Iterable[str]) -> str | None:
+    """Return the first of these names that belongs to the client; None if they may be sent.
+
+    >>> owned_of("SEND", ["n", "receipt"]), owned_of("SEND", ["message-id", "subscription", "destination"])
+    ('receipt', None)
+    """
+    given, owned = list(names), OWNED[command]
+    if command in _FORWARDS and is_received(given):
+        return None
+    return next((name for name in given if name in owned), None)
