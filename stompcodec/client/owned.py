@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 
 HeaderSource = Mapping[str, str] | Iterable[tuple[str, str]]
 
@@ -41,7 +41,10 @@ OWNED: dict[str, dict[str, str]] = {
     },
 }
 OWNED["RECEIVE"] = OWNED["SUBSCRIBE"]
-OWNED["frame"] = {name: use for name, use in OWNED["SEND"].items() if name != "destination"}
+#: Of a Frame, which names its destination itself.
+OWNED["frame"] = {name: OWNED["SEND"][name] for name in ("receipt", "transaction")}
+#: For one fast look at the headers of a SEND.
+SENT = frozenset(OWNED["SEND"])
 #: More of them for the SEND of a request.
 REQUEST = {
     "correlation-id": "client.request() matches the reply by it",
@@ -79,12 +82,13 @@ def pairs_of(command: str, headers: HeaderSource) -> Iterable[tuple[str, str]]:
     ValueError: headers= holds 'receipt', which belongs to the client: use receipt=True, or receipt_every= of send_many
     """
     pairs: Iterable[tuple[str, str]]
-    if type(headers) is dict or isinstance(headers, Mapping):
+    names: Collection[str]
+    if type(headers) is not list and isinstance(headers, Mapping):
         pairs, names = headers.items(), headers
     else:
         try:
             pairs = list(headers)
-            names = dict(pairs)
+            names = {name for name, _ in pairs}
         except (TypeError, ValueError):
             raise TypeError(f"headers is {headers!r:.60}: it must be a mapping or pairs of name and value") from None
     if not OWNED[command].keys().isdisjoint(names):

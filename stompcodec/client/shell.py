@@ -19,7 +19,7 @@ from stompcodec.client.link import Health
 from stompcodec.client.message import BaseMessage
 from stompcodec.client.middleware.base import AsyncMiddleware, Layers, layers_of
 from stompcodec.client.options import Options
-from stompcodec.client.owned import HeaderSource, pairs_of
+from stompcodec.client.owned import SENT, HeaderSource, pairs_of
 from stompcodec.client.receipts import Call, seconds_of
 from stompcodec.client.transaction import BaseTransaction
 from stompcodec.codec import Frame
@@ -76,7 +76,10 @@ def outgoing(
     """
     pairs = [("destination", destination)]
     if headers is not None:
-        pairs += pairs_of(kind, headers)
+        if type(headers) is dict and kind == "SEND" and SENT.isdisjoint(headers):  # without a call, as in most sends
+            pairs += headers.items()
+        else:
+            pairs += pairs_of(kind, headers)
     text = isinstance(body, str)
     octets = body.encode() if isinstance(body, str) else body
     if text and "content-type" not in dict(pairs):
