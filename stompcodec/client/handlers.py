@@ -6,6 +6,7 @@ import logging
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, TypedDict
 
+from stompcodec.client.bodies.unreadable import OnUnreadable
 from stompcodec.client.dialects import BrokerDialect
 from stompcodec.client.message import BaseMessage
 from stompcodec.errors import LocalProtocolError, StaleAckError, StompError
@@ -38,6 +39,7 @@ class SubscribeOptions(TypedDict, total=False):
     headers: Mapping[str, str] | Iterable[tuple[str, str]]
     confirm: bool
     timeout: float | None
+    on_unreadable: OnUnreadable
     on_error: Policy
     concurrency: int
     key: Callable[[Any], object] | None

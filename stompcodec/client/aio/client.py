@@ -17,6 +17,7 @@ from stompcodec.client.aio.link import AsyncLink
 from stompcodec.client.aio.messages import AsyncMessage, AsyncSubscription
 from stompcodec.client.aio.waiting import AsyncBody, AsyncReceipt, Messages, as_coroutine, begin, send, sleep
 from stompcodec.client.bodies.sources import is_whole
+from stompcodec.client.bodies.unreadable import OnUnreadable
 from stompcodec.client.bulk import Bulk
 from stompcodec.client.handlers import Policy, check_handling
 from stompcodec.client.middleware.events import started
@@ -238,6 +239,7 @@ class AsyncClient(BaseClient):
         headers: Mapping[str, str] | Iterable[tuple[str, str]] = (),
         confirm: bool = True,
         timeout: float | None = None,
+        on_unreadable: OnUnreadable = "raise",
         handler: Callable[[AsyncMessage], Any] | None = None,
         on_error: Policy = "nack",
         concurrency: int = 1,
@@ -254,6 +256,10 @@ class AsyncClient(BaseClient):
             headers: more headers of SUBSCRIBE; they win over those of other arguments.
             confirm: ask for a receipt. Without it, a refusal is an ERROR that belongs to no call.
             timeout: seconds to wait for the receipt.
+            on_unreadable: what becomes of a message that the broker writes against the rules of STOMP. raise: the
+                connection ends, at the third time the subscription. The others pass it over, with a warning in the log,
+                and if it says which it is, skip refuses it for good, ack acknowledges it, ignore leaves it to the
+                broker: see docs/client.md.
             handler: a function or coroutine function. It is called in a task with each message, in order; then follows
                 ACK, or `on_error` if it raised, unless it has settled the message.
             on_error: nack, requeue, discard, ack, ignore, stop, or a function of message and error that returns one.
@@ -265,6 +271,7 @@ class AsyncClient(BaseClient):
             LocalProtocolError, ValueError: the id is taken, or an option is invalid or not supported by the broker.
         """
         link, rest = self._link, {"selector": selector, "durable": durable, "id": id, "headers": headers}
+        rest["on_unreadable"] = on_unreadable
         check_handling(on_error, concurrency, link.core.link.dialect, ack if handler else None)
         subscription: AsyncSubscription = link.subscription(destination, ack, prefetch, confirm=confirm, **rest)
         call = link.call(f"SUBSCRIBE to {destination}", "SUBSCRIBE", timeout)

@@ -11,6 +11,7 @@ from functools import partial
 from typing import Any
 
 from stompcodec.client.bodies.sources import is_whole
+from stompcodec.client.bodies.unreadable import OnUnreadable
 from stompcodec.client.bulk import Bulk
 from stompcodec.client.handlers import Policy, check_handling
 from stompcodec.client.middleware.events import started
@@ -230,6 +231,7 @@ class Client(BaseClient):
         headers: Mapping[str, str] | Iterable[tuple[str, str]] = (),
         confirm: bool = True,
         timeout: float | None = None,
+        on_unreadable: OnUnreadable = "raise",
         handler: Callable[[Message], Any] | None = None,
         on_error: Policy = "nack",
         concurrency: int = 1,
@@ -246,6 +248,10 @@ class Client(BaseClient):
             headers: more headers of SUBSCRIBE; they win over those of other arguments.
             confirm: ask for a receipt. Without it, a refusal is an ERROR that belongs to no call.
             timeout: seconds to wait for the receipt.
+            on_unreadable: what becomes of a message that the broker writes against the rules of STOMP. raise: the
+                connection ends, at the third time the subscription. The others pass it over, with a warning in the log,
+                and if it says which it is, skip refuses it for good, ack acknowledges it, ignore leaves it to the
+                broker: see docs/client.md.
             handler: a function. It is called in a thread with each message, in order; then follows
                 ACK, or `on_error` if it raised, unless it has settled the message.
             on_error: nack, requeue, discard, ack, ignore, stop, or a function of message and error that returns one.
@@ -257,6 +263,7 @@ class Client(BaseClient):
             LocalProtocolError, ValueError: the id is taken, or an option is invalid or not supported by the broker.
         """
         link, rest = self._link, {"selector": selector, "durable": durable, "id": id, "headers": headers}
+        rest["on_unreadable"] = on_unreadable
         check_handling(on_error, concurrency, link.core.link.dialect, ack if handler else None)
         subscription: Subscription = link.subscription(destination, ack, prefetch, confirm=confirm, **rest)
         call = link.call(f"SUBSCRIBE to {destination}", "SUBSCRIBE", timeout)
