@@ -396,7 +396,7 @@ class ClientCore:
         policy = SETTLED[self._on_unreadable(subscription)]
         frames = None if policy is None else link.connection.go_on()
         if frames is None or policy is None:
-            if frame is not None and subscription is not None and subscription.comings.is_last(frame):
+            if frame is not None and subscription is not None and subscription.is_last_of(frame):
                 inbound.close_subscription(subscription, error)
             link.break_off(error)
             return None

@@ -10,7 +10,10 @@ from typing import Any
 from stompcodec.client.bodies.unreadable import SETTLED, Comings, OnUnreadable
 from stompcodec.client.dialects import BrokerDialect
 from stompcodec.client.receipts import Call
+from stompcodec.codec import Frame
 
+#: Messages that brokers deliver ahead if `prefetch` does not say how many.
+_WINDOW = 1000
 ACK_MODES = ("auto", "client", "client-individual")
 
 
@@ -105,6 +108,10 @@ class Subscription:
         if delete and self.durable is not None:
             headers += dialect.durable_headers(self.durable, client_id)
         return headers
+
+    def is_last_of(self, frame: Frame) -> bool:
+        """Count a message that cannot be read; return whether the subscription has to end. See `Comings.is_last`."""
+        return self.comings.is_last(frame, self.seq, self.prefetch or _WINDOW)
 
     def forget(self) -> int:
         """Drop messages that no consumer has taken; return their number."""

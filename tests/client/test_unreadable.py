@@ -136,6 +136,15 @@ def test_messages_without_id_are_told_by_what_was_read(client):
     assert subscription.closed
 
 
+def test_others_without_id_that_look_the_same_are_no_reason_to_end(client):
+    subscription = client.subscribed("client-individual", prefetch=2)
+    for _ in range(5):
+        write(client, *[(GOOD, subscription, "1")] * 3)
+        client.core.inbound.receive(b"MESSAGE\nsubscription:s1\nbad\n\n\0", client.now)
+        client.connect()
+    assert not subscription.closed
+
+
 def test_a_cut_within_a_message_blames_nobody(client):
     subscription = client.subscribed("client-individual")
     for _ in range(5):

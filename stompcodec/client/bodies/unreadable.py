@@ -17,7 +17,7 @@ OnUnreadable = Literal["raise", "skip", "ack", "ignore"]
 SETTLED: dict[str, str | None] = {"raise": None, "skip": "discard", "ack": "ack", "ignore": "ignore"}
 #: The time at which a subscription ends that gets such a message again and again.
 _LAST_TIME = 3
-#: The most messages of a subscription that are counted; the first ones are forgotten.
+#: The most messages of a subscription that are counted; the oldest are forgotten.
 _MOST_COUNTED = 100
 #: Larger bodies, in bytes, are not kept to name the message.
 _SMALL = 2**16
@@ -75,18 +75,29 @@ class Comings:
     __slots__ = ("_counts",)
 
     def __init__(self) -> None:
-        self._counts: dict[object, int] = {}
+        self._counts: dict[object, tuple[int, int]] = {}  # by message: its count, and the good messages before it
 
-    def is_last(self, frame: Frame) -> bool:
-        """Count a message, by its message-id, else by the headers that were read; return whether it came too often.
+    def is_last(self, frame: Frame, good: int, window: int) -> bool:
+        """Count a message; return whether it came too often.
+
+        Without message-id it is told by the other headers that were read. Another one may have the same, so it is
+        forgotten after more good messages than can come beside it each time.
+
+        Args:
+            frame: what was read of it.
+            good: the number of good messages of the subscription until now.
+            window: how many of them the broker may deliver again with it.
 
         >>> comings, frame = Comings(), Frame("MESSAGE", {"message-id": "7"})
-        >>> comings.is_last(frame), comings.is_last(Frame("MESSAGE")), comings.is_last(frame), comings.is_last(frame)
-        (False, False, False, True)
+        >>> [comings.is_last(each, 0, 100) for each in (frame, Frame("MESSAGE"), frame, frame)]
+        [False, False, False, True]
         """
-        pairs = ((name, value) for name, value in frame.headers.items() if name not in _OF_DELIVERY)
-        key = frame.get("message-id") or tuple(pairs)
-        if key not in self._counts and len(self._counts) >= _MOST_COUNTED:
+        id = frame.get("message-id")
+        key = id or tuple(pair for pair in frame.headers.items() if pair[0] not in _OF_DELIVERY)
+        count, before = self._counts.pop(key, (0, good))
+        if id is None and good - before > window:
+            count = 0
+        if len(self._counts) >= _MOST_COUNTED:
             del self._counts[next(iter(self._counts))]
-        self._counts[key] = self._counts.get(key, 0) + 1
-        return self._counts[key] >= _LAST_TIME
+        self._counts[key] = count + 1, good
+        return count + 1 >= _LAST_TIME
