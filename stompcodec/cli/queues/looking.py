@@ -33,6 +33,8 @@ class Looking(NamedTuple):
     """Asked now and then; True raises Interrupted."""
     timeout: float
     """The longest pause between two messages, in seconds."""
+    lenient: bool = False
+    """Messages that cannot be read are passed over."""
 
     def messages(self) -> Iterator[Message]:
         """Yield the messages that wait in the queue now, at a broker that shows queues.
@@ -42,8 +44,9 @@ class Looking(NamedTuple):
             Interrupted: `stopped` said so.
             StompError: as `Client.subscribe`.
         """
-        headers = {"browser": "true"}
-        with self.client.subscribe(self.queue, selector=self.selector, headers=headers) as subscription:
+        options: Any = {"selector": self.selector, "headers": {"browser": "true"}}
+        options["on_unreadable"] = "ignore" if self.lenient else "raise"
+        with self.client.subscribe(self.queue, **options) as subscription:
             waited = 0.0
             while True:
                 message = subscription.get(_LOOK)
