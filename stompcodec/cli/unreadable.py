@@ -33,7 +33,7 @@ class PassedOver(logging.Handler):
     def __init__(self, removes: bool) -> None:
         super().__init__()
         self.settled = 0
-        self._removes = removes
+        self.removes = removes
         self._staying: dict[object, str] = {}
 
     @property
@@ -51,12 +51,12 @@ class PassedOver(logging.Handler):
             complain(text)
         elif key not in self._staying:
             self._staying[key] = text
-            if not self._removes:
+            if not self.removes:
                 complain(text)
 
     def report(self) -> None:
         """Report those that were not removed, though they should be."""
-        for text in self._staying.values() if self._removes else ():
+        for text in self._staying.values() if self.removes else ():
             complain(text)
 
 
@@ -70,8 +70,11 @@ def _key(error: Any) -> object:
 
 
 @contextmanager
-def passing_over(removes: bool = False) -> Iterator[PassedOver]:
-    """Report the messages that clients pass over in this block. `removes` as for `PassedOver`."""
+def passing_over(lenient: bool, removes: bool = False) -> Iterator[PassedOver | None]:
+    """Report the messages that clients pass over in this block; nothing without `lenient`. Arguments: `PassedOver`."""
+    if not lenient:
+        yield None
+        return
     passed, log = PassedOver(removes), logging.getLogger("stompcodec.client.unreadable")
     log.addHandler(passed)
     try:

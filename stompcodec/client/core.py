@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Mapping
 from stompcodec.client.bodies.unreadable import SETTLED, unreadable
 from stompcodec.client.bodies.unreadable import log as unread_log
 from stompcodec.client.bodies.upload import Upload
-from stompcodec.client.handlers import answer_of
+from stompcodec.client.handlers import answer_of, note
 from stompcodec.client.inbound import Inbound
 from stompcodec.client.link import ClientLink, log
 from stompcodec.client.message import BaseMessage
@@ -435,7 +435,7 @@ class ClientCore:
         try:
             self.settle(message, answer[0], link.now, requeue=answer[1])
         except StompError as error:
-            log.warning("not settled: %s", error)
+            note(error)
         return message.settled or None
 
     def _take_back(self, subscription: Subscription) -> None:

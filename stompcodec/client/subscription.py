@@ -7,7 +7,7 @@ from collections import deque
 from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any
 
-from stompcodec.client.bodies.unreadable import SETTLED, Comings, OnUnreadable
+from stompcodec.client.bodies.unreadable import Comings, OnUnreadable, checked
 from stompcodec.client.dialects import BrokerDialect
 from stompcodec.client.receipts import Call
 from stompcodec.codec import Frame
@@ -37,12 +37,7 @@ class Subscription:
         confirm: bool = True,
         on_unreadable: OnUnreadable = "raise",
     ) -> None:
-        if ack not in ACK_MODES:
-            raise ValueError(f"ack is {ack!r}: use {', '.join(ACK_MODES)}")
-        if prefetch is not None and prefetch < 1:
-            raise ValueError(f"prefetch is {prefetch}: it must be 1 or more")
-        if on_unreadable not in SETTLED:
-            raise ValueError(f"on_unreadable is {on_unreadable!r}: use {', '.join(SETTLED)}")
+        _check(ack, prefetch)
         self.destination = destination
         self.id = durable or id
         self.ack = ack
@@ -51,8 +46,7 @@ class Subscription:
         self.durable = durable
         self.headers = list(headers.items()) if isinstance(headers, Mapping) else list(headers)
         self.confirm = confirm
-        self.on_unreadable = on_unreadable
-        self.comings = Comings()
+        self.on_unreadable, self.comings = checked(on_unreadable), Comings()
         self.explicit = ack != "auto"
         self.cumulative = ack == "client"
         self.attempt_headers: tuple[str, ...] = ()
@@ -120,3 +114,10 @@ class Subscription:
         self.inbox_octets = self.streamed = 0
         self.batch.clear()
         return count
+
+
+def _check(ack: str, prefetch: int | None) -> None:
+    if ack not in ACK_MODES:
+        raise ValueError(f"ack is {ack!r}: use {', '.join(ACK_MODES)}")
+    if prefetch is not None and prefetch < 1:
+        raise ValueError(f"prefetch is {prefetch}: it must be 1 or more")

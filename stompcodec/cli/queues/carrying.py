@@ -73,7 +73,7 @@ def _move(client: Client, kind: Kind, going: list[tuple[Message, str]]) -> None:
 
 def remove(taking: Taking, tally: Tally, moved: Callable[[], None]) -> None:
     """Acknowledge messages until `taking` ends. Arguments and errors: `carry`."""
-    lenient = taking.looking.lenient
+    lenient = taking.looking.passed is not None
     # An ACK of mode `client` covers those before it, but not a last one that cannot be read.
     subscription = taking.subscribe("client-individual", "ack") if lenient else taking.subscribe("client")
     for batch in taking.batches(subscription):

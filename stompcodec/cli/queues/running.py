@@ -24,7 +24,7 @@ from stompcodec.cli.queues.looking import Interrupted, Looking, management_of
 from stompcodec.cli.queues.taking import BATCH, Taking
 from stompcodec.cli.screen import StatusLine, printable
 from stompcodec.cli.signals import stop_on_signals
-from stompcodec.cli.unreadable import PassedOver, lenient_option, passing_over
+from stompcodec.cli.unreadable import lenient_option, passing_over
 from stompcodec.errors import ConnectionLostError, ReceiptTimeoutError, StompError
 
 _REDRAW = 0.1
@@ -116,7 +116,7 @@ class Tool(NamedTuple):
         if not (self.dry_run or self.yes or _has_terminal()):
             raise click.UsageError(f"there is no terminal to confirm on, so nothing was {self.done}: give --yes")
         stopped = threading.Event()
-        with passing_over(self.removes) as passed, reporting_errors(), connected(**broker) as client:
+        with passing_over(self.lenient, self.removes) as passed, reporting_errors(), connected(**broker) as client:
             for name in filter(None, (self.queue, self.target)):
                 warn_of_missing_slash(client, name)
             kind = kind_of(client)
@@ -127,12 +127,10 @@ class Tool(NamedTuple):
                 kind.check_keeps(self.target)
             if self.dry_run:
                 kind.check_shows(self.queue, "leave out --dry-run")
-            looking = Looking(client, kind, self.queue, self.selector, stopped.is_set, broker["timeout"], self.lenient)
+            looking = Looking(client, kind, self.queue, self.selector, stopped.is_set, broker["timeout"], passed)
             with stop_on_signals(stopped.set):
                 try:
                     there = looking.total()
-                    if there is not None and self.removes:
-                        there += passed.count
                     most = self.limit if there is None else min(there, self.limit or there)
                     if self.dry_run:
                         self._preview(looking, most or 0, target_of)
@@ -143,15 +141,15 @@ class Tool(NamedTuple):
             taking = Taking(looking, most=most, exact=self.limit is not None, idle=self.idle, batch=self.batch)
             with stop_on_signals(stopped.set):
                 tally = self._do(work, taking)
-            tally.messages += passed.settled
         if stopped.is_set():
             self._interrupted(tally)
         self._show(f"{_number(tally.messages)} {self.done}{self.aim}", tally.messages, tally)
-        sys.exit(1 if self._report_left(taking, tally, passed) else 0)
+        sys.exit(1 if self._report_left(taking, tally) else 0)
 
-    def _report_left(self, taking: Taking, tally: Tally, passed: PassedOver) -> bool:
+    def _report_left(self, taking: Taking, tally: Tally) -> bool:
         """Report messages that could not be taken. Return whether there are any."""
-        unread = passed.count if not self.removes else 0
+        passed = taking.looking.passed
+        unread = 0 if passed is None else passed.count
         if unread:
             complain(f"{_number(unread)} stayed in {self.queue}: they cannot be read")
         if tally.left:
@@ -170,6 +168,8 @@ class Tool(NamedTuple):
         try:
             if taking.most != 0:
                 work(taking, tally, progress.moved)
+                if taking.looking.passed is not None:
+                    tally.messages += taking.looking.passed.settled
         except (StompError, ValueError) as error:
             progress.clear()
             unknown = isinstance(error, (ConnectionLostError, ReceiptTimeoutError))

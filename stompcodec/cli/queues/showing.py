@@ -74,13 +74,13 @@ def look(queue: str, selector: str | None, given: dict[str, Any], table: Callabl
     limit, form, view, quiet, lenient = (given.pop(name) for name in ("limit", "form", "view", "quiet", "lenient"))
     number, stopped = 0, []
     signals = stop_on_signals(lambda: stopped.append(1))
-    with passing_over(), reporting_errors(), connected(**given) as client, signals:
+    with passing_over(lenient) as passed, reporting_errors(), connected(**given) as client, signals:
         warn_of_missing_slash(client, queue)
         kind = kind_of(client)
         kind.check_shows(printable(queue), why)
         kind.check_selects(selector)
         handle = table() if form is None and view is None else handler(form, view, None, None)
-        found = Looking(client, kind, queue, selector, lambda: bool(stopped), given["timeout"], lenient).messages()
+        found = Looking(client, kind, queue, selector, lambda: bool(stopped), given["timeout"], passed).messages()
         try:
             for number, message in enumerate(_first(found, limit), 1):
                 handle(message, number)

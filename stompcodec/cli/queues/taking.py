@@ -52,8 +52,11 @@ class Taking:
         elif kind.is_ours:
             headers = {"consumer-window-size": str(_AHEAD_BYTES)}
         window = BATCH if self.most is None else min(BATCH, self.most)
+        passed = self.looking.passed
+        if passed is not None:
+            window += passed.count  # each that stays holds a place
         options: Any = {"prefetch": window, "selector": selector, "headers": headers}
-        options["on_unreadable"] = on_unreadable if self.looking.lenient else "raise"
+        options["on_unreadable"] = "raise" if passed is None else on_unreadable
         return client.subscribe(queue, ack=ack, **options)
 
     def batches(self, subscription: Subscription) -> Iterator[list[Message]]:

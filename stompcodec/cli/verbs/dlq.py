@@ -59,14 +59,14 @@ def list_command(queues: tuple[str, ...], as_json: bool, lenient: bool, **broker
     rows: list[tuple[str, str, str, int]] = []
     stopped: list[int] = []
     signals = stop_on_signals(lambda: stopped.append(1))
-    with passing_over(), reporting_errors(), connected(**broker) as client, signals:
+    with passing_over(lenient) as passed, reporting_errors(), connected(**broker) as client, signals:
         kind = kind_of(client)
         names = queues or _usual(client, kind)
         try:
             for queue in names:
                 kind.check_shows(printable(queue), "use its own tools")
                 counts: Counter[tuple[str, str]] = Counter()
-                looking = Looking(client, kind, queue, None, lambda: bool(stopped), broker["timeout"], lenient)
+                looking = Looking(client, kind, queue, None, lambda: bool(stopped), broker["timeout"], passed)
                 for message in looking.messages():
                     key = facts(message)[:2]
                     counts[key if key in counts or len(counts) < _MOST_KINDS else ("others", "-")] += 1

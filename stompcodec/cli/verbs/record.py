@@ -186,7 +186,7 @@ def command(
         raise click.UsageError("a single file has no segments to delete: --keep cannot be used with --single")
     options = {**subscription_of(broker), "on_unreadable": "skip" if lenient else "raise"}
     stopped = threading.Event()
-    with stop_on_signals(stopped.set), passing_over(), reporting_errors():
+    with stop_on_signals(stopped.set), passing_over(lenient), reporting_errors():
         limits = {"segment_octets": segment, "segment_seconds": segment_time}
         capture = _opened(output, destinations, quiet, single=True if single else None, access=access, **limits)
         progress = Progress(capture, {"octets": keep, "seconds": keep_time}, quiet)

@@ -174,9 +174,8 @@ def command(
         options["prefetch"] = min(usual, most or usual)
     receiver = Receiver(handler(form, view, dump, shell_command, access), most)
     watch = Watch()
-    probing = Probes(health_file, health_port)
-    with probing as probes, passing_over(), reporting_errors(), interrupts() as interrupted:
-        with connected(**broker, reconnect=Backoff(), on_state=watch) as client:
+    with Probes(health_file, health_port) as probes, reporting_errors(), interrupts() as interrupted:
+        with passing_over(lenient), connected(**broker, reconnect=Backoff(), on_state=watch) as client:
             probes.watch(client)
             for destination in destinations:
                 warn_of_missing_slash(client, destination)

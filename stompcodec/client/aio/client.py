@@ -251,15 +251,11 @@ class AsyncClient(BaseClient):
             ack: "auto", "client" (an ack covers all earlier messages) or "client-individual".
             prefetch: the number of messages that may be unacknowledged; 100 unless `ack` is auto.
             selector: selects messages, in the broker's language.
-            durable: the name of a durable subscription.
-            id: of the subscription, if it matters.
+            durable, id: the name of a durable subscription; the id of another one, if it matters.
             headers: more headers of SUBSCRIBE; they win over those of other arguments.
             confirm: ask for a receipt. Without it, a refusal is an ERROR that belongs to no call.
             timeout: seconds to wait for the receipt.
-            on_unreadable: what becomes of a message that the broker writes against the rules of STOMP. raise: the
-                connection ends, at the third time the subscription. The others pass it over, with a warning in the log,
-                and if it says which it is, skip refuses it for good, ack acknowledges it, ignore leaves it to the
-                broker: see docs/client.md.
+            on_unreadable: for messages that are no valid STOMP: raise, skip, ack or ignore, as docs/client.md says.
             handler: a function or coroutine function. It is called in a task with each message, in order; then follows
                 ACK, or `on_error` if it raised, unless it has settled the message.
             on_error: nack, requeue, discard, ack, ignore, stop, or a function of message and error that returns one.
@@ -270,8 +266,8 @@ class AsyncClient(BaseClient):
             RejectedError, ConnectionLostError, ReceiptTimeoutError: it was not confirmed.
             LocalProtocolError, ValueError: the id is taken, or an option is invalid or not supported by the broker.
         """
-        link, rest = self._link, {"selector": selector, "durable": durable, "id": id, "headers": headers}
-        rest["on_unreadable"] = on_unreadable
+        link = self._link
+        rest = {"selector": selector, "durable": durable, "id": id, "headers": headers, "on_unreadable": on_unreadable}
         check_handling(on_error, concurrency, link.core.link.dialect, ack if handler else None)
         subscription: AsyncSubscription = link.subscription(destination, ack, prefetch, confirm=confirm, **rest)
         call = link.call(f"SUBSCRIBE to {destination}", "SUBSCRIBE", timeout)

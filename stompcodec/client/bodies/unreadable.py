@@ -25,6 +25,13 @@ _SMALL = 2**16
 _OF_DELIVERY = ("ack", "redelivered")
 
 
+def checked(on_unreadable: OnUnreadable) -> OnUnreadable:
+    """Return a known policy, or raise ValueError."""
+    if on_unreadable not in SETTLED:
+        raise ValueError(f"on_unreadable is {on_unreadable!r:.60}: use {', '.join(SETTLED)}")
+    return on_unreadable
+
+
 class Unreadable(NamedTuple):
     """A message that cannot be read."""
 

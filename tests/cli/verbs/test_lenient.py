@@ -2,6 +2,7 @@
 
 import itertools
 import json
+import re
 
 import pytest
 from patience import patience
@@ -20,7 +21,6 @@ WIRES = {
     "nul": "MESSAGE\n{0}\nnul\0in text\0\n",
 }
 QUEUE = ["good", "nul", "lf", "good", "lf", "nul"]
-BAD = 4
 
 
 class ActiveMQ(Peer):
@@ -41,14 +41,22 @@ class ActiveMQ(Peer):
 
     def on_subscribe(self, side, frame):
         side.receipt(frame)
-        side.connection.output += [self.wire(side, frame, id, kind) for id, kind in self.held.items()]
+        self.waiting = dict(self.held)
+        self.hand_out(side, frame, None if frame.get("browser") else int(frame.headers["activemq.prefetchSize"]))
         if frame.get("browser"):
             end = "MESSAGE\nbrowser:end\nsubscription:{}\nmessage-id:{}\ndestination:x\n\n\0\n"
             side.connection.output.append(end.format(frame.headers["id"], next(self.browsers)).encode())
 
+    def hand_out(self, side, frame, window=1):
+        """Deliver as many as the prefetch allows."""
+        self.asked = frame
+        for id in [*self.waiting][:window]:
+            side.connection.output.append(self.wire(side, frame, id, self.waiting.pop(id)))
+
     def on_ack(self, side, frame):
         self.held.pop(frame.headers["id"].partition("-")[2])
         side.receipt(frame)
+        self.hand_out(side, self.asked)
 
     def on_nack(self, side, frame):
         self.dead_letters.append(frame.headers["id"].partition("-")[2])
@@ -92,9 +100,9 @@ def test_without_it_the_error_names_the_message_and_the_option(activemq, verb):
 def test_each_message_is_named_once(activemq, verb):
     result = run(activemq, *verb, "--lenient")
     lines = [line for line in result.stderr.splitlines() if "passed over" in line]
-    assert len(lines) == BAD
-    for id, line in zip(sorted(["1", "2", "4", "5"]), sorted(lines, key=lambda line: line.partition("ID:m-")[2])):
-        assert f"message-id 'ID:m-{id}'" in line
+    named = sorted(re.search(r"message-id '(.*?)'", line)[1] for line in lines)
+    assert named == ["ID:m-1", "ID:m-2", "ID:m-4", "ID:m-5"][: len(named)]
+    assert len(named) == 4 or verb[0] == "sub"  # which may end before the last one
 
 
 def test_browse_shows_the_others(activemq):
@@ -151,8 +159,8 @@ def test_sub_refuses_it(activemq):
     result = run(activemq, "sub", "/queue/a", "-n", "2", "--lenient")
     assert result.exit_code == 0
     assert result.stdout == "good\ngood\n"
-    activemq.wait(lambda peer: len(peer.dead_letters) == BAD)
-    assert activemq.held == {}
+    activemq.wait(lambda peer: peer.dead_letters[:2] == ["ID:m-1", "ID:m-2"])
+    assert "ID:m-0" not in activemq.held
 
 
 def test_record_refuses_it(activemq, tmp_path):
@@ -160,4 +168,4 @@ def test_record_refuses_it(activemq, tmp_path):
     result = run(activemq, *arguments, "--lenient")
     assert result.exit_code == 0, result.output
     assert "2 messages recorded" in result.stderr
-    activemq.wait(lambda peer: len(peer.dead_letters) == BAD)
+    activemq.wait(lambda peer: peer.dead_letters[:2] == ["ID:m-1", "ID:m-2"])
