@@ -249,16 +249,16 @@ class Connection:
         """Stop reading, and return the error to raise. On a client in a session it says which frame it was."""
         failed = getattr(self._parser, "failed", None)
         error = moved(error, self._base)
-        message = f"malformed frame ({error.kind})"
         if failed is None or error.offset is None or self.version is None or self.role is Role.SERVER:
-            return self._refusal(message, in_short(error), cause=error)
+            return self._refusal(f"malformed frame ({error.kind})", in_short(error), cause=error)
         frame, octets, at = failed
         near = error.near
-        if frame is not None and not near and excerpt("\n".join(frame.headers).encode("utf-8", "replace"), 0):
+        if frame is not None:  # the fault is in its body, which may repeat a secret of the head
             near = octets[max(at - NEAR, 0) : at + NEAR]
+            near = near if excerpt(str(frame.headers.pairs()).encode("utf-8", "replace") + near, 0) else b""
         frame = frame or self._begun(octets, at)
         heartbeat = self.heartbeat
-        message += f" at octet {error.offset}" + (f", near {near!r}" if near else "")
+        message = f"malformed frame ({error.kind}) at octet {error.offset}" + (f", near {near!r}" if near else "")
         refused = self._refusal(f"{message}: {described(frame)}" if frame else message, cause=error)
         refused.frame = frame
         self._resume = Connection._seek, octets, error.offset - at, error.offset, heartbeat
