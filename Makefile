@@ -57,6 +57,13 @@ test: $(VENV)/package.stamp ## what CI runs: the suite with each backend, the ex
 test-slow: $(VENV)/package.stamp $(VENV)/slow.stamp ## what takes longer: tests marked slow, and all of the suite with the Python backend
 	@$(BIN)/python scripts/test.py --slow
 
+test-peers: $(VENV)/package.stamp ## tests on other people's servers, started here: those of PEERS (all) that can run here; the rest is skipped
+	@$(BIN)/python scripts/peers fetch $(PEERS)
+	@$(PYTEST) --peers -m peer $(if $(PEERS),-k "$(subst $() $(), or ,$(strip $(PEERS)))") -rs
+
+peers: $(BIN)/python ## other people's servers: which can run here, and what the others lack
+	@$(BIN)/python scripts/peers list
+
 test-pure: $(VENV)/package.stamp ## the suite and the examples on the Python backend
 	STOMPCODEC_PURE=1 $(PYTEST)
 	STOMPCODEC_PURE=1 $(DOCTESTS)

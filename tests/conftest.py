@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import peering
 import profiles
 import pytest
 from installed import is_source_tree
@@ -45,12 +46,13 @@ def pytest_timeout_set_timer(item: pytest.Item, settings: Any) -> Any:
     return set_timer(item, settings._replace(timeout=patience(settings.timeout)))
 
 
-def pytest_configure() -> None:
+def pytest_configure(config: pytest.Config) -> None:
     if is_source_tree(Path(stompcodec.__file__)):
         raise pytest.UsageError(
             "these tests would run on the source tree, where the C backend may be missing or old: use `make test`, "
             "`make quick ROOM=…` or .venv/bin/pytest, not `python -m pytest`"
         )
+    config.pluginmanager.register(peering)
     # A shell has background programs ignore SIGINT, and nohup SIGHUP. Programs that tests start would inherit that.
     defaults = {signal.SIGINT: signal.default_int_handler, getattr(signal, "SIGHUP", None): signal.SIG_DFL}
     for number, handler in defaults.items():
@@ -61,6 +63,7 @@ def pytest_configure() -> None:
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--no-c", action="store_true", help="leave out all tests of the C backend")
     parser.addoption("--only-c", action="store_true", help="leave out tests of the Python backend alone")
+    parser.addoption("--peers", action="store_true", help="run tests with the mark peer, too")
 
 
 def _without_c(config: pytest.Config) -> bool:

@@ -24,7 +24,7 @@ IDENTIFIER = re.compile(r"\b(?:S10|S11|S12|LEG|WISH|ART)-[A-Z0-9]+-\d+\b")
 
 
 def _is_slow(node: ast.AST) -> bool:
-    return ast.unparse(node).startswith("pytest.mark.slow")
+    return ast.unparse(node).startswith(("pytest.mark.slow", "pytest.mark.peer"))
 
 
 def _marks(tree: ast.Module) -> list[ast.AST]:
@@ -36,7 +36,7 @@ def _marks(tree: ast.Module) -> list[ast.AST]:
 
 
 def _slow_parts(text: str) -> Iterator[str]:
-    """Yield the parts of a module that only `make test-slow` runs: the module, a class or a function with its marks."""
+    """Yield the parts of a module that `make test` leaves out: the module, a class or a function with its marks."""
     tree = ast.parse(text)
     if any(map(_is_slow, _marks(tree))):
         yield text
@@ -57,7 +57,7 @@ def test_make_test_names_every_requirement_that_a_test_names() -> None:
     for path in [*HERE.rglob("*.py"), *HERE.rglob("*.json")]:
         text = path.read_text(encoding="utf-8")
         everywhere += _named(text)
-        if path.suffix == ".py" and "mark.slow" in text:
+        if path.suffix == ".py" and ("mark.slow" in text or "mark.peer" in text):
             slow += [name for part in _slow_parts(text) for name in _named(part)]
     assert len(set(everywhere)) > 300
     only_slow = {name for name in slow if slow.count(name) == everywhere.count(name)}

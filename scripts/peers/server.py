@@ -1,0 +1,265 @@
+"""Start a server on ports of its own, wait until STOMP answers, kill it, and start it again with its data."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import random
+import shutil
+import signal
+import socket
+import subprocess
+import tempfile
+import time
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from pathlib import Path
+from types import MappingProxyType
+from typing import TextIO
+
+from peers.fetching import APART, PeerError, cache, fetch, folder_of, spawn, tail
+from peers.table import PEERS
+
+__all__ = ["Server", "answers"]
+
+#: Below the ports that connections take by themselves.
+_PORTS = range(20_000, 32_000)
+_CONNECT = b"CONNECT\naccept-version:1.1,1.2\nhost:/\nlogin:guest\npasscode:guest\n\n\0"
+_UPGRADE = (
+    "GET /{path} HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n"
+    "Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\r\n"
+    "Sec-WebSocket-Protocol: v12.stomp\r\n\r\n"
+)
+_RABBITMQ_CONF = """
+listeners.tcp = none
+stomp.listeners.tcp.1 = 127.0.0.1:{stomp}
+web_stomp.tcp.ip = 127.0.0.1
+web_stomp.tcp.port = {ws}
+"""
+#: Upstream refuses these queues from 4.3 on; Debian's sid permits them.
+_AS_UPSTREAM = "deprecated_features.permit.transient_nonexcl_queues = false\n"
+#: The first process stays root, or it would not end with its parent; under systemd the start script becomes the broker.
+_INSIDE = """
+export HOME=/data LC_ALL=C.UTF-8 RUNNING_UNDER_SYSTEMD=true RABBITMQ_CONF_ENV_FILE=/dev/null
+export RABBITMQ_CONFIG_FILE=/data/rabbitmq.conf RABBITMQ_ENABLED_PLUGINS_FILE=/data/enabled_plugins
+export RABBITMQ_MNESIA_BASE=/data/mnesia RABBITMQ_LOG_BASE=/data/log RABBITMQ_NODENAME=peer$2@localhost
+export ERL_EPMD_ADDRESS=127.0.0.1 ERL_EPMD_PORT=$3 RABBITMQ_DIST_PORT=$4
+export RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS='-kernel inet_dist_use_interface {127,0,0,1}'
+mount -t proc proc "$1/proc"
+mount --rbind /dev "$1/dev"
+mount --bind . "$1/data"
+chroot "$1" setpriv --reuid=rabbitmq --regid=rabbitmq --init-groups \
+    /bin/sh -c "cd /data && exec /usr/lib/rabbitmq/bin/rabbitmq-server"
+exit $?
+"""
+
+
+def _until(connection: socket.socket, end: bytes) -> bytes:
+    said = b""
+    while end not in said and (more := connection.recv(4096)):
+        said += more
+    return said
+
+
+def answers(port: int, path: str | None = None) -> bool:
+    """Return whether CONNECT is answered by CONNECTED there: over TCP, or over WebSocket if there is a path."""
+    try:
+        with socket.create_connection(("127.0.0.1", port), 5) as connection:
+            if path is None:
+                connection.sendall(_CONNECT)
+            else:
+                connection.sendall(_UPGRADE.format(path=path).encode())
+                if b" 101 " not in _until(connection, b"\r\n\r\n"):
+                    return False
+                connection.sendall(bytes((0x81, 0x80 | len(_CONNECT), 0, 0, 0, 0)) + _CONNECT)
+            return b"CONNECTED\n" in _until(connection, b"\0")
+    except OSError:
+        return False
+
+
+def _reserve() -> tuple[int, TextIO]:
+    """Return a free port, and a file: no other process takes this port from here as long as that is open."""
+    folder = cache() / "ports"
+    folder.mkdir(parents=True, exist_ok=True)
+    for number in random.sample(_PORTS, min(200, len(_PORTS))):
+        lock = (folder / f"{number}").open("w")
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            socket.create_server(("127.0.0.1", number)).close()
+        except OSError:
+            lock.close()
+        else:
+            return number, lock
+    raise PeerError(f"none of the ports from {_PORTS.start} to {_PORTS.stop - 1} is free")
+
+
+class Server:
+    """A server of the table. Nothing runs before `start`, or the block of `with`.
+
+    Args:
+        name: of the table.
+        options: of its row, which has their defaults.
+        folder: an empty folder for its data and its log, removed by `close`; by default a new one.
+        bound: it is killed with the thread that started it, however that ends.
+        limit: seconds for each start.
+        say: takes a line about the progress of a download.
+
+    Raises:
+        TypeError: it has no such option.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        options: Mapping[str, str] = MappingProxyType({}),
+        *,
+        folder: Path | None = None,
+        bound: bool = True,
+        limit: float = 120.0,
+        say: Callable[[str], None] = lambda line: None,
+    ) -> None:
+        self.row = PEERS[name]
+        if unknown := options.keys() - self.row.options.keys():
+            known = ", ".join(self.row.options) or "none"
+            raise TypeError(f"{name} has no option {', '.join(sorted(unknown))}; it has: {known}")
+        self.options = {**self.row.options, **options}
+        self.bound, self.limit, self._say = bound, limit, say
+        self._given = folder
+        self.folder = Path()
+        self.process: subprocess.Popen[bytes] | None = None
+        self._ports: dict[str, tuple[int, TextIO]] = {}
+
+    def __enter__(self) -> Server:
+        self.start()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
+
+    @property
+    def ports(self) -> dict[str, int]:
+        """Name of the table -> port. They stay the same until `close`."""
+        return {name: number for name, (number, _) in self._ports.items()}
+
+    @property
+    def url(self) -> str:
+        """Of STOMP over TCP; over WebSocket if the server has nothing else."""
+        return (self.row.stomp or self.row.ws).format(**self.ports)
+
+    @property
+    def ws_url(self) -> str:
+        """Of STOMP over WebSocket, or ""."""
+        return self.row.ws.format(**self.ports)
+
+    @property
+    def log(self) -> Path:
+        return self.folder / "output"
+
+    @property
+    def classpath(self) -> str:
+        """What Java programs need to speak to it by its own protocol, or ""."""
+        made = folder_of(self.row)
+        return {"jars": f"{made}/*", "artemis": f"{made}/home/lib/*"}.get(self.row.kind, "")
+
+    @property
+    def running(self) -> bool:
+        return self.process is not None and self.process.poll() is None
+
+    def start(self) -> None:
+        """Start it, with the data it had before `kill`, and wait until CONNECT is answered by CONNECTED.
+
+        Raises:
+            PeerError: it cannot run here, or STOMP did not answer in time; with the end of its log.
+        """
+        if self.running:
+            return
+        fetch(self.row, self._say)
+        if not self._ports:
+            self.folder = self._given or Path(tempfile.mkdtemp(prefix=f"stompcodec-peer-{self.row.name}-"))
+            self.folder.mkdir(parents=True, exist_ok=True)
+            for name in self.row.ports:
+                self._ports[name] = _reserve()
+        command, environment = _COMMANDS[self.row.kind](self)
+        locks = [lock.fileno() for _, lock in self._ports.values()]  # it holds them for as long as it runs
+        self.process = spawn(command, self.folder, environment, self.log.name, bound=self.bound, fds=locks)
+        try:
+            self._wait()
+        except BaseException:
+            self.kill()
+            raise
+
+    def _wait(self) -> None:
+        port = self.ports["stomp" if self.row.stomp else "ws"]
+        path = None if self.row.stomp else self.row.ws.partition("}/")[2]
+        give_up = time.monotonic() + self.limit
+        while not (answers(port, path) and self.running):
+            if not self.running or time.monotonic() > give_up:
+                why = "did not answer" if self.running else "ended"
+                raise PeerError(f"{self.row.name} {why}; the end of its log:\n{tail(self.log)}")
+            time.sleep(0.1)
+
+    def kill(self, number: int = signal.SIGKILL) -> None:
+        """End all of its processes by this signal, and wait: by SIGKILL if they are there after 30 s."""
+        if self.process is None:
+            return
+        for signalled in (number, signal.SIGKILL):
+            with suppress(ProcessLookupError):
+                os.killpg(self.process.pid, signalled)
+            with suppress(subprocess.TimeoutExpired):
+                self.process.wait(30)
+                break
+        self.process = None
+
+    def close(self) -> None:
+        """Kill it, remove its data, and leave its ports to others."""
+        self.kill()
+        for _, lock in self._ports.values():
+            lock.close()
+        if self._ports:
+            shutil.rmtree(self.folder, ignore_errors=True)
+        self._ports = {}
+
+
+def _jars(server: Server) -> tuple[list[str], dict[str, str]]:
+    made, row = folder_of(server.row), server.row
+    environment = {f"PEER_{name.upper()}": value for name, value in server.options.items()}
+    words = [word.format(**server.ports, **server.options) for word in row.arguments]
+    quiet = ("-Xmx512M", "-Dlogging.level.root=warn", "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn")
+    return ["java", *quiet, "-cp", f"{made}:{made}/*", f"peer.{row.main}", *words], environment
+
+
+def _artemis(server: Server) -> tuple[list[str], dict[str, str]]:
+    ports, instance = server.ports, server.folder / "instance"
+    if not instance.exists():
+        create = ["bash", str(folder_of(server.row) / "home/bin/artemis"), "create", "--silent", "--name", "peer"]
+        create += ["--user", "guest", "--password", "guest", "--allow-anonymous", "--no-web", "--no-autotune"]
+        create += [f"--no-{name}-acceptor" for name in ("mqtt", "hornetq", "amqp", "stomp")]
+        create += ["--host", "127.0.0.1", "--default-port", str(ports["core"]), "--java-memory", "512M"]
+        create += [f"--{server.options['journal']}", str(instance)]
+        if spawn(create, server.folder, {}, server.log.name).wait():
+            raise PeerError(f"{server.row.name} could not be created:\n{tail(server.log)}")
+        uri = f"tcp://127.0.0.1:{ports['stomp']}?protocols=STOMP;useEpoll=true;{server.options['prefixes']}"
+        file = instance / "etc" / "broker.xml"
+        text = file.read_text(encoding="utf-8").replace("<max-disk-usage>90", "<max-disk-usage>99")
+        acceptor = f'<acceptor name="stomp">{uri}</acceptor></acceptors>'
+        file.write_text(text.replace("</acceptors>", acceptor), encoding="utf-8")
+    return ["bash", str(instance / "bin" / "artemis"), "run"], {}
+
+
+def _debian(server: Server) -> tuple[list[str], dict[str, str]]:
+    ports, root = server.ports, folder_of(server.row) / "root"
+    settings = _RABBITMQ_CONF.format(**ports) + (_AS_UPSTREAM if server.row.version == "sid" else "")
+    (server.folder / "rabbitmq.conf").write_text(settings, encoding="utf-8")
+    (server.folder / "enabled_plugins").write_text("[rabbitmq_stomp, rabbitmq_web_stomp].\n", encoding="utf-8")
+    rabbitmq = (root / "var/lib/rabbitmq").stat()
+    for path in (server.folder, *server.folder.iterdir()):
+        os.chown(path, rabbitmq.st_uid, rabbitmq.st_gid)
+    numbers = [str(ports[name]) for name in ("stomp", "mapper", "nodes")]
+    return [*APART, "bash", "-euc", _INSIDE, "inside", str(root), *numbers], {}
+
+
+def _go(server: Server) -> tuple[list[str], dict[str, str]]:
+    return [str(folder_of(server.row) / "stompd"), "-addr", f"127.0.0.1:{server.ports['stomp']}"], {}
+
+
+_COMMANDS = {"jars": _jars, "artemis": _artemis, "debian": _debian, "go": _go}

@@ -1,0 +1,313 @@
+"""The servers of scripts/peers: each starts, our client and it understand each other, and it ends with the tests."""
+
+from __future__ import annotations
+
+import os
+import re
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from types import ModuleType, SimpleNamespace
+from typing import Any
+from uuid import uuid4
+
+import peering
+import pytest
+from patience import patience
+
+import stompcodec.client as stomp
+from stompcodec.client.dialects import BROKERS
+from stompcodec.testing import StompBroker
+from stompcodec.uri import parse_uri
+
+NAMES = (
+    *("activemq5", "activemq6", "artemis", "artemis-plain", "rabbitmq3", "rabbitmq4"),
+    *("spring", "vertx", "gostomp"),
+)
+#: Starts a server, says its ports, and waits.
+_STARTS = """
+import sys
+from peers import Server
+server = Server(sys.argv[1])
+server.start()
+print(*server.ports.values(), flush=True)
+input()
+"""
+
+
+def _passes(url: str, row: Any, destination: str) -> None:
+    """Send a message and get it, with every receipt that the server gives."""
+    body = f"straße 🚀 {destination}"
+    with stomp.connect(url) as client:
+        assert client.dialect == row.dialect
+        subscription = client.subscribe(destination, confirm="SUBSCRIBE" in row.receipts)
+        message = None
+        give_up = time.monotonic() + patience(30)
+        while message is None and time.monotonic() < give_up:
+            client.send(destination, body, receipt="SEND" in row.receipts)
+            # A SUBSCRIBE without receipt may be slower than a SEND: then this one is sent again.
+            message = subscription.get(patience(30) if "SUBSCRIBE" in row.receipts else 0.5)
+        assert message is not None
+        assert message.text() == body
+
+
+@pytest.mark.peer(*NAMES)
+def test_a_message_passes(peer: Any) -> None:
+    for url in filter(None, dict.fromkeys((peer.url, peer.ws_url))):
+        _passes(url, peer.row, peer.row.queue.format(uuid4().hex))
+
+
+@pytest.mark.peer(*NAMES)
+def test_tests_share_it(peer: Any, start_peer: Any) -> None:
+    assert start_peer(peer.row.name) is peer
+    assert peer.running
+
+
+@pytest.mark.peer("spring", "activemq6")
+def test_two_at_a_time(start_peer: Any) -> None:
+    """Spring as a relay, which passes on the receipts of the broker behind it."""
+    broker = start_peer("activemq6")
+    relay = start_peer("spring", relay=str(broker.ports["stomp"]))
+    assert relay is not start_peer("spring")
+    with stomp.connect(relay.url) as near, stomp.connect(broker.url) as far:
+        destination = f"/queue/{uuid4().hex}"
+        near.send(destination, "through", receipt=True)
+        message = far.subscribe(destination).get(patience(30))
+        assert message is not None
+        assert message.text() == "through"
+
+
+@pytest.mark.peer("activemq5", "activemq6", "artemis")
+def test_it_has_its_data_after_a_kill(peer: Any) -> None:
+    destination = peer.row.queue.format(uuid4().hex)
+    with stomp.connect(peer.url) as client:
+        client.send(destination, "kept", {"persistent": "true"}, receipt=True)
+    url, before = peer.url, peer.process.pid
+    peer.kill()
+    assert not peer.running
+    peer.start()
+    assert peer.process.pid != before
+    assert peer.url == url
+    with stomp.connect(peer.url) as client:
+        message = client.subscribe(destination).get(patience(30))
+        assert message is not None
+        assert message.text() == "kept"
+
+
+def _open(port: int) -> bool:
+    try:
+        socket.create_connection(("127.0.0.1", port)).close()
+    except OSError:
+        return False
+    return True
+
+
+@pytest.mark.peer("activemq6", "artemis", "rabbitmq4", "gostomp")
+def test_it_ends_with_who_started_it(peer: Any, tmp_path: Path) -> None:
+    path = os.pathsep.join(filter(None, [str(peering.FOLDER.parent), os.environ.get("PYTHONPATH")]))
+    starter = subprocess.Popen(
+        [sys.executable, "-c", _STARTS, peer.row.name],
+        env={**os.environ, "PYTHONPATH": path, "TMPDIR": str(tmp_path)},
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+    )
+    with starter:
+        assert starter.stdout is not None
+        ports = [int(word) for word in starter.stdout.readline().split()]
+        assert [_open(port) for port in ports] == [True] * len(peer.row.ports)
+        starter.kill()
+    give_up = time.monotonic() + patience(30)
+    while any(map(_open, ports)):
+        assert time.monotonic() < give_up, "the server runs on"
+
+
+# ---- without any server ----
+
+
+@pytest.fixture
+def peers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    return peering.load()
+
+
+def test_the_table_is_whole(peers: ModuleType) -> None:
+    for needs in peers.table.NEEDS.values():
+        assert needs[0] == "linux"
+        assert set(needs) <= {*peers.table.TOOLS, *peers.fetching.CONDITIONS}
+    assert tuple(peers.PEERS) == NAMES
+    for name, row in peers.PEERS.items():
+        assert row.name == name
+        assert row.kind in peers.fetching._KINDS
+        assert row.kind in peers.server._COMMANDS
+        assert row.kind in peers.table.NEEDS
+        assert row.dialect in {"unknown", *BROKERS}
+        assert row.receipts <= {"SEND", "SUBSCRIBE"}
+        assert row.queue.format("word") in {"word", "/queue/word"}
+        assert bool(row.main) == (row.kind == "jars") == bool(row.artifacts)
+        ports = {port: number for number, port in enumerate(row.ports, 61613)}
+        urls = [url.format(**ports) for url in (row.stomp, row.ws) if url]
+        assert urls
+        for url in urls:
+            address = parse_uri(url)[0]
+            assert address.host == "127.0.0.1"
+            assert address.port in ports.values()
+        assert [word for word in row.arguments if not word.format(**ports, **row.options)] == []
+
+
+def test_the_sources_read_the_options_of_the_table(peers: ModuleType) -> None:
+    for row in peers.PEERS.values():
+        if row.main:
+            text = (peers.fetching.JAVA / f"{row.main}.java").read_text(encoding="utf-8")
+            read = {name.lower() for name in re.findall(r'"PEER_(\w+)"', text)}
+            written = {name for name in row.options if f"{{{name}}}" in "".join(row.arguments)}
+            assert read | written == row.options.keys()
+
+
+def test_two_rows_of_one_folder_are_made_alike(peers: ModuleType) -> None:
+    made: dict[Path, set[str]] = {}
+    for row in peers.PEERS.values():
+        made.setdefault(peers.fetching.folder_of(row), set()).add(f"{row.kind} {peers.fetching._stamp(row)}")
+    assert [folder for folder, stamps in made.items() if len(stamps) > 1] == []
+
+
+@pytest.fixture
+def machine(peers: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A folder that is all of PATH: a machine on which every server can run."""
+    said = {"java": "echo 'openjdk version \"17.0.1\"' >&2", "apt-get": "echo https://example.org/debian"}
+    for tool in (*peers.table.TOOLS, "apt-get"):
+        (tmp_path / tool).write_text(f"#!/bin/sh\n{said.get(tool, '')}\n", encoding="utf-8")
+        (tmp_path / tool).chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setattr(os, "geteuid", lambda: 0)
+    remembered = (peers.fetching._mirror, peers.fetching._java_17)
+    for function in remembered:
+        function.cache_clear()
+    yield tmp_path
+    for function in remembered:
+        function.cache_clear()
+
+
+def _reasons(peers: ModuleType) -> dict[str, str]:
+    found = {name: peers.missing(row) for name, row in peers.PEERS.items()}
+    return {name: reason for name, reason in found.items() if reason}
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="the servers run on Linux only")
+@pytest.mark.parametrize("tool", ["java", "javac", "mvn", "go", "unshare", "debootstrap", "setpriv"])
+def test_a_tool_is_missing(peers: ModuleType, machine: Path, tool: str) -> None:
+    assert _reasons(peers) == {}
+    (machine / tool).unlink()
+    needing = {name for name, row in peers.PEERS.items() if tool in peers.table.NEEDS[row.kind]}
+    reasons = _reasons(peers)
+    assert needing
+    assert reasons.keys() == needing
+    assert set(reasons.values()) == {f"{tool} is not installed (Debian: apt-get install {peers.table.TOOLS[tool]})"}
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="the servers run on Linux only")
+@pytest.mark.parametrize(
+    ("tool", "script", "reason"),
+    [
+        ("java", "echo 'openjdk version \"11.0.2\"' >&2", "Java 11 is too old: it needs 17"),
+        ("java", "exit 1", "Java of an unknown version is too old: it needs 17"),
+        ("unshare", "exit 1", "this root may not mount (unshare failed)"),
+        ("apt-get", "exit 100", "no Debian mirror is among the sources of apt"),
+    ],
+)
+def test_a_tool_does_not_serve(peers: ModuleType, machine: Path, tool: str, script: str, reason: str) -> None:
+    (machine / tool).write_text(f"#!/bin/sh\n{script}\n", encoding="utf-8")
+    assert set(_reasons(peers).values()) == {reason}
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="the servers run on Linux only")
+def test_other_users_and_systems(peers: ModuleType, machine: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "geteuid", lambda: 1000)
+    assert _reasons(peers) == dict.fromkeys(("rabbitmq3", "rabbitmq4"), "it needs root")
+    monkeypatch.setattr(sys, "platform", "darwin")
+    assert _reasons(peers) == dict.fromkeys(NAMES, "it runs on Linux only")
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="the servers run on Linux only")
+def test_what_cannot_run_is_skipped_with_the_reason(machine: Path, request: pytest.FixtureRequest) -> None:
+    (machine / "mvn").unlink()
+    start = request.getfixturevalue("start_peer")
+    with pytest.raises(pytest.skip.Exception, match=r"^artemis: mvn is not installed"):
+        start("artemis")
+
+
+class _Item:
+    """A test with a mark, as far as the plugin looks at it."""
+
+    def __init__(self, name: str, marked: bool, fixtures: tuple[str, ...]) -> None:
+        self.nodeid, self.fixturenames = name, fixtures
+        self.marks = {"peer": pytest.mark.peer("artemis")} if marked else {}
+
+    def get_closest_marker(self, name: str) -> object:
+        return self.marks.get(name)
+
+    def add_marker(self, mark: Any) -> None:
+        self.marks[mark.name] = mark
+
+
+@pytest.mark.parametrize("wanted", [False, True])
+def test_they_run_when_they_are_asked_for(wanted: bool) -> None:
+    left: list[Any] = []
+    hook = SimpleNamespace(pytest_deselected=lambda items: left.extend(items))
+    config: Any = SimpleNamespace(getoption=lambda name: wanted, hook=hook)
+    with_mark, without = _Item("a", True, ("start_peer",)), _Item("b", False, ())
+    items: list[Any] = [with_mark, without]
+    peering.pytest_collection_modifyitems(config, items)
+    assert items == ([with_mark, without] if wanted else [without])
+    assert left == ([] if wanted else [with_mark])
+    assert "slow" in with_mark.marks
+    with pytest.raises(pytest.UsageError, match="give it the mark peer"):
+        peering.pytest_collection_modifyitems(config, [_Item("c", False, ("start_peer",))])  # type: ignore[list-item]
+
+
+def test_what_is_no_server_and_no_option(peers: ModuleType) -> None:
+    with pytest.raises(KeyError, match="hornetq"):
+        peers.Server("hornetq")
+    with pytest.raises(TypeError, match=r"^vertx has no option relay; it has: heart_beat, secured$"):
+        peers.Server("vertx", {"relay": "1"})
+
+
+def test_ports_are_given_once(peers: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
+    number, lock = peers.server._reserve()
+    monkeypatch.setattr(peers.server, "_PORTS", range(number, number + 1))
+    with pytest.raises(peers.PeerError, match=f"none of the ports from {number} to {number} is free"):
+        peers.server._reserve()
+    lock.close()
+    with socket.create_server(("127.0.0.1", number)), pytest.raises(peers.PeerError):
+        peers.server._reserve()
+    again, lock = peers.server._reserve()
+    lock.close()
+    assert again == number
+
+
+def test_connected_is_the_answer_that_counts(peers: ModuleType) -> None:
+    with StompBroker(ws_port=0) as broker:
+        assert peers.server.answers(broker.port)
+        assert peers.server.answers(broker.config.ws_port, "stomp")
+        assert not peers.server.answers(broker.port, "stomp")
+        port = broker.port
+    assert not peers.server.answers(port)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="the servers run on Linux only")
+@pytest.mark.parametrize(("script", "why"), [("echo the reason; exit 3", "ended"), ("exec sleep 60", "did not answer")])
+def test_what_does_not_start_shows_its_log(
+    peers: ModuleType, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, script: str, why: str
+) -> None:
+    monkeypatch.setattr(peers.server, "fetch", lambda row, say: None)
+    monkeypatch.setitem(peers.server._COMMANDS, "go", lambda server: (["sh", "-c", script], {}))
+    # A limit that is over: a server that runs is looked at once.
+    server = peers.Server("gostomp", folder=tmp_path / "data", limit=patience(60) if why == "ended" else 0.0)
+    with pytest.raises(peers.PeerError, match=f"^gostomp {why}; the end of its log:") as error:
+        server.start()
+    assert ("the reason" in str(error.value)) == (why == "ended")
+    assert not server.running
+    server.close()
+    assert not (tmp_path / "data").exists()
