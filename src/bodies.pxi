@@ -39,6 +39,18 @@ cdef class _Bodies(_Input):
         Py_XDECREF(body)
         return _Input._die(self, failure)
 
+    cdef object _failed(self, size_t at, size_t head):
+        cdef PyObject *made
+        if self.state != IN_HEAD:
+            kept = PyBytes_FromStringAndSize(PyBytes_AS_STRING(<object>self.body), <Py_ssize_t>self.have) if self.body else b""
+            return self.frame, kept + self._all_unread(0), len(kept) + at
+        if not head:
+            return None, self._all_unread(0), at
+        made = stomp_frame_from_scan(&self.scan, &self.rules, self.data + self.start, NULL)
+        frame = <object>made
+        Py_XDECREF(made)  # `frame` owns it now
+        return frame, self._all_unread(head), at - head
+
     cdef bint _begin_body(self) except -1:
         """Begin an incomplete body. Return whether it is streamed."""
         cdef bint stream

@@ -16,6 +16,7 @@ cdef class _Input:
     cdef bint lent  # buffer_updated may still be called
     cdef uint64_t total  # bytes fed
     cdef object failure  # (error, offset, near), or None
+    cdef object lost  # what `Parser.failed` returns
 
     cdef inline size_t _unread(self) noexcept:
         """Return the number of unread bytes, including those of a pinned object after a bridge."""
@@ -166,21 +167,33 @@ cdef class _Input:
         self.lease = None
         return 0
 
-    cdef object _fail(self, int error, size_t at):
-        """Raise the error `at` bytes after the first unread one, and fail from now on, even if memory runs out here."""
-        cdef bytes head = b""
+    cdef object _fail(self, int error, size_t at, size_t head=0):
+        """Raise the error `at` bytes after the first unread one, and fail from now on, even if memory runs out here. `head` is
+        the size of a complete head that is still unread."""
+        cdef bytes seen = b""
         try:
             offset = self.total - self._unread() + at
+            lost = self._failed(at, head)
             if self._in_head() and self.start < self.end:
-                head = PyBytes_FromStringAndSize(<const char *>self.data + self.start, <Py_ssize_t>min(self.end - self.start, <size_t>PIECE))
+                seen = PyBytes_FromStringAndSize(<const char *>self.data + self.start, <Py_ssize_t>min(self.end - self.start, <size_t>PIECE))
             failure = error, offset, b""
         except MemoryError:
             self._die(_NO_MEMORY)
             raise
         self._die(failure)
-        if head:
-            self.failure = error, offset, _excerpt(head, at)
+        self.lost = lost
+        if seen:
+            self.failure = error, offset, _excerpt(seen, at)
         self._fail_again()
+
+    cdef object _failed(self, size_t at, size_t head):
+        """Return what `Parser.failed` will return."""
+        return None
+
+    cdef bytes _all_unread(self, size_t skip):
+        """Return the unread bytes, without the first ones."""
+        cdef bytes octets = PyBytes_FromStringAndSize(<const char *>self.data + self.start + skip, <Py_ssize_t>(self.end - self.start - skip))
+        return octets + self.pinned[self.end - self.bridge:] if self.bridge else octets
 
     cdef object _fail_again(self):
         error, offset, near = self.failure

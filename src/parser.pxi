@@ -87,6 +87,16 @@ cdef class Parser(_Bodies):
             return self._unread() + (self.have if self.body else 0)
         return self._unread() + self.held + (self.have if self.state != IN_HEAD else 0)
 
+    @property
+    def failed(self):
+        """What was not read because of a malformed frame, up to the next `feed`; else None, also if the stream ended.
+
+        It is `(frame, octets, at)`: the frame if its head was read, with the body None, else None; then the bytes from
+        its body on, or else from its first byte on, with all that was fed behind them and without pieces that were
+        handed out; and the index of the fault in them.
+        """
+        return self.lost
+
     def __iter__(self):
         return self
 
@@ -106,6 +116,7 @@ cdef class Parser(_Bodies):
             return self
         self._end_lease()
         if self.failure is not None:
+            self.lost = None
             return self
         if PyBytes_CheckExact(data):
             self._feed(<const uint8_t *>PyBytes_AS_STRING(data), <size_t>PyBytes_GET_SIZE(data), <bytes>data)
@@ -167,6 +178,7 @@ cdef class Parser(_Bodies):
         count = <size_t>size
         self.lent = False
         if self.failure is not None:
+            self.lost = None
             return self
         if self.lent_body and self.body and self.lease.data == <uint8_t *>PyBytes_AS_STRING(<object>self.body) + self.have:
             self.have += count
@@ -245,7 +257,7 @@ cdef class Parser(_Bodies):
                         most = <size_t>self.scan.length
                         if here > self.scan.length and self.scan.length <= self.stream_over:
                             if frame[head + most]:
-                                self._fail(STOMP_MISSING_NULL, head + most)
+                                self._fail(STOMP_MISSING_NULL, head + most, head)
                             if self.taker:
                                 taken = self._taken(frame, most)
                                 if taken == STOMP_TAKEN:
@@ -267,7 +279,7 @@ cdef class Parser(_Bodies):
                             self.start += head + 1
                             return made
                         if not stomp_takes_body(&self.rules, self.scan.command):
-                            self._fail(STOMP_BODY_NOT_ALLOWED, head)
+                            self._fail(STOMP_BODY_NOT_ALLOWED, head, head)
                         nul = <const uint8_t *>memchr(frame + head, 0, <size_t>min(<uint64_t>here, min(self.rules.max_body, self.stream_over) + 1))
                         if nul:
                             most = nul - frame - head
@@ -281,7 +293,7 @@ cdef class Parser(_Bodies):
                             self.start += head + most + 1
                             return made
                         if here > self.rules.max_body and self.rules.max_body <= self.stream_over:
-                            self._fail(STOMP_LIMIT_BODY, head + <size_t>self.rules.max_body)
+                            self._fail(STOMP_LIMIT_BODY, head + <size_t>self.rules.max_body, head)
                     if self._begin_body():
                         return _given(self.frame)
                     continue

@@ -16,13 +16,13 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Literal
 
 from stompcodec.codec import Frame, Parser, serialize, serialize_parts
-from stompcodec.detect import FirstFrame
-from stompcodec.errors import FrameError, LocalProtocolError, RemoteProtocolError, in_short, moved
+from stompcodec.detect import FirstFrame, NextFrame
+from stompcodec.errors import NEAR, FrameError, LocalProtocolError, RemoteProtocolError, excerpt, in_short, moved
 from stompcodec.handshake import Handshake
 from stompcodec.heartbeat import Heartbeat
-from stompcodec.spec import VERSIONS, Limits, checked_commands, checked_limits
+from stompcodec.spec import SERVER, VERSIONS, Limits, checked_commands, checked_limits
 from stompcodec.states import State, missing_headers, next_state
-from stompcodec.steady import CONNECTS, GRACE, NOTHING_STEADY, SENDERS, Role, named, refusal, steady, why_not
+from stompcodec.steady import CONNECTS, GRACE, NOTHING_STEADY, SENDERS, Role, described, named, refusal, steady, why_not
 
 __all__ = ["Connection", "Role"]
 
@@ -31,6 +31,9 @@ _EOL = b"\n"
 _NOTHING: Iterator[Frame] = iter(())
 #: Bytes after a CONNECT that are kept until it is answered.
 _MOST_WAITING = 2**20
+#: Bytes that may be read again behind malformed frames: so many, and so many times those that were received. Each such
+#: frame costs at most a copy of the bytes that wait.
+_REREAD, _REREAD_TIMES = 2**26, 64
 
 
 def _drop(_piece: Any) -> None:
@@ -79,8 +82,8 @@ class Connection:
 
     __slots__ = (
         *("_base", "_commands", "_fed", "_first", "_grace", "_handshake", "_heard", "_lenient", "_limits", "_now"),
-        *("_one", "_own", "_parser", "_peer", "_sent", "_some", "_stopped", "_stream_over", "_whole_frames"),
-        *("heartbeat", "on_piece", "output", "role", "state", "version"),
+        *("_one", "_own", "_parser", "_peer", "_reread", "_resume", "_sent", "_some", "_stopped", "_stream_over"),
+        *("_whole_frames", "heartbeat", "on_piece", "output", "role", "state", "version"),
     )
 
     def __init__(
@@ -121,6 +124,8 @@ class Connection:
         self._fed = 0  # bytes received, until a version is negotiated
         self._base = 0  # stream offset at which `_parser` began
         self._stopped = False  # received bytes are dropped
+        self._resume: tuple[Any, ...] | None = None  # for `go_on`: a method and its arguments
+        self._reread = 0  # bytes that were read again by `go_on`
         self.version: str | None = None
         self._enter(State.NEW)
 
@@ -238,8 +243,89 @@ class Connection:
         except FrameError as error:
             if self._stopped:  # the owner has sent ERROR since
                 return
-            error = moved(error, self._base)
-            raise self._refusal(f"malformed frame ({error.kind})", in_short(error), cause=error) from error
+            raise self._malformed(error) from error
+
+    def _malformed(self, error: FrameError) -> RemoteProtocolError:
+        """Stop reading, and return the error to raise. On a client in a session it says which frame it was."""
+        failed = getattr(self._parser, "failed", None)
+        error = moved(error, self._base)
+        if failed is None or error.offset is None or self.version is None or self.role is Role.SERVER:
+            return self._refusal(f"malformed frame ({error.kind})", in_short(error), cause=error)
+        frame, octets, at = failed
+        near = error.near
+        if frame is not None:  # the fault is in its body, which may repeat a secret of the head
+            near = octets[max(at - NEAR, 0) : at + NEAR]
+            near = near if excerpt(str(frame.headers.pairs()).encode("utf-8", "replace") + near, 0) else b""
+        frame = frame or self._begun(octets, at)
+        heartbeat = self.heartbeat
+        message = f"malformed frame ({error.kind}) at octet {error.offset}" + (f", near {near!r}" if near else "")
+        refused = self._refusal(f"{message}: {described(frame)}" if frame else message, cause=error)
+        refused.frame = frame
+        self._resume = Connection._seek, octets, error.offset - at, error.offset, heartbeat
+        return refused
+
+    def _begun(self, octets: bytes, at: int) -> Frame | None:
+        """Return what was read of a frame whose head has its fault at `at`, if that is more than nothing."""
+        head = octets[: octets.rfind(b"\n", 0, at) + 1]
+        try:
+            # Without body, so that the end of the head is the end of the frame.
+            begun = [*self._parser_of(self.version, self._limits, 0).feed(head + b"\n\0")]
+        except FrameError:
+            return None
+        return begun[0] if begun else None
+
+    def go_on(self) -> Iterator[Frame] | None:
+        """Go on behind a frame that is malformed or not allowed, on a client in a session, after `receive` has raised.
+
+        Behind a malformed one the next frame begins with a line that is a command of servers, behind a NUL and EOLs.
+        This is a guess: the body may contain what looks like a frame. If that is malformed, iterating raises again.
+
+        Returns:
+            An iterator over the frames that are complete, as of `receive`. None if the last error was another one, or
+            if malformed frames would take too much time; then the connection stays as the error left it.
+
+        >>> client = Connection(Role.CLIENT)
+        >>> client.send(Frame("CONNECT", {"host": "a"}))
+        >>> list(client.receive(b"CONNECTED\\nversion:1.2\\n\\n\\0", 0.0))
+        [<Frame CONNECTED version='1.2'>]
+        >>> try:
+        ...     list(client.receive(b"RECEIPT\\nno colon\\n\\n\\0\\nRECEIPT\\nreceipt-id:7\\n\\n\\0", 0.0))
+        ... except RemoteProtocolError:
+        ...     list(client.go_on() or ())
+        [<Frame RECEIPT receipt-id='7'>]
+        """
+        resume, self._resume = self._resume, None
+        if resume is None or self.state not in (State.CONNECTED, State.DISCONNECTING):
+            return None
+        method, *given = resume
+        frames: Iterator[Frame] | None = method(self, *given)
+        return frames
+
+    def _read_on(self, parser: Any, heartbeat: Heartbeat) -> None:
+        """Undo `_end`."""
+        self._stopped, self._parser, self.heartbeat = False, parser, heartbeat
+        self._enter(self.state)
+
+    def _seek(self, octets: bytes, start: int, offset: int, heartbeat: Heartbeat) -> Iterator[Frame] | None:
+        """Go on behind the fault at an offset of the stream; the bytes from `start` on are to be read again."""
+        self._reread += len(octets)
+        if self._reread > _REREAD + _REREAD_TIMES * offset:
+            return None
+        commands = {*SERVER, *self._commands} - {"CONNECTED"}
+        self._read_on(NextFrame(commands, self.version == "legacy", start, self._found), heartbeat)
+        return self._frames(self._parser.feed(octets), b"")
+
+    def _behind(self, parser: Any, heartbeat: Heartbeat) -> Iterator[Frame]:
+        """Go on behind a frame that was read to its end."""
+        self._read_on(parser, heartbeat)
+        return self._frames(parser, b"")
+
+    def _found(self, octets: bytes, offset: int) -> Iterator[Frame]:
+        """Read on at an offset of the stream, where a frame seems to begin."""
+        self._base = offset
+        self._parser = self._parser_of(self.version, self._limits, self._stream_over)
+        frames: Iterator[Frame] = self._parser.feed(octets)
+        return frames
 
     def _on_state_change(self, frame: Frame, data: Any) -> None:
         """Check a frame that is not in the tables: it changes the state, has its own rule, or is not allowed."""
@@ -495,6 +581,10 @@ class Connection:
         return self.heartbeat.next_send_at(self._now if self.output else self._sent)
 
     def _refusal(self, message: str, remedy: str = "", frame: Frame | None = None, **more: Any) -> RemoteProtocolError:
-        """Stop reading, and return the error to raise."""
+        """Stop reading, and return the error to raise. `frame` caused it."""
+        resume = Connection._behind, self._parser, self.heartbeat
         self._end()
-        return refusal(self._own, message, remedy, frame, **more)
+        refused = refusal(self._own, message, remedy, frame, **more)
+        if frame is not None and self.role is Role.CLIENT and self.version is not None:
+            self._resume, refused.frame = resume, frame
+        return refused

@@ -268,18 +268,27 @@ class RemoteProtocolError(ProtocolError):
     """A violation of the protocol by the peer: send `reply` if it is not None, then close.
 
     Args:
-        message: the problem. It never shows the value of a header.
+        message: the problem. It shows the values of no headers but those that name a message or receipt.
         reply: the ERROR frame to answer with; None on the client's side, which has no answer.
         cause: the underlying error of the codec, or None; also in `__cause__`.
+        frame: on the client's side, what was read of a malformed frame before its fault: its command and first headers.
 
     >>> error = RemoteProtocolError("SEND came before CONNECT")
     >>> error.reply is None, error.cause is None
     (True, True)
     """
 
-    def __init__(self, message: str, *, reply: ErrorFrame | None = None, cause: FrameError | None = None) -> None:
+    def __init__(
+        self,
+        message: str,
+        *,
+        reply: ErrorFrame | None = None,
+        cause: FrameError | None = None,
+        frame: ErrorFrame | None = None,
+    ) -> None:
         self.reply = reply
         self.cause = cause
+        self.frame = frame
         self.__cause__ = cause
         super().__init__(message)
 

@@ -8,7 +8,7 @@ from functools import lru_cache
 from typing import NamedTuple
 
 from stompcodec.codec import Frame
-from stompcodec.errors import FrameError, RemoteProtocolError
+from stompcodec.errors import ErrorFrame, FrameError, RemoteProtocolError
 from stompcodec.spec import CLIENT_1_1, SERVER
 from stompcodec.states import REQUIRED_HEADERS, Sender, State, next_state
 
@@ -32,6 +32,9 @@ GRACE = {Role.CLIENT: 1.0, Role.SERVER: 0.0}
 
 #: The two commands of the first frame.
 CONNECTS = ("CONNECT", "STOMP")
+#: The headers that name a received frame, for people, and the most characters of each that are shown.
+_NAMING = ("subscription", "destination", "message-id", "receipt-id")
+_MOST_SHOWN = 200
 _IN_SESSION = (State.CONNECTED, State.DISCONNECTING)
 _KNOWN = frozenset((*CLIENT_1_1, *SERVER))
 
@@ -108,6 +111,18 @@ def named(missing: Iterable[str]) -> str:
     'destination or id, and x'
     """
     return ", and ".join(name.replace("|", " or ") for name in missing)
+
+
+def described(frame: ErrorFrame) -> str:
+    """Return a received frame in words: its command, and the headers that name it, as printable text.
+
+    >>> described(Frame("MESSAGE", [("subscription", "s1"), ("message-id", "\\t7"), ("a", "b")]))
+    "MESSAGE with subscription 's1', message-id '\\\\t7'"
+    """
+    given = [(name, frame.get(name)) for name in _NAMING]
+    words = ", ".join(f"{name} {value[:_MOST_SHOWN]!r}" for name, value in given if value is not None)
+    command = repr(frame.command[:_MOST_SHOWN])[1:-1]
+    return f"{command} with {words}" if words else command
 
 
 def refusal(

@@ -58,6 +58,7 @@ FLOORS = {
     "cli": (
         "statuses, screen, reader, access, signals",
         "groups, inputs, contexts",
+        "unreadable",
         "connecting, health",
         "show",
         "files",

@@ -21,6 +21,7 @@ from stompcodec.cli.groups import INTERRUPTED
 from stompcodec.cli.inputs import Number, bytes_of, complain, option_group
 from stompcodec.cli.screen import printable
 from stompcodec.cli.signals import ending
+from stompcodec.cli.unreadable import way_round
 from stompcodec.errors import (
     ConfigError,
     ConnectionLostError,
@@ -461,7 +462,9 @@ def explanation(error: Exception) -> str:
     text = printable(_ERRNO.sub("", str(error)))
     folded = text.lower()
     remedy = ""
-    if isinstance(error, RejectedError):
+    if way := way_round(error):
+        remedy = way
+    elif isinstance(error, RejectedError):
         if "virtual host" in folded and "login" not in folded:
             remedy = "name one with --vhost; the default of RabbitMQ is --vhost /"
         elif "connect" in folded.partition(":")[0]:

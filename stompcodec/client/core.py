@@ -8,9 +8,12 @@ one lock around it, and runs no code of users under that lock.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 
+from stompcodec.client.bodies.unreadable import SETTLED, unreadable
+from stompcodec.client.bodies.unreadable import log as unread_log
 from stompcodec.client.bodies.upload import Upload
+from stompcodec.client.handlers import answer_of, note
 from stompcodec.client.inbound import Inbound
 from stompcodec.client.link import ClientLink, log
 from stompcodec.client.message import BaseMessage
@@ -58,6 +61,7 @@ class ClientCore:
         self.link = ClientLink(options)
         self.inbound = self.link.inbox = Inbound(self.link, new_id, message_class)
         self.inbound.give_back = self._give_back
+        self.inbound.violated = self._violated
         self._make_replies = make_replies
         self._drained: list[Subscription] = []
 
@@ -384,6 +388,75 @@ class ClientCore:
                 )
             return [("message-id", message.id)]
         return [("message-id", message.id), ("subscription", message.subscription.id)]
+
+    # ---- messages that cannot be read ----
+
+    def _violated(self, error: RemoteProtocolError, before: Frame | None) -> Iterator[Frame] | None:
+        """Go on behind a frame that cannot be read, and return what follows; or break off. `before` preceded it."""
+        link, inbound = self.link, self.inbound
+        if link.connection is None or not link.in_session:
+            link.break_off(error)
+            return None
+        error, frame, is_cut = unreadable(error, before)
+        name = None if frame is None else frame.get("subscription")
+        subscription = None if name is None else inbound.subscriptions.get(name)
+        if frame is not None and is_cut and name is None:
+            subscription = inbound.by_destination(frame)
+        policy = SETTLED[self._on_unreadable(subscription)]
+        frames = None if policy is None else link.connection.go_on()
+        if frames is None or policy is None:
+            if frame is not None and subscription is not None and subscription.is_last_of(frame):
+                inbound.close_subscription(subscription, error)
+            link.break_off(error)
+            return None
+        done = None
+        if frame is not None and subscription is not None:
+            done = self._settle_unread(subscription, frame, policy, is_cut)
+        unread_log.warning("passed over, %s: %s", f"with {done}" if done else "not settled", error)
+        return frames
+
+    def _on_unreadable(self, subscription: Subscription | None) -> str:
+        """Return what becomes of a message of this subscription. If it is not known: as all say, if none ends."""
+        if subscription is not None:
+            return subscription.on_unreadable
+        inbound = self.inbound
+        every = [each for each in inbound.subscriptions.values() if each is not inbound.reply_subscription]
+        return "ignore" if every and all(each.on_unreadable != "raise" for each in every) else "raise"
+
+    def _settle_unread(self, subscription: Subscription, frame: Frame, policy: str, is_cut: bool) -> str | None:
+        """Settle a message that is passed over, if it says which it is; return the command, or None.
+
+        In mode `client` earlier ones would be settled, too; the ACK of a later one covers it.
+        """
+        link, inbound = self.link, self.inbound
+        if is_cut:  # its beginning was received as a message
+            last = subscription.inbox[-1] if subscription.inbox else None
+            if last is None or last.frame.get("message-id") != frame.get("message-id"):
+                return None  # a consumer has it
+            self._take_back(subscription)
+        answer = answer_of(policy, link.dialect, link.version)
+        named = frame.get("ack" if link.version == "1.2" else "message-id") is not None
+        if answer is None or not named or subscription.cumulative or subscription.deaf or not subscription.explicit:
+            return None
+        subscription.seq += 1
+        subscription.open += 1
+        message = inbound.message_class(frame, subscription, link.epoch, subscription.seq)
+        try:
+            self.settle(message, answer[0], link.now, requeue=answer[1])
+        except StompError as error:
+            note(error)
+        return message.settled or None
+
+    def _take_back(self, subscription: Subscription) -> None:
+        """Take the last message out of an inbox, which holds one."""
+        inbound = self.inbound
+        message: BaseMessage = subscription.inbox.pop()
+        size = message.size
+        subscription.streamed -= message.received is not None
+        subscription.inbox_octets -= size
+        subscription.open -= 1
+        inbound.backlog -= 1
+        inbound.backlog_octets -= size
 
     # ---- transactions ----
 

@@ -6,6 +6,7 @@ import logging
 from collections.abc import Callable
 from typing import Any, TypedDict
 
+from stompcodec.client.bodies.unreadable import OnUnreadable
 from stompcodec.client.dialects import BrokerDialect
 from stompcodec.client.message import BaseMessage
 from stompcodec.client.owned import HeaderSource
@@ -41,44 +42,37 @@ class SubscribeOptions(TypedDict, total=False):
     headers: HeaderSource
     confirm: bool
     timeout: float | None
+    on_unreadable: OnUnreadable
     on_error: Policy
     concurrency: int
     key: Callable[[Any], object] | None
 
 
-def check_functions(handler: object, key: object) -> None:
-    """Raise TypeError unless both are functions or None.
-
-    >>> check_functions(None, 5)
-    Traceback (most recent call last):
-        ...
-    TypeError: key is 5: it must be a function
-    """
-    for name, function in (("handler", handler), ("key", key)):
-        if function is not None and not callable(function):
-            raise TypeError(f"{name} is {function!r:.60}: it must be a function")
-
-
-def check_handling(on_error: Policy, concurrency: int, dialect: BrokerDialect, ack: str | None) -> None:
-    """Check the options of a handler; `ack` is the mode in which its messages are acknowledged, None without a handler.
+def check_handling(
+    on_error: Policy, concurrency: int, dialect: BrokerDialect, ack: str, handler: object, key: object = None
+) -> None:
+    """Check a handler, which may be None, and its options; `ack` is the mode of its subscription.
 
     Raises:
-        TypeError: the concurrency is no number.
+        TypeError: the concurrency is no number, or the handler or the key is no function.
         ValueError: an unknown policy, a concurrency below 1 or above 10,000, or one above 1 with ack="client": the ACK
             of a message would also cover messages that other calls of the handler still work on.
         LocalProtocolError: the broker does not support the policy: messages would stay unsettled.
 
     >>> from stompcodec.client.dialects import BROKERS
-    >>> check_handling("requeue", 1, BROKERS["activemq"], "client")
+    >>> check_handling("requeue", 1, BROKERS["activemq"], "client", print)
     Traceback (most recent call last):
         ...
     stompcodec.errors.LocalProtocolError: on_error='requeue': the NACK of activemq cannot requeue a message
     """
+    for name, function in (("handler", handler), ("key", key)):
+        if function is not None and not callable(function):
+            raise TypeError(f"{name} is {function!r:.60}: it must be a function")
     if type(concurrency) is not int:
         raise TypeError(f"concurrency is {concurrency!r:.60}: it must be a whole number")
     if not 0 < concurrency <= _MOST:
         raise ValueError(f"concurrency is {concurrency!r:.60}: it must be 1 or more, and at most {_MOST}")
-    if concurrency > 1 and ack == "client":
+    if concurrency > 1 and ack == "client" and handler is not None:
         raise ValueError(
             f"concurrency={concurrency} with ack='client' would acknowledge messages that are still being handled:"
             " use ack='client-individual'"
@@ -87,7 +81,7 @@ def check_handling(on_error: Policy, concurrency: int, dialect: BrokerDialect, a
         raise ValueError(
             f"on_error is {on_error!r:.60}: use {', '.join(POLICIES)}, or a function that returns one of them"
         )
-    if on_error == "requeue" and ack not in (None, "auto"):
+    if on_error == "requeue" and ack != "auto" and handler is not None:
         try:
             dialect.nack_headers(True)
         except LocalProtocolError as error:

@@ -12,6 +12,7 @@ from typing import Any
 from weakref import WeakSet
 
 from stompcodec.client.bodies.received import ReceivedBody
+from stompcodec.client.bodies.unreadable import kept
 from stompcodec.client.dialects import BROKERS
 from stompcodec.client.link import DELETE, ClientLink, log
 from stompcodec.client.message import BaseMessage
@@ -70,6 +71,9 @@ class Inbound:
         self.fetches: dict[str, list[Call]] = {}  # calls of RECEIVE by id, also those that nobody waits for any more
         self.fetched: WeakSet[Subscription] = WeakSet()  # of messages that were fetched on this connection
         self.give_back: Callable[[BaseMessage], None] = lambda _: None  # refuses a message; set by the core
+        #: Called with a violation of the server and the frame before it; returns frames to go on with. Set by the core.
+        self.violated: Callable[[RemoteProtocolError, Frame | None], Any] = lambda error, _: link.break_off(error)
+        self.before: Frame | None = None  # the last frame, with which a malformed one behind it may belong together
         self._excused_at = -math.inf  # set when reading is paused
         self._incoming: BaseMessage | None = None  # its body is being received into a file
         self.in_body = False  # what comes next belongs to a streamed body, wanted or not
@@ -85,17 +89,27 @@ class Inbound:
         if connection is None:
             return
         link.now = link.heard_at = now
+        frames: Any = connection.receive(data, now)
+        while frames is not None:
+            frames = self._take(frames)
+        self.weigh()
+        link.leave_broken()
+
+    def _take(self, frames: Any) -> Any:
+        """Handle frames. Return those behind a frame that cannot be read, if the connection goes on; else None."""
+        link = self.link
         subscriptions, touched, trace, epoch = self.subscriptions, self.touched, link.trace, link.epoch
         message_class = self.message_class
+        frame = self.before
         try:
-            for frame in connection.receive(data, now):
+            for frame in frames:
                 if trace is not None:
                     trace.append(("in", frame))
                 if frame.command != "MESSAGE":
                     self._control(frame)
                     continue
                 name = frame.get("subscription")
-                subscription = subscriptions.get(name) if name is not None else self._by_destination(frame)
+                subscription = subscriptions.get(name) if name is not None else self.by_destination(frame)
                 if subscription is None or subscription.deaf:
                     call = None if name is None else self._fetch_of(name)
                     if call is not None:
@@ -124,9 +138,10 @@ class Inbound:
                     subscription.touched = True
                     touched.append(subscription)
         except RemoteProtocolError as error:
-            link.break_off(error)
-        self.weigh()
-        link.leave_broken()
+            self._incoming, self.in_body, self.before = None, False, None
+            return self.violated(error, frame)
+        self.before = kept(frame)
+        return None
 
     # ---- bodies in files ----
 
@@ -311,7 +326,7 @@ class Inbound:
         if message.is_streamed:  # complete before the receipt follows
             self._await_body(message)
 
-    def _by_destination(self, frame: Frame) -> Subscription | None:
+    def by_destination(self, frame: Frame) -> Subscription | None:
         """Return the subscription of a MESSAGE without subscription header, as servers of 1.0 may send it."""
         destination = frame.get("destination")
         return next((each for each in self.subscriptions.values() if each.destination == destination), None)
@@ -459,7 +474,7 @@ class Inbound:
         self._to_restore, self._late = [], []
         self._restoring.clear()
         self.paused = self.in_body = False
-        self._incoming = None
+        self._incoming = self.before = None
         self.fetches.clear()
         self.fetched.clear()
         for subscription in self.subscriptions.values():

@@ -7,10 +7,14 @@ from collections import deque
 from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import Any
 
+from stompcodec.client.bodies.unreadable import Comings, OnUnreadable, checked
 from stompcodec.client.dialects import BrokerDialect
 from stompcodec.client.owned import HeaderSource, pairs_of
 from stompcodec.client.receipts import Call
+from stompcodec.codec import Frame
 
+#: Messages that brokers deliver ahead if `prefetch` does not say how many.
+_WINDOW = 1000
 ACK_MODES = ("auto", "client", "client-individual")
 #: The largest prefetch: brokers read 32 bits.
 _MOST = 2**31 - 1
@@ -35,6 +39,7 @@ class Subscription:
         headers: HeaderSource = (),
         confirm: bool = True,
         usual: int | None = None,
+        on_unreadable: OnUnreadable = "raise",
     ) -> None:
         _check({"destination": destination, "id": id}, {"selector": selector, "durable": durable}, ack, prefetch)
         self.destination = destination
@@ -46,6 +51,7 @@ class Subscription:
         self.durable = durable
         self.headers = list(pairs_of("SUBSCRIBE", headers))
         self.confirm = confirm
+        self.on_unreadable, self.comings = checked(on_unreadable), Comings()
         self.explicit = ack != "auto"
         self.cumulative = ack == "client"
         self.attempt_headers: tuple[str, ...] = ()
@@ -140,6 +146,10 @@ class Subscription:
         self.open += len(covered)
         if self.cumulative:
             self.reopened.update(covered)
+
+    def is_last_of(self, frame: Frame) -> bool:
+        """Count a message that cannot be read; return whether the subscription has to end. See `Comings.is_last`."""
+        return self.comings.is_last(frame, self.seq, self.prefetch or _WINDOW)
 
     def forget(self) -> int:
         """Drop messages that no consumer has taken; return their number."""

@@ -73,8 +73,12 @@ def _move(client: Client, kind: Kind, going: list[tuple[Message, str]]) -> None:
 
 def remove(taking: Taking, tally: Tally, moved: Callable[[], None]) -> None:
     """Acknowledge messages until `taking` ends. Arguments and errors: `carry`."""
-    subscription = taking.subscribe("client")
+    lenient = taking.looking.passed is not None
+    # An ACK of mode `client` covers those before it, but not a last one that cannot be read.
+    subscription = taking.subscribe("client-individual", "ack") if lenient else taking.subscribe("client")
     for batch in taking.batches(subscription):
-        batch[-1].ack(receipt=True)  # covers those before it
+        for message in batch[:-1] if lenient else ():
+            message.ack()
+        batch[-1].ack(receipt=True)
         tally.add(batch)
         moved()

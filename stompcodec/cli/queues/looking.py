@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from stompcodec.cli.queues.kinds import Kind
+from stompcodec.cli.unreadable import PassedOver
 from stompcodec.errors import ConnectionLostError, LocalProtocolError, ReceiptTimeoutError, RejectedError
 
 if TYPE_CHECKING:
@@ -33,6 +34,8 @@ class Looking(NamedTuple):
     """Asked now and then; True raises Interrupted."""
     timeout: float
     """The longest pause between two messages, in seconds."""
+    passed: PassedOver | None = None
+    """Notes messages that cannot be read, which are passed over; None: they are errors."""
 
     def messages(self) -> Iterator[Message]:
         """Yield the messages that wait in the queue now, at a broker that shows queues.
@@ -42,8 +45,9 @@ class Looking(NamedTuple):
             Interrupted: `stopped` said so.
             StompError: as `Client.subscribe`.
         """
-        headers = {"browser": "true"}
-        with self.client.subscribe(self.queue, selector=self.selector, headers=headers) as subscription:
+        options: Any = {"selector": self.selector, "headers": {"browser": "true"}}
+        options["on_unreadable"] = "raise" if self.passed is None else "ignore"
+        with self.client.subscribe(self.queue, **options) as subscription:
             waited = 0.0
             while True:
                 message = subscription.get(_LOOK)
@@ -65,7 +69,10 @@ class Looking(NamedTuple):
             rows = listed(self.client, self.queue)
             if rows:  # else a browser says whether the queue is empty, or may not be read
                 return sum(int(row["ready"]) for row in rows)
-        return sum(1 for _ in self.messages()) if self.kind.shows else None
+        if not self.kind.shows:
+            return None
+        number = sum(1 for _ in self.messages())
+        return number + self.passed.count if self.passed is not None and self.passed.removes else number
 
     def is_empty(self) -> bool:
         """Return whether no message waits in the queue, at a broker that shows queues. Errors: `messages`."""

@@ -24,6 +24,7 @@ from stompcodec.cli.queues.looking import Interrupted, Looking, management_of
 from stompcodec.cli.queues.taking import BATCH, Taking
 from stompcodec.cli.screen import StatusLine, printable
 from stompcodec.cli.signals import stop_on_signals
+from stompcodec.cli.unreadable import lenient_option, passing_over
 from stompcodec.errors import ConnectionLostError, ReceiptTimeoutError, StompError
 
 _REDRAW = 0.1
@@ -49,6 +50,7 @@ tool_options = option_group(
     ),
     click.option("--json", "as_json", is_flag=True, help="Print the counts as a JSON object."),
     click.option("-q", "--quiet", is_flag=True, help="Print nothing on success."),
+    lenient_option,
     broker_options,
 )
 
@@ -99,6 +101,9 @@ class Tool(NamedTuple):
     batch: int = BATCH
     target: str | None = None
     """The queue that all of them go to."""
+    lenient: bool = False
+    removes: bool = False
+    """Messages that cannot be read are removed, too, with `lenient`; else they stay."""
 
     def run(self, broker: dict[str, Any], work: Work, target_of: Target | None = None) -> NoReturn:
         """Do it, and exit.
@@ -111,7 +116,7 @@ class Tool(NamedTuple):
         if not (self.dry_run or self.yes or _has_terminal()):
             raise click.UsageError(f"there is no terminal to confirm on, so nothing was {self.done}: give --yes")
         stopped = threading.Event()
-        with reporting_errors(), connected(**broker) as client:
+        with passing_over(self.lenient, self.removes) as passed, reporting_errors(), connected(**broker) as client:
             for name in filter(None, (self.queue, self.target)):
                 warn_of_missing_slash(client, name)
             kind = kind_of(client)
@@ -122,7 +127,7 @@ class Tool(NamedTuple):
                 kind.check_keeps(self.target)
             if self.dry_run:
                 kind.check_shows(self.queue, "leave out --dry-run")
-            looking = Looking(client, kind, self.queue, self.selector, stopped.is_set, broker["timeout"])
+            looking = Looking(client, kind, self.queue, self.selector, stopped.is_set, broker["timeout"], passed)
             with stop_on_signals(stopped.set):
                 try:
                     there = looking.total()
@@ -143,6 +148,10 @@ class Tool(NamedTuple):
 
     def _report_left(self, taking: Taking, tally: Tally) -> bool:
         """Report messages that could not be taken. Return whether there are any."""
+        passed = taking.looking.passed
+        unread = 0 if passed is None else passed.count
+        if unread:
+            complain(f"{_number(unread)} stayed in {self.queue}: they cannot be read")
         if tally.left:
             more = "; they fill the window, so later ones were not tried" if taking.held >= BATCH else ""
             complain(f"{_number(tally.left)} stayed in {self.queue}: {_HEADERS} (name one with --to){more}")
@@ -151,7 +160,7 @@ class Tool(NamedTuple):
                 f"{self.queue} has messages that did not come in {self.idle:g} s: other consumers hold them, or one of"
                 " them is exclusive (try again later, or wait longer with --idle)"
             )
-        return bool(tally.left or taking.withheld)
+        return bool(tally.left or taking.withheld or unread)
 
     def _do(self, work: Work, taking: Taking) -> Tally:
         tally = Tally()
@@ -159,6 +168,8 @@ class Tool(NamedTuple):
         try:
             if taking.most != 0:
                 work(taking, tally, progress.moved)
+                if taking.looking.passed is not None:
+                    tally.messages += taking.looking.passed.settled
         except (StompError, ValueError) as error:
             progress.clear()
             unknown = isinstance(error, (ConnectionLostError, ReceiptTimeoutError))

@@ -19,6 +19,7 @@ from stompcodec.cli.show.messages import Handler, handler
 from stompcodec.cli.show.table import body_begin
 from stompcodec.cli.show.template import template_of
 from stompcodec.cli.signals import stop_on_signals
+from stompcodec.cli.unreadable import lenient_option, passing_over
 
 if TYPE_CHECKING:
     from stompcodec.client import Message
@@ -56,6 +57,7 @@ view_options = option_group(
         "--pretty", "view", flag_value="pretty", help="Print headers, and the body decompressed and indented."
     ),
     click.option("-q", "--quiet", is_flag=True, help="Do not print the number of messages."),
+    lenient_option,
 )
 
 
@@ -69,15 +71,16 @@ def look(queue: str, selector: str | None, given: dict[str, Any], table: Callabl
         table: makes the handler that prints the table.
         why: what to do if the broker does not show queues.
     """
-    limit, form, view, quiet = (given.pop(name) for name in ("limit", "form", "view", "quiet"))
+    limit, form, view, quiet, lenient = (given.pop(name) for name in ("limit", "form", "view", "quiet", "lenient"))
     number, stopped = 0, []
-    with reporting_errors(), connected(**given) as client, stop_on_signals(lambda: stopped.append(1)):
+    signals = stop_on_signals(lambda: stopped.append(1))
+    with passing_over(lenient) as passed, reporting_errors(), connected(**given) as client, signals:
         warn_of_missing_slash(client, queue)
         kind = kind_of(client)
         kind.check_shows(printable(queue), why)
         kind.check_selects(selector)
         handle = table() if form is None and view is None else handler(form, view, None, None)
-        found = Looking(client, kind, queue, selector, lambda: bool(stopped), given["timeout"]).messages()
+        found = Looking(client, kind, queue, selector, lambda: bool(stopped), given["timeout"], passed).messages()
         try:
             for number, message in enumerate(_first(found, limit), 1):
                 handle(message, number)

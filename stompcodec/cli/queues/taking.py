@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from stompcodec.cli.queues.looking import Interrupted, Looking
 
 if TYPE_CHECKING:
     from stompcodec.client import Message, Subscription
+    from stompcodec.client.bodies.unreadable import OnUnreadable
 
 #: The most messages of a batch by default, and that wait here.
 BATCH = 100
@@ -42,8 +43,8 @@ class Taking:
         #: The broker shows messages, and did not deliver them: others have them, or an exclusive consumer is there.
         self.withheld = False
 
-    def subscribe(self, ack: str = "client-individual") -> Subscription:
-        """Subscribe to the queue."""
+    def subscribe(self, ack: str = "client-individual", on_unreadable: OnUnreadable = "ignore") -> Subscription:
+        """Subscribe to the queue. `on_unreadable` is what to do if the tool is lenient."""
         from stompcodec.client.dialects import BROKERS
 
         client, kind, queue, selector, *_ = self.looking
@@ -53,8 +54,13 @@ class Taking:
         elif kind.is_ours:
             headers = {"consumer-window-size": str(_AHEAD_BYTES)}
         window = BATCH if self.most is None else min(BATCH, self.most)
-        prefetch = BROKERS[client.dialect].beside(window, headers.items())
-        return client.subscribe(queue, ack=ack, prefetch=prefetch, selector=selector, headers=headers)
+        passed = self.looking.passed
+        if passed is not None:
+            window += passed.count  # each that stays holds a place
+        options: Any = {"prefetch": BROKERS[client.dialect].beside(window, headers.items())}
+        options |= {"selector": selector, "headers": headers}
+        options["on_unreadable"] = "raise" if passed is None else on_unreadable
+        return client.subscribe(queue, ack=ack, **options)
 
     def batches(self, subscription: Subscription) -> Iterator[list[Message]]:
         """Yield batches until the queue is empty, `most` were taken, or all that were delivered are held."""

@@ -19,11 +19,12 @@ from stompcodec.cli.queues.running import Tool, batch_option, check_queue, limit
 from stompcodec.cli.queues.showing import facts, letter_table, look, view_options
 from stompcodec.cli.screen import cut, pad, printable, screen
 from stompcodec.cli.signals import stop_on_signals
+from stompcodec.cli.unreadable import lenient_option, passing_over
 
 if TYPE_CHECKING:
     from stompcodec.client import Client, Message
 
-_OF_TOOL = ("batch", "dry_run", "yes", "idle", "as_json", "quiet")
+_OF_TOOL = ("batch", "dry_run", "yes", "idle", "as_json", "quiet", "lenient")
 #: Kinds of dead letters that are counted for each queue; the rest are one.
 _MOST_KINDS = 1000
 
@@ -42,8 +43,9 @@ def command() -> None:
 @command.command("list")
 @click.argument("queues", metavar="[QUEUE]...", nargs=-1)
 @click.option("--json", "as_json", is_flag=True, help="Print a JSON object per line.")
+@lenient_option
 @broker_options
-def list_command(queues: tuple[str, ...], as_json: bool, **broker: Any) -> None:
+def list_command(queues: tuple[str, ...], as_json: bool, lenient: bool, **broker: Any) -> None:
     """Count the dead letters of each QUEUE by where they came from, and why.
 
     Without QUEUE: all queues /queue/DLQ.* of our broker, or ActiveMQ.DLQ.
@@ -56,14 +58,15 @@ def list_command(queues: tuple[str, ...], as_json: bool, **broker: Any) -> None:
         check_queue(queue, "QUEUE")
     rows: list[tuple[str, str, str, int]] = []
     stopped: list[int] = []
-    with reporting_errors(), connected(**broker) as client, stop_on_signals(lambda: stopped.append(1)):
+    signals = stop_on_signals(lambda: stopped.append(1))
+    with passing_over(lenient) as passed, reporting_errors(), connected(**broker) as client, signals:
         kind = kind_of(client)
         names = queues or _usual(client, kind)
         try:
             for queue in names:
                 kind.check_shows(printable(queue), "use its own tools")
                 counts: Counter[tuple[str, str]] = Counter()
-                looking = Looking(client, kind, queue, None, lambda: bool(stopped), broker["timeout"])
+                looking = Looking(client, kind, queue, None, lambda: bool(stopped), broker["timeout"], passed)
                 for message in looking.messages():
                     key = facts(message)[:2]
                     counts[key if key in counts or len(counts) < _MOST_KINDS else ("others", "-")] += 1

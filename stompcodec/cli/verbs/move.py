@@ -11,7 +11,7 @@ from stompcodec.cli.queues.headers import same
 from stompcodec.cli.queues.running import Tool, batch_option, check_queue, limit_option, selector_option, tool_options
 from stompcodec.cli.screen import printable
 
-_OF_TOOL = ("batch", "dry_run", "yes", "idle", "as_json", "quiet")
+_OF_TOOL = ("batch", "dry_run", "yes", "idle", "as_json", "quiet", "lenient")
 
 
 @click.command("move")

@@ -26,6 +26,7 @@ from stompcodec.cli.connecting import (
 from stompcodec.cli.inputs import Number, complain
 from stompcodec.cli.screen import StatusLine, printable
 from stompcodec.cli.signals import stop_on_signals
+from stompcodec.cli.unreadable import lenient_option, passing_over
 from stompcodec.disk.access import Access
 
 if TYPE_CHECKING:
@@ -149,6 +150,7 @@ class Progress:
 @subscription_options
 @access_options
 @click.option("-q", "--quiet", is_flag=True, help="Print nothing on success.")
+@lenient_option
 @broker_options
 def command(
     destinations: tuple[str, ...],
@@ -163,6 +165,7 @@ def command(
     dedupe: str,
     dedupe_window: int,
     quiet: bool,
+    lenient: bool,
     access: Access,
     **broker: Any,
 ) -> None:
@@ -181,9 +184,9 @@ def command(
     destinations = _without_url(destinations, broker)
     if single and (keep is not None or keep_time is not None):
         raise click.UsageError("a single file has no segments to delete: --keep cannot be used with --single")
-    options = subscription_of(broker)
+    options = {**subscription_of(broker), "on_unreadable": "skip" if lenient else "raise"}
     stopped = threading.Event()
-    with stop_on_signals(stopped.set), reporting_errors():
+    with stop_on_signals(stopped.set), passing_over(lenient), reporting_errors():
         limits = {"segment_octets": segment, "segment_seconds": segment_time}
         capture = _opened(output, destinations, quiet, single=True if single else None, access=access, **limits)
         progress = Progress(capture, {"octets": keep, "seconds": keep_time}, quiet)

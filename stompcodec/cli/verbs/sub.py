@@ -27,6 +27,7 @@ from stompcodec.cli.health import Probes, health_options
 from stompcodec.cli.inputs import Number
 from stompcodec.cli.show.messages import Handler, handler
 from stompcodec.cli.show.template import Template, template_of
+from stompcodec.cli.unreadable import lenient_option, passing_over
 from stompcodec.disk.access import Access
 from stompcodec.errors import StaleAckError
 
@@ -148,12 +149,14 @@ def _prefetch(client: Client, ack: str, options: dict[str, Any], usual: int) -> 
 @health_options
 @access_options
 @click.option("-q", "--quiet", is_flag=True, help="Do not print that it is waiting.")
+@lenient_option
 @broker_options
 def command(
     destinations: tuple[str, ...],
     most: int | None,
     seconds: float | None,
     quiet: bool,
+    lenient: bool,
     form: Template,
     view: str | None,
     dump: str | None,
@@ -175,12 +178,12 @@ def command(
     """
     from stompcodec.client import Backoff
 
-    options = subscription_of(broker)
+    options = {**subscription_of(broker), "on_unreadable": "skip" if lenient else "raise"}
     usual = 1 if shell_command is not None else _PREFETCH  # messages waiting for a command may go to another worker
     receiver = Receiver(handler(form, view, dump, shell_command, access), most)
     watch = Watch()
     with Probes(health_file, health_port) as probes, reporting_errors(), interrupts() as interrupted:
-        with connected(**broker, reconnect=Backoff(), on_state=watch) as client:
+        with passing_over(lenient), connected(**broker, reconnect=Backoff(), on_state=watch) as client:
             probes.watch(client)
             options["prefetch"] = _prefetch(client, ack, options, min(usual, most or usual))
             for destination in destinations:

@@ -17,8 +17,9 @@ from stompcodec.client.aio.link import AsyncLink
 from stompcodec.client.aio.messages import AsyncMessage, AsyncSubscription
 from stompcodec.client.aio.waiting import AsyncBody, AsyncReceipt, Messages, as_coroutine, begin, leave, send, sleep
 from stompcodec.client.bodies.sources import is_whole
+from stompcodec.client.bodies.unreadable import OnUnreadable
 from stompcodec.client.bulk import Bulk
-from stompcodec.client.handlers import Policy, check_functions, check_handling
+from stompcodec.client.handlers import Policy, check_handling
 from stompcodec.client.middleware.events import started
 from stompcodec.client.options import Options
 from stompcodec.client.owned import HeaderSource
@@ -242,6 +243,7 @@ class AsyncClient(BaseClient):
         headers: HeaderSource = (),
         confirm: bool = True,
         timeout: float | None = None,
+        on_unreadable: OnUnreadable = "raise",
         handler: Callable[[AsyncMessage], Any] | None = None,
         on_error: Policy = "nack",
         concurrency: int = 1,
@@ -253,11 +255,11 @@ class AsyncClient(BaseClient):
             ack: "auto", "client" (an ack covers all earlier messages) or "client-individual".
             prefetch: the number of messages that may be unacknowledged; 100 unless `ack` is auto.
             selector: selects messages, in the broker's language.
-            durable: the name of a durable subscription.
-            id: of the subscription, if it matters.
+            durable, id: the name of a durable subscription; the id of another one, if it matters.
             headers: more headers of SUBSCRIBE, except those that arguments give, such as ack.
             confirm: ask for a receipt. Without it, a refusal is an ERROR that belongs to no call.
             timeout: seconds to wait for the receipt.
+            on_unreadable: for messages that are no valid STOMP: raise, skip, ack or ignore, as docs/client.md says.
             handler: a function or coroutine function. It is called in a task with each message, in order; then follows
                 ACK, or `on_error` if it raised, unless it has settled the message.
             on_error: nack, requeue, discard, ack, ignore, stop, or a function of message and error that returns one.
@@ -266,13 +268,12 @@ class AsyncClient(BaseClient):
 
         Raises:
             RejectedError, ConnectionLostError, ReceiptTimeoutError: it was not confirmed.
-            LocalProtocolError, ValueError, TypeError: the id is taken, or an option is invalid or not supported by the
-                broker. Nothing is left of a subscription after an error.
+            LocalProtocolError, ValueError, TypeError: the id is taken, an option is invalid, or the broker lacks it.
         """
         self._link.delivery.check()  # asyncio only
-        link, rest = self._link, {"selector": selector, "durable": durable, "id": id, "headers": headers}
-        check_functions(handler, key)
-        check_handling(on_error, concurrency, link.core.link.dialect, None if handler is None else ack)
+        link = self._link
+        rest = {"selector": selector, "durable": durable, "id": id, "headers": headers, "on_unreadable": on_unreadable}
+        check_handling(on_error, concurrency, link.core.link.dialect, ack, handler, key)
         subscription: AsyncSubscription = link.subscription(destination, ack, prefetch, confirm=confirm, **rest)
         call = link.call(f"SUBSCRIBE to {destination}", "SUBSCRIBE", timeout)
         receipt = link.start(call, link.core.inbound.subscribe, subscription)

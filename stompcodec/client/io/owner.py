@@ -139,6 +139,7 @@ class WireOwner:
         subscription.seq += count
         subscription.open += count
         batch += messages
+        core.inbound.before = messages[-1].frame
         del ahead[:]
         link.now = link.heard_at = now
         connection.skip(len(octets), now)
