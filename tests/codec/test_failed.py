@@ -103,12 +103,14 @@ def test_backends_agree(both, data, wire, lenient, limits):
     chunks = data.draw(some.cut(wire))
     version, over = data.draw(some.versions), data.draw(st.sampled_from([None, 0, 3, 60]))
     parsers = [each.Parser(version, stream_over=over, lenient=lenient, limits=limits) for each in (c, py)]
-    fed = 0
-    for chunk in chunks:
+    fed, lazy = 0, data.draw(st.booleans())  # whether frames are iterated when all has come
+    for number, chunk in enumerate(chunks, 1):
         errors = []
         for parser in parsers:
             try:
-                list(parser.feed(chunk))
+                frames = parser.feed(chunk)
+                if not lazy or number == len(chunks):
+                    list(frames if not lazy else parser)
             except FrameError as error:
                 errors.append(error)
         fed += len(chunk)
