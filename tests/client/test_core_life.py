@@ -39,6 +39,8 @@ class Life(RuleBasedStateMachine):
         self.counter = 0
         self.writable = True
         self.log = []  # (connection, frame)
+        self.returning = []
+        self.held = set()  # ids of the subscriptions that the server has
 
     # ---- the server ----
 
@@ -70,9 +72,9 @@ class Life(RuleBasedStateMachine):
                 assert begun == [self.client.connections]
 
     def judge_id(self, frame):
-        same = [f.command for c, f in self.log if c == self.client.connections and f.get("id") == frame.headers["id"]]
-        same = [command for command in same if command.endswith("SUBSCRIBE")]
-        assert same[-2:] in (["SUBSCRIBE"], ["SUBSCRIBE", "UNSUBSCRIBE"], ["UNSUBSCRIBE", "SUBSCRIBE"])
+        id = frame.headers["id"]
+        assert (id in self.held) == (frame.command == "UNSUBSCRIBE"), "not in their order"
+        self.held ^= {id}
 
     def judge_ack(self, frame):
         name = (frame.get("id") or frame.headers["message-id"]).removeprefix("a")
@@ -104,6 +106,7 @@ class Life(RuleBasedStateMachine):
         self.asked.clear()
         self.writable = True
         self.connected_at = self.client.now
+        self.held.clear()
         self.returning = list(self.client.core.inbound.subscriptions)
         self.client.connect(confirm=False)
         self.look()
@@ -131,7 +134,9 @@ class Life(RuleBasedStateMachine):
     @rule(data=st.data())
     def error(self, data):
         frame = self.asked.pop(data.draw(st.integers(0, len(self.asked) - 1)))
+        before = set(self.client.core.inbound.subscriptions)
         self.client.error(frame)
+        self.held -= before - set(self.client.core.inbound.subscriptions)
         assert self.up == (self.version != "1.2")
         self.look()
 
@@ -199,6 +204,7 @@ class Life(RuleBasedStateMachine):
     def unsubscribe(self, data, receipt):
         subscription = data.draw(st.sampled_from(self.live))
         self.live.remove(subscription)
+        self.returning = [id for id in self.returning if id != subscription.id]
         call = self.client.call("UNSUBSCRIBE", 30.0, "UNSUBSCRIBE") if receipt else None
         if call:
             self.calls.append(call)
