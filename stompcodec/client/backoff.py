@@ -7,7 +7,8 @@ ended within `SOON` seconds of restoring, the next ones restore one frame at a t
 seconds. What ends two such connections is known by name then.
 
 Deliveries are not to be spent on this search, since brokers count them: a frame that was under way at the end of a
-connection is the first one on the next connection.
+connection is the first one on the next connection. But nothing at all is sent there for a step: a server that ends this
+connection, too, ends each one whatever is sent, and nothing is to blame.
 """
 
 from __future__ import annotations
@@ -27,8 +28,9 @@ SPAN = 60.0
 SOON = 1.0
 #: The most connections in a row that may end so soon, before the next one restores one frame at a time.
 MOST_SHORT = 3
-#: The seconds for which a frame is under way alone, unless it is answered before.
-STEP = 0.5
+#: The seconds for which a frame is under way alone, unless it is answered before. They are doubled, up to the most, as
+#: long as refusals come for another frame each time: answers may be late.
+STEP, _MOST_STEP = 0.5, 2.0
 #: A frame that has ended so many connections is not sent again.
 _CONVICTED = 2
 #: Close codes of WebSocket by which a server refuses what it has received: those of RFC 6455, section 7.4.1, but not
@@ -119,10 +121,14 @@ class Refusals:
 def is_refusal(error: BaseException | None) -> bool:
     """Return whether a connection ended by an answer of the server: an ERROR, or a close code that refuses something.
 
+    An ERROR with a receipt-id does not count: it says itself what was refused.
+
     >>> is_refusal(CloseCodeError(1008, "token expired")), is_refusal(CloseCodeError(1001, "going away"))
     (True, False)
     """
-    return isinstance(error, RejectedError) or (isinstance(error, CloseCodeError) and error.code in _REFUSALS)
+    if isinstance(error, RejectedError):
+        return error.frame.get("receipt-id") is None
+    return isinstance(error, CloseCodeError) and error.code in _REFUSALS
 
 
 def name_of(item: Item) -> str:
@@ -135,15 +141,18 @@ class Pace:
 
     >>> pace, call = Pace(), Call("SEND to /queue/a", 30.0)
     >>> for _ in range(MOST_SHORT):
-    ...     pace.begin()
+    ...     pace.begin(now=1.0)
     ...     pace.end(now=1.0)
     ...     _ = pace.lost(None, now=1.5)
     >>> for _ in range(2):
-    ...     pace.begin()
+    ...     pace.begin(now=2.0)
+    ...     print(pace.is_free)
     ...     pace.start(call, now=2.0)
-    ...     print(pace.is_slow, pace.until, pace.lost(None, now=2.1))
-    True 2.5 None
-    True 2.5 <Call SEND to /queue/a: waits>
+    ...     print(pace.lost(None, now=2.1))
+    True
+    None
+    False
+    <Call SEND to /queue/a: waits>
     """
 
     def __init__(self) -> None:
@@ -154,20 +163,28 @@ class Pace:
         self.item: Item | None = None
         """What is under way alone."""
         self.until = math.inf
-        """When the next frame follows, if there is no answer before."""
+        """When the next frame follows, if there is no answer before; infinite if nothing is waited for."""
         self.refusal: BaseException | None = None
         """What the server has answered to what is under way; some versions of STOMP go on after an ERROR."""
+        self._step = STEP
         self._ended_at: float | None = None  # when all was restored
         self._counts: dict[Item, int] = {}  # connections that ended with it under way
 
-    def begin(self) -> None:
-        """Note that a session has begun, which restores what there is."""
+    def begin(self, now: float) -> None:
+        """Note that a session has begun, which restores what there is; first nothing, if it may convict something."""
         self.is_slow, self._ended_at = self.short >= MOST_SHORT, None
         self.rest()
+        if self.is_slow and any(self._counts.values()):
+            self.until = now + self._step
+
+    @property
+    def is_free(self) -> bool:
+        """True if the next frame may be sent."""
+        return self.until == math.inf
 
     def start(self, item: Item, now: float) -> None:
         """Note that a frame has been sent, and that nothing else is under way."""
-        self.item, self.until, self.refusal = item, now + STEP, None
+        self.item, self.until, self.refusal = item, now + self._step, None
 
     def passed(self, item: Item) -> bool:
         """Note that a frame was answered, or that its time is over; return False if it is not the one under way."""
@@ -180,6 +197,7 @@ class Pace:
     def end(self, now: float) -> None:
         """Note that all is restored."""
         self.is_slow, self._ended_at = False, now
+        self._counts.clear()  # they have passed, or have ended
         self.rest()
 
     @property
@@ -191,25 +209,33 @@ class Pace:
         """Return whether a connection has ended while this was under way alone, and it has not passed since."""
         return item in self._counts
 
-    def lost(self, error: BaseException | None, now: float) -> Item | None:
-        """Note that the server has ended a session; return what must not be sent again.
+    def lost(self, error: BaseException | None, now: float, theirs: bool = True) -> Item | None:
+        """Note the end of a session, which the server has ended or this side; return what must not be sent again.
 
         A subscription is convicted only by answers of the server: see `is_refusal`. A message is convicted by any end.
         """
         if self._ended_at is not None and now - self._ended_at > SOON:
-            self.short = 0
+            self.short, self._step = 0, STEP
+            return None
+        if not theirs:
+            return None
+        was_slow, item = self.short >= MOST_SHORT, self.item
+        self.short += 1
+        self.refusal = error if is_refusal(error) else self.refusal
+        if item is None and not self.is_free:
             self._counts.clear()
             return None
-        self.short += 1
-        item = self.item
-        self.refusal = error if is_refusal(error) else self.refusal
-        if item is None:
-            return None
-        convicts = isinstance(item, Call) or self.refusal is not None
-        count = self._counts[item] = self._counts.get(item, 0) + convicts
+        count = 0
+        if item is not None:
+            convicts = isinstance(item, Call) or self.refusal is not None
+            count = self._counts[item] = self._counts.get(item, 0) + convicts
+        if item is None or count == 1:
+            self._step = min(2 * self._step, _MOST_STEP) if was_slow else STEP
         if count < _CONVICTED:
             return None
+        assert item is not None
         del self._counts[item]
+        self._step = STEP
         return item
 
     def rest(self) -> None:

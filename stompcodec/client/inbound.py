@@ -11,6 +11,7 @@ from collections.abc import Callable
 from typing import Any
 from weakref import WeakSet
 
+from stompcodec.client.backoff import is_refusal
 from stompcodec.client.bodies.received import ReceivedBody
 from stompcodec.client.bodies.unreadable import kept
 from stompcodec.client.dialects import BROKERS
@@ -79,7 +80,7 @@ class Inbound:
         self.in_body = False  # what comes next belongs to a streamed body, wanted or not
         self._to_restore: list[Subscription] = []
         self._restoring: dict[str, Subscription] = {}  # by the receipt that is waited for
-        self._late: list[Subscription] = []  # those that wait for the end of a body that is being sent
+        self.late: list[Subscription] = []  # those whose SUBSCRIBE has to wait: see `_is_early`
         self.reply_subscription: Subscription | None = None
 
     def receive(self, data: Any, now: float) -> None:
@@ -297,7 +298,7 @@ class Inbound:
             return
         error = RejectedError(f"the server sent an ERROR: {words}", frame)
         log.error("%s", error)
-        if link.pace.item is not None:
+        if is_refusal(error):
             link.pace.refusal = error
         if self._is_over():
             link.break_off(error)
@@ -382,14 +383,15 @@ class Inbound:
         subscription.call = call
         self.subscriptions[subscription.id] = subscription
         self.link.calls.open(call, now)
-        if self.link.upload is not None:
-            self._late.append(subscription)
+        if self._is_early(subscription):
+            self.late.append(subscription)
             if not subscription.confirm:
                 self.link.finish(call)
         elif self.link.phase == "restoring" and self.link.pace.is_slow:
             self._to_restore.append(subscription)
             if not subscription.confirm:
                 self.link.finish(call)
+            self.restore()
         elif self.link.in_session:
             try:
                 self._send_subscribe(subscription)
@@ -433,14 +435,14 @@ class Inbound:
         link = self.link
         if link.phase != "restoring" or link.broken is not None or link.connection is None:
             return
-        while self._to_restore and link.pace.item is None:
+        while self._to_restore and link.pace.is_free:
             subscription = self._to_restore.pop(0)
             if subscription.closed or subscription.subscribed:
                 continue
             self._subscribe_or_close(subscription)
             if link.pace.is_slow and not (subscription.closed or subscription.confirmed):
                 link.pace.start(subscription, link.now)
-        if not self._restoring and not self._to_restore and link.pace.item is None:
+        if not self._restoring and not self._to_restore and link.pace.is_free:
             link.restored()
 
     def pass_over(self, subscription: Subscription) -> None:
@@ -449,11 +451,24 @@ class Inbound:
             self._confirm(subscription)
         self.restore()
 
+    def _is_early(self, subscription: Subscription) -> bool:
+        """Return whether something has to be sent before its SUBSCRIBE: the rest of a body, or UNSUBSCRIBE for its id.
+
+        At a pace nothing is sent during a body anyway.
+        """
+        link = self.link
+        if link.upload is not None and link.phase == "up":
+            return True
+        leaving = (each.frame for each in link.outbox if each.frame.command == "UNSUBSCRIBE")
+        return any(isinstance(frame, Frame) and frame.get("id") == subscription.id for frame in leaving)
+
     def go_on(self) -> None:
-        """Send the SUBSCRIBE of subscriptions that began in the middle of a body."""
-        late, self._late = self._late, []
+        """Send the SUBSCRIBE of subscriptions that had to wait."""
+        late, self.late = self.late, []
         for subscription in late:
-            if not subscription.closed:
+            if self._is_early(subscription):
+                self.late.append(subscription)
+            elif not subscription.closed:
                 self._subscribe_or_close(subscription)
 
     def _subscribe_or_close(self, subscription: Subscription) -> None:
@@ -471,7 +486,7 @@ class Inbound:
 
     def cut(self) -> None:
         """Drop messages of the lost connection that no consumer has taken."""
-        self._to_restore, self._late = [], []
+        self._to_restore, self.late = [], []
         self._restoring.clear()
         self.paused = self.in_body = False
         self._incoming = self.before = None

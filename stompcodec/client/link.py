@@ -52,6 +52,9 @@ _FLUSH = 256 * 1024
 class Inbox(Protocol):
     """The receiving half of a client, as its link sees it."""
 
+    late: list[Any]
+    """Subscriptions for `go_on`."""
+
     def restore_all(self) -> None:
         """Subscribe again in a new session, then call `ClientLink.restored`."""
 
@@ -71,7 +74,7 @@ class Inbox(Protocol):
         """End all subscriptions."""
 
     def go_on(self) -> None:
-        """Send what could not be sent in the middle of a body."""
+        """Subscribe for those that had to wait: for the end of a body, or for an UNSUBSCRIBE in the outbox."""
 
     def piece(self, piece: Any) -> None:
         """Take a piece of a body that is streamed, then END_OF_BODY."""
@@ -203,8 +206,11 @@ class ClientLink:
         self.now = now
         if self._is_repeating and self.is_writable:
             self._repeat()
-        if self.phase == "up" and self.is_writable and self.outbox:
-            self._flush()
+        if self.phase == "up" and self.is_writable:
+            if self.outbox:
+                self._flush()
+            if self.inbox.late:
+                self.inbox.go_on()
         chunks = connection.take_output(now)
         self.outbox.flushed()
         if self.room and self.outbox.is_half_empty():
@@ -250,7 +256,7 @@ class ClientLink:
 
     def next_deadline(self) -> float | None:
         """Return when `tick` has something to do; None for never."""
-        times = [self.calls.deadlines.next(), self._connected_by, None if self.pace.item is None else self.pace.until]
+        times = [self.calls.deadlines.next(), self._connected_by, None if self.pace.is_free else self.pace.until]
         if self.connection is not None:
             times.append(self.connection.next_deadline())
         return min((time for time in times if time is not None), default=None)
@@ -295,16 +301,15 @@ class ClientLink:
         Returns:
             What was under way alone, as the end of a sentence.
         """
-        # An end that this side made says nothing about what was sent, with one exception: it answers an ERROR.
-        cause = error.__cause__ if isinstance(error, ConnectionLostError) else None
-        is_theirs = error is None or is_refusal(error) or is_refusal(cause) or not isinstance(error, StompError)
-        if not self.in_session or not is_theirs or self.state in ("closing", "closed"):
+        if not self.in_session or self.state in ("closing", "closed"):
             return ""
+        # An end that this side made, also after an ERROR that names a call, says nothing about what was under way.
+        is_theirs = error is None or is_refusal(error) or not isinstance(error, StompError)
         pace = self.pace
-        item, culprit = pace.item, pace.lost(error, self.now)
+        item, culprit = pace.item, pace.lost(error, self.now, is_theirs)
         if culprit is not None:
             self._convict(culprit, pace.refusal)
-        return "" if item is None else f" while {name_of(item)} was under way"
+        return f" while {name_of(item)} was under way" if item is not None and is_theirs else ""
 
     def _convict(self, item: Item, refusal: BaseException | None) -> None:
         """End what has ended two connections while it was under way alone."""
@@ -366,7 +371,7 @@ class ClientLink:
         self._heads.clear()
         log.info("connected: STOMP %s, broker dialect %s", self.version, self.dialect.name)
         self.happened("accepted")
-        self.pace.begin()
+        self.pace.begin(self.now)
         self.inbox.restore_all()
 
     def restored(self) -> None:
@@ -385,7 +390,7 @@ class ClientLink:
 
     def _repeat(self) -> None:
         """Send the first message of the outbox again, alone; let the outbox flow once there is none to be repeated."""
-        while self.pace.item is None:
+        while self.pace.is_free:
             call = self._again()
             if call is None:
                 self.inbox.restore()  # perhaps others have subscribed meanwhile
@@ -397,13 +402,15 @@ class ClientLink:
     def _pass_over(self) -> None:
         """Go on with the next frame: the one that is under way alone was not answered in its time."""
         item, pace = self.pace.item, self.pace
-        assert item is not None
-        if self.upload is not None:  # its body is still being sent
+        if item is None:  # nothing was sent yet
+            pace.rest()
+            self.inbox.restore()
+        elif self.upload is not None:  # its body is still being sent
             pace.start(item, self.now)
-            return
-        pace.passed(item)
-        if not isinstance(item, Call):
-            self.inbox.pass_over(item)
+        else:
+            pace.passed(item)
+            if not isinstance(item, Call):
+                self.inbox.pass_over(item)
 
     def put_plain(self, destination: str, body: bytes, call: Call | None = None) -> bool:
         """Send a SEND without other headers by a fast path; return False if `put` has to do it.

@@ -117,8 +117,8 @@ class Scripted:
         assert self.core.send(Frame("SEND", pairs, body), self.now, call)
         return call
 
-    def subscribe(self, ack="auto", confirm=True, timeout=30.0, **options):
-        name = f"s{next(self._names)}"
+    def subscribe(self, ack="auto", confirm=True, timeout=30.0, id=None, **options):
+        name = id or f"s{next(self._names)}"
         subscription = Subscription(f"/queue/{name}", id=name, ack=ack, confirm=confirm, **options)
         self.core.inbound.subscribe(subscription, self.now, self.call("SUBSCRIBE", timeout, "SUBSCRIBE"))
         return subscription

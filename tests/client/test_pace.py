@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 
 from stompcodec import Frame, serialize
 from stompcodec.client.backoff import MOST_SHORT, STEP
+from stompcodec.client.bodies.upload import Upload
 from stompcodec.client.outbox import Block
 from stompcodec.client.receipts import Group
 from stompcodec.errors import ConnectionLostError, RejectedError
@@ -70,10 +71,10 @@ def test_what_the_program_does_meanwhile_waits(client):
     client.ack(message)
     client.send(b"new")
     late = client.subscribe(confirm=False)
-    assert sent(client) == [("SEND", b"again")]
-    client.wait(STEP)
-    assert [command for command, _ in sent(client)] == ["SUBSCRIBE"]
+    assert sent(client) == [("SUBSCRIBE", late.id)]
     assert not late.confirmed
+    client.wait(STEP)
+    assert sent(client) == [("SEND", b"again")]
     client.wait(STEP)
     assert sent(client) == [("ACK", "am1"), ("SEND", b"new")]
     assert (outcome(again), client.core.link.state) == ("waits", "connected")
@@ -184,6 +185,8 @@ def test_a_suspect_is_the_first_so_that_no_delivery_is_spent_on_it(client):
     assert sent(client) == [("SUBSCRIBE", bad.id)]
     by_error(client)
     client.connect(confirm=False)
+    assert sent(client) == []  # a server that ends this connection, too, ends each one
+    client.wait(2 * STEP)
     assert sent(client) == [("SUBSCRIBE", bad.id)]
     assert not good.subscribed
 
@@ -280,6 +283,128 @@ def test_frames_of_a_transaction_are_never_repeated(client):
         client.connect(confirm=False)
         assert client.frames() == []
     assert outcome(commit) == "ConnectionLostError"
+
+
+# ---- sessions that end for other reasons ----
+
+
+def test_a_session_that_lasted_ends_the_pace_also_if_this_side_ended_it(client):
+    ids = [client.subscribed().id for _ in range(2)]
+    flap(client)
+    client.confirm_all(), client.confirm_all()
+    client.wait(3600)
+    client.lose(ConnectionLostError("the server was silent"))
+    client.connect(confirm=False)
+    assert sent(client) == [("SUBSCRIBE", id) for id in ids]
+
+
+@pytest.mark.parametrize("named", ["late", "unknown"])
+def test_an_error_that_names_a_call_blames_nothing_else(client, named):
+    """One that is late, or one that nobody waits for any more."""
+    good = client.send(b"good", receipt=True, resend=True, timeout=1e6)
+    client.frames()
+    flap(client)
+    for number in range(2):
+        client.wait(2 * STEP * number)
+        assert sent(client) == [("SEND", b"good")]
+        late = client.call("ACK", 1e6, "ACK")
+        client.core.link.transmit(Frame("ACK", [("id", "a1"), ("receipt", late.id)]), late)
+        client.frames()
+        headers = {"receipt-id": late.id if named == "late" else "r999"}
+        client.core.inbound.receive(serialize(Frame("ERROR", headers), "1.2"), client.now)
+        client.connect(confirm=False)
+    assert outcome(good) == "waits"
+
+
+@pytest.mark.parametrize("end", [by_error, by_close_code, Scripted.lose])
+@pytest.mark.parametrize("count", [0, 3])
+def test_a_server_that_ends_each_session_whatever_is_sent_convicts_nothing(client, end, count):
+    """As one that has not started yet does, or one to whom the session of this user has expired."""
+    subscriptions = [client.subscribed(confirm=False) for _ in range(count)]
+    calls = [client.send(b"%d" % number, receipt=True, resend=True, timeout=1e6) for number in range(3)]
+    client.frames()
+    for _ in range(30):
+        end(client)
+        client.connect(confirm=False)
+        client.frames()
+        client.wait(STEP / 5)
+    while client.core.link.phase != "up":
+        client.confirm_all()
+        client.wait(STEP)
+    client.confirm_all()
+    assert not any(each.closed for each in subscriptions)
+    assert {outcome(call) for call in calls} == {"accepted"}
+
+
+@given(late=st.sampled_from([0.4, 0.7, 0.95]), count=st.integers(1, 4), data=st.data())
+def test_answers_that_come_late_find_the_culprit_too(late, count, data):
+    client = Scripted().connect()
+    subscriptions = [client.subscribed(confirm=False) for _ in range(count)]
+    bad = data.draw(st.sampled_from(subscriptions))
+    client.lose()
+    for _ in range(20):
+        client.connect(confirm=False)
+        due = None
+        while client.core.link.connection is not None:
+            if any(frame.get("id") == bad.id for frame in client.frames()):
+                due = client.now + late
+            elif due is None and client.core.link.phase == "up":
+                break
+            client.wait(STEP / 10)
+            if due is not None and client.now >= due:
+                by_error(client)
+        if bad.closed and client.core.link.connection is not None:
+            break
+    assert [each for each in subscriptions if each.closed] == [bad]
+    assert client.core.link.phase == "up"
+
+
+# ---- what programs do meanwhile ----
+
+
+def test_a_new_subscription_does_not_wait_for_late_receipts(client):
+    client.subscribed()
+    flap(client)
+    client.frames()
+    client.wait(2 * STEP)
+    new = client.subscribe()
+    assert sent(client) == [("SUBSCRIBE", new.id)]
+    assert client.core.link.next_deadline() == client.now + STEP
+
+
+def test_a_body_that_is_sent_again_is_under_way_alone_too(client):
+    call = client.call("SEND", 1e6, resend=True)
+    upload = Upload("SEND to /queue/a", [("receipt", call.id), ("destination", "/queue/a")], 1000, 30.0, call)
+    client.core.upload(upload, client.now)
+    client.frames()
+    flap(client)
+    client.frames()
+    new = client.subscribe(confirm=False)
+    client.core.feed(upload, 0, b"x" * 1000, client.now)
+    client.core.feed(upload, 1000, b"", client.now)
+    assert client.commands() == ["SEND"]
+    client.wait(STEP)
+    assert sent(client) == [("SUBSCRIBE", new.id)]
+    client.wait(STEP)
+    assert (new.confirmed, client.core.link.phase) == (True, "up")
+
+
+@pytest.mark.parametrize("short", [0, 1, MOST_SHORT])
+def test_the_id_of_a_closed_subscription_is_free_once_unsubscribe_was_sent(client, short):
+    """Else the UNSUBSCRIBE, which waits in the outbox, would end the new one."""
+    first, _ = client.subscribed(), client.subscribed()
+    flap(client, short)
+    client.core.link.writable(False)
+    client.send(b"x")
+    client.core.inbound.unsubscribe(first, client.now)
+    new = client.subscribe(id=first.id)
+    client.core.link.writable(True)
+    found = []
+    for _ in range(4):
+        found += client.confirm_all()
+        client.wait(STEP)
+    assert [frame.command for frame in found if frame.get("id") == first.id][-2:] == ["UNSUBSCRIBE", "SUBSCRIBE"]
+    assert new.confirmed
 
 
 # ---- whatever the culprits are ----

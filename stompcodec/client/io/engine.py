@@ -207,7 +207,9 @@ class Engine:
 
     def _is_settled(self, owner: WireOwner) -> bool:
         """Return whether the I/O thread knows all that it has to: whether to read, and when to come again."""
-        return owner.paused is self.core.inbound.paused and self.core.link.calls.deadlines.soonest >= self._due
+        link = self.core.link
+        soonest = min(link.calls.deadlines.soonest, link.pace.until)
+        return owner.paused is self.core.inbound.paused and soonest >= self._due
 
     def read(self) -> None:
         """Read in the event loop's thread, while the wire is lent to it: see `_lend`."""
