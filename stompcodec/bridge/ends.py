@@ -15,7 +15,7 @@ from stompcodec.client import AsyncClient, Backoff, connect_async
 from stompcodec.client.backoff import SPAN, Refusals
 from stompcodec.client.dialects import is_login_refused
 from stompcodec.client.options import Options
-from stompcodec.errors import StompError
+from stompcodec.errors import RejectedError, StompError
 from stompcodec.spec import Limits
 from stompcodec.uri import Address, parse_uri
 
@@ -102,8 +102,11 @@ class End:
             except (StompError, OSError) as error:
                 self.error = error
                 on_trouble(self, error)
-                if is_login_refused(error) and self._refusals.note(time.monotonic()):
-                    raise
+                if is_login_refused(error):
+                    if self._refusals.note(time.monotonic()):
+                        raise
+                elif isinstance(error, RejectedError):
+                    self._refusals.forget()
         raise AssertionError("a Backoff with attempts")  # it has none
 
     def succeeded(self) -> None:

@@ -105,17 +105,21 @@ class Refusals:
         self.span = span
         self._count = 0
         self._first = 0.0
+        self.are_enough = False
+        """True if it is time to give up."""
 
     def note(self, now: float) -> bool:
         """Count a refused login; return whether to give up."""
         if not self._count:
             self._first = now
         self._count += 1
-        return self._most is not None and self._count >= self._most and now - self._first >= self.span
+        is_often = self._most is not None and self._count >= self._most
+        self.are_enough = is_often and now - self._first >= self.span
+        return self.are_enough
 
     def forget(self) -> None:
         """Begin anew: there was a session, or the broker refused for another reason."""
-        self._count = 0
+        self._count, self.are_enough = 0, False
 
 
 def is_refusal(error: BaseException | None) -> bool:

@@ -52,8 +52,7 @@ class Subscription:
         self.headers = list(pairs_of("SUBSCRIBE", headers))
         self.confirm = confirm
         self.on_unreadable, self.comings = checked(on_unreadable), Comings()
-        self.explicit = ack != "auto"
-        self.cumulative = ack == "client"
+        self.explicit, self.cumulative = ack != "auto", ack == "client"
         self.attempt_headers: tuple[str, ...] = ()
         self.folds_case = False  # header names of its messages are in lower case
         self.inbox: deque[Any] = deque()

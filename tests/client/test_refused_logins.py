@@ -139,6 +139,12 @@ def test_the_start_asks_no_more_often_than_login_attempts(shell, monkeypatch):
         assert len(peer.got("CONNECT")) == 3
 
 
+def test_the_start_tries_each_address_once(shell):
+    with Peer(rules={"CONNECT": refuse(RABBITMQ)}) as bad, Peer() as good:
+        url = f"failover:({bad.url},{bad.url},{good.url})"
+        assert shell.connect(url, login_attempts=1).state == "connected"
+
+
 def test_the_start_leaves_a_broker_that_refuses_some_time(shell, monkeypatch):
     """Delays would otherwise shrink towards the end of startup_timeout."""
     monkeypatch.setattr(engine, "_REFUSED", 0.3)

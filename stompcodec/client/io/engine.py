@@ -571,13 +571,13 @@ class Engine:
                 log.log(logging.INFO if first else logging.WARNING, "no session at %s: %s", address, failed)
                 error = _at(address, failed)
                 refused = error if isinstance(error, RejectedError) else refused
-                if self._is_refused(failed, refusals):
+                if self._is_refused(failed, refusals) and not first:
                     self._give_up(error)
                     return
                 if until is not None and time.monotonic() >= until:
                     break
             left = 0.0 if until is None else until - time.monotonic()
-            if first and error is not None and left <= _LAST_CHANCE:
+            if first and error is not None and (left <= _LAST_CHANCE or refusals.are_enough):
                 self._give_up(refused or error)
                 return
             backoff = options.reconnect or (Backoff(most=1.0) if first else None)  # for `startup_timeout`
