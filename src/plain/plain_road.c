@@ -38,6 +38,7 @@ typedef struct {
     int stores;                                            /* persistent messages are stored */
     int sends, acks;                                       /* nobody has put another handler in place of ours */
     int left;                                              /* frames until the next look at the clock, of both roads */
+    int inside;                                            /* a frame is being taken: what it refers to must stay */
 } Road;
 
 static PyObject *text_of(const struct plain_text *text)
@@ -247,11 +248,14 @@ static int defer(Road *road, PyObject *session, PyObject *target, struct plain_m
     PyObject *receipt, *name = latest_of(&road->transaction, &message->send->transaction);
     PyObject *transactions = FIELD_OF(session, Session, transactions);
     PyObject *transaction = name && transactions && PyDict_CheckExact(transactions) ? PyDict_GetItemWithError(transactions, name) : NULL;
+    Py_XINCREF(transaction);
     if (!transaction || !may_defer(road) || !read_receipt(&message->send->receipt, &receipt)) {
         PyErr_Clear();
+        Py_XDECREF(transaction);
         return STOMP_LEFT;
     }
     int done = plain_defer(session, transaction, target, message, road->most);
+    Py_DECREF(transaction);
     if (!done) {
         Py_XDECREF(receipt);
         return STOMP_LEFT;
@@ -330,26 +334,11 @@ static int take_ack(Road *road, PyObject *session, const struct stomp_scan *scan
     return outcome;
 }
 
-static int take(void *owner, const struct stomp_scan *scan, const uint8_t *data, size_t size)
-{
-    Road *road = owner;
-    PyObject *session = road->session;
-    int outcome = STOMP_LEFT;
-    if (session && may_take(road, scan)) {
-        Py_INCREF(session), Py_INCREF(road);
-        outcome = scan->command == STOMP_ACK ? take_ack(road, session, scan, data) : take_send(road, session, scan, data, size);
-        Py_DECREF(session), Py_DECREF(road);
-    }
-    if (outcome == STOMP_LEFT)
-        road->left--;
-    return outcome;
-}
-
-/* ---- the type ---- */
-
 static int road_clear(Road *road)
 {
     Py_CLEAR(road->session);
+    if (road->inside)
+        return 0;
     Py_CLEAR(road->outbox);
     Py_CLEAR(road->broker);
     Py_CLEAR(road->account);
@@ -359,6 +348,28 @@ static int road_clear(Road *road)
     Py_CLEAR(road->transaction);
     return 0;
 }
+
+static int take(void *owner, const struct stomp_scan *scan, const uint8_t *data, size_t size)
+{
+    Road *road = owner;
+    PyObject *session = road->session;
+    if (!session || road->inside || !may_take(road, scan)) {
+        road->left--;
+        return STOMP_LEFT;
+    }
+    Py_INCREF(session), Py_INCREF(road);
+    road->inside = 1;
+    int outcome = scan->command == STOMP_ACK ? take_ack(road, session, scan, data) : take_send(road, session, scan, data, size);
+    road->inside = 0;
+    if (!road->session) /* closed meanwhile */
+        (void)road_clear(road);
+    if (outcome == STOMP_LEFT)
+        road->left--;
+    Py_DECREF(session), Py_DECREF(road);
+    return outcome;
+}
+
+/* ---- the type ---- */
 
 static int road_traverse(Road *road, visitproc visit, void *arg)
 {
@@ -375,6 +386,8 @@ static void road_dealloc(Road *road)
     PyTypeObject *type = Py_TYPE(road);
     PyObject_GC_UnTrack(road);
     (void)road_clear(road);
+    if (road->capsule && PyCapsule_SetName(road->capsule, "stompcodec.gone") < 0) /* whoever has it still must not call us */
+        PyErr_Clear();
     Py_CLEAR(road->capsule);
     type->tp_free(road);
     Py_DECREF(type);
@@ -556,7 +569,7 @@ static PyModuleDef_Slot slots[] = {
     {Py_mod_multiple_interpreters, Py_MOD_MULTIPLE_INTERPRETERS_NOT_SUPPORTED},
 #endif
 #ifdef Py_mod_gil
-    {Py_mod_gil, Py_MOD_GIL_NOT_USED}, /* a broker belongs to one thread, with or without */
+    {Py_mod_gil, Py_MOD_GIL_NOT_USED}, /* a broker belongs to one thread, with or without; others may read: plain_set_field */
 #endif
     {0, NULL},
 };
