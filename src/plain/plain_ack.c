@@ -62,6 +62,7 @@ static PyObject *consumer_of(PyObject *session, const uint8_t *number, Py_ssize_
         PyObject *fresh = PyUnicode_DecodeUTF8((const char *)number, len, NULL);
         if (!fresh)
             return NULL;
+        PyErr_Clear(); /* of the last one */
         plain_set(name, fresh);
     }
     return consumers && PyDict_CheckExact(consumers) ? PyDict_GetItemWithError(consumers, *name) : NULL;

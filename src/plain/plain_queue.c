@@ -101,7 +101,12 @@ static int deliver_into(PyObject *queue, PyObject *consumer, PyObject *outbox, P
     PLAIN_TALLY(queue, put);
     Py_DECREF(new.chunks);
     Py_DECREF(new.record);
-    int full = plain_is_full(queue), error = plain_finish(queue, outbox, new.budget);
+    PyObject *type, *raised, *trace;
+    const int full = plain_is_full(queue);
+    PyErr_Fetch(&type, &raised, &trace); /* if it raised, the delivery is finished all the same */
+    const int error = plain_finish(queue, outbox, new.budget);
+    if (type)
+        PyErr_Restore(type, raised, trace);
     return full < 0 || error < 0 ? -1 : full ? PLAIN_DELIVERED_FULL : PLAIN_DELIVERED;
 }
 

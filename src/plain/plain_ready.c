@@ -202,9 +202,12 @@ int plain_offer(PyObject *queue, PyObject *consumer)
     Py_INCREF(Py_True), SET_FIELD(consumer, Consumer, in_ring, Py_True);
     Py_ssize_t count = plain_deliver_ready(queue, FIRST_STEP);
     line = count < 0 ? NULL : line_of(queue);
+    Py_XINCREF(line);
+    const Py_ssize_t left = line ? PyObject_Size(line) : 1;
+    Py_XDECREF(line);
     ring = FIELD_OF(queue, Queue, ring);
-    if (count < 0 || (line && !PyObject_Size(line)) || (ring && PyList_CheckExact(ring) && !PyList_GET_SIZE(ring)))
-        return count < 0 ? -1 : 0;
+    if (count < 0 || left <= 0 || (ring && PyList_CheckExact(ring) && !PyList_GET_SIZE(ring)))
+        return count < 0 || left < 0 ? -1 : 0;
     PyObject *number = PyLong_FromSsize_t(count);
     int error = number ? plain_call(queue, plain_name.dispatch, number) : -1;
     Py_XDECREF(number);

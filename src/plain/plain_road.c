@@ -55,6 +55,7 @@ static PyObject *latest_of(PyObject **latest, const struct plain_text *text)
         const char *octets = PyUnicode_AsUTF8AndSize(last, &len);
         if (octets && (size_t)len == text->len && !memcmp(octets, text->at, text->len))
             return last;
+        PyErr_Clear();
     }
     PyObject *fresh = text_of(text);
     if (!fresh) {
@@ -104,7 +105,7 @@ static int answer(PyObject *session, PyObject *outbox, PyObject *receipt)
 static int look_at_clock(Road *road, PyObject *session)
 {
     road->left = EACH;
-    PyObject *quota = PyObject_GetAttr(road->broker, plain_name.quota), *now = PyObject_GetAttr(road->broker, plain_name.now);
+    PyObject *quota = PyObject_GetAttr(road->broker, plain_name.quota), *now = quota ? PyObject_GetAttr(road->broker, plain_name.now) : NULL;
     PyObject *arguments[] = {quota, now};
     int used_up = quota && now ? plain_truth(PyObject_VectorcallMethod(plain_name.used_up, arguments, 2, NULL)) : -1;
     Py_XDECREF(quota);
@@ -409,21 +410,19 @@ static PyObject *road_new(PyTypeObject *type, PyObject *args, PyObject *named)
     road->taker = (struct stomp_taker){sizeof(struct stomp_scan), take, road};
     Py_INCREF(session), road->session = session;
     Py_INCREF(broker), road->broker = broker;
-    road->capsule = PyCapsule_New(&road->taker, STOMP_TAKER, NULL);
-    road->outbox = PyObject_GetAttrString(session, "outbox");
-    road->account = PyObject_GetAttrString(broker, "account");
-    road->ident = PyObject_GetAttrString(broker, "ident");
-    road->stores = plain_truth(PyObject_GetAttrString(broker, "stores_some"));
-    PyObject *config = PyObject_GetAttrString(broker, "config"), *most = config ? PyObject_GetAttrString(config, "max_transaction_octets") : NULL;
-    int is_bounded = most && plain_number(most, &road->most);
-    Py_XDECREF(config), Py_XDECREF(most);
-    if (road->capsule && road->outbox && road->account && road->ident && road->stores >= 0 && most) {
-        if (IS_A(road->outbox, Outbox) && IS_A(road->account, Account) && PyBytes_CheckExact(road->ident) && is_bounded)
-            return (PyObject *)road;
+    PyObject *config = NULL, *most = NULL;
+    int is_found = (road->capsule = PyCapsule_New(&road->taker, STOMP_TAKER, NULL)) && (road->outbox = PyObject_GetAttrString(session, "outbox"))
+                   && (road->account = PyObject_GetAttrString(broker, "account")) && (road->ident = PyObject_GetAttrString(broker, "ident"))
+                   && (road->stores = plain_truth(PyObject_GetAttrString(broker, "stores_some"))) >= 0
+                   && (config = PyObject_GetAttrString(broker, "config")) && (most = PyObject_GetAttrString(config, "max_transaction_octets"));
+    if (is_found && !(IS_A(road->outbox, Outbox) && IS_A(road->account, Account) && PyBytes_CheckExact(road->ident) && plain_number(most, &road->most))) {
         PyErr_SetString(PyExc_TypeError, "outbox, account, ident or limit has another type");
+        is_found = 0;
     }
-    Py_DECREF(road);
-    return NULL;
+    Py_XDECREF(config), Py_XDECREF(most);
+    if (!is_found)
+        Py_CLEAR(road);
+    return (PyObject *)road;
 }
 
 static PyObject *road_begin(Road *road, PyObject *left)

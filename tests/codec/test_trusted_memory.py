@@ -23,7 +23,8 @@ HEAD = b"SEND\nk:" + b"a" * 60 + b"\nz:" + b"b" * 70 + b"\n"
 def run(code: str) -> str:
     """Run code on the C backend in a process of its own; return what it prints."""
     begin = "import gc, sys\nfrom stompcodec._codec_c import *\nfrom stompcodec.column_filter import Condition\n"
-    environment = {**os.environ, "STOMPCODEC_PURE": "0", "PYTHONPATH": ROOT}
+    paths = [ROOT, *filter(None, [os.environ.get("PYTHONPATH")])]
+    environment = {**os.environ, "STOMPCODEC_PURE": "0", "PYTHONPATH": os.pathsep.join(paths)}
     done = subprocess.run(
         [sys.executable, "-c", begin + code],
         env=environment,
@@ -153,6 +154,12 @@ def test_a_name_is_its_text_whatever_its_methods_say(codec: Any, answer: Any) ->
     assert codec.serialize_tail(codec.Frame("SEND", {"x": "1", "y": "2"}), without=(name,)) == b"y:2\n\n\0"
     (frame,) = codec.Parser("1.2", commands=[Name("PING")]).feed(b"PING\n\n\0")
     assert codec.serialize(frame, commands=[Name("PING")]) == b"PING\n\n\0"
+
+
+@pytest.mark.parametrize("value", ["0", "\ud800", "7"])
+def test_a_tail_has_its_length_whatever_the_frame_said(codec: Any, value: str) -> None:
+    frame = codec.Frame("SEND", [("a", "b"), ("content-length", value)])
+    assert codec.serialize_tail(frame) == b"a:b\ncontent-length:0\n\n\0"
 
 
 def test_names_that_claim_to_be_others_answer_for_themselves(codec: Any) -> None:

@@ -66,9 +66,10 @@ CASES: dict[str, tuple[str, str]] = {
 
 
 def run(code: str) -> str:
+    paths = [ROOT, str(TESTS), *filter(None, [os.environ.get("PYTHONPATH")])]
     done = subprocess.run(
         [sys.executable, "-c", code],
-        env={**os.environ, "STOMPCODEC_PURE": "0", "PYTHONPATH": os.pathsep.join([ROOT, str(TESTS)])},
+        env={**os.environ, "STOMPCODEC_PURE": "0", "PYTHONPATH": os.pathsep.join(paths)},
         capture_output=True,
         text=True,
         check=False,
