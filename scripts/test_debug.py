@@ -1,11 +1,11 @@
-"""Run the tests of the codec and of the broker's plain road on a debug interpreter, which checks what C does to its objects.
+"""Run the tests of the codec and of the broker's plain road on a debug interpreter, which checks what C does.
 
     python scripts/test_debug.py [--short] [--report FILE] [ARGUMENT ...]
 
-A debug build of the same minor version loads the extensions that are built and installed here; for another version the
-package is built in a folder of its own. DEBUG_PYTHON names the interpreter; else Debian's `python3.X-dbg` is looked for,
-that of this version first. Without one, this is said, and counts as skipped. --short runs the files that look at memory.
-Other arguments are those of pytest.
+A debug build of the same minor version loads the extensions that are built and installed here; for another version
+the package is built in a folder of its own. DEBUG_PYTHON names the interpreter; else Debian's `python3.X-dbg` is looked
+for, that of this version first. Without one, this is said, and counts as skipped. --short runs the files that look at
+memory. Other arguments are those of pytest.
 """
 
 from __future__ import annotations
@@ -31,7 +31,16 @@ OPTIONS = ["-q", "-p", "no:cacheprovider", "-m", "not slow", "--only-c"]
 PLAIN = sorted(path.relative_to(ROOT).as_posix() for path in ROOT.glob("tests/broker/sessions/test_plain_*.py"))
 SHORT = [*(f"tests/codec/test_{name}.py" for name in ("trusted_memory", "buffers", "headers")), *PLAIN]
 #: What the tests of the codec and of the plain road import, for an environment of its own.
-NEEDED = ("setuptools>=77", "cython>=3.1", "pytest", "pytest-timeout", "pytest-xdist", "hypothesis", "websockets", "lark")
+NEEDED = (
+    "setuptools>=77",
+    "cython>=3.1",
+    "pytest",
+    "pytest-timeout",
+    "pytest-xdist",
+    "hypothesis",
+    "websockets",
+    "lark",
+)
 
 
 def debug_python() -> tuple[str, tuple[int, int]] | None:
@@ -50,7 +59,10 @@ def debug_python() -> tuple[str, tuple[int, int]] | None:
 def prepared(python: str, version: tuple[int, int]) -> tuple[str, list[str]]:
     """Return what runs the tests, and what PYTHONPATH needs, having built what is missing."""
     if version == VERSION:
-        return python, [str(Path(stompcodec.__file__).parents[1]), *(path for path in sys.path if path.endswith("-packages"))]
+        return python, [
+            str(Path(stompcodec.__file__).parents[1]),
+            *(path for path in sys.path if path.endswith("-packages")),
+        ]
     folder = FOLDER / f"debug-{version[0]}.{version[1]}"
     own = str(folder / "bin" / "python")
     pip = [own, "-m", "pip", "--quiet", "--disable-pip-version-check", "install"]
@@ -77,9 +89,13 @@ def main() -> int:
         tests = SHORT if options.short else ["tests/codec", *PLAIN]
         chosen = arguments or [*OPTIONS, "--numprocesses=2", *tests]
         command = [python, "-X", "faulthandler", "-c", PYTEST, *chosen]
-        done = subprocess.run(command, cwd=ROOT, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+        done = subprocess.run(
+            command, cwd=ROOT, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+        )
         print(done.stdout)
-        counts = {word: int(number) for number, word in re.findall(r"(\d+) (passed|failed|errors?|skipped)", done.stdout)}
+        counts = {
+            word: int(number) for number, word in re.findall(r"(\d+) (passed|failed|errors?|skipped)", done.stdout)
+        }
         passed, skipped = counts.get("passed", 0), counts.get("skipped", 0)
         failed = counts.get("failed", 0) + counts.get("error", 0) + counts.get("errors", 0)
         failed = failed or int(done.returncode != 0 or not passed)

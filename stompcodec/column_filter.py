@@ -108,7 +108,9 @@ def _checked_prepared(condition: Condition) -> Condition:
     """Return a prepared condition, which may have been made by hand."""
     name, is_prefix, values = condition
     if type(values) is not tuple or {bytes} != {type(name), *map(type, values)} or type(is_prefix) is not bool:
-        raise TypeError(f"{condition!r} is not a condition: make it with checked_where, of bytes, a bool and a tuple of bytes")
+        raise TypeError(
+            f"{condition!r} is not a condition: make it with checked_where, of bytes, a bool and a tuple of bytes"
+        )
     following = values[1:]
     if not all(map(lt, values, following)) or (is_prefix and any(map(bytes.startswith, following, values))):
         raise ValueError(f"the values for {name!r} are not in ascending order, or repeat: make it with checked_where")

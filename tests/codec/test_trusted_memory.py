@@ -91,7 +91,9 @@ def test_headers_that_were_written_into_are_not_used_again(how: str) -> None:
 @pytest.mark.c_only
 @pytest.mark.parametrize("drops", [True, False])
 @pytest.mark.parametrize("again", [True, False])
-@pytest.mark.parametrize("rest", ["p.feed(b'\\n\\0')", "(p.get_buffer().__setitem__(slice(2), b'\\n\\0'), p.buffer_updated(2))[1]"])
+@pytest.mark.parametrize(
+    "rest", ["p.feed(b'\\n\\0')", "(p.get_buffer().__setitem__(slice(2), b'\\n\\0'), p.buffer_updated(2))[1]"]
+)
 def test_a_view_changes_nothing_that_was_scanned(rest: str, again: bool, drops: bool) -> None:
     """The head is scanned in part, then written by a view of before: also one that is dropped in time, or made anew."""
     code = (

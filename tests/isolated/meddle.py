@@ -1,6 +1,6 @@
-"""Conversations on the plain road in C, during which Python takes away what the C code looks at. Arguments: seed, how many.
+"""Conversations on the plain road in C, during which Python takes away what C looks at. Arguments: seed, how many.
 
-Whatever the broker answers is right, or an exception; the process must not end. At each call of Python that the road makes, and
+Whatever the broker answers is right, or an exception; the process must not end. At calls of Python by the road, and
 before each frame, a field of one of the broker's objects is deleted or set to something else.
 """
 
@@ -104,9 +104,8 @@ def wrapped(method: Callable[..., Any], current: list[Meddler]) -> Callable[...,
 def frames(chosen: random.Random) -> bytes:
     """Some frames of a client."""
     headers = {"destination": chosen.choice(("/queue/a", "/queue/b", "/topic/t"))}
-    for name, value in (("receipt", "r1"), ("persistent", "true"), ("transaction", "t"), ("x", "y")):
-        if chosen.random() < 0.4:
-            headers[name] = value
+    some = (("receipt", "r1"), ("persistent", "true"), ("transaction", "t"), ("x", "y"))
+    headers |= {name: value for name, value in some if chosen.random() < 0.4}
     return serialize(Frame("SEND", headers, b"x" * chosen.choice((0, 5, 200))))
 
 
@@ -128,7 +127,9 @@ def converse(seed: int, current: list[Meddler]) -> None:
     consumers = [each for queue in queues for each in queue.consumers]
     meddler.objects = [*queues, *consumers, *sessions, *(each.outbox for each in sessions), broker.account]
     meddler.objects += [each for session in sessions for each in (*session.transactions.values(), session.memory)]
-    meddler.objects += [each for each in (*(queue.messages for queue in queues), *(queue.bound for queue in queues)) if each]
+    meddler.objects += [
+        each for each in (*(queue.messages for queue in queues), *(queue.bound for queue in queues)) if each
+    ]
     for queue in queues:
         if chosen.random() < 0.3:
             queue.tally = odd
@@ -152,7 +153,9 @@ def converse(seed: int, current: list[Meddler]) -> None:
             for session in broker.turn(bench.now):
                 if session in bench.peers:
                     bench.peers[session].flush()
-        for pending in [each for each in gc.get_objects() if type(each) is PendingCommit] if chosen.random() < 0.02 else ():
+        for pending in (
+            [each for each in gc.get_objects() if type(each) is PendingCommit] if chosen.random() < 0.02 else ()
+        ):
             meddler.objects.append(pending)
         meddler()
     current.clear()

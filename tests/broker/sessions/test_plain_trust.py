@@ -1,4 +1,4 @@
-"""The plain road in C does not trust what it has looked at before it called Python. Each case runs in a process of its own."""
+"""The plain road in C does not trust what it saw before it called Python. Each case runs in a process of its own."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ import pytest
 from patience import patience
 
 import stompcodec
-from stompcodec import Parser
 from stompcodec.broker.sessions import plain
 from stompcodec.broker.sessions.target import Target
 from stompcodec.broker.sessions.transaction import Sending
@@ -50,18 +49,33 @@ class Selector:
 AUTO = "{'selector': 'x IS NULL'}"
 CASES: dict[str, tuple[str, str]] = {
     "no overflow": ("{}", "del queue.overflow; send()"),
-    "no account": ("{}", "queue.bound = queue.bound._replace(messages=10**9) if hasattr(queue.bound, '_replace') else queue.bound\n"
-                   "def meddle(): queue.account = None\nqueue.tally = Tally(); send()"),
+    "no account": (
+        "{}",
+        "queue.bound = queue.bound._replace(messages=10**9) if hasattr(queue.bound, '_replace') else queue.bound\n"
+        "def meddle(): queue.account = None\nqueue.tally = Tally(); send()",
+    ),
     "no ring": ("{}", "def meddle(): queue.ring = None\nqueue.tally = Tally(); send()"),
-    "no ring by a selector": (AUTO, "def meddle():\n    with suppress(AttributeError): del queue.ring\nconsumer.selector = Selector(); send()"),
-    "no outbox by a selector": (AUTO, "def meddle(): consumer.outbox = None; two.session.outbox = None\nconsumer.selector = Selector(); send()"),
+    "no ring by a selector": (
+        AUTO,
+        "def meddle():\n    with suppress(AttributeError): del queue.ring\nconsumer.selector = Selector(); send()",
+    ),
+    "no outbox by a selector": (
+        AUTO,
+        "def meddle(): consumer.outbox = None; two.session.outbox = None\nconsumer.selector = Selector(); send()",
+    ),
     "no chunks by a selector": (AUTO, "def meddle(): outbox.chunks = 7\nconsumer.selector = Selector(); send()"),
-    "no blocked senders": ("{}", "del queue.blocked\nwith suppress(AttributeError, TypeError):\n"
-                           "    two.session.receive(two.octets_of('ACK', id=acks[0]), bench.now)\nsend()"),
-    "a short target": ("{}", "from stompcodec.broker.sessions.target import Target\n"
-                       "one.send('BEGIN', transaction='t'); send(transaction='t')\n"
-                       "(transaction,) = session.transactions.values()\n"
-                       "transaction._target = tuple.__new__(Target, ()); send(transaction='t')"),
+    "no blocked senders": (
+        "{}",
+        "del queue.blocked\nwith suppress(AttributeError, TypeError):\n"
+        "    two.session.receive(two.octets_of('ACK', id=acks[0]), bench.now)\nsend()",
+    ),
+    "a short target": (
+        "{}",
+        "from stompcodec.broker.sessions.target import Target\n"
+        "one.send('BEGIN', transaction='t'); send(transaction='t')\n"
+        "(transaction,) = session.transactions.values()\n"
+        "transaction._target = tuple.__new__(Target, ()); send(transaction='t')",
+    ),
 }
 
 
@@ -136,7 +150,9 @@ def prepare(**changed: Any) -> None:
     plain.EXTENSION.prepare(classes, (), (), (None,) * 8, None, plain.EACH, plain.MESSAGE, plain.OPERATION)
 
 
-@pytest.mark.parametrize("changed", [{"Target": NotATuple}, {"Sending": NotATuple}, {"Target": Sending}, {"Sending": Target}])
+@pytest.mark.parametrize(
+    "changed", [{"Target": NotATuple}, {"Sending": NotATuple}, {"Target": Sending}, {"Sending": Target}]
+)
 def test_classes_that_are_no_such_tuples_are_an_error_at_load(changed: dict[str, type]) -> None:
     """And then nothing has been learned: the road goes on as before."""
     with pytest.raises(TypeError, match="named tuple of"):
