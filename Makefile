@@ -77,6 +77,9 @@ pythons: $(VENV)/package.stamp ## unpack CPython 3.14 and 3.15 of Debian's next 
 test-tricks: $(VENV)/package.stamp ## the codec with each speed trick off (ONLY: some of docs/tricks.md); FUZZ (2000) executions for each
 	@$(BIN)/python scripts/test_tricks.py --fuzz $(or $(FUZZ),2000) $(if $(ONLY),--only $(ONLY)) $(if $(SEED),--seed $(SEED))
 
+test-debug: $(VENV)/package.stamp ## the tests of the codec and of the plain road on a debug interpreter (DEBUG_PYTHON, or python3.X-dbg)
+	@$(BIN)/python scripts/test_debug.py
+
 test-arm64 test-armhf test-s390x: $(VENV)/package.stamp
 	@$(BIN)/python scripts/test_foreign.py $(@:test-%=%) $(FOREIGN)
 test-arm64: ## vectors and tests of the C backend on arm64 (NEON), emulated

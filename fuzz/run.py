@@ -23,10 +23,10 @@ from prepare import FUZZ, WORK, Built, build, environment
 
 TARGETS = (
     *("parse", "differential", "chunking", "roundtrip", "columns", "content"),
-    *("connection", "websocket", "broker", "plain", "selector", "transform", "capture", "management", "scan"),
+    *("connection", "websocket", "broker", "plain", "selector", "transform", "capture", "management", "api", "scan"),
 )
 #: Targets whose inputs have a form of their own.
-SEEDS = ("content", "management", "plain", "selector", "transform")
+SEEDS = ("api", "content", "management", "plain", "selector", "transform")
 LONGEST = {"scan": 4096}  # octets of an input; 1024 for the others, which can stretch theirs
 SLOWEST = 30  # seconds for one input
 MEMORY = 4096  # MiB
@@ -127,6 +127,7 @@ def main() -> int:
     (WORK / "findings").mkdir(exist_ok=True)
     count = seeds.write(WORK / "seeds" / "wire", seeds.inputs())
     count += seeds.write(WORK / "seeds" / "content", seeds.content_inputs())
+    count += seeds.write(WORK / "seeds" / "api", seeds.api_inputs())
     count += seeds.write(WORK / "seeds" / "plain", seeds.plain_inputs())
     count += seeds.write(WORK / "seeds" / "management", seeds.management_inputs())
     count += seeds.write(WORK / "seeds" / "selector", seeds.selector_inputs())

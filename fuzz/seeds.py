@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-from case import data_of
+from case import data_of, rolls
 
 VECTORS = Path(__file__).resolve().parents[1] / "tests" / "vectors"
 #: What a seed may have at most: large ones only slow a fuzzer down, and `case.py` can stretch small ones.
@@ -89,6 +89,13 @@ TREES = (
     '{"pojo":{"@class":"a","$":"text","@id":""}}',
     '<!DOCTYPE a [<!ENTITY b "c">]><a>&b;<![CDATA[x]]><!-- y --><?z?></a>',
 )
+
+
+def api_inputs() -> Iterator[bytes]:
+    """Inputs in the form of `fuzz_api.py`: programs of any steps."""
+    for seed in range(60):
+        roll = rolls(seed)
+        yield bytes(next(roll) for _ in range(16 * (1 + seed)))
 
 
 def transform_inputs() -> Iterator[bytes]:

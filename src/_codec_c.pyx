@@ -84,6 +84,8 @@ cdef class _Names:
         if not self.names:
             raise MemoryError
         for i, text in enumerate(self.texts):
+            if not PyBytes_CheckExact(text):
+                raise TypeError(f"a name or value is {type(text).__name__}: it must be bytes here")
             self.names[i].octets = <const uint8_t *>PyBytes_AS_STRING(text)
             self.names[i].len = PyBytes_GET_SIZE(text)
 
@@ -208,18 +210,14 @@ cdef int _give_back(_Block block) except -1:
 
 @cython.final
 cdef class _Lease:
-    """A part of a buffer that is lent to a reader. Views of it keep its owner alive."""
+    """Memory that is lent to a reader. Views of it keep its owner alive, and may be written at any time, by any thread: nothing
+    is scanned there."""
     cdef object owner
     cdef uint8_t *data
     cdef size_t room
-    cdef int views
 
     def __getbuffer__(self, Py_buffer *view, int flags):
         PyBuffer_FillInfo(view, self, self.data, <Py_ssize_t>self.room, 0, flags)
-        self.views += 1
-
-    def __releasebuffer__(self, Py_buffer *view):
-        self.views -= 1
 
 
 cdef _Lease _lend(owner, uint8_t *data, size_t room):

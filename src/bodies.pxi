@@ -5,6 +5,7 @@ cdef enum:
     IN_COUNTED  # a body of known length is being filled
     IN_OPEN  # a body that ends at its NUL is being filled
     IN_STREAM  # a body is being streamed
+    IN_TAKING  # the taker looks at a frame, and may call Python
 
 
 cdef Py_ssize_t MOST = PY_SSIZE_T_MAX - 64  # bytes of the longest bytes object, beside its head
@@ -71,6 +72,8 @@ cdef class _Bodies(_Input):
     cdef object _next_body(self):
         """Return the next event, or None if more bytes are needed."""
         cdef size_t here
+        if self.state == IN_TAKING:  # its scan must not begin anew
+            raise RuntimeError("the parser is being iterated over: wait until that step has ended")
         if self.bridge and self.start >= self.bridge:
             self._cross()
         here = self.end - self.start
@@ -156,10 +159,14 @@ cdef class _Bodies(_Input):
         return 0
 
     cdef object _taken_body(self):
-        """Return the received part of the body."""
+        """Return the received part of the body, which no view of get_buffer reaches."""
+        if not self.lent:
+            self.lease = None
         if not self.body:
             return b""
         try:
+            if Py_REFCNT(self.body) > 1:
+                return self._copied_body()
             stomp_bytes_end(&self.body, self.room, <size_t>self.have)
         except MemoryError:
             self._die(_NO_MEMORY)
@@ -168,6 +175,13 @@ cdef class _Bodies(_Input):
         Py_XDECREF(self.body)  # the local name owns it now
         self.body = NULL
         return body
+
+    cdef object _copied_body(self):
+        cdef PyObject *lent = self.body
+        copy = PyBytes_FromStringAndSize(PyBytes_AS_STRING(<object>lent), <Py_ssize_t>self.have)
+        self.body = NULL
+        Py_XDECREF(lent)
+        return copy
 
     cdef object _look_for_end(self, size_t here):
         """Continue a body that ends at its NUL."""
@@ -192,7 +206,7 @@ cdef class _Bodies(_Input):
     cdef size_t _fill_from(self, const uint8_t *data, size_t len) except? 0:
         """Copy the part of [data, data + len), just fed, that certainly belongs to the body. Return its size."""
         cdef const uint8_t *nul
-        if self.have >= self.need or self.state == IN_STREAM:
+        if self.have >= self.need or self.state == IN_STREAM or self.state == IN_TAKING:
             return 0
         if self.state == IN_COUNTED:
             len = <size_t>min(<uint64_t>len, self.need - self.have)

@@ -372,12 +372,12 @@ static int write_tail_lines(struct stomp_out *out, StompFrame *frame, const stru
         int error;
         if (frame->kind == FRAME_TEXT) {
             error = octets_of_text(&name, stomp_frame_texts(frame)[2 * i], w->lenient);
-            if (!error)
+            if (!error && !is_length(name.at, name.len)) /* that one is written anew, whatever its value is */
                 error = octets_of_text(&value, stomp_frame_texts(frame)[2 * i + 1], w->lenient);
         } else {
             from = stomp_frame_entry(frame, i, from, &e);
             error = octets_of_wire(&name, frame, e.name, e.name_len, w->lenient);
-            if (!error)
+            if (!error && !is_length(name.at, name.len))
                 error = octets_of_wire(&value, frame, e.value, e.value_len, w->lenient);
         }
         if (!error && (is_length(name.at, name.len) || !is_named(without, without_count, name.at, name.len)))

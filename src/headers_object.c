@@ -40,14 +40,22 @@ PyObject *stomp_headers_new(StompFrame *frame)
     return headers;
 }
 
+/* Python code can write into headers around their type: eval() with them as globals, `__dict__`, dict.__setitem__. If it has put in
+   what the collector tracks, it tracks the headers, too, and they must not be kept. */
 static void headers_dealloc(PyObject *headers)
 {
+#ifdef STOMP_SPARE_OBJECTS
+    const int is_ours = !PyObject_GC_IsTracked(headers);
+#endif
+    PyObject_GC_UnTrack(headers);
     Py_CLEAR(((Headers *)headers)->pairs);
 #ifdef STOMP_SPARE_OBJECTS
-    if (!spare_headers) {
+    if (is_ours && !spare_headers) {
         PyDict_Clear(headers);
-        spare_headers = headers;
-        return;
+        if (!spare_headers) { /* a value that was put in may run code as it goes */
+            spare_headers = headers;
+            return;
+        }
     }
 #endif
     PyDict_Type.tp_dealloc(headers);
@@ -169,7 +177,8 @@ PyTypeObject StompHeaders_Type = {
     .tp_doc = "Headers()\n--\n\n"
               "The headers of a frame: a read-only dict, in which the first entry of a repeated name counts (S12-HDR-02).\n"
               "\n"
-              "`pairs()` and `getall()` return repeated entries too.\n"
+              "`pairs()` and `getall()` return repeated entries too. Its methods do not write, but Python itself does: `eval(code,\n"
+              "headers)`, `dict.__setitem__` and an object whose `__dict__` they are. Give those a copy: `dict(headers)`.\n"
               "\n"
               ">>> headers = Frame(\"SEND\", [(\"a\", \"1\"), (\"b\", \"2\"), (\"a\", \"3\")]).headers\n"
               ">>> headers[\"a\"], len(headers), headers.getall(\"a\"), dict(headers)\n"

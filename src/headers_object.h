@@ -1,5 +1,6 @@
 /* The Headers type: a read-only mapping of a frame's headers, made on first use. It is a subtype of dict, so that look-ups
-   and dict(headers) cost as much as with a dict. The garbage collector does not track it: it refers to str only. */
+   and dict(headers) cost as much as with a dict. The garbage collector does not track it, since it refers to str only, unless Python code
+   puts something else in. */
 #ifndef HEADERS_OBJECT_H
 #define HEADERS_OBJECT_H
 

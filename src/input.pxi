@@ -12,7 +12,7 @@ cdef class _Input:
     cdef _Block block
     cdef bytes pinned
     cdef size_t bridge  # index in the block at which bytes of pinned begin, or 0
-    cdef _Lease lease  # what get_buffer lent last
+    cdef _Lease lease  # what get_buffer lent last: a part of a body, or a block of its own
     cdef bint lent  # buffer_updated may still be called
     cdef uint64_t total  # bytes fed
     cdef object failure  # (error, offset, near), or None
@@ -128,7 +128,7 @@ cdef class _Input:
         """Free the block of an idle parser, and replace one that is far too large for the rest of a frame."""
         cdef _Block block = self.block
         cdef size_t unread = self.end - self.start
-        if (unread and (block.room <= PIECE or unread > block.room // 8)) or (self.lease is not None and self.lease.owner is block):
+        if unread and (block.room <= PIECE or unread > block.room // 8):
             return 0
         cdef _Block smaller = None
         if unread:
@@ -141,30 +141,8 @@ cdef class _Input:
             self.start = 0
             self.end = unread
         self.block = smaller
-        if Py_REFCNT(<void *>block) == 1:  # no lease refers to it
+        if Py_REFCNT(<void *>block) == 1:  # nobody looks at a frame in it
             _give_back(block)
-        return 0
-
-    cdef int _end_lease(self) except -1:
-        """End the lease of a buffer: its views must not see bytes that are fed from now on."""
-        cdef _Block block
-        cdef size_t unread = self.end - self.start
-        self.lent = False
-        if self.lease is None or not self.lease.views:
-            return 0
-        if self.lease.owner is self.block:
-            try:
-                block = _Block(unread + SMALL)
-            except MemoryError:  # the bytes that are fed now are lost
-                self._die(_NO_MEMORY)
-                raise
-            if self.data == self.block.data:
-                memcpy(block.data, self.data + self.start, unread)
-                self.data = block.data
-                self.start = 0
-                self.end = unread
-            self.block = block
-        self.lease = None
         return 0
 
     cdef object _fail(self, int error, size_t at, size_t head=0):

@@ -38,6 +38,7 @@ cdef class Parser(_Bodies):
 
     def __cinit__(self, *_, **__):
         stomp_scan_init(&self.scan)
+        self.extra = _Names(())
 
     def __init__(self, version=None, *, limits=None, lenient=False, heartbeats=False, commands=(), stream_over=None):
         if self._limits is not None:
@@ -76,16 +77,18 @@ cdef class Parser(_Bodies):
 
     @version.setter
     def version(self, value):
-        self._set_version(value, self.next_rules.report_beats)
+        with cython.critical_section(self):
+            self._set_version(value, self.next_rules.report_beats)
 
     @property
     def buffered(self):
         """Bytes that were fed and not handed out: frames that were not iterated, and the last, incomplete frame."""
-        if self.failure is not None:
-            return 0
-        if self.state == IN_STREAM:  # have: bytes that were kept before the body was streamed
-            return self._unread() + (self.have if self.body else 0)
-        return self._unread() + self.held + (self.have if self.state != IN_HEAD else 0)
+        with cython.critical_section(self):
+            if self.failure is not None:
+                return 0
+            if self.state == IN_STREAM:  # have: bytes that were kept before the body was streamed
+                return self._unread() + (self.have if self.body else 0)
+            return self._unread() + self.held + (self.have if self.state != IN_HEAD else 0)
 
     @property
     def failed(self):
@@ -95,7 +98,8 @@ cdef class Parser(_Bodies):
         its body on, or else from its first byte on, with all that was fed behind them and without pieces that were
         handed out; and the index of the fault in them.
         """
-        return self.lost
+        with cython.critical_section(self):
+            return self.lost
 
     def __iter__(self):
         return self
@@ -114,10 +118,6 @@ cdef class Parser(_Bodies):
         cdef Py_buffer view
         if PyBytes_CheckExact(data) and self._goes_on(<const uint8_t *>PyBytes_AS_STRING(data), <size_t>PyBytes_GET_SIZE(data)):
             return self
-        self._end_lease()
-        if self.failure is not None:
-            self.lost = None
-            return self
         if PyBytes_CheckExact(data):
             self._feed(<const uint8_t *>PyBytes_AS_STRING(data), <size_t>PyBytes_GET_SIZE(data), <bytes>data)
         else:
@@ -130,6 +130,10 @@ cdef class Parser(_Bodies):
 
     cdef int _feed(self, const uint8_t *data, size_t len, bytes whole) except -1:
         cdef size_t first = 0
+        self.lent = False
+        if self.failure is not None:
+            self.lost = None
+            return 0
         if self.state != IN_HEAD and len and self.start == self.end and self.pinned is None:
             first = self._fill_from(data, len)
             self.total += first
@@ -142,6 +146,7 @@ cdef class Parser(_Bodies):
         """Return a buffer to read into, as `asyncio.BufferedProtocol` does. Call `buffer_updated` afterwards."""
         cdef size_t size = PIECE
         cdef _Lease lease
+        cdef _Block block
         if hint > 0:
             size = min(<size_t>min(hint, PIECE), <size_t>PIECE)
         self.lent = False
@@ -151,9 +156,11 @@ cdef class Parser(_Bodies):
             self._body_room(<size_t>min(<uint64_t>size, self.need - self.have), self.have)
             size = <size_t>min(<uint64_t>(self.room - self.have), self.need - self.have)
             lease = _lend(<object>self.body, <uint8_t *>PyBytes_AS_STRING(<object>self.body) + self.have, size)
+        elif self.lease is not None and type(self.lease.owner) is _Block and self.lease.room >= size:
+            lease = self.lease  # old views may reach what is read, but nothing is scanned there
         else:
-            self._make_room(size)
-            lease = _lend(self.block, self.block.data + self.end, self.block.room - self.end)
+            block = _Block(size)
+            lease = _lend(block, block.data, block.room)
         view = memoryview(lease)
         self.lease = lease
         self.lent = True
@@ -167,31 +174,23 @@ cdef class Parser(_Bodies):
             RuntimeError: `get_buffer` was not called, or `feed` was called since.
             ValueError: the buffer is smaller than `n` bytes.
         """
+        cdef _Lease lease
         cdef size_t count
         cdef Py_ssize_t size
         n = _index(n)  # first, since it may run any code
         size = PyNumber_AsSsize_t(n, NULL)  # clipped if too large
+        lease = self.lease
         if not self.lent:
             raise RuntimeError("buffer_updated() without get_buffer(), or after feed()")
-        if size < 0 or <size_t>size > self.lease.room:
-            raise ValueError(f"n is {n}: the buffer has {self.lease.room} bytes")
+        if size < 0 or <size_t>size > lease.room:
+            raise ValueError(f"n is {n}: the buffer has {lease.room} bytes")
         count = <size_t>size
-        self.lent = False
-        if self.failure is not None:
-            self.lost = None
-            return self
-        if self.lent_body and self.body and self.lease.data == <uint8_t *>PyBytes_AS_STRING(<object>self.body) + self.have:
+        if self.lent_body and self.body and lease.data == <uint8_t *>PyBytes_AS_STRING(<object>self.body) + self.have:
+            self.lent = False
             self.have += count
-        elif not self.lent_body and self.lease.owner is self.block and self.lease.data == self.block.data + self.end:
-            self.end += count
-        else:  # frames were iterated meanwhile, and the bytes belong elsewhere
-            try:
-                octets = PyBytes_FromStringAndSize(<char *>self.lease.data, size)
-            except MemoryError:  # they are lost
-                self._die(_NO_MEMORY)
-                raise
-            self._append(<const uint8_t *>PyBytes_AS_STRING(octets), count)
-        self.total += count
+            self.total += count
+        else:
+            self._feed(lease.data, count, None)
         return self
 
     # ---- frames ----
@@ -199,6 +198,8 @@ cdef class Parser(_Bodies):
     def _offer(self, owner):
         """Offer each complete frame to the taker (stomp_taker.h) of an object before it is made."""
         cdef const stomp_taker *taker = <const stomp_taker *>PyCapsule_GetPointer(owner.taker, STOMP_TAKER)
+        if taker.owner != <void *>owner:  # the parser keeps that one alive, and the taker lies in it
+            raise ValueError("the taker belongs to another object")
         if taker.scan_size != sizeof(stomp_scan):
             raise ValueError("the taker was built with another version of the scanner")
         self.taker_owner = owner
@@ -206,11 +207,15 @@ cdef class Parser(_Bodies):
 
     cdef int _taken(self, const uint8_t *frame, size_t size) except -1:
         """Offer a frame whose body has `size` bytes to the taker. The frame counts as read while that looks at it, because it
-        may call Python."""
+        may call Python, which may feed this parser: its memory is held, and its scan kept as it is."""
         cdef size_t whole = self.scan.head + size + 1
+        cdef _Block block = self.block
+        cdef bytes pinned = self.pinned
         cdef int taken
         self.start += whole
+        self.state = IN_TAKING
         taken = self.taker.take(self.taker.owner, &self.scan, frame, size)
+        self.state = IN_HEAD
         if taken == STOMP_LEFT:
             self.start -= whole
         return taken

@@ -40,7 +40,7 @@ cdef extern from "stomp_taker.h":
 
     struct stomp_taker:
         size_t scan_size
-        int (*take)(void *owner, const stomp_scan *scan, const uint8_t *data, size_t size) except -1
+        int (*take)(void *owner, const stomp_scan *scan, const uint8_t *data, size_t size) noexcept
         void *owner
 
 cdef extern from "stomp_command.h" nogil:

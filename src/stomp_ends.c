@@ -125,6 +125,8 @@ static STOMP_INLINE size_t head_end(const uint8_t *data, size_t at, size_t len, 
                 *nul = 1;
                 return i + 1;
             }
+            if (i + 1 == len) /* it was a NUL a moment ago */
+                continue;
             if (data[i + 1] == '\n')
                 return i + 2;
             if (data[i + 1] == '\r') {

@@ -280,7 +280,7 @@ static int take_entry(struct stomp_scan *s, const struct stomp_rules *rules, con
     struct stomp_header at = {s->line, s->colon, s->colon + 1, kept};
     if (s->colon != STOMP_NONE)
         trim(&at, rules, data);
-    if (s->colon == STOMP_NONE || at.colon == at.name) {
+    if (s->colon == STOMP_NONE || at.colon == at.name || at.value > at.end) { /* the last: data that changes while it is read */
         s->marks |= STOMP_CHANGED;
         s->skipped++;
         return rules->flags & STOMP_SKIPS_BAD_LINES ? STOMP_LINE_TAKEN : stomp_bad(s, STOMP_BAD_HEADER_LINE, s->line);

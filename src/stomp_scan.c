@@ -136,11 +136,11 @@ static STOMP_NOINLINE int settle(struct stomp_scan *s, const struct stomp_rules 
         const size_t good = stomp_bad_utf8(data + w.start, line - w.start);
         line = drop_lines(s, &w, good < line - w.start ? w.start + good : line);
     }
-    if (w.length && w.length < line && !stomp_quick_length(s, rules, data, w.length))
+    if (w.length && w.length < line && !stomp_quick_length(s, rules, data, w.length, line - 1))
         line = drop_lines(s, &w, w.length);
     if (s->marks & STOMP_CR_ENDS)
         for (struct stomp_line *at = s->lines + w.before; at < s->lines + w.count; at++)
-            at->end -= data[at->end - 1] == '\r';
+            at->end -= (at->end - 1 != at->colon) & (data[at->end - 1] == '\r'); /* a CR may have been the colon a moment ago */
     if (!w.blank)
         return leave(s, STOMP_HEADER_LINES, w.count, line);
     s->count = w.count;
@@ -264,7 +264,7 @@ static inline int next_line(struct stomp_scan *s, const struct stomp_rules *rule
     const uint64_t line = stomp_up_to(m->lf);
     const size_t lf = base + stomp_low_bit64(m->lf);
     uint64_t rare = m->rare & line;
-    if (rare && data[lf - 1] == '\r' && rules->flags & STOMP_CRLF)
+    if (rare && lf > s->line && data[lf - 1] == '\r' && rules->flags & STOMP_CRLF)
         rare &= line >> 2; /* that one is not rare */
     note_line(s, base, m, line, rare);
     const int verdict = stomp_take_line(s, rules, data, lf);
@@ -397,7 +397,7 @@ static STOMP_INLINE int quick_head(struct stomp_scan *s, const struct stomp_rule
         take_block(&k, data, base, &b);
         if (b.stop && b.stop & (0 - b.stop) & b.m.lf & b.starts) {
             const size_t blank = base + stomp_low_bit64(b.stop);
-            if (k.to > end || blank > rules->max_header_line || (k.length && !stomp_quick_length(s, rules, data, k.length)))
+            if (k.to > end || blank > rules->max_header_line || (k.length && !stomp_quick_length(s, rules, data, k.length, blank)))
                 break;
             if (STOMP_UNLIKELY(k.more_colons))
                 s->marks |= STOMP_ODD;

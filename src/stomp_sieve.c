@@ -64,7 +64,7 @@ static STOMP_INLINE int walk(const struct stomp_sieve *sieve, struct stomp_scan 
             const size_t blank = base + stomp_low_bit64(b.stop);
             s->head = blank + 1;
             return b.stop & (0 - b.stop) & b.m.lf & b.starts && blank <= sieve->most
-                && (!k.length || stomp_quick_length(s, rules, data, k.length));
+                && (!k.length || stomp_quick_length(s, rules, data, k.length, blank));
         }
         k.starts = b.starts;
         stomp_end_block(&k, &b);

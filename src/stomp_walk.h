@@ -56,15 +56,16 @@ static STOMP_INLINE size_t stomp_quick_command(struct stomp_scan *s, const struc
     return lf + 1;
 }
 
-/* Read the first content-length of a head, whose colon is at `colon` and whose line is complete. Returns 0 to leave it to the full
-   rules. */
-static STOMP_INLINE int stomp_quick_length(struct stomp_scan *s, const struct stomp_rules *rules, const uint8_t *data, size_t colon)
+/* Read the first content-length of a head, whose colon is at `colon` and whose line ends at `last` or before. Returns 0 to leave it
+   to the full rules. Nothing behind `last` is read, whatever was seen there before: somebody else may write the data meanwhile. */
+static STOMP_INLINE int stomp_quick_length(struct stomp_scan *s, const struct stomp_rules *rules, const uint8_t *data, size_t colon,
+                                           size_t last)
 {
-    const uint8_t *const value = data + colon + 1, *text = value;
+    const uint8_t *const value = data + colon + 1, *const end = data + last, *text = value;
     unsigned n = 0, digit;
-    for (; (digit = *text - (unsigned)'0') <= 9; text++)
+    for (; text < end && (digit = *text - (unsigned)'0') <= 9; text++)
         n = n * 10 + digit;
-    if (STOMP_UNLIKELY(*text != '\n') && !(stomp_are(text, "\r\n") && rules->flags & STOMP_CRLF))
+    if (STOMP_UNLIKELY(*text != '\n') && !(text < end && stomp_are(text, "\r\n") && rules->flags & STOMP_CRLF))
         return 0;
     if ((size_t)(text - value) - 1 >= 9 || n > rules->max_body)
         return 0;

@@ -92,6 +92,8 @@ void stomp_websocket_copy(uint8_t *out, struct stomp_websocket_run *run, const s
         const uint8_t *frame = data + done.end;
         size_t head = plain_head(frame, run->end - done.end, rules, &payload);
         uint8_t *to = out + done.payload;
+        if (!head || payload > run->payload - done.payload) /* it is not what was measured */
+            break;
         if (rules->masked)
             copy_masked(to, frame + head, payload, frame + head - 4);
         else if (payload)

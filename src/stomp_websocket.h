@@ -25,7 +25,7 @@ void stomp_websocket_measure(struct stomp_websocket_run *run, const struct stomp
                              size_t len);
 
 /* Copy the payloads of a measured run, without masks, into out, which has room for run->payload bytes. If text is not UTF-8,
-   the run is cut before its frame. */
+   the run is cut before its frame; also before one that somebody else has changed since it was measured, and that has no room. */
 void stomp_websocket_copy(uint8_t *out, struct stomp_websocket_run *run, const struct stomp_websocket_rules *rules,
                           const uint8_t *data);
 

@@ -186,10 +186,11 @@ cdef _Names _left_out(without):
         names = <_Names>found
         Py_XDECREF(found)
         return names
-    names = _names_of(_checked_names(without))
+    checked = _checked_names(without)  # of exact str: others may claim to equal what they do not
+    names = _names_of(checked)
     if len(_LEFT_OUT) >= 100:
         _LEFT_OUT.clear()
-    _LEFT_OUT[without] = names
+    _LEFT_OUT[checked] = names
     return names
 
 

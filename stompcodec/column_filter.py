@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from operator import lt
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -68,7 +69,8 @@ def checked_columns(columns: Iterable[str] | None) -> frozenset[str]:
 
 
 def checked_where(where: Iterable[Any]) -> tuple[Condition, ...]:
-    """Return prepared conditions, for one or many calls of `parse_columns`. Prepared ones are returned unchanged.
+    """Return prepared conditions, for one or many calls of `parse_columns`. Prepared ones are returned unchanged
+    after a look at them.
 
     Args:
         where: (name, "in", values) or (name, "prefix", values). The name is that of a header, or "command".
@@ -86,7 +88,7 @@ def checked_where(where: Iterable[Any]) -> tuple[Condition, ...]:
 
 def _checked_condition(condition: Any) -> Condition:
     if type(condition) is Condition:
-        return condition
+        return _checked_prepared(condition)
     if not isinstance(condition, (tuple, list)) or len(condition) != 3:
         raise TypeError(f'{condition!r} is not a condition: it must be (name, "in" or "prefix", values)')
     name, kind, given = condition
@@ -98,8 +100,21 @@ def _checked_condition(condition: Any) -> Condition:
     for text in (name, *texts):
         if not isinstance(text, str):
             raise TypeError(f"the condition on {name!r} has a {type(text).__name__}: it must be str")
-    values = sorted({text.encode() for text in texts})
-    return Condition(name.encode(), kind == "prefix", tuple(_shortest(values) if kind == "prefix" else values))
+    values = sorted({str.encode(text) for text in texts})  # a subclass may have methods of its own
+    return Condition(str.encode(name), kind == "prefix", tuple(_shortest(values) if kind == "prefix" else values))
+
+
+def _checked_prepared(condition: Condition) -> Condition:
+    """Return a prepared condition, which may have been made by hand."""
+    name, is_prefix, values = condition
+    if type(values) is not tuple or {bytes} != {type(name), *map(type, values)} or type(is_prefix) is not bool:
+        raise TypeError(
+            f"{condition!r} is not a condition: make it with checked_where, of bytes, a bool and a tuple of bytes"
+        )
+    following = values[1:]
+    if not all(map(lt, values, following)) or (is_prefix and any(map(bytes.startswith, following, values))):
+        raise ValueError(f"the values for {name!r} are not in ascending order, or repeat: make it with checked_where")
+    return condition
 
 
 def _shortest(prefixes: list[bytes]) -> Iterable[bytes]:

@@ -162,6 +162,10 @@ def checked_limits(limits: Limits | None) -> Limits:
     """
     if limits is None:
         return DEFAULT_LIMITS
+    if not isinstance(limits, Limits):
+        raise TypeError(f"limits is {limits!r}: it must be Limits")
+    if type(limits) is not Limits:
+        limits = Limits(*tuple.__iter__(limits))  # a subclass may have methods of its own
     for name, value in zip(limits._fields, limits):
         if type(value) is not int:
             raise TypeError(f"{name} is {value!r}: it must be an int")
@@ -186,7 +190,7 @@ def checked_names(names: Iterable[str] | None) -> tuple[str, ...]:
     for name in checked:
         if not isinstance(name, str):
             raise TypeError(f"a header's name must be str, not {type(name).__name__}")
-    return checked
+    return tuple([str.__str__(name) for name in checked])
 
 
 def checked_commands(commands: Iterable[str]) -> frozenset[str]:
@@ -204,8 +208,9 @@ def checked_commands(commands: Iterable[str]) -> frozenset[str]:
     for name in commands:
         if not isinstance(name, str):
             raise TypeError(f"a command must be str, not {type(name).__name__}")
+        name = str.__str__(name)  # a subclass may have methods of its own
         if not name or any(octet in name for octet in "\0\r\n"):
             raise ValueError("a name in commands is empty, or contains NUL, CR or LF")
         name.encode()
-        names.add(str.__str__(name))
+        names.add(name)
     return frozenset(names)

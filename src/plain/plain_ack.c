@@ -62,6 +62,7 @@ static PyObject *consumer_of(PyObject *session, const uint8_t *number, Py_ssize_
         PyObject *fresh = PyUnicode_DecodeUTF8((const char *)number, len, NULL);
         if (!fresh)
             return NULL;
+        PyErr_Clear(); /* of the last one */
         plain_set(name, fresh);
     }
     return consumers && PyDict_CheckExact(consumers) ? PyDict_GetItemWithError(consumers, *name) : NULL;
@@ -116,18 +117,20 @@ static int count_out(PyObject *queue, long long size)
 /* A stored message leaves the store with the next commit, and receipts wait for that. Returns 0, or -1 with an exception. */
 static int unstore(PyObject *session, PyObject *queue, PyObject *message, PyObject *receipt, PyObject *hold_receipts)
 {
-    PyObject *journal = FIELD_OF(queue, Queue, journal), *result;
-    if (!journal || journal == Py_None || !plain_is_held(session, journal)) {
+    PyObject *journal = FIELD_OF(queue, Queue, journal), *result = Py_None;
+    if (journal == Py_None)
+        journal = NULL;
+    Py_XINCREF(journal);
+    if (!journal || !plain_is_held(session, journal)) {
         result = PyObject_CallFunctionObjArgs(hold_receipts, session, receipt, NULL);
         Py_XDECREF(result);
-        if (!result)
-            return -1;
     }
-    if (!journal || journal == Py_None || FIELD_OF(queue, Queue, closed) == Py_True)
-        return 0;
-    PyObject *arguments[] = {journal, queue, message};
-    result = PyObject_VectorcallMethod(plain_name.settle, arguments, 3, NULL);
-    Py_XDECREF(result);
+    if (result && journal && FIELD_OF(queue, Queue, closed) != Py_True) {
+        PyObject *arguments[] = {journal, queue, message};
+        result = PyObject_VectorcallMethod(plain_name.settle, arguments, 3, NULL);
+        Py_XDECREF(result);
+    }
+    Py_XDECREF(journal);
     return result ? 0 : -1;
 }
 

@@ -48,18 +48,39 @@ struct plain_fields {
 
 extern struct plain_fields plain_at;
 
+/* Fields of the tuples that C reads and makes. */
+enum { PLAIN_TARGET_FIELDS = 4, PLAIN_SENDING_FIELDS = 3 };
+
 /* The field of an object, as a pointer to an object that may be read and set. */
 #define FIELD_OF(object, class, name) (*(PyObject **)((char *)(object) + plain_at.class##_##name))
 #define IS_A(object, class) (Py_TYPE(object) == plain_at.class)
 
-/* Set a field to a new reference. */
-static inline void plain_set(PyObject **field, PyObject *value)
+/* Set a variable to a new reference. */
+static inline void plain_set(PyObject **variable, PyObject *value)
 {
-    PyObject *old = *field;
-    *field = value;
+    PyObject *old = *variable;
+    *variable = value;
     Py_XDECREF(old);
 }
-#define SET_FIELD(object, class, name, value) plain_set(&FIELD_OF(object, class, name), value)
+
+/* Set a field of an object to a new reference. Only the broker's thread writes, but others may read. Without the GIL a reader takes
+   its reference under the lock of the object, or sees by an atomic load that the field has not changed (PyMember_GetOne): so it must be
+   set as PyMember_SetOne does it. */
+static inline void plain_set_field(PyObject *object, PyObject **field, PyObject *value)
+{
+#ifdef Py_GIL_DISABLED
+    PyObject *old;
+    Py_BEGIN_CRITICAL_SECTION(object);
+    old = *field;
+    _Py_atomic_store_ptr_release(field, value);
+    Py_END_CRITICAL_SECTION();
+    Py_XDECREF(old);
+#else
+    (void)object;
+    plain_set(field, value);
+#endif
+}
+#define SET_FIELD(object, class, name, value) plain_set_field(object, &FIELD_OF(object, class, name), value)
 
 /* Look up all offsets in the classes, a dict by name. Returns 0, or -1 with an exception. */
 int plain_fields_find(PyObject *classes);

@@ -82,6 +82,26 @@ static int add(struct sums *sums, PyObject *batch, PyObject *account, long long 
     return sums->count && sums->cost && sums->used;
 }
 
+/* Append the message to the batch, and set the sums. Returns 0, and then nothing is changed. */
+static int append(PyObject *paging, PyObject *batch, PyObject *account, PyObject *span, PyObject *queue, const struct sums *sums,
+                  const struct plain_message *message)
+{
+    PyObject *const own[] = {paging, batch, account, span}; /* Python may run meanwhile */
+    for (size_t i = 0; i < sizeof own / sizeof *own; i++)
+        Py_INCREF(own[i]);
+    const int done = plain_append(batch, queue, message);
+    if (done) {
+        SET_FIELD(paging, Paging, count, sums->count);
+        SET_FIELD(batch, Batch, cost, sums->cost);
+        SET_FIELD(account, Account, used, sums->used);
+        Py_INCREF(message->seq), SET_FIELD(span, Span, last, message->seq);
+        Py_INCREF(message->seq), SET_FIELD(queue, Queue, newest, message->seq);
+    }
+    for (size_t i = 0; i < sizeof own / sizeof *own; i++)
+        Py_DECREF(own[i]);
+    return done;
+}
+
 int plain_page(PyObject *session, PyObject *queue, const struct plain_message *message)
 {
     PyObject *paging = FIELD_OF(queue, Queue, paging), *batch = plain_open_batch(session, queue), *account, *span;
@@ -93,16 +113,11 @@ int plain_page(PyObject *session, PyObject *queue, const struct plain_message *m
     account = FIELD_OF(FIELD_OF(batch, Batch, intake), Intake, account);
     const int above = is_above(queue, paged + 1);
     if (above < 0 || !add(&sums, batch, account, paged + 1, (long long)message->send->tail_len + PLAIN_MESSAGE_COST)
-        || !plain_append(batch, queue, message)) {
+        || !append(paging, batch, account, span, queue, &sums, message)) {
         PyErr_Clear();
         drop(&sums);
         return PLAIN_NOT_DELIVERED;
     }
-    SET_FIELD(paging, Paging, count, sums.count);
-    SET_FIELD(batch, Batch, cost, sums.cost);
-    SET_FIELD(account, Account, used, sums.used);
-    Py_INCREF(message->seq), SET_FIELD(span, Span, last, message->seq);
-    Py_INCREF(message->seq), SET_FIELD(queue, Queue, newest, message->seq);
     PLAIN_TALLY(queue, put);
     return above ? PLAIN_DELIVERED_FULL : PLAIN_DELIVERED;
 }

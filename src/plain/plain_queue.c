@@ -31,8 +31,11 @@ static int deliver_auto(PyObject *queue, PyObject *consumer, const struct plain_
         Py_XDECREF(budget);
         return PLAIN_NOT_DELIVERED;
     }
+    Py_INCREF(outbox);
     PLAIN_TALLY(queue, direct);
-    return plain_finish(FIELD_OF(queue, Queue, ring), outbox, budget) < 0 ? -1 : PLAIN_DELIVERED;
+    const int error = plain_finish(queue, outbox, budget);
+    Py_DECREF(outbox);
+    return error < 0 ? -1 : PLAIN_DELIVERED;
 }
 
 /* What changes with a delivery that has to be acknowledged. All of it is made before anything is changed. */
@@ -52,10 +55,9 @@ static void drop(struct unacked *new)
 }
 
 /* Make everything. Returns 0 if something is missing, or too large for this road. */
-static int prepare(struct unacked *new, PyObject *queue, PyObject *consumer, const struct plain_message *message)
+static int prepare(struct unacked *new, PyObject *queue, PyObject *consumer, PyObject *outbox, const struct plain_message *message)
 {
     char head[PLAIN_MOST_HEAD];
-    PyObject *outbox = FIELD_OF(consumer, Consumer, outbox);
     long long tag, size = (long long)message->send->tail_len;
     if (!plain_number(FIELD_OF(consumer, Consumer, last), &tag))
         return 0;
@@ -75,13 +77,12 @@ static int prepare(struct unacked *new, PyObject *queue, PyObject *consumer, con
     return new->chunks && new->record && new->tag && new->budget && new->credit;
 }
 
-static int deliver_unacked(PyObject *queue, PyObject *consumer, const struct plain_message *message)
+/* With an outbox that plain_next has found, and that the caller owns, as it does `unacked` and `chunks`. */
+static int deliver_into(PyObject *queue, PyObject *consumer, PyObject *outbox, PyObject *unacked, PyObject *chunks,
+                        const struct plain_message *message)
 {
     struct unacked new = {0};
-    PyObject *outbox = FIELD_OF(consumer, Consumer, outbox), *unacked = FIELD_OF(consumer, Consumer, unacked);
-    PyObject *chunks = FIELD_OF(outbox, Outbox, chunks);
-    if (!unacked || !PyDict_CheckExact(unacked) || !prepare(&new, queue, consumer, message)
-        || PyDict_SetItem(unacked, new.tag, new.record) < 0) {
+    if (!prepare(&new, queue, consumer, outbox, message) || PyDict_SetItem(unacked, new.tag, new.record) < 0) {
         PyErr_Clear();
         drop(&new);
         return PLAIN_NOT_DELIVERED;
@@ -100,11 +101,25 @@ static int deliver_unacked(PyObject *queue, PyObject *consumer, const struct pla
     PLAIN_TALLY(queue, put);
     Py_DECREF(new.chunks);
     Py_DECREF(new.record);
-    PyObject *ring = FIELD_OF(queue, Queue, ring);
-    Py_INCREF(ring), Py_INCREF(outbox);
-    int full = plain_is_full(queue), error = plain_finish(ring, outbox, new.budget);
-    Py_DECREF(ring), Py_DECREF(outbox);
+    PyObject *type, *raised, *trace;
+    const int full = plain_is_full(queue);
+    PyErr_Fetch(&type, &raised, &trace); /* if it raised, the delivery is finished all the same */
+    const int error = plain_finish(queue, outbox, new.budget);
+    if (type)
+        PyErr_Restore(type, raised, trace);
     return full < 0 || error < 0 ? -1 : full ? PLAIN_DELIVERED_FULL : PLAIN_DELIVERED;
+}
+
+static int deliver_unacked(PyObject *queue, PyObject *consumer, const struct plain_message *message)
+{
+    PyObject *outbox = FIELD_OF(consumer, Consumer, outbox), *unacked = FIELD_OF(consumer, Consumer, unacked);
+    PyObject *chunks = FIELD_OF(outbox, Outbox, chunks);
+    if (!unacked || !PyDict_CheckExact(unacked))
+        return PLAIN_NOT_DELIVERED;
+    Py_INCREF(outbox), Py_INCREF(unacked), Py_INCREF(chunks);
+    const int result = deliver_into(queue, consumer, outbox, unacked, chunks, message);
+    Py_DECREF(outbox), Py_DECREF(unacked), Py_DECREF(chunks);
+    return result;
 }
 
 int plain_deliver(PyObject *queue, const struct plain_message *message)
@@ -136,11 +151,13 @@ int plain_gather(PyObject *topic, const struct plain_message *message)
     octets += (long long)message->send->tail_len;
     if (octets > most) /* it is time to deliver them */
         return PLAIN_NOT_DELIVERED;
+    Py_INCREF(gathered);
     PyObject *sum = PyLong_FromLongLong(octets), *tail = plain_tail(message);
     PyObject *record = sum && tail ? plain_record(message, FIELD_OF(topic, Topic, name), tail) : NULL;
     int failed = !record || PyList_Append(gathered, record) < 0;
     Py_XDECREF(tail);
     Py_XDECREF(record);
+    Py_DECREF(gathered);
     if (failed) {
         PyErr_Clear();
         Py_XDECREF(sum);

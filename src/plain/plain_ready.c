@@ -47,15 +47,17 @@ int plain_enqueue(PyObject *queue, const struct plain_message *message)
     if (!plain_may_enqueue(queue, message)
         || !plain_counts_make(&counts, queue, 1, (long long)message->send->tail_len))
         return PLAIN_NOT_DELIVERED;
+    Py_INCREF(line);
     PyObject *tail = plain_tail(message), *record = tail ? plain_record(message, FIELD_OF(queue, Queue, name), tail) : NULL;
+    int failed = !record || plain_call(line, plain_name.append, record) < 0;
     Py_XDECREF(tail);
-    if (!record || plain_call(line, plain_name.append, record) < 0) {
+    Py_XDECREF(record);
+    Py_DECREF(line);
+    if (failed) {
         PyErr_Clear();
-        Py_XDECREF(record);
         plain_counts_drop(&counts);
         return PLAIN_NOT_DELIVERED;
     }
-    Py_DECREF(record);
     plain_counts_set(&counts, queue);
     PLAIN_TALLY(queue, put);
     int full = plain_is_full(queue);
@@ -79,12 +81,11 @@ static void drop(struct delivery *new)
 }
 
 /* Make everything. Returns 0 if something is missing, or too large. */
-static int prepare(struct delivery *new, PyObject *queue, PyObject *consumer, PyObject *message, int acks)
+static int prepare(struct delivery *new, PyObject *queue, PyObject *consumer, PyObject *outbox, PyObject *message, int acks)
 {
     char head[PLAIN_MOST_HEAD];
     long long tag, size;
     PyObject *ident = FIELD_OF(message, Message, ident), *tail = FIELD_OF(message, Message, tail);
-    PyObject *outbox = FIELD_OF(consumer, Consumer, outbox);
     if (!ident || !PyBytes_CheckExact(ident) || !tail || !PyBytes_CheckExact(tail)
         || !plain_number(FIELD_OF(message, Message, size), &size) || !plain_number(FIELD_OF(consumer, Consumer, last), &tag))
         return 0;
@@ -102,40 +103,46 @@ static int prepare(struct delivery *new, PyObject *queue, PyObject *consumer, Py
 }
 
 /* Move a message from the line into the outbox of a consumer. Returns 0 if nothing was changed. */
-static int move(const struct delivery *new, PyObject *line, PyObject *consumer, PyObject *message, int acks)
+static int move(const struct delivery *new, PyObject *line, PyObject *consumer, PyObject *outbox, PyObject *message, int acks)
 {
-    PyObject *chunks = FIELD_OF(FIELD_OF(consumer, Consumer, outbox), Outbox, chunks), *unacked = FIELD_OF(consumer, Consumer, unacked);
-    Py_ssize_t end = PyList_GET_SIZE(chunks);
-    if (acks && (!unacked || !PyDict_CheckExact(unacked) || PyDict_SetItem(unacked, new->tag, message) < 0))
+    PyObject *chunks = FIELD_OF(outbox, Outbox, chunks), *unacked = acks ? FIELD_OF(consumer, Consumer, unacked) : NULL;
+    if (!chunks || !PyList_CheckExact(chunks) || (acks && (!unacked || !PyDict_CheckExact(unacked))))
         return 0;
-    if (!PyList_SetSlice(chunks, end, end, new->chunks)) {
-        if (!plain_call(line, plain_name.popleft, NULL))
-            return 1;
-        (void)PyList_SetSlice(chunks, end, end + PyTuple_GET_SIZE(new->chunks), NULL);
+    int moved = 0;
+    Py_INCREF(chunks), Py_XINCREF(unacked);
+    if (!acks || !PyDict_SetItem(unacked, new->tag, message)) {
+        Py_ssize_t end = PyList_GET_SIZE(chunks);
+        if (!PyList_SetSlice(chunks, end, end, new->chunks)) {
+            moved = !plain_call(line, plain_name.popleft, NULL);
+            if (!moved)
+                (void)PyList_SetSlice(chunks, end, end + PyTuple_GET_SIZE(new->chunks), NULL);
+        }
+        if (acks && !moved)
+            (void)PyDict_DelItem(unacked, new->tag);
     }
-    if (acks)
-        (void)PyDict_DelItem(unacked, new->tag);
-    return 0;
+    Py_DECREF(chunks), Py_XDECREF(unacked);
+    return moved;
 }
 
 /* Deliver the first message of the line to the first consumer of the ring. Returns 1, 0 if that is not simple, or -1 with an exception. */
 static int deliver(PyObject *queue, PyObject *line, PyObject *consumer, PyObject *message, int acks)
 {
     struct delivery new = {0};
-    if (!prepare(&new, queue, consumer, message, acks) || !move(&new, line, consumer, message, acks)) {
+    PyObject *outbox = FIELD_OF(consumer, Consumer, outbox);
+    Py_INCREF(outbox);
+    if (!prepare(&new, queue, consumer, outbox, message, acks) || !move(&new, line, consumer, outbox, message, acks)) {
         PyErr_Clear();
         drop(&new);
+        Py_DECREF(outbox);
         return 0;
     }
-    PyObject *ring = FIELD_OF(queue, Queue, ring), *outbox = FIELD_OF(consumer, Consumer, outbox);
-    Py_INCREF(ring), Py_INCREF(outbox);
     Py_DECREF(new.chunks);
     if (acks) {
         SET_FIELD(consumer, Consumer, last, new.tag);
         SET_FIELD(consumer, Consumer, credit, new.credit);
     }
-    int error = plain_finish(ring, outbox, new.budget);
-    Py_DECREF(ring), Py_DECREF(outbox);
+    int error = plain_finish(queue, outbox, new.budget);
+    Py_DECREF(outbox);
     if (acks)
         return error < 0 ? -1 : 1;
     plain_counts_set(&new.counts, queue);
@@ -155,20 +162,22 @@ static int is_simple(PyObject *message)
 static int deliver_first(PyObject *queue)
 {
     PyObject *line = FIELD_OF(queue, Queue, closed) == Py_False ? line_of(queue) : NULL;
-    if (!line || PyObject_Size(line) <= 0)
+    if (!line)
         return 0;
-    PyObject *message = PySequence_GetItem(line, 0);
+    Py_INCREF(line);
+    PyObject *message = PyObject_Size(line) > 0 ? PySequence_GetItem(line, 0) : NULL;
     PyObject *consumer = message && is_simple(message) ? plain_next(queue, 0) : NULL;
     int outcome = 0;
     if (consumer) {
-        Py_INCREF(line), Py_INCREF(consumer);
+        Py_INCREF(consumer);
         PyObject *acks = FIELD_OF(consumer, Consumer, acks);
         if (acks == Py_True || acks == Py_False)
             outcome = deliver(queue, line, consumer, message, acks == Py_True);
-        Py_DECREF(line), Py_DECREF(consumer);
+        Py_DECREF(consumer);
     } else
         PyErr_Clear();
     Py_XDECREF(message);
+    Py_DECREF(line);
     return outcome;
 }
 
@@ -193,9 +202,12 @@ int plain_offer(PyObject *queue, PyObject *consumer)
     Py_INCREF(Py_True), SET_FIELD(consumer, Consumer, in_ring, Py_True);
     Py_ssize_t count = plain_deliver_ready(queue, FIRST_STEP);
     line = count < 0 ? NULL : line_of(queue);
+    Py_XINCREF(line);
+    const Py_ssize_t left = line ? PyObject_Size(line) : 1;
+    Py_XDECREF(line);
     ring = FIELD_OF(queue, Queue, ring);
-    if (count < 0 || (line && !PyObject_Size(line)) || (ring && PyList_CheckExact(ring) && !PyList_GET_SIZE(ring)))
-        return count < 0 ? -1 : 0;
+    if (count < 0 || left <= 0 || (ring && PyList_CheckExact(ring) && !PyList_GET_SIZE(ring)))
+        return count < 0 || left < 0 ? -1 : 0;
     PyObject *number = PyLong_FromSsize_t(count);
     int error = number ? plain_call(queue, plain_name.dispatch, number) : -1;
     Py_XDECREF(number);

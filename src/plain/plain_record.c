@@ -8,7 +8,10 @@ PyObject *plain_tail(const struct plain_message *message)
 {
     if (message->record) {
         PyObject *made = FIELD_OF(message->record, Message, tail);
-        return Py_INCREF(made), made;
+        if (made && PyBytes_CheckExact(made))
+            return Py_INCREF(made), made;
+        PyErr_SetString(PyExc_TypeError, "the tail of a message is no longer bytes");
+        return NULL;
     }
     PyObject *tail = PyBytes_FromStringAndSize(NULL, (Py_ssize_t)message->send->tail_len);
     if (tail)

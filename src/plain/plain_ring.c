@@ -9,7 +9,7 @@
 /* Remove the first consumer: it comes back with credit, or with a new budget. Returns 0 if that is not possible. */
 static int remove_first(PyObject *ring, PyObject *consumer, PyObject *outbox, int starves)
 {
-    Py_INCREF(consumer);
+    Py_INCREF(consumer), Py_INCREF(outbox);
     int error = PyList_SetSlice(ring, 0, 1, NULL);
     if (error)
         PyErr_Clear();
@@ -18,14 +18,14 @@ static int remove_first(PyObject *ring, PyObject *consumer, PyObject *outbox, in
         if (starves)
             Py_INCREF(Py_True), SET_FIELD(outbox, Outbox, starved, Py_True);
     }
-    Py_DECREF(consumer);
+    Py_DECREF(consumer), Py_DECREF(outbox);
     return !error;
 }
 
 PyObject *plain_next(PyObject *queue, int looks)
 {
-    PyObject *ring = FIELD_OF(queue, Queue, ring);
-    while (ring && PyList_CheckExact(ring) && PyList_GET_SIZE(ring)) {
+    PyObject *ring;
+    while ((ring = FIELD_OF(queue, Queue, ring)) && PyList_CheckExact(ring) && PyList_GET_SIZE(ring)) {
         PyObject *consumer = PyList_GET_ITEM(ring, 0), *outbox = IS_A(consumer, Consumer) ? FIELD_OF(consumer, Consumer, outbox) : NULL;
         long long credit, budget;
         if (!outbox || !IS_A(outbox, Outbox) || !plain_number(FIELD_OF(consumer, Consumer, credit), &credit)
@@ -47,7 +47,7 @@ PyObject *plain_next(PyObject *queue, int looks)
 /* The consumer that was first becomes the last one. */
 static void turn(PyObject *ring)
 {
-    Py_ssize_t count = PyList_GET_SIZE(ring);
+    Py_ssize_t count = ring && PyList_CheckExact(ring) ? PyList_GET_SIZE(ring) : 0;
     if (count < 2)
         return;
     PyObject *first = PyList_GET_ITEM(ring, 0);
@@ -56,10 +56,10 @@ static void turn(PyObject *ring)
     PyList_SET_ITEM(ring, count - 1, first);
 }
 
-int plain_finish(PyObject *ring, PyObject *outbox, PyObject *budget)
+int plain_finish(PyObject *queue, PyObject *outbox, PyObject *budget)
 {
     SET_FIELD(outbox, Outbox, send_budget, budget);
-    turn(ring);
+    turn(FIELD_OF(queue, Queue, ring));
     return FIELD_OF(outbox, Outbox, dirty) == Py_True ? 0 : plain_call(outbox, plain_name.schedule_flush, NULL);
 }
 
@@ -93,7 +93,7 @@ PyObject *plain_less(PyObject *number, long long by)
 int plain_release(PyObject *queue)
 {
     PyObject *blocked = FIELD_OF(queue, Queue, blocked);
-    if (PyDict_CheckExact(blocked) && !PyDict_GET_SIZE(blocked))
+    if (blocked && PyDict_CheckExact(blocked) && !PyDict_GET_SIZE(blocked))
         return 0;
     int low = plain_truth(PyObject_GetAttr(queue, plain_name.is_low));
     return low <= 0 ? low : plain_call(queue, plain_name.release_blocked, NULL);
@@ -103,7 +103,7 @@ int plain_is_full(PyObject *queue)
 {
     PyObject *bound = FIELD_OF(queue, Queue, bound), *account = FIELD_OF(queue, Queue, account);
     long long count, octets, most_messages, most_octets, used, first;
-    if (bound && IS_A(bound, Bound) && plain_number(FIELD_OF(queue, Queue, count), &count)
+    if (bound && IS_A(bound, Bound) && account && IS_A(account, Account) && plain_number(FIELD_OF(queue, Queue, count), &count)
         && plain_number(FIELD_OF(queue, Queue, octets), &octets) && plain_number(FIELD_OF(bound, Bound, messages), &most_messages)
         && plain_number(FIELD_OF(bound, Bound, octets), &most_octets) && plain_number(FIELD_OF(account, Account, used), &used)
         && plain_number(FIELD_OF(account, Account, first), &first) && count <= most_messages && octets <= most_octets && used <= first
@@ -111,7 +111,10 @@ int plain_is_full(PyObject *queue)
         return 0;
     int full = plain_truth(PyObject_GetAttr(queue, plain_name.full));
     PyObject *overflow = FIELD_OF(queue, Queue, overflow);
-    if (full <= 0 || overflow == Py_None)
+    if (full <= 0 || !overflow || overflow == Py_None)
         return full;
-    return plain_truth(PyObject_CallNoArgs(overflow));
+    Py_INCREF(overflow);
+    full = plain_truth(PyObject_CallNoArgs(overflow));
+    Py_DECREF(overflow);
+    return full;
 }

@@ -14,8 +14,8 @@
 PyObject *plain_next(PyObject *queue, int looks);
 
 /* After a delivery to the first consumer: set the outbox's budget, which takes the reference, turn the ring, and have the outbox flushed.
-   Returns 0, or -1 with an exception. */
-int plain_finish(PyObject *ring, PyObject *outbox, PyObject *budget);
+   The caller owns the outbox. Returns 0, or -1 with an exception. */
+int plain_finish(PyObject *queue, PyObject *outbox, PyObject *budget);
 
 /* The chunks of a MESSAGE as a tuple: its head, tail and EOL, or one chunk where chunks must be whole frames. Returns NULL with an exception. */
 PyObject *plain_chunks(const char *head, Py_ssize_t len, PyObject *tail, int whole_frames);
@@ -56,7 +56,11 @@ static inline void plain_counts_set(const struct plain_counts *new, PyObject *qu
 {
     SET_FIELD(queue, Queue, count, new->count);
     SET_FIELD(queue, Queue, octets, new->octets);
-    SET_FIELD(FIELD_OF(queue, Queue, account), Account, used, new->used);
+    PyObject *account = FIELD_OF(queue, Queue, account);
+    if (account && IS_A(account, Account)) /* it was when they were made */
+        SET_FIELD(account, Account, used, new->used);
+    else
+        Py_DECREF(new->used);
 }
 
 /* After a message is gone: let senders go on if there is room now. Returns 0, or -1 with an exception. */

@@ -38,6 +38,7 @@ typedef struct {
     int stores;                                            /* persistent messages are stored */
     int sends, acks;                                       /* nobody has put another handler in place of ours */
     int left;                                              /* frames until the next look at the clock, of both roads */
+    int inside;                                            /* a frame is being taken: what it refers to must stay */
 } Road;
 
 static PyObject *text_of(const struct plain_text *text)
@@ -54,6 +55,7 @@ static PyObject *latest_of(PyObject **latest, const struct plain_text *text)
         const char *octets = PyUnicode_AsUTF8AndSize(last, &len);
         if (octets && (size_t)len == text->len && !memcmp(octets, text->at, text->len))
             return last;
+        PyErr_Clear();
     }
     PyObject *fresh = text_of(text);
     if (!fresh) {
@@ -103,7 +105,7 @@ static int answer(PyObject *session, PyObject *outbox, PyObject *receipt)
 static int look_at_clock(Road *road, PyObject *session)
 {
     road->left = EACH;
-    PyObject *quota = PyObject_GetAttr(road->broker, plain_name.quota), *now = PyObject_GetAttr(road->broker, plain_name.now);
+    PyObject *quota = PyObject_GetAttr(road->broker, plain_name.quota), *now = quota ? PyObject_GetAttr(road->broker, plain_name.now) : NULL;
     PyObject *arguments[] = {quota, now};
     int used_up = quota && now ? plain_truth(PyObject_VectorcallMethod(plain_name.used_up, arguments, 2, NULL)) : -1;
     Py_XDECREF(quota);
@@ -247,11 +249,14 @@ static int defer(Road *road, PyObject *session, PyObject *target, struct plain_m
     PyObject *receipt, *name = latest_of(&road->transaction, &message->send->transaction);
     PyObject *transactions = FIELD_OF(session, Session, transactions);
     PyObject *transaction = name && transactions && PyDict_CheckExact(transactions) ? PyDict_GetItemWithError(transactions, name) : NULL;
+    Py_XINCREF(transaction);
     if (!transaction || !may_defer(road) || !read_receipt(&message->send->receipt, &receipt)) {
         PyErr_Clear();
+        Py_XDECREF(transaction);
         return STOMP_LEFT;
     }
     int done = plain_defer(session, transaction, target, message, road->most);
+    Py_DECREF(transaction);
     if (!done) {
         Py_XDECREF(receipt);
         return STOMP_LEFT;
@@ -330,26 +335,11 @@ static int take_ack(Road *road, PyObject *session, const struct stomp_scan *scan
     return outcome;
 }
 
-static int take(void *owner, const struct stomp_scan *scan, const uint8_t *data, size_t size)
-{
-    Road *road = owner;
-    PyObject *session = road->session;
-    int outcome = STOMP_LEFT;
-    if (session && may_take(road, scan)) {
-        Py_INCREF(session), Py_INCREF(road);
-        outcome = scan->command == STOMP_ACK ? take_ack(road, session, scan, data) : take_send(road, session, scan, data, size);
-        Py_DECREF(session), Py_DECREF(road);
-    }
-    if (outcome == STOMP_LEFT)
-        road->left--;
-    return outcome;
-}
-
-/* ---- the type ---- */
-
 static int road_clear(Road *road)
 {
     Py_CLEAR(road->session);
+    if (road->inside)
+        return 0;
     Py_CLEAR(road->outbox);
     Py_CLEAR(road->broker);
     Py_CLEAR(road->account);
@@ -359,6 +349,28 @@ static int road_clear(Road *road)
     Py_CLEAR(road->transaction);
     return 0;
 }
+
+static int take(void *owner, const struct stomp_scan *scan, const uint8_t *data, size_t size)
+{
+    Road *road = owner;
+    PyObject *session = road->session;
+    if (!session || road->inside || !may_take(road, scan)) {
+        road->left--;
+        return STOMP_LEFT;
+    }
+    Py_INCREF(session), Py_INCREF(road);
+    road->inside = 1;
+    int outcome = scan->command == STOMP_ACK ? take_ack(road, session, scan, data) : take_send(road, session, scan, data, size);
+    road->inside = 0;
+    if (!road->session) /* closed meanwhile */
+        (void)road_clear(road);
+    if (outcome == STOMP_LEFT)
+        road->left--;
+    Py_DECREF(session), Py_DECREF(road);
+    return outcome;
+}
+
+/* ---- the type ---- */
 
 static int road_traverse(Road *road, visitproc visit, void *arg)
 {
@@ -375,6 +387,8 @@ static void road_dealloc(Road *road)
     PyTypeObject *type = Py_TYPE(road);
     PyObject_GC_UnTrack(road);
     (void)road_clear(road);
+    if (road->capsule && PyCapsule_SetName(road->capsule, "stompcodec.gone") < 0) /* whoever has it still must not call us */
+        PyErr_Clear();
     Py_CLEAR(road->capsule);
     type->tp_free(road);
     Py_DECREF(type);
@@ -396,21 +410,19 @@ static PyObject *road_new(PyTypeObject *type, PyObject *args, PyObject *named)
     road->taker = (struct stomp_taker){sizeof(struct stomp_scan), take, road};
     Py_INCREF(session), road->session = session;
     Py_INCREF(broker), road->broker = broker;
-    road->capsule = PyCapsule_New(&road->taker, STOMP_TAKER, NULL);
-    road->outbox = PyObject_GetAttrString(session, "outbox");
-    road->account = PyObject_GetAttrString(broker, "account");
-    road->ident = PyObject_GetAttrString(broker, "ident");
-    road->stores = plain_truth(PyObject_GetAttrString(broker, "stores_some"));
-    PyObject *config = PyObject_GetAttrString(broker, "config"), *most = config ? PyObject_GetAttrString(config, "max_transaction_octets") : NULL;
-    int is_bounded = most && plain_number(most, &road->most);
-    Py_XDECREF(config), Py_XDECREF(most);
-    if (road->capsule && road->outbox && road->account && road->ident && road->stores >= 0 && most) {
-        if (IS_A(road->outbox, Outbox) && IS_A(road->account, Account) && PyBytes_CheckExact(road->ident) && is_bounded)
-            return (PyObject *)road;
+    PyObject *config = NULL, *most = NULL;
+    int is_found = (road->capsule = PyCapsule_New(&road->taker, STOMP_TAKER, NULL)) && (road->outbox = PyObject_GetAttrString(session, "outbox"))
+                   && (road->account = PyObject_GetAttrString(broker, "account")) && (road->ident = PyObject_GetAttrString(broker, "ident"))
+                   && (road->stores = plain_truth(PyObject_GetAttrString(broker, "stores_some"))) >= 0
+                   && (config = PyObject_GetAttrString(broker, "config")) && (most = PyObject_GetAttrString(config, "max_transaction_octets"));
+    if (is_found && !(IS_A(road->outbox, Outbox) && IS_A(road->account, Account) && PyBytes_CheckExact(road->ident) && plain_number(most, &road->most))) {
         PyErr_SetString(PyExc_TypeError, "outbox, account, ident or limit has another type");
+        is_found = 0;
     }
-    Py_DECREF(road);
-    return NULL;
+    Py_XDECREF(config), Py_XDECREF(most);
+    if (!is_found)
+        Py_CLEAR(road);
+    return (PyObject *)road;
 }
 
 static PyObject *road_begin(Road *road, PyObject *left)
@@ -556,7 +568,7 @@ static PyModuleDef_Slot slots[] = {
     {Py_mod_multiple_interpreters, Py_MOD_MULTIPLE_INTERPRETERS_NOT_SUPPORTED},
 #endif
 #ifdef Py_mod_gil
-    {Py_mod_gil, Py_MOD_GIL_NOT_USED}, /* a broker belongs to one thread, with or without */
+    {Py_mod_gil, Py_MOD_GIL_NOT_USED}, /* a broker belongs to one thread, with or without; others may read: plain_set_field */
 #endif
     {0, NULL},
 };

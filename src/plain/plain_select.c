@@ -29,9 +29,9 @@ static int leave_to(PyObject *queue, PyObject *method, PyObject *record)
 }
 
 /* Ask the selector, and do what it says. */
-static int ask(PyObject *queue, PyObject *consumer, PyObject *record, PyObject *chunks, PyObject *budget)
+static int ask(PyObject *queue, PyObject *selector, PyObject *outbox, PyObject *record, PyObject *chunks, PyObject *budget)
 {
-    PyObject *outbox = FIELD_OF(consumer, Consumer, outbox), *arguments[] = {FIELD_OF(consumer, Consumer, selector), record};
+    PyObject *arguments[] = {selector, record};
     const int matches = plain_truth(PyObject_VectorcallMethod(plain_name.matches, arguments, 2, NULL));
     if (matches < 0)
         return -1;
@@ -40,14 +40,14 @@ static int ask(PyObject *queue, PyObject *consumer, PyObject *record, PyObject *
         return leave_to(queue, plain_name.enqueue, record);
     }
     PyObject *list = FIELD_OF(outbox, Outbox, chunks);
-    const Py_ssize_t end = PyList_GET_SIZE(list);
-    if (PyList_SetSlice(list, end, end, chunks) < 0) { /* out of memory: Python says what happens then */
+    const Py_ssize_t end = list && PyList_CheckExact(list) ? PyList_GET_SIZE(list) : -1;
+    if (end < 0 || PyList_SetSlice(list, end, end, chunks) < 0) { /* out of memory: Python says what happens then */
         PyErr_Clear();
         return leave_to(queue, plain_name.put, record);
     }
     PLAIN_TALLY(queue, direct);
     Py_INCREF(budget);
-    return plain_finish(FIELD_OF(queue, Queue, ring), outbox, budget) < 0 ? -1 : PLAIN_DELIVERED;
+    return plain_finish(queue, outbox, budget) < 0 ? -1 : PLAIN_DELIVERED;
 }
 
 int plain_select(PyObject *queue, PyObject *dispatcher, const struct plain_message *message)
@@ -56,18 +56,19 @@ int plain_select(PyObject *queue, PyObject *dispatcher, const struct plain_messa
     if (!consumer)
         return PLAIN_NOT_DELIVERED;
     char head[PLAIN_MOST_HEAD];
-    PyObject *outbox = FIELD_OF(consumer, Consumer, outbox), *tail = NULL, *record = NULL, *chunks = NULL, *budget = NULL;
+    PyObject *outbox = FIELD_OF(consumer, Consumer, outbox), *selector = FIELD_OF(consumer, Consumer, selector);
+    PyObject *tail = NULL, *record = NULL, *chunks = NULL, *budget = NULL;
+    Py_INCREF(outbox), Py_INCREF(selector);
     const Py_ssize_t len = plain_format(head, sizeof head, FIELD_OF(consumer, Consumer, quick), NULL, &message->number, 1);
     if (len >= 0 && (tail = plain_tail(message)) && (record = plain_record(message, FIELD_OF(queue, Queue, name), tail))
         && (chunks = plain_chunks(head, len, tail, FIELD_OF(outbox, Outbox, whole_frames) == Py_True)))
         budget = plain_less(FIELD_OF(outbox, Outbox, send_budget), (long long)message->send->tail_len);
     int result = PLAIN_NOT_DELIVERED;
-    Py_INCREF(consumer), Py_INCREF(dispatcher);
     if (budget)
-        result = ask(queue, consumer, record, chunks, budget);
+        result = ask(queue, selector, outbox, record, chunks, budget);
     else
         PyErr_Clear();
-    Py_DECREF(consumer), Py_DECREF(dispatcher);
+    Py_DECREF(outbox), Py_DECREF(selector);
     Py_XDECREF(tail), Py_XDECREF(record), Py_XDECREF(chunks), Py_XDECREF(budget);
     return result;
 }

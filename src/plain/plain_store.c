@@ -12,12 +12,14 @@ int plain_is_held(PyObject *session, PyObject *journal)
     PyObject *pending = FIELD_OF(session, Session, pending_commit);
     if (!pending || !IS_A(pending, PendingCommit))
         return 0;
+    Py_INCREF(pending);
     PyObject *batch = PyObject_GetAttr(journal, plain_name.batch), *busy = batch ? PyObject_GetAttr(journal, plain_name.busy) : NULL;
     int held = busy == Py_None && batch == FIELD_OF(pending, PendingCommit, batch);
     if (!busy)
         PyErr_Clear();
     Py_XDECREF(batch);
     Py_XDECREF(busy);
+    Py_DECREF(pending);
     return held;
 }
 
@@ -37,6 +39,7 @@ int plain_append(PyObject *batch, PyObject *queue, const struct plain_message *m
     if (!put || !PyList_CheckExact(put) || !puts || !PyDict_CheckExact(puts) || !plain_number(FIELD_OF(intake, Intake, base), &base)
         || !plain_number(FIELD_OF(intake, Intake, top), &top) || message->number <= top || message->number >= MOST_SEQ)
         return 0;
+    Py_INCREF(put), Py_INCREF(puts);
     PyObject *key = PyLong_FromLongLong(base + message->number), *pair = key ? PyTuple_Pack(2, queue, message->record) : NULL;
     Py_ssize_t end = PyList_GET_SIZE(put);
     int done = pair && !PyList_Append(put, pair);
@@ -50,6 +53,7 @@ int plain_append(PyObject *batch, PyObject *queue, const struct plain_message *m
         PyErr_Clear();
     Py_XDECREF(key);
     Py_XDECREF(pair);
+    Py_DECREF(put), Py_DECREF(puts);
     return done;
 }
 
@@ -69,6 +73,7 @@ int plain_record_put(PyObject *session, PyObject *queue, const struct plain_mess
         Py_INCREF(message->seq), SET_FIELD(queue, Queue, newest, message->seq);
         return 0;
     }
+    Py_INCREF(journal);
     if (plain_is_held(session, journal) && !plain_is_short(journal)) {
         PyObject *arguments[] = {journal, queue, message->record};
         result = PyObject_VectorcallMethod(plain_name.append_more, arguments, 3, NULL);
@@ -78,6 +83,7 @@ int plain_record_put(PyObject *session, PyObject *queue, const struct plain_mess
         PyObject *arguments[] = {session, queue, message->record, receipt};
         result = PyObject_Vectorcall(record_put, arguments, 4, NULL);
     }
+    Py_DECREF(journal);
     Py_XDECREF(result);
     return result ? 0 : -1;
 }

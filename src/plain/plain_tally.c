@@ -67,6 +67,8 @@ int plain_tally_add(PyObject *module)
 
 void plain_tally_slowly(PyObject *tally, const char *field)
 {
+    PyObject *type, *raised, *trace;
+    PyErr_Fetch(&type, &raised, &trace); /* of what is counted */
     PyObject *count = tally ? PyObject_GetAttrString(tally, field) : NULL, *one = count ? PyLong_FromLong(1) : NULL;
     PyObject *sum = one ? PyNumber_Add(count, one) : NULL;
     if (!sum || PyObject_SetAttrString(tally, field, sum) < 0)
@@ -74,4 +76,5 @@ void plain_tally_slowly(PyObject *tally, const char *field)
     Py_XDECREF(count);
     Py_XDECREF(one);
     Py_XDECREF(sum);
+    PyErr_Restore(type, raised, trace);
 }

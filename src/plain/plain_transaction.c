@@ -42,7 +42,7 @@ static int add(struct sums *sums, PyObject *transaction, PyObject *footprint, Py
 static int is_like_others(PyObject *transaction, PyObject *target, const struct plain_message *message)
 {
     PyObject *last = FIELD_OF(transaction, Transaction, _target), *destination;
-    if (!last || !IS_A(last, Target) || PyTuple_GET_ITEM(last, 3) != target
+    if (!last || !IS_A(last, Target) || PyTuple_GET_SIZE(last) != PLAIN_TARGET_FIELDS || PyTuple_GET_ITEM(last, 3) != target
         || FIELD_OF(transaction, Transaction, stores) != (message->persistent ? Py_True : Py_False))
         return 0;
     destination = PyTuple_GET_ITEM(last, 0);
@@ -71,14 +71,15 @@ static int append(PyObject *transaction, PyObject *target, PyObject *record, int
         Py_XDECREF(result);
         return result ? 0 : -1;
     }
-    PyObject *operation = plain_at.Sending->tp_alloc(plain_at.Sending, 3);
-    if (!operation)
-        return -1;
-    PyObject *const values[] = {FIELD_OF(transaction, Transaction, _target), record, Py_None};
-    for (int i = 0; i < 3; i++)
-        Py_INCREF(values[i]), PyTuple_SET_ITEM(operation, i, values[i]);
-    int error = PyList_Append(FIELD_OF(transaction, Transaction, operations), operation);
-    Py_DECREF(operation);
+    /* Not by tp_alloc: a tuple keeps its hash since CPython 3.14, which that would leave at 0. */
+    PyObject *fields = PyTuple_Pack(PLAIN_SENDING_FIELDS, FIELD_OF(transaction, Transaction, _target), record, Py_None);
+    PyObject *all = fields ? PyTuple_Pack(1, fields) : NULL;
+    PyObject *operation = all ? PyTuple_Type.tp_new(plain_at.Sending, all, NULL) : NULL;
+    PyObject *operations = FIELD_OF(transaction, Transaction, operations);
+    int error = operation && operations ? PyList_Append(operations, operation) : -1;
+    Py_XDECREF(fields);
+    Py_XDECREF(all);
+    Py_XDECREF(operation);
     return error;
 }
 
@@ -101,12 +102,14 @@ int plain_defer(PyObject *session, PyObject *transaction, PyObject *target, stru
         drop(&sums);
         return 0;
     }
+    Py_INCREF(footprint), Py_INCREF(account);
     PyObject *record = record_of(target, message);
     int error = record ? append(transaction, target, record, is_like_others(transaction, target, message)) : -1;
     Py_XDECREF(record);
     if (error < 0) { /* out of memory: Python says what happens then */
         PyErr_Clear();
         drop(&sums);
+        Py_DECREF(footprint), Py_DECREF(account);
         return 0;
     }
     SET_FIELD(footprint, Footprint, transactions, sums.transactions);
@@ -114,5 +117,6 @@ int plain_defer(PyObject *session, PyObject *transaction, PyObject *target, stru
     SET_FIELD(account, Account, used, sums.used);
     SET_FIELD(transaction, Transaction, weight, sums.weight);
     SET_FIELD(transaction, Transaction, octets, sums.octets);
+    Py_DECREF(footprint), Py_DECREF(account);
     return 1;
 }

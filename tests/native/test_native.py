@@ -92,7 +92,7 @@ def program(compiler: list[str], tmp_path_factory: pytest.TempPathFactory) -> Pr
         target = folder / f"{name}-{kind}"
         if not target.exists():
             parts = [HERE / f"{name}.c", HERE / "memory.c", *sources(kind)]
-            _run(*compiler, *WARNINGS, *KINDS[kind], *include, *parts, *LINK, "-o", target)
+            _run(*compiler, *WARNINGS, *KINDS[kind], *include, *parts, "-pthread", *LINK, "-o", target)
         return target
 
     return build
@@ -109,7 +109,7 @@ def _skip_without_sanitizers(compiler: list[str], folder: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", _MARKED)
-@pytest.mark.parametrize("name", ["test_scan", "test_text", "test_columns"])
+@pytest.mark.parametrize("name", ["test_scan", "test_text", "test_columns", "test_changing"])
 def test_program(program: Program, name: str, kind: str) -> None:
     """The tables that stand in the programs."""
     assert "as wanted" in _run(*EMULATOR, program(name, kind))

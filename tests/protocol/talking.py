@@ -133,7 +133,8 @@ def listen(connection, pieces, answer=None, now=0.0):
         except RemoteProtocolError as caught:
             assert error is None, "a second error"
             cause = caught.cause
-            error = str(caught), cause and (cause.kind, cause.offset, cause.limit)
+            said = str(caught).partition(", near ")[0]  # it quotes as many octets as had come
+            error = said, cause and (cause.kind, cause.offset, cause.limit)
             if caught.reply is not None:
                 # The body shows octets around the error: as many as had come.
                 error += (tuple(caught.reply.headers.pairs()),)
