@@ -125,6 +125,7 @@ class Bulk:
         self._group = Group()
         self._frames: list[Frame] = []
         self._texts: set[int] = set()  # indexes of those given as text
+        self._has_given = False  # a Frame of the program is among them
         self._octets = 0
         self._sent: deque[_Sent] = deque()
         self._sent_octets = 0
@@ -163,22 +164,17 @@ class Bulk:
         if isinstance(message, Frame):
             if message.command != "SEND" or message.get("destination") is None:
                 raise LocalProtocolError(f"{message.command} cannot be sent: give SEND frames with a destination")
+            self._has_given = True
             if not self._extra and not self._resend:
                 return message
             pairs, body = message.headers.pairs(), message.body
         else:
-            destination, body, *rest = message
-            if len(rest) > 1:
-                raise TypeError("a message is a Frame, or a tuple of destination, body and perhaps headers")
-            headers = rest[0] if rest else None
+            destination, body, headers = message if len(message) == 3 else _parts(message)
             if isinstance(body, bytes):
                 pairs = [("destination", destination)]
                 if headers:
-                    pairs += (
-                        headers.items()
-                        if type(headers) is dict and SENT.isdisjoint(headers)
-                        else pairs_of("SEND", headers)
-                    )
+                    is_free = type(headers) is dict and SENT.isdisjoint(headers)
+                    pairs += headers.items() if is_free else pairs_of("SEND", headers)
             else:
                 made = outgoing(destination, body, headers)
                 pairs, body = made.pairs, made.body
@@ -186,8 +182,9 @@ class Bulk:
                     self._texts.add(len(self._frames))
         if self._resend:
             pairs.append((self._link.core.link.dialect.duplicate, f"{self._key}-{self.given + len(self._frames)}"))
-        # They come first, since the first of repeated headers counts.
-        return Frame("SEND", [*self._extra, *pairs], body)
+        if self._extra:  # they come first, since the first of repeated headers counts
+            pairs = [*self._extra, *pairs]
+        return Frame("SEND", pairs, body)
 
     # ---- messages that pass middleware ----
 
@@ -203,10 +200,7 @@ class Bulk:
     def content(self, message: Any) -> Outgoing:
         """Return headers and body of a message. Raises as `send_many` if it is none."""
         if not isinstance(message, Frame):
-            destination, body, *rest = message
-            if len(rest) > 1:
-                raise TypeError("a message is a Frame, or a tuple of destination, body and perhaps headers")
-            return outgoing(destination, body, rest[0] if rest else None)
+            return outgoing(*_parts(message))
         if message.command != "SEND" or message.get("destination") is None:
             raise LocalProtocolError(f"{message.command} cannot be sent: give SEND frames with a destination")
         return Outgoing(message.headers.pairs(), message.body, False)
@@ -243,10 +237,12 @@ class Bulk:
         except (StompError, TypeError) as error:
             culprit = next((at for at, frame in enumerate(frames) if not _fits(frame, version)), 0)
             yield from self._unwritable(messages[culprit], error)
-        yield from self._check(octets, frames, messages, call)
+        if self._has_given:
+            yield from self._check(octets, frames, messages, call)
         block = Block(octets, len(frames), version)
         frames.clear()
         self._texts.clear()
+        self._has_given = False
         self._octets = 0
         yield from self._go(block, messages, call)
 
@@ -344,6 +340,14 @@ class Bulk:
         if unwritable is not None:
             outcomes.append((range(unwritable, unwritable + 1), "unwritable"))
         raise SendManyError(text or str(error), error, _joined(outcomes)) from error
+
+
+def _parts(message: Any) -> tuple[Any, Any, Any]:
+    """Return destination, body and headers of a message that is a tuple."""
+    destination, body, *rest = message
+    if len(rest) > 1:
+        raise TypeError("a message is a Frame, or a tuple of destination, body and perhaps headers")
+    return destination, body, rest[0] if rest else None
 
 
 def _joined(outcomes: list[tuple[range, str]]) -> list[tuple[range, str]]:
