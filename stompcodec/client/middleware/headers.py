@@ -41,10 +41,11 @@ class EditableHeaders(MutableMapping[str, str]):
     >>> headers["signature"] = "1f"
     >>> headers.pairs(), headers.changed
     ([('destination', '/queue/a'), ('signature', '1f')], True)
-    >>> headers["receipt"] = "1"
+    >>> headers["subscription"] = "1"
     Traceback (most recent call last):
         ...
-    stompcodec.errors.LocalProtocolError: middleware must not change the header receipt of SEND: use receipt=True
+    stompcodec.errors.LocalProtocolError: middleware must not change the header subscription of SEND: only a received \
+message has it: leave it out
     """
 
     __slots__ = ("_command", "_fixed", "_pairs", "changed")
