@@ -107,7 +107,7 @@ static int count_out(PyObject *queue, long long size)
     if (FIELD_OF(queue, Queue, closed) == Py_True)
         return 0;
     if (!plain_counts_make(&counts, queue, -1, size)) {
-        PyErr_SetString(PyExc_OverflowError, "a count of a queue is not a 64-bit int");
+        PyErr_SetString(PyExc_OverflowError, "a count of a queue is not an int, or too large");
         return -1;
     }
     plain_counts_set(&counts, queue);
@@ -138,8 +138,8 @@ int plain_ack_settle(const struct plain_ack *ack, PyObject *session, PyObject *r
 {
     long long credit, size;
     PyObject *message = ack->message, *persistent = FIELD_OF(message, Message, persistent);
-    if (!plain_number(FIELD_OF(ack->consumer, Consumer, credit), &credit) || !plain_number(FIELD_OF(message, Message, size), &size)) {
-        PyErr_SetString(PyExc_OverflowError, "a credit is not a 64-bit int");
+    if (!plain_number(FIELD_OF(ack->consumer, Consumer, credit), &credit) || !plain_size(FIELD_OF(message, Message, size), &size)) {
+        PyErr_SetString(PyExc_OverflowError, "a credit or size is not an int, or too large");
         return -1;
     }
     PyObject *more = PyLong_FromLongLong(credit + 1);

@@ -85,14 +85,21 @@ static inline void plain_set_field(PyObject *object, PyObject **field, PyObject 
 /* Look up all offsets in the classes, a dict by name. Returns 0, or -1 with an exception. */
 int plain_fields_find(PyObject *classes);
 
-/* Get a number. Returns 0 if it is not a 64-bit int. */
+/* Get a number. Returns 0 if it is no int, or above 2**62, which means "no limit", or as far below 0: so that with the size of a
+   message added to it, or of two the difference, it fits into 64 bits. */
 static inline int plain_number(PyObject *object, long long *number)
 {
     int over;
     if (!object || !PyLong_CheckExact(object))
         return 0;
-    *number = PyLong_AsLongLongAndOverflow(object, &over);
-    return !over;
+    *number = PyLong_AsLongLongAndOverflow(object, &over); /* -1 if it is over */
+    return (unsigned long long)*number + ((1ULL << 62) - 1) < 1ULL << 63 && !over;
+}
+
+/* The same for the size of a message, which has been in memory. */
+static inline int plain_size(PyObject *object, long long *size)
+{
+    return plain_number(object, size) && *size >= 0 && *size < 1LL << 48;
 }
 
 #endif

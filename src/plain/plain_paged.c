@@ -66,7 +66,7 @@ static int is_above(PyObject *queue, long long paged)
     long long count, most;
     if (total && PyFloat_CheckExact(total) && isinf(PyFloat_AS_DOUBLE(total)))
         return 0;
-    return plain_number(total, &most) && plain_number(FIELD_OF(queue, Queue, count), &count) ? count + paged > most : -1;
+    return plain_number(total, &most) && plain_number(FIELD_OF(queue, Queue, count), &count) ? paged > most - count : -1;
 }
 
 /* Make the numbers. Returns 0 if one of them is too large, or there is no memory. */

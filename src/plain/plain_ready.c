@@ -87,7 +87,7 @@ static int prepare(struct delivery *new, PyObject *queue, PyObject *consumer, Py
     long long tag, size;
     PyObject *ident = FIELD_OF(message, Message, ident), *tail = FIELD_OF(message, Message, tail);
     if (!ident || !PyBytes_CheckExact(ident) || !tail || !PyBytes_CheckExact(tail)
-        || !plain_number(FIELD_OF(message, Message, size), &size) || !plain_number(FIELD_OF(consumer, Consumer, last), &tag))
+        || !plain_size(FIELD_OF(message, Message, size), &size) || !plain_number(FIELD_OF(consumer, Consumer, last), &tag))
         return 0;
     tag++;
     Py_ssize_t len = plain_format(head, sizeof head, FIELD_OF(consumer, Consumer, head), ident, &tag, acks);

@@ -122,7 +122,7 @@ static int number(Road *road, struct plain_message *message)
     int good = last && plain_number(last, &message->number);
     Py_XDECREF(last);
     if (last && !good)
-        PyErr_SetString(PyExc_TypeError, "the seq is not a 64-bit int");
+        PyErr_SetString(PyExc_TypeError, "the seq is not an int, or too large");
     message->seq = good ? PyLong_FromLongLong(++message->number) : NULL;
     if (!message->seq || PyObject_SetAttr(road->broker, plain_name.seq, message->seq) < 0) {
         Py_CLEAR(message->seq);

@@ -2,6 +2,7 @@
 
 import importlib.util
 import os
+import sys
 
 import pytest
 from codec.test_isolated import SCRIPTS, run
@@ -18,6 +19,8 @@ def fail(monkeypatch):
     pytest.importorskip("stompcodec._codec_c")
     if importlib.util.find_spec("_testcapi") is None:
         pytest.skip("this interpreter has no _testcapi, which makes memory fail")
+    if hasattr(sys, "gettotalrefcount"):
+        pytest.skip("a debug interpreter ends itself: its eval loop and its str assert what fails without memory")
     for name, value in DEBUG.items():
         monkeypatch.setenv(name, value)
     return lambda *args: run(SCRIPTS / "failing_memory.py", *args, pure="0").splitlines()
