@@ -27,6 +27,14 @@ class _Delivery(AsyncDelivery):
         super().__init__(options)
         self.threads = Delivery(options)
 
+    def check(self) -> asyncio.AbstractEventLoop | None:
+        """Return the event loop that uses the client now, which is its own from now on."""
+        with contextlib.suppress(RuntimeError):
+            loop = asyncio.get_running_loop()
+            if loop is not self.loop:
+                self.loop, self.sent = loop, Sent.in_loop()
+        return self.loop
+
     def note(self, news: News) -> None:
         """Queue these news for the callbacks.
 
@@ -56,10 +64,7 @@ class _Link(AsyncLink):
     @property
     def engine(self) -> Engine:
         """The I/O thread. Each call of the client reads this, which ties the client to the running loop."""
-        with contextlib.suppress(RuntimeError):
-            loop, delivery = asyncio.get_running_loop(), self.delivery
-            if loop is not delivery.loop:
-                delivery.loop, delivery.sent = loop, Sent.in_loop()
+        self.delivery.check()
         return self._engine
 
     @engine.setter

@@ -91,13 +91,13 @@ class Driven(Scripted):
         News(self.core)  # what the I/O thread would tell those who wait
         link, inbound = self.core.link, self.core.inbound
         waiting = [call for queue in link.calls.deadlines._queues.values() for call in queue if not call.done]
-        every = {*inbound.subscriptions.values(), *inbound._to_restore, *inbound._late, self.kept}
+        every = {*inbound.subscriptions.values(), *inbound._to_restore, *inbound.late, self.kept}
         return {
             "state": (link.state, link.phase, link.epoch, link.is_writable, link.broken, link.upload),
             "subscriptions": list(inbound.subscriptions),
             "each": {each.id: {k: v for k, v in vars(each).items() if isinstance(v, int | str)} for each in every},
             "inboxes": {each.id: (list(each.inbox), list(each.batch)) for each in every},
-            "restoring": (list(inbound._to_restore), dict(inbound._restoring), list(inbound._late)),
+            "restoring": (list(inbound._to_restore), dict(inbound._restoring), list(inbound.late)),
             "outbox": (list(link.outbox), link.outbox.frames, link.outbox.octets),
             "output": None if link.connection is None else list(link.connection.output),
             "calls": (list(link.calls.sent), sorted(call.id for call in waiting), link.calls.deadlines.next()),

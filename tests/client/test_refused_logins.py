@@ -31,7 +31,7 @@ class Told:
 
     def wait(self, condition):
         with self._changed:
-            assert self._changed.wait_for(lambda: condition(self.all), patience(30)), self.all
+            assert self._changed.wait_for(lambda: self.all and condition(self.all), patience(30)), self.all
 
     @property
     def reasons(self):
