@@ -109,6 +109,18 @@ def frames(chosen: random.Random) -> bytes:
     return serialize(Frame("SEND", headers, b"x" * chosen.choice((0, 5, 200))))
 
 
+def plant(chosen: random.Random, odd: Matches, queues: list[Any], consumers: list[Any]) -> None:
+    """Put the object that meddles where the road calls Python."""
+    for queue in queues:
+        if chosen.random() < 0.3:
+            queue.tally = odd
+        if chosen.random() < 0.2:
+            queue.overflow = odd
+    for consumer in consumers:
+        if consumer.selector is not None:
+            consumer.selector = odd
+
+
 def converse(seed: int, current: list[Meddler]) -> None:
     chosen, meddler = random.Random(seed), Meddler(seed)
     settings = chosen.choice(({}, {"max_queue_messages": 3, "max_queue_octets": 900}, {"window_messages": 2}))
@@ -130,14 +142,7 @@ def converse(seed: int, current: list[Meddler]) -> None:
     meddler.objects += [
         each for each in (*(queue.messages for queue in queues), *(queue.bound for queue in queues)) if each
     ]
-    for queue in queues:
-        if chosen.random() < 0.3:
-            queue.tally = odd
-        if chosen.random() < 0.2:
-            queue.overflow = odd
-    for consumer in consumers:
-        if consumer.selector is not None:
-            consumer.selector = odd
+    plant(chosen, odd, queues, consumers)
     meddler.left = chosen.randrange(1, 6)
     current[:] = [meddler]
     for _ in range(12):
