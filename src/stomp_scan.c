@@ -140,7 +140,7 @@ static STOMP_NOINLINE int settle(struct stomp_scan *s, const struct stomp_rules 
         line = drop_lines(s, &w, w.length);
     if (s->marks & STOMP_CR_ENDS)
         for (struct stomp_line *at = s->lines + w.before; at < s->lines + w.count; at++)
-            at->end -= (at->end - 1 != at->colon) & (data[at->end - 1] == '\r'); /* a CR may have been the colon a moment ago */
+            at->end -= data[at->end - 1] == '\r' && at->end - 1 != at->colon; /* a CR may have been the colon a moment ago */
     if (!w.blank)
         return leave(s, STOMP_HEADER_LINES, w.count, line);
     s->count = w.count;
