@@ -135,7 +135,7 @@ def told(event: Any) -> Any:
 
 
 class World:
-    """What the program has made, in one backend. Both get the same steps."""
+    """The objects that a program has made in one backend. Both backends run the same steps."""
 
     def __init__(self, codec: Any) -> None:
         self.codec = codec
@@ -327,7 +327,7 @@ class World:
             gc.collect()
 
     def look(self) -> Any:
-        """Frames and headers that were kept are as they were, and none is two."""
+        """Check that kept frames and headers have not changed, and that each is an object of its own."""
         frame = self.frames[self.roll(len(self.frames))]
         name = self.text(odd=self.roll(4) == 0)
         fresh = [self.codec.Frame("SEND", {"n": str(i)}).headers for i in range(4)]
@@ -484,7 +484,7 @@ def answers(codec: Any, data: bytes) -> Iterator[tuple[str, Any]]:
 
 
 def kind_of(error: Exception) -> Any:
-    """What backends agree about: which of several wrong arguments is found first is free."""
+    """Return the part of an outcome that both backends share. Either may find any of several wrong arguments first."""
     return (error.kind, error.offset) if isinstance(error, FrameError) else "an error"
 
 

@@ -34,7 +34,7 @@ def _note(name: str) -> Path:
 
 
 def _running(name: str) -> dict[str, str] | None:
-    """What was noted about a server that `start` left running; the folder it runs in is the proof that it is ours."""
+    """Return the record of a server that `start` left running. It is ours if it still runs in the recorded folder."""
     with suppress(OSError, ValueError, KeyError):
         noted: dict[str, str] = json.loads(_note(name).read_text(encoding="utf-8"))
         if os.path.samefile(f"/proc/{noted['pid']}/cwd", noted["folder"]):

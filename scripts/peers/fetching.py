@@ -41,7 +41,7 @@ rm -rf "$1"/var/cache/apt/archives/*.deb "$1"/var/lib/apt/lists/*
 echo 127.0.0.1 localhost >"$1/etc/hosts"
 mkdir -p "$1/data"
 """
-#: Mounts and processes that are seen by nobody else, and go with the first of these processes.
+#: A private namespace for mounts and processes, which ends with its first process.
 APART = ("unshare", "--mount", "--pid", "--fork", "--kill-child")
 _MIRROR = ("apt-get", "indextargets", "--format", "$(REPO_URI)", "Created-By: Packages", "Label: Debian")
 
@@ -106,7 +106,7 @@ def folder_of(peer: Peer) -> Path:
 
 
 def _stamp(peer: Peer) -> str:
-    """What tells one making of a server from another: its coordinates and its source."""
+    """Return the key of an installed server: its coordinates and its source."""
     source = (JAVA / f"{peer.main}.java").read_text(encoding="utf-8") if peer.main else ""
     recipe = {"jars": _POM, "debian": _DEBOOTSTRAP}.get(peer.kind)
     return hashlib.sha256(repr((peer.artifacts, peer.bom, recipe, source)).encode()).hexdigest()

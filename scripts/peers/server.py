@@ -143,12 +143,12 @@ class Server:
 
     @property
     def url(self) -> str:
-        """Of STOMP over TCP; over WebSocket if the server has nothing else."""
+        """The URL for STOMP over TCP, or over WebSocket if the server has nothing else."""
         return (self.row.stomp or self.row.ws).format(**self.ports)
 
     @property
     def ws_url(self) -> str:
-        """Of STOMP over WebSocket, or ""."""
+        """The URL for STOMP over WebSocket, or ""."""
         return self.row.ws.format(**self.ports)
 
     @property
@@ -157,7 +157,7 @@ class Server:
 
     @property
     def classpath(self) -> str:
-        """What Java programs need to speak to it by its own protocol, or ""."""
+        """The address that Java programs need for its own protocol, or ""."""
         made = folder_of(self.row)
         return {"jars": f"{made}/*", "artemis": f"{made}/home/lib/*"}.get(self.row.kind, "")
 

@@ -1,10 +1,10 @@
-"""What a client does when connections fail: delays between attempts, refused logins, and the pace of restoring.
+"""Delays between attempts to connect, refused logins, and the pace of restoring after connections that failed.
 
 Normally all subscriptions and unanswered messages are restored at once on a new connection. But a frame that is sent
-again on each connection, and that ends each of them, would be repeated for ever: a SUBSCRIBE that the server refuses
-without naming it, or a SEND that it answers by closing. So after `MOST_SHORT` connections in a row that the server
-ended within `SOON` seconds of restoring, the next ones restore one frame at a time, each until its answer or for `STEP`
-seconds. What ends two such connections is known by name then.
+again after each reconnect, and that ends each connection, would be repeated for ever: a SUBSCRIBE that the server
+refuses without naming it, or a SEND that it answers by closing. So after `MOST_SHORT` connections in a row that the
+server ended within `SOON` seconds of restoring, the next ones restore one frame at a time, each until its answer or for
+`STEP` seconds. Then the client knows by name what ended two such connections.
 
 Deliveries are not to be spent on this search, since brokers count them: a frame that was under way at the end of a
 connection is the first one on the next connection. But nothing at all is sent there for a step: a server that ends this
@@ -24,14 +24,14 @@ from stompcodec.transport.owner import CloseCodeError
 
 #: Seconds from the first to the last refused login that end a client: a broker that restarts may refuse for a while.
 SPAN = 60.0
-#: Within so many seconds of restoring, the end of a connection may be its consequence.
+#: A connection that ends within this many seconds of restoring may have ended because of it.
 SOON = 1.0
 #: The most connections in a row that may end so soon, before the next one restores one frame at a time.
 MOST_SHORT = 3
 #: The seconds for which a frame is under way alone, unless it is answered before. They are doubled, up to the most, as
 #: long as refusals come for another frame each time: answers may be late.
 STEP, _MOST_STEP = 0.5, 2.0
-#: A frame that has ended so many connections is not sent again.
+#: The number of connections that a frame may end before it is given up.
 _CONVICTED = 2
 #: Close codes of WebSocket by which a server refuses what it has received: those of RFC 6455, section 7.4.1, but not
 #: the ones for going away, a restart or overload; and those of applications.
@@ -165,11 +165,11 @@ class Pace:
         self.is_slow = False
         """True while this connection restores one frame at a time."""
         self.item: Item | None = None
-        """What is under way alone."""
+        """The subscription or message that is under way alone."""
         self.until = math.inf
         """When the next frame follows, if there is no answer before; infinite if nothing is waited for."""
         self.refusal: BaseException | None = None
-        """What the server has answered to what is under way; some versions of STOMP go on after an ERROR."""
+        """The answer of the server to `item`; in some versions of STOMP the session goes on after an ERROR."""
         self._step = STEP
         self._ended_at: float | None = None  # when all was restored
         self._counts: dict[Item, int] = {}  # connections that ended with it under way

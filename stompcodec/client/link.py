@@ -290,7 +290,7 @@ class ClientLink:
             self.tell(self.error)
 
     def tell(self, error: Exception) -> None:
-        """Tell why there still is no session, unless that was told last."""
+        """Report why the session is not back yet, unless that is what was reported last."""
         if str(error) != self._told:
             self._told = str(error)
             self.events.append((self.state, error))
@@ -522,7 +522,7 @@ class ClientLink:
             self._send_first()
 
     def _send_first(self) -> bool:
-        """Move the first frame of the outbox, which is no upload, to the connection; return whether it was sent."""
+        """Move the first frame of the outbox to the connection, unless it is an upload; return whether it was sent."""
         waiting = self.outbox.pop()
         assert not isinstance(waiting.frame, Upload)
         if waiting.call is not None and waiting.call.done:  # it has timed out

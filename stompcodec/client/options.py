@@ -105,8 +105,8 @@ class Options:
     on_frame: Callable[[str, Frame], object] | None = None
     """Called with "in" or "out" and each frame, which it cannot change."""
     on_state: Callable[[str, Exception | None], object] | None = None
-    """Called with the new state, and the error behind it; while reconnecting also whenever the reason changes for which
-    there is no session yet, such as a refused login."""
+    """Called with the new state, and the error behind it; while reconnecting also whenever the reason for the missing
+    session changes, for example to a refused login."""
     middleware: Sequence[Middleware | AsyncMiddleware] = ()
     """Code around connecting, sending, receiving, processing and settling; the first one is the outermost.
     `AsyncMiddleware` is for `connect_async` alone."""

@@ -38,7 +38,7 @@ class Unreadable(NamedTuple):
     error: RemoteProtocolError
     """The violation. Its text names the message."""
     frame: Frame | None
-    """What was read of the message; None if it cannot be told, or the frame was no MESSAGE."""
+    """The part of the message that was read; None if it is unknown, or if the frame was not a MESSAGE."""
     is_cut: bool
     """The frame came before the malformed one, and seems to be the beginning of the message, up to a NUL in it."""
 
@@ -77,7 +77,7 @@ def kept(frame: Frame | None) -> Frame | None:
 
 
 class Comings:
-    """How often each message of a subscription came that cannot be read."""
+    """The number of deliveries of each message of a subscription that cannot be read."""
 
     __slots__ = ("_counts",)
 
