@@ -742,7 +742,7 @@ class Writer:
         """Wait until the files of discarded large bodies are removed."""
         self._bodies.folder.remover.flush()
 
-    def close(self, clean: bool) -> None:
+    def close(self, clean: bool = True) -> None:
         """Record a clean end if it is one. Release the folder even if StoreError says that it could not be written."""
         try:
             if clean and self._db is not None:
