@@ -580,7 +580,9 @@ class Broker:
         """End all sessions with ERROR and accept no more. A turn must follow."""
         self.now = now
         self._stopping = True
-        for session in list(self.sessions.values()):
+        for session in (sessions := list(self.sessions.values())):
+            session.outbox.send_budget = 0  # what one gives back is not delivered to those that end next
+        for session in sessions:
             session.fail("broker is shutting down", "Connect again when it has restarted.")
         while self.quota.waiting:
             self.quota.next(now)

@@ -14,6 +14,7 @@ __all__ = ["Plan", "Step", "plan_of"]
 _QUEUES = ("/queue/a", "/queue/b", "/queue/c")
 _TOPICS = ("/topic/t", "/topic/u")
 _COLORS = ("red", "blue", "black", "green")
+_GROUPS = ("g", "h", "i")
 #: What no version has to escape, and what 1.2 has to.
 _MARKS = ("plain", "", "ünï", "a b", "%d")
 
@@ -78,6 +79,7 @@ class _Maker:
             self._crashes()
         if faults in ("disk", "all"):
             self._disk_faults()
+        self._more(random.Random(f"more {self.seed}"))
         self.steps.sort(key=lambda step: step.at)
         return Plan(self.seed, self._config(), self._settings(faults), self.clients, tuple(self.steps), self.length)
 
@@ -144,6 +146,21 @@ class _Maker:
 
     def _step(self, who: str, what: str, args: dict[str, Any]) -> None:
         self.steps.append(Step(round(self.rng.uniform(0.1, self.length), 4), who, what, args))
+
+    def _more(self, rng: random.Random) -> None:
+        """What came to the plans later; the rest of them is the same without."""
+        sends = [step for step in self.steps if step.what in ("send", "transact")]
+        if rng.random() < 0.3:
+            for step in sends:
+                group = rng.choice(_GROUPS) if rng.random() < 0.5 else ""
+                if group and "delay" not in step.args["headers"]:
+                    step.args["headers"]["message_group"] = group
+        if rng.random() < 0.15:
+            args: dict[str, Any] = {"rest": rng.randint(0, 2), "for": rng.choice((1.0, 4.0))}
+            self.steps.append(Step(round(rng.uniform(0.1, self.length), 4), "world", "unwritable", args))
+        if sends and rng.random() < 0.2:  # the end comes while it is being stored or delivered
+            at = round(rng.choice(sends).at + rng.choice((0.0, 0.01, 0.1)) * rng.random(), 4)
+            self.steps.append(Step(at, "world", rng.choice(("crash", "stop")), {"down": 0.05}))
 
     # ---- clients ----
 

@@ -29,8 +29,9 @@ from stompcodec.broker.sessions.session import Session
 from stompcodec.broker.sessions.transaction import Sending, Transaction
 from stompcodec.broker.storage import journal, sqlite
 from stompcodec.broker.storage import sqlite_writer as writer
+from stompcodec.broker.storage.totals import Totals
 
-__all__ = ["BUGS", "LATE", "find", "planted"]
+__all__ = ["BUGS", "LATE", "RARE", "find", "planted"]
 
 #: What to replace: the object, the name in it, and what makes the broken thing of the right one.
 Bug = tuple[tuple[Any, str, Callable[[Any], Any]], ...]
@@ -210,6 +211,62 @@ def _all_are_new(_right: Any) -> Any:
     return lambda session, transaction, frame: None
 
 
+def _unmarked(message: Message) -> Message:
+    message.attempts = message.special = 0
+    return message
+
+
+def _unmarked_where_they_differ(right: Any) -> Any:
+    return lambda self, dispatcher, message: right(self, dispatcher, _unmarked(message))
+
+
+def _unmarked_in_groups(right: Any) -> Any:
+    def requeue_one(self: Queue, dispatcher: Any, message: Message) -> None:
+        right(self, dispatcher, message if message.group is None else _unmarked(message))
+
+    return requeue_one
+
+
+def _unmarked_pages(right: Any) -> Any:
+    return lambda self, page: [_unmarked(message) for message in right(self, page)]
+
+
+def _unmarked_before_commit(right: Any) -> Any:
+    def update(self: Any, queue: str, message: Any) -> None:
+        if self._key(queue, message.seq) not in self._open.puts:
+            right(self, queue, message)
+
+    return update
+
+
+def _unmarked_next_time(right: Any) -> Any:
+    def read(self: Totals, db: Any, rows: Any, unclean: bool) -> None:
+        right(self, db, rows, unclean)
+        if not unclean:
+            self.known = {number: total._replace(suspect=0) for number, total in self.known.items()}
+
+    return read
+
+
+def _unmarked_unsettled(_right: Any) -> Any:
+    def unsettle(self: Queue, messages: list[Message]) -> None:
+        if not self.closed:
+            for message in messages:
+                self.count_in(message)
+                if self.paging is not None:
+                    self.paging.keep_out(self.messages.rank(message), message.seq)
+                self.add_ready(message)
+                self.came_late(message.seq)
+            self.put_in_order()
+            self.dispatch()
+
+    return unsettle
+
+
+def _unmarked_elsewhere(right: Any) -> Any:
+    return lambda self, consumer, message, error: right(self, consumer, _unmarked(message), error)
+
+
 def _page_again(right: Any) -> Any:
     def extend(self: Paging, rank: int, after: int, *args: Any) -> None:
         right(self, rank, after, *args)
@@ -255,6 +312,11 @@ LATE = (
     "pages are read before all of their messages are stored",
     "new messages overtake paged ones",
 )
+#: What few seeds find, and from which one on to look for it.
+RARE = {
+    "the mark is lost while its message is not stored yet": 300,
+    "the mark is lost with a delivery that fails": 370,
+}
 #: By what is wrong.
 BUGS: dict[str, Bug] = {
     "idempotency keys are gone after a restart": ((sqlite.SqliteStore, "keys", _nothing_there),),
@@ -272,6 +334,14 @@ BUGS: dict[str, Bug] = {
         (acknowledge, "send_receipt", _receipts_first),
     ),
     "the redelivered mark is lost": ((Message, "again", _unchanged),),
+    "the mark is lost where consumers differ": ((Queue, "_requeue_one", _unmarked_where_they_differ),),
+    "the mark is lost in a group": ((Queue, "_requeue_one", _unmarked_in_groups),),
+    "the mark is lost in a page": ((journal.Journal, "messages", _unmarked_pages),),
+    "the mark is not stored": ((journal.Journal, "update", _stays_stored),),
+    "the mark is lost while its message is not stored yet": ((sqlite.SqliteStore, "update", _unmarked_before_commit),),
+    "the mark of a crash is gone after the next start": ((Totals, "read", _unmarked_next_time),),
+    "the mark is lost when the commit of an ACK fails": ((Queue, "unsettle", _unmarked_unsettled),),
+    "the mark is lost with a delivery that fails": ((Queue, "delivery_failed", _unmarked_elsewhere),),
     "an ACK takes the delivery of another session": ((Consumer, "take", _ack_of_another),),
     "a transaction is stored by half": ((commit, "_placed", _half_stored),),
     "ABORT forgets the messages that were acknowledged": ((Transaction, "abort", _no_give_back),),

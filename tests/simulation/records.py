@@ -60,6 +60,8 @@ class Message:
     copies: list[Copy] = field(default_factory=list)
     #: Its session ended in the very read that it came with.
     doubtful: bool = False
+    #: All messages of a group go to one consumer; "" for none.
+    group: str = ""
 
     def __repr__(self) -> str:
         kind = "persistent" if self.persistent else "volatile"
@@ -145,8 +147,8 @@ class Sub:
     order: dict[str, int] = field(default_factory=dict)
     #: Deliveries that an ABORT has given back: they may be above the window.
     extra: int = 0
-    #: The latest delivery by sender and priority: its turn, and the message's order.
-    latest: dict[tuple[Seen, int], tuple[int, int]] = field(default_factory=dict)
+    #: The latest delivery by sender, priority and group: its turn, and the message's order.
+    latest: dict[tuple[Seen, int, str], tuple[int, int]] = field(default_factory=dict)
 
     def accepts(self, message: Message) -> bool:
         return self.selector is None or SELECTORS[self.selector](message.properties)

@@ -51,6 +51,10 @@ class Rules:
         self.highest_before = self.highest = 0
         self._failures_before = 0
         self._order = 0
+        #: The rest of the numbers of messages that cannot be written to old versions now; and which could not, so that
+        #: others came before them.
+        self.unwritable: int | None = None
+        self.failed: set[int] = set()
         #: Deliveries of this turn.
         self._given: list[tuple[Sub, Copy]] = []
 
@@ -316,6 +320,7 @@ class Rules:
         self._note_seq(message, copy, frame.headers["message-id"])
         message.seen = True
         copy.deliveries += 1
+        copy.must_mark = copy.may_mark = True  # if it ever comes again, whatever happens until then
         copy.moved = False  # a NACK before a crash has not moved it, then
         if not sub.home.name.startswith(_DEAD):
             self._undo_dead_letters(message)
@@ -346,7 +351,7 @@ class Rules:
         """It was in the outbox when its session or subscription ended: it has gone back since, unless in auto mode."""
         copy.message.seen = True
         copy.deliveries += 1
-        copy.may_mark = True
+        copy.must_mark = copy.may_mark = True
         copy.back = self.turn
         if sub.mode == "auto":
             copy.gone = copy.gone or "auto"
@@ -433,9 +438,9 @@ class Rules:
         message = copy.message
         if copy.home.name.startswith(_DEAD) or message.due is not None:
             return
-        if copy.maybe_gone:  # it has come back at any time, by a failed commit
+        if copy.maybe_gone or message.key in self.failed:  # it has come back at any time
             return
-        key = message.sender, message.priority if self.config.priority else 4
+        key = message.sender, message.priority if self.config.priority else 4, message.group
         turn, order = sub.latest.get(key, (-1, 0))
         if turn == self.turn and order > message.order and not self._is_coming_back(copy):
             raise Violation("out of order", f"{sub.session.name} got {message} behind a later one")
@@ -454,6 +459,7 @@ class Rules:
             before = other.message
             if (
                 before.order < message.order
+                and before.group in ("", message.group)  # that of another group may be for another consumer
                 and (not ranked or before.priority == message.priority)
                 and self._is_ready(sub, other)
             ):
@@ -465,6 +471,7 @@ class Rules:
                 before = other.message
                 if (
                     before.priority > message.priority
+                    and not before.group
                     and before.promised is not None
                     and before.promised < self.turn
                     and self._is_ready(sub, other)
@@ -481,7 +488,7 @@ class Rules:
         message = copy.message
         if copy.gone or copy.maybe_gone or copy.holder is not None or not copy.expected or message.due is not None:
             return False
-        if self._is_coming_back(copy):
+        if self._is_coming_back(copy) or message.key in self.failed:
             return False
         if message.expires is not None and message.expires <= self.clock.wall() + 1.0:
             return False

@@ -12,7 +12,7 @@ from patience import patience
 from simulation import vfs
 from simulation.disk import Disk
 from simulation.plan import plan_of
-from simulation.planted import BUGS, LATE, find, planted
+from simulation.planted import BUGS, LATE, RARE, find, planted
 from simulation.shrink import shrink
 from simulation.world import run
 
@@ -37,7 +37,12 @@ def test_nothing_breaks(first):
 
 @pytest.mark.parametrize("bug", [pytest.param(bug, marks=[pytest.mark.slow] if bug in LATE else []) for bug in BUGS])
 def test_planted_bugs_are_found(bug):
-    assert find(BUGS[bug], 60) is not None
+    assert find(BUGS[bug], 60, RARE.get(bug, 0)) is not None
+
+
+def test_an_empty_queue_keeps_no_page():
+    """Its last messages were read for a consumer that looked on, and again for the window."""
+    assert run(plan_of(532)).fault is None
 
 
 @pytest.mark.parametrize("seed", [0, 7])

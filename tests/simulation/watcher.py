@@ -28,6 +28,7 @@ _ALLOWED = (
     ("durable subscription is in use", "always"),
     ("client-id", "always"),
     ("durable subscription differs", "mismatch"),
+    ("a message could not be written", "unwritable"),
 )
 
 
@@ -201,6 +202,7 @@ class Watcher:
             min(ends, default=None),
             None if delay is None else now + float(delay) / 1000,
             failures=rules.failures,
+            group=get("message_group", ""),
         )
         name = get("transaction")
         if name is not None:
@@ -355,6 +357,7 @@ class Watcher:
                 or (when == "excused" and seen.excused)
                 or (when == "mismatch" and seen.mismatch)
                 or (when == "failures" and self.rules.disk.faults)
+                or (when == "unwritable" and self.rules.failed)
             ):
                 return
         body = frame.body.decode("utf-8", "replace").strip()

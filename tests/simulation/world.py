@@ -9,6 +9,7 @@ import shutil
 import tempfile
 import zlib
 from collections.abc import Callable
+from contextlib import nullcontext
 from functools import cache, partial
 from typing import Any
 
@@ -25,6 +26,7 @@ from simulation.plan import Plan, Step
 from simulation.records import Violation
 from simulation.rogues import LITTER
 from simulation.rules import Rules
+from simulation.unwritable import Unwritable, unwritable
 from simulation.watcher import Watcher
 
 from stompcodec.broker.config.config import Config
@@ -69,10 +71,10 @@ class _Log(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
         text = record.getMessage()
         self.watcher.tell(f"   log: {text}")
-        if record.exc_info:
+        if record.exc_info and not isinstance(record.exc_info[1], Unwritable):
             error = record.exc_info[1]
             self.watcher.faults.append(f"{text}: {type(error).__name__}: {error}")
-        elif record.levelno >= logging.ERROR and not (self.disk.faults or self.watcher.is_dying()):
+        elif record.levelno >= logging.ERROR and not (record.exc_info or self.disk.faults or self.watcher.is_dying()):
             self.watcher.faults.append(text)
 
 
@@ -235,6 +237,10 @@ class World:
         disk.full, disk.failing, disk.sync_cost = False, 0.0, self.sync_cost
         self.disturbed = max(self.disturbed, self.clock.now)
 
+    def _unwritable(self, args: dict[str, Any]) -> None:
+        self.rules.unwritable = args["rest"]
+        self.clock.after(args["for"], partial(setattr, self.rules, "unwritable", None))
+
     # ---- what befalls links ----
 
     def _of(self, args: dict[str, Any]) -> Link | None:
@@ -346,6 +352,7 @@ class World:
         """Nothing is wrong any more, and nobody is there."""
         self.healing = True
         self._well()
+        self.rules.unwritable = None
         self.disk.on_sync = None
         self.disk.sync_cost = 0.0
         self.watcher.tell("-- everything is well again")
@@ -443,8 +450,10 @@ def run(plan: Plan, trace: Callable[[str], object] | None = None) -> Outcome:
     with vfs.installed():
         world = World(plan, folder, trace)
         vfs.mount(folder, world.disk)
+        faulty = any(step.what == "unwritable" for step in plan.steps)
         try:
-            world.run()
+            with unwritable(world.rules) if faulty else nullcontext():
+                world.run()
             fault = None
         except (Violation, AssertionError) as error:
             fault = error

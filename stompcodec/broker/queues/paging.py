@@ -369,6 +369,8 @@ class Paging:
         retries, self._retries = self._retries, []
         for retry in retries:
             retry()
+        if not self.count:  # what the chunk still has, the window has had since
+            self._drop_chunk()
         if has_members or self._waiters or not self.count:
             self.refill()
 

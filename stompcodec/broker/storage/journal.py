@@ -632,8 +632,10 @@ class Journal:
         for key, message in batch.gone:
             self.remove(key, message)
         self._move_again(batch)
+        newer = {(key, message.seq) for key, message in self.batch.updated}
         for key, message in batch.updated:
-            self.update(key, message)
+            if (key, message.seq) not in newer:
+                self.update(key, message)
         for waiter in batch.waiters:
             waiter.not_committed()
 

@@ -549,16 +549,22 @@ class SqliteStore:
             self._helper.wait()
 
     def close(self) -> None:
-        """Commit the open batch and release the files. Closing twice does nothing."""
+        """Commit the open batch and release the files. Closing twice does nothing.
+
+        If that commit fails, or one whose end the loop has not seen, what was delivered may lack its mark in the store.
+        The next start then takes this end for a crash, and marks all messages.
+        """
         if self._closed:
             return
         self._closed = True
+        unseen, clean = self._given != self._known, False
         try:
             self.commit()
+            clean = not (unseen and self._writer.failures)
         finally:
             self._pages.close()
             self._helper.stop()
-            self._writer.close()
+            self._writer.close(clean)
 
 
 def _told(commit: Callable[[], None], done: Done) -> None:

@@ -742,10 +742,10 @@ class Writer:
         """Wait until the files of discarded large bodies are removed."""
         self._bodies.folder.remover.flush()
 
-    def close(self) -> None:
-        """Record a clean end, and release the folder, even if StoreError says that the end could not be written."""
+    def close(self, clean: bool = True) -> None:
+        """Record a clean end if it is one. Release the folder even if StoreError says that it could not be written."""
         try:
-            if self._db is not None:
+            if clean and self._db is not None:
                 self.totals.take(self._db, everything=True)
                 self._write_state(self._db, self._state._replace(clean=1))
                 self._db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()

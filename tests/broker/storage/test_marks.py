@@ -1,0 +1,240 @@
+"""Whether a message that was delivered comes again without `redelivered:true`: no end of the broker loses the mark."""
+
+from __future__ import annotations
+
+import shutil
+import sqlite3
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+from broker.fault_hook import FaultHook
+from broker.harness import AtOnce, Bench, FaultyStore, Peer
+
+from stompcodec import Frame
+from stompcodec.broker.storage.sqlite import SqliteStore
+from stompcodec.errors import StoreError
+
+_ACKS = {"ack": "client-individual"}
+#: Headers of SEND, of SUBSCRIBE, and the version of the consumer, by the road that a message takes.
+ROADS: dict[str, tuple[dict[str, str], dict[str, str], str]] = {
+    "plain": ({}, _ACKS, "1.2"),
+    "1.1": ({}, {"ack": "client"}, "1.1"),
+    "group": ({"message_group": "g"}, _ACKS, "1.2"),
+    "selector": ({"color": "red"}, {"selector": "color = 'red'", **_ACKS}, "1.2"),
+    "priority": ({"priority": "9"}, _ACKS, "1.2"),
+    "expiring": ({"expiration": "900000"}, _ACKS, "1.2"),
+    "delayed": ({"delay": "1000"}, _ACKS, "1.2"),
+    "large": ({}, _ACKS, "1.2"),
+    "transaction": ({}, _ACKS, "1.2"),
+    "durable": ({}, {"durable_subscription_name": "d", **_ACKS}, "1.2"),
+    "receive": ({}, {}, "1.2"),
+}
+#: What becomes of the delivery before the end. The ACK comes last, and is not stored.
+WAYS: dict[str, Callable[[Peer, Frame], object]] = {
+    "held": lambda peer, message: None,
+    "refused": lambda peer, message: peer.nack(message),
+    "lost": lambda peer, message: peer.lose(),
+    "unsubscribed": lambda peer, message: peer.send("UNSUBSCRIBE", id="1"),
+    "in a transaction": lambda peer, message: (
+        peer.send("BEGIN", transaction="t"),
+        peer.ack(message, transaction="t"),
+    ),
+    "acknowledged": lambda peer, message: peer.ack(message),
+}
+#: How the broker ends, once or more. "early" is before a commit that follows the deliveries, and at "full" the disk is
+#: full from then on.
+ENDS = ("kill", "early kill", "kill kill", "kill stop", "stop", "stop kill", "stop stop", "full", "full kill")
+
+
+class Folder:
+    """A data folder with a broker, whose process ends in one way or another.
+
+    Args:
+        path: where it is made.
+        window: messages of a queue in memory; each start has the other of two.
+    """
+
+    def __init__(self, path: Path, window: int) -> None:
+        self.path, self.window, self.runs, self.date = path, window, 0, 1e6
+        self.start()
+
+    def start(self) -> None:
+        self.data = self.path / str(self.runs)
+        store = SqliteStore(self.data, helper=AtOnce(), page_helper=AtOnce())
+        self.bench = Bench(store, large=1000, data=str(self.data), window_messages=self.window)
+        self.window = 4001 - self.window
+        self.bench.date = self.date = self.date + 100
+
+    def end(self, how: str) -> None:
+        before = self.data
+        if how == "kill":  # what was written is there, and nothing else
+            self.runs += 1
+            shutil.copytree(before, self.path / str(self.runs))
+        else:
+            self.bench.broker.stop(self.bench.now)
+            self.bench.turn()
+            with suppress(StoreError):
+                self.bench.store.close()
+        self.start()
+
+    def fill(self) -> None:
+        """Have each commit fail as on a full disk, which leaves the connection as it is."""
+        writer = self.bench.store._writer
+        full = sqlite3.OperationalError("database or disk is full")
+        writer.write = lambda batch: writer._undo(batch, full)
+
+
+def _name(road: str, way: str) -> str:
+    return f"/{'topic' if road == 'durable' else 'queue'}/{way.replace(' ', '-')}"
+
+
+def _send(bench: Bench, road: str, way: str, body: bytes) -> None:
+    sender, headers = bench.peer(), {"persistent": "true", **ROADS[road][0]}
+    body = body.ljust(2000, b".") if road == "large" else body
+    if road == "transaction":
+        sender.send("BEGIN", transaction="t")
+        sender.put(_name(road, way), body, transaction="t", **headers)
+        sender.send("COMMIT", transaction="t", receipt="r")
+    else:
+        sender.put(_name(road, way), body, receipt="r", **headers)
+    assert sender.next("RECEIPT")
+
+
+def _consumer(bench: Bench, road: str, way: str) -> Peer:
+    _headers, asked, version = ROADS[road]
+    peer = bench.peer(version, connect=False)
+    if road == "durable":
+        peer.connect(client_id=way)
+    else:
+        peer.connect()
+    if road == "receive":
+        peer.raw(b"RECEIVE\ndestination:%b\nid:1\nack:client-individual\n\n\0" % _name(road, way).encode())
+    else:
+        peer.subscribe(_name(road, way), prefetch_count="1", **asked)
+    return peer
+
+
+def _left(bench: Bench, road: str, way: str) -> list[Frame]:
+    """All that is there."""
+    taken, peer = [], _consumer(bench, "plain" if road == "receive" else road, way)
+    bench.wait(2.0)
+    while peer.inbox:
+        taken.append(peer.next("MESSAGE"))
+        peer.ack(taken[-1])
+    return taken
+
+
+@pytest.mark.parametrize("end", ENDS)
+@pytest.mark.parametrize("road", ROADS)
+def test_no_end_of_the_broker_loses_the_mark_of_a_delivery(road: str, end: str, tmp_path: Path) -> None:
+    """Whatever the road of a message is, and whatever became of its delivery."""
+    folder = Folder(tmp_path, 1 + 3999 * (len(road + end) % 2))
+    bench = folder.bench
+    for way in WAYS:
+        if road == "durable":
+            _consumer(bench, road, way).lose()
+        for body in (b"first", b"second", b"third"):
+            _send(bench, road, way, body)
+    bench.date += 2
+    bench.wait(2.0)
+    if "full" in end:
+        folder.fill()
+    seen: dict[str, set[bytes]] = {}
+    for way, act in WAYS.items():
+        if "early" in end or (way == "acknowledged" and "full" not in end):
+            bench.store.commit_later = lambda done, call_soon: None
+        peer = _consumer(bench, road, way)
+        message = peer.next("MESSAGE")
+        assert (message.body.rstrip(b"."), message.get("redelivered")) == (b"first", None)
+        act(peer, message)
+        seen[way] = {message.body, *(each.body for each in peer.take() if each.command == "MESSAGE")}
+    vars(bench.store).pop("commit_later", None)
+    for how in end.split():
+        if how != "early":
+            folder.end(how)
+    for way in WAYS:
+        came = _left(folder.bench, road, way)
+        assert {each.body for each in came if each.get("redelivered") is None} & seen[way] == set(), way
+        assert len({each.body for each in came} | seen[way]) == 3, way
+
+
+def test_a_commit_that_fails_unseen_at_the_end_loses_no_mark(tmp_path: Path) -> None:
+    """The time for a drain is over while the helper still writes it: what is behind it succeeds."""
+    folder = Folder(tmp_path, 4000)
+    bench, store = folder.bench, folder.bench.store
+    for body in (b"first", b"second"):
+        _send(bench, "plain", "held", body)
+    peer = _consumer(bench, "plain", "held")
+    peer.next("MESSAGE")
+    jobs: list[Callable[[], object]] = []
+    store._helper.give, store._is_fast = jobs.append, lambda size: False
+    store._helper.wait = lambda: [job() for job in jobs]
+    writer, right = store._writer, store._writer.commit
+    writer.commit = lambda batch: writer._undo(batch, sqlite3.OperationalError("database or disk is full"))
+    bench.broker.stop(bench.now)
+    bench.turn()
+    assert (len(jobs), bench.broker.journal.busy is not None) == (1, True)
+    store._helper.wait()
+    jobs.clear()
+    writer.commit = right
+    store.close()
+    folder.start()
+    assert [each.get("redelivered") for each in _left(folder.bench, "plain", "held")] == ["true", "true"]
+
+
+def test_a_delivery_that_fails_leaves_the_mark_of_one_before() -> None:
+    bench, marks = Bench(), []
+    bench.peer().put("/queue/a", b"m")
+    with FaultHook() as hook, hook.when(lambda consumer, seq: consumer.version == "1.1"):
+        for version in ("1.2", "1.1", "1.2"):
+            peer = bench.peer(version)
+            peer.subscribe("/queue/a", ack="client-individual")
+            marks += [frame.get("redelivery-count") for frame in peer.take() if frame.command == "MESSAGE"]
+            peer.lose()
+    assert (marks, len(hook.faults)) == ([None, "1"], 1)
+
+
+def test_what_was_not_delivered_has_no_mark_after_a_clean_end(tmp_path: Path) -> None:
+    folder = Folder(tmp_path, 4000)
+    for body in (b"first", b"second"):
+        _send(folder.bench, "plain", "held", body)
+    _consumer(folder.bench, "plain", "held").next("MESSAGE")
+    folder.end("stop")
+    assert [each.get("redelivered") for each in _left(folder.bench, "plain", "held")] == ["true", None]
+
+
+@pytest.mark.parametrize("road", ["plain", "group", "selector"])
+def test_the_end_of_the_broker_is_one_attempt_of_a_message(road: str, tmp_path: Path) -> None:
+    """What one session gives back is not delivered to those that end next."""
+    folder = Folder(tmp_path, 4000)
+    peers = [_consumer(folder.bench, road, "held") for _ in range(4)]
+    _send(folder.bench, road, "held", b"first")
+    assert sum(len(peer.take()) for peer in peers) >= 1
+    folder.bench.broker.stop(folder.bench.now)
+    folder.bench.turn()
+    assert [frame.command for peer in peers for frame in peer.take()] == ["ERROR"] * 4
+    folder.bench.store.close()
+    folder.start()
+    (message,) = _left(folder.bench, road, "held")
+    assert message.get("redelivery-count") == "1"
+
+
+def test_a_failed_commit_takes_no_attempt_back() -> None:
+    """A message comes back twice: the commit of the first mark fails after the second has come, or with it."""
+    store: Any = FaultyStore(background=True)
+    bench = Bench(store)
+    bench.peer().put("/queue/a", b"m", persistent="true")
+    store.finish()
+    for _ in range(2):
+        peer = bench.peer()
+        peer.subscribe("/queue/a", ack="client-individual")
+        peer.lose()
+    store.faulty = True
+    store.finish()
+    store.faulty = store.background = False
+    bench.wait(2.0)
+    bench.peer()
+    assert [stored.attempts for stored in store.load()] == [2]
