@@ -65,7 +65,6 @@ class Outlet:
         self._items: deque[tuple[bytes, int, bool]] = deque()  # bytes, their lines, whether they tell of dropped ones
         self._size = 0
         self._untold = 0
-        self._failed = False  # since the last line that came
         self._cut = False
         self._over = False
         self._changed = threading.Condition()
@@ -77,12 +76,11 @@ class Outlet:
         """Add one or more whole lines."""
         lines, size = max(1, data.count(b"\n")), len(data) + _BESIDE
         with self._changed:
-            room = self._most // 2 if self._untold and not self._failed else self._most
+            room = self._most // 2 if self._untold else self._most
             if self._over or (self._size and self._size + size > room):
                 self.dropped += lines
                 self._untold += lines
                 return
-            self._failed = False
             self._tell()
             self._add(data, lines)
             if self._thread is None:
@@ -110,21 +108,21 @@ class Outlet:
             self._untold = 0
 
     def _run(self) -> None:
+        lost = 0  # lines that could not be written
         while (item := self._next()) is not None:
             data, lines, tells = item
-            done = self._written(data)
+            if lost and self._written(self._told(lost)):
+                lost = 0
+            done = not lost and self._written(data)
+            lost += 0 if done else lines
             with self._changed:
                 self._size -= len(data) + _BESIDE
-                if not done:
-                    self._failed = True
-                    self._untold += lines
-                    self.dropped += 0 if tells else lines
+                self.dropped += 0 if done or tells else lines
 
     def _next(self) -> tuple[bytes, int, bool] | None:
         with self._changed:
             while not self._items:
-                if not self._failed:
-                    self._tell()
+                self._tell()
                 if self._items:
                     break
                 if self._over:
@@ -154,7 +152,7 @@ class _Stream(io.BufferedIOBase):
 
     def __init__(self, old: Any) -> None:
         self._old = old  # it would close the unbuffered stream when it is deleted
-        self._raw = old.buffer.raw
+        self._raw: Any = _raw_of(old)
         self._lock = threading.RLock()
         self._bytes = bytearray()
 
@@ -205,6 +203,13 @@ class _Waiting(_Stream):
         """A thread is writing, and may wait."""
         self.stuck = False
         """It waited in vain, and writes no more."""
+        self._buffers = self._raw is not old.buffer  # not with PYTHONUNBUFFERED
+
+    def write(self, data: Any, /) -> int:
+        count = super().write(data)
+        if not self._buffers:
+            self.flush()
+        return count
 
     def flush(self) -> None:
         with self._lock:
@@ -287,9 +292,9 @@ def hand_over(name: str, told: Callable[[int], bytes] = _told) -> None:
         told: returns the line that stands for dropped ones, from their number.
     """
     old = getattr(sys, name)
-    if _process is not None and _is_plain(old):
+    if _process is not None and _raw_of(old) is not None:
         _process.handed[name] = handed = _Handed(old, name, told)
-        _replace(name, handed, line_buffering=True)
+        _replace(name, handed, line_buffering=True, write_through=False)
 
 
 def dropped(name: str) -> int:
@@ -311,10 +316,10 @@ def prepare(output: bool = True) -> None:
         return
     hand_over("stderr")
     old: Any = sys.stdout
-    if output and os.name == "posix" and _is_plain(old) and _can_block(old):
+    if output and os.name == "posix" and _raw_of(old) is not None and _can_block(old):
         process = _process
         process.waiting = _Waiting(old, process.wake(), lambda: process.hurried)
-        _replace("stdout", process.waiting, line_buffering=old.line_buffering)
+        _replace("stdout", process.waiting, line_buffering=old.line_buffering, write_through=old.write_through)
 
 
 def hurry() -> None:
@@ -334,9 +339,10 @@ def is_stuck() -> bool:
     return _process is not None and _process.waiting is not None and _process.waiting.stuck
 
 
-def _is_plain(stream: Any) -> bool:
-    """Return whether a stream is one of Python's, which was not replaced."""
-    return hasattr(getattr(stream, "buffer", None), "raw")
+def _raw_of(stream: Any) -> Any:
+    """Return the unbuffered stream of a standard one; None if that is not one of Python's, or was replaced."""
+    buffer = getattr(stream, "buffer", None)
+    return buffer if isinstance(buffer, io.RawIOBase) else getattr(buffer, "raw", None)
 
 
 def _can_block(stream: Any) -> bool:
@@ -348,8 +354,7 @@ def _can_block(stream: Any) -> bool:
     return stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode) or bool(stream.isatty())
 
 
-def _replace(name: str, stream: Any, *, line_buffering: bool) -> None:
+def _replace(name: str, stream: Any, **options: Any) -> None:
     old = getattr(sys, name)
     old.flush()
-    new = io.TextIOWrapper(stream, encoding=old.encoding, errors=old.errors, line_buffering=line_buffering)
-    setattr(sys, name, new)
+    setattr(sys, name, io.TextIOWrapper(stream, encoding=old.encoding, errors=old.errors, **options))
