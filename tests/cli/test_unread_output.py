@@ -13,7 +13,7 @@ import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -124,10 +124,12 @@ class Stopped:
 
 
 @contextmanager
-def serving(folder: Path, *flags: str, **streams: Any) -> Iterator[tuple[subprocess.Popen[bytes], int]]:
-    """Run a broker, and yield the process and its port."""
+def serving(
+    folder: Path, *flags: str, before: Sequence[str] = (), **streams: Any
+) -> Iterator[tuple[subprocess.Popen[bytes], int]]:
+    """Run a broker, and yield the process and its port. `before` goes before its command."""
     ready = folder / "ready"
-    command = [*COMMAND, "broker", "--memory", "--port", "0", "--ready-file", str(ready), *flags]
+    command = [*before, *COMMAND, "broker", "--memory", "--port", "0", "--ready-file", str(ready), *flags]
     with subprocess.Popen(command, cwd=folder, **{"stdin": subprocess.DEVNULL, **streams}) as process:
         try:
             wait_for(lambda: ready.exists() or process.poll() is not None)
@@ -159,7 +161,10 @@ def is_served(port: int, count: int = 1) -> None:
 
 
 @pytest.mark.parametrize("level", ["info", "debug"])
-def test_a_log_that_nobody_reads_stops_no_broker(level: str, unread: Pipe, tmp_path: Path) -> None:
+def test_a_log_that_nobody_reads_stops_no_broker(
+    level: str, unread: Pipe, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PYTHONUNBUFFERED", "1" if level == "info" else "")  # as in many images, and as by default
     with serving(tmp_path, "--log-level", level, stdout=unread.far, stderr=unread.far) as (process, port):
         is_served(port, 20)
         assert ended(process) == 0
@@ -298,8 +303,11 @@ def test_a_bridge_carries_after_the_reader_of_json_has_gone(at: Runner, fresh: s
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
-def test_sub_acknowledges_only_what_was_written(at: Runner, fresh: str, small: Pipe, number: int) -> None:
+def test_sub_acknowledges_only_what_was_written(
+    at: Runner, fresh: str, small: Pipe, number: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """It waits for its reader, a signal ends it, and every message was written, or is still there."""
+    monkeypatch.setenv("PYTHONUNBUFFERED", "1" if number == signal.SIGTERM else "")
     bodies = [b"%d." % number * 500 for number in range(60)]
     at.good("pub", fresh, "-l", input=b"\n".join(bodies))
     process = at.process("sub", fresh, stdout=small.far, stderr=subprocess.PIPE)
