@@ -56,8 +56,8 @@ FLOORS = {
         "__init__",
     ),
     "cli": (
-        "statuses, screen, reader, access, signals",
-        "groups, inputs, contexts",
+        "statuses, screen, reader, access, streams",
+        "groups, signals, inputs, contexts",
         "unreadable",
         "connecting, health",
         "show",

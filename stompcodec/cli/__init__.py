@@ -20,27 +20,35 @@ def require_extra() -> None:
 
 
 def _reopen_streams() -> None:
-    """Open the standard streams that are closed, else a connection may get their descriptors. Output is an error."""
+    """Open the standard streams that are closed, else a connection may get their descriptors.
+
+    All are the null device. It cannot be written as standard output: a result that is lost is an error.
+    """
     for number, (name, mode) in enumerate((("stdin", "r"), ("stdout", "w"), ("stderr", "w"))):
         if getattr(sys, name) is None:
             opened = os.open(os.devnull, os.O_WRONLY if name == "stderr" else os.O_RDONLY)
             if opened != number:
                 os.dup2(opened, number)
                 os.close(opened)
-            setattr(sys, name, os.fdopen(number, mode, closefd=False))
+            os.set_inheritable(number, True)
+            setattr(sys, name, os.fdopen(number, mode, errors="backslashreplace", closefd=False))
 
 
 def main() -> None:
     """Run the command `stompcodec`, and exit: 0 on success, 1 on failure, 2 for wrong usage, 130 after Ctrl-C."""
+    _reopen_streams()
     try:
         require_extra()
+        from stompcodec.cli import streams
         from stompcodec.cli.app import app
     except KeyboardInterrupt:  # click handles it from here on
         sys.exit(130)
-    _reopen_streams()
+    streams.begin()
     try:
         app(prog_name="stompcodec")
     except OSError as error:  # on output; reading has errors of its own
         print(f"stompcodec: cannot write: {error.strerror}", file=sys.stderr)
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # for what Python flushes at exit
-        sys.exit(1)
+        sys.exit(130 if streams.is_stuck() else 1)  # a signal ended a wait for the reader
+    finally:
+        streams.end()

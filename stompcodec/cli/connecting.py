@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 from click.core import ParameterSource
 
+from stompcodec.cli import streams
 from stompcodec.cli.contexts import Context, context_named, load, referred, refers_to_context
 from stompcodec.cli.groups import INTERRUPTED
 from stompcodec.cli.inputs import Number, bytes_of, complain, option_group
@@ -439,11 +440,13 @@ def interrupts() -> Iterator[Callable[[], bool]]:
 
     def note(number: int, frame: object) -> None:
         noted.append(number)
+        streams.hurry()
         signal.signal(number, before[number])
 
     if None in before.values() or threading.current_thread() is not threading.main_thread():  # others get no signals
         yield lambda: False
         return
+    streams.prepare()
     for number in before:
         signal.signal(number, note)
     try:

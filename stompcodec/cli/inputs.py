@@ -17,6 +17,7 @@ import click
 from stompcodec import FrameError, Limits
 from stompcodec.cli.reader import Broken
 from stompcodec.cli.screen import printable
+from stompcodec.cli.streams import flush_output
 from stompcodec.errors import ERROR_KINDS
 from stompcodec.spec import VERSIONS, checked_commands, checked_limits
 
@@ -153,7 +154,7 @@ def name_of(file: str) -> str:
 
 def complain(text: str) -> None:
     """Write a line to standard error, with control characters escaped."""
-    sys.stdout.flush()
+    flush_output()
     click.echo(f"stompcodec: {printable(text, keep=chr(10))}", err=True)
 
 

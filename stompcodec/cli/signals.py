@@ -9,6 +9,8 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
+from stompcodec.cli import streams
+
 #: SIGHUP says that its terminal was closed; Windows does not have it.
 _HANGUP = getattr(signal, "SIGHUP", None)
 #: Signals that end a verb in good order.
@@ -21,17 +23,19 @@ def ending() -> list[signal.Signals]:
 
 
 @contextmanager
-def stop_on_signals(stop: Callable[[], object]) -> Iterator[None]:
+def stop_on_signals(stop: Callable[[], object], *, output: bool = True) -> Iterator[None]:
     """Have SIGTERM, SIGHUP and Ctrl-C call a function instead of ending the process.
 
     A thread of its own calls it. A handler of Python would run in the main thread: perhaps within a lock that `stop`
     needs, and, if the signal comes just before that thread begins to wait, only after the wait.
 
-    SIGHUP stays ignored if it is, as with nohup. What is written to a terminal that was closed is discarded.
+    SIGHUP stays ignored if it is, as with nohup. What is written to a terminal that was closed is discarded. Output
+    that nobody reads does not delay the end: see `streams.prepare`, also for `output`.
     """
     if threading.current_thread() is not threading.main_thread():
         yield  # only the main thread gets signals
         return
+    streams.prepare(output)
     numbers = ending()
     terminals = [number for number in (1, 2) if os.isatty(number)]
     near, far = socket.socketpair()
@@ -72,6 +76,7 @@ def _deliver(
             hung_up = True
             _discard_output([number for number in terminals if not os.isatty(number)])
         stop()
+        streams.hurry()
 
 
 def _discard_output(numbers: list[int]) -> None:

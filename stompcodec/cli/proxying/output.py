@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from collections.abc import Callable
 
@@ -43,6 +44,11 @@ class Output:
         if not self._put(entry) and entry.frame is not None:
             self._skipped += 1
             self._tally.not_shown += 1
+
+    def add_counts(self) -> None:
+        """Show the counts, as JSON."""
+        line = json.dumps(self._tally.json(), separators=(",", ":")).encode() + b"\n"
+        self._lane.put(line, len(line))
 
     def _put(self, entry: Entry) -> bool:
         made: Text | str | bytes = json_line(entry) if self._rows is None else self._rows.row(entry)

@@ -16,6 +16,7 @@ import click
 
 from stompcodec.bridge.mapping import check_destination, is_topic
 from stompcodec.bridge.tally import OTHERS
+from stompcodec.cli import streams
 from stompcodec.cli.connecting import (
     F,
     addresses_of,
@@ -131,6 +132,11 @@ class Progress:
         write_json(json.dumps(line, ensure_ascii=False).encode() + b"\n")
         sys.stdout.flush()
 
+    def finish(self) -> None:
+        """Report lines of --json that were not written."""
+        if lines := streams.dropped("stdout"):
+            complain(f"{lines:,} line{'s' * (lines != 1)} of --json dropped: their reader does not keep up")
+
     def trouble(self, end: End | None, error: Exception | str) -> None:
         """Report the loss of an end once, and the first messages that were refused."""
         self.clear()
@@ -146,6 +152,11 @@ class Progress:
             if side not in self._said:
                 self._said.add(side)
                 complain(f"{side} ({end}): {printable(str(error))}; connecting again")
+
+
+def _dropped(lines: int) -> bytes:
+    """Return the line of --json that stands for dropped ones."""
+    return json.dumps({"event": "dropped", "lines": lines}).encode() + b"\n"
 
 
 def _mapping(texts: tuple[str, ...], dead_letter: str) -> Mapping:
@@ -453,9 +464,12 @@ def command(
     except ValueError as error:
         raise click.UsageError(printable(str(error))) from None
     progress.bridge = bridge
+    streams.hand_over("stdout", _dropped)
+    streams.hand_over("stderr")
     _run(bridge, progress, seconds)
     if as_json:
         progress.report("end")
+        progress.finish()
     if not quiet:
         click.echo(progress.summary(), err=True)
     if seconds is not None:

@@ -12,6 +12,7 @@ import click
 from click.core import ParameterSource
 
 import stompcodec
+from stompcodec.cli import streams
 from stompcodec.cli.groups import Verbs
 from stompcodec.cli.screen import printable, screen
 from stompcodec.cli.verbs import broker_data
@@ -187,6 +188,8 @@ def command(
         raise click.UsageError("--memory and --data exclude each other")
     if (flags["login"] is None) is not (flags["passcode"] is None):
         raise click.UsageError("--login and --passcode (or STOMPCODEC_PASSCODE) go together")
+    streams.hand_over("stdout")  # a reader that does not read must not stop the broker
+    streams.hand_over("stderr")
     logging.basicConfig(
         level=log_level.upper(), stream=sys.stderr, format="%(asctime)s %(levelname)s %(name)s: %(message)s"
     )

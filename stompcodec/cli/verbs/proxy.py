@@ -13,10 +13,11 @@ from typing import TYPE_CHECKING
 
 import click
 
+from stompcodec.cli import streams
 from stompcodec.cli.access import access_options
 from stompcodec.cli.connecting import addresses_of, tls_options
 from stompcodec.cli.inputs import Number, complain
-from stompcodec.cli.screen import printable, screen, write_json
+from stompcodec.cli.screen import printable, screen
 from stompcodec.cli.signals import stop_on_signals
 from stompcodec.disk.access import Access
 from stompcodec.errors import ConfigError, MissingExtraError, StompError
@@ -172,12 +173,9 @@ class _Run:
         """Print the counts, once all is shown as far as possible. `done`: all is checked and recorded."""
         if self.page is not None:
             self.page.close()
+        if self._json and self.output is not None:
+            self.output.add_counts()
         shown = self.output is None or self.output.close(_SHOWING)
-        if self._json and self.output is not None and shown:
-            import json
-
-            write_json(json.dumps(self.tally.json(), separators=(",", ":")).encode() + b"\n")
-            sys.stdout.flush()
         for line in self.tally.lines():
             click.echo(line, err=True)
         if not done:
@@ -186,7 +184,7 @@ class _Run:
         if not shown:
             complain("the last frames were not shown, since nobody reads the output")
         if not (done and shown):  # a thread hangs, and the process would wait for it
-            sys.stderr.flush()
+            streams.end()
             os._exit(self.status)
 
 
@@ -280,7 +278,7 @@ def command(
     before = sys.getswitchinterval()
     sys.setswitchinterval(_SWITCH)
     try:
-        with stop_on_signals(run.stop):
+        with stop_on_signals(run.stop, output=False):  # a thread of its own writes there
             _run(run, recorder, place, broker, faults_of(texts, seed) if texts else None, timeout, heart_beats, lint)
     finally:
         sys.setswitchinterval(before)

@@ -17,6 +17,7 @@ from stompcodec.cli.connecting import report_reconnect
 from stompcodec.cli.inputs import complain
 from stompcodec.cli.screen import printable
 from stompcodec.cli.signals import stop_on_signals
+from stompcodec.cli.streams import is_stuck
 from stompcodec.cli.watching.asking import Asker, Snapshot, Wish
 from stompcodec.cli.watching.choice import Choice
 from stompcodec.cli.watching.drawing import AROUND, History, head, screen_of, table
@@ -147,6 +148,9 @@ class Stream:
                     self._look.clear()
                     if not self._stopped:
                         self._take(watcher, after=1 if once else 0)
+            except OSError:
+                if not is_stuck():  # by then a signal has ended it
+                    raise
             finally:
                 watcher.stop()
         return bool(self._written)
@@ -209,6 +213,9 @@ class Screen:
                     if watcher.error is None and not self._stopped:
                         with live:
                             self._loop(watcher, terminal, live)
+                except OSError:
+                    if not is_stuck():  # by then a signal has ended it
+                        raise
                 finally:
                     watcher.stop()
                     self._connection.changed = lambda: None
