@@ -13,6 +13,7 @@ from typing import Any, NamedTuple, Protocol
 from stompcodec.client.backoff import Item, Pace, is_refusal, name_of
 from stompcodec.client.bodies.upload import BodySourceError, Upload
 from stompcodec.client.dialects import BrokerDialect, row_of
+from stompcodec.client.in_hand import cause
 from stompcodec.client.options import Options
 from stompcodec.client.outbox import Block, Outbox, Waiting
 from stompcodec.client.receipts import Call, Calls, Group
@@ -112,6 +113,7 @@ class ClientLink:
         self.lost_at: float | None = None  # when the connection was lost that is being restored
         self.pace = Pace()
         self._told = ""  # the last error in `events`
+        self.has_handlers = False  # messages may be in hand: see `in_hand`
         self._is_repeating = False  # subscriptions are back, and messages are sent again one at a time
         self.calls = Calls()
         self.outbox = Outbox(options.outbox_frames, options.outbox_octets)
@@ -428,6 +430,7 @@ class ClientLink:
             or self.outbox.waiting
             or self.is_watched
             or not 0 < size < BIG
+            or (self.has_handlers and self.cause())
         ):
             return False
         try:
@@ -446,6 +449,10 @@ class ClientLink:
             call.sent = True
             self.inbox.weigh()
         return True
+
+    def cause(self) -> list[tuple[str, str]]:
+        """Return the headers that name the message in whose handling a frame is sent, if the broker reads them."""
+        return cause(self.epoch) if self.has_handlers and self.dialect.names_causes else []
 
     def _head_of(self, destination: str) -> bytes:
         """Return the head of a SEND up to the number in content-length; nothing if it cannot be written."""

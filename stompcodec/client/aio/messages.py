@@ -19,6 +19,7 @@ from stompcodec.client.aio.waiting import (
     sleep,
 )
 from stompcodec.client.handlers import Policy, leave, log, note
+from stompcodec.client.in_hand import holding, in_hand
 from stompcodec.client.message import BaseMessage
 from stompcodec.client.middleware.around import async_around
 from stompcodec.client.middleware.events import ProcessEvent, started
@@ -98,13 +99,15 @@ class AsyncMessage(BaseMessage):
     @contextlib.asynccontextmanager
     async def _processing(self, requeue: bool | None) -> AsyncIterator[AsyncMessage]:
         link = self.subscription.link
+        link.core.link.has_handlers = True
         try:
-            if link.layers is None:
-                yield self
-            else:
-                event = ProcessEvent(link.core.link, self, "block")
-                async with async_around(link.layers["process"], "process", event):
+            with holding(self):
+                if link.layers is None:
                     yield self
+                else:
+                    event = ProcessEvent(link.core.link, self, "block")
+                    async with async_around(link.layers["process"], "process", event):
+                        yield self
         except BaseException:
             if self.subscription.explicit and not self.settled:
                 try:
@@ -149,12 +152,15 @@ class AsyncMessage(BaseMessage):
         """Send a reply to its reply-to, with its correlation-id. Arguments as for `AsyncClient.send`.
 
         Raises:
-            LocalProtocolError: it has no reply-to.
+            LocalProtocolError: it has no reply-to, or one that no message can be sent to.
             ValueError: a header belongs to the client, or is another correlation-id.
         """
         link = self.subscription.link
-        make = partial(link.sending, receipt=receipt, timeout=timeout)
-        await link.send(make, outgoing(*self.answer(body, headers)), timeout, "reply", receipt=receipt)
+        make, core = partial(link.sending, receipt=receipt, timeout=timeout), link.core.link
+        message = outgoing(*self.answer(body, headers, core.dialect))
+        core.has_handlers = True
+        with holding(self):
+            await link.send(make, message, timeout, "reply", receipt=receipt)
 
 
 class AsyncSubscription(Base):
@@ -422,10 +428,12 @@ class _Work:
     async def call(self, message: AsyncMessage) -> None:
         """Call the handler, and settle the message."""
         failure: Exception | None = None
+        in_hand.set(message)
         try:
             await call_handler(self.handler, message)
         except Exception as error:
             failure = error
+        in_hand.set(None)
         await self.done(message, failure)
 
     async def done(self, message: AsyncMessage, error: Exception | None) -> None:

@@ -11,6 +11,7 @@ from functools import partial
 from typing import Any
 
 from stompcodec.client.handlers import Policy, leave, log, note
+from stompcodec.client.in_hand import holding, in_hand
 from stompcodec.client.message import BaseMessage
 from stompcodec.client.middleware.around import around
 from stompcodec.client.middleware.events import ProcessEvent, started
@@ -96,13 +97,15 @@ class Message(BaseMessage):
     @contextlib.contextmanager
     def _processing(self, requeue: bool | None) -> Iterator[Message]:
         link = self.subscription.link
+        link.core.link.has_handlers = True
         try:
-            if link.layers is None:
-                yield self
-            else:
-                event = ProcessEvent(link.core.link, self, "block")
-                with around(link.layers["process"], "process", event):
+            with holding(self):
+                if link.layers is None:
                     yield self
+                else:
+                    event = ProcessEvent(link.core.link, self, "block")
+                    with around(link.layers["process"], "process", event):
+                        yield self
         except BaseException:
             if self.subscription.explicit and not self.settled:
                 try:
@@ -145,12 +148,15 @@ class Message(BaseMessage):
         """Send a reply to its reply-to, with its correlation-id. Arguments as for `Client.send`.
 
         Raises:
-            LocalProtocolError: it has no reply-to.
+            LocalProtocolError: it has no reply-to, or one that no message can be sent to.
             ValueError: a header belongs to the client, or is another correlation-id.
         """
         link = self.subscription.link
-        make = partial(link.sending, receipt=receipt, timeout=timeout)
-        link.send(make, outgoing(*self.answer(body, headers)), timeout, "reply", receipt=receipt)
+        make, core = partial(link.sending, receipt=receipt, timeout=timeout), link.core.link
+        message = outgoing(*self.answer(body, headers, core.dialect))
+        core.has_handlers = True
+        with holding(self):
+            link.send(make, message, timeout, "reply", receipt=receipt)
 
 
 class Subscription(Base):
@@ -407,10 +413,12 @@ class _Work:
     def call(self, message: Message) -> None:
         """Call the handler, and settle the message."""
         failure: Exception | None = None
+        in_hand.set(message)
         try:
             call_handler(self.handler, message)
         except Exception as error:
             failure = error
+        in_hand.set(None)
         self.done(message, failure)
 
     def done(self, message: Message, error: Exception | None) -> None:
