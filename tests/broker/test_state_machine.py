@@ -108,10 +108,33 @@ class BrokerMachine(RuleBasedStateMachine):
         self.model.delivered(deliveries)
         self.model.rest()
 
-    def drop(self, pair):
+    def drop(self, pair, refused=False, named=None):
         self.pairs.remove(pair)
-        self.model.end(pair.twin)
+        if refused:
+            self.model.refuse(pair.twin, named)
+        else:
+            self.model.end(pair.twin)
         self.look()
+
+    def refuse(self, data, pair, how):
+        """The session ends by a frame that the broker refuses, or by bytes that are no frame."""
+        named = None
+        if how == "named":
+            held = [each for each in pair.twin.consumers.values() if each.unacked and each.queue.name[1] == "q"]
+            if held:
+                consumer = data.draw(st.sampled_from(held))
+                named = data.draw(st.sampled_from(list(consumer.unacked.values())))
+                held, end = pair.peer.session.consumers[f"id:{consumer.key}"].unacked, f"\n\n{named.body}\0".encode()
+                ident = next(message.id for message in held.values() if message.tail.endswith(end))
+                pair.peer.send("SEND", destination="/management/x", ack=ident, subscription=consumer.key)
+        if how == "garbage":
+            pair.peer.raw(b"SEND\ndestination\n\n\0")
+        elif named is None:
+            pair.peer.send("COMMIT", transaction="none")
+        assert pair.peer.error()
+        pair.peer.lose()
+        pair.peer.take()
+        self.drop(pair, refused=True, named=named)
 
     # ---- steps ----
 
@@ -216,7 +239,7 @@ class BrokerMachine(RuleBasedStateMachine):
             self.bench.turn()
             self.look()
 
-    @rule(data=st.data(), how=st.sampled_from(["lose", "disconnect", "fail", "cut"]))
+    @rule(data=st.data(), how=st.sampled_from(["lose", "disconnect", "fail", "named", "garbage", "cut"]))
     def end(self, data, how):
         pair = self.pick(data)
         if pair is None:
@@ -224,9 +247,9 @@ class BrokerMachine(RuleBasedStateMachine):
         if how == "disconnect":
             self.send(data, pair, "DISCONNECT")
             assert pair.peer.take()[-1].headers["receipt-id"] == str(pair.receipts)
-        elif how == "fail":
-            pair.peer.send("COMMIT", transaction="none")
-            assert pair.peer.error()
+        elif how in ("fail", "named", "garbage"):
+            self.refuse(data, pair, how)
+            return
         elif how == "cut":
             pair.peer.raw(b"SEND\ndestination:/queue/a\ncontent-length:100\n\nhalf of it")
         pair.peer.lose()

@@ -117,6 +117,9 @@ class Rules:
         """What it has goes back."""
         seen.ended = True
         for sub in seen.subs.values():
+            if getattr(seen.session, "refusal", None) is not None and sub.mode != "auto":
+                for copy in sub.home.copies.values():
+                    copy.refused = True
             self._stop(sub)
         for transaction in seen.transactions.values():
             self._give_back(transaction)
@@ -378,9 +381,10 @@ class Rules:
         if len(message.copies) > 2 * len(sources) and self.life == message.life:
             raise Violation("more dead letters than messages", f"{message}")
         tried = max((copy.tries for copy in sources), default=0)
-        if reason == "max-attempts" and tried < self.config.max_attempts:
+        refused = any(copy.refused for copy in sources)
+        if reason == "max-attempts" and tried < self.config.max_attempts and not refused:
             raise Violation("a dead letter too early", f"{message} was delivered {tried} times")
-        if reason in ("max-attempts", "rejected") and not any(copy.nacked for copy in sources):
+        if reason in ("max-attempts", "rejected") and not (refused or any(copy.nacked for copy in sources)):
             raise Violation("a dead letter that nobody refused", f"{message}")
         if reason == "expired" and (message.expires is None or message.expires > self.clock.wall()):
             raise Violation("a dead letter too early", f"{message} has not expired")
