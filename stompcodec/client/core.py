@@ -109,10 +109,9 @@ class ClientCore:
         link.check_open()
         if not self._has_room(len(frame.body)):
             return False
-        more = [] if transaction is None else [("transaction", transaction.id)]
-        cause = link.cause() if link.has_handlers else []
-        if more or cause:
-            frame = Frame("SEND", [*cause, *frame.headers.pairs(), *more], frame.body)
+        if transaction is not None or link.has_handlers:
+            more = [] if transaction is None else [("transaction", transaction.id)]
+            frame = Frame("SEND", [*link.cause(), *frame.headers.pairs(), *more], frame.body)
         link.put(frame, call, bound=transaction is not None, text=text)
         return True
 

@@ -11,19 +11,35 @@ from contextvars import ContextVar
 
 from stompcodec.client.message import BaseMessage
 
-#: The message that the handler, block or reply of this context works on.
-in_hand: ContextVar[BaseMessage | None] = ContextVar("stompcodec_in_hand", default=None)
+
+class Hand:
+    """The message that a thread, or a task with those it starts, works on. To change it takes no new context."""
+
+    __slots__ = ("message",)
+
+    def __init__(self, message: BaseMessage | None = None) -> None:
+        self.message = message
+
+
+_hand: ContextVar[Hand | None] = ContextVar("stompcodec_hand", default=None)
+
+
+def begin_work() -> Hand:
+    """Return the hand of a thread or task that calls a handler."""
+    hand = Hand()
+    _hand.set(hand)
+    return hand
 
 
 @contextmanager
 def holding(message: BaseMessage) -> Iterator[None]:
     """Have what is sent inside name a message as its cause."""
-    before = in_hand.get()
-    in_hand.set(message)
+    before = _hand.get()
+    _hand.set(Hand(message))
     try:
         yield
     finally:
-        in_hand.set(before)
+        _hand.set(before)
 
 
 def cause(epoch: int) -> list[tuple[str, str]]:
@@ -31,7 +47,8 @@ def cause(epoch: int) -> list[tuple[str, str]]:
 
     A message that an open transaction settles comes back if that is refused.
     """
-    message = in_hand.get()
+    hand = _hand.get()
+    message = None if hand is None else hand.message
     if message is None or message.epoch != epoch:
         return []
     subscription = message.subscription

@@ -113,13 +113,14 @@ class ClientLink:
         self.lost_at: float | None = None  # when the connection was lost that is being restored
         self.pace = Pace()
         self._told = ""  # the last error in `events`
-        self.has_handlers = False  # messages may be in hand: see `in_hand`
         self._is_repeating = False  # subscriptions are back, and messages are sent again one at a time
         self.calls = Calls()
         self.outbox = Outbox(options.outbox_frames, options.outbox_octets)
         self.events: list[tuple[str, Exception | None]] = []
         self.trace: list[tuple[str, Frame]] | None = [] if options.on_frame else None
         self.is_watched = bool(options.on_frame or options.middleware)  # no fast path: each frame is shown or changed
+        self.has_handlers = False  # messages may be in hand: see `in_hand`
+        self.looks = self.is_watched  # or it has handlers
         self.address: Address | None = None  # of the last connection
         self.broken: Exception | None = None
         self.is_writable = True
@@ -428,9 +429,8 @@ class ClientLink:
             or connection is None
             or not self.is_writable
             or self.outbox.waiting
-            or self.is_watched
+            or (self.looks and (self.is_watched or self.cause()))
             or not 0 < size < BIG
-            or (self.has_handlers and self.cause())
         ):
             return False
         try:
@@ -449,6 +449,10 @@ class ClientLink:
             call.sent = True
             self.inbox.weigh()
         return True
+
+    def expect_handlers(self) -> None:
+        """Note that messages may be in hand from now on."""
+        self.has_handlers = self.looks = True
 
     def cause(self) -> list[tuple[str, str]]:
         """Return the headers that name the message in whose handling a frame is sent, if the broker reads them."""

@@ -19,7 +19,7 @@ from stompcodec.client.aio.waiting import (
     sleep,
 )
 from stompcodec.client.handlers import Policy, leave, log, note
-from stompcodec.client.in_hand import holding, in_hand
+from stompcodec.client.in_hand import begin_work, holding
 from stompcodec.client.message import BaseMessage
 from stompcodec.client.middleware.around import async_around
 from stompcodec.client.middleware.events import ProcessEvent, started
@@ -99,7 +99,7 @@ class AsyncMessage(BaseMessage):
     @contextlib.asynccontextmanager
     async def _processing(self, requeue: bool | None) -> AsyncIterator[AsyncMessage]:
         link = self.subscription.link
-        link.core.link.has_handlers = True
+        link.core.link.expect_handlers()
         try:
             with holding(self):
                 if link.layers is None:
@@ -158,7 +158,7 @@ class AsyncMessage(BaseMessage):
         link = self.subscription.link
         make, core = partial(link.sending, receipt=receipt, timeout=timeout), link.core.link
         message = outgoing(*self.answer(body, headers, core.dialect))
-        core.has_handlers = True
+        core.expect_handlers()
         with holding(self):
             await link.send(make, message, timeout, "reply", receipt=receipt)
 
@@ -404,8 +404,11 @@ class _Work:
 
     async def run(self) -> None:
         """Handle messages, in one of several tasks that share the subscription."""
+        hand = begin_work()
         async for message in self._messages():
+            hand.message = message
             await self.call(message)
+            hand.message = None
 
     async def deal(self, lanes: list[Queue[AsyncMessage | None]], key: Callable[[AsyncMessage], object]) -> None:
         """Distribute messages by key: those with equal keys go to the same task, in order."""
@@ -421,19 +424,20 @@ class _Work:
 
     async def run_lane(self, lane: Queue[AsyncMessage | None]) -> None:
         """Handle the messages that `deal` puts into a queue."""
+        hand = begin_work()
         while (message := await lane.get()) is not None:
             if not (self.stopped or self.subscription.link.core.is_stale(message)):
+                hand.message = message
                 await self.call(message)
+                hand.message = None
 
     async def call(self, message: AsyncMessage) -> None:
         """Call the handler, and settle the message."""
         failure: Exception | None = None
-        in_hand.set(message)
         try:
             await call_handler(self.handler, message)
         except Exception as error:
             failure = error
-        in_hand.set(None)
         await self.done(message, failure)
 
     async def done(self, message: AsyncMessage, error: Exception | None) -> None:

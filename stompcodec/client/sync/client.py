@@ -266,7 +266,7 @@ class Client(BaseClient):
         subscription: Subscription = link.subscription(destination, ack, prefetch, confirm=confirm, **rest)
         if handler is not None:
             subscription.is_handled = subscription.explicit
-            link.core.link.has_handlers = True
+            link.core.link.expect_handlers()
         call = link.call(f"SUBSCRIBE to {destination}", "SUBSCRIBE", timeout)
         receipt = link.start(call, link.core.inbound.subscribe, subscription)
         subscription.begin(receipt, handler, on_error, concurrency, key)

@@ -11,7 +11,7 @@ from functools import partial
 from typing import Any
 
 from stompcodec.client.handlers import Policy, leave, log, note
-from stompcodec.client.in_hand import holding, in_hand
+from stompcodec.client.in_hand import begin_work, holding
 from stompcodec.client.message import BaseMessage
 from stompcodec.client.middleware.around import around
 from stompcodec.client.middleware.events import ProcessEvent, started
@@ -97,7 +97,7 @@ class Message(BaseMessage):
     @contextlib.contextmanager
     def _processing(self, requeue: bool | None) -> Iterator[Message]:
         link = self.subscription.link
-        link.core.link.has_handlers = True
+        link.core.link.expect_handlers()
         try:
             with holding(self):
                 if link.layers is None:
@@ -154,7 +154,7 @@ class Message(BaseMessage):
         link = self.subscription.link
         make, core = partial(link.sending, receipt=receipt, timeout=timeout), link.core.link
         message = outgoing(*self.answer(body, headers, core.dialect))
-        core.has_handlers = True
+        core.expect_handlers()
         with holding(self):
             link.send(make, message, timeout, "reply", receipt=receipt)
 
@@ -389,8 +389,11 @@ class _Work:
 
     def run(self) -> None:
         """Handle messages, in one of several threads that share the subscription."""
+        hand = begin_work()
         for message in self._messages():
+            hand.message = message
             self.call(message)
+            hand.message = None
 
     def deal(self, lanes: list[Queue[Message | None]], key: Callable[[Message], object]) -> None:
         """Distribute messages by key: those with equal keys go to the same thread, in order."""
@@ -406,19 +409,20 @@ class _Work:
 
     def run_lane(self, lane: Queue[Message | None]) -> None:
         """Handle the messages that `deal` puts into a queue."""
+        hand = begin_work()
         while (message := lane.get()) is not None:
             if not (self.stopped or self.subscription.link.core.is_stale(message)):
+                hand.message = message
                 self.call(message)
+                hand.message = None
 
     def call(self, message: Message) -> None:
         """Call the handler, and settle the message."""
         failure: Exception | None = None
-        in_hand.set(message)
         try:
             call_handler(self.handler, message)
         except Exception as error:
             failure = error
-        in_hand.set(None)
         self.done(message, failure)
 
     def done(self, message: Message, error: Exception | None) -> None:
