@@ -13,7 +13,7 @@ from typing import Any, NamedTuple, Protocol
 from stompcodec.client.backoff import Item, Pace, is_refusal, name_of
 from stompcodec.client.bodies.upload import BodySourceError, Upload
 from stompcodec.client.dialects import BrokerDialect, row_of
-from stompcodec.client.in_hand import cause
+from stompcodec.client.handlers import cause
 from stompcodec.client.options import Options
 from stompcodec.client.outbox import Block, Outbox, Waiting
 from stompcodec.client.receipts import Call, Calls, Group
@@ -119,7 +119,7 @@ class ClientLink:
         self.events: list[tuple[str, Exception | None]] = []
         self.trace: list[tuple[str, Frame]] | None = [] if options.on_frame else None
         self.is_watched = bool(options.on_frame or options.middleware)  # no fast path: each frame is shown or changed
-        self.has_handlers = False  # messages may be in hand: see `in_hand`
+        self.has_handlers = False  # messages may be in hand: see `handlers`
         self.looks = self.is_watched  # or it has handlers
         self.address: Address | None = None  # of the last connection
         self.broken: Exception | None = None

@@ -74,8 +74,7 @@ class Subscription:
         self.deaf = False  # no more messages will be accepted
         self.closed = False  # and none can be settled
         self.deleted = False  # the broker was told to end the durable subscription
-        self.is_handled = False  # a handler gets its messages, and what that sends names them
-        self.left = 0  # messages that failed handlers left unsettled
+        self.is_handled, self.left = False, 0  # it has a handler; the messages that failed ones left unsettled
         self.error: Exception | None = None  # why it ended
         self.news: Exception | None = None  # an ERROR that belongs to no call; raised once
 

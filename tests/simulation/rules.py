@@ -319,6 +319,7 @@ class Rules:
         self._note_seq(message, copy, frame.headers["message-id"])
         message.seen = True
         copy.deliveries += 1
+        copy.refused = False
         copy.moved = False  # a NACK before a crash has not moved it, then
         if not sub.home.name.startswith(_DEAD):
             self._undo_dead_letters(message)
@@ -485,7 +486,7 @@ class Rules:
         message = copy.message
         if copy.gone or copy.maybe_gone or copy.holder is not None or not copy.expected or message.due is not None:
             return False
-        if self._is_coming_back(copy):
+        if self._is_coming_back(copy) or copy.refused:  # then it may be a dead letter
             return False
         if message.expires is not None and message.expires <= self.clock.wall() + 1.0:
             return False

@@ -18,8 +18,7 @@ from stompcodec.client.aio.waiting import (
     call_handler,
     sleep,
 )
-from stompcodec.client.handlers import Policy, leave, log, note
-from stompcodec.client.in_hand import begin_work, holding
+from stompcodec.client.handlers import Policy, begin_work, holding, leave, log, note
 from stompcodec.client.message import BaseMessage
 from stompcodec.client.middleware.around import async_around
 from stompcodec.client.middleware.events import ProcessEvent, started

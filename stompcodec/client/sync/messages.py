@@ -10,8 +10,7 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
 
-from stompcodec.client.handlers import Policy, leave, log, note
-from stompcodec.client.in_hand import begin_work, holding
+from stompcodec.client.handlers import Policy, begin_work, holding, leave, log, note
 from stompcodec.client.message import BaseMessage
 from stompcodec.client.middleware.around import around
 from stompcodec.client.middleware.events import ProcessEvent, started
