@@ -277,7 +277,7 @@ class BaseLink:
         ack: str,
         prefetch: int | None,
         handler: object = None,
-        confirm: bool = True,
+        confirm: Any = True,  # bool
         **rest: Any,
     ) -> Any:
         """Return a new subscription, which the core does not know yet."""
