@@ -14,3 +14,7 @@ class Refused(Exception):
         super().__init__(message)
         self.message = message
         self.remedy = remedy
+
+
+class Unready(Refused):
+    """A frame that the broker refuses for its own state, as on a full disk: no message of the session is at fault."""

@@ -18,6 +18,7 @@
         |                                                              |
         +-- ACK -----------------------------------> gone              |
         +-- NACK, or its session or subscription ends: again() --------+   redelivered:true, in its old place
+        +-- a refused frame ends its session: as before, spared() unless it is at fault: sessions/at_fault.py
         +-- NACK, the last of config.max_attempts ---> a new message in the dead letter queue
         +-- READY, and it has expired --------------> gone, or a dead letter
         +-- it cannot be written to a consumer -------> READY in its old place, attempts unchanged: see queues/faults.py
@@ -25,15 +26,16 @@
     A persistent message is appended to the store when it is put, and removed from it when it is gone, by the commit at
     the end of the turn (Journal). Its receipt, and the effects of its transaction, come after that commit.
 
-The loss of a session counts as an attempt, but only a NACK, which says that the message could not be processed, turns a
-delivered message into a dead letter. A message in the outbox counts as delivered, because it is unknown whether the
-client got it.
+The loss of a session counts as an attempt, but only a NACK, which says that the message could not be processed, or a
+refused frame that its handling has led to, turns a delivered message into a dead letter. A message in the outbox counts
+as delivered, because it is unknown whether the client got it.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from copy import copy
 from functools import lru_cache
 from pathlib import Path
 from typing import Protocol
@@ -177,6 +179,18 @@ class Message:
             self.priority,
             self.attempts + 1,
         ).with_body(self.body)
+
+    def spared(self) -> Message:
+        """Return a copy whose `again` has no more attempts than this message, or one: that for redelivered:true.
+
+        >>> Message(b"m-1", 1, "/queue/a", b"\\n\\0", attempts=3).spared().again().attempts
+        3
+        """
+        if not self.attempts:
+            return self
+        spared = copy(self)
+        spared.attempts -= 1
+        return spared
 
     def anew(self, destination: str, tail: bytes) -> Message:
         """Return a new message to another destination with the same body, which never expires and is not in a queue

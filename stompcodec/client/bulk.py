@@ -120,7 +120,9 @@ class Bulk:
         self._block_octets = min(BLOCK, options.outbox_octets)
         self._timeout = options.receipt_timeout if timeout is None else seconds_of("timeout", timeout)
         self._resend = (options.resend if resend is None else resend) and self.receipts
-        self._extra = [] if transaction is None else [("transaction", transaction.id)]
+        self._extra = link.core.link.cause()
+        if transaction is not None:
+            self._extra.append(("transaction", transaction.id))
         self._key = uuid.uuid4().hex
         self._group = Group()
         self._frames: list[Frame] = []
@@ -248,7 +250,7 @@ class Bulk:
 
     def _check(self, octets: bytes, frames: list[Frame], messages: range, call: Call | None) -> Iterator[Any]:
         """Refuse frames with a header that belongs to the client; a search of the block is faster than of each one."""
-        given = {"receipt": int(call is not None), "transaction": len(frames) if self._extra else 0}
+        given = {"receipt": int(call is not None), "transaction": len(frames) if self._transaction else 0}
         if all(octets.count(f"\n{name}:".encode()) == count for name, count in given.items()):
             return
         ours = {*self._extra, *([] if call is None else [("receipt", call.id)])}

@@ -109,8 +109,9 @@ class ClientCore:
         link.check_open()
         if not self._has_room(len(frame.body)):
             return False
-        if transaction is not None:
-            frame = Frame("SEND", [*frame.headers.pairs(), ("transaction", transaction.id)], frame.body)
+        if transaction is not None or link.has_handlers:
+            more = [] if transaction is None else [("transaction", transaction.id)]
+            frame = Frame("SEND", [*link.cause(), *frame.headers.pairs(), *more], frame.body)
         link.put(frame, call, bound=transaction is not None, text=text)
         return True
 
@@ -156,6 +157,7 @@ class ClientCore:
             return False
         if transaction is not None:
             upload.pairs.append(("transaction", transaction.id))
+        upload.pairs[:0] = link.cause()
         upload.head(link.version)  # errors go to the caller
         if upload.call is not None:
             upload.call.after = lambda _: link.answered(upload)
@@ -195,6 +197,7 @@ class ClientCore:
         if not self._has_room(len(body)):
             return False
         key = inbound.new_id()
+        pairs = [*link.cause(), *pairs]
         frame = Frame("SEND", [*pairs, ("reply-to", REPLIES), ("correlation-id", key), ("receipt", call.id)], body)
         if inbound.reply_subscription is None:
             link.try_out(frame)
@@ -472,7 +475,7 @@ class ClientCore:
             raise LocalProtocolError(f"BEGIN not sent: the transaction is {transaction.state}")
         if self.link.phase != "up":
             return False
-        self.link.put(Frame("BEGIN", [("transaction", transaction.id)]), None, bound=True)
+        self.link.put(Frame("BEGIN", [*self.link.cause(), ("transaction", transaction.id)]), None, bound=True)
         transaction.state, transaction.epoch = "open", self.link.epoch
         self.link.transactions[transaction.id] = transaction
         return True
@@ -483,7 +486,8 @@ class ClientCore:
         transaction.check()
         self.link.check_open()
         call.command, call.subject, call.after = command, transaction, self._transaction_over
-        self.link.put(Frame(command, [("transaction", transaction.id), ("receipt", call.id)]), call, bound=True)
+        headers = [*self.link.cause(), ("transaction", transaction.id), ("receipt", call.id)]
+        self.link.put(Frame(command, headers), call, bound=True)
         transaction.finishing = call
         if command == "COMMIT":
             transaction.state = "committing"

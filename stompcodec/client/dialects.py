@@ -14,6 +14,8 @@ from stompcodec.errors import LocalProtocolError, RejectedError
 
 Pairs = tuple[tuple[str, str], ...]
 
+#: Of our broker: the characters of the longest destination, and the usual prefix of orders.
+_LONGEST, _MANAGEMENT = 4096, "/management/"
 #: The values of the client option `topic_queues`.
 TOPIC_QUEUES = ("auto", "transient", "exclusive", "durable")
 #: Headers of SUBSCRIBE by which a program itself chooses the queue behind a topic subscription.
@@ -52,6 +54,8 @@ class BrokerDialect(NamedTuple):
     """The header of SEND that marks a message as sent again."""
     login_refused: tuple[str, ...] = ()
     """Words in lower case, of which an ERROR that refuses the login has one."""
+    names_causes: bool = False
+    """A frame may name the message in whose handling it is sent, which has had an attempt if the frame is refused."""
     topics: tuple[tuple[str, Pairs], ...] = ()
     """Kinds of queues for topic subscriptions, with their headers of SUBSCRIBE; {} is a unique name."""
     topic_queue: str = "transient"
@@ -114,6 +118,22 @@ class BrokerDialect(NamedTuple):
                 choice = "durable"
         return [(key, unique() if value == "{}" else value) for key, value in dict(self.topics)[choice]]
 
+    def fault_of(self, destination: str) -> str | None:
+        """Return why no message can be sent to a destination that a stranger chose; None if that is not known.
+
+        >>> BROKERS["rabbitmq"].fault_of(""), BROKERS["stompcodec"].fault_of("/management/purge")
+        ('is empty', 'begins with /management/, for orders to the broker')
+        """
+        if not destination:
+            return "is empty"
+        if any(character < " " for character in destination):
+            return "has line breaks or other control characters"
+        if self.names_causes and len(destination) > _LONGEST:
+            return f"is longer than {_LONGEST} characters"
+        if self.names_causes and destination.startswith(_MANAGEMENT):
+            return f"begins with {_MANAGEMENT}, for orders to the broker"
+        return None
+
     def refuses_login(self, words: str) -> bool:
         """Return whether the words of an ERROR refuse the login, so that another attempt with it is refused as well.
 
@@ -158,6 +178,7 @@ _OWN: dict[str, Any] = {
     "discard": (("requeue", "false"),),
     "nack_transacted": True,
     "attempts": ("redelivery-count",),
+    "names_causes": True,
 }
 
 BROKERS: dict[str, BrokerDialect] = {

@@ -1,9 +1,11 @@
-"""The policies for messages whose handler returns or fails."""
+"""The policies for messages whose handler returns or fails; and the message whose handler sends something."""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import Any, TypedDict
 
 from stompcodec.client.bodies.unreadable import OnUnreadable
@@ -149,3 +151,51 @@ def note(error: Exception) -> None:
     """Log that a message could not be settled, so that the broker may deliver it again."""
     level = logging.INFO if isinstance(error, StaleAckError) else logging.WARNING
     log.log(level, "not settled: %s", error, exc_info=None if isinstance(error, StompError) else error)
+
+
+# ---- the message in whose handling a program sends: our broker counts a refused frame as an attempt of it ----
+
+
+class Hand:
+    """The message that a thread, or a task with those it starts, works on. To change it takes no new context."""
+
+    __slots__ = ("message",)
+
+    def __init__(self, message: BaseMessage | None = None) -> None:
+        self.message = message
+
+
+_hand: ContextVar[Hand | None] = ContextVar("stompcodec_hand", default=None)
+
+
+def begin_work() -> Hand:
+    """Return the hand of a thread or task that calls a handler."""
+    hand = Hand()
+    _hand.set(hand)
+    return hand
+
+
+@contextmanager
+def holding(message: BaseMessage) -> Iterator[None]:
+    """Have what is sent inside name a message as its cause."""
+    before = _hand.get()
+    _hand.set(Hand(message))
+    try:
+        yield
+    finally:
+        _hand.set(before)
+
+
+def cause(epoch: int) -> list[tuple[str, str]]:
+    """Return the headers that name the message in hand; none if this connection has not delivered it, or it is settled.
+
+    A message that an open transaction settles comes back if that is refused.
+    """
+    hand = _hand.get()
+    message = None if hand is None else hand.message
+    if message is None or message.epoch != epoch:
+        return []
+    subscription = message.subscription
+    if not subscription.explicit or (message.settled and message.seq not in subscription.claims):
+        return []
+    return [("ack", message.id), ("subscription", subscription.id)]

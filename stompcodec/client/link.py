@@ -13,6 +13,7 @@ from typing import Any, NamedTuple, Protocol
 from stompcodec.client.backoff import Item, Pace, is_refusal, name_of
 from stompcodec.client.bodies.upload import BodySourceError, Upload
 from stompcodec.client.dialects import BrokerDialect, row_of
+from stompcodec.client.handlers import cause
 from stompcodec.client.options import Options
 from stompcodec.client.outbox import Block, Outbox, Waiting
 from stompcodec.client.receipts import Call, Calls, Group
@@ -118,6 +119,8 @@ class ClientLink:
         self.events: list[tuple[str, Exception | None]] = []
         self.trace: list[tuple[str, Frame]] | None = [] if options.on_frame else None
         self.is_watched = bool(options.on_frame or options.middleware)  # no fast path: each frame is shown or changed
+        self.has_handlers = False  # messages may be in hand: see `handlers`
+        self.looks = self.is_watched  # or it has handlers
         self.address: Address | None = None  # of the last connection
         self.broken: Exception | None = None
         self.is_writable = True
@@ -426,7 +429,7 @@ class ClientLink:
             or connection is None
             or not self.is_writable
             or self.outbox.waiting
-            or self.is_watched
+            or (self.looks and (self.is_watched or self.cause()))
             or not 0 < size < BIG
         ):
             return False
@@ -446,6 +449,14 @@ class ClientLink:
             call.sent = True
             self.inbox.weigh()
         return True
+
+    def expect_handlers(self) -> None:
+        """Note that messages may be in hand from now on."""
+        self.has_handlers = self.looks = True
+
+    def cause(self) -> list[tuple[str, str]]:
+        """Return the headers that name the message in whose handling a frame is sent, if the broker reads them."""
+        return cause(self.epoch) if self.has_handlers and self.dialect.names_causes else []
 
     def _head_of(self, destination: str) -> bytes:
         """Return the head of a SEND up to the number in content-length; nothing if it cannot be written."""

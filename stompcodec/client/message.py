@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from stompcodec.client.bodies.received import BodyReader, ReceivedBody
+from stompcodec.client.dialects import BrokerDialect
 from stompcodec.client.owned import HeaderSource, is_received, pairs_of
 from stompcodec.client.receipts import Call
 from stompcodec.client.subscription import Subscription
@@ -140,16 +141,21 @@ class BaseMessage:
                 return int(count) + 1
         return 2 if self.redelivered else 1
 
-    def answer(self, body: bytes | str, headers: HeaderSource | None) -> tuple[str, bytes | str, list[tuple[str, str]]]:
+    def answer(
+        self, body: bytes | str, headers: HeaderSource | None, dialect: BrokerDialect
+    ) -> tuple[str, bytes | str, list[tuple[str, str]]]:
         """Return destination, body and headers of a reply.
 
         Raises:
-            LocalProtocolError: the message has no reply-to.
+            LocalProtocolError: the message has no reply-to, or one that no message can be sent to.
             ValueError: the headers have another correlation-id than the message.
         """
         destination = self.frame.get("reply-to")
         if destination is None:
             raise LocalProtocolError("the message has no reply-to header, so it cannot be replied to")
+        fault = dialect.fault_of(destination)
+        if fault is not None:
+            raise LocalProtocolError(f"the reply-to {destination!r:.60} {fault}: the message cannot be replied to")
         key = self.frame.get("correlation-id")
         pairs = [] if headers is None else list(pairs_of("SEND", headers))
         given = next((value for name, value in pairs if name == "correlation-id"), key)

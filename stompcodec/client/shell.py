@@ -271,11 +271,24 @@ class BaseLink:
         """Return a new id for a transaction."""
         return f"t{next(self._ids)}"
 
-    def subscription(self, destination: str, ack: str, prefetch: int | None, **rest: Any) -> Any:
+    def subscription(
+        self,
+        destination: str,
+        ack: str,
+        prefetch: int | None,
+        handler: object = None,
+        confirm: Any = True,  # bool
+        **rest: Any,
+    ) -> Any:
         """Return a new subscription, which the core does not know yet."""
         number, given = next(self._ids), rest.pop("id", None)
         id, usual = f"s{number}" if given is None else given, None if ack == "auto" else _PREFETCH
-        return self._subscription_class(self, destination, id=id, ack=ack, prefetch=prefetch, usual=usual, **rest)
+        options = {"id": id, "ack": ack, "prefetch": prefetch, "usual": usual, "confirm": confirm, **rest}
+        subscription = self._subscription_class(self, destination, **options)
+        if handler is not None:
+            subscription.is_handled = subscription.explicit
+            self.core.link.expect_handlers()
+        return subscription
 
     def _replies(self) -> Any:
         return self.subscription(REPLIES, "auto", None, id=REPLIES)

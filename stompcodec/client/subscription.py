@@ -74,7 +74,7 @@ class Subscription:
         self.deaf = False  # no more messages will be accepted
         self.closed = False  # and none can be settled
         self.deleted = False  # the broker was told to end the durable subscription
-        self.left = 0  # messages that failed handlers left unsettled
+        self.is_handled, self.left = False, 0  # it has a handler; the messages that failed ones left unsettled
         self.error: Exception | None = None  # why it ended
         self.news: Exception | None = None  # an ERROR that belongs to no call; raised once
 
@@ -91,6 +91,8 @@ class Subscription:
         headers = [("id", self.id), ("destination", self.destination), ("ack", self.ack)]
         for _argument, pairs in self._written(dialect, client_id):
             headers += pairs
+        if self.is_handled and dialect.names_causes:
+            headers.append(("attempts", "named"))
         given = {name for name, _ in self.headers}
         if self.durable is None:
             headers += dialect.topic_headers(self.destination, topic_queues, given, unique)

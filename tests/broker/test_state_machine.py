@@ -108,9 +108,12 @@ class BrokerMachine(RuleBasedStateMachine):
         self.model.delivered(deliveries)
         self.model.rest()
 
-    def drop(self, pair):
+    def drop(self, pair, refused=False, named=None):
         self.pairs.remove(pair)
-        self.model.end(pair.twin)
+        if refused:
+            self.model.refuse(pair.twin, named)
+        else:
+            self.model.end(pair.twin)
         self.look()
 
     # ---- steps ----
@@ -216,7 +219,7 @@ class BrokerMachine(RuleBasedStateMachine):
             self.bench.turn()
             self.look()
 
-    @rule(data=st.data(), how=st.sampled_from(["lose", "disconnect", "fail", "cut"]))
+    @rule(data=st.data(), how=st.sampled_from(["lose", "disconnect", "cut"]))
     def end(self, data, how):
         pair = self.pick(data)
         if pair is None:
@@ -224,14 +227,54 @@ class BrokerMachine(RuleBasedStateMachine):
         if how == "disconnect":
             self.send(data, pair, "DISCONNECT")
             assert pair.peer.take()[-1].headers["receipt-id"] == str(pair.receipts)
-        elif how == "fail":
-            pair.peer.send("COMMIT", transaction="none")
-            assert pair.peer.error()
         elif how == "cut":
             pair.peer.raw(b"SEND\ndestination:/queue/a\ncontent-length:100\n\nhalf of it")
         pair.peer.lose()
         pair.peer.take()
         self.drop(pair)
+
+    @precondition(lambda self: len(self.pairs) < 5)
+    @rule(
+        data=st.data(),
+        version=st.sampled_from(["1.1", "1.2"]),
+        names=st.sets(st.sampled_from(["/queue/a", "/queue/b"]), min_size=1),
+        hows=st.lists(st.sampled_from(["fail", "named", "garbage"]), min_size=1, max_size=4),
+    )
+    def refuse(self, data, version, names, hows):
+        """Sessions end, one after the other, by a frame that the broker refuses, or by bytes that are no frame."""
+        for how in hows:
+            self.connect(version, False)
+            pair = self.pairs[-1]
+            for name in sorted(names):
+                self.bodies += 1
+                self.model.send(pair.twin, name, f"m{self.bodies}", True, None)
+                self.send(data, pair, "SEND", b"m%d" % self.bodies, destination=name, persistent="true")
+                self.look()
+                pair.keys += 1
+                key, headers = f"s:{pair.keys}", {"ack": "client-individual", "prefetch_count": "4"}
+                self.model.subscribe(pair.twin, key, name, headers["ack"], 4)
+                self.send(data, pair, "SUBSCRIBE", id=key, destination=name, **headers)
+                self.look()
+            self._refuse(data, pair, how)
+
+    def _refuse(self, data, pair, how):
+        named = None
+        if how == "named":
+            held = [each for each in pair.twin.consumers.values() if each.unacked and each.queue.name[1] == "q"]
+            if held:
+                consumer = data.draw(st.sampled_from(held))
+                named = data.draw(st.sampled_from(list(consumer.unacked.values())))
+                held, end = pair.peer.session.consumers[f"id:{consumer.key}"].unacked, f"\n\n{named.body}\0".encode()
+                ident = next(message.id for message in held.values() if message.tail.endswith(end))
+                pair.peer.send("SEND", destination="/management/x", ack=ident, subscription=consumer.key)
+        if how == "garbage":
+            pair.peer.raw(b"SEND\ndestination\n\n\0")
+        elif named is None:
+            pair.peer.send("COMMIT", transaction="none")
+        assert pair.peer.error()
+        pair.peer.lose()
+        pair.peer.take()
+        self.drop(pair, refused=True, named=named)
 
     @rule()
     def restart(self):

@@ -177,6 +177,21 @@ def client_id(place: Place) -> None:
     client.close()
 
 
+@field("names_causes")
+def names_causes(place: Place) -> None:
+    """What a handler sends says which message it works on, where the broker reads that; consumers never see it."""
+    client, name, answers = place.connect(), fresh(), fresh()
+    headers = {"reply-to": answers, "persistent": "true"}
+    client.send(name, b"question", headers, receipt=True)
+    message = client.subscribe(name, ack="client-individual").get(patience(_SECONDS))
+    message.reply(b"answer", receipt=True)
+    message.ack(receipt=True)
+    same(place.row(client).names_causes, place.own, "whether it names causes")
+    answer = client.subscribe(answers, id="other").get(patience(_SECONDS))
+    same((answer.body, answer.get("ack")), (b"answer", None), "the answer")
+    client.close()
+
+
 @field("requeue")
 def requeue(place: Place) -> None:
     """`nack(requeue=True)` brings the message back; where the row says that it cannot, nothing is sent."""

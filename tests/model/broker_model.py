@@ -51,10 +51,10 @@ class Queue:
     def put(self, entry: Entry) -> None:
         self.ready.append(entry)
 
-    def back(self, entries: list[Entry]) -> None:
-        """Delivered in vain: back in their places."""
+    def back(self, entries: list[Entry], counted: list[Entry] | None = None) -> None:
+        """Delivered in vain: back in their places. It was an attempt of all, or of those that are `counted`."""
         for entry in entries:
-            entry.attempts += 1
+            entry.attempts = entry.attempts + 1 if counted is None or entry in counted else max(entry.attempts, 1)
         self.ready = sorted(self.ready + entries, key=lambda entry: entry.order)
 
 
@@ -142,12 +142,26 @@ class Broker:
     def abort(self, peer: Peer, transaction: str) -> None:
         self._give_back(peer.transactions.pop(transaction))
 
-    def end(self, peer: Peer) -> None:
-        """DISCONNECT, a lost connection, an error: all the same."""
+    def refuse(self, peer: Peer, named: Entry | None = None) -> None:
+        """A refused frame: an attempt of the message that it names, or else of the first delivered, and of no other."""
+        for operations in list(peer.transactions.values()):
+            self._give_back(operations, [])
+        peer.transactions.clear()
+        held = [each for each in peer.consumers.values() if each.unacked and not each.queue.name.startswith("/topic/")]
+        firsts = sorted((next(iter(each.unacked.values())) for each in held), key=lambda entry: entry.order)
+        counted = [named] if named is not None else firsts[:1]
+        for consumer in held:
+            for ack_id, entry in list(consumer.unacked.items()):
+                if entry in counted and self._bury(consumer.queue, entry):
+                    del consumer.unacked[ack_id]
+        self.end(peer, counted)
+
+    def end(self, peer: Peer, counted: list[Entry] | None = None) -> None:
+        """DISCONNECT, or a lost connection."""
         for operations in list(peer.transactions.values()):
             self._give_back(operations)
         peer.transactions.clear()
-        self._stop(list(peer.consumers.values()))
+        self._stop(list(peer.consumers.values()), counted)
         peer.consumers.clear()
         self.peers.remove(peer)
 
@@ -164,34 +178,36 @@ class Broker:
         for operation in held:
             if operation.accepted:
                 continue
-            queue, back = operation.consumer.queue, []
-            for entry in operation.taken.values():
-                if entry.attempts + 1 >= self.max_attempts and not queue.name.startswith("/queue/DLQ."):
-                    dead = self.queue("/queue/DLQ." + queue.name.rpartition("/")[2])
-                    dead.put(self.entry(entry.body, entry.persistent))
-                else:
-                    back.append(entry)
-            queue.back(back)
+            queue = operation.consumer.queue
+            queue.back([entry for entry in operation.taken.values() if not self._bury(queue, entry)])
 
-    def _give_back(self, operations: list[Held | tuple[str, str, bool]]) -> None:
+    def _bury(self, queue: Queue, entry: Entry) -> bool:
+        """Make a dead letter of a message that had its last attempt."""
+        if entry.attempts + 1 < self.max_attempts or queue.name.startswith("/queue/DLQ."):
+            return False
+        dead = self.queue("/queue/DLQ." + queue.name.rpartition("/")[2])
+        dead.put(self.entry(entry.body, entry.persistent))
+        return True
+
+    def _give_back(self, operations: list[Held | tuple[str, str, bool]], counted: list[Entry] | None = None) -> None:
         for operation in operations:
             if isinstance(operation, Held):
                 consumer = operation.consumer
                 if consumer.closed:
-                    consumer.queue.back(list(operation.taken.values()))
+                    consumer.queue.back(list(operation.taken.values()), counted)
                 else:
                     consumer.unacked = dict(
                         sorted((consumer.unacked | operation.taken).items(), key=lambda item: item[1].tag)
                     )
 
-    def _stop(self, consumers: list[Consumer]) -> None:
+    def _stop(self, consumers: list[Consumer], counted: list[Entry] | None = None) -> None:
         for consumer in consumers:
             consumer.closed = True
             consumer.queue.consumers.remove(consumer)
             if consumer in self.topics.get(consumer.queue.name, []):
                 self.topics[consumer.queue.name].remove(consumer)
             else:
-                consumer.queue.back(list(consumer.unacked.values()))
+                consumer.queue.back(list(consumer.unacked.values()), counted)
             consumer.unacked = {}
 
     # ---- what the broker chose ----

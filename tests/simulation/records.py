@@ -89,6 +89,8 @@ class Copy:
     #: The same as the broker counts them, and whether a NACK came.
     tries: int = 0
     nacked: bool = False
+    #: It was delivered, or in an outbox, when a refused frame ended the session: perhaps it is the one that counts.
+    refused: bool = False
     #: The turn in which it came back to its queue.
     back: int = -1
     #: The session whose NACK gives it back, if that still waits for receipts: the NACK may stand behind a commit.

@@ -121,6 +121,9 @@ class Rules:
         """What it has goes back."""
         seen.ended = True
         for sub in seen.subs.values():
+            if getattr(seen.session, "refusal", None) is not None and sub.mode != "auto":
+                for copy in sub.home.copies.values():
+                    copy.refused = True
             self._stop(sub)
         for transaction in seen.transactions.values():
             self._give_back(transaction)
@@ -321,6 +324,7 @@ class Rules:
         message.seen = True
         copy.deliveries += 1
         copy.must_mark = copy.may_mark = True  # if it ever comes again, whatever happens until then
+        copy.refused = False
         copy.moved = False  # a NACK before a crash has not moved it, then
         if not sub.home.name.startswith(_DEAD):
             self._undo_dead_letters(message)
@@ -383,9 +387,10 @@ class Rules:
         if len(message.copies) > 2 * len(sources) and self.life == message.life:
             raise Violation("more dead letters than messages", f"{message}")
         tried = max((copy.tries for copy in sources), default=0)
-        if reason == "max-attempts" and tried < self.config.max_attempts:
+        refused = any(copy.refused for copy in sources)
+        if reason == "max-attempts" and tried < self.config.max_attempts and not refused:
             raise Violation("a dead letter too early", f"{message} was delivered {tried} times")
-        if reason in ("max-attempts", "rejected") and not any(copy.nacked for copy in sources):
+        if reason in ("max-attempts", "rejected") and not (refused or any(copy.nacked for copy in sources)):
             raise Violation("a dead letter that nobody refused", f"{message}")
         if reason == "expired" and (message.expires is None or message.expires > self.clock.wall()):
             raise Violation("a dead letter too early", f"{message} has not expired")
@@ -488,7 +493,7 @@ class Rules:
         message = copy.message
         if copy.gone or copy.maybe_gone or copy.holder is not None or not copy.expected or message.due is not None:
             return False
-        if self._is_coming_back(copy) or message.key in self.failed:
+        if self._is_coming_back(copy) or message.key in self.failed or copy.refused:  # it may be a dead letter
             return False
         if message.expires is not None and message.expires <= self.clock.wall() + 1.0:
             return False

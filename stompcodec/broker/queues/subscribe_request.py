@@ -83,6 +83,8 @@ class SubscribeRequest(NamedTuple):
     encoding: str | None = None
     arguments: QueueArguments | None = None
     """The arguments for its queue."""
+    is_named: bool = False
+    """A refused frame counts as an attempt of its messages only if it names one."""
     readdressed: bool = False
     """Its queue also gets messages of a topic, which are delivered with the queue as their destination."""
 
@@ -120,6 +122,10 @@ def _text(_name: str, text: str) -> str:
 
 def _yes(_name: str, text: str) -> bool:
     return text == "true"
+
+
+def _is_named(_name: str, text: str) -> bool:
+    return text == "named"
 
 
 def _number(least: int, most: int) -> Callable[[str, str], int]:
@@ -194,6 +200,7 @@ _FIELDS: dict[str, tuple[_Reader, tuple[str, ...]]] = {
     "queue_name": (_text, ("x-queue-name",)),
     "transformation": (_text, ("transformation",)),
     "encoding": (_text, ("content-encoding",)),
+    "is_named": (_is_named, ("attempts",)),
 }
 
 

@@ -60,6 +60,17 @@ class DeadLetters:
                 back.append(message)
         queue.requeue(back)
 
+    def give_back(self, queue: Source, messages: list[Message], culprit: Message | None) -> None:
+        """Requeue the messages of a session that has ended by a refused frame. It is an attempt of the message at fault
+        only, which after the last one becomes a dead letter.
+        """
+        at_fault = [message for message in messages if message is culprit]
+        for message in at_fault:
+            if message.attempts + 1 >= self._config.max_attempts and self.bury(queue, message, MAX_ATTEMPTS):
+                queue.settle([(0, message)])
+                messages = [each for each in messages if each is not message]
+        queue.requeue([each if each in at_fault else each.spared() for each in messages])
+
     def drop(self, queue: Queue, message: Message, reason: str) -> bool:
         """Make a dead letter of a message that a queue drops, if the configuration or the queue asks for it.
 

@@ -173,9 +173,16 @@ class VirtualHost:
             for message in self.destinations.retained_for(address, consumer.selector):
                 consumer.queue.put(message)
 
-    def stop(self, consumers: Iterable[Consumer], orphans: Iterable[tuple[Source, Message]]) -> None:
+    def stop(
+        self,
+        consumers: Iterable[Consumer],
+        orphans: Iterable[tuple[Source, Message]],
+        is_refused: bool = False,
+        culprit: Message | None = None,
+    ) -> None:
         """End subscriptions of one session. Their unacknowledged messages, and those of subscriptions that ended before
-        (`orphans`), are requeued, all of a queue together, in order.
+        (`orphans`), are requeued, all of a queue together, in order. If a refused frame has ended the session
+        (`is_refused`), that is an attempt of the message at fault only, if there is one.
         """
         back: dict[Source, list[Message]] = {}
         for consumer in consumers:
@@ -189,7 +196,10 @@ class VirtualHost:
         for queue, message in orphans:
             back.setdefault(queue, []).append(message)
         for queue, messages in back.items():
-            queue.requeue(messages)
+            if is_refused:
+                self.dead_letters.give_back(queue, messages, culprit)
+            else:
+                queue.requeue(messages)
         for consumer in consumers:
             self.end_with_last(consumer)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from stompcodec.broker.errors import Refused
+from stompcodec.broker.errors import Unready
 from stompcodec.broker.memory import CONNECTION, Account
 
 
@@ -45,7 +45,7 @@ class Footprint:
         """Raise Refused if another subscription would use too much memory."""
         if not self._account.has_room(cost, self.fixed):
             remedy = "All subscriptions and destinations together take too much of the broker's limits.memory."
-            raise Refused("no memory for another subscription", remedy)
+            raise Unready("no memory for another subscription", remedy)
 
     def hold_pending(self, pending: int) -> None:
         """Set the cost of received bytes that are not processed yet."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 
-from stompcodec.broker.errors import Refused
+from stompcodec.broker.errors import Refused, Unready
 from stompcodec.broker.memory import MESSAGE
 from stompcodec.broker.message import Message
 from stompcodec.broker.queues.arguments import QueueArguments, read_arguments
@@ -108,7 +108,7 @@ def check_space(session: Session, queues: Iterable[QueueOrTopic | None]) -> None
     known yet. Raise Refused if the disk is almost full, and one of them stores the message.
     """
     if session.broker.journal.short and any(_stores(queue) for queue in queues):
-        raise Refused(
+        raise Unready(
             "the disk is full", "The broker stores no more until there is room: consume messages, or free disk space."
         )
 

@@ -12,7 +12,7 @@ from typing import Any, Protocol
 
 from stompcodec.broker.auth import User
 from stompcodec.broker.context import Handlers, Host
-from stompcodec.broker.errors import Refused
+from stompcodec.broker.errors import Refused, Unready
 from stompcodec.broker.loop_quota import Line, Paused, Work
 from stompcodec.broker.memory import below_cost, frame_cost, target_cost
 from stompcodec.broker.message import LargeBody, Message
@@ -23,6 +23,7 @@ from stompcodec.broker.queues.texts import Texts
 from stompcodec.broker.routing.shares import owner_of
 from stompcodec.broker.routing.topic import Topic
 from stompcodec.broker.routing.virtual_host import VirtualHost
+from stompcodec.broker.sessions.at_fault import Refusal, at_fault
 from stompcodec.broker.sessions.connection_ttl import Terms
 from stompcodec.broker.sessions.footprint import Footprint
 from stompcodec.broker.sessions.outbox import Outbox
@@ -73,7 +74,7 @@ class Session:
         *("by_number", "cached_targets", "client_id", "closing", "connection", "consumers", "declared", "discard"),
         *("ended", "exact", "failing", "foreign", "handlers", "hopeless", "id", "leaving", "listener", "maker"),
         *("memory", "more", "next_number", "outbox", "owner", "paused", "peer", "pending_commit", "plain"),
-        *("road", "secure", "selectors", "shared_batch", "since", "steps", "transactions", "ttl", "upload"),
+        *("refusal", "road", "secure", "selectors", "shared_batch", "since", "steps", "transactions", "ttl", "upload"),
         *("user", "version", "virtual_host", "waits_on", "windows"),
     )
 
@@ -171,6 +172,8 @@ class Session:
         # The end. The shell closes the transport when everything is written, or at once (hopeless).
         self.closing = False
         self.hopeless = False
+        #: The refusal of a frame, which ends the session.
+        self.refusal: Refusal | None = None
         #: The transport is lost, but not all that was received from it is done.
         self.leaving = False
         #: A message could not be written to it: it receives no more and ends with this turn.
@@ -236,6 +239,8 @@ class Session:
 
     def answer_error(self, error: Exception, frame: Frame | None) -> None:
         """End the session after an error in handling a frame, or in the received bytes (None)."""
+        is_frame = not isinstance(error, RemoteProtocolError)
+        self.refusal = Refusal(frame if is_frame else None, counts=not isinstance(error, Unready))
         if isinstance(error, Refused):
             self.fail(error.message, error.remedy, frame)
         elif isinstance(error, RemoteProtocolError):
@@ -394,7 +399,10 @@ class Session:
             self.upload = None
         self.more = None
         if self.version:
-            self.virtual_host.stop(consumers, orphans)
+            if self.refusal is None:
+                self.virtual_host.stop(consumers, orphans)
+            else:
+                self.virtual_host.stop(consumers, orphans, True, at_fault(self.refusal, consumers))
             self.virtual_host.forget(self)
         for blocker in self._blockers:
             blocker.blocked.pop(self, None)
@@ -502,7 +510,7 @@ class Session:
         try:
             upload.take(piece)
         except Refused as error:
-            self.fail(error.message, error.remedy, upload.frame)
+            self.answer_error(error, upload.frame)
         if piece is END_OF_BODY:
             self.upload = None
 

@@ -19,7 +19,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from stompcodec.broker.config.config import Config
-from stompcodec.broker.errors import Refused
+from stompcodec.broker.errors import Refused, Unready
 from stompcodec.broker.message import LargeBody
 from stompcodec.broker.storage.body_files import Body, link
 from stompcodec.broker.storage.body_folder import BodyFolder
@@ -138,7 +138,7 @@ class Spool:
         the owner has too many bodies, or no file can be created.
         """
         if self.drafts >= self.most:
-            raise Refused(
+            raise Unready(
                 "too many large messages at a time", f"At most {self.most} can be received at a time: send it later."
             )
         share = self._owner_most or self.most - self.most // self._others
@@ -150,7 +150,7 @@ class Spool:
         try:
             folder = self._ready()
             if folder.remover.pending >= _MOST_DISCARDED:
-                raise Refused("too many large messages at a time", "The broker's disk is behind: send it later.")
+                raise Unready("too many large messages at a time", "The broker's disk is behind: send it later.")
             return Draft(self, folder, owner)
         except (OSError, StoreError) as error:
             raise _refused(error) from error
@@ -202,7 +202,7 @@ class Spool:
     def more(self, octets: int) -> None:
         """Reserve bytes that are about to be written. Raise Refused if they would exceed the limit."""
         if self.octets + octets > self.limit or self._leaving > self.limit:
-            raise Refused("no room for large messages", "Send it again when other large messages have been consumed.")
+            raise Unready("no room for large messages", "Send it again when other large messages have been consumed.")
         self._octets += octets
 
     def discard(self, name: str, octets: int) -> None:
@@ -275,7 +275,7 @@ def _refused(error: Exception) -> Refused:
     remedy = "The broker's disk is full or at fault: send it later."
     if isinstance(error, OSError) and error.errno in (errno.EMFILE, errno.ENFILE):
         remedy = "The broker has no file descriptor left: send it later."
-    return Refused("the large message could not be kept", remedy)
+    return Unready("the large message could not be kept", remedy)
 
 
 def _remove_abandoned() -> None:

@@ -18,7 +18,7 @@ from stompcodec.client.aio.waiting import (
     call_handler,
     sleep,
 )
-from stompcodec.client.handlers import Policy, leave, log, note
+from stompcodec.client.handlers import Policy, begin_work, holding, leave, log, note
 from stompcodec.client.message import BaseMessage
 from stompcodec.client.middleware.around import async_around
 from stompcodec.client.middleware.events import ProcessEvent, started
@@ -98,13 +98,15 @@ class AsyncMessage(BaseMessage):
     @contextlib.asynccontextmanager
     async def _processing(self, requeue: bool | None) -> AsyncIterator[AsyncMessage]:
         link = self.subscription.link
+        link.core.link.expect_handlers()
         try:
-            if link.layers is None:
-                yield self
-            else:
-                event = ProcessEvent(link.core.link, self, "block")
-                async with async_around(link.layers["process"], "process", event):
+            with holding(self):
+                if link.layers is None:
                     yield self
+                else:
+                    event = ProcessEvent(link.core.link, self, "block")
+                    async with async_around(link.layers["process"], "process", event):
+                        yield self
         except BaseException:
             if self.subscription.explicit and not self.settled:
                 try:
@@ -149,12 +151,15 @@ class AsyncMessage(BaseMessage):
         """Send a reply to its reply-to, with its correlation-id. Arguments as for `AsyncClient.send`.
 
         Raises:
-            LocalProtocolError: it has no reply-to.
+            LocalProtocolError: it has no reply-to, or one that no message can be sent to.
             ValueError: a header belongs to the client, or is another correlation-id.
         """
         link = self.subscription.link
-        make = partial(link.sending, receipt=receipt, timeout=timeout)
-        await link.send(make, outgoing(*self.answer(body, headers)), timeout, "reply", receipt=receipt)
+        make, core = partial(link.sending, receipt=receipt, timeout=timeout), link.core.link
+        message = outgoing(*self.answer(body, headers, core.dialect))
+        core.expect_handlers()
+        with holding(self):
+            await link.send(make, message, timeout, "reply", receipt=receipt)
 
 
 class AsyncSubscription(Base):
@@ -398,8 +403,11 @@ class _Work:
 
     async def run(self) -> None:
         """Handle messages, in one of several tasks that share the subscription."""
+        hand = begin_work()
         async for message in self._messages():
+            hand.message = message
             await self.call(message)
+            hand.message = None
 
     async def deal(self, lanes: list[Queue[AsyncMessage | None]], key: Callable[[AsyncMessage], object]) -> None:
         """Distribute messages by key: those with equal keys go to the same task, in order."""
@@ -415,9 +423,12 @@ class _Work:
 
     async def run_lane(self, lane: Queue[AsyncMessage | None]) -> None:
         """Handle the messages that `deal` puts into a queue."""
+        hand = begin_work()
         while (message := await lane.get()) is not None:
             if not (self.stopped or self.subscription.link.core.is_stale(message)):
+                hand.message = message
                 await self.call(message)
+                hand.message = None
 
     async def call(self, message: AsyncMessage) -> None:
         """Call the handler, and settle the message."""

@@ -263,7 +263,7 @@ class Client(BaseClient):
         link = self._link
         rest = {"selector": selector, "durable": durable, "id": id, "headers": headers, "on_unreadable": on_unreadable}
         check_handling(on_error, concurrency, link.core.link.dialect, ack, handler, key)
-        subscription: Subscription = link.subscription(destination, ack, prefetch, confirm=confirm, **rest)
+        subscription: Subscription = link.subscription(destination, ack, prefetch, handler, confirm, **rest)
         call = link.call(f"SUBSCRIBE to {destination}", "SUBSCRIBE", timeout)
         receipt = link.start(call, link.core.inbound.subscribe, subscription)
         subscription.begin(receipt, handler, on_error, concurrency, key)

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
 
-from stompcodec.client.handlers import Policy, leave, log, note
+from stompcodec.client.handlers import Policy, begin_work, holding, leave, log, note
 from stompcodec.client.message import BaseMessage
 from stompcodec.client.middleware.around import around
 from stompcodec.client.middleware.events import ProcessEvent, started
@@ -96,13 +96,15 @@ class Message(BaseMessage):
     @contextlib.contextmanager
     def _processing(self, requeue: bool | None) -> Iterator[Message]:
         link = self.subscription.link
+        link.core.link.expect_handlers()
         try:
-            if link.layers is None:
-                yield self
-            else:
-                event = ProcessEvent(link.core.link, self, "block")
-                with around(link.layers["process"], "process", event):
+            with holding(self):
+                if link.layers is None:
                     yield self
+                else:
+                    event = ProcessEvent(link.core.link, self, "block")
+                    with around(link.layers["process"], "process", event):
+                        yield self
         except BaseException:
             if self.subscription.explicit and not self.settled:
                 try:
@@ -145,12 +147,15 @@ class Message(BaseMessage):
         """Send a reply to its reply-to, with its correlation-id. Arguments as for `Client.send`.
 
         Raises:
-            LocalProtocolError: it has no reply-to.
+            LocalProtocolError: it has no reply-to, or one that no message can be sent to.
             ValueError: a header belongs to the client, or is another correlation-id.
         """
         link = self.subscription.link
-        make = partial(link.sending, receipt=receipt, timeout=timeout)
-        link.send(make, outgoing(*self.answer(body, headers)), timeout, "reply", receipt=receipt)
+        make, core = partial(link.sending, receipt=receipt, timeout=timeout), link.core.link
+        message = outgoing(*self.answer(body, headers, core.dialect))
+        core.expect_handlers()
+        with holding(self):
+            link.send(make, message, timeout, "reply", receipt=receipt)
 
 
 class Subscription(Base):
@@ -383,8 +388,11 @@ class _Work:
 
     def run(self) -> None:
         """Handle messages, in one of several threads that share the subscription."""
+        hand = begin_work()
         for message in self._messages():
+            hand.message = message
             self.call(message)
+            hand.message = None
 
     def deal(self, lanes: list[Queue[Message | None]], key: Callable[[Message], object]) -> None:
         """Distribute messages by key: those with equal keys go to the same thread, in order."""
@@ -400,9 +408,12 @@ class _Work:
 
     def run_lane(self, lane: Queue[Message | None]) -> None:
         """Handle the messages that `deal` puts into a queue."""
+        hand = begin_work()
         while (message := lane.get()) is not None:
             if not (self.stopped or self.subscription.link.core.is_stale(message)):
+                hand.message = message
                 self.call(message)
+                hand.message = None
 
     def call(self, message: Message) -> None:
         """Call the handler, and settle the message."""
