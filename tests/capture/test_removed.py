@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 
 from stompcodec import Frame
 from stompcodec.capture import Capture, CaptureWriter, disk, octets_of, segment
+from stompcodec.disk.files import is_at
 from stompcodec.errors import StoreError
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="Windows removes no open files")
@@ -135,6 +136,15 @@ def test_a_link_that_leads_elsewhere_is_told(tmp_path: Path) -> None:
     with pytest.raises(StoreError, match="replaced"):
         capture.check()
     capture.close()
+
+
+def test_a_path_that_cannot_be_looked_at_is_not_taken_for_a_removal(tmp_path: Path) -> None:
+    with (tmp_path / "a").open("wb") as stream:
+        assert is_at(stream.fileno(), tmp_path / "a")
+        assert not is_at(stream.fileno(), tmp_path / "b")
+        assert not is_at(stream.fileno(), tmp_path / "a" / "b")
+        with pytest.raises(OSError, match="too long"):
+            is_at(stream.fileno(), tmp_path / ("a" * 300))
 
 
 def test_a_disk_that_does_not_answer_is_no_removal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -194,6 +194,15 @@ def test_without_fail_on_data_loss_a_stream_has_a_row_for_what_is_gone(tmp_path:
         read(*planned)
 
 
+@pytest.mark.parametrize("mode", ["PERMISSIVE", "DROPMALFORMED", "FAILFAST"])
+def test_a_compressed_file_that_was_copied_in_part_fails_a_stream(tmp_path: Path, mode: str) -> None:
+    path = packed(tmp_path / "a.stomp.gz", range(1000), START)
+    reader, partitions = stream_of(path, mode=mode)
+    os.truncate(path, path.stat().st_size // 2)
+    with pytest.raises(StoreError, match="bytes shorter than it was"):
+        read(reader, partitions)
+
+
 def test_an_index_that_only_the_driver_sees(tmp_path: Path) -> None:
     path = growing(tmp_path / "a.stompcap", LONG, START)
     strict, lenient, batch = stream_of(path), stream_of(path, failOnDataLoss="false"), batch_of(path)
