@@ -8,7 +8,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from stompcodec.disk.access import PRIVATE, Access, create
-from stompcodec.disk.files import lock, sync
+from stompcodec.disk.files import is_at, lock, sync
 from stompcodec.errors import StoreError
 
 #: The largest offset. A file with a larger one in its name is not a segment.
@@ -64,6 +64,18 @@ def fail(path: Path, what: str, error: OSError) -> StoreError:
     return result
 
 
+def gone(path: Path) -> StoreError:
+    """Return the StoreError for an open file that is no longer at its path.
+
+    >>> str(gone(Path("a.stompcap")))[:38]
+    'a.stompcap: it was removed, renamed or'
+    """
+    return StoreError(
+        f"{path}: it was removed, renamed or replaced while it was being written (start again, and keep what did that "
+        "away from the folder)"
+    )
+
+
 class Lock:
     """An exclusive lock on a file, until `release` or the end of the process.
 
@@ -77,6 +89,7 @@ class Lock:
     """
 
     def __init__(self, path: Path, access: Access = PRIVATE, holder: str | None = None) -> None:
+        self.path = path
         try:
             self._file = create(path, os.O_RDWR, access, follow=True)
         except OSError as error:
@@ -91,6 +104,10 @@ class Lock:
             ) from None
         if holder is not None:
             _note(self._file, holder)
+
+    def is_there(self) -> bool:
+        """Return whether the file is still at its path; otherwise another writer can lock a new one."""
+        return is_at(self._file, self.path)
 
     def release(self) -> None:
         """Release the lock."""

@@ -12,7 +12,7 @@ import zlib
 from pathlib import Path
 from typing import BinaryIO, NamedTuple
 
-from stompcodec.capture.disk import cut, fail, write
+from stompcodec.capture.disk import cut, fail, gone, write
 from stompcodec.capture.index import (
     PIECE,
     ROW,
@@ -29,7 +29,7 @@ from stompcodec.capture.index import (
     trailer,
 )
 from stompcodec.disk.access import PRIVATE, Access, copy_access, create, opener
-from stompcodec.disk.files import sync, sync_folder
+from stompcodec.disk.files import is_at, sync, sync_folder
 from stompcodec.errors import StoreError
 
 
@@ -63,7 +63,7 @@ class SegmentWriter:
         self.path = path
         self.base = base
         self.failed = False
-        """An error could not be undone: the capture has to be opened again."""
+        """An error could not be undone, or a file is not at its path: the capture has to be opened again."""
         self._single = single
         self._index_path = index_path(path)
         self._pending: list[tuple[int, int, int]] = []
@@ -110,7 +110,7 @@ class SegmentWriter:
         self._pending.append((self.size, time, zlib.crc32(data)))
 
     def sync(self) -> None:
-        """Write all appended frames to the disk."""
+        """Write all appended frames to the disk, at the path of the segment."""
         self._usable()
         if not self._pending:
             return
@@ -120,11 +120,20 @@ class SegmentWriter:
             sync(self._file)
             write(self._index, rows)
             sync(self._index)
+            self.check()
         except OSError as error:
             raise self._undone(error) from error
         self._encoder = encoder
         self._octets += len(rows)
         self._pending.clear()
+
+    def check(self) -> None:
+        """Raise StoreError if the segment or its index is no longer at its path, which is final; OSError if that is
+        unknown."""
+        for file, path in ((self._file, self.path), (self._index, self._index_path)):
+            if file >= 0 and not is_at(file, path):
+                self.failed = True
+                raise gone(path)
 
     def seal(self) -> None:
         """Sync, and end the segment. The index of a single file moves into the file."""
@@ -134,6 +143,7 @@ class SegmentWriter:
         encoder = copy.copy(self._encoder)
         seal = encoder.seal()
         try:
+            self.check()
             if self._single:
                 self._take_in(seal)
             else:

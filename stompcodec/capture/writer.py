@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 
-from stompcodec.capture.disk import Lock, fail, is_segment, names_of, segment_name
+from stompcodec.capture.disk import Lock, fail, gone, is_segment, names_of, segment_name
 from stompcodec.capture.index import ROW, IndexDecoder, index_path, read_rows
 from stompcodec.capture.segment import SegmentWriter
 from stompcodec.codec import Frame, serialize
@@ -92,6 +93,7 @@ class CaptureWriter:
         self._age = None if segment_seconds is None else round(segment_seconds * 1e6)
         self._open: dict[str, SegmentWriter] = {}
         self._ends: dict[str, int] = {}  # of chains that were finished
+        self._gone = False
         self.lost = 0
         """Bytes that repair cut off: frames that were incomplete or not synced."""
         if single is None:
@@ -198,10 +200,24 @@ class CaptureWriter:
             if segment.size > segment.synced:
                 segment.sync()
 
+    def check(self) -> None:
+        """Look whether the capture is still at its path, as before its frames are acknowledged. `sync` looks only at
+        what it has written.
+
+        Raises:
+            StoreError: the folder, the lock or an open file was removed, renamed or replaced. That is final.
+        """
+        with suppress(OSError):  # unknown: `sync` fails on that
+            if not self._lock.is_there():
+                self._gone = True
+                raise gone(self.path)
+            for segment in self._open.values():
+                segment.check()
+
     @property
     def failed(self) -> bool:
         """True if an error was final: close the writer, and open the capture again."""
-        return any(segment.failed for segment in self._open.values())
+        return self._gone or any(segment.failed for segment in self._open.values())
 
     def end(self, chain: str = CHAIN) -> int:
         """Return the offset of the end of synced frames."""
@@ -285,7 +301,7 @@ class CaptureWriter:
         """
         segments, self._open = list(self._open.values()), {}
         try:
-            if seal:
+            if seal and not self._gone:
                 for segment in segments:
                     if (segment.size or self.single) and not segment.failed:
                         segment.seal()

@@ -67,7 +67,7 @@ STATUSES: dict[str, dict[int, str]] = {
     },
     "record": {
         0: "ended by --count, --wait, SIGTERM, SIGHUP or Ctrl-C; everything acknowledged is on the disk",
-        1: f"{_UNREACHABLE}; the disk failed; or fewer than --count came within --wait",
+        1: f"{_UNREACHABLE}; the disk failed; CAPTURE was removed or replaced; or fewer than --count came in --wait",
         **_USAGE,
         130: "ended by Ctrl-C before it had started",
     },

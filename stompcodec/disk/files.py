@@ -1,7 +1,8 @@
-"""Locks of files, and syncs to the disk, on each operating system."""
+"""Locks of files, syncs to the disk, and whether an open file is still at its path, on each operating system."""
 
 from __future__ import annotations
 
+import errno
 import os
 import sys
 from pathlib import Path
@@ -25,6 +26,23 @@ def lock(file: int) -> None:
         os.lseek(file, 0, os.SEEK_SET)
     else:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+
+
+def is_at(file: int, path: str | os.PathLike[str]) -> bool:
+    """Return whether an open file is still the one at its path: False once it, or a folder above it, was removed,
+    renamed or replaced. Raise OSError if that is unknown.
+
+    Always True on Windows, which keeps open files where they are. Names are compared, and not only the number of links:
+    NFS renames an open file that is removed.
+    """
+    if sys.platform == "win32":
+        return True
+    try:
+        return os.path.samestat(os.stat(path), os.fstat(file))
+    except OSError as error:
+        if error.errno in (errno.ENOENT, errno.ENOTDIR, errno.ESTALE):
+            return False
+        raise
 
 
 def sync(file: int) -> None:

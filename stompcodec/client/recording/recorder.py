@@ -197,10 +197,12 @@ class Recorder:
     def run(self) -> None:
         """Record until `stop` is called, `most` messages are on disk, or the last subscription ends.
 
-        Raises a StompError if a subscription has failed, or the capture cannot be written any more.
+        Raises a StompError if a subscription has failed, or the capture cannot be written any more, as after it was
+        removed.
         """
         try:
             while not self._stop.is_set() and self.messages != self._most and self._live:
+                self._capture.check()
                 self._on_turn()
                 if self._hold():
                     self._stop.wait(_LOOK)
@@ -280,6 +282,7 @@ class Recorder:
         while rest:
             part, rest = _divided(rest, at_once)
             written, error = self._write(part)
+            self._capture.check()  # nothing that was written to a removed file is acknowledged
             if error is None:
                 self.last = part[-1].time / 1e6
             self._settle(written)

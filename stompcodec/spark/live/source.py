@@ -123,6 +123,9 @@ class LiveReader(SplitReader, DataSourceReader):
             end = receiver.close()
         return packed_splits(splits_between(_chains(options), receiver.begin, end, self._file), self._file)
 
+    def _strict(self) -> bool:
+        return True  # the broker has given it away
+
 
 class LiveStreamReader(SplitReader, DataSourceStreamReader, SupportsTriggerAvailableNow):
     """Stream reader. Spark makes two of them and asks one for `latestOffset`; nothing happens before that."""
@@ -140,6 +143,9 @@ class LiveStreamReader(SplitReader, DataSourceStreamReader, SupportsTriggerAvail
         self._batches = Batches()
         #: The end of the last batch that was planned.
         self._planned: dict[str, int] = {}
+
+    def _strict(self) -> bool:
+        return self._file.fail_on_data_loss
 
     def initialOffset(self) -> Offset:
         return {}  # the start of the spool

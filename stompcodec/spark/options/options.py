@@ -186,7 +186,7 @@ FILE_OPTIONS = (
     Option("splitBytes", "size positive", 32 * 2**20, "bytes of frames that a task reads, from one or several files"),
     Option("maxBytesPerTrigger", "size positive", None, "streams: most bytes of a batch; at least one frame"),
     Option("maxFramesPerTrigger", "count positive", None, "streams: most frames of a batch"),
-    Option("failOnDataLoss", "bool", True, "streams: fail if frames were deleted before they were read"),
+    Option("failOnDataLoss", "bool", True, "streams: fail if frames are gone, or executors lack them"),
 )
 #: Options of "stompfile" alone that choose which frames become rows.
 CHOICE_OPTIONS = (

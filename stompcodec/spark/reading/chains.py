@@ -15,7 +15,7 @@ from stompcodec.capture import Capture, Segment
 from stompcodec.capture.disk import fail
 from stompcodec.errors import StoreError
 from stompcodec.spark.options.options import FileOptions
-from stompcodec.spark.reading.decode import Split
+from stompcodec.spark.reading.identity import NO_INDEX, Split
 from stompcodec.spark.reading.index import open_index
 from stompcodec.spark.reading.splits import Unit, splits_of, whole_frames
 
@@ -119,7 +119,10 @@ class Chain:
                 self._lost(f"{self.name}: bytes {at} to {unit.base} were deleted before they were read")
                 at = unit.base
             stop = min(end, follows, unit.base + os.path.getsize(unit.path))
-            splits += splits_of(unit, self._options, at - unit.base, stop - unit.base)
+            found = splits_of(unit, self._options, at - unit.base, stop - unit.base)
+            if found and found[0].problem == NO_INDEX:
+                self._lost(f"{unit.path}: its index is missing", "read its frames without times")
+            splits += found
             at = stop
         if at < end:
             self._lost(f"{self.name}: bytes {at} to {end} were deleted before they were read")
@@ -129,7 +132,7 @@ class Chain:
         """Yield each file with the offset where the next one begins."""
         return zip(self._units, [*(unit.base for unit in self._units[1:]), end])
 
-    def _lost(self, text: str) -> None:
+    def _lost(self, text: str, otherwise: str = "continue behind them") -> None:
         if self._options.fail_on_data_loss:
-            raise StoreError(f"{text} (set failOnDataLoss=false to continue behind them)")
+            raise StoreError(f"{text} (set failOnDataLoss=false to {otherwise})")
         _log.warning("%s", text)

@@ -5,18 +5,17 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 from zlib import crc32
 
 import numpy as np
 import pyarrow as pa
-from pyspark.sql.datasource import InputPartition
 
 from stompcodec.codec import parse_columns
 from stompcodec.spark.options.options import ALL, FileOptions
 from stompcodec.spark.reading.garbage import begins_frame, declared_end, looker, rest_of_run
+from stompcodec.spark.reading.identity import Split, check, shorter
 from stompcodec.spark.reading.index import IndexFile, open_index
 from stompcodec.spark.reading.project import Projector, error_text
 from stompcodec.spark.reading.schema import Projection
@@ -30,35 +29,6 @@ _LEAST = 64 * 1024
 #: Fewer rows than this, as after a filter or an error, wait for more before they go to Spark.
 _FEW = 256
 _USUAL = dialect_of("1.2").commands
-
-
-@dataclass(frozen=True)
-class Split(InputPartition):
-    """Part of a file whose frames one task reads."""
-
-    path: str
-    start: int
-    """Offset in the file where a frame begins."""
-    stop: int | None
-    """Offset in the file behind a frame; None for the end of a compressed file."""
-    base: int = 0
-    """Offset in the chain of the file's first byte."""
-    chain: str = "frames"
-    spool: str = ""
-    """Value of the column `spool`."""
-    compression: str | None = None
-    version: str = "1.2"
-    single: bool = False
-    """True if the index may be inside the file itself."""
-    row: int = 0
-    """Number of the first index row of these frames."""
-    rows: int = 0
-    """Number of index rows; 0 if the times of the frames are unknown."""
-    problem: str = ""
-    """Problem found at the start of the split, other than a malformed frame. It gets a row of its own."""
-    since: int | None = None
-    until: int | None = None
-    """Times when the first and the last frame were received, in µs; None if no time is known."""
 
 
 def limits_of(options: FileOptions) -> Limits:
@@ -76,22 +46,24 @@ def extra_of(options: FileOptions) -> tuple[str, ...]:
     return tuple(name for name in options.commands if name not in _USUAL and name not in ALL)
 
 
-def read_split(split: Split, projection: Projection, options: FileOptions) -> Iterator[Any]:
+def read_split(split: Split, projection: Projection, options: FileOptions, *, strict: bool = False) -> Iterator[Any]:
     """Yield the frames of a split as record batches of the projection's schema.
 
-    Raises MalformedError for a malformed frame if mode is FAILFAST, and OSError if the file cannot be read.
+    Raises MalformedError for a malformed frame if mode is FAILFAST, OSError if the file cannot be read, and StoreError
+    if it is not the one that was planned: see `identity.check`, also for `strict`.
     """
     with ExitStack() as stack:
         index = _index_of(split, stack)
+        problem = check(split, index, strict=strict)
         times = _Times(index, split)
         batches = _Batches(Projector(projection, options, split.spool, split.base, times))
         window = Window(opened(split.path, split.compression, split.start, split.stop, stack), split.start)
         stack.callback(window.close)
         sums = _Checksums(index, split) if options.checksums and index is not None else None
-        if split.problem:
-            batches.error(split.start, split.problem)
+        for text in filter(None, (split.problem, problem)):
+            batches.error(split.start, text)
         look = looker(split.path, split.compression)
-        yield from _Frames(window, projection, options, split, sums, batches, look).read()
+        yield from _Frames(window, projection, options, split, sums, batches, look, strict=strict).read()
         yield from batches.rest()
 
 
@@ -114,7 +86,10 @@ def read_numbered(
 def _index_of(split: Split, stack: ExitStack) -> IndexFile | None:
     if not split.rows:
         return None
-    index = open_index(Path(split.path), split.base, single=split.single)
+    try:
+        index = open_index(Path(split.path), split.base, single=split.single)
+    except FileNotFoundError:
+        return None  # there is no segment either, which `check` tells
     if index is not None:
         stack.callback(index.close)
     return index
@@ -132,8 +107,11 @@ class _Frames:
         sums: _Checksums | None,
         batches: _Batches,
         look: Callable[[int], bytes] = lambda place: b"",
+        *,
+        strict: bool = False,
     ) -> None:
         self._window = window
+        self._strict = strict
         self._options = options
         self._split = split
         self._sums = sums
@@ -178,6 +156,8 @@ class _Frames:
         split = self._split
         if split.stop is not None and window.offset < split.stop:
             gone = split.stop - window.offset
+            if self._strict:
+                raise shorter(split, gone)
             self._batches.error(window.offset, f"truncated: the file is {gone} bytes shorter than it was")
 
     def _fill(self, size: int) -> bool:

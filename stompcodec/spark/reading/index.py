@@ -110,6 +110,11 @@ class IndexFile:
             end = int(rows.ends[-1])
         return None if self.damaged else end
 
+    def check(self, row: int) -> int | None:
+        """Return the checksum of a row, which covers all rows before it; None if the index ends before."""
+        data = self._read(row + 1, 1)
+        return int.from_bytes(data[20:], "little") if data else None
+
     def _before(self, first: int) -> tuple[int, int] | None:
         """Return where the frames of a row begin, and the checksum before it; None if the index is damaged."""
         data = self._read(first, 1)
@@ -145,18 +150,27 @@ def _fitting(data: bytes, check: int) -> tuple[int, int, int]:
 
 def open_index(path: Path, base: int, *, single: bool) -> IndexFile | None:
     """Open the index of a segment: the file beside it, or the one inside a single-file capture; None if it has none."""
+    index = _beside(path, base)
+    if index is None and single:
+        index = _inside(path, base) or _beside(path, base)  # opening a single file to write moves it out again
+    return index
+
+
+def _beside(path: Path, base: int) -> IndexFile | None:
     size = path.stat().st_size
     try:
         beside = index_path(path).open("rb")
     except FileNotFoundError:
-        pass
-    else:
-        return IndexFile(beside, 0, os.fstat(beside.fileno()).st_size, base, size)
-    if single:
-        stream = path.open("rb")
-        stream.seek(max(0, size - ROW))
-        start = read_trailer(stream.read(ROW), size)
-        if start is not None:
-            return IndexFile(stream, start, size - ROW - start, base, start)
-        stream.close()
+        return None
+    return IndexFile(beside, 0, os.fstat(beside.fileno()).st_size, base, size)
+
+
+def _inside(path: Path, base: int) -> IndexFile | None:
+    stream = path.open("rb")
+    size = os.fstat(stream.fileno()).st_size  # taken after the look beside: sealing moves the index in
+    stream.seek(max(0, size - ROW))
+    start = read_trailer(stream.read(ROW), size)
+    if start is not None:
+        return IndexFile(stream, start, size - ROW - start, base, start)
+    stream.close()
     return None

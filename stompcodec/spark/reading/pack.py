@@ -11,7 +11,7 @@ import pyarrow as pa
 from pyspark.sql.datasource import InputPartition
 
 from stompcodec.spark.options.options import FileOptions
-from stompcodec.spark.reading.decode import Split
+from stompcodec.spark.reading.identity import Split
 
 #: Most parts of a task: opening 4,096 tiny files takes some seconds.
 _MOST = 4096

@@ -16,7 +16,7 @@ from stompcodec.capture.index import index_path, read_trailer
 from stompcodec.errors import StoreError
 from stompcodec.spark.options.options import Choice, FileOptions
 from stompcodec.spark.reading.chains import Chain, unit_of
-from stompcodec.spark.reading.decode import Split
+from stompcodec.spark.reading.identity import Split
 from stompcodec.spark.reading.splits import Unit, splits_of
 from stompcodec.spark.reading.window import compression_of
 

@@ -75,9 +75,16 @@ class SplitReader(Shipped):
 
     def _batches_of(self, part: Any) -> Iterator[Any]:
         """Yield the record batches of one part; one that is not a split, as Spark makes for nothing, has none."""
-        from stompcodec.spark.reading.decode import Split, read_split
+        from stompcodec.spark.reading.decode import read_split
+        from stompcodec.spark.reading.identity import Split
 
-        return read_split(part, self._projection, self._file) if isinstance(part, Split) else iter(())
+        if not isinstance(part, Split):
+            return iter(())
+        return read_split(part, self._projection, self._file, strict=self._strict())
+
+    def _strict(self) -> bool:
+        """Return whether a file that is shorter than it was planned fails the query, rather than making a row."""
+        return self._file.mode != "PERMISSIVE"
 
 
 class FileReader(SplitReader, DataSourceReader):
@@ -107,6 +114,9 @@ class FileStreamReader(SplitReader, DataSourceStreamReader, SupportsTriggerAvail
         self._target: Offset | None = None
         self._seen: Offset = {}
         self._batches = Batches()
+
+    def _strict(self) -> bool:
+        return self._file.fail_on_data_loss
 
     def _chains(self) -> dict[str, Chain]:
         from stompcodec.spark.reading.plan import chains_of

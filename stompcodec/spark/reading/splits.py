@@ -15,8 +15,9 @@ from stompcodec.capture.disk import fail
 from stompcodec.codec import Parser, frame_ends
 from stompcodec.errors import FrameError
 from stompcodec.spark.options.options import FileOptions
-from stompcodec.spark.reading.decode import Split, extra_of, most_of
+from stompcodec.spark.reading.decode import extra_of, most_of
 from stompcodec.spark.reading.garbage import begins_at, begins_frame, clean, declared_end, looker
+from stompcodec.spark.reading.identity import NO_INDEX, Split, mark_of
 from stompcodec.spark.reading.index import IndexFile, open_index
 from stompcodec.spark.reading.window import Window, opened
 from stompcodec.spec import Limits
@@ -50,12 +51,14 @@ def splits_of(unit: Unit, options: FileOptions, start: int = 0, stop: int | None
     try:
         if not unit.capture:
             whole = replace(whole, version=version_of(unit, options))
-        if unit.compression:
-            return [whole]
         size = Path(unit.path).stat().st_size
-        if not unit.capture:
-            return _scanned(replace(whole, stop=size if stop is None else stop), options)
-        return _of_capture(whole, options, size)
+        if unit.compression:
+            splits = [whole]
+        elif not unit.capture:
+            splits = _scanned(replace(whole, stop=size if stop is None else stop), options)
+        else:
+            splits = _of_capture(whole, options, size)
+        return [split if split.mark else replace(split, mark=mark_of(split)) for split in splits]
     except OSError as error:
         raise fail(Path(unit.path), "read", error) from error
 
@@ -82,7 +85,7 @@ def _of_capture(whole: Split, options: FileOptions, size: int) -> list[Split]:
     index = open_index(Path(whole.path), whole.base, single=whole.single)
     if index is None:
         whole = replace(whole, stop=size if whole.stop is None else whole.stop)
-        problem = "" if whole.single else "damaged-index: it is missing, so the times of these frames are unknown"
+        problem = "" if whole.single else NO_INDEX
         return _scanned(replace(whole, problem=problem), options)
     with closing(index):
         splits = list(_by_rows(whole, index, options))
@@ -92,6 +95,7 @@ def _of_capture(whole: Split, options: FileOptions, size: int) -> list[Split]:
         covered = (splits[-1].stop or 0) if splits else whole.start
         stop = index.size if whole.stop is None and index.damaged else whole.stop
         result = [each for split in splits for each in _not_too_large(split, options)]
+        result = [replace(split, mark=mark_of(split, index)) for split in result]
         if stop is not None and covered < stop:
             text = f"damaged-index: the times of the frames from offset {whole.base + covered} on are unknown"
             problem = text if index.damaged else ""

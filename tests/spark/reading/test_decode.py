@@ -21,6 +21,7 @@ from spark.making import START, make_capture, make_stream, message, octets
 from spark.read_back import batches, read, rows, schema_of
 
 from stompcodec import Frame, Parser
+from stompcodec.errors import StoreError
 from stompcodec.spark.options.options import parse_file
 from stompcodec.spark.reading import decode, splits, window
 from stompcodec.spark.reading.garbage import begins_frame
@@ -307,7 +308,7 @@ def test_a_file_that_is_gone_ends_the_query(tmp_path: Path) -> None:
     options = parse_file({})
     (split,) = batch_splits([str(path)], options)
     path.unlink()
-    with pytest.raises(FileNotFoundError):
+    with pytest.raises(StoreError, match="there is none"):
         list(decode.read_split(split, Projection(NARROW), options))
 
 

@@ -21,7 +21,7 @@ from spark.read_back import rows, schema_of
 from stompcodec.spark.live.replay import ReplayStreamReader
 from stompcodec.spark.live.source import LiveStreamReader
 from stompcodec.spark.options.options import Choice, FileOptions
-from stompcodec.spark.reading.decode import Split
+from stompcodec.spark.reading.identity import Split
 from stompcodec.spark.reading.pack import Pack, octets_of, pack, packed_splits, parts_of
 from stompcodec.spark.reading.plan import batch_splits
 from stompcodec.spark.reading.source import FileReader, FileStreamReader

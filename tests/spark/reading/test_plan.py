@@ -24,7 +24,8 @@ from stompcodec.capture import Capture, CaptureWriter
 from stompcodec.errors import StoreError
 from stompcodec.spark.options.options import Choice, FileOptions
 from stompcodec.spark.reading import splits as cut
-from stompcodec.spark.reading.decode import Split, read_split
+from stompcodec.spark.reading.decode import read_split
+from stompcodec.spark.reading.identity import Split
 from stompcodec.spark.reading.plan import (
     batch_splits,
     chains_of,

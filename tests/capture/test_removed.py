@@ -1,0 +1,169 @@
+"""A capture that is removed, renamed or replaced while it is written: its writer vouches for nothing more."""
+
+from __future__ import annotations
+
+import os
+import sys
+from contextlib import suppress
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import pytest
+from capture.capturing import TIME
+from capture.removing import DEEDS
+from hypothesis import given
+from hypothesis import strategies as st
+
+from stompcodec import Frame
+from stompcodec.capture import Capture, CaptureWriter, disk, octets_of, segment
+from stompcodec.disk.files import is_at
+from stompcodec.errors import StoreError
+
+pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="Windows removes no open files")
+
+
+def frame(number: int) -> bytes:
+    return octets_of(Frame("MESSAGE", {"destination": "/queue/a"}, b"%d" % number))
+
+
+def bodies(path: Path) -> list[int]:
+    """What a reader finds at the path."""
+    try:
+        return [int(frame.body) for _, _, frame in Capture(path, on_problem=lambda text: None).frames()]
+    except StoreError:
+        return []
+
+
+@pytest.mark.parametrize("deed", DEEDS)
+def test_a_capture_that_is_not_at_its_path_any_more_is_told(tmp_path: Path, deed: str) -> None:
+    path = tmp_path / "a.stompcap"
+    capture = CaptureWriter(path)
+    capture.append(frame(0), TIME)
+    capture.sync()
+    capture.check()
+    end = capture.end()
+    DEEDS[deed](path)
+    for _ in range(2):
+        with pytest.raises(StoreError, match=r"replaced while it was being written.*start again"):
+            capture.check()
+        assert capture.failed
+    with suppress(StoreError):
+        capture.append(frame(1), TIME)
+        capture.sync()
+    assert capture.end() == end or deed == "lock removed"
+    capture.close()
+
+
+@given(
+    deed=st.sampled_from(sorted(set(DEEDS) - {"lock removed"})),
+    before=st.integers(0, 3),
+    after=st.integers(1, 6),
+    unsynced=st.integers(0, 3),
+    octets=st.sampled_from([1, 100, 200, 10_000]),
+)
+def test_what_a_sync_vouches_for_after_a_removal_is_at_the_path(
+    deed: str, before: int, after: int, unsynced: int, octets: int
+) -> None:
+    """Whatever was removed, and wherever a segment ends: appending seals segments, too."""
+    with TemporaryDirectory() as folder:
+        path = Path(folder, "a.stompcap")
+        capture = CaptureWriter(path, segment_octets=octets)
+        numbers = iter(range(100))
+
+        def write(count: int) -> None:
+            for _ in range(count):
+                capture.append(frame(next(numbers)), TIME)
+
+        write(before + 1)
+        capture.sync()
+        write(unsynced)
+        sealed = capture.end()
+        DEEDS[deed](path)
+        with suppress(StoreError):
+            write(after)
+            capture.sync()
+            capture.check()
+        assert capture.end() == sealed, "no frame since then counts as synced"
+        assert capture.failed
+        capture.close()
+
+
+def test_a_segment_that_is_deleted_for_its_age_is_no_removal(tmp_path: Path) -> None:
+    path = tmp_path / "a.stompcap"
+    with CaptureWriter(path, segment_octets=100) as capture:
+        for number in range(10):
+            capture.append(frame(number), TIME)
+            capture.sync()
+            capture.check()
+            capture.retain(TIME, octets=0)
+        capture.check()
+    assert bodies(path)[-1] == 9
+    assert bodies(path)[0] > 5
+
+
+@pytest.mark.parametrize("deed", ["removed", "renamed", "replaced"])
+def test_a_single_file_is_looked_for_too(tmp_path: Path, deed: str) -> None:
+    path = tmp_path / "a.stompcap"
+    capture = CaptureWriter(path, single=True)
+    capture.append(frame(0), TIME)
+    capture.sync()
+    capture.check()
+    if deed == "removed":
+        path.unlink()
+    elif deed == "renamed":
+        path.rename(tmp_path / "b.stompcap")
+    else:
+        (tmp_path / "b").write_bytes(path.read_bytes())
+        (tmp_path / "b").replace(path)
+    capture.append(frame(1), TIME)
+    with pytest.raises(StoreError, match=r"a\.stompcap: it was removed"):
+        capture.sync()
+    assert capture.failed
+    capture.close()
+
+
+def test_a_link_that_leads_elsewhere_is_told(tmp_path: Path) -> None:
+    for name in "ab":
+        (tmp_path / name).mkdir()
+    path = tmp_path / "now"
+    path.symlink_to("a")
+    capture = CaptureWriter(path)
+    capture.append(frame(0), TIME)
+    capture.sync()
+    capture.check()
+    (tmp_path / "next").symlink_to("b")
+    os.replace(tmp_path / "next", path)
+    with pytest.raises(StoreError, match="replaced"):
+        capture.check()
+    capture.close()
+
+
+def test_a_path_that_cannot_be_looked_at_is_not_taken_for_a_removal(tmp_path: Path) -> None:
+    with (tmp_path / "a").open("wb") as stream:
+        assert is_at(stream.fileno(), tmp_path / "a")
+        assert not is_at(stream.fileno(), tmp_path / "b")
+        assert not is_at(stream.fileno(), tmp_path / "a" / "b")
+        with pytest.raises(OSError, match="too long"):
+            is_at(stream.fileno(), tmp_path / ("a" * 300))
+
+
+def test_a_disk_that_does_not_answer_is_no_removal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The frames are taken back, and written again once it answers."""
+    path = tmp_path / "a.stompcap"
+    with CaptureWriter(path) as capture:
+        capture.append(frame(0), TIME)
+
+        def unknown(*_: object) -> bool:
+            raise PermissionError(13, "Permission denied")
+
+        with monkeypatch.context() as patch:
+            for module in (disk, segment):
+                patch.setattr(module, "is_at", unknown)
+            with pytest.raises(StoreError, match="Permission denied"):
+                capture.sync()
+            assert not capture.failed
+            assert capture.end() == 0
+            capture.check()
+        capture.append(frame(0), TIME)
+        capture.sync()
+    assert bodies(path) == [0]
