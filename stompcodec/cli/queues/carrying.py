@@ -10,7 +10,7 @@ from stompcodec.cli.queues.headers import body_of, kept
 from stompcodec.cli.queues.kinds import Kind
 from stompcodec.cli.queues.taking import Taking
 from stompcodec.cli.screen import printable
-from stompcodec.errors import FrameError, RejectedError
+from stompcodec.errors import ConnectionLostError, FrameError, RejectedError
 
 if TYPE_CHECKING:
     from stompcodec.client import Client, Message, Receipt
@@ -86,16 +86,30 @@ def carry(taking: Taking, target_of: Target, tally: Tally, moved: Callable[[], N
         for queue, messages in going.items():
             try:
                 done = _move(client, kind, queue, messages)
-            except RejectedError as error:
-                if one_target or "transaction" in str(error).lower():
+            except (ConnectionLostError, RejectedError) as error:
+                why = None if one_target else _refusal(error, kind)
+                if why is None:
                     raise
-                tally.refused[queue] = printable(str(error))
+                tally.refused[queue] = why
                 raise RefusedQueue from error
             tally.add(done)
             taking.held += len(messages) - len(done)
             if len(done) < len(messages):
                 tally.stays[f"a SEND to {printable(queue)} cannot carry them"] += len(messages) - len(done)
         moved()
+
+
+def _refusal(error: BaseException, kind: Kind) -> str | None:
+    """Return why the broker refused messages for their queue; None if it did not.
+
+    An ERROR for a SEND in a transaction ends the connection, and then the COMMIT took no effect, or its ACKs did.
+    """
+    found: BaseException | None = error
+    while kind.atomic and found is not None and not isinstance(found, RejectedError):
+        found = found.__cause__
+    if not isinstance(found, RejectedError) or "transaction" in str(found).lower():  # which is too large
+        return None
+    return printable(str(found).removeprefix("the server sent an ERROR: "))
 
 
 def _move(client: Client, kind: Kind, queue: str, messages: list[Message]) -> list[Message]:

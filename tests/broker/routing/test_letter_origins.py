@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from broker.harness import Peer
 from broker.management.managing import Managed
-from hypothesis import assume, given, settings
+from hypothesis import assume, given
 from hypothesis import strategies as st
 from patience import patience
 
@@ -187,7 +187,6 @@ CONFIGS = [*({"dialect": name} for name in DIALECTS)] + [
 ]
 
 
-@settings(max_examples=60, deadline=None)
 @given(
     config=st.sampled_from(CONFIGS),
     prefix=st.sampled_from(PREFIXES),
