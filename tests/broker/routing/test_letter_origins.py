@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import itertools
 import json
-import shutil
 import sqlite3
 from pathlib import Path
 from typing import Any
@@ -49,11 +48,8 @@ def rows(bench: Managed, queue: str) -> list[dict[str, Any]]:
 
 def lying(bench: Managed) -> dict[str, int]:
     """How many messages each queue holds."""
-    return {
-        row["destination"]: row["ready"]
-        for row in bench.result("destinations")
-        if row["kind"] == "queue" and row["ready"]
-    }
+    queues = bench.broker.virtual_host("/").queues.values()
+    return {queue.name: queue.total for queue in queues if queue.total}
 
 
 # What senders write does not count
@@ -82,18 +78,11 @@ WAYS: dict[str, dict[str, str]] = {
 
 @pytest.mark.parametrize("version", ["1.0", "1.1", "1.2"])
 @pytest.mark.parametrize("spelled", ["message-id", "Message-Id", "message-id "])
-@pytest.mark.parametrize(
-    "way", ["plain", "transaction", "receipt", "key", "delay", "group", "expires", "reply", "large"]
-)
+@pytest.mark.parametrize("way", WAYS)
 def test_no_send_gives_a_message_the_id_of_a_letter(way: str, spelled: str, version: str) -> None:
     bench = Managed(message_id_header=True)
-    peer = bench.peer(version)
+    peer, more = bench.peer(version), WAYS[way]
     peer.subscribe("/queue/b", id="1")
-    more = {
-        **{"plain": {}, "transaction": {"transaction": "t"}, "receipt": {"receipt": "r"}, "large": {}},
-        **{"key": {"idempotency-key": "k"}, "delay": {"delay": "1"}, "group": {"message_group": "g"}},
-        **{"expires": {"expiration": "5000"}, "reply": {"reply-to": "/temp-queue/r"}},
-    }[way]
     if way == "transaction":
         peer.send("BEGIN", transaction="t")
     body = b"x" * (200_000 if way == "large" else 1)
@@ -144,6 +133,71 @@ def test_letters_of_a_topic_stay_whatever_queue_has_the_name_of_its_subscription
     (letter,) = rows(bench, "/queue/DLQ.t")
     assert letter["message_id"].startswith("e-ds-")
     assert bench.result("move", destination="/queue/DLQ.t")["skipped"] == 1
+
+
+def test_a_letter_of_a_queue_that_refuses_more_does_not_stop_the_others() -> None:
+    bench = Managed()
+    peer = bench.peer()
+    letters = {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": "DLQ.all"}
+    strict = {"x-max-length": "1", "x-overflow": "reject-publish", **letters}
+    for queue, arguments in (("/queue/a", strict), ("/queue/b", letters)):
+        peer.put(queue, "1", **arguments)
+        peer.subscribe(queue, id="b", ack="client-individual")
+        peer.nack(peer.next("MESSAGE"), requeue="false")
+        peer.put(queue, "2") if queue == "/queue/a" else None
+        peer.send("UNSUBSCRIBE", id="b", destination=queue)
+        peer.take()
+    result = bench.result("move", destination="/queue/DLQ.all")
+    assert (result["messages"], result["skipped"], result["stopped"]) == (1, 1, None)
+    result = bench.result("move", destination="/queue/DLQ.all", to="/queue/a")
+    assert (result["messages"], result["stopped"]) == (0, "/queue/a is full")
+
+
+def test_a_letter_of_a_topic_does_not_go_to_a_queue_that_has_its_name_later() -> None:
+    """In Artemis, `a` may be a topic, and a queue later."""
+    bench = Managed(dialect="artemis")
+    peer = bench.peer()
+    peer.subscribe("a", id="1", ack="client-individual", **{"subscription-type": "MULTICAST"})
+    peer.put("a", "x", **{"destination-type": "MULTICAST"})
+    peer.nack(peer.next("MESSAGE"), requeue="false")
+    peer.send("UNSUBSCRIBE", id="1")
+    peer.put("a", "y", **{"destination-type": "ANYCAST"})
+    (letters,) = (queue for queue in lying(bench) if "DLQ" in queue)
+    assert bench.result("move", destination=letters)["skipped"] == 1
+    assert lying(bench) == {letters: 1, "a": 1}
+
+
+ANYCAST = {"anycast_prefix": "queue/", "dialect": "artemis"}
+WORDS: dict[str, tuple[dict[str, Any], str, dict[str, str], str | None]] = {
+    "a name": ({}, "a", {}, "a"),
+    "another form of the name": ({"dialect": "rabbitmq"}, "/amq/queue/a", {}, "/queue/a"),
+    "a prefix for the routing type": (ANYCAST, "queue/a", {}, "queue/a"),
+    "a name that would lose its prefix": (ANYCAST, "queue/queue/a", {}, "queue/queue/a"),
+    "a header for the routing type": ({"dialect": "artemis"}, "a", {"destination-type": "ANYCAST"}, "a"),
+}
+
+
+@pytest.mark.parametrize(("config", "name", "headers", "origin"), WORDS.values(), ids=WORDS)
+@pytest.mark.parametrize("idle", [False, True])
+def test_the_origin_is_a_name_by_which_a_send_finds_the_queue(
+    config: dict[str, Any], name: str, headers: dict[str, str], origin: str, idle: bool
+) -> None:
+    bench = Managed(**config)
+    peer = bench.peer()
+    if name.startswith("/amq/queue/"):  # which makes no queue
+        peer.subscribe("/queue/a", id="1")
+        peer.send("UNSUBSCRIBE", id="1")
+    peer.put(name, "x", **headers)
+    (queue,) = lying(bench)
+    bury(peer, name, **{"subscription-type": "ANYCAST"})
+    if idle:
+        bench.broker.virtual_host("/").destinations.sweep()
+    (letters,) = lying(bench)
+    (row,) = rows(bench, letters)
+    assert (row["origin"], "-dl-" in row["message_id"]) == (origin, True)
+    bench.result("purge", destination=letters)
+    peer.put(row["origin"], "x", **headers)
+    assert lying(bench) == {queue: 1}
 
 
 def test_a_letter_that_a_manager_moves_to_another_queue_keeps_its_origin() -> None:
@@ -205,7 +259,7 @@ def test_a_letter_comes_back_exactly_to_its_queue_or_is_skipped(
     keeper, sender = bench.peer(), bench.peer()
     keeper.subscribe(prefix + name, id="k", ack="client-individual", **kind)
     sender.put(prefix + name, "x", **routing)
-    lay = {queue.name for queue in bench.broker.virtual_host("/").queues.values() if queue.total}
+    lay = lying(bench)
     assume(len(lay) == 1)  # not those with two names
     for frame in keeper.take():
         if frame.command == "MESSAGE":
@@ -227,7 +281,7 @@ def test_a_letter_comes_back_exactly_to_its_queue_or_is_skipped(
                 frame = dict(again)
                 retried.send("SEND", b"x", **{"destination": row["origin"], **frame})
                 assert not retried.closed
-        assert lying(bench) == (dict.fromkeys(lay, 1) if moved else {queue: 1})
+        assert lying(bench) == (lay if moved else {queue: 1})
 
 
 # Pages, restarts and older folders
@@ -258,19 +312,17 @@ def fill(broker: StompBroker, count: int, persistent: bool = True) -> None:
 
 
 @pytest.mark.parametrize("window", [2, 1000])
-@pytest.mark.parametrize("ends", ["spool", "it goes on", "restart", "crash", "salvage"])
-def test_the_origin_survives_pages_restarts_crashes_and_salvage(tmp_path: Path, window: int, ends: str) -> None:
+@pytest.mark.parametrize("ends", ["spool", "it goes on", "restart", "salvage"])
+def test_the_origin_survives_pages_restarts_and_salvage(tmp_path: Path, window: int, ends: str) -> None:
     config: dict[str, Any] = {"data": str(tmp_path / "data"), "window_messages": window}
     with StompBroker(**config) as broker:
         fill(broker, 12, persistent=ends != "spool")
-        if ends == "crash":
-            shutil.copytree(tmp_path / "data", tmp_path / "crashed", ignore=shutil.ignore_patterns("lock*", "*.lock"))
         if ends in ("spool", "it goes on"):
             check_origins(broker, 12)
     if ends == "salvage":
         salvage(tmp_path / "data", tmp_path / "saved")
     if ends not in ("spool", "it goes on"):
-        config["data"] = str(tmp_path / {"crash": "crashed", "salvage": "saved"}.get(ends, "data"))
+        config["data"] = str(tmp_path / ("saved" if ends == "salvage" else "data"))
         with StompBroker(**config) as broker:
             check_origins(broker, 12)
 

@@ -242,6 +242,9 @@ def test_only_sends_those_of_the_named_queues_and_the_others_do_not_count(at: Ru
     with stomp.connect(at.url) as client:
         for queue in ("/queue/shop.a", "/queue/shop.b", "/queue/[x]", "/queue/bank"):
             client.send(letters, queue.encode(), {"original-destination": queue}, receipt=True)
+        for pattern in ("/queue/shop", "queue/*", "", "/queue/shop.?"):
+            assert at("dlq", "retry", letters, "--only", pattern, "--yes").exit_code == 0
+        assert client.receive("/queue/shop.a") is None
         planned = at.good("dlq", "retry", letters, "--only", "/queue/shop.*", "--dry-run").decode().splitlines()
         assert planned[0] == "would send back 2 messages to where they came from"
         assert "bank" not in str(planned)
@@ -252,7 +255,7 @@ def test_only_sends_those_of_the_named_queues_and_the_others_do_not_count(at: Ru
     assert at("dlq", "retry", letters, "--only", "x", "--to", "/queue/b", "--yes").exit_code == 2
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_the_origin_survives_kill_9(tmp_path: Path) -> None:
     with BrokerProcess(tmp_path, config="[queues]\nwindow = 4\n") as broker:
         at = Runner(broker, broker)
