@@ -313,7 +313,7 @@ def replay(
 
         frames = reading.frames(spark)
         line = Line(quiet)
-        how = {"destination": to, "ids": ids, **({"requests": None} if management else {})}
+        how: dict[str, Any] = {"destination": to, "ids": ids, **({"requests": None} if management else {})}
         if speed is None:
             with line.stages(spark):
                 sent = jobs.replay(frames, given, **how)
