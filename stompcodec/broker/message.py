@@ -59,9 +59,9 @@ SPOOLED = 2
 LIFE_HEADERS = ("priority", "expires", "expiration")
 #: Names that only the broker writes to a legacy consumer, in any case.
 _LEGACY_OWN = frozenset((*WITHOUT_DESTINATION, "content-length"))
-#: Marks in the message-ids of dead letters, which only the broker writes: other ids are EPOCH-SEQ, and a SEND cannot say
-#: one. With `RETURNS`, a SEND to `original-destination` leads to the queue that the letter was in. That does not hold for
-#: those `OF_DURABLE` subscriptions, and for `STRAYS`: letters of other subscriptions, and of temporary queues.
+#: Marks in the message-ids of dead letters. Only the broker writes them: other ids are EPOCH-SEQ, and a SEND cannot
+#: choose one. With `RETURNS`, a SEND to `original-destination` leads to the queue that the letter was in. With the
+#: others it does not: `OF_DURABLE` subscriptions, and `STRAYS` of other subscriptions and of temporary queues.
 RETURNS, OF_DURABLE, STRAYS = b"-dl-", b"-du-", b"-ds-"
 _CONTROL = re.compile("[\0-\x1f]")
 _PRIORITIES = {str(number): number for number in range(10)}
