@@ -24,6 +24,7 @@ SPARK = tuple(
     for name in (
         "jobs/test_cli",
         "jobs/test_jobs",
+        "jobs/test_replay_requests",
         "jobs/test_supervise",
         "live/test_live",
         "live/test_replay",

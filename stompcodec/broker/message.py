@@ -61,6 +61,10 @@ SPOOLED = 2
 LIFE_HEADERS = ("priority", "expires", "expiration")
 #: Names that only the broker writes to a legacy consumer, in any case.
 _LEGACY_OWN = frozenset((*WITHOUT_DESTINATION, "content-length"))
+#: Marks in the message-ids of dead letters. Only the broker writes them: other ids are EPOCH-SEQ, and a SEND cannot
+#: choose one. With `RETURNS`, a SEND to `original-destination` leads to the queue that the letter was in. With the
+#: others it does not: `OF_DURABLE` subscriptions, and `STRAYS` of other subscriptions and of temporary queues.
+RETURNS, OF_DURABLE, STRAYS = b"-dl-", b"-du-", b"-ds-"
 _CONTROL = re.compile("[\0-\x1f]")
 _PRIORITIES = {str(number): number for number in range(10)}
 
@@ -137,6 +141,27 @@ class Message:
     def id(self) -> str:
         """The message-id."""
         return self.ident.decode()
+
+    @property
+    def mark(self) -> bytes | None:
+        """The mark of a dead letter that the broker made; None for any other message."""
+        return next((mark for mark in (RETURNS, OF_DURABLE, STRAYS) if mark in self.ident), None)
+
+    @property
+    def origin(self) -> str | None:
+        """Where a dead letter that the broker made came from; None for any other message, whatever its sender wrote."""
+        return None if self.mark is None else self.frame.get("original-destination")
+
+    def mark_as(self, mark: bytes | None) -> None:
+        """Give a message that has just got its message-id the mark of a dead letter.
+
+        >>> message = Message(b"m-1", 1, "/queue/DLQ.a", b"destination:/queue/DLQ.a\\n\\n\\0")
+        >>> message.mark_as(RETURNS)
+        >>> message.id, message.mark
+        ('m-dl-1', b'-dl-')
+        """
+        if mark is not None:
+            self.ident = self.ident.replace(b"-", mark, 1)
 
     @property
     def octets(self) -> int:

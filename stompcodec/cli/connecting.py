@@ -359,8 +359,7 @@ def tls_options(ca: str | None, insecure: bool, option: str = "--ca") -> dict[st
         raise click.BadParameter(f"{printable(ca or '')}: {error.strerror}", param_hint=f"'{option}'") from None
 
 
-@contextmanager
-def connected(
+def opening(
     url: str | None,
     login: str | None,
     passcode_file: str | None,
@@ -371,8 +370,10 @@ def connected(
     insecure: bool,
     context: Context | None = None,
     **options: Any,
-) -> Iterator[Client]:
-    """Yield a client, connected by a verb's options. Others, and errors: as `stompcodec.client.connect`."""
+) -> Callable[[], Client]:
+    """Return a function that connects a client by a verb's options. Others, and errors: as
+    `stompcodec.client.connect`. A passcode is asked for once.
+    """
     import stompcodec.client as stomp
 
     logging.getLogger("stompcodec").addHandler(logging.NullHandler())  # errors are reported by the verb
@@ -386,14 +387,15 @@ def connected(
     }
     if given["version"] is not None:
         options["versions"] = [given["version"]]
-    with stomp.connect(
-        addresses,
-        vhost=given["vhost"],
-        connect_timeout=timeout,
-        receipt_timeout=timeout,
-        reconnect=options.pop("reconnect", None),
-        **options,
-    ) as client:
+    times = {"connect_timeout": timeout, "receipt_timeout": timeout}
+    options = {"vhost": given["vhost"], "reconnect": None, **times, **options}
+    return lambda: stomp.connect(addresses, **options)
+
+
+@contextmanager
+def connected(**broker: Any) -> Iterator[Client]:
+    """Yield a client, connected by a verb's options. Arguments and errors: `opening`."""
+    with opening(**broker)() as client:
         yield client
 
 

@@ -71,7 +71,9 @@ STATUSES: dict[str, dict[int, str]] = {
         **_USAGE,
         130: "ended by Ctrl-C before it had started",
     },
-    "replay": _of("the broker has every message", f"{_UNREACHABLE}; or CAPTURE is missing or damaged"),
+    "replay": _of(
+        "the broker has every message", f"{_UNREACHABLE}; CAPTURE is missing or damaged; or messages were left out"
+    ),
     "bridge": {
         0: "ended by --drain, --count, --wait, SIGTERM, SIGHUP, Ctrl-C; TO has every message that FROM has given away",
         1: f"{_UNREACHABLE}; messages were refused, and are in the dead letters of FROM; or --drain left some there",
@@ -83,7 +85,9 @@ STATUSES: dict[str, dict[int, str]] = {
     "purge": _tool("removed"),
     "dlq list": _of("the dead letters were counted", _UNREACHABLE, _SHOWN),
     "dlq show": _of("the dead letters were shown", _UNREACHABLE, _SHOWN),
-    "dlq retry": _tool("sent back", "; or some stayed, because nothing says where they came from"),
+    "dlq retry": _tool(
+        "sent back", "; or some stayed: it is not known where they came from, or they are refused there"
+    ),
     "context add": _of("the context is in the file", "the passcode could not be read", _CONTEXTS),
     "context use": {0: "the context is selected", **_CONTEXTS, **_STOPPED},
     "context list": {0: "the contexts were listed", **_CONTEXTS, **_STOPPED},

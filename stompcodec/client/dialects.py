@@ -60,6 +60,21 @@ class BrokerDialect(NamedTuple):
     """Kinds of queues for topic subscriptions, with their headers of SUBSCRIBE; {} is a unique name."""
     topic_queue: str = "transient"
     """The kind that `topic_queues="auto"` asks for."""
+    aliases: tuple[str, ...] = ("/queue/",)
+    """The prefixes that a name may have or lack, and means the same queue; the first one is the usual. Empty: no two
+    names mean one queue."""
+
+    def is_same(self, one: str, other: str) -> bool:
+        """Return whether two names mean one queue.
+
+        >>> BROKERS["rabbitmq"].is_same("/queue/a", "/amq/queue/a"), BROKERS["stompcodec"].is_same("/queue/a", "a")
+        (True, False)
+        """
+        return self._bare(one) == self._bare(other)
+
+    def _bare(self, name: str) -> str:
+        prefix = next(filter(name.startswith, self.aliases), "")
+        return name[len(prefix) :]
 
     def prefetch_headers(self, messages: int) -> list[tuple[str, str]]:
         """Return the headers of SUBSCRIBE that bound the unacknowledged messages.
@@ -169,6 +184,7 @@ _OURS, _RABBITMQ, _ACTIVEMQ = "login refused", "access refused for user", "passw
 _UNKNOWN = BrokerDialect(
     "unknown",
     prefetch=("prefetch-count", "activemq.prefetchSize"),
+    aliases=("/queue/", "/amq/queue/"),
     login_refused=(_OURS, _RABBITMQ, _ACTIVEMQ),
 )
 #: The fields of our own broker in every dialect.
@@ -180,6 +196,8 @@ _OWN: dict[str, Any] = {
     "attempts": ("redelivery-count",),
     "names_causes": True,
 }
+#: The dialects of our own broker in which a name with and without its prefix is one queue.
+_OWN_ALIASES = ("rabbitmq", "activemq")
 
 BROKERS: dict[str, BrokerDialect] = {
     dialect.name: dialect
@@ -189,6 +207,7 @@ BROKERS: dict[str, BrokerDialect] = {
             "stompcodec",
             prefetch=("prefetch-count",),
             durable=(("durable", "true"), ("auto-delete", "false")),
+            aliases=(),
             **_OWN,
         ),
         BrokerDialect(
@@ -201,6 +220,7 @@ BROKERS: dict[str, BrokerDialect] = {
             attempts=("x-delivery-count",),
             login_refused=(_RABBITMQ,),
             implicit_replies=True,
+            aliases=("/queue/", "/amq/queue/"),
             topics=(
                 ("transient", ()),
                 ("exclusive", (("exclusive", "true"),)),
@@ -263,7 +283,7 @@ def row_of(name: str, server: str | None) -> BrokerDialect:
     else:
         row = BROKERS.get(manner.strip(), found) if own else found
     if own:
-        return row._replace(**_OWN)
+        return row._replace(**_OWN, aliases=row.aliases if row.name in _OWN_ALIASES else ())
     version = _VERSION.search(folded)
     if found is row and version is not None:
         numbers = int(version[1]), int(version[2])

@@ -13,7 +13,7 @@ from stompcodec.broker.management.asker import Asker
 from stompcodec.broker.management.finding import durable_named
 from stompcodec.broker.management.reading import BadRequest
 from stompcodec.broker.memory import MESSAGE
-from stompcodec.broker.message import SPOOLED, WITHOUT, Message
+from stompcodec.broker.message import OF_DURABLE, RETURNS, SPOOLED, STRAYS, WITHOUT, Message
 from stompcodec.broker.queues.queue import Queue
 from stompcodec.broker.queues.scheduling import reload_schedule
 from stompcodec.broker.routing.dead_letters import SAYS
@@ -28,6 +28,8 @@ class Letter(NamedTuple):
 
     message: Message
     target: Target
+    mark: bytes | None = None
+    """The mark of a dead letter that stays one."""
 
 
 #: Makes the letter of a message. None removes it; a text says why the order has to end there; False leaves it.
@@ -55,7 +57,7 @@ class Share:
         self._letters: list[Letter | None] = []
         #: Messages that were taken, and those that are done for good.
         self.taken = self.done = 0
-        #: Messages that stay, because it is not known where they came from.
+        #: Messages that stay, because they cannot go to where they came from, or that is not known.
         self.skipped = 0
         #: Why the order cannot go on.
         self.stopped: str | None = None
@@ -72,8 +74,10 @@ class Share:
     def __len__(self) -> int:
         return len(self._taken)
 
-    def take(self, message: Message, letter_of: LetterOf) -> bool:
-        """Take out a READY message. Return whether it was."""
+    def take(self, message: Message, letter_of: LetterOf, goes_back: bool = False) -> bool:
+        """Take out a READY message. Return whether it was. If it `goes_back` to where it came from, a full target does
+        not end the order, because others have other targets.
+        """
         letter = letter_of(message)
         if isinstance(letter, str):
             self.stopped = letter
@@ -82,6 +86,9 @@ class Share:
             self.skipped += 1
             return False
         if letter is not None and not self._has_room(letter.target):
+            if goes_back:
+                self.skipped += 1
+                return False
             self.stopped = f"{letter.target.name} is full"
             return False
         if not self._queue.take_out(message):
@@ -114,6 +121,7 @@ class Share:
             stored_in: Sequence[Queue] = ()
             if letter is not None:
                 self._broker.place(letter.message)
+                letter.message.mark_as(letter.mark)
                 first = letter.message.seq if first is None else first
                 cost += letter.message.size + MESSAGE
                 stored_in = letter.target.stores(letter.message) if store is not None else ()
@@ -184,16 +192,22 @@ class Place(NamedTuple):
 
 def place_for(asker: Asker, name: str) -> Place:
     """Return the place of a name, whose queue is made if need be. Raise BadRequest if it cannot be."""
+    durable = durable_named(asker, name)
+    if durable is not None and name not in asker.host.queues:
+        return Place(durable.queue, durable.address.name)
+    return _made_for(asker, name)
+
+
+def _made_for(asker: Asker, name: str, routing: str | None = None) -> Place:
+    """Return the place that a SEND of the broker would go to. `routing` is its header destination-type."""
     host = asker.host
-    queue, durable = host.queues.get(name), durable_named(asker, name)
+    queue = host.queues.get(name)
     if queue is not None:
         return Place(queue, name)
-    if durable is not None:
-        return Place(durable.queue, durable.address.name)
     try:
         if host.naming.is_temporary(name):
             raise Refused("no such destination", "It is a temporary one that does not exist.")
-        address = host.destinations.addresses.find(name, None, False)
+        address = host.destinations.addresses.find(name, routing, False)
         target = host.destinations.made(address)
     except Refused as error:
         raise BadRequest("to", f"{error.message}: {error.remedy}") from None
@@ -206,13 +220,24 @@ def letter_for(
     broker: Broker, asker: Asker, queue: Queue, place: Place | None, message: Message
 ) -> Letter | str | bool:
     """Return the letter of a message. Without a place, a dead letter goes to the queue that it came from: False if that
-    is unknown. Return a text if the place can take no more.
+    is unknown, or takes no more. Return a text if the place can take no more.
     """
     found = _origin_of(asker, queue, message) if place is None else place
-    without = SAYS[:-1] if place is None else ()
     if found is None:
         return False
-    target = found.target
+    if message.persistent and broker.journal.short:
+        return "the disk is nearly full"
+    why_not = _refusal(found.target)
+    if why_not is not None:
+        return False if place is None else why_not
+    if place is None:
+        return Letter(_anew(message, found.destination, SAYS[:-1]), found.target)
+    keeps = message.mark == RETURNS and isinstance(found.target, Queue)
+    return Letter(_anew(message, found.destination, ()), found.target, RETURNS if keeps else None)
+
+
+def _refusal(target: Target) -> str | None:
+    """Return why a queue or topic takes no more; None if it does."""
     if isinstance(target, Queue) and target.closed:
         return f"{target.name} was deleted"
     if isinstance(target, Topic) and not (target.consumers or target.durables):
@@ -220,10 +245,8 @@ def letter_for(
     if target.full and isinstance(target, Topic):
         target.full = _is_full(target)  # it is as the latest message left it, and its subscribers go on
     if target.full or (isinstance(target, Queue) and target.refuses):
-        return f"{found.target.name} is full"
-    if message.persistent and broker.journal.short:
-        return "the disk is nearly full"
-    return Letter(_anew(message, found.destination, without), target)
+        return f"{target.name} is full"
+    return None
 
 
 def _is_full(topic: Topic) -> bool:
@@ -233,15 +256,17 @@ def _is_full(topic: Topic) -> bool:
 
 
 def _origin_of(asker: Asker, queue: Queue, message: Message) -> Place | None:
-    """Return the queue that a dead letter came from; None if that is unknown or not a queue."""
-    name = message.frame.get("original-destination")
-    if name is None:
+    """Return the place that a dead letter came from; None if that is unknown or not a queue. What the sender of another
+    message wrote about it does not count.
+    """
+    name, mark = message.origin, message.mark
+    if name is None or mark == STRAYS:
         return None
-    durable = durable_named(asker, asker.host.naming.of_letters(queue.name) or "")
-    if durable is not None:
-        return Place(durable.queue, name)
+    if mark == OF_DURABLE:
+        durable = durable_named(asker, asker.host.naming.of_letters(queue.name) or "")
+        return None if durable is None else Place(durable.queue, name)
     try:
-        found = place_for(asker, name)
+        found = _made_for(asker, name, message.frame.get("destination-type"))
     except BadRequest:
         return None
     return found if isinstance(found.target, Queue) and found.target is not queue else None

@@ -71,7 +71,8 @@ class Orders:
         if place is not None and place.target is queue:
             raise BadRequest("to", "it is the queue itself")
         share = Share(self._broker, queue)
-        yield from self._take(share, queue, fields, partial(letter_for, self._broker, asker, queue, place))
+        letter_of = partial(letter_for, self._broker, asker, queue, place)
+        yield from self._take(share, queue, fields, letter_of, place is None)
         self._check(share)
         return {
             "destination": queue.name,
@@ -88,7 +89,7 @@ class Orders:
             )
 
     def _take(
-        self, share: Share, queue: Queue, fields: dict[str, Any], letter_of: LetterOf
+        self, share: Share, queue: Queue, fields: dict[str, Any], letter_of: LetterOf, goes_back: bool = False
     ) -> Generator[Line, None, None]:
         """Take out the messages that an order is about, and wait until all of it is stored."""
         selector, message_id, quota = selector_of(fields["selector"]), fields["message_id"], self._broker.quota
@@ -107,7 +108,7 @@ class Orders:
                     continue
                 looked += 1
                 if is_wanted(message, selector, message_id) and not queue.is_expired(message):
-                    taken = share.take(message, letter_of)
+                    taken = share.take(message, letter_of, goes_back)
                     left = None if left is None else left - taken
                 if len(share) >= _TAKEN_AT_ONCE or looked >= _LOOKS_AT_ONCE:
                     looked = 0

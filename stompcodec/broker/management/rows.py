@@ -228,6 +228,7 @@ def message_row(message: Message, most: int, clock: Clock) -> Row:
         message.attempts,
         message.expires,
         clock.ages.age(message.seq, clock.now),
+        message.origin,
     )
 
 

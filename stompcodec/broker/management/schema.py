@@ -262,6 +262,7 @@ QUESTIONS = (
             Column("attempts", "whole", "Failed deliveries."),
             Column("expires", "number?", "When it expires, in seconds since 1970."),
             Column("age", "number", "Seconds since it was sent, as `oldest` of a queue."),
+            Column("origin", "text?", "Where a dead letter that the broker made came from; null for other messages."),
         ),
         is_list=True,
     ),
@@ -339,7 +340,7 @@ ORDERS = (
         (
             Column("destination", "text", "The queue they were in."),
             Column("messages", "whole", "Messages moved."),
-            Column("skipped", "whole", "Messages left, because where they came from is unknown or no queue."),
+            Column("skipped", "whole", "Messages left, because where they came from is unknown, not a queue, or full."),
             Column("stopped", "text?", "Why the order ended early, for instance because a queue is full."),
         ),
         is_order=True,

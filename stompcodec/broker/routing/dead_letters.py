@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from stompcodec.broker.config.config import Config
+from stompcodec.broker.config.settings import Kind
 from stompcodec.broker.errors import Refused
-from stompcodec.broker.message import DELAYS, WITHOUT, Message
+from stompcodec.broker.message import DELAYS, OF_DURABLE, RETURNS, STRAYS, WITHOUT, Message
 from stompcodec.broker.peer import Maker
 from stompcodec.broker.queues.consumer import Delivery, Source
 from stompcodec.broker.queues.faults import UNDELIVERABLE
 from stompcodec.broker.queues.queue import EXPIRED, Queue
+from stompcodec.broker.routing.addresses import Addresses
 from stompcodec.broker.routing.naming import Naming
 from stompcodec.codec import Frame, serialize_tail
 
@@ -28,22 +30,26 @@ _OVER = ("destination", "expires", "expiration", "deliver-at", *DELAYS)
 class DeadLetters:
     """The dead letters of a virtual host.
 
-    `queue_of` returns the queue of a name, created for a maker if need be, or raises Refused. `place` gives a message
-    its message-id and its place in the order.
+    `queue_of` returns the queue of a name, created for a maker if need be, or raises Refused; `queues` are those that
+    there are. `place` gives a message its message-id and its place in the order.
     """
 
-    __slots__ = ("_burying", "_config", "_naming", "_place", "_queue_of", "_wall")
+    __slots__ = ("_addresses", "_burying", "_config", "_naming", "_place", "_queue_of", "_queues", "_wall")
 
     def __init__(
         self,
         config: Config,
         naming: Naming,
+        addresses: Addresses,
+        queues: Mapping[str, Queue],
         queue_of: Callable[[str, Maker | None], Queue],
         place: Callable[[Message], None],
         wall: Callable[[], float],
     ) -> None:
         self._config = config
         self._naming = naming
+        self._addresses = addresses
+        self._queues = queues
         self._queue_of = queue_of
         self._place = place
         self._wall = wall
@@ -100,8 +106,10 @@ class DeadLetters:
             return False
         if target.full or self._burying:  # a loop of dead letter queues drops it
             return False
-        letter = message.anew(name, self._tail(name, message, reason))
+        origin, mark = self._origin(queue, message)
+        letter = message.anew(name, self._tail(name, message, reason, origin))
         self._place(letter)
+        letter.mark_as(mark)
         self._burying = True
         try:
             target.put(letter)
@@ -112,11 +120,33 @@ class DeadLetters:
             self._burying = False
         return True
 
-    def _tail(self, name: str, message: Message, reason: str) -> bytes:
+    def _origin(self, queue: Source, message: Message) -> tuple[str, bytes]:
+        """Return where a message came from, for its dead letter, and the mark of that."""
+        if queue.journal is None:
+            return message.destination, STRAYS
+        if self._queues.get(queue.name) is not queue:
+            return message.destination, OF_DURABLE
+        routing = message.frame.get("destination-type")  # the letter keeps it
+        for name in (queue.name, message.destination):
+            if self._leads_to(name, routing, queue.name):
+                return name, RETURNS
+        return message.destination, STRAYS
+
+    def _leads_to(self, name: str, routing: str | None, queue: str) -> bool:
+        """Return whether a SEND to a name leads to a queue."""
+        if self._config.composite and "," in name:
+            return False
+        try:
+            address = self._addresses.find(name, routing, False)
+        except Refused:
+            return False
+        return address.kind is Kind.QUEUE and address.name == queue and not address.found
+
+    def _tail(self, name: str, message: Message, reason: str, origin: str) -> bytes:
         frame, now = message.frame, str(int(self._wall() * 1000))
         attempts = message.attempts + (reason in (MAX_ATTEMPTS, REJECTED))
         first = frame.get("dead-letter-first-time") or now
-        says = zip(SAYS, (reason, message.destination, message.id, str(attempts), now, first))
+        says = zip(SAYS, (reason, origin, message.id, str(attempts), now, first))
         gone = {*WITHOUT, *SAYS, *_OVER}
         others = [pair for pair in frame.headers.pairs() if pair[0] not in gone]
         return serialize_tail(Frame("MESSAGE", [("destination", name), *says, *others], frame.body), "1.2")

@@ -76,7 +76,7 @@ class Destinations:
         self._expiring = False
         self._vhost, self._config, self._account = vhost, config, account
         self._journal, self._wall, self._swept = journal, wall, swept
-        self.dead_letters = DeadLetters(config, self.naming, self.queue, place, wall)
+        self.dead_letters = DeadLetters(config, self.naming, self.addresses, self.queues, self.queue, place, wall)
         self._on_drop = self.dead_letters.drop  # one object for all queues
         self._bound, self._backlog = Bound.of(config), Bound(config.topic_backlog, config.topic_backlog_octets)
         self._window = Window.of(config) if journal.keeps else None

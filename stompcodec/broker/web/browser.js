@@ -7,7 +7,8 @@ const PART = 8192; // bytes of a body at first
 const WHOLE_BODY = 65536; // bytes of a body at most
 const DEAD = ["dead-letter-reason", "original-destination", "dead-letter-attempts", "dead-letter-time"];
 
-const header = (message, name) => (message.headers.find((pair) => pair[0] === name) || [null, null])[1];
+// What a dead letter says of itself; its headers mean nothing unless the broker made it.
+const header = (message, name) => (message.origin === null && DEAD.includes(name) ? [null, null] : message.headers.find((pair) => pair[0] === name) || [null, null])[1];
 
 class MessageBrowser {
   constructor(view) {

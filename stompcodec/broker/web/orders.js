@@ -167,5 +167,5 @@ const orders = {
 
 function moved(result, how) {
   return messages(result.messages) + how + "." + (result.skipped ? " " + count(result.skipped, "was", "were") +
-    " left: it is not known from which queue they came." : "") + (result.stopped ? " It ended early: " + result.stopped + "." : "");
+    " left: the queue that they came from is unknown, or takes no more." : "") + (result.stopped ? " It ended early: " + result.stopped + "." : "");
 }

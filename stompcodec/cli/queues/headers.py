@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import re
+from typing import TYPE_CHECKING, NamedTuple
 
 from stompcodec.bridge.headers import ARGUMENTS
 from stompcodec.cli.queues.kinds import Kind
@@ -29,6 +30,8 @@ _ONCE = frozenset(
 _ORIGINAL = "original-"
 #: The headers by which brokers say where a dead letter came from: ours and ActiveMQ, ActiveMQ's own API, Artemis.
 _ORIGINS = ("original-destination", "originalDestination", "_AMQ_ORIG_ADDRESS")
+#: The message-id of a dead letter that our broker made of a message of a queue (l), or of a subscription (u, s).
+_MARK = re.compile(r"[A-Za-z0-9._]+-d([lus])-[0-9]+", re.ASCII)
 #: Names of destinations that ActiveMQ writes as URLs.
 _SCHEME = "queue://"
 
@@ -59,24 +62,40 @@ def body_of(message: Message, kind: Kind) -> bytes | str:
     return message.body
 
 
-def origin_of(message: Message, letters: str) -> str | None:
-    """Return the queue that a dead letter came from; None if its headers do not name a queue that it can go back to.
+class Origin(NamedTuple):
+    """Where a dead letter came from."""
+
+    queue: str | None
+    """None if that is not known, or not a queue that it can go back to."""
+    is_proven: bool = False
+    """The broker itself says it. Otherwise any sender could have written it."""
+
+
+def origin_of(message: Message, letters: str, kind: Kind) -> Origin:
+    """Return where a dead letter came from.
+
+    The message-id of a letter that our broker made has a mark, which no sender can write. At other brokers, and of
+    other messages, there are only headers.
 
     Args:
         message: the dead letter.
-        letters: the queue it is in. A bare name of an origin gets its prefix.
+        letters: the queue it is in. A bare name of an origin gets its prefix, where both mean one queue.
+        kind: the broker.
     """
+    mark = _MARK.fullmatch(message.id) if kind.is_ours else None
+    if mark is not None:
+        found = message.get("original-destination") if mark[1] == "l" else None
+        return Origin(found if found and not kind.row.is_same(found, letters) else None, True)
     found = next((value for name in _ORIGINS if (value := message.get(name))), None)
     if found is None:
-        return None
-    prefix = "/queue/" if letters.startswith("/queue/") else ""
+        return Origin(None)
+    prefix = next(filter(letters.startswith, kind.row.aliases[:1]), "")
     if found.startswith(_SCHEME):
         found = prefix + found[len(_SCHEME) :]
     elif not found.startswith("/") and "://" not in found:
         found = prefix + found
-    if not is_queue(found) or same(found, letters):
-        return None
-    return found
+    fits = is_queue(found) and not kind.row.is_same(found, letters) and not kind.answers(found)
+    return Origin(found if fits else None)
 
 
 def is_queue(destination: str) -> bool:
@@ -88,19 +107,3 @@ def is_queue(destination: str) -> bool:
     """
     other = ("/topic/", "/temp-", "/remote-temp-", "/reply-queue/", "/exchange/", "/dsub/", "/management/")
     return not destination.startswith(other) and "://" not in destination
-
-
-def same(one: str, other: str) -> bool:
-    """Return whether two names are those of one queue at some broker.
-
-    >>> same("/queue/a", "a"), same("/queue/a", "/queue/b")
-    (True, False)
-    """
-    return _bare(one) == _bare(other)
-
-
-def _bare(name: str) -> str:
-    for prefix in ("/amq/queue/", "/queue/"):
-        if name.startswith(prefix):
-            return name[len(prefix) :]
-    return name

@@ -9,6 +9,7 @@ import click
 from stompcodec.bridge.headers import TAKERS
 from stompcodec.bridge.sources import GIVERS
 from stompcodec.cli.screen import printable
+from stompcodec.client.dialects import BROKERS, BrokerDialect, row_of
 
 if TYPE_CHECKING:
     from stompcodec.client import Client, Message
@@ -33,6 +34,8 @@ class Kind(NamedTuple):
     """A SEND without content-length becomes a text message."""
     dead_letters: str = ""
     """The queue of dead letters by default; a star stands for any rest, where the broker lists its queues."""
+    row: BrokerDialect = BROKERS["unknown"]
+    """Its dialect, which says when two names mean one queue."""
     management: str = ""
     """The prefix of the names that our broker takes as requests: it answers them and stores nothing. Else empty."""
 
@@ -54,6 +57,16 @@ class Kind(NamedTuple):
         if self.answers(destination):
             what = f"names with {printable(self.management)} are requests to the broker"
             raise click.UsageError(f"{printable(destination)!r} is not a queue: {what}")
+
+    def check_differ(self, source: str, target: str) -> None:
+        """Check that two names mean two queues.
+
+        Raises:
+            click.UsageError: they mean one.
+        """
+        if self.row.is_same(source, target):
+            names = f"{printable(source)} and {printable(target)}"
+            raise click.UsageError(f"{names} are one queue: name another one to send the messages to")
 
     def is_end(self, message: Message) -> bool:
         """Return whether a browser's message marks its end. The message-ids of no other message look like this."""
@@ -83,9 +96,10 @@ class Kind(NamedTuple):
 def kind_of(client: Client) -> Kind:
     """Return the kind of the broker that a client is connected to."""
     server = (client.connected.get("server") if client.connected is not None else None) or ""
+    row = row_of(client.dialect, server)
     ours = server.startswith("stompcodec/")
     name = "stompcodec" if ours else client.dialect if client.dialect in GIVERS else "unknown"
     atomic = name in _ATOMIC and not (ours and client.dialect == "artemis")  # whose ACKs ignore their transaction
     letters = {"stompcodec": "/queue/DLQ.*", "activemq": "/queue/ActiveMQ.DLQ"}.get(name, "")
     giver = GIVERS[name]
-    return Kind(name, giver.title, bool(giver.browse), name in _SELECTING, atomic, TAKERS[name].jms, letters)
+    return Kind(name, giver.title, bool(giver.browse), name in _SELECTING, atomic, TAKERS[name].jms, letters, row)

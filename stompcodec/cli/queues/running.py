@@ -7,32 +7,33 @@ import re
 import sys
 import threading
 import time
-from collections import Counter
 from collections.abc import Callable
+from contextlib import ExitStack, suppress
 from itertools import islice
-from typing import Any, NamedTuple, NoReturn
+from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
 import click
 
-from stompcodec.cli.connecting import broker_options, connected, reporting_errors, warn_of_missing_slash
+from stompcodec.cli.connecting import broker_options, opening, reporting_errors, warn_of_missing_slash
 from stompcodec.cli.groups import INTERRUPTED
 from stompcodec.cli.inputs import Number, complain, option_group
-from stompcodec.cli.queues.carrying import Tally, Target
+from stompcodec.cli.queues.carrying import RefusedQueue, Tally
 from stompcodec.cli.queues.headers import is_queue
-from stompcodec.cli.queues.kinds import kind_of
+from stompcodec.cli.queues.kinds import Kind, kind_of
 from stompcodec.cli.queues.looking import Interrupted, Looking, management_of
+from stompcodec.cli.queues.returning import MOST_LISTED, Returning
 from stompcodec.cli.queues.taking import BATCH, Taking
 from stompcodec.cli.screen import StatusLine, printable
 from stompcodec.cli.signals import stop_on_signals
 from stompcodec.cli.unreadable import lenient_option, passing_over
 from stompcodec.errors import ConnectionLostError, ReceiptTimeoutError, StompError
 
+if TYPE_CHECKING:
+    from stompcodec.client import Client
+
 _REDRAW = 0.1
 #: Words that stand for several names at some broker.
 _WILDCARDS = ("*", "**", "#", ">")
-#: Destinations that a dry run lists.
-_MOST_TARGETS = 20
-_HEADERS = "their headers do not name a queue that they came from"
 #: Does the work of a verb; the last argument is called after each batch.
 Work = Callable[[Taking, Tally, Callable[[], None]], None]
 
@@ -105,46 +106,76 @@ class Tool(NamedTuple):
     removes: bool = False
     """Messages that cannot be read are removed, too, with `lenient`; else they stay."""
 
-    def run(self, broker: dict[str, Any], work: Work, target_of: Target | None = None) -> NoReturn:
+    def run(self, broker: dict[str, Any], work: Work, returning: Returning | None = None) -> NoReturn:
         """Do it, and exit.
 
         Args:
             broker: the options of the broker.
             work: the work.
-            target_of: where each message goes, for a dry run, if that differs; None if it stays.
+            returning: where each dead letter goes, unless all go to one queue.
         """
         if not (self.dry_run or self.yes or _has_terminal()):
             raise click.UsageError(f"there is no terminal to confirm on, so nothing was {self.done}: give --yes")
         stopped = threading.Event()
-        with passing_over(self.lenient, self.removes) as passed, reporting_errors(), connected(**broker) as client:
-            for name in filter(None, (self.queue, self.target)):
-                warn_of_missing_slash(client, name)
-            kind = kind_of(client)
-            kind.check_selects(self.selector)
-            if kind.is_ours:
-                kind = kind._replace(management=management_of(client, self.queue))
-            if self.target is not None:
-                kind.check_keeps(self.target)
-            if self.dry_run:
-                kind.check_shows(self.queue, "leave out --dry-run")
+        with passing_over(self.lenient, self.removes) as passed, reporting_errors(), ExitStack() as stack:
+            connect = opening(**broker)
+            client = stack.enter_context(connect())
+            kind = self._checked(client)
             looking = Looking(client, kind, self.queue, self.selector, stopped.is_set, broker["timeout"], passed)
             with stop_on_signals(stopped.set):
                 try:
                     there = looking.total()
                     most = self.limit if there is None else min(there, self.limit or there)
+                    if returning is not None and kind.shows:
+                        returning.survey(islice(looking.messages(), most), kind)
                     if self.dry_run:
-                        self._preview(looking, most or 0, target_of)
+                        self._preview(most or 0, returning)
                 except Interrupted:
                     self._interrupted(Tally())
-            if most != 0 and not self.yes:
-                self._ask(most)
-            taking = Taking(looking, most=most, exact=self.limit is not None, idle=self.idle, batch=self.batch)
+            if most != 0:
+                self._announce(most, returning)
+            tally = Tally()
+
+            def taking() -> Taking:
+                """Return the way to take what is left, over a new connection if the former one has ended."""
+                at = looking
+                if tally.refused:
+                    at = looking._replace(client=stack.enter_context(connect()))
+                left = None if most is None else max(0, most - tally.messages)
+                stay = (0, 0) if returning is None else returning.staying(tally.refused)
+                return Taking(at, most=left, exact=self.limit is not None, idle=self.idle, batch=self.batch, stay=stay)
+
             with stop_on_signals(stopped.set):
-                tally = self._do(work, taking)
+                last = self._do(work, taking, tally, most)
         if stopped.is_set():
             self._interrupted(tally)
         self._show(f"{_number(tally.messages)} {self.done}{self.aim}", tally.messages, tally)
-        sys.exit(1 if self._report_left(taking, tally) else 0)
+        sys.exit(1 if self._report_left(last, tally) else 0)
+
+    def _checked(self, client: Client) -> Kind:
+        """Return the kind of the broker, after checks of what the tool is to do there."""
+        for name in filter(None, (self.queue, self.target)):
+            warn_of_missing_slash(client, name)
+        kind = kind_of(client)
+        kind.check_selects(self.selector)
+        if kind.is_ours:
+            kind = kind._replace(management=management_of(client, self.queue))
+        if self.target is not None:
+            kind.check_differ(self.queue, self.target)
+            kind.check_keeps(self.target)
+        if self.dry_run:
+            kind.check_shows(self.queue, "leave out --dry-run")
+        return kind
+
+    def _announce(self, most: int | None, returning: Returning | None) -> None:
+        """List the queues that messages go back to, and ask."""
+        if returning is not None and (returning.has_claims or not self.yes) and not (self.quiet and self.yes):
+            for line in returning.listed():
+                click.echo(line, err=True)
+        if not self.yes:
+            self._ask(most)
+            if returning is not None:
+                returning.agree()
 
     def _report_left(self, taking: Taking, tally: Tally) -> bool:
         """Report messages that could not be taken. Return whether there are any."""
@@ -152,24 +183,28 @@ class Tool(NamedTuple):
         unread = 0 if passed is None else passed.count
         if unread:
             complain(f"{_number(unread)} stayed in {self.queue}: they cannot be read")
-        if tally.left:
-            more = "; they fill the window, so later ones were not tried" if taking.held >= BATCH else ""
-            complain(f"{_number(tally.left)} stayed in {self.queue}: {_HEADERS} (name one with --to){more}")
-        elif taking.withheld:
+        for why, number in tally.stays.most_common(MOST_LISTED):
+            complain(f"{_number(number)} stayed in {self.queue}: {why}")
+        if taking.is_full:
+            complain(f"those that stay in {self.queue} fill the window, so later ones were not tried")
+        elif taking.withheld and not tally.left:
             complain(
                 f"{self.queue} has messages that did not come in {self.idle:g} s: other consumers hold them, or one of"
                 " them is exclusive (try again later, or wait longer with --idle)"
             )
-        return bool(tally.left or taking.withheld or unread)
+        return bool(tally.left or taking.withheld or taking.is_full or unread)
 
-    def _do(self, work: Work, taking: Taking) -> Tally:
-        tally = Tally()
-        progress = _Progress(self, tally, taking.most)
+    def _do(self, work: Work, next_taking: Callable[[], Taking], tally: Tally, most: int | None) -> Taking:
+        progress = _Progress(self, tally, most)
         try:
-            if taking.most != 0:
-                work(taking, tally, progress.moved)
-                if taking.looking.passed is not None:
-                    tally.messages += taking.looking.passed.settled
+            while True:
+                taking = next_taking()
+                with suppress(RefusedQueue):  # the others are moved over a new connection
+                    if taking.most != 0:
+                        work(taking, tally, progress.moved)
+                        if taking.looking.passed is not None:
+                            tally.messages += taking.looking.passed.settled
+                    return taking
         except (StompError, ValueError) as error:
             progress.clear()
             unknown = isinstance(error, (ConnectionLostError, ReceiptTimeoutError))
@@ -180,23 +215,18 @@ class Tool(NamedTuple):
             raise
         finally:
             progress.clear()
-        return tally
 
-    def _preview(self, looking: Looking, most: int, target_of: Target | None) -> NoReturn:
+    def _preview(self, most: int, returning: Returning | None) -> NoReturn:
         """Say what would happen, and exit."""
-        targets: Counter[str | None] = Counter()
-        if target_of is not None:
-            targets.update(map(target_of, islice(looking.messages(), most)))
         tally = Tally()
-        tally.left = targets.pop(None, 0)
-        for request in filter(looking.kind.answers, map(str, [*targets])):
-            tally.left += targets.pop(request)
-        self._show(f"would {self.verb} {_number(most - tally.left)}{self.aim}", most - tally.left, tally)
-        if target_of is not None and not self.as_json:
-            for target, number in targets.most_common(_MOST_TARGETS):
-                click.echo(f"  {number:,} to {printable(str(target))}")
-            if tally.left:
-                click.echo(f"  {tally.left:,} would stay: {_HEADERS} (name one with --to)")
+        if returning is not None:
+            most, tally.stays = returning.outcome()
+        self._show(f"would {self.verb} {_number(most)}{self.aim}", most, tally)
+        if returning is not None and not self.as_json:
+            for line in returning.listed():
+                click.echo(line)
+            for why, number in tally.stays.most_common():
+                click.echo(f"  {number:,} would stay: {why}")
         sys.exit(0)
 
     def _show(self, text: str, messages: int, tally: Tally) -> None:

@@ -12,7 +12,8 @@ import click
 from stompcodec.cli.connecting import connected, reporting_errors, warn_of_missing_slash
 from stompcodec.cli.groups import INTERRUPTED
 from stompcodec.cli.inputs import option_group
-from stompcodec.cli.queues.kinds import kind_of
+from stompcodec.cli.queues.headers import origin_of
+from stompcodec.cli.queues.kinds import Kind, kind_of
 from stompcodec.cli.queues.looking import Interrupted, Looking
 from stompcodec.cli.screen import cut, header_value, pad, printable, screen
 from stompcodec.cli.show.messages import Handler, handler
@@ -61,14 +62,14 @@ view_options = option_group(
 )
 
 
-def look(queue: str, selector: str | None, given: dict[str, Any], table: Callable[[], Handler], why: str) -> None:
+def look(queue: str, selector: str | None, given: dict[str, Any], table: Callable[[Kind], Handler], why: str) -> None:
     """Show the messages of a queue by the options of a verb. Exit with status 2 if the broker cannot.
 
     Args:
         queue: the queue.
         selector: shows only messages that match.
         given: the options of `view_options` and of the broker.
-        table: makes the handler that prints the table.
+        table: makes the handler that prints the table, for a kind of broker.
         why: what to do if the broker does not show queues.
     """
     limit, form, view, quiet, lenient = (given.pop(name) for name in ("limit", "form", "view", "quiet", "lenient"))
@@ -79,7 +80,7 @@ def look(queue: str, selector: str | None, given: dict[str, Any], table: Callabl
         kind = kind_of(client)
         kind.check_shows(printable(queue), why)
         kind.check_selects(selector)
-        handle = table() if form is None and view is None else handler(form, view, None, None)
+        handle = table(kind) if form is None and view is None else handler(form, view, None, None)
         found = Looking(client, kind, queue, selector, lambda: bool(stopped), given["timeout"], passed).messages()
         try:
             for number, message in enumerate(_first(found, limit), 1):
@@ -99,17 +100,17 @@ def _first(messages: Iterator[Message], limit: int | None) -> Iterator[Message]:
             return
 
 
-def message_table() -> Handler:
+def message_table(_kind: Kind) -> Handler:
     """Return a handler that prints a message as number, message-id, headers, bytes, and beginning of the body."""
     return _table(
         ("NUMBER", "MESSAGE-ID", "HEADERS", "BYTES"), _WIDTHS, lambda message: (message.id, _headers(message))
     )
 
 
-def letter_table() -> Handler:
+def letter_table(kind: Kind) -> Handler:
     """Return a handler that prints a dead letter with its origin, reason, attempts and time."""
     names = ("NUMBER", "FROM", "REASON", "ATTEMPTS", "TIME", "BYTES")
-    return _table(names, _LETTER_WIDTHS, lambda message: facts(message))
+    return _table(names, _LETTER_WIDTHS, lambda message: facts(message, kind))
 
 
 def _table(names: tuple[str, ...], widths: tuple[int, ...], cells: Callable[[Message], tuple[str, ...]]) -> Handler:
@@ -142,13 +143,26 @@ def _headers(message: Message) -> str:
     return " ".join(pairs)[:200]
 
 
-def facts(message: Message) -> tuple[str, str, str, str]:
-    """Return the origin of a dead letter, the reason, the attempts and the time, as far as its headers say it."""
+def is_claimed(message: Message, kind: Kind) -> bool:
+    """Return whether the origin of a message is what its sender wrote, at our broker, which marks its own letters."""
+    origin = origin_of(message, "", kind)
+    return kind.is_ours and not origin.is_proven and origin.queue is not None
+
+
+def facts(message: Message, kind: Kind) -> tuple[str, str, str, str]:
+    """Return the origin of a dead letter, the reason, the attempts and the time, as far as its headers say it. An
+    origin that a sender has written is marked.
+    """
     origin = message.get("original-destination") or message.get("originalDestination")
     reason = message.get("dead-letter-reason") or message.get("dlqDeliveryFailureCause")
     millis = message.get("dead-letter-time") or ""
     at = "-"
     if millis.isascii() and millis.isdigit() and len(millis) < 15:
         at = datetime.fromtimestamp(int(millis) / 1000, timezone.utc).strftime("%Y-%m-%d %H:%M:%SZ")
-    origin = origin or message.get("_AMQ_ORIG_ADDRESS")
-    return (origin or "-")[:200], (reason or "-")[:200], (message.get("dead-letter-attempts") or "-")[:20], at
+    origin = (origin or message.get("_AMQ_ORIG_ADDRESS") or "-")[:200]
+    return (
+        origin + " (claimed)" * is_claimed(message, kind),
+        (reason or "-")[:200],
+        (message.get("dead-letter-attempts") or "-")[:20],
+        at,
+    )

@@ -17,6 +17,8 @@ BATCH = 100
 #: The most bytes of a batch, unless its one message is larger; and that our broker delivers ahead.
 _BATCH_BYTES = 8 * 2**20
 _AHEAD_BYTES = 16 * 2**20
+#: The most messages that stay and yet do not count in the window, and their bytes.
+_MOST_HELD, _MOST_HELD_BYTES = 10_000, 256 * 2**20
 #: Bytes in a `credit` header, which has to name some.
 _UNBOUNDED = 2**40
 #: Seconds to wait for a message before the broker is asked whether there is one.
@@ -32,16 +34,32 @@ class Taking:
         exact: have our broker deliver no more than that, so that no other message counts as redelivered.
         idle: seconds without a message after which the queue counts as empty.
         batch: the most messages of a batch.
+        stay: how many messages are known to stay in the queue, and their bytes, so that they do not fill the window.
     """
 
-    def __init__(self, looking: Looking, *, most: int | None, exact: bool, idle: float, batch: int = BATCH) -> None:
+    def __init__(
+        self,
+        looking: Looking,
+        *,
+        most: int | None,
+        exact: bool,
+        idle: float,
+        batch: int = BATCH,
+        stay: tuple[int, int] = (0, 0),
+    ) -> None:
         self.looking = looking
         self.most = most
+        self._stay, self._stay_bytes = min(stay[0], _MOST_HELD), min(stay[1], _MOST_HELD_BYTES)
         self._exact, self._idle, self._batch = exact, idle, batch
         #: Messages that are neither acknowledged nor to be: they return to the queue at the end.
         self.held = 0
         #: The broker shows messages, and did not deliver them: others have them, or an exclusive consumer is there.
         self.withheld = False
+
+    @property
+    def is_full(self) -> bool:
+        """True if messages that stay fill the window, so that no others come."""
+        return self.held >= BATCH + self._stay
 
     def subscribe(self, ack: str = "client-individual", on_unreadable: OnUnreadable = "ignore") -> Subscription:
         """Subscribe to the queue. `on_unreadable` is what to do if the tool is lenient."""
@@ -52,8 +70,8 @@ class Taking:
         if kind.is_ours and self._exact and self.most is not None:
             headers = {"credit": f"{self.most},{_UNBOUNDED},false"}
         elif kind.is_ours:
-            headers = {"consumer-window-size": str(_AHEAD_BYTES)}
-        window = BATCH if self.most is None else min(BATCH, self.most)
+            headers = {"consumer-window-size": str(_AHEAD_BYTES + self._stay_bytes)}
+        window = (BATCH if self.most is None else min(BATCH, self.most)) + self._stay
         passed = self.looking.passed
         if passed is not None:
             window += passed.count  # each that stays holds a place
@@ -65,7 +83,7 @@ class Taking:
     def batches(self, subscription: Subscription) -> Iterator[list[Message]]:
         """Yield batches until the queue is empty, `most` were taken, or all that were delivered are held."""
         left, last, stopped = self.most, time.monotonic(), self.looking.stopped
-        while not stopped() and left != 0 and self.held < BATCH:
+        while not stopped() and left != 0 and not self.is_full:
             taken = subscription.take(self._batch if left is None else min(self._batch, left), _LOOK)
             if taken:
                 for batch in _split(taken):

@@ -5,24 +5,26 @@ from __future__ import annotations
 import json
 import sys
 from collections import Counter
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from stompcodec.cli.connecting import broker_options, connected, reporting_errors
 from stompcodec.cli.groups import INTERRUPTED, Verbs
-from stompcodec.cli.queues.carrying import carry
-from stompcodec.cli.queues.headers import origin_of, same
+from stompcodec.cli.queues.carrying import Aim, Tally, carry
 from stompcodec.cli.queues.kinds import Kind, kind_of
 from stompcodec.cli.queues.looking import Interrupted, Looking, listed
+from stompcodec.cli.queues.returning import Returning
 from stompcodec.cli.queues.running import Tool, batch_option, check_queue, limit_option, selector_option, tool_options
-from stompcodec.cli.queues.showing import facts, letter_table, look, view_options
+from stompcodec.cli.queues.showing import facts, is_claimed, letter_table, look, view_options
+from stompcodec.cli.queues.taking import Taking
 from stompcodec.cli.screen import cut, pad, printable, screen
 from stompcodec.cli.signals import stop_on_signals
 from stompcodec.cli.unreadable import lenient_option, passing_over
 
 if TYPE_CHECKING:
-    from stompcodec.client import Client, Message
+    from stompcodec.client import Client
 
 _OF_TOOL = ("batch", "dry_run", "yes", "idle", "as_json", "quiet", "lenient")
 #: Kinds of dead letters that are counted for each queue; the rest are one.
@@ -56,7 +58,7 @@ def list_command(queues: tuple[str, ...], as_json: bool, lenient: bool, **broker
     """
     for queue in queues:
         check_queue(queue, "QUEUE")
-    rows: list[tuple[str, str, str, int]] = []
+    rows: list[tuple[str, str, str, bool, int]] = []
     stopped: list[int] = []
     signals = stop_on_signals(lambda: stopped.append(1))
     with passing_over(lenient) as passed, reporting_errors(), connected(**broker) as client, signals:
@@ -65,12 +67,12 @@ def list_command(queues: tuple[str, ...], as_json: bool, lenient: bool, **broker
         try:
             for queue in names:
                 kind.check_shows(printable(queue), "use its own tools")
-                counts: Counter[tuple[str, str]] = Counter()
+                counts: Counter[tuple[str, str, bool]] = Counter()
                 looking = Looking(client, kind, queue, None, lambda: bool(stopped), broker["timeout"], passed)
                 for message in looking.messages():
-                    key = facts(message)[:2]
-                    counts[key if key in counts or len(counts) < _MOST_KINDS else ("others", "-")] += 1
-                rows += [(queue, origin, reason, number) for (origin, reason), number in sorted(counts.items())]
+                    key = *facts(message, kind)[:2], is_claimed(message, kind)
+                    counts[key if key in counts or len(counts) < _MOST_KINDS else ("others", "-", False)] += 1
+                rows += [(queue, *key, number) for key, number in sorted(counts.items())]
         except Interrupted:
             sys.exit(INTERRUPTED)
     _show(rows, as_json)
@@ -91,17 +93,18 @@ def _usual(client: Client, kind: Kind) -> tuple[str, ...]:
     raise click.UsageError(f"{kind.title} does not say which queues have dead letters: give their names")
 
 
-def _show(rows: list[tuple[str, str, str, int]], as_json: bool) -> None:
+def _show(rows: list[tuple[str, str, str, bool, int]], as_json: bool) -> None:
     if as_json:
-        for queue, origin, reason, number in rows:
-            click.echo(json.dumps({"queue": queue, "from": origin, "reason": reason, "messages": number}))
+        for queue, origin, reason, claimed, number in rows:
+            row = {"queue": queue, "from": origin.removesuffix(" (claimed)") if claimed else origin, "reason": reason}
+            click.echo(json.dumps({**row, "messages": number, **({"claimed": True} if claimed else {})}))
         return
     from rich.text import Text
 
     console = screen()
     room = max(console.width - 34, 30) // 2
     console.print(Text(f"{'MESSAGES':>8}  {pad('QUEUE', room)}  {pad('FROM', room)}  REASON", "bold"), soft_wrap=True)
-    for queue, origin, reason, number in rows:
+    for queue, origin, reason, _, number in rows:
         text = (
             f"{number:>8,}  {pad(printable(queue), room)}  {pad(printable(origin), room)}  {cut(printable(reason), 40)}"
         )
@@ -127,31 +130,51 @@ def show(queue: str, selector: str | None, **given: Any) -> None:
 @command.command("retry")
 @click.argument("queue", metavar="QUEUE")
 @click.option("--to", "target", metavar="DEST", help="Send them to this queue, not to where each came from.")
+@click.option(
+    "--only",
+    metavar="PATTERN",
+    help="Only those that came from such queues, as their headers say; a * stands for any text.",
+)
 @selector_option
 @limit_option
 @batch_option
 @tool_options
-def retry(queue: str, target: str | None, selector: str | None, limit: int | None, **given: Any) -> None:
+def retry(
+    queue: str, target: str | None, only: str | None, selector: str | None, limit: int | None, **given: Any
+) -> None:
     """Send the dead letters that are in QUEUE back to the queues that they came from.
 
-    Those whose headers do not name a queue stay, unless --to names one; then the exit status is 1. Each batch is moved
-    in one transaction.
+    Our broker knows where its dead letters came from. Other brokers only have headers for it, which any sender could
+    have written. Such letters are listed, and with --yes they stay, unless --only or --to names their queue. So do
+    those whose queue is unknown or refuses them; then the exit status is 1. The letters of a batch for one queue are
+    moved in one transaction.
 
     \b
       stompcodec dlq retry /queue/DLQ.orders --dry-run
       stompcodec dlq retry /queue/DLQ.orders --selector "customer = 7" --yes
+      stompcodec dlq retry /queue/ActiveMQ.DLQ --only "/queue/shop.*" --yes
       stompcodec dlq retry /queue/bridge-dead-letters --to /queue/again
     """
     check_queue(queue, "QUEUE")
     if target is not None:
         check_queue(target, "'--to'")
-        if same(queue, target):
+        if queue == target:
             raise click.UsageError(f"QUEUE and --to are one queue: {printable(queue)}")
+        if only is not None:
+            raise click.UsageError("--only and --to exclude each other: --to sends all letters to one queue")
     aim = " to where they came from" if target is None else f" to {target}"
     options = {name: given.pop(name) for name in _OF_TOOL}
     tool = Tool("send back", "sent back", queue, aim, selector=selector, limit=limit, target=target, **options)
+    returning = Returning(queue, only) if target is None else None
 
-    def target_of(message: Message) -> str | None:
-        return target or origin_of(message, queue)
+    def work(taking: Taking, tally: Tally, moved: Callable[[], None]) -> None:
+        kind = taking.looking.kind
+        carry(
+            taking,
+            lambda message: Aim(target) if returning is None else returning.aim(message, kind),
+            tally,
+            moved,
+            one_target=returning is None,
+        )
 
-    tool.run(given, lambda taking, tally, moved: carry(taking, target_of, tally, moved), target_of)
+    tool.run(given, work, returning)

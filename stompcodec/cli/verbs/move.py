@@ -6,8 +6,7 @@ from typing import Any
 
 import click
 
-from stompcodec.cli.queues.carrying import carry
-from stompcodec.cli.queues.headers import same
+from stompcodec.cli.queues.carrying import Aim, carry
 from stompcodec.cli.queues.running import Tool, batch_option, check_queue, limit_option, selector_option, tool_options
 from stompcodec.cli.screen import printable
 
@@ -33,7 +32,7 @@ def command(source: str, target: str, selector: str | None, limit: int | None, *
     """
     check_queue(source, "FROM")
     check_queue(target, "TO")
-    if same(source, target):
+    if source == target:
         raise click.UsageError(f"FROM and TO are one queue: {printable(source)}")
     tool = Tool(
         "move",
@@ -45,4 +44,4 @@ def command(source: str, target: str, selector: str | None, limit: int | None, *
         target=target,
         **{name: given.pop(name) for name in _OF_TOOL},
     )
-    tool.run(given, lambda taking, tally, moved: carry(taking, lambda _message: target, tally, moved))
+    tool.run(given, lambda taking, tally, moved: carry(taking, lambda _message: Aim(target), tally, moved))

@@ -281,13 +281,14 @@ def _cell(value: Any) -> str:
 @click.option("--to", "to", metavar="DEST", help="Send all messages to this destination.")
 @click.option("--ids", metavar="HEADER", help="A header for an id that is equal in each replay.")
 @click.option("--receipts/--no-receipts", default=True, show_default=True, help="Request receipts now and then.")
+@click.option("--management", is_flag=True, help="Send requests to /management/, too. They act with your rights.")
 @input_options
 @output_options
 def replay(
-    source: str, url: str, speed: float | None, to: str | None, ids: str | None, receipts: bool, cores: int | None,
-    memory: str | None, spark_log: str | None, as_json: bool, quiet: bool, **options: Any,
+    source: str, url: str, speed: float | None, to: str | None, ids: str | None, receipts: bool, management: bool,
+    cores: int | None, memory: str | None, spark_log: str | None, as_json: bool, quiet: bool, **options: Any,
 ) -> None:  # fmt: skip
-    """Send the frames of an archive or a capture to a broker again.
+    """Send the frames of an archive or a capture to a broker again, except those to /management/.
 
     At full speed all cores send in parallel, each in a transaction and in order. At another speed, one connection sends
     all in order.
@@ -312,15 +313,16 @@ def replay(
 
         frames = reading.frames(spark)
         line = Line(quiet)
+        how: dict[str, Any] = {"destination": to, "ids": ids, **({"requests": None} if management else {})}
         if speed is None:
             with line.stages(spark):
-                sent = jobs.replay(frames, given, destination=to, ids=ids)
+                sent = jobs.replay(frames, given, **how)
         else:
             who = {"login": options["login"], "passcode_file": options["passcode_file"], "vhost": None, "version": None}
             trusted = options.get("ca")
             with reporting_errors(), connected(url=url, **who, timeout=60.0, ca=trusted, insecure=False) as client:
                 show = lambda count: line.show(f"{count:,} messages sent")  # noqa: E731
-                sent = jobs.paced(frames, client, speed, receipts=receipts, on_sent=show, destination=to, ids=ids)
+                sent = jobs.paced(frames, client, speed, receipts=receipts, on_sent=show, **how)
             line.clear()
     finish({"messages": sent}, as_json, quiet)
 

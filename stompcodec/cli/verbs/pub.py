@@ -182,10 +182,11 @@ def send_all(
     *,
     single: bool = False,
     destination: str = "",
+    begin: Callable[[Client], object] = lambda _client: None,
 ) -> None:
     """Connect, send the messages, and report errors, with the counts so far unless it is a single message.
 
-    `destination` is one that the user named; a warning says that it lacks a slash.
+    `destination` is one that the user named; a warning says that it lacks a slash. `begin` is called first.
     """
     refusals = Refusals()
     if send is send_quickly:
@@ -194,6 +195,7 @@ def send_all(
         try:
             with connected(**broker) as client:
                 warn_of_missing_slash(client, destination)
+                begin(client)
                 tally.start()
                 send(client, messages, tally)
             refusals.check(tally)

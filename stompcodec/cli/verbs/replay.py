@@ -7,7 +7,7 @@ import os
 import time
 from collections.abc import Iterator
 from datetime import datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -15,8 +15,15 @@ from stompcodec.cli.connecting import at_url, broker_options
 from stompcodec.cli.files.recorded import Recorded
 from stompcodec.cli.files.sources import FORMATS, Source
 from stompcodec.cli.inputs import Complaints
+from stompcodec.cli.queues.kinds import kind_of
+from stompcodec.cli.queues.looking import management_of
 from stompcodec.cli.verbs.pub import OF_DELIVERY, Outgoing, Tally, send_all, send_quickly, send_with_receipts
 
+if TYPE_CHECKING:
+    from stompcodec.client import Client
+
+#: The usual prefix of requests to our broker.
+_MANAGEMENT = "/management/"
 #: Headers of the original delivery rather than the message; and its expiry, which has passed, so that a broker would
 #: drop it.
 _PASSING = OF_DELIVERY | {"expires", "expiration"}
@@ -137,17 +144,51 @@ def _messages(source: Source, period: Period, only: str | None) -> Iterator[Reco
             yield each
 
 
+class Requests:
+    """The names that our broker takes as requests to manage it: a capture of somebody else must not give orders.
+
+    Args:
+        are_sent: the user wants them to be sent all the same.
+    """
+
+    def __init__(self, are_sent: bool) -> None:
+        self._are_sent = are_sent
+        self._prefix = ""
+        self.left_out = 0
+        """Number of messages left out because they are requests."""
+
+    def begin(self, client: Client) -> None:
+        """Ask the broker for the prefix of these names. Of an unknown broker, assume that it is ours."""
+        if not self._are_sent and kind_of(client).name in ("stompcodec", "unknown"):
+            self._prefix = management_of(client, "/queue/replay") or _MANAGEMENT
+
+    def has(self, destination: str) -> bool:
+        """Return whether a message to a destination is left out, and count it. STOMP 1.0 ignores spaces at the ends."""
+        is_one = bool(self._prefix) and destination.strip().startswith(self._prefix)
+        self.left_out += is_one
+        return is_one
+
+    def report(self, complaints: Complaints) -> None:
+        """Report those that were left out."""
+        if self.left_out:
+            what = f"they are requests to manage the broker (names with {self._prefix})"
+            complaints(f"{self.left_out} messages were left out: {what}; --management sends them")
+
+
 def _due(
-    messages: Iterator[Recorded], rules: tuple[tuple[str, str], ...], pace: Pace, tally: Tally
+    messages: Iterator[Recorded], rules: tuple[tuple[str, str], ...], pace: Pace, tally: Tally, requests: Requests
 ) -> Iterator[Outgoing]:
     """Yield the messages to send, each at its time."""
     for each in messages:
+        destination = new_destination(each.frame.headers["destination"], rules)
+        if requests.has(destination):
+            continue
         while (seconds := pace.wait(each.time, time.monotonic())) > 0:
             tally.moved()
             time.sleep(min(seconds, _NAP))
         frame = each.frame
         headers = [pair for pair in frame.headers.pairs() if pair[0] not in _PASSING]
-        yield Outgoing(new_destination(frame.headers["destination"], rules), frame.body, headers)
+        yield Outgoing(destination, frame.body, headers)
 
 
 @click.command("replay")
@@ -174,6 +215,7 @@ def _due(
 @click.option(
     "--format", "form", type=click.Choice(FORMATS), help="Format of CAPTURE. Default: by its name and content."
 )
+@click.option("--management", is_flag=True, help="Send requests to manage the broker, too. They act with your rights.")
 @click.option("-q", "--quiet", is_flag=True, help="Print nothing on success.")
 @broker_options
 def command(
@@ -186,13 +228,15 @@ def command(
     receipts: bool,
     only: str | None,
     form: str | None,
+    management: bool,
     quiet: bool,
     **broker: Any,
 ) -> None:
     """Send the messages of CAPTURE to a broker again, and exit when it has them.
 
     CAPTURE may be anything that convert reads. Headers are kept, except those of the old delivery and expires. Messages
-    without a time, as in raw streams, are sent as fast as possible.
+    without a time, as in raw streams, are sent as fast as possible. Requests to manage our broker are left out, and
+    make the exit status 1.
 
     \b
       stompcodec replay feed.stompcap stomp://localhost --speed 10
@@ -206,8 +250,10 @@ def command(
     if capture != "-" and not os.path.exists(capture):  # before connecting
         complaints(f"{source.name}: cannot be read: {os.strerror(errno.ENOENT)}")
         raise SystemExit(1)
-    messages = _due(_messages(source, period, only), rules, Pace(speed), tally)
-    send_all(messages, send_with_receipts if receipts else send_quickly, tally, broker)
+    requests = Requests(management)
+    messages = _due(_messages(source, period, only), rules, Pace(speed), tally, requests)
+    send_all(messages, send_with_receipts if receipts else send_quickly, tally, broker, begin=requests.begin)
+    requests.report(complaints)
     if period.unknown:
         complaints(f"{source.name}: {period.unknown} messages were left out, because their time is unknown")
     if not quiet:

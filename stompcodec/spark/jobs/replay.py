@@ -25,12 +25,19 @@ _WINDOW = 500
 _NAP = 0.5
 
 
-def outgoing(frames: DataFrame, *more: C, destination: C | str | None = None, ids: str | None = None) -> DataFrame:
+def outgoing(
+    frames: DataFrame,
+    *more: C,
+    destination: C | str | None = None,
+    ids: str | None = None,
+    requests: str | None = "/management/",
+) -> DataFrame:
     """Return messages to send (destination, body, headers), from MESSAGE and SEND frames that name a destination.
 
     Headers are kept, except those of the old delivery, and `expires`, which has passed. `more` are further columns to
     keep, `destination` a name or column to use instead. `ids` is a header for an id that is the same in every replay,
-    for brokers that drop duplicates by it (Artemis: _AMQ_DUPL_ID), or for consumers.
+    for brokers that drop duplicates by it (Artemis: _AMQ_DUPL_ID), or for consumers. Messages to names that begin with
+    `requests` are left out, because our broker would take them as orders; None sends them, too.
     """
     here = set(frames.columns)
     good = F.col("destination").isNotNull()
@@ -40,6 +47,8 @@ def outgoing(frames: DataFrame, *more: C, destination: C | str | None = None, id
         good &= F.col("command").isin("MESSAGE", "SEND")
     where = F.col("destination") if destination is None else destination
     where = F.lit(where) if isinstance(where, str) else where
+    if requests is not None:
+        good &= ~F.startswith(F.trim(where), F.lit(requests))
     headers = F.col("headers") if "headers" in here else F.create_map().cast("map<string,string>")
     headers = F.map_filter(headers, lambda name, _value: ~name.isin(*_PASSING, *([ids] if ids else [])))
     if ids is not None:
@@ -55,7 +64,7 @@ def replay(frames: DataFrame, options: Mapping[str, Any], **how: Any) -> int:
     Args:
         frames: frames to send.
         options: options of the sink: url, login, passcodeEnv, transaction, receiptEvery … See docs/spark-semantics.md.
-        how: `destination` and `ids`, as for `outgoing`.
+        how: `destination`, `ids` and `requests`, as for `outgoing`.
 
     Returns:
         The number of messages sent.
@@ -89,7 +98,7 @@ def paced(
         receipts: ask for a receipt for each message, instead of one at the end.
         on_sent: called with the number of messages sent so far.
         clock, sleep: functions in seconds.
-        how: `destination` and `ids`, as for `outgoing`.
+        how: `destination`, `ids` and `requests`, as for `outgoing`.
 
     Raises:
         StompError: a message was refused, or the connection was lost.

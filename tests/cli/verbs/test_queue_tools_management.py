@@ -31,7 +31,7 @@ def test_no_message_becomes_a_request() -> None:
                 assert result.exit_code == 2
                 assert "'/ops/broker' is not a queue: names with /ops/ are requests to the broker" in result.stderr
         assert "2 would stay" in run(broker, "dlq", "retry", "/queue/DLQ.a", "--dry-run").stdout
-        result = run(broker, "dlq", "retry", "/queue/DLQ.a", "--yes")
+        result = run(broker, "dlq", "retry", "/queue/DLQ.a", "--only", "*", "--yes")
         assert result.exit_code == 1
         assert "2 messages stayed in /queue/DLQ.a" in result.stderr
         assert [broker.queued(name) for name in ("/queue/DLQ.a", "/queue/a", "/queue/answers")] == [2, 1, 0]

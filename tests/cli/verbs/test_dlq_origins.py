@@ -1,0 +1,403 @@
+"""dlq retry, move and dlq list: a letter goes back to its queue, and the broker or the user says which that is."""
+
+from __future__ import annotations
+
+import json
+import os
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from patience import patience
+
+pytest.importorskip("click")
+pytest.importorskip("websockets")
+
+from cli.at_broker import Runner, read_until
+from client.peer import Peer
+from crash.process import BrokerProcess
+
+import stompcodec.client as stomp
+from stompcodec.cli.queues.headers import Origin, origin_of
+from stompcodec.cli.queues.kinds import kind_of
+from stompcodec.cli.queues.returning import MOST_LISTED, Returning
+from stompcodec.testing import StompBroker
+
+pty = pytest.importorskip("pty")  # there are no terminals of POSIX on Windows
+
+#: eve may not send to /queue/secret, clerk not to /queue/closed; the passcode of all is guest.
+HASH = "scrypt$16384$8$1$nCg0MPa9EL6fOeJv2j7z6w==$Pq5fbnVFyrkPTlMrOHQRy6yHh4h3D9HuvI6/uPhKfMM="
+RULES = "".join(f'[users.{name}]\npasscode = "{HASH}"\n' for name in ("eve", "clerk", "chief"))
+for who, destination in (("eve", "/queue/secret"), ("clerk", "/queue/closed")):
+    RULES += f'[[rules]]\nwho = "{who}"\naction = "send"\ndestination = "{destination}"\nallow = false\n'
+RULES += '[[rules]]\nwho = "chief"\naction = "manage"\n[[rules]]\nwho = "*"\n'
+
+
+@pytest.fixture(scope="module")
+def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Runner]:
+    with BrokerProcess(tmp_path_factory.mktemp("guarded"), memory=True, config=RULES) as broker:
+        yield Runner(broker, broker)
+
+
+def by(at: Runner, who: str, **options: Any) -> stomp.Client:
+    return stomp.connect(at.url, login=who, passcode="guest", receipt_timeout=patience(20), **options)
+
+
+def run(at: Runner, who: str, *arguments: str) -> Any:
+    return at(arguments[0], *arguments[1:], "--login", who, STOMPCODEC_PASSCODE="guest")
+
+
+def lying(at: Runner, *queues: str, who: str = "chief") -> list[int]:
+    """How many messages wait in each queue."""
+    with by(at, who) as client:
+        rows = json.loads(client.request("/management/destinations", "{}", timeout=patience(20)).body)["rows"]
+    ready = {row["destination"]: row["ready"] for row in rows}
+    return [ready.get(queue, 0) for queue in queues]
+
+
+def bury(client: stomp.Client, *queues: str, **headers: str) -> None:
+    """Make a dead letter of a message in each queue."""
+    for queue in queues:
+        client.send(queue, b"job", {"persistent": "true", **headers}, receipt=True)
+        with client.subscribe(queue, ack="client-individual") as subscription:
+            message = subscription.get(patience(20))
+            assert message is not None
+            message.nack(requeue=False, receipt=True)
+
+
+def empty(at: Runner, *queues: str) -> None:
+    for queue in queues:
+        run(at, "chief", "purge", queue, "--yes")
+
+
+@pytest.mark.parametrize("queue", ["orders", "jms.queue.orders", "/queue/orders", "/foo/orders"])
+def test_a_letter_goes_back_to_the_queue_it_was_in(at: Runner, queue: str) -> None:
+    """`orders` and `/queue/orders` are two queues at our broker."""
+    letters = f"/queue/DLQ.{queue.removeprefix('/queue/')}"
+    with stomp.connect(at.url) as client:
+        bury(client, queue)
+        result = at("dlq", "retry", letters, "--yes")
+        assert (result.exit_code, result.stderr) == (0, "1 message sent back to where they came from\n")
+        message = client.receive(queue)
+        assert message is not None
+        assert message.body == b"job"
+        assert client.receive(letters) is None
+        assert client.receive("/queue/orders") is None
+
+
+def test_two_queues_of_our_broker_are_no_one_queue_for_move(at: Runner) -> None:
+    with stomp.connect(at.url) as client:
+        client.send("parts", b"x", receipt=True)
+        assert at("move", "parts", "/queue/parts", "--yes").exit_code == 0
+        message = client.receive("/queue/parts")
+        assert message is not None
+
+
+@pytest.mark.parametrize("dialect", ["rabbitmq", "activemq", "artemis", "apollo", "stompcodec"])
+@pytest.mark.parametrize("verb", [["move", "/queue/a", "a"], ["dlq", "retry", "/queue/a", "--to", "a"]], ids=" ".join)
+def test_the_dialect_says_whether_two_names_are_one_queue(at: Runner, dialect: str, verb: list[str]) -> None:
+    """As the broker does: a message sent to `a` is in `/queue/a`, or not."""
+    with StompBroker(dialect=dialect, routing="ANYCAST") as broker:
+        with stomp.connect(broker.url) as client:
+            client.send("/queue/a", b"x", receipt=True)
+            client.send("a", b"x", receipt=True)
+        is_one = broker.queued("/queue/a") == 2
+        assert is_one is (dialect in ("rabbitmq", "activemq"))
+        result = at(*verb, "--yes", "-u", broker.url)
+        assert ("are one queue" in result.stderr) is is_one, result.stderr
+        assert result.exit_code == (2 if is_one else 0)
+
+
+@pytest.mark.parametrize("server", ["RabbitMQ/3.10.8", "ActiveMQ/6.1", "what/1"])
+def test_other_brokers_do_not_tell_the_two_names_apart(at: Runner, server: str) -> None:
+    with Foreign(server, []) as peer:
+        assert at("move", "/queue/a", "a", "--yes", "-u", peer.url).exit_code == 2
+        assert peer.sent == []
+
+
+def test_a_retried_letter_that_fails_again_counts_on(at: Runner) -> None:
+    first = []
+    with stomp.connect(at.url) as client:
+        bury(client, "/queue/again")
+        for _ in range(2):
+            assert at("dlq", "retry", "/queue/DLQ.again", "--yes").exit_code == 0
+            with client.subscribe("/queue/again", ack="client-individual") as subscription:
+                message = subscription.get(patience(20))
+                assert message is not None
+                assert not message.redelivered
+                first.append(message.headers["dead-letter-first-time"])
+                message.nack(requeue=False, receipt=True)
+        letter = client.receive("/queue/DLQ.again")
+    assert letter is not None
+    first.append(letter.headers["dead-letter-first-time"])
+    assert len(set(first)) == 1
+    names = ("dead-letter-reason", "original-destination", "dead-letter-attempts")
+    assert [letter.headers[name] for name in names] == ["rejected", "/queue/again", "1"]
+    assert [name for name, _ in letter.headers.pairs()].count("original-destination") == 1
+
+
+# The deputy: eve wants a message in a queue that she may not send to
+
+
+@pytest.mark.parametrize("tool", ["dlq retry", "move"])
+def test_the_operator_is_not_the_deputy_of_a_sender(guarded: Runner, tool: str) -> None:
+    with by(guarded, "eve") as eve:
+        bury(eve, "/queue/pub")
+        forged = {"original-destination": "/queue/secret", "dead-letter-reason": "rejected"}
+        eve.send("/queue/DLQ.pub", b"evil", forged, receipt=True)
+    try:
+        if tool == "move":
+            with by(guarded, "chief") as chief:
+                body = json.dumps({"destination": "/queue/DLQ.pub"})
+                answer = json.loads(chief.request("/management/move", body, timeout=patience(20)).body)["result"]
+            assert (answer["messages"], answer["skipped"]) == (1, 1)
+        else:
+            result = run(guarded, "chief", "dlq", "retry", "/queue/DLQ.pub", "--yes")
+            assert result.exit_code == 1
+            assert "1 to /queue/secret (as a header says, which any sender could have written)" in result.stderr
+            assert "1 message stayed in /queue/DLQ.pub: any sender could have written" in result.stderr
+        assert lying(guarded, "/queue/secret", "/queue/pub", "/queue/DLQ.pub") == [0, 1, 1]
+    finally:
+        empty(guarded, "/queue/pub", "/queue/DLQ.pub")
+
+
+def test_dlq_list_and_show_mark_what_a_sender_wrote(at: Runner) -> None:
+    with stomp.connect(at.url) as client:
+        bury(client, "/queue/seen")
+        client.send("/queue/DLQ.seen", b"x", {"original-destination": "/queue/secret"}, receipt=True)
+    rows = [json.loads(line) for line in at.good("dlq", "list", "/queue/DLQ.seen", "--json").splitlines()]
+    assert {row["from"]: row.get("claimed") for row in rows} == {"/queue/seen": None, "/queue/secret": True}
+    shown = at.good("dlq", "show", "/queue/DLQ.seen", "-q").decode()
+    assert shown.count("(claimed)") == shown.count("/queue/secret (claimed)") == 1
+
+
+# One letter does not stop the others
+
+
+IMPOSSIBLE = {
+    "too long": "/queue/" + "x" * 4_100,
+    "to manage": "/management/purge",
+    "temporary": "/temp-queue/a",
+    "a topic": "/topic/a",
+    "refused": "/queue/closed",
+}
+
+
+@pytest.mark.parametrize("name", IMPOSSIBLE)
+def test_one_letter_that_cannot_be_moved_does_not_stop_the_other_99(guarded: Runner, name: str) -> None:
+    with by(guarded, "eve") as eve:
+        headers = [IMPOSSIBLE[name] if number == 41 else "/queue/many" for number in range(100)]
+        eve.send_many([("/queue/DLQ.many", b"%d" % n, {"original-destination": to}) for n, to in enumerate(headers)])
+    try:
+        result = run(guarded, "clerk", "dlq", "retry", "/queue/DLQ.many", "--only", "*", "--yes")
+        assert result.exit_code == 1, result.stderr
+        assert "99 messages sent back to where they came from" in result.stderr
+        assert "1 message stayed in /queue/DLQ.many: " in result.stderr
+        assert lying(guarded, "/queue/many", "/queue/DLQ.many") == [99, 1]
+        with by(guarded, "chief") as chief:
+            assert [message.body for message in iter(lambda: chief.receive("/queue/many"), None)] == [
+                b"%d" % number for number in range(100) if number != 41
+            ]
+    finally:
+        empty(guarded, "/queue/DLQ.many", "/queue/many")
+
+
+def test_letters_for_several_queues_that_refuse_them_stop_no_others(guarded: Runner) -> None:
+    long = "/queue/" + "y" * 4_100
+    with by(guarded, "eve") as eve:
+        for number in range(30):
+            to = ("/queue/closed", "/queue/good", long, "/queue/fine")[number % 4]
+            eve.send("/queue/DLQ.mixed", b"%d" % number, {"original-destination": to}, receipt=True)
+    try:
+        result = run(guarded, "clerk", "dlq", "retry", "/queue/DLQ.mixed", "--only", "/queue/*", "--yes", "--json")
+        assert result.exit_code == 1
+        assert json.loads(result.stdout) | {"bytes": 0} == {
+            **{"verb": "send back", "queue": "/queue/DLQ.mixed", "messages": 15, "left": 15},
+            **{"bytes": 0, "dry_run": False},
+        }
+        assert "8 messages stayed in /queue/DLQ.mixed: /queue/closed takes none: " in result.stderr
+        assert lying(guarded, "/queue/good", "/queue/fine", "/queue/DLQ.mixed") == [8, 7, 15]
+    finally:
+        empty(guarded, "/queue/DLQ.mixed", "/queue/good", "/queue/fine")
+
+
+def test_many_letters_that_stay_do_not_hide_those_behind_them(guarded: Runner) -> None:
+    with by(guarded, "eve") as eve:
+        eve.send_many([("/queue/DLQ.deep", b"x" * 100, {"original-destination": "/queue/secret"})] * 350)
+        bury(eve, "/queue/deep")
+    try:
+        result = run(guarded, "chief", "dlq", "retry", "/queue/DLQ.deep", "--yes")
+        assert result.exit_code == 1
+        assert "350 messages stayed" in result.stderr
+        assert lying(guarded, "/queue/deep", "/queue/secret", "/queue/DLQ.deep") == [1, 0, 350]
+    finally:
+        empty(guarded, "/queue/DLQ.deep", "/queue/deep")
+
+
+def test_only_sends_those_of_the_named_queues_and_the_others_do_not_count(at: Runner) -> None:
+    letters = "/queue/DLQ.only"
+    with stomp.connect(at.url) as client:
+        for queue in ("/queue/shop.a", "/queue/shop.b", "/queue/[x]", "/queue/bank"):
+            client.send(letters, queue.encode(), {"original-destination": queue}, receipt=True)
+        for pattern in ("/queue/shop", "queue/*", "", "/queue/shop.?"):
+            assert at("dlq", "retry", letters, "--only", pattern, "--yes").exit_code == 0
+        assert client.receive("/queue/shop.a") is None
+        planned = at.good("dlq", "retry", letters, "--only", "/queue/shop.*", "--dry-run").decode().splitlines()
+        assert planned[0] == "would send back 2 messages to where they came from"
+        assert "bank" not in str(planned)
+        assert at("dlq", "retry", letters, "--only", "/queue/shop.*", "--yes").exit_code == 0
+        assert at("dlq", "retry", letters, "--only", "/queue/[x]", "--yes").exit_code == 0
+        left = [message.body for message in iter(lambda: client.receive(letters), None)]
+    assert left == [b"/queue/bank"]
+    assert at("dlq", "retry", letters, "--only", "x", "--to", "/queue/b", "--yes").exit_code == 2
+
+
+@pytest.mark.long
+def test_the_origin_survives_kill_9(tmp_path: Path) -> None:
+    with BrokerProcess(tmp_path, config="[queues]\nwindow = 4\n") as broker:
+        at = Runner(broker, broker)
+        with stomp.connect(at.url) as client:
+            for _ in range(8):
+                bury(client, "orders")
+            client.send("/queue/DLQ.orders", b"x", {"original-destination": "a", "persistent": "true"}, receipt=True)
+        broker.kill()
+        broker.start()
+        at = Runner(broker, broker)
+        result = at("dlq", "retry", "/queue/DLQ.orders", "--yes")
+        assert result.exit_code == 1
+        assert "8 messages sent back" in result.stderr
+        assert "1 message stayed" in result.stderr
+        with stomp.connect(at.url) as client:
+            assert len(list(iter(lambda: client.receive("orders"), None))) == 8
+
+
+# Other brokers, where the origin is what a header says
+
+
+class Foreign(Peer):
+    """Enough of another broker: it shows and delivers a queue, and forgets what is acknowledged."""
+
+    def __init__(self, server: str, origins: list[str], header: str = "original-destination") -> None:
+        self.held = {f"ID:m-{number}": origin for number, origin in enumerate(origins)}
+        self.header = header
+        self.lock = threading.Lock()
+        super().__init__(server=server)
+
+    def on_subscribe(self, side: Any, frame: Any) -> None:
+        side.receipt(frame)
+        subscription, shows = frame.headers["id"], frame.get("browser") is not None
+        for id, origin in self.held.items():
+            heads = {"subscription": subscription, "message-id": id, "destination": frame.headers["destination"]}
+            side.send("MESSAGE", {**heads, "ack": id, self.header: origin}, b"x")
+        if shows:
+            heads = {"subscription": subscription, "message-id": "1", "destination": "x", "browser": "end"}
+            side.send("MESSAGE", heads)
+
+    def on_ack(self, side: Any, frame: Any) -> None:
+        self.held.pop(frame.headers["id"])
+        side.receipt(frame)
+
+    @property
+    def sent(self) -> list[str]:
+        return [frame.headers["destination"] for frame in self.got("SEND")]
+
+
+ORIGINS = ["/queue/orders", "/queue/secret", "/queue/orders"]
+ACTIVEMQ, ARTEMIS = "ActiveMQ/6.1", "ActiveMQ-Artemis/2.30 ActiveMQ Artemis Messaging Engine"
+
+
+def test_a_foreign_broker_s_letters_are_listed_and_marked_before_any_is_sent(at: Runner) -> None:
+    with Foreign(ACTIVEMQ, ORIGINS) as peer:
+        result = at("dlq", "retry", "/queue/ActiveMQ.DLQ", "--yes", "-u", peer.url)
+        assert result.exit_code == 1
+        listed = result.stderr.splitlines()[:2]
+        mark = "(as a header says, which any sender could have written)"
+        assert listed == [f"  2 to /queue/orders {mark}", f"  1 to /queue/secret {mark}"]
+        assert "3 messages stayed in /queue/ActiveMQ.DLQ: any sender could have written where they came from" in (
+            result.stderr
+        )
+        assert peer.sent == []
+
+
+@pytest.mark.parametrize(
+    ("server", "header", "prefix"),
+    [(ACTIVEMQ, "original-destination", "/queue/"), (ARTEMIS, "_AMQ_ORIG_ADDRESS", "")],
+    ids=["activemq", "artemis"],
+)
+@pytest.mark.parametrize(
+    ("options", "sent", "status"),
+    [
+        ([], [], 1),
+        (["--only", "/queue/orders"], ["/queue/orders"] * 2, 0),
+        (["--only", "/queue/o*"], ["/queue/orders"] * 2, 0),
+        (["--only", "*"], ["/queue/orders", "/queue/orders", "/queue/secret"], 0),
+        (["--to", "/queue/b"], ["/queue/b"] * 3, 0),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, list) else "",
+)
+def test_yes_alone_sends_only_to_queues_that_are_named(
+    at: Runner, server: str, header: str, prefix: str, options: list[str], sent: list[str], status: int
+) -> None:
+    origins = [prefix + origin.removeprefix("/queue/") for origin in ORIGINS]
+    with Foreign(server, origins, header) as peer:
+        result = at("dlq", "retry", "/queue/DLA", "--yes", "--idle", "0.05", *options, "-u", peer.url)
+        assert result.exit_code == status, result.stderr
+        assert sorted(peer.sent) == sent
+        assert len(peer.held) == 3 - len(sent)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("answer", [b"y\n", b"n\n"])
+def test_a_terminal_shows_the_list_and_yes_agrees_to_it(answer: bytes, at: Runner) -> None:
+    with Foreign(ACTIVEMQ, ORIGINS) as peer:
+        near, far = pty.openpty()
+        process = at.process("dlq", "retry", "/queue/ActiveMQ.DLQ", "-u", peer.url, stdin=far, stderr=far)
+        shown = read_until(near, b"[y/N]:", patience(60))
+        assert b"1 to /queue/secret (as a header says" in shown
+        os.write(near, answer)
+        status = process.wait(patience(60))
+        os.close(near)
+        os.close(far)
+        assert (status, len(peer.sent)) == ((0, 3) if answer == b"y\n" else (1, 0))
+
+
+def test_an_agreement_covers_only_what_was_listed(at: Runner) -> None:
+    with Foreign(ACTIVEMQ, []) as peer, stomp.connect(peer.url) as client:
+        kind = kind_of(client)
+
+    class Letter:
+        id, body = "ID:1", b"x"
+
+        def __init__(self, number: int) -> None:
+            self.get = {"original-destination": f"/queue/{number}"}.get
+
+    returning = Returning("/queue/DLQ", None)
+    letters: list[Any] = [Letter(number) for number in range(5_000)]
+    returning.survey(letters, kind)
+    returning.agree()
+    going = [letter for letter in letters if returning.aim(letter, kind).queue is not None]
+    assert len(going) == MOST_LISTED == len(list(returning.listed())) - 1
+    assert returning.staying() == (5_000 - MOST_LISTED, 5_000 - MOST_LISTED)
+
+
+@pytest.mark.parametrize(
+    ("id", "origin"),
+    [
+        ("18c2-dl-17", Origin("orders", True)),
+        ("18c2-du-17", Origin(None, True)),
+        ("18c2-ds-17", Origin(None, True)),
+        ("18c2-17", Origin("orders")),  # an older version of our broker, or not a letter
+        ("e-dl-x", Origin("orders")),
+        ("ID:x-dl-1", Origin("orders")),
+    ],
+)
+def test_the_message_id_proves_an_origin_only_at_our_broker(id: str, origin: Origin) -> None:
+    letter: Any = SimpleNamespace(id=id, get={"original-destination": "orders"}.get)
+    for server in ("stompcodec/1", "stompcodec/1 as artemis"):
+        client: Any = SimpleNamespace(connected={"server": server}, dialect="stompcodec")
+        assert origin_of(letter, "/queue/DLQ.a", kind_of(client)) == origin
+    other: Any = SimpleNamespace(connected={"server": "ActiveMQ/6.1"}, dialect="activemq")
+    assert origin_of(letter, "/queue/DLQ.a", kind_of(other)) == Origin("/queue/orders")
