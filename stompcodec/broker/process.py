@@ -41,7 +41,7 @@ def run(
         started: called once all listeners are open.
 
     Raises:
-        OSError, StoreError: see `Server.start`.
+        OSError, StoreError: see `Server.start` and `Server.stop`.
 
     >>> import signal
     >>> run(Config(port=0), started=lambda server: signal.raise_signal(signal.SIGTERM))
@@ -80,7 +80,7 @@ async def _serve_until_signal(
             loop.call_later(_LOOK, look)
 
         look()
-        log.info("%s: stopping", await signals.get())
+        log.info("%s: stopping", await _end_of(server, signals))
         stopping = asyncio.ensure_future(server.stop())
         hurry = asyncio.ensure_future(signals.get())
         await asyncio.wait((stopping, hurry), return_when=asyncio.FIRST_COMPLETED)
@@ -90,6 +90,15 @@ async def _serve_until_signal(
     finally:
         for number, handler in old.items():
             signal.signal(number, handler)
+
+
+async def _end_of(server: Server, signals: asyncio.Queue[str]) -> str:
+    """Return why to stop: the name of a signal, or "the store is gone"."""
+    signal_ = asyncio.ensure_future(signals.get())
+    lost = asyncio.ensure_future(server.lost.wait())
+    await asyncio.wait((signal_, lost), return_when=asyncio.FIRST_COMPLETED)
+    lost.cancel()
+    return signal_.result() if signal_.done() or not signal_.cancel() else "the store is gone"
 
 
 def new_loop(uvloop: bool) -> asyncio.AbstractEventLoop:

@@ -254,6 +254,8 @@ class Server:
         self.latest: _Peer | None = None
         """The peer that sent bytes last."""
         self.store = store
+        #: Set when the files of the store were removed or replaced. Nothing is served any more, and `stop` raises.
+        self.lost = asyncio.Event()
         self.broker: Broker
         self.management: Management
         #: The heap of everything held; and of frames and transactions, whose large blocks do not serve small objects.
@@ -295,6 +297,7 @@ class Server:
                 self.config, self.store, wall=self.clock.time, epoch=_epoch(), call_soon=self._call_soon
             )
             self.broker.wake = self.schedule_turn
+            self.broker.journal.on_lost = lambda error: self._loop.call_soon(self._end_without_store)
             if self.sessions is not None:
                 self.broker.session_class = self.sessions
             self.broker.quota.clock = self.now
@@ -318,6 +321,9 @@ class Server:
 
         Args:
             drain: seconds that peers have to read pending output; by default from the config.
+
+        Raises:
+            StoreError: the last commit failed, or the files of the store were removed or replaced while it ran.
         """
         await self._close_listeners()
         self.drain = self.config.drain_timeout if drain is None else drain
@@ -325,7 +331,7 @@ class Server:
         self.broker.stop(self.now())
         self.turn()
         journal = self.broker.journal
-        while (journal.open or journal.busy is not None) and time.monotonic() < give_up:
+        while journal.lost is None and (journal.open or journal.busy is not None) and time.monotonic() < give_up:
             await asyncio.sleep(0 if self.broker.quota.waiting else 0.005)
             self.turn()
         for peer in list(self.peers.values()):
@@ -343,9 +349,19 @@ class Server:
         while journal.staging:  # otherwise half of a transaction would be stored
             self.turn()
         assert self.store is not None
-        self.store.close()
-        self.broker.spool.close()
+        try:
+            self.store.close()
+        finally:
+            self.broker.spool.close()
         log.info("stopped")
+
+    def _end_without_store(self) -> None:
+        """End all sessions, and accept no more: the files of the store are gone. `stop` does the rest."""
+        for listener in self._listeners:
+            listener.close()
+        self.broker.stop(self.now())
+        self.schedule_turn()
+        self.lost.set()
 
     async def _wait_deserted(self, seconds: float) -> None:
         with contextlib.suppress(asyncio.TimeoutError):

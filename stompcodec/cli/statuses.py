@@ -50,7 +50,8 @@ STATUSES: dict[str, dict[int, str]] = {
     "ping": _of("the broker answered", _UNREACHABLE),
     "broker": {
         0: "stopped by SIGTERM or Ctrl-C",
-        1: "it cannot start: a port, the data folder or the configuration cannot be used",
+        1: "it cannot start: a port, the data folder or the configuration cannot be used; or files of its data "
+        "folder were removed or replaced while it ran",
         **_USAGE,
         130: "ended by Ctrl-C before it had started",
     },

@@ -45,6 +45,24 @@ def is_at(file: int, path: str | os.PathLike[str]) -> bool:
         raise
 
 
+def lock_folder(folder: Path) -> int | None:
+    """Lock a folder until the returned descriptor is closed, or the process ends; return None where folders cannot be
+    locked: on Windows, and on some network file systems. Raise BlockingIOError if it is locked already.
+    """
+    if sys.platform == "win32":
+        return None
+    file = os.open(folder, os.O_RDONLY)
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(file)
+        raise
+    except OSError:
+        os.close(file)
+        return None
+    return file
+
+
 def sync(file: int) -> None:
     """Write the data and the length of a file to the disk."""
     if sys.platform == "darwin":

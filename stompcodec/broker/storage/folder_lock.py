@@ -20,7 +20,7 @@ from pathlib import Path
 
 from stompcodec.broker.storage.sqlite_file.pages import Pages
 from stompcodec.disk.access import PRIVATE, Access, create, make_folder
-from stompcodec.disk.files import lock, sync_folder
+from stompcodec.disk.files import lock, lock_folder, sync_folder
 from stompcodec.errors import StoreError
 
 #: The application_id that marks a SQLite database as ours: "STMP".
@@ -48,8 +48,61 @@ _LINE = re.compile(rb"stompcodec ([a-z]{1,20}) ([0-9]{1,9})\n")
 _MOST = 64
 
 
+class Places:
+    """Where a database and its WAL were when they were opened. SQLite goes on writing to a file that was removed, or
+    that another one was put in the place of, and nobody finds what it wrote.
+
+    >>> import tempfile
+    >>> folder = tempfile.TemporaryDirectory()
+    >>> path = Path(folder.name, "a.sqlite"); path.touch()
+    >>> places = Places(path); places.note(); places.gone()
+    >>> path.unlink(); places.gone() == str(path)
+    True
+    >>> folder.cleanup()
+    """
+
+    __slots__ = ("_database", "_is", "_log", "_log_is")
+
+    def __init__(self, database: Path) -> None:
+        self._database, self._log = str(database), f"{database}-wal"
+        self._is: tuple[int, int] | None = None
+        self._log_is: tuple[int, int] | None = None
+
+    def note(self) -> None:
+        """Note which files are there: the database once, and the WAL each time it is opened. It may be a new one."""
+        self._is = self._is or _identity(self._database)
+        self._log_is = _identity(self._log)
+
+    def log_closed(self) -> None:
+        """Forget the WAL: the last connection that is closed removes it."""
+        self._log_is = None
+
+    def gone(self) -> str | None:
+        """Return the path where another file is, or none; None if both are where they were."""
+        if self._is is not None and _identity(self._database) != self._is:
+            return self._database
+        if self._log_is is not None and _identity(self._log) != self._log_is:
+            return self._log
+        return None
+
+
+def _identity(path: str) -> tuple[int, int] | None:
+    """Return what tells a file from all others; None if there is none. It is not opened: to close a database file
+    would drop the locks that SQLite holds on it.
+    """
+    try:
+        found = os.stat(path)
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino
+
+
 class FolderLock:
     """A lock on a folder, held until `release` or the end of the process. The folder is created if it is missing.
+
+    The lock is one on the folder itself, where the system can lock it: nobody can remove that and leave the folder. The
+    file `lock` is locked as well. It names the process, and is all that Windows and network file systems can lock.
+
     `kind` is "data" or "large". Raise StoreError if another process holds it, or it cannot be used.
 
     >>> import tempfile
@@ -65,27 +118,36 @@ class FolderLock:
 
     def __init__(self, folder: Path, kind: str = "data", access: Access = PRIVATE) -> None:
         path = folder / "lock"
+        self._folder: int | None = None
         try:
             make_folder(folder, access)
             if os.path.lexists(path) and not is_lock(path):
                 raise _foreign(folder, kind, ["lock"])
+            self._folder = lock_folder(folder)
             self._file = create(path, os.O_RDWR, access)
+        except BlockingIOError:
+            raise _in_use(folder, kind, _owner(_read(path))) from None
         except OSError as error:
+            self._release_folder()
             raise _unusable(folder, kind, error) from error
         try:
             lock(self._file)
         except OSError:
-            owner = _owner(self._file)
-            os.close(self._file)
-            raise StoreError(
-                f"{_KINDS[kind]} {folder} is in use by {owner} (stop that broker, or name another folder)"
-            ) from None
+            owner = _owner(_read(path))
+            self.release()
+            raise _in_use(folder, kind, owner) from None
         os.ftruncate(self._file, 0)
         os.write(self._file, b"%d\n" % os.getpid())
 
     def release(self) -> None:
         """Release the folder. The lock file stays, because removing it would let two processes lock two files."""
         os.close(self._file)
+        self._release_folder()
+
+    def _release_folder(self) -> None:
+        folder, self._folder = self._folder, None
+        if folder is not None:
+            os.close(folder)
 
 
 def is_lock(path: Path) -> bool:
@@ -300,6 +362,11 @@ def _unusable(folder: Path, kind: str, error: OSError) -> StoreError:
     )
 
 
+def _in_use(folder: Path, kind: str, owner: str) -> StoreError:
+    """Return the error for a folder that another process uses."""
+    return StoreError(f"{_KINDS[kind]} {folder} is in use by {owner} (stop that broker, or name another folder)")
+
+
 def _line(kind: str) -> bytes:
     return b"stompcodec %b %d\n" % (kind.encode(), _VERSION)
 
@@ -324,8 +391,7 @@ def _read(path: Path, most: int = _MOST) -> bytes | None:
         os.close(file)
 
 
-def _owner(file: int) -> str:
-    number = ""
-    with suppress(OSError):
-        number = os.read(file, 20).decode("ascii", "replace").strip()
+def _owner(octets: bytes | None) -> str:
+    """Return the words for the process that a lock names."""
+    number = (octets or b"").decode("ascii", "replace").strip()
     return f"process {number}" if number.isdigit() else "another process"

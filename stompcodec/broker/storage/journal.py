@@ -223,6 +223,10 @@ class Journal:
         self._account = account
         #: Queues that a delayed message was put into.
         self._late: dict[Undoable, None] = {}
+        #: The files of the store were removed or replaced: nothing is stored any more, and the broker has to end.
+        self.lost: StoreError | None = None
+        #: Called once, with the error, when that is noticed.
+        self.on_lost: Callable[[StoreError], object] = lambda error: None
         #: Actions to call when the horizon moves.
         self._watchers: dict[Callable[[], object], None] = {}
         self._inside = False
@@ -453,8 +457,17 @@ class Journal:
     def tidy(self) -> None:
         """Have the store give space back, unless something has to be written. To be called once per second."""
         self.failing = False
+        self._look()
         if self.store is not None and self._call_soon is not None and self.busy is None and not self.open:
             self.store.tidy(self._call_soon, self.short)
+
+    def _look(self) -> None:
+        """Check that the files of the store are where they were opened."""
+        if self.lost is None and self.store is not None:
+            self.lost = self.store.look()
+            if self.lost is not None:
+                self._log.critical("everything stops: %s", self.lost)
+                self.on_lost(self.lost)
 
     def look_at_space(self, least: int) -> None:
         """Check how much space the store has. With less than `least` bytes, new messages are refused, but settling
@@ -563,6 +576,7 @@ class Journal:
                 self.failing = True
                 self._log.error("the store failed, and %d sessions get an ERROR: %s", len(batch.waiters), error)
                 self._failed(batch)
+                self._look()
             self._over(batch)
         if not self._inside:
             self._wake()

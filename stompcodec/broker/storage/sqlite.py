@@ -113,10 +113,9 @@ class SqliteStore:
         self._reader = self._writer.reader(self._name_of)
         self._pages = PageReads(self._reader, pages, self, clock)
         #: Copies the WAL, so that no commit has to wait for that.
-        self._copier = pages
         #: The numbers of leftovers, and whether they are being removed.
         self._leftovers, self._removing = self._writer.leftovers.counts, False
-        #: The copier is copying the WAL into the database, or has been asked to.
+        #: The helper is copying the WAL into the database, or has been asked to.
         self._copying = False
         #: Jobs handed to the helper, and finished jobs that the loop has seen. The writer counts those in between.
         self._given = self._known = 0
@@ -402,7 +401,7 @@ class SqliteStore:
         light = size < _MANY and not self._open.clears and not any(map(is_large, self._open.puts.values()))
         if light and idle and self._is_fast(size):
             _told(self._commit, done)
-            self._look_at_wal()
+            self._look_at_wal(call_soon)
             return
         batch = self._take()
         staged = light and idle
@@ -411,7 +410,8 @@ class SqliteStore:
             done(error)
         else:
             self._given += 1
-            self._helper.give(partial(self._writer.work, batch, staged, partial(self._done, batch, done), call_soon))
+            answer = partial(self._done, batch, done, call_soon)
+            self._helper.give(partial(self._writer.work, batch, staged, answer, call_soon))
 
     def _is_fast(self, size: int) -> bool:
         pace = self._writer.pace
@@ -419,19 +419,30 @@ class SqliteStore:
             return pace < _FAST
         return size <= _ADDED and pace < _FAST_ADDED and bool(self._open.puts or self._open.keys)
 
-    def _look_at_wal(self) -> None:
-        """Start a checkpoint if one is due. It takes as long as 100 commits, so the helper does most of it."""
+    def _look_at_wal(self, call_soon: CallSoon) -> None:
+        """Start a checkpoint if one is due. It takes as long as 100 commits, so the helper does it, and commits wait.
+
+        No second connection does it beside them: that is the pattern of a fault of SQLite up to 3.51.2, which loses
+        what is written when the WAL starts over.
+        """
         if not self._writer.due or self._copying:
             return
-        if self._writer.copied or self._writer.is_short_of_space:
+        if self._writer.is_short_of_space:
             self._writer.checkpoint()
         else:
             self._copying = True
-            self._copier.give(self._copy)
+            self._given += 1
+            self._helper.give(partial(self._copy_in_helper, call_soon))
 
-    def _copy(self) -> None:
-        """Copy the WAL, in the thread of the copier."""
-        self._writer.copy()
+    def _copy_in_helper(self, call_soon: CallSoon) -> None:
+        self._writer.checkpoint()
+        with suppress(RuntimeError):  # the loop is closed
+            call_soon(self._copied)
+        self._writer.ended += 1
+
+    def _copied(self) -> None:
+        """Finish a checkpoint, in the loop's thread."""
+        self._known += 1
         self._copying = False
 
     def _take(self) -> Batch:
@@ -465,14 +476,14 @@ class SqliteStore:
         for name in batch.queues:
             self._unsaved.pop(name, None)
 
-    def _done(self, batch: Batch, done: Done, error: StoreError | None) -> None:
+    def _done(self, batch: Batch, done: Done, call_soon: CallSoon, error: StoreError | None) -> None:
         """Finish a job, in the loop's thread."""
         self._known += 1
         if error is None:
             self._registered(batch)
         done(error)
         if not self._closed:
-            self._look_at_wal()
+            self._look_at_wal(call_soon)
 
     @property
     def written(self) -> int:
@@ -480,6 +491,9 @@ class SqliteStore:
 
     def size(self) -> int | None:
         return self._writer.size()
+
+    def look(self) -> StoreError | None:
+        return self._writer.look()
 
     def room(self) -> int | None:
         return self._space(self._writer, self._given == self._writer.ended)
@@ -499,10 +513,6 @@ class SqliteStore:
 
     def _tidy_step(self, call_soon: CallSoon) -> None:
         if self._closed or len(self._open) or self._given != self._known or self._copying:
-            return
-        if self._writer.is_long:  # the copy runs beside commits; the next call continues
-            self._copying = True
-            self._copier.give(self._copy)
             return
         self._given += 1
         self._helper.give(partial(self._tidy_in_helper, call_soon))

@@ -10,7 +10,7 @@ import os
 import shutil
 import sqlite3
 from collections.abc import Callable, Iterator
-from contextlib import closing, suppress
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from threading import get_ident
@@ -22,7 +22,7 @@ from stompcodec.broker.message import Message
 from stompcodec.broker.storage.body_files import Bodies, BodyFile
 from stompcodec.broker.storage.checksums import CRC, is_intact, message_crc, record_crc, shifted, start_crc
 from stompcodec.broker.storage.damage import Damage
-from stompcodec.broker.storage.folder_lock import DATABASE, FolderLock, examine_data, kind_of, mark
+from stompcodec.broker.storage.folder_lock import DATABASE, FolderLock, Places, examine_data, kind_of, mark
 from stompcodec.broker.storage.helper import Helper
 from stompcodec.broker.storage.rows import (
     COLUMNS,
@@ -119,8 +119,6 @@ class Writer:
         #: Moving average of the commit time in seconds, without waiting for a CPU. A single commit counts for at most
         #: `_LONG`.
         self.pace = 0.0
-        #: Most of the WAL is already copied into the database, so a checkpoint is quick.
-        self.copied = False
         #: Bytes of messages written, to the database or to files of their own.
         self.written = 0
         #: The disk had less than `_NEAR` free when it was last looked at.
@@ -135,6 +133,9 @@ class Writer:
         self.incomplete = False
         examine_data(folder)
         self._lock = FolderLock(folder, access=access)
+        self._places = Places(self._path)
+        #: Why nothing more can be stored; None while the files are where they were opened.
+        self._lost: StoreError | None = None
         self._open_folder(folder, reserve, helper)
 
     def _open_folder(self, folder: Path, reserve: int, helper: Helper | None) -> None:
@@ -160,6 +161,8 @@ class Writer:
         if new:
             with suppress(FileExistsError):
                 os.close(create(self._path, os.O_RDWR | os.O_EXCL, self._access))
+        elif (lost := self.look()) is not None:
+            raise lost
         elif not self._path.exists():
             raise StoreError(f"{self._path} is missing (stop the broker, and restore the data folder from a backup)")
         files = [f"{self._path}{end}" for end in ("", "-wal", "-shm")]
@@ -168,7 +171,19 @@ class Writer:
         db = open_database(self._path, new=new, log=self._log)
         for file in files[1:]:  # SQLite sets their group only if it runs as root
             guard(file, self._access)
+        self._places.note()
         return db
+
+    def look(self) -> StoreError | None:
+        """Return an error if the database, or its WAL, is not at its path any more: what is written to it would not be
+        found by the next broker. From then on, nothing can be stored.
+        """
+        if self._lost is None and (gone := self._places.gone()) is not None:
+            self._lost = StoreError(
+                f"{gone} was removed or replaced while the broker used it: what was stored is not there any more "
+                "(restore the data folder from a backup, or put its files back, and start the broker again)"
+            )
+        return self._lost
 
     @property
     def leftovers(self) -> Leftovers:
@@ -334,6 +349,8 @@ class Writer:
 
         A batch of one message is left to `commit`: one statement needs no BEGIN and no COMMIT.
         """
+        if self._lost is not None:
+            return self._lost
         try:
             db = self._db
             if db is None or self._doubtful or self._doubtful_keys:
@@ -558,6 +575,9 @@ class Writer:
             if self._may_retry(error):
                 return self.write(batch) or self.commit(batch)
             return undone
+        lost = self.look()
+        if lost is not None:  # committed, but not where the next broker looks
+            return lost
         self.commits += 1
         taken = self._timer.clock() - start
         if doubted:
@@ -607,25 +627,9 @@ class Writer:
         """True if the disk is nearly full: a checkpoint has little to copy, and must not wait."""
         return self._is_near or self._reserve.released
 
-    def copy(self) -> None:
-        """Copy what the WAL holds so far into the database, while another thread goes on committing.
-
-        New commits stay in the WAL, so it does not start over; `checkpoint` then has little left to copy: the commits
-        during the second, short copy.
-        """
-        try:
-            with closing(sqlite3.connect(self._path, isolation_level=None)) as other:
-                other.execute("PRAGMA synchronous = FULL")
-                for _ in range(2):
-                    other.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()
-        except sqlite3.Error as error:
-            self._log.warning("%s", fault(f"{self._path}-wal cannot be copied into the database", error))
-        self.copied = True
-
     def checkpoint(self) -> None:
         """Copy the WAL into the database, so that it starts over at its beginning. This takes long."""
         self._wal = 0
-        self.copied = False
         if self._db is None:
             return
         try:
@@ -698,11 +702,6 @@ class Writer:
         return bool(leftovers.counts) and self._wal_size <= 4 * _WAL
 
     @property
-    def is_long(self) -> bool:
-        """True if the WAL is so long that `copy` should run before the next step of `tidy`."""
-        return not self.copied and self._wal_size > 4 * _SHORT
-
-    @property
     def _wal_size(self) -> int:
         with suppress(OSError):
             return os.stat(f"{self._path}-wal").st_size
@@ -712,7 +711,6 @@ class Writer:
         """Copy the WAL into the database, truncate it, and shorten a database that gave pages back."""
         db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
         self._wal = 0
-        self.copied = False
 
     def size(self) -> int:
         """Return the bytes of the database and its WAL."""
@@ -745,6 +743,9 @@ class Writer:
     def close(self, clean: bool = True) -> None:
         """Record a clean end if it is one. Release the folder even if StoreError says that it could not be written."""
         try:
+            lost = self.look()
+            if lost is not None:
+                raise lost
             if clean and self._db is not None:
                 self.totals.take(self._db, everything=True)
                 self._write_state(self._db, self._state._replace(clean=1))
@@ -767,6 +768,7 @@ class Writer:
             with suppress(sqlite3.Error):
                 self._db.close()
             self._db = None
+            self._places.log_closed()
 
 
 class Timer:

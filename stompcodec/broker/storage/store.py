@@ -307,6 +307,9 @@ class Store(Protocol):
     def size(self) -> int | None:
         """Return the bytes of its files without those of large messages; None if it has none. Makes system calls."""
 
+    def look(self) -> StoreError | None:
+        """Return an error if the files are not where they were opened: from then on nothing can be stored."""
+
     def room(self) -> int | None:
         """Return how many bytes can be stored before the disk is full, or None if unknown. Makes a system call."""
 
@@ -496,6 +499,9 @@ class MemoryStore:
 
     def size(self) -> int | None:
         return None
+
+    def look(self) -> None:
+        """Do nothing: it has no file."""
 
     def room(self) -> int | None:
         return None

@@ -82,7 +82,8 @@ class Site:
     def _ready(self, request: PlainRequest, visit: Visit) -> None:
         """Answer whether messages are taken: the broker is not stopping, and the store is well."""
         journal, account = self._broker.journal, self._broker.account
-        well = not (self._broker.stopping or journal.failing or journal.short or account.is_full)
+        broken = journal.failing or journal.lost is not None
+        well = not (self._broker.stopping or broken or journal.short or account.is_full)
         visit.respond(response(200, "ok\n") if well else response(503, "not ok\n"))
 
     def _page(self, request: PlainRequest, visit: Visit) -> None:

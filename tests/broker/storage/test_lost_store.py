@@ -179,7 +179,7 @@ def test_a_database_that_goes_while_the_broker_runs(tmp_path: Path) -> None:
     store._writer._db.close()
     store._writer._db = None
     store.append("q", Stored("q", 1, "m-1", "/queue/a", b"\n\nx\0"))
-    with pytest.raises(StoreError, match="is missing"):
+    with pytest.raises(StoreError, match="was removed or replaced"):
         store.commit()
     assert not (data / "messages.sqlite").exists()
     store.close()
