@@ -12,7 +12,7 @@ from logging import Logger
 
 from stompcodec.broker.config.config import Config
 from stompcodec.broker.errors import Refused
-from stompcodec.broker.origins import is_loopback, network_of
+from stompcodec.broker.origins import far_network_of, network_of
 from stompcodec.broker.peer import Peer
 
 #: Half of all connections is at least this.
@@ -97,9 +97,7 @@ class Connections:
                     del counts[key]
 
     def _address_of(self, session: Peer) -> str | None:
-        address = network_of(session.peer)
-        is_own = address is not None and not self._config.address_connections and is_loopback(address)
-        return None if is_own else address
+        return (network_of if self._config.address_connections else far_network_of)(session.peer)
 
     def _refuse(self, who: str, count: int, whose: str, key: str, now: float) -> str:
         """Return the remedy, and tell the log now and then."""

@@ -96,6 +96,16 @@ def network_of(peer: str) -> str | None:
     return None if address is None else str(address)
 
 
+def far_network_of(peer: str) -> str | None:
+    """Return the same; None for a peer of this machine, too, where all clients of a local proxy come from.
+
+    >>> far_network_of("10.1.2.3:4711"), far_network_of("[::1]:9")
+    ('10.1.2.3', None)
+    """
+    network = network_of(peer)
+    return None if network is None or is_loopback(network) else network
+
+
 def own_names(host: str) -> list[str]:
     """Return the host names implied by a listening address: none for loopback and wildcard addresses.
 
