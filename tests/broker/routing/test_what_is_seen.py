@@ -20,8 +20,13 @@ TOPIC, QUEUE, LETTERS = (
 )
 #: One of each kind of destination; and patterns of rules, of which some concern each of them.
 NAMES = (
-    *("/queue/a", "/queue/DLQ.a", "/queue/plain", TOPIC, "/topic/t", QUEUE, LETTERS, "/queue/Consumer.W.VirtualTopic.>"),
-    *("/queue/DLQ.Consumer.W.VirtualTopic.>", "/queue/DLQ.~ada~desk.all", "/queue/DLQ.desk.all"),
+    *("/queue/a", "/queue/DLQ.a", "/queue/plain", TOPIC, "/topic/t", QUEUE, LETTERS),
+    *(
+        "/queue/Consumer.W.VirtualTopic.>",
+        "/queue/DLQ.Consumer.W.VirtualTopic.>",
+        "/queue/DLQ.~ada~desk.all",
+        "/queue/DLQ.desk.all",
+    ),
 )
 PATTERNS = ("*", "/queue/*", "/queue/DLQ.*", "/queue/Consumer.*", "/topic/*", "/topic/VirtualTopic.*", TOPIC, *NAMES)
 
