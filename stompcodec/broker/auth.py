@@ -2,7 +2,11 @@
 
 Passcodes are stored as scrypt hashes. scrypt is slow by design, so its use is bounded. After a user's first correct
 passcode, a digest under a key of this process is remembered, and later passcodes are compared with it in microseconds.
-Until then, a token bucket limits how often anyone can make the broker compute a hash.
+Otherwise token buckets limit how often anyone can make the broker compute a hash: one for all, and one of half the size
+for each address, so that a flood from one address leaves hashes to the first logins of others.
+
+A refusal takes as long for an unknown name as for a known one, whether that has logged in before or not: each costs a
+hash while there are tokens. A repeated attempt is refused from memory.
 """
 
 from __future__ import annotations
@@ -20,6 +24,10 @@ _MOST_N = 2**17
 _MOST_PASSCODE = 1024
 #: Number of scrypt runs allowed in a burst of first logins, and per second after that. One run takes about 40 ms.
 _BURST, _RATE = 20.0, 2.0
+#: Addresses with a bucket of their own; the one that was quiet for longest is forgotten.
+_MOST_ADDRESSES = 1024
+#: Refused attempts that are remembered.
+_MOST_REFUSED = 256
 
 
 @dataclass(frozen=True)
@@ -66,6 +74,34 @@ class Rule:
     allow: bool = True
 
 
+class _Bucket:
+    """Tokens that are taken, and come back at a rate."""
+
+    __slots__ = ("_filled", "_most", "_rate", "tokens")
+
+    def __init__(self, most: float, rate: float) -> None:
+        self.tokens = self._most = most
+        self._rate = rate
+        self._filled: float | None = None
+
+    def fill(self, now: float) -> None:
+        """Add the tokens that have come back."""
+        if self._filled is not None:
+            self.tokens = min(self._most, self.tokens + max(0.0, now - self._filled) * self._rate)
+        self._filled = now
+
+    def take(self) -> bool:
+        """Take a token. Return whether there was one."""
+        if self.tokens < 1.0:
+            return False
+        self.tokens -= 1.0
+        return True
+
+    def give(self) -> None:
+        """Put a token back."""
+        self.tokens = min(self._most, self.tokens + 1.0)
+
+
 class Auth:
     """The users and rules of a broker.
 
@@ -87,19 +123,31 @@ class Auth:
         self._rules = tuple(rules)
         self._key = os.urandom(32)
         self._known: dict[str, bytes] = {}
-        self._tokens = _BURST
-        self._filled: float | None = None
+        self._refused: dict[bytes, None] = {}
+        self._bucket = _Bucket(_BURST, _RATE)
+        self._buckets: dict[str, _Bucket] = {}
+        #: Hashes that unknown names are compared with, so that they take as long as known ones.
+        self._hashes = [user.passcode for user in (users or {}).values() if user.passcode]
 
-    def login(self, login: str | None, passcode: str | None, vhost: str, now: float) -> User | None:
-        """Return the user, or None if the login is refused. A header that is missing in CONNECT is None. `vhost` is the
-        requested virtual host, or the default; `now` a monotonic time in seconds, for the limit on slow hashing.
+    def login(
+        self, login: str | None, passcode: str | None, vhost: str, now: float, address: str | None = None
+    ) -> User | None:
+        """Return the user, or None if the login is refused. A header that is missing in CONNECT is None.
+
+        Args:
+            login, passcode: those of CONNECT.
+            vhost: the requested virtual host, or the default.
+            now: a monotonic time in seconds, for the limit on slow hashing.
+            address: where the client is, for its share of that; None if it has none.
         """
         if self._users is None:
             return User(login or "", vhost=vhost)
-        user = self._users.get(login or "")
-        if user is None or passcode is None or len(passcode) > _MOST_PASSCODE:
+        if passcode is None or len(passcode) > _MOST_PASSCODE:
             return None
-        if not self._right(user, passcode, now) or (user.vhosts and vhost not in user.vhosts):
+        user = self._users.get(login or "")
+        if not self._right(login or "", user, passcode, now, address):
+            return None
+        if user is None or (user.vhosts and vhost not in user.vhosts):
             return None
         return replace(user, passcode="", vhost=vhost)
 
@@ -111,25 +159,46 @@ class Auth:
         """
         return None if self._users is None else user.name
 
-    def _right(self, user: User, passcode: str, now: float) -> bool:
-        digest = hmac.digest(self._key, passcode.encode("utf-8", "surrogatepass"), "sha256")
-        known = self._known.get(user.name)
-        if known is not None:
-            return hmac.compare_digest(known, digest)
-        if not self._take_token(now) or not check_hash(passcode, user.passcode):
+    def _right(self, login: str, user: User | None, passcode: str, now: float, address: str | None) -> bool:
+        digest = self._digest(passcode)
+        known = None if user is None else self._known.get(user.name)
+        if known is not None and hmac.compare_digest(known, digest):
+            return True
+        attempt = self._digest(f"{len(login)} {login}{passcode}")
+        if attempt in self._refused or not self._take_token(now, address):
             return False
-        self._known[user.name] = digest
-        self._tokens = min(_BURST, self._tokens + 1.0)  # knowing the passcode, this is not an attacker
-        return True
+        if user is not None and known is None:
+            if check_hash(passcode, user.passcode):
+                self._known[user.name] = digest
+                self._give_token(address)  # knowing the passcode, this is not an attacker
+                return True
+        elif self._hashes:  # each name has always the same one, like a known name
+            check_hash(passcode, self._hashes[int.from_bytes(self._digest(login)[:8], "big") % len(self._hashes)])
+        if len(self._refused) >= _MOST_REFUSED:
+            del self._refused[next(iter(self._refused))]
+        self._refused[attempt] = None
+        return False
 
-    def _take_token(self, now: float) -> bool:
-        if self._filled is not None:
-            self._tokens = min(_BURST, self._tokens + max(0.0, now - self._filled) * _RATE)
-        self._filled = now
-        if self._tokens < 1.0:
-            return False
-        self._tokens -= 1.0
-        return True
+    def _digest(self, text: str) -> bytes:
+        return hmac.digest(self._key, text.encode("utf-8", "surrogatepass"), "sha256")
+
+    def _take_token(self, now: float, address: str | None) -> bool:
+        self._bucket.fill(now)
+        if address is None:
+            return self._bucket.take()
+        own = self._buckets.pop(address, None)
+        if own is None:
+            own = _Bucket(_BURST / 2, _RATE / 2)
+            if len(self._buckets) >= _MOST_ADDRESSES:
+                del self._buckets[next(iter(self._buckets))]
+        self._buckets[address] = own  # the latest last
+        own.fill(now)
+        return own.tokens >= 1.0 and self._bucket.take() and own.take()
+
+    def _give_token(self, address: str | None) -> None:
+        self._bucket.give()
+        if address is not None:
+            self._buckets[address].give()
 
     def may(self, user: User, action: str, destination: str) -> bool:
         """Return whether a user may "send" or "subscribe" to a destination. Sessions cache the answer."""

@@ -14,11 +14,11 @@ import secrets
 import time
 from collections import deque
 from collections.abc import Callable, Generator, Iterator
-from dataclasses import dataclass
 from typing import Concatenate
 
 from stompcodec.broker.auth import Auth
 from stompcodec.broker.config.config import Config
+from stompcodec.broker.connections import Connections, Stats
 from stompcodec.broker.context import Handlers, Host
 from stompcodec.broker.deadlines import Deadlines
 from stompcodec.broker.loop_quota import AT_ONCE, Line, LoopQuota, Work
@@ -44,7 +44,7 @@ from stompcodec.broker.storage.helper import Helper
 from stompcodec.broker.storage.journal import Journal
 from stompcodec.broker.storage.large import why_stuck
 from stompcodec.broker.storage.spool import spool_of
-from stompcodec.broker.storage.store import CallSoon, Store, Stored, restored
+from stompcodec.broker.storage.store import CallSoon, MemoryStore, Store, Stored, restored
 from stompcodec.broker.wait_log import WaitLog
 from stompcodec.codec import Frame
 from stompcodec.disk.access import Access, access_of
@@ -68,22 +68,6 @@ _ID_SIZE = 10
 _RESERVED = 2**20
 #: Seconds without progress after which an ended session is cut off in the middle of a large message.
 _STUCK = 10.0
-
-
-@dataclass(slots=True)
-class Stats:
-    """Counts since the start.
-
-    >>> Stats().sessions_total
-    0
-    """
-
-    sessions_total: int = 0
-    sessions_refused: int = 0
-    duplicates: int = 0
-    """SENDs that were not stored because their idempotency key was known."""
-    duplicates_changed: int = 0
-    """Duplicates with another body than the first SEND."""
 
 
 class Broker:
@@ -141,6 +125,7 @@ class Broker:
         #: Set by the shell.
         self.wake: Callable[[], None] = lambda: None
         self.stats = Stats()
+        self.connections = Connections(config, self.stats, log)
         self._entropy = entropy
         self._virtual_hosts: dict[str, VirtualHost] = {}
         self._opened: list[Topic] = []
@@ -168,6 +153,8 @@ class Broker:
             self.handlers, self.session_class = logged(HANDLERS), LoggedSession
         #: Bytes of messages that a session's outbox takes in a turn.
         self.send_budget = self.write_high = min(config.write_high, max(_LEAST_ROOM, config.memory // 1024))
+        #: Set by the shell: lets little output of a session wait below it, see `Outbox.bound`.
+        self.bound_output: Callable[[Session], object] = lambda session: None
         #: Sessions to flush when the turn ends.
         self.dirty: list[Session] = []
         #: Sessions that are sending a large message, and some that recently did.
@@ -306,14 +293,15 @@ class Broker:
             whole_frames=whole_frames,
             listener=listener,
         )
-        has_room = len(self.sessions) < self.config.max_connections and self.account.has_room(CONNECTION)
-        if self._stopping or not has_room:
+        is_full = len(self.sessions) >= self.config.max_connections or not self.account.has_room(CONNECTION)
+        remedy = "Try again later." if self._stopping or is_full else self.connections.why_not(session, now)
+        if remedy is not None:
             self.stats.sessions_refused += 1
-            why = "broker is shutting down" if self._stopping else "too many connections"
-            session.fail(why, "Try again later.")
+            session.fail("broker is shutting down" if self._stopping else "too many connections", remedy)
             return session
         self.stats.sessions_total += 1
         self.sessions[session.id] = session
+        self.connections.enter(session)
         session.memory.charge(CONNECTION)
         self._share_output()
         self._deadlines.set(session.id, now + self.config.login_timeout)
@@ -328,6 +316,7 @@ class Broker:
         """Forget a session whose transport is closed."""
         if self.sessions.pop(session.id, None) is not None:
             session.memory.close()
+            self.connections.leave(session)
             self._share_output()
         self.senders.pop(session, None)
         self._deadlines.drop(session.id)
@@ -598,3 +587,14 @@ def access_to(config: Config) -> Access:
         return access_of(config.mode, config.group)
     except ValueError as error:
         raise ConfigError(str(error), key="group") from None
+
+
+def store_of(config: Config) -> Store:
+    """Return the store of a configuration. Raise StoreError if it cannot be used."""
+    if config.data is None:
+        return MemoryStore(keeps=False)
+    from stompcodec.broker.storage.space import RESERVE
+    from stompcodec.broker.storage.sqlite import SqliteStore
+
+    reserve = RESERVE if config.store_free else 0
+    return SqliteStore(config.data, access=access_to(config), reserve=reserve)

@@ -82,6 +82,30 @@ def is_loopback(host: str) -> bool:
     return address is not None and address.is_loopback
 
 
+def network_of(peer: str) -> str | None:
+    """Return the address for which a peer such as "10.1.2.3:4711" counts; None if it has none. A client has all
+    addresses of its /64, so an IPv6 address counts by that.
+
+    >>> network_of("10.1.2.3:4711"), network_of("[2001:db8::1:2]:9"), network_of("[::1]:9"), network_of("/run/stomp")
+    ('10.1.2.3', '2001:db8::', '::1', None)
+    """
+    host, _, port = peer.rpartition(":")
+    address = _address(host.strip("[]")) if port else None
+    if isinstance(address, ipaddress.IPv6Address) and not address.is_loopback:
+        address = ipaddress.IPv6Address(int(address) >> 64 << 64)
+    return None if address is None else str(address)
+
+
+def far_network_of(peer: str) -> str | None:
+    """Return the same; None for a peer of this machine, too, where all clients of a local proxy come from.
+
+    >>> far_network_of("10.1.2.3:4711"), far_network_of("[::1]:9")
+    ('10.1.2.3', None)
+    """
+    network = network_of(peer)
+    return None if network is None or is_loopback(network) else network
+
+
 def own_names(host: str) -> list[str]:
     """Return the host names implied by a listening address: none for loopback and wildcard addresses.
 

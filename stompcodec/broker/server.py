@@ -20,17 +20,17 @@ from types import TracebackType
 from typing import Any, Protocol
 
 from stompcodec.broker.config.config import Config
-from stompcodec.broker.core import Broker, access_to
+from stompcodec.broker.core import Broker, store_of
 from stompcodec.broker.heap import Heap
+from stompcodec.broker.lobby import Guest, Lobby, most_before_login, refusal
 from stompcodec.broker.management.management import Management
 from stompcodec.broker.management.stomp import OverStomp
 from stompcodec.broker.origins import Gate, has_origin, is_forwarded, is_loopback, is_own_origin, own_names
 from stompcodec.broker.sessions.session import Session
-from stompcodec.broker.storage.store import MemoryStore, Store
-from stompcodec.codec import Frame, serialize
+from stompcodec.broker.storage.store import Store
 from stompcodec.spec import Limits
 from stompcodec.transport import aio, tls
-from stompcodec.transport.accept import descriptor_limit
+from stompcodec.transport.accept import descriptor_limit, reserve_of
 from stompcodec.transport.owner import Visitor
 
 #: Bytes of memory for each unwritten byte: the transport's buffer grows by copying.
@@ -57,14 +57,14 @@ class Clock(Protocol):
 class _Peer:
     """One connection: owner of a wire, with its session."""
 
-    __slots__ = ("bounded", "gone", "listener", "paused", "read_in", "server", "session", "wire")
+    __slots__ = ("gone", "listener", "new", "paused", "read_in", "server", "session", "wire")
 
     def __init__(self, server: Server, listener: str) -> None:
         self.server = server
         self.listener = listener
         self.paused = False
-        self.bounded = False
-        """Only small WebSocket messages are accepted until login."""
+        self.new = True
+        """It has not logged in: it is in the lobby, and only small WebSocket messages are accepted."""
         self.gone: tuple[BaseException | None] | None = None
         """The reason why the wire was lost, while the session waits for its turn with bytes read before."""
         self.read_in = -1
@@ -86,7 +86,6 @@ class _Peer:
         server.peers[self.session] = self
         server.deserted.clear()
         if wire.whole_frames:
-            self.bounded = True
             wire.bound(min(_largest_frame(server.config.first_limits), server.config.ws_frame))
         log.info("%s: opened (%s)", wire.peer, self.listener)
         server.schedule_turn()
@@ -191,9 +190,11 @@ class _Peer:
         if unwritten or session.memory.unwritten:
             session.note_unwritten(unwritten)
             self.server.writing.add(self)
-        if self.bounded and session.connected:
-            self.bounded = False
-            wire.bound(min(_largest_frame(self.server.config.limits), self.server.config.ws_frame))
+        if self.new and session.connected:
+            self.new = False
+            self.server.lobby.leave(wire)
+            if wire.whole_frames:
+                wire.bound(min(_largest_frame(self.server.config.limits), self.server.config.ws_frame))
         if session.closing:
             wire.close(drain=self.server.drain)
             if self.gone is not None:
@@ -239,6 +240,8 @@ class Server:
         self.ports: list[int] = []
         """Further ports of plain STOMP."""
         self.peers: dict[Session, _Peer] = {}
+        #: Connections that have not logged in.
+        self.lobby = Lobby(most_before_login(config, config.max_connections), _dismiss)
         self.writing: set[_Peer] = set()
         """Peers with unwritten bytes."""
         self.reads_little = False
@@ -291,13 +294,14 @@ class Server:
         if self.ready is not None:
             self.ready.unlink(missing_ok=True)  # it may be left from an earlier broker
         if self.store is None:
-            self.store = _store(self.config)
+            self.store = store_of(self.config)
         try:
             self.broker = Broker(
                 self.config, self.store, wall=self.clock.time, epoch=_epoch(), call_soon=self._call_soon
             )
             self.broker.wake = self.schedule_turn
             self.broker.journal.on_lost = lambda error: self._loop.call_soon(self._end_without_store)
+            self.broker.bound_output = self._bound_output
             if self.sessions is not None:
                 self.broker.session_class = self.sessions
             self.broker.quota.clock = self.now
@@ -307,6 +311,9 @@ class Server:
             descriptors = descriptor_limit()
             if descriptors is not None:
                 self.broker.spool.most = min(self.broker.spool.most, max(1, descriptors // 4))
+                most = min(self.config.max_connections, max(1, descriptors - reserve_of(descriptors)))
+                self.broker.connections.most(most)
+                self.lobby.most = most_before_login(self.config, most)
             await self._listen()
         except BaseException:
             await self._close_listeners()
@@ -412,13 +419,15 @@ class Server:
             pace=_pace,
             admit=lambda *request: self._gate.refusal(*request),
             visits=self._site if websocket else None,
-            refusal=_refusal(name),
+            refusal=refusal(name),
+            lobby=self.lobby,
         )
         self._listeners.append(listener)
         log.info("listening on %s:%d (%s)", config.host, listener.port, name)
         return listener.port
 
     async def _close_listeners(self) -> None:
+        self.lobby.close()
         for listener in self._listeners:
             listener.close()
         for listener in self._listeners:
@@ -473,6 +482,12 @@ class Server:
                     peer.flush()
         finally:
             self.turning = False
+
+    def _bound_output(self, session: Session) -> None:
+        """Let an eighth of `write_high` wait in the transport, and as much in the kernel: see `Outbox.bound`."""
+        peer = self.peers.get(session)
+        if peer is not None:
+            peer.wire.bound_unsent(self.broker.write_high // 8)
 
     def _call_soon(self, done: Callable[[], object]) -> None:
         """Tell the loop from another thread that a commit is done."""
@@ -550,16 +565,6 @@ def serve(
     return Server(Config() if config is None else config, store=store, ready=ready, clock=clock, sessions=sessions)
 
 
-def _store(config: Config) -> Store:
-    if config.data is None:
-        return MemoryStore(keeps=False)
-    from stompcodec.broker.storage.space import RESERVE
-    from stompcodec.broker.storage.sqlite import SqliteStore
-
-    reserve = RESERVE if config.store_free else 0
-    return SqliteStore(config.data, access=access_to(config), reserve=reserve)
-
-
 def _gate(config: Config, local: bool) -> Gate:
     """Make the gate that decides about WebSocket requests."""
     hosts = [*config.ws_hosts, *own_names(config.host)]
@@ -570,6 +575,16 @@ def _wants_certificates(config: Config) -> bool:
     """Return True if every client needs a certificate."""
     others = (config.port, *config.ports, config.ws_port, config.legacy_port)
     return config.tls_ca is not None and all(port is None for port in others)
+
+
+def _dismiss(guest: Guest) -> None:
+    """Tell a connection whose handshakes are done why it is closed."""
+    assert isinstance(guest, aio.Wire)
+    peer = guest.owner
+    if isinstance(peer, _Peer):
+        remedy = "Too many connections have not logged in, sessions.max_before_login: send CONNECT at once."
+        peer.session.fail("too many connections", remedy)
+        peer.flush()
 
 
 def _pace(peer: aio.Owner) -> None:
@@ -587,18 +602,6 @@ def _note_below(peer: aio.Owner, octets: int) -> None:
 def _largest_frame(limits: Limits) -> int:
     """Return the greatest number of bytes in a frame."""
     return limits.max_command_line + limits.max_headers * (limits.max_header_line + 2) + limits.max_body + 5
-
-
-def _refusal(listener: str) -> bytes:
-    """Return the answer to a client that is refused because no file descriptor is left."""
-    text = b"The broker has no file descriptor left: connect again later.\n"
-    if listener == "tls":  # without a handshake it could not read any answer
-        return b""
-    if listener == "ws":
-        kind = b"Content-Type: text/plain\r\nContent-Length: %d" % len(text)
-        return b"HTTP/1.1 503 Service Unavailable\r\nConnection: close\r\n%b\r\n\r\n%b" % (kind, text)
-    error = Frame("ERROR", {"message": "too many connections", "content-type": "text/plain"}, text)
-    return serialize(error, "legacy" if listener == "legacy" else "1.0")
 
 
 def _epoch() -> str:

@@ -74,7 +74,7 @@ class Acceptor:
 
     def _accept(self, listening: socket.socket) -> None:
         limit = descriptor_limit()
-        reserve = max(_LEAST, min(_MOST, limit // 16)) if limit is not None else 0
+        reserve = reserve_of(limit) if limit is not None else 0
         refused = 0
         for _ in range(_EACH):
             try:
@@ -228,6 +228,15 @@ def descriptor_limit() -> int | None:
         return None
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     return None if soft == resource.RLIM_INFINITY else soft
+
+
+def reserve_of(limit: int) -> int:
+    """Return how many of `limit` file descriptors are not for clients.
+
+    >>> reserve_of(300), reserve_of(1024)
+    (18, 64)
+    """
+    return max(_LEAST, min(_MOST, limit // 16))
 
 
 #: Refused clients of all listeners that are not closed yet.

@@ -64,14 +64,14 @@ def test_users_may_be_bound_to_virtual_hosts():
     assert door.login("ada", "x", "elsewhere", 0.0) is None
 
 
-def test_after_the_first_success_no_passcode_is_slow(hashings):
+def test_after_the_first_success_the_passcode_is_not_slow(hashings):
     door = Auth(users(ada="x"))
     assert door.login("ada", "x", "/", 0.0)
     assert len(hashings) == 1
-    for _ in range(200):
+    for number in range(200):
         assert door.login("ada", "x", "/", 0.0)
-        assert door.login("ada", "wrong", "/", 0.0) is None
-    assert len(hashings) == 1
+        assert door.login("ada", f"wrong {number}", "/", 0.0) is None
+    assert len(hashings) == 1 + 20
 
 
 def test_a_flood_of_wrong_passcodes_costs_a_bounded_time(hashings):
@@ -92,10 +92,10 @@ def test_first_logins_of_many_users_are_not_attacks(hashings):
     assert all(door.login(name, passcode, "/", 0.0) for name, passcode in many.items())
 
 
-def test_unknown_logins_cost_nothing(hashings):
+def test_a_flood_of_unknown_logins_costs_a_bounded_time(hashings):
     door = Auth(users(ada="x"))
     assert not any(door.login(f"user-{number}", "x", "/", 0.0) for number in range(1000))
-    assert hashings == []
+    assert len(hashings) == 20
     assert door._known == {}
 
 

@@ -88,6 +88,9 @@ class Config:
     login_timeout: float = 10.0
     drain_timeout: float = 5.0
     max_connections: int = 10_000
+    user_connections: int = 0
+    address_connections: int = 0
+    max_before_login: int = 0
     max_subscriptions: int = 1000
     max_unacked: int = 100_000
     max_transactions: int = 100

@@ -166,7 +166,24 @@ KEYS: tuple[Key, ...] = (
     Key("sessions.ttl_modifier", values.factor, "How many of its intervals make the TTL of a client."),
     Key("sessions.login_timeout", values.seconds, "Seconds that a new connection has for its CONNECT."),
     Key("sessions.drain_timeout", values.seconds, "Seconds that sessions have when the broker stops."),
-    Key("sessions.max_connections", _COUNT, "Connections at one time."),
+    Key("sessions.max_connections", _COUNT, "Connections at one time, at most those that ulimit -n allows."),
+    Key(
+        "sessions.user_connections",
+        _COUNT_OR_0,
+        "How many of them one user may have; 0 for half of max_connections, or for all if there is only one user.",
+    ),
+    Key(
+        "sessions.address_connections",
+        _COUNT_OR_0,
+        "How many of them one address may have, IPv6 by its /64; 0 for three quarters of max_connections, or for all "
+        "on loopback. The address is that of the TCP connection, so behind a proxy that of the proxy.",
+    ),
+    Key(
+        "sessions.max_before_login",
+        _COUNT_OR_0,
+        "How many connections may be waiting for their login; 0 for a quarter of max_connections. Above that, the "
+        "oldest one of the address with most of them is closed.",
+    ),
     Key("sessions.max_subscriptions", _COUNT, "Subscriptions of a session."),
     Key("sessions.max_unacked", _COUNT, "Unacknowledged messages of a session, over all subscriptions."),
     Key(

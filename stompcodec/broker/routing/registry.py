@@ -17,7 +17,7 @@ from stompcodec.broker.queues.paging import leave_all_in_store
 from stompcodec.broker.queues.queue import Queue
 from stompcodec.broker.routing.addresses import Addresses
 from stompcodec.broker.routing.dead_letters import DeadLetters
-from stompcodec.broker.routing.durable import Durable
+from stompcodec.broker.routing.durable import Durable, owner_of
 from stompcodec.broker.routing.durables import Durables
 from stompcodec.broker.routing.naming import Naming
 from stompcodec.broker.routing.owners import Owners
@@ -394,9 +394,34 @@ class Destinations:
                 yield quota
         self._expiring = False
 
+    def why_unseen(self, session: Peer, address: Address) -> str | None:
+        """Return why a session may not subscribe to an address, nor learn that it exists; None if it may.
+
+        Invariant: whatever shows messages or names of others to a client asks this. A queue of a virtual topic shows
+        its messages, so its topic counts too; and a dead letter queue shows those of the queue in its name.
+        """
+        letters = self.naming.of_letters(address.name) or ""
+        owner = owner_of(letters)
+        if owner is not None and session.owner not in (None, owner):
+            return "Only the owner of a durable subscription can read its dead letters."
+        sources = [address]
+        if address.kind is Kind.QUEUE:
+            sources += filter(None, map(self.stored_queues.topic_of, (address.name, letters)))
+        if letters in self.durables.by_name:
+            sources.append(self.durables.by_name[letters].address)
+        may = all(self.may(session, source) for source in sources)
+        return None if may else "The broker's access rules do not allow it."
+
+    def may(self, session: Peer, address: Address) -> bool:
+        """Return whether the rules let a session subscribe to an address, by its name alone."""
+        auth, name = session.broker.auth, address.name
+        if self.addresses.pattern(address) is None:
+            return auth.may(session.user, "subscribe", name)
+        return auth.may_all(session.user, "subscribe", self.addresses.wildcards.head(name))
+
     def agree(self, queue: Queue, arguments: QueueArguments | None, session: Peer) -> None:
         """Apply the queue arguments of a client, if it has any. Raise Refused if the queue has others, or the client
-        may not send to the dead letter queue.
+        may not send to the dead letter queue, or not read the queue, whose messages it would get there.
         """
         policy = self._config.queue_arguments
         # As in RabbitMQ, a session declares a queue once: later arguments are ignored.
@@ -407,6 +432,10 @@ class Destinations:
                 session.user, "send", self._config.queue_prefixes[0] + letters
             ):
                 raise Refused("not allowed to send there", "The rules do not allow this x-dead-letter-routing-key.")
+            own = Address(Kind.QUEUE, *self.naming.split(queue.name)[1:])
+            if letters is not None and self.why_unseen(session, own) is not None:
+                remedy = "x-dead-letter-routing-key moves its messages, and needs the right to subscribe to it."
+                raise Refused("not allowed to subscribe there", remedy)
             if agree(queue, arguments, policy == "refuse"):
                 self.stored_queues.store(queue)
                 self._swept()

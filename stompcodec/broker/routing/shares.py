@@ -12,6 +12,7 @@ from typing import Protocol
 from stompcodec.broker.config.config import Config
 from stompcodec.broker.errors import Refused
 from stompcodec.broker.memory import Account, destination_cost
+from stompcodec.broker.origins import network_of
 from stompcodec.broker.peer import Maker, Owner, Peer
 from stompcodec.broker.routing.durable import Durable
 
@@ -21,7 +22,7 @@ _LEAST_SHARE = 4
 
 def owner_of(session: Peer, has_users: bool) -> str:
     """Return the owner for which a session counts: its user, or without users its address."""
-    return session.user.name if has_users else session.peer.rpartition(":")[0]
+    return session.user.name if has_users else network_of(session.peer) or session.peer.rpartition(":")[0]
 
 
 class Made(Protocol):

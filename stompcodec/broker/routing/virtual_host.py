@@ -14,7 +14,7 @@ from stompcodec.broker.queues.browser import Browser
 from stompcodec.broker.queues.consumer import Consumer, Source
 from stompcodec.broker.queues.queue import Queue
 from stompcodec.broker.queues.subscribe_request import SubscribeRequest, check_writable
-from stompcodec.broker.routing.durable import Durable, owner_of
+from stompcodec.broker.routing.durable import Durable
 from stompcodec.broker.routing.registry import Destinations
 
 
@@ -56,10 +56,6 @@ class VirtualHost:
         address = self.destinations.addresses.find(request.destination, request.routing, True)
         address = self.destinations.canonical(address, session)
         self._check_allowed(session, address)
-        self._check_letters(session, address)
-        topic = self.destinations.stored_queues.topic_of(address.name) if address.kind is Kind.QUEUE else None
-        if topic is not None:
-            self._check_allowed(session, topic)
         name = self.destinations.address(address.name, session)
         if self.owners.get(name) not in (None, session):
             raise Refused("a temporary destination of another session", "Only its owner can subscribe to it.")
@@ -88,22 +84,9 @@ class VirtualHost:
         return consumer
 
     def _check_allowed(self, session: Peer, address: Address) -> None:
-        if not self._may(session, address):
-            raise Refused("not allowed to subscribe there", "The broker's access rules do not allow it.")
-
-    def _check_letters(self, session: Peer, address: Address) -> None:
-        """Check that dead letters of a durable subscription are read by its owner."""
-        owner = owner_of(self.naming.of_letters(address.name) or "")
-        if owner is not None and session.owner not in (None, owner):
-            remedy = "Only the owner of a durable subscription can read its dead letters."
-            raise Refused("not allowed to subscribe there", remedy)
-
-    def _may(self, session: Peer, address: Address) -> bool:
-        """Return whether the permissions let a session subscribe to a destination."""
-        auth, name = session.broker.auth, address.name
-        if self.destinations.addresses.pattern(address) is None:
-            return auth.may(session.user, "subscribe", name)
-        return auth.may_all(session.user, "subscribe", self.destinations.addresses.wildcards.head(name))
+        why = self.destinations.why_unseen(session, address)
+        if why is not None:
+            raise Refused("not allowed to subscribe there", why)
 
     def _consumer_of_queue(self, session: Peer, number: int, request: SubscribeRequest, name: str) -> Consumer:
         """Make the consumer of a queue, and the queue if need be, which may be exclusive or end with its consumers."""
@@ -142,9 +125,9 @@ class VirtualHost:
         durables, name = self.destinations.durables, request.queue_name
         # With users the queue belongs to one of them, and is not the queue of the same name for all.
         if not name or request.durable is not None or session.owner is not None or durables.is_taken(name):
-            return durables.requested(session, request, address, self._may)
+            return durables.requested(session, request, address, self.destinations.may)
         queue = self.destinations.mergeable(name, request.durable_flag)
-        durable = durables.requested(session, request, address, self._may)
+        durable = durables.requested(session, request, address, self.destinations.may)
         if durable is not None:
             self.destinations.merge(queue, durable)
         return durable

@@ -23,6 +23,7 @@ from stompcodec.broker.message import (
     tail_with_reply,
     text_tail,
 )
+from stompcodec.broker.origins import far_network_of
 from stompcodec.broker.queues.scheduling import GROUPS, schedule
 from stompcodec.broker.routing.idempotency import KEY_HEADERS, Mark, body_crc, key_of
 from stompcodec.broker.sessions import plain
@@ -56,11 +57,12 @@ def _connect(session: Session, frame: Frame) -> None:
     else:
         raise Refused("unknown virtual host", "The host header names a virtual host that this broker does not have.")
     login = frame.get("username" if session.connection.version == "legacy" else "login")
-    user = broker.auth.login(login, frame.get("passcode"), vhost, broker.now)
+    user = broker.auth.login(login, frame.get("passcode"), vhost, broker.now, far_network_of(session.peer))
     if user is None:
         raise Refused("login refused", "login or passcode is wrong, or the virtual host is not open to this user.")
     session.user = user
     session.owner = broker.auth.owner(user)
+    broker.connections.join(session, broker.now)
     session.virtual_host = broker.virtual_host(vhost)
     session.version = session.connection.version or ""
     session.exact = session.version != "1.0"

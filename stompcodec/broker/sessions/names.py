@@ -6,12 +6,13 @@ A page has at most `PAGE` names, in alphabetical order. Only those are named tha
 from __future__ import annotations
 
 import heapq
-import itertools
 import json
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from stompcodec.broker.config.settings import Address, Kind
+from stompcodec.broker.loop_quota import Line
 from stompcodec.broker.queues.consumer import EOL
-from stompcodec.broker.routing.durable import owner_of
 from stompcodec.broker.sessions.receipts import confirm
 from stompcodec.codec import Frame, serialize
 
@@ -22,10 +23,12 @@ if TYPE_CHECKING:
 NAMES = "names"
 #: The most names in one answer.
 PAGE = 1000
+#: Names that are looked at in one turn.
+_LOOKS = 500
 
 
-def list_names(session: Session, frame: Frame, pattern: str, key: str | None) -> None:
-    """Answer a RECEIVE that asks for names.
+def list_names(session: Session, frame: Frame, pattern: str, key: str | None) -> Iterator[Line]:
+    """Answer a RECEIVE that asks for names, in steps.
 
     Args:
         session: the session that asks.
@@ -36,15 +39,21 @@ def list_names(session: Session, frame: Frame, pattern: str, key: str | None) ->
     after = session.header(frame, "from-name") or ""
     destinations = session.virtual_host.destinations
     head, star = pattern.removesuffix("*"), pattern.endswith("*")
-    fitting = (
-        name
-        for name in itertools.chain(destinations.queues, destinations.topics.by_name)
-        if name > after and name.startswith(head) and (star or name == pattern)
-    )
-    names = heapq.nsmallest(PAGE + 1, fitting)
-    rows = [_row(session, name) for name in names[:PAGE] if _may_see(session, name)]
+    seen = []  # `next` is a name, too
+    for count, (kind, name) in enumerate(
+        [(Kind.QUEUE, name) for name in destinations.queues]
+        + [(Kind.TOPIC, name) for name in destinations.topics.by_name],
+        1,
+    ):
+        if name > after and name.startswith(head) and (star or name == pattern) and _may_see(session, kind, name):
+            seen.append(name)
+        if not count % _LOOKS:
+            yield session.broker.quota
+            if session.ended:
+                return
+    names = heapq.nsmallest(PAGE + 1, seen)
     page = {
-        "destinations": rows,
+        "destinations": [_row(session, name) for name in names[:PAGE]],
         "next": names[PAGE - 1] if len(names) > PAGE else None,
         "management": session.broker.config.management_prefix,
     }
@@ -58,14 +67,11 @@ def list_names(session: Session, frame: Frame, pattern: str, key: str | None) ->
     confirm(session, frame)
 
 
-def _may_see(session: Session, name: str) -> bool:
+def _may_see(session: Session, kind: Kind, name: str) -> bool:
     destinations = session.virtual_host.destinations
     if not name.isprintable() or destinations.naming.is_temporary(name) or name in destinations.owners:
         return False
-    owner = owner_of(destinations.naming.of_letters(name) or "")
-    if owner is not None and session.owner not in (None, owner):
-        return False
-    return session.broker.auth.may(session.user, "subscribe", name)
+    return destinations.why_unseen(session, Address(kind, *destinations.naming.split(name)[1:], literal=True)) is None
 
 
 def _row(session: Session, name: str) -> dict[str, str | int]:

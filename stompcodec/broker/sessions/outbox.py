@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Sequence
 
 from stompcodec.broker.context import Host
@@ -19,7 +20,7 @@ class Outbox:
     """
 
     __slots__ = (
-        *("_broker", "_session", "chunks", "dirty", "flowing", "downloads", "send_budget", "starved", "unread"),
+        *("_broker", "_session", "chunks", "dirty", "flowing", "downloads", "most", "send_budget", "starved", "unread"),
         "whole_frames",
     )
 
@@ -32,6 +33,8 @@ class Outbox:
         self.dirty = False
         #: Bytes of messages that may still be added in this turn. At 0 or less, consumers wait.
         self.send_budget = broker.send_budget
+        #: The greatest budget of a turn, beside that of the broker.
+        self.most = sys.maxsize
         #: A consumer was skipped because the budget was used up.
         self.starved = False
         #: The transport is not full, and no large message is being written.
@@ -64,6 +67,16 @@ class Outbox:
         self.flowing = False
         self.send_budget = 0
         self.schedule_flush()
+
+    def bound(self) -> None:
+        """Let no more than `write_high` bytes wait between the queues and the peer, kernel included.
+
+        With ack:auto a message has left its queue when it is passed to the connection, and is lost with it.
+        """
+        if self.most == sys.maxsize and self._session is not None:
+            self.most = max(1, self._broker.write_high // 2)
+            self.send_budget = min(self.send_budget, self.most)
+            self._broker.bound_output(self._session)
 
     def schedule_flush(self) -> None:
         """Have the shell flush the session when the turn ends, to write output or close the transport."""

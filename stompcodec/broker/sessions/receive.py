@@ -39,7 +39,7 @@ def receive(session: Session, frame: Frame) -> None:
     """Handle RECEIVE, or raise Refused if it cannot be served."""
     if session.header(frame, "browser") == NAMES:
         request = _checked(session, frame)
-        list_names(session, frame, request.destination, _key_of(session, request))
+        session.work(frame, list_names(session, frame, request.destination, _key_of(session, request)))
         return
     request = _request(session, frame)
     number = session.next_number
@@ -48,6 +48,8 @@ def receive(session: Session, frame: Frame) -> None:
     consumer = session.virtual_host.subscribe(session, number, request)
     consumer.credit = consumer.window = 0  # it receives only what is delivered here
     consumer.single = False
+    if not consumer.acks:
+        session.outbox.bound()
     session.work(frame, _receiving(session, frame, request, consumer, cost))
 
 

@@ -540,7 +540,8 @@ class Session:
             return self._take_downloads()
         chunks = self.connection.take_output(self.broker.now)
         if outbox.flowing and not (self.ended or self.failing):
-            outbox.send_budget = self.broker.send_budget
+            budget, most = self.broker.send_budget, outbox.most
+            outbox.send_budget = budget if budget < most else most
             if outbox.starved:
                 self.broker.resume(self)
         return chunks
@@ -580,7 +581,7 @@ class Session:
         if not yes:
             outbox.send_budget = 0
             return
-        outbox.send_budget = self.broker.send_budget
+        outbox.send_budget = min(self.broker.send_budget, outbox.most)
         outbox.unread = 0
         self._look_paused()
         if outbox.starved:

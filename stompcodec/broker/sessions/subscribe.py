@@ -60,6 +60,8 @@ def _subscribe(session: Session, name: str, request: SubscribeRequest) -> Consum
     window = request.window if request.mode == AUTO else session.windows.claim(request.window)
     number = session.next_number
     consumer = session.virtual_host.subscribe(session, number, request)
+    if request.mode == AUTO and consumer.address is None and not request.browser:
+        session.outbox.bound()
     session.next_number += 1
     session.consumers[name] = session.by_number[str(number)] = consumer
     if consumer.selector is not None:

@@ -20,7 +20,7 @@ from stompcodec.broker.loop_quota import Line, Work
 from stompcodec.broker.management.management import Management
 from stompcodec.broker.management.stomp import host_of_peer
 from stompcodec.broker.memory import CONNECTION, Account, below_cost
-from stompcodec.broker.origins import has_origin, is_forwarded, is_loopback, is_own_origin
+from stompcodec.broker.origins import far_network_of, has_origin, is_forwarded, is_loopback, is_own_origin
 from stompcodec.broker.web.page import page
 from stompcodec.broker.web.responses import response
 from stompcodec.transport.owner import PlainRequest
@@ -118,7 +118,7 @@ class Site:
         login, passcode = _credentials(request)
         if config.users is not None and login is None:
             return response(401, "Log in as a user who may manage the broker.\n", headers=_ASK)
-        user = broker.auth.login(login, passcode, vhost, broker.now)
+        user = broker.auth.login(login, passcode, vhost, broker.now, far_network_of(visit.peer))
         if user is None:
             return response(401, "login or passcode is wrong\n", headers=_ASK)
         foreign = is_forwarded(request.headers) or (

@@ -1,0 +1,172 @@
+"""A session learns the names of those destinations alone that it may subscribe to, and gets messages of no others."""
+
+from __future__ import annotations
+
+import json
+import random
+
+import pytest
+from broker.harness import Bench
+
+from stompcodec.broker.auth import Rule, User, hash_passcode
+from stompcodec.broker.config.presets import DIALECTS
+from stompcodec.broker.sessions import names as names_module
+
+USERS = {name: User(name, hash_passcode("x", n=16)) for name in ("root", "ada", "eve")}
+TOPIC, QUEUE, LETTERS = (
+    "/topic/VirtualTopic.S",
+    "/queue/Consumer.A.VirtualTopic.S",
+    "/queue/DLQ.Consumer.A.VirtualTopic.S",
+)
+#: One of each kind of destination; and patterns of rules, of which some concern each of them.
+NAMES = (
+    *("/queue/a", "/queue/DLQ.a", "/queue/plain", TOPIC, "/topic/t", QUEUE, LETTERS),
+    *(
+        "/queue/Consumer.W.VirtualTopic.>",
+        "/queue/DLQ.Consumer.W.VirtualTopic.>",
+        "/queue/DLQ.~ada~desk.all",
+        "/queue/DLQ.desk.all",
+    ),
+)
+PATTERNS = ("*", "/queue/*", "/queue/DLQ.*", "/queue/Consumer.*", "/topic/*", "/topic/VirtualTopic.*", TOPIC, *NAMES)
+
+
+def bench_of(rules, dialect="activemq", **config):
+    named = {**DIALECTS[dialect], "virtual_topics": True, "composite": False, **config}
+    return Bench(users=USERS, rules=(Rule("root", "*", "*"), *rules), **named)
+
+
+def login(bench, name):
+    peer = bench.peer(connect=False)
+    peer.connect(login=name, passcode="x", host="/")
+    return peer
+
+
+def order(peer, command, **headers):
+    """SUBSCRIBE, or RECEIVE, which the codec writes where that is named only."""
+    pairs = "".join(f"{name.replace('_', '-')}:{value}\n" for name, value in headers.items())
+    peer.raw(f"{command}\n{pairs}\n\0".encode())
+
+
+def fill(bench):
+    root = login(bench, "root")
+    for number, name in enumerate(NAMES):
+        if name.startswith("/topic/"):
+            root.subscribe(name, id=str(number))
+        else:
+            root.put(name, "x")
+    return root
+
+
+def listed(peer, **headers):
+    order(peer, "RECEIVE", destination="*", id="n", browser="names", **headers)
+    page = json.loads(peer.next("MESSAGE").body)
+    return [row["destination"] for row in page["destinations"]], page["next"]
+
+
+def may_subscribe(bench, user, name, **headers):
+    peer = login(bench, user)
+    peer.subscribe(name, **headers)
+    refused = peer.closed and peer.error().headers["message"] == "not allowed to subscribe there"
+    peer.lose()
+    return not refused
+
+
+@pytest.mark.parametrize("seed", range(25))
+def test_what_is_listed_is_what_may_be_subscribed_to(seed):
+    chosen = random.Random(seed)
+    rules = [
+        Rule("eve", chosen.choice(("*", "subscribe", "subscribe", "send")), pattern, allow=chosen.random() < 0.7)
+        for pattern in chosen.choices(PATTERNS, k=chosen.randrange(1, 5))
+    ]
+    bench = bench_of(rules, wildcards="activemq")
+    fill(bench)
+    names, _ = listed(login(bench, "eve"))
+    assert sorted(names) == sorted(set(names))
+    assert set(names) == {name for name in NAMES if may_subscribe(bench, "eve", name, browser="false", ack="client")}
+
+
+@pytest.mark.parametrize("way", [{}, {"ack": "client"}, {"browser": "true"}, {"selector": "x = 'y'"}])
+@pytest.mark.parametrize("command", ["SUBSCRIBE", "RECEIVE"])
+@pytest.mark.parametrize("name", [QUEUE, LETTERS, QUEUE.removeprefix("/queue/"), LETTERS.removeprefix("/queue/")])
+def test_a_denied_topic_is_read_in_no_way(name, command, way):
+    bench = bench_of([Rule("eve", "subscribe", "/queue/*"), Rule("eve", "subscribe", "DLQ.*")])
+    fill(bench)
+    peer = login(bench, "eve")
+    order(peer, command, destination=name, id="1", **way)
+    assert peer.error().headers["message"] in ("not allowed to subscribe there", "RECEIVE cannot browse")
+
+
+@pytest.mark.parametrize("name", [QUEUE, LETTERS])
+def test_who_may_subscribe_to_the_topic_reads_them(name):
+    bench = bench_of([Rule("eve", "subscribe", "/queue/*"), Rule("eve", "subscribe", TOPIC)])
+    fill(bench)
+    assert may_subscribe(bench, "eve", name)
+    assert name in listed(login(bench, "eve"))[0]
+
+
+def test_dead_letters_of_a_durable_subscription_need_its_topic():
+    """Without users, too, where a rule may deny a topic to everybody."""
+    bench = Bench()
+    peer = bench.peer(connect=False)
+    peer.connect(client_id="desk")
+    peer.subscribe("/topic/t", durable_subscription_name="all")
+    peer.put("/queue/DLQ.desk.all", "x")
+    assert "/queue/DLQ.desk.all" in listed(bench.peer())[0]
+    bench.broker.auth._rules = (Rule("*", "*", "/topic/t", allow=False), Rule("*", "*", "*"))
+    assert "/queue/DLQ.desk.all" not in listed(bench.peer())[0]
+    late = bench.peer()
+    late.subscribe("/queue/DLQ.desk.all")
+    assert late.error().headers["message"] == "not allowed to subscribe there"
+
+
+def test_the_name_to_go_on_from_is_one_that_may_be_seen(monkeypatch):
+    monkeypatch.setattr(names_module, "PAGE", 2)
+    bench = bench_of([Rule("eve", "subscribe", "/queue/e*")])
+    root = login(bench, "root")
+    for name in ("e1", "e2", "e3", "e4", "e5", "ea", "a1", "a2", "a3", "eb"):
+        root.put(f"/queue/{name}", "x")
+    eve, pages, after = login(bench, "eve"), [], ""
+    while after is not None:
+        page, after = listed(eve, from_name=after)
+        pages.append(page)
+        assert after is None or after in page
+    assert [len(page) for page in pages] == [2, 2, 2, 1]
+    assert [name for page in pages for name in page] == [f"/queue/e{each}" for each in "12345ab"]
+
+
+def test_many_names_are_looked_at_in_several_turns(monkeypatch):
+    monkeypatch.setattr(names_module, "_LOOKS", 3)
+    bench = Bench()
+    peer = bench.peer()
+    for number in range(10):
+        peer.put(f"/queue/{number}", "x")
+    order(peer, "RECEIVE", destination="*", id="n", browser="names", receipt="r")
+    peer.put("/queue/late", "x")
+    answer, receipt = peer.take()
+    assert len(json.loads(answer.body)["destinations"]) == 10
+    assert receipt.command == "RECEIPT"
+
+
+ARGUMENTS = {"x_dead_letter_exchange": "", "x_dead_letter_routing_key": "mine", "x_message_ttl": "1"}
+
+
+@pytest.mark.parametrize(
+    ("rules", "allowed"),
+    [
+        ([Rule("eve", "send", "*"), Rule("eve", "subscribe", "/queue/mine")], False),
+        ([Rule("eve", "*", "*")], True),
+    ],
+)
+def test_dead_letters_are_not_led_to_another_queue_by_who_may_only_send(rules, allowed):
+    bench = bench_of(rules, "rabbitmq", virtual_topics=False)
+    eve = login(bench, "eve")
+    eve.send("SEND", b"x", destination="/queue/victim", **ARGUMENTS)
+    assert eve.closed is not allowed
+    if not allowed:
+        assert "subscribe" in eve.error().headers["message"]
+    login(bench, "root").put("/queue/victim", "secret")
+    bench.date += 10
+    bench.wait(5)
+    queues = bench.broker.queues
+    assert (("/", "/queue/mine") in queues and queues["/", "/queue/mine"].total > 0) is allowed

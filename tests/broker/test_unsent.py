@@ -1,0 +1,238 @@
+"""A consumer with ack:auto that does not read takes no more than `sessions.write_high` out of its queues.
+
+What the peer's kernel has received cannot be bounded here, so the peers of these tests have small receive buffers.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import ssl
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from broker.harness import Bench
+from broker.sockets import CONFIG, Client, run, send, until
+from patience import patience
+
+from stompcodec.broker.server import Server
+from stompcodec.transport import aio
+
+HIGH = 128 * 1024
+RECEIVE = 4096
+BODY = "x" * 1000
+
+
+def frames(*texts: str) -> bytes:
+    return "".join(texts).encode()
+
+
+CONNECT = "CONNECT\naccept-version:1.2\nhost:/\nclient-id:c\n\n\0"
+
+
+class Reader:
+    """A blocking peer with a small receive buffer, over one of the transports."""
+
+    def __init__(self, server: Server, kind: str, trusting: ssl.SSLContext | None) -> None:
+        port = {"tcp": server.port, "ws": server.ws_port, "tls": server.tls_port}[kind]
+        sock = socket.socket()
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, RECEIVE)
+        sock.settimeout(patience(20))
+        sock.connect(("127.0.0.1", port))
+        self.room = sock.getsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF)
+        self.kind = kind
+        self.sock = sock if trusting is None else trusting.wrap_socket(sock, server_hostname="127.0.0.1")
+        if kind == "ws":
+            key = "Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\nSec-WebSocket-Version: 13\r\n"
+            upgrade = (
+                f"GET / HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n{key}\r\n"
+            )
+            self.sock.sendall(upgrade.encode())
+            self.until(b"\r\n\r\n")
+        self.write(CONNECT.encode())
+        self.until(b"CONNECTED\n")
+
+    def write(self, octets: bytes) -> None:
+        if self.kind == "ws":
+            assert len(octets) < 126
+            octets = bytes([0x81, 0x80 | len(octets), 0, 0, 0, 0]) + octets
+        self.sock.sendall(octets)
+
+    def until(self, end: bytes) -> None:
+        found = b""
+        while end not in found:
+            data = self.sock.recv(500)
+            assert data
+            found += data
+
+    def count(self, what: bytes, times: int) -> int:
+        """Read until something has come so many times; return the bytes."""
+        tail, seen, octets = b"", 0, 0
+        while seen < times:
+            data = self.sock.recv(2000)
+            assert data
+            octets += len(data)
+            tail += data
+            seen += tail.count(what)
+            tail = tail[tail.rfind(what) + len(what) :] if what in tail else tail[-len(what) + 1 :]
+        return octets
+
+
+@pytest.fixture(scope="module")
+def certificate(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    trustme = pytest.importorskip("trustme", reason="certificates for TLS are made by trustme")
+    authority = trustme.CA()
+    issued = authority.issue_cert("127.0.0.1")
+    folder: Path = tmp_path_factory.mktemp("unsent")
+    issued.cert_chain_pems[0].write_to_path(folder / "cert.pem")
+    issued.private_key_pem.write_to_path(folder / "key.pem")
+    trusting = ssl.create_default_context()
+    authority.configure_trust(trusting)
+    return SimpleNamespace(cert=str(folder / "cert.pem"), key=str(folder / "key.pem"), trusting=trusting)
+
+
+KINDS = {
+    "a queue": ("/queue/a", "/queue/a", ""),
+    "a queue of a virtual topic": ("/queue/Consumer.A.VirtualTopic.S", "/topic/VirtualTopic.S", ""),
+    "a composite": ("/queue/a,/queue/b", "/queue/a", ""),
+    "a durable subscription": ("/topic/t", "/topic/t", "durable-subscriber-name:n\n"),
+}
+
+
+def taken(kind: str, destinations: str, body: str = BODY, count: int = 500, certificate: Any = None) -> tuple[int, int]:
+    """Bytes that a peer which does not read takes of a queue, and how many it may take. When it reads, it gets all."""
+    target, sent_to, headers = KINDS[destinations]
+    config = CONFIG.replace(write_high=HIGH, dialect="activemq")
+    if kind == "tls":
+        config = config.replace(tls_port=0, tls_cert=certificate.cert, tls_key=certificate.key)
+    elif kind == "ws":
+        config = config.replace(ws_port=0)
+    size = len(body) + 150
+
+    async def main(server: Server) -> tuple[int, int]:
+        trusting = certificate.trusting if kind == "tls" else None
+        reader = await asyncio.to_thread(Reader, server, kind, trusting)
+        await asyncio.to_thread(reader.write, f"SUBSCRIBE\nid:1\ndestination:{target}\n{headers}\n\0".encode())
+        await until(lambda: any(session.consumers for session in server.broker.sessions.values()))
+        (queue,) = {
+            each.queue
+            for session in server.broker.sessions.values()
+            for each in session.consumers.values()
+            if not each.queue.name.endswith("/b")
+        }
+        sender = await Client.connect(server)
+        for _ in range(count):
+            sender.send(send(sent_to, body, "persistent:true"))
+        await sender.ask(send("/queue/other", "", "receipt:last"))
+        gone = count - queue.total
+        octets = await asyncio.to_thread(reader.count, body[-50:].encode() + b"\0", count)
+        assert octets >= count * len(body)
+        assert queue.total == 0
+        reader.sock.close()
+        await sender.close()
+        return gone * size, HIGH + reader.room + size
+
+    result: tuple[int, int] = run(main, config)
+    return result
+
+
+@pytest.mark.parametrize("destinations", KINDS)
+def test_it_takes_no_more_than_write_high_and_all_when_it_reads(destinations):
+    octets, most = taken("tcp", destinations)
+    assert 0 < octets <= most
+
+
+@pytest.mark.parametrize("kind", ["ws", "tls"])
+def test_layers_hold_no_more(kind, certificate):
+    octets, most = taken(kind, "a queue", certificate=certificate)
+    assert 0 < octets <= most
+
+
+def test_large_messages_count_as_well():
+    octets, most = taken("tcp", "a queue", "x" * 50_000, 20)
+    assert octets <= most
+
+
+@pytest.mark.parametrize(
+    ("subscription", "bound"),
+    [
+        ({"destination": "/queue/a"}, True),
+        ({"destination": "/topic/t", "durable_subscriber_name": "n"}, True),
+        ({"destination": "/queue/a,/topic/t"}, True),
+        ({"destination": "/topic/t"}, False),  # nothing is lost there that a slower one would have kept
+        ({"destination": "/queue/a", "ack": "client"}, False),
+        ({"destination": "/queue/a", "ack": "client-individual"}, False),
+        ({"destination": "/queue/a", "browser": "true"}, False),
+    ],
+)
+def test_what_is_bound(subscription, bound):
+    bench, told = Bench(dialect="activemq"), []
+    bench.broker.bound_output = told.append
+    peer = bench.peer(connect=False)
+    peer.connect(client_id="c")
+    for number in range(2):
+        peer.send("SUBSCRIBE", id=str(number), **subscription)
+        if "durable_subscriber_name" in subscription:
+            break
+    assert told == [peer.session] * bound
+    assert (peer.session.outbox.most < sys.maxsize) is bound
+
+
+def test_a_receive_with_ack_auto_is_bound():
+    bench, told = Bench(), []
+    bench.broker.bound_output = told.append
+    peer = bench.peer()
+    peer.put("/queue/a", "x")
+    peer.raw(b"RECEIVE\ndestination:/queue/a\nid:1\nack:client\n\n\0")
+    assert told == []
+    for _ in range(2):
+        peer.put("/queue/a", "x")
+        peer.raw(b"RECEIVE\ndestination:/queue/a\nid:1\n\n\0")
+    assert told == [peer.session]
+
+
+@pytest.mark.parametrize("ack", ["auto", "client"])
+def test_a_turn_takes_half_of_write_high(ack):
+    bench = Bench(write_high=10_000)
+    peer = bench.peer()
+    peer.reading = False
+    peer.subscribe("/queue/a", ack=ack)
+    sender = bench.peer()
+    for _ in range(30):
+        sender.put("/queue/a", b"x" * 900)
+    left = len(bench.broker.queues["/", "/queue/a"].messages)
+    assert (24 <= left <= 25) if ack == "auto" else left <= 20
+
+
+class Sock:
+    def __init__(self, refused: tuple[int, ...] = ()) -> None:
+        self.options: list[tuple[int, int, int]] = []
+        self.refused = refused
+
+    def setsockopt(self, level: int, name: int, value: int) -> None:
+        if name in self.refused:
+            raise OSError
+        self.options.append((level, name, value))
+
+
+UNSENT = getattr(socket, "TCP_NOTSENT_LOWAT", 25)
+
+
+@pytest.mark.parametrize(
+    ("platform", "refused", "options"),
+    [
+        ("linux", (), [(socket.IPPROTO_TCP, UNSENT, 32768)]),
+        ("linux", (UNSENT,), [(socket.SOL_SOCKET, socket.SO_SNDBUF, 98304)]),
+        ("darwin", (), [(socket.SOL_SOCKET, socket.SO_SNDBUF, 98304)]),
+        ("win32", (), [(socket.SOL_SOCKET, socket.SO_SNDBUF, 98304)]),
+    ],
+)
+def test_the_send_buffer_grows_with_the_link_where_the_system_allows_it(monkeypatch, platform, refused, options):
+    monkeypatch.setattr(aio, "sys", SimpleNamespace(platform=platform))
+    monkeypatch.setattr(socket, "TCP_NOTSENT_LOWAT", UNSENT, raising=False)
+    sock = Sock(refused)
+    aio.bound_unsent(sock, 32768)  # type: ignore[arg-type]
+    assert sock.options == options
