@@ -291,6 +291,12 @@ static int is_true(const struct plain_text *text)
     return text->at && text->len == 4 && !memcmp(text->at, "true", 4);
 }
 
+/* `persistent` has a value that only Python understands, or refuses. */
+static int is_odd(const struct plain_text *text)
+{
+    return text->at && !is_true(text) && !(text->len == 5 && !memcmp(text->at, "false", 5));
+}
+
 /* May this road take the frame, as far as its head has been read? */
 static int may_take(const Road *road, const struct stomp_scan *scan)
 {
@@ -310,7 +316,7 @@ static PyObject *target_of(const Road *road, PyObject *destination)
 static int take_send(Road *road, PyObject *session, const struct stomp_scan *scan, const uint8_t *data, size_t size)
 {
     struct plain_send read;
-    if (!plain_send_read(&read, scan, data, size) || (!read.transaction.at && FIELD_OF(session, Session, plain) != Py_True))
+    if (!plain_send_read(&read, scan, data, size) || is_odd(&read.persistent) || (!read.transaction.at && FIELD_OF(session, Session, plain) != Py_True))
         return STOMP_LEFT;
     PyObject *ident = road->ident, *destination = latest_of(&road->destination, &read.destination), *target = target_of(road, destination);
     if (!target)

@@ -120,8 +120,26 @@ def _text(_name: str, text: str) -> str:
     return text
 
 
-def _yes(_name: str, text: str) -> bool:
-    return text == "true"
+#: What becomes of a value that is not understood: it is given the header, the value, and what to write instead.
+Odd = Callable[[str, str, str], None]
+
+
+def refuse(name: str, value: str, says: str) -> None:
+    """Refuse a value that is not understood."""
+    raise Refused(f"bad {name}", f"{name} is {value[:40]!a}: write {says}.")
+
+
+def read_truth(name: str, text: str, default: bool, odd: Odd = refuse) -> bool:
+    """Return whether a header says true, in any case. After `odd` has seen a value that is neither, return `default`.
+
+    >>> read_truth("durable", "TRUE", False), read_truth("durable", "yes", False, lambda name, text, says: None)
+    (True, False)
+    """
+    word = text.lower()
+    if word in ("true", "false"):
+        return word == "true"
+    odd(name, text, "true or false")
+    return default
 
 
 def _is_named(_name: str, text: str) -> bool:
@@ -181,22 +199,22 @@ def _header_name(name: str, text: str) -> str:
     return text
 
 
-_Reader = Callable[[str, str], Any]
+_Reader = Callable[..., Any]
 #: Field -> reader, and its headers, of which the first one in a SUBSCRIBE counts.
 _FIELDS: dict[str, tuple[_Reader, tuple[str, ...]]] = {
     "credit": (read_credit, ("credit",)),
     "selector": (_selector, ("selector",)),
-    "exclusive": (_yes, ("exclusive", "activemq.exclusive")),
+    "exclusive": (read_truth, ("exclusive", "activemq.exclusive")),
     "priority": (_number(-(2**31), 2**31 - 1), ("consumer-priority", "activemq.priority", "x-priority")),
-    "browser": (_yes, ("browser",)),
-    "browser_end": (lambda _name, text: text != "false", ("browser-end",)),
+    "browser": (read_truth, ("browser",)),
+    "browser_end": (read_truth, ("browser-end",)),
     "browser_skip": (_number(1, 100_000), ("browser-skip",)),
     "include_seq": (_header_name, ("include-seq",)),
     "from_seq": (_number(-1, 2**62), ("from-seq",)),
     "routing": (_text, ("subscription-type",)),
     "durable": (_text, ("durable-subscriber-name", "durable-subscription-name", "activemq.subscriptionName")),
-    "durable_flag": (_yes, ("durable", "persistent")),
-    "auto_delete": (_yes, ("auto-delete",)),
+    "durable_flag": (read_truth, ("durable", "persistent")),
+    "auto_delete": (read_truth, ("auto-delete",)),
     "queue_name": (_text, ("x-queue-name",)),
     "transformation": (_text, ("transformation",)),
     "encoding": (_text, ("content-encoding",)),
@@ -204,9 +222,9 @@ _FIELDS: dict[str, tuple[_Reader, tuple[str, ...]]] = {
 }
 
 
-def read_request(frame: Frame, exact: bool, config: Config) -> SubscribeRequest:
-    """Read a SUBSCRIBE, or raise Refused if a header has an invalid value. If `exact`, values are taken as they are;
-    otherwise spaces around them are ignored, as in 1.0.
+def read_request(frame: Frame, exact: bool, config: Config, odd: Odd = refuse) -> SubscribeRequest:
+    """Read a SUBSCRIBE, or raise Refused if a header has an invalid value; `odd` decides about those that should be true
+    or false. If `exact`, values are taken as they are; otherwise spaces around them are ignored, as in 1.0.
     """
 
     def header(name: str) -> str | None:
@@ -220,11 +238,14 @@ def read_request(frame: Frame, exact: bool, config: Config) -> SubscribeRequest:
         for name in names:
             text = header(name)
             if text is not None:
-                fields[field] = read(name, text)
+                default = field == "browser_end"
+                fields[field] = read(name, text, default, odd) if read is read_truth else read(name, text)
                 break
     if config.queue_arguments != "ignore":
         fields["arguments"] = read_arguments(header)
     window, octets = _window(header, fields["mode"], fields.get("credit"), config)
+    if not header("destination"):
+        raise Refused("bad destination", "destination is empty: name a queue or a topic, such as /queue/a.")
     return SubscribeRequest(header("destination") or "", header("id"), window=window, octets=octets, **fields)
 
 

@@ -15,6 +15,7 @@ from stompcodec.broker.sessions.receipts import confirm, hold_receipts, hold_rec
 from stompcodec.broker.sessions.receive import release
 from stompcodec.broker.sessions.session import Session
 from stompcodec.broker.sessions.transaction import Settling
+from stompcodec.broker.sessions.values import truth
 from stompcodec.codec import Frame
 
 
@@ -59,6 +60,7 @@ def _acknowledge(accepted: bool, session: Session, frame: Frame) -> None:
     get = frame.get
     if get("credit") is not None and _grant(session, None, frame):
         return
+    requeue = accepted or truth(session, frame, "requeue")
     consumer, tag = _delivery(session, frame)
     receipt = get("receipt")
     if consumer is None:
@@ -70,7 +72,7 @@ def _acknowledge(accepted: bool, session: Session, frame: Frame) -> None:
         return
     transaction = get("transaction")
     if transaction is not None and session.broker.config.transactional_acks:
-        operation = Settling(consumer, consumer.take(tag), accepted, get("requeue") != "false")
+        operation = Settling(consumer, consumer.take(tag), accepted, requeue)
         defer(session, transaction if session.exact else transaction.strip(" "), operation)
         deliveries = None
     else:
@@ -81,14 +83,14 @@ def _acknowledge(accepted: bool, session: Session, frame: Frame) -> None:
                 hold_receipts(session, frame)
                 break
     if deliveries is not None and len(deliveries) > AT_ONCE:
-        session.work(frame, _settling(session, consumer, deliveries, frame, accepted, get("requeue") != "false"))
+        session.work(frame, _settling(session, consumer, deliveries, frame, accepted, requeue))
         return
     if receipt is not None:  # before messages that may be redelivered
         send_receipt(session, receipt if session.exact else receipt.strip(" "))
     if deliveries is not None and accepted:
         consumer.queue.settle(deliveries)
     elif deliveries is not None:
-        session.virtual_host.dead_letters.reject(consumer.queue, deliveries, get("requeue") != "false")
+        session.virtual_host.dead_letters.reject(consumer.queue, deliveries, requeue)
     if consumer.window:
         if not consumer.in_ring:
             consumer.queue.offer(consumer)

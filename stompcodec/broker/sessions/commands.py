@@ -36,11 +36,14 @@ from stompcodec.broker.sessions.send import cached_target, check_space, parts_of
 from stompcodec.broker.sessions.session import Session
 from stompcodec.broker.sessions.subscribe import reply_address, subscribe, unsubscribe
 from stompcodec.broker.sessions.transaction import Sending
+from stompcodec.broker.sessions.values import NUMBERS, check_numbers, truth
 from stompcodec.broker.storage.large import is_streamed
 from stompcodec.codec import Frame, serialize_tail
 
 #: Headers that keep a SEND off the fast paths of Python. Each feature names its own.
 _SPECIAL_HEADERS = (*LIFE_HEADERS, *GROUPS, *DELAYS, *KEY_HEADERS)
+#: The values of `persistent` that the fast paths know.
+_WORDS = ("true", "false")
 #: Headers that keep it off the plain road, or are read there, as `transaction`.
 SLOW_HEADERS = ("transaction", "reply-to", *_SPECIAL_HEADERS)
 
@@ -93,6 +96,10 @@ def _send(session: Session, frame: Frame) -> None:
     if queue is None or not (session.exact and broker.plain) or frame.has_any(*_SPECIAL_HEADERS):
         _send_any(session, frame)
         return
+    persistent = get("persistent")
+    if persistent is not None and persistent not in _WORDS:
+        _send_any(session, frame)
+        return
     transaction, reply_to = get("transaction"), get("reply-to")
     if transaction is not None or reply_to is not None:
         _send_linked(session, frame, destination, transaction, reply_to)
@@ -107,7 +114,7 @@ def _send(session: Session, frame: Frame) -> None:
         _send_any(session, frame)
         return
     receipt = get("receipt")
-    if get("persistent") == "true" and broker.stores_some:
+    if persistent == "true" and broker.stores_some:
         message = Message(broker.ident % seq, seq, shared(destination), tail, True)
         plain.put_persistent(session, queue, message, receipt)
     elif queue.put_plain(destination, broker.ident, seq, tail):
@@ -157,7 +164,10 @@ def _send_any(session: Session, frame: Frame, body: LargeBody | None = None) -> 
         confirm(session, frame)
         return
     targets = targets_of(session, frame)
-    persistent = broker.stores_some and (frame.get("persistent") == "true" or broker.stores_all)
+    said = truth(session, frame, "persistent")
+    persistent = broker.stores_some and (said or broker.stores_all)
+    if frame.has_any(*NUMBERS):
+        check_numbers(session, frame)
     if broker.journal.short and (persistent or is_streamed(frame)):
         check_space(session, [target.queue if transaction is None else None for target in targets])
     if is_streamed(frame):

@@ -72,7 +72,19 @@ class Session:
     __slots__ = (
         *("_blockers", "_early", "_frame", "_is_open", "_paused_at", "_rests", "_targets_cost", "behind", "broker"),
         *("by_number", "cached_targets", "client_id", "closing", "connection", "consumers", "declared", "discard"),
-        *("ended", "exact", "failing", "foreign", "handlers", "hopeless", "id", "leaving", "listener", "maker"),
+        *(
+            "ended",
+            "exact",
+            "failing",
+            "foreign",
+            "had_odd",
+            "handlers",
+            "hopeless",
+            "id",
+            "leaving",
+            "listener",
+            "maker",
+        ),
         *("memory", "more", "next_number", "outbox", "owner", "paused", "peer", "pending_commit", "plain"),
         *("refusal", "road", "secure", "selectors", "shared_batch", "since", "steps", "transactions", "ttl", "upload"),
         *("user", "version", "virtual_host", "waits_on", "windows"),
@@ -158,6 +170,8 @@ class Session:
         self._blockers: set[Holder] = set()
         #: Received frames were left for later.
         self._rests = False
+        #: A header had a value that the dialect ignores, and the log says so.
+        self.had_odd = False
 
     def _begin_store(self) -> None:
         #: The commit that receipts wait for, and the batch of an earlier commit that they wait for as well.

@@ -132,7 +132,7 @@ class Reader:
         try:
             if self._db is None:
                 self._path.stat()  # SQLite would make a new file
-                self._db = connect(self._path)
+                self._db = connect(self._path, reads=True)
                 self._db.text_factory = bytes
                 self._db.execute("PRAGMA query_only = ON")
             self._db.execute("BEGIN")

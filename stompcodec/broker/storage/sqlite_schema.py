@@ -148,11 +148,17 @@ def is_transient(error: Exception) -> bool:
     return isinstance(error, OSError) or any(sign in str(error) for sign in ("full", "locked"))
 
 
-def connect(path: Path) -> sqlite3.Connection:
+def connect(path: Path, *, reads: bool = False) -> sqlite3.Connection:
     """Return a connection whose transactions are begun and ended explicitly. Any thread may use it, but only one at a
     time. Raise sqlite3.Error if the file cannot be opened.
+
+    One that only `reads` never writes to the database, not even when it is the last one that is closed.
     """
-    return sqlite3.connect(path, timeout=_BUSY, isolation_level=None, check_same_thread=False)
+    file = f"{path.absolute().as_uri()}?mode=ro" if reads else path
+    found = sqlite3.connect(file, timeout=_BUSY, isolation_level=None, check_same_thread=False, uri=reads)
+    if reads:
+        found.execute("PRAGMA wal_autocheckpoint = 0")
+    return found
 
 
 def open_database(path: Path, *, new: bool = False, log: logging.Logger | None = None) -> sqlite3.Connection:

@@ -57,6 +57,8 @@ _WAL = 16 * 2**20
 _INCREMENTAL = 2
 #: Free pages to keep in the file, and pages to give back in one step, which is a commit of at most 1 MiB.
 _SPARE, _PER_STEP = 128, 128
+#: The first SQLite that starts its WAL over safely while two connections write or copy.
+_MENDED = (3, 51, 3)
 #: A WAL of at most this many bytes is not truncated. With less free space than `_NEAR`, a longer one is copied at once:
 #: copying makes the database longer, and must fit into the reserve when the disk is full.
 _SHORT = 2**20
@@ -131,6 +133,12 @@ class Writer:
         self.ended = 0
         #: Some durable subscriptions could not be read.
         self.incomplete = False
+        if sqlite3.sqlite_version_info < _MENDED:
+            log.info(
+                "SQLite %s is older than 3.51.3, which mends a fault of its write-ahead log: let no other program "
+                "write to %s while the broker runs (it writes through one connection, and so avoids the fault)",
+                *(sqlite3.sqlite_version, self._path),
+            )
         examine_data(folder)
         self._lock = FolderLock(folder, access=access)
         self._places = Places(self._path)
