@@ -6,6 +6,9 @@
 #include <Python.h>
 
 #include <structmember.h>
+#ifndef MS_WINDOWS
+#include <sys/stat.h>
+#endif
 
 #include "plain_ack.h"
 #include "plain_call.h"
@@ -543,7 +546,28 @@ static PyObject *join(PyObject *module, PyObject *const *args, Py_ssize_t count)
     return plain_join(args[0], args[1]);
 }
 
+#ifndef MS_WINDOWS
+static PyObject *is_at(PyObject *module, PyObject *const *args, Py_ssize_t count)
+{
+    struct stat found;
+    (void)module;
+    if (count != 3 || !PyBytes_Check(args[0])) {
+        PyErr_SetString(PyExc_TypeError, "is_at() takes the bytes of a path, a device and an inode");
+        return NULL;
+    }
+    unsigned long long device = PyLong_AsUnsignedLongLong(args[1]), inode = PyLong_AsUnsignedLongLong(args[2]);
+    if (PyErr_Occurred())
+        return NULL;
+    int is = !stat(PyBytes_AS_STRING(args[0]), &found) && (unsigned long long)found.st_dev == device && found.st_ino == inode;
+    return PyBool_FromLong(is);
+}
+#endif
+
 static PyMethodDef methods[] = {
+#ifndef MS_WINDOWS
+    {"is_at", (PyCFunction)(void (*)(void))is_at, METH_FASTCALL,
+     "is_at(path, device, inode, /)\n--\n\nReturn whether a file is at its path, and not another one. os.stat would take ten times as long."},
+#endif
     {"deliver_ready", (PyCFunction)(void (*)(void))deliver_ready, METH_FASTCALL,
      "deliver_ready(queue, most, /)\n--\n\n"
      "Deliver up to `most` READY messages of a queue, until one of them or its consumer is not plain. Return how many."},

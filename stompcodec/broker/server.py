@@ -250,10 +250,8 @@ class Server:
         """Set when no peer is connected."""
         self.deserted.set()
         self.scheduled = False
-        self.turning = False
-        """A turn is running."""
-        self.passes = 0
-        """The number of turns so far."""
+        self.turning, self.passes = False, 0
+        """Whether a turn is running, and the number of turns so far."""
         self.latest: _Peer | None = None
         """The peer that sent bytes last."""
         self.store = store

@@ -223,8 +223,8 @@ _FIELDS: dict[str, tuple[_Reader, tuple[str, ...]]] = {
 
 
 def read_request(frame: Frame, exact: bool, config: Config, odd: Odd = refuse) -> SubscribeRequest:
-    """Read a SUBSCRIBE, or raise Refused if a header has an invalid value; `odd` decides about those that should be true
-    or false. If `exact`, values are taken as they are; otherwise spaces around them are ignored, as in 1.0.
+    """Read a SUBSCRIBE, or raise Refused if a header has an invalid value; `odd` decides about those that are true or
+    false. If `exact`, values are taken as they are; otherwise spaces around them are ignored, as in 1.0.
     """
 
     def header(name: str) -> str | None:
@@ -237,15 +237,13 @@ def read_request(frame: Frame, exact: bool, config: Config, odd: Odd = refuse) -
     for field, (read, names) in _FIELDS.items():
         for name in names:
             text = header(name)
-            if text is not None:
+            if text is not None and not (frame.command == "RECEIVE" and name == "browser"):  # it has values of its own
                 default = field == "browser_end"
                 fields[field] = read(name, text, default, odd) if read is read_truth else read(name, text)
                 break
     if config.queue_arguments != "ignore":
         fields["arguments"] = read_arguments(header)
     window, octets = _window(header, fields["mode"], fields.get("credit"), config)
-    if not header("destination"):
-        raise Refused("bad destination", "destination is empty: name a queue or a topic, such as /queue/a.")
     return SubscribeRequest(header("destination") or "", header("id"), window=window, octets=octets, **fields)
 
 

@@ -18,7 +18,7 @@ from stompcodec.broker.peer import Maker, Peer
 from stompcodec.broker.queues.queue import Queue
 from stompcodec.broker.queues.subscribe_request import SubscribeRequest
 from stompcodec.broker.queues.texts import Texts
-from stompcodec.broker.routing.durable import Durable, durable_name, title
+from stompcodec.broker.routing.durable import Durable, durable_name, owner_of, title
 from stompcodec.broker.routing.shares import Shares
 from stompcodec.broker.routing.topics import Topics
 from stompcodec.broker.selectors.selector import Selector
@@ -80,6 +80,14 @@ class Durables:
     def by_name(self) -> dict[str, Durable]:
         """All of them by the names of their queues, as a new dictionary."""
         return {title(durable.owner, durable.name): durable for durable in self}
+
+    def of_queue(self, queue: str) -> Durable | None:
+        """Return the one whose queue has this name."""
+        for owner, name in ((None, queue), (owner_of(queue), queue.split("~", 2)[-1])):
+            durable = self._named.get(name, {}).get(owner)
+            if durable is not None and title(owner, name) == queue:
+                return durable
+        return None
 
     def find(self, name: str, owner: str | None) -> Durable | None:
         """Return the durable subscription that a user means by a name: their own, or one without an owner. Without

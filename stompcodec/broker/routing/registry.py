@@ -407,8 +407,9 @@ class Destinations:
         sources = [address]
         if address.kind is Kind.QUEUE:
             sources += filter(None, map(self.stored_queues.topic_of, (address.name, letters)))
-        if letters in self.durables.by_name:
-            sources.append(self.durables.by_name[letters].address)
+        durable = self.durables.of_queue(letters) if letters else None
+        if durable is not None:
+            sources.append(durable.address)
         may = all(self.may(session, source) for source in sources)
         return None if may else "The broker's access rules do not allow it."
 

@@ -19,6 +19,8 @@ def subscribe(session: Session, frame: Frame) -> None:
     """
     config = session.broker.config
     request = request_of(session, frame)
+    if not request.destination:
+        raise Refused("bad destination", "destination is empty: name a queue or a topic, such as /queue/a.")
     name = _name(request.destination, request.key)
     if name in session.consumers:
         raise Refused("subscription exists", "This session has a subscription with that id.")

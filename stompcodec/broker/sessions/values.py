@@ -1,7 +1,7 @@
 """The values of known headers: tables of those that are true or false, and of those that are numbers.
 
-In our own dialect, a value that is not understood is answered by ERROR. The other dialects do what their brokers do: they
-go on as if the header were missing. Then the log has one warning for each connection.
+In our own dialect, a value that is not understood is answered by ERROR. The other dialects do what their brokers do:
+they go on as if the header were missing. Then the log has one warning for each connection.
 """
 
 from __future__ import annotations

@@ -15,6 +15,7 @@ from __future__ import annotations
 import os
 import re
 import stat
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
@@ -64,7 +65,7 @@ class Places:
     __slots__ = ("_database", "_is", "_log", "_log_is")
 
     def __init__(self, database: Path) -> None:
-        self._database, self._log = str(database), f"{database}-wal"
+        self._database, self._log = os.fsencode(database), os.fsencode(f"{database}-wal")
         self._is: tuple[int, int] | None = None
         self._log_is: tuple[int, int] | None = None
 
@@ -79,14 +80,14 @@ class Places:
 
     def gone(self) -> str | None:
         """Return the path where another file is, or none; None if both are where they were."""
-        if self._is is not None and _identity(self._database) != self._is:
-            return self._database
-        if self._log_is is not None and _identity(self._log) != self._log_is:
-            return self._log
+        if self._is is not None and not _is_at(self._database, *self._is):
+            return os.fsdecode(self._database)
+        if self._log_is is not None and not _is_at(self._log, *self._log_is):
+            return os.fsdecode(self._log)
         return None
 
 
-def _identity(path: str) -> tuple[int, int] | None:
+def _identity(path: bytes) -> tuple[int, int] | None:
     """Return what tells a file from all others; None if there is none. It is not opened: to close a database file
     would drop the locks that SQLite holds on it.
     """
@@ -95,6 +96,19 @@ def _identity(path: str) -> tuple[int, int] | None:
     except OSError:
         return None
     return found.st_dev, found.st_ino
+
+
+def _is_there(path: bytes, device: int, inode: int) -> bool:
+    return _identity(path) == (device, inode)
+
+
+_is_at: Callable[[bytes, int, int], bool] = _is_there
+
+
+def use(is_at: Callable[[bytes, int, int], bool]) -> None:
+    """Have a quicker function tell whether a file is at its path."""
+    global _is_at
+    _is_at = is_at
 
 
 class FolderLock:

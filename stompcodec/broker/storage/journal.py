@@ -223,14 +223,12 @@ class Journal:
         self._account = account
         #: Queues that a delayed message was put into.
         self._late: dict[Undoable, None] = {}
-        #: The files of the store were removed or replaced: nothing is stored any more, and the broker has to end.
+        #: Why nothing is stored any more: the files were removed or replaced. `on_lost` is called once.
         self.lost: StoreError | None = None
-        #: Called once, with the error, when that is noticed.
         self.on_lost: Callable[[StoreError], object] = lambda error: None
         #: Actions to call when the horizon moves.
         self._watchers: dict[Callable[[], object], None] = {}
-        self._inside = False
-        self._wake = wake
+        self._inside, self._wake = False, wake
         #: Work that waits for a new batch.
         self._lined_up: dict[Waiter, None] = {}
 

@@ -241,7 +241,7 @@ def test_the_rules_count_when_it_is_resumed_and_when_it_is_ended(
 
 def test_a_refused_unsubscribe_leaves_nothing_behind() -> None:
     """The consumer that it named goes back all that it held, as at any other end."""
-    place = Place("stompcodec", "1.2", {"durable-subscription-name": "n"}, "c.n")
+    place = Place("stompcodec", "1.2", {"durable-subscription-name": "n"}, "c.n", max_attempts=6)
     ada = place.user("ada")
     place.subscribe(ada, ack="client")
     place.put(b"held")

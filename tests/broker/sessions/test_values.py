@@ -41,7 +41,7 @@ def stored(bench, persistent, road="plain", **headers):
     if road == "transaction":
         peer.send("COMMIT", transaction="t", receipt="c")
     queue = bench.broker.virtual_host("/").destinations.queue("/queue/a")
-    return peer, len([message for message in bench.broker.journal.store.load(queue.key)]) - 1
+    return peer, len(list(bench.broker.journal.store.load(queue.key))) - 1
 
 
 @pytest.mark.parametrize("road", ["plain", "transaction"])
@@ -59,7 +59,7 @@ def test_any_other_value_is_refused_by_name(road, value):
     peer, count = stored(bench, value, road)
     error = peer.error()
     assert error.headers["message"] == "bad persistent"
-    assert f"persistent is {ascii(value[:40])}: write true or false.".encode() in error.body
+    assert f"persistent is {value[:40]!a}: write true or false.".encode() in error.body
     assert count <= 0
     assert not any(frame.command == "RECEIPT" and frame.headers["receipt-id"] == "r" for frame in peer.take())
 
@@ -115,7 +115,7 @@ def test_a_number_that_is_none_is_refused_by_name(name, value):
     peer.raw(serialize(Frame("SEND", {"destination": "/queue/a", "receipt": "r", name: value}, b"x"), "1.2"))
     error = peer.error()
     assert error.headers["message"] == f"bad {name}"
-    assert f"{name} is {ascii(value)}".encode() in error.body
+    assert f"{name} is {value!a}".encode() in error.body
 
 
 @pytest.mark.parametrize(

@@ -182,7 +182,8 @@ def test_a_database_that_goes_while_the_broker_runs(tmp_path: Path) -> None:
     with pytest.raises(StoreError, match="was removed or replaced"):
         store.commit()
     assert not (data / "messages.sqlite").exists()
-    store.close()
+    with pytest.raises(StoreError, match="was removed or replaced"):
+        store.close()
 
 
 def test_a_row_that_is_lost(tmp_path: Path) -> None:

@@ -39,8 +39,9 @@ class Stores:
         return self(next(folder for made, folder in self.made if made is store))
 
     def close(self):
-        for store, folder in self.made:
+        for store, _ in self.made:
             store.close()
+        for _, folder in self.made:
             shutil.rmtree(folder, ignore_errors=True)
 
 
