@@ -1,5 +1,9 @@
 #include "plain_store.h"
 
+#ifndef MS_WINDOWS
+#include <sys/stat.h>
+#endif
+
 #include "plain_call.h"
 #include "plain_fields.h"
 #include "plain_queue.h"
@@ -123,3 +127,22 @@ int plain_put_stored(PyObject *session, PyObject *queue, const struct plain_mess
         return plain_call(queue, plain_name.block, session);
     return outcome < 0 ? -1 : 0;
 }
+
+#ifndef MS_WINDOWS
+PyObject *plain_are_at(PyObject *module, PyObject *places)
+{
+    (void)module;
+    if (!PyTuple_Check(places))
+        return PyErr_Format(PyExc_TypeError, "are_at() takes a tuple");
+    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(places); i++) {
+        struct stat found;
+        const char *path;
+        unsigned long long device, inode;
+        if (!PyArg_ParseTuple(PyTuple_GET_ITEM(places, i), "yKK", &path, &device, &inode))
+            return NULL;
+        if (stat(path, &found) || (unsigned long long)found.st_dev != device || found.st_ino != inode)
+            Py_RETURN_FALSE;
+    }
+    Py_RETURN_TRUE;
+}
+#endif

@@ -32,4 +32,9 @@ int plain_record_put(PyObject *session, PyObject *queue, const struct plain_mess
 /* Put a persistent message, which has been recorded for the store. Returns 0, or -1 with an exception. */
 int plain_put_stored(PyObject *session, PyObject *queue, const struct plain_message *message);
 
+#ifndef MS_WINDOWS
+/* Of the module: is each file at its path, and not another one? `places` is a tuple of tuples: path, device, inode. */
+PyObject *plain_are_at(PyObject *module, PyObject *places);
+#endif
+
 #endif

@@ -593,8 +593,7 @@ async def listen(
     Args:
         host, port: the address to listen on (None: all of this machine), and the port (0: any).
         make_owner: called for each connection once its handshakes are done.
-        ssl, websocket: speak TLS, speak WebSocket.
-        path, max_message: over WebSocket, the only path that is served (None: any), and the bytes of a message at most.
+        ssl, websocket: speak TLS, speak WebSocket; `path` is the only one served (None: any), `max_message` its bytes.
         backlog: connections that the kernel keeps until they are accepted.
         high: unwritten bytes at which an owner is told to stop writing.
         timeout: seconds for the handshakes of TLS and WebSocket.

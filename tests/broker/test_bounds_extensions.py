@@ -93,7 +93,7 @@ def test_a_transaction_of_too_many_delayed_messages_has_no_effect():
     ("value", "waits"), [("9" * 15, True), ("9" * 400, False), ("-5", False), ("1e99", False), ("0", False)]
 )
 def test_absurd_delays(value, waits):
-    bench = Bench()
+    bench = Bench(dialect="activemq")
     peer = bench.peer()
     peer.put("/queue/a", "x", delay=value)
     assert not peer.closed

@@ -192,6 +192,19 @@ def names_causes(place: Place) -> None:
     client.close()
 
 
+@field("aliases")
+def aliases(place: Place) -> None:
+    """A name with the prefix of queues and one without mean the same queue of our broker where the row says so."""
+    client, name = place.connect(), fresh()
+    bare = name.removeprefix("/queue/")
+    if place.own:
+        client.send(name, b"x", receipt=True)
+        subscription = client.subscribe(bare)
+        client.ping()
+        same(subscription.get(0.01) is not None, place.row(client).is_same(name, bare), "whether both are one queue")
+    client.close()
+
+
 @field("requeue")
 def requeue(place: Place) -> None:
     """`nack(requeue=True)` brings the message back; where the row says that it cannot, nothing is sent."""

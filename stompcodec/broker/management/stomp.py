@@ -25,7 +25,7 @@ from stompcodec.broker.sessions.receipts import confirm
 from stompcodec.broker.sessions.send import put, queue_of
 from stompcodec.broker.sessions.session import Session
 from stompcodec.broker.sessions.subscribe import reply_address
-from stompcodec.broker.sessions.target import QueueOrTopic, Target
+from stompcodec.broker.sessions.transaction import QueueOrTopic, Target
 from stompcodec.broker.storage.large import is_streamed
 from stompcodec.codec import Frame
 

@@ -237,7 +237,9 @@ def read_request(frame: Frame, exact: bool, config: Config, odd: Odd = refuse) -
     for field, (read, names) in _FIELDS.items():
         for name in names:
             text = header(name)
-            if text is not None and not (frame.command == "RECEIVE" and name == "browser"):  # it has values of its own
+            if text is not None and not (
+                frame.command == "RECEIVE" and text == "names"
+            ):  # asks for names, not messages
                 default = field == "browser_end"
                 fields[field] = read(name, text, default, odd) if read is read_truth else read(name, text)
                 break

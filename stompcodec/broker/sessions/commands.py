@@ -102,7 +102,7 @@ def _send(session: Session, frame: Frame) -> None:
         return
     transaction, reply_to = get("transaction"), get("reply-to")
     if transaction is not None or reply_to is not None:
-        _send_linked(session, frame, destination, transaction, reply_to)
+        _send_linked(session, frame, destination, persistent == "true", transaction, reply_to)
         return
     if not session.plain:
         _send_any(session, frame)
@@ -124,7 +124,7 @@ def _send(session: Session, frame: Frame) -> None:
 
 
 def _send_linked(
-    session: Session, frame: Frame, destination: str, transaction: str | None, reply_to: str | None
+    session: Session, frame: Frame, destination: str, persistent: bool, transaction: str | None, reply_to: str | None
 ) -> None:
     """Handle a SEND of the fast path with a transaction or a reply-to."""
     get, broker = frame.get, session.broker
@@ -135,7 +135,7 @@ def _send_linked(
     address = None if reply_to is None else reply_address(session, reply_to)
     tail = serialize_tail(frame, "1.2", without=WITHOUT) if address is None else tail_with_reply(frame, address)
     name, receipt = shared(destination), get("receipt")
-    persistent = get("persistent") == "true" and broker.stores_some
+    persistent = persistent and broker.stores_some
     if transaction is not None:
         defer_plain(session, transaction, queue, Message(b"", 0, name, tail, persistent))
     else:
@@ -164,10 +164,7 @@ def _send_any(session: Session, frame: Frame, body: LargeBody | None = None) -> 
         confirm(session, frame)
         return
     targets = targets_of(session, frame)
-    said = truth(session, frame, "persistent")
-    persistent = broker.stores_some and (said or broker.stores_all)
-    if frame.has_any(*NUMBERS):
-        check_numbers(session, frame)
+    persistent = _is_stored(session, frame)
     if broker.journal.short and (persistent or is_streamed(frame)):
         check_space(session, [target.queue if transaction is None else None for target in targets])
     if is_streamed(frame):
@@ -200,6 +197,14 @@ def _send_any(session: Session, frame: Frame, body: LargeBody | None = None) -> 
                 hold_receipts(session, frame)
             broker.sent.enter(mark, broker.now, stored=persistent, batch=session.behind)
     confirm(session, frame)
+
+
+def _is_stored(session: Session, frame: Frame) -> bool:
+    """Return whether a SEND asks for a stored message, after a look at its values."""
+    if frame.has_any(*NUMBERS):
+        check_numbers(session, frame)
+    broker, said = session.broker, truth(session, frame, "persistent")
+    return broker.stores_some and (said or broker.stores_all)
 
 
 def _marks(session: Session, frame: Frame, body: LargeBody | None) -> list[Mark] | None:

@@ -17,8 +17,7 @@ from stompcodec.broker.sessions.receipts import confirm, hold_receipts
 from stompcodec.broker.sessions.receive import release
 from stompcodec.broker.sessions.send import check_space, in_order, put_late, queue_of
 from stompcodec.broker.sessions.session import Session
-from stompcodec.broker.sessions.target import QueueOrTopic
-from stompcodec.broker.sessions.transaction import Sending, Settling, Transaction
+from stompcodec.broker.sessions.transaction import QueueOrTopic, Sending, Settling, Transaction
 from stompcodec.broker.storage.store import Store
 from stompcodec.codec import Frame
 

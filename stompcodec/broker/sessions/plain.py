@@ -32,8 +32,7 @@ from stompcodec.broker.sessions.outbox import Outbox
 from stompcodec.broker.sessions.receipts import PendingCommit, hold_receipts_of, send_receipt
 from stompcodec.broker.sessions.send import check_space
 from stompcodec.broker.sessions.session import EACH, Session
-from stompcodec.broker.sessions.target import QueueOrTopic, Target
-from stompcodec.broker.sessions.transaction import Sending, Transaction
+from stompcodec.broker.sessions.transaction import QueueOrTopic, Sending, Target, Transaction
 from stompcodec.broker.storage import folder_lock
 from stompcodec.broker.storage.journal import Batch, Intake
 from stompcodec.codec import BACKEND, Frame
@@ -74,8 +73,8 @@ def prepare(send: Handler, ack: Handler, slow_headers: tuple[str, ...]) -> None:
         classes = {each.__name__: each for each in _CLASSES}
         functions = (send, ack, send_receipt, hold_receipts_of, put_persistent, _record_put, _failed, shared)
         EXTENSION.prepare(classes, slow_headers, WITHOUT, functions, NO_LINE, EACH, MESSAGE, OPERATION)
-        if hasattr(EXTENSION, "is_at"):
-            folder_lock.use(EXTENSION.is_at)
+        if hasattr(EXTENSION, "are_at"):
+            folder_lock.use(EXTENSION.are_at)
         quick.use(EXTENSION.deliver_ready, EXTENSION.join, EXTENSION.Tally)
 
 

@@ -15,7 +15,7 @@ from stompcodec.broker.routing.retained import RetainTarget
 from stompcodec.broker.routing.topic import Topic
 from stompcodec.broker.routing.virtual_host import VirtualHost
 from stompcodec.broker.sessions.session import Session
-from stompcodec.broker.sessions.target import QueueOrTopic, Target
+from stompcodec.broker.sessions.transaction import QueueOrTopic, Target
 from stompcodec.codec import Frame
 
 #: Targets that a session caches.

@@ -1,4 +1,4 @@
-"""Transaction: operations that take effect together at COMMIT."""
+"""Target, one destination of a SEND; and Transaction, operations that take effect together at COMMIT."""
 
 from __future__ import annotations
 
@@ -7,8 +7,25 @@ from typing import NamedTuple
 from stompcodec.broker.memory import MARK, OPERATION, transaction_cost
 from stompcodec.broker.message import Message
 from stompcodec.broker.queues.consumer import Consumer, Delivery, Source
+from stompcodec.broker.queues.queue import Queue
 from stompcodec.broker.routing.idempotency import Mark
-from stompcodec.broker.sessions.target import QueueOrTopic, Target
+from stompcodec.broker.routing.retained import RetainTarget
+from stompcodec.broker.routing.topic import Topic
+
+#: Everything that takes messages.
+QueueOrTopic = Queue | Topic | RetainTarget
+
+
+class Target(NamedTuple):
+    """One destination of a SEND."""
+
+    destination: str
+    routing: str | None = None
+    """The header destination-type."""
+    retain: str | None = None
+    """The header retain."""
+    queue: QueueOrTopic | None = None
+    """What takes the message; None for nothing. In a transaction it is looked up at COMMIT."""
 
 
 class Sending(NamedTuple):

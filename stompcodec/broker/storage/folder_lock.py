@@ -49,6 +49,10 @@ _LINE = re.compile(rb"stompcodec ([a-z]{1,20}) ([0-9]{1,9})\n")
 _MOST = 64
 
 
+#: A path, and the device and inode of the file there.
+Noted = tuple[bytes, int, int]
+
+
 class Places:
     """Where a database and its WAL were when they were opened. SQLite goes on writing to a file that was removed, or
     that another one was put in the place of, and nobody finds what it wrote.
@@ -62,32 +66,29 @@ class Places:
     >>> folder.cleanup()
     """
 
-    __slots__ = ("_database", "_is", "_log", "_log_is")
+    __slots__ = ("_database", "_log", "are_there", "noted")
 
     def __init__(self, database: Path) -> None:
         self._database, self._log = os.fsencode(database), os.fsencode(f"{database}-wal")
-        self._is: tuple[int, int] | None = None
-        self._log_is: tuple[int, int] | None = None
+        self.noted: tuple[Noted, ...] = ()
+        self.are_there = _are_there
+        """Returns whether the files that are `noted` are at their paths. The hot path calls it by itself."""
 
     def note(self) -> None:
         """Note which files are there: the database once, and the WAL each time it is opened. It may be a new one."""
-        self._is = self._is or _identity(self._database)
-        self._log_is = _identity(self._log)
+        paths = [self._log] if self.noted else [self._database, self._log]
+        self.noted = (*self.noted[:1], *filter(None, map(_noted, paths)))
 
     def log_closed(self) -> None:
         """Forget the WAL: the last connection that is closed removes it."""
-        self._log_is = None
+        self.noted = self.noted[:1]
 
     def gone(self) -> str | None:
         """Return the path where another file is, or none; None if both are where they were."""
-        if self._is is not None and not _is_at(self._database, *self._is):
-            return os.fsdecode(self._database)
-        if self._log_is is not None and not _is_at(self._log, *self._log_is):
-            return os.fsdecode(self._log)
-        return None
+        return next((os.fsdecode(noted[0]) for noted in self.noted if _noted(noted[0]) != noted), None)
 
 
-def _identity(path: bytes) -> tuple[int, int] | None:
+def _noted(path: bytes) -> Noted | None:
     """Return what tells a file from all others; None if there is none. It is not opened: to close a database file
     would drop the locks that SQLite holds on it.
     """
@@ -95,20 +96,20 @@ def _identity(path: bytes) -> tuple[int, int] | None:
         found = os.stat(path)
     except OSError:
         return None
-    return found.st_dev, found.st_ino
+    return path, found.st_dev, found.st_ino
 
 
-def _is_there(path: bytes, device: int, inode: int) -> bool:
-    return _identity(path) == (device, inode)
+def _all_there(noted: tuple[Noted, ...]) -> bool:
+    return all(_noted(each[0]) == each for each in noted)
 
 
-_is_at: Callable[[bytes, int, int], bool] = _is_there
+_are_there: Callable[[tuple[Noted, ...]], bool] = _all_there
 
 
-def use(is_at: Callable[[bytes, int, int], bool]) -> None:
-    """Have a quicker function tell whether a file is at its path."""
-    global _is_at
-    _is_at = is_at
+def use(are_there: Callable[[tuple[Noted, ...]], bool]) -> None:
+    """Have a quicker function tell whether files are at their paths."""
+    global _are_there
+    _are_there = are_there
 
 
 class FolderLock:

@@ -190,8 +190,7 @@ class Journal:
     ) -> None:
         self.quota = quota or LoopQuota()
         self.store = store
-        self._log = log
-        self._call_soon = call_soon
+        self._log, self._call_soon = log, call_soon
         #: The open batch, and the one being written.
         self.batch = Batch()
         self.busy: Batch | None = None

@@ -186,11 +186,14 @@ class Writer:
         """Return an error if the database, or its WAL, is not at its path any more: what is written to it would not be
         found by the next broker. From then on, nothing can be stored.
         """
-        if self._lost is None and (gone := self._places.gone()) is not None:
-            self._lost = StoreError(
-                f"{gone} was removed or replaced while the broker used it: what was stored is not there any more "
-                "(restore the data folder from a backup, or put its files back, and start the broker again)"
-            )
+        gone = None if self._lost is not None else self._places.gone()
+        return self._lost if gone is None else self._lose(gone)
+
+    def _lose(self, gone: str) -> StoreError:
+        self._lost = StoreError(
+            f"{gone} was removed or replaced while the broker used it: what was stored is not there any more "
+            "(restore the data folder from a backup, or put its files back, and start the broker again)"
+        )
         return self._lost
 
     @property
@@ -583,9 +586,9 @@ class Writer:
             if self._may_retry(error):
                 return self.write(batch) or self.commit(batch)
             return undone
-        lost = self.look()
-        if lost is not None:  # committed, but not where the next broker looks
-            return lost
+        places = self._places
+        if not places.are_there(places.noted):  # committed, but not where the next broker looks
+            return self._lose(places.gone() or str(self._path))
         self.commits += 1
         taken = self._timer.clock() - start
         if doubted:

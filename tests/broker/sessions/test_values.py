@@ -143,7 +143,7 @@ def test_a_dialect_goes_on_and_warns_once_per_connection(dialect, caplog):
     for turn in range(2):
         peer = bench.peer()
         for number in range(3):
-            peer.put("/queue/a", b"x", receipt=str(number), persistent="maybe", priority="high")
+            peer.put("/queue/a", b"x", receipt=str(number), persistent="maybe")
             assert peer.next("RECEIPT").headers["receipt-id"] == str(number)
         told = [record for record in caplog.records if "is ignored" in record.message]
         assert len(told) == turn + 1

@@ -413,7 +413,7 @@ def test_pages_are_not_read_while_a_failed_commit_cannot_be_taken_back(store, mo
 
 def test_a_file_that_cannot_be_read_is_an_error_and_not_the_end(store, folder, monkeypatch):
     put(store, message(1))
-    monkeypatch.setattr(reader_module, "connect", lambda path: sqlite3.connect(folder / "not" / "there"))
+    monkeypatch.setattr(reader_module, "connect", lambda path, **how: sqlite3.connect(folder / "not" / "there"))
     assert "cannot be read: unable to open" in str(answer(store))
     monkeypatch.undo()
     assert seqs(answer(store)) == [1]
