@@ -188,8 +188,7 @@ class Journal:
         account: Account,
         quota: LoopQuota | None = None,
     ) -> None:
-        self.quota = quota or LoopQuota()
-        self.store = store
+        self.quota, self.store = quota or LoopQuota(), store
         self._log, self._call_soon = log, call_soon
         #: The open batch, and the one being written.
         self.batch = Batch()
