@@ -51,7 +51,8 @@ class Backoff:
 
     Args:
         first: the delay after the first failed round over all addresses, in seconds.
-        factor: by which each delay grows.
+        factor: by which each delay grows. With the default, a client that has been away for a while is back within
+            half of that time.
         most: the longest delay, in seconds; None for 5 s, and 30 s after 5 minutes without a connection.
         jitter: the random share of a delay, from 0 (none) to 1 (all of it).
         attempts: the number of rounds before the client gives up; None for no limit.
@@ -59,12 +60,12 @@ class Backoff:
     Raises:
         ValueError: a number is out of its range.
 
-    >>> list(Backoff(first=1.0, attempts=4).delays(lambda: 1.0))
+    >>> list(Backoff(first=1.0, factor=2.0, attempts=4).delays(lambda: 1.0))
     [1.0, 2.0, 4.0, 5.0]
     """
 
     first: float = 0.1
-    factor: float = 2.0
+    factor: float = 1.25
     most: float | None = None
     jitter: float = 0.5
     attempts: int | None = None
