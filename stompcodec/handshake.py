@@ -14,6 +14,17 @@ from stompcodec.states import negotiate, negotiate_client, negotiate_wishlist
 _WITHOUT_BEATS = ("1.0", "legacy")
 
 
+def protocol_value(frame: Frame, name: str) -> str | None:
+    """Return the value of a header of the first frame that belongs to the protocol, without blanks around it; None if
+    it is missing. Examples in specifications have such blanks.
+
+    >>> protocol_value(Frame("CONNECT", {"version": " 1.1"}), "version")
+    '1.1'
+    """
+    value = frame.get(name)
+    return None if value is None else value.strip(" \t")
+
+
 class Handshake:
     """One side of the negotiation. A client calls `connect_frame`, then `on_connected`; a server calls `on_connect`,
     then `connected_frame`. In 1.0, which has no heart-beats, the header heart-beat has no meaning.
@@ -76,12 +87,12 @@ class Handshake:
         """Return the version of the session, on a server that has received CONNECT. Raise FrameError:
         "no-common-version" or "bad-heart-beat".
         """
-        accept, highest = frame.get("accept-version"), frame.get("version")
+        accept, highest = protocol_value(frame, "accept-version"), protocol_value(frame, "version")
         if self._version_header and accept is None and highest is not None:
             version = _up_to(highest, self.versions)[-1]
         else:
             version = negotiate(accept, self.versions)
-        beat = frame.get("heart-beat") if version != "1.0" else None
+        beat = protocol_value(frame, "heart-beat") if version != "1.0" else None
         negotiate_heart_beat(beat, None)
         self._connect_beat = beat
         return version
@@ -107,7 +118,7 @@ class Handshake:
         """
         if self.first is not None:
             return self.first
-        version = frame.get("version")
+        version = protocol_value(frame, "version")
         if self._highest is not None:
             version = negotiate_wishlist(self._highest, version)
         return negotiate_client(version, self._offered)
@@ -118,7 +129,7 @@ class Handshake:
         """
         if version in _WITHOUT_BEATS:
             return 0, 0
-        return negotiate_heart_beat(self._connect_beat, connected.get("heart-beat"))
+        return negotiate_heart_beat(self._connect_beat, protocol_value(connected, "heart-beat"))
 
 
 def _up_to(highest: str | None, versions: Sequence[str]) -> list[str]:

@@ -62,7 +62,7 @@ class End:
         """The number of connections so far."""
         self.error: Exception | None = None
         """The error that ended the connection; None while connected."""
-        self._backoff = Backoff(most=5.0) if backoff is None else backoff
+        self._backoff = Backoff() if backoff is None else backoff
         self._options = {**options, "limits": Limits(max_body=max_body), "reconnect": None}
         self._delays = self._backoff.delays(random.random)
         self._since = 0.0

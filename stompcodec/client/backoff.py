@@ -14,6 +14,7 @@ connection, too, ends each one whatever is sent, and nothing is to blame.
 from __future__ import annotations
 
 import math
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
@@ -24,6 +25,9 @@ from stompcodec.transport.owner import CloseCodeError
 
 #: Seconds from the first to the last refused login that end a client: a broker that restarts may refuse for a while.
 SPAN = 60.0
+#: The longest delay between rounds, in seconds, and the one after `LONG` seconds without a connection.
+MOST, MOST_LATER = 5.0, 30.0
+LONG = 300.0
 #: A connection that ends within this many seconds of restoring may have ended because of it.
 SOON = 1.0
 #: The most connections in a row that may end so soon, before the next one restores one frame at a time.
@@ -47,42 +51,48 @@ class Backoff:
 
     Args:
         first: the delay after the first failed round over all addresses, in seconds.
-        factor: by which each delay grows.
-        most: the longest delay, in seconds.
+        factor: by which each delay grows. With the default, a client that has been away for a while is back within
+            half of that time.
+        most: the longest delay, in seconds; None for 5 s, and 30 s after 5 minutes without a connection.
         jitter: the random share of a delay, from 0 (none) to 1 (all of it).
         attempts: the number of rounds before the client gives up; None for no limit.
 
     Raises:
         ValueError: a number is out of its range.
 
-    >>> list(Backoff(first=1.0, most=5.0, attempts=4).delays(lambda: 1.0))
+    >>> list(Backoff(first=1.0, factor=2.0, attempts=4).delays(lambda: 1.0))
     [1.0, 2.0, 4.0, 5.0]
     """
 
     first: float = 0.1
-    factor: float = 2.0
-    most: float = 30.0
+    factor: float = 1.25
+    most: float | None = None
     jitter: float = 0.5
     attempts: int | None = None
 
     def __post_init__(self) -> None:
-        if not 0 < self.first <= self.most or math.isinf(self.first):
-            raise ValueError(f"first is {self.first} and most is {self.most}: write 0 < first <= most, in seconds")
+        most = MOST if self.most is None else self.most
+        if not 0 < self.first <= most or math.isinf(self.first):
+            raise ValueError(f"first is {self.first} and most is {most}: write 0 < first <= most, in seconds")
         if not self.factor >= 1 or not 0 <= self.jitter <= 1:
             raise ValueError(f"factor is {self.factor} and jitter is {self.jitter}: they must be >= 1 and 0 to 1")
         if self.attempts is not None and self.attempts < 1:
             raise ValueError(f"attempts is {self.attempts}: it must be 1 or more, or None for no limit")
 
-    def delays(self, random: Callable[[], float]) -> Iterator[float]:
+    def delays(self, random: Callable[[], float], clock: Callable[[], float] = time.monotonic) -> Iterator[float]:
         """Yield the seconds to wait before each round.
 
         Args:
             random: returns numbers from 0 to 1, as `random.random`.
+            clock: returns the time in seconds. The connection was lost when the first delay is asked for.
         """
-        delay, count = self.first, 0
+        delay, count, began = self.first, 0, clock()
         while self.attempts is None or count < self.attempts:
             yield delay * (1 - self.jitter + self.jitter * random())
-            delay, count = min(delay * self.factor, self.most), count + 1
+            most = self.most
+            if most is None:
+                most = MOST if clock() - began < LONG else MOST_LATER
+            delay, count = min(delay * self.factor, most), count + 1
 
 
 class Refusals:

@@ -22,7 +22,7 @@ from stompcodec.broker.queues.queue import Queue
 from stompcodec.broker.sessions import plain
 from stompcodec.broker.sessions.outbox import Outbox
 from stompcodec.broker.sessions.receipts import PendingCommit
-from stompcodec.broker.sessions.target import Target
+from stompcodec.broker.sessions.transaction import Target
 from stompcodec.broker.sessions.transaction import Transaction
 from stompcodec.broker.storage.journal import Journal
 

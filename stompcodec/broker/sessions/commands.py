@@ -9,6 +9,7 @@ from collections.abc import Callable
 from functools import partial
 
 from stompcodec import __version__
+from stompcodec.broker.auth import User
 from stompcodec.broker.config.heart_beats import answer
 from stompcodec.broker.errors import Refused
 from stompcodec.broker.message import (
@@ -39,6 +40,7 @@ from stompcodec.broker.sessions.transaction import Sending
 from stompcodec.broker.sessions.values import NUMBERS, check_numbers, truth
 from stompcodec.broker.storage.large import is_streamed
 from stompcodec.codec import Frame, serialize_tail
+from stompcodec.handshake import protocol_value
 
 #: Headers that keep a SEND off the fast paths of Python. Each feature names its own.
 _SPECIAL_HEADERS = (*LIFE_HEADERS, *GROUPS, *DELAYS, *KEY_HEADERS)
@@ -59,8 +61,7 @@ def _connect(session: Session, frame: Frame) -> None:
         vhost = host
     else:
         raise Refused("unknown virtual host", "The host header names a virtual host that this broker does not have.")
-    login = frame.get("username" if session.connection.version == "legacy" else "login")
-    user = broker.auth.login(login, frame.get("passcode"), vhost, broker.now, far_network_of(session.peer))
+    user = _user(session, frame, vhost)
     if user is None:
         raise Refused("login refused", "login or passcode is wrong, or the virtual host is not open to this user.")
     session.user = user
@@ -75,13 +76,29 @@ def _connect(session: Session, frame: Frame) -> None:
     headers = [("session", session.id), ("server", f"stompcodec/{__version__}{manner}")]
     if config.commands:
         headers.append(("commands", ",".join(config.commands)))
-    agreed = session.ttl = terms(config, session.version, frame.get("heart-beat"))
+    beat = protocol_value(frame, "heart-beat")
+    agreed = session.ttl = terms(config, session.version, beat)
     if agreed is None:
-        session.connection.accept(headers, heart_beat=answer(config, session.version, frame.get("heart-beat")))
+        session.connection.accept(headers, heart_beat=answer(config, session.version, beat))
     else:
         session.connection.accept(headers, heart_beat=agreed.heart_beat, silence=agreed.silence)
     broker.connected(session)
     plain.begin(session)
+
+
+def _user(session: Session, frame: Frame, vhost: str) -> User | None:
+    """Return the user of a CONNECT, or None if login or passcode is wrong.
+
+    They are compared as they are written. A client of 1.0, or of the older dialect, may write a blank behind each
+    colon, as the examples of their specifications do; then they are compared without it as well.
+    """
+    auth, now, address = session.broker.auth, session.broker.now, far_network_of(session.peer)
+    written = frame.get("username" if session.connection.version == "legacy" else "login"), frame.get("passcode")
+    user = auth.login(*written, vhost, now, address)
+    if user is not None or frame.get("accept-version") is not None:
+        return user
+    login, passcode = (value if value is None else value.removeprefix(" ") for value in written)
+    return None if (login, passcode) == written else auth.login(login, passcode, vhost, now, address)
 
 
 def _send(session: Session, frame: Frame) -> None:

@@ -133,7 +133,7 @@ class Engine:
         self._comes_by = -math.inf  # when the I/O thread looks for the output of a burst
         self._due = math.inf  # when the I/O thread goes on at the latest
         self._read_at = -math.inf  # when the event loop, or a thread that waits, last read or began to wait for bytes
-        self._was_good = False  # the last session lasted long enough for delays to start from the first again
+        self._was_good = self._has_lasted = False  # the last session: see `WireOwner`
 
     def start(self) -> None:
         """Have the I/O thread connect."""
@@ -564,9 +564,8 @@ class Engine:
                 if failed is None:  # there was a session, and it was lost
                     error, first, until = None, False, None
                     refusals = Refusals(options.login_attempts, SPAN)
-                    good = self._was_good
-                    delays = None if good else delays
-                    self._begin_with(address, after=not good)
+                    delays = None if self._has_lasted else delays
+                    self._begin_with(address, after=not self._was_good)
                     break
                 log.log(logging.INFO if first else logging.WARNING, "no session at %s: %s", address, failed)
                 error = _at(address, failed)
@@ -644,7 +643,9 @@ class Engine:
             attempt.end(error)
             return error
         attempt.end(self.core.link.error)
-        self._was_good = owner.is_good(time.monotonic()) and self.core.link.pace.is_restored
+        now, restored = time.monotonic(), self.core.link.pace.is_restored
+        self._was_good = owner.is_good(now) and restored
+        self._has_lasted = owner.has_lasted(now) and restored
         return None if owner.was_up else self.core.link.error or ConnectionLostError("closed by the server", sent=False)
 
     def _open(self, owner: WireOwner, attempt: Attempt, until: float | None) -> bool:

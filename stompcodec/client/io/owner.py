@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
+from stompcodec.client.backoff import SOON
 from stompcodec.client.core import ClientCore
 from stompcodec.client.message import BaseMessage
 from stompcodec.client.receipts import Call
@@ -15,7 +16,7 @@ from stompcodec.errors import StompError
 from stompcodec.spec import Limits
 from stompcodec.transport.sync import SyncWire
 
-#: After a session of this many seconds (for those without heart-beats), delays start from the first again.
+#: After a session of this many seconds (for those without heart-beats), its address is tried first again.
 _GOOD = 5.0
 #: Bytes of a WebSocket message beside one body: headers, or other frames in the same message.
 _BESIDE_BODY = 2**20
@@ -49,6 +50,10 @@ class WireOwner:
 
     def _beat(self) -> float:
         return 0.0 if self.connection is None else max(self.connection.heartbeat) / 1000
+
+    def has_lasted(self, now: float) -> bool:
+        """Return whether the session lasted so long that delays start from the first again: a second is enough."""
+        return self.up_at is not None and now - self.up_at >= min(self.beat or _GOOD, SOON)
 
     def is_good(self, now: float) -> bool:
         """Return whether the session lasted for a heart-beat. One that broke sooner may do so each time."""

@@ -322,7 +322,7 @@ class Receiver:
             client_id=client_id,
             limits=Limits(max_body=options.file.max_body),
             lenient=True,  # an odd frame must not be redelivered for ever
-            reconnect=Backoff(most=5.0),
+            reconnect=Backoff(),
             close_timeout=2.0,
             **arguments,
         )

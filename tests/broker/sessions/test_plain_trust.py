@@ -13,7 +13,7 @@ from patience import patience
 
 import stompcodec
 from stompcodec.broker.sessions import plain
-from stompcodec.broker.sessions.target import Target
+from stompcodec.broker.sessions.transaction import Target
 from stompcodec.broker.sessions.transaction import Sending
 
 TESTS = Path(__file__).parents[2]
@@ -71,7 +71,7 @@ CASES: dict[str, tuple[str, str]] = {
     ),
     "a short target": (
         "{}",
-        "from stompcodec.broker.sessions.target import Target\n"
+        "from stompcodec.broker.sessions.transaction import Target\n"
         "one.send('BEGIN', transaction='t'); send(transaction='t')\n"
         "(transaction,) = session.transactions.values()\n"
         "transaction._target = tuple.__new__(Target, ()); send(transaction='t')",
