@@ -53,4 +53,4 @@ def test_a_client_is_back_within_half_of_the_outage():
     for seed in range(200):
         for at, delay in Outage(stomp.Backoff(), seed=seed).delays(60.0):
             assert delay <= max(1.0, at / 2)
-            assert at < 8.0 or delay <= max(3.0, at / 3)
+            assert at > 8.0 or delay <= 3.0
