@@ -22,8 +22,7 @@ from stompcodec.broker.queues.queue import Queue
 from stompcodec.broker.sessions import plain
 from stompcodec.broker.sessions.outbox import Outbox
 from stompcodec.broker.sessions.receipts import PendingCommit
-from stompcodec.broker.sessions.transaction import Target
-from stompcodec.broker.sessions.transaction import Transaction
+from stompcodec.broker.sessions.transaction import Target, Transaction
 from stompcodec.broker.storage.journal import Journal
 
 VALUES: tuple[Any, ...] = (None, 10**30, -1, [], [1], {}, (), b"", "x", object(), 2**63 - 1, tuple.__new__(Target, ()))

@@ -13,8 +13,7 @@ from patience import patience
 
 import stompcodec
 from stompcodec.broker.sessions import plain
-from stompcodec.broker.sessions.transaction import Target
-from stompcodec.broker.sessions.transaction import Sending
+from stompcodec.broker.sessions.transaction import Sending, Target
 
 TESTS = Path(__file__).parents[2]
 ROOT = str(Path(stompcodec.__file__).parents[1])
