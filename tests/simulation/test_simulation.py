@@ -11,7 +11,7 @@ import pytest
 from patience import patience
 from simulation import vfs
 from simulation.disk import Disk
-from simulation.plan import plan_of
+from simulation.plan import Plan, Step, plan_of
 from simulation.planted import BUGS, LATE, RARE, find, planted
 from simulation.shrink import shrink
 from simulation.world import run
@@ -43,6 +43,26 @@ def test_planted_bugs_are_found(bug):
 def test_an_empty_queue_keeps_no_page():
     """Its last messages were read for a consumer that looked on, and again for the window."""
     assert run(plan_of(532)).fault is None
+
+
+@pytest.mark.parametrize("group", [{"message_group": "h"}, {}], ids=["group", "none"])
+@pytest.mark.parametrize("delay", [{"delay": 3000}, {}], ids=["delayed", "at once"])
+def test_messages_of_a_group_that_become_due_are_delivered(delay, group):
+    """The first of them gives the queue a dispatcher, while others are in the store only."""
+    headers = {"color": "blue", "n": 8, "persistent": "true", **delay, **group}
+    client = {"kind": "core", "versions": ("1.2",), "move": 0.0, "move_to": "/queue/a", "client_id": "id-c1"}
+    client |= {"nack": 0.0, "hold": 0.0, "delay": 0.0, "subscriptions": []}
+    quiet = {
+        "latency": 0.0,
+        "splitting": 0.0,
+        "sync_cost": 0.0,
+        "turn_delay": 0.0,
+        "helper_delay": 0.0,
+        "faults": "none",
+    }
+    sent = {"headers": headers, "size": 100, "to": "/queue/b", "count": 3, "key": 36, "receipt": True}
+    steps = (Step(1.5, "c1", "disconnect", {"again": 0.1}), Step(5.894, "c1", "send", sent))
+    assert run(Plan(1240, {"window_messages": 1}, quiet, {"c1": client}, steps, 6.0, False)).fault is None
 
 
 @pytest.mark.parametrize("seed", [0, 7])

@@ -361,6 +361,8 @@ class Queue:
                 return False
         if message.group is not None and self.dispatcher is None and self.may_be_selective:
             self.make_selective()
+            if self.paging is not None:  # the consumers now look for what is in the store only
+                self.line_up()
         try:
             if self.ring:
                 consumer = self.deliver(message)
