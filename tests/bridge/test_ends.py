@@ -36,7 +36,7 @@ def attempts(monkeypatch, end, failures):
 
 
 def test_attempts_come_after_growing_delays(monkeypatch, slept):
-    end = End("stomp://a.invalid", backoff=Backoff(first=1.0, most=4.0, jitter=0.0))
+    end = End("stomp://a.invalid", backoff=Backoff(first=1.0, factor=2.0, most=4.0, jitter=0.0))
     attempts(monkeypatch, end, 3)
     seen = []
     assert asyncio.run(end.reopen(lambda which, error: seen.append((which, str(error))))) == "a client"
@@ -47,7 +47,7 @@ def test_attempts_come_after_growing_delays(monkeypatch, slept):
 
 @pytest.mark.parametrize(("succeeded", "since", "delay"), [(True, 0.0, 1.0), (False, -60.0, 1.0), (False, 0.0, 2.0)])
 def test_after_a_good_connection_the_delays_start_again(monkeypatch, slept, succeeded, since, delay):
-    end = End("stomp://a.invalid", backoff=Backoff(first=1.0, most=4.0, jitter=0.0))
+    end = End("stomp://a.invalid", backoff=Backoff(first=1.0, factor=2.0, most=4.0, jitter=0.0))
     attempts(monkeypatch, end, 0)
     end._since = ends_module.time.monotonic()
     asyncio.run(end.reopen(lambda which, error: None))

@@ -50,7 +50,7 @@ def test_both_sides_agree_on_the_highest_common_version(ours, theirs):
 
 
 @pytest.mark.req("S12-CTD-01", "S12-NEG-04")
-@pytest.mark.parametrize("version", ["1.2", "1.3", "", "1.1 "])
+@pytest.mark.parametrize("version", ["1.2", "1.3", "", "1 .1"])
 def test_a_client_refuses_a_version_it_did_not_offer(version):
     client = Connection(Role.CLIENT, versions=["1.0", "1.1"])
     client.send(Frame("CONNECT", {"host": "a"}))
@@ -123,7 +123,7 @@ def test_both_sides_agree_on_heart_beats(ours, theirs):
 
 
 @pytest.mark.req("S12-HB-02", "S11-HB-02")
-@pytest.mark.parametrize("value", ["abc", "1000", "-5,0", "1,2,3", "", " 1,2", "1," + "9" * 200])
+@pytest.mark.parametrize("value", ["abc", "1000", "-5,0", "1,2,3", "", "1, 2", "1," + "9" * 200])
 def test_malformed_heart_beats_are_refused_but_in_1_0(value):
     header = b"heart-beat:%b\n" % value.encode()
     error = refused(Connection(Role.SERVER), connect_wire("1.2", header))

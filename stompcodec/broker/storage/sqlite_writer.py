@@ -137,7 +137,7 @@ class Writer:
             log.info(
                 "SQLite %s is older than 3.51.3, which mends a fault of its write-ahead log: let no other program "
                 "write to %s while the broker runs (it writes through one connection, and so avoids the fault)",
-                *(sqlite3.sqlite_version, self._path),
+                *(sqlite3.sqlite_version, DATABASE),
             )
         examine_data(folder)
         self._lock = FolderLock(folder, access=access)
