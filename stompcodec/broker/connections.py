@@ -56,7 +56,7 @@ class Connections:
         """Set how many connections there can be in all, which file descriptors may limit."""
         config = self._config
         half = max(_LEAST_SHARE, most // 2)
-        alone = config.users is None or len(config.users) < 2  # there is nobody to leave something to
+        alone = config.users is None or len(config.users) < 2  # no other user needs a share
         self._most_of_user = config.user_connections or (most if alone else half)
         self._most_of_address = config.address_connections or max(_LEAST_SHARE, most - most // 4)
 

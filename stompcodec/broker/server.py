@@ -251,7 +251,7 @@ class Server:
         self.deserted.set()
         self.scheduled = False
         self.turning, self.passes = False, 0
-        """Whether a turn is running, and the number of turns so far."""
+        """A turn is running; the number of turns so far."""
         self.latest: _Peer | None = None
         """The peer that sent bytes last."""
         self.store = store

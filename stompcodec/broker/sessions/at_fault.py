@@ -21,7 +21,7 @@ class Refusal(NamedTuple):
     """The refusal that ends a session."""
 
     frame: Frame | None = None
-    """The refused frame; None for bytes that are no frame."""
+    """The refused frame; None if the bytes could not be read as a frame."""
     counts: bool = True
     """Some message is at fault. False if the frame was refused for the state of the broker, as on a full disk."""
 

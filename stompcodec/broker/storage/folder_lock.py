@@ -54,8 +54,8 @@ Noted = tuple[bytes, int, int]
 
 
 class Places:
-    """Where a database and its WAL were when they were opened. SQLite goes on writing to a file that was removed, or
-    that another one was put in the place of, and nobody finds what it wrote.
+    """Where a database and its WAL were when they were opened. SQLite goes on writing to a file that was removed or
+    replaced, and the next broker does not find what it wrote.
 
     >>> import tempfile
     >>> folder = tempfile.TemporaryDirectory()
@@ -115,7 +115,7 @@ def use(are_there: Callable[[tuple[Noted, ...]], bool]) -> None:
 class FolderLock:
     """A lock on a folder, held until `release` or the end of the process. The folder is created if it is missing.
 
-    The lock is one on the folder itself, where the system can lock it: nobody can remove that and leave the folder. The
+    The folder itself is locked, where the system can do that, so that removing a file does not remove the lock. The
     file `lock` is locked as well. It names the process, and is all that Windows and network file systems can lock.
 
     `kind` is "data" or "large". Raise StoreError if another process holds it, or it cannot be used.

@@ -106,7 +106,7 @@ def test_a_log_that_sqlite_makes_anew_is_not_a_loss(tmp_path: Path) -> None:
 
 
 def test_a_file_is_looked_for_without_opening_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """To close a database file drops the locks that SQLite holds on it."""
+    """Closing a database file would drop the locks that SQLite holds on it."""
     path = tmp_path / "a.sqlite"
     path.touch()
     places = Places(path)
