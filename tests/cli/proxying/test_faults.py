@@ -99,9 +99,10 @@ def test_connections_are_reset(fault: str) -> None:
         if fault == "unreachable":
             import socket
 
+            # The reset may come before the connect has returned.
             with (
-                socket.create_connection(("127.0.0.1", proxy.port), timeout=patience(10)) as near,
                 pytest.raises(ConnectionResetError),
+                socket.create_connection(("127.0.0.1", proxy.port), timeout=patience(10)) as near,
             ):
                 near.recv(1)
             return
