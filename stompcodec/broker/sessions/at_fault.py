@@ -32,12 +32,12 @@ def at_fault(refusal: Refusal, consumers: Iterable[Consumer]) -> Message | None:
     The frame may name it: those of `_NAMING` by the headers `ack`, its message-id, and `subscription`. Otherwise it is
     the first delivered, of all subscriptions the message that the broker accepted first: clients that handle one
     message after the other have acknowledged those before. Subscriptions with `attempts:named` are left out then, if
-    the frame could have named one.
+    the frame could have named one. A refused SUBSCRIBE blames none: programs subscribe before they handle anything.
     """
-    if not refusal.counts:
+    frame = refusal.frame
+    if not refusal.counts or (frame is not None and frame.command == "SUBSCRIBE"):
         return None
     holding = [each for each in consumers if each.unacked and each.address is None and not each.request.browser]
-    frame = refusal.frame
     if frame is not None and frame.command in _NAMING:
         named = next(_named(frame, holding), None)
         if named is not None:

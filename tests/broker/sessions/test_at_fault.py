@@ -10,7 +10,6 @@ REFUSED = {
     "a reserved name": ("SEND", {"destination": "/management/x"}),
     "a transaction that is unknown": ("COMMIT", {"transaction": "none"}),
     "an unknown delivery": ("ACK", {"id": "77-77"}),
-    "a reserved subscription": ("SUBSCRIBE", {"destination": "/management/x", "id": "9"}),
     "a command of the server": ("MESSAGE", {"destination": "/queue/a", "message-id": "1", "subscription": "1"}),
 }
 
@@ -62,6 +61,16 @@ def test_each_refused_frame_is_an_attempt_of_the_oldest_delivery_alone(kind, ver
         peer.raw(peer.octets_of(command, b"", **headers))
         assert peer.error()
     assert counts(bench) == {"m0": 3, "m1": 1, "m2": 1}  # 1 for redelivered:true, however often
+
+
+def test_a_refused_subscription_is_no_attempt():
+    """A client that is restarted subscribes each time before it handles a message."""
+    bench = filled(max_attempts=2)
+    for _ in range(3):
+        peer, got = consumer(bench)
+        assert list(got) == ["m0", "m1", "m2"]
+        refused(peer, "SUBSCRIBE", {"destination": "/management/x", "id": "9"})
+    assert counts(bench) == {"m0": 1, "m1": 1, "m2": 1}
 
 
 def test_bytes_that_are_no_frame_are_an_attempt_of_the_oldest_delivery():
