@@ -3,6 +3,7 @@
 import pytest
 from broker.harness import Bench, FaultyStore
 
+from stompcodec import Limits
 from stompcodec.broker.routing.virtual_host import VirtualHost
 
 REFUSED = {
@@ -118,6 +119,29 @@ def test_a_frame_can_name_the_message(version, command):
         if command == "BEGIN":
             peer.send("BEGIN", transaction="t")
         refused(peer, command, {**named, **headers})
+    assert counts(bench) == {"m0": 1, "m1": 2, "m2": 1}
+
+
+MALFORMED = {
+    "a body that is too large": "content-length:2000\n\n",
+    "a body without a length that is too large": "\n" + "x" * 2000,
+    "a header that is too long": "a:" + "x" * 2000,
+    "too many headers": "a:b\n" * 100,
+    "an unknown escape": "a:\\x\n\n\0",
+}
+
+
+@pytest.mark.parametrize("kind", MALFORMED)
+@pytest.mark.parametrize("attempts", ["", "named"])
+def test_a_malformed_frame_can_name_the_message_before_its_fault(kind, attempts):
+    """Otherwise a handler that sends a body that is too large makes dead letters of messages that others handle."""
+    bench = filled(max_attempts=6, limits=Limits(max_body=1000, max_header_line=1000, max_headers=50))
+    for _ in range(2):
+        peer, got = consumer(bench, **({"attempts": attempts} if attempts else {}))
+        head = f"SEND\nack:{got['m1'].headers['message-id']}\nsubscription:/queue/a\n"
+        for piece in (head[:9], head[9:] + MALFORMED[kind]):
+            peer.raw(piece.encode())
+        assert peer.error()
     assert counts(bench) == {"m0": 1, "m1": 2, "m2": 1}
 
 
