@@ -85,6 +85,8 @@ class SubscribeRequest(NamedTuple):
     """The arguments for its queue."""
     is_named: bool = False
     """A refused frame counts as an attempt of its messages only if it names one."""
+    redelivery_delay: int | None = None
+    """Milliseconds between its NACK of a message and the next delivery; None for what the configuration says."""
     readdressed: bool = False
     """Its queue also gets messages of a topic, which are delivered with the queue as their destination."""
 
@@ -156,6 +158,12 @@ def _number(least: int, most: int) -> Callable[[str, str], int]:
     return read
 
 
+#: Headers of SUBSCRIBE and NACK with the pause before the next delivery, in milliseconds.
+REDELIVERY_DELAYS = ("redelivery-delay", "activemq.redeliveryDelay")
+#: Read a pause in milliseconds, at most a year.
+read_pause = _number(0, 365 * 86_400_000)
+
+
 def _count(name: str, text: str) -> int:
     """Read a number of messages; 0 stands for as many as the broker allows."""
     try:
@@ -219,6 +227,7 @@ _FIELDS: dict[str, tuple[_Reader, tuple[str, ...]]] = {
     "transformation": (_text, ("transformation",)),
     "encoding": (_text, ("content-encoding",)),
     "is_named": (_is_named, ("attempts",)),
+    "redelivery_delay": (read_pause, REDELIVERY_DELAYS),
 }
 
 

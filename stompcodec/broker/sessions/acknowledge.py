@@ -9,7 +9,7 @@ from stompcodec.broker.loop_quota import AT_ONCE, Line
 from stompcodec.broker.queues.backlog import Wait
 from stompcodec.broker.queues.browser import Browser
 from stompcodec.broker.queues.consumer import Consumer, Delivery
-from stompcodec.broker.queues.subscribe_request import read_credit
+from stompcodec.broker.queues.subscribe_request import REDELIVERY_DELAYS, read_credit, read_pause
 from stompcodec.broker.sessions.commit import defer
 from stompcodec.broker.sessions.receipts import confirm, hold_receipts, hold_receipts_of, send_receipt
 from stompcodec.broker.sessions.receive import release
@@ -70,9 +70,10 @@ def _acknowledge(accepted: bool, session: Session, frame: Frame) -> None:
     if consumer.request.browser:
         _browsed(session, consumer, tag, accepted, frame)
         return
+    pause = None if accepted else _pause(session, consumer, frame)
     transaction = get("transaction")
     if transaction is not None and session.broker.config.transactional_acks:
-        operation = Settling(consumer, consumer.take(tag), accepted, requeue)
+        operation = Settling(consumer, consumer.take(tag), accepted, requeue, pause)
         defer(session, transaction if session.exact else transaction.strip(" "), operation)
         deliveries = None
     else:
@@ -83,14 +84,14 @@ def _acknowledge(accepted: bool, session: Session, frame: Frame) -> None:
                 hold_receipts(session, frame)
                 break
     if deliveries is not None and len(deliveries) > AT_ONCE:
-        session.work(frame, _settling(session, consumer, deliveries, frame, accepted, requeue))
+        session.work(frame, _settling(session, consumer, deliveries, frame, accepted, requeue, pause))
         return
     if receipt is not None:  # before messages that may be redelivered
         send_receipt(session, receipt if session.exact else receipt.strip(" "))
     if deliveries is not None and accepted:
         consumer.queue.settle(deliveries)
     elif deliveries is not None:
-        session.virtual_host.dead_letters.reject(consumer.queue, deliveries, requeue)
+        session.virtual_host.dead_letters.reject(consumer.queue, deliveries, requeue, pause)
     if consumer.window:
         if not consumer.in_ring:
             consumer.queue.offer(consumer)
@@ -120,11 +121,28 @@ def _delivery(session: Session, frame: Frame) -> tuple[Consumer | None, int]:
     raise Refused("no such delivery", "Use the message-id and the subscription of the MESSAGE.")
 
 
+def _pause(session: Session, consumer: Consumer, frame: Frame) -> float | None:
+    """Return the seconds that a NACK or its subscription wants before the next delivery; None if neither says so."""
+    wanted = consumer.request.redelivery_delay
+    for name in REDELIVERY_DELAYS:
+        text = session.header(frame, name)
+        if text is not None:
+            wanted = read_pause(name, text)
+            break
+    return None if wanted is None else wanted / 1000
+
+
 def _settling(
-    session: Session, consumer: Consumer, deliveries: list[Delivery], frame: Frame, accepted: bool, requeue: bool = True
+    session: Session,
+    consumer: Consumer,
+    deliveries: list[Delivery],
+    frame: Frame,
+    accepted: bool,
+    requeue: bool = True,
+    pause: float | None = None,
 ) -> Iterator[Line]:
     """Settle or return very many deliveries, a share in each turn, then confirm the frame. The deliveries are in order,
-    and already taken from the consumer. `requeue`: after a NACK, the messages may be delivered again.
+    and already taken from the consumer. `requeue`: after a NACK, the messages may be delivered again, after `pause`.
     """
     queue, journal = consumer.queue, session.broker.journal
     persistent = accepted and any(message.persistent for _tag, message in deliveries)
@@ -140,7 +158,7 @@ def _settling(
         if accepted:
             queue.settle(some)
         else:
-            session.virtual_host.dead_letters.reject(queue, some[::-1], requeue)
+            session.virtual_host.dead_letters.reject(queue, some[::-1], requeue, pause)
     if not session.ended:
         confirm(session, frame)
     if not accepted:
