@@ -152,9 +152,8 @@ class _Maker:
         sends = [step for step in self.steps if step.what in ("send", "transact")]
         if rng.random() < 0.3:
             for step in sends:
-                group = rng.choice(_GROUPS) if rng.random() < 0.5 else ""
-                if group and "delay" not in step.args["headers"]:
-                    step.args["headers"]["message_group"] = group
+                if rng.random() < 0.5:
+                    step.args["headers"]["message_group"] = rng.choice(_GROUPS)
         if rng.random() < 0.15:
             args: dict[str, Any] = {"rest": rng.randint(0, 2), "for": rng.choice((1.0, 4.0))}
             self.steps.append(Step(round(rng.uniform(0.1, self.length), 4), "world", "unwritable", args))
