@@ -320,6 +320,7 @@ LATE = (
 RARE = {
     "the mark is lost while its message is not stored yet": 300,
     "the mark is lost with a delivery that fails": 370,
+    "the mark is lost with a last commit that fails": 90,
 }
 #: By what is wrong.
 BUGS: dict[str, Bug] = {

@@ -40,7 +40,7 @@ class Reserve:
         self._size = size
         #: The space was released, and has not been taken again.
         self.released = False
-        #: The disk had little more than the reserve free when it was last looked at.
+        #: The disk was nearly full when it was last looked at.
         self.is_near = False
 
     @property

@@ -1,4 +1,4 @@
-"""How many attributes objects of the broker have: CPython shares the keys of 29 at most among the objects of a class."""
+"""How many attributes objects of the broker have: CPython shares the names of 29 at most in a class."""
 
 from __future__ import annotations
 
