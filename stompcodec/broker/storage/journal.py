@@ -179,8 +179,8 @@ class Journal:
     `account` is charged with messages that have left their queues until that is written.
     """
 
-    #: Why nothing is stored any more: the files were removed or replaced. `on_lost` is called once. Both are the class's
-    #: until they are set: CPython takes longer for objects of 30 attributes or more.
+    #: Why nothing is stored any more: the files were removed or replaced. `on_lost` is called once. Both are the
+    #: class's until they are set: CPython takes longer for objects of 30 attributes or more.
     lost: StoreError | None = None
     on_lost: Callable[[StoreError], object] | None = None
 

@@ -96,8 +96,8 @@ class Writer:
     `SqliteStore`; `helper` removes the files of large bodies.
     """
 
-    #: Some durable subscriptions could not be read. It is the class's until it is set: CPython takes longer for objects of
-    #: 30 attributes or more.
+    #: Some durable subscriptions could not be read. It is the class's until it is set: CPython takes longer for objects
+    #: of 30 attributes or more.
     incomplete = False
 
     def __init__(
