@@ -18,7 +18,7 @@ from typing import Concatenate
 
 from stompcodec.broker.auth import Auth
 from stompcodec.broker.config.config import Config
-from stompcodec.broker.connections import Connections, Stats
+from stompcodec.broker.connections import LATER, Connections, Stats
 from stompcodec.broker.context import Handlers, Host
 from stompcodec.broker.deadlines import Deadlines
 from stompcodec.broker.loop_quota import AT_ONCE, Line, LoopQuota, Work
@@ -292,8 +292,8 @@ class Broker:
             whole_frames=whole_frames,
             listener=listener,
         )
-        is_full = len(self.sessions) >= self.config.max_connections or not self.account.has_room(CONNECTION)
-        remedy = "Try again later." if self._stopping or is_full else self.connections.why_not(session, now)
+        is_short = self._stopping or not self.account.has_room(CONNECTION)
+        remedy = LATER if is_short else self.connections.why_not(session, len(self.sessions), now)
         if remedy is not None:
             self.stats.sessions_refused += 1
             session.fail("broker is shutting down" if self._stopping else "too many connections", remedy)

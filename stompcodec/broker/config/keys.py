@@ -182,7 +182,7 @@ KEYS: tuple[Key, ...] = (
         "sessions.max_before_login",
         _COUNT_OR_0,
         "How many connections may be waiting for their login; 0 for a quarter of max_connections. Above that, the "
-        "oldest one of the address with most of them is closed.",
+        "oldest one of the address with most of them is closed; also for a new one that finds no room otherwise.",
     ),
     Key("sessions.max_subscriptions", _COUNT, "Subscriptions of a session."),
     Key("sessions.max_unacked", _COUNT, "Unacknowledged messages of a session, over all subscriptions."),
