@@ -9,6 +9,8 @@ from typing import Any
 from simulation.records import SELECTORS
 from simulation.rogues import WRONGS
 
+from stompcodec.broker.config.settings import Pauses
+
 __all__ = ["Plan", "Step", "plan_of"]
 
 _QUEUES = ("/queue/a", "/queue/b", "/queue/c")
@@ -104,6 +106,8 @@ class _Maker:
         moves = any(spec.get("move") for spec in self.clients.values())  # our client undoes ACKs by ABORT
         if rng.random() < 0.2 and not moves:
             config["transactional_acks"] = False
+        if random.Random(f"pauses {self.seed}").random() < 0.7:
+            config["redelivery_delay"] = Pauses()  # otherwise 0.1 s, which doubles
         return config
 
     def _settings(self, faults: str) -> dict[str, Any]:

@@ -23,6 +23,7 @@ from stompcodec.broker.routing import durables
 from stompcodec.broker.routing.dead_letters import DeadLetters
 from stompcodec.broker.routing.delayed import Delayed
 from stompcodec.broker.routing.idempotency import SentKeys
+from stompcodec.broker.routing.retries import Retries
 from stompcodec.broker.sessions import acknowledge, commands, commit, plain, receipts, subscribe
 from stompcodec.broker.sessions import send as sending
 from stompcodec.broker.sessions.session import Session
@@ -59,6 +60,14 @@ def _half_stored(right: Any) -> Any:
         return right(session, transaction, queues)
 
     return _placed
+
+
+def _half_the_pause(right: Any) -> Any:
+    return lambda self, queue, messages, seconds: right(self, queue, messages, seconds / 2)
+
+
+def _not_resumed(_right: Any) -> Any:
+    return lambda self, seqs: None
 
 
 def _leak(right: Any) -> Any:
@@ -356,6 +365,8 @@ BUGS: dict[str, Bug] = {
     "what comes back goes behind all others": ((Fifo, "put_back", _put_at_the_end),),
     "expired messages are delivered": ((Queue, "is_expired", _never),),
     "delayed messages come too early": ((Delayed, "_add", _early),),
+    "a NACK has half its pause": ((Retries, "hold", _half_the_pause),),
+    "what was held does not come back": ((Queue, "resume", _not_resumed),),
     "a durable subscription forgets its selector in a restart": ((durables.Durables, "restore", _same_selector),),
     "durable subscriptions are gone after a restart": ((sqlite.SqliteStore, "subscriptions", _nothing_there),),
     "dead letters are lost": ((DeadLetters, "bury", _no_dead_letter),),

@@ -89,6 +89,11 @@ class Copy:
     #: The same as the broker counts them, and whether a NACK came.
     tries: int = 0
     nacked: bool = False
+    #: The number of the latest attempt: a kill may undo some.
+    latest_try: int = 1
+    #: It does not come before the first time, and has come back by the second: the pause after a NACK.
+    earliest: float = 0.0
+    latest: float = 0.0
     #: It was delivered, or in an outbox, when a refused frame ended the session: perhaps it is the one that counts.
     refused: bool = False
     #: The turn in which it came back to its queue.

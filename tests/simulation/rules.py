@@ -112,6 +112,7 @@ class Rules:
             return
         if copy.gone == "auto":
             copy.gone, copy.maybe_gone = "", True
+        copy.earliest = copy.latest = 0.0
         copy.must_mark = copy.must_mark or not (clean or closing)
         copy.may_mark = True
 
@@ -240,6 +241,9 @@ class Rules:
         copy.back = self.turn
         copy.behind = seen if seen.receipts else None
         copy.must_mark = copy.may_mark = copy.nacked = True
+        pause = self.config.redelivery_delay.after(copy.latest_try)
+        copy.latest = self.clock.now + pause + 1.0 if pause else 0.0
+        copy.earliest = 0.0 if seen.receipts else self.clock.now + pause - 0.001
         if not requeue or copy.tries >= self.config.max_attempts:
             copy.moved = copy.maybe_gone = True
 
@@ -269,6 +273,7 @@ class Rules:
         for copy in transaction.nacks:
             self.nacked(seen, copy, True)
             copy.moved = copy.maybe_gone = True
+            copy.earliest = 0.0  # a failed commit gives it back at once
 
     def committed(self, transaction: Transaction) -> None:
         """COMMIT has its receipt."""
@@ -311,7 +316,8 @@ class Rules:
             raise Violation("a message behind the receipt of UNSUBSCRIBE", f"{seen.name} got {message}")
         copy = self._copy_of(seen, sub, message, frame)
         self._check_body(message, copy, frame)
-        copy.tries = max(copy.tries, int(frame.get("redelivery-count", "0")) + 1)
+        copy.latest_try = int(frame.get("redelivery-count", "0")) + 1
+        copy.tries = max(copy.tries, copy.latest_try)
         if sub.over or seen.ended:
             self._came_late(sub, copy)
             return
@@ -322,6 +328,11 @@ class Rules:
         self._given.append((sub, copy))
         self._note_seq(message, copy, frame.headers["message-id"])
         message.seen = True
+        if copy.earliest > self.clock.now:
+            raise Violation(
+                "a pause too short", f"{seen.name} got {message} {copy.earliest - self.clock.now:.3f} s early"
+            )
+        copy.earliest = copy.latest = 0.0
         copy.deliveries += 1
         copy.must_mark = copy.may_mark = True  # if it ever comes again, whatever happens until then
         copy.refused = False
@@ -492,6 +503,8 @@ class Rules:
         """It is in its queue for sure, and this subscription could have it."""
         message = copy.message
         if copy.gone or copy.maybe_gone or copy.holder is not None or not copy.expected or message.due is not None:
+            return False
+        if copy.latest > self.clock.now:
             return False
         if self._is_coming_back(copy) or message.key in self.failed or copy.refused:  # it may be a dead letter
             return False

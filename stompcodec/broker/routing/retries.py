@@ -20,33 +20,36 @@ class Retries:
     They are in the `held` of their queues. The pause is not stored: after a restart they are READY.
     """
 
-    __slots__ = ("_account", "_heap", "_most", "_now", "_number")
+    __slots__ = ("_account", "_heap", "_most", "_new", "_now", "_number")
 
     def __init__(self, account: Account, now: Callable[[], float], most: int) -> None:
         self._account, self._now, self._most = account, now, most
         self._heap: list[_Entry] = []
+        #: Seconds, queue and seq of those whose pause begins at the end of this turn: only then is the time known.
+        self._new: list[tuple[float, Queue, int]] = []
         self._number = 0
 
     def __len__(self) -> int:
-        return len(self._heap)
+        return len(self._heap) + len(self._new)
 
     @property
     def next(self) -> float | None:
-        """The time at which the first of them may be delivered; None without any."""
+        """The time at which the first of them may be delivered; None without any. To be asked after each turn."""
+        for seconds, queue, seq in self._new:
+            self._number += 1
+            heapq.heappush(self._heap, (self._now() + seconds, self._number, queue, seq))
+        self._new.clear()
         return self._heap[0][0] if self._heap else None
 
     def hold(self, queue: Queue, messages: list[Message], seconds: float) -> None:
         """Requeue messages after a number of seconds."""
-        if seconds > 0 and len(self._heap) + len(messages) > self._most:
+        if seconds > 0 and len(self) + len(messages) > self._most:
             self._forget_ended()
-        if seconds <= 0 or queue.closed or len(self._heap) + len(messages) > self._most:
+        if seconds <= 0 or queue.closed or len(self) + len(messages) > self._most:
             queue.requeue(messages)
             return
-        due = self._now() + seconds
         self._account.used += DELAY * len(messages)
-        for message in queue.hold(messages):
-            self._number += 1
-            heapq.heappush(self._heap, (due, self._number, queue, message.seq))
+        self._new += [(seconds, queue, message.seq) for message in queue.hold(messages)]
 
     def release(self, now: float) -> None:
         """Requeue those whose time has come."""
@@ -62,7 +65,8 @@ class Retries:
 
     def _forget_ended(self) -> None:
         """Forget those whose queue has ended."""
-        kept = [entry for entry in self._heap if entry[3] in entry[2].held]
-        self._account.used -= DELAY * (len(self._heap) - len(kept))
-        heapq.heapify(kept)
-        self._heap = kept
+        before = len(self)
+        self._new = [entry for entry in self._new if entry[2] in entry[1].held]
+        self._heap = [entry for entry in self._heap if entry[3] in entry[2].held]
+        heapq.heapify(self._heap)
+        self._account.used -= DELAY * (before - len(self))

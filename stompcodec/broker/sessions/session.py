@@ -404,7 +404,8 @@ class Session:
             self.upload = None
         self.more = None
         if self.version:
-            refusal, self.refusal = self.refusal, None  # its frame may be large
+            refusal = self.refusal
+            self.refusal = None if refusal is None else Refusal()  # its frame may be large
             if refusal is None:
                 self.virtual_host.stop(consumers, orphans)
             else:

@@ -185,3 +185,15 @@ def test_a_pause_never_shrinks_and_ends_at_the_longest(first: float, factor: flo
     found = Pauses(first, factor, first * 50)
     assert found.after(1) == first
     assert found.after(failures) <= found.after(failures + 1) <= first * 50
+
+
+def test_the_pause_begins_with_the_nack_however_long_the_broker_was_idle() -> None:
+    bench = Bench(redelivery_delay=GROWING)
+    peer = consumer(bench, "x")
+    frame = peer.next("MESSAGE")
+    bench.now += 50  # no turn in between
+    peer.nack(frame)
+    bench.wait(0.9)
+    assert peer.take() == []
+    bench.wait(0.2)
+    assert peer.next("MESSAGE").body == b"x"
