@@ -125,7 +125,9 @@ _SPELLINGS = {"rabbitmq": {"True": True, "False": False}}
 _NUMBER = re.compile("-?[0-9]{1,19}")
 #: Other brokers also take a plus, and spaces around a number.
 _LOOSE_NUMBER = re.compile(" *[-+]?[0-9]{1,19} *")
-_CREDIT = re.compile(r"\s*([0-9]{1,9}|10{9})\s*(?:,\s*(-1|[0-9]{1,18})?\s*(?:,\s*(true|false)?\s*)?)?", re.IGNORECASE)
+_CREDIT = re.compile(
+    r"\s*([0-9]{1,19})\s*(?:,\s*(-1|[0-9]{1,19})?\s*(?:,\s*(true|false)?\s*)?)?", re.IGNORECASE | re.ASCII
+)
 
 
 class Reader(Protocol):
@@ -185,10 +187,10 @@ def read_value(name: str, text: str, dialect: str = OWN) -> Any:
 
 def _credit_of(text: str) -> CreditGrant | None:
     found = _CREDIT.fullmatch(text)
-    if found is None:
+    count, octets = (0, 0) if found is None else (int(found[1]), int(found[2] or -1))
+    if found is None or count > UNLIMITED or octets > _POSITION:
         return None
-    octets = -1 if found[2] is None else int(found[2])
-    return CreditGrant(int(found[1]), None if octets < 0 else octets, (found[3] or "").lower() != "false")
+    return CreditGrant(count, None if octets < 0 else octets, (found[3] or "").lower() != "false")
 
 
 def _truth_of(text: str, name: str, dialect: str) -> bool | None:
