@@ -128,5 +128,5 @@ class Addresses:
 
 def _named(rest: str) -> str:
     if not rest:
-        raise Refused("bad destination", "A name is empty: write that of a queue or a topic, such as /queue/a.")
+        raise Refused("no destination", "A name is empty: write that of a queue or a topic, such as /queue/a.")
     return rest
