@@ -246,12 +246,16 @@ class Connection:
             raise self._malformed(error) from error
 
     def _malformed(self, error: FrameError) -> RemoteProtocolError:
-        """Stop reading, and return the error to raise. On a client in a session it says which frame it was."""
+        """Stop reading, and return the error to raise. In a session it has the frame."""
         failed = getattr(self._parser, "failed", None)
         error = moved(error, self._base)
-        if failed is None or error.offset is None or self.version is None or self.role is Role.SERVER:
+        if failed is None or error.offset is None or self.version is None:
             return self._refusal(f"malformed frame ({error.kind})", in_short(error), cause=error)
         frame, octets, at = failed
+        if self.role is Role.SERVER:
+            refused = self._refusal(f"malformed frame ({error.kind})", in_short(error), cause=error)
+            refused.frame = frame or self._begun(octets, at)
+            return refused
         near = error.near
         if frame is not None:  # the fault is in its body, which may repeat a secret of the head
             near = octets[max(at - NEAR, 0) : at + NEAR]

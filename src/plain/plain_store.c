@@ -136,9 +136,13 @@ PyObject *plain_are_at(PyObject *module, PyObject *places)
         return PyErr_Format(PyExc_TypeError, "are_at() takes a tuple");
     for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(places); i++) {
         struct stat found;
-        const char *path;
-        unsigned long long device, inode;
-        if (!PyArg_ParseTuple(PyTuple_GET_ITEM(places, i), "yKK", &path, &device, &inode))
+        PyObject *place = PyTuple_GET_ITEM(places, i);
+        if (!PyTuple_Check(place) || PyTuple_GET_SIZE(place) != 3)
+            return PyErr_Format(PyExc_TypeError, "are_at() takes tuples of path, device and inode");
+        const char *path = PyBytes_AsString(PyTuple_GET_ITEM(place, 0)); /* PyArg_ParseTuple takes longer than stat */
+        unsigned long long device = PyLong_AsUnsignedLongLong(PyTuple_GET_ITEM(place, 1));
+        unsigned long long inode = PyLong_AsUnsignedLongLong(PyTuple_GET_ITEM(place, 2));
+        if (!path || PyErr_Occurred())
             return NULL;
         if (stat(path, &found) || (unsigned long long)found.st_dev != device || found.st_ino != inode)
             Py_RETURN_FALSE;

@@ -3,7 +3,7 @@
 Passcodes are stored as scrypt hashes. scrypt is slow by design, so its use is bounded. After a user's first correct
 passcode, a digest under a key of this process is remembered, and later passcodes are compared with it in microseconds.
 Otherwise token buckets limit how often anyone can make the broker compute a hash: one for all, and one of half the size
-for each address, so that a flood from one address leaves hashes to the first logins of others.
+for each address. After a wrong passcode, an address leaves half of the tokens to the first logins of others.
 
 A refusal takes as long for an unknown name as for a known one, whether that has logged in before or not: each costs a
 hash while there are tokens. A repeated attempt is refused from memory.
@@ -15,6 +15,7 @@ import base64
 import binascii
 import hashlib
 import hmac
+import math
 import os
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
@@ -24,6 +25,8 @@ _MOST_N = 2**17
 _MOST_PASSCODE = 1024
 #: Number of scrypt runs allowed in a burst of first logins, and per second after that. One run takes about 40 ms.
 _BURST, _RATE = 20.0, 2.0
+#: Seconds after a wrong passcode in which an address leaves half of them to others.
+_SUSPECT = 60.0
 #: Addresses with a bucket of their own; the one that was quiet for longest is forgotten.
 _MOST_ADDRESSES = 1024
 #: Refused attempts that are remembered.
@@ -77,12 +80,14 @@ class Rule:
 class _Bucket:
     """Tokens that are taken, and come back at a rate."""
 
-    __slots__ = ("_filled", "_most", "_rate", "tokens")
+    __slots__ = ("_filled", "_most", "_rate", "failed", "tokens")
 
     def __init__(self, most: float, rate: float) -> None:
         self.tokens = self._most = most
         self._rate = rate
         self._filled: float | None = None
+        #: When a hash was computed in vain.
+        self.failed = -math.inf
 
     def fill(self, now: float) -> None:
         """Add the tokens that have come back."""
@@ -174,6 +179,8 @@ class Auth:
                 return True
         elif self._hashes:  # each name has always the same one, like a known name
             check_hash(passcode, self._hashes[int.from_bytes(self._digest(login)[:8], "big") % len(self._hashes)])
+        if address is not None:
+            self._buckets[address].failed = now
         if len(self._refused) >= _MOST_REFUSED:
             del self._refused[next(iter(self._refused))]
         self._refused[attempt] = None
@@ -193,7 +200,8 @@ class Auth:
                 del self._buckets[next(iter(self._buckets))]
         self._buckets[address] = own  # the latest last
         own.fill(now)
-        return own.tokens >= 1.0 and self._bucket.take() and own.take()
+        least = 1.0 if now - own.failed > _SUSPECT else 1.0 + _BURST / 2
+        return own.tokens >= 1.0 and self._bucket.tokens >= least and self._bucket.take() and own.take()
 
     def _give_token(self, address: str | None) -> None:
         self._bucket.give()

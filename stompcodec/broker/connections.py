@@ -7,6 +7,7 @@ come from there. Connections without an address, such as those of a program that
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from logging import Logger
 
@@ -15,6 +16,8 @@ from stompcodec.broker.errors import Refused
 from stompcodec.broker.origins import far_network_of, network_of
 from stompcodec.broker.peer import Peer
 
+#: The remedy where only time helps.
+LATER = "Try again later."
 #: Half of all connections is at least this.
 _LEAST_SHARE = 4
 #: Seconds between two lines of the log about one kind of share.
@@ -50,6 +53,9 @@ class Connections:
         self._counted: dict[Peer, tuple[str | None, str | None]] = {}
         #: When the log had a line about each kind of share.
         self._told: dict[str, float] = {}
+        #: Closes a connection that has not logged in, of the address of a peer, or of any for "". Returns False if none
+        #: is left.
+        self.make_room: Callable[[str], bool] = lambda peer: False
         self.most(config.max_connections)
 
     def most(self, most: int) -> None:
@@ -60,11 +66,13 @@ class Connections:
         self._most_of_user = config.user_connections or (most if alone else half)
         self._most_of_address = config.address_connections or max(_LEAST_SHARE, most - most // 4)
 
-    def why_not(self, session: Peer, now: float) -> str | None:
-        """Return why the address of a new session cannot have one more connection; None if it can."""
+    def why_not(self, session: Peer, sessions: int, now: float) -> str | None:
+        """Return why there is no room for a new session beside others, in all or of its address; None if there is."""
+        if sessions >= self._config.max_connections and not self.make_room(""):
+            return LATER
         address = self._address_of(session)
         count = self._addresses.get(address or "", 0)
-        if address is None or count < self._most_of_address:
+        if address is None or count < self._most_of_address or self.make_room(session.peer):
             return None
         return self._refuse(f"address {address}", count, "an address", "sessions.address_connections", now)
 

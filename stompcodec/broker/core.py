@@ -18,7 +18,7 @@ from typing import Concatenate
 
 from stompcodec.broker.auth import Auth
 from stompcodec.broker.config.config import Config
-from stompcodec.broker.connections import Connections, Stats
+from stompcodec.broker.connections import LATER, Connections, Stats
 from stompcodec.broker.context import Handlers, Host
 from stompcodec.broker.deadlines import Deadlines
 from stompcodec.broker.loop_quota import AT_ONCE, Line, LoopQuota, Work
@@ -33,6 +33,7 @@ from stompcodec.broker.routing.delayed import Delayed
 from stompcodec.broker.routing.idempotency import SentKeys
 from stompcodec.broker.routing.registry import Destinations
 from stompcodec.broker.routing.restoring import load_queues
+from stompcodec.broker.routing.retries import Retries
 from stompcodec.broker.routing.topic import Topic
 from stompcodec.broker.routing.virtual_host import VirtualHost
 from stompcodec.broker.sessions.commands import HANDLERS
@@ -60,12 +61,10 @@ _RETRY = 1.0
 _MOST_LOSSES = 2000
 #: Seconds. If a timer is later than this, the process was stalled, and peers are not blamed for their silence.
 _STALL = 0.25
-#: The least send budget of a session in bytes, however many sessions there are.
-_LEAST_ROOM = 4096
+_LEAST_ROOM = 4096  # the least send budget of a session in bytes, however many sessions there are
 #: Random bytes in a session id: 16 letters and digits. Messages with a temporary reply-to keep it in memory.
 _ID_SIZE = 10
-#: Seqs reserved at a time: far more than any turn uses.
-_RESERVED = 2**20
+_RESERVED = 2**20  # seqs at a time, far more than any turn uses
 #: Seconds without progress after which an ended session is cut off in the middle of a large message.
 _STUCK = 10.0
 
@@ -136,6 +135,7 @@ class Broker:
         #: The highest seq that the store has recorded as possibly used.
         self._reserved = 0
         self.delayed = Delayed(account, wall, self.place, config.max_delayed, self.journal, Window.of(config))
+        self.retries = Retries(account, lambda: self.now, config.max_delayed)
         self._begin_sessions(config)
         self._begin_time()
 
@@ -182,8 +182,7 @@ class Broker:
         #: The next check of each session, by id.
         self._deadlines = Deadlines()
         self._sweep_at: float | None = None
-        self._idle_at = 0.0
-        self._retry_at = 0.0
+        self._idle_at = self._retry_at = 0.0
         #: Failed commits counted at the latest turn. A commit in the background fails between turns.
         self._failures = 0
 
@@ -196,7 +195,7 @@ class Broker:
             config, latest = self.config, lambda: self.seq
             destinations = Destinations(
                 *(vhost, config, self.account, self.journal, self.wall, self.place, self._forget_targets),
-                *(self._opened, latest),
+                *(self._opened, latest, self.retries.hold),
             )
             host = VirtualHost(vhost, config, destinations)
             self._virtual_hosts[vhost] = host
@@ -293,8 +292,8 @@ class Broker:
             whole_frames=whole_frames,
             listener=listener,
         )
-        is_full = len(self.sessions) >= self.config.max_connections or not self.account.has_room(CONNECTION)
-        remedy = "Try again later." if self._stopping or is_full else self.connections.why_not(session, now)
+        is_short = self._stopping or not self.account.has_room(CONNECTION)
+        remedy = LATER if is_short else self.connections.why_not(session, len(self.sessions), now)
         if remedy is not None:
             self.stats.sessions_refused += 1
             session.fail("broker is shutting down" if self._stopping else "too many connections", remedy)
@@ -486,6 +485,7 @@ class Broker:
             if session is not None:
                 self._look(session, now, now - found[1])
         self.delayed.release()
+        self.retries.release(now)
         if self._sweep_at is not None and now >= self._sweep_at:
             self._sweep(now)
 
@@ -558,7 +558,7 @@ class Broker:
         """
         if self._resumable or self.dirty or self._opened or self.failing:
             return self.now
-        times = [at for at in (self._sweep_at, self._deadlines.next) if at is not None]
+        times = [at for at in (self._sweep_at, self._deadlines.next, self.retries.next) if at is not None]
         if self.delayed.wait is not None:
             times.append(self.now + self.delayed.wait)
         if self.journal.may_commit:

@@ -2,7 +2,7 @@
 
 A connection is here from the moment it is accepted, through the handshakes of TLS and WebSocket, until CONNECTED is
 sent. If too many are here, the oldest of the address with most of them is closed, so that clients which send nothing
-displace each other, and not those who log in.
+displace each other, and not those who log in. Where there is no room for a new connection, one of the lobby makes it.
 """
 
 from __future__ import annotations
@@ -61,6 +61,17 @@ class Lobby:
         elif len(self) > self.most and self._timer is None:
             self._timer = loop.call_later(_GRACE, self._thin)
 
+    def make_room(self, peer: str, counts: Callable[[Guest], bool]) -> bool:
+        """Close the oldest connection that counts of the address of a new one, or of the address with most of them if
+        `peer` is empty. Return False if there is none.
+        """
+        place = network_of(peer)
+        guests = self._guests.get(place, {}) if place else max(self._guests.values(), key=len, default={})
+        guest = next(filter(counts, guests), None)
+        if guest is not None:
+            self._put_out(guest)
+        return guest is not None
+
     def leave(self, guest: Guest) -> None:
         """Let go a connection that has logged in, or is lost."""
         place = self._places.pop(guest, None)
@@ -90,10 +101,13 @@ class Lobby:
                 return
             self._close(guest, loop.time())
 
-    def _close(self, guest: Guest, now: float) -> None:
+    def _put_out(self, guest: Guest) -> None:
         self.leave(guest)
         self._dismiss(guest)
         guest.abort()
+
+    def _close(self, guest: Guest, now: float) -> None:
+        self._put_out(guest)
         self._closed += 1
         if now - self._told >= _SILENCE:
             text = "more than %d connections have not logged in (sessions.max_before_login): %d were closed, of %s last"

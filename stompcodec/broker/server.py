@@ -300,6 +300,7 @@ class Server:
             self.broker.wake = self.schedule_turn
             self.broker.journal.on_lost = lambda error: self._loop.call_soon(self._end_without_store)
             self.broker.bound_output = self._bound_output
+            self.broker.connections.make_room = lambda peer: self.lobby.make_room(peer, _counts)
             if self.sessions is not None:
                 self.broker.session_class = self.sessions
             self.broker.quota.clock = self.now
@@ -580,9 +581,17 @@ def _dismiss(guest: Guest) -> None:
     assert isinstance(guest, aio.Wire)
     peer = guest.owner
     if isinstance(peer, _Peer):
-        remedy = "Too many connections have not logged in, sessions.max_before_login: send CONNECT at once."
+        remedy = "It has not logged in, and others need room (sessions.max_before_login): send CONNECT at once."
         peer.session.fail("too many connections", remedy)
         peer.flush()
+
+
+def _counts(guest: Guest) -> bool:
+    """Return whether a connection that has not logged in counts among the sessions, so that its end makes room."""
+    assert isinstance(guest, aio.Wire)
+    peer = guest.owner
+    session = getattr(peer, "session", None)  # a connection that is just opened has none yet
+    return isinstance(peer, _Peer) and session is not None and session.id in peer.server.broker.sessions
 
 
 def _pace(peer: aio.Owner) -> None:

@@ -21,6 +21,9 @@ OWN = "stompcodec"
 _LONG, _POSITION = 2**63 - 1, 2**62
 #: More deliveries than any session may have: the largest number of messages.
 UNLIMITED = 10**9
+#: Headers with the pause before the next delivery, in milliseconds; it is at most a year.
+REDELIVERY_DELAYS = ("redelivery-delay", "activemq.redeliveryDelay")
+_PAUSE = 365 * 86_400_000
 #: The largest argument of a queue.
 _ARGUMENT = 10**15 - 1
 _INT = 2**31 - 1
@@ -99,6 +102,8 @@ KNOWN: Mapping[str, Known] = MappingProxyType(
         "activemq.prefetchSize": Known(_SUBSCRIBE, -1, _POSITION, ("artemis",)),
         "consumer-window-size": Known(_SUBSCRIBE, -1, _POSITION, ("artemis",)),
         "credit": Known((*_SUBSCRIBE, *_ACK), refused_by=("apollo",), form="COUNT[,BYTES[,true or false]]"),
+        "redelivery-delay": Known((*_SUBSCRIBE, "NACK"), 0, _PAUSE),
+        "activemq.redeliveryDelay": Known((*_SUBSCRIBE, "NACK"), 0, _PAUSE),
         "requeue": Known(("NACK",)),
         "through-seq": Known(_ACK, 0, _LONG),
         "x-message-ttl": Known((), 0, _ARGUMENT),

@@ -50,5 +50,8 @@ def main() -> None:
         print(f"stompcodec: cannot write: {error.strerror}", file=sys.stderr)
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # for what Python flushes at exit
         sys.exit(130 if streams.is_stuck() else 1)  # a signal ended a wait for the reader
+    except Exception:  # a fault of ours: the interpreter would tell it only after the streams have ended
+        sys.excepthook(*sys.exc_info())
+        sys.exit(1)
     finally:
         streams.end()

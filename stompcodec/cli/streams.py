@@ -276,8 +276,9 @@ def end() -> None:
     if _process is None:
         return
     until = time.monotonic() + _LAST
-    for stream in _process.handed.values():
+    for name, stream in _process.handed.items():
         with contextlib.suppress(ValueError):  # it is closed
+            getattr(sys, name).flush()  # a line without an end
             stream.flush()
         stream.outlet.close(max(0.0, until - time.monotonic()))
     if _process.waiting is not None and is_stuck():

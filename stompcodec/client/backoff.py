@@ -53,7 +53,8 @@ class Backoff:
         first: the delay after the first failed round over all addresses, in seconds.
         factor: by which each delay grows. With the default, a client that has been away for a while is back within
             half of that time.
-        most: the longest delay, in seconds; None for 5 s, and 30 s after 5 minutes without a connection.
+        most: the longest delay, in seconds; None for 5 s, and 30 s after 5 minutes without a connection, or for
+            `first` if that is longer.
         jitter: the random share of a delay, from 0 (none) to 1 (all of it).
         attempts: the number of rounds before the client gives up; None for no limit.
 
@@ -71,7 +72,7 @@ class Backoff:
     attempts: int | None = None
 
     def __post_init__(self) -> None:
-        most = MOST if self.most is None else self.most
+        most = max(MOST, self.first) if self.most is None else self.most
         if not 0 < self.first <= most or math.isinf(self.first):
             raise ValueError(f"first is {self.first} and most is {most}: write 0 < first <= most, in seconds")
         if not self.factor >= 1 or not 0 <= self.jitter <= 1:
@@ -91,7 +92,7 @@ class Backoff:
             yield delay * (1 - self.jitter + self.jitter * random())
             most = self.most
             if most is None:
-                most = MOST if clock() - began < LONG else MOST_LATER
+                most = max(self.first, MOST if clock() - began < LONG else MOST_LATER)
             delay, count = min(delay * self.factor, most), count + 1
 
 

@@ -157,20 +157,20 @@ def note(error: Exception) -> None:
 
 
 class Hand:
-    """The message that a thread, or a task with those it starts, works on. To change it takes no new context."""
+    """The message that a thread, or a task with those it starts, works on; None once its handler has returned."""
 
     __slots__ = ("message",)
 
-    def __init__(self, message: BaseMessage | None = None) -> None:
-        self.message = message
+    def __init__(self, message: BaseMessage) -> None:
+        self.message: BaseMessage | None = message
 
 
 _hand: ContextVar[Hand | None] = ContextVar("stompcodec_hand", default=None)
 
 
-def begin_work() -> Hand:
-    """Return the hand of a thread or task that calls a handler."""
-    hand = Hand()
+def take_up(message: BaseMessage) -> Hand:
+    """Return the hand for a message whose handler is called next. Tasks that it starts keep this one."""
+    hand = Hand(message)
     _hand.set(hand)
     return hand
 

@@ -63,7 +63,7 @@ def audit(broker: Broker) -> Held:
         queues=sum(_messages(queue) + _chunk(queue) for host in hosts for queue in _queues(host)),
         backlogs=sum(_messages(consumer.queue) for session in sessions for consumer in _backlogs(session)),
         retained=sum(_messages(queue) for host in hosts for queue in host.destinations.retained.queues.values()),
-        delayed=broker.delayed.cost + DELAY * len(broker.delayed),
+        delayed=broker.delayed.cost + DELAY * (len(broker.delayed) + len(broker.retries)),
         batches=journal.kept + sum(batch.cost for batch in (journal.batch, journal.busy) if batch is not None),
         sessions=sum(_held(session) for session in sessions if not session.ended),
         leaving=sum(session.memory.unwritten for session in sessions if session.ended),
@@ -117,13 +117,13 @@ def _found(broker: Broker) -> dict[Source, list[Message]]:
     found: dict[Source, list[Message]] = {}
     for host in broker._virtual_hosts.values():
         for queue in [*_queues(host), *host.destinations.retained.queues.values()]:
-            found[queue] = [*queue.messages, *queue.deferred.values()]
+            found[queue] = [*queue.messages, *queue.deferred.values(), *queue.held.values()]
     for session in broker.sessions.values():
         for consumer in session.consumers.values():
             source = consumer.queue
             if isinstance(source, Queue) and not isinstance(source, Browser):
                 if consumer.address is not None:
-                    found[source] = [*source.messages]
+                    found[source] = [*source.messages, *source.held.values()]
                 found.setdefault(source, []).extend(consumer.unacked.values())
         for transaction in session.transactions.values():
             for operation in transaction.operations:

@@ -10,6 +10,7 @@ from broker.audit import audit, difference
 
 from stompcodec import Frame, Limits, Parser, serialize
 from stompcodec.broker.config.config import Config
+from stompcodec.broker.config.settings import Pauses
 from stompcodec.broker.core import Broker
 from stompcodec.broker.sessions.session import Session
 from stompcodec.broker.storage.store import MemoryStore
@@ -24,7 +25,8 @@ class Bench:
     def __init__(self, store: Any = None, *, helper: Any = None, **config: Any) -> None:
         self.now = 0.0
         self.date = 1_000_000.0
-        self.config = Config(**config)
+        #: A NACK has no pause, unless a test wants one.
+        self.config = Config(**{"redelivery_delay": Pauses(), **config})
         self.store = MemoryStore() if store is None else store
         #: What the store wants the loop to call.
         self.soon: list[Callable[[], object]] = []

@@ -92,6 +92,14 @@ def test_a_flood_from_one_address_leaves_first_logins_to_others(costs):
     assert door.login("bob", "y", "/", 10.0, None)
 
 
+def test_a_flood_from_several_addresses_leaves_some_too(costs):
+    door = door_of(ada="x", bob="y")
+    for number in range(1000):
+        assert door.login(f"user {number}", "x", "/", number / 100, f"192.0.2.{number % 10}") is None
+    assert door.login("ada", "x", "/", 10.0, "192.0.2.77")
+    assert door.login("bob", "y", "/", 10.0, None)
+
+
 def test_what_is_remembered_is_bounded():
     door = door_of(n=2, ada="x")
     for number in range(1200):

@@ -260,3 +260,30 @@ stompcodec.cli.main()
 """
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, check=False)
     assert (done.returncode, done.stdout, done.stderr) == (130, b"", b"")
+
+
+def test_a_fault_is_told_though_the_log_is_handed_to_a_thread() -> None:
+    """That thread has ended when the interpreter would write what nobody has caught."""
+    code = """
+import sys
+from stompcodec.broker import process
+from stompcodec.cli import main
+process.run = lambda *args, **options: 1 / 0
+sys.argv = ["stompcodec", "broker", "--memory", "--port", "0"]
+main()
+"""
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, timeout=patience(60))
+    assert (result.returncode, result.stderr.splitlines()[-1:]) == (1, [b"ZeroDivisionError: division by zero"])
+
+
+def test_the_last_line_of_a_broker_needs_no_end() -> None:
+    code = """
+import sys
+from stompcodec.broker import process
+from stompcodec.cli import main
+process.run = lambda *args, **options: [stream.write("no end") for stream in (sys.stdout, sys.stderr)]
+sys.argv = ["stompcodec", "broker", "--memory", "--port", "0"]
+main()
+"""
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, timeout=patience(60))
+    assert (result.returncode, result.stdout, result.stderr) == (0, b"no end", b"no end")

@@ -8,13 +8,14 @@ import threading
 from patience import patience
 
 from stompcodec.broker import Config, serve
+from stompcodec.broker.config.settings import Pauses
 
 
 class BrokerThread:
     """`with BrokerThread() as broker:` gives one with `.port`, `.ws_port` and `.url`."""
 
     def __init__(self, **config):
-        self.config = Config(**{"port": 0, **config})
+        self.config = Config(**{"port": 0, "redelivery_delay": Pauses(), **config})
         self._loop = asyncio.new_event_loop()
         self._ready = threading.Event()
         self._thread = threading.Thread(target=self._run, daemon=True)

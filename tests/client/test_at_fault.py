@@ -1,5 +1,6 @@
 """A request whose reply the broker refuses becomes a dead letter; the service goes on, and all others are answered."""
 
+import asyncio
 import logging
 import socket
 
@@ -196,6 +197,38 @@ def test_what_is_sent_outside_of_handlers_counts_against_nobody(shell):
             client.send(RESERVED, b"")
         seen.wait(4)
         assert client.receive("/queue/DLQ.a") is None
+
+
+def test_a_task_that_outlives_its_handler_counts_against_no_later_message():
+    """Nor does it count against its own message, which was acknowledged when its handler returned."""
+    tasks = []
+
+    async def run(url):
+        went_on, handled = asyncio.Event(), asyncio.Event()
+        async with stomp.connect_async(url, reconnect=QUICK) as client:
+
+            async def later():
+                await went_on.wait()
+                await client.send(RESERVED, b"", receipt=True)
+
+            async def handle(message):
+                if message.body == b"first":
+                    tasks.append(asyncio.create_task(later()))
+                elif not went_on.is_set():
+                    went_on.set()
+                    await asyncio.gather(*tasks, return_exceptions=True)  # the refusal ends the session
+                else:
+                    handled.set()
+
+            await client.subscribe("/queue/a", ack="client-individual", handler=handle)
+            for body in (b"first", b"second"):
+                await client.send("/queue/a", body)
+            await asyncio.wait_for(handled.wait(), patience(10))
+
+    with BrokerThread(max_attempts=1) as broker:
+        asyncio.run(run(broker.url))
+        with stomp.connect(broker.url) as client:
+            assert client.receive("/queue/DLQ.a") is None
 
 
 def fail(seen, message):

@@ -40,6 +40,8 @@ def test_after_five_minutes_the_delays_grow_to_half_a_minute():
 
 def test_a_longest_delay_that_was_asked_for_holds_for_ever():
     assert {delay for _, delay in Outage(stomp.Backoff(most=2.0, jitter=0.0)).delays(3600.0)[20:]} == {2.0}
+    slow = Outage(stomp.Backoff(first=10.0, jitter=0.0)).delays(3600.0)
+    assert {delay for at, delay in slow if at < 280.0} == {10.0}  # a first delay longer than 5 s stays valid
 
 
 def test_clients_that_lost_one_broker_together_are_spread_over_seconds():

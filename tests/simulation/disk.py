@@ -100,6 +100,8 @@ class Disk:
         self.write_cost = 0.0
         #: Nothing that makes a file longer succeeds.
         self.full = False
+        #: Writes that fail until somebody makes room; 0: nobody does.
+        self.full_for = 0
         #: The part of writes and syncs that fail.
         self.failing = 0.0
         self.faults = 0
@@ -121,6 +123,8 @@ class Disk:
         self.spent += self.write_cost
         if self.full and offset + len(octets) > len(file.data):
             self.faults += 1
+            self.full_for -= 1
+            self.full = self.full_for != 0
             raise DiskError("full")
         self._may_fail()
         file.write(offset, octets)

@@ -246,15 +246,29 @@ class Host:
 
         self.disk.on_sync = on_sync
 
-    def stop(self) -> None:
-        """A tidy end, as `Server.stop` makes it."""
+    def stop(self, turns: int = 100, full: int = 0) -> None:
+        """A tidy end, as `Server.stop` makes it.
+
+        Args:
+            turns: within which commits have to end.
+            full: of the writes until the end, the first ones fail as on a full disk.
+        """
+        disk, was_full = self.disk, self.disk.full
+        if full:
+            disk.full, disk.full_for = True, full
+        try:
+            self._stop(turns)
+        finally:
+            disk.full, disk.full_for = was_full, 0
+
+    def _stop(self, turns: int) -> None:
         broker, store = self.broker, self.store
         if broker is None or store is None:
             return
         broker.stop(self.clock.now)
         self._turn()
         journal = broker.journal
-        for _ in range(100):
+        for _ in range(turns):
             if self.broker is None:  # the power went meanwhile
                 return
             if not journal.open and journal.busy is None:
@@ -273,6 +287,7 @@ class Host:
             store.close()
         except StoreError:
             clean = False
+        clean = clean and store._writer.failures <= journal.failures  # of more the loop has not seen the end
         self._die(clean=clean and not self.dying, closing=True)
 
     def _die(self, clean: bool, closing: bool = False) -> None:

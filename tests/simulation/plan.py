@@ -80,6 +80,7 @@ class _Maker:
         if faults in ("disk", "all"):
             self._disk_faults()
         self._more(random.Random(f"more {self.seed}"))
+        self._last(random.Random(f"last {self.seed}"))
         self.steps.sort(key=lambda step: step.at)
         return Plan(self.seed, self._config(), self._settings(faults), self.clients, tuple(self.steps), self.length)
 
@@ -152,15 +153,22 @@ class _Maker:
         sends = [step for step in self.steps if step.what in ("send", "transact")]
         if rng.random() < 0.3:
             for step in sends:
-                group = rng.choice(_GROUPS) if rng.random() < 0.5 else ""
-                if group and "delay" not in step.args["headers"]:
-                    step.args["headers"]["message_group"] = group
+                if rng.random() < 0.5:
+                    step.args["headers"]["message_group"] = rng.choice(_GROUPS)
         if rng.random() < 0.15:
             args: dict[str, Any] = {"rest": rng.randint(0, 2), "for": rng.choice((1.0, 4.0))}
             self.steps.append(Step(round(rng.uniform(0.1, self.length), 4), "world", "unwritable", args))
         if sends and rng.random() < 0.2:  # the end comes while it is being stored or delivered
             at = round(rng.choice(sends).at + rng.choice((0.0, 0.01, 0.1)) * rng.random(), 4)
             self.steps.append(Step(at, "world", rng.choice(("crash", "stop")), {"down": 0.05}))
+
+    def _last(self, rng: random.Random) -> None:
+        """A stop whose last commit may fail, though the disk is well again behind it."""
+        sends = [step for step in self.steps if step.what in ("send", "transact")]
+        if sends and rng.random() < 0.15:
+            at = round(rng.choice(sends).at + rng.choice((0.01, 0.1, 0.5)) * rng.random(), 4)
+            args = {"down": 0.05, "turns": rng.choice((0, 0, 100)), "full": rng.choice((1, 1, 2))}
+            self.steps.append(Step(at, "world", "stop", args))
 
     # ---- clients ----
 

@@ -163,6 +163,10 @@ def _seqs_again(_right: Any) -> Any:
     return lambda self, store: None
 
 
+def _always_clean(right: Any) -> Any:
+    return lambda self, clean=True: right(self)
+
+
 def _stays_stored(_right: Any) -> Any:
     return lambda self, key, message: None
 
@@ -316,6 +320,7 @@ LATE = (
 RARE = {
     "the mark is lost while its message is not stored yet": 300,
     "the mark is lost with a delivery that fails": 370,
+    "the mark is lost with a last commit that fails": 90,
 }
 #: By what is wrong.
 BUGS: dict[str, Bug] = {
@@ -340,6 +345,7 @@ BUGS: dict[str, Bug] = {
     "the mark is not stored": ((journal.Journal, "update", _stays_stored),),
     "the mark is lost while its message is not stored yet": ((sqlite.SqliteStore, "update", _unmarked_before_commit),),
     "the mark of a crash is gone after the next start": ((Totals, "read", _unmarked_next_time),),
+    "the mark is lost with a last commit that fails": ((writer.Writer, "close", _always_clean),),
     "the mark is lost when the commit of an ACK fails": ((Queue, "unsettle", _unmarked_unsettled),),
     "the mark is lost with a delivery that fails": ((Queue, "delivery_failed", _unmarked_elsewhere),),
     "an ACK takes the delivery of another session": ((Consumer, "take", _ack_of_another),),

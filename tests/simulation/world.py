@@ -198,7 +198,7 @@ class World:
 
     def _stop(self, args: dict[str, Any]) -> None:
         if self.host.broker is not None:
-            self.host.stop()
+            self.host.stop(args.get("turns", 100), args.get("full", 0))
             self._down(args["down"])
 
     def _crash_at_sync(self, args: dict[str, Any]) -> None:

@@ -9,7 +9,7 @@ from typing import Any, TypeVar, cast
 
 from stompcodec.broker.auth import Rule, User
 from stompcodec.broker.config.presets import DIALECTS
-from stompcodec.broker.config.settings import Preset, Setting
+from stompcodec.broker.config.settings import Pauses, Preset, Setting
 from stompcodec.broker.memory import MESSAGE
 from stompcodec.broker.origins import fault_of
 from stompcodec.errors import ConfigError
@@ -25,6 +25,10 @@ class _Unset(Enum):
     """The value of a field that was not set, which cannot be confused with an argument."""
 
     UNSET = "by dialect"
+
+
+#: By default, six attempts take 3.1 s.
+_PAUSES = Pauses(0.1, 2.0, 30.0)
 
 
 def _by_dialect(usual: _T) -> _T:
@@ -107,6 +111,7 @@ class Config:
     priority: bool = True
     max_delayed: int = 100_000
     max_attempts: int = 6
+    redelivery_delay: Pauses = _by_dialect(_PAUSES)  # noqa: RUF009 (it cannot be changed)
     dead_letter: str = "/queue/DLQ.{name}"
     dead_letter_expired: bool = False
     max_queue_messages: int | None = None

@@ -12,6 +12,7 @@ from typing import Any
 from stompcodec.broker.config import readers as values
 from stompcodec.broker.config.config import Config
 from stompcodec.broker.config.keys import KEYS, Key
+from stompcodec.broker.config.settings import Pauses
 from stompcodec.errors import ConfigError
 
 _BY_NAME = {key.name: key for key in KEYS}
@@ -251,6 +252,8 @@ def _toml(value: Any) -> str:
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, str):
+        return f'"{value}"'
+    if isinstance(value, Pauses):
         return f'"{value}"'
     if isinstance(value, tuple):
         return "[" + ", ".join(map(_toml, value)) + "]"

@@ -182,7 +182,7 @@ KEYS: tuple[Key, ...] = (
         "sessions.max_before_login",
         _COUNT_OR_0,
         "How many connections may be waiting for their login; 0 for a quarter of max_connections. Above that, the "
-        "oldest one of the address with most of them is closed.",
+        "oldest one of the address with most of them is closed; also for a new one that finds no room otherwise.",
     ),
     Key("sessions.max_subscriptions", _COUNT, "Subscriptions of a session."),
     Key("sessions.max_unacked", _COUNT, "Unacknowledged messages of a session, over all subscriptions."),
@@ -233,6 +233,12 @@ KEYS: tuple[Key, ...] = (
     Key("queues.priority", values.flag, "Whether messages of higher priority are delivered first."),
     Key("queues.max_delayed", _COUNT, "Scheduled messages that may be waiting in memory, over all queues."),
     Key("queues.max_attempts", _COUNT, "Deliveries of a message before it becomes a dead letter."),
+    Key(
+        "queues.redelivery_delay",
+        values.pauses,
+        "Pause before a message is delivered again after a NACK: the first pause, the factor of the next ones, and the "
+        "longest. Other messages are delivered meanwhile. 0s is no pause.",
+    ),
     Key("queues.dead_letter", values.dead_letter, "Where dead letters go; {name} is the queue's name."),
     Key("queues.dead_letter_expired", values.flag, "Whether expired messages go there, too."),
     Key(

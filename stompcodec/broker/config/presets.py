@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from stompcodec.broker.config.settings import EXCHANGES
+from stompcodec.broker.config.settings import EXCHANGES, Pauses
 
 #: Values by dialect and field of `Config`.
 DIALECTS: Mapping[str, Mapping[str, Any]] = {
     "stompcodec": {},
     "rabbitmq": {
+        "redelivery_delay": Pauses(),
         "wildcards": "rabbitmq",
         "exchanges": EXCHANGES,
         "exclusive": "session",
@@ -24,6 +25,7 @@ DIALECTS: Mapping[str, Mapping[str, Any]] = {
         "queue_arguments": "refuse",
     },
     "activemq": {
+        "redelivery_delay": Pauses(),
         "wildcards": "activemq",
         "composite": True,
         "virtual_topics": True,
@@ -35,6 +37,7 @@ DIALECTS: Mapping[str, Mapping[str, Any]] = {
         "queue_arguments": "ignore",
     },
     "artemis": {
+        "redelivery_delay": Pauses(),
         "wildcards": "artemis",
         "routing": "MULTICAST",
         "transactional_acks": False,
@@ -44,6 +47,7 @@ DIALECTS: Mapping[str, Mapping[str, Any]] = {
         "queue_arguments": "ignore",
     },
     "apollo": {
+        "redelivery_delay": Pauses(),
         "wildcards": "apollo",
         "composite": True,
         "retain": True,

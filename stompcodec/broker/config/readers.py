@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 from stompcodec.broker.auth import Rule, User, parse_hash
-from stompcodec.broker.config.settings import Preset, Setting
+from stompcodec.broker.config.settings import Pauses, Preset, Setting
 from stompcodec.broker.origins import fault_of
 
 _T = TypeVar("_T")
@@ -335,6 +335,33 @@ def _tables(readers: dict[str, Callable[[Any], Any]], value: Any, required: str 
     return value
 
 
+#: Seconds of a unit of time.
+_TIMES = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
+_TIME = r"([0-9]{1,9}(?:\.[0-9]{1,3})?) ?(ms|s|m|h|d)"
+_PAUSES = re.compile(rf"{_TIME}(?: x([0-9]{{1,3}}(?:\.[0-9]{{1,3}})?) up to {_TIME})?")
+#: The longest pause: a year.
+LONGEST_PAUSE = 365 * 86400.0
+
+
+def pauses(value: Any) -> Pauses:
+    """Read the pauses between attempts.
+
+    >>> pauses("100ms x2 up to 1m"), pauses("5s")
+    (Pauses(first=0.1, factor=2.0, most=60.0), Pauses(first=5.0, factor=1.0, most=5.0))
+    """
+    found = _PAUSES.fullmatch(value) if isinstance(value, str) else None
+    if found is not None:
+        first, unit, factor, most, most_unit = found.groups()
+        start = float(first) * _TIMES[unit]
+        read = Pauses(start, float(factor or 1), float(most) * _TIMES[most_unit] if most else start)
+        if read.factor >= 1 and read.first <= read.most <= LONGEST_PAUSE:
+            return read
+    raise ValueError(
+        'it must be a time such as "5s", or one that grows, such as "1s x2 up to 30s": with ms, s, m, h or d, a factor '
+        "from 1 on, at most 365d, and no less than the first"
+    )
+
+
 _TYPE = one_of("ANYCAST", "MULTICAST")
 
 _SETTING: dict[str, Callable[[Any], Any]] = {
@@ -345,6 +372,7 @@ _SETTING: dict[str, Callable[[Any], Any]] = {
     "auto_create_queues": flag,
     "auto_delete_addresses": flag,
     "auto_delete_queues": flag,
+    "redelivery_delay": pauses,
 }
 
 

@@ -25,9 +25,38 @@ class Kind(enum.Enum):
 ROUTING = {"ANYCAST": Kind.QUEUE, "MULTICAST": Kind.TOPIC}
 #: Exchanges that RabbitMQ has from the start, with their types.
 EXCHANGES = {"amq.topic": "topic", "amq.direct": "direct", "amq.fanout": "fanout"}
+#: A factor is applied this many times at most: by then a pause of any length has grown as far as it matters.
+_MOST_FACTORS = 100
 #: Values of `queues.arguments`. first: the first client's arguments apply, and later ones are ignored. refuse: a client
 #: with different arguments is refused. ignore: arguments have no effect.
 ARGUMENTS = ("first", "refuse", "ignore")
+
+
+class Pauses(NamedTuple):
+    """The pauses between the attempts of a message.
+
+    >>> pauses = Pauses(1.0, 2.0, 30.0)
+    >>> [pauses.after(failures) for failures in (1, 2, 3, 9)], str(pauses)
+    ([1.0, 2.0, 4.0, 30.0], '1s x2 up to 30s')
+    """
+
+    first: float = 0.0
+    """Seconds after the first failed attempt."""
+    factor: float = 1.0
+    """What each further pause is multiplied by."""
+    most: float = 0.0
+    """The longest pause in seconds."""
+
+    def after(self, failures: int) -> float:
+        """Return the pause in seconds after so many failed attempts."""
+        pause = self.first
+        for _ in range(min(failures - 1, _MOST_FACTORS)):
+            pause = min(self.most, pause * self.factor)
+        return pause
+
+    def __str__(self) -> str:
+        first, factor, most = (f"{number:.3f}".rstrip("0").rstrip(".") for number in self)
+        return f"{first}s" if self.factor == 1 else f"{first}s x{factor} up to {most}s"
 
 
 class Setting(NamedTuple):
@@ -51,6 +80,8 @@ class Setting(NamedTuple):
     """Topics without subscribers are removed."""
     auto_delete_queues: bool = True
     """Idle queues are removed."""
+    redelivery_delay: Pauses | None = None
+    """The pause before a message is delivered again after a NACK; None for that of the broker."""
 
     def is_usable(self, delimiter: str) -> bool:
         """Return whether the pattern is short enough to be matched."""

@@ -1,6 +1,7 @@
 """Queue: ordered messages and their consumers. Above 600 lines, because every message passes through all of it.
 
-A message in a queue is READY (in `messages`), UNACKED (in the `unacked` of a consumer) or deferred (in `deferred`).
+A message in a queue is READY (in `messages`), UNACKED (in the `unacked` of a consumer), deferred (in `deferred`), or
+waits for its next attempt (in `held`).
 Invariant: while a message is READY, no consumer in the ring can take it; so a new message is delivered at once if the
 ring is not empty. Where consumers may have different messages, `Dispatcher` has the ring, and that of the queue is
 empty.
@@ -55,7 +56,8 @@ class Queue:
     """
 
     __slots__ = (
-        *("_on_drop", "_ended", "account", "blocked", "bound", "closed", "count", "expiry", "deferred", "idle"),
+        *("_on_drop", "_ended", "account", "blocked", "bound", "closed", "count", "expiry", "deferred", "held"),
+        "idle",
         *("journal", "key", "maker", "members", "suspensions", "messages", "name", "newest", "octets", "overflow"),
         *(
             "dispatcher",
@@ -100,15 +102,15 @@ class Queue:
         self.messages = ReadyMessages(ranked)
         self.paging: Paging | None = None  # None while all READY messages are in memory
         self.expiry = Expiry(wall)
-        #: Messages that wait for their time, by seq.
+        #: Messages that wait for their time, and those that wait for their next attempt, by seq.
         self.deferred: dict[int, Message] = {}
-        #: READY, UNACKED and deferred messages, their bytes, and the highest seq of a persistent one that was put.
+        self.held: dict[int, Message] = {}
+        #: All of these messages, their bytes, and the highest seq of a persistent one that was put.
         self.count = self.octets = self.newest = 0
         self.blocked: dict[Peer, None] = {}  # sessions that wait for room
         self.closed = False
         self.members: dict[Consumer, None] = {}  # all consumers, in order
-        #: Not None where consumers differ; then `ring` is empty.
-        self.dispatcher: Dispatcher | None = None
+        self.dispatcher: Dispatcher | None = None  # not None where consumers differ; then `ring` is empty
         #: The ring: consumers that had credit when they were last looked at. The first one is next. At most `_ended` of
         #: them have ended since; they have no credit.
         self.ring: list[Consumer] = []
@@ -146,9 +148,9 @@ class Queue:
         return self
 
     def seqs(self) -> set[int]:
-        """Return the seqs of all messages: READY, deferred and UNACKED."""
+        """Return the seqs of all messages."""
         unacked = {message.seq for consumer in self.members for message in consumer.unacked.values()}
-        return {message.seq for message in self.messages} | self.deferred.keys() | unacked
+        return {message.seq for message in self.messages} | self.deferred.keys() | self.held.keys() | unacked
 
     @property
     def pages(self) -> Line:
@@ -525,13 +527,33 @@ class Queue:
                 yield quota
         self.go_on()
 
-    def _requeue(self, messages: list[Message]) -> None:
+    def hold(self, messages: list[Message]) -> list[Message]:
+        """Take back UNACKED messages that wait for their next attempt, and return them as they will be delivered."""
+        back = self._again(messages)
+        self.held.update((message.seq, message) for message in back)
+        return back
+
+    def resume(self, seqs: list[int]) -> None:
+        """Make messages READY whose time for the next attempt has come, if they are still there."""
+        back = [self.held.pop(seq) for seq in seqs if seq in self.held]
+        if back:
+            self._put_back(back)
+            self.dispatch()
+
+    def _again(self, messages: list[Message]) -> list[Message]:
+        """Count an attempt of each message."""
         back = [message.again() for message in messages]
         self.tally.redelivered += len(back)
         if self.journal is not None:
             for message in back:
                 if message.persistent:
                     self.journal.update(self.key, message)
+        return back
+
+    def _requeue(self, messages: list[Message]) -> None:
+        self._put_back(self._again(messages))
+
+    def _put_back(self, back: list[Message]) -> None:
         if any(message.group is not None or message.faults for message in back):
             self.make_selective()
         if self.dispatcher is not None:
@@ -995,14 +1017,14 @@ class Queue:
         self.messages = ReadyMessages(False)
         if self.paging is not None:
             self.paging.end()
-        self.deferred = {}
+        self.deferred, self.held = {}, {}
         self.count = self.octets = 0
 
     def delete(self, done: Callable[[], object] = lambda: None) -> bool:
         """End the queue and remove its messages from the store. Return True if that goes on in later turns; `done` is
         called at its end.
         """
-        messages, paging = [*self.messages, *self.deferred.values()], self.paging
+        messages, paging = [*self.messages, *self.deferred.values(), *self.held.values()], self.paging
         self.close()
         if (len(messages) > AT_ONCE or paging is not None) and self.quota is not None:
             self.quota.line_up(Work(self._unstoring(messages, paging, self.quota, done)))

@@ -10,7 +10,7 @@ from stompcodec.broker.config.config import Config
 from stompcodec.broker.errors import Refused
 from stompcodec.broker.queues.arguments import QueueArguments, read_arguments
 from stompcodec.broker.selectors.selector import Selector
-from stompcodec.broker.values import UNLIMITED, CreditGrant, Reader, Values, read_values
+from stompcodec.broker.values import REDELIVERY_DELAYS, UNLIMITED, CreditGrant, Reader, Values, read_values
 from stompcodec.codec import Frame, serialize
 from stompcodec.errors import FrameError, MissingExtraError
 
@@ -71,6 +71,8 @@ class SubscribeRequest(NamedTuple):
     """The arguments for its queue."""
     is_named: bool = False
     """A refused frame counts as an attempt of its messages only if it names one."""
+    redelivery_delay: int | None = None
+    """Milliseconds between its NACK of a message and the next delivery; None for what the configuration says."""
     readdressed: bool = False
     """Its queue also gets messages of a topic, which are delivered with the queue as their destination."""
 
@@ -148,6 +150,7 @@ _FIELDS: dict[str, tuple[Callable[[str, str], Any] | None, tuple[str, ...]]] = {
     "transformation": (_text, ("transformation",)),
     "encoding": (_text, ("content-encoding",)),
     "is_named": (_is_named, ("attempts",)),
+    "redelivery_delay": (None, REDELIVERY_DELAYS),
 }
 
 

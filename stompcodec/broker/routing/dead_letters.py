@@ -31,10 +31,11 @@ class DeadLetters:
     """The dead letters of a virtual host.
 
     `queue_of` returns the queue of a name, created for a maker if need be, or raises Refused; `queues` are those that
-    there are. `place` gives a message its message-id and its place in the order.
+    there are. `place` gives a message its message-id and its place in the order. `hold` requeues messages after a
+    number of seconds.
     """
 
-    __slots__ = ("_addresses", "_burying", "_config", "_naming", "_place", "_queue_of", "_queues", "_wall")
+    __slots__ = ("_addresses", "_burying", "_config", "_hold", "_naming", "_place", "_queue_of", "_queues", "_wall")
 
     def __init__(
         self,
@@ -45,6 +46,7 @@ class DeadLetters:
         queue_of: Callable[[str, Maker | None], Queue],
         place: Callable[[Message], None],
         wall: Callable[[], float],
+        hold: Callable[[Queue, list[Message], float], None],
     ) -> None:
         self._config = config
         self._naming = naming
@@ -53,10 +55,16 @@ class DeadLetters:
         self._queue_of = queue_of
         self._place = place
         self._wall = wall
+        self._hold = hold
         self._burying = False
 
-    def reject(self, queue: Source, deliveries: list[Delivery], requeue: bool = True) -> None:
-        """Requeue messages after a NACK, or make dead letters of them: after the last attempt, or without `requeue`."""
+    def reject(
+        self, queue: Source, deliveries: list[Delivery], requeue: bool = True, pause: float | None = None
+    ) -> None:
+        """Requeue messages after a NACK, or make dead letters of them: after the last attempt, or without `requeue`.
+
+        The consumer asks for `pause` seconds before the next attempt; None for what the configuration says.
+        """
         back = []
         for _tag, message in deliveries:
             is_last = message.attempts + 1 >= self._config.max_attempts
@@ -64,7 +72,20 @@ class DeadLetters:
                 queue.settle([(0, message)])
             else:
                 back.append(message)
-        queue.requeue(back)
+        if isinstance(queue, Queue):
+            self._retry(queue, back, pause)
+        else:
+            queue.requeue(back)
+
+    def _retry(self, queue: Queue, messages: list[Message], pause: float | None) -> None:
+        """Requeue messages after their pauses: those of one length together, so that they come back in order."""
+        pauses = self._addresses.setting(queue.name).redelivery_delay or self._config.redelivery_delay
+        lengths: dict[float, list[Message]] = {}
+        for message in messages:
+            seconds = pauses.after(message.attempts + 1) if pause is None else pause
+            lengths.setdefault(seconds, []).append(message)
+        for seconds, some in lengths.items():
+            self._hold(queue, some, seconds)
 
     def give_back(self, queue: Source, messages: list[Message], culprit: Message | None) -> None:
         """Requeue the messages of a session that has ended by a refused frame. It is an attempt of the message at fault

@@ -43,7 +43,7 @@ class Destinations:
 
     `place` gives a message its message-id and its place in the order. `swept` is called when destinations were removed,
     so that sessions forget them. `opened` are the topics that have gathered messages. `latest` returns the seq of the
-    latest message.
+    latest message. `hold` requeues messages after a number of seconds.
     """
 
     def __init__(
@@ -57,6 +57,7 @@ class Destinations:
         swept: Callable[[], None],
         opened: list[Topic],
         latest: Callable[[], int],
+        hold: Callable[[Queue, list[Message], float], None],
     ) -> None:
         self.naming = Naming(
             *(config.queue_prefixes, config.topic_prefixes, config.temp_queue_prefix, config.temp_topic_prefix),
@@ -76,7 +77,7 @@ class Destinations:
         self._expiring = False
         self._vhost, self._config, self._account = vhost, config, account
         self._journal, self._wall, self._swept = journal, wall, swept
-        self.dead_letters = DeadLetters(config, self.naming, self.addresses, self.queues, self.queue, place, wall)
+        self.dead_letters = DeadLetters(config, self.naming, self.addresses, self.queues, self.queue, place, wall, hold)
         self._on_drop = self.dead_letters.drop  # one object for all queues
         self._bound, self._backlog = Bound.of(config), Bound(config.topic_backlog, config.topic_backlog_octets)
         self._window = Window.of(config) if journal.keeps else None

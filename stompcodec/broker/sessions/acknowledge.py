@@ -14,7 +14,7 @@ from stompcodec.broker.sessions.receipts import confirm, hold_receipts, hold_rec
 from stompcodec.broker.sessions.receive import release
 from stompcodec.broker.sessions.session import Session
 from stompcodec.broker.sessions.transaction import Settling
-from stompcodec.broker.values import CreditGrant, read_values
+from stompcodec.broker.values import REDELIVERY_DELAYS, CreditGrant, read_values
 from stompcodec.codec import Frame
 
 #: Headers that keep an ACK off the fast path.
@@ -72,9 +72,11 @@ def _acknowledge(accepted: bool, session: Session, frame: Frame) -> None:
     if consumer.request.browser:
         _browsed(session, consumer, tag, accepted, values.get("through-seq"), frame)
         return
+    wanted = next((values[name] for name in REDELIVERY_DELAYS if name in values), consumer.request.redelivery_delay)
+    pause = None if accepted or wanted is None else wanted / 1000
     transaction = get("transaction")
     if transaction is not None and session.broker.config.transactional_acks:
-        operation = Settling(consumer, consumer.take(tag), accepted, requeue)
+        operation = Settling(consumer, consumer.take(tag), accepted, requeue, pause)
         defer(session, transaction if session.exact else transaction.strip(" "), operation)
         deliveries = None
     else:
@@ -86,14 +88,14 @@ def _acknowledge(accepted: bool, session: Session, frame: Frame) -> None:
                 hold_receipts(session, frame)
                 break
     if deliveries is not None and len(deliveries) > AT_ONCE:
-        session.work(frame, _settling(session, consumer, deliveries, frame, accepted, requeue))
+        session.work(frame, _settling(session, consumer, deliveries, frame, accepted, requeue, pause))
         return
     if receipt is not None:  # before messages that may be redelivered
         send_receipt(session, receipt if session.exact else receipt.strip(" "))
     if deliveries is not None and accepted:
         consumer.queue.settle(deliveries)
     elif deliveries is not None:
-        session.virtual_host.dead_letters.reject(consumer.queue, deliveries, requeue)
+        session.virtual_host.dead_letters.reject(consumer.queue, deliveries, requeue, pause)
     if consumer.window:
         if not consumer.in_ring:
             consumer.queue.offer(consumer)
@@ -124,10 +126,16 @@ def _delivery(session: Session, frame: Frame) -> tuple[Consumer | None, int]:
 
 
 def _settling(
-    session: Session, consumer: Consumer, deliveries: list[Delivery], frame: Frame, accepted: bool, requeue: bool = True
+    session: Session,
+    consumer: Consumer,
+    deliveries: list[Delivery],
+    frame: Frame,
+    accepted: bool,
+    requeue: bool = True,
+    pause: float | None = None,
 ) -> Iterator[Line]:
     """Settle or return very many deliveries, a share in each turn, then confirm the frame. The deliveries are in order,
-    and already taken from the consumer. `requeue`: after a NACK, the messages may be delivered again.
+    and already taken from the consumer. `requeue`: after a NACK, the messages may be delivered again, after `pause`.
     """
     queue, journal = consumer.queue, session.broker.journal
     persistent = accepted and any(message.persistent for _tag, message in deliveries)
@@ -143,7 +151,7 @@ def _settling(
         if accepted:
             queue.settle(some)
         else:
-            session.virtual_host.dead_letters.reject(queue, some[::-1], requeue)
+            session.virtual_host.dead_letters.reject(queue, some[::-1], requeue, pause)
     if not session.ended:
         confirm(session, frame)
     if not accepted:

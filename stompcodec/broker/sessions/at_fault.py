@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from stompcodec.broker.message import Message
 from stompcodec.broker.queues.consumer import Consumer
-from stompcodec.codec import Frame
+from stompcodec.errors import ErrorFrame
 
 #: Commands of frames that may name the message in whose handling they are sent.
 _NAMING = ("SEND", "BEGIN", "COMMIT", "ABORT")
@@ -20,8 +20,10 @@ _NAMING = ("SEND", "BEGIN", "COMMIT", "ABORT")
 class Refusal(NamedTuple):
     """The refusal that ends a session."""
 
-    frame: Frame | None = None
-    """The refused frame; None if the bytes could not be read as a frame."""
+    frame: ErrorFrame | None = None
+    """The refused frame; of a malformed one its beginning, or None."""
+    is_whole: bool = True
+    """It could be read as a frame."""
     counts: bool = True
     """Some message is at fault. False if the frame was refused for the state of the broker, as on a full disk."""
 
@@ -32,21 +34,22 @@ def at_fault(refusal: Refusal, consumers: Iterable[Consumer]) -> Message | None:
     The frame may name it: those of `_NAMING` by the headers `ack`, its message-id, and `subscription`. Otherwise it is
     the first delivered, of all subscriptions the message that the broker accepted first: clients that handle one
     message after the other have acknowledged those before. Subscriptions with `attempts:named` are left out then, if
-    the frame could have named one.
+    the frame could have named one. A refused SUBSCRIBE blames none: programs subscribe before they handle anything.
     """
-    if not refusal.counts:
+    frame = refusal.frame
+    if not refusal.counts or (frame is not None and frame.command == "SUBSCRIBE"):
         return None
     holding = [each for each in consumers if each.unacked and each.address is None and not each.request.browser]
-    frame = refusal.frame
     if frame is not None and frame.command in _NAMING:
         named = next(_named(frame, holding), None)
         if named is not None:
             return named
-        holding = [each for each in holding if not each.request.is_named]
+        if refusal.is_whole:
+            holding = [each for each in holding if not each.request.is_named]
     return min((each.unacked[min(each.unacked)] for each in holding), key=lambda message: message.seq, default=None)
 
 
-def _named(frame: Frame, consumers: list[Consumer]) -> Iterator[Message]:
+def _named(frame: ErrorFrame, consumers: list[Consumer]) -> Iterator[Message]:
     """Yield the delivered messages that a frame names."""
     name, key = frame.get("ack"), frame.get("subscription")
     if name is None:

@@ -25,8 +25,8 @@ from stompcodec.codec import Frame
 class _Last(NamedTuple):
     """What a transaction does last, when everything else has taken effect."""
 
-    rejected: dict[tuple[Source, bool], list[Delivery]]
-    """The deliveries of NACKs by their queue, and by whether they may be delivered again."""
+    rejected: dict[tuple[Source, bool, float | None], list[Delivery]]
+    """The deliveries of NACKs by their queue, by whether they may be delivered again, and after how many seconds."""
     received: list[Consumer]
     """The consumers of RECEIVEs whose message is settled: they end."""
 
@@ -410,8 +410,8 @@ def _finish(session: Session, last: _Last) -> None:
     """Requeue or drop the deliveries of NACKs: those of a queue together, so that they come back in order. Then end the
     consumers of RECEIVEs.
     """
-    for (queue, requeue), deliveries in last.rejected.items():
-        session.virtual_host.dead_letters.reject(queue, deliveries, requeue)
+    for (queue, requeue, pause), deliveries in last.rejected.items():
+        session.virtual_host.dead_letters.reject(queue, deliveries, requeue, pause)
     for consumer in last.received:
         release(session, consumer)
 
@@ -431,7 +431,8 @@ def _apply_some(
             if operation.accepted:
                 source.settle(operation.deliveries, stored=True)
             else:
-                last.rejected.setdefault((source, operation.requeue), []).extend(operation.deliveries)
+                key = source, operation.requeue, operation.pause
+                last.rejected.setdefault(key, []).extend(operation.deliveries)
         elif queue is not None:
             put_late(session, queue, operation.message, stored)
 

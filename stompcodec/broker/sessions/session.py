@@ -242,8 +242,10 @@ class Session:
 
     def answer_error(self, error: Exception, frame: Frame | None) -> None:
         """End the session after an error in handling a frame, or in the received bytes (None)."""
-        is_frame = not isinstance(error, RemoteProtocolError)
-        self.refusal = Refusal(frame if is_frame else None, counts=not isinstance(error, Unready))
+        if isinstance(error, RemoteProtocolError):
+            self.refusal = Refusal(error.frame, is_whole=False)
+        else:
+            self.refusal = Refusal(frame, counts=not isinstance(error, Unready))
         if isinstance(error, Refused):
             self.fail(error.message, error.remedy, frame)
         elif isinstance(error, RemoteProtocolError):
@@ -402,10 +404,11 @@ class Session:
             self.upload = None
         self.more = None
         if self.version:
-            if self.refusal is None:
+            refusal, self.refusal = self.refusal, None  # its frame may be large
+            if refusal is None:
                 self.virtual_host.stop(consumers, orphans)
             else:
-                self.virtual_host.stop(consumers, orphans, True, at_fault(self.refusal, consumers))
+                self.virtual_host.stop(consumers, orphans, True, at_fault(refusal, consumers))
             self.virtual_host.forget(self)
         for blocker in self._blockers:
             blocker.blocked.pop(self, None)

@@ -51,6 +51,8 @@ class Settling(NamedTuple):
     """True for ACK, False for NACK."""
     requeue: bool = True
     """For NACK: the messages may be delivered again."""
+    pause: float | None = None
+    """For NACK: seconds before they are; None for what the configuration says."""
 
     @property
     def octets(self) -> int:

@@ -179,6 +179,11 @@ class Journal:
     `account` is charged with messages that have left their queues until that is written.
     """
 
+    #: Why nothing is stored any more: the files were removed or replaced. `on_lost` is called once. Both are the
+    #: class's until they are set: CPython takes longer for objects of 30 attributes or more.
+    lost: StoreError | None = None
+    on_lost: Callable[[StoreError], object] | None = None
+
     def __init__(
         self,
         store: Store | None,
@@ -221,9 +226,6 @@ class Journal:
         self._account = account
         #: Queues that a delayed message was put into.
         self._late: dict[Undoable, None] = {}
-        #: Why nothing is stored any more: the files were removed or replaced. `on_lost` is called once.
-        self.lost: StoreError | None = None
-        self.on_lost: Callable[[StoreError], object] = lambda error: None
         #: Actions to call when the horizon moves.
         self._watchers: dict[Callable[[], object], None] = {}
         self._inside, self._wake = False, wake
@@ -463,7 +465,8 @@ class Journal:
             self.lost = self.store.look()
             if self.lost is not None:
                 self._log.critical("everything stops: %s", self.lost)
-                self.on_lost(self.lost)
+                if self.on_lost is not None:
+                    self.on_lost(self.lost)
 
     def look_at_space(self, least: int) -> None:
         """Check how much space the store has. With less than `least` bytes, new messages are refused, but settling

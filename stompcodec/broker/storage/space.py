@@ -40,6 +40,8 @@ class Reserve:
         self._size = size
         #: The space was released, and has not been taken again.
         self.released = False
+        #: The disk was nearly full when it was last looked at.
+        self.is_near = False
 
     @property
     def held(self) -> bool:

@@ -96,6 +96,10 @@ class Writer:
     `SqliteStore`; `helper` removes the files of large bodies.
     """
 
+    #: Some durable subscriptions could not be read. It is the class's until it is set: CPython takes longer for objects
+    #: of 30 attributes or more.
+    incomplete = False
+
     def __init__(
         self,
         folder: Path,
@@ -123,16 +127,12 @@ class Writer:
         self.pace = 0.0
         #: Bytes of messages written, to the database or to files of their own.
         self.written = 0
-        #: The disk had less than `_NEAR` free when it was last looked at.
-        self._is_near = False
         #: Pages were freed: the file gets shorter at the next checkpoint.
         self._gave_back = False
         #: Number of committed batches.
         self.commits = 0
         #: Jobs that the helper has finished.
         self.ended = 0
-        #: Some durable subscriptions could not be read.
-        self.incomplete = False
         if sqlite3.sqlite_version_info < _MENDED:
             log.info(
                 "SQLite %s is older than 3.51.3, which mends a fault of its write-ahead log: let no other program "
@@ -631,12 +631,12 @@ class Writer:
     @property
     def due(self) -> bool:
         """True if the WAL is long enough for a checkpoint."""
-        return self._wal >= (_SHORT if self._is_near or self._reserve.released else _WAL)
+        return self._wal >= (_SHORT if self._reserve.is_near or self._reserve.released else _WAL)
 
     @property
     def is_short_of_space(self) -> bool:
         """True if the disk is nearly full: a checkpoint has little to copy, and must not wait."""
-        return self._is_near or self._reserve.released
+        return self._reserve.is_near or self._reserve.released
 
     def checkpoint(self) -> None:
         """Copy the WAL into the database, so that it starts over at its beginning. This takes long."""
@@ -739,7 +739,7 @@ class Writer:
         """
         try:
             free = free_space(self._path.parent)
-            self._is_near = free < _NEAR
+            self._reserve.is_near = free < _NEAR
             if self._db is None or not idle or free < _WAL:
                 return free
             (pages,) = self._db.execute("PRAGMA freelist_count").fetchone()

@@ -71,6 +71,8 @@ class Taking:
             headers = {"credit": f"{self.most},{_UNBOUNDED},false"}
         elif kind.is_ours:
             headers = {"consumer-window-size": str(_AHEAD_BYTES + self._stay_bytes)}
+        if kind.is_ours:
+            headers["attempts"] = "named"  # if a SEND is refused, that is no attempt of any message
         window = (BATCH if self.most is None else min(BATCH, self.most)) + self._stay
         passed = self.looking.passed
         if passed is not None:

@@ -18,7 +18,7 @@ from stompcodec.client.aio.waiting import (
     call_handler,
     sleep,
 )
-from stompcodec.client.handlers import Policy, begin_work, holding, leave, log, note
+from stompcodec.client.handlers import Policy, holding, leave, log, note, take_up
 from stompcodec.client.message import BaseMessage
 from stompcodec.client.middleware.around import async_around
 from stompcodec.client.middleware.events import ProcessEvent, started
@@ -403,9 +403,8 @@ class _Work:
 
     async def run(self) -> None:
         """Handle messages, in one of several tasks that share the subscription."""
-        hand = begin_work()
         async for message in self._messages():
-            hand.message = message
+            hand = take_up(message)
             await self.call(message)
             hand.message = None
 
@@ -423,10 +422,9 @@ class _Work:
 
     async def run_lane(self, lane: Queue[AsyncMessage | None]) -> None:
         """Handle the messages that `deal` puts into a queue."""
-        hand = begin_work()
         while (message := await lane.get()) is not None:
             if not (self.stopped or self.subscription.link.core.is_stale(message)):
-                hand.message = message
+                hand = take_up(message)
                 await self.call(message)
                 hand.message = None
 

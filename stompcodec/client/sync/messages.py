@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
 
-from stompcodec.client.handlers import Policy, begin_work, holding, leave, log, note
+from stompcodec.client.handlers import Policy, holding, leave, log, note, take_up
 from stompcodec.client.message import BaseMessage
 from stompcodec.client.middleware.around import around
 from stompcodec.client.middleware.events import ProcessEvent, started
@@ -388,9 +388,8 @@ class _Work:
 
     def run(self) -> None:
         """Handle messages, in one of several threads that share the subscription."""
-        hand = begin_work()
         for message in self._messages():
-            hand.message = message
+            hand = take_up(message)
             self.call(message)
             hand.message = None
 
@@ -408,10 +407,9 @@ class _Work:
 
     def run_lane(self, lane: Queue[Message | None]) -> None:
         """Handle the messages that `deal` puts into a queue."""
-        hand = begin_work()
         while (message := lane.get()) is not None:
             if not (self.stopped or self.subscription.link.core.is_stale(message)):
-                hand.message = message
+                hand = take_up(message)
                 self.call(message)
                 hand.message = None
 

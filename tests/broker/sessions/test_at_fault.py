@@ -3,6 +3,7 @@
 import pytest
 from broker.harness import Bench, FaultyStore
 
+from stompcodec import Limits
 from stompcodec.broker.routing.virtual_host import VirtualHost
 
 REFUSED = {
@@ -10,7 +11,6 @@ REFUSED = {
     "a reserved name": ("SEND", {"destination": "/management/x"}),
     "a transaction that is unknown": ("COMMIT", {"transaction": "none"}),
     "an unknown delivery": ("ACK", {"id": "77-77"}),
-    "a reserved subscription": ("SUBSCRIBE", {"destination": "/management/x", "id": "9"}),
     "a command of the server": ("MESSAGE", {"destination": "/queue/a", "message-id": "1", "subscription": "1"}),
 }
 
@@ -64,6 +64,16 @@ def test_each_refused_frame_is_an_attempt_of_the_oldest_delivery_alone(kind, ver
     assert counts(bench) == {"m0": 3, "m1": 1, "m2": 1}  # 1 for redelivered:true, however often
 
 
+def test_a_refused_subscription_is_no_attempt():
+    """A client that is restarted subscribes each time before it handles a message."""
+    bench = filled(max_attempts=2)
+    for _ in range(3):
+        peer, got = consumer(bench)
+        assert list(got) == ["m0", "m1", "m2"]
+        refused(peer, "SUBSCRIBE", {"destination": "/management/x", "id": "9"})
+    assert counts(bench) == {"m0": 1, "m1": 1, "m2": 1}
+
+
 def test_bytes_that_are_no_frame_are_an_attempt_of_the_oldest_delivery():
     bench = filled(max_attempts=6)
     for _ in range(2):
@@ -109,6 +119,29 @@ def test_a_frame_can_name_the_message(version, command):
         if command == "BEGIN":
             peer.send("BEGIN", transaction="t")
         refused(peer, command, {**named, **headers})
+    assert counts(bench) == {"m0": 1, "m1": 2, "m2": 1}
+
+
+MALFORMED = {
+    "a body that is too large": "content-length:2000\n\n",
+    "a body without a length that is too large": "\n" + "x" * 2000,
+    "a header that is too long": "a:" + "x" * 2000,
+    "too many headers": "a:b\n" * 100,
+    "an unknown escape": "a:\\x\n\n\0",
+}
+
+
+@pytest.mark.parametrize("kind", MALFORMED)
+@pytest.mark.parametrize("attempts", ["", "named"])
+def test_a_malformed_frame_can_name_the_message_before_its_fault(kind, attempts):
+    """Otherwise a handler that sends a body that is too large makes dead letters of messages that others handle."""
+    bench = filled(max_attempts=6, limits=Limits(max_body=1000, max_header_line=1000, max_headers=50))
+    for _ in range(2):
+        peer, got = consumer(bench, **({"attempts": attempts} if attempts else {}))
+        head = f"SEND\nack:{got['m1'].headers['message-id']}\nsubscription:/queue/a\n"
+        for piece in (head[:9], head[9:] + MALFORMED[kind]):
+            peer.raw(piece.encode())
+        assert peer.error()
     assert counts(bench) == {"m0": 1, "m1": 2, "m2": 1}
 
 

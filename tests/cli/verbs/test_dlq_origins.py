@@ -96,6 +96,18 @@ def test_two_queues_of_our_broker_are_no_one_queue_for_move(at: Runner) -> None:
         assert message is not None
 
 
+def test_a_refused_move_is_no_attempt_of_a_message(guarded: Runner) -> None:
+    """Otherwise the tool would make dead letters of messages that nobody handled."""
+    with by(guarded, "chief") as client:
+        client.send("/queue/unmoved", b"x", receipt=True)
+        for _ in range(3):
+            result = run(guarded, "eve", "move", "/queue/unmoved", "/queue/secret", "--yes")
+            assert (result.exit_code, "not allowed to send there" in result.stderr) == (1, True)
+        message = client.receive("/queue/unmoved")
+        assert message is not None
+        assert message.get("redelivery-count") == "1"  # for redelivered:true, however often
+
+
 @pytest.mark.parametrize("dialect", ["rabbitmq", "activemq", "artemis", "apollo", "stompcodec"])
 @pytest.mark.parametrize("verb", [["move", "/queue/a", "a"], ["dlq", "retry", "/queue/a", "--to", "a"]], ids=" ".join)
 def test_the_dialect_says_whether_two_names_are_one_queue(at: Runner, dialect: str, verb: list[str]) -> None:
