@@ -34,7 +34,7 @@ FLOORS = {
     "broker": (
         *(
             "deadlines, errors, garbage, heap, memory, storage.sqlite_file",
-            "loop_quota, wait_log, wildcards, auth, origins",
+            "loop_quota, wait_log, wildcards, auth, origins, values",
             "config",
             "message",
         ),

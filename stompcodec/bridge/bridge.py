@@ -524,7 +524,7 @@ class Bridge:
             self.tally.refused += not message.subscription.explicit
             self._taken -= message.subscription.explicit
             return
-        headers = dead_letter(message.headers, entry.target, reason)
+        headers = dead_letter(message.headers, entry.target, reason, self._session.giver.name)
         try:
             if self._session.giver.transacted_acks:
                 async with client.transaction(timeout=PATIENCE) as transaction:

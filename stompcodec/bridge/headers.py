@@ -55,6 +55,8 @@ _YES = frozenset({"true", "1", "2"})
 #: Milliseconds, as all brokers take them.
 _NUMBER = re.compile(r"[0-9]{1,18}")
 _PRIORITY = re.compile(r"[0-9]{1,3}")
+#: The values of these headers that each broker takes.
+_FORMS = {"expires": _NUMBER, "expiration": _NUMBER, "JMSXGroupSeq": re.compile(r"-?[0-9]{1,9}")}
 
 
 class Taker(NamedTuple):
@@ -165,16 +167,13 @@ class Hop(NamedTuple):
         """Return the headers of the SEND for one header of the MESSAGE."""
         if name in ("expires", "expiration"):
             return self._expiry(taker, name, value, now)
-        if name == "priority":
-            if _PRIORITY.fullmatch(value):
-                return [(name, str(min(int(value), taker.most_priority)))]
-        elif name == "persistent":
-            return [(name, "true" if value in _YES else "false")]
-        elif name == "reply-to":
+        if name == "reply-to":
             if not value.startswith(TEMPORARY):
                 return [(name, self.target_of(value) or value)]
         elif name not in SOURCES and not (taker.arguments and name in ARGUMENTS):
-            return [(name, value)]
+            taken = taken_value(taker, name, value)
+            if taken is not None:
+                return [(name, taken)]
         return [] if ORIGINAL + name in names else [(ORIGINAL + name, value)]  # the first origin stays
 
     def _expiry(self, taker: Taker, name: str, value: str, now: float) -> list[tuple[str, str]]:
@@ -211,8 +210,25 @@ class Hop(NamedTuple):
         return written
 
 
-def dead_letter(headers: Headers, target: str, reason: str) -> list[tuple[str, str]]:
-    """Return the headers of a dead letter: those of the message, and why it was refused.
+def taken_value(taker: Taker, name: str, value: str) -> str | None:
+    """Return the value of a header as a broker takes it; None for one that makes it refuse the message.
+
+    >>> [taken_value(TAKERS["stompcodec"], "priority", value) for value in ("7", "200", "high")]
+    ['7', '9', None]
+    """
+    if name == "persistent":
+        return "true" if value.strip(" ").lower() in _YES else "false"
+    if name == "priority":
+        digits = value.strip(" ")
+        return str(min(int(digits), taker.most_priority)) if _PRIORITY.fullmatch(digits) else None
+    if name not in _FORMS:
+        return value
+    return value.strip(" ") if _FORMS[name].fullmatch(value.strip(" ")) else None
+
+
+def dead_letter(headers: Headers, target: str, reason: str, broker: str = "stompcodec") -> list[tuple[str, str]]:
+    """Return the headers of a dead letter: those of the message, and why it was refused. `broker`, whose dead letter it
+    is, is a key of `TAKERS`.
 
     >>> frame = Frame("MESSAGE", {"destination": "/queue/a", "message-id": "7", "n": "1"})
     >>> dead_letter(frame.headers, "/queue/b", "too large")[:3]
@@ -222,11 +238,17 @@ def dead_letter(headers: Headers, target: str, reason: str) -> list[tuple[str, s
     made |= {"idempotency-key", "_AMQ_DUPL_ID", "AMQ_SCHEDULED_DELAY", "AMQ_SCHEDULED_CRON"}
     given = headers.pairs()
     kept = [pair for pair in given if pair[0] not in made and (pair[0] not in DELIVERY or pair[0] == PATH)]
+    letter: list[tuple[str, str]] = []
     names = {name for name, _ in kept}
     origin = [(ORIGINAL + name, headers[name]) for name in ("destination", "message-id") if name in headers]
-    origin += [(ORIGINAL + name, value) for name, value in kept if name in ARGUMENTS]
-    kept = [pair for pair in kept if pair[0] not in ARGUMENTS] + [pair for pair in origin if pair[0] not in names]
-    return [*kept, (_REASON, reason), (_TARGET, target), (REFUSED, "true")]
+    for name, value in kept:
+        taken = None if name in ARGUMENTS else taken_value(TAKERS[broker], name, value)
+        if taken is not None:
+            letter.append((name, taken))
+        else:
+            origin.append((ORIGINAL + name, value))
+    letter += [pair for pair in origin if pair[0] not in names]
+    return [*letter, (_REASON, reason), (_TARGET, target), (REFUSED, "true")]
 
 
 def _percent(text: str, bad: str) -> str:

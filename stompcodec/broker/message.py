@@ -40,6 +40,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Protocol
 
+from stompcodec.broker.values import NONE, Values
 from stompcodec.codec import Frame, parse, serialize, serialize_tail
 from stompcodec.spec import Limits
 
@@ -66,7 +67,9 @@ _LEGACY_OWN = frozenset((*WITHOUT_DESTINATION, "content-length"))
 #: others it does not: `OF_DURABLE` subscriptions, and `STRAYS` of other subscriptions and of temporary queues.
 RETURNS, OF_DURABLE, STRAYS = b"-dl-", b"-du-", b"-ds-"
 _CONTROL = re.compile("[\0-\x1f]")
-_PRIORITIES = {str(number): number for number in range(10)}
+#: The digits of a time, as `values.py` reads it, and the latest one: what is later is never.
+_MILLISECONDS = re.compile(r" *\+?[0-9]{1,19} *")
+_LATEST = 10**15 - 1
 
 
 class LargeBody(Protocol):
@@ -260,17 +263,22 @@ def _frame_of(tail: bytes) -> Frame:
 
 
 def message_of(
-    frame: Frame, destination: str, persistent: bool, wall: Callable[[], float], reply_to: str | None = None
+    frame: Frame,
+    destination: str,
+    persistent: bool,
+    wall: Callable[[], float],
+    reply_to: str | None = None,
+    values: Values = NONE,
 ) -> Message:
     """Return a message that is not in a queue yet.
 
     Args:
-        frame: the SEND. The headers `priority` (0 to 9), `expires` (ms since 1970, 0 for never) and `expiration` (time
-            to live in ms) are used; any other value is ignored.
+        frame: the SEND.
         destination: of the frame, as the session reads it.
         persistent: the message must survive a restart of the broker.
         wall: returns the time in seconds since 1970.
         reply_to: replaces the frame's reply-to; None keeps it.
+        values: those of `priority`, `expires` (ms since 1970, 0 for never) and `expiration` (time to live in ms).
     """
     get = frame.get
     if reply_to is None:
@@ -281,11 +289,9 @@ def message_of(
     else:
         tail = tail_with_reply(frame, reply_to)
     message = Message(b"", 0, shared(destination), tail, persistent)
-    priority, expires, life = map(get, LIFE_HEADERS)
-    if priority is not None:
-        message.priority = _PRIORITIES.get(priority, 4)
-    if expires is not None or life is not None:
-        message.expires = _expiry(expires, life, wall())
+    if values:
+        message.priority = values.get("priority", 4)
+        message.expires = _expiry(values.get("expires", 0), values.get("expiration", 0), wall)
     return message
 
 
@@ -294,10 +300,10 @@ def tail_with_reply(frame: Frame, reply_to: str) -> bytes:
     return header_line("reply-to", reply_to) + serialize_tail(frame, "1.2", without=WITHOUT_REPLY_TO)
 
 
-def _expiry(expires: str | None, life: str | None, now: float) -> float | None:
+def _expiry(expires: int, life: int, wall: Callable[[], float]) -> float | None:
     """Return when a message expires, in seconds since 1970: the earlier of both times."""
-    found = [milliseconds(expires) / 1000, now + milliseconds(life) / 1000 if milliseconds(life) else 0.0]
-    return min(filter(None, found), default=None)
+    found = [at / 1000 for at in (expires, wall() * 1000 + life if life else 0) if 0 < at <= _LATEST]
+    return min(found, default=None)
 
 
 @lru_cache(maxsize=128)
@@ -311,8 +317,8 @@ def shared(name: str) -> str:
 
 
 def milliseconds(text: str | None) -> int:
-    """Read a number; return 0 for an invalid one. Its length is bounded, because it comes from a client."""
-    return int(text) if text is not None and len(text) < 16 and text.isascii() and text.isdigit() else 0
+    """Read a time; return 0 for an invalid one. Its length is bounded, because it comes from a client."""
+    return 0 if text is None or _MILLISECONDS.fullmatch(text) is None else min(int(text), _LATEST)
 
 
 def due_of(tail: bytes) -> float | None:

@@ -7,7 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from stompcodec import Frame, parse, serialize
-from stompcodec.bridge.headers import ARGUMENTS, DELIVERY, SOURCES, TAKERS, Hop
+from stompcodec.bridge.headers import ARGUMENTS, DELIVERY, SOURCES, TAKERS, Hop, dead_letter
+from stompcodec.broker import values
+from stompcodec.cli.queues.headers import kept as moved
 
 BROKERS = sorted(TAKERS)
 VERSIONS = ["1.0", "1.1", "1.2"]
@@ -42,6 +44,30 @@ def test_what_comes_out_can_be_sent_and_has_nothing_of_the_delivery(pairs, giver
     assert frame.get("bridge-path").endswith("a:1")
     if version != "1.0":
         assert list(frame.headers.pairs())[1:-1] == made if octets.count(b"content-length") else True
+
+
+SPELLED = st.one_of(
+    TEXT, st.sampled_from(["True", " true ", "FALSE", "maybe", "1", "high", "200", " 7", "-1", "9" * 19])
+)
+READ = st.sampled_from([*values.NAMES["SEND"], *ARGUMENTS])
+
+
+@given(st.lists(st.tuples(READ, SPELLED), max_size=8), st.sampled_from(BROKERS), st.sampled_from(BROKERS))
+def test_no_broker_refuses_a_value_that_is_sent_on(pairs, giver, taker):
+    """Also not one that an older broker has ignored; by the bridge, as its dead letter, and by `move`."""
+    letter = dead_letter(Frame("MESSAGE", pairs).headers, "/queue/a", "why", giver)
+    for made, broker in (
+        (headers(pairs, giver=giver, taker=taker), taker),
+        (letter, giver),
+        (moved(pairs, giver), giver),
+    ):
+        dialect = "stompcodec" if broker == "unknown" else broker
+        for name, value in made:
+            assert name not in values.NAMES["SEND"] or values.read_value(name, value, dialect) is not None
+            assert name not in ARGUMENTS or not TAKERS[broker].arguments
+        for name, value in pairs:
+            if name == "persistent" and dict(reversed(pairs))[name] == value:
+                assert ("persistent", "true" if value.strip(" ").lower() in ("true", "1") else "false") in made
 
 
 @given(PAIRS, st.sampled_from(BROKERS))
@@ -118,6 +144,9 @@ LATER = str(round(NOW * 1000) + 60_000)
         ("activemq", ("priority", "high"), [("original-priority", "high")]),
         ("rabbitmq", ("persistent", "1"), [("persistent", "true")]),
         ("activemq", ("persistent", "no"), [("persistent", "false")]),
+        ("stompcodec", ("persistent", " True "), [("persistent", "true")]),
+        ("stompcodec", ("JMSXGroupSeq", "-1"), [("JMSXGroupSeq", "-1")]),
+        ("activemq", ("JMSXGroupSeq", "last"), [("original-JMSXGroupSeq", "last")]),
         ("stompcodec", ("reply-to", "/temp-queue/a"), [("original-reply-to", "/temp-queue/a")]),
         ("rabbitmq", ("reply-to", "/remote-temp-queue/a"), [("original-reply-to", "/remote-temp-queue/a")]),
         ("stompcodec", ("reply-to", "/reply-queue/x"), [("original-reply-to", "/reply-queue/x")]),

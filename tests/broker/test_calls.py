@@ -96,6 +96,10 @@ def test_a_header_that_only_the_slow_road_reads_keeps_a_send_off_the_quick_one(m
             self.asked.add(name)
             return self.frame.get(name, default)
 
+        def has_any(self, *names):
+            self.asked.update(names)
+            return self.frame.has_any(*names)
+
         def __getattr__(self, name):
             return getattr(self.frame, name)
 

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from stompcodec.broker.errors import Refused
+from stompcodec.broker.values import read_value
 
 
 class QueueArguments(NamedTuple):
@@ -60,15 +61,15 @@ def read_arguments(header: _Header) -> QueueArguments | None:
         return None
     if header("x-queue-type") == "stream":
         raise Refused("streams are not supported", "Browse a queue: browser:true, from-seq:N, include-seq:NAME.")
-    message_ttl, expires = _number(header, "x-message-ttl", 0), _number(header, "x-expires", 1)
+    message_ttl, expires = _number(header, "x-message-ttl"), _number(header, "x-expires")
     overflow = header("x-overflow") or "drop-head"
     if overflow not in ("drop-head", "reject-publish"):
         raise Refused("bad x-overflow", "x-overflow must be drop-head or reject-publish.")
     arguments = QueueArguments(
         None if message_ttl is None else message_ttl / 1000,
         None if expires is None else expires / 1000,
-        _number(header, "x-max-length", 0),
-        _number(header, "x-max-length-bytes", 0),
+        _number(header, "x-max-length"),
+        _number(header, "x-max-length-bytes"),
         overflow == "reject-publish",
         _dead_letter(header),
     )
@@ -97,10 +98,6 @@ def _dead_letter(header: _Header) -> str | None:
     return key
 
 
-def _number(header: _Header, name: str, least: int) -> int | None:
+def _number(header: _Header, name: str) -> int | None:
     text = header(name)
-    if text is None:
-        return None
-    if not (text.isascii() and text.isdigit() and len(text) < 16 and int(text) >= least):
-        raise Refused(f"bad {name}", f"{name} is a whole number, {least} or more.")
-    return int(text)
+    return None if text is None else read_value(name, text)

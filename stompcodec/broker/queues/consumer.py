@@ -15,9 +15,10 @@ from stompcodec.broker.peer import Deliverer, Maker, Peer
 from stompcodec.broker.queues.arguments import QueueArguments
 from stompcodec.broker.queues.backlog import Looked, Wait
 from stompcodec.broker.queues.credit import credit_of, size_of
-from stompcodec.broker.queues.subscribe_request import AUTO, CLIENT, INDIVIDUAL, CreditGrant, SubscribeRequest
+from stompcodec.broker.queues.subscribe_request import AUTO, CLIENT, INDIVIDUAL, SubscribeRequest
 from stompcodec.broker.queues.tally import Tally
 from stompcodec.broker.storage.journal import Journal, Undoable
+from stompcodec.broker.values import CreditGrant
 from stompcodec.codec import Frame, serialize
 
 #: Sent after each frame, because a well-known client cannot read without it.

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from stompcodec.broker.message import Message
-from stompcodec.broker.queues.subscribe_request import UNLIMITED, CreditGrant, SubscribeRequest
+from stompcodec.broker.queues.subscribe_request import SubscribeRequest
+from stompcodec.broker.values import UNLIMITED, CreditGrant
 
 
 class Credit:

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 
-from stompcodec.broker.message import DELAYS, DUE, Message, Pair, due_of, header_value, milliseconds
+from stompcodec.broker.message import DELAYS, DUE, Message, Pair, due_of, header_value
+from stompcodec.broker.values import Values
 from stompcodec.codec import Frame
 
 #: Headers of SEND that name the group of a message. All messages of a group go to one consumer, in order.
 GROUPS = ("message_group", "JMSXGroupID")
 _GROUP, _JMS_GROUP, _DUE = (name.encode() + b":" for name in (*GROUPS, DUE))
-#: The header that marks the last message of a group.
-_LAST = ("JMSXGroupSeq", "-1")
+#: The header that marks the last message of a group, by the number -1.
+SEQ = "JMSXGroupSeq"
+_LAST = re.compile(rb" *-0*1 *")
 #: The longest delay in milliseconds: about ten years.
 _LONGEST = 10**12 // 3
 
@@ -53,20 +56,20 @@ def with_fault(message: Message, pair: Pair) -> Message:
     return copy
 
 
-def schedule(message: Message, frame: Frame, wall: Callable[[], float]) -> Message:
-    """Return a message with the group and the delay of its SEND; the message itself if there is neither."""
+def schedule(message: Message, frame: Frame, values: Values, wall: Callable[[], float]) -> Message:
+    """Return a message with the group and the delay of its SEND; the message itself if there is neither. `values` are
+    those of the delays and of JMSXGroupSeq.
+    """
     get = frame.get
     group = get(GROUPS[0]) or get(GROUPS[1]) or None
-    delay = get(DELAYS[0]) or get(DELAYS[1]) or get(DELAYS[2])
-    wait = min(milliseconds(delay), _LONGEST) if delay else 0
+    wait = min(next((values[name] for name in DELAYS if name in values), 0), _LONGEST) if values else 0
     if group is None and not wait:
         return message
     due, tail = None, None
     if wait:
         due = wall() + wait / 1000
         tail = b"%b:%d\n%b" % (DUE.encode(), due * 1000, _without_due(message.tail))
-    name, last = _LAST
-    return _scheduled(message, None if group is None else group.encode(), get(name) == last, due, tail)
+    return _scheduled(message, None if group is None else group.encode(), values.get(SEQ) == -1, due, tail)
 
 
 def reload_schedule(message: Message) -> Message:
@@ -79,8 +82,7 @@ def reload_schedule(message: Message) -> Message:
     group = next((text for name in GROUPS if (text := header_value(head, name))), None)
     if group is None and due is None:
         return message
-    name, last = _LAST
-    return _scheduled(message, group, header_value(head, name) == last.encode(), due)
+    return _scheduled(message, group, _LAST.fullmatch(header_value(head, SEQ) or b"") is not None, due)
 
 
 def make_due(message: Message) -> Message:

@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any, NamedTuple
 
 from stompcodec.broker.config.config import Config
 from stompcodec.broker.errors import Refused
 from stompcodec.broker.queues.arguments import QueueArguments, read_arguments
 from stompcodec.broker.selectors.selector import Selector
+from stompcodec.broker.values import REDELIVERY_DELAYS, UNLIMITED, CreditGrant, Reader, Values, read_values
 from stompcodec.codec import Frame, serialize
 from stompcodec.errors import FrameError, MissingExtraError
 
 AUTO, CLIENT, INDIVIDUAL = "auto", "client", "client-individual"
 #: The values of the header `ack` of SUBSCRIBE.
 MODES = (AUTO, CLIENT, INDIVIDUAL)
-#: More deliveries than any session may have.
-UNLIMITED = 10**9
 #: The least bytes of a MESSAGE behind the head that the broker makes.
 _LEAST_TAIL = 16
 #: Headers of MESSAGE that include-seq must not name, because they have a meaning.
@@ -24,20 +24,6 @@ _TAKEN = (
     *("message-id", "subscription", "ack", "destination", "content-length", "content-type", "redelivered"),
     *("redelivery-count", "browser", "receipt-id", "transaction", "reply-to"),
 )
-
-
-class CreditGrant(NamedTuple):
-    """The credit that a client grants: further deliveries, and their bytes.
-
-    >>> read_credit("credit", "10,1024,false")
-    CreditGrant(messages=10, octets=1024, auto=False)
-    """
-
-    messages: int = UNLIMITED
-    octets: int | None = None
-    """None for no limit."""
-    auto: bool = True
-    """ACK gives back the credit that was used. Otherwise only a `credit` header of ACK adds credit."""
 
 
 class SubscribeRequest(NamedTuple):
@@ -122,71 +108,8 @@ def _text(_name: str, text: str) -> str:
     return text
 
 
-#: What becomes of a value that is not understood: it is given the header, the value, and what to write instead.
-Odd = Callable[[str, str, str], None]
-
-
-def refuse(name: str, value: str, says: str) -> None:
-    """Refuse a value that is not understood."""
-    raise Refused(f"bad {name}", f"{name} is {value[:40]!a}: write {says}.")
-
-
-def read_truth(name: str, text: str, default: bool, odd: Odd = refuse) -> bool:
-    """Return whether a header says true, in any case. After `odd` has seen a value that is neither, return `default`.
-
-    >>> read_truth("durable", "TRUE", False), read_truth("durable", "yes", False, lambda name, text, says: None)
-    (True, False)
-    """
-    word = text.lower()
-    if word in ("true", "false"):
-        return word == "true"
-    odd(name, text, "true or false")
-    return default
-
-
 def _is_named(_name: str, text: str) -> bool:
     return text == "named"
-
-
-def _number(least: int, most: int) -> Callable[[str, str], int]:
-    def read(name: str, text: str) -> int:
-        digits = text[1:] if text[:1] == "-" else text
-        if digits.isdecimal() and digits.isascii() and len(digits) < 20 and least <= int(text) <= most:
-            return int(text)
-        raise Refused(f"bad {name}", f"{name} is a whole number, {least} to {most}.")
-
-    return read
-
-
-#: Headers of SUBSCRIBE and NACK with the pause before the next delivery, in milliseconds.
-REDELIVERY_DELAYS = ("redelivery-delay", "activemq.redeliveryDelay")
-#: Read a pause in milliseconds, at most a year.
-read_pause = _number(0, 365 * 86_400_000)
-
-
-def _count(name: str, text: str) -> int:
-    """Read a number of messages; 0 stands for as many as the broker allows."""
-    try:
-        return _number(0, UNLIMITED)(name, text)
-    except Refused:
-        remedy = f"{name} is a number of messages; 0 for as many as the broker allows."
-        raise Refused("bad prefetch", remedy) from None
-
-
-def read_credit(name: str, text: str, more: bool = False) -> CreditGrant:
-    """Read the value of a header COUNT[,BYTES[,AUTO]], as in Apollo, or raise Refused. With `more`, it adds to an
-    earlier credit; otherwise a count of 0 has no limit if ACK gives credit back.
-    """
-    count, _, rest = text.partition(",")
-    octets, _, auto = rest.partition(",")
-    if auto.strip() not in ("", "true", "false"):
-        raise Refused(f"bad {name}", f"{name} is COUNT[,BYTES[,true or false]].")
-    messages = _count(name, count.strip())
-    size = _number(-1, 2**62)(name, octets.strip()) if octets.strip() else -1
-    by_itself = auto.strip() != "false"
-    if not messages and by_itself and not more:
-        messages = UNLIMITED
-    return CreditGrant(messages, None if size < 0 else size, by_itself)
 
 
 def _selector(_name: str, text: str) -> Selector:
@@ -207,54 +130,48 @@ def _header_name(name: str, text: str) -> str:
     return text
 
 
-_Reader = Callable[..., Any]
-#: Field -> reader, and its headers, of which the first one in a SUBSCRIBE counts.
-_FIELDS: dict[str, tuple[_Reader, tuple[str, ...]]] = {
-    "credit": (read_credit, ("credit",)),
+#: Field -> reader, and its headers, of which the first one in a SUBSCRIBE counts. Without a reader, `values.py` has
+#: read them.
+_FIELDS: dict[str, tuple[Callable[[str, str], Any] | None, tuple[str, ...]]] = {
+    "credit": (None, ("credit",)),
     "selector": (_selector, ("selector",)),
-    "exclusive": (read_truth, ("exclusive", "activemq.exclusive")),
-    "priority": (_number(-(2**31), 2**31 - 1), ("consumer-priority", "activemq.priority", "x-priority")),
-    "browser": (read_truth, ("browser",)),
-    "browser_end": (read_truth, ("browser-end",)),
-    "browser_skip": (_number(1, 100_000), ("browser-skip",)),
+    "exclusive": (None, ("exclusive", "activemq.exclusive")),
+    "priority": (None, ("consumer-priority", "activemq.priority", "x-priority")),
+    "browser": (None, ("browser",)),
+    "browser_end": (None, ("browser-end",)),
+    "browser_skip": (None, ("browser-skip",)),
     "include_seq": (_header_name, ("include-seq",)),
-    "from_seq": (_number(-1, 2**62), ("from-seq",)),
+    "from_seq": (None, ("from-seq",)),
     "routing": (_text, ("subscription-type",)),
     "durable": (_text, ("durable-subscriber-name", "durable-subscription-name", "activemq.subscriptionName")),
-    "durable_flag": (read_truth, ("durable", "persistent")),
-    "auto_delete": (read_truth, ("auto-delete",)),
+    "durable_flag": (None, ("durable", "persistent")),
+    "auto_delete": (None, ("auto-delete",)),
     "queue_name": (_text, ("x-queue-name",)),
     "transformation": (_text, ("transformation",)),
     "encoding": (_text, ("content-encoding",)),
     "is_named": (_is_named, ("attempts",)),
-    "redelivery_delay": (read_pause, REDELIVERY_DELAYS),
+    "redelivery_delay": (None, REDELIVERY_DELAYS),
 }
 
 
-def read_request(frame: Frame, exact: bool, config: Config, odd: Odd = refuse) -> SubscribeRequest:
-    """Read a SUBSCRIBE, or raise Refused if a header has an invalid value; `odd` decides about those that are true or
-    false. If `exact`, values are taken as they are; otherwise spaces around them are ignored, as in 1.0.
-    """
-
-    def header(name: str) -> str | None:
-        value = frame.get(name)
-        return value if exact or value is None else value.strip(" ")
-
+def read_request(session: Reader, frame: Frame) -> SubscribeRequest:
+    """Read a SUBSCRIBE, or raise Refused if a header has an invalid value."""
+    config, values, header = session.broker.config, read_values(session, frame), partial(session.header, frame)
     fields: dict[str, Any] = {"mode": header("ack") or AUTO}
     if fields["mode"] not in MODES:
         raise Refused("unknown ack mode", "ack is auto, client or client-individual.")
     for field, (read, names) in _FIELDS.items():
         for name in names:
-            text = header(name)
-            if text is not None and not (
-                frame.command == "RECEIVE" and text == "names"
-            ):  # asks for names, not messages
-                default = field == "browser_end"
-                fields[field] = read(name, text, default, odd) if read is read_truth else read(name, text)
+            value = values.get(name) if read is None else header(name)
+            if value is not None:
+                fields[field] = value if read is None else read(name, value)
                 break
+    credit = fields.get("credit")
+    if credit is not None and credit.auto and not credit.messages:
+        fields["credit"] = credit._replace(messages=UNLIMITED)
     if config.queue_arguments != "ignore":
         fields["arguments"] = read_arguments(header)
-    window, octets = _window(header, fields["mode"], fields.get("credit"), config)
+    window, octets = _window(values, fields["mode"], fields.get("credit"), config)
     return SubscribeRequest(header("destination") or "", header("id"), window=window, octets=octets, **fields)
 
 
@@ -284,32 +201,28 @@ def check_writable(request: SubscribeRequest, version: str) -> None:
                 raise Refused(f"bad {name}", f"STOMP {version} cannot write it on each MESSAGE: {what}.") from None
 
 
-def _window(
-    header: Callable[[str], str | None], mode: str, credit: CreditGrant | None, config: Config
-) -> tuple[int, int | None]:
+def _window(values: Values, mode: str, credit: CreditGrant | None, config: Config) -> tuple[int, int | None]:
     """Return how many deliveries may be unacknowledged, and how many bytes of them (None for no limit)."""
     if mode == AUTO:
         return 1, None
-    name, octets = "consumer-window-size", header("consumer-window-size")
-    if octets is None and config.prefetch_octets:
-        name, octets = "activemq.prefetchSize", header("activemq.prefetchSize")
-    for count_name in ("prefetch-count", "" if config.prefetch_octets else "activemq.prefetchSize"):
-        text = header(count_name) if count_name else None
-        if text is not None:
-            count = _count(count_name, text)
-            return (count if count > 0 else UNLIMITED), (None if octets is None else _octets(name, octets)[1])
+    octets, size, count = map(values.get, ("consumer-window-size", "activemq.prefetchSize", "prefetch-count"))
+    if config.prefetch_octets:
+        octets = size if octets is None else octets
+    elif count is None:
+        count = size
+    if count is not None:  # 0 or less: as many as the broker allows
+        return min(count, UNLIMITED) if count > 0 else UNLIMITED, None if octets is None else _octets(octets)[1]
     if octets is not None:
-        return _octets(name, octets)
+        return _octets(octets)
     if credit is not None:
         return credit.messages, None
     if config.window is not None:
-        return _octets("sessions.window", str(config.window))
+        return _octets(config.window)
     return config.prefetch, None
 
 
-def _octets(name: str, text: str) -> tuple[int, int | None]:
-    """Read a window in bytes: 0 stands for one message at a time, -1 for no limit."""
-    size = _number(-1, 2**62)(name, text)
+def _octets(size: int) -> tuple[int, int | None]:
+    """Return the window for a number of bytes: 0 stands for one message at a time, -1 for no limit."""
     if size <= 0:
         return (1 if size == 0 else UNLIMITED), None
     return min(size // _LEAST_TAIL + 1, UNLIMITED), size

@@ -57,6 +57,7 @@ class Addresses:
             raise Refused(
                 "a reserved destination", f"Names with {self._reserved} are for SENDs that manage the broker."
             )
+        _named(destination)
         special = self._special(destination)
         if special is not None:
             return special
@@ -65,7 +66,7 @@ class Addresses:
                 return Address(kind, "", _named(destination[len(prefix) :]))
         kind, prefix, rest = self._naming.split(destination)
         if prefix:
-            return Address(kind, prefix, rest)
+            return Address(kind, prefix, _named(rest))
         if routing is None or not self._config.routing_headers:
             setting = self.setting(destination)
             routing = setting.default_queue_routing_type if subscribing else setting.default_address_routing_type
@@ -127,5 +128,5 @@ class Addresses:
 
 def _named(rest: str) -> str:
     if not rest:
-        raise Refused("no destination", "A name must follow the prefix.")
+        raise Refused("no destination", "A name is empty: write that of a queue or a topic, such as /queue/a.")
     return rest

@@ -9,14 +9,16 @@ from stompcodec.broker.loop_quota import AT_ONCE, Line
 from stompcodec.broker.queues.backlog import Wait
 from stompcodec.broker.queues.browser import Browser
 from stompcodec.broker.queues.consumer import Consumer, Delivery
-from stompcodec.broker.queues.subscribe_request import REDELIVERY_DELAYS, read_credit, read_pause
 from stompcodec.broker.sessions.commit import defer
 from stompcodec.broker.sessions.receipts import confirm, hold_receipts, hold_receipts_of, send_receipt
 from stompcodec.broker.sessions.receive import release
 from stompcodec.broker.sessions.session import Session
 from stompcodec.broker.sessions.transaction import Settling
-from stompcodec.broker.sessions.values import truth
+from stompcodec.broker.values import REDELIVERY_DELAYS, CreditGrant, read_values
 from stompcodec.codec import Frame
+
+#: Headers that keep an ACK off the fast path.
+_SPECIAL_HEADERS = ("transaction", "credit", "through-seq")
 
 
 def ack(session: Session, frame: Frame) -> None:
@@ -27,8 +29,7 @@ def ack(session: Session, frame: Frame) -> None:
     if (
         consumer is not None
         and consumer.single
-        and get("transaction") is None
-        and get("credit") is None
+        and not frame.has_any(*_SPECIAL_HEADERS)
         and tag.isdecimal()
         and len(tag) < 20
     ):
@@ -58,9 +59,10 @@ def nack(session: Session, frame: Frame) -> None:
 def _acknowledge(accepted: bool, session: Session, frame: Frame) -> None:
     """Handle ACK or NACK in all their forms."""
     get = frame.get
-    if get("credit") is not None and _grant(session, None, frame):
+    values = read_values(session, frame)
+    requeue, credit = values.get("requeue", True), values.get("credit")
+    if credit is not None and _grant(session, frame, credit):
         return
-    requeue = accepted or truth(session, frame, "requeue")
     consumer, tag = _delivery(session, frame)
     receipt = get("receipt")
     if consumer is None:
@@ -68,9 +70,10 @@ def _acknowledge(accepted: bool, session: Session, frame: Frame) -> None:
             raise Refused("no such delivery", "Its subscription has ended, and the message returned to its queue.")
         return
     if consumer.request.browser:
-        _browsed(session, consumer, tag, accepted, frame)
+        _browsed(session, consumer, tag, accepted, values.get("through-seq"), frame)
         return
-    pause = None if accepted else _pause(session, consumer, frame)
+    wanted = next((values[name] for name in REDELIVERY_DELAYS if name in values), consumer.request.redelivery_delay)
+    pause = None if accepted or wanted is None else wanted / 1000
     transaction = get("transaction")
     if transaction is not None and session.broker.config.transactional_acks:
         operation = Settling(consumer, consumer.take(tag), accepted, requeue, pause)
@@ -78,7 +81,8 @@ def _acknowledge(accepted: bool, session: Session, frame: Frame) -> None:
         deliveries = None
     else:
         deliveries = consumer.take(tag)
-        _grant(session, consumer, frame)
+        if credit is not None:
+            consumer.grant(credit)
         for _tag, message in deliveries:
             if message.persistent and accepted:
                 hold_receipts(session, frame)
@@ -121,17 +125,6 @@ def _delivery(session: Session, frame: Frame) -> tuple[Consumer | None, int]:
     raise Refused("no such delivery", "Use the message-id and the subscription of the MESSAGE.")
 
 
-def _pause(session: Session, consumer: Consumer, frame: Frame) -> float | None:
-    """Return the seconds that a NACK or its subscription wants before the next delivery; None if neither says so."""
-    wanted = consumer.request.redelivery_delay
-    for name in REDELIVERY_DELAYS:
-        text = session.header(frame, name)
-        if text is not None:
-            wanted = read_pause(name, text)
-            break
-    return None if wanted is None else wanted / 1000
-
-
 def _settling(
     session: Session,
     consumer: Consumer,
@@ -167,7 +160,7 @@ def _settling(
         queue.offer(consumer)
 
 
-def _browsed(session: Session, consumer: Consumer, tag: int, accepted: bool, frame: Frame) -> None:
+def _browsed(session: Session, consumer: Consumer, tag: int, accepted: bool, through: int | None, frame: Frame) -> None:
     """Handle ACK or NACK of a browser. With `through-seq:N`, ACK covers all messages up to there, shown or not. Raise
     Refused if the delivery is unknown, or the frame names a transaction.
     """
@@ -175,10 +168,8 @@ def _browsed(session: Session, consumer: Consumer, tag: int, accepted: bool, fra
     assert isinstance(browser, Browser)
     if session.header(frame, "transaction") is not None and session.broker.config.transactional_acks:
         raise Refused("a browser has no transactions", "Acknowledge browsed messages without a transaction header.")
-    text = session.header(frame, "through-seq")
-    if text is not None and not (text.isascii() and text.isdigit() and len(text) < 20):
-        raise Refused("bad through-seq", "Use a sequence number from the header that include-seq names.")
-    through = None if text is None or not accepted else int(text)
+    if not accepted:
+        through = None
     messages = browser.acknowledge(tag, through)
     if through is not None and browser.is_long(through, messages):
         session.work(frame, _taking(session, browser, consumer, through, frame))
@@ -213,19 +204,10 @@ def _taking(session: Session, browser: Browser, consumer: Consumer, through: int
         browser.offer(consumer)
 
 
-def _grant(session: Session, consumer: Consumer | None, frame: Frame) -> bool:
-    """Apply the `credit` header of an ACK, or raise Refused if it is invalid. Return True if the ACK does nothing else.
-
-    `consumer` is None if it is not known yet. In auto mode the ACK acknowledges nothing, and its header `subscription`
-    names the subscription.
+def _grant(session: Session, frame: Frame, more: CreditGrant) -> bool:
+    """Add the credit of an ACK in auto mode, which acknowledges nothing, and whose header `subscription` names the
+    subscription. Return False if it is an ACK of another mode.
     """
-    text = session.header(frame, "credit")
-    if text is None:
-        return False
-    more = read_credit("credit", text, more=True)
-    if consumer is not None:
-        consumer.grant(more)
-        return False
     found = session.consumers.get(f"id:{session.header(frame, 'subscription')}")
     if found is None or found.acks or found.request.credit is None:
         return False

@@ -25,7 +25,7 @@ from stompcodec.broker.message import (
     text_tail,
 )
 from stompcodec.broker.origins import far_network_of
-from stompcodec.broker.queues.scheduling import GROUPS, schedule
+from stompcodec.broker.queues.scheduling import GROUPS, SEQ, schedule
 from stompcodec.broker.routing.idempotency import KEY_HEADERS, Mark, body_crc, key_of
 from stompcodec.broker.sessions import plain
 from stompcodec.broker.sessions.acknowledge import ack, nack
@@ -37,13 +37,13 @@ from stompcodec.broker.sessions.send import cached_target, check_space, parts_of
 from stompcodec.broker.sessions.session import Session
 from stompcodec.broker.sessions.subscribe import reply_address, subscribe, unsubscribe
 from stompcodec.broker.sessions.transaction import Sending
-from stompcodec.broker.sessions.values import NUMBERS, check_numbers, truth
 from stompcodec.broker.storage.large import is_streamed
+from stompcodec.broker.values import read_values
 from stompcodec.codec import Frame, serialize_tail
 from stompcodec.handshake import protocol_value
 
 #: Headers that keep a SEND off the fast paths of Python. Each feature names its own.
-_SPECIAL_HEADERS = (*LIFE_HEADERS, *GROUPS, *DELAYS, *KEY_HEADERS)
+_SPECIAL_HEADERS = (*LIFE_HEADERS, *GROUPS, SEQ, *DELAYS, *KEY_HEADERS)
 #: The values of `persistent` that the fast paths know.
 _WORDS = ("true", "false")
 #: Headers that keep it off the plain road, or are read there, as `transaction`.
@@ -168,7 +168,7 @@ def _send_linked(
 def _send_any(session: Session, frame: Frame, body: LargeBody | None = None) -> None:
     """Handle any SEND. A large one comes twice: first without its body, then with the file that holds it."""
     transaction, reply_to = session.header(frame, "transaction"), frame.get("reply-to")
-    broker = session.broker
+    broker, values = session.broker, read_values(session, frame)
     if broker.manage is not None:
         destination = session.header(frame, "destination") or ""
         if destination.startswith(broker.config.management_prefix):
@@ -181,7 +181,7 @@ def _send_any(session: Session, frame: Frame, body: LargeBody | None = None) -> 
         confirm(session, frame)
         return
     targets = targets_of(session, frame)
-    persistent = _is_stored(session, frame)
+    persistent = broker.stores_some and (broker.stores_all or values.get("persistent") is True)
     if broker.journal.short and (persistent or is_streamed(frame)):
         check_space(session, [target.queue if transaction is None else None for target in targets])
     if is_streamed(frame):
@@ -193,13 +193,13 @@ def _send_any(session: Session, frame: Frame, body: LargeBody | None = None) -> 
         mark = marks[number] if marks is not None else None
         if mark is not None and transaction is None and broker.sent.is_known(session, mark, frame):
             continue
-        message = message_of(frame, target.destination, persistent, broker.wall, reply_to)
+        message = message_of(frame, target.destination, persistent, broker.wall, reply_to, values)
         if body is not None:
             message.with_body(body)
         elif broker.config.jms and is_text(frame):
             message.tail = text_tail(message.tail)
             message.size = len(message.tail)
-        message = schedule(message, frame, broker.wall)
+        message = schedule(message, frame, values, broker.wall)
         if message.due is not None:
             broker.delayed.check_room(1)
         if transaction is not None:
@@ -214,14 +214,6 @@ def _send_any(session: Session, frame: Frame, body: LargeBody | None = None) -> 
                 hold_receipts(session, frame)
             broker.sent.enter(mark, broker.now, stored=persistent, batch=session.behind)
     confirm(session, frame)
-
-
-def _is_stored(session: Session, frame: Frame) -> bool:
-    """Return whether a SEND asks for a stored message, after a look at its values."""
-    if frame.has_any(*NUMBERS):
-        check_numbers(session, frame)
-    broker, said = session.broker, truth(session, frame, "persistent")
-    return broker.stores_some and (said or broker.stores_all)
 
 
 def _marks(session: Session, frame: Frame, body: LargeBody | None) -> list[Mark] | None:

@@ -16,11 +16,10 @@ from stompcodec.broker.loop_quota import Line
 from stompcodec.broker.memory import subscription_cost
 from stompcodec.broker.queues.backlog import Looked, Wait
 from stompcodec.broker.queues.consumer import EOL, Consumer
-from stompcodec.broker.queues.subscribe_request import AUTO, SubscribeRequest
+from stompcodec.broker.queues.subscribe_request import AUTO, SubscribeRequest, read_request
 from stompcodec.broker.sessions.names import NAMES, list_names
 from stompcodec.broker.sessions.receipts import confirm, hold_receipts
 from stompcodec.broker.sessions.session import Session
-from stompcodec.broker.sessions.values import request_of
 from stompcodec.codec import Frame, serialize
 
 #: The answer to RECEIVE from an empty queue.
@@ -109,7 +108,7 @@ def _request(session: Session, frame: Frame) -> SubscribeRequest:
 
 
 def _checked(session: Session, frame: Frame) -> SubscribeRequest:
-    request = request_of(session, frame)
+    request = read_request(session, frame)
     if not request.destination:
         raise Refused("RECEIVE lacks destination", "RECEIVE needs the headers of SUBSCRIBE.")
     return request

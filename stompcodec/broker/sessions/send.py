@@ -31,8 +31,6 @@ def targets_of(session: Session, frame: Frame) -> list[Target]:
     them is impossible or not allowed.
     """
     config, destination = session.broker.config, session.header(frame, "destination") or ""
-    if not destination:
-        raise Refused("bad destination", "destination is empty: name a queue or a topic, such as /queue/a.")
     if config.refuse_message_id and frame.get("message-id") is not None:
         raise Refused("message-id must not be set", "Only the broker gives messages their message-id.")
     queue = session.cached_targets.get(destination)

@@ -10,7 +10,7 @@ from stompcodec.codec import Frame
 #: Every header name with a capital letter that the broker looks up in client frames.
 NAMES = (
     *("JMSXGroupID", "JMSXGroupSeq", "AMQ_SCHEDULED_DELAY", "_AMQ_DUPL_ID"),
-    *("activemq.prefetchSize", "activemq.subscriptionName"),
+    *("activemq.prefetchSize", "activemq.subscriptionName", "activemq.redeliveryDelay"),
 )
 _BY_FOLDED = {name.lower(): name for name in NAMES}
 _FOLDED = tuple(_BY_FOLDED)

@@ -5,11 +5,10 @@ from __future__ import annotations
 from stompcodec.broker.errors import Refused
 from stompcodec.broker.memory import subscription_cost
 from stompcodec.broker.queues.consumer import Consumer
-from stompcodec.broker.queues.subscribe_request import AUTO, SubscribeRequest
+from stompcodec.broker.queues.subscribe_request import AUTO, SubscribeRequest, read_request
 from stompcodec.broker.sessions.receipts import confirm, hold_receipts
 from stompcodec.broker.sessions.send import parts_of
 from stompcodec.broker.sessions.session import Session
-from stompcodec.broker.sessions.values import request_of
 from stompcodec.codec import Frame
 
 
@@ -18,9 +17,7 @@ def subscribe(session: Session, frame: Frame) -> None:
     same id.
     """
     config = session.broker.config
-    request = request_of(session, frame)
-    if not request.destination:
-        raise Refused("bad destination", "destination is empty: name a queue or a topic, such as /queue/a.")
+    request = read_request(session, frame)
     name = _name(request.destination, request.key)
     if name in session.consumers:
         raise Refused("subscription exists", "This session has a subscription with that id.")
@@ -110,7 +107,7 @@ def unsubscribe(session: Session, frame: Frame) -> None:
     name = _name(destination or "", key)
     while name + _PART * len(consumers) in session.consumers:
         consumers.append(session.consumers[name + _PART * len(consumers)])
-    request = request_of(session, frame)
+    request = read_request(session, frame)
     durables = session.virtual_host.durables_of(session, request, consumers)
     if not consumers and not durables:
         raise Refused("no such subscription", "This session has no subscription with that id.")

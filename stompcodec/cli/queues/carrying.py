@@ -121,7 +121,7 @@ def _move(client: Client, kind: Kind, queue: str, messages: list[Message]) -> li
     def sent(send: Callable[..., object]) -> None:
         for message in messages:
             try:
-                send(queue, body_of(message, kind), kept(message.headers.pairs()))
+                send(queue, body_of(message, kind), kept(message.headers.pairs(), kind.name))
             except FrameError:  # such a header cannot be written in this version of STOMP
                 continue
             done.append(message)

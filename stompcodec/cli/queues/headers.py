@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, NamedTuple
 
-from stompcodec.bridge.headers import ARGUMENTS
+from stompcodec.bridge.headers import ARGUMENTS, TAKERS, taken_value
 from stompcodec.cli.queues.kinds import Kind
 
 if TYPE_CHECKING:
@@ -20,7 +20,8 @@ _DELIVERY = frozenset(
     )
 )
 #: Headers that would take effect a second time: the key makes the broker drop the message as a duplicate, a delay makes
-#: it wait again, and the arguments make another queue. They stay readable under another name.
+#: it wait again, and the arguments make another queue. They stay readable under another name, as do values that the
+#: broker would refuse.
 _ONCE = frozenset(
     (
         *("idempotency-key", "_AMQ_DUPL_ID", "delay", "x-delay", "AMQ_SCHEDULED_DELAY", "AMQ_SCHEDULED_PERIOD"),
@@ -36,8 +37,8 @@ _MARK = re.compile(r"[A-Za-z0-9._]+-d([lus])-[0-9]+", re.ASCII)
 _SCHEME = "queue://"
 
 
-def kept(pairs: list[tuple[str, str]]) -> list[tuple[str, str]]:
-    """Return the headers of the SEND for those of a MESSAGE, without destination.
+def kept(pairs: list[tuple[str, str]], broker: str = "stompcodec") -> list[tuple[str, str]]:
+    """Return the headers of the SEND for those of a MESSAGE, without destination. `broker` is a key of `TAKERS`.
 
     >>> kept([("destination", "/queue/a"), ("message-id", "7"), ("n", "1"), ("idempotency-key", "k")])
     [('n', '1'), ('original-idempotency-key', 'k')]
@@ -45,8 +46,9 @@ def kept(pairs: list[tuple[str, str]]) -> list[tuple[str, str]]:
     names = {name for name, _ in pairs}
     headers = []
     for name, value in pairs:
-        if name not in _ONCE:
-            headers += [] if name in _DELIVERY else [(name, value)]
+        taken = None if name in _ONCE else taken_value(TAKERS[broker], name, value)
+        if taken is not None:
+            headers += [] if name in _DELIVERY else [(name, taken)]
         elif _ORIGINAL + name not in names:
             headers.append((_ORIGINAL + name, value))
     return headers

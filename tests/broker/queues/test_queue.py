@@ -195,6 +195,7 @@ def test_what_is_sent_arrives_in_any_version(versions, headers, body, ack):
         ({}, 100),
         ({"prefetch_count": "3"}, 3),
         ({"activemq.prefetchSize": "1"}, 1),
+        ({"activemq.prefetchSize": "-1"}, 120),
         ({"credit": "7,1000"}, 7),
         ({"consumer_window_size": "0"}, 1),
         ({"consumer_window_size": "-1"}, 120),
@@ -218,7 +219,7 @@ def test_prefetch(headers, count):
 def test_a_bad_prefetch(value):
     peer = Bench().peer()
     peer.subscribe("/queue/a", ack="client", prefetch_count=value)
-    assert peer.error().headers["message"] == "bad prefetch"
+    assert peer.error().headers["message"] == "bad prefetch-count"
 
 
 def test_a_consumer_without_credit_leaves_the_rest_to_others():

@@ -19,7 +19,8 @@ pytest.importorskip("lark")
 def message(headers, **fields):
     """A message as the broker makes it of a SEND."""
     frame = Frame("SEND", {"destination": "/queue/a", **headers}, b"color:body\n\n")
-    made = message_of(frame, "/queue/a", fields.pop("persistent", False), lambda: 1000.0)
+    values = {"priority": int(headers["priority"])} if "priority" in headers else {}
+    made = message_of(frame, "/queue/a", fields.pop("persistent", False), lambda: 1000.0, values=values)
     made.ident, made.seq = b"m-1", 1
     for name, value in fields.items():
         setattr(made, name, value)

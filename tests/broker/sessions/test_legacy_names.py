@@ -100,6 +100,12 @@ def names_a_durable(bench: Bench, peer: Peer, name: str) -> None:
     assert again.bodies() == [b"x"]
 
 
+def pauses(bench: Bench, peer: Peer, name: str) -> None:
+    """The subscription asks for a pause after a NACK, which this version does not have."""
+    subscribe(peer, f"{name}:5000")
+    assert [consumer.request.redelivery_delay for consumer in peer.session.consumers.values()] == [5000]
+
+
 #: Name -> what shows that it is heard.
 EFFECTS: dict[str, Callable[[Bench, Peer, str], None]] = {
     "JMSXGroupID": groups,
@@ -108,6 +114,7 @@ EFFECTS: dict[str, Callable[[Bench, Peer, str], None]] = {
     "_AMQ_DUPL_ID": is_sent_once,
     "activemq.prefetchSize": bounds,
     "activemq.subscriptionName": names_a_durable,
+    "activemq.redeliveryDelay": pauses,
 }
 
 
