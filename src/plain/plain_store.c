@@ -1,6 +1,7 @@
 #include "plain_store.h"
 
 #ifndef MS_WINDOWS
+#include <errno.h>
 #include <sys/stat.h>
 #endif
 
@@ -140,7 +141,12 @@ PyObject *plain_are_at(PyObject *module, PyObject *places)
         unsigned long long device, inode;
         if (!PyArg_ParseTuple(PyTuple_GET_ITEM(places, i), "yKK", &path, &device, &inode))
             return NULL;
-        if (stat(path, &found) || (unsigned long long)found.st_dev != device || found.st_ino != inode)
+        if (stat(path, &found)) {
+            if (errno == ENOENT || errno == ENOTDIR || errno == ESTALE)
+                Py_RETURN_FALSE;
+            return PyErr_SetFromErrnoWithFilename(PyExc_OSError, path);
+        }
+        if ((unsigned long long)found.st_dev != device || found.st_ino != inode)
             Py_RETURN_FALSE;
     }
     Py_RETURN_TRUE;
