@@ -247,19 +247,20 @@ def test_one_connection_writes_and_copies_the_log(tmp_path: Path, monkeypatch: p
         return made
 
     monkeypatch.setattr(sqlite3, "connect", watched)
+    monkeypatch.setattr("stompcodec.broker.storage.sqlite_writer._WAL", 1 << 20)
     store = SqliteStore(tmp_path / "data")
     calls: list[Callable[[], object]] = []
     seq = 0
-    while not any("wal_checkpoint" in said for each in told.values() for said in each):
+    while not any("wal_checkpoint(PASSIVE)" in said for each in told.values() for said in each):
         seq += 1
         assert seq < 3000, "the WAL is never copied"
-        store.append("q", Stored("q", seq, f"m-{seq}", "/queue/a", b"\n\n" + b"x" * 30_000 + b"\0"))
+        store.append("q", Stored("q", seq, f"m-{seq}", "/queue/a", b"\n\n" + b"x" * 60_000 + b"\0"))
         store.commit_later(lambda error: None, calls.append)
         store._settle()
         while calls:
             calls.pop(0)()
-        if seq % 50 == 0:
-            store.tidy(calls.append, urgent=True)
+    store.tidy(calls.append, urgent=True)
+    store._settle()
     store.read("q", 0, 1 << 31, 100, 1 << 20, lambda page: None, None)
     store.close()
     changing = ("INSERT", "DELETE", "UPDATE", "BEGIN IMMEDIATE", "PRAGMA wal_checkpoint", "PRAGMA incremental")
