@@ -1,6 +1,7 @@
 #include "plain_store.h"
 
 #ifndef MS_WINDOWS
+#include <errno.h>
 #include <sys/stat.h>
 #endif
 
@@ -144,7 +145,12 @@ PyObject *plain_are_at(PyObject *module, PyObject *places)
         unsigned long long inode = PyLong_AsUnsignedLongLong(PyTuple_GET_ITEM(place, 2));
         if (!path || PyErr_Occurred())
             return NULL;
-        if (stat(path, &found) || (unsigned long long)found.st_dev != device || found.st_ino != inode)
+        if (stat(path, &found)) {
+            if (errno == ENOENT || errno == ENOTDIR || errno == ESTALE)
+                Py_RETURN_FALSE;
+            return PyErr_SetFromErrnoWithFilename(PyExc_OSError, path);
+        }
+        if ((unsigned long long)found.st_dev != device || found.st_ino != inode)
             Py_RETURN_FALSE;
     }
     Py_RETURN_TRUE;

@@ -46,6 +46,10 @@ def run(
     >>> import signal
     >>> run(Config(port=0), started=lambda server: signal.raise_signal(signal.SIGTERM))
     """
+    if config.data is not None:
+        from stompcodec.broker.storage.sqlite_schema import warn_of_wal_fault
+
+        warn_of_wal_fault(log)
     _raise_file_limit()
     sys.setswitchinterval(_SWITCH)
     give_back_large()

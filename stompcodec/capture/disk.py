@@ -8,7 +8,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from stompcodec.disk.access import PRIVATE, Access, create
-from stompcodec.disk.files import is_at, lock, sync
+from stompcodec.disk.files import is_at, lock, sync, unlock
 from stompcodec.errors import StoreError
 
 #: The largest offset. A file with a larger one in its name is not a segment.
@@ -96,12 +96,16 @@ class Lock:
             raise fail(path, "opened", error) from error
         try:
             lock(self._file)
-        except OSError:
+        except BlockingIOError:
             found = "" if holder is None else _noted(self._file)
             os.close(self._file)
             raise CaptureBusyError(
                 f"{path}: another process writes this capture (stop it, or write another one)", found
             ) from None
+        except OSError as error:
+            os.close(self._file)
+            raise fail(path, "locked", error) from error
+        self._owner = os.getpid()
         if holder is not None:
             _note(self._file, holder)
 
@@ -111,7 +115,7 @@ class Lock:
 
     def release(self) -> None:
         """Release the lock."""
-        os.close(self._file)
+        unlock(self._file, self._owner)
 
 
 def write(file: int, data: bytes) -> None:

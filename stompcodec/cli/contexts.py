@@ -228,10 +228,12 @@ def changing() -> Iterator[Contexts]:
             try:
                 lock(file)
                 break
-            except OSError:
+            except BlockingIOError:
                 if time.monotonic() > until:
                     _fail(path, "another process is changing it: try again")
                 time.sleep(_LOOK)
+            except OSError as error:
+                _fail(path, f"it cannot be locked: {error.strerror}")
         yield load()
     finally:
         os.close(file)

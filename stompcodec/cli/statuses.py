@@ -50,9 +50,9 @@ STATUSES: dict[str, dict[int, str]] = {
     "ping": _of("the broker answered", _UNREACHABLE),
     "broker": {
         0: "stopped by SIGTERM or Ctrl-C",
-        1: "it cannot start: a port, the data folder or the configuration cannot be used; or files of its data "
-        "folder were removed or replaced while it ran",
+        1: "it cannot start: a port, the data folder or the configuration cannot be used",
         **_USAGE,
+        3: "files of its data folder were removed or replaced while it ran: do not start it again by itself",
         130: "ended by Ctrl-C before it had started",
     },
     "broker check": _of("everything is intact", "something is damaged or missing; it is listed", _FOLDER),

@@ -5,6 +5,8 @@ from __future__ import annotations
 import errno
 import os
 import sys
+from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 if sys.platform == "win32":
@@ -17,15 +19,33 @@ _FAR = 2**62
 
 
 def lock(file: int) -> None:
-    """Lock an open file until it is closed, or the process ends. Raise OSError if it is locked already, by another
-    process or by another descriptor of this one.
+    """Lock an open file until `unlock`, or the process ends. Raise BlockingIOError if it is locked already, by another
+    process or by another descriptor of this one; another OSError if it cannot be locked.
     """
     if sys.platform == "win32":
         os.lseek(file, _FAR, os.SEEK_SET)
-        msvcrt.locking(file, msvcrt.LK_NBLCK, 1)
-        os.lseek(file, 0, os.SEEK_SET)
+        try:
+            msvcrt.locking(file, msvcrt.LK_NBLCK, 1)
+        except PermissionError as error:
+            raise BlockingIOError(errno.EAGAIN, error.strerror) from error
+        finally:
+            os.lseek(file, 0, os.SEEK_SET)
     else:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+
+
+def unlock(file: int, owner: int) -> None:
+    """Close a locked file. `owner` is the process that locked it: there the lock ends, though a process that it forked
+    still has the file open. In such a process nothing but its own descriptor is closed.
+    """
+    if sys.platform != "win32" and owner == os.getpid():
+        with suppress(OSError):
+            fcntl.flock(file, fcntl.LOCK_UN)
+    os.close(file)
+
+
+#: What `stat` says of a path where nothing is. Others, such as EACCES and EIO, leave that unknown.
+GONE = (errno.ENOENT, errno.ENOTDIR, errno.ESTALE)
 
 
 def is_at(file: int, path: str | os.PathLike[str]) -> bool:
@@ -40,14 +60,15 @@ def is_at(file: int, path: str | os.PathLike[str]) -> bool:
     try:
         return os.path.samestat(os.stat(path), os.fstat(file))
     except OSError as error:
-        if error.errno in (errno.ENOENT, errno.ENOTDIR, errno.ESTALE):
+        if error.errno in GONE:
             return False
         raise
 
 
-def lock_folder(folder: Path) -> int | None:
-    """Lock a folder until the returned descriptor is closed, or the process ends; return None where folders cannot be
-    locked: on Windows, and on some network file systems. Raise BlockingIOError if it is locked already.
+def lock_folder(folder: Path, unable: Callable[[OSError], object] = lambda error: None) -> int | None:
+    """Lock a folder until the returned descriptor is given to `unlock`, or the process ends. Return None where folders
+    cannot be locked: on Windows, and on some file systems, of which `unable` is told. Raise BlockingIOError if it is
+    locked already; another OSError if it cannot be opened.
     """
     if sys.platform == "win32":
         return None
@@ -57,8 +78,9 @@ def lock_folder(folder: Path) -> int | None:
     except BlockingIOError:
         os.close(file)
         raise
-    except OSError:
+    except OSError as error:
         os.close(file)
+        unable(error)
         return None
     return file
 

@@ -14,6 +14,7 @@ from pathlib import Path
 from stompcodec.broker.storage.folder_lock import is_body
 from stompcodec.broker.storage.helper import Helper, Remover
 from stompcodec.disk.access import NO_FOLLOW, PRIVATE, Access, create, grant, make_folder
+from stompcodec.disk.files import is_at
 from stompcodec.errors import StoreError
 
 
@@ -57,6 +58,12 @@ class BodyFolder:
             raise
         if self._file is not None:
             self._end = weakref.finalize(self, os.close, self._file)
+
+    def is_there(self) -> bool:
+        """Return whether the folder is still at its path: files in another one are not found by the next broker. Raise
+        OSError if that is unknown.
+        """
+        return self._file is None or self._closed or is_at(self._file, self.path)
 
     def new_name(self) -> str:
         """Return a name that was never used before."""

@@ -12,16 +12,19 @@ once its database is on the disk with its tables. A marked folder without them h
 
 from __future__ import annotations
 
+import logging
 import os
 import re
 import stat
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
+from itertools import count
 from pathlib import Path
 
 from stompcodec.broker.storage.sqlite_file.pages import Pages
 from stompcodec.disk.access import PRIVATE, Access, create, make_folder
-from stompcodec.disk.files import lock, lock_folder, sync_folder
+from stompcodec.disk.files import GONE, lock, lock_folder, sync_folder, unlock
 from stompcodec.errors import StoreError
 
 #: The application_id that marks a SQLite database as ours: "STMP".
@@ -52,6 +55,12 @@ _MOST = 64
 #: A path, and the device and inode of the file there.
 Noted = tuple[bytes, int, int]
 
+_log = logging.getLogger("stompcodec.broker.storage")
+
+
+class StoreGone(StoreError):
+    """The files of a store were removed or replaced while a broker used them. It cannot go on."""
+
 
 class Places:
     """Where a database and its WAL were when they were opened. SQLite goes on writing to a file that was removed or
@@ -72,7 +81,8 @@ class Places:
         self._database, self._log = os.fsencode(database), os.fsencode(f"{database}-wal")
         self.noted: tuple[Noted, ...] = ()
         self.are_there = _are_there
-        """Returns whether the files that are `noted` are at their paths. The hot path calls it by itself."""
+        """Returns whether the files that are `noted` are at their paths. Raises OSError if that is unknown, as without
+        the right to look. The hot path calls it by itself."""
 
     def note(self) -> None:
         """Note which files are there: the database once, and the WAL each time it is opened. It may be a new one."""
@@ -83,19 +93,38 @@ class Places:
         """Forget the WAL: the last connection that is closed removes it."""
         self.noted = self.noted[:1]
 
+    def put_aside(self) -> str | None:
+        """Rename the WAL, and its index, if another database is at the path of the noted one: SQLite would copy the
+        pages in it into that. Return the new path of the WAL; None if that is not so.
+        """
+        database, log = _noted(self._database), _noted(self._log)
+        if database in (None, *self.noted[:1]) or log is None or log not in self.noted:
+            return None
+        ends = (b".replaced%b" % (b".%d" % number if number else b"") for number in count())
+        end = next(end for end in ends if not os.path.lexists(self._log + end))
+        index = self._database + b"-shm"
+        os.rename(self._log, self._log + end)
+        with suppress(FileNotFoundError):
+            os.rename(index, index + end)
+        return os.fsdecode(self._log + end)
+
     def gone(self) -> str | None:
-        """Return the path where another file is, or none; None if both are where they were."""
+        """Return the path where another file is, or none; None if both are where they were. Raise OSError if that is
+        unknown.
+        """
         return next((os.fsdecode(noted[0]) for noted in self.noted if _noted(noted[0]) != noted), None)
 
 
 def _noted(path: bytes) -> Noted | None:
-    """Return what tells a file from all others; None if there is none. It is not opened: to close a database file
-    would drop the locks that SQLite holds on it.
+    """Return what tells a file from all others; None if there is none. Raise OSError if that is unknown. It is not
+    opened: to close a database file would drop the locks that SQLite holds on it.
     """
     try:
         found = os.stat(path)
-    except OSError:
-        return None
+    except OSError as error:
+        if error.errno in GONE:
+            return None
+        raise
     return path, found.st_dev, found.st_ino
 
 
@@ -134,11 +163,12 @@ class FolderLock:
     def __init__(self, folder: Path, kind: str = "data", access: Access = PRIVATE) -> None:
         path = folder / "lock"
         self._folder: int | None = None
+        self._owner = os.getpid()
         try:
             make_folder(folder, access)
             if os.path.lexists(path) and not is_lock(path):
                 raise _foreign(folder, kind, ["lock"])
-            self._folder = lock_folder(folder)
+            self._folder = lock_folder(folder, partial(_warn, folder, kind))
             self._file = create(path, os.O_RDWR, access)
         except BlockingIOError:
             raise _in_use(folder, kind, _owner(_read(path))) from None
@@ -147,22 +177,36 @@ class FolderLock:
             raise _unusable(folder, kind, error) from error
         try:
             lock(self._file)
-        except OSError:
+        except BlockingIOError:
             owner = _owner(_read(path))
             self.release()
             raise _in_use(folder, kind, owner) from None
+        except OSError as error:
+            self.release()
+            raise StoreError(
+                f"{_KINDS[kind]} {folder} cannot be used: its file system cannot lock {path.name}: {error.strerror} "
+                "(mount it with locks, or name a folder on another disk)"
+            ) from error
         os.ftruncate(self._file, 0)
         os.write(self._file, b"%d\n" % os.getpid())
 
     def release(self) -> None:
         """Release the folder. The lock file stays, because removing it would let two processes lock two files."""
-        os.close(self._file)
+        unlock(self._file, self._owner)
         self._release_folder()
 
     def _release_folder(self) -> None:
         folder, self._folder = self._folder, None
         if folder is not None:
-            os.close(folder)
+            unlock(folder, self._owner)
+
+
+def _warn(folder: Path, kind: str, error: OSError) -> None:
+    _log.warning(
+        "%s %s: its file system cannot lock folders (%s): only the file lock in it keeps other brokers away, so do not "
+        "remove that",
+        *(_KINDS[kind], folder, error.strerror),
+    )
 
 
 def is_lock(path: Path) -> bool:

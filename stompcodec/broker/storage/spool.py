@@ -172,6 +172,8 @@ class Spool:
     def _ready(self) -> BodyFolder:
         """Return the folder; create it if needed."""
         if self._folder is not None:
+            if not self._folder.is_there():
+                raise StoreError(f"{self._folder.path} was removed or replaced (put it back, or restart the broker)")
             return self._folder
         return self._temporary() if self._path is None else self._claim(self._path)
 

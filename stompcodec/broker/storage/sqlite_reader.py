@@ -7,6 +7,7 @@ that do not come back exactly this way, because they are damaged or rare, are re
 
 from __future__ import annotations
 
+import errno
 import json
 import sqlite3
 from collections import defaultdict
@@ -19,6 +20,7 @@ from zlib import crc32
 from stompcodec.broker.storage.body_files import Bodies, BodyFile
 from stompcodec.broker.storage.checksums import message_crc, start_crc
 from stompcodec.broker.storage.damage import Damage, shown
+from stompcodec.broker.storage.folder_lock import Places
 from stompcodec.broker.storage.rows import COLUMNS, Bad, raw, row_of
 from stompcodec.broker.storage.sqlite_schema import connect, fault
 from stompcodec.broker.storage.store import Held, Stored
@@ -112,8 +114,9 @@ class Reader:
     an error. Its methods raise StoreError.
     """
 
-    def __init__(self, path: Path, bodies: Bodies, name_of: NameOf, leftovers: Leftovers) -> None:
+    def __init__(self, path: Path, bodies: Bodies, name_of: NameOf, leftovers: Leftovers, places: Places) -> None:
         self._path = path
+        self._places = places
         self._leftovers = leftovers
         self._bodies = bodies
         self._name_of = name_of
@@ -133,6 +136,8 @@ class Reader:
             if self._db is None:
                 self._path.stat()  # SQLite would make a new file
                 self._db = connect(self._path, reads=True)
+                if (gone := self._places.gone()) is not None:  # SQLite may have opened another file
+                    raise FileNotFoundError(errno.ENOENT, f"{gone} was removed or replaced")
                 self._db.text_factory = bytes
                 self._db.execute("PRAGMA query_only = ON")
             self._db.execute("BEGIN")

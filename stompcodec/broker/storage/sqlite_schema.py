@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from stompcodec.broker.message import due_of
-from stompcodec.broker.storage.folder_lock import APPLICATION, TABLES, is_body
+from stompcodec.broker.storage.folder_lock import APPLICATION, DATABASE, TABLES, is_body
 from stompcodec.broker.storage.rows import INSERT_SPECIAL, Special, raw, special_of
 from stompcodec.broker.storage.space import free_space
 from stompcodec.broker.storage.totals import SEQ_BITS
@@ -95,6 +95,8 @@ PAGED = 6
 _PAGE = 8192
 #: Seconds to wait for another program that writes to the file. The loop is blocked meanwhile.
 _BUSY = 0.25
+#: The versions of SQLite that mend the fault of `has_wal_fault`: the last one, and those of older lines.
+_MENDED = ((3, 44, 6), (3, 50, 7), (3, 51, 3))
 
 #: Messages examined in one transaction, and after how many progress is logged.
 _SHARE, _TOLD = 20_000, 1_000_000
@@ -137,6 +139,27 @@ def fault(what: str, error: Exception) -> StoreError:
     if isinstance(error, OSError):
         remedy = "check free space, quotas and permissions of the data folder"
     return StoreError(f"{what}: {said} ({remedy})")
+
+
+def has_wal_fault(version: tuple[int, ...]) -> bool:
+    """Return whether a version of SQLite has a fault that damages a database while two connections write to its WAL or
+    copy it.
+
+    >>> [has_wal_fault(version) for version in ((3, 40, 1), (3, 44, 6), (3, 45, 0), (3, 50, 7), (3, 51, 2), (3, 51, 3))]
+    [True, False, True, False, True, False]
+    """
+    mended = next((each for each in _MENDED if each[:2] == version[:2]), _MENDED[-1])
+    return version < mended
+
+
+def warn_of_wal_fault(log: logging.Logger) -> None:
+    """Log a warning if this SQLite has the fault. The broker avoids it, but another program may not."""
+    if has_wal_fault(sqlite3.sqlite_version_info):
+        log.warning(
+            "SQLite %s has a fault of its write-ahead log, mended in 3.44.6, 3.50.7 and 3.51.3: let no other program "
+            "write to %s while the broker runs (it writes through one connection, and so avoids the fault)",
+            *(sqlite3.sqlite_version, DATABASE),
+        )
 
 
 def is_transient(error: Exception) -> bool:

@@ -22,7 +22,7 @@ from stompcodec.broker.message import Message
 from stompcodec.broker.storage.body_files import Bodies, BodyFile
 from stompcodec.broker.storage.checksums import CRC, is_intact, message_crc, record_crc, shifted, start_crc
 from stompcodec.broker.storage.damage import Damage
-from stompcodec.broker.storage.folder_lock import DATABASE, FolderLock, Places, examine_data, kind_of, mark
+from stompcodec.broker.storage.folder_lock import DATABASE, FolderLock, Places, StoreGone, examine_data, kind_of, mark
 from stompcodec.broker.storage.helper import Helper
 from stompcodec.broker.storage.rows import (
     COLUMNS,
@@ -57,8 +57,6 @@ _WAL = 16 * 2**20
 _INCREMENTAL = 2
 #: Free pages to keep in the file, and pages to give back in one step, which is a commit of at most 1 MiB.
 _SPARE, _PER_STEP = 128, 128
-#: The first SQLite that starts its WAL over safely while two connections write or copy.
-_MENDED = (3, 51, 3)
 #: A WAL of at most this many bytes is not truncated. With less free space than `_NEAR`, a longer one is copied at once:
 #: copying makes the database longer, and must fit into the reserve when the disk is full.
 _SHORT = 2**20
@@ -133,17 +131,11 @@ class Writer:
         self.commits = 0
         #: Jobs that the helper has finished.
         self.ended = 0
-        if sqlite3.sqlite_version_info < _MENDED:
-            log.info(
-                "SQLite %s is older than 3.51.3, which mends a fault of its write-ahead log: let no other program "
-                "write to %s while the broker runs (it writes through one connection, and so avoids the fault)",
-                *(sqlite3.sqlite_version, DATABASE),
-            )
         examine_data(folder)
         self._lock = FolderLock(folder, access=access)
         self._places = Places(self._path)
         #: Why nothing more can be stored; None while the files are where they were opened.
-        self._lost: StoreError | None = None
+        self._lost: StoreGone | None = None
         self._open_folder(folder, reserve, helper)
 
     def _open_folder(self, folder: Path, reserve: int, helper: Helper | None) -> None:
@@ -183,15 +175,30 @@ class Writer:
         return db
 
     def look(self) -> StoreError | None:
-        """Return an error if the database, or its WAL, is not at its path any more: what is written to it would not be
-        found by the next broker. From then on, nothing can be stored.
+        """Return an error if the database, its WAL, or the folder of bodies is not at its path any more: what is
+        written to it would not be found by the next broker. From then on, nothing can be stored.
         """
-        gone = None if self._lost is not None else self._places.gone()
-        return self._lost if gone is None else self._lose(gone)
+        with suppress(OSError):  # unknown: commits fail on that
+            self._look()
+        return self._lost
+
+    def _look(self) -> StoreError | None:
+        """Look as `look` does. Raise OSError if it is unknown what is at a path."""
+        if self._lost is None:
+            gone = self._places.gone()
+            if gone is None and not self._bodies.folder.is_there():
+                gone = str(self._bodies.folder.path)
+            if gone is not None:
+                self._lose(gone)
+        return self._lost
 
     def _lose(self, gone: str) -> StoreError:
-        self._lost = StoreError(
-            f"{gone} was removed or replaced while the broker used it: what was stored is not there any more "
+        aside = None
+        with suppress(OSError):
+            aside = self._places.put_aside()
+        more = "" if aside is None else f"; what was not in it yet is in {aside}, for the replaced file only"
+        self._lost = StoreGone(
+            f"{gone} was removed or replaced while the broker used it: what was stored is not there any more{more} "
             "(restore the data folder from a backup, or put its files back, and start the broker again)"
         )
         return self._lost
@@ -346,7 +353,7 @@ class Writer:
 
     def reader(self, name_of: NameOf) -> Reader:
         """Return a reader of pages of this database."""
-        return Reader(self._path, self._bodies, name_of, self.leftovers)
+        return Reader(self._path, self._bodies, name_of, self.leftovers, self._places)
 
     def holds(self, number: int) -> bool:
         """Return whether a queue may have messages. Must not be called between `write` and `commit`."""
@@ -388,7 +395,7 @@ class Writer:
             return True
         if self._db is None or self._wal_size <= _SHORT:
             return False
-        with suppress(sqlite3.Error):
+        with suppress(OSError, sqlite3.Error, StoreError):
             self._shrink_wal(self._db)
         return self._wal_size <= _SHORT
 
@@ -579,6 +586,9 @@ class Writer:
                 self._db.execute("COMMIT")
             else:
                 self._db.execute(_INSERT_PLAIN if len(batch.single) == _PLAIN_COLUMNS else _INSERT, batch.single)
+            is_there = self._places.are_there(self._places.noted)
+            if batch.written and is_there:
+                is_there = self._bodies.folder.is_there()
         except Exception as error:
             self._doubtful, self._doubtful_keys = list(batch.puts), list(batch.keys)
             self.totals.doubt(batch.totals)
@@ -586,9 +596,8 @@ class Writer:
             if self._may_retry(error):
                 return self.write(batch) or self.commit(batch)
             return undone
-        places = self._places
-        if not places.are_there(places.noted):  # committed, but not where the next broker looks
-            return self._lose(places.gone() or str(self._path))
+        if not is_there:  # committed, but not where the next broker looks
+            return self.look() or self._lose(str(self._path))
         self.commits += 1
         taken = self._timer.clock() - start
         if doubted:
@@ -641,12 +650,16 @@ class Writer:
     def checkpoint(self) -> None:
         """Copy the WAL into the database, so that it starts over at its beginning. This takes long."""
         self._wal = 0
-        if self._db is None:
+        if self._db is None or self.look() is not None:
             return
         try:
             self.totals.take(self._db)
-            self._db.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()
-        except sqlite3.Error as error:  # nothing is lost; if it persists, commits fail and report it
+            self._copy_wal(self._db, "PASSIVE")
+        except (
+            OSError,
+            sqlite3.Error,
+            StoreError,
+        ) as error:  # nothing is lost; if it persists, commits fail and report it
             self._log.warning(
                 "%s", fault(f"{self._path}-wal grows, because it cannot be copied into the database", error)
             )
@@ -659,7 +672,7 @@ class Writer:
         """
         try:
             db = self._db or self._clear_doubts()  # without a connection no message could be stored for lack of space
-            if db.in_transaction:
+            if db.in_transaction or self._look() is not None:
                 return False
             self._reserve.take()
             self.totals.take(db)
@@ -696,6 +709,8 @@ class Writer:
             db.executemany("DELETE FROM body WHERE key = ?", zip(large))
             self.totals.write(db, totals)
             db.execute("COMMIT")
+            if (lost := self._look()) is not None:  # the files belong to another database now
+                raise lost
             self.totals.committed(db, (), totals)
         except Exception as error:
             self._log.info("transient messages of an earlier run are removed later: %s", self._undo(Batch(), error))
@@ -707,7 +722,7 @@ class Writer:
         if self.due:
             self.checkpoint()
         if self._wal_size > 4 * _WAL:  # it could not start over, because pages were being read
-            with suppress(sqlite3.Error):
+            with suppress(OSError, sqlite3.Error, StoreError):
                 self.totals.take(db)
                 self._shrink_wal(db)
         return bool(leftovers.counts) and self._wal_size <= 4 * _WAL
@@ -720,8 +735,14 @@ class Writer:
 
     def _shrink_wal(self, db: sqlite3.Connection) -> None:
         """Copy the WAL into the database, truncate it, and shorten a database that gave pages back."""
-        db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
+        self._copy_wal(db, "TRUNCATE")
         self._wal = 0
+
+    def _copy_wal(self, db: sqlite3.Connection, how: str) -> None:
+        """Copy the WAL into the database, unless one of them is gone, for then the WAL may be all that is left."""
+        if (lost := self._look()) is not None:
+            raise lost
+        db.execute(f"PRAGMA wal_checkpoint({how})").fetchone()
 
     def size(self) -> int:
         """Return the bytes of the database and its WAL."""
@@ -760,8 +781,8 @@ class Writer:
             if clean and self._db is not None:
                 self.totals.take(self._db, everything=True)
                 self._write_state(self._db, self._state._replace(clean=1))
-                self._db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
-        except sqlite3.Error as error:
+                self._copy_wal(self._db, "TRUNCATE")
+        except (OSError, sqlite3.Error) as error:
             raise fault(f"{self._path} was not closed cleanly", error) from error
         finally:
             self._release()

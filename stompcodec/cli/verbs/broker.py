@@ -44,6 +44,8 @@ _REFUSED_PORT = "ports below 1024 need administrator rights: use another one wit
 
 
 def _fail(error: Exception, config: Config | None) -> None:
+    from stompcodec.broker.storage.folder_lock import StoreGone
+
     text = str(error)
     if isinstance(error, OSError) and error.errno is not None:
         what = error.strerror or text
@@ -54,7 +56,7 @@ def _fail(error: Exception, config: Config | None) -> None:
             way = _way(int(port[1]), config)
             text = f"{what} ({remedy.format(another=way.format('N'), free=way.format(0))})"
     print(f"stompcodec broker: {printable(text, keep=chr(10))}", file=sys.stderr)
-    sys.exit(1)
+    sys.exit(3 if isinstance(error, StoreGone) else 1)
 
 
 def _way(port: int, config: Config | None) -> str:

@@ -7,7 +7,7 @@ import shutil
 import sqlite3
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import closing, contextmanager, nullcontext, suppress
+from contextlib import ExitStack, closing, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -24,7 +24,7 @@ from stompcodec.broker.storage.sqlite_file.pages import Pages
 from stompcodec.broker.storage.sqlite_schema import MIGRATIONS
 from stompcodec.broker.storage.store import SentKey, Stored, Subscribed
 from stompcodec.broker.storage.totals import SEQ_BITS, Total
-from stompcodec.disk.files import lock, sync_folder
+from stompcodec.disk.files import lock, lock_folder, sync_folder, unlock
 from stompcodec.errors import StoreError
 
 #: Problems listed from SQLite's own check.
@@ -149,22 +149,24 @@ def _unused(folder: Path) -> Iterator[None]:
         raise StoreError(f"{folder} is not a folder (name the data folder of a broker)")
     if not (folder / DATABASE).exists() and find_loss(folder) is None:
         raise StoreError(f"{folder} is not a broker's data folder (it has no {DATABASE})")
-    try:
-        file = open(folder / "lock", "rb")  # noqa: SIM115 - closed below
-    except FileNotFoundError:
-        yield
-        return
-    except OSError as error:
-        raise StoreError(
-            f"{folder / 'lock'} cannot be read: {error.strerror} (run this as the broker's user)"
-        ) from error
-    with file:
+    with ExitStack() as locked:
         try:
-            lock(file.fileno())
-        except OSError:
+            above = lock_folder(folder)
+            if above is not None:
+                locked.callback(unlock, above, os.getpid())
+            with suppress(FileNotFoundError):
+                file = os.open(folder / "lock", os.O_RDONLY)
+                locked.callback(unlock, file, os.getpid())
+                lock(file)
+        except BlockingIOError:
             raise StoreError(
                 f"a broker uses the data folder {folder} (stop it, or name a copy of the folder)"
             ) from None
+        except OSError as error:
+            raise StoreError(
+                f"{folder / 'lock'} cannot be locked: {error.strerror} (run this as the broker's user, or name a copy "
+                "of the folder on another disk)"
+            ) from error
         yield
 
 
