@@ -28,6 +28,7 @@ STATES = {
     "DELAYED": "its queue holds it until its time has come",
     "READY": "its queue has it, in order, and no consumer can take it now",
     "UNACKED": "it was written to a consumer, which has not acknowledged it",
+    "HELD": "its consumer sent NACK, and the pause before the next attempt is not over",
     "SETTLING": "its ACK or NACK is in a transaction",
     "DEAD_LETTER": "a new message, made of it, is in the dead letter queue",
     "GONE": "the broker does not have it any more",
@@ -58,6 +59,7 @@ class Life:
         for (_, name), queue in self.broker.core.queues.items():
             yield from ["DEAD_LETTER" if "DLQ" in name else "READY"] * len(queue.messages)
             yield from ["DELAYED"] * len(queue.deferred)
+            yield from ["HELD"] * len(queue.held)
             for consumer in queue.consumers:
                 yield from ["UNACKED"] * len(consumer.unacked)
 
@@ -92,6 +94,7 @@ IN_TRANSACTION: tuple[Step, ...] = (
 DELAYED: Step = ("SEND with delay", lambda life: life.sent(delay="5000"))
 EXPIRING: Step = ("SEND", lambda life: life.sent(expires=str(int(life.broker.date * 1000) + 2000)))
 TAKEN: Step = ("a consumer has credit and room", Life.subscribe)
+NACK: Step = ("NACK", lambda life: life.answer("NACK"))
 DEAD_LETTERS: dict[str, Any] = {"max_attempts": 1}
 
 
@@ -121,7 +124,8 @@ LIVES: list[tuple[dict[str, Any], tuple[Step, ...]]] = [
     ({"dead_letter_expired": True}, (EXPIRING, ("it has expired, and such messages are kept", _wait))),
     ({}, (SENT, TAKEN, ("UNSUBSCRIBE", lambda life: life.consumer.send("UNSUBSCRIBE", id="1")))),
     ({}, (SENT, TAKEN, ("the connection is lost", Life.lose))),
-    ({}, (SENT, TAKEN, ("NACK, a consumer has credit and room", lambda life: life.answer("NACK")))),
+    ({}, (SENT, TAKEN, NACK, ("the pause is over, a consumer has credit and room", _wait))),
+    ({}, (SENT, TAKEN, NACK, ("", Life.lose), ("the pause is over", _wait))),
     (DEAD_LETTERS, (SENT, TAKEN, ("NACK, the last attempt", lambda life: life.answer("NACK")))),
     ({}, (SENT, TAKEN, *_ended("COMMIT"))),
     ({}, (SENT, TAKEN, *_ended("ABORT"))),

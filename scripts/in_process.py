@@ -119,6 +119,7 @@ class InProcess:
             while self.soon:
                 self.soon.pop(0)()
             self.turn()
+        self.core.next_deadline()  # as the shell asks after each turn
 
     def wait(self, seconds: float) -> None:
         """Let time pass."""

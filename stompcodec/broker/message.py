@@ -17,7 +17,7 @@
     UNACKED (Consumer.unacked), counted in the queue                   |
         |                                                              |
         +-- ACK -----------------------------------> gone              |
-        +-- NACK, or its session or subscription ends: again() --------+   redelivered:true, in its old place
+        +-- NACK and a pause, or its session ends: again() ------------+   redelivered:true, in its old place
         +-- a refused frame ends its session: as before, spared() unless it is at fault: sessions/at_fault.py
         +-- NACK, the last of config.max_attempts ---> a new message in the dead letter queue
         +-- READY, and it has expired --------------> gone, or a dead letter
