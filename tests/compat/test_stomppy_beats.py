@@ -1,4 +1,4 @@
-"""`install(heart_beats=…)`: heart-beats of stomp.py go on while a listener blocks, on real sockets to our broker."""
+"""`install()`: heart-beats of stomp.py go on while a listener blocks, on real sockets to our broker."""
 
 from __future__ import annotations
 
@@ -144,7 +144,7 @@ def survives(connection, listener):
     return True
 
 
-ROADS = ["installed", "installed-strict", "installed-own-beats", "class"]
+ROADS = ["installed", "installed-strict", "taken-over", "class", "class-taken-over"]
 
 
 @pytest.mark.parametrize("kind", ["1.2", "1.1", "ws", "tls"])
@@ -153,11 +153,11 @@ def test_a_listener_may_block_longer_than_the_beats(brokers, files, road, kind):
     """Program without heart-beats, or with its own; patched, or by our class."""
     for beats in BEATS:
         pair = (beats, beats)
-        if road == "class":
-            if dial_and_try(brokers(beats), files, kind, (0, 0), compat, heart_beats=pair):
+        given, own = (None, pair) if road.endswith("over") else (pair, (0, 0))
+        if road.startswith("class"):
+            if dial_and_try(brokers(beats), files, kind, own, compat, heart_beats=given):
                 return
             continue
-        given, own = (1, 1) if road.endswith("beats") else pair, pair if road.endswith("beats") else (0, 0)
         with compat.install(not road.endswith("strict"), heart_beats=given):
             if dial_and_try(brokers(beats), files, kind, own, stomp):
                 return
@@ -171,8 +171,8 @@ def dial_and_try(broker, files, kind, beats, classes, **options):
 @pytest.mark.parametrize("kind", ["1.2", "1.1", "ws"])
 @pytest.mark.parametrize("patched", [False, True], ids=["as-it-is", "patched"])
 def test_without_them_it_is_cut(brokers, files, patched, kind):
-    """The fault that `heart_beats` repairs: if this fails, stomp.py has repaired it."""
-    with compat.install() if patched else contextlib.nullcontext():
+    """The fault that is repaired: if this fails, stomp.py has repaired it."""
+    with compat.install(heart_beats=False) if patched else contextlib.nullcontext():
         assert not dial_and_try(brokers(150), files, kind, (150, 150), stomp)
 
 
@@ -199,7 +199,7 @@ def ends_after(monkeypatch, came, scale, until, interval=10.0):
     now, waiting = 0.0, [interval * at for at in came]
     threads, told = [], []
     peer = SimpleNamespace(on_heartbeat_timeout=lambda: told.append(now / interval))
-    transport = SimpleNamespace(socket="socket", create_thread_fc=threads.append, listeners={"test": peer})
+    transport = SimpleNamespace(socket="socket", listeners={"test": peer})
     transport.set_connected = lambda _: None
     transport.disconnect_socket = transport.stop = lambda: None
 
@@ -218,6 +218,7 @@ def ends_after(monkeypatch, came, scale, until, interval=10.0):
                 now = due
             return now >= until * interval
 
+    monkeypatch.setattr(stomp.utils, "default_create_thread", threads.append)
     monkeypatch.setattr(stomppy_beats, "monotonic", lambda: now)
     monkeypatch.setattr(stomppy_beats, "threading", SimpleNamespace(Event=Stop))
     theirs = SimpleNamespace(heart_beat_receive_scale=scale)
@@ -437,7 +438,7 @@ def test_an_override_of_threads_holds_for_ours():
         _connection, listener = server.dial(connection=connection)
         server.peer.close()
         listener.wait("disconnected")
-        assert len(made) == 3  # the one that reads, for listeners, for heart-beats
+        assert len(made) == 2  # the one that reads, and the one for listeners; stomp.py's heart-beats have their own
         for thread in made:
             thread.join(WAIT)
             assert not thread.is_alive()
@@ -453,7 +454,7 @@ def test_odd_answers_of_a_server_do_no_harm(text):
         assert connection.is_connected()
 
 
-@pytest.mark.parametrize("wrong", [5, (1,), (1, 2, 3), (-1, 1), (1.5, 1), (True, 1), ("1", "1"), "ab"])
+@pytest.mark.parametrize("wrong", [5, 0, True, (1,), (1, 2, 3), (-1, 1), (1.5, 1), (True, 1), ("1", "1"), "ab"])
 def test_other_values_are_refused(wrong):
     for use in (compat.install, functools.partial(compat.Connection12, [("127.0.0.1", 1)])):
         with pytest.raises(ValueError, match="two whole numbers of milliseconds"):
