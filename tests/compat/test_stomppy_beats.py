@@ -8,6 +8,7 @@ import itertools
 import socket
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from types import SimpleNamespace
 
 import pytest
@@ -257,6 +258,10 @@ class Server:
     def __enter__(self):
         return self
 
+    @property
+    def address(self):
+        return "127.0.0.1", self.listener.getsockname()[1]
+
     def accept(self):
         peer, _ = self.listener.accept()
         peer.settimeout(WAIT)
@@ -268,8 +273,7 @@ class Server:
 
     def dial(self, classes=None, name="Connection12", connection=None, headers=None, **options):
         if connection is None:
-            address = ("127.0.0.1", self.listener.getsockname()[1])
-            connection = getattr(classes or stomp, name)([address], **options)
+            connection = getattr(classes or stomp, name)([self.address], **options)
         listener = connection.get_listener("test") or Listener()
         connection.set_listener("test", listener)
         thread = threading.Thread(target=self.accept, daemon=True)
@@ -306,6 +310,118 @@ def test_what_a_program_asks_for_itself_is_kept():
         assert server.offered(name="Connection10")[0] is None
     with compat.install(), Server(b"0,0") as server:
         assert server.offered()[0] is None
+
+
+NAME = "stompcodec-beats"
+
+
+@pytest.mark.parametrize(
+    ("heart_beats", "own", "header", "offer", "ours"),
+    [
+        (None, (0, 0), None, None, False),
+        (None, (1000, 2000), None, "1000,2000", True),
+        (None, (0, 2000), None, "0,2000", True),
+        (None, (0, 0), "5,6", "5,6", True),
+        (None, (0, 0), "0,0", "0,0", False),
+        (None, (0, 0), "soon", "soon", False),
+        (None, ("5", "6"), None, "5,6", False),
+        (False, (1000, 2000), None, "1000,2000", False),
+        (False, (0, 0), None, None, False),
+        ((7, 9), (0, 0), None, "7,9", True),
+        ((7, 9), (1000, 2000), None, "1000,2000", True),
+    ],
+)
+@pytest.mark.parametrize("road", ["installed", "class"])
+def test_only_connections_that_ask_for_beats_are_taken_over(road, heart_beats, own, header, offer, ours):
+    """The others say the same as before, and their listeners are called in stomp.py's thread."""
+    with contextlib.ExitStack() as stack:
+        options = {"heartbeats": own}
+        if road == "installed":
+            stack.enter_context(compat.install(heart_beats=heart_beats))
+        else:
+            options |= {"heart_beats": heart_beats, "classes": compat}
+        server = stack.enter_context(Server(b"0,0"))
+        connection, listener = server.dial(headers=header and {"heart-beat": header}, **options)
+        listener.release.set()
+        server.peer.sendall(b"MESSAGE\n\none\0")
+        listener.wait("done")
+        assert server.last_offer() == offer
+        assert (listener.threads != {connection.transport.io_thread.ident}) is ours
+        assert (NAME in connection.transport.listeners) is ours
+
+
+def test_a_connection_made_before_is_taken_over_and_given_back():
+    with Server(b"0,30") as server:
+        connection = stomp.Connection12([server.address], heartbeats=(30, 0))
+        with compat.install():
+            _, listener = server.dial(connection=connection)
+            assert wait_until(lambda: connection.heartbeats == (30, 0))
+            assert connection.heartbeat_thread is None
+            server.peer.close()
+            listener.wait("disconnected")
+            connection.heartbeats = (40, 0)  # the program changes its mind
+        assert connection.heartbeats == (40, 0)
+        with compat.install():
+            server.dial(connection=connection)
+            assert NAME in connection.transport.listeners
+            server.peer.close()
+            listener.wait("disconnected", 2)
+        assert connection.heartbeats == (40, 0)
+        assert NAME not in connection.transport.listeners
+        server.dial(connection=connection)
+        assert server.last_offer() == "40,0"
+        assert wait_until(lambda: connection.heartbeat_thread is not None)
+
+
+def test_what_asks_for_no_beats_any_more_has_none():
+    with compat.install(), Server(b"0,30") as server:
+        connection, listener = server.dial(heartbeats=(30, 0))
+        assert wait_until(lambda: connection.heartbeats == (30, 0))
+        server.peer.close()
+        listener.wait("disconnected")
+        connection.heartbeats = (0, 0)
+        server.dial(connection=connection)
+        assert server.last_offer() is None
+        assert NAME not in connection.transport.listeners
+
+
+@pytest.mark.parametrize("own", [(0, 0), (30, 0)])
+def test_stomp_py_goes_on_with_the_beats_of_an_open_connection_after_undo(own):
+    with Server(b"0,30") as server:
+        with compat.install(heart_beats=None if own[0] else (30, 0)):
+            connection, _ = server.dial(heartbeats=own)
+            assert wait_until(lambda: connection.heartbeats == (30, 0))
+            ours = connection.transport.listeners[NAME]
+        assert NAME not in connection.transport.listeners
+        assert ours._stop.is_set()
+        assert wait_until(lambda: connection.heartbeat_thread is not None)
+        server.peer.recv(65536)  # those that were on their way
+        assert [server.peer.recv(1) for _ in range(3)] == [b"\n"] * 3
+    connection.heartbeat_terminate_event.set()
+
+
+def test_undo_leaves_the_connections_of_our_classes():
+    with Server(b"0,0") as server:
+        with compat.install():
+            connection, _ = server.dial(classes=compat, heartbeats=(1000, 0))
+        assert NAME in connection.transport.listeners
+
+
+def test_a_pool_without_a_thread_left_is_used_as_by_stomp_py(monkeypatch, caplog):
+    beats = pytest.importorskip("stompcodec.compat.stomppy_beats")
+    monkeypatch.setattr(beats, "_BEGINS", 0.05)
+    with ThreadPoolExecutor(1) as pool, compat.install(), Server(b"0,30") as server:
+        connection = stomp.Connection12([server.address], heartbeats=(30, 0))
+        connection.transport.override_threading(pool.submit)
+        _, listener = server.dial(connection=connection)
+        assert server.peer.recv(1) == b"\n"
+        server.peer.sendall(b"MESSAGE\n\none\0MESSAGE\n\ntwo\0")
+        listener.release.set()
+        listener.wait("done", 2)
+        server.peer.close()
+        listener.wait("disconnected")
+    assert listener.bodies == ["one", "two"]
+    assert "override_threading gave no thread for listeners" in caplog.text
 
 
 @pytest.mark.parametrize("own", [(0, 0), (1000, 2000)])
@@ -432,8 +548,7 @@ def test_an_override_of_threads_holds_for_ours():
         return made[-1]
 
     with compat.install(heart_beats=(1000, 1000)), Server(b"1000,1000") as server:
-        address = ("127.0.0.1", server.listener.getsockname()[1])
-        connection = stomp.Connection12([address])
+        connection = stomp.Connection12([server.address])
         connection.transport.override_threading(create)
         _connection, listener = server.dial(connection=connection)
         server.peer.close()

@@ -1,4 +1,4 @@
-"""The first lines of README and docs/coming-from-stomp-py.md cure a listener that blocks: plain, installed and moved."""
+"""A listener that blocks: plain stomp.py is cut off, but not with the first lines of our pages, nor moved."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from uuid import uuid4
 
 import pytest
 from client.broker import BrokerThread
-from compat.stomppy_peer import compat, needs_stomppy, stomp
+from compat.stomppy_peer import needs_stomppy, stomp
 from patience import patience
 
 import stompcodec.compat
