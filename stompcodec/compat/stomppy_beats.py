@@ -236,11 +236,13 @@ class Beats:
             transport._stompcodec_turns.end()
         if theirs is None or theirs.heartbeats != self.left:
             return
-        if self._answer is not None and transport.is_connected():
-            theirs.heartbeats = self.offered
-            _HeartbeatListener.on_connected(theirs, self._answer)
-        else:
-            theirs.heartbeats = self.own
+        theirs.heartbeats = self.own
+        if self._answer is None or not transport.is_connected() or max(self.left) > _LONGEST * 1000:
+            return
+        theirs.heartbeats = self.offered
+        _HeartbeatListener.on_connected(theirs, self._answer)
+        if not transport.is_connected():  # its end may have been told before the thread began
+            _HeartbeatListener.on_disconnected(theirs)
 
     def _run(self, stop: threading.Event, connected: Any, send: float, receive: float) -> None:
         transport = self._transport

@@ -57,6 +57,7 @@ class Listener(stomp.ConnectionListener if stomp else object):
         self.release = threading.Event()
         self.changed = threading.Condition()
         self.told, self.bodies, self.threads = [], [], set()
+        self.reader = None  # the thread that reads, which tells the end
 
     def note(self, what):
         with self.changed:
@@ -88,6 +89,7 @@ class Listener(stomp.ConnectionListener if stomp else object):
         self.note("timeout")
 
     def on_disconnected(self):
+        self.reader = threading.get_ident()
         self.note("disconnected")
 
 
@@ -346,7 +348,9 @@ def test_only_connections_that_ask_for_beats_are_taken_over(road, heart_beats, o
         server.peer.sendall(b"MESSAGE\n\none\0")
         listener.wait("done")
         assert server.last_offer() == offer
-        assert (listener.threads != {connection.transport.io_thread.ident}) is ours
+        server.peer.close()
+        listener.wait("disconnected")
+        assert (listener.threads != {listener.reader}) is ours
         assert (NAME in connection.transport.listeners) is ours
 
 
