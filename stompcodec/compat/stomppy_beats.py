@@ -146,10 +146,13 @@ class Turns:
                 self._changed.wait_for(lambda: self._waiting or self._ended)
                 if not self._waiting:
                     return
-                frame, octets, size = self._waiting.popleft()
+                # All at once, since the two threads share the lock. Their size counts until the last is processed.
+                taken, self._waiting, size = self._waiting, deque(), self._size
                 self._busy = True
             try:
-                self._hand_out(frame, octets)
+                while taken:
+                    frame, octets, _ = taken.popleft()
+                    self._hand_out(frame, octets)
             except BaseException as error:  # passed to the reading thread, which ends with it
                 self._fail(error)
                 return
