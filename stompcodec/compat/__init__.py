@@ -13,13 +13,16 @@ Some have classes that work without a patch. `stompcodec compat check` checks th
 from __future__ import annotations
 
 import importlib
+from typing import Literal
 
 from stompcodec.compat.seams import Installed, PeerError, module_of, undo
 
 __all__ = ["Installed", "PeerError", "install", "undo"]
 
 
-def install(library: str, quirks: bool = True, *, heart_beats: tuple[int, int] | None = None) -> Installed:
+def install(
+    library: str, quirks: bool = True, *, heart_beats: tuple[int, int] | Literal[False] | None = None
+) -> Installed:
     """Put our codec into a library. Call it before the program's first connection.
 
     Args:
@@ -27,7 +30,8 @@ def install(library: str, quirks: bool = True, *, heart_beats: tuple[int, int] |
         quirks: keep what programs may rely on, such as what the library's own tests pin. False: STOMP as specified.
             docs/compat.md lists the differences.
         heart_beats: for stomp.py only: the intervals in ms, to send and to receive, that connections offer unless they
-            say otherwise. Heart-beats then go on while a listener blocks.
+            say otherwise. None: they offer what the program asks for by `heartbeats=`. Either way the heart-beats go on
+            while a listener blocks. False: stomp.py's own heart-beats, which stop then.
 
     Returns:
         An object whose `undo()` restores the library; also a context manager. Installing twice with the same arguments
@@ -36,7 +40,7 @@ def install(library: str, quirks: bool = True, *, heart_beats: tuple[int, int] |
     Raises:
         PeerError: the library is unknown, missing or of an unknown version, or it is installed with other arguments.
             Nothing was changed.
-        ValueError: `heart_beats` is given for another library, or is not two numbers of milliseconds.
+        ValueError: `heart_beats` is given for another library, or is not two numbers of milliseconds, None or False.
 
     >>> import coilmq.util.frames
     >>> with install("coilmq"):

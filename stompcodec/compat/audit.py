@@ -19,8 +19,8 @@ from typing import Any, NamedTuple
 CODES = {
     "no-heart-beats": (
         "the connection has no heart-beats: a dead peer goes unnoticed, and firewalls cut an idle connection",
-        "pass heartbeats=(10000, 10000), or call stompcodec.compat.install('stomp.py', heart_beats=(10000, 10000)), "
-        "which also keeps them while a listener blocks",
+        "pass heartbeats=(10000, 10000), or call stompcodec.compat.install('stomp.py', heart_beats=(10000, 10000)); "
+        "either way, install() keeps them while a listener blocks",
     ),
     "auto-decode": (
         "bodies are decoded as UTF-8: a binary body arrives damaged",
@@ -291,7 +291,7 @@ class _Program:
         """Return whether the program calls `install(heart_beats=…)`."""
         for call in self._calls:
             given = _keyword(call, "heart_beats")
-            if given is not None and not _is(given, None) and self._dotted(call.func).endswith(_INSTALLS):
+            if given is not None and not _is_no_pair(given) and self._dotted(call.func).endswith(_INSTALLS):
                 return True
         return False
 
@@ -315,7 +315,7 @@ class _Program:
             own = _keyword(call, "heart_beats")
             pair = _argument(call, "heartbeats", _HEARTBEATS_AT.get(version))
             none = version == "1.0" or ((pair is None or _is_no_pair(pair)) and not beats)
-            if none and (own is None or _is(own, None) or version == "1.0"):
+            if none and (own is None or _is_no_pair(own) or version == "1.0"):
                 yield call, "no-heart-beats"
             decodes = _argument(call, "auto_decode", _AUTO_DECODE_AT[version])
             if decodes is None or _is(decodes, True):

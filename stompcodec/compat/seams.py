@@ -109,13 +109,17 @@ _INSTALLED: dict[str, tuple[dict[str, Any], Installed]] = {}
 
 
 def install(
-    peer: Peer, seams: Callable[[bool], Iterable[Seam]], quirks: bool, options: Mapping[str, Any] | None = None
+    peer: Peer,
+    seams: Callable[[bool], Iterable[Seam]],
+    quirks: bool,
+    options: Mapping[str, Any] | None = None,
+    undone: Callable[[], object] = lambda: None,
 ) -> Installed:
     """Replace all names of a library, or none. The second call returns the same object as the first.
 
     `seams` returns the names to replace, with quirks or without; it is only called for a known version. `options` are
-    other arguments by name, for the error. Raises PeerError if the library or a name is missing, its version is
-    unknown, or it is installed with other arguments.
+    other arguments by name, for the error. `undone` is called once the names are restored. Raises PeerError if the
+    library or a name is missing, its version is unknown, or it is installed with other arguments.
     """
     choice = {"quirks": quirks, **(options or {})}
     before = _INSTALLED.get(peer.distribution)
@@ -125,7 +129,12 @@ def install(
             raise PeerError(f"already installed with {chosen}: undo() that first.")
         return before[1]
     version_of(peer)
-    installed = Installed(seams(quirks), lambda _installed: _INSTALLED.pop(peer.distribution, None))
+
+    def done(_installed: Installed) -> None:
+        _INSTALLED.pop(peer.distribution, None)
+        undone()
+
+    installed = Installed(seams(quirks), done)
     _INSTALLED[peer.distribution] = choice, installed
     return installed
 

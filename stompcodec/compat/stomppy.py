@@ -7,11 +7,10 @@ Or without a patch, by classes with the same arguments:
 
     from stompcodec.compat.stomppy import Connection12 as Connection
 
-Listeners are called in stomp.py's own thread, in the same order, with stomp.py's own frames. docs/compat.md lists the
-differences.
+Listeners are called in the same order, with stomp.py's own frames. docs/compat.md lists the differences.
 
-With `heart_beats=(10000, 10000)` heart-beats continue while a listener blocks: listeners are then called in a thread of
-their own.
+The heart-beats that a program asks for by `heartbeats=` continue while a listener blocks: listeners are called in a
+thread of their own. With `heart_beats=(10000, 10000)` that goes for all connections.
 """
 
 from __future__ import annotations
@@ -20,10 +19,11 @@ import functools
 import logging
 import sys
 from typing import Any
+from weakref import WeakSet
 
 from stompcodec.compat.seams import Installed, Seam
 from stompcodec.compat.seams import install as _install
-from stompcodec.compat.stomppy_beats import checked, offer, reading_ahead
+from stompcodec.compat.stomppy_beats import Beats, HeartBeats, checked, offer, reading_ahead
 from stompcodec.compat.stomppy_read import PEER, parse_frame, reading, stomp, strict_parse_frame, strict_parse_headers
 from stompcodec.compat.stomppy_write import convert_frame, strict_convert_frame, transmitting
 
@@ -34,13 +34,14 @@ _BASE: Any = stomp.transport.BaseTransport
 _READS = "_BaseTransport__read_frames" if hasattr(_BASE, "_BaseTransport__read_frames") else "_BaseTransport__read"
 
 
-def _methods(quirks: bool, heart_beats: tuple[int, int] | None = None) -> dict[str, Any]:
-    """Return the methods to replace in a transport, by name."""
+def _methods(quirks: bool, heart_beats: HeartBeats = None, taken: WeakSet[Beats] | None = None) -> dict[str, Any]:
+    """Return the methods to replace in a transport, by name. `taken` collects the heart-beats that are ours."""
     convert = convert_frame if quirks else strict_convert_frame
-    if heart_beats is None:
+    if heart_beats is False:
         return {_READS: reading(quirks), "transmit": transmitting(convert)}
-    connecting = functools.partial(offer, heart_beats=heart_beats)
-    return {_READS: reading_ahead(quirks), "transmit": transmitting(convert, connecting)}
+    connecting = functools.partial(offer, heart_beats=heart_beats, taken=WeakSet() if taken is None else taken)
+    ahead = reading_ahead(quirks, always=heart_beats is not None)
+    return {_READS: ahead, "transmit": transmitting(convert, connecting)}
 
 
 def _functions(quirks: bool) -> dict[str, Any]:
@@ -54,13 +55,13 @@ def _functions(quirks: bool) -> dict[str, Any]:
     }
 
 
-def seams(quirks: bool = True, heart_beats: tuple[int, int] | None = None) -> list[Seam]:
+def seams(quirks: bool = True, heart_beats: HeartBeats = None, taken: WeakSet[Beats] | None = None) -> list[Seam]:
     """Return the names of stomp.py to replace. A function is in several modules, which import it from each other.
 
     >>> [seam.name for seam in seams() if seam.owner == "stomp.transport:BaseTransport"][-1]
     'transmit'
     """
-    methods = _methods(quirks, heart_beats)
+    methods = _methods(quirks, heart_beats, taken)
     found = [Seam("stomp.transport:BaseTransport", name, new) for name, new in methods.items()]
     modules = sorted(name for name in sys.modules if name.startswith("stomp."))
     for name, new in _functions(quirks).items():
@@ -68,22 +69,23 @@ def seams(quirks: bool = True, heart_beats: tuple[int, int] | None = None) -> li
     return found
 
 
-def install(quirks: bool = True, *, heart_beats: tuple[int, int] | None = None) -> Installed:
-    """Put our codec into stomp.py, for all connections of this program. Call it before the first one.
+def install(quirks: bool = True, *, heart_beats: HeartBeats = None) -> Installed:
+    """Put our codec into stomp.py, for all connections of this program. Call it before the first of them connects.
 
     Args:
         quirks: programs see the same as before, even for malformed streams. False: STOMP as specified; malformed data
             ends the connection, and a frame that could not be read back is not sent (FrameError).
-        heart_beats: the intervals in ms, to send and to receive, that connections offer unless they say otherwise. All
-            connections of STOMP 1.1 and 1.2 then keep their heart-beats while a listener blocks, because listeners are
-            called in another thread, still one after the other. None: as stomp.py does.
+        heart_beats: the intervals in ms, to send and to receive, that connections offer unless they say otherwise.
+            None: they offer what the program asks for by `heartbeats=`, or nothing. Either way, connections of STOMP
+            1.1 and 1.2 keep their heart-beats while a listener blocks, because listeners are called in another thread,
+            still one after the other. False: as stomp.py does; a listener that blocks stops them.
 
     Returns:
         An object whose `undo()` restores stomp.py. Call it when no connection is open.
 
     Raises:
         PeerError: the version of stomp.py is unknown, or it is installed with other arguments. Nothing was changed.
-        ValueError: `heart_beats` is not two numbers of milliseconds.
+        ValueError: `heart_beats` is not two numbers of milliseconds, None or False.
 
     >>> with install():
     ...     stomp.transport.convert_frame is convert_frame
@@ -91,12 +93,18 @@ def install(quirks: bool = True, *, heart_beats: tuple[int, int] | None = None) 
     >>> with install(heart_beats=(10000, 10000)):
     ...     self_test()
     """
-    beats = checked(heart_beats)
-    return _install(PEER, functools.partial(seams, heart_beats=beats), quirks, {"heart_beats": beats})
+    beats, taken = checked(heart_beats), WeakSet[Beats]()
+
+    def undone() -> None:
+        for each in list(taken):
+            each.give_back()
+
+    of = functools.partial(seams, heart_beats=beats, taken=taken)
+    return _install(PEER, of, quirks, {"heart_beats": beats}, undone)
 
 
 @functools.cache
-def _transport_class(base: Any, quirks: bool, heart_beats: tuple[int, int] | None) -> Any:
+def _transport_class(base: Any, quirks: bool, heart_beats: HeartBeats) -> Any:
     return type(f"Codec{base.__name__}", (base,), {"__doc__": base.__doc__, **_methods(quirks, heart_beats)})
 
 
@@ -105,9 +113,7 @@ class _OnOurCodec:
 
     transport: Any
 
-    def __init__(
-        self, *args: Any, quirks: bool = True, heart_beats: tuple[int, int] | None = None, **kwargs: Any
-    ) -> None:
+    def __init__(self, *args: Any, quirks: bool = True, heart_beats: HeartBeats = None, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         # Their constructors make the transport, with arguments that depend on the version. So its class is changed
         # afterwards, while it has no socket.

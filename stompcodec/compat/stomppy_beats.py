@@ -15,7 +15,8 @@ from collections import deque
 from collections.abc import Callable
 from functools import partial
 from time import monotonic
-from typing import Any
+from typing import Any, Literal
+from weakref import WeakSet
 
 from stompcodec.compat.stomppy_read import deliver, log, reading, receive_octets, stomp
 
@@ -34,27 +35,40 @@ _SILENCE = 2.5
 _THEIR_SILENCE = 1.5
 #: The longest interval in seconds; a longer one would overflow the timers of threads.
 _LONGEST = 86_400.0 * 30
+#: Seconds in which the thread for listeners begins. A pool of threads may have none left.
+_BEGINS = 5.0
 _NAME = "stompcodec-beats"
 _HeartbeatListener: Any = stomp.listener.HeartbeatListener
+#: The argument of `install`: intervals in ms, to send and to receive; None: those that the program asks for; False:
+#: stomp.py's own heart-beats.
+HeartBeats = tuple[int, int] | Literal[False] | None
 
 
-def checked(heart_beats: Any) -> tuple[int, int] | None:
-    """Return the argument `heart_beats` of `install`, or raise ValueError: it is neither None nor two numbers of ms.
+def checked(heart_beats: Any) -> HeartBeats:
+    """Return the argument `heart_beats` of `install`, or raise ValueError: it is not None, False or two numbers of ms.
 
     >>> checked([10000, 10000])
     (10000, 10000)
     """
-    if heart_beats is None:
-        return None
-    try:
-        send, receive = heart_beats
-    except (TypeError, ValueError):
-        send = receive = None
-    if not all(type(value) is int and value >= 0 for value in (send, receive)):
+    if heart_beats is None or heart_beats is False:
+        return heart_beats
+    pair = _pair(heart_beats)
+    if pair is None:
         raise ValueError(
-            f"heart_beats must be two whole numbers of milliseconds, (to send, to receive), not {heart_beats!r}"
+            "heart_beats must be two whole numbers of milliseconds, (to send, to receive), or None or False, "
+            f"not {heart_beats!r}"
         )
-    return send, receive
+    return pair
+
+
+def _pair(value: Any) -> tuple[int, int] | None:
+    """Return two numbers of milliseconds; None for anything else."""
+    try:
+        send, receive = value
+    except (TypeError, ValueError):
+        return None
+    good = all(type(number) is int and number >= 0 for number in (send, receive))
+    return (send, receive) if good else None
 
 
 class Turns:
@@ -71,7 +85,9 @@ class Turns:
         self._waiting: deque[tuple[Any, bytes, int]] = deque()
         self._size = 0
         self._thread: int | None = None
-        self._started = self._ended = self._busy = False
+        self._ended = self._busy = self._alone = False
+        #: True once a frame was added: all later ones must follow it.
+        self.started = False
         #: The error of a listener, which ends the connection, as in stomp.py.
         self.error: BaseException | None = None
 
@@ -81,12 +97,22 @@ class Turns:
         with self._changed:
             if self.error is not None:
                 return
-            self._waiting.append((frame, octets, size))
-            self._size += size
-            if not self._started:
-                self._started = True
-                self._transport.create_thread_fc(self._run)
-            self._changed.notify_all()
+            if not self.started:
+                self._start()
+            if not self._alone:
+                self._waiting.append((frame, octets, size))
+                self._size += size
+                self._changed.notify_all()
+                return
+        self._hand_out(frame, octets)
+
+    def _start(self) -> None:
+        self.started = True
+        self._transport.create_thread_fc(self._run)
+        # Without a thread, listeners are called in the reading thread, as in stomp.py.
+        self._alone = not self._changed.wait_for(lambda: self._thread is not None, _BEGINS)
+        if self._alone:
+            log.warning("override_threading gave no thread for listeners: heart-beats stop while a listener blocks")
 
     def has_room(self, seconds: float) -> bool:
         """Wait up to `seconds` for room for more frames. Return whether there is."""
@@ -110,16 +136,23 @@ class Turns:
             raise error
 
     def _run(self) -> None:
-        self._thread = threading.get_ident()
+        with self._changed:
+            if self._alone:
+                return
+            self._thread = threading.get_ident()
+            self._changed.notify_all()
         while True:
             with self._changed:
                 self._changed.wait_for(lambda: self._waiting or self._ended)
                 if not self._waiting:
                     return
-                frame, octets, size = self._waiting.popleft()
+                # All at once, since the two threads share the lock. Their size counts until the last is processed.
+                taken, self._waiting, size = self._waiting, deque(), self._size
                 self._busy = True
             try:
-                self._hand_out(frame, octets)
+                while taken:
+                    frame, octets, _ = taken.popleft()
+                    self._hand_out(frame, octets)
             except BaseException as error:  # passed to the reading thread, which ends with it
                 self._fail(error)
                 return
@@ -146,16 +179,17 @@ class Beats:
     none. The own heart-beats of the connection (`theirs`, or None) are off.
     """
 
-    def __init__(self, transport: Any, offered: tuple[int, int], own: tuple[int, ...], theirs: Any) -> None:
+    def __init__(self, transport: Any, offered: tuple[int, int], own: tuple[int, int], theirs: Any) -> None:
         self.offered, self.own = offered, own
         #: The last value assigned to the connection's `heartbeats`.
-        self.left: tuple[int, ...] = (0, 0)
+        self.left: tuple[int, int] = (0, 0)
         self._transport = transport
         self._theirs = theirs
         scale: float = getattr(theirs, "heart_beat_receive_scale", _THEIR_SILENCE)
         self._scale = _SILENCE if scale == _THEIR_SILENCE else scale
         self._stop = threading.Event()
         self._socket: Any = None
+        self._answer: Any = None
         self._sent = self._received = 0.0
 
     def received(self) -> None:
@@ -167,6 +201,7 @@ class Beats:
 
     def on_connected(self, frame: Any) -> None:
         self._stop.set()
+        self._answer = frame
         send, receive = negotiated = _agreed(frame.headers.get("heart-beat", "0,0"), self.offered)
         if self._theirs is not None:
             self._theirs.heartbeats = self.left = negotiated  # as stomp.py keeps it
@@ -177,7 +212,8 @@ class Beats:
         # The first beat may take longer, whatever a program chose, as with stomp.py.
         self._received = now + min(receive / 1000, _LONGEST) * max(_SILENCE - self._scale, 0)
         seconds = [min(value / 1000, _LONGEST) for value in (send * _EARLY, receive * self._scale)]
-        self._transport.create_thread_fc(partial(self._run, self._stop, self._socket, *seconds))
+        # Like stomp.py's own, this thread does not come from override_threading, whose pool may have none left.
+        stomp.utils.default_create_thread(partial(self._run, self._stop, self._socket, *seconds))
 
     def on_disconnecting(self) -> None:
         self._stop.set()
@@ -191,6 +227,25 @@ class Beats:
         turns = self._transport.__dict__.get("_stompcodec_turns")
         if turns is not None and turns.socket is not self._transport.socket:
             turns.end()
+
+    def give_back(self) -> None:
+        """Leave the heart-beats to stomp.py again, which goes on with those of an open connection."""
+        self._stop.set()
+        transport, theirs = self._transport, self._theirs
+        if transport.listeners.get(_NAME) is not self:
+            return
+        transport.remove_listener(_NAME)
+        if "_stompcodec_turns" in transport.__dict__:
+            transport._stompcodec_turns.end()
+        if theirs is None or theirs.heartbeats != self.left:
+            return
+        theirs.heartbeats = self.own
+        if self._answer is None or not transport.is_connected() or max(self.left) > _LONGEST * 1000:
+            return
+        theirs.heartbeats = self.offered
+        _HeartbeatListener.on_connected(theirs, self._answer)
+        if not transport.is_connected():  # its end may have been told before the thread began
+            _HeartbeatListener.on_disconnected(theirs)
 
     def _run(self, stop: threading.Event, connected: Any, send: float, receive: float) -> None:
         transport = self._transport
@@ -246,29 +301,42 @@ def _agreed(server: Any, offered: tuple[int, int]) -> tuple[int, int]:
     return max(mine, wants) if mine and wants else 0, max(expected, sends) if expected and sends else 0
 
 
-def offer(transport: Any, frame: Any, heart_beats: tuple[int, int]) -> None:
-    """Put heart-beats into a CONNECT frame, and a new `Beats` into its transport.
+def offer(transport: Any, frame: Any, heart_beats: tuple[int, int] | None, taken: WeakSet[Beats]) -> None:
+    """Put heart-beats into a CONNECT frame, and a new `Beats` into its transport and into `taken`.
 
-    The program's own offer, by its connection or by a header, is kept; only the thread is ours.
+    The program's own offer, by its connection or by a header, is kept; only the thread is ours. If it offers nothing,
+    `heart_beats` are offered; with None the connection is left to stomp.py.
     """
     listeners = list(transport.listeners.values())
     theirs = next((found for found in listeners if isinstance(found, _HeartbeatListener)), None)
     before = transport.listeners.get(_NAME)
-    own = tuple(theirs.heartbeats) if theirs is not None else (0, 0)
+    own = (0, 0) if theirs is None else _pair(theirs.heartbeats)
+    if own is None:
+        return  # stomp.py raises its own error
     if isinstance(before, Beats) and own == before.left:
         own = before.own  # the program's offer, not the result of an earlier negotiation
     offered = (0, 0)  # 1.0 has no heart-beats
     if {"1.1", "1.2"} & set(str(frame.headers.get("accept-version", "")).split(",")):
         given = _numbers(frame.headers["heart-beat"]) if "heart-beat" in frame.headers else heart_beats
         offered = own if own != (0, 0) else given or (0, 0)
-        frame.headers["heart-beat"] = f"{offered[0]},{offered[1]}"
+        if heart_beats is not None or offered != (0, 0):
+            frame.headers["heart-beat"] = f"{offered[0]},{offered[1]}"
+    if heart_beats is None and offered == (0, 0):
+        if isinstance(before, Beats):
+            transport.remove_listener(_NAME)
+        return
     if theirs is not None:
         theirs.heartbeats = (0, 0)  # so that it does not start its thread
-    transport.set_listener(_NAME, Beats(transport, offered, own, theirs))
+    beats = Beats(transport, offered, own, theirs)
+    transport.set_listener(_NAME, beats)
+    taken.add(beats)
 
 
-def reading_ahead(quirks: bool) -> Callable[[Any], tuple[()]]:
-    """Return a replacement for `BaseTransport.__read_frames` with a thread for listeners."""
+def reading_ahead(quirks: bool, always: bool) -> Callable[[Any], tuple[()]]:
+    """Return a replacement for `BaseTransport.__read_frames` with a thread for listeners.
+
+    Without `always`, connections without heart-beats have no such thread.
+    """
 
     def receive(transport: Any) -> bytes | None:
         data = receive_octets(transport)
@@ -279,7 +347,12 @@ def reading_ahead(quirks: bool) -> Callable[[Any], tuple[()]]:
     def hand_over(transport: Any, frame: Any, octets: bytes) -> None:
         transport._stompcodec_turns.put(frame, octets)
 
-    read = reading(quirks, receive, hand_over)
+    def choose(transport: Any) -> Callable[[Any, Any, bytes], None] | None:
+        # CONNECT, which decides, is sent while the first read waits.
+        ahead = always or transport._stompcodec_turns.started or _NAME in transport.listeners
+        return hand_over if ahead else None
+
+    read = reading(quirks, receive, choose)
 
     def read_frames(self: Any) -> tuple[()]:
         connected = getattr(self, "socket", None)
@@ -289,7 +362,7 @@ def reading_ahead(quirks: bool) -> Callable[[Any], tuple[()]]:
                 turns.end()
             self._stompcodec_turns = turns = Turns(self, connected, partial(deliver, self))
         try:
-            if _room(self, turns):
+            if not turns.started or _room(self, turns):
                 read(self)
         except stomp.exception.ConnectionClosedException:
             turns.finish()

@@ -276,12 +276,12 @@ def deliver(transport: Any, frame: Any, octets: bytes) -> None:
 def reading(
     quirks: bool,
     receive: Callable[[Any], bytes | None] = receive_octets,
-    hand_over: Callable[[Any, Any, bytes], None] | None = None,
+    choose: Callable[[Any], Callable[[Any, Any, bytes], None] | None] = lambda _transport: None,
 ) -> Callable[[Any], tuple[()]]:
     """Return a replacement for `BaseTransport.__read_frames`: receive, and call `process_frame`, in this thread.
 
     Before 9.0 it replaces `__read`, which returns frames to deliver: none, since they are delivered here. `receive`
-    returns bytes, or None if there are none yet; `hand_over` is called instead of `process_frame`.
+    returns bytes, or None if there are none yet; `choose` returns what is called instead of `process_frame`, or None.
     """
     kind: Any = Reader if quirks else StrictReader
 
@@ -293,8 +293,10 @@ def reading(
         encoding = "utf-8" if quirks else self._BaseTransport__encoding
         decodes = self._BaseTransport__auto_decode
         plain = _is_theirs(self, "process_frame")
-        quick = hand_over is None and plain and _is_theirs(self, "notify") and not log.isEnabledFor(log.DEBUG)
+        quiet = plain and _is_theirs(self, "notify") and not log.isEnabledFor(log.DEBUG)
         while (data := receive(self)) is not None:
+            hand_over = choose(self)
+            quick = quiet and hand_over is None
             if reader.idle and self._BaseTransport__is_eol(data):
                 (hand_over or _process)(self, _transport.HEARTBEAT_FRAME, data)
                 break

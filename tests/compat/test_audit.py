@@ -63,6 +63,7 @@ CASES = {
         StompConnection11()  # no-heart-beats auto-decode
         ours.Connection12()  # no-heart-beats auto-decode
         ours.Connection12(heart_beats=(1, 1), auto_decode=False)
+        ours.Connection12(heart_beats=False, auto_decode=False)  # no-heart-beats
         """,
     "star": """
         from stomp import *
@@ -93,6 +94,8 @@ CASES = {
         import stomp
         from stompcodec.compat import stomppy
         stomppy.install(heart_beats=None)
+        stomppy.install(heart_beats=False)
+        stomppy.install(heart_beats=(0, 0))
         stomppy.install()
         stomp.Connection(auto_decode=False)  # no-heart-beats
         """,

@@ -1,4 +1,4 @@
-"""`install(heart_beats=…)`: heart-beats of stomp.py go on while a listener blocks, on real sockets to our broker."""
+"""`install()`: heart-beats of stomp.py go on while a listener blocks, on real sockets to our broker."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import itertools
 import socket
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from types import SimpleNamespace
 
 import pytest
@@ -56,6 +57,7 @@ class Listener(stomp.ConnectionListener if stomp else object):
         self.release = threading.Event()
         self.changed = threading.Condition()
         self.told, self.bodies, self.threads = [], [], set()
+        self.reader = None  # the thread that reads, which tells the end
 
     def note(self, what):
         with self.changed:
@@ -87,6 +89,7 @@ class Listener(stomp.ConnectionListener if stomp else object):
         self.note("timeout")
 
     def on_disconnected(self):
+        self.reader = threading.get_ident()
         self.note("disconnected")
 
 
@@ -144,7 +147,7 @@ def survives(connection, listener):
     return True
 
 
-ROADS = ["installed", "installed-strict", "installed-own-beats", "class"]
+ROADS = ["installed", "installed-strict", "taken-over", "class", "class-taken-over"]
 
 
 @pytest.mark.parametrize("kind", ["1.2", "1.1", "ws", "tls"])
@@ -153,11 +156,11 @@ def test_a_listener_may_block_longer_than_the_beats(brokers, files, road, kind):
     """Program without heart-beats, or with its own; patched, or by our class."""
     for beats in BEATS:
         pair = (beats, beats)
-        if road == "class":
-            if dial_and_try(brokers(beats), files, kind, (0, 0), compat, heart_beats=pair):
+        given, own = (None, pair) if road.endswith("over") else (pair, (0, 0))
+        if road.startswith("class"):
+            if dial_and_try(brokers(beats), files, kind, own, compat, heart_beats=given):
                 return
             continue
-        given, own = (1, 1) if road.endswith("beats") else pair, pair if road.endswith("beats") else (0, 0)
         with compat.install(not road.endswith("strict"), heart_beats=given):
             if dial_and_try(brokers(beats), files, kind, own, stomp):
                 return
@@ -171,8 +174,8 @@ def dial_and_try(broker, files, kind, beats, classes, **options):
 @pytest.mark.parametrize("kind", ["1.2", "1.1", "ws"])
 @pytest.mark.parametrize("patched", [False, True], ids=["as-it-is", "patched"])
 def test_without_them_it_is_cut(brokers, files, patched, kind):
-    """The fault that `heart_beats` repairs: if this fails, stomp.py has repaired it."""
-    with compat.install() if patched else contextlib.nullcontext():
+    """The fault that is repaired: if this fails, stomp.py has repaired it."""
+    with compat.install(heart_beats=False) if patched else contextlib.nullcontext():
         assert not dial_and_try(brokers(150), files, kind, (150, 150), stomp)
 
 
@@ -199,7 +202,7 @@ def ends_after(monkeypatch, came, scale, until, interval=10.0):
     now, waiting = 0.0, [interval * at for at in came]
     threads, told = [], []
     peer = SimpleNamespace(on_heartbeat_timeout=lambda: told.append(now / interval))
-    transport = SimpleNamespace(socket="socket", create_thread_fc=threads.append, listeners={"test": peer})
+    transport = SimpleNamespace(socket="socket", listeners={"test": peer})
     transport.set_connected = lambda _: None
     transport.disconnect_socket = transport.stop = lambda: None
 
@@ -218,6 +221,7 @@ def ends_after(monkeypatch, came, scale, until, interval=10.0):
                 now = due
             return now >= until * interval
 
+    monkeypatch.setattr(stomp.utils, "default_create_thread", threads.append)
     monkeypatch.setattr(stomppy_beats, "monotonic", lambda: now)
     monkeypatch.setattr(stomppy_beats, "threading", SimpleNamespace(Event=Stop))
     theirs = SimpleNamespace(heart_beat_receive_scale=scale)
@@ -256,6 +260,10 @@ class Server:
     def __enter__(self):
         return self
 
+    @property
+    def address(self):
+        return "127.0.0.1", self.listener.getsockname()[1]
+
     def accept(self):
         peer, _ = self.listener.accept()
         peer.settimeout(WAIT)
@@ -267,8 +275,7 @@ class Server:
 
     def dial(self, classes=None, name="Connection12", connection=None, headers=None, **options):
         if connection is None:
-            address = ("127.0.0.1", self.listener.getsockname()[1])
-            connection = getattr(classes or stomp, name)([address], **options)
+            connection = getattr(classes or stomp, name)([self.address], **options)
         listener = connection.get_listener("test") or Listener()
         connection.set_listener("test", listener)
         thread = threading.Thread(target=self.accept, daemon=True)
@@ -305,6 +312,120 @@ def test_what_a_program_asks_for_itself_is_kept():
         assert server.offered(name="Connection10")[0] is None
     with compat.install(), Server(b"0,0") as server:
         assert server.offered()[0] is None
+
+
+NAME = "stompcodec-beats"
+
+
+@pytest.mark.parametrize(
+    ("heart_beats", "own", "header", "offer", "ours"),
+    [
+        (None, (0, 0), None, None, False),
+        (None, (1000, 2000), None, "1000,2000", True),
+        (None, (0, 2000), None, "0,2000", True),
+        (None, (0, 0), "5,6", "5,6", True),
+        (None, (0, 0), "0,0", "0,0", False),
+        (None, (0, 0), "soon", "soon", False),
+        (None, ("5", "6"), None, "5,6", False),
+        (False, (1000, 2000), None, "1000,2000", False),
+        (False, (0, 0), None, None, False),
+        ((7, 9), (0, 0), None, "7,9", True),
+        ((7, 9), (1000, 2000), None, "1000,2000", True),
+    ],
+)
+@pytest.mark.parametrize("road", ["installed", "class"])
+def test_only_connections_that_ask_for_beats_are_taken_over(road, heart_beats, own, header, offer, ours):
+    """The others say the same as before, and their listeners are called in stomp.py's thread."""
+    with contextlib.ExitStack() as stack:
+        options = {"heartbeats": own}
+        if road == "installed":
+            stack.enter_context(compat.install(heart_beats=heart_beats))
+        else:
+            options |= {"heart_beats": heart_beats, "classes": compat}
+        server = stack.enter_context(Server(b"0,0"))
+        connection, listener = server.dial(headers=header and {"heart-beat": header}, **options)
+        listener.release.set()
+        server.peer.sendall(b"MESSAGE\n\none\0")
+        listener.wait("done")
+        assert server.last_offer() == offer
+        server.peer.close()
+        listener.wait("disconnected")
+        assert (listener.threads != {listener.reader}) is ours
+        assert (NAME in connection.transport.listeners) is ours
+
+
+def test_a_connection_made_before_is_taken_over_and_given_back():
+    with Server(b"0,30") as server:
+        connection = stomp.Connection12([server.address], heartbeats=(30, 0))
+        with compat.install():
+            _, listener = server.dial(connection=connection)
+            assert wait_until(lambda: connection.heartbeats == (30, 0))
+            assert connection.heartbeat_thread is None
+            server.peer.close()
+            listener.wait("disconnected")
+            connection.heartbeats = (10, 0)  # the program changes its mind
+        assert connection.heartbeats == (10, 0)
+        with compat.install():
+            server.dial(connection=connection)
+            assert NAME in connection.transport.listeners
+            server.peer.close()
+            listener.wait("disconnected", 2)
+        assert connection.heartbeats == (10, 0)
+        assert NAME not in connection.transport.listeners
+        server.dial(connection=connection)
+        assert server.last_offer() == "10,0"
+        assert wait_until(lambda: connection.heartbeat_thread is not None)
+
+
+def test_what_asks_for_no_beats_any_more_has_none():
+    with compat.install(), Server(b"0,30") as server:
+        connection, listener = server.dial(heartbeats=(30, 0))
+        assert wait_until(lambda: connection.heartbeats == (30, 0))
+        server.peer.close()
+        listener.wait("disconnected")
+        connection.heartbeats = (0, 0)
+        server.dial(connection=connection)
+        assert server.last_offer() is None
+        assert NAME not in connection.transport.listeners
+
+
+@pytest.mark.parametrize("own", [(0, 0), (30, 0)])
+def test_stomp_py_goes_on_with_the_beats_of_an_open_connection_after_undo(own):
+    with Server(b"0,30") as server:
+        with compat.install(heart_beats=None if own[0] else (30, 0)):
+            connection, _ = server.dial(heartbeats=own)
+            assert wait_until(lambda: connection.heartbeats == (30, 0))
+            ours = connection.transport.listeners[NAME]
+        assert NAME not in connection.transport.listeners
+        assert ours._stop.is_set()
+        assert wait_until(lambda: connection.heartbeat_thread is not None)
+        server.peer.recv(65536)  # those that were on their way
+        assert [server.peer.recv(1) for _ in range(3)] == [b"\n"] * 3
+    connection.heartbeat_terminate_event.set()
+
+
+def test_undo_leaves_the_connections_of_our_classes():
+    with Server(b"0,0") as server:
+        with compat.install():
+            connection, _ = server.dial(classes=compat, heartbeats=(1000, 0))
+        assert NAME in connection.transport.listeners
+
+
+def test_a_pool_without_a_thread_left_is_used_as_by_stomp_py(monkeypatch, caplog):
+    beats = pytest.importorskip("stompcodec.compat.stomppy_beats")
+    monkeypatch.setattr(beats, "_BEGINS", 0.05)
+    with ThreadPoolExecutor(1) as pool, compat.install(), Server(b"0,30") as server:
+        connection = stomp.Connection12([server.address], heartbeats=(30, 0))
+        connection.transport.override_threading(pool.submit)
+        _, listener = server.dial(connection=connection)
+        assert server.peer.recv(1) == b"\n"
+        server.peer.sendall(b"MESSAGE\n\none\0MESSAGE\n\ntwo\0")
+        listener.release.set()
+        listener.wait("done", 2)
+        server.peer.close()
+        listener.wait("disconnected")
+    assert listener.bodies == ["one", "two"]
+    assert "override_threading gave no thread for listeners" in caplog.text
 
 
 @pytest.mark.parametrize("own", [(0, 0), (1000, 2000)])
@@ -352,13 +473,16 @@ def wait_until(condition):
 
 
 def test_every_frame_comes_once_in_order_and_before_the_end(brokers, files):
-    with compat.install(heart_beats=(5000, 5000)):
-        connection, listener = dial(brokers(5000), files, "1.2", (0, 0), stomp)
+    with compat.install():
+        connection, listener = dial(brokers(5000), files, "1.2", (5000, 5000), stomp)
         listener.release.set()
         connection.subscribe("/queue/order", id="1", ack="auto")
         wanted = [str(number) for number in range(500)]
         for body in wanted:
             connection.send("/queue/order", body)
+            if body == "250":
+                listener.wait("done")
+                connection.remove_listener(NAME)  # a program may clear them; the order stays
         listener.wait("done", 500)
         connection.disconnect()
         listener.wait("disconnected")
@@ -431,13 +555,12 @@ def test_an_override_of_threads_holds_for_ours():
         return made[-1]
 
     with compat.install(heart_beats=(1000, 1000)), Server(b"1000,1000") as server:
-        address = ("127.0.0.1", server.listener.getsockname()[1])
-        connection = stomp.Connection12([address])
+        connection = stomp.Connection12([server.address])
         connection.transport.override_threading(create)
         _connection, listener = server.dial(connection=connection)
         server.peer.close()
         listener.wait("disconnected")
-        assert len(made) == 3  # the one that reads, for listeners, for heart-beats
+        assert len(made) == 2  # the one that reads, and the one for listeners; stomp.py's heart-beats have their own
         for thread in made:
             thread.join(WAIT)
             assert not thread.is_alive()
@@ -453,7 +576,7 @@ def test_odd_answers_of_a_server_do_no_harm(text):
         assert connection.is_connected()
 
 
-@pytest.mark.parametrize("wrong", [5, (1,), (1, 2, 3), (-1, 1), (1.5, 1), (True, 1), ("1", "1"), "ab"])
+@pytest.mark.parametrize("wrong", [5, 0, True, (1,), (1, 2, 3), (-1, 1), (1.5, 1), (True, 1), ("1", "1"), "ab"])
 def test_other_values_are_refused(wrong):
     for use in (compat.install, functools.partial(compat.Connection12, [("127.0.0.1", 1)])):
         with pytest.raises(ValueError, match="two whole numbers of milliseconds"):
