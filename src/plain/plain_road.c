@@ -35,7 +35,7 @@ typedef struct {
     PyObject *session, *outbox, *broker, *account, *ident; /* NULL once it is closed */
     PyObject *destination, *consumer, *transaction;        /* the latest of a SEND, number of a consumer, and of a SEND: str with a hash */
     long long most;                                        /* bytes that the transactions of the session may hold */
-    int stores;                                            /* persistent messages are stored */
+    int stores, stores_all;                                /* messages with persistent:true are stored; those to queues that do not say, too */
     int sends, acks;                                       /* nobody has put another handler in place of ours */
     int left;                                              /* frames until the next look at the clock, of both roads */
     int inside;                                            /* a frame is being taken: what it refers to must stay */
@@ -297,6 +297,14 @@ static int is_odd(const struct plain_text *text)
     return text->at && !is_true(text) && !(text->len == 5 && !memcmp(text->at, "false", 5));
 }
 
+/* Is a message for this target stored? `is_stored` of sessions/send.py. */
+static int is_stored(const Road *road, const struct plain_text *persistent, PyObject *target)
+{
+    if (!persistent->at)
+        return road->stores_all && IS_A(target, Queue) && FIELD_OF(target, Queue, journal) != Py_None;
+    return road->stores && is_true(persistent);
+}
+
 /* May this road take the frame, as far as its head has been read? */
 static int may_take(const Road *road, const struct stomp_scan *scan)
 {
@@ -321,7 +329,7 @@ static int take_send(Road *road, PyObject *session, const struct stomp_scan *sca
     PyObject *ident = road->ident, *destination = latest_of(&road->destination, &read.destination), *target = target_of(road, destination);
     if (!target)
         return STOMP_LEFT;
-    struct plain_message message = {&read, scan, data, destination, ident, NULL, 0, road->stores && is_true(&read.persistent),
+    struct plain_message message = {&read, scan, data, destination, ident, NULL, 0, is_stored(road, &read.persistent, target),
                                     python.shared, NULL};
     Py_INCREF(ident), Py_INCREF(target), Py_INCREF(destination);
     int outcome = (read.transaction.at ? defer : send)(road, session, target, &message);
@@ -420,6 +428,7 @@ static PyObject *road_new(PyTypeObject *type, PyObject *args, PyObject *named)
     int is_found = (road->capsule = PyCapsule_New(&road->taker, STOMP_TAKER, NULL)) && (road->outbox = PyObject_GetAttrString(session, "outbox"))
                    && (road->account = PyObject_GetAttrString(broker, "account")) && (road->ident = PyObject_GetAttrString(broker, "ident"))
                    && (road->stores = plain_truth(PyObject_GetAttrString(broker, "stores_some"))) >= 0
+                   && (road->stores_all = plain_truth(PyObject_GetAttrString(broker, "stores_all"))) >= 0
                    && (config = PyObject_GetAttrString(broker, "config")) && (most = PyObject_GetAttrString(config, "max_transaction_octets"));
     if (is_found && !(IS_A(road->outbox, Outbox) && IS_A(road->account, Account) && PyBytes_CheckExact(road->ident) && plain_number(most, &road->most))) {
         PyErr_SetString(PyExc_TypeError, "outbox, account, ident or limit has another type");

@@ -11,6 +11,7 @@ from stompcodec.broker.config.settings import EXCHANGES
 DIALECTS: Mapping[str, Mapping[str, Any]] = {
     "stompcodec": {},
     "rabbitmq": {
+        "durable": "persistent",
         "wildcards": "rabbitmq",
         "exchanges": EXCHANGES,
         "exclusive": "session",
@@ -24,6 +25,7 @@ DIALECTS: Mapping[str, Mapping[str, Any]] = {
         "queue_arguments": "refuse",
     },
     "activemq": {
+        "durable": "persistent",
         "wildcards": "activemq",
         "composite": True,
         "virtual_topics": True,
@@ -35,6 +37,7 @@ DIALECTS: Mapping[str, Mapping[str, Any]] = {
         "queue_arguments": "ignore",
     },
     "artemis": {
+        "durable": "persistent",
         "wildcards": "artemis",
         "routing": "MULTICAST",
         "transactional_acks": False,
@@ -44,6 +47,7 @@ DIALECTS: Mapping[str, Mapping[str, Any]] = {
         "queue_arguments": "ignore",
     },
     "apollo": {
+        "durable": "persistent",
         "wildcards": "apollo",
         "composite": True,
         "retain": True,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from stompcodec.broker.config.config import Config
 from stompcodec.broker.errors import Refused
@@ -12,6 +12,7 @@ from stompcodec.broker.selectors.selector import Selector
 from stompcodec.codec import Frame, serialize
 from stompcodec.errors import FrameError, MissingExtraError
 
+_D = TypeVar("_D")
 AUTO, CLIENT, INDIVIDUAL = "auto", "client", "client-individual"
 #: The values of the header `ack` of SUBSCRIBE.
 MODES = (AUTO, CLIENT, INDIVIDUAL)
@@ -129,7 +130,7 @@ def refuse(name: str, value: str, says: str) -> None:
     raise Refused(f"bad {name}", f"{name} is {value[:40]!a}: write {says}.")
 
 
-def read_truth(name: str, text: str, default: bool, odd: Odd = refuse) -> bool:
+def read_truth(name: str, text: str, default: _D, odd: Odd = refuse) -> bool | _D:
     """Return whether a header says true, in any case. After `odd` has seen a value that is neither, return `default`.
 
     >>> read_truth("durable", "TRUE", False), read_truth("durable", "yes", False, lambda name, text, says: None)

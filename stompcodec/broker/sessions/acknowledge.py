@@ -60,7 +60,7 @@ def _acknowledge(accepted: bool, session: Session, frame: Frame) -> None:
     get = frame.get
     if get("credit") is not None and _grant(session, None, frame):
         return
-    requeue = accepted or truth(session, frame, "requeue")
+    requeue = accepted or bool(truth(session, frame, "requeue"))
     consumer, tag = _delivery(session, frame)
     receipt = get("receipt")
     if consumer is None:

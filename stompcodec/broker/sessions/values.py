@@ -14,9 +14,9 @@ from stompcodec.broker.queues.subscribe_request import Odd, SubscribeRequest, re
 from stompcodec.broker.sessions.session import Session
 from stompcodec.codec import Frame
 
-#: Headers of SEND and NACK that are true or false, and their meaning without a value. Those of SUBSCRIBE are in
-#: `queues/subscribe_request.py`.
-TRUTHS = {"persistent": False, "requeue": True}
+#: Headers of SEND and NACK that are true or false, and their meaning without a value; None: the broker decides. Those of
+#: SUBSCRIBE are in `queues/subscribe_request.py`.
+TRUTHS: dict[str, bool | None] = {"persistent": None, "requeue": True}
 #: Headers of SEND that are whole numbers from 0 on, and the most digits. The priority has one digit.
 NUMBERS: dict[str, int] = {**dict.fromkeys((*LIFE_HEADERS, *DELAYS), 15), "priority": 1}
 #: Characters of a value that an ERROR shows.
@@ -35,7 +35,7 @@ def odd(session: Session, name: str, value: str, says: str) -> None:
         )
 
 
-def truth(session: Session, frame: Frame, name: str) -> bool:
+def truth(session: Session, frame: Frame, name: str) -> bool | None:
     """Return the value of a header of `TRUTHS`; the meaning of a missing one if it is not understood."""
     text = session.header(frame, name)
     default = TRUTHS[name]
