@@ -14,8 +14,8 @@ from stompcodec.broker.queues.subscribe_request import Odd, SubscribeRequest, re
 from stompcodec.broker.sessions.session import Session
 from stompcodec.codec import Frame
 
-#: Headers of SEND and NACK that are true or false, and their meaning without a value; None: the broker decides. Those of
-#: SUBSCRIBE are in `queues/subscribe_request.py`.
+#: Headers of SEND and NACK that are true or false, and their meaning without a value; None: the configuration says it.
+#: Those of SUBSCRIBE are in `queues/subscribe_request.py`.
 TRUTHS: dict[str, bool | None] = {"persistent": None, "requeue": True}
 #: Headers of SEND that are whole numbers from 0 on, and the most digits. The priority has one digit.
 NUMBERS: dict[str, int] = {**dict.fromkeys((*LIFE_HEADERS, *DELAYS), 15), "priority": 1}

@@ -23,7 +23,7 @@ from stompcodec.client.handlers import Policy, check_handling
 from stompcodec.client.middleware.events import started
 from stompcodec.client.options import Options
 from stompcodec.client.owned import HeaderSource
-from stompcodec.client.shell import LOOK, BaseClient, end_of, now, outgoing
+from stompcodec.client.shell import LOOK, BaseClient, end_of, now, outgoing, say_persistent
 from stompcodec.errors import ReceiptTimeoutError, StompError
 from stompcodec.uri import Address
 
@@ -93,6 +93,7 @@ class AsyncClient(BaseClient):
         headers: HeaderSource | None = None,
         *,
         receipt: bool = False,
+        persistent: bool | None = None,
         timeout: float | None = None,
         content_encoding: str | None = None,
         resend: bool | None = None,
@@ -105,6 +106,8 @@ class AsyncClient(BaseClient):
                 piece by piece: see docs/large-bodies.md.
             headers: more headers, except those that an argument or the client gives, such as receipt.
             receipt: return when the broker has confirmed. Without it, a lost connection may lose the message.
+            persistent: True: the broker keeps it over its restart; False: in memory; None: as the client's option says,
+                or else the broker's configuration.
             timeout: seconds to wait for room in the outbox, and again for the receipt.
             content_encoding: gzip or deflate, to compress the body.
             resend: send it again if the connection is lost before the receipt; None for the client's option.
@@ -124,17 +127,19 @@ class AsyncClient(BaseClient):
             and headers is None
             and not receipt
             and not resend
+            and persistent is None
             and timeout is None
             and content_encoding is None
             and link.engine.send(destination, body)
         ):
             return link.delivery.sent
-        parts = (destination, body, headers, content_encoding, receipt, timeout, resend)
+        parts = (destination, body, headers, content_encoding, receipt, timeout, resend, persistent)
         if link.layers is None and is_whole(body):
             given = partial(link.given, *parts)  # asyncio only
             # threads only: given = link.given(*parts)
             return send(link, given, timeout)
-        return begin(link, partial(link.give, *parts, length), body, length)
+        more = (*parts[:-1], length, persistent)
+        return begin(link, partial(link.give, *more), body, length)
 
     async def send_for_receipt(
         self,
@@ -142,6 +147,7 @@ class AsyncClient(BaseClient):
         body: AsyncBody = b"",
         headers: HeaderSource | None = None,
         *,
+        persistent: bool | None = None,
         timeout: float | None = None,
         content_encoding: str | None = None,
         resend: bool | None = None,
@@ -150,17 +156,17 @@ class AsyncClient(BaseClient):
         """Send a message, and return its receipt, to wait for later.
 
         Args:
-            destination, body, headers, timeout, content_encoding, resend, length: as for `send`. A body that is sent
-                piece by piece has been sent when this returns, and is not sent again.
+            destination, body, headers, persistent, timeout, content_encoding, resend, length: as for `send`. A body
+                that is sent piece by piece has been sent when this returns, and is not sent again.
 
         Raises:
             OutboxFullError, FrameError, TypeError, LocalProtocolError: as for `send`; the receipt raises the others.
         """
         link, more = self._link, (headers, content_encoding)
         if link.layers is None and is_whole(body):
-            receipt = await link.push(link.given(destination, body, *more, True, timeout, resend), timeout)
+            receipt = await link.push(link.given(destination, body, *more, True, timeout, resend, persistent), timeout)
         else:
-            receipt = await link.give(destination, body, *more, True, timeout, resend, length, wait=False)
+            receipt = await link.give(destination, body, *more, True, timeout, resend, length, persistent, wait=False)
         assert receipt is not None
         return receipt
 
@@ -170,6 +176,7 @@ class AsyncClient(BaseClient):
         *,
         transaction: AsyncTransaction | None = None,
         receipt_every: int = 1000,
+        persistent: bool | None = None,
         timeout: float | None = None,
         resend: bool | None = None,
     ) -> int:
@@ -181,6 +188,7 @@ class AsyncClient(BaseClient):
             transaction: send as part of it. Then only `commit` has a receipt.
             receipt_every: the number of messages after which to ask for a receipt, at least once per 256 KiB; 0 for
                 none. The messages without receipt never exceed the limits of the outbox.
+            persistent: as for `send`, for messages whose headers do not say.
             timeout: seconds to wait for room in the outbox, and for each receipt.
             resend: as for `send`.
 
@@ -193,7 +201,7 @@ class AsyncClient(BaseClient):
         """
         self._link.engine.check()
         self._link.delivery.check()  # asyncio only
-        bulk = Bulk(self._link, AsyncReceipt, transaction, receipt_every, timeout, resend)
+        bulk = Bulk(self._link, AsyncReceipt, transaction, receipt_every, timeout, resend, persistent)
         await self._link.send_many(bulk, messages)
         return bulk.given
 
@@ -204,6 +212,7 @@ class AsyncClient(BaseClient):
         timeout: float | None = None,
         headers: HeaderSource | None = None,
         *,
+        persistent: bool | None = None,
         content_encoding: str | None = None,
     ) -> AsyncMessage:
         """Send a message with a reply-to of this client, and return the reply.
@@ -211,6 +220,7 @@ class AsyncClient(BaseClient):
         Args:
             timeout: seconds to wait for the reply; None for the option `receipt_timeout`.
             headers: as for `send`; reply-to and correlation-id are the client's, too.
+            persistent: as for `send`, but without it and the option False: after a restart nobody waits for the reply.
 
         Raises:
             ReceiptTimeoutError: there was no reply in time.
@@ -218,6 +228,7 @@ class AsyncClient(BaseClient):
             RejectedError and others: as for `send`.
         """
         message = outgoing(destination, body, headers, content_encoding, "request")
+        say_persistent(message.pairs, persistent, bool(self.options.persistent))
         reply: AsyncMessage = await self._link.request(message, timeout)
         return reply
 

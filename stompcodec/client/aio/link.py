@@ -35,7 +35,7 @@ from stompcodec.client.middleware.events import (
 from stompcodec.client.outbox import OutboxFullError
 from stompcodec.client.owned import HeaderSource, pairs_of
 from stompcodec.client.receipts import Call, seconds_of
-from stompcodec.client.shell import BaseLink, Outgoing, Sending, now, outgoing
+from stompcodec.client.shell import BaseLink, Outgoing, Sending, now
 from stompcodec.client.transaction import BaseTransaction
 from stompcodec.errors import LocalProtocolError, ReceiptTimeoutError
 
@@ -90,6 +90,7 @@ class AsyncLink(BaseLink):
         timeout: float | None,
         resend: bool | None,
         length: int | None,
+        persistent: bool | None,
         *,
         wait: bool = True,
         transaction: BaseTransaction | None = None,
@@ -100,8 +101,8 @@ class AsyncLink(BaseLink):
         """
         more: dict[str, Any] = {"receipt": receipt, "resend": resend, "transaction": transaction}
         if is_whole(body):
-            message, make = outgoing(destination, body, headers, content_encoding), self.sending
-            sending = partial(make, timeout=timeout, **more)
+            message = self.outgoing(destination, body, headers, content_encoding, persistent)
+            sending = partial(self.sending, timeout=timeout, **more)
             return await self.send(sending, message, timeout, receipt=receipt, wait=wait, transaction=transaction)
         if content_encoding is not None:
             raise ValueError("content_encoding is for str and bytes: give a source of bytes that are encoded already")
@@ -109,7 +110,7 @@ class AsyncLink(BaseLink):
             raise LocalProtocolError("resend=True with a streamed body needs `send`, which keeps the source")
         self.engine.check()
         self.delivery.check()  # asyncio only
-        message = outgoing(destination, b"", headers)
+        message = self.outgoing(destination, b"", headers, persistent=persistent)
         source = await open_source(body, length, self.options.spool_folder)
         try:
             return await self._send_source(message, source, timeout, wait, more)

@@ -27,7 +27,7 @@ from stompcodec.client.middleware.events import (
 from stompcodec.client.outbox import OutboxFullError
 from stompcodec.client.owned import HeaderSource, pairs_of
 from stompcodec.client.receipts import seconds_of
-from stompcodec.client.shell import BaseLink, Outgoing, Sending, now, outgoing
+from stompcodec.client.shell import BaseLink, Outgoing, Sending, now
 from stompcodec.client.sync.waiting import (
     Delivery,
     Messages,
@@ -84,6 +84,7 @@ class Link(BaseLink):
         timeout: float | None,
         resend: bool | None,
         length: int | None,
+        persistent: bool | None,
         *,
         wait: bool = True,
         transaction: BaseTransaction | None = None,
@@ -94,15 +95,15 @@ class Link(BaseLink):
         """
         more: dict[str, Any] = {"receipt": receipt, "resend": resend, "transaction": transaction}
         if is_whole(body):
-            message, make = outgoing(destination, body, headers, content_encoding), self.sending
-            sending = partial(make, timeout=timeout, **more)
+            message = self.outgoing(destination, body, headers, content_encoding, persistent)
+            sending = partial(self.sending, timeout=timeout, **more)
             return self.send(sending, message, timeout, receipt=receipt, wait=wait, transaction=transaction)
         if content_encoding is not None:
             raise ValueError("content_encoding is for str and bytes: give a source of bytes that are encoded already")
         if resend and not wait:
             raise LocalProtocolError("resend=True with a streamed body needs `send`, which keeps the source")
         self.engine.check()
-        message = outgoing(destination, b"", headers)
+        message = self.outgoing(destination, b"", headers, persistent=persistent)
         source = open_source(body, length, self.options.spool_folder)
         try:
             return self._send_source(message, source, timeout, wait, more)
