@@ -297,14 +297,6 @@ static int is_odd(const struct plain_text *text)
     return text->at && !is_true(text) && !(text->len == 5 && !memcmp(text->at, "false", 5));
 }
 
-/* Is a message for this target stored? `is_stored` of sessions/send.py. */
-static int is_stored(const Road *road, const struct plain_text *persistent, PyObject *target)
-{
-    if (!persistent->at)
-        return road->stores_all && IS_A(target, Queue) && FIELD_OF(target, Queue, journal) != Py_None;
-    return road->stores && is_true(persistent);
-}
-
 /* May this road take the frame, as far as its head has been read? */
 static int may_take(const Road *road, const struct stomp_scan *scan)
 {
@@ -329,7 +321,7 @@ static int take_send(Road *road, PyObject *session, const struct stomp_scan *sca
     PyObject *ident = road->ident, *destination = latest_of(&road->destination, &read.destination), *target = target_of(road, destination);
     if (!target)
         return STOMP_LEFT;
-    struct plain_message message = {&read, scan, data, destination, ident, NULL, 0, is_stored(road, &read.persistent, target),
+    struct plain_message message = {&read, scan, data, destination, ident, NULL, 0, plain_is_stored(target, &read.persistent, road->stores, road->stores_all),
                                     python.shared, NULL};
     Py_INCREF(ident), Py_INCREF(target), Py_INCREF(destination);
     int outcome = (read.transaction.at ? defer : send)(road, session, target, &message);

@@ -51,9 +51,8 @@ def sent(broker: StompBroker, kind: str, call: str, option: bool | None, **how: 
     else:
 
         async def main() -> None:
-            async with stomp.connect_async(broker.url, **options) as client:
-                async with client.transaction() as tx:
-                    await do(client, tx, **how)
+            async with stomp.connect_async(broker.url, **options) as client, client.transaction() as tx:
+                await do(client, tx, **how)
 
         asyncio.run(main())
     frame = broker.expect("SEND", destination=QUEUE)
@@ -90,11 +89,11 @@ def test_headers_of_the_program_win_over_the_option() -> None:
 def test_another_value_is_refused_by_name(value: Any) -> None:
     with StompBroker() as broker, stomp.connect(broker.url) as client, client.transaction() as tx:
         for call in CALLS.values():
-            with pytest.raises(TypeError, match="persistent is .*: it must be True, False or None"):
+            with pytest.raises(TypeError, match=r"persistent is .*: it must be True, False or None"):
                 call(client, tx, persistent=value)
-        with pytest.raises(TypeError, match="persistent is .*: it must be True, False or None"):
+        with pytest.raises(TypeError, match=r"persistent is .*: it must be True, False or None"):
             client.request(QUEUE, b"x", persistent=value)
-    with pytest.raises(TypeError, match="persistent is .*: it must be True, False or None"):
+    with pytest.raises(TypeError, match=r"persistent is .*: it must be True, False or None"):
         stomp.connect("stomp://127.0.0.1:1", persistent=value)
 
 

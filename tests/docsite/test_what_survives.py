@@ -157,6 +157,7 @@ def _program(page: str, marks: str) -> str:
     return re.sub(r"failover:\([^)]*\)", "stomp://127.0.0.1:{}", program)
 
 
+@pytest.mark.timeout(60)
 @pytest.mark.parametrize("persistent", ["all", "persistent"])
 @pytest.mark.parametrize(
     ("page", "marks", "found"),

@@ -83,7 +83,7 @@ class AsyncTransaction(BaseTransaction):
             ConnectionLostError: the connection was lost, and with it the transaction, which took no effect.
             BodySourceError: as for `AsyncClient.send`; the transaction is lost with its connection.
         """
-        more = (headers, content_encoding, False, timeout, None, length, persistent)
+        more = (headers, content_encoding, False, timeout, None, persistent, length)
         await self._link.give(destination, body, *more, transaction=self)
 
     async def ack(self, message: AsyncMessage) -> None:

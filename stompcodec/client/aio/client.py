@@ -102,12 +102,10 @@ class AsyncClient(BaseClient):
         """Send a message. Without a connection it waits in the outbox.
 
         Args:
-            body: bytes, or text, which becomes UTF-8; or a Path, a binary file or an iterable of bytes, which are sent
-                piece by piece: see docs/large-bodies.md.
+            body: bytes, text (sent as UTF-8), or a source: a Path, binary file or iterable (docs/large-bodies.md).
             headers: more headers, except those that an argument or the client gives, such as receipt.
             receipt: return when the broker has confirmed. Without it, a lost connection may lose the message.
-            persistent: True: the broker keeps it over its restart; False: in memory; None: as the client's option says,
-                or else the broker's configuration.
+            persistent: keep it over a restart of the broker, or not; None for the client's option.
             timeout: seconds to wait for room in the outbox, and again for the receipt.
             content_encoding: gzip or deflate, to compress the body.
             resend: send it again if the connection is lost before the receipt; None for the client's option.
@@ -117,9 +115,8 @@ class AsyncClient(BaseClient):
             RejectedError: the broker refused it.
             BodySourceError: an iterable or file gave fewer or more bytes than announced, or none in time.
             ConnectionLostError, ReceiptTimeoutError: the outcome is unknown; with `sent` False it was not sent.
-            OutboxFullError: the outbox had no room in time.
+            OutboxFullError, LocalProtocolError: the outbox had no room in time; the client is closed.
             FrameError, TypeError, ValueError: the message cannot be written, or a header belongs to the client.
-            LocalProtocolError: the client is closed.
         """
         link = self._link
         if (
@@ -138,8 +135,7 @@ class AsyncClient(BaseClient):
             given = partial(link.given, *parts)  # asyncio only
             # threads only: given = link.given(*parts)
             return send(link, given, timeout)
-        more = (*parts[:-1], length, persistent)
-        return begin(link, partial(link.give, *more), body, length)
+        return begin(link, partial(link.give, *parts, length), body, length)
 
     async def send_for_receipt(
         self,
@@ -166,7 +162,7 @@ class AsyncClient(BaseClient):
         if link.layers is None and is_whole(body):
             receipt = await link.push(link.given(destination, body, *more, True, timeout, resend, persistent), timeout)
         else:
-            receipt = await link.give(destination, body, *more, True, timeout, resend, length, persistent, wait=False)
+            receipt = await link.give(destination, body, *more, True, timeout, resend, persistent, length, wait=False)
         assert receipt is not None
         return receipt
 

@@ -83,7 +83,7 @@ class Transaction(BaseTransaction):
             ConnectionLostError: the connection was lost, and with it the transaction, which took no effect.
             BodySourceError: as for `Client.send`; the transaction is lost with its connection.
         """
-        more = (headers, content_encoding, False, timeout, None, length, persistent)
+        more = (headers, content_encoding, False, timeout, None, persistent, length)
         self._link.give(destination, body, *more, transaction=self)
 
     def ack(self, message: Message) -> None:
