@@ -64,8 +64,10 @@ def outgoing(
     headers: HeaderSource | None = None,
     content_encoding: str | None = None,
     kind: str = "SEND",
+    persistent: bool | None = None,
+    usual: bool | None = None,
 ) -> Outgoing:
-    """Return the headers and body of a SEND.
+    """Return the headers and body of a SEND, with `persistent` as the call says it, or else the client's option.
 
     Text becomes UTF-8, with a content-type that says so unless `headers` has one. An unknown `content_encoding` (gzip,
     deflate or base64, or several separated by commas) is a FrameError. `kind` is the row of `OWNED`: a header of it is
@@ -80,6 +82,8 @@ def outgoing(
             pairs += headers.items()
         else:
             pairs += pairs_of(kind, headers)
+    if persistent is not None or usual is not None:
+        say_persistent(pairs, persistent, usual)
     text = isinstance(body, str)
     octets = body.encode() if isinstance(body, str) else body
     if text and "content-type" not in dict(pairs):
@@ -174,20 +178,6 @@ class BaseLink:
         attempts = len(self.engine.addresses) * 4 * options.connect_timeout
         return self.call("connect", "", options.startup_timeout + attempts + options.receipt_timeout)
 
-    def outgoing(
-        self,
-        destination: str,
-        body: bytes | str,
-        headers: HeaderSource | None = None,
-        content_encoding: str | None = None,
-        persistent: bool | None = None,
-    ) -> Outgoing:
-        """Return the headers and body of a SEND of this client. Arguments and errors as for `Client.send`."""
-        message = outgoing(destination, body, headers, content_encoding)
-        if persistent is not None or self.options.persistent is not None:
-            say_persistent(message.pairs, persistent, self.options.persistent)
-        return message
-
     def sending(
         self,
         message: Outgoing,
@@ -223,13 +213,13 @@ class BaseLink:
         if is_bare and receipt and not (self.options.resend if resend is None else resend):
             call = self.call(f"SEND to {destination}", "SEND", timeout)
             return Sending(partial(self._attempt_plain, destination, body, call), len(body), self.receipt_class(call))
-        message = self.outgoing(destination, body, headers, content_encoding, persistent)
+        message = outgoing(destination, body, headers, content_encoding, "SEND", persistent, self.options.persistent)
         return self.sending(message, timeout, receipt=receipt, resend=resend)
 
     def _attempt_plain(self, destination: str, body: Any, call: Call) -> bool:
         if self.engine.send(destination, body, call):
             return True
-        frame = self._send_frame(self.outgoing(destination, body), call, False)
+        frame = self._send_frame(outgoing(destination, body, usual=self.options.persistent), call, False)
         return self.engine.do(self.core.send, frame, now(), call)
 
     def streaming(

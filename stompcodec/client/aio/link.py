@@ -35,7 +35,7 @@ from stompcodec.client.middleware.events import (
 from stompcodec.client.outbox import OutboxFullError
 from stompcodec.client.owned import HeaderSource, pairs_of
 from stompcodec.client.receipts import Call, seconds_of
-from stompcodec.client.shell import BaseLink, Outgoing, Sending, now
+from stompcodec.client.shell import BaseLink, Outgoing, Sending, now, outgoing
 from stompcodec.client.transaction import BaseTransaction
 from stompcodec.errors import LocalProtocolError, ReceiptTimeoutError
 
@@ -100,8 +100,9 @@ class AsyncLink(BaseLink):
         Arguments and errors as for `AsyncClient.send`.
         """
         more: dict[str, Any] = {"receipt": receipt, "resend": resend, "transaction": transaction}
+        said: dict[str, Any] = {"persistent": persistent, "usual": self.options.persistent}
         if is_whole(body):
-            message = self.outgoing(destination, body, headers, content_encoding, persistent)
+            message = outgoing(destination, body, headers, content_encoding, **said)
             sending = partial(self.sending, timeout=timeout, **more)
             return await self.send(sending, message, timeout, receipt=receipt, wait=wait, transaction=transaction)
         if content_encoding is not None:
@@ -110,7 +111,7 @@ class AsyncLink(BaseLink):
             raise LocalProtocolError("resend=True with a streamed body needs `send`, which keeps the source")
         self.engine.check()
         self.delivery.check()  # asyncio only
-        message = self.outgoing(destination, b"", headers, persistent=persistent)
+        message = outgoing(destination, b"", headers, **said)
         source = await open_source(body, length, self.options.spool_folder)
         try:
             return await self._send_source(message, source, timeout, wait, more)

@@ -17,7 +17,7 @@ from stompcodec.client.handlers import Policy, check_handling
 from stompcodec.client.middleware.events import started
 from stompcodec.client.options import Options
 from stompcodec.client.owned import HeaderSource
-from stompcodec.client.shell import LOOK, BaseClient, end_of, now, outgoing, say_persistent
+from stompcodec.client.shell import LOOK, BaseClient, end_of, now, outgoing
 from stompcodec.client.sync.calls import Transaction
 from stompcodec.client.sync.link import Link
 from stompcodec.client.sync.messages import Message, Subscription
@@ -213,8 +213,8 @@ class Client(BaseClient):
             ConnectionLostError: the connection was lost, and with it the queue for replies.
             RejectedError and others: as for `send`.
         """
-        message = outgoing(destination, body, headers, content_encoding, "request")
-        say_persistent(message.pairs, persistent, bool(self.options.persistent))
+        usual = bool(self.options.persistent)
+        message = outgoing(destination, body, headers, content_encoding, "request", persistent, usual)
         reply: Message = self._link.request(message, timeout)
         return reply
 

@@ -27,7 +27,7 @@ from stompcodec.client.middleware.events import (
 from stompcodec.client.outbox import OutboxFullError
 from stompcodec.client.owned import HeaderSource, pairs_of
 from stompcodec.client.receipts import seconds_of
-from stompcodec.client.shell import BaseLink, Outgoing, Sending, now
+from stompcodec.client.shell import BaseLink, Outgoing, Sending, now, outgoing
 from stompcodec.client.sync.waiting import (
     Delivery,
     Messages,
@@ -94,8 +94,9 @@ class Link(BaseLink):
         Arguments and errors as for `Client.send`.
         """
         more: dict[str, Any] = {"receipt": receipt, "resend": resend, "transaction": transaction}
+        said: dict[str, Any] = {"persistent": persistent, "usual": self.options.persistent}
         if is_whole(body):
-            message = self.outgoing(destination, body, headers, content_encoding, persistent)
+            message = outgoing(destination, body, headers, content_encoding, **said)
             sending = partial(self.sending, timeout=timeout, **more)
             return self.send(sending, message, timeout, receipt=receipt, wait=wait, transaction=transaction)
         if content_encoding is not None:
@@ -103,7 +104,7 @@ class Link(BaseLink):
         if resend and not wait:
             raise LocalProtocolError("resend=True with a streamed body needs `send`, which keeps the source")
         self.engine.check()
-        message = self.outgoing(destination, b"", headers, persistent=persistent)
+        message = outgoing(destination, b"", headers, **said)
         source = open_source(body, length, self.options.spool_folder)
         try:
             return self._send_source(message, source, timeout, wait, more)

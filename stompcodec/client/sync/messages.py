@@ -16,7 +16,7 @@ from stompcodec.client.middleware.around import around
 from stompcodec.client.middleware.events import ProcessEvent, started
 from stompcodec.client.owned import HeaderSource
 from stompcodec.client.receipts import seconds_of
-from stompcodec.client.shell import end_of, now
+from stompcodec.client.shell import end_of, now, outgoing
 from stompcodec.client.subscription import Subscription as Base
 from stompcodec.client.sync.link import Link
 from stompcodec.client.sync.waiting import (
@@ -152,7 +152,7 @@ class Message(BaseMessage):
         """
         link = self.subscription.link
         make, core = partial(link.sending, receipt=receipt, timeout=timeout), link.core.link
-        message = link.outgoing(*self.answer(body, headers, core.dialect))
+        message = outgoing(*self.answer(body, headers, core.dialect), usual=link.options.persistent)
         core.expect_handlers()
         with holding(self):
             link.send(make, message, timeout, "reply", receipt=receipt)
