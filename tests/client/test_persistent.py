@@ -10,21 +10,25 @@ from typing import Any
 import pytest
 
 import stompcodec.client as stomp
-from stompcodec import Frame
+from stompcodec import Frame, serialize
 from stompcodec.client.middleware.base import Middleware
+from stompcodec.client.outbox import Block
 from stompcodec.testing import StompBroker
 
 QUEUE = "/queue/a"
+FRAME = Frame("SEND", {"destination": QUEUE}, b"x")
 #: What each call sends, by the argument; `client` and `tx` are those of either kind.
 CALLS: dict[str, Any] = {
     "bytes": lambda client, tx, **how: client.send(QUEUE, b"x", **how),
     "receipt": lambda client, tx, **how: client.send(QUEUE, b"x", receipt=True, **how),
+    "empty": lambda client, tx, **how: client.send(QUEUE, b"", receipt=True, **how),
     "text": lambda client, tx, **how: client.send(QUEUE, "x", **how),
     "headers": lambda client, tx, **how: client.send(QUEUE, b"x", {"n": "1"}, receipt=True, **how),
     "source": lambda client, tx, **how: client.send(QUEUE, io.BytesIO(b"x" * 9000), receipt=True, length=9000, **how),
     "for_receipt": lambda client, tx, **how: client.send_for_receipt(QUEUE, b"x", **how),
     "many": lambda client, tx, **how: client.send_many([(QUEUE, b"x")], **how),
-    "many_frames": lambda client, tx, **how: client.send_many([Frame("SEND", {"destination": QUEUE}, b"x")], **how),
+    "many_frames": lambda client, tx, **how: client.send_many([FRAME], **how),
+    "many_blocks": lambda client, tx, **how: client.send_many([Block(serialize(FRAME), 1, "1.2")], **how),
     "transaction": lambda client, tx, **how: tx.send(QUEUE, b"x", **how),
 }
 
