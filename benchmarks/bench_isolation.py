@@ -59,7 +59,7 @@ class Probe:
         if name != "kept":
             self._write("SUBSCRIBE", id="0", destination=queue, ack="auto", receipt="s")
             self._wait("RECEIPT")
-        stored = {} if name == "plain" else {"persistent": "true"}
+        stored = {"persistent": "false" if name == "plain" else "true"}
         self._message = self._bytes("SEND", destination=queue, receipt="r", **stored)
         self.due: float | None = time.monotonic()
         self._sent = 0.0

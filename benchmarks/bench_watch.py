@@ -56,7 +56,7 @@ def fill(port: int, queues: int) -> None:
     with stomp.connect(f"stomp://127.0.0.1:{port}") as client:
         for number in range(queues):
             for _ in range(number % 10 + 1):
-                client.send(f"/queue/kept.{number:05}", b"x" * 100)
+                client.send(f"/queue/kept.{number:05}", b"x" * 100, persistent=False)
         client.ping()
 
 

@@ -176,9 +176,7 @@ class Row:
         return session
 
     def _make_sends(self) -> list[bytes]:
-        headers = [("destination", self._destination), *_HEADERS]
-        if self._stored:
-            headers.append(("persistent", "true"))
+        headers = [("destination", self._destination), *_HEADERS, ("persistent", "true" if self._stored else "false")]
         if self.name == "selector":
             headers += [("color", "red"), ("n", "10")]
         if self.name == "reply_to":

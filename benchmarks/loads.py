@@ -104,8 +104,7 @@ def body(size: int, producer: int, number: int) -> bytes:
 def send_frame(load: Load, destination: str, producer: int, number: int, receipt: str = "") -> bytes:
     """SEND with content-length, as any good client writes it."""
     lines = [f"SEND\ndestination:{destination}\ncontent-length:{load.size}"]
-    if load.persistent:
-        lines.append("persistent:true")
+    lines.append(f"persistent:{'true' if load.persistent else 'false'}")  # figures do not depend on a broker's default
     if load.headers:
         lines.append(load.headers)
     if load.transaction:

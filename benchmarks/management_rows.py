@@ -60,7 +60,8 @@ class Row:
         self._written(b"CONNECT\naccept-version:1.2\nhost:/\n\n\0")
         self._written(b"SUBSCRIBE\nid:1\ndestination:/temp-queue/answers\n\n\0")
         for number in range(MESSAGES - 1):  # the answers have a queue, too
-            self._written(b"SEND\ndestination:/queue/kept.%05d\n\n%b\0" % (number, b"x" * 100) * (number % 10 + 1))
+            frame = b"SEND\ndestination:/queue/kept.%05d\npersistent:false\n\n%b\0" % (number, b"x" * 100)
+            self._written(frame * (number % 10 + 1))
         self.run(*self.prepare())
         return self
 

@@ -148,7 +148,7 @@ def trace(persistent: bool) -> list[Call | Note]:
     with in_python(), tempfile.TemporaryDirectory() as folder, InProcess(folder) as broker:
         sender, consumer = Client(broker), Client(broker)
         consumer.send("SUBSCRIBE", id="1", destination="/queue/a", ack="client-individual")
-        headers = {"persistent": "true", "receipt": "r"} if persistent else {}
+        headers = {"persistent": "true", "receipt": "r"} if persistent else {"persistent": "false"}
         octets = sender.frame("SEND", b"hello", destination="/queue/a", **headers)
         for _ in range(2):  # what is asked once and then remembered is behind us
             send(broker, sender, octets, lambda _text: None)

@@ -243,3 +243,14 @@ def test_computing_processes_have_groups_of_their_own_and_end_with_the_run(
     with pytest.raises(load.StalledError):
         load.computing(bench("loads").LOADS["window-1-computing"], 1, "/queue/a", 1.0, None)
     assert [process.returncode for process in started] == [-9] * 4
+
+
+def test_each_message_of_a_row_says_whether_it_is_persistent(bench: Load) -> None:
+    """So no figure depends on what a broker does with messages that do not say."""
+    loads, rows = bench("loads"), bench("broker_rows")
+    said = {name: loads.send_frame(load, "/queue/a", 0, 0) for name, load in loads.LOADS.items()}
+    for name in rows.ROWS:
+        with rows.Row(name) as row:
+            said[name] = b"".join(row._sends)
+    for name, octets in said.items():
+        assert octets.count(b"SEND\n") == octets.count(b"persistent:true\n") + octets.count(b"persistent:false\n"), name

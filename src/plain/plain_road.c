@@ -35,7 +35,7 @@ typedef struct {
     PyObject *session, *outbox, *broker, *account, *ident; /* NULL once it is closed */
     PyObject *destination, *consumer, *transaction;        /* the latest of a SEND, number of a consumer, and of a SEND: str with a hash */
     long long most;                                        /* bytes that the transactions of the session may hold */
-    int stores;                                            /* persistent messages are stored */
+    int stores, stores_all;                                /* messages with persistent:true are stored; those to queues that do not say, too */
     int sends, acks;                                       /* nobody has put another handler in place of ours */
     int left;                                              /* frames until the next look at the clock, of both roads */
     int inside;                                            /* a frame is being taken: what it refers to must stay */
@@ -321,7 +321,7 @@ static int take_send(Road *road, PyObject *session, const struct stomp_scan *sca
     PyObject *ident = road->ident, *destination = latest_of(&road->destination, &read.destination), *target = target_of(road, destination);
     if (!target)
         return STOMP_LEFT;
-    struct plain_message message = {&read, scan, data, destination, ident, NULL, 0, road->stores && is_true(&read.persistent),
+    struct plain_message message = {&read, scan, data, destination, ident, NULL, 0, plain_is_stored(target, &read.persistent, road->stores, road->stores_all),
                                     python.shared, NULL};
     Py_INCREF(ident), Py_INCREF(target), Py_INCREF(destination);
     int outcome = (read.transaction.at ? defer : send)(road, session, target, &message);
@@ -420,6 +420,7 @@ static PyObject *road_new(PyTypeObject *type, PyObject *args, PyObject *named)
     int is_found = (road->capsule = PyCapsule_New(&road->taker, STOMP_TAKER, NULL)) && (road->outbox = PyObject_GetAttrString(session, "outbox"))
                    && (road->account = PyObject_GetAttrString(broker, "account")) && (road->ident = PyObject_GetAttrString(broker, "ident"))
                    && (road->stores = plain_truth(PyObject_GetAttrString(broker, "stores_some"))) >= 0
+                   && (road->stores_all = plain_truth(PyObject_GetAttrString(broker, "stores_all"))) >= 0
                    && (config = PyObject_GetAttrString(broker, "config")) && (most = PyObject_GetAttrString(config, "max_transaction_octets"));
     if (is_found && !(IS_A(road->outbox, Outbox) && IS_A(road->account, Account) && PyBytes_CheckExact(road->ident) && plain_number(most, &road->most))) {
         PyErr_SetString(PyExc_TypeError, "outbox, account, ident or limit has another type");

@@ -93,6 +93,13 @@ int plain_record_put(PyObject *session, PyObject *queue, const struct plain_mess
     return result ? 0 : -1;
 }
 
+int plain_is_stored(PyObject *target, const struct plain_text *persistent, int stores, int stores_all)
+{
+    if (!persistent->at)
+        return stores_all && IS_A(target, Queue) && FIELD_OF(target, Queue, journal) != Py_None;
+    return stores && persistent->len == 4;
+}
+
 /* Is there room for one more message below a `Bound` or `Window`, whose fields these are? */
 static int has_room(PyObject *messages, PyObject *octets, long long count, long long total)
 {

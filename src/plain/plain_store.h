@@ -21,6 +21,9 @@ int plain_append(PyObject *batch, PyObject *queue, const struct plain_message *m
 /* Does the journal refuse messages, as the disk is nearly full? 1 if that is not known. */
 int plain_is_short(PyObject *journal);
 
+/* Is a message for this target stored? `is_stored` of sessions/send.py. `persistent` is the header: true, false or not there. */
+int plain_is_stored(PyObject *target, const struct plain_text *persistent, int stores, int stores_all);
+
 /* May a queue take the persistent message here, to deliver it to a consumer that acknowledges or to make it READY in memory? It is not
    full with it. Returns 1, or 0 without an exception. */
 int plain_may_store(PyObject *queue, const struct plain_message *message);

@@ -115,11 +115,11 @@ class Broker:
         self.journal = Journal(store, log, call_soon, lambda: self.wake(), account, self.quota)
         #: Idempotency keys.
         self.sent = SentKeys(config, self.journal, account, wall, share_commit)
-        #: Persistent messages are stored; all messages are.
+        #: Messages with persistent:true are stored; so are those to a queue that do not say, if the store outlives us.
         self.stores_some = self.journal.store is not None
-        self.stores_all = self.stores_some and config.durable == "all"
+        self.stores_all = self.journal.keeps and config.durable == "all"
         #: Messages without special headers may take the fast path.
-        self.plain = not (self.stores_all or config.jms or config.message_id_header)
+        self.plain = not (config.jms or config.message_id_header)
         self.spool = spool_of(config, access_to(config), helper)
         #: Set by the shell.
         self.wake: Callable[[], None] = lambda: None

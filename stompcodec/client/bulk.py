@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from stompcodec.client.outbox import Block, OutboxFullError
 from stompcodec.client.owned import OWNED, SENT, HeaderSource, owned_of, pairs_of
 from stompcodec.client.receipts import Call, Group, seconds_of
-from stompcodec.client.shell import BaseLink, Outgoing, now, outgoing
+from stompcodec.client.shell import BaseLink, Outgoing, now, outgoing, say_persistent
 from stompcodec.client.transaction import BaseTransaction
 from stompcodec.codec import Frame, serialize, serialize_many
 from stompcodec.errors import LocalProtocolError, ReceiptTimeoutError, RejectedError, StompError
@@ -101,6 +101,7 @@ class Bulk:
         receipt_every: int,
         timeout: float | None,
         resend: bool | None,
+        persistent: bool | None,
     ) -> None:
         options = link.options
         if transaction is not None and not isinstance(transaction, BaseTransaction):
@@ -120,6 +121,8 @@ class Bulk:
         self._block_octets = min(BLOCK, options.outbox_octets)
         self._timeout = options.receipt_timeout if timeout is None else seconds_of("timeout", timeout)
         self._resend = (options.resend if resend is None else resend) and self.receipts
+        self._persistent = options.persistent if persistent is None else persistent
+        say_persistent([], self._persistent)  # checks it
         self._extra = link.core.link.cause()
         if transaction is not None:
             self._extra.append(("transaction", transaction.id))
@@ -167,7 +170,7 @@ class Bulk:
             if message.command != "SEND" or message.get("destination") is None:
                 raise LocalProtocolError(f"{message.command} cannot be sent: give SEND frames with a destination")
             self._has_given = True
-            if not self._extra and not self._resend:
+            if not self._extra and not self._resend and self._persistent is None:
                 return message
             pairs, body = message.headers.pairs(), message.body
         else:
@@ -182,6 +185,8 @@ class Bulk:
                 pairs, body = made.pairs, made.body
                 if made.text:
                     self._texts.add(len(self._frames))
+        if self._persistent is not None and self._link.layers is None:
+            say_persistent(pairs, None, self._persistent)
         if self._resend:
             pairs.append((self._link.core.link.dialect.duplicate, f"{self._key}-{self.given + len(self._frames)}"))
         if self._extra:  # they come first, since the first of repeated headers counts
@@ -202,10 +207,13 @@ class Bulk:
     def content(self, message: Any) -> Outgoing:
         """Return headers and body of a message. Raises as `send_many` if it is none."""
         if not isinstance(message, Frame):
-            return outgoing(*_parts(message))
-        if message.command != "SEND" or message.get("destination") is None:
+            content = outgoing(*_parts(message))
+        elif message.command != "SEND" or message.get("destination") is None:
             raise LocalProtocolError(f"{message.command} cannot be sent: give SEND frames with a destination")
-        return Outgoing(message.headers.pairs(), message.body, False)
+        else:
+            content = Outgoing(message.headers.pairs(), message.body, False)
+        say_persistent(content.pairs, None, self._persistent)
+        return content
 
     def _frame_of(self, passed: Any) -> Frame:
         """Return the frame of a message that has passed the middleware, or raise its error."""
@@ -264,7 +272,7 @@ class Bulk:
         """Send a block that was serialized elsewhere."""
         if self._frames:
             yield from self._close_block()
-        if block.version != self._link.core.link.version or self._resend:
+        if block.version != self._link.core.link.version or self._resend or self._persistent is not None:
             yield from self.add(block.frames())
             return
         messages = range(self.given, self.given + block.count)

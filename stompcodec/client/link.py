@@ -121,6 +121,8 @@ class ClientLink:
         self.is_watched = bool(options.on_frame or options.middleware)  # no fast path: each frame is shown or changed
         self.has_handlers = False  # messages may be in hand: see `handlers`
         self.looks = self.is_watched  # or it has handlers
+        #: What the option `persistent` adds to each SEND.
+        self._usual = [] if options.persistent is None else [("persistent", str(options.persistent).lower())]
         self.address: Address | None = None  # of the last connection
         self.broken: Exception | None = None
         self.is_writable = True
@@ -463,7 +465,7 @@ class ClientLink:
         if self._wire.text_only:  # each body has to be looked at
             return b""
         try:
-            octets = serialize(Frame("SEND", [("destination", destination)], b"x"), self.version)
+            octets = serialize(Frame("SEND", [("destination", destination), *self._usual], b"x"), self.version)
         except (StompError, TypeError, ValueError):  # `put` says why
             return b""
         if len(destination) <= _LONGEST:

@@ -82,6 +82,8 @@ class Options:
     """The time that `close` waits for receipts."""
     resend: bool = False
     """After a loss, send messages again that did not get their receipt, instead of raising: at least once."""
+    persistent: bool | None = None
+    """Whether the broker keeps messages over its restart, for calls that do not say; None leaves it to the broker."""
     outbox_frames: int = 10_000
     """The most frames that wait to be sent."""
     outbox_octets: int = 64 * 2**20
@@ -124,6 +126,8 @@ class Options:
             raise ValueError(f"stream_over is {self.stream_over!r}: it must be None, or {SHORT} bytes or more")
         if seconds_of("startup_timeout", self.startup_timeout) < 0:
             raise ValueError(f"startup_timeout is {self.startup_timeout}: it must be 0 or more")
+        if self.persistent is not None and type(self.persistent) is not bool:
+            raise TypeError(f"persistent is {self.persistent!r:.60}: it must be True, False or None")
         if self.dialect != "auto" and self.dialect not in BROKERS:
             raise ValueError(f"dialect is {self.dialect!r}: use auto, {', '.join(sorted(BROKERS))}")
         if self.topic_queues not in TOPIC_QUEUES:
@@ -190,6 +194,7 @@ class CommonOptions(TypedDict, total=False):
     receipt_timeout: float
     close_timeout: float
     resend: bool
+    persistent: bool | None
     outbox_frames: int
     outbox_octets: int
     outbox_full: Literal["block", "raise"]

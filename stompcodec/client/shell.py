@@ -64,8 +64,10 @@ def outgoing(
     headers: HeaderSource | None = None,
     content_encoding: str | None = None,
     kind: str = "SEND",
+    persistent: bool | None = None,
+    usual: bool | None = None,
 ) -> Outgoing:
-    """Return the headers and body of a SEND.
+    """Return the headers and body of a SEND, with `persistent` as the call says it, or else the client's option.
 
     Text becomes UTF-8, with a content-type that says so unless `headers` has one. An unknown `content_encoding` (gzip,
     deflate or base64, or several separated by commas) is a FrameError. `kind` is the row of `OWNED`: a header of it is
@@ -80,6 +82,8 @@ def outgoing(
             pairs += headers.items()
         else:
             pairs += pairs_of(kind, headers)
+    if persistent is not None or usual is not None:
+        say_persistent(pairs, persistent, usual)
     text = isinstance(body, str)
     octets = body.encode() if isinstance(body, str) else body
     if text and "content-type" not in dict(pairs):
@@ -95,6 +99,29 @@ def outgoing(
         octets = encode_content(content_encoding, octets)
         text = False
     return Outgoing(pairs, octets, text and b"\0" not in octets)
+
+
+def say_persistent(pairs: list[tuple[str, str]], persistent: bool | None, usual: bool | None = None) -> None:
+    """Add the header `persistent` of a SEND: what the call says, else what is `usual`, unless `headers=` has it.
+
+    >>> pairs = [("destination", "/queue/a")]
+    >>> say_persistent(pairs, None, True); pairs[1]
+    ('persistent', 'true')
+    >>> say_persistent(pairs, False)
+    Traceback (most recent call last):
+        ...
+    ValueError: persistent is False, and headers= says 'true': give one
+    """
+    if persistent is not None and type(persistent) is not bool:
+        raise TypeError(f"persistent is {persistent!r:.60}: it must be True, False or None")
+    wanted = usual if persistent is None else persistent
+    if wanted is None:
+        return
+    said, value = next((value for name, value in pairs if name == "persistent"), None), "true" if wanted else "false"
+    if said is None:
+        pairs.append(("persistent", value))
+    elif persistent is not None and said.lower() != value:
+        raise ValueError(f"persistent is {persistent}, and headers= says {said!r:.60}: give one")
 
 
 class Sending(NamedTuple):
@@ -179,19 +206,20 @@ class BaseLink:
         receipt: bool,
         timeout: float | None,
         resend: bool | None,
+        persistent: bool | None,
     ) -> Sending:
         """Return a message for `push`, without middleware: bytes without headers take a shorter way."""
-        is_plain = receipt and type(body) is bytes and headers is None and content_encoding is None
-        if is_plain and not (self.options.resend if resend is None else resend):
+        is_bare = type(body) is bytes and headers is None and content_encoding is None and persistent is None
+        if is_bare and receipt and not (self.options.resend if resend is None else resend):
             call = self.call(f"SEND to {destination}", "SEND", timeout)
             return Sending(partial(self._attempt_plain, destination, body, call), len(body), self.receipt_class(call))
-        message = outgoing(destination, body, headers, content_encoding)
+        message = outgoing(destination, body, headers, content_encoding, "SEND", persistent, self.options.persistent)
         return self.sending(message, timeout, receipt=receipt, resend=resend)
 
     def _attempt_plain(self, destination: str, body: Any, call: Call) -> bool:
         if self.engine.send(destination, body, call):
             return True
-        frame = self._send_frame(outgoing(destination, body), call, False)
+        frame = self._send_frame(outgoing(destination, body, usual=self.options.persistent), call, False)
         return self.engine.do(self.core.send, frame, now(), call)
 
     def streaming(

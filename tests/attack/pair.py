@@ -56,7 +56,7 @@ class Side:
 def produce(side: Side, queue: str, stored: bool, seconds: float) -> tuple[int, list[float]]:
     """Send numbered messages, each after the receipt of the one before. Return how many, and the seconds of each."""
     delays, number, end = [], 0, time.monotonic() + seconds
-    persistent = [("persistent", "true")] if stored else []
+    persistent = [("persistent", "true" if stored else "false")]
     while (began := time.monotonic()) < end:
         side.send("SEND", ("destination", queue), ("receipt", str(number)), *persistent, body=b"%d" % number)
         assert side.frame().headers["receipt-id"] == str(number)

@@ -21,7 +21,8 @@ from patience import patience
 __all__ = ["CONFIG", "PAIRS", "Figures", "attack"]
 
 MIB = 2**20
-CONFIG = "[listen]\nlegacy_port = 0\n"
+#: What attackers send stays in memory, where it does most harm, unless it says persistent:true.
+CONFIG = "[listen]\nlegacy_port = 0\n[store]\ndurable = 'persistent'\n"
 #: A pair whose messages are stored, and one whose messages are not.
 PAIRS = ("stored", "plain")
 _FOLDER = Path(__file__).parent

@@ -20,13 +20,13 @@ __all__ = ["AtOnce", "Bench", "FaultyStore", "Peer", "bench_with_two"]
 
 
 class Bench:
-    """A broker, its clocks, and the turns of a loop that flushes all sessions."""
+    """A broker, its clocks, and the turns of a loop that flushes all sessions. It stores what says persistent:true."""
 
     def __init__(self, store: Any = None, *, helper: Any = None, **config: Any) -> None:
         self.now = 0.0
         self.date = 1_000_000.0
-        #: A NACK has no pause, unless a test wants one.
-        self.config = Config(**{"redelivery_delay": Pauses(), **config})
+        #: A NACK has no pause, and only messages with persistent:true are stored, unless a test wants it otherwise.
+        self.config = Config(**{"redelivery_delay": Pauses(), "durable": "persistent", **config})
         self.store = MemoryStore() if store is None else store
         #: What the store wants the loop to call.
         self.soon: list[Callable[[], object]] = []

@@ -155,7 +155,7 @@ def test_no_receipt_without_the_disk() -> None:
         assert answer.command == "ERROR"
         assert answer.get("receipt-id") in (None, "r")
         assert await client.rest() == []
-        assert (await other.ask(send("/queue/b", "x", "receipt:r"))).command == "RECEIPT"
+        assert (await other.ask(send("/queue/b", "x", "persistent:false", "receipt:r"))).command == "RECEIPT"
         store.fails = False
         assert (await other.ask(send("/queue/b", "x", "persistent:true", "receipt:r2"))).headers["receipt-id"] == "r2"
         assert (await other.ask(subscribe("/queue/a"))).command == "RECEIPT"
@@ -232,14 +232,16 @@ def test_a_slow_disk_holds_up_those_who_store_only() -> None:
         for number in range(3):  # three batches, unless the first two are one
             durable.send(send("/queue/a", "x", "persistent:true", f"receipt:{number}"))
             for _ in range(20):
-                assert (await transient.ask(send("/queue/b", "x", "receipt:r"))).command == "RECEIPT"
+                assert (
+                    await transient.ask(send("/queue/b", "x", "persistent:false", "receipt:r"))
+                ).command == "RECEIPT"
         assert not durable.frames
         assert [(await durable.frame()).headers["receipt-id"] for _ in range(3)] == ["0", "1", "2"]
         assert time.monotonic() - began >= 0.2
         assert len(store.commits) in (2, 3)
         durable.send("".join(send("/queue/a", "x", "persistent:true") for _ in range(50_000)))
         await until(lambda: any(peer.paused for peer in server.peers.values()))
-        assert (await transient.ask(send("/queue/b", "x", "receipt:r"))).command == "RECEIPT"
+        assert (await transient.ask(send("/queue/b", "x", "persistent:false", "receipt:r"))).command == "RECEIPT"
         store.later = 0.0
         durable.send(send("/queue/a", "x", "persistent:true", "receipt:last"))
         assert (await durable.frame()).headers["receipt-id"] == "last"

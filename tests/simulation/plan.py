@@ -91,8 +91,7 @@ class _Maker:
     def _config(self) -> dict[str, Any]:
         rng = self.rng
         config: dict[str, Any] = {"prefetch": rng.choice((1, 2, 10, 100)), "max_attempts": rng.choice((1, 2, 3, 6))}
-        if rng.random() < 0.2:
-            config["durable"] = "all"
+        config["durable"] = "all" if rng.random() < 0.2 else "persistent"
         if rng.random() < 0.2:
             config["priority"] = False
         if rng.random() < 0.3:

@@ -189,13 +189,14 @@ class Watcher:
         ends = [float(expires) / 1000] if expires not in (None, "0") else []
         ends += [now + float(life) / 1000] if life not in (None, "0") else []
         delay = get("delay")
+        default = "true" if rules.config.durable == "all" and frame.headers["destination"].startswith("/queue/") else ""
         message = Message(
             key,
             seen,
             rules.next_order(),
             frame.headers["destination"],
             frame.body,
-            rules.config.durable == "all" or get("persistent") == "true",
+            get("persistent", default) == "true",
             int(get("priority", "4")),
             {"color": get("color", ""), "n": get("n", "0"), "mark": get("mark", "")},
             rules.life,

@@ -65,7 +65,7 @@ class Config:
     data: str | None = None
     mode: int | None = None
     group: str | None = None
-    durable: str = "persistent"
+    durable: str = _by_dialect("all")
     store_free: int = 64 * _MIB
     large: int = 102_400
     large_folder: str | None = None

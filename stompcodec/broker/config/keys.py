@@ -119,7 +119,12 @@ KEYS: tuple[Key, ...] = (
         values.text,
         "Group of these files and folders, a name or a number. The broker's user must be a member.",
     ),
-    Key("store.durable", _DURABLE, "Which messages are stored: those with persistent:true, all, or none."),
+    Key(
+        "store.durable",
+        _DURABLE,
+        "Which messages are stored: all of queues except those with persistent:false, and those of topics with "
+        "persistent:true; or persistent, those with persistent:true only, the default of other dialects; or none.",
+    ),
     Key(
         "store.free",
         values.octets(0),

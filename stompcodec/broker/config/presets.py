@@ -12,6 +12,7 @@ DIALECTS: Mapping[str, Mapping[str, Any]] = {
     "stompcodec": {},
     "rabbitmq": {
         "redelivery_delay": Pauses(),
+        "durable": "persistent",
         "wildcards": "rabbitmq",
         "exchanges": EXCHANGES,
         "exclusive": "session",
@@ -26,6 +27,7 @@ DIALECTS: Mapping[str, Mapping[str, Any]] = {
     },
     "activemq": {
         "redelivery_delay": Pauses(),
+        "durable": "persistent",
         "wildcards": "activemq",
         "composite": True,
         "virtual_topics": True,
@@ -38,6 +40,7 @@ DIALECTS: Mapping[str, Mapping[str, Any]] = {
     },
     "artemis": {
         "redelivery_delay": Pauses(),
+        "durable": "persistent",
         "wildcards": "artemis",
         "routing": "MULTICAST",
         "transactional_acks": False,
@@ -48,6 +51,7 @@ DIALECTS: Mapping[str, Mapping[str, Any]] = {
     },
     "apollo": {
         "redelivery_delay": Pauses(),
+        "durable": "persistent",
         "wildcards": "apollo",
         "composite": True,
         "retain": True,

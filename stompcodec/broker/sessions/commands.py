@@ -33,7 +33,15 @@ from stompcodec.broker.sessions.commit import abort, begin, commit, defer, defer
 from stompcodec.broker.sessions.connection_ttl import terms
 from stompcodec.broker.sessions.receipts import confirm, hold_receipts, send_receipt
 from stompcodec.broker.sessions.receive import ping, receive
-from stompcodec.broker.sessions.send import cached_target, check_space, parts_of, put, put_keyed, targets_of
+from stompcodec.broker.sessions.send import (
+    cached_target,
+    check_space,
+    is_stored,
+    parts_of,
+    put,
+    put_keyed,
+    targets_of,
+)
 from stompcodec.broker.sessions.session import Session
 from stompcodec.broker.sessions.subscribe import reply_address, subscribe, unsubscribe
 from stompcodec.broker.sessions.transaction import Sending
@@ -45,7 +53,7 @@ from stompcodec.handshake import protocol_value
 #: Headers that keep a SEND off the fast paths of Python. Each feature names its own.
 _SPECIAL_HEADERS = (*LIFE_HEADERS, *GROUPS, SEQ, *DELAYS, *KEY_HEADERS)
 #: The values of `persistent` that the fast paths know.
-_WORDS = ("true", "false")
+_WORDS = {None: None, "true": True, "false": False}
 #: Headers that keep it off the plain road, or are read there, as `transaction`.
 SLOW_HEADERS = ("transaction", "reply-to", *_SPECIAL_HEADERS)
 
@@ -113,13 +121,14 @@ def _send(session: Session, frame: Frame) -> None:
     if queue is None or not (session.exact and broker.plain) or frame.has_any(*_SPECIAL_HEADERS):
         _send_any(session, frame)
         return
-    persistent = get("persistent")
-    if persistent is not None and persistent not in _WORDS:
+    said = get("persistent")
+    if said not in _WORDS:
         _send_any(session, frame)
         return
+    persistent = broker.stores_some and is_stored(session, _WORDS[said], queue)
     transaction, reply_to = get("transaction"), get("reply-to")
     if transaction is not None or reply_to is not None:
-        _send_linked(session, frame, destination, persistent == "true", transaction, reply_to)
+        _send_linked(session, frame, destination, persistent, transaction, reply_to)
         return
     if not session.plain:
         _send_any(session, frame)
@@ -131,7 +140,7 @@ def _send(session: Session, frame: Frame) -> None:
         _send_any(session, frame)
         return
     receipt = get("receipt")
-    if persistent == "true" and broker.stores_some:
+    if persistent:
         message = Message(broker.ident % seq, seq, shared(destination), tail, True)
         plain.put_persistent(session, queue, message, receipt)
     elif queue.put_plain(destination, broker.ident, seq, tail):
@@ -152,7 +161,6 @@ def _send_linked(
     address = None if reply_to is None else reply_address(session, reply_to)
     tail = serialize_tail(frame, "1.2", without=WITHOUT) if address is None else tail_with_reply(frame, address)
     name, receipt = shared(destination), get("receipt")
-    persistent = persistent and broker.stores_some
     if transaction is not None:
         defer_plain(session, transaction, queue, Message(b"", 0, name, tail, persistent))
     else:
@@ -181,8 +189,8 @@ def _send_any(session: Session, frame: Frame, body: LargeBody | None = None) -> 
         confirm(session, frame)
         return
     targets = targets_of(session, frame)
-    persistent = broker.stores_some and (broker.stores_all or values.get("persistent") is True)
-    if broker.journal.short and (persistent or is_streamed(frame)):
+    said = values.get("persistent")
+    if broker.journal.short and (is_streamed(frame) or any(is_stored(session, said, each.queue) for each in targets)):
         check_space(session, [target.queue if transaction is None else None for target in targets])
     if is_streamed(frame):
         session.take_large(frame, partial(_send_any, session))
@@ -193,6 +201,7 @@ def _send_any(session: Session, frame: Frame, body: LargeBody | None = None) -> 
         mark = marks[number] if marks is not None else None
         if mark is not None and transaction is None and broker.sent.is_known(session, mark, frame):
             continue
+        persistent = is_stored(session, said, target.queue)
         message = message_of(frame, target.destination, persistent, broker.wall, reply_to, values)
         if body is not None:
             message.with_body(body)

@@ -119,6 +119,13 @@ def _stores(queue: QueueOrTopic | None) -> bool:
     return bool(queue.holders()) if isinstance(queue, Topic) else True
 
 
+def is_stored(session: Session, said: bool | None, queue: QueueOrTopic | None) -> bool:
+    """Return whether a message to this target is stored, when its header `persistent` says this; None without it."""
+    if said is None:
+        return session.broker.stores_all and queue.__class__ is Queue and queue.journal is not None
+    return said and session.broker.stores_some
+
+
 def put(session: Session, queue: QueueOrTopic, message: Message) -> None:
     """Number a message and deliver it, after everything that the session has sent before."""
     session.broker.place(message)

@@ -113,19 +113,27 @@ def _announce(server: Server) -> None:
     shown = f"[{host}]" if ":" in host else host
     ports = [("stomp", server.port), ("ws", server.ws_port), ("stomp+ssl", server.tls_port)]
     places = ", ".join(f"{scheme}://{shown}:{port}" for scheme, port in ports if port is not None)
-    kept = "in memory" if config.data is None else f"in {config.data}"
+    what, kept = _survivors(config)
     from rich.text import Text
 
     line = Text.assemble(
         (f"stompcodec {stompcodec.__version__}", "bold"),
         " listens on ",
         (printable(places), "green"),
-        "; durable messages ",
-        (printable(kept), "yellow" if config.data is None else "cyan"),
+        f"; {what} a restart",
+        (printable(kept), "cyan"),
     )
     console = screen()
     console.print(line, soft_wrap=True)
     sys.stdout.flush()
+
+
+def _survivors(config: Config) -> tuple[str, str]:
+    """Return what survives a restart, and where it is kept."""
+    if config.data is None or config.durable == "none":
+        return "nothing survives", ""
+    what = "messages to queues survive" if config.durable == "all" else "messages with persistent:true survive"
+    return what, f", in {config.data}"
 
 
 @click.group("broker", cls=Verbs, invoke_without_command=True)
@@ -140,8 +148,8 @@ def _announce(server: Server) -> None:
 @click.option("--tls-cert", type=click.Path(), metavar="FILE", help="The certificate chain, PEM.")
 @click.option("--tls-key", type=click.Path(), metavar="FILE", help="Its private key, PEM, if not in the same file.")
 @click.option("--tls-ca", type=click.Path(), metavar="FILE", help="Require client certificates of these authorities.")
-@click.option("--data", type=click.Path(), metavar="DIR", help=f"Folder of durable messages.  [default: ./{_DATA}]")
-@click.option("--memory", is_flag=True, help="Keep everything in memory.")
+@click.option("--data", type=click.Path(), metavar="DIR", help=f"Folder of messages.  [default: ./{_DATA}]")
+@click.option("--memory", is_flag=True, help="Keep everything in memory: nothing survives a restart.")
 @click.option("--login", metavar="NAME", help="The only user who may connect.")
 @click.option(
     "--passcode", metavar="TEXT", envvar="STOMPCODEC_PASSCODE", help="Passcode of --login; also STOMPCODEC_PASSCODE."
@@ -173,8 +181,8 @@ def command(
     """Run a STOMP broker for versions 1.0, 1.1 and 1.2.
 
     Queues, topics, transactions, acknowledgements with redelivery, and messages that survive a crash.
-    It prints the addresses on which it listens. On SIGTERM and SIGINT it notifies its clients, saves durable messages,
-    and exits.
+    It prints the addresses on which it listens. On SIGTERM and SIGINT it notifies its clients, saves messages, and
+    exits.
 
     \b
       stompcodec broker                      on 127.0.0.1:61613, data in ./stompcodec-data

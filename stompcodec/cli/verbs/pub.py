@@ -223,7 +223,12 @@ def _messages(
 @header_option("SEND")
 @click.option("-l", "--lines", "form", flag_value="lines", help="A message for each line.")
 @click.option("--json", "form", flag_value="json", help="A message for each line of JSON, as sub --json writes them.")
-@click.option("-p", "--persistent", is_flag=True, help="Keep the messages across restarts: persistent:true.")
+@click.option(
+    "-p/ ",
+    "--persistent/--no-persistent",
+    default=None,
+    help="Keep the messages across restarts, or not: persistent:true or false.  [default: as the broker is configured]",
+)
 @click.option("--receipt", is_flag=True, help="Request a receipt for each message, not only at the end.")
 @click.option("--tx", is_flag=True, help="Send all in one transaction: all of them arrive, or none.")
 @click.option("--rate", type=Number(0, min_open=True), metavar="N", help="At most N messages per second.")
@@ -235,7 +240,7 @@ def command(
     body: str,
     headers: tuple[tuple[str, str], ...],
     form: str | None,
-    persistent: bool,
+    persistent: bool | None,
     receipt: bool,
     tx: bool,
     rate: float | None,
@@ -256,8 +261,8 @@ def command(
         raise click.UsageError("--count repeats one BODY: it cannot be used with --lines or --json")
     if receipt and tx:
         raise click.UsageError("--tx has one receipt for all: it cannot be used with --receipt")
-    if persistent:
-        headers = (*headers, ("persistent", "true"))
+    if persistent is not None:
+        headers = (*headers, ("persistent", str(persistent).lower()))
     messages = _paced(_messages(destination, body, headers, form, count or 1), rate)
     single = form is None and (count or 1) == 1
     tally = Tally(quiet)

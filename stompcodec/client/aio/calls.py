@@ -72,6 +72,7 @@ class AsyncTransaction(BaseTransaction):
         body: AsyncBody = b"",
         headers: HeaderSource | None = None,
         *,
+        persistent: bool | None = None,
         content_encoding: str | None = None,
         timeout: float | None = None,
         length: int | None = None,
@@ -82,7 +83,7 @@ class AsyncTransaction(BaseTransaction):
             ConnectionLostError: the connection was lost, and with it the transaction, which took no effect.
             BodySourceError: as for `AsyncClient.send`; the transaction is lost with its connection.
         """
-        more = (headers, content_encoding, False, timeout, None, length)
+        more = (headers, content_encoding, False, timeout, None, persistent, length)
         await self._link.give(destination, body, *more, transaction=self)
 
     async def ack(self, message: AsyncMessage) -> None:

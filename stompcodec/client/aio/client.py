@@ -93,6 +93,7 @@ class AsyncClient(BaseClient):
         headers: HeaderSource | None = None,
         *,
         receipt: bool = False,
+        persistent: bool | None = None,
         timeout: float | None = None,
         content_encoding: str | None = None,
         resend: bool | None = None,
@@ -101,10 +102,10 @@ class AsyncClient(BaseClient):
         """Send a message. Without a connection it waits in the outbox.
 
         Args:
-            body: bytes, or text, which becomes UTF-8; or a Path, a binary file or an iterable of bytes, which are sent
-                piece by piece: see docs/large-bodies.md.
+            body: bytes, text (sent as UTF-8), or a source: a Path, binary file or iterable (docs/large-bodies.md).
             headers: more headers, except those that an argument or the client gives, such as receipt.
             receipt: return when the broker has confirmed. Without it, a lost connection may lose the message.
+            persistent: keep it over a restart of the broker, or not; None for the client's option.
             timeout: seconds to wait for room in the outbox, and again for the receipt.
             content_encoding: gzip or deflate, to compress the body.
             resend: send it again if the connection is lost before the receipt; None for the client's option.
@@ -114,9 +115,8 @@ class AsyncClient(BaseClient):
             RejectedError: the broker refused it.
             BodySourceError: an iterable or file gave fewer or more bytes than announced, or none in time.
             ConnectionLostError, ReceiptTimeoutError: the outcome is unknown; with `sent` False it was not sent.
-            OutboxFullError: the outbox had no room in time.
+            OutboxFullError, LocalProtocolError: the outbox had no room in time; the client is closed.
             FrameError, TypeError, ValueError: the message cannot be written, or a header belongs to the client.
-            LocalProtocolError: the client is closed.
         """
         link = self._link
         if (
@@ -124,12 +124,13 @@ class AsyncClient(BaseClient):
             and headers is None
             and not receipt
             and not resend
+            and persistent is None
             and timeout is None
             and content_encoding is None
             and link.engine.send(destination, body)
         ):
             return link.delivery.sent
-        parts = (destination, body, headers, content_encoding, receipt, timeout, resend)
+        parts = (destination, body, headers, content_encoding, receipt, timeout, resend, persistent)
         if link.layers is None and is_whole(body):
             given = partial(link.given, *parts)  # asyncio only
             # threads only: given = link.given(*parts)
@@ -142,6 +143,7 @@ class AsyncClient(BaseClient):
         body: AsyncBody = b"",
         headers: HeaderSource | None = None,
         *,
+        persistent: bool | None = None,
         timeout: float | None = None,
         content_encoding: str | None = None,
         resend: bool | None = None,
@@ -150,17 +152,17 @@ class AsyncClient(BaseClient):
         """Send a message, and return its receipt, to wait for later.
 
         Args:
-            destination, body, headers, timeout, content_encoding, resend, length: as for `send`. A body that is sent
-                piece by piece has been sent when this returns, and is not sent again.
+            destination, body, headers, persistent, timeout, content_encoding, resend, length: as for `send`. A body
+                that is sent piece by piece has been sent when this returns, and is not sent again.
 
         Raises:
             OutboxFullError, FrameError, TypeError, LocalProtocolError: as for `send`; the receipt raises the others.
         """
         link, more = self._link, (headers, content_encoding)
         if link.layers is None and is_whole(body):
-            receipt = await link.push(link.given(destination, body, *more, True, timeout, resend), timeout)
+            receipt = await link.push(link.given(destination, body, *more, True, timeout, resend, persistent), timeout)
         else:
-            receipt = await link.give(destination, body, *more, True, timeout, resend, length, wait=False)
+            receipt = await link.give(destination, body, *more, True, timeout, resend, persistent, length, wait=False)
         assert receipt is not None
         return receipt
 
@@ -170,6 +172,7 @@ class AsyncClient(BaseClient):
         *,
         transaction: AsyncTransaction | None = None,
         receipt_every: int = 1000,
+        persistent: bool | None = None,
         timeout: float | None = None,
         resend: bool | None = None,
     ) -> int:
@@ -181,6 +184,7 @@ class AsyncClient(BaseClient):
             transaction: send as part of it. Then only `commit` has a receipt.
             receipt_every: the number of messages after which to ask for a receipt, at least once per 256 KiB; 0 for
                 none. The messages without receipt never exceed the limits of the outbox.
+            persistent: as for `send`, for messages whose headers do not say.
             timeout: seconds to wait for room in the outbox, and for each receipt.
             resend: as for `send`.
 
@@ -193,7 +197,7 @@ class AsyncClient(BaseClient):
         """
         self._link.engine.check()
         self._link.delivery.check()  # asyncio only
-        bulk = Bulk(self._link, AsyncReceipt, transaction, receipt_every, timeout, resend)
+        bulk = Bulk(self._link, AsyncReceipt, transaction, receipt_every, timeout, resend, persistent)
         await self._link.send_many(bulk, messages)
         return bulk.given
 
@@ -204,6 +208,7 @@ class AsyncClient(BaseClient):
         timeout: float | None = None,
         headers: HeaderSource | None = None,
         *,
+        persistent: bool | None = None,
         content_encoding: str | None = None,
     ) -> AsyncMessage:
         """Send a message with a reply-to of this client, and return the reply.
@@ -211,13 +216,15 @@ class AsyncClient(BaseClient):
         Args:
             timeout: seconds to wait for the reply; None for the option `receipt_timeout`.
             headers: as for `send`; reply-to and correlation-id are the client's, too.
+            persistent: as for `send`, but without it and the option False: after a restart nobody waits for the reply.
 
         Raises:
             ReceiptTimeoutError: there was no reply in time.
             ConnectionLostError: the connection was lost, and with it the queue for replies.
             RejectedError and others: as for `send`.
         """
-        message = outgoing(destination, body, headers, content_encoding, "request")
+        usual = bool(self.options.persistent)
+        message = outgoing(destination, body, headers, content_encoding, "request", persistent, usual)
         reply: AsyncMessage = await self._link.request(message, timeout)
         return reply
 

@@ -89,6 +89,7 @@ class AsyncLink(BaseLink):
         receipt: bool,
         timeout: float | None,
         resend: bool | None,
+        persistent: bool | None,
         length: int | None,
         *,
         wait: bool = True,
@@ -99,9 +100,10 @@ class AsyncLink(BaseLink):
         Arguments and errors as for `AsyncClient.send`.
         """
         more: dict[str, Any] = {"receipt": receipt, "resend": resend, "transaction": transaction}
+        said: dict[str, Any] = {"persistent": persistent, "usual": self.options.persistent}
         if is_whole(body):
-            message, make = outgoing(destination, body, headers, content_encoding), self.sending
-            sending = partial(make, timeout=timeout, **more)
+            message = outgoing(destination, body, headers, content_encoding, **said)
+            sending = partial(self.sending, timeout=timeout, **more)
             return await self.send(sending, message, timeout, receipt=receipt, wait=wait, transaction=transaction)
         if content_encoding is not None:
             raise ValueError("content_encoding is for str and bytes: give a source of bytes that are encoded already")
@@ -109,7 +111,7 @@ class AsyncLink(BaseLink):
             raise LocalProtocolError("resend=True with a streamed body needs `send`, which keeps the source")
         self.engine.check()
         self.delivery.check()  # asyncio only
-        message = outgoing(destination, b"", headers)
+        message = outgoing(destination, b"", headers, **said)
         source = await open_source(body, length, self.options.spool_folder)
         try:
             return await self._send_source(message, source, timeout, wait, more)

@@ -83,6 +83,7 @@ class Link(BaseLink):
         receipt: bool,
         timeout: float | None,
         resend: bool | None,
+        persistent: bool | None,
         length: int | None,
         *,
         wait: bool = True,
@@ -93,16 +94,17 @@ class Link(BaseLink):
         Arguments and errors as for `Client.send`.
         """
         more: dict[str, Any] = {"receipt": receipt, "resend": resend, "transaction": transaction}
+        said: dict[str, Any] = {"persistent": persistent, "usual": self.options.persistent}
         if is_whole(body):
-            message, make = outgoing(destination, body, headers, content_encoding), self.sending
-            sending = partial(make, timeout=timeout, **more)
+            message = outgoing(destination, body, headers, content_encoding, **said)
+            sending = partial(self.sending, timeout=timeout, **more)
             return self.send(sending, message, timeout, receipt=receipt, wait=wait, transaction=transaction)
         if content_encoding is not None:
             raise ValueError("content_encoding is for str and bytes: give a source of bytes that are encoded already")
         if resend and not wait:
             raise LocalProtocolError("resend=True with a streamed body needs `send`, which keeps the source")
         self.engine.check()
-        message = outgoing(destination, b"", headers)
+        message = outgoing(destination, b"", headers, **said)
         source = open_source(body, length, self.options.spool_folder)
         try:
             return self._send_source(message, source, timeout, wait, more)

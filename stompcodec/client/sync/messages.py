@@ -152,7 +152,7 @@ class Message(BaseMessage):
         """
         link = self.subscription.link
         make, core = partial(link.sending, receipt=receipt, timeout=timeout), link.core.link
-        message = outgoing(*self.answer(body, headers, core.dialect))
+        message = outgoing(*self.answer(body, headers, core.dialect), usual=link.options.persistent)
         core.expect_handlers()
         with holding(self):
             link.send(make, message, timeout, "reply", receipt=receipt)

@@ -79,7 +79,7 @@ def fill(broker: StompBroker) -> None:
             client.send("/queue/a", b"x" * (100 + number), kept)
             client.send("/topic/t", b"y" * number, kept)
         client.send("/queue/a", b"later", {**kept, "delay": "600000"})
-        client.send("/queue/a", b"transient", receipt=True)
+        client.send("/queue/a", b"transient", {"persistent": "false"}, receipt=True)
         held = client.subscribe("/queue/a", ack="client-individual", prefetch=2)
         assert held.get(timeout=patience(20)) is not None
 

@@ -83,8 +83,8 @@ def test_transient_messages_that_were_stored_are_gone_after_a_kill(tmp_path):
     with BrokerProcess(tmp_path, config=config) as broker:
         client = Client(broker.port)
         for number in range(601):
-            header = {"persistent": "true"} if number % 10 == 0 else {}
-            client.send("SEND", {"destination": "/queue/a", **header}, b"%d" % number)
+            kept = "false" if number % 10 else "true"
+            client.send("SEND", {"destination": "/queue/a", "persistent": kept}, b"%d" % number)
         client.ask("SEND", {"destination": "/queue/b", "persistent": "true"}, b"the last one, and it is stored")
         broker.kill()
         client.socket.close()

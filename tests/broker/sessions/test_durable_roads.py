@@ -40,8 +40,13 @@ def frame(command: str, *lines: str, body: str = "") -> bytes:
 
 sends = st.builds(
     lambda destination, lines, body: frame("SEND", f"destination:{destination}", *lines, body=body),
-    st.sampled_from(["/queue/a", "/queue/a", "/queue/a", "/queue/b", "/topic/t"]),
-    st.sampled_from([["persistent:true"], ["persistent:true", "receipt:7"], ["persistent:true", "receipt:8"], []]),
+    st.sampled_from(["/queue/a", "/queue/a", "/queue/a", "/queue/b", "/topic/t", "/temp-queue/q"]),
+    st.sampled_from(
+        [
+            *(["persistent:true"], ["persistent:true", "receipt:7"], ["persistent:true", "receipt:8"]),
+            *([], ["receipt:9"], ["persistent:false"], ["transaction:t"]),
+        ]
+    ),
     st.sampled_from(["hi", "", "x" * 900]),
 )
 special = st.builds(
@@ -65,6 +70,7 @@ configs = st.fixed_dictionaries(
         "max_queue_messages": st.sampled_from([None, 5, 20]),
         "write_high": st.sampled_from([1, 300, 262_144]),
         "transient": st.sampled_from(["stop", "spool"]),
+        "durable": st.sampled_from(["all", "persistent"]),
     }
 )
 
@@ -85,8 +91,10 @@ class World:
     def begin(self) -> None:
         """Let a new sender and a new consumer connect. The destinations of the sender are cached from now on."""
         self.sender, self.consumer = self.bench.peer(), self.bench.peer()
-        for destination in ("/queue/a", "/queue/b", "/topic/t"):
+        self.sender.subscribe("/temp-queue/q", ack="client-individual")
+        for destination in ("/queue/a", "/queue/b", "/topic/t", "/temp-queue/q"):
             self.sender.put(destination, "first")
+        self.sender.take()
         self.sender.raw(frame("BEGIN", "transaction:t"))
 
     def step(self, what: Any, turns: bool) -> None:

@@ -1,0 +1,124 @@
+"""Which messages are stored: those to queues unless they say persistent:false, on each road and in each way."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+from broker.harness import Bench, FaultyStore, Peer
+
+from stompcodec.broker.config.config import Config
+from stompcodec.broker.config.presets import DIALECTS
+from stompcodec.broker.sessions import commands, plain
+
+ROADS = ["slow", "python", "c"] if plain.EXTENSION is not None else ["slow", "python"]
+#: Headers by which a SEND goes one of several ways through the broker.
+WAYS: dict[str, dict[str, str]] = {
+    "plain": {},
+    "receipt": {"receipt": "r"},
+    "transaction": {"transaction": "t"},
+    "reply-to": {"reply_to": "/temp-queue/mine"},
+    "key": {"idempotency_key": "{}", "receipt": "r"},
+    "expires": {"expires": "9999999999999"},
+    "delay": {"delay": "1000"},
+}
+PLACES = ("/queue/a", "/temp-queue/mine", "/topic/t", "/queue/a,/topic/t")
+
+
+@pytest.fixture(autouse=True)
+def _on() -> Iterator[None]:
+    """The road in C is on after a test that has switched it off."""
+    yield
+    switch(True)
+
+
+def switch(on: bool) -> None:
+    if plain.EXTENSION is not None:
+        plain.EXTENSION.switch(on)
+
+
+def sender_on(road: str, bench: Bench) -> Peer:
+    """A peer of a broker whose SENDs go that road, with a durable subscription to the topic and a temporary queue."""
+    switch(road == "c")
+    if road == "slow":
+        bench.broker.handlers = {**commands.HANDLERS, "SEND": commands._send_any}
+    keeper = bench.peer(connect=False)
+    keeper.connect(client_id="keeper")
+    keeper.subscribe("/topic/t", durable_subscription_name="all")
+    keeper.lose()
+    sender = bench.peer()
+    sender.subscribe("/temp-queue/mine", ack="client-individual")
+    for place in PLACES:  # the targets are cached from now on
+        sender.put(place, "first", persistent="false")
+    sender.take()
+    return sender
+
+
+@pytest.mark.parametrize("road", ROADS)
+@pytest.mark.parametrize("durable", ["all", "persistent", "none"])
+def test_a_message_to_a_queue_is_stored_unless_it_says_otherwise(road: str, durable: str) -> None:
+    """A temporary queue is never stored, and a topic stores what says persistent:true, for its durable subscription."""
+    for way, headers in WAYS.items():
+        for said in (None, "true", "false"):
+            bench = Bench(FaultyStore(), durable=durable, composite=True)
+            sender = sender_on(road, bench)
+            sender.send("BEGIN", transaction="t")
+            for number, place in enumerate(PLACES):
+                own = {name: value.format(number) for name, value in headers.items()}
+                sender.put(place, place, **own, **({} if said is None else {"persistent": said}))
+            sender.send("COMMIT", transaction="t", receipt="committed")
+            if way == "delay":
+                bench.date += 2
+                bench.wait(2.0)
+            asked = durable != "none" and said == "true"
+            to_queue = asked or (durable == "all" and said is None)
+            expected = {"/queue/a": to_queue, "/temp-queue/mine": False, "/topic/t": asked}
+            both = [place for place in expected if place != "/temp-queue/mine" and expected[place]]
+            stored = [place for place in expected if expected[place]] + ["/queue/a,/topic/t"] * len(both)
+            assert sorted(bench.store.bodies) == sorted(stored), (way, said)
+
+
+@pytest.mark.parametrize("road", ROADS)
+@pytest.mark.parametrize(
+    ("place", "said", "waits"),
+    [
+        ("/queue/a", None, True),
+        ("/queue/a", "true", True),
+        ("/queue/a", "false", False),
+        ("/temp-queue/mine", None, False),
+        ("/topic/t", None, False),
+    ],
+)
+def test_a_receipt_waits_for_the_disk_only_where_the_message_is_stored(
+    road: str, place: str, said: str | None, waits: bool
+) -> None:
+    bench = Bench(FaultyStore(background=True), durable="all")
+    sender = sender_on(road, bench)
+    sender.take()
+    sender.put(place, "x", receipt="r", **({} if said is None else {"persistent": said}))
+    answers = [frame.command for frame in sender.take() if frame.command != "MESSAGE"]
+    assert answers == ([] if waits else ["RECEIPT"])
+
+
+@pytest.mark.parametrize("dialect", DIALECTS)
+def test_other_dialects_store_what_says_persistent(dialect: str) -> None:
+    """So do their brokers. A value that is given wins."""
+    assert Config(dialect=dialect).durable == ("all" if dialect == "stompcodec" else "persistent")
+    bench = Bench(FaultyStore(), dialect=dialect, durable=Config(dialect=dialect).durable)
+    peer = bench.peer()
+    peer.put("/queue/a", "1")
+    peer.put("/queue/a", "2", persistent="true")
+    assert bench.store.bodies == (["1", "2"] if dialect == "stompcodec" else ["2"])
+    assert Config(dialect=dialect, durable="all").durable == "all"
+
+
+@pytest.mark.parametrize("road", ROADS)
+def test_what_is_not_stored_is_taken_though_the_disk_is_full(road: str) -> None:
+    bench = Bench(FaultyStore(), durable="all")
+    sender = sender_on(road, bench)
+    bench.broker.journal.short = True
+    for place, said in (("/queue/a", "false"), ("/temp-queue/mine", ""), ("/topic/t", "")):
+        sender.put(place, "x", receipt="r", **({"persistent": said} if said else {}))
+    assert [frame.command for frame in sender.take() if frame.command != "MESSAGE"] == ["RECEIPT"] * 3
+    sender.put("/queue/a", "x", receipt="r")
+    assert sender.error().headers["message"] == "the disk is full"
