@@ -107,16 +107,20 @@ class BaseMessage:
         text = self.get(name)
         return default if text is None else json_value(text)
 
-    def text(self) -> str:
+    def text(self, charset: str | None = None) -> str:
         """Return the body as text, by content-type and charset, after undoing a content-encoding.
 
+        Args:
+            charset: that of the body, whatever its content-type says. Without both it is read as UTF-8.
+
         Raises:
-            ContentError: the content-type does not name text, or the bytes are invalid in its charset.
+            ContentError: the content-type does not name text, or the bytes are invalid in the charset.
+            TypeError, ValueError: `charset` is not a charset that Python knows.
             LocalProtocolError: as `body`.
             FrameError: "bad-content-encoding", or "limit-exceeded" for over 100 MiB.
         """
         self.body  # noqa: B018  # raises if it is in a file
-        return text_of(self.frame)
+        return text_of(self.frame, charset, untyped="utf_8")
 
     def content(self, max_size: int = 100 * 2**20) -> bytes:
         """Return the body without its content-encoding (gzip, deflate, base64), inflated to at most `max_size` bytes.
