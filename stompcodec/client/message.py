@@ -18,8 +18,9 @@ class BaseMessage:
     `epoch` is the number of the connection that delivered it: on another one, acknowledging raises StaleAckError.
     """
 
-    __slots__ = ("_proof", "_received", "epoch", "frame", "seq", "settled", "subscription")
+    __slots__ = ("_failed", "_proof", "_received", "epoch", "frame", "seq", "settled", "subscription")
     _received: ReceivedBody
+    _failed: int  # calls of its handler; set only if there is one
     _proof: Call  # of the ACK or NACK, or of the COMMIT; set only if there is one
 
     def __init__(self, frame: Frame, subscription: Subscription, epoch: int, seq: int) -> None:
@@ -138,12 +139,20 @@ class BaseMessage:
 
     @property
     def attempt(self) -> int:
-        """The number of this delivery, from 1 on; 2 for all redeliveries if the broker does not count them."""
+        """The number of this attempt, from 1 on: deliveries, and calls of a handler that failed.
+
+        If the broker does not count deliveries, all later ones count as the second.
+        """
+        failed = getattr(self, "_failed", 0)
         for name in self.subscription.attempt_headers:
             count = self.frame.get(name)
             if count is not None and count.isascii() and count.isdigit() and len(count) < 10:
-                return int(count) + 1
-        return 2 if self.redelivered else 1
+                return int(count) + 1 + failed
+        return (2 if self.redelivered else 1) + failed
+
+    def count_calls(self, failed: int) -> None:
+        """Note how many calls of its handler have failed."""
+        self._failed = failed
 
     def answer(
         self, body: bytes | str, headers: HeaderSource | None, dialect: BrokerDialect
