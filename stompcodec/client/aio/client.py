@@ -280,7 +280,7 @@ class AsyncClient(BaseClient):
         link = self._link
         rest = {"selector": selector, "durable": durable, "id": id, "headers": headers, "on_unreadable": on_unreadable}
         handling = Handling(handler, ack, on_error, concurrency, key, attempts, give_up).checked(link.core.link.dialect)
-        mode = handling.ack or "auto"
+        mode = "auto" if handling.ack is None else handling.ack
         subscription: AsyncSubscription = link.subscription(destination, mode, prefetch, handler, confirm, **rest)
         call = link.call(f"SUBSCRIBE to {destination}", "SUBSCRIBE", timeout)
         receipt = link.start(call, link.core.inbound.subscribe, subscription)

@@ -450,11 +450,11 @@ class _Work:
         calls = before = 0 if self.handling.attempts == 1 else retries.calls_of(message)
         while True:
             calls += 1
+            if not self.handling.acts_at_once and self._is_theirs(message):
+                retries.keep(message, calls)
+                return False
             if self._ends(message, error, calls):
                 self._give_up(message, error, calls)
-                return False
-            if self._is_theirs(message):
-                retries.keep(message, calls)
                 return False
             first, pause = pause is None, retries.pause(pause)
             if first:
