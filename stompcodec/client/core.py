@@ -1,4 +1,4 @@
-"""The client without I/O: what programs call, on top of its sending half (`link`) and its receiving half (`inbound`).
+"""The client without I/O, in more than 600 lines: what programs call, above `link` (sending) and `inbound` (receiving).
 
 A shell calls `opened`, `writable`, `lost` and `tick` of the link and `receive` of the inbound half, and writes what
 `link.take_output` returns. After each of them it looks at `link.connection` (None: abort the transport), `link.events`,
@@ -328,8 +328,7 @@ class ClientCore:
             transaction.check()
         if subscription.claims:
             _check_claim(message, command, call, transaction)
-        ack = message.frame.get("ack")
-        if message.settled or not subscription.explicit or (ack is None and self.is_sent_only(message)):
+        if message.settled or self.is_sent_only(message):
             self._settle_again(message, command, call)
             return
         if self.is_stale(message):

@@ -71,13 +71,11 @@ class Subscription:
         self.touched = False  # it is in the list of those to wake
         self.wake: Callable[[], object] | None = None  # has consumers look for news
         self.waiting: Collection[object] = ()  # threads that wait for messages
-        self.in_turn = 0  # messages that came one by one, while one thread waited: see `Engine._is_talk`
-        self.came_at = -math.inf  # when the last of them came
+        self.in_turn, self.came_at = 0, -math.inf  # messages that came one by one: see `Engine._is_talk`; the last time
         self.deaf = False  # no more messages will be accepted
         self.closed = False  # and none can be settled
         self.ended: float = 0  # the broker has all messages up to this `seq` back; infinite once it is closed
-        self.is_narrow = False  # its window is one message: its handler fails for long
-        self.deleted = False  # the broker was told to end the durable subscription
+        self.deleted = self.is_narrow = False  # the durable one was ended; the window is one, as the handler fails
         self.is_handled, self.left = False, 0  # it has a handler; the messages that failed ones left unsettled
         self.error: Exception | None = None  # why it ended
         self.news: Exception | None = None  # an ERROR that belongs to no call; raised once

@@ -270,22 +270,26 @@ class AsyncClient(BaseClient):
             concurrency: the number of tasks for the handler. Only with `key` more than one keep an order:
             key: a function; messages for which it returns equal values go to the same task.
             attempts: how often the handler is called with one message, with pauses of 0.1 s to 30 s between.
-            give_up: exceptions at which a message is given up at once, since another call would raise them, too.
+            give_up: exceptions at which a message is given up at once.
 
         Raises:
             RejectedError, ConnectionLostError, ReceiptTimeoutError: it was not confirmed.
             LocalProtocolError, ValueError, TypeError: the id is taken, an option is invalid, or the broker lacks it.
         """
-        self._link.delivery.check()  # asyncio only
         link = self._link
         rest = {"selector": selector, "durable": durable, "id": id, "headers": headers, "on_unreadable": on_unreadable}
         handling = Handling(handler, ack, on_error, concurrency, key, attempts, give_up).checked(link.core.link.dialect)
-        mode = "auto" if handling.ack is None else handling.ack
-        subscription: AsyncSubscription = link.subscription(destination, mode, prefetch, handler, confirm, **rest)
-        call = link.call(f"SUBSCRIBE to {destination}", "SUBSCRIBE", timeout)
+        return self._subscribe(handling, timeout, destination, handling.ack, prefetch, handler, confirm, **rest)
+
+    def _subscribe(self, handling: Handling, timeout: float | None, *parts: Any, **rest: Any) -> AsyncSubscription:
+        """Send SUBSCRIBE, and begin to handle messages; `parts` and `rest` are those of the subscription."""
+        link = self._link
+        link.delivery.check()  # asyncio only
+        subscription: AsyncSubscription = link.subscription(*parts, **rest)
+        call = link.call(f"SUBSCRIBE to {subscription.destination}", "SUBSCRIBE", timeout)
         receipt = link.start(call, link.core.inbound.subscribe, subscription)
         subscription.begin(receipt, handling)
-        if handler is not None:
+        if handling.handler is not None:
             self._subscriptions.append(subscription)
         return subscription
 
