@@ -48,6 +48,7 @@ class Row:
     def __enter__(self) -> Row:
         # Here, and not when rows of the codec are counted: under valgrind this takes longer than they do.
         from stompcodec.client import Client, Options
+        from stompcodec.client.handlers import Handling
         from stompcodec.client.sync.messages import _Work
 
         self._client = Client("stomp://localhost:1", Options(heart_beat=(0, 0)))
@@ -58,7 +59,7 @@ class Row:
         ack = "auto" if self.name == "client_receive" else "client-individual"
         subscription = self._client._link.subscription("/queue/a", ack, None, id="1", confirm=False)
         core.inbound.subscribe(subscription, time.monotonic(), self._client._link.call("SUBSCRIBE", "", None))
-        self._work = _Work(subscription, self._count, "nack")
+        self._work = _Work(subscription, Handling(self._count))
         self._subscription = subscription
         self._written()
         return self

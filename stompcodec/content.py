@@ -87,13 +87,18 @@ _MARKS = (
 )
 
 
-def text_of(frame: HasContent) -> str:
+def text_of(frame: HasContent, charset: str | None = None, *, untyped: str | None = None) -> str:
     """Return the body of a frame as text, by its content-type.
 
     application/json, application/xml and types that end with +json or +xml need no charset. The content-encodings gzip,
     deflate and base64 are undone first; any other content-encoding is ignored.
 
+    Args:
+        charset: that of the body, whatever its content-type says.
+        untyped: the charset of a body without content-type; None to refuse one.
+
     Raises:
+        TypeError, ValueError: `charset` is not a charset that Python knows.
         ContentError: the content-type is absent or is not text, the charset is unknown, the body is not in that
             charset, or the body is streamed.
         FrameError: "bad-content-encoding", or "limit-exceeded" for more than 100 MiB.
@@ -108,7 +113,19 @@ def text_of(frame: HasContent) -> str:
     coding = frame.get("content-encoding")
     if coding is not None and set(_codings(coding)) <= _CODINGS:
         body = decode_content(coding, body)
-    content_type = frame.get("content-type")
+    content_type, advice = frame.get("content-type"), "use frame.body"
+    if charset is None and content_type is None and untyped is not None:
+        codec, advice = untyped, "it has no content-type: name its charset, as in message.text(charset='latin-1')"
+    else:
+        codec = _codec_by(content_type, body) if charset is None else _given(charset)
+    try:
+        return body.decode(codec)
+    except UnicodeDecodeError as error:
+        raise ContentError(f"byte {error.start} of the body is not {codec}: {advice}") from error
+
+
+def _codec_by(content_type: str | None, body: bytes) -> str:
+    """Return the codec of a body with this content-type; raise ContentError if there is none."""
     if content_type is None:
         raise ContentError("the frame has no content-type, so its body is binary: use frame.body")
     charset = encoding_of(content_type)
@@ -116,14 +133,29 @@ def text_of(frame: HasContent) -> str:
         codec = _codec_of(charset)
         if codec is None:
             raise ContentError(f"unknown charset {charset!r:.60}: use frame.body")
-    elif _OWN_RULES.fullmatch(_media_type(content_type)):
-        codec = next((codec for mark, codec in _MARKS if body.startswith(mark)), "utf_8")
-    else:
+        return codec
+    if not _OWN_RULES.fullmatch(_media_type(content_type)):
         raise ContentError(f"the content-type {content_type!r:.60} is not text: use frame.body")
-    try:
-        return body.decode(codec)
-    except UnicodeDecodeError as error:
-        raise ContentError(f"byte {error.start} of the body is not {codec}: use frame.body") from error
+    return next((codec for mark, codec in _MARKS if body.startswith(mark)), "utf_8")
+
+
+def _given(charset: str) -> str:
+    """Return the codec of a charset that a program names. Its mistakes are no ContentError: the message is good."""
+    if not isinstance(charset, str):
+        raise TypeError(f"charset is {charset!r:.60}: it must be str")
+    codec = _codec_of(charset)
+    if codec is None:
+        raise ValueError(f"charset is {charset!r:.60}: it must be one that Python knows, such as 'latin-1'")
+    return codec
+
+
+def is_text_type(content_type: str) -> bool:
+    """Return whether a content-type is one of text.
+
+    >>> is_text_type("application/json"), is_text_type("text/csv"), is_text_type("image/png")
+    (True, True, False)
+    """
+    return encoding_of(content_type) is not None or _OWN_RULES.fullmatch(_media_type(content_type)) is not None
 
 
 #: Python cannot compare or print deeper values near the end of its stack.

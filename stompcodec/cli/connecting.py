@@ -9,7 +9,7 @@ import re
 import signal
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -23,6 +23,7 @@ from stompcodec.cli.inputs import Number, bytes_of, complain, option_group
 from stompcodec.cli.screen import printable
 from stompcodec.cli.signals import ending
 from stompcodec.cli.unreadable import way_round
+from stompcodec.content import is_text_type
 from stompcodec.errors import (
     ConfigError,
     ConnectionLostError,
@@ -521,6 +522,21 @@ def read_body(body: str) -> bytes:
             return stream.read()
     except OSError as error:
         raise click.ClickException(f"{body[1:]}: cannot be read: {error.strerror}") from None
+
+
+def as_text(body: bytes, headers: Iterable[tuple[str, str]]) -> bytes | str:
+    """Return a body to send: as text if it is UTF-8 without NUL, and no header says something else.
+
+    >>> as_text(b"hello", []), as_text(b"\xff", []), as_text(b"hello", [("content-type", "image/png")])
+    ('hello', b'\xff', b'hello')
+    """
+    named = dict(headers)
+    if b"\0" in body or "content-encoding" in named or not is_text_type(named.get("content-type", "text/plain")):
+        return body
+    try:
+        return body.decode()
+    except UnicodeDecodeError:
+        return body
 
 
 def size(_context: click.Context, option: click.Parameter, value: str | None) -> int | None:

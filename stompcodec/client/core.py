@@ -1,4 +1,4 @@
-"""The client without I/O: what programs call, on top of its sending half (`link`) and its receiving half (`inbound`).
+"""The client without I/O, in more than 600 lines: what programs call, above `link` (sending) and `inbound` (receiving).
 
 A shell calls `opened`, `writable`, `lost` and `tick` of the link and `receive` of the inbound half, and writes what
 `link.take_output` returns. After each of them it looks at `link.connection` (None: abort the transport), `link.events`,
@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Iterator
 from stompcodec.client.bodies.unreadable import SETTLED, unreadable
 from stompcodec.client.bodies.unreadable import log as unread_log
 from stompcodec.client.bodies.upload import Upload
-from stompcodec.client.handlers import answer_of, note
+from stompcodec.client.handlers import answer_of, in_hand, note
 from stompcodec.client.inbound import Inbound
 from stompcodec.client.link import ClientLink, log
 from stompcodec.client.message import BaseMessage
@@ -288,7 +288,7 @@ class ClientCore:
             or message.settled
             or message.epoch != link.epoch
             or subscription.ack != "client-individual"
-            or subscription.closed
+            or message.seq <= subscription.ended
             or link.version != "1.2"
             or link.state != "connected"
             or link.phase != "up"
@@ -328,7 +328,7 @@ class ClientCore:
             transaction.check()
         if subscription.claims:
             _check_claim(message, command, call, transaction)
-        if not subscription.explicit or message.settled:
+        if message.settled or self.is_sent_only(message):
             self._settle_again(message, command, call)
             return
         if self.is_stale(message):
@@ -360,8 +360,50 @@ class ClientCore:
     def is_stale(self, message: BaseMessage) -> bool:
         """Return whether the broker has a message back, and delivers it again: it can no longer be settled."""
         subscription = message.subscription
-        ended = message.epoch != self.link.epoch or subscription.closed or self.link.state in ("closing", "closed")
-        return subscription.explicit and ended
+        ended = message.epoch != self.link.epoch or message.seq <= subscription.ended
+        return subscription.explicit and (ended or self.link.state in ("closing", "closed"))
+
+    def is_sent_only(self, message: BaseMessage) -> bool:
+        """Return whether there is nothing to settle: the mode is `auto`, or the server acts as if it was.
+
+        Some brokers send no ack header in 1.2, whatever the mode. Their messages count as acknowledged.
+        """
+        subscription, link = message.subscription, self.link
+        if not subscription.explicit:
+            return True
+        if link.version != "1.2" or message.frame.get("ack") is not None or message.epoch != link.epoch:
+            return False
+        log.warning(
+            "%s: the server sends messages without an ack header: they count as acknowledged, as with ack='auto'",
+            subscription.destination,
+        )
+        subscription.explicit = subscription.cumulative = False
+        return True
+
+    def is_settled(self, message: BaseMessage) -> bool:
+        """Return whether a message is settled, or may be: also with later ones, or in a transaction."""
+        subscription = message.subscription
+        covered = subscription.cumulative and not subscription.covered(message.seq)
+        return bool(message.settled) or covered or message.seq in subscription.claims
+
+    def let_go(self, message: BaseMessage) -> None:
+        """Leave an unsettled message to the broker, which delivers it again after this connection."""
+        subscription = message.subscription
+        if self.is_stale(message) or self.is_settled(message) or not subscription.explicit:
+            return
+        covered = subscription.covered(message.seq) if subscription.cumulative else []
+        message.epoch = 0
+        if covered:
+            subscription.settle(covered)
+        else:
+            subscription.open -= 1
+
+    def abort_left(self, message: BaseMessage, now: float) -> None:
+        """Abort the transactions that the handler of a message has begun, and left open."""
+        for transaction in list(self.link.transactions.values()):
+            if transaction.begun_for is message and transaction.state == "open":
+                call = self.link.calls.make(f"ABORT of {transaction.id}", self.link.options.receipt_timeout)
+                self.finish_transaction(transaction, "ABORT", now, call)
 
     def _settle_again(self, message: BaseMessage, command: str, call: Call | None) -> None:
         """Accept a repeated ACK or NACK; refuse the opposite one, and what claims more than is known."""
@@ -369,6 +411,8 @@ class ClientCore:
             raise _stale(message, command)
         if command != (message.settled or "ACK"):
             why = 'the subscription has ack="auto"'
+            if message.subscription.ack != "auto":
+                why = "the server sent the message without an ack header, so it counts as acknowledged"
             if message.settled:
                 why = f"the message had {message.settled} before"
             elif message.subscription.cumulative:
@@ -380,10 +424,7 @@ class ClientCore:
     def _ack_headers(self, message: BaseMessage, command: str) -> list[tuple[str, str]]:
         """Return the headers that name the message in this version (S12-ACK-01, S11-ACK-01, S11-ACK-02, S10-ACK-01)."""
         if self.link.version == "1.2":
-            ack = message.frame.get("ack")
-            if ack is None:
-                raise RemoteProtocolError("the server sent this message without an ack header: it cannot be settled")
-            return [("id", ack)]
+            return [("id", message.frame.headers["ack"])]
         if self.link.version in ("1.0", "legacy"):
             if command == "NACK":
                 raise LocalProtocolError(
@@ -476,7 +517,7 @@ class ClientCore:
         if self.link.phase != "up":
             return False
         self.link.put(Frame("BEGIN", [*self.link.cause(), ("transaction", transaction.id)]), None, bound=True)
-        transaction.state, transaction.epoch = "open", self.link.epoch
+        transaction.state, transaction.epoch, transaction.begun_for = "open", self.link.epoch, in_hand()
         self.link.transactions[transaction.id] = transaction
         return True
 
@@ -538,7 +579,7 @@ class ClientCore:
         """
         self.link.now = now
         inbound = self.inbound
-        for subscription in list(inbound.subscriptions.values()):
+        for subscription in [*inbound.subscriptions.values(), *inbound.apart.values()]:
             if subscription.explicit:
                 subscription.deaf = True
                 inbound.forget(subscription)

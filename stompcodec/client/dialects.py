@@ -42,6 +42,11 @@ class BrokerDialect(NamedTuple):
     """Headers of NACK to have the message delivered again; None: not supported."""
     discard: Pairs | None = ()
     """Headers of NACK to have it dropped or dead-lettered; None: not supported."""
+    gives_up: bool | None = None
+    """The `requeue` of the NACK by which a message is given up that cannot be handled."""
+    unsubscribed: str = ""
+    """What UNSUBSCRIBE does with unacknowledged messages: "returns" (the broker delivers them again) or "keeps" (they
+    can still be acknowledged once the same id has subscribed again); "" if that is not known."""
     nack_transacted: bool = True
     """NACK can be part of a transaction."""
     attempts: tuple[str, ...] = ()
@@ -195,6 +200,8 @@ _OWN: dict[str, Any] = {
     "nack_transacted": True,
     "attempts": ("redelivery-count",),
     "names_causes": True,
+    "gives_up": False,
+    "unsubscribed": "returns",
 }
 #: The dialects of our own broker in which a name with and without its prefix is one queue.
 _OWN_ALIASES = ("rabbitmq", "activemq")
@@ -217,6 +224,7 @@ BROKERS: dict[str, BrokerDialect] = {
             durable=(("durable", "true"), ("auto-delete", "false")),
             requeue=(("requeue", "true"),),
             discard=(("requeue", "false"),),
+            unsubscribed="keeps",
             attempts=("x-delivery-count",),
             login_refused=(_RABBITMQ,),
             implicit_replies=True,
@@ -234,6 +242,7 @@ BROKERS: dict[str, BrokerDialect] = {
             durable=(("durable-subscription-name", "{}"),),
             client_id=True,
             requeue=None,
+            unsubscribed="returns",
             jms=True,
             login_refused=(_ACTIVEMQ,),
             duplicate="_AMQ_DUPL_ID",
@@ -246,6 +255,7 @@ BROKERS: dict[str, BrokerDialect] = {
             client_id=True,
             delete_apart=True,
             requeue=None,
+            unsubscribed="returns",
             nack_transacted=False,
             jms=True,
             login_refused=(_ACTIVEMQ,),

@@ -1,18 +1,19 @@
-"""The policies for messages whose handler returns or fails; and the message whose handler sends something."""
+"""Handlers: their options, how often they are called with a message, what becomes of it, and what they send."""
 
 from __future__ import annotations
 
+import json
 import logging
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import Any, TypedDict
+from typing import Any, NamedTuple, TypedDict
 
 from stompcodec.client.bodies.unreadable import OnUnreadable
 from stompcodec.client.dialects import BrokerDialect
 from stompcodec.client.message import BaseMessage
 from stompcodec.client.owned import HeaderSource
-from stompcodec.errors import LocalProtocolError, StaleAckError, StompError
+from stompcodec.errors import ContentError, LocalProtocolError, StaleAckError, StompError
 
 log = logging.getLogger("stompcodec.client")
 
@@ -31,12 +32,23 @@ _MOST = 10_000
 WITHOUT_NACK = ("1.0", "legacy")
 #: One of the names above, or a function of the message and the error that returns one of them.
 Policy = str | Callable[[Any, Exception], str]
+#: Classes of errors.
+Errors = type[Exception] | tuple[type[Exception], ...]
+#: How often a handler is called with one message, and the errors that another call would raise again.
+ATTEMPTS = 6
+GIVE_UP: Errors = (ContentError, UnicodeDecodeError, json.JSONDecodeError)
+#: The pauses between calls, in seconds: each one is twice the one before, up to the longest.
+FIRST, LONGEST = 0.1, 30.0
+#: The policies that act at the first failure.
+_AT_ONCE = ("stop", "ignore")
+#: The most messages whose calls are remembered while they come again.
+_REMEMBERED = 1000
 
 
 class SubscribeOptions(TypedDict, total=False):
     """The keywords of `subscribe` except `handler`."""
 
-    ack: str
+    ack: str | None
     prefetch: int | None
     selector: str | None
     durable: str | None
@@ -45,54 +57,158 @@ class SubscribeOptions(TypedDict, total=False):
     confirm: bool
     timeout: float | None
     on_unreadable: OnUnreadable
-    on_error: Policy
+    on_error: Policy | None
     concurrency: int
     key: Callable[[Any], object] | None
+    attempts: int
+    give_up: Errors
 
 
-def check_handling(
-    on_error: Policy, concurrency: int, dialect: BrokerDialect, ack: str, handler: object, key: object = None
-) -> None:
-    """Check a handler, which may be None, and its options; `ack` is the mode of its subscription.
+class Handling(NamedTuple):
+    """A handler and its options, as `subscribe` takes them. Without `ack` it is that of the defaults."""
 
-    Raises:
-        TypeError: the concurrency is no number, or the handler or the key is no function.
-        ValueError: an unknown policy, a concurrency below 1 or above 10,000, or one above 1 with ack="client": the ACK
-            of a message would also cover messages that other calls of the handler still work on.
-        LocalProtocolError: the broker does not support the policy: messages would stay unsettled.
+    handler: Callable[[Any], Any] | None = None
+    ack: str | None = None
+    on_error: Policy | None = None
+    concurrency: int = 1
+    key: Callable[[Any], object] | None = None
+    attempts: int = ATTEMPTS
+    give_up: Errors = GIVE_UP
 
-    >>> from stompcodec.client.dialects import BROKERS
-    >>> check_handling("requeue", 1, BROKERS["activemq"], "client", print)
-    Traceback (most recent call last):
-        ...
-    stompcodec.errors.LocalProtocolError: on_error='requeue': the NACK of activemq cannot requeue a message
+    def checked(self, dialect: BrokerDialect) -> Handling:
+        """Return it with its defaults, which need no handler.
+
+        Raises:
+            TypeError: a number is no number, the handler or the key is no function, or `give_up` no exceptions.
+            ValueError: an unknown policy, one with ack="auto", a number out of range, or a concurrency above 1 with
+                ack="client": the ACK of a message would also cover messages that other calls still work on.
+            LocalProtocolError: the broker does not support the policy: messages would stay unsettled.
+
+        >>> from stompcodec.client.dialects import BROKERS
+        >>> Handling(print).checked(BROKERS["activemq"]).ack, Handling().checked(BROKERS["activemq"]).ack
+        ('client-individual', 'auto')
+        >>> Handling(print, on_error="requeue").checked(BROKERS["activemq"])
+        Traceback (most recent call last):
+            ...
+        stompcodec.errors.LocalProtocolError: on_error='requeue': the NACK of activemq cannot requeue a message
+        """
+        for name, function in (("handler", self.handler), ("key", self.key)):
+            if function is not None and not callable(function):
+                raise TypeError(f"{name} is {function!r:.60}: it must be a function")
+        for name, number in (("concurrency", self.concurrency), ("attempts", self.attempts)):
+            if type(number) is not int:
+                raise TypeError(f"{name} is {number!r:.60}: it must be a whole number")
+            if not 0 < number <= _MOST:
+                raise ValueError(f"{name} is {number!r:.60}: it must be 1 or more, and at most {_MOST}")
+        errors = self.give_up if isinstance(self.give_up, tuple) else (self.give_up,)
+        if not all(isinstance(each, type) and issubclass(each, Exception) for each in errors):
+            raise TypeError(f"give_up is {self.give_up!r:.60}: it must be a tuple of exception classes")
+        ack = self.ack
+        if ack is None:
+            ack = "auto" if self.handler is None else "client-individual"
+        if self.concurrency > 1 and ack == "client" and self.handler is not None:
+            raise ValueError(
+                f"concurrency={self.concurrency} with ack='client' would acknowledge messages that are still being"
+                " handled: use ack='client-individual'"
+            )
+        return self._replace(ack=ack, on_error=self._policy(dialect, ack), give_up=errors)
+
+    def _policy(self, dialect: BrokerDialect, ack: str) -> Policy:
+        policy = self.on_error
+        if policy is None:
+            return "nack"
+        if not callable(policy) and not (isinstance(policy, str) and policy in POLICIES):
+            raise ValueError(
+                f"on_error is {policy!r:.60}: use {', '.join(POLICIES)}, or a function that returns one of them"
+            )
+        if self.ack == "auto":
+            raise ValueError(
+                f"on_error={policy!r:.60} has no effect with ack='auto', where the broker forgets each message that it"
+                " sends: leave out one of them"
+            )
+        if policy == "requeue" and ack != "auto":
+            try:
+                dialect.nack_headers(True)
+            except LocalProtocolError as error:
+                raise LocalProtocolError(f"on_error={policy!r}: {error}") from None
+        return policy
+
+    @property
+    def acts_at_once(self) -> bool:
+        """Whether a failed call is not repeated."""
+        return self.attempts == 1 or self.on_error in _AT_ONCE
+
+
+class Retries:
+    """The failures of a subscription's handler, and the pauses that follow. Its threads or tasks share it.
+
+    A message that was not given up, but comes again, keeps the number of its calls, if it keeps its message-id.
+
+    >>> retries = Retries(Handling(attempts=4))
+    >>> first = retries.pause(None)
+    >>> first, retries.pause(first), retries.pause(None)
+    (0.1, 0.2, 0.4)
+    >>> retries.succeed()
+    >>> retries.pause(None)
+    0.1
     """
-    for name, function in (("handler", handler), ("key", key)):
-        if function is not None and not callable(function):
-            raise TypeError(f"{name} is {function!r:.60}: it must be a function")
-    if type(concurrency) is not int:
-        raise TypeError(f"concurrency is {concurrency!r:.60}: it must be a whole number")
-    if not 0 < concurrency <= _MOST:
-        raise ValueError(f"concurrency is {concurrency!r:.60}: it must be 1 or more, and at most {_MOST}")
-    if concurrency > 1 and ack == "client" and handler is not None:
-        raise ValueError(
-            f"concurrency={concurrency} with ack='client' would acknowledge messages that are still being handled:"
-            " use ack='client-individual'"
+
+    def __init__(self, handling: Handling) -> None:
+        self._attempts = handling.attempts
+        self._give_up = handling.give_up
+        self._next = FIRST  # the first pause of the next message
+        self._said = ""  # the last failure whose traceback was logged
+        self._calls: dict[str, int] = {}  # by message-id, of messages that come again
+        self.failures = 0
+        """The failures since the last call that succeeded; those that are given up at once do not count."""
+
+    def calls_of(self, message: BaseMessage) -> int:
+        """Return the number of calls with earlier deliveries of a message. Some brokers use ids again for others."""
+        calls = self._calls.pop(message.id, 0)
+        return calls if message.redelivered else 0
+
+    def keep(self, message: BaseMessage, calls: int) -> None:
+        """Remember the calls with a message that comes again, and is left to the broker."""
+        log.info("%s: message %s is left after %d calls", message.subscription.destination, message.id, calls)
+        while len(self._calls) >= _REMEMBERED:
+            self._calls.pop(next(iter(self._calls)), None)
+        self._calls[message.id] = calls
+
+    def is_last(self, calls: int, error: Exception) -> bool:
+        """Return whether a message is given up after so many calls, the last of which has raised an error."""
+        if isinstance(error, self._give_up):
+            return True
+        self.failures += 1
+        return calls >= self._attempts
+
+    def pause(self, before: float | None) -> float:
+        """Return the next pause of a message in seconds, by the one before, or by those of the subscription."""
+        pause = self._next if before is None else min(2 * before, LONGEST)
+        self._next = max(self._next, min(2 * pause, LONGEST))
+        return pause
+
+    def succeed(self) -> None:
+        """Begin anew: a call has succeeded."""
+        self._next, self._said, self.failures = FIRST, "", 0
+
+    def say(self, message: BaseMessage, error: Exception, pause: float) -> None:
+        """Log the first failure of a message; the same error in a row without its traceback."""
+        said, self._said = self._said, repr(error)
+        log.warning(
+            "the handler of %s failed (%.200s): message %s is handled again in %g s, %d times in all at most",
+            *(message.subscription.destination, self._said, message.id, pause, self._attempts),
+            exc_info=None if said == self._said else error,
         )
-    if not callable(on_error) and not (isinstance(on_error, str) and on_error in POLICIES):
-        raise ValueError(
-            f"on_error is {on_error!r:.60}: use {', '.join(POLICIES)}, or a function that returns one of them"
-        )
-    if on_error == "requeue" and ack != "auto" and handler is not None:
-        try:
-            dialect.nack_headers(True)
-        except LocalProtocolError as error:
-            raise LocalProtocolError(f"on_error={on_error!r}: {error}") from None
 
 
-def decide(on_error: Policy, message: BaseMessage, error: Exception) -> str:
-    """Log an exception of a handler, and return the policy for it."""
-    log.error("the handler of %s failed", message.subscription.destination, exc_info=error)
+def decide(on_error: Policy, message: BaseMessage, error: Exception, calls: int) -> str:
+    """Log the last exception of a handler after so many calls, and return the policy for it."""
+    destination = message.subscription.destination
+    if calls > 1:
+        words = "the handler of %s failed %d times: message %s is given up: %.200r"
+        log.error(words, destination, calls, message.id, error)
+    else:
+        log.error("the handler of %s failed", destination, exc_info=error)
     if not callable(on_error):
         return on_error
     try:
@@ -134,16 +250,17 @@ def ended_by(error: BaseException) -> Exception:
 def leave(message: BaseMessage) -> None:
     """Count a message that stays unsettled after its handler failed; log if such messages fill the prefetch."""
     subscription = message.subscription
-    if subscription.closed or subscription.prefetch is None:
+    window = subscription.window
+    if subscription.closed or window is None:
         return
     subscription.left += 1
     held = subscription.open - len(subscription.inbox) - len(subscription.batch)
-    if subscription.left >= subscription.prefetch <= held:
+    if subscription.left >= window <= held:
         log.error(
             "%s: the broker stops until a message is settled or the connection ends: the messages that failed handlers "
             "left unsettled hold the whole prefetch of %d",
             subscription.destination,
-            subscription.prefetch,
+            window,
         )
 
 
@@ -159,10 +276,11 @@ def note(error: Exception) -> None:
 class Hand:
     """The message that a thread, or a task with those it starts, works on; None once its handler has returned."""
 
-    __slots__ = ("message",)
+    __slots__ = ("message", "pauses")
 
-    def __init__(self, message: BaseMessage) -> None:
-        self.message: BaseMessage | None = message
+    def __init__(self, message: BaseMessage | None = None) -> None:
+        self.message = message
+        self.pauses = False  # between two calls of the handler
 
 
 _hand: ContextVar[Hand | None] = ContextVar("stompcodec_hand", default=None)
@@ -186,13 +304,23 @@ def holding(message: BaseMessage) -> Iterator[None]:
         _hand.set(before)
 
 
+def own_hand() -> Hand:
+    """Return the hand of the present thread or task, or a new one."""
+    return _hand.get() or Hand()
+
+
+def in_hand() -> BaseMessage | None:
+    """Return the message that the present code works on; None if it is not known."""
+    hand = _hand.get()
+    return None if hand is None else hand.message
+
+
 def cause(epoch: int) -> list[tuple[str, str]]:
     """Return the headers that name the message in hand; none if this connection has not delivered it, or it is settled.
 
     A message that an open transaction settles comes back if that is refused.
     """
-    hand = _hand.get()
-    message = None if hand is None else hand.message
+    message = in_hand()
     if message is None or message.epoch != epoch:
         return []
     subscription = message.subscription

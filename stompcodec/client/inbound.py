@@ -80,6 +80,7 @@ class Inbound:
         self.in_body = False  # what comes next belongs to a streamed body, wanted or not
         self._to_restore: list[Subscription] = []
         self._restoring: dict[str, Subscription] = {}  # by the receipt that is waited for
+        self.apart: dict[str, Subscription] = {}  # those that are ended, to begin again: see `begin_again`
         self.late: list[Subscription] = []  # those whose SUBSCRIBE has to wait: see `_is_early`
         self.reply_subscription: Subscription | None = None
 
@@ -376,7 +377,7 @@ class Inbound:
         """
         self.link.now = now
         self.link.check_open()
-        if subscription.id in self.subscriptions:
+        if subscription.id in self.subscriptions or subscription.id in self.apart:
             raise LocalProtocolError(f"a subscription with the id {subscription.id!r} exists already")
         self.try_out(subscription)
         call.command, call.subject, call.after = "SUBSCRIBE", subscription, self._answered
@@ -427,6 +428,47 @@ class Inbound:
             if for_good:
                 call.command = DELETE
         self.link.put(Frame("UNSUBSCRIBE", headers), call, bound=True)
+
+    def begin_again(self, subscription: Subscription, now: float, call: Call, *, narrow: bool) -> None:
+        """End a subscription, and begin it again with a window of one message, or with its own window.
+
+        The call is accepted once it has ended. Messages that the broker has back by that are stale. Nothing is done
+        where that would lose messages, or where they would stay with a broker that does not deliver them again.
+        """
+        link = self.link
+        link.now = now
+        kind, is_up = link.dialect.unsubscribed, link.phase == "up" and link.state == "connected"
+        if not subscription.explicit or not subscription.keeps_messages or not kind or subscription.deaf:
+            link.finish(call)
+            return
+        subscription.is_narrow = narrow  # at the latest on the next connection
+        is_kept = kind == "keeps" and narrow  # a smaller window would not return those that are held
+        if is_kept or not is_up or not subscription.confirmed or subscription.claims or subscription.left:
+            link.finish(call)
+            return
+        subscription.subscribed = subscription.confirmed = False
+        if kind == "keeps":  # what is under way can be acknowledged by the same id
+            link.put(Frame("UNSUBSCRIBE", [("id", subscription.id)]), None, bound=True)
+            self.late.append(subscription)
+            self.go_on()
+            link.finish(call)
+            return
+        self.forget(subscription)
+        subscription.give_back()
+        self.apart[subscription.id] = self.subscriptions.pop(subscription.id)
+        call.command, call.subject, call.after = "UNSUBSCRIBE", subscription, self._begin
+        link.put(Frame("UNSUBSCRIBE", [("id", subscription.id), ("receipt", call.id)]), call, bound=True)
+
+    def _begin(self, call: Call) -> None:
+        """Begin a subscription again that has ended, now or on the next connection."""
+        subscription: Subscription = call.subject
+        self.apart.pop(subscription.id, None)
+        if subscription.closed:
+            return
+        self.subscriptions[subscription.id] = subscription
+        if self.link.phase == "up" and self.link.state == "connected" and not subscription.deaf:
+            self.late.append(subscription)
+            self.go_on()
 
     # ---- restoring subscriptions ----
 
@@ -497,9 +539,7 @@ class Inbound:
             subscription.left = 0
             if subscription.explicit:  # the broker delivers them again
                 self.forget(subscription)
-                subscription.open = 0
-                subscription.settled_to = subscription.seq
-                subscription.reopened.clear()
+                subscription.give_back()
 
     def _send_subscribe(self, subscription: Subscription) -> None:
         """Send SUBSCRIBE on this connection."""
@@ -569,6 +609,7 @@ class Inbound:
         if self.subscriptions.get(subscription.id) is subscription:
             del self.subscriptions[subscription.id]
         subscription.closed = subscription.deaf = True
+        subscription.ended = math.inf
         subscription.error = error
         if subscription.explicit:
             self.forget(subscription)

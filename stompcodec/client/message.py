@@ -18,8 +18,9 @@ class BaseMessage:
     `epoch` is the number of the connection that delivered it: on another one, acknowledging raises StaleAckError.
     """
 
-    __slots__ = ("_proof", "_received", "epoch", "frame", "seq", "settled", "subscription")
+    __slots__ = ("_failed", "_proof", "_received", "epoch", "frame", "seq", "settled", "subscription")
     _received: ReceivedBody
+    _failed: int  # calls of its handler; set only if there is one
     _proof: Call  # of the ACK or NACK, or of the COMMIT; set only if there is one
 
     def __init__(self, frame: Frame, subscription: Subscription, epoch: int, seq: int) -> None:
@@ -107,16 +108,20 @@ class BaseMessage:
         text = self.get(name)
         return default if text is None else json_value(text)
 
-    def text(self) -> str:
+    def text(self, charset: str | None = None) -> str:
         """Return the body as text, by content-type and charset, after undoing a content-encoding.
 
+        Args:
+            charset: that of the body, whatever its content-type says. Without both it is read as UTF-8.
+
         Raises:
-            ContentError: the content-type does not name text, or the bytes are invalid in its charset.
+            ContentError: the content-type does not name text, or the bytes are invalid in the charset.
+            TypeError, ValueError: `charset` is not a charset that Python knows.
             LocalProtocolError: as `body`.
             FrameError: "bad-content-encoding", or "limit-exceeded" for over 100 MiB.
         """
         self.body  # noqa: B018  # raises if it is in a file
-        return text_of(self.frame)
+        return text_of(self.frame, charset, untyped="utf_8")
 
     def content(self, max_size: int = 100 * 2**20) -> bytes:
         """Return the body without its content-encoding (gzip, deflate, base64), inflated to at most `max_size` bytes.
@@ -134,12 +139,20 @@ class BaseMessage:
 
     @property
     def attempt(self) -> int:
-        """The number of this delivery, from 1 on; 2 for all redeliveries if the broker does not count them."""
+        """The number of this attempt, from 1 on: deliveries, and calls of a handler that failed.
+
+        If the broker does not count deliveries, all later ones count as the second.
+        """
+        failed = getattr(self, "_failed", 0)
         for name in self.subscription.attempt_headers:
             count = self.frame.get(name)
             if count is not None and count.isascii() and count.isdigit() and len(count) < 10:
-                return int(count) + 1
-        return 2 if self.redelivered else 1
+                return int(count) + 1 + failed
+        return (2 if self.redelivered else 1) + failed
+
+    def count_calls(self, failed: int) -> None:
+        """Note how many calls of its handler have failed."""
+        self._failed = failed
 
     def answer(
         self, body: bytes | str, headers: HeaderSource | None, dialect: BrokerDialect

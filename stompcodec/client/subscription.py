@@ -16,6 +16,8 @@ from stompcodec.codec import Frame
 #: Messages that brokers deliver ahead if `prefetch` does not say how many.
 _WINDOW = 1000
 ACK_MODES = ("auto", "client", "client-individual")
+#: How the names of queues begin, where they are known to be queues.
+_QUEUES = ("/queue/", "/amq/queue/", "queue/", "queue://", "jms.queue.")
 #: The largest prefetch: brokers read 32 bits.
 _MOST = 2**31 - 1
 
@@ -69,11 +71,11 @@ class Subscription:
         self.touched = False  # it is in the list of those to wake
         self.wake: Callable[[], object] | None = None  # has consumers look for news
         self.waiting: Collection[object] = ()  # threads that wait for messages
-        self.in_turn = 0  # messages that came one by one, while one thread waited: see `Engine._is_talk`
-        self.came_at = -math.inf  # when the last of them came
+        self.in_turn, self.came_at = 0, -math.inf  # messages that came one by one: see `Engine._is_talk`; the last time
         self.deaf = False  # no more messages will be accepted
         self.closed = False  # and none can be settled
-        self.deleted = False  # the broker was told to end the durable subscription
+        self.ended: float = 0  # the broker has all messages up to this `seq` back; infinite once it is closed
+        self.deleted = self.is_narrow = False  # the durable one was ended; the window is one, as the handler fails
         self.is_handled, self.left = False, 0  # it has a handler; the messages that failed ones left unsettled
         self.error: Exception | None = None  # why it ended
         self.news: Exception | None = None  # an ERROR that belongs to no call; raised once
@@ -93,17 +95,33 @@ class Subscription:
             headers += pairs
         if self.is_handled and dialect.names_causes:
             headers.append(("attempts", "named"))
-        given = {name for name, _ in self.headers}
+        asked = self.headers
+        if self.is_narrow:
+            names = {name for name, _ in dialect.prefetch_headers(1)}
+            asked = [pair for pair in asked if pair[0] not in names]
+        given = {name for name, _ in asked}
         if self.durable is None:
             headers += dialect.topic_headers(self.destination, topic_queues, given, unique)
-        return [pair for pair in headers if pair[0] not in given] + self.headers
+        return [pair for pair in headers if pair[0] not in given] + asked
+
+    @property
+    def window(self) -> int | None:
+        """The messages that may be unacknowledged on this connection; None if it is not known."""
+        return 1 if self.is_narrow else self.prefetch
+
+    @property
+    def keeps_messages(self) -> bool:
+        """Whether the broker keeps messages while there is no subscription, as far as that is known."""
+        is_queue = self.destination.startswith(_QUEUES) and "topic" not in self.destination
+        return self.durable is not None or is_queue
 
     def _written(self, dialect: BrokerDialect, client_id: str | None) -> Iterator[tuple[str, list[tuple[str, str]]]]:
         """Yield arguments and the headers that they write, which `headers` may name as well."""
         if self.selector is not None:
             yield "selector", [("selector", self.selector)]
-        if self.prefetch is not None:
-            yield "prefetch", dialect.prefetch_headers(self.prefetch)
+        window = self.window
+        if window is not None:
+            yield "prefetch", dialect.prefetch_headers(window)
         if self.durable is not None:
             yield "durable", dialect.durable_headers(self.durable, client_id)
 
@@ -151,6 +169,12 @@ class Subscription:
     def is_last_of(self, frame: Frame) -> bool:
         """Count a message that cannot be read; return whether the subscription has to end. See `Comings.is_last`."""
         return self.comings.is_last(frame, self.seq, self.prefetch or _WINDOW)
+
+    def give_back(self) -> None:
+        """Count all messages so far as those of the broker."""
+        self.open = self.left = 0
+        self.ended = self.settled_to = self.seq
+        self.reopened.clear()
 
     def forget(self) -> int:
         """Drop messages that no consumer has taken; return their number."""

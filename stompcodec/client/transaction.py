@@ -31,6 +31,7 @@ class BaseTransaction:
     def __init__(self, id: str) -> None:
         self.id = id
         self.epoch = 0
+        self.begun_for: BaseMessage | None = None  # the message whose handler has begun it
         self.lost: Exception | None = None  # why its connection ended
         self.state = "new"
         """new, open or committing; at last committed, aborted (by ABORT or a refusal), lost (with its connection,

@@ -155,7 +155,9 @@ def test_errors_of_handlers_stay_where_they_are(shell, peer, policy, commands, c
         if message.body == b"first":
             raise ValueError("first fails")
 
-    client.subscribe("/queue/a", ack="client-individual", handler=shell.handler(fail_first), on_error=policy)
+    client.subscribe(
+        "/queue/a", ack="client-individual", handler=shell.handler(fail_first), on_error=policy, attempts=1
+    )
     with caplog.at_level(logging.ERROR, "stompcodec.client"):
         peer.deliver("s1", b"first")
         peer.deliver("s1", b"second")
@@ -170,7 +172,7 @@ def test_requeue_as_the_broker_spells_it(shell):
     with Peer(server="RabbitMQ/3.10") as peer:
         client = shell.connect(peer.url)
         handler = shell.handler(lambda message: 1 / 0)
-        client.subscribe("/queue/a", ack="client-individual", handler=handler, on_error="discard")
+        client.subscribe("/queue/a", ack="client-individual", handler=handler, on_error="discard", attempts=1)
         peer.deliver("s1", b"x")
         peer.wait(lambda peer: peer.got("NACK", requeue="false"))
 

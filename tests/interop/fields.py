@@ -245,6 +245,42 @@ def discard(place: Place) -> None:
     client.close()
 
 
+@field("gives_up")
+def gives_up(place: Place) -> None:
+    """A message that is given up frees the way for the next one, and our broker does not deliver it again."""
+    client, name = place.connect(), fresh()
+    if place.nacks:
+        calls: list[bytes] = []
+        done = threading.Event()
+
+        def handle(message: Any) -> None:
+            calls.append(message.body)
+            if message.body == b"1":
+                raise KeyError("no")
+            done.set()
+
+        for body in (b"1", b"2"):
+            client.send(name, body, {"persistent": "true"}, receipt=True)
+        client.subscribe(name, prefetch=1, give_up=KeyError, handler=handle)
+        same(done.wait(patience(_SECONDS)), True, "whether the next message was handled")
+        if place.own:
+            same(calls, [b"1", b"2"], "the calls")
+    client.close()
+
+
+@field("unsubscribed")
+def unsubscribed(place: Place) -> None:
+    """UNSUBSCRIBE returns what is unacknowledged, where the row says so."""
+    client, name = place.connect(), fresh()
+    client.send(name, b"x", {"persistent": "true"}, receipt=True)
+    subscription = client.subscribe(name, ack="client-individual")
+    same(bodies(subscription, 1), [b"x"], "the message")
+    subscription.unsubscribe()
+    if place.row(client).unsubscribed == "returns":
+        same(bodies(client.subscribe(name), 1), [b"x"], "what comes again")
+    client.close()
+
+
 @field("nack_transacted")
 def nack_transacted(place: Place) -> None:
     """A NACK in a transaction takes effect with it; where the row says that it cannot, nothing is sent."""

@@ -126,14 +126,13 @@ def _table(names: tuple[str, ...], widths: tuple[int, ...], cells: Callable[[Mes
 
     console.print(Text(row((*names, "BEGINS WITH")), "bold"), soft_wrap=True)
 
-    def show(message: Message, number: int) -> bool:
+    def show(message: Message, number: int) -> None:
         middle = [printable(cell) for cell in cells(message)]
         text = row((str(number), *middle, f"{len(message.body):,}", body_begin(message.body, last)))
         line = Text(text)
         line.stylize("dim", 0, widths[0])
         line.stylize("cyan", widths[0] + 2, widths[0] + 2 + widths[1])
         console.print(line, soft_wrap=True)
-        return True
 
     return show
 

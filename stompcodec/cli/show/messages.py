@@ -27,10 +27,14 @@ _SUFFIXES = {"json": ".json", "xml": ".xml", "html": ".html", "text": ".txt", "j
 _NUMBERED = re.compile(r"(\d{6,})\..*")
 
 
-class Handler(Protocol):
-    """A handler of messages. It returns when it is done, and whether it succeeded."""
+class CommandError(Exception):
+    """A command has failed for a message, and may be run again."""
 
-    def __call__(self, message: Message, number: int) -> bool: ...
+
+class Handler(Protocol):
+    """A handler of messages. It returns when it is done, or raises CommandError."""
+
+    def __call__(self, message: Message, number: int) -> None: ...
 
 
 def message_line(message: Message) -> bytes:
@@ -49,17 +53,15 @@ def _write(data: bytes) -> None:
 
 
 def _printer(form: Template) -> Handler:
-    def show(message: Message, number: int) -> bool:
+    def show(message: Message, number: int) -> None:
         _write(form.render(message, number))
-        return True
 
     return show
 
 
-def _show_json(message: Message, number: int) -> bool:
+def _show_json(message: Message, number: int) -> None:
     write_json(message_line(message))
     sys.stdout.flush()
-    return True
 
 
 class Dump:
@@ -75,7 +77,7 @@ class Dump:
         self._folder = folder
         self._before = max((int(match[1]) for match in found if match), default=0)
 
-    def __call__(self, message: Message, number: int) -> bool:
+    def __call__(self, message: Message, number: int) -> None:
         kind = (message.get("content-type") or "").partition(";")[0].lower()
         suffix = next((_SUFFIXES[word] for word in _SUFFIXES if word in kind), ".bin")
         name = f"{self._before + number:06}{suffix}"
@@ -89,11 +91,10 @@ class Dump:
         except (OSError, StoreError) as error:
             complain(f"{self._folder / name}: cannot be written: {getattr(error, 'strerror', None) or error}")
             sys.exit(1)  # it is not acknowledged, and will be delivered again
-        return True
 
 
-def run_command(shell_command: str, message: Message, number: int, output: int | None = None) -> bytes | None:
-    """Run a command for a message, which is its input. Return its output; None after reporting a failure.
+def run_command(shell_command: str, message: Message, number: int, output: int | None = None) -> bytes:
+    """Run a command for a message, which is its input. Return its output; raise CommandError if it fails.
 
     Args:
         shell_command: the command, for the shell.
@@ -114,19 +115,20 @@ def run_command(shell_command: str, message: Message, number: int, output: int |
             shell_command, shell=True, input=message.body, stdout=output, env=environment, check=False
         )
     except OSError as error:  # the pipe, or too many headers for an environment
-        complain(f"message {printable(message.id)}: cannot run the command: {error.strerror}")
-        return None
+        raise CommandError(f"message {printable(message.id)}: cannot run the command: {error.strerror}") from error
     if done.returncode:
-        complain(f"message {printable(message.id)}: the command ended with status {done.returncode}")
-        return None
+        raise CommandError(f"message {printable(message.id)}: the command ended with status {done.returncode}")
     return done.stdout or b""
 
 
 def _runner(shell_command: str) -> Handler:
-    return lambda message, number: run_command(shell_command, message, number) is not None
+    def run(message: Message, number: int) -> None:
+        run_command(shell_command, message, number)
+
+    return run
 
 
-def _show_pretty(message: Message, number: int) -> bool:
+def _show_pretty(message: Message, number: int) -> None:
     from rich.text import Text
 
     from stompcodec.cli.screen import COMMAND_STYLES, header_value, screen
@@ -142,7 +144,6 @@ def _show_pretty(message: Message, number: int) -> bool:
         text.append(f"({note})\n", "dim italic")
     console.print(text.append(f"\n{shown}\n"), soft_wrap=True)
     sys.stdout.flush()
-    return True
 
 
 def handler(
@@ -156,7 +157,13 @@ def handler(
     if view is not None or not handlers:
         handlers.append({"json": _show_json, "pretty": _show_pretty}.get(view or "", _printer(form)))
 
-    def handle(message: Message, number: int) -> bool:
-        return all(each(message, number) for each in handlers)
+    at = (0, 0)  # a number, and the index of its handler: what precedes that is not repeated
+
+    def handle(message: Message, number: int) -> None:
+        nonlocal at
+        first = at[1] if at[0] == number else 0
+        for index, each in enumerate(handlers[first:], first):
+            at = (number, index)
+            each(message, number)
 
     return handle

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import click
 
 from stompcodec.cli.connecting import (
+    as_text,
     body_argument,
     broker_options,
     connected,
@@ -46,7 +47,7 @@ class Outgoing(NamedTuple):
     """A message to send, as `Client.send` takes it."""
 
     destination: str
-    body: bytes
+    body: bytes | str
     headers: list[tuple[str, str]]
 
 
@@ -78,7 +79,7 @@ def _lines(destination: str, source: str, headers: tuple[tuple[str, str], ...]) 
     """Yield a message for each line."""
     with _opened(source) as stream:
         for line in stream:
-            yield Outgoing(destination, line.rstrip(b"\r\n"), list(headers))
+            yield Outgoing(destination, as_text(line.rstrip(b"\r\n"), headers), list(headers))
 
 
 def _frames(destination: str, source: str, headers: tuple[tuple[str, str], ...]) -> Iterator[Outgoing]:
@@ -93,7 +94,9 @@ def _frames(destination: str, source: str, headers: tuple[tuple[str, str], ...])
             except ValueError as error:
                 raise click.ClickException(f"line {number}: {error}") from None
             kept = [pair for pair in frame.headers.pairs() if pair[0] not in OF_DELIVERY and pair[0] not in named]
-            yield Outgoing(destination, frame.body, [*kept, *headers])
+            pairs = [*kept, *headers]
+            is_counted = frame.get("content-length") is not None  # else JMS brokers take it for text
+            yield Outgoing(destination, frame.body if is_counted else as_text(frame.body, pairs), pairs)
 
 
 @contextmanager
@@ -214,7 +217,7 @@ def _messages(
         return _lines(destination, body, headers)
     if form == "json":
         return _frames(destination, body, headers)
-    return repeat(Outgoing(destination, read_body(body), list(headers)), count)
+    return repeat(Outgoing(destination, as_text(read_body(body), headers), list(headers)), count)
 
 
 @click.command("pub")
@@ -251,6 +254,7 @@ def command(
     """Send messages to DEST, and exit when the broker has them.
 
     The body is an argument, a file, or standard input, which is also read if BODY is missing and it is not a terminal.
+    UTF-8 is sent as text (text/plain, a TextMessage for JMS), unless -H names another content-type.
 
     \b
       stompcodec pub /queue/a hello -p

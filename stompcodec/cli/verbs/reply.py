@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from stompcodec.cli.connecting import (
+    as_text,
     broker_options,
     check_count,
     connected,
@@ -24,7 +25,7 @@ from stompcodec.cli.screen import printable
 from stompcodec.cli.show.messages import run_command
 from stompcodec.cli.show.template import Template, template_of
 from stompcodec.cli.signals import stop_on_signals
-from stompcodec.cli.verbs.sub import Receiver, Watch
+from stompcodec.cli.verbs.sub import Receiver, Watch, attempts_option
 from stompcodec.errors import ConnectionLostError, LocalProtocolError, ReceiptTimeoutError, RejectedError
 
 if TYPE_CHECKING:
@@ -34,12 +35,12 @@ if TYPE_CHECKING:
 _PREFETCH_COMMAND, _PREFETCH = 1, 100
 #: The most requests that are remembered because their answers were refused.
 _REMEMBERED = 1000
-#: Makes the body of an answer; None if it failed.
-Maker = Callable[["Message", int], "bytes | None"]
+#: Makes the body of an answer, or raises CommandError.
+Maker = Callable[["Message", int], "bytes | str"]
 
 
 class Answers:
-    """A handler of requests that sends the answers. `failed` counts those that could not be sent."""
+    """A handler of requests that sends the answers. `failed` counts those that were made, and could not be sent."""
 
     def __init__(self, make: Maker, headers: tuple[tuple[str, str], ...]) -> None:
         self._make = make
@@ -48,17 +49,14 @@ class Answers:
         self.failed = 0
         self.answered = 0
 
-    def __call__(self, message: Message, number: int) -> bool:
-        """Answer a request. Return whether to acknowledge it: if it was answered, or never can be."""
+    def __call__(self, message: Message, number: int) -> None:
+        """Answer a request, or return if it never can be answered."""
         if message.id in self._refused:  # the refusal cost the connection before its ACK
-            return True
+            return
         if message.get("reply-to") is None:
             self._fail(message, "it has no reply-to")
-            return True
+            return
         body = self._make(message, number)
-        if body is None:
-            self.failed += 1
-            return False
         try:
             message.reply(body, self._headers, receipt=True)
         except RejectedError as error:
@@ -72,14 +70,15 @@ class Answers:
             self._fail(message, str(error))
         else:
             self.answered += 1
-        return True
 
     def _fail(self, message: Message, why: str) -> None:
         self.failed += 1
         complain(f"request {printable(message.id)}: {printable(why)}")
 
 
-def _maker(body: str | None, template: Template | None, shell_command: str | None) -> Maker:
+def _maker(
+    body: str | None, template: Template | None, shell_command: str | None, headers: tuple[tuple[str, str], ...]
+) -> Maker:
     """Return what makes the answers.
 
     Raises:
@@ -91,7 +90,7 @@ def _maker(body: str | None, template: Template | None, shell_command: str | Non
         return lambda message, number: run_command(shell_command, message, number, subprocess.PIPE)
     if template is not None:
         return template.render
-    content = read_body(body or "")
+    content = as_text(read_body(body or ""), headers)
     return lambda _message, _number: content
 
 
@@ -111,9 +110,10 @@ def _maker(body: str | None, template: Template | None, shell_command: str | Non
     "shell_command",
     metavar="CMD",
     help="Answer with the output of CMD, run in the shell for each request, with its body as input, and "
-    "STOMP_DESTINATION, STOMP_MESSAGE_ID and STOMP_HEADERS (JSON) in the environment. If it fails, the request is "
-    "rejected (NACK).",
+    "STOMP_DESTINATION, STOMP_MESSAGE_ID and STOMP_HEADERS (JSON) in the environment. If it fails, it runs again; at "
+    "last the request is rejected (NACK).",
 )
+@attempts_option
 @header_option("SEND")
 @click.option("-n", "--count", "most", type=click.IntRange(1), metavar="N", help="End after N requests.")
 @click.option("-w", "--wait", "seconds", type=Number(0), metavar="SECS", help="End after this time.")
@@ -124,6 +124,7 @@ def command(
     body: str | None,
     template: Template | None,
     shell_command: str | None,
+    attempts: int,
     headers: tuple[tuple[str, str], ...],
     most: int | None,
     seconds: float | None,
@@ -142,9 +143,9 @@ def command(
     """
     from stompcodec.client import Backoff
 
-    answers = Answers(_maker(body, template, shell_command), headers)
+    answers = Answers(_maker(body, template, shell_command, headers), headers)
     usual = _PREFETCH if shell_command is None else _PREFETCH_COMMAND
-    receiver, watch, stopped = Receiver(answers, most), Watch(), threading.Event()
+    receiver, watch, stopped = Receiver(answers, most, attempts), Watch(), threading.Event()
     with stop_on_signals(stopped.set), reporting_errors():
         with connected(**broker, reconnect=Backoff(), on_state=watch) as client:
             warn_of_missing_slash(client, destination)
@@ -160,4 +161,4 @@ def command(
         click.echo(f"{answers.answered} request{'s' * (answers.answered != 1)} answered", err=True)
     if not stopped.is_set():
         check_count(receiver.count, most, seconds)
-    sys.exit(1 if answers.failed else 0)
+    sys.exit(1 if answers.failed or receiver.failed else 0)

@@ -8,6 +8,7 @@ from typing import Any
 import click
 
 from stompcodec.cli.connecting import (
+    as_text,
     body_argument,
     connected,
     connection_options,
@@ -56,7 +57,7 @@ def command(
       stompcodec req /queue/time 'what time is it?'
       stompcodec req /queue/prices @query.json --timeout 2 --json
     """
-    content = read_body(body)
+    content = as_text(read_body(body), headers)
     wait = _ANSWER if seconds is None else seconds
     with reporting_errors(), connected(**broker, timeout=_BROKER if seconds is None else seconds) as client:
         warn_of_missing_slash(client, destination)

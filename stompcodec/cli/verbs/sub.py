@@ -24,8 +24,8 @@ from stompcodec.cli.connecting import (
     warn_of_missing_slash,
 )
 from stompcodec.cli.health import Probes, health_options
-from stompcodec.cli.inputs import Number
-from stompcodec.cli.show.messages import Handler, handler
+from stompcodec.cli.inputs import Number, complain
+from stompcodec.cli.show.messages import CommandError, Handler, handler
 from stompcodec.cli.show.template import Template, template_of
 from stompcodec.cli.unreadable import lenient_option, passing_over
 from stompcodec.disk.access import Access
@@ -35,16 +35,33 @@ if TYPE_CHECKING:
     from stompcodec.client import Client, Message, Subscription
 
 _PREFETCH = 100
+#: Runs of a command for one message, as of a handler of the client.
+ATTEMPTS = 6
 #: Seconds between two checks for Ctrl-C.
 _LOOK = 0.1
+
+
+def attempts_option(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Add --attempts to a verb with --exec."""
+    return click.option(
+        "--attempts",
+        type=click.IntRange(1, 10_000),
+        default=ATTEMPTS,
+        show_default=True,
+        metavar="N",
+        help="Run CMD up to N times for a message, with growing pauses.",
+    )(function)
 
 
 class Receiver:
     """A receiver of all subscriptions' messages, one at a time; it settles each one, and stops after `most`."""
 
-    def __init__(self, handle: Handler, most: int | None) -> None:
+    def __init__(self, handle: Handler, most: int | None, attempts: int = ATTEMPTS) -> None:
+        from stompcodec.client.handlers import Handling, Retries
+
         self._handle = handle
         self._most = most
+        self._attempts, self._retries, self._number = attempts, Retries(Handling(attempts=attempts)), 0
         self._turn = threading.Lock()
         self.over = threading.Event()
         self.count = 0
@@ -67,14 +84,49 @@ class Receiver:
         self.over.set()
 
     def _take(self, message: Message) -> None:
-        good = self._handle(message, self.count + 1)
+        self._number += 1
+        calls, error = self._handled(message)
+        if error is not None and (self.over.is_set() or self._is_stale(message)):
+            self._retries.keep(message, calls)  # the broker delivers it again
+            self.failed += self.over.is_set()
+            return
         self.count += 1
-        self.failed += not good
+        self.failed += error is not None
+        if error is not None:
+            complain(f"{error}; given up after {calls} calls" if calls > 1 else str(error))
         if message.subscription.explicit:
             with suppress(StaleAckError):  # the connection was lost meanwhile: it is delivered again
-                message.ack() if good else message.nack()
+                if error is None:
+                    message.ack()
+                elif self._attempts == 1:
+                    message.nack()
+                else:
+                    message.subscription.link.give_up(message)
         if self.count == self._most:
             self.over.set()
+
+    def _is_stale(self, message: Message) -> bool:
+        return message.subscription.link.core.is_stale(message)
+
+    def _handled(self, message: Message) -> tuple[int, CommandError | None]:
+        """Handle a message, again after pauses if that fails; return the number of calls, and the last error."""
+        retries, pause = self._retries, None
+        calls = retries.calls_of(message)
+        while True:
+            calls += 1
+            try:
+                self._handle(message, self._number)
+            except CommandError as error:
+                if self._is_stale(message) or retries.is_last(calls, error):
+                    return calls, error
+                first, pause = pause is None, retries.pause(pause)
+                if first:
+                    complain(f"{error}; it runs again in {pause:g} s, {self._attempts} times in all at most")
+                if self.over.wait(pause) or self._is_stale(message):
+                    return calls, error
+            else:
+                retries.succeed()
+                return calls, None
 
     def wait(self, seconds: float | None, interrupted: Callable[[], Any]) -> None:
         """Wait for the end, a time or Ctrl-C. Return when the current message is handled; no other follows."""
@@ -135,8 +187,9 @@ def _prefetch(client: Client, ack: str, options: dict[str, Any], usual: int) -> 
     "shell_command",
     metavar="CMD",
     help="Run CMD in the shell for each message, with the body as input, and STOMP_DESTINATION, STOMP_MESSAGE_ID and "
-    "STOMP_HEADERS (JSON) in the environment. If it fails, the message is rejected (NACK).",
+    "STOMP_HEADERS (JSON) in the environment. If it fails, it runs again; at last the message is rejected (NACK).",
 )
+@attempts_option
 @click.option(
     "--ack",
     type=click.Choice(["auto", "client", "client-individual"]),
@@ -161,6 +214,7 @@ def command(
     view: str | None,
     dump: str | None,
     shell_command: str | None,
+    attempts: int,
     ack: str,
     access: Access,
     health_file: str | None,
@@ -180,7 +234,7 @@ def command(
 
     options = {**subscription_of(broker), "on_unreadable": "skip" if lenient else "raise"}
     usual = 1 if shell_command is not None else _PREFETCH  # messages waiting for a command may go to another worker
-    receiver = Receiver(handler(form, view, dump, shell_command, access), most)
+    receiver = Receiver(handler(form, view, dump, shell_command, access), most, attempts)
     watch = Watch()
     with Probes(health_file, health_port) as probes, reporting_errors(), interrupts() as interrupted:
         with passing_over(lenient), connected(**broker, reconnect=Backoff(), on_state=watch) as client:

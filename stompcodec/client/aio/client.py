@@ -19,7 +19,7 @@ from stompcodec.client.aio.waiting import AsyncBody, AsyncReceipt, Messages, as_
 from stompcodec.client.bodies.sources import is_whole
 from stompcodec.client.bodies.unreadable import OnUnreadable
 from stompcodec.client.bulk import Bulk
-from stompcodec.client.handlers import Policy, check_handling
+from stompcodec.client.handlers import ATTEMPTS, GIVE_UP, Errors, Handling, Policy
 from stompcodec.client.middleware.events import started
 from stompcodec.client.options import Options
 from stompcodec.client.owned import HeaderSource
@@ -242,7 +242,7 @@ class AsyncClient(BaseClient):
         self,
         destination: str,
         *,
-        ack: str = "auto",
+        ack: str | None = None,
         prefetch: int | None = None,
         selector: str | None = None,
         durable: str | None = None,
@@ -252,14 +252,17 @@ class AsyncClient(BaseClient):
         timeout: float | None = None,
         on_unreadable: OnUnreadable = "raise",
         handler: Callable[[AsyncMessage], Any] | None = None,
-        on_error: Policy = "nack",
+        on_error: Policy | None = None,
         concurrency: int = 1,
         key: Callable[[AsyncMessage], object] | None = None,
+        attempts: int = ATTEMPTS,
+        give_up: Errors = GIVE_UP,
     ) -> AsyncSubscription:
         """Subscribe at once. Await what this returns to have it confirmed, or iterate over it.
 
         Args:
-            ack: "auto", "client" (an ack covers all earlier messages) or "client-individual".
+            ack: "auto", "client" (an ack covers all earlier messages) or "client-individual"; None for
+                "client-individual" with a handler, and "auto" without.
             prefetch: the number of messages that may be unacknowledged; 100 unless `ack` is auto.
             selector: selects messages, in the broker's language.
             durable, id: the name of a durable subscription; the id of another one, if it matters.
@@ -268,24 +271,32 @@ class AsyncClient(BaseClient):
             timeout: seconds to wait for the receipt.
             on_unreadable: for messages that are no valid STOMP: raise, skip, ack or ignore, as docs/client.md says.
             handler: a function or coroutine function. It is called in a task with each message, in order; then follows
-                ACK, or `on_error` if it raised, unless it has settled the message.
-            on_error: nack, requeue, discard, ack, ignore, stop, or a function of message and error that returns one.
+                ACK, unless it has settled the message. If it raises, it is called again with the same message.
+            on_error: what becomes of a message that is given up: nack, requeue, discard, ack, or a function of message
+                and error that returns one. ignore and stop act at the first failure.
             concurrency: the number of tasks for the handler. Only with `key` more than one keep an order:
             key: a function; messages for which it returns equal values go to the same task.
+            attempts: how often the handler is called with one message, with pauses of 0.1 s to 30 s between.
+            give_up: exceptions at which a message is given up at once.
 
         Raises:
             RejectedError, ConnectionLostError, ReceiptTimeoutError: it was not confirmed.
             LocalProtocolError, ValueError, TypeError: the id is taken, an option is invalid, or the broker lacks it.
         """
-        self._link.delivery.check()  # asyncio only
         link = self._link
         rest = {"selector": selector, "durable": durable, "id": id, "headers": headers, "on_unreadable": on_unreadable}
-        check_handling(on_error, concurrency, link.core.link.dialect, ack, handler, key)
-        subscription: AsyncSubscription = link.subscription(destination, ack, prefetch, handler, confirm, **rest)
-        call = link.call(f"SUBSCRIBE to {destination}", "SUBSCRIBE", timeout)
+        handling = Handling(handler, ack, on_error, concurrency, key, attempts, give_up).checked(link.core.link.dialect)
+        return self._subscribe(handling, timeout, destination, handling.ack, prefetch, handler, confirm, **rest)
+
+    def _subscribe(self, handling: Handling, timeout: float | None, *parts: Any, **rest: Any) -> AsyncSubscription:
+        """Send SUBSCRIBE, and begin to handle messages; `parts` and `rest` are those of the subscription."""
+        link = self._link
+        link.delivery.check()  # asyncio only
+        subscription: AsyncSubscription = link.subscription(*parts, **rest)
+        call = link.call(f"SUBSCRIBE to {subscription.destination}", "SUBSCRIBE", timeout)
         receipt = link.start(call, link.core.inbound.subscribe, subscription)
-        subscription.begin(receipt, handler, on_error, concurrency, key)
-        if handler is not None:
+        subscription.begin(receipt, handling)
+        if handling.handler is not None:
             self._subscriptions.append(subscription)
         return subscription
 

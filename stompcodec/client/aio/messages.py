@@ -11,6 +11,7 @@ from typing import Any
 from stompcodec.client.aio.link import AsyncLink
 from stompcodec.client.aio.waiting import (
     AsyncBodyReader,
+    AsyncPauses,
     AsyncReceipt,
     AsyncWaiters,
     AsyncWorkers,
@@ -18,7 +19,7 @@ from stompcodec.client.aio.waiting import (
     call_handler,
     sleep,
 )
-from stompcodec.client.handlers import Policy, holding, leave, log, note, take_up
+from stompcodec.client.handlers import LONGEST, Hand, Handling, Retries, holding, leave, log, note, own_hand, take_up
 from stompcodec.client.message import BaseMessage
 from stompcodec.client.middleware.around import async_around
 from stompcodec.client.middleware.events import ProcessEvent, started
@@ -186,7 +187,7 @@ class AsyncSubscription(Base):
         self.receipt: AsyncReceipt  # for its confirmation; set by the client
         self.workers = AsyncWorkers()
         self._waiters = AsyncWaiters(self)
-        self._refused: Callable[[AsyncMessage, Exception], Awaitable[None]] | None = None  # with a handler
+        self._work: _Work | None = None  # with a handler
         self.wake = self._waiters.wake
 
     def __await__(self) -> Generator[Any, None, AsyncSubscription]:
@@ -300,11 +301,15 @@ class AsyncSubscription(Base):
 
     async def _passes(self, message: AsyncMessage, since: int) -> bool:
         """Pass a message through the middleware, and put it into the batch, unless it is refused."""
+        work = self._work
+        receive = partial(self.link.receive, message, "taken" if work is None else "handler", since)
         try:
-            await self.link.receive(message, "taken" if self._refused is None else "handler", since)
+            await receive()
         except Exception as error:
-            await (self._refused or self.link.refuse)(message, error)
-            return False
+            if work is None:
+                await self.link.refuse(message, error)
+            if work is None or not await work.retry(message, error, receive):
+                return False
         except BaseException:
             with self.link.engine.lock:
                 self.link.core.inbound.put_back(self, message)
@@ -333,34 +338,32 @@ class AsyncSubscription(Base):
 
     # ---- handlers ----
 
-    def begin(
-        self,
-        receipt: AsyncReceipt,
-        handler: Callable[[AsyncMessage], Any] | None,
-        on_error: Policy,
-        concurrency: int,
-        key: Any,
-    ) -> None:
+    def begin(self, receipt: AsyncReceipt, handling: Handling) -> None:
         """Begin to handle messages once it is confirmed. If that fails, or is interrupted, unsubscribe."""
         self.receipt = receipt
         try:
             # threads only: receipt.wait()
-            if handler is not None:
-                self.handle(handler, on_error, concurrency, key)
+            if handling.handler is not None:
+                self._handle(handling)
         except BaseException:
             self.link.engine.do(self.link.core.inbound.unsubscribe, self, now())
             raise
 
-    def handle(self, handler: Callable[[AsyncMessage], Any], on_error: Policy, concurrency: int, key: Any) -> None:
+    def _handle(self, handling: Handling) -> None:
         """Start the tasks that call a handler."""
-        work = _Work(self, self.link.processed(handler), on_error)
-        self._refused = work.done
+        concurrency, key, self._work = handling.concurrency, handling.key, _Work(self, handling)
+        work, self.wake = self._work, self._wake
         if key is None or concurrency == 1:
             runs = [work.run] * concurrency
         else:
             lanes = [Queue[AsyncMessage | None](100) for _ in range(concurrency)]
             runs = [partial(work.deal, lanes, key), *(partial(work.run_lane, lane) for lane in lanes)]
         self.workers.start(f"stompcodec-{self.id}", runs)
+
+    def _wake(self) -> None:
+        self._waiters.wake()
+        if self.deaf and self._work is not None:
+            self._work.pauses.wake()
 
     async def join(self, timeout: float | None = None) -> None:
         """Wait until the handler's tasks have ended, except the calling one; at most `timeout` seconds.
@@ -378,12 +381,14 @@ class AsyncSubscription(Base):
 class _Work:
     """The work of a handler's tasks."""
 
-    def __init__(
-        self, subscription: AsyncSubscription, handler: Callable[[AsyncMessage], Any], on_error: Policy
-    ) -> None:
+    def __init__(self, subscription: AsyncSubscription, handling: Handling) -> None:
         self.subscription = subscription
-        self.handler = handler
-        self.on_error = on_error
+        self.handling = handling
+        assert handling.handler is not None
+        self.handler = subscription.link.processed(handling.handler)
+        self.retries = Retries(handling)
+        self.pauses = AsyncPauses()
+        self.hands: set[Hand] = set()  # of the calls under way
         self.stopped = False
 
     async def _messages(self) -> AsyncIterator[AsyncMessage]:
@@ -401,12 +406,20 @@ class _Work:
                 if not self.stopped:
                     raise
 
+    async def _take(self, message: AsyncMessage) -> None:
+        """Handle a message. What is sent meanwhile names it."""
+        hand = take_up(message)
+        self.hands.add(hand)
+        try:
+            await self.call(message)
+        finally:
+            self.hands.discard(hand)
+            hand.message = None
+
     async def run(self) -> None:
         """Handle messages, in one of several tasks that share the subscription."""
         async for message in self._messages():
-            hand = take_up(message)
-            await self.call(message)
-            hand.message = None
+            await self._take(message)
 
     async def deal(self, lanes: list[Queue[AsyncMessage | None]], key: Callable[[AsyncMessage], object]) -> None:
         """Distribute messages by key: those with equal keys go to the same task, in order."""
@@ -414,7 +427,7 @@ class _Work:
             try:
                 lane = lanes[hash(key(message)) % len(lanes)]
             except Exception as error:
-                await self.done(message, error)
+                await self._give_up(message, error, 1)
                 continue
             await lane.put(message)
         for lane in lanes:
@@ -424,20 +437,100 @@ class _Work:
         """Handle the messages that `deal` puts into a queue."""
         while (message := await lane.get()) is not None:
             if not (self.stopped or self.subscription.link.core.is_stale(message)):
-                hand = take_up(message)
-                await self.call(message)
-                hand.message = None
+                await self._take(message)
 
     async def call(self, message: AsyncMessage) -> None:
         """Call the handler, and settle the message."""
-        failure: Exception | None = None
         try:
             await call_handler(self.handler, message)
         except Exception as error:
-            failure = error
-        await self.done(message, failure)
+            if not await self.retry(message, error, partial(call_handler, self.handler, message)):
+                return
+        await self.subscription.link.handled(message)
+        if self.retries.failures:
+            await self._succeed()
 
-    async def done(self, message: AsyncMessage, error: Exception | None) -> None:
-        """Settle the message; stop if that is the policy for the error."""
-        if not await self.subscription.link.handled(message, self.on_error, error):
+    # ---- failures ----
+
+    async def retry(self, message: AsyncMessage, error: Exception, call: Callable[[], Awaitable[None]]) -> bool:
+        """Call again what has failed with a message, after pauses; return whether it succeeded, else all is done.
+
+        A message that the broker delivers again is not handled again here.
+        """
+        retries, pause = self.retries, None
+        calls = before = 0 if self.handling.attempts == 1 else retries.calls_of(message)
+        while True:
+            calls += 1
+            if not self.handling.acts_at_once and self._is_theirs(message):
+                retries.keep(message, calls)
+                return False
+            if self._ends(message, error, calls):
+                await self._give_up(message, error, calls)
+                return False
+            first, pause = pause is None, retries.pause(pause)
+            if first:
+                retries.say(message, error, pause)
+            if not await self._pause(message, pause):
+                retries.keep(message, calls)
+                return False
+            message.count_calls(calls - before)
+            try:
+                await call()
+            except Exception as failure:
+                error = failure
+            else:
+                log.info("%s: message %s was handled at call %d", self.subscription.destination, message.id, calls + 1)
+                return True
+
+    def _ends(self, message: AsyncMessage, error: Exception, calls: int) -> bool:
+        """Return whether a failed call was the last one; abort what the handler left open, before it is repeated."""
+        handling, link = self.handling, self.subscription.link
+        if handling.acts_at_once:
+            return True
+        if link.core.link.transactions:
+            try:
+                link.engine.do(link.core.abort_left, message, now())
+            except StompError as failure:
+                note(failure)
+        return link.engine.look(partial(link.core.is_settled, message)) or self.retries.is_last(calls, error)
+
+    def _is_theirs(self, message: AsyncMessage) -> bool:
+        """Return whether the broker has a message back, so that it is not handled here."""
+        core = self.subscription.link.core
+        return not core.is_sent_only(message) and core.is_stale(message)
+
+    async def _pause(self, message: AsyncMessage, seconds: float) -> bool:
+        """Pause before the next call; return whether it follows. The window is not held in the longest pauses."""
+        subscription, link, hand = self.subscription, self.subscription.link, own_hand()
+        if seconds >= LONGEST:
+            await self._begin_again(True)
+        hand.pauses = True
+        await self.pauses.rest(seconds, lambda: subscription.deaf or self.stopped)
+        hand.pauses = False
+        if subscription.deaf or self.stopped:
+            with contextlib.suppress(StompError):
+                link.engine.do(link.core.let_go, message)
+            return False
+        return not self._is_theirs(message) and not link.engine.look(partial(link.core.is_settled, message))
+
+    async def _give_up(self, message: AsyncMessage, error: Exception, calls: int) -> None:
+        """Settle a message that failed; stop if that is the policy for the error."""
+        if not await self.subscription.link.failed(message, self.handling, error, calls):
             self.stopped = True
+
+    async def _succeed(self) -> None:
+        """Begin anew after failures."""
+        self.retries.succeed()
+        await self._begin_again(False)
+
+    async def _begin_again(self, narrow: bool) -> None:
+        """Begin the subscription again with a window of one message, or its own, unless another call is under way."""
+        subscription, link = self.subscription, self.subscription.link
+        if subscription.is_narrow is narrow:
+            return
+        own = own_hand()
+        if any(not each.pauses for each in list(self.hands) if each is not own):
+            return
+        call = link.call(f"UNSUBSCRIBE of {subscription.id}", "UNSUBSCRIBE", None)
+        with contextlib.suppress(StompError):  # then it begins again on the next connection
+            await link.start(call, link.core.inbound.begin_again, subscription, narrow=narrow).wait()

@@ -1,4 +1,4 @@
-"""Waiting and running handlers with asyncio. `sync/waiting.py` has the same names for threads."""
+"""Waiting and running handlers with asyncio, in more than 600 lines, since `sync/waiting.py` has the same names."""
 
 from __future__ import annotations
 
@@ -42,6 +42,7 @@ __all__ = [
     "AsyncBody",
     "AsyncBodyReader",
     "AsyncDelivery",
+    "AsyncPauses",
     "AsyncReceipt",
     "AsyncWaiters",
     "AsyncWorkers",
@@ -317,6 +318,31 @@ class AsyncWaiters:
         finally:
             with contextlib.suppress(ValueError):
                 self._futures.remove(waiter)
+
+    def wake(self) -> None:
+        """Wake all tasks. Called in the event loop."""
+        futures, self._futures = self._futures, []
+        for future in futures:
+            if not future.done():
+                future.set_result(None)
+
+
+class AsyncPauses:
+    """Tasks that pause between two calls of a handler."""
+
+    def __init__(self) -> None:
+        self._futures: list[asyncio.Future[None]] = []
+
+    async def rest(self, seconds: float, is_over: Callable[[], bool]) -> None:
+        """Wait so many seconds, or until `wake` is called; not at all if it is over."""
+        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._futures.append(future)
+        try:
+            if not is_over():
+                await asyncio.wait([future], timeout=seconds)
+        finally:
+            with contextlib.suppress(ValueError):
+                self._futures.remove(future)
 
     def wake(self) -> None:
         """Wake all tasks. Called in the event loop."""

@@ -11,7 +11,7 @@ from typing import Any
 from stompcodec.client.bodies.sources import Source, is_whole
 from stompcodec.client.bodies.upload import Upload
 from stompcodec.client.bulk import Bulk, Passed
-from stompcodec.client.handlers import Policy, answer_of, decide, leave, log, note
+from stompcodec.client.handlers import Handling, answer_of, decide, leave, log, note
 from stompcodec.client.message import BaseMessage
 from stompcodec.client.middleware.around import around
 from stompcodec.client.middleware.events import (
@@ -39,7 +39,7 @@ from stompcodec.client.sync.waiting import (
     read_piece,
 )
 from stompcodec.client.transaction import BaseTransaction
-from stompcodec.errors import LocalProtocolError, ReceiptTimeoutError
+from stompcodec.errors import LocalProtocolError, ReceiptTimeoutError, StompError
 
 
 class Link(BaseLink):
@@ -291,25 +291,46 @@ class Link(BaseLink):
             if answer is not None:
                 answer.wait()
 
-    def handled(self, message: BaseMessage, on_error: Policy, error: Exception | None = None) -> bool:
-        """Settle a message whose handler returned, or raised an error; return False if the subscription stops."""
+    def handled(self, message: BaseMessage) -> None:
+        """Acknowledge a message whose handler returned, unless that has settled it."""
+        try:
+            is_done = self.layers is None and self.engine.acknowledge(message)
+        except StompError:  # in a copy of the client, for example: the other way says so
+            is_done = False
+        if not is_done:
+            self._answer(message, "ACK", None)
+
+    def failed(self, message: BaseMessage, handling: Handling, error: Exception, calls: int) -> bool:
+        """Settle a message whose handler has failed for the last time; return False if the subscription stops."""
         subscription, link = message.subscription, self.core.link
-        policy = "ack" if error is None else decide(on_error, message, error)
+        policy = decide(handling.on_error or "nack", message, error, calls)
         answer = answer_of(policy, link.dialect, link.version)
-        if answer is not None and subscription.explicit and not message.settled:
-            try:
-                if self.layers is None:
-                    self.settling(message, answer[0], requeue=answer[1])
-                else:
-                    self.settle(message, answer[0], requeue=answer[1])
-            except Exception as failure:
-                note(failure)
-        if error is not None and subscription.explicit and not message.settled:
+        if policy == "nack" and handling.attempts > 1:
+            self.give_up(message)
+        elif answer is not None:
+            self._answer(message, *answer)
+        if subscription.explicit and not message.settled:
             leave(message)
         if policy == "stop":
             self.engine.do(self.core.inbound.unsubscribe, subscription, now())
             subscription.error = error
         return policy != "stop"
+
+    def give_up(self, message: BaseMessage) -> None:
+        """Give a message up that cannot be handled, in the way of its broker."""
+        self._answer(message, "NACK", self.core.link.dialect.gives_up)
+
+    def _answer(self, message: BaseMessage, command: str, requeue: bool | None) -> None:
+        """Settle a message for its handler, unless that has done so; log if it cannot be settled."""
+        if not message.subscription.explicit or message.settled:
+            return
+        try:
+            if self.layers is None:
+                self.settling(message, command, requeue=requeue)
+            else:
+                self.settle(message, command, requeue=requeue)
+        except Exception as failure:
+            note(failure)
 
 
 def _changed(event: SendEvent) -> Outgoing:

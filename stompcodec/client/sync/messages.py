@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
 
-from stompcodec.client.handlers import Policy, holding, leave, log, note, take_up
+from stompcodec.client.handlers import LONGEST, Hand, Handling, Retries, holding, leave, log, note, own_hand, take_up
 from stompcodec.client.message import BaseMessage
 from stompcodec.client.middleware.around import around
 from stompcodec.client.middleware.events import ProcessEvent, started
@@ -21,6 +21,7 @@ from stompcodec.client.subscription import Subscription as Base
 from stompcodec.client.sync.link import Link
 from stompcodec.client.sync.waiting import (
     BodyReader,
+    Pauses,
     Queue,
     Receipt,
     Waiters,
@@ -181,7 +182,7 @@ class Subscription(Base):
         self.receipt: Receipt  # for its confirmation; set by the client
         self.workers = Workers()
         self._waiters = Waiters(self)
-        self._refused: Callable[[Message, Exception], None] | None = None  # with a handler
+        self._work: _Work | None = None  # with a handler
         self.wake = self._waiters.wake
 
     def __enter__(self) -> Subscription:
@@ -288,11 +289,15 @@ class Subscription(Base):
 
     def _passes(self, message: Message, since: int) -> bool:
         """Pass a message through the middleware, and put it into the batch, unless it is refused."""
+        work = self._work
+        receive = partial(self.link.receive, message, "taken" if work is None else "handler", since)
         try:
-            self.link.receive(message, "taken" if self._refused is None else "handler", since)
+            receive()
         except Exception as error:
-            (self._refused or self.link.refuse)(message, error)
-            return False
+            if work is None:
+                self.link.refuse(message, error)
+            if work is None or not work.retry(message, error, receive):
+                return False
         except BaseException:
             with self.link.engine.lock:
                 self.link.core.inbound.put_back(self, message)
@@ -321,34 +326,32 @@ class Subscription(Base):
 
     # ---- handlers ----
 
-    def begin(
-        self,
-        receipt: Receipt,
-        handler: Callable[[Message], Any] | None,
-        on_error: Policy,
-        concurrency: int,
-        key: Any,
-    ) -> None:
+    def begin(self, receipt: Receipt, handling: Handling) -> None:
         """Begin to handle messages once it is confirmed. If that fails, or is interrupted, unsubscribe."""
         self.receipt = receipt
         try:
             receipt.wait()
-            if handler is not None:
-                self.handle(handler, on_error, concurrency, key)
+            if handling.handler is not None:
+                self._handle(handling)
         except BaseException:
             self.link.engine.do(self.link.core.inbound.unsubscribe, self, now())
             raise
 
-    def handle(self, handler: Callable[[Message], Any], on_error: Policy, concurrency: int, key: Any) -> None:
+    def _handle(self, handling: Handling) -> None:
         """Start the threads that call a handler."""
-        work = _Work(self, self.link.processed(handler), on_error)
-        self._refused = work.done
+        concurrency, key, self._work = handling.concurrency, handling.key, _Work(self, handling)
+        work, self.wake = self._work, self._wake
         if key is None or concurrency == 1:
             runs = [work.run] * concurrency
         else:
             lanes = [Queue[Message | None](100) for _ in range(concurrency)]
             runs = [partial(work.deal, lanes, key), *(partial(work.run_lane, lane) for lane in lanes)]
         self.workers.start(f"stompcodec-{self.id}", runs)
+
+    def _wake(self) -> None:
+        self._waiters.wake()
+        if self.deaf and self._work is not None:
+            self._work.pauses.wake()
 
     def join(self, timeout: float | None = None) -> None:
         """Wait until the handler's threads have ended, except the calling one; at most `timeout` seconds.
@@ -365,10 +368,14 @@ class Subscription(Base):
 class _Work:
     """The work of a handler's threads."""
 
-    def __init__(self, subscription: Subscription, handler: Callable[[Message], Any], on_error: Policy) -> None:
+    def __init__(self, subscription: Subscription, handling: Handling) -> None:
         self.subscription = subscription
-        self.handler = handler
-        self.on_error = on_error
+        self.handling = handling
+        assert handling.handler is not None
+        self.handler = subscription.link.processed(handling.handler)
+        self.retries = Retries(handling)
+        self.pauses = Pauses()
+        self.hands: set[Hand] = set()  # of the calls under way
         self.stopped = False
 
     def _messages(self) -> Iterator[Message]:
@@ -386,12 +393,20 @@ class _Work:
                 if not self.stopped:
                     raise
 
+    def _take(self, message: Message) -> None:
+        """Handle a message. What is sent meanwhile names it."""
+        hand = take_up(message)
+        self.hands.add(hand)
+        try:
+            self.call(message)
+        finally:
+            self.hands.discard(hand)
+            hand.message = None
+
     def run(self) -> None:
         """Handle messages, in one of several threads that share the subscription."""
         for message in self._messages():
-            hand = take_up(message)
-            self.call(message)
-            hand.message = None
+            self._take(message)
 
     def deal(self, lanes: list[Queue[Message | None]], key: Callable[[Message], object]) -> None:
         """Distribute messages by key: those with equal keys go to the same thread, in order."""
@@ -399,7 +414,7 @@ class _Work:
             try:
                 lane = lanes[hash(key(message)) % len(lanes)]
             except Exception as error:
-                self.done(message, error)
+                self._give_up(message, error, 1)
                 continue
             lane.put(message)
         for lane in lanes:
@@ -409,20 +424,100 @@ class _Work:
         """Handle the messages that `deal` puts into a queue."""
         while (message := lane.get()) is not None:
             if not (self.stopped or self.subscription.link.core.is_stale(message)):
-                hand = take_up(message)
-                self.call(message)
-                hand.message = None
+                self._take(message)
 
     def call(self, message: Message) -> None:
         """Call the handler, and settle the message."""
-        failure: Exception | None = None
         try:
             call_handler(self.handler, message)
         except Exception as error:
-            failure = error
-        self.done(message, failure)
+            if not self.retry(message, error, partial(call_handler, self.handler, message)):
+                return
+        self.subscription.link.handled(message)
+        if self.retries.failures:
+            self._succeed()
 
-    def done(self, message: Message, error: Exception | None) -> None:
-        """Settle the message; stop if that is the policy for the error."""
-        if not self.subscription.link.handled(message, self.on_error, error):
+    # ---- failures ----
+
+    def retry(self, message: Message, error: Exception, call: Callable[[], None]) -> bool:
+        """Call again what has failed with a message, after pauses; return whether it succeeded, else all is done.
+
+        A message that the broker delivers again is not handled again here.
+        """
+        retries, pause = self.retries, None
+        calls = before = 0 if self.handling.attempts == 1 else retries.calls_of(message)
+        while True:
+            calls += 1
+            if not self.handling.acts_at_once and self._is_theirs(message):
+                retries.keep(message, calls)
+                return False
+            if self._ends(message, error, calls):
+                self._give_up(message, error, calls)
+                return False
+            first, pause = pause is None, retries.pause(pause)
+            if first:
+                retries.say(message, error, pause)
+            if not self._pause(message, pause):
+                retries.keep(message, calls)
+                return False
+            message.count_calls(calls - before)
+            try:
+                call()
+            except Exception as failure:
+                error = failure
+            else:
+                log.info("%s: message %s was handled at call %d", self.subscription.destination, message.id, calls + 1)
+                return True
+
+    def _ends(self, message: Message, error: Exception, calls: int) -> bool:
+        """Return whether a failed call was the last one; abort what the handler left open, before it is repeated."""
+        handling, link = self.handling, self.subscription.link
+        if handling.acts_at_once:
+            return True
+        if link.core.link.transactions:
+            try:
+                link.engine.do(link.core.abort_left, message, now())
+            except StompError as failure:
+                note(failure)
+        return link.engine.look(partial(link.core.is_settled, message)) or self.retries.is_last(calls, error)
+
+    def _is_theirs(self, message: Message) -> bool:
+        """Return whether the broker has a message back, so that it is not handled here."""
+        core = self.subscription.link.core
+        return not core.is_sent_only(message) and core.is_stale(message)
+
+    def _pause(self, message: Message, seconds: float) -> bool:
+        """Pause before the next call; return whether it follows. The window is not held in the longest pauses."""
+        subscription, link, hand = self.subscription, self.subscription.link, own_hand()
+        if seconds >= LONGEST:
+            self._begin_again(True)
+        hand.pauses = True
+        self.pauses.rest(seconds, lambda: subscription.deaf or self.stopped)
+        hand.pauses = False
+        if subscription.deaf or self.stopped:
+            with contextlib.suppress(StompError):
+                link.engine.do(link.core.let_go, message)
+            return False
+        return not self._is_theirs(message) and not link.engine.look(partial(link.core.is_settled, message))
+
+    def _give_up(self, message: Message, error: Exception, calls: int) -> None:
+        """Settle a message that failed; stop if that is the policy for the error."""
+        if not self.subscription.link.failed(message, self.handling, error, calls):
             self.stopped = True
+
+    def _succeed(self) -> None:
+        """Begin anew after failures."""
+        self.retries.succeed()
+        self._begin_again(False)
+
+    def _begin_again(self, narrow: bool) -> None:
+        """Begin the subscription again with a window of one message, or its own, unless another call is under way."""
+        subscription, link = self.subscription, self.subscription.link
+        if subscription.is_narrow is narrow:
+            return
+        own = own_hand()
+        if any(not each.pauses for each in list(self.hands) if each is not own):
+            return
+        call = link.call(f"UNSUBSCRIBE of {subscription.id}", "UNSUBSCRIBE", None)
+        with contextlib.suppress(StompError):  # then it begins again on the next connection
+            link.start(call, link.core.inbound.begin_again, subscription, narrow=narrow).wait()

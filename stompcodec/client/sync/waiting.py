@@ -32,6 +32,7 @@ __all__ = [
     "BodyReader",
     "Delivery",
     "Messages",
+    "Pauses",
     "Queue",
     "Receipt",
     "Waiters",
@@ -158,6 +159,31 @@ class Waiters:
         finally:
             with contextlib.suppress(ValueError):
                 self._locks.remove(waiter)
+
+    def wake(self) -> None:
+        """Wake all threads."""
+        with contextlib.suppress(IndexError):
+            while True:
+                self._locks.popleft().release()
+
+
+class Pauses:
+    """Threads that pause between two calls of a handler."""
+
+    def __init__(self) -> None:
+        self._locks: deque[threading.Lock] = deque()
+
+    def rest(self, seconds: float, is_over: Callable[[], bool]) -> None:
+        """Wait so many seconds, or until `wake` is called; not at all if it is over."""
+        lock = threading.Lock()
+        lock.acquire()
+        self._locks.append(lock)
+        try:
+            if not is_over():  # after it is in the list, so that no `wake` is missed
+                lock.acquire(timeout=seconds)
+        finally:
+            with contextlib.suppress(ValueError):
+                self._locks.remove(lock)
 
     def wake(self) -> None:
         """Wake all threads."""

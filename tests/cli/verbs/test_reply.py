@@ -65,7 +65,7 @@ def test_requests_without_an_address_are_taken_and_counted_as_failed(at: Runner,
 def test_a_command_that_fails_rejects_the_request(at: Runner, fresh: str) -> None:
     with stomp.connect(at.url) as client:
         client.send(fresh, b"x", {"reply-to": "/queue/answers"}, receipt=True)
-    with replying(at, fresh, "--exec", "exit 3", "-n", "1", "-q") as results:
+    with replying(at, fresh, "--exec", "exit 3", "--attempts", "1", "-n", "1", "-q") as results:
         pass
     assert results[0].exit_code == 1
     assert "the command ended with status 3" in results[0].stderr

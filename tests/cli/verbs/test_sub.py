@@ -185,7 +185,7 @@ def test_exec(at: Runner, fresh: str) -> None:
 
 def test_a_command_that_fails_refuses_its_message(at: Runner, fresh: str) -> None:
     at.good("pub", fresh, "body")
-    result = at("sub", fresh, "-n", "2", "-w", "10", "--exec", "exit 3")
+    result = at("sub", fresh, "-n", "2", "-w", "10", "--exec", "exit 3", "--attempts", "1")
     assert result.exit_code == 1
     assert result.stderr.count("the command ended with status 3") == 2  # it came again
     assert at.good("sub", fresh, "-n", "1", "-f", "%b %{redelivered}") == b"body true"

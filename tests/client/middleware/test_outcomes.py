@@ -159,7 +159,9 @@ def test_with_a_handler_its_policy_decides(shell, peer, on_error, command):
     client = shell.connect(peer.url, middleware=[layer_for(shell, after_receive=refuse_bad)])
     seen = Seen()
     handler = shell.handler(lambda message: seen.add(message.body))
-    subscription = client.subscribe("/queue/a", ack="client-individual", id="1", handler=handler, on_error=on_error)
+    subscription = client.subscribe(
+        "/queue/a", ack="client-individual", id="1", handler=handler, on_error=on_error, attempts=1
+    )
     peer.deliver("1", b"bad")
     if command is None:
         with pytest.raises(Refused):
@@ -215,7 +217,7 @@ def test_process_counts_as_the_handler(shell, peer, step):
     client = shell.connect(peer.url, middleware=[layer_for(shell, **{step: refuse})])
     seen = Seen()
     handler = shell.handler(lambda message: seen.add(message.body))
-    client.subscribe("/queue/a", ack="client-individual", id="1", handler=handler)
+    client.subscribe("/queue/a", ack="client-individual", id="1", handler=handler, attempts=1)
     peer.deliver("1", b"body")
     peer.wait(lambda peer: peer.got("NACK", id="m1"))
     assert seen.bodies == ([] if step == "before_process" else [b"body"])
