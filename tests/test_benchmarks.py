@@ -21,6 +21,7 @@ Load = Callable[[str], ModuleType]
 @pytest.fixture(scope="module")
 def bench() -> Iterator[Load]:
     """Import a module of the benchmarks. They import each other without a package; afterwards none of them is left."""
+    sys.modules.pop("peers", None)  # scripts/peers, if a test of this process had real servers
     path, before = list(sys.path), set(sys.modules)
     sys.path.insert(0, str(FOLDER))
     yield importlib.import_module

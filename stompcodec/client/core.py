@@ -269,7 +269,8 @@ class ClientCore:
         if not message.subscription.explicit or message.settled:
             return
         try:
-            self.settle(message, "NACK", self.link.now, requeue=True)
+            at_once = [("redelivery-delay", "0")] if self.link.dialect.names_causes else []  # our own broker
+            self.settle(message, "NACK", self.link.now, requeue=True, more=at_once)
         except StompError as error:
             log.info("a message of RECEIVE came too late: %s", error)
 

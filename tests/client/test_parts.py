@@ -53,7 +53,7 @@ def test_attempts_to_connect_take_no_random_numbers_of_the_program():
 
 @pytest.mark.parametrize(
     "wrong",
-    [{"first": 0}, {"first": 60}, {"factor": 0.5}, {"jitter": 2}, {"attempts": 0}],
+    [{"first": 0}, {"first": 60, "most": 30}, {"factor": 0.5}, {"jitter": 2}, {"attempts": 0}],
     ids=str,
 )
 def test_delays_that_make_no_sense(wrong):

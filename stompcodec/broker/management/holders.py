@@ -51,7 +51,7 @@ def memory(broker: Broker, asker: Asker) -> Generator[Line, None, dict[str, Any]
         "queues": queues,
         "topics": topics,
         "retained": retained,
-        "scheduled": broker.delayed.cost + DELAY * len(broker.delayed),
+        "scheduled": broker.delayed.cost + DELAY * (len(broker.delayed) + len(broker.retries)),
         "commits": batches,
         "sessions": held,
         "connections": connections,

@@ -66,7 +66,7 @@ class Questions:
         self._seq = broker.seq
         self._all = _Count()
         #: The names and kinds of the destinations of a virtual host, sorted; and when they were.
-        self._sorted: dict[str, tuple[float, list[str]]] = {}
+        self._sorted: dict[str, tuple[float, list[str], list[object]]] = {}
 
     def _clock(self) -> Clock:
         return Clock(self._broker.now, self._ages)
@@ -232,8 +232,11 @@ class Questions:
         times faster than pairs, in the same order.
         """
         now, host = self._broker.now, asker.host
-        at, names = self._sorted.get(host.vhost, (0.0, None))
-        if names is None or not 0.0 <= now - at < _SORTED_FOR or len(names) != len(host.queues) + len(host.topics):
+        # Those that came since then are behind these, so that with equal numbers none came or went.
+        newest = [next(reversed(things.values()), None) for things in (host.queues, host.topics)]
+        newest += [len(host.queues), len(host.topics)]
+        at, names, then = self._sorted.get(host.vhost, (0.0, None, []))
+        if names is None or not 0.0 <= now - at < _SORTED_FOR or then != newest:
             queues, topics, names = list(host.queues), list(host.topics), []
             for some, kind in ((queues, "queue"), (topics, "topic")):
                 for begin in range(0, len(some), _SORTED_AT_ONCE):
@@ -241,7 +244,7 @@ class Questions:
                     if begin:
                         yield self._broker.quota
             names.sort()  # quick, because most of it is in order
-            self._sorted = {host.vhost: (now, names)}
+            self._sorted = {host.vhost: (now, names, newest)}
         return names
 
     def forget(self) -> None:

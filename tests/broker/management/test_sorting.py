@@ -76,3 +76,16 @@ def test_only_a_page_of_rows_is_made(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(questions, "destination_row", counted)
     assert len(bench.ask("destinations", sort="ready", limit=5)["rows"]) == 5
     assert made == 5
+
+
+def test_a_queue_that_took_the_place_of_another_is_listed_at_once() -> None:
+    bench = Managed()
+    sender = bench.peer()
+    for name in "abc":
+        sender.put(f"/queue/{name}", b"x")
+    for gone, new in (("a", "d"), ("c", "e"), ("b", "b")):
+        bench.result("destinations")
+        bench.result("delete", destination=f"/queue/{gone}")
+        sender.put(f"/queue/{new}", b"x")
+        rows = {row["destination"] for row in bench.result("destinations")}
+        assert rows == set(bench.broker.virtual_host("/").queues)
