@@ -18,7 +18,7 @@
         |                                                              |
         +-- ACK -----------------------------------> gone              |
         +-- NACK and a pause, or its session ends: again() ------------+   redelivered:true, in its old place
-        +-- a refused frame ends its session: as before, spared() unless it is at fault: sessions/at_fault.py
+        +-- UNSUBSCRIBE, DISCONNECT, a refused frame: as before, spared() unless it is at fault: sessions/at_fault.py
         +-- NACK, the last of config.max_attempts ---> a new message in the dead letter queue
         +-- READY, and it has expired --------------> gone, or a dead letter
         +-- it cannot be written to a consumer -------> READY in its old place, attempts unchanged: see queues/faults.py

@@ -527,8 +527,8 @@ def read_body(body: str) -> bytes:
 def as_text(body: bytes, headers: Iterable[tuple[str, str]]) -> bytes | str:
     """Return a body to send: as text if it is UTF-8 without NUL, and no header says something else.
 
-    >>> as_text(b"hello", []), as_text(b"\xff", []), as_text(b"hello", [("content-type", "image/png")])
-    ('hello', b'\xff', b'hello')
+    >>> as_text(b"hello", []), as_text(b"\\xff", []), as_text(b"hello", [("content-type", "image/png")])
+    ('hello', b'\\xff', b'hello')
     """
     named = dict(headers)
     if b"\0" in body or "content-encoding" in named or not is_text_type(named.get("content-type", "text/plain")):

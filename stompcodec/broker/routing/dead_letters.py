@@ -88,8 +88,8 @@ class DeadLetters:
             self._hold(queue, some, seconds)
 
     def give_back(self, queue: Source, messages: list[Message], culprit: Message | None) -> None:
-        """Requeue the messages of a session that has ended by a refused frame. It is an attempt of the message at fault
-        only, which after the last one becomes a dead letter.
+        """Requeue messages that are spared. It is an attempt of the message at fault only, which after the last one
+        becomes a dead letter.
         """
         at_fault = [message for message in messages if message is culprit]
         for message in at_fault:

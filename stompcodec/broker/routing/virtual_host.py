@@ -160,12 +160,12 @@ class VirtualHost:
         self,
         consumers: Iterable[Consumer],
         orphans: Iterable[tuple[Source, Message]],
-        is_refused: bool = False,
+        is_spared: bool = False,
         culprit: Message | None = None,
     ) -> None:
         """End subscriptions of one session. Their unacknowledged messages, and those of subscriptions that ended before
-        (`orphans`), are requeued, all of a queue together, in order. If a refused frame has ended the session
-        (`is_refused`), that is an attempt of the message at fault only, if there is one.
+        (`orphans`), are requeued, all of a queue together, in order. If they are spared, because of an UNSUBSCRIBE, a
+        DISCONNECT or a refused frame, that is an attempt of the message at fault only, if there is one.
         """
         back: dict[Source, list[Message]] = {}
         for consumer in consumers:
@@ -179,7 +179,7 @@ class VirtualHost:
         for queue, message in orphans:
             back.setdefault(queue, []).append(message)
         for queue, messages in back.items():
-            if is_refused:
+            if is_spared:
                 self.dead_letters.give_back(queue, messages, culprit)
             else:
                 queue.requeue(messages)

@@ -25,7 +25,8 @@ class Refusal(NamedTuple):
     is_whole: bool = True
     """It could be read as a frame."""
     counts: bool = True
-    """Some message is at fault. False if the frame was refused for the state of the broker, as on a full disk."""
+    """Some message is at fault. False if the frame was refused for the state of the broker, as on a full disk, and for
+    DISCONNECT."""
 
 
 def at_fault(refusal: Refusal, consumers: Iterable[Consumer]) -> Message | None:

@@ -29,6 +29,7 @@ from stompcodec.broker.queues.scheduling import GROUPS, SEQ, schedule
 from stompcodec.broker.routing.idempotency import KEY_HEADERS, Mark, body_crc, key_of
 from stompcodec.broker.sessions import plain
 from stompcodec.broker.sessions.acknowledge import ack, nack
+from stompcodec.broker.sessions.at_fault import Refusal
 from stompcodec.broker.sessions.commit import abort, begin, commit, defer, defer_plain
 from stompcodec.broker.sessions.connection_ttl import terms
 from stompcodec.broker.sessions.receipts import confirm, hold_receipts, send_receipt
@@ -237,6 +238,7 @@ def _marks(session: Session, frame: Frame, body: LargeBody | None) -> list[Mark]
 
 def _disconnect(session: Session, frame: Frame) -> None:
     confirm(session, frame)
+    session.refusal = Refusal(counts=False)  # what it has not handled goes back uncounted
     session.close()
 
 

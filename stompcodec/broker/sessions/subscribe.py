@@ -122,7 +122,7 @@ def unsubscribe(session: Session, frame: Frame) -> None:
     persistent = any(message.persistent for consumer in consumers for message in consumer.unacked.values())
     if persistent or (durables and session.broker.stores_some):
         hold_receipts(session, frame)
-    session.virtual_host.stop(consumers, ())
+    session.virtual_host.stop(consumers, (), True)
     for durable in durables:
         session.virtual_host.end(durable)
     confirm(session, frame)
