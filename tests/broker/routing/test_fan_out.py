@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import gc
-from itertools import chain
+from itertools import chain, count
 from types import SimpleNamespace
 from typing import Any
 
@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from profiles import examples
 
 from stompcodec import serialize
-from stompcodec.broker.loop_quota import AT_ONCE
+from stompcodec.broker.loop_quota import AT_ONCE, FEW
 from stompcodec.broker.message import Message
 from stompcodec.broker.queues import quick
 from stompcodec.broker.queues.consumer import Consumer
@@ -120,6 +120,33 @@ def test_a_sender_that_has_gone_waits_for_nothing() -> None:
     assert sum(counts(bench)) > 0, "the message still goes to all"
 
 
+@pytest.mark.parametrize("group", [{}, {"JMSXGroupID": "g"}], ids=["plain", "groups"])
+@pytest.mark.parametrize("destination", [TOPIC, PATTERN])
+def test_a_slow_subscription_has_nothing_overtaken_while_it_catches_up(destination: str, group: dict[str, str]) -> None:
+    """What waited for room goes out a step at a time beside active sessions; what comes meanwhile goes behind it."""
+    bench = Bench(wildcards="rabbitmq")
+    ticks = count()
+    sender, taker = bench.peer(), bench.peer()
+    taker.subscribe(destination)
+    if group:
+        sender.put(TOPIC, "first", **group)
+        taker.take()
+    taker.reading = False
+    taker.session.writable(False, bench.now)
+    last = 2 * AT_ONCE if group else 5 * FEW
+    for number in range(last):
+        receive(sender, "SEND", b"%d" % number, destination=TOPIC)
+    bench.turn()
+    taker.reading = True
+    bench.broker.quota.heard, bench.broker.quota.clock = 0.05, lambda: 0.05 + 0.001 * min(next(ticks), 40)
+    taker.session.writable(True, bench.now)
+    for number in range(last, last + 3):
+        one_turn(bench)
+        receive(sender, "SEND", b"%d" % number, destination=TOPIC)
+    bench.turn()
+    assert taker.bodies() == [b"%d" % number for number in range(last + 3)]
+
+
 @pytest.mark.parametrize("destination", [TOPIC, PATTERN])
 def test_a_subscription_that_ends_gets_what_was_on_its_way_once(destination: str) -> None:
     bench = Bench(max_subscriptions=10**4, wildcards="rabbitmq")
@@ -211,7 +238,8 @@ def test_the_bytes_of_a_small_message_are_made_once_for_each_id(size: int, kept:
     given: list[bytes] = []
     for _ in range(2):
         outbox = SimpleNamespace(chunks=given, send_budget=2**30, dirty=True, whole_frames=whole_frames)
-        consumer: Any = SimpleNamespace(outbox=outbox, direct=True, acks=False, in_ring=True, start=b"MESSAGE\n")
+        queue = SimpleNamespace(ring=[None])
+        consumer: Any = SimpleNamespace(outbox=outbox, direct=True, acks=False, queue=queue, start=b"MESSAGE\n")
         bundle.give([consumer])
     assert given[0] == given[1]
     assert (given[0] is given[1]) is kept
