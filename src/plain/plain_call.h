@@ -5,7 +5,7 @@
 #include <Python.h>
 
 #define PLAIN_NAMES(NAME) \
-    NAME(ACK) NAME(SEND) NAME(append) NAME(append_more) NAME(batch) NAME(block) NAME(busy) NAME(dispatch) NAME(enqueue) NAME(full) NAME(is_low) NAME(journal) NAME(matches) NAME(now) NAME(offer) NAME(popleft) NAME(put) NAME(put_plain) \
+    NAME(ACK) NAME(SEND) NAME(append) NAME(append_more) NAME(batch) NAME(block) NAME(busy) NAME(catches_up) NAME(dispatch) NAME(enqueue) NAME(full) NAME(is_low) NAME(journal) NAME(matches) NAME(now) NAME(offer) NAME(popleft) NAME(put) NAME(put_plain) \
     NAME(quota) NAME(release_blocked) NAME(schedule_flush) NAME(send) NAME(seq) NAME(settle) NAME(used_up) NAME(wait_for_turn)
 
 struct plain_names {

@@ -61,6 +61,8 @@ int plain_enqueue(PyObject *queue, const struct plain_message *message)
     plain_counts_set(&counts, queue);
     PLAIN_TALLY(queue, put);
     int full = plain_is_full(queue);
+    if (!full && message->persistent && FIELD_OF(queue, Queue, parked) != Py_None)
+        full = plain_truth(PyObject_GetAttr(queue, plain_name.catches_up));
     return full < 0 ? -1 : full ? PLAIN_DELIVERED_FULL : PLAIN_DELIVERED;
 }
 

@@ -42,7 +42,7 @@ class CreditGrant(NamedTuple):
 
     messages: int = UNLIMITED
     octets: int | None = None
-    """None for no limit."""
+    """None if bytes have no limit."""
     auto: bool = True
     """ACK gives back the credit that was used. Otherwise only a `credit` header of ACK adds credit."""
 
@@ -63,7 +63,7 @@ class Known(NamedTuple):
     """The dialects, beside our own, whose brokers answer a value that they do not understand with an ERROR, or close
     the connection. The others ignore the header."""
     clips: bool = False
-    """In the other dialects, a number outside of the range counts as the nearest one."""
+    """In the other dialects, a number below `least` counts as `least`, and one above `most` as `most`."""
     word: tuple[str, str] | None = None
     """A command in which the header may have another value, which is read elsewhere; and that value."""
     form: str = ""

@@ -43,7 +43,7 @@ class Pauses(NamedTuple):
     first: float = 0.0
     """Seconds after the first failed attempt."""
     factor: float = 1.0
-    """What each further pause is multiplied by."""
+    """Each further pause is so many times as long as the one before."""
     most: float = 0.0
     """The longest pause in seconds."""
 

@@ -193,7 +193,7 @@ class Queue:
     def is_low(self) -> bool:
         """There is room for more than one message: waiting senders can go on."""
         low = self.bound.is_low(self.count, self.octets) and not self.account.is_large(self.cost, LOW)
-        return low and (self.paging is None or self.total <= self.bound.total * LOW)
+        return low and (self.paging is None or self.total <= self.bound.total * LOW) and not self.catches_up
 
     @property
     def may_grow(self) -> bool:
@@ -252,6 +252,16 @@ class Queue:
         """Senders of messages that are not persistent wait for the store, too."""
         spools = self.window is not None and self.window.spools and self.overflow is None
         return spools and self.journal is not None and self.journal.behind
+
+    @property
+    def catches_up(self) -> bool:
+        """A few READY messages wait for the next turn only. Senders of stored messages wait until those have left: a
+        turn delivers few of them beside active sessions, so that with more coming the queue would stay behind for good,
+        and everything would have to be stored.
+        """
+        if self.count >= AT_ONCE or self.paging is not None or self.suspensions:
+            return False
+        return bool(self.parked or (self.ring and self.messages.line))
 
     def block(self, session: Peer) -> None:
         """Make a session wait for room."""
@@ -410,7 +420,7 @@ class Queue:
         self.add_ready(message)
         self.count_in(message)
         if not self.full:
-            return False
+            return bool(message.persistent) and not stored and self.catches_up
         if self.overflow is not None:
             return self.overflow()
         # If only memory is short, the next one is paged.
@@ -693,6 +703,8 @@ class Queue:
         """Deliver nothing until `go_on`, because messages are being requeued."""
         self.suspensions += 1
         self._park()
+        if self.blocked and self.is_low:
+            self.release_blocked()
 
     def go_on(self) -> None:
         """Undo `suspend`."""
@@ -730,6 +742,8 @@ class Queue:
             self.ring, self.parked = self.parked, None
         if not self.closed:
             self.dispatch()
+            if self.blocked and self.is_low:
+                self.release_blocked()
 
     def take_one(self, consumer: Consumer, looked: Looked) -> bool | Wait:
         """Deliver the first suitable message to a consumer outside the ring, whatever its credit is.

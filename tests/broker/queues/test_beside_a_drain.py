@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ from broker.harness import Bench, FaultyStore, Peer
 from broker.loop import QUEUE, Loop
 
 from stompcodec.broker.loop_quota import AT_ONCE, FEW
+from stompcodec.broker.sessions import plain
 from stompcodec.broker.storage import journal, page_line
 from stompcodec.broker.storage.sqlite import SqliteStore
 
@@ -145,6 +147,77 @@ def test_a_turn_commits_or_works_on(monkeypatch: pytest.MonkeyPatch) -> None:
             assert came == 0
     assert got == MANY
     assert receipts(sender) > 3
+
+
+@pytest.fixture(params=[True, False], ids=["c", "python"])
+def road(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Frames are read in C, or in Python."""
+    if plain.EXTENSION is not None:
+        plain.EXTENSION.switch(request.param)
+    yield
+    if plain.EXTENSION is not None:
+        plain.EXTENSION.switch(True)
+
+
+def test_a_queue_that_fell_behind_catches_up_with_its_sender(road: None) -> None:
+    """Its consumer can take all; but beside active sessions a turn delivers few messages, and its sender has more."""
+    bench = Bench()
+    sender, taker = bench.peer(), bench.peer()
+    taker.subscribe(QUEUE)
+    taker.session.writable(False, bench.now)
+    message = sender.octets_of("SEND", destination=QUEUE, persistent="true")
+    sender.session.receive(message * MANY, 0.0)
+    bench.turn()
+    queue = bench.broker.queues["/", QUEUE]
+    assert queue.count == MANY
+    bench.broker.quota.heard = bench.now
+    taker.session.writable(True, bench.now)
+    turns = 0
+    while queue.count:
+        if not sender.session.paused:
+            sender.session.receive(message * 2 * FEW, 0.0)  # more than leave in a turn
+        list(bench.broker.turn(bench.now))
+        turns += 1
+        assert queue.count < 2 * MANY
+        assert turns < 4 * MANY
+    assert not queue.blocked
+
+
+def test_a_sender_to_a_deep_queue_is_not_slowed_down_by_its_drain(road: None) -> None:
+    bench = Bench()
+    sender = bench.peer()
+    message = sender.octets_of("SEND", destination=QUEUE, persistent="true")
+    sender.session.receive(message * 2 * AT_ONCE, 0.0)
+    bench.turn()
+    drain(bench)
+    assert bench.broker.queues["/", QUEUE].parked
+    sender.session.receive(message * 2 * FEW, 0.0)
+    assert not sender.session.paused
+
+
+@pytest.mark.parametrize("end", ["slow", "lost", "suspended", "deleted"])
+def test_a_sender_waits_no_longer_than_its_queue_catches_up(road: None, end: str) -> None:
+    bench = Bench()
+    sender = bench.peer()
+    message = sender.octets_of("SEND", destination=QUEUE, persistent="true")
+    sender.session.receive(message * MANY, 0.0)
+    bench.turn()
+    taker = drain(bench)
+    sender.session.receive(message, 0.0)
+    queue = bench.broker.queues["/", QUEUE]
+    assert sender.session.paused
+    assert list(queue.blocked) == [sender.session]
+    if end == "slow":
+        taker.session.writable(False, bench.now)
+    elif end == "lost":
+        taker.session.lost(bench.now)
+    elif end == "suspended":
+        queue.suspend()
+    else:
+        queue.delete()
+    bench.turn()
+    assert not sender.session.paused
+    assert not queue.blocked
 
 
 class Counting:
