@@ -83,6 +83,7 @@ FLOORS = {
     "capture": ("disk", "index", "segment", "writer", "reader", "__init__"),
     "client": (
         "dialects, owned, receipts, forks, states",
+        "identity",
         "bodies",
         "outbox, subscription, middleware.headers",
         "message, backoff",
