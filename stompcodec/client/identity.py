@@ -34,7 +34,7 @@ def lasting_identity(dialect: BrokerDialect, headers: Mapping[str, str]) -> str 
     """
     kind = dialect.lasting
     if kind == "id":
-        return headers.get("message-id") or None
+        return headers.get("message-id")
     if not kind:
         return None
     id, time = headers.get("message-id"), headers.get("timestamp")
