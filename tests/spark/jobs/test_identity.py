@@ -14,7 +14,7 @@ from stompcodec.client.dialects import BROKERS
 from stompcodec.client.identity import lasting_identity
 from stompcodec.spark import jobs
 from stompcodec.spark.jobs.archive import identity
-from stompcodec.spark.report.data import figures, narrowed
+from stompcodec.spark.report.data import _duplicates, narrowed
 
 KINDS = (
     "destination string, message_id string, sent_at timestamp, received_at timestamp, redelivered boolean, length int, \
@@ -51,6 +51,6 @@ def test_the_column_is_what_the_client_says_and_each_message_is_kept_once(spark:
     assert found == expected
     kept = jobs.unique(frames).collect()
     assert len(kept) == len(set(found) - {None}) + found.count(None) == len(found) - 3
-    assert figures(narrowed(frames))["figures"]["duplicates"] == 3
+    assert sum(_duplicates(narrowed(frames), None).values()) == 3
     bare = frames.drop("sent_at")  # so that nothing is known of Artemis's: all are kept
-    assert jobs.unique(bare).where("message_id rlike '^[0-9,]+$'").count() == 6
+    assert sum(row.message_id in ("72,28", "82,28", "72,30") for row in jobs.unique(bare).collect()) == 6
