@@ -69,7 +69,7 @@ class BrokerDialect(NamedTuple):
     """The prefixes that a name may have or lack, and means the same queue; the first one is the usual. Empty: no two
     names mean one queue."""
     lasting: str = ""
-    """The part of a MESSAGE that is the same in each delivery, see `identity.py`: "id", its message-id, or "number", the
+    """The part of a MESSAGE that is the same in each delivery, see `identity.py`: "id", its message-id; "number", the
     number in that with the timestamp; "" if there is none, or none is known."""
 
     def is_same(self, one: str, other: str) -> bool:

@@ -9,7 +9,7 @@ from client.test_identity import as_artemis
 
 @pytest.mark.parametrize("later", [0, 60_000], ids=["the same journal", "a new journal"])
 def test_a_message_of_artemis_is_stored_once(one, other, later):
-    """The first bridge is gone before its ACKs are: a second one gets the messages. Of a new journal they are others."""
+    """The ACKs of the first bridge are lost, and a second one gets the messages. Of a new journal they are others."""
     as_artemis(one)
     fill(one.url, "/queue/a", 5)
     one.faults.lose("ACK", times=None)

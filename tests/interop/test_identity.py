@@ -1,4 +1,4 @@
-"""Persistent messages of other people's brokers, read under kill -9 of reader and broker: none is lost, none is twice."""
+"""Persistent messages of other people's brokers, read under kill -9 of reader and broker: none is lost or doubled."""
 
 from __future__ import annotations
 

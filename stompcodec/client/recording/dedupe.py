@@ -73,7 +73,7 @@ class Dedupe:
         return self.header is not None or bool(dialect.lasting)
 
     def key(self, frame: Frame, dialect: BrokerDialect = _OURS) -> int | None:
-        """Return a key that is equal for all deliveries of a message by a broker of this dialect; None without an id."""
+        """Return a key that is equal for all deliveries of a message by a broker of a dialect; None without an id."""
         name = lasting_identity(dialect, frame.headers) if self.header is None else frame.get(self.header)
         if name is None:
             return None

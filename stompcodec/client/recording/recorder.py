@@ -92,7 +92,7 @@ def _load(dedupe: Dedupe, read: Capture, dialect: BrokerDialect) -> None:
         dedupe.load(read, dialect)
     else:
         log.warning(
-            "broker dialect %s: a message has no id that stays the same, so one that is delivered again is recorded again:"
+            "broker dialect %s: messages have no id that stays the same, so what is delivered again is recorded again:"
             " use header:NAME with an id of the sender, or name the broker by dialect=",
             dialect.name,
         )

@@ -70,8 +70,8 @@ def between(frames: DataFrame, since: datetime | None = None, until: datetime | 
 def narrowed(frames: DataFrame) -> DataFrame:
     """Return the columns of an archive that the figures need.
 
-    They are `destination`, `id` (the lasting identity), `time` and `lag` (µs as double), `octets`, `redelivered`, `error`, and `hash` of the
-    body. The time is that of arrival, or of sending if that is unknown.
+    They are `destination`, `id` (the lasting identity), `time` and `lag` (µs as double), `octets`, `redelivered`,
+    `error`, and `hash` of the body. The time is that of arrival, or of sending if that is unknown.
     """
     received, sent = _micros("received_at"), _micros("sent_at")
     return frames.select(
