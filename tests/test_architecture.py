@@ -82,7 +82,8 @@ FLOORS = {
     "bridge": ("mapping, marks, tally, way", "headers", "sources", "ends", "carrier", "bridge", "__init__"),
     "capture": ("disk", "index", "segment", "writer", "reader", "__init__"),
     "client": (
-        "dialects, owned, receipts, forks, states",
+        "dialects, owned, receipts, states",
+        "identity",
         "bodies",
         "outbox, subscription, middleware.headers",
         "message, backoff",

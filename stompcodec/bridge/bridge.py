@@ -393,7 +393,7 @@ class Bridge:
         place = message.get(SEQ) if lane.browse else None
         destination = lane.destination if lane.target is not None else message.destination
         explicit = lane.ack != "auto"
-        ident = message.get(self.way.key or "message-id") if self.way.key or session.giver.lasting_ids else None
+        ident = message.get(self.way.key) if self.way.key else message.identity
         key = None if ident is None else idempotency_key(self.source.name, destination, ident)
         target = lane.target or self.request.mapping.target_of(destination) or destination
         entry = Entry(message, session, target, key, f"bridge-{uuid.uuid4().hex}")

@@ -1,4 +1,4 @@
-"""The kinds of brokers as sources: lists of destinations, wildcards, browsing, lasting message-ids.
+"""The kinds of brokers as sources: lists of destinations, wildcards, browsing.
 
 docs/bridge.md has the table for users.
 """
@@ -51,8 +51,6 @@ class Giver(NamedTuple):
     """The wildcard for the rest of a topic's name, which must begin a word."""
     browse: str = ""
     """The way its queues are browsed: "follow" shows later messages, too, "snapshot" only the present ones."""
-    lasting_ids: bool = False
-    """The message-id of a message is the same in each delivery, and no other message ever has it."""
     transacted_acks: bool = True
     """ACKs can wait for a COMMIT."""
     client_id: bool = False
@@ -67,7 +65,7 @@ _EXCLUSIVE = "activemq.exclusive"
 GIVERS: dict[str, Giver] = {
     giver.name: giver
     for giver in (
-        Giver("stompcodec", "our broker", lists=True, browse="follow", lasting_ids=True, exclusive=_EXCLUSIVE),
+        Giver("stompcodec", "our broker", lists=True, browse="follow", exclusive=_EXCLUSIVE),
         Giver("rabbitmq", "RabbitMQ", any_topic="#"),
         Giver(
             "activemq",
@@ -75,11 +73,10 @@ GIVERS: dict[str, Giver] = {
             any_queue=">",
             any_topic=">",
             browse="snapshot",
-            lasting_ids=True,
             client_id=True,
             exclusive=_EXCLUSIVE,
         ),
-        Giver("artemis", "Artemis", any_topic="#", lasting_ids=True, transacted_acks=False, client_id=True),
+        Giver("artemis", "Artemis", any_topic="#", transacted_acks=False, client_id=True),
         Giver("apollo", "Apollo", any_topic="**", browse="snapshot"),
         Giver("unknown", "this broker", transacted_acks=False),
     )

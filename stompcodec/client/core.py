@@ -243,7 +243,7 @@ class ClientCore:
             return False
         if not self._offers("RECEIVE"):
             raise LocalProtocolError("this broker does not offer RECEIVE: subscribe, and take one message")
-        subscription.attempt_headers = link.dialect.attempts
+        subscription.dialect = link.dialect
         subscription.folds_case = link.version == "legacy"
         call.command, call.subject = "RECEIVE", subscription
         headers = inbound.subscribe_headers(subscription)

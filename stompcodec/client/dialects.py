@@ -68,6 +68,9 @@ class BrokerDialect(NamedTuple):
     aliases: tuple[str, ...] = ("/queue/",)
     """The prefixes that a name may have or lack, and means the same queue; the first one is the usual. Empty: no two
     names mean one queue."""
+    lasting: str = ""
+    """The part of a MESSAGE that is the same in each delivery, see `identity.py`: "id", its message-id; "number", the
+    number in that with the timestamp; "" if there is none, or none is known."""
 
     def is_same(self, one: str, other: str) -> bool:
         """Return whether two names mean one queue.
@@ -202,6 +205,7 @@ _OWN: dict[str, Any] = {
     "names_causes": True,
     "gives_up": False,
     "unsubscribed": "returns",
+    "lasting": "id",
 }
 #: The dialects of our own broker in which a name with and without its prefix is one queue.
 _OWN_ALIASES = ("rabbitmq", "activemq")
@@ -246,6 +250,7 @@ BROKERS: dict[str, BrokerDialect] = {
             jms=True,
             login_refused=(_ACTIVEMQ,),
             duplicate="_AMQ_DUPL_ID",
+            lasting="number",
         ),
         BrokerDialect(
             "activemq",
@@ -259,6 +264,7 @@ BROKERS: dict[str, BrokerDialect] = {
             nack_transacted=False,
             jms=True,
             login_refused=(_ACTIVEMQ,),
+            lasting="id",
         ),
         BrokerDialect(
             "apollo", "apache-apollo", prefetch=("credit",), durable=(("persistent", "true"),), jms=True, discard=None

@@ -543,7 +543,7 @@ class Inbound:
 
     def _send_subscribe(self, subscription: Subscription) -> None:
         """Send SUBSCRIBE on this connection."""
-        subscription.attempt_headers = self.link.dialect.attempts
+        subscription.dialect = self.link.dialect
         subscription.folds_case = self.link.version == "legacy"
         if subscription is self.reply_subscription and self.link.dialect.implicit_replies:
             self._confirm(subscription)

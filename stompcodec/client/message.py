@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from stompcodec.client.bodies.received import BodyReader, ReceivedBody
 from stompcodec.client.dialects import BrokerDialect
+from stompcodec.client.identity import lasting_identity
 from stompcodec.client.owned import HeaderSource, is_received, pairs_of
 from stompcodec.client.receipts import Call
 from stompcodec.client.subscription import Subscription
@@ -89,6 +90,14 @@ class BaseMessage:
         return self.frame.headers["message-id"]
 
     @property
+    def identity(self) -> str | None:
+        """What stays the same when the broker delivers the message again, also after a restart; None if nothing does.
+
+        It tells the messages of one subscription apart: the copies of a topic's message have one identity.
+        """
+        return lasting_identity(self.subscription.dialect, self.frame.headers)
+
+    @property
     def destination(self) -> str:
         """The destination, in the broker's spelling."""
         return self.frame.headers["destination"]
@@ -134,7 +143,7 @@ class BaseMessage:
 
     @property
     def redelivered(self) -> bool:
-        """True if the broker says that it was delivered before."""
+        """True if the broker says that it was delivered before. ActiveMQ and Artemis do not always say so."""
         return self.frame.get("redelivered") == "true"
 
     @property
@@ -144,7 +153,7 @@ class BaseMessage:
         If the broker does not count deliveries, all later ones count as the second.
         """
         failed = getattr(self, "_failed", 0)
-        for name in self.subscription.attempt_headers:
+        for name in self.subscription.dialect.attempts:
             count = self.frame.get(name)
             if count is not None and count.isascii() and count.isdigit() and len(count) < 10:
                 return int(count) + 1 + failed

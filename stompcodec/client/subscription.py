@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import Any
 
 from stompcodec.client.bodies.unreadable import Comings, OnUnreadable, checked
-from stompcodec.client.dialects import BrokerDialect
+from stompcodec.client.dialects import BROKERS, BrokerDialect
 from stompcodec.client.owned import HeaderSource, pairs_of
 from stompcodec.client.receipts import Call
 from stompcodec.codec import Frame
@@ -55,7 +55,7 @@ class Subscription:
         self.confirm = confirm
         self.on_unreadable, self.comings = checked(on_unreadable), Comings()
         self.explicit, self.cumulative = ack != "auto", ack == "client"
-        self.attempt_headers: tuple[str, ...] = ()
+        self.dialect = BROKERS["unknown"]  # of the broker that delivers its messages
         self.folds_case = False  # header names of its messages are in lower case
         self.inbox: deque[Any] = deque()
         self.inbox_octets = self.streamed = 0  # of the inbox; and its messages with a body in a file
@@ -168,7 +168,7 @@ class Subscription:
 
     def is_last_of(self, frame: Frame) -> bool:
         """Count a message that cannot be read; return whether the subscription has to end. See `Comings.is_last`."""
-        return self.comings.is_last(frame, self.seq, self.prefetch or _WINDOW)
+        return self.comings.is_last(frame, self.seq, self.prefetch or _WINDOW, self.dialect)
 
     def give_back(self) -> None:
         """Count all messages so far as those of the broker."""

@@ -366,6 +366,25 @@ def duplicate(place: Place) -> None:
     client.close()
 
 
+@field("lasting")
+def lasting(place: Place) -> None:
+    """Two deliveries of a message have one identity, and two messages have two, where the row says so."""
+    client, name = place.connect(), fresh()
+    for _ in range(2):
+        client.send(name, b"x", {"persistent": "true"}, receipt=True)
+    told = []
+    for _ in range(2):
+        subscription = client.subscribe(name, ack="client-individual" if place.nacks else "client")
+        told.append([subscription.get(patience(_SECONDS)).identity for _ in range(2)])
+        kind = place.row(client).lasting
+        client.close()
+        client = place.connect()
+    same(told[1], told[0], "the identities when they come again")
+    same(len(set(told[0])), 2 if kind else 1, f"identities of two messages: {told}")
+    same(None in told[0], not kind, "there is none")
+    client.close()
+
+
 @field("login_refused")
 def login_refused(place: Place) -> None:
     """A wrong passcode is refused in words that the row knows; a broker that takes any login has none to refuse."""

@@ -51,7 +51,7 @@ class Answers:
 
     def __call__(self, message: Message, number: int) -> None:
         """Answer a request, or return if it never can be answered."""
-        if message.id in self._refused:  # the refusal cost the connection before its ACK
+        if (message.identity or message.id) in self._refused:  # the refusal cost the connection before its ACK
             return
         if message.get("reply-to") is None:
             self._fail(message, "it has no reply-to")
@@ -63,7 +63,7 @@ class Answers:
             self._fail(message, f"the answer was refused: {error}")
             if len(self._refused) >= _REMEMBERED:
                 self._refused.pop(next(iter(self._refused)))
-            self._refused[message.id] = None
+            self._refused[message.identity or message.id] = None
         except (ConnectionLostError, ReceiptTimeoutError) as error:  # it is delivered again
             complain(f"request {printable(message.id)}: {printable(str(error))}")
         except (ValueError, LocalProtocolError) as error:

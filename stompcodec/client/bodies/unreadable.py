@@ -5,6 +5,8 @@ from __future__ import annotations
 import logging
 from typing import Any, Literal, NamedTuple
 
+from stompcodec.client.dialects import BROKERS, BrokerDialect
+from stompcodec.client.identity import lasting_identity
 from stompcodec.codec import Frame
 from stompcodec.errors import RemoteProtocolError
 from stompcodec.steady import described
@@ -22,7 +24,7 @@ _MOST_COUNTED = 100
 #: Larger bodies, in bytes, are not kept to name the message.
 _SMALL = 2**16
 #: Headers that differ each time a message is delivered.
-_OF_DELIVERY = ("ack", "redelivered")
+_OF_DELIVERY = ("ack", "message-id", "redelivered")
 
 
 def checked(on_unreadable: OnUnreadable) -> OnUnreadable:
@@ -84,23 +86,25 @@ class Comings:
     def __init__(self) -> None:
         self._counts: dict[object, tuple[int, int]] = {}  # by message: its count, and the good messages before it
 
-    def is_last(self, frame: Frame, good: int, window: int) -> bool:
+    def is_last(self, frame: Frame, good: int, window: int, dialect: BrokerDialect = BROKERS["unknown"]) -> bool:
         """Count a message; return whether it came too often.
 
-        Without message-id it is told by the other headers that were read. Another one may have the same, so it is
-        forgotten after more good messages than can come beside it each time.
+        Without message-id, or if that may be new each time, it is told by the other headers that were read. Another one
+        may have the same, so it is forgotten after more good messages than can come beside it each time.
 
         Args:
             frame: what was read of it.
             good: the number of good messages of the subscription until now.
             window: how many of them the broker may deliver again with it.
+            dialect: of the broker.
 
         >>> comings, frame = Comings(), Frame("MESSAGE", {"message-id": "7"})
         >>> [comings.is_last(each, 0, 100) for each in (frame, Frame("MESSAGE"), frame, frame)]
         [False, False, False, True]
         """
-        id = frame.get("message-id")
-        key = id or tuple(pair for pair in frame.headers.items() if pair[0] not in _OF_DELIVERY)
+        headers = frame.headers
+        id = lasting_identity(dialect, headers) if dialect.lasting else headers.get("message-id")
+        key = id or tuple(pair for pair in headers.items() if pair[0] not in _OF_DELIVERY)
         count, before = self._counts.pop(key, (0, good))
         if id is None and good - before > window:
             count = 0

@@ -19,8 +19,8 @@ from typing import Any, Protocol, TypeVar
 
 from stompcodec.client.backoff import SPAN, Backoff, Refusals
 from stompcodec.client.core import ClientCore
-from stompcodec.client.forks import ended, is_finalizing, process, refuse, watch
 from stompcodec.client.io.attempt import Attempt
+from stompcodec.client.io.forks import ended, is_finalizing, process, refuse, watch
 from stompcodec.client.io.hub import LATE, Steps, Task, run
 from stompcodec.client.io.owner import WireOwner
 from stompcodec.client.io.turns import Turns

@@ -18,7 +18,7 @@ import time
 from collections import deque
 from collections.abc import Generator
 
-from stompcodec.client.forks import watch
+from stompcodec.client.io.forks import watch
 from stompcodec.transport.owner import LONGEST_WAIT
 from stompcodec.transport.sync import Waker
 

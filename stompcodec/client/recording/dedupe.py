@@ -10,6 +10,8 @@ from collections.abc import Iterable, Iterator
 from hashlib import blake2b
 
 from stompcodec.capture import Capture, Segment
+from stompcodec.client.dialects import BROKERS, BrokerDialect
+from stompcodec.client.identity import lasting_identity
 from stompcodec.codec import Frame
 from stompcodec.errors import FrameError, StoreError
 from stompcodec.spec import Limits
@@ -18,6 +20,7 @@ from stompcodec.spec import Limits
 WINDOW = 1_000_000
 #: Captured messages have passed the limits of their client, which may be any.
 _ANY = Limits(max_headers=10_000, max_body=2**40)
+_OURS = BROKERS["stompcodec"]
 
 
 class Dedupe:
@@ -27,7 +30,7 @@ class Dedupe:
     lost its memory.
 
     Args:
-        header: the header with the id; a message without it is never a duplicate.
+        header: the header with the id; None for the lasting identity. A message without it is never a duplicate.
         window: the number of messages to remember.
 
     Raises:
@@ -40,7 +43,7 @@ class Dedupe:
     (True, False)
     """
 
-    def __init__(self, header: str = "message-id", window: int = WINDOW) -> None:
+    def __init__(self, header: str | None = None, window: int = WINDOW) -> None:
         if window < 1:
             raise ValueError(f"window is {window}: it must be 1 or more")
         self.header = header
@@ -51,7 +54,7 @@ class Dedupe:
 
     @classmethod
     def of(cls, text: str, window: int = WINDOW) -> Dedupe | None:
-        """Return the Dedupe for an option's value, message-id (or messageId), header:NAME, or none; else raise
+        """Return the Dedupe for an option's value, messageId (or message-id), header:NAME, or none; else raise
         ValueError.
 
         >>> Dedupe.of("header:uuid").header, Dedupe.of("none")
@@ -60,14 +63,18 @@ class Dedupe:
         if text == "none":
             return None
         if text in ("message-id", "messageId"):
-            return cls("message-id", window)
+            return cls(None, window)
         if text.startswith("header:") and len(text) > len("header:"):
             return cls(text[len("header:") :], window)
         raise ValueError(f"{text!r}: use messageId, header:NAME or none")
 
-    def key(self, frame: Frame) -> int | None:
-        """Return a key that is equal for all deliveries of a message; None without an id."""
-        name = frame.get(self.header)
+    def recognizes(self, dialect: BrokerDialect) -> bool:
+        """Return whether messages of a broker can have an id."""
+        return self.header is not None or bool(dialect.lasting)
+
+    def key(self, frame: Frame, dialect: BrokerDialect = _OURS) -> int | None:
+        """Return a key that is equal for all deliveries of a message by a broker of a dialect; None without an id."""
+        name = lasting_identity(dialect, frame.headers) if self.header is None else frame.get(self.header)
         if name is None:
             return None
         destination = frame.get("destination", "") or ""
@@ -93,8 +100,8 @@ class Dedupe:
         while len(order) > self.window:
             known.discard(order.popleft())
 
-    def load(self, capture: Capture) -> int:
-        """Remember the last messages of a capture, over all its chains; return their number.
+    def load(self, capture: Capture, dialect: BrokerDialect = _OURS) -> int:
+        """Remember the last messages of a capture of a broker, over all its chains; return their number.
 
         It reads the newest segments first, until there are enough.
         """
@@ -113,14 +120,14 @@ class Dedupe:
             time, number, segment = heapq.heappop(newest)
             if len(found) >= self.window and found[0][0] > -time:
                 break
-            found = [*self._keys(capture, segment, -time), *found]
+            found = [*self._keys(capture, segment, -time, dialect), *found]
             found.sort(key=lambda pair: pair[0])  # stable: messages with equal times keep their order
             del found[: -self.window]
             offer(number)
         self.remember(key for _, key in found)
         return len(found)
 
-    def _keys(self, capture: Capture, segment: Segment, last: int) -> Iterator[tuple[int, int]]:
+    def _keys(self, capture: Capture, segment: Segment, last: int, dialect: BrokerDialect) -> Iterator[tuple[int, int]]:
         """Yield time and key of each message of a segment."""
         end = min((each.base for each in capture.segments(segment.chain) if each.base > segment.base), default=None)
         frames = capture.frames(segment.chain, segment.base, limits=_ANY, lenient=True)
@@ -130,7 +137,7 @@ class Dedupe:
                 if end is not None and offset >= end:
                     return
                 known = max(known, time)
-                key = self.key(frame)
+                key = self.key(frame, dialect)
                 if key is not None:
                     yield known or last, key
 

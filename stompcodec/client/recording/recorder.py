@@ -1,12 +1,13 @@
 """The recorder of subscriptions: it writes messages to disk first, then acknowledges them.
 
 Invariant: an acknowledged message is in the capture, however the process ends. The broker delivers the others again, so
-without `dedupe` a message may be recorded twice, with the same message-id.
+without `dedupe` a message may be recorded twice.
 """
 
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
 import platform
 import queue
@@ -18,11 +19,13 @@ from typing import Any, Literal, NamedTuple
 
 from stompcodec.capture import CHAIN, Capture, CaptureWriter, octets_of
 from stompcodec.client import Client, Message, Subscription
-from stompcodec.client.dialects import BROKERS
+from stompcodec.client.dialects import BROKERS, BrokerDialect
 from stompcodec.client.owned import pairs_of
 from stompcodec.client.recording.dedupe import Dedupe
 from stompcodec.client.recording.pending_acks import Held, acknowledge
 from stompcodec.errors import FrameError, StompError, StoreError
+
+log = logging.getLogger("stompcodec.client")
 
 #: The most messages that are taken at once, and bytes that are written between two syncs.
 _MOST = 1000
@@ -81,6 +84,18 @@ def _divided(batches: list[_Batch], count: int) -> tuple[list[_Batch], list[_Bat
         others.append(batch._replace(messages=batch.messages[count:]))
         count = max(0, count - len(batch.messages))
     return first, [batch for batch in others if batch.messages]
+
+
+def _load(dedupe: Dedupe, read: Capture, dialect: BrokerDialect) -> None:
+    """Remember what was recorded from such a broker, or log that its messages cannot be recognized."""
+    if dedupe.recognizes(dialect):
+        dedupe.load(read, dialect)
+    else:
+        log.warning(
+            "broker dialect %s: messages have no id that stays the same, so what is delivered again is recorded again:"
+            " use header:NAME with an id of the sender, or name the broker by dialect=",
+            dialect.name,
+        )
 
 
 class _Written(NamedTuple):
@@ -157,7 +172,8 @@ class Recorder:
         read = Capture(capture.path)
         self._chains = set(read.chains())
         if dedupe is not None:
-            dedupe.load(read)
+            for dialect in dict.fromkeys(client._link.core.link.dialect for client in self._clients):
+                _load(dedupe, read, dialect)
 
     def subscribe(self, destination: str, *, chain: str = CHAIN, prefetch: int = _MOST, **options: Any) -> None:
         """Subscribe to a destination to record, with ack mode client-individual. Options and errors as
@@ -314,7 +330,7 @@ class Recorder:
         for batch in group:
             new = []
             for message in batch.messages:
-                key = dedupe.key(message.frame)
+                key = dedupe.key(message.frame, message.subscription.dialect)
                 if key is not None and (key in dedupe or key in keys):
                     again.append(message)
                     continue

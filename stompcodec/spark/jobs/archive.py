@@ -10,6 +10,7 @@ from pyspark.sql import DataFrame, Observation
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
+from stompcodec.client.identity import ARTEMIS_ID
 from stompcodec.spark.jobs.output import Running, check_sink, moment, save_mode, start
 from stompcodec.spark.reading.schema import FRAME_SCHEMA
 
@@ -46,8 +47,8 @@ def archive(
         checkpoint: checkpoint folder of a stream; None for a folder in `path`.
         available_now: stream: stop once everything that exists now is written.
         every: stream: interval between batches, as in "1 minute"; each batch writes one file per date and destination.
-        dedupe: drop repeated frames: same destination, message-id and body.
-        within: stream: how long a message-id is remembered.
+        dedupe: drop repeated frames, see `unique`.
+        within: stream: how long a message is remembered.
         partition_by: folder levels: date, destination, or both.
         mode: batch: what to do if `path` exists: errorifexists, overwrite, or append.
 
@@ -84,26 +85,41 @@ def archived(frames: DataFrame, partition_by: Sequence[str] = ("date", "destinat
 
 
 def unique(frames: DataFrame, within: str = "10 minutes") -> DataFrame:
-    """Return the frames without repeated ones: same destination, message-id and body.
+    """Return the frames without repeated ones: same destination, `identity` and body.
 
-    Message-ids alone are not enough, for a broker that was set up again reuses them. All frames without a message-id
+    Message-ids alone are not enough, for a broker that was set up again reuses them. All frames without an identity
     are kept.
 
     Args:
         frames: a stream or a batch.
-        within: stream: how long a message-id is remembered, by the clock of this machine; by times in the frames, late
+        within: stream: how long a message is remembered, by the clock of this machine; by times in the frames, late
             ones would be dropped.
 
     >>> unique(frames).count()                                                        # doctest: +SKIP
     """
-    given = F.concat_ws("\n", F.coalesce("destination", F.lit("")), F.col("message_id"))
-    key = F.when(F.col("message_id").isNotNull(), given).otherwise(F.expr("uuid()"))
+    lasting = identity(frames)
+    given = F.concat_ws("\n", F.coalesce("destination", F.lit("")), lasting)
+    key = F.when(lasting.isNotNull(), given).otherwise(F.expr("uuid()"))
     body: C = F.xxhash64("body") if "body" in frames.columns else F.lit(0)
     keyed = frames.withColumn("_key", key).withColumn("_body", body)
     if not frames.isStreaming:
         return keyed.dropDuplicates(["_key", "_body"]).drop("_key", "_body")
     timed = keyed.withColumn("_now", F.current_timestamp()).withWatermark("_now", within)
     return timed.dropDuplicatesWithinWatermark(["_key", "_body"]).drop("_key", "_body", "_now")
+
+
+def identity(frames: DataFrame) -> C:
+    """Return the column with the lasting identity of frames, as in the client: null if they have none.
+
+    Frames do not tell their broker, so the form of the message-id decides: "CONSUMER,MESSAGE" is that of Artemis, which
+    needs the column `sent_at`. Any other message-id is the identity.
+
+    >>> frames.select(identity(frames)).first()                                       # doctest: +SKIP
+    """
+    id = F.col("message_id")
+    sent = F.unix_millis(F.col("sent_at").cast("timestamp")) if "sent_at" in frames.columns else F.lit(None)
+    number = F.concat_ws(" ", F.substring_index(id, ",", -1), sent.cast("string"))
+    return F.when(id.rlike(f"^(?:{ARTEMIS_ID})\\z"), F.when(sent > 0, number)).otherwise(id)
 
 
 def read_archive(spark: SparkSession, path: str) -> DataFrame:

@@ -16,6 +16,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.window import Window
 
 from stompcodec.spark.jobs import sequence_gaps
+from stompcodec.spark.jobs.archive import identity
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, Row
@@ -69,13 +70,13 @@ def between(frames: DataFrame, since: datetime | None = None, until: datetime | 
 def narrowed(frames: DataFrame) -> DataFrame:
     """Return the columns of an archive that the figures need.
 
-    They are `destination`, `id`, `time` and `lag` (µs as double), `octets`, `redelivered`, `error`, and `hash` of the
-    body. The time is that of arrival, or of sending if that is unknown.
+    They are `destination`, `id` (the lasting identity), `time` and `lag` (µs as double), `octets`, `redelivered`,
+    `error`, and `hash` of the body. The time is that of arrival, or of sending if that is unknown.
     """
     received, sent = _micros("received_at"), _micros("sent_at")
     return frames.select(
         F.col("destination"),
-        F.col("message_id").alias("id"),
+        identity(frames).alias("id"),
         F.coalesce(received, sent).alias("time"),
         (received - sent).alias("lag"),
         F.col("length").cast("long").alias("octets"),
@@ -263,9 +264,9 @@ def _sizes(rows: DataFrame) -> list[dict[str, int]]:
 
 
 def _duplicates(rows: DataFrame, rate: Mapping[str, Any] | None, key: str = "octets") -> dict[int, int]:
-    """Return by bucket (0 without times) the frames beyond the first with the same destination, message-id and body.
+    """Return by bucket (0 without times) the frames beyond the first with the same destination, identity and body.
 
-    Bodies are only read if frames share message-id and length.
+    Bodies are only read if frames share identity and length.
     """
     repeated = (
         rows.where(F.col("id").isNotNull())

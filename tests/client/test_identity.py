@@ -1,0 +1,197 @@
+"""The lasting identity of a message: the same in each delivery, and another one for each other message."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from client.feeding import publish, wait_for
+from hypothesis import given
+from hypothesis import strategies as st
+from patience import patience
+
+import stompcodec.client as stomp
+from stompcodec import Frame, serialize
+from stompcodec.capture import Capture, CaptureWriter
+from stompcodec.client.bodies.unreadable import Comings
+from stompcodec.client.dialects import BROKERS, row_of
+from stompcodec.client.identity import lasting_identity
+from stompcodec.client.recording.dedupe import Dedupe
+from stompcodec.client.recording.recorder import Recorder
+from stompcodec.codec import backend
+from stompcodec.testing import StompBroker
+
+ARTEMIS = "ActiveMQ-Artemis/2.40.0 ActiveMQ Artemis Messaging Engine"
+AT = "1795935891986"
+#: server -> message-id and timestamp of one message in two deliveries, and its identity, as the brokers gave them.
+SEEN = {
+    "stompcodec/1.0": (("1a2233f868a-456", None), ("1a2233f868a-456", None), "1a2233f868a-456"),
+    "stompcodec/1.0 as artemis": (("1a2233f868a-456", AT), ("1a2233f868a-456", AT), "1a2233f868a-456"),
+    ARTEMIS: (("72,28", AT), ("2147483665,28", AT), f"28 {AT}"),
+    "ActiveMQ/6.3.1": (("ID:vm-4-3:2:-1:1:1", AT), ("ID:vm-4-3:2:-1:1:1", AT), "ID:vm-4-3:2:-1:1:1"),
+    "RabbitMQ/4.3.6": (("T_1@@session-a@@1", None), ("T_1@@session-b@@1", None), None),
+    "SomeBroker/1": (("1", None), ("1", None), None),  # go-stomp counts from 1 on for each connection
+}
+digits = st.integers(0, 2**63).map(str)
+times = st.integers(1, 2**50).map(str)
+
+
+def headers(id: str | None, time: str | None) -> dict[str, str]:
+    return {name: value for name, value in (("message-id", id), ("timestamp", time)) if value is not None}
+
+
+@pytest.mark.parametrize("server", SEEN)
+def test_two_deliveries_of_a_message_have_one_identity(server: str) -> None:
+    one, other, identity = SEEN[server]
+    row = row_of("auto", server)
+    assert [lasting_identity(row, headers(*each)) for each in (one, other)] == [identity, identity]
+
+
+@pytest.mark.parametrize(
+    ("id", "time"),
+    [
+        (None, AT), ("72,28", None), ("72,28", "0"), ("72,28", ""), ("72,28", "now"), ("72,28", "-1"), ("28", AT),
+        (",28", AT), ("72,", AT),
+        ("72,28,1", AT), ("72,28\n", AT), ("72,28", AT + "\n"), ("ID:a,28", AT), ("٧٢,٢٨", AT), ("", AT),
+    ],
+)  # fmt: skip
+def test_another_form_has_no_identity_on_artemis(id: str | None, time: str | None) -> None:
+    assert lasting_identity(BROKERS["artemis"], headers(id, time)) is None
+
+
+@given(digits, digits, digits, digits, times, times)
+def test_messages_of_artemis_differ_by_number_or_timestamp(consumer, later, number, other, time, after) -> None:
+    def identity(id: str, at: str) -> str | None:
+        return lasting_identity(BROKERS["artemis"], headers(id, at))
+
+    first = identity(f"{consumer},{number}", time)
+    assert first is not None
+    assert first == identity(f"{later},{number}", time)
+    assert (first == identity(f"{later},{other}", after)) == ((number, time) == (other, after))
+
+
+@pytest.mark.parametrize("name", ["c", "python"])
+def test_columns_have_what_the_identity_needs(name: str) -> None:
+    """Through `parse_columns`, of a capture of Artemis."""
+    arrow = pytest.importorskip("pyarrow")
+    frames = [Frame("MESSAGE", headers(f"{n},28", AT)) for n in (72, 82)] + [Frame("MESSAGE", {"message-id": "72,30"})]
+    columns = backend(name).parse_columns(b"".join(map(serialize, frames)), names=["message-id", "timestamp"])
+    rows = arrow.record_batch(columns).select(["message-id", "timestamp"]).to_pylist()
+    found = [lasting_identity(BROKERS["artemis"], {name: row[name] for name in row if row[name]}) for row in rows]
+    assert found == [f"28 {AT}", f"28 {AT}", None]
+
+
+# ---- who uses it ----
+
+
+def as_artemis(broker: StompBroker, time: int = int(AT)) -> None:
+    """Have our broker name itself and its messages as Artemis does. A new journal counts from the beginning again."""
+    numbers: dict[str, int] = {}
+    consumers, journal = itertools.count(2**31), itertools.count(28, 2)
+
+    def named(frame: Frame) -> Frame:
+        number = numbers.setdefault(frame.headers["message-id"], next(journal))
+        own = {"message-id": f"{next(consumers)},{number}", "timestamp": str(time + number)}
+        return Frame("MESSAGE", {**frame.headers, **own}, frame.body)
+
+    broker.faults.clear()
+    broker.faults.change(
+        "CONNECTED", lambda frame: Frame("CONNECTED", {**frame.headers, "server": ARTEMIS}, frame.body), times=None
+    )
+    broker.faults.change("MESSAGE", named, times=None)
+
+
+@contextlib.contextmanager
+def recording(url: str, capture: CaptureWriter, queue: str, **options) -> Iterator[Recorder]:
+    with stomp.connect(url) as client:
+        recorder = Recorder(client, capture, **options)
+        recorder.subscribe(queue)
+        thread = threading.Thread(target=recorder.run)
+        thread.start()
+        try:
+            yield recorder
+        finally:
+            recorder.stop()
+            thread.join(patience(60))
+
+
+def recorded(path: Path) -> list[bytes]:
+    return [frame.body.strip() for _, _, frame in Capture(path).frames()]
+
+
+def test_the_client_tells_it() -> None:
+    with StompBroker() as broker:
+        as_artemis(broker)
+        publish(broker.url, "/queue/a", 1)
+        told = []
+        for _ in range(2):
+            with stomp.connect(broker.url) as client, client.subscribe("/queue/a", ack="client-individual") as messages:
+                message = messages.get(patience(10))
+                assert message is not None
+                told.append((message.id, message.identity))
+    (first, one), (second, other) = told
+    assert first != second
+    assert one == other == f"28 {int(AT) + 28}"
+
+
+def test_the_recorder_knows_what_artemis_delivers_again(tmp_path: Path) -> None:
+    """The first one ends without a single ACK; the second one finds it all in the capture."""
+    path = tmp_path / "a.stompcap"
+    with StompBroker() as broker:
+        as_artemis(broker)
+        publish(broker.url, "/queue/a", 20)
+        with (
+            CaptureWriter(path) as capture,
+            recording(broker.url, capture, "/queue/a", acknowledge="released") as first,
+        ):
+            wait_for(lambda: first.held == 20)
+        with CaptureWriter(path) as capture, recording(broker.url, capture, "/queue/a", dedupe=Dedupe()) as second:
+            wait_for(lambda: second.duplicates == 20)
+    assert recorded(path) == [b"%d" % number for number in range(20)]
+
+
+def test_the_recorder_loses_nothing_of_a_new_journal(tmp_path: Path) -> None:
+    """The journal was deleted between two runs: the same numbers, ids and bodies again, of other messages."""
+    path = tmp_path / "a.stompcap"
+    with StompBroker() as broker:
+        for later in (0, 60_000):
+            as_artemis(broker, int(AT) + later)
+            publish(broker.url, "/queue/a", 20)
+            with (
+                CaptureWriter(path) as capture,
+                recording(broker.url, capture, "/queue/a", dedupe=Dedupe()) as recorder,
+            ):
+                wait_for(lambda recorder=recorder: recorder.messages + recorder.duplicates == 20)
+    assert recorded(path) == [b"%d" % number for number in range(20)] * 2
+
+
+def test_an_unknown_broker_is_recorded_whole_and_named(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """Its ids may be a counter that begins again: two messages with one id and one body are both recorded."""
+    path = tmp_path / "a.stompcap"
+    with StompBroker() as broker:
+        broker.faults.change("CONNECTED", lambda frame: Frame("CONNECTED", {"version": "1.2"}), times=None)
+        broker.faults.change(
+            "MESSAGE", lambda it: Frame("MESSAGE", {**it.headers, "message-id": "1"}, b"x"), times=None
+        )
+        publish(broker.url, "/queue/a", 2)
+        with CaptureWriter(path) as capture, recording(broker.url, capture, "/queue/a", dedupe=Dedupe()) as recorder:
+            wait_for(lambda: recorder.messages + recorder.duplicates == 2)
+    assert recorded(path) == [b"x", b"x"]
+    assert "use header:NAME" in caplog.text
+
+
+def test_what_cannot_be_read_is_counted_by_it() -> None:
+    """Else it would come for ever: Artemis gives it another message-id each time."""
+
+    def counted(dialect: str, **more: str) -> list[bool]:
+        comings = Comings()
+        frames = [Frame("MESSAGE", {"subscription": "1", "message-id": f"{n},28", **more}) for n in range(3)]
+        return [comings.is_last(frame, 0, 100, BROKERS[dialect]) for frame in frames]
+
+    assert counted("artemis", timestamp=AT) == [False, False, True]
+    assert counted("artemis") == [False, False, True]  # the fault was before the timestamp
+    assert counted("activemq") == [False, False, False]
