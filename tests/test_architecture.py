@@ -84,7 +84,7 @@ FLOORS = {
     "client": (
         "dialects, owned, receipts, forks, states",
         "bodies",
-        "outbox, subscription, middleware.headers",
+        "outbox, subscription, middleware.headers, identity",
         "message, backoff",
         "middleware.events",
         "middleware.base",
@@ -92,7 +92,7 @@ FLOORS = {
         "middleware",
         "middleware.otel, middleware.prometheus",
         "options",
-        "transaction, handlers, hooks",
+        "transaction, handlers, hooks, giving_up",
         "link",
         "inbound",
         "core",

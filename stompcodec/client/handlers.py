@@ -62,6 +62,7 @@ class SubscribeOptions(TypedDict, total=False):
     key: Callable[[Any], object] | None
     attempts: int
     give_up: Errors
+    dead_letter: str | None
 
 
 class Handling(NamedTuple):
@@ -159,6 +160,8 @@ class Retries:
         self._next = FIRST  # the first pause of the next message
         self._said = ""  # the last failure whose traceback was logged
         self._calls: dict[str, int] = {}  # by message-id, of messages that come again
+        self.held: float | None = None
+        """The last pause, in seconds, after a copy of a message failed that is given up; None if none did."""
         self.failures = 0
         """The failures since the last call that succeeded; those that are given up at once do not count."""
 

@@ -42,6 +42,7 @@ class Subscription:
         confirm: bool = True,
         usual: int | None = None,
         on_unreadable: OnUnreadable = "raise",
+        dead_letter: str | None = None,
     ) -> None:
         _check({"destination": destination, "id": id}, {"selector": selector, "durable": durable}, ack, prefetch)
         self.destination = destination
@@ -53,6 +54,7 @@ class Subscription:
         self.durable = durable
         self.headers = list(pairs_of("SUBSCRIBE", headers))
         self.confirm = confirm
+        self.dead_letter = checked_letter(dead_letter)
         self.on_unreadable, self.comings = checked(on_unreadable), Comings()
         self.explicit, self.cumulative = ack != "auto", ack == "client"
         self.attempt_headers: tuple[str, ...] = ()
@@ -126,7 +128,12 @@ class Subscription:
             yield "durable", dialect.durable_headers(self.durable, client_id)
 
     def check(self, dialect: BrokerDialect, client_id: str | None) -> None:
-        """Raise ValueError if a header and an argument say different things to the broker."""
+        """Raise ValueError if a header and an argument say different things, or dead letters would come back."""
+        if self.dead_letter is not None and dialect.is_read(self.destination, self.dead_letter):
+            raise ValueError(
+                f"dead_letter is {self.dead_letter!r:.60}: messages that are given up would come back, as"
+                f" {self.destination!r:.60} is the same queue. Name another one"
+            )
         given = dict(reversed(self.headers))  # the first of repeated ones counts
         for argument, pairs in self._written(dialect, client_id):
             if argument == "prefetch" and self._is_usual:
@@ -183,6 +190,15 @@ class Subscription:
         self.inbox_octets = self.streamed = 0
         self.batch.clear()
         return count
+
+
+def checked_letter(dead_letter: str | None) -> str | None:
+    """Return the option `dead_letter`; raise TypeError or ValueError if it is no destination."""
+    if dead_letter is not None and not isinstance(dead_letter, str):
+        raise TypeError(f"dead_letter is {dead_letter!r:.60}: it must be str, or None")
+    if dead_letter == "":
+        raise ValueError("dead_letter is empty: name a queue")
+    return dead_letter
 
 
 def _check(texts: dict[str, str], more: dict[str, str | None], ack: str, prefetch: int | None) -> None:

@@ -257,6 +257,7 @@ class AsyncClient(BaseClient):
         key: Callable[[AsyncMessage], object] | None = None,
         attempts: int = ATTEMPTS,
         give_up: Errors = GIVE_UP,
+        dead_letter: str | None = None,
     ) -> AsyncSubscription:
         """Subscribe at once. Await what this returns to have it confirmed, or iterate over it.
 
@@ -278,6 +279,7 @@ class AsyncClient(BaseClient):
             key: a function; messages for which it returns equal values go to the same task.
             attempts: how often the handler is called with one message, with pauses of 0.1 s to 30 s between.
             give_up: exceptions at which a message is given up at once.
+            dead_letter: where copies of messages go that are given up; None for the client's option.
 
         Raises:
             RejectedError, ConnectionLostError, ReceiptTimeoutError: it was not confirmed.
@@ -285,6 +287,7 @@ class AsyncClient(BaseClient):
         """
         link = self._link
         rest = {"selector": selector, "durable": durable, "id": id, "headers": headers, "on_unreadable": on_unreadable}
+        rest["dead_letter"] = dead_letter
         handling = Handling(handler, ack, on_error, concurrency, key, attempts, give_up).checked(link.core.link.dialect)
         return self._subscribe(handling, timeout, destination, handling.ack, prefetch, handler, confirm, **rest)
 

@@ -247,6 +247,7 @@ class Client(BaseClient):
         key: Callable[[Message], object] | None = None,
         attempts: int = ATTEMPTS,
         give_up: Errors = GIVE_UP,
+        dead_letter: str | None = None,
     ) -> Subscription:
         """Subscribe.
 
@@ -268,6 +269,7 @@ class Client(BaseClient):
             key: a function; messages for which it returns equal values go to the same thread.
             attempts: how often the handler is called with one message, with pauses of 0.1 s to 30 s between.
             give_up: exceptions at which a message is given up at once.
+            dead_letter: where copies of messages go that are given up; None for the client's option.
 
         Raises:
             RejectedError, ConnectionLostError, ReceiptTimeoutError: it was not confirmed.
@@ -275,6 +277,7 @@ class Client(BaseClient):
         """
         link = self._link
         rest = {"selector": selector, "durable": durable, "id": id, "headers": headers, "on_unreadable": on_unreadable}
+        rest["dead_letter"] = dead_letter
         handling = Handling(handler, ack, on_error, concurrency, key, attempts, give_up).checked(link.core.link.dialect)
         return self._subscribe(handling, timeout, destination, handling.ack, prefetch, handler, confirm, **rest)
 
