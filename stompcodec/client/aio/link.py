@@ -362,7 +362,7 @@ class AsyncLink(BaseLink):
             if way.command != "SEND":
                 return not way.why
             try:
-                await self._copy(message, way.to, error)
+                await self.copy(message, copy_of(message, link.dialect, way.to, error, self.options.client_id))
             except Exception as failure:
                 words = "%s: message %s stays unsettled, since its copy to %s %s: %s"
                 what = "failed" if rest is None else "failed, and the subscription pauses"
@@ -378,22 +378,27 @@ class AsyncLink(BaseLink):
                 return True
         return True
 
-    async def _copy(self, message: BaseMessage, to: str, error: object) -> None:
-        """Send a copy of a message, and wait until the broker has confirmed it."""
-        dialect = self.core.link.dialect
-        pairs, text = copy_of(message, dialect, to, error, self.options.client_id), text_of(message, dialect)
+    async def copy(
+        self,
+        message: BaseMessage,
+        pairs: list[tuple[str, str]],
+        timeout: float | None = None,
+        transaction: BaseTransaction | None = None,
+    ) -> None:
+        """Send a copy of a message with these headers; without a transaction wait until the broker has confirmed it."""
+        text = text_of(message, self.core.link.dialect)
+        more: dict[str, Any] = {"receipt": transaction is None, "transaction": transaction}
         if message.received is None:
 
             def make(copy: Outgoing) -> Sending:
                 copy.text = copy.text and text
-                return self.sending(copy, receipt=True, resend=False)
+                return self.sending(copy, timeout, resend=False, **more)
 
-            await self.send(make, Outgoing(pairs, message.body, text), None, receipt=True)
+            await self.send(make, Outgoing(pairs, message.body, text), timeout, **more)
             return
-        more: dict[str, Any] = {"receipt": True, "resend": False, "transaction": None}
         with message.reader() as reader:
             source = await open_source(reader, None, self.options.spool_folder)
-            await self._send_source(Outgoing(pairs, b"", text), source, None, True, more)
+            await self._send_source(Outgoing(pairs, b"", text), source, timeout, True, {**more, "resend": False})
 
     async def _answer(self, message: BaseMessage, command: str, requeue: bool | None) -> None:
         """Settle a message for its handler, unless that has done so; log if it cannot be settled."""

@@ -98,8 +98,7 @@ def copy_of(
     pairs += [("persistent", "true"), *dialect.queue_type]
     pairs += [(ORIGIN, message.headers.get("destination", "")), (ORIGIN_ID, message.headers.get("message-id", ""))]
     pairs.append((REASON, _line(error)))
-    key = _key(message, dialect, to, client_id)
-    return pairs if key is None else [*pairs, (dialect.duplicate, key)]
+    return [*pairs, *key_of(message, dialect, to, client_id)]
 
 
 def text_of(message: BaseMessage, dialect: BrokerDialect) -> bool | str:
@@ -121,15 +120,18 @@ def text_of(message: BaseMessage, dialect: BrokerDialect) -> bool | str:
     return KEPT if plain else False
 
 
-def _key(message: BaseMessage, dialect: BrokerDialect, to: str, client_id: str | None) -> str | None:
-    """Return the key of the copy: the same for each delivery of a message to the same consumers; None if not known."""
+def key_of(message: BaseMessage, dialect: BrokerDialect, to: str, client_id: str | None) -> list[tuple[str, str]]:
+    """Return the header with the key of a copy, which is the same for each delivery of a message to the same consumers.
+
+    None is added if no two deliveries can be told to be of one message.
+    """
     subscription = message.subscription
     identity = lasting_identity(dialect, message.headers) if subscription.keeps_messages else None
     if identity is None:
-        return None
+        return []
     durable = None if subscription.durable is None else (client_id, subscription.durable)
     parts = repr((to, subscription.destination, durable, identity))
-    return f"given-up-{hashlib.sha256(parts.encode()).hexdigest()[:32]}"
+    return [(dialect.duplicate, f"given-up-{hashlib.sha256(parts.encode()).hexdigest()[:32]}")]
 
 
 def _line(error: object) -> str:
