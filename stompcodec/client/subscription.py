@@ -50,8 +50,7 @@ class Subscription:
         self.ack = ack
         self.prefetch = usual if prefetch is None else prefetch
         self._is_usual = prefetch is None  # headers may choose another one
-        self.selector = selector
-        self.durable = durable
+        self.selector, self.durable = selector, durable
         self.headers = list(pairs_of("SUBSCRIBE", headers))
         self.confirm = confirm
         self.dead_letter = checked_letter(dead_letter)

@@ -254,8 +254,7 @@ def command(
 
     options = {**subscription_of(broker), "on_unreadable": "skip" if lenient else "raise", "dead_letter": dead_letter}
     usual = 1 if shell_command is not None else _PREFETCH  # messages waiting for a command may go to another worker
-    receiver = Receiver(handler(form, view, dump, shell_command, access), most, attempts)
-    watch = Watch()
+    receiver, watch = Receiver(handler(form, view, dump, shell_command, access), most, attempts), Watch()
     with Probes(health_file, health_port) as probes, reporting_errors(), interrupts() as interrupted:
         with passing_over(lenient), connected(**broker, reconnect=Backoff(), on_state=watch) as client:
             probes.watch(client)
