@@ -70,7 +70,8 @@ class BrokerDialect(NamedTuple):
     """What may follow the name of a queue, which stays the same one: options behind ?, a queue behind ::, more names
     behind a comma. Empty: all of them are part of the name."""
     nacked: str = ""
-    """What NACK alone does with a message: "again" (it is delivered again), "drops"; else "", or if it is not known."""
+    """What NACK alone does with a message: "again" (it is delivered again), "counted" (so it is, and becomes a dead
+    letter after some attempts), or "drops"; else "", or if it is not known."""
     gives_up: str = ""
     """The messages of which NACK with `discard` makes dead letters: "nack" (all), "persistent" (those of queues and
     durable subscriptions), or "" (none: a copy is sent)."""
@@ -86,6 +87,11 @@ class BrokerDialect(NamedTuple):
         (True, False)
         """
         return self._bare(one) == self._bare(other)
+
+    @property
+    def requeues(self) -> bool:
+        """Whether NACK alone has a message delivered again."""
+        return self.nacked in ("again", "counted")
 
     def is_read(self, source: str, destination: str) -> bool:
         """Return whether a subscription to `source` gets what is sent to a destination, as far as the names tell.
@@ -259,7 +265,7 @@ _OWN: dict[str, Any] = {
     "names_causes": True,
     "unsubscribed": "returns",
     "marks": "",
-    "nacked": "again",
+    "nacked": "counted",
     "gives_up": "nack",
     "letters": "/queue/DLQ.{}",
     "queue_type": (),

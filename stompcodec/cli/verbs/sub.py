@@ -112,7 +112,7 @@ class Receiver:
     def _give_up(self, message: Message, error: CommandError) -> None:
         """Give a message up. If there is no way, this ends with the error, and the message stays with the broker."""
         link = message.subscription.link
-        if self._attempts == 1 and link.core.link.dialect.nacked == "again":
+        if self._attempts == 1 and link.core.link.dialect.requeues:
             message.nack()
             return
         self._retries.held = None

@@ -265,7 +265,7 @@ class AsyncLink(BaseLink):
         if not subscription.explicit or subscription.cumulative:
             return
         try:
-            if self.core.link.dialect.nacked == "again":
+            if self.core.link.dialect.requeues:
                 await self.settle(message, "NACK")
             else:
                 await self.give_up(message, error)
@@ -328,7 +328,7 @@ class AsyncLink(BaseLink):
         subscription, link = message.subscription, self.core.link
         policy = decide(handling.on_error or "nack", message, error, calls)
         answer = answer_of(policy, link.dialect, link.version)
-        if policy == "nack" and (handling.attempts > 1 or link.dialect.nacked != "again"):
+        if policy == "nack" and (handling.attempts > 1 or not link.dialect.requeues):
             policy = policy if await self.give_up(message, error, rest) else "stop"
         elif answer is not None:
             await self._answer(message, *answer)
@@ -376,6 +376,8 @@ class AsyncLink(BaseLink):
             else:
                 await self._answer(message, "ACK", None)
                 return True
+        if self.core.is_stale(message):
+            log.info("not settled: message %s, whose connection or subscription has ended, comes again", message.id)
         return True
 
     async def copy(

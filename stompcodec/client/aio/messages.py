@@ -97,8 +97,9 @@ class AsyncMessage(BaseMessage):
     def processing(self, *, requeue: bool | None = None) -> contextlib.AbstractAsyncContextManager[AsyncMessage]:
         """Return a context that ends with ACK, unless the message was settled inside.
 
-        If the block raises, the message is given up, as that of a handler is after its last call (docs/client.md). If
-        the block is interrupted or cancelled, the broker gets the message back.
+        If the block raises, our broker gets NACK, and delivers the message again up to its `max_attempts`. With
+        `dead_letter=`, and at other brokers, the message is given up, as that of a handler after its last call
+        (docs/client.md). If the block is interrupted or cancelled, the broker gets the message back.
 
         Args:
             requeue: end with `nack(requeue=...)` instead.
@@ -132,11 +133,13 @@ class AsyncMessage(BaseMessage):
 
     async def _end_badly(self, error: BaseException, requeue: bool | None) -> None:
         """Settle it after its block has raised. What fails here is only logged: the error of the block says more."""
-        link = self.subscription.link
+        link, dialect = self.subscription.link, self.subscription.link.core.link.dialect
         try:
-            if requeue is None and isinstance(error, Exception):
+            named = self.subscription.dead_letter or link.options.dead_letter
+            again = (dialect.nacked == "counted" and named is None) or not isinstance(error, Exception)
+            if requeue is None and not again:
                 await link.give_up(self, error)
-            elif requeue is not None or link.core.link.dialect.nacked == "again":
+            elif requeue is not None or dialect.requeues:
                 await link.settle(self, "NACK", requeue=requeue)
         except Exception as failure:
             note(failure)

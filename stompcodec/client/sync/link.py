@@ -258,7 +258,7 @@ class Link(BaseLink):
         if not subscription.explicit or subscription.cumulative:
             return
         try:
-            if self.core.link.dialect.nacked == "again":
+            if self.core.link.dialect.requeues:
                 self.settle(message, "NACK")
             else:
                 self.give_up(message, error)
@@ -321,7 +321,7 @@ class Link(BaseLink):
         subscription, link = message.subscription, self.core.link
         policy = decide(handling.on_error or "nack", message, error, calls)
         answer = answer_of(policy, link.dialect, link.version)
-        if policy == "nack" and (handling.attempts > 1 or link.dialect.nacked != "again"):
+        if policy == "nack" and (handling.attempts > 1 or not link.dialect.requeues):
             policy = policy if self.give_up(message, error, rest) else "stop"
         elif answer is not None:
             self._answer(message, *answer)
@@ -367,6 +367,8 @@ class Link(BaseLink):
             else:
                 self._answer(message, "ACK", None)
                 return True
+        if self.core.is_stale(message):
+            log.info("not settled: message %s, whose connection or subscription has ended, comes again", message.id)
         return True
 
     def copy(
