@@ -52,8 +52,7 @@ class Subscription:
         self._is_usual = prefetch is None  # headers may choose another one
         self.selector, self.durable = selector, durable
         self.headers = list(pairs_of("SUBSCRIBE", headers))
-        self.confirm = confirm
-        self.dead_letter = checked_letter(dead_letter)
+        self.confirm, self.dead_letter = confirm, checked_letter(dead_letter)
         self.on_unreadable, self.comings = checked(on_unreadable), Comings()
         self.explicit, self.cumulative = ack != "auto", ack == "client"
         self.attempt_headers: tuple[str, ...] = ()
