@@ -212,3 +212,19 @@ def test_a_server_without_dead_letters_gets_a_copy_where_a_program_says_or_keeps
             letter = dead.get(0.5)
         assert letter.headers["original-destination"] == queue
     assert "NACK" not in sent
+
+
+@pytest.mark.peer("artemis")
+def test_artemis_in_1_0_is_unknown_and_gets_text_as_text(peer: Any) -> None:
+    """It does not say what it is. Without `dead_letter=` the message stays."""
+    place = Place(peer)
+    dead = f"/queue/dead.{place.name}"
+    with connected(peer) as client, connected(peer, versions=["1.0"]) as old:
+        place.send(client, "text", persistent=True)
+        with pytest.raises(json.JSONDecodeError):
+            old.subscribe(place.queue, handler=fail).join(patience(20))
+        old.subscribe(place.queue, handler=fail, dead_letter=dead)
+        (letter,) = place.waiting(client, dead, 1)
+        assert letter.body == b"text"
+        assert letter.headers.pairs()[-1] == ("content-length", "4")  # that of a text message is the last header
+        assert place.waiting(client, place.queue, 0) == []
