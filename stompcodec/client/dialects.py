@@ -43,8 +43,9 @@ class BrokerDialect(NamedTuple):
     discard: Pairs | None = ()
     """Headers of NACK to have it dropped or dead-lettered; None: not supported."""
     unsubscribed: str = ""
-    """What UNSUBSCRIBE does with unacknowledged messages: "returns" (the broker delivers them again) or "keeps" (they
-    can still be acknowledged once the same id has subscribed again); "" if that is not known."""
+    """What UNSUBSCRIBE does with unacknowledged messages: "returns" (they come again, before all others), "behind" (they
+    do, but behind those that were returned before) or "keeps" (they can still be acknowledged once the same id has
+    subscribed again); "" if that is not known."""
     nack_transacted: bool = True
     """NACK can be part of a transaction."""
     attempts: tuple[str, ...] = ()
@@ -328,7 +329,7 @@ BROKERS: dict[str, BrokerDialect] = {
             client_id=True,
             delete_apart=True,
             requeue=None,
-            unsubscribed="returns",
+            unsubscribed="behind",
             nack_transacted=False,
             jms=True,
             login_refused=(_ACTIVEMQ,),

@@ -72,10 +72,10 @@ class Subscription:
         self.wake: Callable[[], object] | None = None  # has consumers look for news
         self.waiting: Collection[object] = ()  # threads that wait for messages
         self.in_turn, self.came_at = 0, -math.inf  # messages that came one by one: see `Engine._is_talk`; the last time
-        self.deaf = False  # no more messages will be accepted
-        self.closed = False  # and none can be settled
+        self.deaf = self.closed = False  # no more messages will be accepted; and none can be settled
         self.ended: float = 0  # the broker has all messages up to this `seq` back; infinite once it is closed
-        self.deleted = self.is_narrow = False  # the durable one was ended; the window is one, as the handler fails
+        self.deleted = False  # the durable one was ended
+        self.is_narrow, self.owed = False, 0  # the window is one, as the handler fails; until so many are handled
         self.is_handled, self.left = False, 0  # it has a handler; the messages that failed ones left unsettled
         self.error: Exception | None = None  # why it ended
         self.news: Exception | None = None  # an ERROR that belongs to no call; raised once

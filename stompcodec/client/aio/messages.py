@@ -474,7 +474,7 @@ class _Work:
             if not await self.retry(message, error, partial(call_handler, self.handler, message)):
                 return
         await self.subscription.link.handled(message)
-        if self.retries.failures:
+        if self.retries.watched:
             await self._succeed()
 
     # ---- failures ----
@@ -558,7 +558,11 @@ class _Work:
     async def _succeed(self) -> None:
         """Begin anew after failures."""
         self.retries.succeed()
-        await self._begin_again(False)
+        if self.subscription.owed:
+            self.subscription.owed -= 1
+            self.retries.watched = True
+        else:
+            await self._begin_again(False)
 
     async def _begin_again(self, narrow: bool) -> None:
         """Begin the subscription again with a window of one message, or its own, unless another call is under way."""

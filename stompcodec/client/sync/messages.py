@@ -461,7 +461,7 @@ class _Work:
             if not self.retry(message, error, partial(call_handler, self.handler, message)):
                 return
         self.subscription.link.handled(message)
-        if self.retries.failures:
+        if self.retries.watched:
             self._succeed()
 
     # ---- failures ----
@@ -545,7 +545,11 @@ class _Work:
     def _succeed(self) -> None:
         """Begin anew after failures."""
         self.retries.succeed()
-        self._begin_again(False)
+        if self.subscription.owed:
+            self.subscription.owed -= 1
+            self.retries.watched = True
+        else:
+            self._begin_again(False)
 
     def _begin_again(self, narrow: bool) -> None:
         """Begin the subscription again with a window of one message, or its own, unless another call is under way."""
