@@ -43,7 +43,7 @@ class BrokerDialect(NamedTuple):
     discard: Pairs | None = ()
     """Headers of NACK to have it dropped or dead-lettered; None: not supported."""
     unsubscribed: str = ""
-    """What UNSUBSCRIBE does with unacknowledged messages: "returns" (they come again, before all others), "behind" (they
+    """What UNSUBSCRIBE does with unacknowledged messages: "returns" (they come again, before others), "behind" (they
     do, but behind those that were returned before) or "keeps" (they can still be acknowledged once the same id has
     subscribed again); "" if that is not known."""
     nack_transacted: bool = True
