@@ -13,10 +13,12 @@ from typing import Any
 from uuid import uuid4
 
 import pytest
+from bridge.running import carry
 from patience import patience
 
 import stompcodec.client as stomp
 from stompcodec.errors import LocalProtocolError, StompError
+from stompcodec.testing import StompBroker
 
 BROKERS = ("activemq5", "activemq6", "artemis", "artemis-plain", "rabbitmq3", "rabbitmq4")
 #: Where the dead letters of /queue/NAME are read.
@@ -228,3 +230,18 @@ def test_artemis_in_1_0_is_unknown_and_gets_text_as_text(peer: Any) -> None:
         assert letter.body == b"text"
         assert letter.headers.pairs()[-1] == ("content-length", "4")  # that of a text message is the last header
         assert place.waiting(client, place.queue, 0) == []
+
+
+@pytest.mark.peer("artemis")
+def test_a_text_that_a_bridge_cannot_deliver_is_a_text_among_the_dead_letters(peer: Any) -> None:
+    place = Place(peer)
+    dead = f"/queue/dead.{place.name}"
+    with connected(peer) as client, StompBroker() as target:
+        place.send(client, "text", persistent=True)
+        target.faults.error("SEND", "no", times=1)
+        tally = carry(peer.url, target.url, place.queue, way={"idle": patience(2), "dead_letter": dead})
+        assert (tally.carried, tally.refused) == (0, 1)
+        (letter,) = place.waiting(client, dead, 1)
+        assert letter.body == b"text"
+        assert letter.headers.pairs()[-1] == ("content-length", "4")  # that of a text message is the last header
+        assert "no" in letter.headers["dead-letter-reason"]
