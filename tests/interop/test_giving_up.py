@@ -13,6 +13,9 @@ from typing import Any
 from uuid import uuid4
 
 import pytest
+
+pytest.importorskip("click")
+
 from bridge.running import carry
 from patience import patience
 
