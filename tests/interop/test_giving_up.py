@@ -141,7 +141,7 @@ def test_a_dead_letter_queue_that_the_broker_refuses_costs_no_message(peer: Any)
 
 
 @pytest.mark.peer("artemis", "artemis-plain")
-def test_nack_by_hand_is_refused_and_a_second_copy_is_a_duplicate(peer: Any) -> None:
+def test_nack_by_hand_is_refused_and_a_block_is_given_up(peer: Any) -> None:
     place = Place(peer)
     with connected(peer) as client:
         place.send(client, b"1", b"2", persistent=True)
@@ -248,3 +248,20 @@ def test_a_text_that_a_bridge_cannot_deliver_is_a_text_among_the_dead_letters(pe
         assert letter.body == b"text"
         assert letter.headers.pairs()[-1] == ("content-length", "4")  # that of a text message is the last header
         assert "no" in letter.headers["dead-letter-reason"]
+
+
+@pytest.mark.peer("artemis", "artemis-plain")
+def test_a_second_copy_of_the_same_message_is_a_duplicate(peer: Any) -> None:
+    """The client is killed between the RECEIPT of the copy and its ACK, and another one gets the message."""
+    place = Place(peer)
+    with connected(peer) as client:
+        place.send(client, b"x", persistent=True)
+        for _ in range(2):
+            with connected(peer) as other:
+                message = place.subscribe(other).get(patience(20))
+                assert message is not None
+                core = message.subscription.link.core
+                core.settle = lambda *_, **__: None  # type: ignore[method-assign]
+                with pytest.raises(KeyError), message.processing():
+                    raise KeyError
+        assert [letter.body for letter in place.waiting(client, place.letters, 1, last=2.0)] == [b"x"]

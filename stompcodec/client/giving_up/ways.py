@@ -126,7 +126,8 @@ def key_of(message: BaseMessage, dialect: BrokerDialect, to: str, client_id: str
     None is added if no two deliveries can be told to be of one message.
     """
     subscription = message.subscription
-    identity = lasting_identity(dialect, message.headers) if subscription.keeps_messages else None
+    keeps = subscription.keeps_messages or ("subscription-type", "ANYCAST") in subscription.headers
+    identity = lasting_identity(dialect, message.headers) if keeps else None
     if identity is None:
         return []
     durable = None if subscription.durable is None else (client_id, subscription.durable)
