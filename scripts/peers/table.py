@@ -133,7 +133,7 @@ _ALL = (
         "Vert.x STOMP, in memory",
         "5.0.7",
         "jars",
-        "unknown",
+        "vertx",
         ("stomp", "ws"),
         ws="ws://guest:guest@127.0.0.1:{ws}/stomp",
         artifacts=("io.vertx:vertx-stomp",),

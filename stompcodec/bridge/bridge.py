@@ -33,6 +33,7 @@ from stompcodec.bridge.sources import (
 from stompcodec.bridge.tally import Tally
 from stompcodec.bridge.way import Way
 from stompcodec.client import AsyncClient, AsyncMessage, RejectedError
+from stompcodec.client.giving_up.ways import key_of
 from stompcodec.errors import FrameError, LocalProtocolError, ReceiptTimeoutError, RemoteProtocolError, StompError
 
 #: The most keys of carried messages to remember. They identify messages that the source delivers again.
@@ -524,14 +525,18 @@ class Bridge:
             self.tally.refused += not message.subscription.explicit
             self._taken -= message.subscription.explicit
             return
-        headers = dead_letter(message.headers, entry.target, reason, self._session.giver.name)
+        to, link = self.way.dead_letter, message.subscription.link
+        dialect = link.core.link.dialect
+        letter = dead_letter(message.headers, entry.target, reason, self._session.giver.name)
+        pairs = [("destination", to), *letter, *([] if is_topic(to) else dialect.queue_type)]
         try:
             if self._session.giver.transacted_acks:
                 async with client.transaction(timeout=PATIENCE) as transaction:
-                    await transaction.send(self.way.dead_letter, message.body, headers)
+                    await link.copy(message, pairs, transaction=transaction)
                     await transaction.ack(message)
             else:
-                await client.send(self.way.dead_letter, message.body, headers, receipt=True, timeout=PATIENCE)
+                pairs += key_of(message, dialect, to, client.options.client_id)
+                await link.copy(message, pairs, PATIENCE)
                 await message.ack()
         except StompError as error:
             said = error_frame(error)
@@ -539,7 +544,7 @@ class Bridge:
                 self._taken -= 1
                 return
             raise BridgeError(
-                f"{self.way.dead_letter}, the destination for refused messages, was refused by the source: "
+                f"{to}, the destination for refused messages, was refused by the source: "
                 f"{reason_of(said)} (name another one)"
             ) from error
         self.tally.refused += 1

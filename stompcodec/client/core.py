@@ -89,7 +89,7 @@ class ClientCore:
         now: float,
         call: Call | None = None,
         *,
-        text: bool = False,
+        text: bool | str = False,
         transaction: BaseTransaction | None = None,
     ) -> bool:
         """Send a SEND frame; return False if the outbox is full: wait for room (`when_room`) and try again.

@@ -42,11 +42,10 @@ class BrokerDialect(NamedTuple):
     """Headers of NACK to have the message delivered again; None: not supported."""
     discard: Pairs | None = ()
     """Headers of NACK to have it dropped or dead-lettered; None: not supported."""
-    gives_up: bool | None = None
-    """The `requeue` of the NACK by which a message is given up that cannot be handled."""
     unsubscribed: str = ""
-    """What UNSUBSCRIBE does with unacknowledged messages: "returns" (the broker delivers them again) or "keeps" (they
-    can still be acknowledged once the same id has subscribed again); "" if that is not known."""
+    """What UNSUBSCRIBE does with unacknowledged messages: "returns" (they come again, before others), "behind" (they
+    do, but behind those that were returned before) or "keeps" (they can still be acknowledged once the same id has
+    subscribed again); "" if that is not known."""
     nack_transacted: bool = True
     """NACK can be part of a transaction."""
     attempts: tuple[str, ...] = ()
@@ -71,6 +70,19 @@ class BrokerDialect(NamedTuple):
     lasting: str = ""
     """The part of a MESSAGE that is the same in each delivery, see `identity.py`: "id", its message-id; "number", the
     number in that with the timestamp; "" if there is none, or none is known."""
+    marks: str = ""
+    """What may follow the name of a queue, which stays the same one: options behind ?, a queue behind ::, more names
+    behind a comma. Empty: all of them are part of the name."""
+    nacked: str = ""
+    """What NACK alone does with a message: "again" (it is delivered again), "counted" (so it is, and becomes a dead
+    letter after some attempts), or "drops"; else "", or if it is not known."""
+    gives_up: str = ""
+    """The messages of which NACK with `discard` makes dead letters: "nack" (all), "persistent" (those of queues and
+    durable subscriptions), or "" (none: a copy is sent)."""
+    letters: str = ""
+    """Where that copy goes; {} is the name of the source. Empty: only `dead_letter=` names it."""
+    queue_type: Pairs = ()
+    """Headers of SEND that make a name the name of a queue."""
 
     def is_same(self, one: str, other: str) -> bool:
         """Return whether two names mean one queue.
@@ -79,6 +91,55 @@ class BrokerDialect(NamedTuple):
         (True, False)
         """
         return self._bare(one) == self._bare(other)
+
+    @property
+    def requeues(self) -> bool:
+        """Whether NACK alone has a message delivered again."""
+        return self.nacked in ("again", "counted")
+
+    def is_read(self, source: str, destination: str) -> bool:
+        """Return whether a subscription to `source` gets what is sent to a destination, as far as the names tell.
+
+        >>> BROKERS["artemis"].is_read("/queue/a::a", "a"), BROKERS["activemq"].is_read("/queue/b,/queue/a?x=1", "a")
+        (True, True)
+        """
+        names = self._each(destination)
+        return any(self.is_same(each, name) for each in self._each(source) for name in names)
+
+    def _each(self, name: str) -> list[str]:
+        """Return the queues of a name, without what may follow them."""
+        marks = self.marks.split()
+        names = name.split(",") if "," in marks else [name]
+        for mark in marks:
+            names = [each.partition(mark)[0] for each in names]
+        return names
+
+    def letters_of(self, destination: str) -> str:
+        """Return where copies of messages go that are given up; "" if the broker has no place for them.
+
+        >>> BROKERS["rabbitmq"].letters_of("/exchange/prices/eu"), BROKERS["artemis"].letters_of("/queue/a")
+        ('/queue/DLQ.prices.eu', 'DLQ')
+        """
+        return self.letters.format(_KIND.sub("", destination).replace("/", "."))
+
+    def refusing(self, requeue: bool | None, discard: bool) -> bool | None:
+        """Return the `requeue` of a NACK that a program asks for.
+
+        Raises LocalProtocolError if it would drop the message, and `discard` does not say so.
+
+        >>> BROKERS["stompcodec"].refusing(None, True), BROKERS["artemis"].refusing(None, True)
+        (False, False)
+        """
+        if discard and requeue:
+            raise ValueError("requeue=True and discard=True: give one of them")
+        if discard:
+            return False
+        if self.nacked == "drops" and not requeue:
+            raise LocalProtocolError(
+                f"the NACK of {self.name} drops the message: say discard=True to mean that. Raise in a handler or in"
+                " message.processing() to have a dead letter made of it, or leave it unsettled to get it again"
+            )
+        return requeue
 
     def _bare(self, name: str) -> str:
         prefix = next(filter(name.startswith, self.aliases), "")
@@ -188,12 +249,15 @@ class BrokerDialect(NamedTuple):
 
 #: What brokers say when they refuse a login: ours, RabbitMQ, and both ActiveMQ and Artemis.
 _OURS, _RABBITMQ, _ACTIVEMQ = "login refused", "access refused for user", "password is invalid"
+#: The prefix for the kind of a destination.
+_KIND = re.compile(r"^/(?:amq/)?[a-z-]+/")
 #: Unknown brokers get the two most common names; brokers ignore headers that they do not know.
 _UNKNOWN = BrokerDialect(
     "unknown",
     prefetch=("prefetch-count", "activemq.prefetchSize"),
     aliases=("/queue/", "/amq/queue/"),
     login_refused=(_OURS, _RABBITMQ, _ACTIVEMQ),
+    marks=":: ? ,",
 )
 #: The fields of our own broker in every dialect.
 _OWN: dict[str, Any] = {
@@ -203,9 +267,13 @@ _OWN: dict[str, Any] = {
     "nack_transacted": True,
     "attempts": ("redelivery-count",),
     "names_causes": True,
-    "gives_up": False,
     "unsubscribed": "returns",
     "lasting": "id",
+    "marks": "",
+    "nacked": "counted",
+    "gives_up": "nack",
+    "letters": "/queue/DLQ.{}",
+    "queue_type": (),
 }
 #: The dialects of our own broker in which a name with and without its prefix is one queue.
 _OWN_ALIASES = ("rabbitmq", "activemq")
@@ -238,6 +306,8 @@ BROKERS: dict[str, BrokerDialect] = {
                 ("exclusive", (("exclusive", "true"),)),
                 ("durable", (("durable", "true"), ("auto-delete", "true"), ("x-queue-name", "{}"))),
             ),
+            nacked="again",
+            letters="/queue/DLQ.{}",
         ),
         BrokerDialect(
             "artemis",
@@ -251,6 +321,10 @@ BROKERS: dict[str, BrokerDialect] = {
             login_refused=(_ACTIVEMQ,),
             duplicate="_AMQ_DUPL_ID",
             lasting="number",
+            marks="::",
+            nacked="drops",
+            letters="DLQ",
+            queue_type=(("destination-type", "ANYCAST"),),
         ),
         BrokerDialect(
             "activemq",
@@ -260,12 +334,16 @@ BROKERS: dict[str, BrokerDialect] = {
             client_id=True,
             delete_apart=True,
             requeue=None,
-            unsubscribed="returns",
+            unsubscribed="behind",
             nack_transacted=False,
             jms=True,
             login_refused=(_ACTIVEMQ,),
             lasting="id",
+            marks="? ,",
+            gives_up="persistent",
+            letters="/queue/ActiveMQ.DLQ",
         ),
+        BrokerDialect("vertx", "vertx-stomp", requeue=None, aliases=(), nacked="drops"),
         BrokerDialect(
             "apollo", "apache-apollo", prefetch=("credit",), durable=(("persistent", "true"),), jms=True, discard=None
         ),

@@ -62,6 +62,7 @@ class SubscribeOptions(TypedDict, total=False):
     key: Callable[[Any], object] | None
     attempts: int
     give_up: Errors
+    dead_letter: str | None
 
 
 class Handling(NamedTuple):
@@ -159,8 +160,10 @@ class Retries:
         self._next = FIRST  # the first pause of the next message
         self._said = ""  # the last failure whose traceback was logged
         self._calls: dict[str, int] = {}  # by message-id, of messages that come again
-        self.failures = 0
-        """The failures since the last call that succeeded; those that are given up at once do not count."""
+        self.held: float | None = None
+        """The last pause, in seconds, after a copy of a message failed that is given up; None if none did."""
+        self.watched = False
+        """True after a failure that was not given up at once, until the window is that of the subscription again."""
 
     def calls_of(self, message: BaseMessage) -> int:
         """Return the number of calls with earlier deliveries of a message. Some brokers use ids again for others."""
@@ -178,7 +181,7 @@ class Retries:
         """Return whether a message is given up after so many calls, the last of which has raised an error."""
         if isinstance(error, self._give_up):
             return True
-        self.failures += 1
+        self.watched = True
         return calls >= self._attempts
 
     def pause(self, before: float | None) -> float:
@@ -189,7 +192,7 @@ class Retries:
 
     def succeed(self) -> None:
         """Begin anew: a call has succeeded."""
-        self._next, self._said, self.failures = FIRST, "", 0
+        self._next, self._said, self.watched = FIRST, "", False
 
     def say(self, message: BaseMessage, error: Exception, pause: float) -> None:
         """Log the first failure of a message; the same error in a row without its traceback."""

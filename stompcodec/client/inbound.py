@@ -442,6 +442,8 @@ class Inbound:
             link.finish(call)
             return
         subscription.is_narrow = narrow  # at the latest on the next connection
+        # Growing returns the message that is under way, which is to come before all others.
+        subscription.owed = subscription.prefetch or 0 if narrow and kind == "behind" else 0
         is_kept = kind == "keeps" and narrow  # a smaller window would not return those that are held
         if is_kept or not is_up or not subscription.confirmed or subscription.claims or subscription.left:
             link.finish(call)

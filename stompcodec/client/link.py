@@ -15,7 +15,7 @@ from stompcodec.client.bodies.upload import BodySourceError, Upload
 from stompcodec.client.dialects import BrokerDialect, row_of
 from stompcodec.client.handlers import cause
 from stompcodec.client.options import Options
-from stompcodec.client.outbox import Block, Outbox, Waiting
+from stompcodec.client.outbox import KEPT, Block, Outbox, Waiting
 from stompcodec.client.receipts import Call, Calls, Group
 from stompcodec.client.states import CLIENT, CONNECTION, follow
 from stompcodec.client.transaction import BaseTransaction
@@ -474,7 +474,7 @@ class ClientLink:
             self._heads[destination] = octets[:-5]
         return octets[:-5]
 
-    def put(self, frame: Frame | Block, call: Call | None, *, bound: bool = False, text: bool = False) -> None:
+    def put(self, frame: Frame | Block, call: Call | None, *, bound: bool = False, text: bool | str = False) -> None:
         """Send a frame now, or behind those in the outbox. A `bound` one must not be sent on the next connection.
 
         Raises FrameError if it cannot be written in this version.
@@ -499,7 +499,7 @@ class ClientLink:
         if self._wire.text_only:
             _check_text(frame)
 
-    def transmit(self, frame: Frame | Block, call: Call | None = None, text: bool = False) -> None:
+    def transmit(self, frame: Frame | Block, call: Call | None = None, text: bool | str = False) -> None:
         """Pass a frame or a block to the connection."""
         connection = self.connection
         assert connection is not None
@@ -508,7 +508,7 @@ class ClientLink:
                 _check_text(each)
         if isinstance(frame, Block):
             connection.output += frame.chunks(self.version, self._wire.whole_frames)
-        elif text and self.dialect.jms:
+        elif text and (self.dialect.jms or text is KEPT):
             connection.output.append(serialize(frame, self.version, content_length="never"))
         else:
             connection.send(frame)

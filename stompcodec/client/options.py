@@ -12,6 +12,7 @@ from stompcodec.client.dialects import BROKERS, TOPIC_QUEUES
 from stompcodec.client.middleware.base import AsyncMiddleware, Middleware, checked
 from stompcodec.client.owned import WRITTEN, pairs_of
 from stompcodec.client.receipts import seconds_of
+from stompcodec.client.subscription import checked_letter
 from stompcodec.codec import Frame
 from stompcodec.spec import VERSIONS, Limits
 from stompcodec.transport.proxy import parse_proxy
@@ -84,6 +85,8 @@ class Options:
     """After a loss, send messages again that did not get their receipt, instead of raising: at least once."""
     persistent: bool | None = None
     """Whether the broker keeps messages over its restart, for calls that do not say; None leaves it to the broker."""
+    dead_letter: str | None = None
+    """Where copies of messages go that handlers and `processing` give up; None for the way of the broker."""
     outbox_frames: int = 10_000
     """The most frames that wait to be sent."""
     outbox_octets: int = 64 * 2**20
@@ -128,6 +131,7 @@ class Options:
             raise ValueError(f"startup_timeout is {self.startup_timeout}: it must be 0 or more")
         if self.persistent is not None and type(self.persistent) is not bool:
             raise TypeError(f"persistent is {self.persistent!r:.60}: it must be True, False or None")
+        checked_letter(self.dead_letter)
         if self.dialect != "auto" and self.dialect not in BROKERS:
             raise ValueError(f"dialect is {self.dialect!r}: use auto, {', '.join(sorted(BROKERS))}")
         if self.topic_queues not in TOPIC_QUEUES:
@@ -195,6 +199,7 @@ class CommonOptions(TypedDict, total=False):
     close_timeout: float
     resend: bool
     persistent: bool | None
+    dead_letter: str | None
     outbox_frames: int
     outbox_octets: int
     outbox_full: Literal["block", "raise"]

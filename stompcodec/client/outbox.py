@@ -15,6 +15,8 @@ from stompcodec.spec import Limits
 
 #: Roughly the bytes of a frame beside its body.
 HEAD = 256
+#: `Waiting.text` of a body that must stay text.
+KEPT = "kept"
 #: For reading back frames that we wrote: none is too large.
 _OUR_OWN = Limits(max_header_line=2**20, max_headers=4000, max_body=2**62)
 
@@ -76,8 +78,8 @@ class Waiting(NamedTuple):
     call: Call | None
     epoch: int
     """The number of the connection it is bound to, as acknowledgements and transactions are; 0 for any."""
-    text: bool = False
-    """Whether the body was given as text."""
+    text: bool | str = False
+    """Whether the body was given as text; KEPT to send it without content-length, whatever the broker."""
 
 
 def _weight(frame: Frame | Block | Upload) -> tuple[int, int]:

@@ -50,7 +50,7 @@ class Outgoing:
 
     pairs: list[tuple[str, str]]
     body: bytes
-    text: bool
+    text: bool | str
 
     @property
     def destination(self) -> str:
@@ -242,6 +242,7 @@ class BaseLink:
             call.resend = False
         seconds = self.options.receipt_timeout if timeout is None else seconds_of("timeout", timeout)
         upload = Upload(what, frame.headers.pairs(), source.size, seconds, call)
+        upload.is_text = bool(message.text)
         upload.to_the_end = to_the_end
 
         def attempt() -> bool:

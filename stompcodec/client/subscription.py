@@ -42,6 +42,7 @@ class Subscription:
         confirm: bool = True,
         usual: int | None = None,
         on_unreadable: OnUnreadable = "raise",
+        dead_letter: str | None = None,
     ) -> None:
         _check({"destination": destination, "id": id}, {"selector": selector, "durable": durable}, ack, prefetch)
         self.destination = destination
@@ -49,10 +50,9 @@ class Subscription:
         self.ack = ack
         self.prefetch = usual if prefetch is None else prefetch
         self._is_usual = prefetch is None  # headers may choose another one
-        self.selector = selector
-        self.durable = durable
+        self.selector, self.durable = selector, durable
         self.headers = list(pairs_of("SUBSCRIBE", headers))
-        self.confirm = confirm
+        self.confirm, self.dead_letter = confirm, checked_letter(dead_letter)
         self.on_unreadable, self.comings = checked(on_unreadable), Comings()
         self.explicit, self.cumulative = ack != "auto", ack == "client"
         self.dialect = BROKERS["unknown"]  # of the broker that delivers its messages
@@ -72,10 +72,10 @@ class Subscription:
         self.wake: Callable[[], object] | None = None  # has consumers look for news
         self.waiting: Collection[object] = ()  # threads that wait for messages
         self.in_turn, self.came_at = 0, -math.inf  # messages that came one by one: see `Engine._is_talk`; the last time
-        self.deaf = False  # no more messages will be accepted
-        self.closed = False  # and none can be settled
+        self.deaf = self.closed = False  # no more messages will be accepted; and none can be settled
         self.ended: float = 0  # the broker has all messages up to this `seq` back; infinite once it is closed
-        self.deleted = self.is_narrow = False  # the durable one was ended; the window is one, as the handler fails
+        self.deleted = False  # the durable one was ended
+        self.is_narrow, self.owed = False, 0  # the window is one, as the handler fails; until so many are handled
         self.is_handled, self.left = False, 0  # it has a handler; the messages that failed ones left unsettled
         self.error: Exception | None = None  # why it ended
         self.news: Exception | None = None  # an ERROR that belongs to no call; raised once
@@ -126,7 +126,12 @@ class Subscription:
             yield "durable", dialect.durable_headers(self.durable, client_id)
 
     def check(self, dialect: BrokerDialect, client_id: str | None) -> None:
-        """Raise ValueError if a header and an argument say different things to the broker."""
+        """Raise ValueError if a header and an argument say different things, or dead letters would come back."""
+        if self.dead_letter is not None and dialect.is_read(self.destination, self.dead_letter):
+            raise ValueError(
+                f"dead_letter is {self.dead_letter!r:.60}: messages that are given up would come back, as"
+                f" {self.destination!r:.60} is the same queue. Name another one"
+            )
         given = dict(reversed(self.headers))  # the first of repeated ones counts
         for argument, pairs in self._written(dialect, client_id):
             if argument == "prefetch" and self._is_usual:
@@ -183,6 +188,15 @@ class Subscription:
         self.inbox_octets = self.streamed = 0
         self.batch.clear()
         return count
+
+
+def checked_letter(dead_letter: str | None) -> str | None:
+    """Return the option `dead_letter`; raise TypeError or ValueError if it is no destination."""
+    if dead_letter is not None and not isinstance(dead_letter, str):
+        raise TypeError(f"dead_letter is {dead_letter!r:.60}: it must be str, or None")
+    if dead_letter == "":
+        raise ValueError("dead_letter is empty: name a queue")
+    return dead_letter
 
 
 def _check(texts: dict[str, str], more: dict[str, str | None], ack: str, prefetch: int | None) -> None:

@@ -306,6 +306,8 @@ def reading(
                 if quick and frame.cmd == "MESSAGE":
                     _deliver(self, frame)
                 else:
+                    if frame.cmd == "CONNECTED":
+                        self._stompcodec_server = frame.headers.get("server")
                     octets = b"" if plain and frame.cmd in _COMMANDS else _raw(reader.last)
                     (hand_over or _process)(self, frame, octets)
             if b"\0" in data:

@@ -31,6 +31,7 @@ def test_iterate_and_acknowledge(shell, peer):
 
 @pytest.mark.req("S12-SUB-12")
 def test_processing_settles(shell, peer):
+    peer.server = "stompcodec/1"  # an unknown broker gets no NACK
     client = shell.connect(peer.url)
     for body in (b"good", b"bad", b"own", b"none"):
         client.send("/queue/a", body)
@@ -147,6 +148,7 @@ def test_a_handler_gets_messages_in_order_and_acknowledges(shell, peer):
     ids=["nack", "ack", "ignore", "function", "function nack", "wrong function", "broken function"],
 )
 def test_errors_of_handlers_stay_where_they_are(shell, peer, policy, commands, caplog):
+    peer.server = "stompcodec/1"  # an unknown broker gets no NACK
     client = shell.connect(peer.url)
     seen = Seen()
 

@@ -245,26 +245,61 @@ def discard(place: Place) -> None:
     client.close()
 
 
-@field("gives_up")
-def gives_up(place: Place) -> None:
-    """A message that is given up frees the way for the next one, and our broker does not deliver it again."""
+@field("nacked")
+def nacked(place: Place) -> None:
+    """`nack()` brings the message back where the row says so, and is refused where it would drop the message."""
     client, name = place.connect(), fresh()
-    if place.nacks:
-        calls: list[bytes] = []
-        done = threading.Event()
+    client.send(name, b"x", {"persistent": "true"}, receipt=True)
+    message = client.subscribe(name, ack="client-individual", prefetch=1).get(patience(_SECONDS))
+    says = place.row(client).nacked if place.nacks else ""
+    if says == "drops":
+        refused(message.nack)
+    elif says:
+        same(place.requeues, True, "whether the broker requeues")
+        message.nack()
+    client.close()
+    if says:
+        same(bodies(place.connect().subscribe(name), 1), [b"x"], "what comes again")
 
-        def handle(message: Any) -> None:
+
+@field("gives_up", "letters", "queue_type")
+def gives_up(place: Place) -> None:
+    """A message that is given up is a dead letter, persistent or not, and the next one is handled."""
+    client = place.connect()
+    for persistent in ("true", "false"):
+        name, calls, done = fresh(), list[bytes](), threading.Event()
+
+        def handle(message: Any, calls: list[bytes] = calls, done: threading.Event = done) -> None:
             calls.append(message.body)
             if message.body == b"1":
                 raise KeyError("no")
             done.set()
 
         for body in (b"1", b"2"):
-            client.send(name, body, {"persistent": "true"}, receipt=True)
+            client.send(name, body, {"persistent": persistent}, receipt=True)
         client.subscribe(name, prefetch=1, give_up=KeyError, handler=handle)
         same(done.wait(patience(_SECONDS)), True, "whether the next message was handled")
-        if place.own:
-            same(calls, [b"1", b"2"], "the calls")
+        same(calls, [b"1", b"2"], "the calls")
+        letters, found = client.subscribe(place.row(client).letters_of(name)), None
+        while found is None or found.get("original-destination") != name:
+            found = letters.get(patience(_SECONDS))
+            same(found is not None, True, "whether there is a dead letter")
+        same(found.body, b"1", "the dead letter")
+        letters.unsubscribe()
+    client.close()
+
+
+@field("marks")
+def marks(place: Place) -> None:
+    """Behind these the name of a queue stays the same one."""
+    client = place.connect()
+    for mark in place.row(client).marks.split():
+        name = fresh()
+        said = {"?": f"{name}?consumer.prefetchSize=1", ",": f"{fresh()},{name}", "::": f"{name}::{name[7:]}"}[mark]
+        subscription = client.subscribe(said)
+        client.send(name, b"x", receipt=True)
+        same(bodies(subscription, 1), [b"x"], f"what {said} gets")
+        subscription.unsubscribe()
     client.close()
 
 
@@ -276,7 +311,7 @@ def unsubscribed(place: Place) -> None:
     subscription = client.subscribe(name, ack="client-individual")
     same(bodies(subscription, 1), [b"x"], "the message")
     subscription.unsubscribe()
-    if place.row(client).unsubscribed == "returns":
+    if place.row(client).unsubscribed in ("returns", "behind"):
         same(bodies(client.subscribe(name), 1), [b"x"], "what comes again")
     client.close()
 

@@ -111,7 +111,7 @@ def _maker(
     metavar="CMD",
     help="Answer with the output of CMD, run in the shell for each request, with its body as input, and "
     "STOMP_DESTINATION, STOMP_MESSAGE_ID and STOMP_HEADERS (JSON) in the environment. If it fails, it runs again; at "
-    "last the request is rejected (NACK).",
+    "last the request becomes a dead letter.",
 )
 @attempts_option
 @header_option("SEND")
@@ -125,6 +125,7 @@ def command(
     template: Template | None,
     shell_command: str | None,
     attempts: int,
+    dead_letter: str | None,
     headers: tuple[tuple[str, str], ...],
     most: int | None,
     seconds: float | None,
@@ -149,7 +150,8 @@ def command(
     with stop_on_signals(stopped.set), reporting_errors():
         with connected(**broker, reconnect=Backoff(), on_state=watch) as client:
             warn_of_missing_slash(client, destination)
-            subscription = client.subscribe(destination, ack="client-individual", prefetch=min(usual, most or usual))
+            options: Any = {"prefetch": min(usual, most or usual), "dead_letter": dead_letter}
+            subscription = client.subscribe(destination, ack="client-individual", **options)
             watch.subscribed = True
             receiver.watch(subscription)
             if sys.stderr.isatty() and not quiet:

@@ -7,6 +7,7 @@ import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -29,7 +30,7 @@ from stompcodec.cli.show.messages import CommandError, Handler, handler
 from stompcodec.cli.show.template import Template, template_of
 from stompcodec.cli.unreadable import lenient_option, passing_over
 from stompcodec.disk.access import Access
-from stompcodec.errors import StaleAckError
+from stompcodec.errors import LocalProtocolError, StaleAckError
 
 if TYPE_CHECKING:
     from stompcodec.client import Client, Message, Subscription
@@ -42,7 +43,12 @@ _LOOK = 0.1
 
 
 def attempts_option(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Add --attempts to a verb with --exec."""
+    """Add --attempts and --dead-letter to a verb with --exec."""
+    function = click.option(
+        "--dead-letter",
+        metavar="DEST",
+        help="Where copies of messages go for which CMD failed at last, in place of the broker's dead letter queue.",
+    )(function)
     return click.option(
         "--attempts",
         type=click.IntRange(1, 10_000),
@@ -98,12 +104,25 @@ class Receiver:
             with suppress(StaleAckError):  # the connection was lost meanwhile: it is delivered again
                 if error is None:
                     message.ack()
-                elif self._attempts == 1:
-                    message.nack()
                 else:
-                    message.subscription.link.give_up(message)
+                    self._give_up(message, error)
         if self.count == self._most:
             self.over.set()
+
+    def _give_up(self, message: Message, error: CommandError) -> None:
+        """Give a message up. If there is no way, this ends with the error, and the message stays with the broker."""
+        link = message.subscription.link
+        if self._attempts == 1 and link.core.link.dialect.requeues:
+            message.nack()
+            return
+        self._retries.held = None
+        if not link.give_up(message, error, partial(self._rest, message)):
+            raise LocalProtocolError(f"{error}; the message stays where it was: name a queue by --dead-letter")
+
+    def _rest(self, message: Message) -> bool:
+        """Pause after a copy has failed; return whether to send it again."""
+        self._retries.held = self._retries.pause(self._retries.held)
+        return not (self.over.wait(self._retries.held) or self._is_stale(message))
 
     def _is_stale(self, message: Message) -> bool:
         return message.subscription.link.core.is_stale(message)
@@ -187,7 +206,7 @@ def _prefetch(client: Client, ack: str, options: dict[str, Any], usual: int) -> 
     "shell_command",
     metavar="CMD",
     help="Run CMD in the shell for each message, with the body as input, and STOMP_DESTINATION, STOMP_MESSAGE_ID and "
-    "STOMP_HEADERS (JSON) in the environment. If it fails, it runs again; at last the message is rejected (NACK).",
+    "STOMP_HEADERS (JSON) in the environment. If it fails, it runs again; at last the message becomes a dead letter.",
 )
 @attempts_option
 @click.option(
@@ -215,6 +234,7 @@ def command(
     dump: str | None,
     shell_command: str | None,
     attempts: int,
+    dead_letter: str | None,
     ack: str,
     access: Access,
     health_file: str | None,
@@ -232,10 +252,9 @@ def command(
     """
     from stompcodec.client import Backoff
 
-    options = {**subscription_of(broker), "on_unreadable": "skip" if lenient else "raise"}
+    options = {**subscription_of(broker), "on_unreadable": "skip" if lenient else "raise", "dead_letter": dead_letter}
     usual = 1 if shell_command is not None else _PREFETCH  # messages waiting for a command may go to another worker
-    receiver = Receiver(handler(form, view, dump, shell_command, access), most, attempts)
-    watch = Watch()
+    receiver, watch = Receiver(handler(form, view, dump, shell_command, access), most, attempts), Watch()
     with Probes(health_file, health_port) as probes, reporting_errors(), interrupts() as interrupted:
         with passing_over(lenient), connected(**broker, reconnect=Backoff(), on_state=watch) as client:
             probes.watch(client)

@@ -94,9 +94,10 @@ class AsyncTransaction(BaseTransaction):
         """
         await self._link.settle(message, "ACK", transaction=self)
 
-    async def nack(self, message: AsyncMessage, *, requeue: bool | None = None) -> None:
+    async def nack(self, message: AsyncMessage, *, requeue: bool | None = None, discard: bool = False) -> None:
         """Refuse a message as part of it, as `AsyncMessage.nack`."""
-        await self._link.settle(message, "NACK", requeue=requeue, transaction=self)
+        wanted = self._link.core.link.dialect.refusing(requeue, discard)
+        await self._link.settle(message, "NACK", requeue=wanted, transaction=self)
 
     async def commit(self, timeout: float | None = None) -> None:
         """Commit it, and return when the broker has confirmed.

@@ -70,30 +70,46 @@ class AsyncMessage(BaseMessage):
         if receipt or headers or not link.engine.acknowledge(self):
             await link.settle(self, "ACK", headers, receipt=receipt, timeout=timeout)
 
-    async def nack(self, *, requeue: bool | None = None, receipt: bool = False, timeout: float | None = None) -> None:
+    async def nack(
+        self,
+        *,
+        requeue: bool | None = None,
+        discard: bool = False,
+        receipt: bool = False,
+        timeout: float | None = None,
+    ) -> None:
         """Refuse it, with an effect that depends on the broker: see docs/brokers.md.
 
         Args:
             requeue: True to have it delivered again, False to have it dropped or dead-lettered, None for the broker's
                 default.
+            discard: as requeue=False, also where the broker drops it.
             receipt, timeout: as for `ack`.
 
         Raises:
-            LocalProtocolError: the broker or STOMP 1.0 does not support it, or the mode is `auto`.
+            LocalProtocolError: the broker would drop it, it or STOMP 1.0 does not support that, or the mode is `auto`.
             StaleAckError, RejectedError, ConnectionLostError, ReceiptTimeoutError: as for `ack`.
         """
-        await self.subscription.link.settle(self, "NACK", requeue=requeue, receipt=receipt, timeout=timeout)
+        link = self.subscription.link
+        wanted = link.core.link.dialect.refusing(requeue, discard)
+        await link.settle(self, "NACK", requeue=wanted, receipt=receipt, timeout=timeout)
 
     def processing(self, *, requeue: bool | None = None) -> contextlib.AbstractAsyncContextManager[AsyncMessage]:
-        """Return a context that ends with ACK, or with NACK if it raises, unless the message was settled inside.
+        """Return a context that ends with ACK, unless the message was settled inside.
+
+        If the block raises, our broker gets NACK, and delivers the message again up to its `max_attempts`. With
+        `dead_letter=`, and at other brokers, the message is given up, as that of a handler after its last call
+        (docs/client.md). If the block is interrupted or cancelled, the broker gets the message back.
 
         Args:
-            requeue: as for `nack`.
+            requeue: end with `nack(requeue=...)` instead.
 
         Raises:
             LocalProtocolError: the broker does not support `requeue`.
         """
-        self.subscription.link.core.link.dialect.nack_headers(requeue)
+        dialect = self.subscription.link.core.link.dialect
+        if requeue is not None:
+            dialect.nack_headers(dialect.refusing(requeue, False))
         return self._processing(requeue)
 
     @contextlib.asynccontextmanager
@@ -108,16 +124,27 @@ class AsyncMessage(BaseMessage):
                     event = ProcessEvent(link.core.link, self, "block")
                     async with async_around(link.layers["process"], "process", event):
                         yield self
-        except BaseException:
-            if self.subscription.explicit and not self.settled:
-                try:
-                    await self.nack(requeue=requeue)
-                except Exception as failure:  # the error of the block says more
-                    note(failure)
-                    leave(self)
+        except BaseException as error:
+            if not self.settled:
+                await self._end_badly(error, requeue)
             raise
         if self.subscription.explicit and not self.settled:
             await self.ack()
+
+    async def _end_badly(self, error: BaseException, requeue: bool | None) -> None:
+        """Settle it after its block has raised. What fails here is only logged: the error of the block says more."""
+        link, dialect = self.subscription.link, self.subscription.link.core.link.dialect
+        try:
+            named = self.subscription.dead_letter or link.options.dead_letter
+            again = (dialect.nacked == "counted" and named is None) or not isinstance(error, Exception)
+            if requeue is None and not again:
+                await link.give_up(self, error)
+            elif requeue is not None or dialect.requeues:
+                await link.settle(self, "NACK", requeue=requeue)
+        except Exception as failure:
+            note(failure)
+        if self.subscription.explicit and not self.settled:
+            leave(self)
 
     def open(self) -> AsyncBodyReader:
         """Return a reader of the body, in memory or in a file, for an `async with` block.
@@ -447,7 +474,7 @@ class _Work:
             if not await self.retry(message, error, partial(call_handler, self.handler, message)):
                 return
         await self.subscription.link.handled(message)
-        if self.retries.failures:
+        if self.retries.watched:
             await self._succeed()
 
     # ---- failures ----
@@ -499,10 +526,10 @@ class _Work:
         core = self.subscription.link.core
         return not core.is_sent_only(message) and core.is_stale(message)
 
-    async def _pause(self, message: AsyncMessage, seconds: float) -> bool:
+    async def _pause(self, message: AsyncMessage, seconds: float, narrows: bool = True) -> bool:
         """Pause before the next call; return whether it follows. The window is not held in the longest pauses."""
         subscription, link, hand = self.subscription, self.subscription.link, own_hand()
-        if seconds >= LONGEST:
+        if narrows and seconds >= LONGEST:
             await self._begin_again(True)
         hand.pauses = True
         await self.pauses.rest(seconds, lambda: subscription.deaf or self.stopped)
@@ -515,13 +542,27 @@ class _Work:
 
     async def _give_up(self, message: AsyncMessage, error: Exception, calls: int) -> None:
         """Settle a message that failed; stop if that is the policy for the error."""
-        if not await self.subscription.link.failed(message, self.handling, error, calls):
+        rest = partial(self._hold, message)
+        if not await self.subscription.link.failed(message, self.handling, error, calls, rest):
             self.stopped = True
+        elif message.settled:
+            self.retries.held = None
+        elif self._is_theirs(message):
+            self.retries.keep(message, calls)
+
+    async def _hold(self, message: AsyncMessage) -> bool:
+        """Pause after a copy of a message has failed; return whether it is to be sent again."""
+        self.retries.held = self.retries.pause(self.retries.held)
+        return await self._pause(message, self.retries.held, narrows=False)
 
     async def _succeed(self) -> None:
         """Begin anew after failures."""
         self.retries.succeed()
-        await self._begin_again(False)
+        if self.subscription.owed:
+            self.subscription.owed -= 1
+            self.retries.watched = True
+        else:
+            await self._begin_again(False)
 
     async def _begin_again(self, narrow: bool) -> None:
         """Begin the subscription again with a window of one message, or its own, unless another call is under way."""

@@ -45,6 +45,7 @@ class Upload:
         "at",
         "call",
         "error",
+        "is_text",
         "pairs",
         "size",
         "state",
@@ -63,6 +64,7 @@ class Upload:
         self.timeout = timeout
         self.call = call
         self.state = "waiting"
+        self.is_text = False  # it is sent without content-length
         self.to_the_end = True  # the caller waits for the receipt, too
         self.error: Exception | None = None  # why it is over
         self.at = 0  # bytes of the body that were handed over
@@ -72,14 +74,14 @@ class Upload:
 
     def frame(self) -> Frame:
         """Return the frame without its body, for `on_frame`."""
-        return Frame("SEND", [*self.pairs, ("content-length", str(self.size))])
+        return Frame("SEND", self.pairs if self.is_text else [*self.pairs, ("content-length", str(self.size))])
 
     def head(self, version: str | None) -> bytes:
         """Return the bytes before the body; raise FrameError if this version cannot carry them."""
         if any(name == "content-length" for name, _ in self.pairs):
             raise FrameError("bad-content-length", detail="the length of a streamed body is not given as a header")
         octets = serialize(Frame("SEND", self.pairs), version or "1.2", content_length="never")
-        return b"%bcontent-length:%d\n\n" % (octets[:-2], self.size)
+        return octets[:-1] if self.is_text else b"%bcontent-length:%d\n\n" % (octets[:-2], self.size)
 
     def wants(self, at: int) -> int:
         """Return how many bytes to read at an offset; 1 at the end, where there must not be any."""

@@ -94,9 +94,10 @@ class Transaction(BaseTransaction):
         """
         self._link.settle(message, "ACK", transaction=self)
 
-    def nack(self, message: Message, *, requeue: bool | None = None) -> None:
+    def nack(self, message: Message, *, requeue: bool | None = None, discard: bool = False) -> None:
         """Refuse a message as part of it, as `Message.nack`."""
-        self._link.settle(message, "NACK", requeue=requeue, transaction=self)
+        wanted = self._link.core.link.dialect.refusing(requeue, discard)
+        self._link.settle(message, "NACK", requeue=wanted, transaction=self)
 
     def commit(self, timeout: float | None = None) -> None:
         """Commit it, and return when the broker has confirmed.

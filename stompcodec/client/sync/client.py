@@ -247,6 +247,7 @@ class Client(BaseClient):
         key: Callable[[Message], object] | None = None,
         attempts: int = ATTEMPTS,
         give_up: Errors = GIVE_UP,
+        dead_letter: str | None = None,
     ) -> Subscription:
         """Subscribe.
 
@@ -257,8 +258,7 @@ class Client(BaseClient):
             selector: selects messages, in the broker's language.
             durable, id: the name of a durable subscription; the id of another one, if it matters.
             headers: more headers of SUBSCRIBE, except those that arguments give, such as ack.
-            confirm: ask for a receipt. Without it, a refusal is an ERROR that belongs to no call.
-            timeout: seconds to wait for the receipt.
+            confirm, timeout: ask for a receipt (without it, a refusal belongs to no call); seconds to wait for it.
             on_unreadable: for messages that are no valid STOMP: raise, skip, ack or ignore, as docs/client.md says.
             handler: a function. It is called in a thread with each message, in order; then follows
                 ACK, unless it has settled the message. If it raises, it is called again with the same message.
@@ -267,7 +267,7 @@ class Client(BaseClient):
             concurrency: the number of threads for the handler. Only with `key` more than one keep an order:
             key: a function; messages for which it returns equal values go to the same thread.
             attempts: how often the handler is called with one message, with pauses of 0.1 s to 30 s between.
-            give_up: exceptions at which a message is given up at once.
+            give_up, dead_letter: exceptions at which a message is given up at once; where copies of those given up go.
 
         Raises:
             RejectedError, ConnectionLostError, ReceiptTimeoutError: it was not confirmed.
@@ -275,6 +275,7 @@ class Client(BaseClient):
         """
         link = self._link
         rest = {"selector": selector, "durable": durable, "id": id, "headers": headers, "on_unreadable": on_unreadable}
+        rest["dead_letter"] = dead_letter
         handling = Handling(handler, ack, on_error, concurrency, key, attempts, give_up).checked(link.core.link.dialect)
         return self._subscribe(handling, timeout, destination, handling.ack, prefetch, handler, confirm, **rest)
 

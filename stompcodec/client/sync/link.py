@@ -11,6 +11,7 @@ from typing import Any
 from stompcodec.client.bodies.sources import Source, is_whole
 from stompcodec.client.bodies.upload import Upload
 from stompcodec.client.bulk import Bulk, Passed
+from stompcodec.client.giving_up.ways import copy_of, text_of, way_of
 from stompcodec.client.handlers import Handling, answer_of, decide, leave, log, note
 from stompcodec.client.message import BaseMessage
 from stompcodec.client.middleware.around import around
@@ -176,7 +177,7 @@ class Link(BaseLink):
             return self._send(make(message), timeout, wait)
         id = None if transaction is None else transaction.id
         event = SendEvent(
-            self.core.link, message.pairs, message.body, message.text, by, receipt=receipt, transaction=id
+            self.core.link, message.pairs, message.body, bool(message.text), by, receipt=receipt, transaction=id
         )
         with around(self.layers["send"], "send", event):
             result = self._send(make(_changed(event)), timeout, wait)
@@ -214,7 +215,7 @@ class Link(BaseLink):
                 try:
                     one = bulk.content(message)
                     event = SendEvent(
-                        *(self.core.link, one.pairs, one.body, one.text, "many"),
+                        *(self.core.link, one.pairs, one.body, bool(one.text), "many"),
                         transaction=bulk.transaction_id,
                         batch=batch,
                     )
@@ -254,12 +255,17 @@ class Link(BaseLink):
         """
         subscription = message.subscription
         log.error("middleware refused a message of %s", subscription.destination, exc_info=error)
-        if subscription.explicit and not subscription.cumulative:
-            try:
+        if not subscription.explicit or subscription.cumulative:
+            return
+        try:
+            if self.core.link.dialect.requeues:
                 self.settle(message, "NACK")
-            except Exception as failure:
-                note(failure)
-                leave(message)
+            else:
+                self.give_up(message, error)
+        except Exception as failure:
+            note(failure)
+        if not message.settled:
+            leave(message)
 
     # ---- settling ----
 
@@ -300,13 +306,23 @@ class Link(BaseLink):
         if not is_done:
             self._answer(message, "ACK", None)
 
-    def failed(self, message: BaseMessage, handling: Handling, error: Exception, calls: int) -> bool:
-        """Settle a message whose handler has failed for the last time; return False if the subscription stops."""
+    def failed(
+        self,
+        message: BaseMessage,
+        handling: Handling,
+        error: Exception,
+        calls: int,
+        rest: Callable[[], bool],
+    ) -> bool:
+        """Settle a message whose handler has failed for the last time; return False if the subscription stops.
+
+        `rest` is that of `give_up`.
+        """
         subscription, link = message.subscription, self.core.link
         policy = decide(handling.on_error or "nack", message, error, calls)
         answer = answer_of(policy, link.dialect, link.version)
-        if policy == "nack" and handling.attempts > 1:
-            self.give_up(message)
+        if policy == "nack" and (handling.attempts > 1 or not link.dialect.requeues):
+            policy = policy if self.give_up(message, error, rest) else "stop"
         elif answer is not None:
             self._answer(message, *answer)
         if subscription.explicit and not message.settled:
@@ -316,9 +332,66 @@ class Link(BaseLink):
             subscription.error = error
         return policy != "stop"
 
-    def give_up(self, message: BaseMessage) -> None:
-        """Give a message up that cannot be handled, in the way of its broker."""
-        self._answer(message, "NACK", self.core.link.dialect.gives_up)
+    def give_up(self, message: BaseMessage, error: object, rest: Callable[[], bool] | None = None) -> bool:
+        """Give a message up that cannot be handled; return False if there is no way, so that it stays unsettled.
+
+        Either a NACK makes a dead letter of it, or the client sends a copy, and then ACK. A copy without RECEIPT leaves
+        the message unsettled.
+
+        Args:
+            error: why, for the readers of the copy.
+            rest: pauses, and returns whether to go on, after a copy that failed. None to leave the message then.
+        """
+        link, destination = self.core.link, message.subscription.destination
+        self.core.is_sent_only(message)
+        while not (self.engine.look(partial(self.core.is_settled, message)) or self.core.is_stale(message)):
+            way = way_of(message, link.dialect, link.version, self.options.dead_letter)
+            if way.why:
+                log.error("%s: message %s stays unsettled: %s", destination, message.id, way.why)
+            if way.command == "NACK":
+                self._answer(message, "NACK", False)
+            if way.command != "SEND":
+                return not way.why
+            try:
+                self.copy(message, copy_of(message, link.dialect, way.to, error, self.options.client_id))
+            except Exception as failure:
+                words = "%s: message %s stays unsettled, since its copy to %s %s: %s"
+                what = "failed" if rest is None else "failed, and the subscription pauses"
+                log.error(words, destination, message.id, way.to, what, failure)
+                is_unknown = isinstance(failure, ReceiptTimeoutError) and failure.sent
+                while rest is not None and rest():
+                    if not is_unknown:  # else it may be there, and another one, too
+                        break
+                else:
+                    return True
+            else:
+                self._answer(message, "ACK", None)
+                return True
+        if self.core.is_stale(message):
+            log.info("not settled: message %s, whose connection or subscription has ended, comes again", message.id)
+        return True
+
+    def copy(
+        self,
+        message: BaseMessage,
+        pairs: list[tuple[str, str]],
+        timeout: float | None = None,
+        transaction: BaseTransaction | None = None,
+    ) -> None:
+        """Send a copy of a message with these headers; without a transaction wait until the broker has confirmed it."""
+        text = text_of(message, self.core.link.dialect)
+        more: dict[str, Any] = {"receipt": transaction is None, "transaction": transaction}
+        if message.received is None:
+
+            def make(copy: Outgoing) -> Sending:
+                copy.text = copy.text and text
+                return self.sending(copy, timeout, resend=False, **more)
+
+            self.send(make, Outgoing(pairs, message.body, text), timeout, **more)
+            return
+        with message.reader() as reader:
+            source = open_source(reader, None, self.options.spool_folder)
+            self._send_source(Outgoing(pairs, b"", text), source, timeout, True, {**more, "resend": False})
 
     def _answer(self, message: BaseMessage, command: str, requeue: bool | None) -> None:
         """Settle a message for its handler, unless that has done so; log if it cannot be settled."""

@@ -11,6 +11,7 @@ pytest.importorskip("click")
 pytest.importorskip("websockets")
 
 from cli.at_broker import Runner
+from client.peer import Peer
 
 import stompcodec.client as stomp
 from stompcodec.client.handlers import Retries
@@ -65,3 +66,26 @@ def test_with_one_attempt_the_broker_delivers_it_again(at: Runner, fresh: str, v
     assert (result.exit_code, "runs again" in result.stderr) == (1, False)
     (kept,) = at.good("sub", fresh, "-n", "1", "--json").splitlines()
     assert dict(json.loads(kept)["headers"])["redelivered"] == "true"
+
+
+@pytest.mark.parametrize("verb", ["sub", "reply"])
+def test_a_dead_letter_goes_where_the_option_says(at: Runner, fresh: str, verb: str) -> None:
+    with stomp.connect(at.url) as client:
+        client.send(fresh, b"x", {"reply-to": "/queue/answers"}, receipt=True)
+    dead = f"{fresh}-dead"
+    result = at(verb, fresh, "-n", "1", "-w", "30", "--exec", "exit 3", "--attempts", "2", "--dead-letter", dead)
+    assert (result.exit_code, "given up after 2 calls" in result.stderr) == (1, True)
+    (letter,) = at.good("sub", dead, "-n", "1", "--json").splitlines()
+    headers = dict(json.loads(letter)["headers"])
+    assert (headers["original-destination"], headers["persistent"]) == (fresh, "true")
+    assert headers["dead-letter-reason"].startswith("CommandError(")
+
+
+def test_a_broker_without_a_place_for_dead_letters_keeps_the_message(at: Runner) -> None:
+    with Peer() as peer:
+        peer.queues["/queue/a"].append(b"x")
+        result = at("sub", "/queue/a", "-u", peer.url, "-w", "30", "--exec", "exit 3", "--attempts", "1")
+        assert (result.exit_code, "name a queue by --dead-letter" in result.stderr) == (1, True)
+        assert not peer.got("ACK") + peer.got("NACK")
+        result = at("sub", "/queue/a", "-u", peer.url, "--exec", "exit 3", "--dead-letter", "a")
+        assert (result.exit_code, "is the same queue" in result.stderr) == (1, True)

@@ -113,6 +113,7 @@ def test_send_sees_the_brokers_error(shell, peer):
 
 @pytest.mark.parametrize("step", ["before_receive", "after_receive"])
 def test_a_message_that_receive_refuses_is_refused_and_the_next_one_comes(shell, peer, caplog, step):
+    peer.server = "stompcodec/1"  # an unknown broker gets no NACK
     layer = layer_for(shell, **{step: refuse_bad})
     client = shell.connect(peer.url, middleware=[layer])
     subscription = client.subscribe("/queue/a", ack="client-individual", id="1")
@@ -156,6 +157,7 @@ def test_it_is_not_refused_where_a_nack_would_say_too_much(shell, peer, ack):
 
 @pytest.mark.parametrize(("on_error", "command"), [("nack", "NACK"), ("ack", "ACK"), ("stop", None)])
 def test_with_a_handler_its_policy_decides(shell, peer, on_error, command):
+    peer.server = "stompcodec/1"  # an unknown broker gets no NACK
     client = shell.connect(peer.url, middleware=[layer_for(shell, after_receive=refuse_bad)])
     seen = Seen()
     handler = shell.handler(lambda message: seen.add(message.body))
@@ -214,6 +216,7 @@ def test_a_message_whose_taking_was_cancelled_comes_again(broker, queue):
 
 @pytest.mark.parametrize("step", ["before_process", "after_process"])
 def test_process_counts_as_the_handler(shell, peer, step):
+    peer.server = "stompcodec/1"  # an unknown broker gets no NACK
     client = shell.connect(peer.url, middleware=[layer_for(shell, **{step: refuse})])
     seen = Seen()
     handler = shell.handler(lambda message: seen.add(message.body))

@@ -1,0 +1,1 @@
+"""Giving a message up that cannot be handled."""
