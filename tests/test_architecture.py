@@ -82,6 +82,7 @@ FLOORS = {
     "bridge": ("mapping, marks, tally, way", "headers", "sources", "ends", "carrier", "bridge", "__init__"),
     "capture": ("disk", "index", "segment", "writer", "reader", "__init__"),
     "client": (
+        "headers",
         "dialects, owned, receipts, forks, states",
         "bodies",
         "outbox, subscription, middleware.headers",

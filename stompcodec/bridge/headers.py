@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 from stompcodec.bridge.mapping import TEMPORARY
 from stompcodec.bridge.marks import PATH, extended
+from stompcodec.client.headers.delivery import of
 from stompcodec.codec import Frame, Headers
 
 #: Put before the name of a header that says something about the source.
@@ -25,32 +26,11 @@ REFUSED = "bridge_refused"
 _REASON, _TARGET = "dead-letter-reason", "bridge-target"
 
 #: Headers of one delivery, or between a client and its broker: the target would misunderstand or ignore them.
-DELIVERY = frozenset(
-    (
-        *("subscription", "ack", "redelivered", "redelivery-count", "x-delivery-count", "content-length"),
-        *("receipt", "receipt-id", "transaction", "browser", DROPPED, ESCAPED, SEQ, REFUSED, PATH),
-    )
-)
+DELIVERY = of("delivery") | {DROPPED, ESCAPED, REFUSED, PATH}
 #: Headers that the source made, or that asked it for something. They stay readable under ORIGINAL.
-SOURCES = frozenset(
-    (
-        *("destination", "message-id", "timestamp", "amqMessageId", "JMSXUserID", "user-id", "cluster-id"),
-        *("idempotency-key", "_AMQ_DUPL_ID", "transformation-error"),
-        *("delay", "x-delay", "AMQ_SCHEDULED_DELAY", "AMQ_SCHEDULED_PERIOD", "AMQ_SCHEDULED_REPEAT"),
-        *("AMQ_SCHEDULED_CRON", "scheduledJobId"),
-        *("x-death", "x-first-death-exchange", "x-first-death-queue", "x-first-death-reason"),
-        *("x-last-death-exchange", "x-last-death-queue", "x-last-death-reason"),
-    )
-)
+SOURCES = of("place", "key", "schedule", "made", "stamp", "death")
 #: Arguments for a queue that a SEND makes. They applied to the queue at the source.
-ARGUMENTS = frozenset(
-    (
-        *("x-message-ttl", "x-expires", "x-max-length", "x-max-length-bytes", "x-overflow", "x-max-priority"),
-        *("x-dead-letter-exchange", "x-dead-letter-routing-key", "x-queue-type", "x-queue-mode", "x-queue-name"),
-        *("x-single-active-consumer", "x-max-age", "x-stream-max-segment-size-bytes"),
-        *("durable", "auto-delete", "exclusive", "destination-type"),
-    )
-)
+ARGUMENTS = of("argument", "type")
 _YES = frozenset({"true", "1", "2"})
 #: Milliseconds, as all brokers take them.
 _NUMBER = re.compile(r"[0-9]{1,18}")

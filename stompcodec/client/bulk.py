@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NamedTuple
 
 from stompcodec.client.outbox import Block, OutboxFullError
-from stompcodec.client.owned import OWNED, SENT, HeaderSource, owned_of, pairs_of
+from stompcodec.client.owned import OWNED, SENT, HeaderSource, owned_of, pairs_of, sendable
 from stompcodec.client.receipts import Call, Group, seconds_of
 from stompcodec.client.shell import BaseLink, Outgoing, now, outgoing, say_persistent
 from stompcodec.client.transaction import BaseTransaction
@@ -169,8 +169,8 @@ class Bulk:
         if isinstance(message, Frame):
             if message.command != "SEND" or message.get("destination") is None:
                 raise LocalProtocolError(f"{message.command} cannot be sent: give SEND frames with a destination")
-            self._has_given = True
-            if not self._extra and not self._resend and self._persistent is None:
+            self._has_given, message = True, sendable(message)
+            if not self._extra and not self._resend and self._persistent is None and not self._link.core.link.suits:
                 return message
             pairs, body = message.headers.pairs(), message.body
         else:
@@ -187,6 +187,8 @@ class Bulk:
                     self._texts.add(len(self._frames))
         if self._persistent is not None and self._link.layers is None:
             say_persistent(pairs, None, self._persistent)
+        if self._link.core.link.suits:
+            self._link.core.link.suit(pairs)
         if self._resend:
             pairs.append((self._link.core.link.dialect.duplicate, f"{self._key}-{self.given + len(self._frames)}"))
         if self._extra:  # they come first, since the first of repeated headers counts
@@ -211,7 +213,7 @@ class Bulk:
         elif message.command != "SEND" or message.get("destination") is None:
             raise LocalProtocolError(f"{message.command} cannot be sent: give SEND frames with a destination")
         else:
-            content = Outgoing(message.headers.pairs(), message.body, False)
+            content = Outgoing(sendable(message).headers.pairs(), message.body, False)
         say_persistent(content.pairs, None, self._persistent)
         return content
 
@@ -272,7 +274,8 @@ class Bulk:
         """Send a block that was serialized elsewhere."""
         if self._frames:
             yield from self._close_block()
-        if block.version != self._link.core.link.version or self._resend or self._persistent is not None:
+        is_changed = self._resend or self._persistent is not None or self._link.core.link.suits
+        if block.version != self._link.core.link.version or is_changed:
             yield from self.add(block.frames())
             return
         messages = range(self.given, self.given + block.count)

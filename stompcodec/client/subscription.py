@@ -100,6 +100,7 @@ class Subscription:
             names = {name for name, _ in dialect.prefetch_headers(1)}
             asked = [pair for pair in asked if pair[0] not in names]
         given = {name for name, _ in asked}
+        headers += dialect.type_headers(self.destination, asked, self.durable is not None)
         if self.durable is None:
             headers += dialect.topic_headers(self.destination, topic_queues, given, unique)
         return [pair for pair in headers if pair[0] not in given] + asked
@@ -126,7 +127,8 @@ class Subscription:
             yield "durable", dialect.durable_headers(self.durable, client_id)
 
     def check(self, dialect: BrokerDialect, client_id: str | None) -> None:
-        """Raise ValueError if a header and an argument say different things to the broker."""
+        """Raise ValueError if a header and an argument say different things to the broker, or the broker would lose it."""
+        dialect.check_value("destination", self.destination)
         given = dict(reversed(self.headers))  # the first of repeated ones counts
         for argument, pairs in self._written(dialect, client_id):
             if argument == "prefetch" and self._is_usual:

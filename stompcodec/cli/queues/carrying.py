@@ -54,7 +54,14 @@ class Tally:
         self.octets += sum(len(message.body) for message in batch)
 
 
-def carry(taking: Taking, target_of: Target, tally: Tally, moved: Callable[[], None], one_target: bool = True) -> None:
+def carry(
+    taking: Taking,
+    target_of: Target,
+    tally: Tally,
+    moved: Callable[[], None],
+    one_target: bool = True,
+    returns: bool = False,
+) -> None:
     """Move messages until `taking` ends. Those without a target stay in their queue.
 
     Args:
@@ -63,6 +70,7 @@ def carry(taking: Taking, target_of: Target, tally: Tally, moved: Callable[[], N
         tally: counts.
         moved: called after each batch.
         one_target: all go to the same queue.
+        returns: they are dead letters, and cease to be.
 
     Raises:
         RefusedQueue: the broker refuses messages for a queue, which `tally.refused` has from now on, and others may be
@@ -85,7 +93,7 @@ def carry(taking: Taking, target_of: Target, tally: Tally, moved: Callable[[], N
             tally.stays.update([] if why is None else [why])
         for queue, messages in going.items():
             try:
-                done = _move(client, kind, queue, messages)
+                done = _move(client, kind, queue, messages, returns)
             except (ConnectionLostError, RejectedError) as error:
                 why = None if one_target else _refusal(error, kind)
                 if why is None:
@@ -112,7 +120,7 @@ def _refusal(error: BaseException, kind: Kind) -> str | None:
     return printable(str(found).removeprefix("the server sent an ERROR: "))
 
 
-def _move(client: Client, kind: Kind, queue: str, messages: list[Message]) -> list[Message]:
+def _move(client: Client, kind: Kind, queue: str, messages: list[Message], returns: bool) -> list[Message]:
     """Send messages and acknowledge them: together, or else each once the broker has confirmed its copy. Return those
     that could be sent.
     """
@@ -121,7 +129,8 @@ def _move(client: Client, kind: Kind, queue: str, messages: list[Message]) -> li
     def sent(send: Callable[..., object]) -> None:
         for message in messages:
             try:
-                send(queue, body_of(message, kind), kept(message.headers.pairs(), kind.name))
+                headers = kept(message.headers.pairs(), kind.name, returns=returns, typed=kind.row.types)
+                send(queue, body_of(message, kind), headers)
             except FrameError:  # such a header cannot be written in this version of STOMP
                 continue
             done.append(message)

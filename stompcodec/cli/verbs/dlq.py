@@ -175,6 +175,7 @@ def retry(
             tally,
             moved,
             one_target=returning is None,
+            returns=True,
         )
 
     tool.run(given, work, returning)
