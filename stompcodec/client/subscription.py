@@ -127,7 +127,7 @@ class Subscription:
             yield "durable", dialect.durable_headers(self.durable, client_id)
 
     def check(self, dialect: BrokerDialect, client_id: str | None) -> None:
-        """Raise ValueError if a header and an argument say different things to the broker, or the broker would lose it."""
+        """Raise ValueError if a header and an argument differ, or the broker would end the connection for the name."""
         dialect.check_value("destination", self.destination)
         given = dict(reversed(self.headers))  # the first of repeated ones counts
         for argument, pairs in self._written(dialect, client_id):

@@ -54,14 +54,7 @@ class Tally:
         self.octets += sum(len(message.body) for message in batch)
 
 
-def carry(
-    taking: Taking,
-    target_of: Target,
-    tally: Tally,
-    moved: Callable[[], None],
-    one_target: bool = True,
-    returns: bool = False,
-) -> None:
+def carry(taking: Taking, target_of: Target, tally: Tally, moved: Callable[[], None], one_target: bool = True) -> None:
     """Move messages until `taking` ends. Those without a target stay in their queue.
 
     Args:
@@ -70,7 +63,6 @@ def carry(
         tally: counts.
         moved: called after each batch.
         one_target: all go to the same queue.
-        returns: they are dead letters, and cease to be.
 
     Raises:
         RefusedQueue: the broker refuses messages for a queue, which `tally.refused` has from now on, and others may be
@@ -93,7 +85,7 @@ def carry(
             tally.stays.update([] if why is None else [why])
         for queue, messages in going.items():
             try:
-                done = _move(client, kind, queue, messages, returns)
+                done = _move(client, kind, queue, messages, taking.returns)
             except (ConnectionLostError, RejectedError) as error:
                 why = None if one_target else _refusal(error, kind)
                 if why is None:
@@ -125,11 +117,13 @@ def _move(client: Client, kind: Kind, queue: str, messages: list[Message], retur
     that could be sent.
     """
     done: list[Message] = []
+    asked = [client.options.artemis_types, *(each.options.get("artemis_types") != "false" for each in client.addresses)]
+    typed = kind.row.types and all(asked)
 
     def sent(send: Callable[..., object]) -> None:
         for message in messages:
             try:
-                headers = kept(message.headers.pairs(), kind.name, returns=returns, typed=kind.row.types)
+                headers = kept(message.headers.pairs(), kind.name, returns=returns, typed=typed)
                 send(queue, body_of(message, kind), headers)
             except FrameError:  # such a header cannot be written in this version of STOMP
                 continue

@@ -97,8 +97,6 @@ def kind_of(client: Client) -> Kind:
     """Return the kind of the broker that a client is connected to."""
     server = (client.connected.get("server") if client.connected is not None else None) or ""
     row = row_of(client.dialect, server)
-    is_untyped = any(address.options.get("artemis_types") == "false" for address in client.addresses)
-    row = row._replace(types=row.types and client.options.artemis_types and not is_untyped)
     ours = server.startswith("stompcodec/")
     name = "stompcodec" if ours else client.dialect if client.dialect in GIVERS else "unknown"
     atomic = name in _ATOMIC and not (ours and client.dialect == "artemis")  # whose ACKs ignore their transaction

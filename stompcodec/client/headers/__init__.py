@@ -1,1 +1,1 @@
-"""Headers by their names: what a delivery leaves behind, the types that Artemis needs, and values that brokers refuse."""
+"""Headers by their names: those of a delivery, the types that Artemis needs, and values that brokers do not take."""
