@@ -9,7 +9,9 @@ from typing import NamedTuple
 
 from stompcodec.bridge.mapping import TEMPORARY
 from stompcodec.bridge.marks import PATH, extended
+from stompcodec.client.dialects import BROKERS
 from stompcodec.client.headers.delivery import of
+from stompcodec.client.headers.values import fault_in
 from stompcodec.codec import Frame, Headers
 
 #: Put before the name of a header that says something about the source.
@@ -148,7 +150,7 @@ class Hop(NamedTuple):
         if name in ("expires", "expiration"):
             return self._expiry(taker, name, value, now)
         if name == "reply-to":
-            if not value.startswith(TEMPORARY):
+            if not value.startswith(TEMPORARY) and taken_value(taker, name, value) is not None:
                 return [(name, self.target_of(value) or value)]
         elif name not in SOURCES and not (taker.arguments and name in ARGUMENTS):
             taken = taken_value(taker, name, value)
@@ -202,7 +204,8 @@ def taken_value(taker: Taker, name: str, value: str) -> str | None:
         digits = value.strip(" ")
         return str(min(int(digits), taker.most_priority)) if _PRIORITY.fullmatch(digits) else None
     if name not in _FORMS:
-        return value
+        rules = BROKERS[taker.name].values
+        return value if name not in rules or fault_in(rules, name, value) is None else None
     return value.strip(" ") if _FORMS[name].fullmatch(value.strip(" ")) else None
 
 

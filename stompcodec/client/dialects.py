@@ -268,6 +268,7 @@ _OWN: dict[str, Any] = {
     "names_causes": True,
     "gives_up": False,
     "unsubscribed": "returns",
+    "values": {},
 }
 #: The dialects of our own broker in which a name with and without its prefix is one queue.
 _OWN_ALIASES = ("rabbitmq", "activemq")
