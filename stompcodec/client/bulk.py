@@ -169,10 +169,10 @@ class Bulk:
         if isinstance(message, Frame):
             if message.command != "SEND" or message.get("destination") is None:
                 raise LocalProtocolError(f"{message.command} cannot be sent: give SEND frames with a destination")
-            self._has_given, message = True, sendable(message)
+            self._has_given, frame = True, sendable(message)
             if not self._extra and not self._resend and self._persistent is None and not self._link.core.link.suits:
-                return message
-            pairs, body = message.headers.pairs(), message.body
+                return frame
+            pairs, body = frame.headers.pairs(), frame.body
         else:
             destination, body, headers = message if len(message) == 3 else _parts(message)
             if isinstance(body, bytes):

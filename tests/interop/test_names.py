@@ -15,7 +15,8 @@ from stompcodec.client.headers.delivery import AsIs
 BOTH = pytest.mark.peer("artemis", "artemis-plain")
 #: Seconds in which a message comes on a quiet machine, and in which one that does not come would have come.
 _SOON, _NOTHING = 20, 0.5
-UNTYPED = {"artemis_types": False}
+TYPED: Any = {"artemis_types": True}
+UNTYPED: Any = {"artemis_types": False}
 
 
 def fresh(kind: str = "queue") -> str:
@@ -132,10 +133,10 @@ def test_where_nothing_is_created_an_address_of_the_other_type_is_refused_in_wor
 
 @BOTH
 def test_requests_are_answered_by_typed_and_untyped_services(peer: Any) -> None:
-    for options in ({}, UNTYPED):
+    for options in (TYPED, UNTYPED):
         name = fresh()
         with stomp.connect(peer.url, **options) as service, stomp.connect(peer.url) as client:
-            if options:  # it finds the queue, and does not make it
+            if options is UNTYPED:  # it finds the queue, and does not make it
                 client.send(name, b"first", receipt=True)
             service.subscribe(name, handler=lambda message: message.get("reply-to") and message.reply(b"pong"))
             assert client.request(name, b"ping", patience(_SOON)).body == b"pong"
