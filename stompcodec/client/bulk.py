@@ -124,6 +124,7 @@ class Bulk:
         self._persistent = options.persistent if persistent is None else persistent
         say_persistent([], self._persistent)  # checks it
         self._extra = link.core.link.cause()
+        self._suits = link.core.link.suits  # looked at again for each block
         if transaction is not None:
             self._extra.append(("transaction", transaction.id))
         self._key = uuid.uuid4().hex
@@ -170,7 +171,7 @@ class Bulk:
             if message.command != "SEND" or message.get("destination") is None:
                 raise LocalProtocolError(f"{message.command} cannot be sent: give SEND frames with a destination")
             self._has_given, frame = True, sendable(message)
-            if not self._extra and not self._resend and self._persistent is None and not self._link.core.link.suits:
+            if not self._extra and not self._resend and self._persistent is None and not self._suits:
                 return frame
             pairs, body = frame.headers.pairs(), frame.body
         else:
@@ -187,7 +188,7 @@ class Bulk:
                     self._texts.add(len(self._frames))
         if self._persistent is not None and self._link.layers is None:
             say_persistent(pairs, None, self._persistent)
-        if self._link.core.link.suits:
+        if self._suits:
             self._link.core.link.suit(pairs)
         if self._resend:
             pairs.append((self._link.core.link.dialect.duplicate, f"{self._key}-{self.given + len(self._frames)}"))
@@ -253,6 +254,7 @@ class Bulk:
             yield from self._check(octets, frames, messages, call)
         block = Block(octets, len(frames), version)
         frames.clear()
+        self._suits = self._link.core.link.suits
         self._texts.clear()
         self._has_given = False
         self._octets = 0
