@@ -9,8 +9,8 @@
 All parts may be percent-encoded, and reserved characters must be: the virtual host / of RabbitMQ is stomp://host/%2F.
 Without a path, or with the path /, the broker uses its default virtual host.
 
-The only option after a question mark is `vhost`, another way to name the virtual host. Other options are an error,
-except for WebSocket and SockJS, where the query is part of the request.
+The options after a question mark are `vhost`, another way to name the virtual host, and `artemis_types`, true or false
+as the client's option. Others are an error, except for WebSocket and SockJS, where the query is part of the request.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _FAILOVER = re.compile(r"failover:(?://)?(?:\((?P<inner>.*)\)(?:\?(?P<query>[^#]
 _BETWEEN = re.compile(r",(?=[a-z][a-z0-9+.-]*:)", re.IGNORECASE)
 _ODD = re.compile(r"[\0-\x20\x7f]")
 #: Options of a failover list, and of URIs of other schemes than WebSocket.
-_OPTIONS = ("vhost",)
+_OPTIONS = ("vhost", "artemis_types")
 _NAME = re.compile(r"[A-Za-z0-9._-]{1,40}")
 _HOSTS = ("host", "virtualhost", "virtual_host", "virtual-host")
 
@@ -171,6 +171,8 @@ def _known(options: dict[str, str]) -> dict[str, str]:
                 else "leave it out, and give it to the client as an argument"
             )
             raise _error(f"unknown option{shown} after the question mark: {hint}")
+    if options.get("artemis_types") not in (None, "true", "false"):
+        raise _error("the option artemis_types is neither true nor false")
     return options
 
 

@@ -82,10 +82,11 @@ FLOORS = {
     "bridge": ("mapping, marks, tally, way", "headers", "sources", "ends", "carrier", "bridge", "__init__"),
     "capture": ("disk", "index", "segment", "writer", "reader", "__init__"),
     "client": (
+        "headers",
         "dialects, owned, receipts, states",
         "identity",
         "bodies",
-        "outbox, subscription, middleware.headers, identity",
+        "outbox, subscription, middleware.headers",
         "message, backoff",
         "middleware.events",
         "middleware.base",

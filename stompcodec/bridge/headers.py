@@ -9,6 +9,9 @@ from typing import NamedTuple
 
 from stompcodec.bridge.mapping import TEMPORARY
 from stompcodec.bridge.marks import PATH, extended
+from stompcodec.client.dialects import BROKERS
+from stompcodec.client.headers.delivery import of
+from stompcodec.client.headers.values import fault_in
 from stompcodec.codec import Frame, Headers
 
 #: Put before the name of a header that says something about the source.
@@ -25,32 +28,11 @@ REFUSED = "bridge_refused"
 _REASON, _TARGET = "dead-letter-reason", "bridge-target"
 
 #: Headers of one delivery, or between a client and its broker: the target would misunderstand or ignore them.
-DELIVERY = frozenset(
-    (
-        *("subscription", "ack", "redelivered", "redelivery-count", "x-delivery-count", "content-length"),
-        *("receipt", "receipt-id", "transaction", "browser", DROPPED, ESCAPED, SEQ, REFUSED, PATH),
-    )
-)
+DELIVERY = of("delivery") | {DROPPED, ESCAPED, REFUSED, PATH}
 #: Headers that the source made, or that asked it for something. They stay readable under ORIGINAL.
-SOURCES = frozenset(
-    (
-        *("destination", "message-id", "timestamp", "amqMessageId", "JMSXUserID", "user-id", "cluster-id"),
-        *("idempotency-key", "_AMQ_DUPL_ID", "transformation-error"),
-        *("delay", "x-delay", "AMQ_SCHEDULED_DELAY", "AMQ_SCHEDULED_PERIOD", "AMQ_SCHEDULED_REPEAT"),
-        *("AMQ_SCHEDULED_CRON", "scheduledJobId"),
-        *("x-death", "x-first-death-exchange", "x-first-death-queue", "x-first-death-reason"),
-        *("x-last-death-exchange", "x-last-death-queue", "x-last-death-reason"),
-    )
-)
+SOURCES = of("place", "key", "schedule", "made", "stamp", "death")
 #: Arguments for a queue that a SEND makes. They applied to the queue at the source.
-ARGUMENTS = frozenset(
-    (
-        *("x-message-ttl", "x-expires", "x-max-length", "x-max-length-bytes", "x-overflow", "x-max-priority"),
-        *("x-dead-letter-exchange", "x-dead-letter-routing-key", "x-queue-type", "x-queue-mode", "x-queue-name"),
-        *("x-single-active-consumer", "x-max-age", "x-stream-max-segment-size-bytes"),
-        *("durable", "auto-delete", "exclusive", "destination-type"),
-    )
-)
+ARGUMENTS = of("argument", "type")
 _YES = frozenset({"true", "1", "2"})
 #: Milliseconds, as all brokers take them.
 _NUMBER = re.compile(r"[0-9]{1,18}")
@@ -168,7 +150,7 @@ class Hop(NamedTuple):
         if name in ("expires", "expiration"):
             return self._expiry(taker, name, value, now)
         if name == "reply-to":
-            if not value.startswith(TEMPORARY):
+            if not value.startswith(TEMPORARY) and taken_value(taker, name, value) is not None:
                 return [(name, self.target_of(value) or value)]
         elif name not in SOURCES and not (taker.arguments and name in ARGUMENTS):
             taken = taken_value(taker, name, value)
@@ -222,7 +204,8 @@ def taken_value(taker: Taker, name: str, value: str) -> str | None:
         digits = value.strip(" ")
         return str(min(int(digits), taker.most_priority)) if _PRIORITY.fullmatch(digits) else None
     if name not in _FORMS:
-        return value
+        rules = BROKERS[taker.name].values
+        return value if name not in rules or fault_in(rules, name, value) is None else None
     return value.strip(" ") if _FORMS[name].fullmatch(value.strip(" ")) else None
 
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NamedTuple
 
 from stompcodec.client.outbox import Block, OutboxFullError
-from stompcodec.client.owned import OWNED, SENT, HeaderSource, owned_of, pairs_of
+from stompcodec.client.owned import OWNED, SENT, HeaderSource, owned_of, pairs_of, sendable
 from stompcodec.client.receipts import Call, Group, seconds_of
 from stompcodec.client.shell import BaseLink, Outgoing, now, outgoing, say_persistent
 from stompcodec.client.transaction import BaseTransaction
@@ -124,6 +124,7 @@ class Bulk:
         self._persistent = options.persistent if persistent is None else persistent
         say_persistent([], self._persistent)  # checks it
         self._extra = link.core.link.cause()
+        self._suits = link.core.link.suits  # looked at again for each block
         if transaction is not None:
             self._extra.append(("transaction", transaction.id))
         self._key = uuid.uuid4().hex
@@ -169,10 +170,10 @@ class Bulk:
         if isinstance(message, Frame):
             if message.command != "SEND" or message.get("destination") is None:
                 raise LocalProtocolError(f"{message.command} cannot be sent: give SEND frames with a destination")
-            self._has_given = True
-            if not self._extra and not self._resend and self._persistent is None:
-                return message
-            pairs, body = message.headers.pairs(), message.body
+            self._has_given, frame = True, sendable(message)
+            if not self._extra and not self._resend and self._persistent is None and not self._suits:
+                return frame
+            pairs, body = frame.headers.pairs(), frame.body
         else:
             destination, body, headers = message if len(message) == 3 else _parts(message)
             if isinstance(body, bytes):
@@ -187,6 +188,8 @@ class Bulk:
                     self._texts.add(len(self._frames))
         if self._persistent is not None and self._link.layers is None:
             say_persistent(pairs, None, self._persistent)
+        if self._suits:
+            self._link.core.link.suit(pairs)
         if self._resend:
             pairs.append((self._link.core.link.dialect.duplicate, f"{self._key}-{self.given + len(self._frames)}"))
         if self._extra:  # they come first, since the first of repeated headers counts
@@ -211,7 +214,7 @@ class Bulk:
         elif message.command != "SEND" or message.get("destination") is None:
             raise LocalProtocolError(f"{message.command} cannot be sent: give SEND frames with a destination")
         else:
-            content = Outgoing(message.headers.pairs(), message.body, False)
+            content = Outgoing(sendable(message).headers.pairs(), message.body, False)
         say_persistent(content.pairs, None, self._persistent)
         return content
 
@@ -251,6 +254,7 @@ class Bulk:
             yield from self._check(octets, frames, messages, call)
         block = Block(octets, len(frames), version)
         frames.clear()
+        self._suits = self._link.core.link.suits
         self._texts.clear()
         self._has_given = False
         self._octets = 0
@@ -272,7 +276,8 @@ class Bulk:
         """Send a block that was serialized elsewhere."""
         if self._frames:
             yield from self._close_block()
-        if block.version != self._link.core.link.version or self._resend or self._persistent is not None:
+        is_changed = self._resend or self._persistent is not None or self._link.core.link.suits
+        if block.version != self._link.core.link.version or is_changed:
             yield from self.add(block.frames())
             return
         messages = range(self.given, self.given + block.count)

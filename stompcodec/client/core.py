@@ -40,7 +40,8 @@ REPLIES = "/temp-queue/replies"
 class ClientCore:
     """A client without I/O, over all its connections.
 
-    `new_id` returns unique ids, for correlation and for messages that may be sent twice.
+    `new_id` returns unique ids, for correlation and for messages that may be sent twice. `make_replies` returns the
+    subscription for replies; True asks for a name that no other client has.
 
     >>> core = ClientCore(Options(heart_beat=(0, 0)), lambda: "id")
     >>> core.link.opened(0.0, host="h", login=None, passcode=None, whole_frames=False)
@@ -55,7 +56,7 @@ class ClientCore:
         self,
         options: Options,
         new_id: Callable[[], str],
-        make_replies: Callable[[], Subscription] = lambda: Subscription(REPLIES, id=REPLIES),
+        make_replies: Callable[[bool], Subscription] = lambda _: Subscription(REPLIES, id=REPLIES),
         message_class: type[BaseMessage] = BaseMessage,
     ) -> None:
         self.link = ClientLink(options)
@@ -197,11 +198,14 @@ class ClientCore:
         if not self._has_room(len(body)):
             return False
         key = inbound.new_id()
-        pairs = [*link.cause(), *pairs]
-        frame = Frame("SEND", [*pairs, ("reply-to", REPLIES), ("correlation-id", key), ("receipt", call.id)], body)
+        replies = inbound.reply_subscription or self._make_replies(link.dialect.types)
+        pairs = [*link.cause(), *pairs, ("reply-to", replies.destination)]
+        if link.suits:
+            link.suit(pairs)
+        frame = Frame("SEND", [*pairs, ("correlation-id", key), ("receipt", call.id)], body)
         if inbound.reply_subscription is None:
             link.try_out(frame)
-            inbound.reply_subscription = self._make_replies()
+            inbound.reply_subscription = replies
             try:
                 confirmed = link.calls.make("replies", link.options.receipt_timeout)
                 inbound.subscribe(inbound.reply_subscription, now, confirmed)

@@ -7,9 +7,11 @@ own broker in another dialect has the row of that dialect, with the fields of `_
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any, NamedTuple
 
+from stompcodec.client.headers.kinds import ANYCAST, TEMPORARY, type_of
+from stompcodec.client.headers.values import ACTIVEMQ, ARTEMIS, Rule, fault_in
 from stompcodec.errors import LocalProtocolError, RejectedError
 
 Pairs = tuple[tuple[str, str], ...]
@@ -83,6 +85,70 @@ class BrokerDialect(NamedTuple):
     """Where that copy goes; {} is the name of the source. Empty: only `dead_letter=` names it."""
     queue_type: Pairs = ()
     """Headers of SEND that make a name the name of a queue."""
+    types: bool = False
+    """Headers say whether a destination is a queue: destination-type of SEND, subscription-type of SUBSCRIBE."""
+    values: Mapping[str, Rule] = {}
+    """Headers of SEND and the destination of SUBSCRIBE, with the values by which the broker loses the message or ends
+    the connection."""
+
+    def suit(self, pairs: list[tuple[str, str]], is_reply: bool = False) -> str | None:
+        """Add the type of the destination to the headers of a SEND, unless they have one; return it if it was added.
+
+        A reply to a temporary destination gets none: its consumer is there, and perhaps has named another type.
+        Raises ValueError for a value by which the broker would lose the message.
+
+        >>> pairs = [("destination", "/queue/a")]
+        >>> BROKERS["artemis"].suit(pairs), pairs
+        ('ANYCAST', [('destination', '/queue/a'), ('destination-type', 'ANYCAST')])
+        """
+        destination = kind = None
+        for name, value in pairs:
+            if name == "destination":
+                destination = destination or value
+            elif name == "destination-type":
+                kind = value
+            if name in self.values:
+                self.check_value(name, value)
+        if not self.types or kind is not None or not isinstance(destination, str):
+            return None
+        if is_reply and destination.startswith(TEMPORARY):
+            return None
+        kind = type_of(destination)
+        if kind is not None:
+            pairs.append(("destination-type", kind))
+        return kind
+
+    def check_value(self, name: str, value: object) -> None:
+        """Raise ValueError for a value by which the broker would lose the message, or end the connection.
+
+        >>> BROKERS["activemq"].check_value("expires", "soon")
+        Traceback (most recent call last):
+            ...
+        ValueError: the header 'expires' is 'soon': with activemq it must be a whole number from -9223372036854775808 \
+to 9223372036854775807
+        """
+        fault = fault_in(self.values, name, value)
+        if fault is not None:
+            raise ValueError(f"the header {name!r} is {value!r:.60}: with {self.name} it must be {fault}")
+
+    def type_headers(self, destination: str, given: Iterable[tuple[str, str]], durable: bool) -> Pairs:
+        """Return the headers of SUBSCRIBE for the type of the destination; none if `given` has one, which counts.
+
+        Raises ValueError for a durable subscription to a queue.
+
+        >>> BROKERS["artemis"].type_headers("/topic/a", [], True)
+        (('subscription-type', 'MULTICAST'),)
+        """
+        if not self.types:
+            return ()
+        said = next((value for name, value in given if name == "subscription-type"), None)
+        kind = type_of(destination) if said is None else said
+        if durable and kind == ANYCAST:
+            raise ValueError(
+                f"durable= with {destination!r:.60}, which is a queue: it keeps messages without a subscription, "
+                "so leave out durable="
+            )
+        return () if said is not None or kind is None else (("subscription-type", kind),)
 
     def is_same(self, one: str, other: str) -> bool:
         """Return whether two names mean one queue.
@@ -274,6 +340,7 @@ _OWN: dict[str, Any] = {
     "gives_up": "nack",
     "letters": "/queue/DLQ.{}",
     "queue_type": (),
+    "values": {},
 }
 #: The dialects of our own broker in which a name with and without its prefix is one queue.
 _OWN_ALIASES = ("rabbitmq", "activemq")
@@ -325,6 +392,8 @@ BROKERS: dict[str, BrokerDialect] = {
             nacked="drops",
             letters="DLQ",
             queue_type=(("destination-type", "ANYCAST"),),
+            types=True,
+            values=ARTEMIS,
         ),
         BrokerDialect(
             "activemq",
@@ -342,6 +411,7 @@ BROKERS: dict[str, BrokerDialect] = {
             marks="? ,",
             gives_up="persistent",
             letters="/queue/ActiveMQ.DLQ",
+            values=ACTIVEMQ,
         ),
         BrokerDialect("vertx", "vertx-stomp", requeue=None, aliases=(), nacked="drops"),
         BrokerDialect(

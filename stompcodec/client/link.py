@@ -14,6 +14,7 @@ from stompcodec.client.backoff import Item, Pace, is_refusal, name_of
 from stompcodec.client.bodies.upload import BodySourceError, Upload
 from stompcodec.client.dialects import BrokerDialect, row_of
 from stompcodec.client.handlers import cause
+from stompcodec.client.headers.kinds import ANYCAST
 from stompcodec.client.options import Options
 from stompcodec.client.outbox import KEPT, Block, Outbox, Waiting
 from stompcodec.client.receipts import Call, Calls, Group
@@ -106,7 +107,9 @@ class ClientLink:
         self.epoch = 1  # counts connections
         self.connection: Connection | None = None
         self.version: str | None = None
-        self.dialect: BrokerDialect = row_of(options.dialect, None)
+        self._said_type = False
+        self.address: Address | None = None  # of the last connection
+        self.choose(None)
         self.server: Frame | None = None  # the last CONNECTED
         self.error: Exception | None = None  # why the last connection ended
         self.heard_at: float | None = None  # when bytes were last received
@@ -123,7 +126,6 @@ class ClientLink:
         self.looks = self.is_watched  # or it has handlers
         #: What the option `persistent` adds to each SEND.
         self._usual = [] if options.persistent is None else [("persistent", str(options.persistent).lower())]
-        self.address: Address | None = None  # of the last connection
         self.broken: Exception | None = None
         self.is_writable = True
         self.upload: Upload | None = None  # its body is being sent; it stays the first of the outbox until the end
@@ -372,12 +374,35 @@ class ClientLink:
         """Handle CONNECTED."""
         assert self.connection is not None
         self.server, self.version, self._connected_by = frame, self.connection.version, None
-        self.dialect = row_of(self.options.dialect, frame.get("server"))
+        self.choose(frame.get("server"))
         self._heads.clear()
         log.info("connected: STOMP %s, broker dialect %s", self.version, self.dialect.name)
         self.happened("accepted")
         self.pace.begin(self.now)
         self.inbox.restore_all()
+
+    def choose(self, server: str | None) -> None:
+        """Choose the dialect by the `server` header of CONNECTED."""
+        row = row_of(self.options.dialect, server)
+        said = {} if self.address is None else self.address.options
+        if not self.options.artemis_types or said.get("artemis_types") == "false":
+            row = row._replace(types=False)
+        self.dialect: BrokerDialect = row
+        self.suits = row.types or bool(row.values)  # it changes or checks the headers of SENDs
+
+    def suit(self, pairs: list[tuple[str, str]], is_reply: bool = False) -> None:
+        """Complete the headers of a SEND for the broker; raise ValueError for a value that loses the message."""
+        kind = self.dialect.suit(pairs, is_reply)
+        if kind == ANYCAST and not self._said_type:
+            self._said_type = True
+            name = next(value for name, value in pairs if name == "destination")
+            log.info(
+                "SEND to %.100s has destination-type:%s from now on, as all names of queues and topics have their type "
+                "on Artemis: a consumer that subscribes without a type may get none of them (artemis_types=False "
+                "writes none)",
+                name,
+                kind,
+            )
 
     def restored(self) -> None:
         """Let the outbox flow: the subscriptions are back. At a pace, messages are sent again one at a time before."""
@@ -465,7 +490,10 @@ class ClientLink:
         if self._wire.text_only:  # each body has to be looked at
             return b""
         try:
-            octets = serialize(Frame("SEND", [("destination", destination), *self._usual], b"x"), self.version)
+            pairs = [("destination", destination), *self._usual]
+            if self.suits:
+                self.suit(pairs)
+            octets = serialize(Frame("SEND", pairs, b"x"), self.version)
         except (StompError, TypeError, ValueError):  # `put` says why
             return b""
         if len(destination) <= _LONGEST:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from stompcodec.client.bodies.received import BodyReader, ReceivedBody
 from stompcodec.client.dialects import BrokerDialect
 from stompcodec.client.identity import lasting_identity
-from stompcodec.client.owned import HeaderSource, is_received, pairs_of
+from stompcodec.client.owned import HeaderSource, pairs_of
 from stompcodec.client.receipts import Call
 from stompcodec.client.subscription import Subscription
 from stompcodec.codec import Frame, Headers
@@ -179,9 +179,9 @@ class BaseMessage:
         if fault is not None:
             raise LocalProtocolError(f"the reply-to {destination!r:.60} {fault}: the message cannot be replied to")
         key = self.frame.get("correlation-id")
-        pairs = [] if headers is None else list(pairs_of("SEND", headers))
+        pairs = [] if headers is None else list(pairs_of("reply", headers))
         given = next((value for name, value in pairs if name == "correlation-id"), key)
-        if key is not None and given != key and not is_received(dict(pairs)):
+        if key is not None and given != key:
             raise ValueError(f"headers= holds 'correlation-id' as {given!r:.60}: the reply has that of the message")
         return destination, body, pairs if key is None else [("correlation-id", key), *pairs]
 

@@ -107,6 +107,8 @@ class Options:
     topic_queues: Literal["auto", "transient", "exclusive", "durable"] = "auto"
     """The queue that RabbitMQ makes for a subscription to /topic/: transient, exclusive to this connection, or durable
     until its last consumer ends; auto: exclusive from 4.3 on, which refuses transient ones. Other brokers ignore it."""
+    artemis_types: bool = True
+    """Tell Artemis by headers which destinations are queues and which are topics, as far as their names say so."""
     on_frame: Callable[[str, Frame], object] | None = None
     """Called with "in" or "out" and each frame, which it cannot change."""
     on_state: Callable[[str, Exception | None], object] | None = None
@@ -132,6 +134,8 @@ class Options:
         if self.persistent is not None and type(self.persistent) is not bool:
             raise TypeError(f"persistent is {self.persistent!r:.60}: it must be True, False or None")
         checked_letter(self.dead_letter)
+        if type(self.artemis_types) is not bool:
+            raise TypeError(f"artemis_types is {self.artemis_types!r:.60}: it must be True or False")
         if self.dialect != "auto" and self.dialect not in BROKERS:
             raise ValueError(f"dialect is {self.dialect!r}: use auto, {', '.join(sorted(BROKERS))}")
         if self.topic_queues not in TOPIC_QUEUES:
@@ -209,6 +213,7 @@ class CommonOptions(TypedDict, total=False):
     spool_folder: str | os.PathLike[str] | None
     dialect: str
     topic_queues: Literal["auto", "transient", "exclusive", "durable"]
+    artemis_types: bool
     on_frame: Callable[[str, Frame], object] | None
     on_state: Callable[[str, Exception | None], object] | None
 

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
 
+from stompcodec.client.headers.delivery import LEFT, is_received
+from stompcodec.codec import Frame
+
 HeaderSource = Mapping[str, str] | Iterable[tuple[str, str]]
 
 _DELIVERED = "only a received message has it: leave it out"
@@ -51,6 +54,7 @@ REQUEST = {
     "reply-to": "client.request() names its own queue",
 }
 OWNED["request"] = OWNED["SEND"] | REQUEST
+OWNED["reply"] = OWNED["SEND"]
 #: Header of CONNECT -> the option that writes it.
 WRITTEN = {
     "accept-version": "versions",
@@ -61,14 +65,15 @@ WRITTEN = {
     "passcode": "passcode",
     "username": "login",
 }
-#: Headers that a received message has: a mapping with all of them is one, however it was copied.
-_RECEIVED = frozenset({"message-id", "subscription"})
-#: The rows of `OWNED` that let the headers of a received message pass.
-_FORWARDS = frozenset({"ACK", "SEND", "frame", "request"})
+#: The rows of `OWNED` that take the headers of a received message -> the headers that they leave out of them.
+_FORWARDS = {"ACK": LEFT | {"id"}, "SEND": LEFT, "frame": LEFT - {"destination"}}
+_FORWARDS |= {"reply": LEFT | {"correlation-id"}, "request": LEFT | REQUEST.keys()}
 
 
 def pairs_of(command: str, headers: HeaderSource) -> Iterable[tuple[str, str]]:
     """Return the pairs of the argument `headers`; the name of a row of `OWNED` says what they are for.
+
+    Those of a received message, or a copy of them, lose what belongs to its delivery.
 
     Raises:
         TypeError: they are neither a mapping nor pairs.
@@ -102,19 +107,27 @@ def pairs_of(command: str, headers: HeaderSource) -> Iterable[tuple[str, str]]:
         except (TypeError, ValueError):
             raise TypeError(f"headers is {headers!r:.60}: it must be a mapping or pairs of name and value") from None
     if not owned.keys().isdisjoint(names):
+        if command in _FORWARDS and is_received(names):
+            return _without(_FORWARDS[command], pairs)
         own = owned_of(command, names)
         if own is not None:
             raise ValueError(f"headers= holds {own!r}, which belongs to the client: {owned[own]}")
     return pairs
 
 
-def is_received(names: Iterable[str]) -> bool:
-    """Return whether these are the headers of a received message.
+def sendable(frame: Frame) -> Frame:
+    """Return a SEND of the program as it may be sent: without what its headers have for the delivery of a message.
 
-    >>> is_received(["subscription", "message-id"]), is_received(["message-id"])
-    (True, False)
+    >>> sendable(Frame("SEND", {"destination": "/queue/b", "message-id": "7", "subscription": "s1", "n": "1"})).headers
+    <Headers destination='/queue/b' n='1'>
     """
-    return _RECEIVED.issubset(names)
+    if "message-id" not in frame.headers or "subscription" not in frame.headers:
+        return frame
+    return Frame(frame.command, _without(_FORWARDS["frame"], frame.headers.pairs()), frame.body)
+
+
+def _without(left: Collection[str], pairs: Iterable[tuple[str, str]]) -> list[tuple[str, str]]:
+    return [pair for pair in pairs if pair[0] not in left]
 
 
 def owned_of(command: str, names: Iterable[str]) -> str | None:

@@ -14,6 +14,7 @@ from stompcodec.client.bodies.sources import Source
 from stompcodec.client.bodies.upload import Upload
 from stompcodec.client.core import REPLIES, ClientCore
 from stompcodec.client.handlers import SubscribeOptions
+from stompcodec.client.headers.delivery import AsIs
 from stompcodec.client.io.engine import Engine
 from stompcodec.client.link import Health
 from stompcodec.client.message import BaseMessage
@@ -86,7 +87,7 @@ def outgoing(
         say_persistent(pairs, persistent, usual)
     text = isinstance(body, str)
     octets = body.encode() if isinstance(body, str) else body
-    if text and "content-type" not in dict(pairs):
+    if text and "content-type" not in dict(pairs) and not isinstance(headers, AsIs):
         pairs.append(("content-type", "text/plain;charset=utf-8"))
     if content_encoding is not None:
         if not isinstance(content_encoding, str):
@@ -186,10 +187,11 @@ class BaseLink:
         receipt: bool = False,
         resend: bool | None = None,
         transaction: BaseTransaction | None = None,
+        is_reply: bool = False,
     ) -> Sending:
         """Return a message for `push`. Arguments and errors as for `Client.send`."""
         call = self.call(f"SEND to {message.destination}", "SEND", timeout) if receipt else None
-        frame = self._send_frame(message, call, resend)
+        frame = self._send_frame(message, call, resend, is_reply)
         answer = None if call is None else self.receipt_class(call)
 
         def attempt() -> bool:
@@ -285,8 +287,10 @@ class BaseLink:
         self.engine.do(work, *args, now(), call, **options)
         return receipt
 
-    def _send_frame(self, message: Outgoing, call: Call | None, resend: bool | None) -> Frame:
+    def _send_frame(self, message: Outgoing, call: Call | None, resend: bool | None, is_reply: bool = False) -> Frame:
         pairs = message.pairs
+        if self.core.link.suits:
+            self.core.link.suit(pairs, is_reply)
         if call is not None:
             pairs.append(("receipt", call.id))
             call.resend = self.options.resend if resend is None else resend
@@ -319,8 +323,10 @@ class BaseLink:
             self.core.link.expect_handlers()
         return subscription
 
-    def _replies(self) -> Any:
-        return self.subscription(REPLIES, "auto", None, id=REPLIES)
+    def _replies(self, is_shared: bool) -> Any:
+        """Return the subscription for replies. Where all clients share such names, it has one of its own."""
+        name = f"{REPLIES}-{uuid.uuid4().hex}" if is_shared else REPLIES
+        return self.subscription(name, "auto", None, id=REPLIES)
 
 
 class BaseClient:

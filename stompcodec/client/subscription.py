@@ -100,6 +100,7 @@ class Subscription:
             names = {name for name, _ in dialect.prefetch_headers(1)}
             asked = [pair for pair in asked if pair[0] not in names]
         given = {name for name, _ in asked}
+        headers += dialect.type_headers(self.destination, asked, self.durable is not None)
         if self.durable is None:
             headers += dialect.topic_headers(self.destination, topic_queues, given, unique)
         return [pair for pair in headers if pair[0] not in given] + asked
@@ -126,7 +127,10 @@ class Subscription:
             yield "durable", dialect.durable_headers(self.durable, client_id)
 
     def check(self, dialect: BrokerDialect, client_id: str | None) -> None:
-        """Raise ValueError if a header and an argument say different things, or dead letters would come back."""
+        """Raise ValueError if a header and an argument differ, dead letters would come back, or the broker would end the
+        connection for the name.
+        """
+        dialect.check_value("destination", self.destination)
         if self.dead_letter is not None and dialect.is_read(self.destination, self.dead_letter):
             raise ValueError(
                 f"dead_letter is {self.dead_letter!r:.60}: messages that are given up would come back, as"

@@ -10,6 +10,7 @@ from stompcodec import Frame, parse, serialize
 from stompcodec.bridge.headers import ARGUMENTS, DELIVERY, SOURCES, TAKERS, Hop, dead_letter
 from stompcodec.broker import values
 from stompcodec.cli.queues.headers import kept as moved
+from stompcodec.client import dialects
 
 BROKERS = sorted(TAKERS)
 VERSIONS = ["1.0", "1.1", "1.2"]
@@ -68,6 +69,16 @@ def test_no_broker_refuses_a_value_that_is_sent_on(pairs, giver, taker):
         for name, value in pairs:
             if name == "persistent" and dict(reversed(pairs))[name] == value:
                 assert ("persistent", "true" if value.strip(" ").lower() in ("true", "1") else "false") in made
+
+
+NAMED = st.sampled_from(sorted({name for row in dialects.BROKERS.values() for name in row.values} - {"destination"}))
+ODD = st.sampled_from(["abc", "", "-1", "12", "3000000000", "1.5", "/queue/", "ANY", "* * * * *"])
+
+
+@given(st.lists(st.tuples(NAMED, ODD), max_size=6), st.sampled_from(BROKERS), st.sampled_from(BROKERS))
+def test_the_client_refuses_no_value_that_is_sent_on(pairs, giver, taker):
+    for made in (headers(pairs, giver=giver, taker=taker), moved(pairs, taker), moved(pairs, taker, returns=True)):
+        dialects.BROKERS[taker].suit([("destination", "/queue/a"), *made])
 
 
 @given(PAIRS, st.sampled_from(BROKERS))

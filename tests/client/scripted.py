@@ -117,9 +117,9 @@ class Scripted:
         assert self.core.send(Frame("SEND", pairs, body), self.now, call)
         return call
 
-    def subscribe(self, ack="auto", confirm=True, timeout=30.0, id=None, **options):
+    def subscribe(self, ack="auto", confirm=True, timeout=30.0, id=None, destination=None, **options):
         name = id or f"s{next(self._names)}"
-        subscription = Subscription(f"/queue/{name}", id=name, ack=ack, confirm=confirm, **options)
+        subscription = Subscription(destination or f"/queue/{name}", id=name, ack=ack, confirm=confirm, **options)
         self.core.inbound.subscribe(subscription, self.now, self.call("SUBSCRIBE", timeout, "SUBSCRIBE"))
         return subscription
 

@@ -168,7 +168,7 @@ def test_a_server_that_sends_no_ack_header_gets_no_ack(client):
 )
 def test_prefetch_and_durable_in_the_words_of_the_broker(server, expected):
     client = Scripted(server=server, client_id="me").connect()
-    client.subscribe("client-individual", prefetch=5, durable="daily")
+    client.subscribe("client-individual", prefetch=5, durable="daily", destination="/topic/news")
     (frame,) = client.frames()
     assert {name: frame.get(name) for name in expected} == expected
     assert frame.headers.getall("ack") == ["client-individual"]

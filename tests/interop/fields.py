@@ -449,6 +449,40 @@ def topics(place: Place) -> None:
             client.close()
 
 
+@field("types")
+def types(place: Place) -> None:
+    """A queue keeps what comes before its consumers, which share it; each subscriber of a topic gets all."""
+    client, other, name = place.connect(), place.connect(), fresh()
+    for body in (b"0", b"1"):
+        client.send(name, body, receipt=True)
+    both = [each.subscribe(name, ack="client-individual", prefetch=1) for each in (client, other)]
+    same(sorted(bodies(each, 1)[0] for each in both), [b"0", b"1"], "what two consumers of a queue get")
+    name = fresh("topic")
+    both = [each.subscribe(name) for each in (client, other)]
+    client.send(name, b"2", receipt=True)
+    same([bodies(each, 1) for each in both], [[b"2"]] * 2, "what two subscribers of a topic get")
+    client.close()
+    other.close()
+
+
+@field("values")
+def values(place: Place) -> None:
+    """A value by which the broker would lose the message or end the connection is refused, and the next one comes."""
+    client, name = place.connect(), fresh()
+    subscription = client.subscribe(name)
+    for header in place.row(client).values:
+        value = "/queue/" if header in ("destination", "reply-to") else "no value"
+        destination, headers = (value, {}) if header == "destination" else (name, {header: value})
+        try:
+            client.send(destination, b"lost", headers)
+        except ValueError:
+            continue
+        raise Failed(f"{header}:{value} was sent")
+    client.send(name, b"sound", receipt=True)
+    same(bodies(subscription, 1), [b"sound"], "what comes after refused values")
+    client.close()
+
+
 def row_of(name: str, server: str) -> tuple[str, bool]:
     """Return the row that holds for a broker, and whether it is our own.
 

@@ -85,7 +85,7 @@ def carry(taking: Taking, target_of: Target, tally: Tally, moved: Callable[[], N
             tally.stays.update([] if why is None else [why])
         for queue, messages in going.items():
             try:
-                done = _move(client, kind, queue, messages)
+                done = _move(client, kind, queue, messages, taking.returns)
             except (ConnectionLostError, RejectedError) as error:
                 why = None if one_target else _refusal(error, kind)
                 if why is None:
@@ -112,16 +112,19 @@ def _refusal(error: BaseException, kind: Kind) -> str | None:
     return printable(str(found).removeprefix("the server sent an ERROR: "))
 
 
-def _move(client: Client, kind: Kind, queue: str, messages: list[Message]) -> list[Message]:
+def _move(client: Client, kind: Kind, queue: str, messages: list[Message], returns: bool) -> list[Message]:
     """Send messages and acknowledge them: together, or else each once the broker has confirmed its copy. Return those
     that could be sent.
     """
     done: list[Message] = []
+    asked = [client.options.artemis_types, *(each.options.get("artemis_types") != "false" for each in client.addresses)]
+    typed = kind.row.types and all(asked)
 
     def sent(send: Callable[..., object]) -> None:
         for message in messages:
             try:
-                send(queue, body_of(message, kind), kept(message.headers.pairs(), kind.name))
+                headers = kept(message.headers.pairs(), kind.name, returns=returns, typed=typed)
+                send(queue, body_of(message, kind), headers)
             except FrameError:  # such a header cannot be written in this version of STOMP
                 continue
             done.append(message)

@@ -5,29 +5,22 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, NamedTuple
 
-from stompcodec.bridge.headers import ARGUMENTS, TAKERS, taken_value
+from stompcodec.bridge.headers import REFUSED, TAKERS, taken_value
 from stompcodec.cli.queues.kinds import Kind
+from stompcodec.client.headers.delivery import AsIs, of
+from stompcodec.client.headers.kinds import ANYCAST
 
 if TYPE_CHECKING:
     from stompcodec.client import Message
 
 #: Headers that the broker sets anew, or that belong to one delivery.
-_DELIVERY = frozenset(
-    (
-        *("destination", "message-id", "subscription", "ack", "redelivered", "redelivery-count", "x-delivery-count"),
-        *("content-length", "receipt", "receipt-id", "transaction", "browser", "bridge_refused", "amqMessageId"),
-        *("JMSXUserID", "JMSXDeliveryCount", "transformation-error", "deliver-at"),
-    )
-)
+_DELIVERY = of("place", "delivery", "made") | {"deliver-at", REFUSED}
 #: Headers that would take effect a second time: the key makes the broker drop the message as a duplicate, a delay makes
 #: it wait again, and the arguments make another queue. They stay readable under another name, as do values that the
 #: broker would refuse.
-_ONCE = frozenset(
-    (
-        *("idempotency-key", "_AMQ_DUPL_ID", "delay", "x-delay", "AMQ_SCHEDULED_DELAY", "AMQ_SCHEDULED_PERIOD"),
-        *("AMQ_SCHEDULED_REPEAT", "AMQ_SCHEDULED_CRON", "scheduledJobId", *ARGUMENTS),
-    )
-)
+_ONCE = of("key", "schedule", "argument", "type")
+#: Headers that say why a message became a dead letter, which it no longer is where it goes back.
+_CAUSE = of("cause", "death")
 _ORIGINAL = "original-"
 #: The headers by which brokers say where a dead letter came from: ours and ActiveMQ, ActiveMQ's own API, Artemis.
 _ORIGINS = ("original-destination", "originalDestination", "_AMQ_ORIG_ADDRESS")
@@ -37,21 +30,28 @@ _MARK = re.compile(r"[A-Za-z0-9._]+-d([lus])-[0-9]+", re.ASCII)
 _SCHEME = "queue://"
 
 
-def kept(pairs: list[tuple[str, str]], broker: str = "stompcodec") -> list[tuple[str, str]]:
+def kept(
+    pairs: list[tuple[str, str]], broker: str = "stompcodec", *, returns: bool = False, typed: bool = False
+) -> AsIs:
     """Return the headers of the SEND for those of a MESSAGE, without destination. `broker` is a key of `TAKERS`.
+
+    With `returns` a dead letter goes back, and loses the headers that say why it is one. With `typed` the broker has to
+    be told that the destination is a queue, also if its name does not say so.
 
     >>> kept([("destination", "/queue/a"), ("message-id", "7"), ("n", "1"), ("idempotency-key", "k")])
     [('n', '1'), ('original-idempotency-key', 'k')]
     """
+    if returns:
+        pairs = [pair for pair in pairs if pair[0] not in _CAUSE]
     names = {name for name, _ in pairs}
-    headers = []
+    headers = AsIs()
     for name, value in pairs:
         taken = None if name in _ONCE else taken_value(TAKERS[broker], name, value)
         if taken is not None:
             headers += [] if name in _DELIVERY else [(name, taken)]
         elif _ORIGINAL + name not in names:
             headers.append((_ORIGINAL + name, value))
-    return headers
+    return AsIs([*headers, ("destination-type", ANYCAST)]) if typed else headers
 
 
 def body_of(message: Message, kind: Kind) -> bytes | str:
@@ -89,7 +89,7 @@ def origin_of(message: Message, letters: str, kind: Kind) -> Origin:
         found = message.get("original-destination") if mark[1] == "l" else None
         return Origin(found if found and not kind.row.is_same(found, letters) else None, True)
     found = next((value for name in _ORIGINS if (value := message.get(name))), None)
-    if found is None:
+    if found is None or message.get("_AMQ_ORIG_ROUTING_TYPE") == "0":  # Artemis: it was sent to a topic
         return Origin(None)
     prefix = next(filter(letters.startswith, kind.row.aliases[:1]), "")
     if found.startswith(_SCHEME):

@@ -53,6 +53,8 @@ class Taking:
         self._exact, self._idle, self._batch = exact, idle, batch
         #: Messages that are neither acknowledged nor to be: they return to the queue at the end.
         self.held = 0
+        #: The messages are dead letters that go back.
+        self.returns = False
         #: The broker shows messages, and did not deliver them: others have them, or an exclusive consumer is there.
         self.withheld = False
 

@@ -168,7 +168,7 @@ def retry(
     returning = Returning(queue, only) if target is None else None
 
     def work(taking: Taking, tally: Tally, moved: Callable[[], None]) -> None:
-        kind = taking.looking.kind
+        kind, taking.returns = taking.looking.kind, True
         carry(
             taking,
             lambda message: Aim(target) if returning is None else returning.aim(message, kind),

@@ -179,7 +179,7 @@ class Message(BaseMessage):
             ValueError: a header belongs to the client, or is another correlation-id.
         """
         link = self.subscription.link
-        make, core = partial(link.sending, receipt=receipt, timeout=timeout), link.core.link
+        make, core = partial(link.sending, receipt=receipt, timeout=timeout, is_reply=True), link.core.link
         message = outgoing(*self.answer(body, headers, core.dialect), usual=link.options.persistent)
         core.expect_handlers()
         with holding(self):
