@@ -60,6 +60,11 @@ class Place(NamedTuple):
         return self.jms and self.version != "legacy"
 
     @property
+    def always_counts(self) -> bool:
+        """Whether every MESSAGE with a body has a content-length, those of text too, as Artemis does from 1.1 on."""
+        return self.name == "artemis" and not self.own
+
+    @property
     def requeues(self) -> bool:
         return self.nacks and (self.own or self.name not in ("activemq", "artemis"))
 
@@ -333,7 +338,7 @@ def jms(place: Place) -> None:
     subscription = client.subscribe(name)
     found = [subscription.get(patience(_SECONDS)) for _ in range(2)]
     same([message.body for message in found], [b"text", b"octets"], "bodies")
-    expected = [None if place.tells_text else "4", "6"]
+    expected = ["4" if not place.tells_text or place.always_counts else None, "6"]
     same([message.get("content-length") for message in found], expected, "content-length of MESSAGE")
     client.close()
 
