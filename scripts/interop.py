@@ -14,6 +14,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import itertools
+import logging
 import os
 import re
 import shutil
@@ -547,6 +548,7 @@ def main() -> int:
     if arguments.install:
         install()
         return 0
+    logging.disable(logging.ERROR)  # handlers that fail on purpose, connections that are lost
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that clients and brokers are ended
     start = time.monotonic()
     sections, shown = sections_of_clients(arguments)

@@ -224,7 +224,9 @@ def main() -> int:
             continue
         bad |= bool(work.problems)
         took = time.monotonic() - start
-        print(f"{name}: {options.rounds} kills in {took:.0f} s; {work.figures()}", *work.problems, sep="\n  ", flush=True)
+        print(
+            f"{name}: {options.rounds} kills in {took:.0f} s; {work.figures()}", *work.problems, sep="\n  ", flush=True
+        )
     return int(bad)
 
 

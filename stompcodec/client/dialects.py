@@ -68,6 +68,29 @@ class BrokerDialect(NamedTuple):
     aliases: tuple[str, ...] = ("/queue/",)
     """The prefixes that a name may have or lack, and means the same queue; the first one is the usual. Empty: no two
     names mean one queue."""
+    # ---- what the client warns of, or refuses ----
+    forged: bool = False
+    """STOMP 1.0 sessions get line feeds of header values as they are: a sender can forge headers."""
+    changed: str = ""
+    """What it does if a durable name comes with another selector or destination; "" if it refuses that."""
+    poisoned: str = ""
+    """The prefix of selectors after which it refuses the same selector without the prefix, for everyone."""
+
+    def check_selector(self, selector: str | None) -> None:
+        """Raise LocalProtocolError for a selector that harms other clients of the broker.
+
+        >>> BROKERS["activemq"].check_selector("convert_string_expressions:n > 9")
+        Traceback (most recent call last):
+            ...
+        stompcodec.errors.LocalProtocolError: a selector with convert_string_expressions: breaks 'n > 9' for all \
+clients of activemq until it is restarted: compare with texts, as in n = '9'
+        """
+        if selector is not None and self.poisoned and self.poisoned in selector:
+            plain = selector.replace(self.poisoned, "", 1).strip()
+            raise LocalProtocolError(
+                f"a selector with {self.poisoned} breaks {plain!r:.60} for all clients of {self.name} until it is"
+                " restarted: compare with texts, as in n = '9'"
+            )
 
     def is_same(self, one: str, other: str) -> bool:
         """Return whether two names mean one queue.
@@ -191,6 +214,7 @@ _UNKNOWN = BrokerDialect(
     prefetch=("prefetch-count", "activemq.prefetchSize"),
     aliases=("/queue/", "/amq/queue/"),
     login_refused=(_OURS, _RABBITMQ, _ACTIVEMQ),
+    forged=True,  # Artemis does not say what it is in 1.0
 )
 #: The fields of our own broker in every dialect.
 _OWN: dict[str, Any] = {
@@ -202,6 +226,7 @@ _OWN: dict[str, Any] = {
     "names_causes": True,
     "gives_up": False,
     "unsubscribed": "returns",
+    **{"forged": False, "changed": "", "poisoned": ""},
 }
 #: The dialects of our own broker in which a name with and without its prefix is one queue.
 _OWN_ALIASES = ("rabbitmq", "activemq")
@@ -225,7 +250,7 @@ BROKERS: dict[str, BrokerDialect] = {
             requeue=(("requeue", "true"),),
             discard=(("requeue", "false"),),
             unsubscribed="keeps",
-            attempts=("x-delivery-count",),
+            attempts=("x-acquired-count", "x-delivery-count"),  # NACK counts in the first alone since 4.3
             login_refused=(_RABBITMQ,),
             implicit_replies=True,
             aliases=("/queue/", "/amq/queue/"),
@@ -246,6 +271,8 @@ BROKERS: dict[str, BrokerDialect] = {
             jms=True,
             login_refused=(_ACTIVEMQ,),
             duplicate="_AMQ_DUPL_ID",
+            forged=True,
+            changed="keeps the old ones",
         ),
         BrokerDialect(
             "activemq",
@@ -259,6 +286,9 @@ BROKERS: dict[str, BrokerDialect] = {
             nack_transacted=False,
             jms=True,
             login_refused=(_ACTIVEMQ,),
+            forged=True,
+            changed="drops what waits",
+            poisoned="convert_string_expressions:",
         ),
         BrokerDialect(
             "apollo", "apache-apollo", prefetch=("credit",), durable=(("persistent", "true"),), jms=True, discard=None

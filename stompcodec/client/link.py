@@ -12,6 +12,7 @@ from typing import Any, NamedTuple, Protocol
 
 from stompcodec.client.backoff import Item, Pace, is_refusal, name_of
 from stompcodec.client.bodies.upload import BodySourceError, Upload
+from stompcodec.client.cautions import of_session
 from stompcodec.client.dialects import BrokerDialect, row_of
 from stompcodec.client.handlers import cause
 from stompcodec.client.options import Options
@@ -375,6 +376,7 @@ class ClientLink:
         self.dialect = row_of(self.options.dialect, frame.get("server"))
         self._heads.clear()
         log.info("connected: STOMP %s, broker dialect %s", self.version, self.dialect.name)
+        of_session(self.dialect, self.version)
         self.happened("accepted")
         self.pace.begin(self.now)
         self.inbox.restore_all()

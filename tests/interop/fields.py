@@ -371,6 +371,57 @@ def duplicate(place: Place) -> None:
     client.close()
 
 
+@field("forged")
+def forged(place: Place) -> None:
+    """A sender can put a header into messages to STOMP 1.0 sessions where the row says so, and nowhere else."""
+    if not place.nacks:
+        return  # senders of these versions write no line feeds
+    sender, reader, name = place.connect(), place.connect(versions=["1.0"]), fresh()
+    subscription = reader.subscribe(name)
+    sender.send(name, b"x", {"path": "a\nadmin:true"}, receipt=True)
+    message = subscription.get(patience(_SECONDS))
+    same(message.get("admin") is not None, place.row(reader).forged, "whether a header was forged")
+    sender.close()
+    reader.close()
+
+
+@field("changed")
+def changed(place: Place) -> None:
+    """A durable name that comes with another selector drops what waits, or keeps the old one, as the row says."""
+    client, name = place.connect(client_id=f"field-{uuid.uuid4().hex[:8]}"), fresh("topic")
+    does = place.row(client).changed
+    if does:
+        client.subscribe(name, durable="daily", selector="n = '1'").unsubscribe()
+        for number in "12":
+            client.send(name, number, {"n": number, "persistent": "true"}, receipt=True)
+        subscription = client.subscribe(name, durable="daily", selector="n = '2'")
+        for number in "12":
+            client.send(name, f"later {number}", {"n": number, "persistent": "true"}, receipt=True)
+        expected = [b"later 2"] if does == "drops what waits" else [b"1", b"later 1"]
+        same(bodies(subscription, len(expected)), expected, "what comes by a changed selector")
+        subscription.unsubscribe(delete=True)
+    client.close()
+
+
+@field("poisoned")
+def poisoned(place: Place) -> None:
+    """A selector that breaks those of other clients is refused by ours, and does break them on the broker."""
+    plain, name = f"n{uuid.uuid4().hex[:8]} = 7", fresh()
+    client = place.connect()
+    prefix = place.row(client).poisoned
+    if prefix:
+        refused(client.subscribe, name, selector=prefix + plain)
+        client.subscribe(name, selector=plain)
+        for selector in (prefix + plain, plain):
+            stranger = place.connect(dialect="stompcodec", reconnect=None)
+            try:
+                stranger.subscribe(name, selector=selector)
+            except (stomp.RejectedError, stomp.ConnectionLostError):
+                continue
+            raise Failed(f"the broker takes {selector}")
+    client.close()
+
+
 @field("login_refused")
 def login_refused(place: Place) -> None:
     """A wrong passcode is refused in words that the row knows; a broker that takes any login has none to refuse."""

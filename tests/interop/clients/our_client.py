@@ -119,7 +119,10 @@ class Program:
             await done(message.nack(discard=True))  # the broker drops it, which has to be meant
 
     async def unsubscribe(self, link: str, id: str, destination: str) -> None:
-        await done(self.links[link].subscriptions[id].unsubscribe())
+        subscription = self.links[link].subscriptions[id]
+        await done(
+            subscription.unsubscribe(wait=subscription.confirm)
+        )  # without a RECEIPT of SUBSCRIBE there is none here
 
     async def begin(self, link: str, transaction: str) -> None:
         made = self.links[link]
