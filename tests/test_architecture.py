@@ -83,7 +83,7 @@ FLOORS = {
     "capture": ("disk", "index", "segment", "writer", "reader", "__init__"),
     "client": (
         "dialects, owned, receipts, forks, states",
-        "bodies, cautions",
+        "bodies",
         "outbox, subscription, middleware.headers",
         "message, backoff",
         "middleware.events",

@@ -197,7 +197,7 @@ class ClientCore:
         if not self._has_room(len(body)):
             return False
         key = inbound.new_id()
-        pairs = [*link.cause(), *pairs]
+        pairs = [*link.cause(), *link.dialect.without_false(pairs)]
         frame = Frame("SEND", [*pairs, ("reply-to", REPLIES), ("correlation-id", key), ("receipt", call.id)], body)
         if inbound.reply_subscription is None:
             link.try_out(frame)

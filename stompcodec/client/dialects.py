@@ -6,6 +6,7 @@ own broker in another dialect has the row of that dialect, with the fields of `_
 
 from __future__ import annotations
 
+import logging
 import re
 from collections.abc import Callable, Collection, Iterable
 from typing import Any, NamedTuple
@@ -13,6 +14,7 @@ from typing import Any, NamedTuple
 from stompcodec.errors import LocalProtocolError, RejectedError
 
 Pairs = tuple[tuple[str, str], ...]
+log = logging.getLogger("stompcodec.client")
 
 #: Of our broker: the characters of the longest destination, and the usual prefix of orders.
 _LONGEST, _MANAGEMENT = 4096, "/management/"
@@ -75,6 +77,16 @@ class BrokerDialect(NamedTuple):
     """What it does if a durable name comes with another selector or destination; "" if it refuses that."""
     poisoned: str = ""
     """The prefix of selectors after which it refuses the same selector without the prefix, for everyone."""
+    only_true: tuple[str, ...] = ()
+    """Headers of SEND that mean what they say with the value true alone, and are left out with another one."""
+
+    def without_false(self, pairs: list[tuple[str, str]]) -> list[tuple[str, str]]:
+        """Return the headers of a SEND without those of `only_true` that are not true.
+
+        >>> BROKERS["rabbitmq"].without_false([("destination", "/queue/a"), ("persistent", "false")])
+        [('destination', '/queue/a')]
+        """
+        return [pair for pair in pairs if pair[0] not in self.only_true or pair[1].lower() == "true"]
 
     def check_selector(self, selector: str | None) -> None:
         """Raise LocalProtocolError for a selector that harms other clients of the broker.
@@ -226,7 +238,7 @@ _OWN: dict[str, Any] = {
     "names_causes": True,
     "gives_up": False,
     "unsubscribed": "returns",
-    **{"forged": False, "changed": "", "poisoned": ""},
+    **{"forged": False, "changed": "", "poisoned": "", "only_true": ()},
 }
 #: The dialects of our own broker in which a name with and without its prefix is one queue.
 _OWN_ALIASES = ("rabbitmq", "activemq")
@@ -254,6 +266,7 @@ BROKERS: dict[str, BrokerDialect] = {
             login_refused=(_RABBITMQ,),
             implicit_replies=True,
             aliases=("/queue/", "/amq/queue/"),
+            only_true=("persistent",),  # persistent:false makes the queue exclusive, and fails where it is not
             topics=(
                 ("transient", ()),
                 ("exclusive", (("exclusive", "true"),)),
@@ -302,6 +315,8 @@ _SINCE: dict[str, tuple[tuple[tuple[int, int], dict[str, Any]], ...]] = {
     # 4.3 refuses queues that are neither durable nor exclusive, the default of topic subscriptions.
     "rabbitmq": (((4, 3), {"topic_queue": "exclusive"}),),
 }
+#: The dialects whose forged headers this process has warned of.
+_warned: set[str] = set()
 _VERSION = re.compile(r"/v?([0-9]{1,6})\.([0-9]{1,6})")
 
 
@@ -342,3 +357,24 @@ def is_login_refused(error: BaseException) -> bool:
     True
     """
     return isinstance(error, RejectedError) and _UNKNOWN.refuses_login(str(error))
+
+
+def caution_session(dialect: BrokerDialect, version: str) -> None:
+    """Warn once that senders can forge headers of messages to a STOMP 1.0 session, if the broker lets them."""
+    if version == "1.0" and dialect.forged and dialect.name not in _warned:
+        _warned.add(dialect.name)
+        log.warning(
+            "STOMP 1.0 has no escapes, and %s writes line feeds of header values as they are: a sender can forge"
+            " headers of the messages that come here; use STOMP 1.1 or 1.2",
+            "the broker, which does not say what it is, perhaps" if dialect.name == "unknown" else dialect.name,
+        )
+
+
+def caution_durable(dialect: BrokerDialect, name: str | None, selector: str | None) -> None:
+    """Log that a durable name keeps its selector: another one needs the name to be deleted first."""
+    if name is not None and selector is not None and dialect.changed:
+        log.info(
+            "the durable subscription %r has a selector: if it or the destination changes, %s %s;"
+            " first delete the name with unsubscribe(delete=True)",
+            *(name, dialect.name, dialect.changed),
+        )

@@ -14,8 +14,7 @@ from weakref import WeakSet
 from stompcodec.client.backoff import is_refusal
 from stompcodec.client.bodies.received import ReceivedBody
 from stompcodec.client.bodies.unreadable import kept
-from stompcodec.client.cautions import of_durable
-from stompcodec.client.dialects import BROKERS
+from stompcodec.client.dialects import BROKERS, caution_durable
 from stompcodec.client.link import DELETE, ClientLink, log
 from stompcodec.client.message import BaseMessage
 from stompcodec.client.receipts import Call, Group
@@ -381,7 +380,7 @@ class Inbound:
         if subscription.id in self.subscriptions or subscription.id in self.apart:
             raise LocalProtocolError(f"a subscription with the id {subscription.id!r} exists already")
         self.try_out(subscription)
-        of_durable(self.link.dialect, subscription.durable, subscription.selector)
+        caution_durable(self.link.dialect, subscription.durable, subscription.selector)
         call.command, call.subject, call.after = "SUBSCRIBE", subscription, self._answered
         subscription.call = call
         self.subscriptions[subscription.id] = subscription

@@ -12,8 +12,7 @@ from typing import Any, NamedTuple, Protocol
 
 from stompcodec.client.backoff import Item, Pace, is_refusal, name_of
 from stompcodec.client.bodies.upload import BodySourceError, Upload
-from stompcodec.client.cautions import of_session
-from stompcodec.client.dialects import BrokerDialect, row_of
+from stompcodec.client.dialects import BrokerDialect, caution_session, row_of
 from stompcodec.client.handlers import cause
 from stompcodec.client.options import Options
 from stompcodec.client.outbox import Block, Outbox, Waiting
@@ -376,7 +375,7 @@ class ClientLink:
         self.dialect = row_of(self.options.dialect, frame.get("server"))
         self._heads.clear()
         log.info("connected: STOMP %s, broker dialect %s", self.version, self.dialect.name)
-        of_session(self.dialect, self.version)
+        caution_session(self.dialect, self.version)
         self.happened("accepted")
         self.pace.begin(self.now)
         self.inbox.restore_all()
@@ -467,7 +466,8 @@ class ClientLink:
         if self._wire.text_only:  # each body has to be looked at
             return b""
         try:
-            octets = serialize(Frame("SEND", [("destination", destination), *self._usual], b"x"), self.version)
+            pairs = self.dialect.without_false([("destination", destination), *self._usual])
+            octets = serialize(Frame("SEND", pairs, b"x"), self.version)
         except (StompError, TypeError, ValueError):  # `put` says why
             return b""
         if len(destination) <= _LONGEST:

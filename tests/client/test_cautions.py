@@ -5,11 +5,12 @@ from __future__ import annotations
 import logging
 
 import pytest
+from client.peer import Peer
 from client.scripted import Scripted, outcome
 
 from stompcodec import Frame
-from stompcodec.client import cautions
-from stompcodec.errors import LocalProtocolError
+from stompcodec.client import dialects
+from stompcodec.errors import LocalProtocolError, ReceiptTimeoutError
 
 CONVERTS = "convert_string_expressions:n > 9"
 FOREIGN = {"activemq": "ActiveMQ/6.3.1", "artemis": "ActiveMQ-Artemis/2.40.0", "rabbitmq": "RabbitMQ/4.3.6"}
@@ -17,7 +18,7 @@ FOREIGN = {"activemq": "ActiveMQ/6.3.1", "artemis": "ActiveMQ-Artemis/2.40.0", "
 
 @pytest.fixture(autouse=True)
 def unnamed(monkeypatch):
-    monkeypatch.setattr(cautions, "_named", set())
+    monkeypatch.setattr(dialects, "_warned", set())
 
 
 def forgeries(caplog):
@@ -101,3 +102,37 @@ def test_attempts_of_rabbitmq_count_every_delivery(headers, attempt):
     here = Scripted(server=FOREIGN["rabbitmq"]).connect()
     subscription = here.subscribed("client-individual")
     assert here.deliver(subscription, **headers).attempt == attempt
+
+
+@pytest.mark.parametrize("said", ["call", "option", "headers", "request", "many", "frame", "transaction"])
+def test_rabbitmq_is_not_told_what_makes_a_queue_exclusive(shell, said):
+    """RabbitMQ takes persistent:false for the wish to have the queue alone, and refuses it to everyone else."""
+    with Peer(server=FOREIGN["rabbitmq"]) as peer:
+        client = shell.connect(peer.url, **({"persistent": False} if said == "option" else {}))
+        given = {"persistent": "false"}
+        if said == "many":
+            client.send_many([("/queue/a", b"x")] * 2, persistent=False)
+        elif said == "frame":
+            client.send_many([Frame("SEND", {"destination": "/queue/a", **given}, b"x")])
+        elif said == "transaction":
+            with client.transaction() as transaction:
+                transaction.send("/queue/a", b"x", given)
+        elif said == "request":
+            with pytest.raises(ReceiptTimeoutError):
+                client.request("/queue/a", b"x", 0.01)
+        else:
+            client.send("/queue/a", b"x", given if said == "headers" else None, receipt=True)
+            client.send("/queue/a", "x", persistent=False if said == "call" else None, receipt=True)
+            client.send("/queue/a", b"x", persistent=True, receipt=True)
+        client.ping()
+        sent = [frame.get("persistent") for frame in peer.got("SEND")]
+        assert sent
+        assert set(sent) <= {None, "true"}
+        assert ("true" in sent) == (said in ("call", "option", "headers"))
+
+
+def test_our_own_broker_is_told_what_is_not_persistent(shell):
+    with Peer(server="stompcodec/1 as rabbitmq") as peer:
+        client = shell.connect(peer.url)
+        client.send("/queue/a", b"x", persistent=False, receipt=True)
+        assert [frame.get("persistent") for frame in peer.got("SEND")] == ["false"]

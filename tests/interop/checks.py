@@ -196,7 +196,7 @@ def nack(program: Program, target: Target) -> None:
 
 @check
 def redelivery(program: Program, target: Target) -> None:
-    """The client is killed: what it had not acknowledged comes again, in order, marked redelivered if the broker marks."""
+    """The client is killed: what it had not acknowledged comes again, in order, and marked if the broker does."""
     name = queue("redelivery")
     _three(program, target, name, "client-individual")
     program.kill()
