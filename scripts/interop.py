@@ -74,9 +74,12 @@ The checks are in `tests/interop/checks.py`, for Spark in `tests/interop/spark_r
 the files of pytest. `make interop` installs clients into `build/interop` with pip and npm; `python scripts/interop.py
 --install` also installs clients and brokers with apt. Programs that are not installed are skipped, with the reason.
 
+Brokers are started here: those of Debian's packages, and the servers of `scripts/peers` that can run here. Servers that
+keep no messages or have no ACK are asked for what they have.
+
 `--broker NAME=URL` runs the checks against a running broker, with user, passcode, virtual host and TLS in the
 URL. A scheduled workflow (`.github/workflows/brokers.yml`) does that with RabbitMQ 3.13, 4.2 and 4.3, ActiveMQ 5.19 and
-6, and Artemis 2. This page shows only the versions named here.
+6, and Artemis 2, and runs all servers of `scripts/peers`. This page shows only the versions named here.
 
 """
 _TOOLS_TITLE = "What the command line and middleware do with real brokers"
