@@ -359,7 +359,7 @@ def is_login_refused(error: BaseException) -> bool:
     return isinstance(error, RejectedError) and _UNKNOWN.refuses_login(str(error))
 
 
-def caution_session(dialect: BrokerDialect, version: str) -> None:
+def caution_session(dialect: BrokerDialect, version: str | None) -> None:
     """Warn once that senders can forge headers of messages to a STOMP 1.0 session, if the broker lets them."""
     if version == "1.0" and dialect.forged and dialect.name not in _warned:
         _warned.add(dialect.name)

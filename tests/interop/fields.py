@@ -445,7 +445,8 @@ def topics(place: Place) -> None:
             clients[0].send(name, b"to all", receipt=True)
             same([bodies(each, 1) for each in subscriptions], [[b"to all"]] * 2, f"copies with topic_queues={choice}")
             subscriptions[0].unsubscribe()
-            clients[0].send(name, b"to one", receipt=True)
+            # RabbitMQ 4.3 may cut a sender with receipts when a subscriber of its topic leaves.
+            clients[0].send(name, b"to one", receipt=place.name != "rabbitmq")
             same(bodies(subscriptions[1], 1), [b"to one"], f"what the other one gets with topic_queues={choice}")
         for client in clients:
             client.close()
