@@ -226,7 +226,7 @@ def reasons(outcomes: Outcomes) -> list[str]:
 def page(sections: list[Section], versions: dict[str, str]) -> str:
     """docs/interop.md."""
     lines = _PAGE.splitlines()
-    texts = ", ".join(f"{name} {version}" for name, version in versions.items())
+    texts = ", ".join(f"{name} {version}".rstrip() for name, version in versions.items())
     lines += [f"Versions on {time.strftime('%Y-%m-%d', time.localtime())}: {texts}.", ""]
     for title, outcomes, head in sections:
         lines += [f"## {title}", "", *table(outcomes, True, head), "", *reasons(outcomes), ""]
@@ -313,7 +313,7 @@ def note(broker: str, candidate: Any, target: Target) -> None:
     """Keep what a broker says it is, for the page."""
     name, _, version = (server_of(target) if target.port else UNKNOWN).partition("/")
     if isinstance(candidate, PeerBroker):
-        SERVERS[f"{candidate.title}:"] = candidate.version if version == "0" else f"{name} {version}"
+        SERVERS[candidate.title] = "" if version == "0" else f"({name} {version})"
     elif broker in BROKERS:
         SERVERS[name] = version
     else:

@@ -60,12 +60,12 @@ _KNOWN: dict[str, tuple[dict[str, str], str, dict[str, Any]]] = {
     "activemq6": ({}, "ActiveMQ Classic {}", {"nack": "/queue/ActiveMQ.DLQ"}),
     "artemis": (
         {"access": "require-login"},
-        "Artemis {}, with prefixes",
+        "Artemis {} with prefixes",
         {"nack": "dropped", "marks": False, "lacks": ARTEMIS_LACKS},
     ),
     "artemis-plain": (
         {"access": "require-login"},
-        "Artemis {}, without prefixes",
+        "Artemis {} without prefixes",
         {"nack": "dropped", "marks": False, "lacks": PLAIN_LACKS},
     ),
     "rabbitmq3": ({}, "RabbitMQ of Debian {}", {"lacks": RABBITMQ_LACKS}),
