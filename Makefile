@@ -123,6 +123,9 @@ scenarios: $(VENV)/package.stamp ## the scenarios of FOLDER (tests/scenarios) ag
 crash: $(VENV)/package.stamp ## kill the broker ROUNDS (200) times (WINDOW=10: with that window), and its storage; cut CUTS (1000) connections; count what is lost
 	@$(BIN)/python scripts/crash.py --rounds $(ROUNDS) --cuts $(CUTS) --storage $(ROUNDS) $(if $(WINDOW),--window $(WINDOW))
 
+crash-peers: $(VENV)/package.stamp ## kill other people's brokers, PEERS (artemis activemq6 rabbitmq4), ROUNDS (20) times under our client; count what is lost
+	@$(BIN)/python scripts/kill_peers.py --rounds $(if $(filter file,$(origin ROUNDS)),20,$(ROUNDS)) $(PEERS)
+
 crash-spark: $(VENV)/package.stamp ## kill driver, JVM, recorder and broker under a Spark stream, ROUNDS times; count what is lost
 	@$(BIN)/python scripts/spark_crash.py --rounds $(if $(filter file,$(origin ROUNDS)),24,$(ROUNDS))
 

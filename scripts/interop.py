@@ -3,7 +3,8 @@
 Clients that pip and npm have are installed into build/interop when they are needed first. --install installs the other
 clients and brokers, too, by apt.
 
-Brokers are started here, or run already: --broker NAME=URL takes any of them, with user, passcode, virtual host and TLS
+Brokers are started here: ours, those of Debian's packages, and those of scripts/peers that can run here. Or they run
+already: --broker NAME=URL takes any of them, with user, passcode, virtual host and TLS
 in the URL, as in rabbitmq-4.2=stomp+ssl://user:passcode@host:61614/vhost. A second URL with the same NAME gives its
 WebSocket: rabbitmq-4.2=wss://host:15673/ws. Exit status: 0 all passed, 1 a check failed, 2 wrong usage.
 """
@@ -13,6 +14,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import itertools
+import logging
 import os
 import re
 import shutil
@@ -32,10 +34,11 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path[0] = str(ROOT / "tests")  # for the package interop; this file has its name
 
 from crash.process import BrokerProcess
-from interop.brokers import BROKERS, Ours, server_of
+from interop.brokers import BROKERS, UNKNOWN, Ours, server_of
 from interop.checks import CHECKS
-from interop.driver import Failed, NotThere
+from interop.driver import Failed, NotThere, Target
 from interop.fields import FIELDS, run_fields
+from interop.peer_brokers import NOT_WHOLE, PEER_BROKERS, PeerBroker
 from interop.rows import FOLDER, OTHERS, OURS, Row
 from interop.run import Outcome, run_rows
 from interop.running import BadAddress, Running, named
@@ -49,6 +52,8 @@ BROKER_PACKAGES = ("rabbitmq-server", "activemq")
 DEBIAN = ("ruby-stomp", "php-cli", "php-stomp", "libnet-stomp-perl", *RUNTIMES, *BROKER_PACKAGES)
 PYTHON = ("stomp-py", "stompman", "aiostomp", "websockets", "proxy.py", "sockjs")
 NODE = ("@stomp/stompjs", "ws")
+#: Name -> what makes a broker that is started here.
+STARTED: dict[str, Callable[[], Any]] = {**BROKERS, **PEER_BROKERS}
 #: Suites that are meant for any broker: on the real one, then on ours.
 WHOLE = ("faststream-stomp", "django-stomp")
 MARKS = {"ok": "ok", "FAIL": "FAIL", "n/a": "-"}
@@ -69,9 +74,12 @@ The checks are in `tests/interop/checks.py`, for Spark in `tests/interop/spark_r
 the files of pytest. `make interop` installs clients into `build/interop` with pip and npm; `python scripts/interop.py
 --install` also installs clients and brokers with apt. Programs that are not installed are skipped, with the reason.
 
+Brokers are started here: those of Debian's packages, and the servers of `scripts/peers` that can run here. Servers that
+keep no messages or have no ACK are asked for what they have.
+
 `--broker NAME=URL` runs the checks against a running broker, with user, passcode, virtual host and TLS in the
 URL. A scheduled workflow (`.github/workflows/brokers.yml`) does that with RabbitMQ 3.13, 4.2 and 4.3, ActiveMQ 5.19 and
-6, and Artemis 2. This page shows only the versions named here.
+6, and Artemis 2, and runs all servers of `scripts/peers`. This page shows only the versions named here.
 
 """
 _TOOLS_TITLE = "What the command line and middleware do with real brokers"
@@ -218,7 +226,7 @@ def reasons(outcomes: Outcomes) -> list[str]:
 def page(sections: list[Section], versions: dict[str, str]) -> str:
     """docs/interop.md."""
     lines = _PAGE.splitlines()
-    texts = ", ".join(f"{name} {version}" for name, version in versions.items())
+    texts = ", ".join(f"{name} {version}".rstrip() for name, version in versions.items())
     lines += [f"Versions on {time.strftime('%Y-%m-%d', time.localtime())}: {texts}.", ""]
     for title, outcomes, head in sections:
         lines += [f"## {title}", "", *table(outcomes, True, head), "", *reasons(outcomes), ""]
@@ -238,7 +246,7 @@ def section(title: str, rows: list[Row], broker: str, checks: list[str], argumen
         return {row.name: {check: Outcome("n/a", candidate.missing) for check in checks} for row in rows}
     try:
         with candidate as target:
-            note(broker, server_of(target))
+            note(broker, candidate, target)
             outcomes = run_rows(rows, target, checks, partial(tell, arguments.verbose), arguments.jobs)
     except OSError as error:
         print(f"  FAIL {broker} does not answer: {error}")
@@ -279,7 +287,7 @@ def through_section(
 
 def tools_section(title: str, arguments: argparse.Namespace) -> Outcomes:
     """Results of the files in `interop.tools`, with the brokers that are started here, and how the proxies ended."""
-    names = {broker: make().title for broker, make in arguments.brokers.items()}
+    names = {broker: make().title for broker, make in arguments.brokers.items() if broker not in PEER_BROKERS}
     print(f"\n{title}\nBrokers: {numbered(list(names.values()))}", flush=True)
     found: Outcomes = {"proxy: reads all as STOMP, and ends in order": PROXIES} if PROXIES else {}
     started = [broker for broker in names if arguments.brokers[broker] in BROKERS.values()]
@@ -301,13 +309,15 @@ def tools_section(title: str, arguments: argparse.Namespace) -> Outcomes:
     return outcomes
 
 
-def note(broker: str, server: str) -> None:
+def note(broker: str, candidate: Any, target: Target) -> None:
     """Keep what a broker says it is, for the page."""
-    name, _, version = server.partition("/")
-    if broker in BROKERS:
+    name, _, version = (server_of(target) if target.port else UNKNOWN).partition("/")
+    if isinstance(candidate, PeerBroker):
+        SERVERS[candidate.title] = "" if version == "0" else f"({name} {version})"
+    elif broker in BROKERS:
         SERVERS[name] = version
     else:
-        SERVERS[f"{broker}:"] = server.replace("/", " ")
+        SERVERS[f"{broker}:"] = f"{name} {version}"
 
 
 def spark_section(title: str, checks: list[str], arguments: argparse.Namespace) -> Outcomes:
@@ -319,7 +329,7 @@ def spark_section(title: str, checks: list[str], arguments: argparse.Namespace) 
         targets = {}
         for make in arguments.brokers.values():
             candidate = make()
-            why = missing() or candidate.missing
+            why = missing() or candidate.missing or ("" if getattr(candidate, "whole", True) else NOT_WHOLE)
             outcomes[candidate.title] = {check: Outcome("n/a", why) for check in checks}
             if why:
                 print(f"skipped: {why}", flush=True)
@@ -340,9 +350,9 @@ def field_section(title: str, broker: str, arguments: argparse.Namespace) -> Out
     """Each field of our client's table of brokers, against the broker of that row."""
     print(f"\n{title}\nFields: {numbered(list(FIELDS))}", flush=True)
     candidate = arguments.brokers[broker]()
-    if candidate.missing:
-        print(f"skipped: {candidate.missing}")
-        outcomes = {candidate.title: {name: Outcome("n/a", candidate.missing) for name in FIELDS}}
+    if why := candidate.missing or ("" if getattr(candidate, "whole", True) else NOT_WHOLE):
+        print(f"skipped: {why}")
+        outcomes = {candidate.title: {name: Outcome("n/a", why) for name in FIELDS}}
     else:
         try:
             with candidate as target:
@@ -425,7 +435,9 @@ def whole(name: str, checkout: Path, candidate: Any, scratch: Path) -> Outcome |
 
 
 def brokers_of(texts: list[str]) -> dict[str, Callable[[], Any]]:
-    """Name -> what makes the broker, for the names and NAME=URL that were given; all that are started here without any.
+    """Name -> what makes the broker, for the names and NAME=URL that were given; without any, all that can start here.
+
+    RabbitMQ 3 of scripts/peers and that of Debian's package are the same one.
 
     Raises:
         BadAddress: a text is neither.
@@ -434,10 +446,13 @@ def brokers_of(texts: list[str]) -> dict[str, Callable[[], Any]]:
     found: dict[str, Callable[[], Any]] = {}
     for text in texts:
         name = text.partition("=")[0]
-        if "=" not in text and name not in BROKERS:
-            raise BadAddress(f"no broker {name!r}: {', '.join(BROKERS)} are started here; others are NAME=URL")
-        found[name] = partial(again, running[name]) if name in running else BROKERS[name]
-    return found or dict(BROKERS)
+        if "=" not in text and name not in STARTED:
+            raise BadAddress(f"no broker {name!r}: {', '.join(STARTED)} are started here; others are NAME=URL")
+        found[name] = partial(again, running[name]) if name in running else STARTED[name]
+    if found:
+        return found
+    twins = {"rabbitmq3"} if not BROKERS["rabbitmq"]().missing else set()
+    return {name: make for name, make in STARTED.items() if name not in twins}
 
 
 def again(broker: Running) -> Running:
@@ -461,7 +476,7 @@ def arguments_of() -> argparse.Namespace:
         action="append",
         default=[],
         metavar="NAME[=URL]",
-        help=f"only these brokers: {', '.join(BROKERS)}, started here, or one that runs, by its URL",
+        help=f"only these brokers: {', '.join(STARTED)}, started here, or one that runs, by its URL",
     )
     parser.add_argument(
         "--wait", type=float, default=0.0, metavar="SECONDS", help="how long brokers by URL may take to start (0)"
@@ -502,7 +517,7 @@ def sections_of_clients(arguments: argparse.Namespace) -> tuple[list[Section], l
             some = chosen(rows, arguments)
             if some and (broker == "stompcodec" or rows is OURS or arguments.others):
                 run(f"{whose} against {make().title}", section, some, broker)
-        if proxied and (some := chosen(THROUGH, arguments)):
+        if proxied and broker not in PEER_BROKERS and (some := chosen(THROUGH, arguments)):
             run(f"Clients against {make().title}, through stompcodec proxy", through_section, some, broker)
     return sections, shown
 
@@ -536,6 +551,7 @@ def main() -> int:
     if arguments.install:
         install()
         return 0
+    logging.disable(logging.ERROR)  # handlers that fail on purpose, connections that are lost
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that clients and brokers are ended
     start = time.monotonic()
     sections, shown = sections_of_clients(arguments)

@@ -6,6 +6,7 @@ own broker in another dialect has the row of that dialect, with the fields of `_
 
 from __future__ import annotations
 
+import logging
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any, NamedTuple
@@ -15,6 +16,7 @@ from stompcodec.client.headers.values import ACTIVEMQ, ARTEMIS, Rule, fault_in
 from stompcodec.errors import LocalProtocolError, RejectedError
 
 Pairs = tuple[tuple[str, str], ...]
+log = logging.getLogger("stompcodec.client")
 
 #: Of our broker: the characters of the longest destination, and the usual prefix of orders.
 _LONGEST, _MANAGEMENT = 4096, "/management/"
@@ -149,6 +151,39 @@ to 9223372036854775807
                 "so leave out durable="
             )
         return () if said is not None or kind is None else (("subscription-type", kind),)
+    # ---- what the client warns of, or refuses ----
+    forged: bool = False
+    """STOMP 1.0 sessions get line feeds of header values as they are: a sender can forge headers."""
+    changed: str = ""
+    """What it does if a durable name comes with another selector or destination; "" if it refuses that."""
+    poisoned: str = ""
+    """The prefix of selectors after which it refuses the same selector without the prefix, for everyone."""
+    only_true: tuple[str, ...] = ()
+    """Headers of SEND that mean what they say with the value true alone, and are left out with another one."""
+
+    def without_false(self, pairs: list[tuple[str, str]]) -> list[tuple[str, str]]:
+        """Return the headers of a SEND without those of `only_true` that are not true.
+
+        >>> BROKERS["rabbitmq"].without_false([("destination", "/queue/a"), ("persistent", "false")])
+        [('destination', '/queue/a')]
+        """
+        return [pair for pair in pairs if pair[0] not in self.only_true or pair[1].lower() == "true"]
+
+    def check_selector(self, selector: str | None) -> None:
+        """Raise LocalProtocolError for a selector that harms other clients of the broker.
+
+        >>> BROKERS["activemq"].check_selector("convert_string_expressions:n > 9")
+        Traceback (most recent call last):
+            ...
+        stompcodec.errors.LocalProtocolError: a selector with convert_string_expressions: breaks 'n > 9' for all \
+clients of activemq until it is restarted: compare with texts, as in n = '9'
+        """
+        if selector is not None and self.poisoned and self.poisoned in selector:
+            plain = selector.replace(self.poisoned, "", 1).strip()
+            raise LocalProtocolError(
+                f"a selector with {self.poisoned} breaks {plain!r:.60} for all clients of {self.name} until it is"
+                " restarted: compare with texts, as in n = '9'"
+            )
 
     def is_same(self, one: str, other: str) -> bool:
         """Return whether two names mean one queue.
@@ -324,6 +359,7 @@ _UNKNOWN = BrokerDialect(
     aliases=("/queue/", "/amq/queue/"),
     login_refused=(_OURS, _RABBITMQ, _ACTIVEMQ),
     marks=":: ? ,",
+    forged=True,  # Artemis does not say what it is in 1.0
 )
 #: The fields of our own broker in every dialect.
 _OWN: dict[str, Any] = {
@@ -341,6 +377,7 @@ _OWN: dict[str, Any] = {
     "letters": "/queue/DLQ.{}",
     "queue_type": (),
     "values": {},
+    **{"forged": False, "changed": "", "poisoned": "", "only_true": ()},
 }
 #: The dialects of our own broker in which a name with and without its prefix is one queue.
 _OWN_ALIASES = ("rabbitmq", "activemq")
@@ -364,10 +401,11 @@ BROKERS: dict[str, BrokerDialect] = {
             requeue=(("requeue", "true"),),
             discard=(("requeue", "false"),),
             unsubscribed="keeps",
-            attempts=("x-delivery-count",),
+            attempts=("x-acquired-count", "x-delivery-count"),  # NACK counts in the first alone since 4.3
             login_refused=(_RABBITMQ,),
             implicit_replies=True,
             aliases=("/queue/", "/amq/queue/"),
+            only_true=("persistent",),  # persistent:false makes the queue exclusive, and fails where it is not
             topics=(
                 ("transient", ()),
                 ("exclusive", (("exclusive", "true"),)),
@@ -394,6 +432,8 @@ BROKERS: dict[str, BrokerDialect] = {
             queue_type=(("destination-type", "ANYCAST"),),
             types=True,
             values=ARTEMIS,
+            forged=True,
+            changed="keeps the old ones",
         ),
         BrokerDialect(
             "activemq",
@@ -412,6 +452,9 @@ BROKERS: dict[str, BrokerDialect] = {
             gives_up="persistent",
             letters="/queue/ActiveMQ.DLQ",
             values=ACTIVEMQ,
+            forged=True,
+            changed="drops what waits",
+            poisoned="convert_string_expressions:",
         ),
         BrokerDialect("vertx", "vertx-stomp", requeue=None, aliases=(), nacked="drops"),
         BrokerDialect(
@@ -426,6 +469,8 @@ _SINCE: dict[str, tuple[tuple[tuple[int, int], dict[str, Any]], ...]] = {
     # 4.3 refuses queues that are neither durable nor exclusive, the default of topic subscriptions.
     "rabbitmq": (((4, 3), {"topic_queue": "exclusive"}),),
 }
+#: The dialects whose forged headers this process has warned of.
+_warned: set[str] = set()
 _VERSION = re.compile(r"/v?([0-9]{1,6})\.([0-9]{1,6})")
 
 
@@ -466,3 +511,24 @@ def is_login_refused(error: BaseException) -> bool:
     True
     """
     return isinstance(error, RejectedError) and _UNKNOWN.refuses_login(str(error))
+
+
+def caution_session(dialect: BrokerDialect, version: str | None) -> None:
+    """Warn once that senders can forge headers of messages to a STOMP 1.0 session, if the broker lets them."""
+    if version == "1.0" and dialect.forged and dialect.name not in _warned:
+        _warned.add(dialect.name)
+        log.warning(
+            "STOMP 1.0 has no escapes, and %s writes line feeds of header values as they are: a sender can forge"
+            " headers of the messages that come here; use STOMP 1.1 or 1.2",
+            "the broker, which does not say what it is, perhaps" if dialect.name == "unknown" else dialect.name,
+        )
+
+
+def caution_durable(dialect: BrokerDialect, name: str | None, selector: str | None) -> None:
+    """Log that a durable name keeps its selector: another one needs the name to be deleted first."""
+    if name is not None and selector is not None and dialect.changed:
+        log.info(
+            "the durable subscription %r has a selector: if it or the destination changes, %s %s;"
+            " first delete the name with unsubscribe(delete=True)",
+            *(name, dialect.name, dialect.changed),
+        )

@@ -14,7 +14,7 @@ from weakref import WeakSet
 from stompcodec.client.backoff import is_refusal
 from stompcodec.client.bodies.received import ReceivedBody
 from stompcodec.client.bodies.unreadable import kept
-from stompcodec.client.dialects import BROKERS
+from stompcodec.client.dialects import BROKERS, caution_durable
 from stompcodec.client.link import DELETE, ClientLink, log
 from stompcodec.client.message import BaseMessage
 from stompcodec.client.receipts import Call, Group
@@ -282,7 +282,7 @@ class Inbound:
 
     def _refused_call(self, call: Call, words: str, error: RejectedError) -> None:
         if self._is_over():
-            ended = ConnectionLostError(f"the server ended the session: {words}")
+            ended = ConnectionLostError(f"the session ended with an ERROR of the server: {words}")
             ended.__cause__ = error
             self.link.break_off(ended)
         if call.command == "SUBSCRIBE":
@@ -380,6 +380,7 @@ class Inbound:
         if subscription.id in self.subscriptions or subscription.id in self.apart:
             raise LocalProtocolError(f"a subscription with the id {subscription.id!r} exists already")
         self.try_out(subscription)
+        caution_durable(self.link.dialect, subscription.durable, subscription.selector)
         call.command, call.subject, call.after = "SUBSCRIBE", subscription, self._answered
         subscription.call = call
         self.subscriptions[subscription.id] = subscription

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple, Protocol
 
 from stompcodec.client.backoff import Item, Pace, is_refusal, name_of
 from stompcodec.client.bodies.upload import BodySourceError, Upload
-from stompcodec.client.dialects import BrokerDialect, row_of
+from stompcodec.client.dialects import BrokerDialect, caution_session, row_of
 from stompcodec.client.handlers import cause
 from stompcodec.client.headers.kinds import ANYCAST
 from stompcodec.client.options import Options
@@ -377,6 +377,7 @@ class ClientLink:
         self.choose(frame.get("server"))
         self._heads.clear()
         log.info("connected: STOMP %s, broker dialect %s", self.version, self.dialect.name)
+        caution_session(self.dialect, self.version)
         self.happened("accepted")
         self.pace.begin(self.now)
         self.inbox.restore_all()
@@ -490,7 +491,7 @@ class ClientLink:
         if self._wire.text_only:  # each body has to be looked at
             return b""
         try:
-            pairs = [("destination", destination), *self._usual]
+            pairs = self.dialect.without_false([("destination", destination), *self._usual])
             if self.suits:
                 self.suit(pairs)
             octets = serialize(Frame("SEND", pairs, b"x"), self.version)

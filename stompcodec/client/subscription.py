@@ -103,7 +103,9 @@ class Subscription:
         headers += dialect.type_headers(self.destination, asked, self.durable is not None)
         if self.durable is None:
             headers += dialect.topic_headers(self.destination, topic_queues, given, unique)
-        return [pair for pair in headers if pair[0] not in given] + asked
+        made = [pair for pair in headers if pair[0] not in given] + asked
+        dialect.check_selector(dict(made).get("selector"))
+        return made
 
     @property
     def window(self) -> int | None:

@@ -80,7 +80,7 @@ def test_more_subscriptions_than_a_session_may_have_are_refused_by_name(other):
     "error",
     [
         stomp.RejectedError("SUBSCRIBE to /queue/0 was rejected: too many subscriptions", Frame("ERROR")),
-        ConnectionLostError("the server ended the session: too many subscriptions"),
+        ConnectionLostError("the session ended with an ERROR of the server: too many subscriptions"),
     ],
 )
 def test_too_many_subscriptions_are_reported_in_the_same_words(one, other, monkeypatch, error):

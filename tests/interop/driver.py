@@ -10,6 +10,7 @@ import shutil
 import signal
 import subprocess
 import tempfile
+import time
 import uuid
 from base64 import b64decode, b64encode
 from pathlib import Path
@@ -19,6 +20,8 @@ __all__ = ["Failed", "Link", "Message", "NotThere", "Program", "Target"]
 
 #: Longer than any client's own time-out.
 _ANSWER_SECONDS = 60.0
+#: In which a SUBSCRIBE without RECEIPT has been read.
+_UNCONFIRMED = 0.5
 
 
 class Failed(AssertionError):
@@ -43,11 +46,15 @@ class Target(NamedTuple):
     refuses: tuple[str, int, str] | None = None
     """Host, port and WebSocket of a listener that refuses wrong passcodes."""
     nack: str = "again"
-    """What becomes of a message after NACK: it is delivered "again", or moved to this destination."""
+    """What becomes of a message after NACK: it is delivered "again", "dropped", or moved to this destination."""
     headers: tuple[tuple[str, str], ...] = ()
     """For SUBSCRIBE, so that several messages without ACK are delivered."""
     lacks: tuple[tuple[str, str, str], ...] = ()
-    """(version or name of a row, check, why): what cannot be asked of this broker."""
+    """(version or name of a row, or *, check, why): what cannot be asked of this broker."""
+    marks: bool = True
+    """It marks each message that comes again as redelivered."""
+    confirms: bool = True
+    """It answers SUBSCRIBE by a RECEIPT."""
 
 
 class Message(NamedTuple):
@@ -206,7 +213,11 @@ class Link:
     def subscribe(self, destination: str, ack: str = "auto", id: str | None = None) -> Subscription:
         name = id or f"s{uuid.uuid4().hex[:8]}"
         headers = {} if ack == "auto" else dict(self.target.headers)
-        self._ask("subscribe", id=name, destination=destination, ack=ack, headers=headers)
+        if self.target.confirms:
+            self._ask("subscribe", id=name, destination=destination, ack=ack, headers=headers)
+        else:  # our client alone knows this word
+            self._ask("subscribe", id=name, destination=destination, ack=ack, headers=headers, confirm=False)
+            time.sleep(_UNCONFIRMED)
         return Subscription(self, name, destination)
 
     def receive(self, id: str, count: int, seconds: float) -> list[Message]:

@@ -22,7 +22,7 @@ class Outcome(NamedTuple):
 
 
 def _run(program: Program, check: str, row: Row, target: Target) -> Outcome:
-    reasons = dict(row.lacks) | {name: why for who, name, why in target.lacks if who in (row.version, row.name)}
+    reasons = dict(row.lacks) | {name: why for who, name, why in target.lacks if who in ("*", row.version, row.name)}
     if check in reasons:
         return Outcome("n/a", reasons[check])
     try:
@@ -49,7 +49,8 @@ def run_row(
         said: takes a line for each of them.
         stop: do not begin another check.
     """
-    missing = row.missing() or ("" if target.url or not row.websocket else f"{target.name} has no WebSocket here")
+    lacking = "" if (target.url if row.websocket else target.port) else "WebSocket" if row.websocket else "TCP"
+    missing = row.missing() or (f"{target.name} has no {lacking} here" if lacking else "")
     outcomes = {check: Outcome("n/a", missing) for check in checks}
     if missing:
         said(f"n/a {row.name}: {missing}")

@@ -14,6 +14,7 @@ from urllib.parse import SplitResult, unquote, urlsplit
 
 from interop.brokers import RABBITMQ_LACKS, server_of
 from interop.driver import Target
+from interop.peer_brokers import ARTEMIS_LACKS
 
 __all__ = ["BadAddress", "Relay", "Running", "kind_of", "named"]
 
@@ -24,8 +25,8 @@ _SECONDS = 15.0
 #: Beginning of the server header, in lower case -> what is known about such brokers.
 _KINDS = {
     "rabbitmq": {"lacks": RABBITMQ_LACKS},
-    "activemq-artemis": {"nack": "/queue/DLQ"},
-    "apache-activemq-artemis": {"nack": "/queue/DLQ"},
+    "activemq-artemis": {"nack": "dropped", "marks": False, "lacks": ARTEMIS_LACKS},
+    "apache-activemq-artemis": {"nack": "dropped", "marks": False, "lacks": ARTEMIS_LACKS},
     "activemq": {"nack": "/queue/ActiveMQ.DLQ", "headers": (("activemq.prefetchSize", "100"),)},
     "apache-apollo": {},
     "stompcodec": {},

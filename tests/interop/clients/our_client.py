@@ -80,10 +80,12 @@ class Program:
         else:
             await done(made.client.send(destination, content, headers, receipt=receipt))
 
-    async def subscribe(self, link: str, id: str, destination: str, ack: str, headers: dict[str, str]) -> None:
+    async def subscribe(
+        self, link: str, id: str, destination: str, ack: str, headers: dict[str, str], confirm: bool = True
+    ) -> None:
         made = self.links[link]
         # The dialect of the client has its own words for `headers`.
-        made.subscriptions[id] = await done(made.client.subscribe(destination, ack=ack, id=id))
+        made.subscriptions[id] = await done(made.client.subscribe(destination, ack=ack, id=id, confirm=confirm))
 
     async def receive(self, link: str, id: str, count: int, seconds: float) -> dict[str, Any]:
         made, found = self.links[link], []
@@ -108,11 +110,19 @@ class Program:
         message = made.messages[int(handle)]
         if transaction:
             await done(getattr(made.transactions[transaction], verb)(message))
-        else:
+            return
+        try:
             await done(getattr(message, verb)())
+        except stomp.LocalProtocolError:
+            if verb == "ack":
+                raise
+            await done(message.nack(discard=True))  # the broker drops it, which has to be meant
 
     async def unsubscribe(self, link: str, id: str, destination: str) -> None:
-        await done(self.links[link].subscriptions[id].unsubscribe())
+        subscription = self.links[link].subscriptions[id]
+        await done(
+            subscription.unsubscribe(wait=subscription.confirm)
+        )  # without a RECEIPT of SUBSCRIBE there is none here
 
     async def begin(self, link: str, transaction: str) -> None:
         made = self.links[link]

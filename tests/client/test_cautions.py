@@ -1,0 +1,138 @@
+"""Traps of brokers that the client names or refuses, and the counts of deliveries that they send."""
+
+from __future__ import annotations
+
+import logging
+
+import pytest
+from client.peer import Peer
+from client.scripted import Scripted, outcome
+
+from stompcodec import Frame
+from stompcodec.client import dialects
+from stompcodec.errors import LocalProtocolError, ReceiptTimeoutError
+
+CONVERTS = "convert_string_expressions:n > 9"
+FOREIGN = {"activemq": "ActiveMQ/6.3.1", "artemis": "ActiveMQ-Artemis/2.40.0", "rabbitmq": "RabbitMQ/4.3.6"}
+
+
+@pytest.fixture(autouse=True)
+def unnamed(monkeypatch):
+    monkeypatch.setattr(dialects, "_warned", set())
+
+
+def forgeries(caplog):
+    return [record for record in caplog.records if "forge" in record.getMessage()]
+
+
+@pytest.mark.parametrize(
+    ("server", "version", "warns"),
+    [
+        (FOREIGN["activemq"], "1.0", True),
+        ("unheard of", "1.0", True),  # Artemis says nothing in 1.0
+        (FOREIGN["rabbitmq"], "1.0", False),
+        ("stompcodec/1 as activemq", "1.0", False),
+        (FOREIGN["activemq"], "1.1", False),
+        (FOREIGN["activemq"], "1.2", False),
+    ],
+)
+def test_a_session_of_1_0_warns_once_where_senders_can_forge_headers(caplog, server, version, warns):
+    for _ in range(2):
+        here = Scripted(version=version, server=server, versions=(version,), reconnect=None)
+        here.connect()
+    assert len(forgeries(caplog)) == warns
+    assert all(
+        record.levelno == logging.WARNING and "1.1 or 1.2" in record.getMessage() for record in forgeries(caplog)
+    )
+
+
+@pytest.mark.parametrize(("name", "does"), [("activemq", "drops what waits"), ("artemis", "keeps the old ones")])
+def test_a_durable_name_with_a_selector_says_that_it_must_be_deleted_first(caplog, name, does):
+    caplog.set_level(logging.INFO, "stompcodec.client")
+    here = Scripted(server=FOREIGN[name], client_id="me").connect()
+    here.subscribed(durable="plain")
+    assert "unsubscribe(delete=True)" not in caplog.text
+    here.subscribed(durable="daily", selector="n = '1'")
+    assert f"'daily' has a selector: if it or the destination changes, {name} {does}" in caplog.text
+    assert "unsubscribe(delete=True)" in caplog.text
+
+
+@pytest.mark.parametrize("server", ["stompcodec/1", "stompcodec/1 as activemq", FOREIGN["rabbitmq"]])
+def test_it_is_not_said_where_a_changed_selector_is_refused_or_unknown(caplog, server):
+    caplog.set_level(logging.INFO, "stompcodec.client")
+    Scripted(server=server, client_id="me").connect().subscribed(durable="daily", selector="n = '1'")
+    assert "unsubscribe(delete=True)" not in caplog.text
+
+
+@pytest.mark.parametrize("given", [{"selector": CONVERTS}, {"headers": {"selector": CONVERTS}}])
+def test_a_selector_that_breaks_others_is_refused_at_the_call(given):
+    here = Scripted(server=FOREIGN["activemq"]).connect()
+    with pytest.raises(LocalProtocolError, match="breaks 'n > 9' for all clients of activemq"):
+        here.subscribe(**given)
+    assert here.commands() == []
+    for server in (FOREIGN["artemis"], "stompcodec/1 as activemq"):
+        Scripted(server=server).connect().subscribed(**given)
+
+
+@pytest.mark.parametrize("server", FOREIGN.values())
+def test_that_a_server_ended_the_session_is_not_said_of_an_error(caplog, server):
+    here = Scripted(server=server, reconnect=None).connect()
+    call = here.call()
+    frame = Frame("SEND", [("destination", "/queue/a"), ("receipt", call.id)], b"x")
+    here.core.send(frame, here.now, call)
+    (frame,) = here.frames()
+    here.error(frame, "no such thing")  # and it is the client that closes
+    assert outcome(call) == "RejectedError"
+    assert "the session ended with an ERROR of the server: no such thing" in caplog.text
+    assert "the server ended" not in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("headers", "attempt"),
+    [
+        ({"redelivered": "false"}, 1),
+        ({"redelivered": "true"}, 2),
+        ({"redelivered": "true", "x-delivery-count": "3"}, 4),  # 3.10
+        ({"redelivered": "true", "x-acquired-count": "2"}, 3),  # 4.3, after NACKs
+        ({"redelivered": "true", "x-delivery-count": "1", "x-acquired-count": "3"}, 4),  # and a lost connection
+        ({"redelivered": "true", "x-acquired-count": "3", "x-delivery-count": "1"}, 4),
+    ],
+)
+def test_attempts_of_rabbitmq_count_every_delivery(headers, attempt):
+    here = Scripted(server=FOREIGN["rabbitmq"]).connect()
+    subscription = here.subscribed("client-individual")
+    assert here.deliver(subscription, **headers).attempt == attempt
+
+
+@pytest.mark.parametrize("said", ["call", "option", "headers", "request", "many", "frame", "transaction"])
+def test_rabbitmq_is_not_told_what_makes_a_queue_exclusive(shell, said):
+    """RabbitMQ takes persistent:false for the wish to have the queue alone, and refuses it to everyone else."""
+    with Peer(server=FOREIGN["rabbitmq"]) as peer:
+        client = shell.connect(peer.url, **({"persistent": False} if said == "option" else {}))
+        given = {"persistent": "false"}
+        if said == "many":
+            client.send_many([("/queue/a", b"x")] * 2, persistent=False)
+        elif said == "frame":
+            client.send_many([Frame("SEND", {"destination": "/queue/a", **given}, b"x")])
+        elif said == "transaction":
+            with client.transaction() as transaction:
+                transaction.send("/queue/a", b"x", given)
+        elif said == "request":
+            with pytest.raises(ReceiptTimeoutError):
+                client.request("/queue/a", b"x", 0.01)
+        else:
+            client.send("/queue/a", b"x", given if said == "headers" else None, receipt=True)
+            client.send("/queue/a", "x", persistent=False if said == "call" else None, receipt=True)
+            client.send("/queue/a", b"x", persistent=True, receipt=True)
+        client.ping()
+        sent = [frame.get("persistent") for frame in peer.got("SEND")]
+        assert sent
+        assert set(sent) <= {None, "true"}
+        assert ("true" in sent) == (said in ("call", "option", "headers"))
+
+
+def test_our_own_broker_is_told_what_is_not_persistent(shell):
+    with Peer(server="stompcodec/1 as rabbitmq") as peer:
+        client = shell.connect(peer.url)
+        client.send("/queue/a", b"x", persistent=False, receipt=True)
+        assert [frame.get("persistent") for frame in peer.got("SEND")] == ["false"]
