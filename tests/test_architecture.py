@@ -94,6 +94,7 @@ FLOORS = {
         "options",
         "transaction, handlers, hooks",
         "link",
+        "windows",
         "inbound",
         "core",
         "io",

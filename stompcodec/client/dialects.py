@@ -16,6 +16,10 @@ Pairs = tuple[tuple[str, str], ...]
 
 #: Of our broker: the characters of the longest destination, and the usual prefix of orders.
 _LONGEST, _MANAGEMENT = 4096, "/management/"
+#: Brokers read a window as 32 bits with a sign.
+_MOST = 2**31 - 1
+#: The bytes of a window that no other consumer of a queue competes for.
+_WIDE = 8 * 2**20
 #: The values of the client option `topic_queues`.
 TOPIC_QUEUES = ("auto", "transient", "exclusive", "durable")
 #: Headers of SUBSCRIBE by which a program itself chooses the queue behind a topic subscription.
@@ -31,7 +35,7 @@ class BrokerDialect(NamedTuple):
     prefetch: tuple[str, ...] = ()
     """Headers of SUBSCRIBE that take a number of messages."""
     window: str = ""
-    """The header of SUBSCRIBE that takes a number of bytes instead: a KiB per message, and 1 for one message."""
+    """The header of SUBSCRIBE that takes a number of bytes instead: see `prefetch_headers`."""
     durable: Pairs | None = None
     """Headers of SUBSCRIBE and UNSUBSCRIBE for a durable subscription; {} is its name. None: not supported."""
     client_id: bool = False
@@ -68,6 +72,20 @@ class BrokerDialect(NamedTuple):
     aliases: tuple[str, ...] = ("/queue/",)
     """The prefixes that a name may have or lack, and means the same queue; the first one is the usual. Empty: no two
     names mean one queue."""
+    unbounded: tuple[str, ...] = ()
+    """The modes of acknowledgement in which nothing gives a window back, so that there must be none."""
+    least: int | None = None
+    """The least value of a window with which messages come; None if none stops them."""
+    shared: Pairs = ()
+    """The headers of SUBSCRIBE that make a destination a queue: with them more consumers of a subscription share its
+    messages, each with a window of its own. Empty: more consumers are not needed, or not known to share."""
+    acks_transacted: bool = True
+    """ACK can be part of a transaction; else the client sends it after the RECEIPT of COMMIT."""
+
+    @property
+    def may_stall(self) -> bool:
+        """Whether a program that waits for messages may have to do something first: see `Windows.waits`."""
+        return bool(self.window) or not self.acks_transacted
 
     def is_same(self, one: str, other: str) -> bool:
         """Return whether two names mean one queue.
@@ -81,15 +99,45 @@ class BrokerDialect(NamedTuple):
         prefix = next(filter(name.startswith, self.aliases), "")
         return name[len(prefix) :]
 
-    def prefetch_headers(self, messages: int) -> list[tuple[str, str]]:
+    def prefetch_headers(self, messages: int, ack: str = "client", *, wide: bool = False) -> list[tuple[str, str]]:
         """Return the headers of SUBSCRIBE that bound the unacknowledged messages.
+
+        Where windows are in bytes, 1 stands for one message of any size, and more messages count as a KiB each. `wide`
+        says that no other consumer waits for what is delivered ahead: the window is at least 8 MiB then.
 
         >>> BROKERS["rabbitmq"].prefetch_headers(10), BROKERS["artemis"].prefetch_headers(10)
         ([('prefetch-count', '10')], [('consumer-window-size', '10240')])
+        >>> BROKERS["artemis"].prefetch_headers(10, "auto"), BROKERS["artemis"].prefetch_headers(10, wide=True)
+        ([], [('consumer-window-size', '8388608')])
         """
+        if ack in self.unbounded:
+            return []
         if self.window:
-            return [(self.window, "1" if messages == 1 else str(messages * 1024))]
+            octets = max(messages * 1024, _WIDE if wide else 0)
+            return [(self.window, "1" if messages == 1 else str(min(octets, _MOST)))]
         return [(name, str(messages)) for name in self.prefetch]
+
+    def check_window(self, ack: str, headers: Iterable[tuple[str, str]]) -> None:
+        """Raise ValueError if headers of SUBSCRIBE hold a window with which no messages come, or after some no more.
+
+        >>> BROKERS["artemis"].check_window("auto", [("consumer-window-size", "-1")])
+        >>> BROKERS["activemq"].check_window("auto", [("activemq.prefetchSize", "0")])
+        Traceback (most recent call last):
+            ...
+        ValueError: headers= holds 'activemq.prefetchSize' as '0': activemq takes 1 to 2147483647
+        """
+        names = {self.window, *self.prefetch}
+        for name, value in headers:
+            if self.least is None or name not in names:
+                continue
+            number = re.fullmatch("-?[0-9]{1,10}", value)
+            if number is None or not self.least <= int(value) <= _MOST:
+                raise ValueError(f"headers= holds {name!r} as {value!r:.60}: {self.name} takes {self.least} to {_MOST}")
+            if ack in self.unbounded and int(value) != -1:
+                raise ValueError(
+                    f"headers= holds {name!r} as {value!r:.60}: with ack={ack!r} nothing gives a window of {self.name} "
+                    "back: leave it out, or acknowledge"
+                )
 
     def beside(self, prefetch: int | None, headers: Iterable[tuple[str, str]]) -> int | None:
         """Return a usual prefetch for `subscribe`, in messages; None if its headers say one in the broker's words.
@@ -185,10 +233,11 @@ class BrokerDialect(NamedTuple):
 
 #: What brokers say when they refuse a login: ours, RabbitMQ, and both ActiveMQ and Artemis.
 _OURS, _RABBITMQ, _ACTIVEMQ = "login refused", "access refused for user", "password is invalid"
-#: Unknown brokers get the two most common names; brokers ignore headers that they do not know.
+#: Unknown brokers get a name that none reads as bytes. Artemis, which does so with activemq.prefetchSize, is unknown in
+#: STOMP 1.0, or if it is set up so.
 _UNKNOWN = BrokerDialect(
     "unknown",
-    prefetch=("prefetch-count", "activemq.prefetchSize"),
+    prefetch=("prefetch-count",),
     aliases=("/queue/", "/amq/queue/"),
     login_refused=(_OURS, _RABBITMQ, _ACTIVEMQ),
 )
@@ -202,6 +251,7 @@ _OWN: dict[str, Any] = {
     "names_causes": True,
     "gives_up": False,
     "unsubscribed": "returns",
+    "least": None,
 }
 #: The dialects of our own broker in which a name with and without its prefix is one queue.
 _OWN_ALIASES = ("rabbitmq", "activemq")
@@ -246,6 +296,10 @@ BROKERS: dict[str, BrokerDialect] = {
             jms=True,
             login_refused=(_ACTIVEMQ,),
             duplicate="_AMQ_DUPL_ID",
+            unbounded=("auto",),
+            least=-1,
+            shared=(("subscription-type", "ANYCAST"),),
+            acks_transacted=False,
         ),
         BrokerDialect(
             "activemq",
@@ -259,6 +313,7 @@ BROKERS: dict[str, BrokerDialect] = {
             nack_transacted=False,
             jms=True,
             login_refused=(_ACTIVEMQ,),
+            least=1,
         ),
         BrokerDialect(
             "apollo", "apache-apollo", prefetch=("credit",), durable=(("persistent", "true"),), jms=True, discard=None

@@ -64,6 +64,15 @@ class Subscription:
         self.open = 0  # unsettled messages of this connection, with those in inbox and batch
         self.settled_to = 0  # the `seq` of the last cumulative acknowledgement
         self.reopened: set[int] = set()  # those up to there that an ABORT has made unsettled again
+        self.octets, self.octets_from = (
+            0,
+            0,
+        )  # of bodies that consumers took since all was settled, and after what `seq`
+        self.last: Any = None  # the last message that consumers took, in mode `client`
+        self.spares: Any = None  # its further consumers on this connection: see `windows`
+        self.asked: list[tuple[str, str]] = []  # the headers of its SUBSCRIBE on this connection
+        self.may_stall = False  # its window is in bytes, or holds what a transaction acknowledges
+        self.is_named = False  # the log has said that it holds messages, and gets none
         self.claims: dict[int, Any] = {}  # `seq` -> the transaction that settles the message, or may have settled it
         self.subscribed = self.confirmed = False  # SUBSCRIBE was sent on this connection, and confirmed
         self.receipt_id = ""
@@ -88,8 +97,10 @@ class Subscription:
     ) -> list[tuple[str, str]]:
         """Return the headers of SUBSCRIBE in the broker's dialect; LocalProtocolError: it does not support an option.
 
-        `client_id` is the one in CONNECT; `unique` returns a name that no other subscription has.
+        `client_id` is the one in CONNECT; `unique` returns a name that no other subscription has. ValueError: with the
+        window in its headers no messages come.
         """
+        dialect.check_window(self.ack, self.headers)
         headers = [("id", self.id), ("destination", self.destination), ("ack", self.ack)]
         for _argument, pairs in self._written(dialect, client_id):
             headers += pairs
@@ -115,13 +126,18 @@ class Subscription:
         is_queue = self.destination.startswith(_QUEUES) and "topic" not in self.destination
         return self.durable is not None or is_queue
 
+    def _is_shared(self, dialect: BrokerDialect) -> bool:
+        """Return whether other consumers may take the messages, too, as far as that is known."""
+        is_typed = bool(dialect.shared) and not set(dialect.shared).isdisjoint(self.headers)
+        return self.durable is None and (is_typed or self.keeps_messages)
+
     def _written(self, dialect: BrokerDialect, client_id: str | None) -> Iterator[tuple[str, list[tuple[str, str]]]]:
         """Yield arguments and the headers that they write, which `headers` may name as well."""
         if self.selector is not None:
             yield "selector", [("selector", self.selector)]
         window = self.window
         if window is not None:
-            yield "prefetch", dialect.prefetch_headers(window)
+            yield "prefetch", dialect.prefetch_headers(window, self.ack, wide=not self._is_shared(dialect))
         if self.durable is not None:
             yield "durable", dialect.durable_headers(self.durable, client_id)
 
