@@ -135,7 +135,8 @@ class Windows:
         spares: Spares = subscription.spares
         mean = subscription.octets // max(subscription.seq - subscription.octets_from, 1)
         size = max(spares.largest, mean + _HEADERS)
-        octets = max((window - held) * size, 2 * max(spares.windows.values(), default=0))
+        # A message comes while there is a byte left, so the last one needs no more.
+        octets = max((window - held - 1) * size + 1, 2 * max(spares.windows.values(), default=0))
         name = f"{subscription.id}~{len(spares.windows) + 1}"
         while name in self._subscriptions or name in self.spares:
             name += "~"

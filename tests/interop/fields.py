@@ -317,6 +317,7 @@ def shared(place: Place) -> None:
     """A program that holds fewer messages than its `prefetch` gets the next one, whatever their size."""
     client, name = place.connect(), fresh()
     typed = dict(place.row(client).shared)
+    sent = {"destination-type": "ANYCAST"} if typed else {}
     for number in range(5):
         client.send(
             name, b"%d" % number + bytes(20_000), {"destination-type": "ANYCAST"} if typed else (), receipt=True

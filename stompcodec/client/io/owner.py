@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable
 
@@ -10,6 +11,7 @@ from stompcodec.client.core import ClientCore
 from stompcodec.client.message import BaseMessage
 from stompcodec.client.receipts import Call
 from stompcodec.client.subscription import Subscription
+from stompcodec.client.windows import LOOK
 from stompcodec.codec import Frame, Parser, parse
 from stompcodec.connection import Connection
 from stompcodec.errors import StompError
@@ -129,6 +131,7 @@ class WireOwner:
             or link.phase != "up"
             or link.is_watched
             or subscription.deaf
+            or subscription.spares is not None
             or not subscription.confirmed
             or core.inbound.subscriptions.get(subscription.id) is not subscription
         ):
@@ -143,11 +146,16 @@ class WireOwner:
         # No call stands between these, so that an interrupt cannot separate them.
         subscription.seq += count
         subscription.open += count
+        subscription.octets += len(octets)
         batch += messages
         core.inbound.before = messages[-1].frame
         del ahead[:]
         link.now = link.heard_at = now
         connection.skip(len(octets), now)
+        if subscription.cumulative:
+            subscription.last = messages[-1]
+        if core.inbound.windows.look_at == math.inf:
+            core.inbound.windows.look_at = now + LOOK
         return True
 
     def _is_between(self, connection: Connection) -> bool:
