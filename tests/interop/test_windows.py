@@ -50,7 +50,8 @@ def test_a_program_may_hold_as_many_messages_as_its_prefetch_says(
     with stomp.connect(peer.url) as client:
         client.send(queue, b"the end", _SENT, receipt=True)
         message = client.subscribe(queue, ack="client", headers=_TAKEN).get(patience(_WAIT))
-        assert message is not None and message.body == b"the end"
+        assert message is not None
+        assert message.body == b"the end"
         message.ack(receipt=True)
 
 
@@ -121,7 +122,8 @@ def test_a_receive_that_a_transaction_stops_is_an_error(peer: Any) -> None:
             with pytest.raises(stomp.LocalProtocolError, match="prefetch of 2"):
                 subscription.get(patience(_WAIT))
         message = subscription.get(patience(_WAIT))
-        assert message is not None and message.body[:1] == b"2"
+        assert message is not None
+        assert message.body[:1] == b"2"
 
 
 @pytest.mark.peer("activemq6", "activemq5")
