@@ -96,6 +96,28 @@ def test_a_program_that_holds_less_than_its_prefetch_gets_the_next_message(ack, 
     assert len(queue.modes) <= prefetch
 
 
+@pytest.mark.parametrize("ack", ["client", "client-individual"])
+def test_one_more_consumer_serves_batches_of_one_size(ack):
+    """While it can deliver, the program may wait as often as it likes: an empty queue is no reason for another one."""
+    client = Scripted(server=ARTEMIS).connect()
+    queue = ByteWindows(client, [])
+    subscription = client.subscribe(ack, prefetch=5, headers=TYPED)
+    queue.serve()
+    for _ in range(4):
+        held = []
+        for number in range(5):
+            queue.sizes.append((number, 100_000))
+            for _ in range(3):
+                client.core.waits(subscription, client.now, polls=False)
+                queue.serve()
+            held += client.take(subscription)
+        assert len(held) == 5
+        for message in held[-1:] if ack == "client" else held:
+            assert client.core.acknowledge(message) or client.ack(message) is None
+        queue.serve()
+    assert len(queue.modes) == 2
+
+
 @pytest.mark.parametrize("typed", [True, False])
 def test_more_consumers_only_where_they_share_the_messages(typed):
     """To another consumer of a topic each message comes again."""
