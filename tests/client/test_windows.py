@@ -1,13 +1,17 @@
 """Windows in bytes, as of Artemis, and what waits for the end of a transaction, with a scripted server."""
 
+import asyncio
 import logging
 import random
 from collections import deque
 from contextvars import Context
 
 import pytest
+from client.broker import BrokerThread
 from client.scripted import Scripted, outcome
+from patience import patience
 
+import stompcodec.client as stomp
 from stompcodec.errors import LocalProtocolError
 
 ARTEMIS = "ActiveMQ-Artemis/2.40.0"
@@ -116,6 +120,19 @@ def test_one_more_consumer_serves_batches_of_one_size(ack):
             assert client.core.acknowledge(message) or client.ack(message) is None
         queue.serve()
     assert len(queue.modes) == 2
+
+
+def test_a_window_full_of_headers_grows_after_a_while():
+    """Headers are not measured; the broker that delivers nothing tells."""
+    client = Scripted(server=ARTEMIS).connect()
+    subscription = client.subscribed("client-individual", prefetch=5, headers=TYPED)
+    client.deliver(subscription, long="x" * 6_000)
+    client.core.waits(subscription, client.now, polls=False)
+    assert client.commands() == []
+    client.wait(31)
+    assert client.commands() == ["SUBSCRIBE"]
+    client.wait(300)
+    assert client.commands() == []
 
 
 @pytest.mark.parametrize("typed", [True, False])
@@ -301,3 +318,19 @@ def test_a_receive_that_waits_for_its_own_transaction_is_an_error(held):
     client.finish(transaction)
     client.confirm_all()
     client.core.waits(subscription, client.now, polls=False)
+
+
+def test_a_task_that_waits_for_its_own_transaction_gets_an_error():
+    async def main(url):
+        async with stomp.connect_async(url) as client:
+            await client.send_many([("/queue/a", b"1"), ("/queue/a", b"2")])
+            subscription = client.subscribe("/queue/a", ack="client-individual", prefetch=1)
+            async with client.transaction() as transaction:
+                await transaction.ack(await subscription.get(patience(10)))
+                assert await subscription.get(0) is None
+                with pytest.raises(LocalProtocolError, match="prefetch of 1"):
+                    await subscription.get(patience(10))
+            return (await subscription.get(patience(10))).body
+
+    with BrokerThread(dialect="artemis") as broker:
+        assert asyncio.run(main(broker.url)) == b"2"
