@@ -335,22 +335,16 @@ class ClientCore:
             return
         if self.is_stale(message):
             raise _stale(message, command)
-        covered: Sequence[int] = (message.seq,)
-        if subscription.cumulative:
-            covered = subscription.covered(message.seq)
-            if not covered:
-                self._settle_again(message, command, call)
-                return
+        covered = subscription.covered(message.seq)
+        if not covered:
+            self._settle_again(message, command, call)
+            return
         headers = self._ack_headers(message, command)
-        extra = [*more]
-        if command == "NACK":
-            extra[:0] = self.link.dialect.nack_headers(requeue, transaction is not None)
-        holder = self._holder(message, transaction)
-        if holder is not None:
+        nack = self.link.dialect.nack_headers(requeue, transaction is not None) if command == "NACK" else ()
+        extra = [*nack, *more]
+        if (holder := self._holder(message, transaction)) is not None:
             holder.hold(message, command, covered, extra, call)
             return
-        if subscription.spares is not None:
-            self._settle_beside(message, command, covered)
         headers += extra
         if transaction is not None:
             headers.append(("transaction", transaction.id))
@@ -360,10 +354,8 @@ class ClientCore:
         message.settled = command
         if call is not None:
             message.confirm_by(call)
-        if subscription.cumulative:
-            subscription.settle(covered)
-        else:
-            subscription.open -= 1
+        self._settle_beside(message, command, covered)
+        subscription.settle(covered)
         if transaction is not None:
             transaction.settle(message, command, covered)
 
@@ -372,7 +364,8 @@ class ClientCore:
 
         In mode `client` an ACK covers the earlier messages of one consumer only: send one for the last of each other.
         """
-        for last in message.subscription.spares.settle(covered):
+        spares = message.subscription.spares
+        for last in () if spares is None else spares.settle(covered):
             if message.subscription.cumulative and last is not message:
                 self.link.put(Frame(command, self._ack_headers(last, command)), None, bound=True)
 
@@ -396,8 +389,7 @@ class ClientCore:
             if self.is_stale(message):
                 log.info("%s: message %s comes again", message.subscription.destination, message.id)
                 continue
-            if message.subscription.spares is not None:
-                self._settle_beside(message, command, covered)
+            self._settle_beside(message, command, covered)
             self.link.put(Frame(command, [*self._ack_headers(message, command), *(extra or ())]), None, bound=True)
             message.settled = command
 

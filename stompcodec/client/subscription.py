@@ -29,6 +29,14 @@ class Subscription:
     once per batch, not once per message.
     """
 
+    # Of its window, see `windows`:
+    octets = octets_from = 0  # of bodies that consumers took since all was settled, and after which `seq` that was
+    last: Any = None  # the last message that consumers took, in mode `client`
+    spares: Any = None  # its further consumers on this connection
+    asked: Sequence[tuple[str, str]] = ()  # the headers of its SUBSCRIBE on this connection
+    may_stall = False  # its window is in bytes, or holds what a transaction acknowledges
+    is_named = False  # the log has said that it holds messages, and gets none
+
     def __init__(
         self,
         destination: str,
@@ -64,15 +72,6 @@ class Subscription:
         self.open = 0  # unsettled messages of this connection, with those in inbox and batch
         self.settled_to = 0  # the `seq` of the last cumulative acknowledgement
         self.reopened: set[int] = set()  # those up to there that an ABORT has made unsettled again
-        self.octets, self.octets_from = (
-            0,
-            0,
-        )  # of bodies that consumers took since all was settled, and after what `seq`
-        self.last: Any = None  # the last message that consumers took, in mode `client`
-        self.spares: Any = None  # its further consumers on this connection: see `windows`
-        self.asked: list[tuple[str, str]] = []  # the headers of its SUBSCRIBE on this connection
-        self.may_stall = False  # its window is in bytes, or holds what a transaction acknowledges
-        self.is_named = False  # the log has said that it holds messages, and gets none
         self.claims: dict[int, Any] = {}  # `seq` -> the transaction that settles the message, or may have settled it
         self.subscribed = self.confirmed = False  # SUBSCRIBE was sent on this connection, and confirmed
         self.receipt_id = ""
@@ -162,19 +161,22 @@ class Subscription:
         return headers
 
     def covered(self, seq: int) -> list[int]:
-        """Return the `seq` of the messages that an ACK or NACK of this one settles in mode `client`; none if it is
-        settled already.
+        """Return the `seq` of the messages that an ACK or NACK of this one settles; in mode `client` with earlier ones,
+        and none if it is settled already.
         """
+        if not self.cumulative:
+            return [seq]
         if seq <= self.settled_to and seq not in self.reopened:
             return []
         earlier = [each for each in self.reopened if each <= seq]
         return [*sorted(earlier), *range(self.settled_to + 1, seq + 1)]
 
     def settle(self, covered: Sequence[int]) -> None:
-        """Count messages as settled, or as part of a transaction, in mode `client`."""
+        """Count messages as settled, or as part of a transaction."""
         self.open -= len(covered)
-        self.settled_to = max(self.settled_to, covered[-1])
-        self.reopened.difference_update(covered)
+        if self.cumulative:
+            self.settled_to = max(self.settled_to, covered[-1])
+            self.reopened.difference_update(covered)
 
     def reopen(self, covered: Sequence[int]) -> None:
         """Count messages as unsettled again, in any mode: their transaction was aborted."""

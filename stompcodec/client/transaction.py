@@ -86,10 +86,7 @@ class BaseTransaction:
             )
         message.settled = command
         subscription = message.subscription
-        if subscription.cumulative:
-            subscription.settle(covered)
-        else:
-            subscription.open -= 1
+        subscription.settle(covered)
         self.settled.append(Settled(message, command, covered, more))
         subscription.claims.update(dict.fromkeys(covered, self))
 

@@ -319,9 +319,7 @@ def shared(place: Place) -> None:
     typed = dict(place.row(client).shared)
     sent = {"destination-type": "ANYCAST"} if typed else {}
     for number in range(5):
-        client.send(
-            name, b"%d" % number + bytes(20_000), {"destination-type": "ANYCAST"} if typed else (), receipt=True
-        )
+        client.send(name, b"%d" % number + bytes(20_000), sent, receipt=True)
     subscription = client.subscribe(name, ack="client", prefetch=5, headers=typed)
     same([body[:1] for body in bodies(subscription, 5)], [b"0", b"1", b"2", b"3", b"4"], "what is held")
     client.close()

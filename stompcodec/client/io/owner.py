@@ -11,7 +11,7 @@ from stompcodec.client.core import ClientCore
 from stompcodec.client.message import BaseMessage
 from stompcodec.client.receipts import Call
 from stompcodec.client.subscription import Subscription
-from stompcodec.client.windows import LOOK
+from stompcodec.client.windows.watch import LOOK
 from stompcodec.codec import Frame, Parser, parse
 from stompcodec.connection import Connection
 from stompcodec.errors import StompError
