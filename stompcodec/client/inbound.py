@@ -96,8 +96,6 @@ class Inbound:
         frames: Any = connection.receive(data, now)
         while frames is not None:
             frames = self._take(frames)
-        if self.windows.look_at == math.inf:
-            self.windows.look_at = now + LOOK
         self.weigh()
         link.leave_broken()
 
@@ -566,6 +564,8 @@ class Inbound:
             return
         headers = subscription.asked = self.subscribe_headers(subscription)
         subscription.may_stall = subscription.explicit and self.link.dialect.may_stall
+        if subscription.explicit:
+            self.windows.look_at = min(self.windows.look_at, self.link.now + LOOK)
         call = subscription.call
         if not subscription.confirm:
             self.link.transmit(Frame("SUBSCRIBE", headers))

@@ -30,11 +30,9 @@ class Subscription:
     """
 
     # Of its window, see `windows`:
-    octets = octets_from = 0  # of bodies that consumers took since all was settled, and after which `seq` that was
+    octets_from = 0  # the `seq` after which `octets` are counted
     last: Any = None  # the last message that consumers took, in mode `client`
-    spares: Any = None  # its further consumers on this connection
     asked: Sequence[tuple[str, str]] = ()  # the headers of its SUBSCRIBE on this connection
-    may_stall = False  # its window is in bytes, or holds what a transaction acknowledges
     is_named = False  # the log has said that it holds messages, and gets none
 
     def __init__(
@@ -57,8 +55,7 @@ class Subscription:
         self.ack = ack
         self.prefetch = usual if prefetch is None else prefetch
         self._is_usual = prefetch is None  # headers may choose another one
-        self.selector = selector
-        self.durable = durable
+        self.selector, self.durable = selector, durable
         self.headers = list(pairs_of("SUBSCRIBE", headers))
         self.confirm = confirm
         self.on_unreadable, self.comings = checked(on_unreadable), Comings()
@@ -68,6 +65,8 @@ class Subscription:
         self.inbox: deque[Any] = deque()
         self.inbox_octets = self.streamed = 0  # of the inbox; and its messages with a body in a file
         self.batch: deque[Any] = deque()
+        self.octets, self.may_stall = 0, False  # bytes that consumers took; a program that waits may have to act first
+        self.spares: Any = None  # its further consumers on this connection
         self.seq = 0  # number of received messages, over all connections
         self.open = 0  # unsettled messages of this connection, with those in inbox and batch
         self.settled_to = 0  # the `seq` of the last cumulative acknowledgement
@@ -80,8 +79,7 @@ class Subscription:
         self.wake: Callable[[], object] | None = None  # has consumers look for news
         self.waiting: Collection[object] = ()  # threads that wait for messages
         self.in_turn, self.came_at = 0, -math.inf  # messages that came one by one: see `Engine._is_talk`; the last time
-        self.deaf = False  # no more messages will be accepted
-        self.closed = False  # and none can be settled
+        self.deaf = self.closed = False  # no more messages will be accepted; and none can be settled
         self.ended: float = 0  # the broker has all messages up to this `seq` back; infinite once it is closed
         self.deleted = self.is_narrow = False  # the durable one was ended; the window is one, as the handler fails
         self.is_handled, self.left = False, 0  # it has a handler; the messages that failed ones left unsettled

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import time
 from collections.abc import Callable
 
@@ -11,7 +10,6 @@ from stompcodec.client.core import ClientCore
 from stompcodec.client.message import BaseMessage
 from stompcodec.client.receipts import Call
 from stompcodec.client.subscription import Subscription
-from stompcodec.client.windows.watch import LOOK
 from stompcodec.codec import Frame, Parser, parse
 from stompcodec.connection import Connection
 from stompcodec.errors import StompError
@@ -154,8 +152,6 @@ class WireOwner:
         connection.skip(len(octets), now)
         if subscription.cumulative:
             subscription.last = messages[-1]
-        if core.inbound.windows.look_at == math.inf:
-            core.inbound.windows.look_at = now + LOOK
         return True
 
     def _is_between(self, connection: Connection) -> bool:

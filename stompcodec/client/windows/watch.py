@@ -107,9 +107,10 @@ class Windows:
         self.look_at, seen = math.inf, self._seen
         self._seen = {}
         for name, subscription in self._subscriptions.items():
+            if subscription.explicit:
+                self.look_at = now + LOOK
             if not subscription.explicit or not subscription.open:
                 continue
-            self.look_at = now + LOOK
             was, seq, since = seen.get(name, (None, 0, now))
             if was is not subscription or seq != subscription.seq:
                 since = now
