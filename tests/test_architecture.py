@@ -97,6 +97,7 @@ FLOORS = {
         "transaction, handlers, hooks",
         "giving_up",
         "link",
+        "windows",
         "inbound",
         "core",
         "io",

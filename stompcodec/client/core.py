@@ -8,7 +8,7 @@ one lock around it, and runs no code of users under that lock.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from stompcodec.client.bodies.unreadable import SETTLED, unreadable
 from stompcodec.client.bodies.unreadable import log as unread_log
@@ -21,7 +21,7 @@ from stompcodec.client.options import Options
 from stompcodec.client.outbox import Block, OutboxFullError, Waiting
 from stompcodec.client.receipts import Call
 from stompcodec.client.subscription import Subscription
-from stompcodec.client.transaction import BaseTransaction
+from stompcodec.client.transaction import BaseTransaction, Settled
 from stompcodec.codec import Frame
 from stompcodec.errors import (
     ConnectionLostError,
@@ -294,6 +294,7 @@ class ClientCore:
             or message.epoch != link.epoch
             or subscription.ack != "client-individual"
             or message.seq <= subscription.ended
+            or subscription.spares is not None
             or link.version != "1.2"
             or link.state != "connected"
             or link.phase != "up"
@@ -338,15 +339,17 @@ class ClientCore:
             return
         if self.is_stale(message):
             raise _stale(message, command)
-        if subscription.cumulative:
-            covered = subscription.covered(message.seq)
-            if not covered:
-                self._settle_again(message, command, call)
-                return
+        covered = subscription.covered(message.seq)
+        if not covered:
+            self._settle_again(message, command, call)
+            return
         headers = self._ack_headers(message, command)
-        if command == "NACK":
-            headers += self.link.dialect.nack_headers(requeue, transaction is not None)
-        headers += more
+        nack = self.link.dialect.nack_headers(requeue, transaction is not None) if command == "NACK" else ()
+        extra = [*nack, *more]
+        if (holder := self._holder(message, transaction)) is not None:
+            holder.hold(message, command, covered, extra, call)
+            return
+        headers += extra
         if transaction is not None:
             headers.append(("transaction", transaction.id))
         if call is not None:
@@ -355,12 +358,49 @@ class ClientCore:
         message.settled = command
         if call is not None:
             message.confirm_by(call)
-        if subscription.cumulative:
-            subscription.settle(covered)
-        else:
-            subscription.open -= 1
+        self._settle_beside(message, command, covered)
+        subscription.settle(covered)
         if transaction is not None:
-            transaction.settle(message, command, covered if subscription.cumulative else (message.seq,))
+            transaction.settle(message, command, covered)
+
+    def _settle_beside(self, message: BaseMessage, command: str, covered: Sequence[int]) -> None:
+        """Count messages of a subscription with several consumers as settled.
+
+        In mode `client` an ACK covers the earlier messages of one consumer only: send one for the last of each other.
+        """
+        spares = message.subscription.spares
+        for last in () if spares is None else spares.settle(covered):
+            if message.subscription.cumulative and last is not message:
+                self.link.put(Frame(command, self._ack_headers(last, command)), None, bound=True)
+
+    def _holder(self, message: BaseMessage, transaction: BaseTransaction | None) -> BaseTransaction | None:
+        """Return the transaction that an ACK or NACK has to wait for, where the broker has none for these.
+
+        That is its own. In mode `client` it is any that holds an earlier message, which would be covered.
+        """
+        subscription = message.subscription
+        if self.link.dialect.acks_transacted or (transaction is None and not subscription.claims):
+            return None
+        if transaction is not None or not subscription.cumulative:
+            return transaction
+        claims = subscription.claims
+        return next((claims[seq] for seq in claims if seq < message.seq), None)
+
+    def _release(self, held: Sequence[Settled]) -> None:
+        """Send what a transaction has held back, now that it is committed; not what the broker has back by now."""
+        for message, command, covered, extra in held:
+            message.settled = ""
+            if self.is_stale(message):
+                log.info("%s: message %s comes again", message.subscription.destination, message.id)
+                continue
+            self._settle_beside(message, command, covered)
+            self.link.put(Frame(command, [*self._ack_headers(message, command), *(extra or ())]), None, bound=True)
+            message.settled = command
+
+    def waits(self, subscription: Subscription, now: float, *, polls: bool) -> None:
+        """Look at the window of a subscription whose program waits. See `Windows.waits`."""
+        self.link.now = now
+        self.inbound.windows.waits(subscription, polls=polls)
 
     def is_stale(self, message: BaseMessage) -> bool:
         """Return whether the broker has a message back, and delivers it again: it can no longer be settled."""
@@ -436,7 +476,8 @@ class ClientCore:
                     f"STOMP {self.link.version} has no NACK: leave the message unsettled, to get it again"
                 )
             return [("message-id", message.id)]
-        return [("message-id", message.id), ("subscription", message.subscription.id)]
+        name = message.frame.get("subscription", message.subscription.id)  # a spare has its own
+        return [("message-id", message.id), ("subscription", name)]
 
     # ---- messages that cannot be read ----
 
@@ -504,6 +545,8 @@ class ClientCore:
         subscription.streamed -= message.received is not None
         subscription.inbox_octets -= size
         subscription.open -= 1
+        if subscription.spares is not None:
+            subscription.spares.settle((message.seq,))
         inbound.backlog -= 1
         inbound.backlog_octets -= size
 
@@ -523,6 +566,8 @@ class ClientCore:
             return False
         self.link.put(Frame("BEGIN", [*self.link.cause(), ("transaction", transaction.id)]), None, bound=True)
         transaction.state, transaction.epoch, transaction.begun_for = "open", self.link.epoch, in_hand()
+        transaction.release = self._release
+        transaction.own()
         self.link.transactions[transaction.id] = transaction
         return True
 

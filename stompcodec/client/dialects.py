@@ -20,6 +20,10 @@ log = logging.getLogger("stompcodec.client")
 
 #: Of our broker: the characters of the longest destination, and the usual prefix of orders.
 _LONGEST, _MANAGEMENT = 4096, "/management/"
+#: Brokers read a window as 32 bits with a sign.
+_MOST = 2**31 - 1
+#: The bytes of a window that no other consumer of a queue competes for.
+_WIDE = 8 * 2**20
 #: The values of the client option `topic_queues`.
 TOPIC_QUEUES = ("auto", "transient", "exclusive", "durable")
 #: Headers of SUBSCRIBE by which a program itself chooses the queue behind a topic subscription.
@@ -35,7 +39,7 @@ class BrokerDialect(NamedTuple):
     prefetch: tuple[str, ...] = ()
     """Headers of SUBSCRIBE that take a number of messages."""
     window: str = ""
-    """The header of SUBSCRIBE that takes a number of bytes instead: a KiB per message, and 1 for one message."""
+    """The header of SUBSCRIBE that takes a number of bytes instead: see `prefetch_headers`."""
     durable: Pairs | None = None
     """Headers of SUBSCRIBE and UNSUBSCRIBE for a durable subscription; {} is its name. None: not supported."""
     client_id: bool = False
@@ -92,6 +96,28 @@ class BrokerDialect(NamedTuple):
     values: Mapping[str, Rule] = {}
     """Headers of SEND and the destination of SUBSCRIBE, with the values by which the broker loses the message or ends
     the connection."""
+    unbounded: tuple[str, ...] = ()
+    """The modes of acknowledgement in which nothing gives a window back, so that there must be none."""
+    least: int | None = None
+    """The least value of a window with which messages come; None if none stops them."""
+    shared: Pairs = ()
+    """The headers of SUBSCRIBE that make a destination a queue: with them more consumers of a subscription share its
+    messages, each with a window of its own. Empty: more consumers are not needed, or not known to share."""
+    acks_transacted: bool = True
+    """ACK can be part of a transaction; else the client sends it after the RECEIPT of COMMIT."""
+    forged: bool = False
+    """STOMP 1.0 sessions get line feeds of header values as they are: a sender can forge headers."""
+    changed: str = ""
+    """What it does if a durable name comes with another selector or destination; "" if it refuses that."""
+    poisoned: str = ""
+    """The prefix of selectors after which it refuses the same selector without the prefix, for everyone."""
+    only_true: tuple[str, ...] = ()
+    """Headers of SEND that mean what they say with the value true alone, and are left out with another one."""
+
+    @property
+    def may_stall(self) -> bool:
+        """Whether a program that waits for messages may have to do something first: see `Windows.waits`."""
+        return bool(self.window) or not self.acks_transacted
 
     def suit(self, pairs: list[tuple[str, str]], is_reply: bool = False) -> str | None:
         """Add the type of the destination to the headers of a SEND, unless they have one; return it if it was added.
@@ -151,15 +177,6 @@ to 9223372036854775807
                 "so leave out durable="
             )
         return () if said is not None or kind is None else (("subscription-type", kind),)
-    # ---- what the client warns of, or refuses ----
-    forged: bool = False
-    """STOMP 1.0 sessions get line feeds of header values as they are: a sender can forge headers."""
-    changed: str = ""
-    """What it does if a durable name comes with another selector or destination; "" if it refuses that."""
-    poisoned: str = ""
-    """The prefix of selectors after which it refuses the same selector without the prefix, for everyone."""
-    only_true: tuple[str, ...] = ()
-    """Headers of SEND that mean what they say with the value true alone, and are left out with another one."""
 
     def without_false(self, pairs: list[tuple[str, str]]) -> list[tuple[str, str]]:
         """Return the headers of a SEND without those of `only_true` that are not true.
@@ -246,15 +263,45 @@ clients of activemq until it is restarted: compare with texts, as in n = '9'
         prefix = next(filter(name.startswith, self.aliases), "")
         return name[len(prefix) :]
 
-    def prefetch_headers(self, messages: int) -> list[tuple[str, str]]:
+    def prefetch_headers(self, messages: int, ack: str = "client", *, wide: bool = False) -> list[tuple[str, str]]:
         """Return the headers of SUBSCRIBE that bound the unacknowledged messages.
+
+        Where windows are in bytes, 1 stands for one message of any size, and more messages count as a KiB each. `wide`
+        says that no other consumer waits for what is delivered ahead: the window is at least 8 MiB then.
 
         >>> BROKERS["rabbitmq"].prefetch_headers(10), BROKERS["artemis"].prefetch_headers(10)
         ([('prefetch-count', '10')], [('consumer-window-size', '10240')])
+        >>> BROKERS["artemis"].prefetch_headers(10, "auto"), BROKERS["artemis"].prefetch_headers(10, wide=True)
+        ([], [('consumer-window-size', '8388608')])
         """
+        if ack in self.unbounded:
+            return []
         if self.window:
-            return [(self.window, "1" if messages == 1 else str(messages * 1024))]
+            octets = max(messages * 1024, _WIDE if wide else 0)
+            return [(self.window, "1" if messages == 1 else str(min(octets, _MOST)))]
         return [(name, str(messages)) for name in self.prefetch]
+
+    def check_window(self, ack: str, headers: Iterable[tuple[str, str]]) -> None:
+        """Raise ValueError if headers of SUBSCRIBE hold a window with which no messages come, or after some no more.
+
+        >>> BROKERS["artemis"].check_window("auto", [("consumer-window-size", "-1")])
+        >>> BROKERS["activemq"].check_window("auto", [("activemq.prefetchSize", "0")])
+        Traceback (most recent call last):
+            ...
+        ValueError: headers= holds 'activemq.prefetchSize' as '0': activemq takes 1 to 2147483647
+        """
+        names = {self.window, *self.prefetch}
+        for name, value in headers:
+            if self.least is None or name not in names:
+                continue
+            number = re.fullmatch("-?[0-9]{1,10}", value)
+            if number is None or not self.least <= int(value) <= _MOST:
+                raise ValueError(f"headers= holds {name!r} as {value!r:.60}: {self.name} takes {self.least} to {_MOST}")
+            if ack in self.unbounded and int(value) != -1:
+                raise ValueError(
+                    f"headers= holds {name!r} as {value!r:.60}: with ack={ack!r} nothing gives a window of {self.name} "
+                    "back: leave it out, or acknowledge"
+                )
 
     def beside(self, prefetch: int | None, headers: Iterable[tuple[str, str]]) -> int | None:
         """Return a usual prefetch for `subscribe`, in messages; None if its headers say one in the broker's words.
@@ -352,10 +399,11 @@ clients of activemq until it is restarted: compare with texts, as in n = '9'
 _OURS, _RABBITMQ, _ACTIVEMQ = "login refused", "access refused for user", "password is invalid"
 #: The prefix for the kind of a destination.
 _KIND = re.compile(r"^/(?:amq/)?[a-z-]+/")
-#: Unknown brokers get the two most common names; brokers ignore headers that they do not know.
+#: Unknown brokers get a name that none reads as bytes. Artemis, which does so with activemq.prefetchSize, is unknown in
+#: STOMP 1.0, or if it is set up so.
 _UNKNOWN = BrokerDialect(
     "unknown",
-    prefetch=("prefetch-count", "activemq.prefetchSize"),
+    prefetch=("prefetch-count",),
     aliases=("/queue/", "/amq/queue/"),
     login_refused=(_OURS, _RABBITMQ, _ACTIVEMQ),
     marks=":: ? ,",
@@ -378,6 +426,7 @@ _OWN: dict[str, Any] = {
     "queue_type": (),
     "values": {},
     **{"forged": False, "changed": "", "poisoned": "", "only_true": ()},
+    "least": None,
 }
 #: The dialects of our own broker in which a name with and without its prefix is one queue.
 _OWN_ALIASES = ("rabbitmq", "activemq")
@@ -434,6 +483,10 @@ BROKERS: dict[str, BrokerDialect] = {
             values=ARTEMIS,
             forged=True,
             changed="keeps the old ones",
+            unbounded=("auto",),
+            least=-1,
+            shared=(("subscription-type", "ANYCAST"),),
+            acks_transacted=False,
         ),
         BrokerDialect(
             "activemq",
@@ -455,6 +508,7 @@ BROKERS: dict[str, BrokerDialect] = {
             forged=True,
             changed="drops what waits",
             poisoned="convert_string_expressions:",
+            least=1,
         ),
         BrokerDialect("vertx", "vertx-stomp", requeue=None, aliases=(), nacked="drops"),
         BrokerDialect(

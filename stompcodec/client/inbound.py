@@ -19,6 +19,7 @@ from stompcodec.client.link import DELETE, ClientLink, log
 from stompcodec.client.message import BaseMessage
 from stompcodec.client.receipts import Call, Group
 from stompcodec.client.subscription import Subscription
+from stompcodec.client.windows.watch import LOOK, Windows
 from stompcodec.codec import END_OF_BODY, Frame
 from stompcodec.errors import (
     ConnectionLostError,
@@ -64,6 +65,7 @@ class Inbound:
         self.new_id = new_id
         self.message_class = message_class
         self.subscriptions: dict[str, Subscription] = {}  # those that a new connection restores
+        self.windows = Windows(link, self.subscriptions)
         self.touched: list[Subscription] = []  # those with news
         self.paused = False  # the shell has to stop reading
         self.backlog = 0  # messages in inboxes
@@ -112,6 +114,8 @@ class Inbound:
                     continue
                 name = frame.get("subscription")
                 subscription = subscriptions.get(name) if name is not None else self.by_destination(frame)
+                if subscription is None and name is not None:
+                    subscription = self.windows.spares.get(name)
                 if subscription is None or subscription.deaf:
                     call = None if name is None else self._fetch_of(name)
                     if call is not None:
@@ -184,6 +188,8 @@ class Inbound:
             self.backlog_octets -= size
             subscription.inbox_octets -= size
             subscription.batch.append(message)
+            subscription.octets += size
+            subscription.last = message if subscription.cumulative else None
             if message.received is not None:
                 subscription.streamed -= 1
                 break
@@ -199,9 +205,12 @@ class Inbound:
         # No call stands between these, so that an interrupt (Ctrl-C) cannot separate them, and no message comes twice.
         self.backlog -= count
         self.backlog_octets -= subscription.inbox_octets
+        subscription.octets += subscription.inbox_octets
         subscription.inbox_octets = 0
         batch += inbox
         inbox.clear()
+        if subscription.cumulative and batch:
+            subscription.last = batch[-1]
         self.weigh()
 
     def take_one(self, subscription: Subscription) -> BaseMessage:
@@ -213,6 +222,8 @@ class Inbound:
         # caller has kept the message, loses it: it is in no list of the subscription, unlike those that `take` moves.
         subscription.streamed -= is_streamed
         subscription.inbox_octets -= size
+        subscription.octets += size
+        subscription.last = message if subscription.cumulative else None
         self.backlog -= 1
         self.backlog_octets -= size
         del inbox[0]
@@ -416,6 +427,7 @@ class Inbound:
         for_good = delete and subscription.durable is not None and not subscription.deleted
         over = subscription.closed
         headers = subscription.unsubscribe_headers(self.link.dialect, self.link.options.client_id, delete)
+        self.windows.end(subscription, tell=reach and self.link.state not in ("closing", "closed"))
         self.close_subscription(subscription, None)
         if not reach or self.link.state in ("closing", "closed"):
             if call is not None:
@@ -456,6 +468,7 @@ class Inbound:
             self.go_on()
             link.finish(call)
             return
+        self.windows.end(subscription, tell=True)
         self.forget(subscription)
         subscription.give_back()
         self.apart[subscription.id] = self.subscriptions.pop(subscription.id)
@@ -540,6 +553,7 @@ class Inbound:
         for subscription in self.subscriptions.values():
             subscription.subscribed = subscription.confirmed = False
             subscription.left = 0
+            self.windows.end(subscription, tell=False)
             if subscription.explicit:  # the broker delivers them again
                 self.forget(subscription)
                 subscription.give_back()
@@ -551,7 +565,10 @@ class Inbound:
         if subscription is self.reply_subscription and self.link.dialect.implicit_replies:
             self._confirm(subscription)
             return
-        headers = self.subscribe_headers(subscription)
+        headers = subscription.asked = self.subscribe_headers(subscription)
+        subscription.may_stall = subscription.explicit and self.link.dialect.may_stall
+        if subscription.explicit:
+            self.windows.look_at = min(self.windows.look_at, self.link.now + LOOK)
         call = subscription.call
         if not subscription.confirm:
             self.link.transmit(Frame("SUBSCRIBE", headers))
@@ -614,6 +631,7 @@ class Inbound:
         subscription.closed = subscription.deaf = True
         subscription.ended = math.inf
         subscription.error = error
+        self.windows.end(subscription, tell=self.link.phase == "up" and self.link.state == "connected")
         if subscription.explicit:
             self.forget(subscription)
         why = error or ConnectionLostError("the subscription was closed")

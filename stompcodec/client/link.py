@@ -7,6 +7,7 @@ accepted, rejected, or unknown because of a lost connection or a timeout.
 from __future__ import annotations
 
 import logging
+import math
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
@@ -56,6 +57,8 @@ class Inbox(Protocol):
 
     late: list[Any]
     """Subscriptions for `go_on`."""
+    windows: Any
+    """`Windows`, which has something to do at times."""
 
     def restore_all(self) -> None:
         """Subscribe again in a new session, then call `ClientLink.restored`."""
@@ -253,6 +256,7 @@ class ClientLink:
         connection = self.connection
         if connection is None:
             return
+        self.inbox.windows.look(now)
         connection.excuse(max(late, self.inbox.unread()), now)  # both end now, so the longer one has the other in it
         if self._connected_by is not None and now >= self._connected_by:
             self.break_off(ConnectionLostError(f"no CONNECTED in {self._patience:.3g} s", sent=False))
@@ -266,6 +270,8 @@ class ClientLink:
         times = [self.calls.deadlines.next(), self._connected_by, None if self.pace.is_free else self.pace.until]
         if self.connection is not None:
             times.append(self.connection.next_deadline())
+            if self.inbox.windows.look_at < math.inf:
+                times.append(self.inbox.windows.look_at)
         return min((time for time in times if time is not None), default=None)
 
     def lost(self, error: BaseException | None, now: float) -> None:

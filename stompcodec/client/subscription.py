@@ -29,6 +29,12 @@ class Subscription:
     once per batch, not once per message.
     """
 
+    # Of its window, see `windows`:
+    octets_from = 0  # the `seq` after which `octets` are counted
+    last: Any = None  # the last message that consumers took, in mode `client`
+    asked: Sequence[tuple[str, str]] = ()  # the headers of its SUBSCRIBE on this connection
+    is_named = False  # the log has said that it holds messages, and gets none
+
     def __init__(
         self,
         destination: str,
@@ -60,6 +66,8 @@ class Subscription:
         self.inbox: deque[Any] = deque()
         self.inbox_octets = self.streamed = 0  # of the inbox; and its messages with a body in a file
         self.batch: deque[Any] = deque()
+        self.octets, self.may_stall = 0, False  # bytes that consumers took; a program that waits may have to act first
+        self.spares: Any = None  # its further consumers on this connection
         self.seq = 0  # number of received messages, over all connections
         self.open = 0  # unsettled messages of this connection, with those in inbox and batch
         self.settled_to = 0  # the `seq` of the last cumulative acknowledgement
@@ -88,8 +96,10 @@ class Subscription:
     ) -> list[tuple[str, str]]:
         """Return the headers of SUBSCRIBE in the broker's dialect; LocalProtocolError: it does not support an option.
 
-        `client_id` is the one in CONNECT; `unique` returns a name that no other subscription has.
+        `client_id` is the one in CONNECT; `unique` returns a name that no other subscription has. ValueError: with the
+        window in its headers no messages come.
         """
+        dialect.check_window(self.ack, self.headers)
         headers = [("id", self.id), ("destination", self.destination), ("ack", self.ack)]
         for _argument, pairs in self._written(dialect, client_id):
             headers += pairs
@@ -118,19 +128,26 @@ class Subscription:
         is_queue = self.destination.startswith(_QUEUES) and "topic" not in self.destination
         return self.durable is not None or is_queue
 
+    def _is_shared(self, dialect: BrokerDialect) -> bool:
+        """Return whether other consumers may take the messages, too, as far as that is known."""
+        if self.durable is not None:
+            return False
+        types = [*self.headers, *dialect.type_headers(self.destination, self.headers, False)]
+        return self.keeps_messages or not set(dialect.shared).isdisjoint(types)
+
     def _written(self, dialect: BrokerDialect, client_id: str | None) -> Iterator[tuple[str, list[tuple[str, str]]]]:
         """Yield arguments and the headers that they write, which `headers` may name as well."""
         if self.selector is not None:
             yield "selector", [("selector", self.selector)]
         window = self.window
         if window is not None:
-            yield "prefetch", dialect.prefetch_headers(window)
+            yield "prefetch", dialect.prefetch_headers(window, self.ack, wide=not self._is_shared(dialect))
         if self.durable is not None:
             yield "durable", dialect.durable_headers(self.durable, client_id)
 
     def check(self, dialect: BrokerDialect, client_id: str | None) -> None:
-        """Raise ValueError if a header and an argument differ, dead letters would come back, or the broker would end the
-        connection for the name.
+        """Raise ValueError if a header and an argument differ, if the broker would end the connection for the name, or if
+        dead letters would come back.
         """
         dialect.check_value("destination", self.destination)
         if self.dead_letter is not None and dialect.is_read(self.destination, self.dead_letter):
@@ -157,19 +174,22 @@ class Subscription:
         return headers
 
     def covered(self, seq: int) -> list[int]:
-        """Return the `seq` of the messages that an ACK or NACK of this one settles in mode `client`; none if it is
-        settled already.
+        """Return the `seq` of the messages that an ACK or NACK of this one settles; in mode `client` with earlier ones,
+        and none if it is settled already.
         """
+        if not self.cumulative:
+            return [seq]
         if seq <= self.settled_to and seq not in self.reopened:
             return []
         earlier = [each for each in self.reopened if each <= seq]
         return [*sorted(earlier), *range(self.settled_to + 1, seq + 1)]
 
     def settle(self, covered: Sequence[int]) -> None:
-        """Count messages as settled, or as part of a transaction, in mode `client`."""
+        """Count messages as settled, or as part of a transaction."""
         self.open -= len(covered)
-        self.settled_to = max(self.settled_to, covered[-1])
-        self.reopened.difference_update(covered)
+        if self.cumulative:
+            self.settled_to = max(self.settled_to, covered[-1])
+            self.reopened.difference_update(covered)
 
     def reopen(self, covered: Sequence[int]) -> None:
         """Count messages as unsettled again, in any mode: their transaction was aborted."""

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextvars import ContextVar
 from typing import NamedTuple
 
 from stompcodec.client.message import BaseMessage
@@ -13,6 +14,8 @@ from stompcodec.errors import ConnectionLostError, LocalProtocolError
 _WHY = {"unknown": "the outcome of the transaction is unknown: its COMMIT was sent, and had no answer"}
 #: State -> `settled` of the messages that it acknowledged or refused; else the command.
 _SAID = {"aborted": "", "lost": "", "unknown": "unknown"}
+#: The open transactions of each thread or task.
+_own: ContextVar[tuple[BaseTransaction, ...]] = ContextVar("stompcodec_transactions", default=())
 _CONFIRMED = Call("COMMIT", 0.0, done=True)
 
 
@@ -23,6 +26,8 @@ class Settled(NamedTuple):
     command: str
     covered: Sequence[int]
     """The `seq` of all messages that it settles: with earlier ones in mode `client`."""
+    held: Sequence[tuple[str, str]] | None = None
+    """More headers of a frame that is sent after the RECEIPT of COMMIT (`BrokerDialect.acks_transacted`); else None."""
 
 
 class BaseTransaction:
@@ -38,6 +43,7 @@ class BaseTransaction:
         before COMMIT was sent) or unknown (COMMIT was sent, and no answer came). A late answer resolves unknown."""
         self.settled: list[Settled] = []
         self.finishing: Call | None = None  # the call of COMMIT or ABORT
+        self.release: Callable[[Sequence[Settled]], object] = lambda _: None  # sends what is held; set by the core
 
     def __repr__(self) -> str:
         return f"<Transaction {self.id} {self.state}>"
@@ -61,21 +67,55 @@ class BaseTransaction:
         self.settled.append(Settled(message, command, covered))
         message.subscription.claims.update(dict.fromkeys(covered, self))
 
+    def hold(
+        self,
+        message: BaseMessage,
+        command: str,
+        covered: Sequence[int],
+        more: Sequence[tuple[str, str]],
+        call: Call | None,
+    ) -> None:
+        """Note an ACK or NACK that is sent once the transaction is committed, as the broker knows none in one.
+
+        Raises LocalProtocolError if a receipt is wanted for it.
+        """
+        if call is not None:
+            raise LocalProtocolError(
+                f"{command} not sent: it would cover messages whose ACKs wait for the COMMIT of transaction {self.id}, "
+                "so it has to wait, too, and cannot have a receipt: commit or abort first"
+            )
+        message.settled = command
+        subscription = message.subscription
+        subscription.settle(covered)
+        self.settled.append(Settled(message, command, covered, more))
+        subscription.claims.update(dict.fromkeys(covered, self))
+
+    def own(self) -> None:
+        """Note that the present thread, or task, has begun it."""
+        _own.set((*(each for each in _own.get() if each.state == "open"), self))
+
+    @property
+    def is_own(self) -> bool:
+        """True if it is open, and the present thread or task has begun it: while that waits, it stays open."""
+        return self.state == "open" and self in _own.get()
+
     def end(self, state: str) -> None:
         """Enter one of the last states, and tell its messages."""
         self.state = state
-        for message, command, covered in reversed(self.settled):
+        held = [each for each in self.settled if each.held is not None] if state == "committed" else []
+        for message, command, covered, more in reversed(self.settled):
             subscription = message.subscription
             message.settled = _SAID.get(state, command)
             if state != "unknown":
                 for seq in covered:
                     subscription.claims.pop(seq, None)
-            if state == "committed":
+            if state == "committed" and more is None:
                 message.confirm_by(_CONFIRMED)
             elif state == "aborted":
                 subscription.reopen(covered)
         if state != "unknown":
             self.settled.clear()
+        self.release(held)
 
     def cut(self, reason: Exception) -> None:
         """Note the loss of its connection."""
@@ -83,7 +123,7 @@ class BaseTransaction:
         if self.state in ("open", "committing"):
             self.lost = reason
             self.end("unknown" if self.state == "committing" and call is not None and call.sent else "lost")
-        for message, _, covered in self.settled:  # only a late answer could resolve them
+        for message, _, covered, _ in self.settled:  # only a late answer could resolve them
             for seq in covered:
                 message.subscription.claims.pop(seq, None)
         self.settled.clear()

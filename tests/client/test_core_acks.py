@@ -157,12 +157,12 @@ def test_a_server_that_sends_no_ack_header_gets_no_ack(client):
     [
         ("RabbitMQ/3.10.8", {"prefetch-count": "5", "durable": "true", "auto-delete": "false", "id": "daily"}),
         ("ActiveMQ/5.17.2", {"activemq.prefetchSize": "5", "activemq.subscriptionName": "daily", "id": "daily"}),
-        ("ActiveMQ-Artemis/2.31", {"consumer-window-size": "5120", "durable-subscription-name": "daily"}),
+        ("ActiveMQ-Artemis/2.31", {"consumer-window-size": "8388608", "durable-subscription-name": "daily"}),
         ("apache-apollo/1.7", {"credit": "5", "persistent": "true"}),
         ("stompcodec/0.1", {"prefetch-count": "5", "durable": "true", "auto-delete": "false", "id": "daily"}),
         ("stompcodec/0.1 as rabbitmq", {"prefetch-count": "5", "durable": "true", "id": "daily"}),
         ("stompcodec/0.1 as activemq", {"activemq.prefetchSize": "5", "activemq.subscriptionName": "daily"}),
-        ("stompcodec/0.1 as artemis", {"consumer-window-size": "5120", "durable-subscription-name": "daily"}),
+        ("stompcodec/0.1 as artemis", {"consumer-window-size": "8388608", "durable-subscription-name": "daily"}),
         ("stompcodec/0.1 as apollo", {"credit": "5", "persistent": "true"}),
     ],
 )
@@ -175,13 +175,13 @@ def test_prefetch_and_durable_in_the_words_of_the_broker(server, expected):
 
 
 def test_a_reconnect_to_another_broker_uses_its_words(client):
-    client.server_name = "RabbitMQ/3.10.8"
     client.subscribed(prefetch=7)
+    client.server_name = "ActiveMQ/5.17.2"
     client.lose()
     client.connect()
     first, second = [frame for _, frame in client.seen if frame.command == "SUBSCRIBE"]
-    assert first.get("activemq.prefetchSize") == first.get("prefetch-count") == "7"
-    assert (second.get("activemq.prefetchSize"), second.get("prefetch-count")) == (None, "7")
+    assert (first.get("activemq.prefetchSize"), first.get("prefetch-count")) == (None, "7")
+    assert (second.get("activemq.prefetchSize"), second.get("prefetch-count")) == ("7", None)
 
 
 def test_durable_needs_a_client_id_on_some(client):
@@ -457,4 +457,4 @@ def test_a_nack_in_a_transaction_is_refused_by_activemq(server):
         assert client.commands() == ["ACK"]
     else:
         client.ack(message, "NACK", transaction=transaction)
-        assert client.commands() == ["NACK"]
+        assert client.commands() == ["NACK"][: "artemis" not in server.lower()]  # there it waits for the COMMIT

@@ -341,6 +341,66 @@ def nack_transacted(place: Place) -> None:
     client.close()
 
 
+@field("unbounded")
+def unbounded(place: Place) -> None:
+    """In mode `auto` all messages come, whatever their size and `prefetch`."""
+    client, name = place.connect(), fresh()
+    for number in range(4):
+        client.send(name, b"%d" % number + bytes(3000), receipt=True)
+    subscription = client.subscribe(name, ack="auto", prefetch=1)
+    same([body[:1] for body in bodies(subscription, 4)], [b"0", b"1", b"2", b"3"], "what came")
+    client.close()
+
+
+@field("shared")
+def shared(place: Place) -> None:
+    """A program that holds fewer messages than its `prefetch` gets the next one, whatever their size."""
+    client, name = place.connect(), fresh()
+    typed = dict(place.row(client).shared)
+    sent = {"destination-type": "ANYCAST"} if typed else {}
+    for number in range(5):
+        client.send(name, b"%d" % number + bytes(20_000), sent, receipt=True)
+    subscription = client.subscribe(name, ack="client", prefetch=5, headers=typed)
+    same([body[:1] for body in bodies(subscription, 5)], [b"0", b"1", b"2", b"3", b"4"], "what is held")
+    client.close()
+
+
+@field("least")
+def least(place: Place) -> None:
+    """The client refuses windows with which no messages would come."""
+    client, name = place.connect(), fresh()
+    row = place.row(client)
+    if row.least is not None:
+        window = row.window or row.prefetch[0]
+        for value in (str(row.least - 1), "abc", "99999999999"):
+            try:
+                client.subscribe(name, ack="client", headers={window: value})
+            except ValueError:
+                continue
+            raise Failed(f"{window}:{value} was sent")
+    client.close()
+
+
+@field("acks_transacted")
+def acks_transacted(place: Place) -> None:
+    """What an aborted transaction acknowledges comes again on the next connection, what a committed one does not."""
+    client, name = place.connect(), fresh()
+    for body in (b"1", b"2"):
+        client.send(name, body, {"persistent": "true"}, receipt=True)
+    subscription = client.subscribe(name, ack="client-individual", prefetch=2)
+    first, second = (subscription.get(patience(_SECONDS)) for _ in range(2))
+    kept, dropped = client.transaction().begin(), client.transaction().begin()
+    kept.ack(first)
+    dropped.ack(second)
+    kept.commit()
+    dropped.abort()
+    client.close()
+    client = place.connect()
+    subscription = client.subscribe(name, ack="client-individual", prefetch=2)
+    same(bodies(subscription, 1), [b"2"], "what comes again")
+    client.close()
+
+
 @field("attempts")
 def attempts(place: Place) -> None:
     """`message.attempt` counts deliveries, where the broker tells; else it is 2 for what comes again."""
@@ -422,6 +482,8 @@ def lasting(place: Place) -> None:
     same(told[1], told[0], "the identities when they come again")
     same(len(set(told[0])), 2 if kind else 1, f"identities of two messages: {told}")
     same(None in told[0], not kind, "there is none")
+
+
 @field("forged")
 def forged(place: Place) -> None:
     """A sender can put a header into messages to STOMP 1.0 sessions where the row says so, and nowhere else."""

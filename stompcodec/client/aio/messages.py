@@ -285,6 +285,9 @@ class AsyncSubscription(Base):
         engine.check()
         self.link.delivery.check()  # asyncio only
         await sleep(0)  # asyncio only: lets other tasks run once per batch
+        if self.may_stall and not self.inbox:
+            polls = self._work is not None or (until is not None and now() >= until)
+            engine.do(self.link.core.waits, self, now(), polls=polls)
         if self.link.layers is not None:
             return await self._refill_through(until)
         while True:

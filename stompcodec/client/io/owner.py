@@ -129,6 +129,7 @@ class WireOwner:
             or link.phase != "up"
             or link.is_watched
             or subscription.deaf
+            or subscription.spares is not None
             or not subscription.confirmed
             or core.inbound.subscriptions.get(subscription.id) is not subscription
         ):
@@ -143,11 +144,14 @@ class WireOwner:
         # No call stands between these, so that an interrupt cannot separate them.
         subscription.seq += count
         subscription.open += count
+        subscription.octets += len(octets)
         batch += messages
         core.inbound.before = messages[-1].frame
         del ahead[:]
         link.now = link.heard_at = now
         connection.skip(len(octets), now)
+        if subscription.cumulative:
+            subscription.last = messages[-1]
         return True
 
     def _is_between(self, connection: Connection) -> bool:

@@ -273,6 +273,9 @@ class Subscription(Base):
         """Wait for messages; return False at the end of the subscription, or of the time."""
         engine = self.link.engine
         engine.check()
+        if self.may_stall and not self.inbox:
+            polls = self._work is not None or (until is not None and now() >= until)
+            engine.do(self.link.core.waits, self, now(), polls=polls)
         if self.link.layers is not None:
             return self._refill_through(until)
         while True:

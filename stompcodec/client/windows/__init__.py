@@ -1,0 +1,1 @@
+"""Windows of subscriptions: how many messages a broker delivers ahead."""

@@ -1,0 +1,140 @@
+"""The windows of a client: it has them grow, and names a subscription that gets no messages."""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections import deque
+
+from stompcodec.client.link import ClientLink
+from stompcodec.client.subscription import Subscription
+from stompcodec.client.windows.spares import Spares
+from stompcodec.codec import Frame
+from stompcodec.errors import LocalProtocolError
+
+log = logging.getLogger("stompcodec.client")
+
+#: The seconds between two looks at subscriptions that hold messages, and those without messages before one is named.
+LOOK, _SILENT = 15.0, 60.0
+_MOST = 2**31 - 1
+#: The bytes of headers for which a message counts that was not measured.
+_HEADERS = 1024
+
+
+class Windows:
+    """The windows of a client's subscriptions."""
+
+    def __init__(self, link: ClientLink, subscriptions: dict[str, Subscription]) -> None:
+        self._link = link
+        self._subscriptions = subscriptions
+        self.spares: dict[str, Subscription] = {}
+        """The subscriptions with spares, by the ids of these."""
+        self.look_at = math.inf
+        """When to look for silent subscriptions."""
+        self._seen: dict[str, tuple[Subscription, int, float]] = {}  # id -> the last `seq`, and when it was new
+
+    # ---- growing ----
+
+    def waits(self, subscription: Subscription, *, polls: bool) -> None:
+        """Grow the window of a subscription if it may be full: its program waits, or `polls`, and holds messages.
+
+        Raises LocalProtocolError if the program waits for ever: ACKs of its own open transaction fill the window.
+        """
+        window, held = subscription.window, subscription.open + len(subscription.claims)
+        if subscription.inbox or subscription.batch or window is None or self._link.phase != "up":
+            return
+        if not subscription.open and not subscription.claims:
+            subscription.octets, subscription.octets_from = 0, subscription.seq
+        elif held < window and self._may_be_full(subscription, held, window):
+            self.grow(subscription, held, window)
+        elif held >= window and not polls and not self._link.dialect.acks_transacted:
+            claims = list(subscription.claims.values())
+            if claims and all(each.is_own for each in claims):
+                raise LocalProtocolError(
+                    f"no message of {subscription.destination} comes before COMMIT: {held} unsettled ones, of which "
+                    f"transaction {claims[0].id} acknowledges {len(claims)}, fill the prefetch of {window}, and "
+                    f"{self._link.dialect.name} gets the ACKs after COMMIT: commit earlier, or give a larger prefetch="
+                )
+
+    def _may_be_full(self, subscription: Subscription, held: int, window: int) -> bool:
+        if subscription.spares is not None:
+            return not subscription.spares.has_room()
+        return subscription.octets + held * _HEADERS >= window * 1024
+
+    def grow(self, subscription: Subscription, held: int, window: int) -> None:
+        """Add a spare that takes the rest of the `prefetch`, where it shares the messages of a queue."""
+        link, dialect = self._link, self._link.dialect
+        asked = subscription.asked
+        is_shared = bool(dialect.shared) and set(dialect.shared) <= set(asked) and subscription.durable is None
+        if not subscription.confirmed or subscription.deaf or window == 1 or not is_shared:
+            return
+        if not set(dialect.prefetch_headers(window)) <= set(asked):  # the program has chosen another window
+            return
+        if subscription.spares is None:
+            subscription.spares = Spares(subscription)
+        spares: Spares = subscription.spares
+        mean = subscription.octets // max(subscription.seq - subscription.octets_from, 1)
+        size = max(spares.largest, mean + _HEADERS)
+        # A message comes while there is a byte left, so the last one needs no more.
+        octets = max((window - held - 1) * size + 1, 2 * max(spares.windows.values(), default=0))
+        name = f"{subscription.id}~{len(spares.windows) + 1}"
+        while name in self._subscriptions or name in self.spares:
+            name += "~"
+        changed = {"id": name, dialect.window: str(min(octets, _MOST))}
+        link.put(Frame("SUBSCRIBE", [(key, changed.get(key, value)) for key, value in asked]), None, bound=True)
+        spares.windows[name], spares.octets[name] = octets, 0
+        self.spares[name] = subscription
+        log.debug(
+            "%s: %d messages fill the window: %s takes %d bytes more", subscription.destination, held, name, octets
+        )
+
+    def end(self, subscription: Subscription, *, tell: bool) -> None:
+        """Forget the spares of a subscription that ends; with `tell` the broker has to end them, too."""
+        if subscription.spares is None:
+            return
+        for name in subscription.spares.windows:
+            if self.spares.pop(name, None) is not None and tell:
+                self._link.put(Frame("UNSUBSCRIBE", [("id", name)]), None, bound=True)
+        subscription.spares = None
+        subscription.inbox = deque(subscription.inbox)
+
+    # ---- looking ----
+
+    def look(self, now: float) -> None:
+        """Name subscriptions that hold unsettled messages, and got none for a minute; each of them once."""
+        if now < self.look_at:
+            return
+        self.look_at, seen = math.inf, self._seen
+        self._seen = {}
+        for name, subscription in self._subscriptions.items():
+            if subscription.explicit:
+                self.look_at = now + LOOK
+            if not subscription.explicit or not subscription.open:
+                continue
+            was, seq, since = seen.get(name, (None, 0, now))
+            if was is not subscription or seq != subscription.seq:
+                since = now
+            elif subscription.window is not None and not (subscription.inbox or subscription.batch):
+                held = subscription.open + len(subscription.claims)
+                if held < subscription.window and not (subscription.spares and subscription.spares.has_room()):
+                    self.grow(subscription, held, subscription.window)
+            self._seen[name] = (subscription, subscription.seq, since)
+            if now - since >= _SILENT and not subscription.is_named:
+                subscription.is_named = True
+                self._name(subscription)
+
+    def _name(self, subscription: Subscription) -> None:
+        taken = subscription.open - len(subscription.inbox) - len(subscription.batch)
+        mean = subscription.octets / max(subscription.seq - subscription.octets_from - len(subscription.inbox), 1)
+        window = "not known" if subscription.window is None else f"{subscription.window} messages"
+        octets = dict(subscription.asked).get(self._link.dialect.window)
+        log.warning(
+            "%s: no message came for %d s, while %d unsettled messages of about %d bytes are held; the window is %s%s. "
+            "If more are waiting, settle these, or subscribe with a larger prefetch=",
+            subscription.destination,
+            _SILENT,
+            subscription.open,
+            taken * mean + subscription.inbox_octets,
+            window,
+            "" if octets is None else f" ({self._link.dialect.window}:{octets})",
+        )
