@@ -535,6 +535,24 @@ def poisoned(place: Place) -> None:
     client.close()
 
 
+@field("only_true")
+def only_true(place: Place) -> None:
+    """A message that is not persistent leaves its queue to all; told otherwise, it would not where the row says so."""
+    sender, reader, name = place.connect(), place.connect(reconnect=None), fresh()
+    sender.send(name, b"x", persistent=False, receipt=True)
+    same(bodies(reader.subscribe(name), 1), [b"x"], "the message, by another connection")
+    if place.row(sender).only_true:
+        stranger = place.connect(dialect="stompcodec", reconnect=None)
+        try:
+            stranger.send(name, b"x", persistent=False, receipt=True)
+        except stomp.StompError:
+            pass
+        else:
+            raise Failed("the broker takes persistent:false for a queue of others")
+    sender.close()
+    reader.close()
+
+
 @field("login_refused")
 def login_refused(place: Place) -> None:
     """A wrong passcode is refused in words that the row knows; a broker that takes any login has none to refuse."""
