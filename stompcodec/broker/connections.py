@@ -67,8 +67,8 @@ class Connections:
         self._most_of_address = config.address_connections or max(_LEAST_SHARE, most - most // 4)
 
     def why_not(self, session: Peer, sessions: int, now: float) -> str | None:
-        """Return why a new session cannot be admitted: all connections, or those of its address, are used up. Return None
-        if it can.
+        """Return why a new session cannot be admitted: all connections, or those of its address, are used up. None if
+        it can.
         """
         if sessions >= self._config.max_connections and not self.make_room(""):
             return LATER

@@ -146,8 +146,8 @@ class Subscription:
             yield "durable", dialect.durable_headers(self.durable, client_id)
 
     def check(self, dialect: BrokerDialect, client_id: str | None) -> None:
-        """Raise ValueError if a header and an argument differ, if the broker would end the connection for the name, or if
-        dead letters would come back.
+        """Raise ValueError if a header and an argument differ, if the broker would close for the name, or if dead
+        letters would come back.
         """
         dialect.check_value("destination", self.destination)
         if self.dead_letter is not None and dialect.is_read(self.destination, self.dead_letter):
