@@ -61,8 +61,7 @@ class Subscription:
         self.confirm, self.dead_letter = confirm, checked_letter(dead_letter)
         self.on_unreadable, self.comings = checked(on_unreadable), Comings()
         self.explicit, self.cumulative = ack != "auto", ack == "client"
-        self.dialect = BROKERS["unknown"]  # of the broker that delivers its messages
-        self.folds_case = False  # header names of its messages are in lower case
+        self.dialect, self.folds_case = BROKERS["unknown"], False  # of its broker; header names are in lower case
         self.inbox: deque[Any] = deque()
         self.inbox_octets = self.streamed = 0  # of the inbox; and its messages with a body in a file
         self.batch: deque[Any] = deque()

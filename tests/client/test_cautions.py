@@ -50,9 +50,9 @@ def test_a_session_of_1_0_warns_once_where_senders_can_forge_headers(caplog, ser
 def test_a_durable_name_with_a_selector_says_that_it_must_be_deleted_first(caplog, name, does):
     caplog.set_level(logging.INFO, "stompcodec.client")
     here = Scripted(server=FOREIGN[name], client_id="me").connect()
-    here.subscribed(durable="plain")
+    here.subscribed(durable="plain", destination="/topic/a")
     assert "unsubscribe(delete=True)" not in caplog.text
-    here.subscribed(durable="daily", selector="n = '1'")
+    here.subscribed(durable="daily", selector="n = '1'", destination="/topic/a")
     assert f"'daily' has a selector: if it or the destination changes, {name} {does}" in caplog.text
     assert "unsubscribe(delete=True)" in caplog.text
 

@@ -139,7 +139,7 @@ def test_a_window_full_of_headers_grows_after_a_while():
 def test_more_consumers_only_where_they_share_the_messages(typed):
     """To another consumer of a topic each message comes again."""
     client = Scripted(server=ARTEMIS).connect()
-    subscription = client.subscribed("client-individual", prefetch=5, headers=TYPED if typed else {})
+    subscription = client.subscribed("client-individual", prefetch=5, destination="/queue/a" if typed else "a")
     client.deliver(subscription, body=bytes(100_000))
     client.core.waits(subscription, client.now, polls=False)
     assert client.commands() == ["SUBSCRIBE"] * typed

@@ -1,4 +1,7 @@
-"""One check for each field of the client's table of brokers, run against the broker that the row describes."""
+"""One check for each field of the client's table of brokers, in more than 600 lines, as the table is one.
+
+Each runs against the broker that the row describes.
+"""
 
 from __future__ import annotations
 

@@ -172,7 +172,8 @@ class Recorder:
         read = Capture(capture.path)
         self._chains = set(read.chains())
         if dedupe is not None:
-            for dialect in dict.fromkeys(client._link.core.link.dialect for client in self._clients):
+            dialects = [client._link.core.link.dialect for client in self._clients]
+            for dialect in {(each.name, each.lasting): each for each in dialects}.values():
                 _load(dedupe, read, dialect)
 
     def subscribe(self, destination: str, *, chain: str = CHAIN, prefetch: int = _MOST, **options: Any) -> None:
