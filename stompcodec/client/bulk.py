@@ -123,7 +123,7 @@ class Bulk:
         self._resend = (options.resend if resend is None else resend) and self.receipts
         self._persistent = options.persistent if persistent is None else persistent
         say_persistent([], self._persistent)  # checks it
-        self._extra, self._only_true = link.core.link.cause(), link.core.link.dialect.only_true
+        self._extra = link.core.link.cause()
         self._suits = link.core.link.suits  # looked at again for each block
         if transaction is not None:
             self._extra.append(("transaction", transaction.id))
@@ -171,8 +171,7 @@ class Bulk:
             if message.command != "SEND" or message.get("destination") is None:
                 raise LocalProtocolError(f"{message.command} cannot be sent: give SEND frames with a destination")
             self._has_given, frame = True, sendable(message)
-            is_changed = self._extra or self._resend or self._persistent is not None or self._suits or self._only_true
-            if not is_changed:
+            if not self._extra and not self._resend and self._persistent is None and not self._suits:
                 return frame
             pairs, body = frame.headers.pairs(), frame.body
         else:
@@ -193,8 +192,6 @@ class Bulk:
             self._link.core.link.suit(pairs)
         if self._resend:
             pairs.append((self._link.core.link.dialect.duplicate, f"{self._key}-{self.given + len(self._frames)}"))
-        if self._only_true:
-            pairs = self._link.core.link.dialect.without_false(pairs)
         if self._extra:  # they come first, since the first of repeated headers counts
             pairs = [*self._extra, *pairs]
         return Frame("SEND", pairs, body)
@@ -279,7 +276,9 @@ class Bulk:
         """Send a block that was serialized elsewhere."""
         if self._frames:
             yield from self._close_block()
-        is_changed = self._resend or self._persistent is not None or self._link.core.link.suits
+        row = self._link.core.link.dialect
+        suits = row.types or row.values or any(f"\n{name}:".encode() in block.body for name in row.only_true)
+        is_changed = self._resend or self._persistent is not None or suits
         if block.version != self._link.core.link.version or is_changed:
             yield from self.add(block.frames())
             return

@@ -199,7 +199,7 @@ class ClientCore:
             return False
         key = inbound.new_id()
         replies = inbound.reply_subscription or self._make_replies(link.dialect.types)
-        pairs = [*link.cause(), *link.dialect.without_false(pairs), ("reply-to", replies.destination)]
+        pairs = [*link.cause(), *pairs, ("reply-to", replies.destination)]
         if link.suits:
             link.suit(pairs)
         frame = Frame("SEND", [*pairs, ("correlation-id", key), ("receipt", call.id)], body)

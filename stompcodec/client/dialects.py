@@ -122,13 +122,16 @@ class BrokerDialect(NamedTuple):
     def suit(self, pairs: list[tuple[str, str]], is_reply: bool = False) -> str | None:
         """Add the type of the destination to the headers of a SEND, unless they have one; return it if it was added.
 
-        A reply to a temporary destination gets none: its consumer is there, and perhaps has named another type.
-        Raises ValueError for a value by which the broker would lose the message.
+        Headers that must not be false are left out. A reply to a temporary destination gets no type: its consumer is
+        there, and perhaps has named another one. Raises ValueError for a value by which the broker would lose the
+        message.
 
         >>> pairs = [("destination", "/queue/a")]
         >>> BROKERS["artemis"].suit(pairs), pairs
         ('ANYCAST', [('destination', '/queue/a'), ('destination-type', 'ANYCAST')])
         """
+        if self.only_true:
+            pairs[:] = self.without_false(pairs)
         destination = kind = None
         for name, value in pairs:
             if name == "destination":

@@ -395,7 +395,7 @@ class ClientLink:
         if not self.options.artemis_types or said.get("artemis_types") == "false":
             row = row._replace(types=False)
         self.dialect: BrokerDialect = row
-        self.suits = row.types or bool(row.values)  # it changes or checks the headers of SENDs
+        self.suits = row.types or bool(row.values or row.only_true)  # it changes or checks the headers of SENDs
 
     def suit(self, pairs: list[tuple[str, str]], is_reply: bool = False) -> None:
         """Complete the headers of a SEND for the broker; raise ValueError for a value that loses the message."""
@@ -497,7 +497,7 @@ class ClientLink:
         if self._wire.text_only:  # each body has to be looked at
             return b""
         try:
-            pairs = self.dialect.without_false([("destination", destination), *self._usual])
+            pairs = [("destination", destination), *self._usual]
             if self.suits:
                 self.suit(pairs)
             octets = serialize(Frame("SEND", pairs, b"x"), self.version)

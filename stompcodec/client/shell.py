@@ -298,8 +298,7 @@ class BaseLink:
                 pairs.append((self.core.link.dialect.duplicate, uuid.uuid4().hex))
         elif resend:
             raise LocalProtocolError("resend=True needs receipt=True")
-        dialect = self.core.link.dialect
-        return Frame("SEND", dialect.without_false(pairs) if dialect.only_true else pairs, message.body)
+        return Frame("SEND", pairs, message.body)
 
     def transaction_id(self) -> str:
         """Return a new id for a transaction."""

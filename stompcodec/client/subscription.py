@@ -72,8 +72,7 @@ class Subscription:
         self.settled_to = 0  # the `seq` of the last cumulative acknowledgement
         self.reopened: set[int] = set()  # those up to there that an ABORT has made unsettled again
         self.claims: dict[int, Any] = {}  # `seq` -> the transaction that settles the message, or may have settled it
-        self.subscribed = self.confirmed = False  # SUBSCRIBE was sent on this connection, and confirmed
-        self.receipt_id = ""
+        self.subscribed, self.confirmed, self.receipt_id = False, False, ""  # SUBSCRIBE was sent here, and confirmed
         self.call: Call | None = None  # waits for the first confirmation
         self.touched = False  # it is in the list of those to wake
         self.wake: Callable[[], object] | None = None  # has consumers look for news
