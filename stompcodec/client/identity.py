@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 
 from stompcodec.client.dialects import BrokerDialect
 
 #: The message-id of Artemis: the number of the consumer, new in each delivery, and that of the message.
 ARTEMIS_ID = "[0-9]+,([0-9]+)"
-_artemis_id = re.compile(ARTEMIS_ID).fullmatch
-#: Milliseconds since 1970. JMS clients may leave the timestamp out, which makes it 0.
-_time = re.compile("[1-9][0-9]*").fullmatch
 
 
 def lasting_identity(dialect: BrokerDialect, headers: Mapping[str, str]) -> str | None:
@@ -40,5 +36,7 @@ def lasting_identity(dialect: BrokerDialect, headers: Mapping[str, str]) -> str 
     id, time = headers.get("message-id"), headers.get("timestamp")
     if id is None or time is None:
         return None
-    number = _artemis_id(id)
-    return f"{number[1]} {time}" if number is not None and _time(time) is not None else None
+    consumer, _comma, number = id.partition(",")
+    is_known = consumer.isdecimal() and number.isdecimal() and time.isdecimal() and id.isascii() and time.isascii()
+    # JMS clients may leave the timestamp out, which makes it 0.
+    return f"{number} {time}" if is_known and time[0] != "0" else None

@@ -11,6 +11,7 @@ from typing import NamedTuple
 from stompcodec.client.bodies.received import BodyReader
 from stompcodec.client.dialects import BrokerDialect
 from stompcodec.client.handlers import WITHOUT_NACK
+from stompcodec.client.headers.delivery import of
 from stompcodec.client.identity import lasting_identity
 from stompcodec.client.message import BaseMessage
 from stompcodec.client.outbox import KEPT
@@ -18,24 +19,9 @@ from stompcodec.client.outbox import KEPT
 #: The headers of the copy that say where it comes from, and why.
 ORIGIN, ORIGIN_ID, REASON = "original-destination", "original-message-id", "dead-letter-reason"
 #: Headers of one delivery, and those that the copy has of its own.
-_DROPPED = frozenset(
-    (
-        *("destination", "message-id", "subscription", "ack", "redelivered", "content-length", "browser", "timestamp"),
-        *("redelivery-count", "x-delivery-count", "x-acquired-count", "JMSXDeliveryCount", "persistent"),
-        *("receipt", "receipt-id", "transaction", "destination-type", ORIGIN, ORIGIN_ID, REASON),
-    )
-)
+_DROPPED = of("place", "delivery", "type") | {"timestamp", "persistent", ORIGIN, ORIGIN_ID, REASON}
 #: Headers that would take effect a second time, or make another queue: they stay readable as `original-…`.
-_ONCE = frozenset(
-    (
-        *("expires", "expiration", "idempotency-key", "_AMQ_DUPL_ID", "delay", "x-delay", "deliver-at"),
-        *("AMQ_SCHEDULED_DELAY", "AMQ_SCHEDULED_PERIOD", "AMQ_SCHEDULED_REPEAT", "AMQ_SCHEDULED_CRON"),
-        *("_AMQ_SCHED_DELIVERY", "scheduledJobId", "durable", "auto-delete", "exclusive"),
-        *("x-message-ttl", "x-expires", "x-max-length", "x-max-length-bytes", "x-overflow", "x-max-priority"),
-        *("x-dead-letter-exchange", "x-dead-letter-routing-key", "x-queue-type", "x-queue-mode", "x-queue-name"),
-        *("x-single-active-consumer", "x-max-age", "x-stream-max-segment-size-bytes"),
-    )
-)
+_ONCE = of("key", "schedule", "argument") | {"expires", "expiration", "deliver-at", "_AMQ_SCHED_DELIVERY"}
 #: The dialects in which content-length may be the last header of a text message; unknown brokers may be Artemis.
 _LAST = ("artemis", "unknown")
 #: The most characters of a reason.
@@ -126,7 +112,7 @@ def key_of(message: BaseMessage, dialect: BrokerDialect, to: str, client_id: str
     None is added if no two deliveries can be told to be of one message.
     """
     subscription = message.subscription
-    keeps = subscription.keeps_messages or ("subscription-type", "ANYCAST") in subscription.headers
+    keeps = subscription.keeps_messages or ("subscription-type", "ANYCAST") in subscription.asked
     identity = lasting_identity(dialect, message.headers) if keeps else None
     if identity is None:
         return []
