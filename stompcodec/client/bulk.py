@@ -280,7 +280,10 @@ class Bulk:
         suits = row.types or row.values or any(f"\n{name}:".encode() in block.body for name in row.only_true)
         is_changed = self._resend or self._persistent is not None or suits
         if block.version != self._link.core.link.version or is_changed:
-            yield from self.add(block.frames())
+            for frame in block.frames():
+                if frame.get("content-length") is None:
+                    self._texts.add(len(self._frames))
+                yield from self.add([frame])
             return
         messages = range(self.given, self.given + block.count)
         call = self._call(messages) if self.receipts else None

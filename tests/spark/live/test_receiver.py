@@ -350,19 +350,20 @@ def test_a_destination_that_is_refused_ends_the_query(queue: str, spool: Path) -
     ("server", "headers"),
     [
         ("ActiveMQ/5.18", {"activemq.prefetchSize": "7", "activemq.subscriptionName": "daily"}),
-        ("ActiveMQ-Artemis/2.31", {"consumer-window-size": "7168", "durable-subscription-name": "daily"}),
+        ("ActiveMQ-Artemis/2.31", {"consumer-window-size": "8388608", "durable-subscription-name": "daily"}),
         ("RabbitMQ/3.13", {"prefetch-count": "7", "durable": "true", "auto-delete": "false"}),
     ],
 )
 def test_brokers_are_spoken_to_in_their_own_words(queue: str, spool: Path, server: str, headers) -> None:
     options = {"prefetch": 7, "subscriptionName": "daily", "clientId": "me", "selector": "kind = 'x'"}
+    topic = queue.replace("/queue/", "/topic/")
     with Peer(server=server) as peer:
-        with receiving(peer.url, queue, spool, **options, subscribeHeaders='{"x-Own": "a:b"}') as receiver:
+        with receiving(peer.url, topic, spool, **options, subscribeHeaders='{"x-Own": "a:b"}') as receiver:
             receiver.check()
         (connect,) = peer.got("CONNECT")
         (subscribe,) = peer.got("SUBSCRIBE")
     assert connect.headers["client-id"] == "me"
-    usual = {"destination": queue, "ack": "client-individual", "selector": "kind = 'x'", "x-Own": "a:b"}
+    usual = {"destination": topic, "ack": "client-individual", "selector": "kind = 'x'", "x-Own": "a:b"}
     assert {name: subscribe.get(name) for name in (*headers, *usual)} == {**headers, **usual}
 
 
