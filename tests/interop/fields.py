@@ -128,7 +128,8 @@ def prefetch(place: Place) -> None:
         subscription = client.subscribe(name, ack="client-individual", prefetch=most)
         first = [subscription.get(patience(_SECONDS)) for _ in range(most)]
         client.ping()  # what the broker had to send was sent before the answer
-        same(subscription.get(0.01), None, f"a message beyond prefetch={most}")
+        if most == 1 or not place.row(client).window:  # bytes, and messages of fewer are more messages
+            same(subscription.get(0.01), None, f"a message beyond prefetch={most}")
         for message in first:
             message.ack()
         same(subscription.get(patience(_SECONDS)).body[:1], b"%d" % most, "the next message")
@@ -233,7 +234,7 @@ def requeue(place: Place) -> None:
 
 @field("discard")
 def discard(place: Place) -> None:
-    """`nack(requeue=False)` frees the way for the next message, in every ack mode."""
+    """`nack(discard=True)` frees the way for the next message, in every ack mode."""
     client = place.connect()
     for mode in ("client", "client-individual"):
         name = fresh()
@@ -242,9 +243,9 @@ def discard(place: Place) -> None:
             client.send(name, body, {"persistent": "true"}, receipt=True)
         message = subscription.get(patience(_SECONDS))
         if place.nacks:
-            message.nack(requeue=False)
+            message.nack(discard=True)
         else:
-            refused(message.nack, requeue=False)
+            refused(message.nack, discard=True)
             message.ack()
         message = subscription.get(patience(_SECONDS))
         same(message.body, b"2", "what follows a discarded message")
@@ -306,6 +307,10 @@ def marks(place: Place) -> None:
         said = {"?": f"{name}?consumer.prefetchSize=1", ",": f"{fresh()},{name}", "::": f"{name}::{name[7:]}"}[mark]
         subscription = client.subscribe(said)
         client.send(name, b"x", receipt=True)
+        if mark == "::" and subscription.get(1) is None:  # an acceptor without prefixes: all of it is the queue's name
+            subscription.unsubscribe()
+            subscription = client.subscribe(f"{name}::{name}")
+        client.send(name, b"x", receipt=True)
         same(bodies(subscription, 1), [b"x"], f"what {said} gets")
         subscription.unsubscribe()
     client.close()
@@ -334,9 +339,9 @@ def nack_transacted(place: Place) -> None:
     message = subscription.get(patience(_SECONDS))
     with client.transaction() as transaction:
         if place.takes_nack_in_transactions:
-            transaction.nack(message, requeue=False)
+            transaction.nack(message, discard=True)
         else:
-            refused(transaction.nack, message, requeue=False)
+            refused(transaction.nack, message, discard=True)
             transaction.ack(message)
     message = subscription.get(patience(_SECONDS))
     same(message.body, b"2", "what follows")
@@ -492,7 +497,7 @@ def forged(place: Place) -> None:
     """A sender can put a header into messages to STOMP 1.0 sessions where the row says so, and nowhere else."""
     if not place.nacks:
         return  # senders of these versions write no line feeds
-    sender, reader, name = place.connect(), place.connect(versions=["1.0"]), fresh()
+    sender, reader, name = place.connect(artemis_types=False), place.connect(versions=["1.0"]), fresh()
     subscription = reader.subscribe(name)
     sender.send(name, b"x", {"path": "a\nadmin:true"}, receipt=True)
     message = subscription.get(patience(_SECONDS))
