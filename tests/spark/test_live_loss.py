@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from pathlib import Path
 
@@ -45,6 +46,15 @@ def end_of(broker: LiveBroker, reader: LiveStreamReader, start: dict[str, object
         return reader.latestOffset(start, ReadAllAvailable())
     finally:
         reader.stop()
+
+
+@pytest.fixture(autouse=True)
+def heard(caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What the source logs is seen, whatever other tests of this process have done to its logger."""
+    log = logging.getLogger("stompcodec.spark")
+    monkeypatch.setattr(log, "disabled", False)
+    monkeypatch.setattr(log, "propagate", True)
+    caplog.set_level(logging.WARNING, log.name)
 
 
 def test_a_new_query_on_an_old_spool_is_told(broker, queue: str, spool: Path, caplog) -> None:
