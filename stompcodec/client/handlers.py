@@ -159,7 +159,7 @@ class Retries:
         self._give_up = handling.give_up
         self._next = FIRST  # the first pause of the next message
         self._said = ""  # the last failure whose traceback was logged
-        self._calls: dict[str, int] = {}  # by message-id, of messages that come again
+        self._calls: dict[str, int] = {}  # by identity, or message-id, of messages that come again
         self.held: float | None = None
         """The last pause, in seconds, after a copy of a message failed that is given up; None if none did."""
         self.watched = False
@@ -167,15 +167,16 @@ class Retries:
 
     def calls_of(self, message: BaseMessage) -> int:
         """Return the number of calls with earlier deliveries of a message. Some brokers use ids again for others."""
-        calls = self._calls.pop(message.id, 0)
-        return calls if message.redelivered else 0
+        identity = message.identity
+        calls = self._calls.pop(identity or message.id, 0)
+        return calls if identity is not None or message.redelivered else 0
 
     def keep(self, message: BaseMessage, calls: int) -> None:
         """Remember the calls with a message that comes again, and is left to the broker."""
         log.info("%s: message %s is left after %d calls", message.subscription.destination, message.id, calls)
         while len(self._calls) >= _REMEMBERED:
             self._calls.pop(next(iter(self._calls)), None)
-        self._calls[message.id] = calls
+        self._calls[message.identity or message.id] = calls
 
     def is_last(self, calls: int, error: Exception) -> bool:
         """Return whether a message is given up after so many calls, the last of which has raised an error."""

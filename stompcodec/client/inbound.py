@@ -451,7 +451,9 @@ class Inbound:
         link = self.link
         link.now = now
         kind, is_up = link.dialect.unsubscribed, link.phase == "up" and link.state == "connected"
-        if not subscription.explicit or not subscription.keeps_messages or not kind or subscription.deaf:
+        shared = set(link.dialect.shared)  # without these an address of Artemis loses what waits
+        is_lost = bool(shared) and subscription.durable is None and shared.isdisjoint(subscription.asked)
+        if not subscription.explicit or not subscription.keeps_messages or not kind or subscription.deaf or is_lost:
             link.finish(call)
             return
         subscription.is_narrow = narrow  # at the latest on the next connection

@@ -130,8 +130,10 @@ class Subscription:
         """Return whether other consumers may take the messages, too, as far as that is known."""
         if self.durable is not None:
             return False
+        if not dialect.shared:
+            return self.keeps_messages
         types = [*self.headers, *dialect.type_headers(self.destination, self.headers, False)]
-        return self.keeps_messages or not set(dialect.shared).isdisjoint(types)
+        return not set(dialect.shared).isdisjoint(types)
 
     def _written(self, dialect: BrokerDialect, client_id: str | None) -> Iterator[tuple[str, list[tuple[str, str]]]]:
         """Yield arguments and the headers that they write, which `headers` may name as well."""

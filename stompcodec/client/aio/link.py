@@ -132,7 +132,7 @@ class AsyncLink(BaseLink):
         )
         async with async_around(self.layers["send"], "send", event):
             if event.is_streamed:
-                streamed = Outgoing(event.headers.pairs(), b"", False)
+                streamed = Outgoing(event.headers.pairs(), b"", message.text)
                 answer = await self._stream(streamed, source, timeout, wait, more)
             else:
                 answer = await self._send(self.sending(_changed(event), timeout, **more), timeout, wait)

@@ -125,7 +125,7 @@ class Link(BaseLink):
         )
         with around(self.layers["send"], "send", event):
             if event.is_streamed:
-                streamed = Outgoing(event.headers.pairs(), b"", False)
+                streamed = Outgoing(event.headers.pairs(), b"", message.text)
                 answer = self._stream(streamed, source, timeout, wait, more)
             else:
                 answer = self._send(self.sending(_changed(event), timeout, **more), timeout, wait)
