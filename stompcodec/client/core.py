@@ -339,7 +339,7 @@ class ClientCore:
             return
         if self.is_stale(message):
             raise _stale(message, command)
-        covered = subscription.covered(message.seq)
+        covered = _covered(message, command)
         if not covered:
             self._settle_again(message, command, call)
             return
@@ -657,6 +657,20 @@ def _stale(message: BaseMessage, command: str) -> StaleAckError:
             f"{command} not sent: {ended}, and nobody knows whether the earlier {message.settled} arrived"
         )
     return StaleAckError(f"{command} not sent: {ended}, and the broker delivers the message again")
+
+
+def _covered(message: BaseMessage, command: str) -> list[int]:
+    """Return `Subscription.covered`. Raise LocalProtocolError if an earlier one of these has failed and is stuck."""
+    subscription = message.subscription
+    covered, stuck = subscription.covered(message.seq), subscription.stuck
+    if stuck and stuck in covered:
+        if stuck != message.seq:
+            raise LocalProtocolError(
+                f"{command} of message {message.id} would settle an earlier message of {subscription.destination} that"
+                " failed and was not given up: settle that one first, name dead_letter=, or use ack='client-individual'"
+            )
+        subscription.stuck = 0
+    return covered
 
 
 def _check_claim(message: BaseMessage, command: str, call: Call | None, transaction: BaseTransaction | None) -> None:

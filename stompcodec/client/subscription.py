@@ -29,6 +29,9 @@ class Subscription:
     once per batch, not once per message.
     """
 
+    stuck = (
+        0  # the `seq` of a message, in mode `client`, that has failed and stays unsettled: no later one may cover it
+    )
     # Of its window, see `windows`:
     octets_from = 0  # the `seq` after which `octets` are counted
     last: Any = None  # the last message that consumers took, in mode `client`
@@ -203,7 +206,7 @@ class Subscription:
 
     def give_back(self) -> None:
         """Count all messages so far as those of the broker."""
-        self.open = self.left = 0
+        self.open = self.left = self.stuck = 0
         self.ended = self.settled_to = self.seq
         self.reopened.clear()
 

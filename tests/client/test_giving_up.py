@@ -415,3 +415,21 @@ def test_a_second_copy_of_the_same_message_is_a_duplicate(shell):
         dead = shell.connect(broker.url).subscribe("/queue/dead")
         assert dead.get(patience(10)).body == b"x"
         assert dead.get(0.2) is None
+
+
+@pytest.mark.parametrize("server", ["vertx-stomp/5.0.7", ""])
+def test_a_later_ack_does_not_settle_a_message_that_could_not_be_given_up(shell, server):
+    with Peer(server=server) as peer:
+        subscription = shell.connect(peer.url).subscribe("/queue/a", ack="client")
+        for body in (b"1", b"2"):
+            peer.deliver("s1", body)
+        first = subscription.get(patience(10))
+        with pytest.raises(KeyError), first.processing():
+            raise KeyError
+        second = subscription.get(patience(10))
+        with pytest.raises(LocalProtocolError, match="settle an earlier message of /queue/a that failed"):
+            second.ack()
+        assert not peer.got("ACK")
+        first.ack()
+        second.ack(receipt=True)
+        assert len(peer.got("ACK")) == 2

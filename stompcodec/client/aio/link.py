@@ -258,10 +258,13 @@ class AsyncLink(BaseLink):
     async def refuse(self, message: BaseMessage, error: Exception) -> None:
         """Refuse a message whose taking the middleware did not allow, so that the program gets the next one.
 
-        In mode `client` it stays unsettled: a NACK would refuse earlier ones, too, which the program holds.
+        In mode `client` it stays unsettled, and no later ACK covers it: a NACK would refuse earlier ones, too, which
+        the program holds.
         """
         subscription = message.subscription
         log.error("middleware refused a message of %s", subscription.destination, exc_info=error)
+        if subscription.cumulative and not self.core.is_stale(message):
+            subscription.stuck = subscription.stuck or message.seq
         if not subscription.explicit or subscription.cumulative:
             return
         try:

@@ -144,6 +144,8 @@ class AsyncMessage(BaseMessage):
         except Exception as failure:
             note(failure)
         if self.subscription.explicit and not self.settled:
+            if self.subscription.cumulative and not link.core.is_stale(self):
+                self.subscription.stuck = self.subscription.stuck or self.seq
             leave(self)
 
     def open(self) -> AsyncBodyReader:
