@@ -8,8 +8,8 @@ making the frames and freeing them. Those of broker and client are instructions 
 client_rows.py; those of management are instructions per queue, see management_rows.py. Start-up is not counted.
 
 The numbers depend on the machine code, so instructions.json keys them by Python, compiler and libc. A key that is not
-there is printed and not judged; `--update` adds it. More than 2 % above a committed number fails. Without valgrind, or
-without the C backend, nothing is judged.
+there is printed and not judged; `--update` adds it. More than 2 % above a committed number fails, if a second
+count says so, too. Without valgrind, or without the C backend, nothing is judged.
 """
 
 from __future__ import annotations
@@ -248,6 +248,21 @@ def show(counts: dict[str, dict[str, int]], names: list[str]) -> None:
                 print(f"{row:24}{count:11,}  {module.ROWS[row]}")
 
 
+def again(wrong: list[str]) -> list[str]:
+    """The workloads and parts of what is wrong: `judge` begins a line with "operation name:"."""
+    pairs = (line.split(":")[0].split() for line in wrong)
+    return sorted({operation if operation in PARTS else name for operation, name in pairs})
+
+
+def least(first: dict[str, dict[str, int]], second: dict[str, dict[str, int]]) -> dict[str, dict[str, int]]:
+    """The lesser of two counts, by operation and name. Beside other work a broker's turns are cut otherwise now and
+    then, and its count is higher; code that costs more does so each time."""
+    return {
+        operation: {name: min(count, second.get(operation, {}).get(name, count)) for name, count in names.items()}
+        for operation, names in first.items()
+    }
+
+
 def judge(counts: dict[str, dict[str, int]], known: dict[str, dict[str, int]]) -> list[str]:
     """What is wrong, one line each."""
     wrong = []
@@ -311,6 +326,10 @@ def gate(args: argparse.Namespace) -> tuple[int, int]:
         print(f"instructions: not judged, nothing is committed for {here}; --update adds it")
         return 0, 0
     wrong = judge(counts, known)
+    if wrong:
+        print("counted a second time, the lesser of two counts stands:", *wrong, sep="\n")
+        counts = least(counts, measure(again(wrong), JUDGED if args.judged else OPERATIONS))
+        wrong = judge(counts, known)
     print("\n".join(wrong) if wrong else "instructions: passed")
     judged = sum(
         name in known.get(operation, {}) for operation in (*JUDGED, *PARTS) for name in counts.get(operation, {})

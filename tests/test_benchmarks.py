@@ -255,3 +255,13 @@ def test_each_message_of_a_row_says_whether_it_is_persistent(bench: Load) -> Non
             said[name] = b"".join(row._sends)
     for name, octets in said.items():
         assert octets.count(b"SEND\n") == octets.count(b"persistent:true\n") + octets.count(b"persistent:false\n"), name
+
+
+def test_a_figure_above_its_committed_one_is_counted_a_second_time(bench: Load) -> None:
+    instructions = bench("instructions")
+    known = {"feed": {"ticks": 100, "acks": 100}, "broker": {"send": 100}}
+    wrong = instructions.judge({"feed": {"ticks": 103, "acks": 102}, "broker": {"send": 103}}, known)
+    assert instructions.again(wrong) == ["broker", "ticks"]
+    kept = instructions.least({"feed": {"ticks": 103, "acks": 102}}, {"feed": {"ticks": 101}})
+    assert kept == {"feed": {"ticks": 101, "acks": 102}}
+    assert not instructions.judge(kept, known)
