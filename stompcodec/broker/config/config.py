@@ -202,7 +202,7 @@ class Config:
                 )
             ),
             *self._faults_of_management(),
-            (self.ttl_min > self.ttl_max, "ttl_min", f"it cannot be above ttl_max, {self.ttl_max}"),
+            (self.ttl_min > self.ttl_max, "ttl_min", f"it cannot be above ttl_max, {self.ttl_max} ms"),
             (_unusable(self.limits), "limits", "headers times header line must be less than 4 GiB"),
             (
                 self.memory < _largest(self.limits, self.large),

@@ -23,7 +23,7 @@ from stompcodec.cli.connecting import (
     subscription_options,
     warn_of_missing_slash,
 )
-from stompcodec.cli.inputs import Number, complain
+from stompcodec.cli.inputs import Duration, complain
 from stompcodec.cli.screen import StatusLine, printable
 from stompcodec.cli.signals import stop_on_signals
 from stompcodec.cli.unreadable import lenient_option, passing_over
@@ -106,23 +106,23 @@ class Progress:
 @click.option(
     "--segment",
     callback=size,
-    default="128M",
+    default="128MiB",
     show_default=True,
-    metavar="BYTES",
+    metavar="SIZE",
     help="Begin a new segment at this size.",
 )
 @click.option(
     "--segment-time",
-    type=Number(0, min_open=True),
+    type=Duration(0, min_open=True),
     default=3600.0,
     show_default=True,
-    metavar="SECS",
+    metavar="TIME",
     help="Begin a new segment after this time.",
 )
-@click.option("--keep", callback=size, metavar="BYTES", help="Keep at most this much: delete the oldest segments.")
-@click.option("--keep-time", type=Number(0), metavar="SECS", help="Delete older segments.")
+@click.option("--keep", callback=size, metavar="SIZE", help="Keep at most this much: delete the oldest segments.")
+@click.option("--keep-time", type=Duration(0), metavar="TIME", help="Delete older segments.")
 @click.option("-n", "--count", "most", type=click.IntRange(1), metavar="N", help="End after N messages.")
-@click.option("-w", "--wait", "seconds", type=Number(0), metavar="SECS", help="End after this time.")
+@click.option("-w", "--wait", "seconds", type=Duration(0), metavar="TIME", help="End after this time.")
 @click.option(
     "--prefetch",
     type=click.IntRange(1),
@@ -177,7 +177,7 @@ def command(
 
     \b
       stompcodec record host:61613 /topic/feed -o feed.stompcap
-      stompcodec record /queue/a /queue/b -o jobs.stompcap --keep 10G
+      stompcodec record /queue/a /queue/b -o jobs.stompcap --keep 10GiB
     """
     from stompcodec.client.recording.dedupe import Dedupe
 
