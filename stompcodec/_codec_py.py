@@ -34,8 +34,7 @@ from collections import deque
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from stompcodec._ends_py import frame_ends
-from stompcodec._scan_py import SMALL, Body, Head, Known, Lines, Violation, line_end, rules_of
+from stompcodec._scan_py import SMALL, Body, Head, Known, Lines, Violation, frame_ends, line_end, rules_of
 from stompcodec._serialize_py import serialize, serialize_many, serialize_parts, serialize_tail
 from stompcodec._websocket_py import read_websocket, write_websocket
 from stompcodec.column_filter import Where

@@ -25,8 +25,8 @@ TREE = Path(__file__).parents[1]
 FLOORS = {
     "": (
         *("_lean", "errors, spec, column_filter, detect", "content", "frame", "columns"),
-        *("_scan_py, _serialize_py, _ends_py, _websocket_py", "_codec_py", "codec"),
-        *("states, heartbeat, uri", "handshake, steady", "connection"),
+        *("_scan_py, _serialize_py, _websocket_py", "_codec_py", "codec"),
+        *("states, heartbeat, values", "uri", "connection"),
         "__init__",
         *("disk", "transport, capture", "client, broker", "bridge, compat, testing", "spark", "cli"),
         "__main__",

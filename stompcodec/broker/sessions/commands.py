@@ -49,7 +49,7 @@ from stompcodec.broker.sessions.transaction import Sending
 from stompcodec.broker.storage.large import is_streamed
 from stompcodec.broker.values import read_values
 from stompcodec.codec import Frame, serialize_tail
-from stompcodec.handshake import protocol_value
+from stompcodec.connection import protocol_value
 
 #: Headers that keep a SEND off the fast paths of Python. Each feature names its own.
 _SPECIAL_HEADERS = (*LIFE_HEADERS, *GROUPS, SEQ, *DELAYS, *KEY_HEADERS)

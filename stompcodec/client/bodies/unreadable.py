@@ -8,8 +8,8 @@ from typing import Any, Literal, NamedTuple
 from stompcodec.client.dialects import BROKERS, BrokerDialect
 from stompcodec.client.identity import lasting_identity
 from stompcodec.codec import Frame
+from stompcodec.connection import described
 from stompcodec.errors import RemoteProtocolError
-from stompcodec.steady import described
 
 log = logging.getLogger("stompcodec.client.unreadable")
 
