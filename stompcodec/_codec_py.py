@@ -1,4 +1,4 @@
-r"""The codec in Python, in more than 600 lines. It specifies the C backend: the same frames, errors and offsets.
+r"""The codec in Python. It specifies the C backend: the same frames, errors and offsets.
 
 The grammar of a stream of octets (LF 10, CR 13, NUL 0):
 

@@ -1,4 +1,4 @@
-"""One side of a STOMP connection, without I/O, in more than 600 lines: handshake, and checked frames.
+"""One side of a STOMP connection, without I/O: handshake, and checked frames.
 
 The owner moves the bytes and tells the time:
 

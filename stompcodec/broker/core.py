@@ -48,7 +48,7 @@ from stompcodec.broker.storage.spool import spool_of
 from stompcodec.broker.storage.store import CallSoon, MemoryStore, Store, Stored, restored
 from stompcodec.broker.wait_log import WaitLog
 from stompcodec.codec import Frame
-from stompcodec.disk.access import Access, access_of
+from stompcodec.disk import Access, access_of
 from stompcodec.errors import ConfigError
 
 _LOG = logging.getLogger("stompcodec.broker")

@@ -1,4 +1,4 @@
-"""The broker's shell, in more than 600 lines: listeners, turns of the loop and an orderly shutdown share its state.
+"""The broker's shell: listeners, turns of the loop and an orderly shutdown share its state.
 
 `Broker` makes all decisions and does no I/O. This file moves the bytes: received bytes go into a session, and once per
 turn the output of each session is written with one call. So a thousand messages received in one turn cost one commit

@@ -1,4 +1,4 @@
-"""The client without I/O, in more than 600 lines: what programs call, above `link` (sending) and `inbound` (receiving).
+"""The client without I/O: what programs call, above `link` (sending) and `inbound` (receiving).
 
 A shell calls `opened`, `writable`, `lost` and `tick` of the link and `receive` of the inbound half, and writes what
 `link.take_output` returns. After each of them it looks at `link.connection` (None: abort the transport), `link.events`,

@@ -1,4 +1,4 @@
-"""The receiving half of a client, without I/O, in more than 600 lines: messages, answers to calls, subscriptions.
+"""The receiving half of a client, without I/O: messages, answers to calls, subscriptions.
 
 After CONNECTED the order is fixed: subscriptions first, then, once they are confirmed, the outbox. Reading pauses while
 too many messages wait for consumers; `prefetch` normally stops the broker long before.

@@ -1,4 +1,4 @@
-"""A client's connections without I/O, in more than 600 lines: frames, calls and bodies end with their connection.
+"""A client's connections without I/O: frames, calls and bodies end with their connection.
 
 The connections follow one another: CONNECT, frames that are sent, and losses. Every call gets its outcome here:
 accepted, rejected, or unknown because of a lost connection or a timeout.

@@ -1,4 +1,4 @@
-"""One check for each field of the client's table of brokers, in more than 600 lines, as the table is one.
+"""One check for each field of the client's table of brokers.
 
 Each runs against the broker that the row describes.
 """

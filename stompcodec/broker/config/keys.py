@@ -11,7 +11,7 @@ from stompcodec.broker.config.heart_beats import ANSWERS
 from stompcodec.broker.config.presets import DIALECTS
 from stompcodec.broker.config.settings import ARGUMENTS, ROUTING
 from stompcodec.broker.wildcards import SYNTAXES
-from stompcodec.disk.access import mode_of
+from stompcodec.disk import mode_of
 
 
 class Key(NamedTuple):

@@ -1,4 +1,4 @@
-"""Queue: ordered messages and their consumers. Above 600 lines, because every message passes through all of it.
+"""Queue: ordered messages and their consumers.
 
 A message in a queue is READY (in `messages`), UNACKED (in the `unacked` of a consumer), deferred (in `deferred`), or
 waits for its next attempt (in `held`).

@@ -1,4 +1,4 @@
-"""Session: one connected peer. More than 600 lines, because its input, output, waiting and end depend on each other.
+"""Session: one connected peer.
 
 The handlers of frames are in `commands.py`, unwritten output in `outbox.py`, receipts and commits in `receipts.py`, and
 the memory that a session takes in `footprint.py`.

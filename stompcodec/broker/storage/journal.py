@@ -1,4 +1,4 @@
-"""The journal, in more than 600 lines, for changes, their commit and their undoing are one subject.
+"""The journal: changes, their commit and their undoing.
 
 It collects the changes of a turn that must reach the disk into batches, with the sessions that wait for them.
 

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from stompcodec.bridge.carrier import OTHERS
 from stompcodec.bridge.mapping import check_destination, is_topic
-from stompcodec.bridge.tally import OTHERS
 from stompcodec.cli import streams
 from stompcodec.cli.connecting import (
     F,

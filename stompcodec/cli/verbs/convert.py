@@ -14,7 +14,7 @@ from stompcodec.cli.files.recorded import Recorded
 from stompcodec.cli.files.sinks import Sink, check_target, sink_of
 from stompcodec.cli.files.sources import FORMATS, Source, format_of
 from stompcodec.cli.inputs import Complaints, stream_options
-from stompcodec.disk.access import Access
+from stompcodec.disk import Access
 from stompcodec.errors import FrameError, MissingExtraError, StompError
 
 #: Number of unwritable frames that are reported one by one; further ones are only counted.

@@ -19,7 +19,7 @@ from stompcodec.cli.connecting import addresses_of, tls_options
 from stompcodec.cli.inputs import Duration, complain
 from stompcodec.cli.screen import printable, screen
 from stompcodec.cli.signals import stop_on_signals
-from stompcodec.disk.access import Access
+from stompcodec.disk import Access
 from stompcodec.errors import ConfigError, MissingExtraError, StompError
 
 if TYPE_CHECKING:

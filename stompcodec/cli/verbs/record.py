@@ -27,7 +27,7 @@ from stompcodec.cli.inputs import Duration, complain
 from stompcodec.cli.screen import StatusLine, printable
 from stompcodec.cli.signals import stop_on_signals
 from stompcodec.cli.unreadable import lenient_option, passing_over
-from stompcodec.disk.access import Access
+from stompcodec.disk import Access
 
 if TYPE_CHECKING:
     from stompcodec.capture import CaptureWriter

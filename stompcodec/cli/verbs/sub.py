@@ -29,7 +29,7 @@ from stompcodec.cli.inputs import Duration, complain
 from stompcodec.cli.show.messages import CommandError, Handler, handler
 from stompcodec.cli.show.template import Template, template_of
 from stompcodec.cli.unreadable import lenient_option, passing_over
-from stompcodec.disk.access import Access
+from stompcodec.disk import Access
 from stompcodec.errors import LocalProtocolError, StaleAckError
 
 if TYPE_CHECKING:

@@ -1,4 +1,4 @@
-"""Waiting and running handlers with asyncio, in more than 600 lines, since `sync/waiting.py` has the same names."""
+"""Waiting and running handlers with asyncio; `sync/waiting.py` has the same names."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The engine, in more than 600 lines: what the I/O thread does for one client, and how others use its core and wire.
+"""The engine: what the I/O thread does for one client, and how others use its core and wire.
 
 Both shells use it, so that heart-beats go on while a handler computes or sleeps, in a thread or in an event loop. Other
 threads change the core under `lock`, by `do`, which wakes the I/O thread. Messages are handed over once per chunk that

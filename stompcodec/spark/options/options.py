@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from urllib.parse import unquote, urlsplit
 
 from stompcodec import values
-from stompcodec.disk.access import mode_of
+from stompcodec.disk import mode_of
 from stompcodec.errors import StompError
 
 #: All commands.
