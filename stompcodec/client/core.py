@@ -10,9 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
-from stompcodec.client.bodies.unreadable import SETTLED, unreadable
-from stompcodec.client.bodies.unreadable import log as unread_log
-from stompcodec.client.bodies.upload import Upload
+from stompcodec.client.bodies import Upload
 from stompcodec.client.handlers import answer_of, in_hand, note
 from stompcodec.client.inbound import Inbound
 from stompcodec.client.link import ClientLink, log
@@ -22,6 +20,8 @@ from stompcodec.client.outbox import Block, OutboxFullError, Waiting
 from stompcodec.client.receipts import Call
 from stompcodec.client.subscription import Subscription
 from stompcodec.client.transaction import BaseTransaction, Settled
+from stompcodec.client.unreadable import SETTLED, unreadable
+from stompcodec.client.unreadable import log as unread_log
 from stompcodec.codec import Frame
 from stompcodec.errors import (
     ConnectionLostError,

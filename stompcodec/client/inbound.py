@@ -12,13 +12,13 @@ from typing import Any
 from weakref import WeakSet
 
 from stompcodec.client.backoff import is_refusal
-from stompcodec.client.bodies.received import ReceivedBody
-from stompcodec.client.bodies.unreadable import kept
+from stompcodec.client.bodies import ReceivedBody
 from stompcodec.client.dialects import BROKERS, caution_durable
 from stompcodec.client.link import DELETE, ClientLink, log
 from stompcodec.client.message import BaseMessage
 from stompcodec.client.receipts import Call, Group
 from stompcodec.client.subscription import Subscription
+from stompcodec.client.unreadable import kept
 from stompcodec.client.windows.watch import LOOK, Windows
 from stompcodec.codec import END_OF_BODY, Frame
 from stompcodec.errors import (

@@ -7,10 +7,10 @@ from collections import deque
 from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import Any
 
-from stompcodec.client.bodies.unreadable import Comings, OnUnreadable, checked
 from stompcodec.client.dialects import BROKERS, BrokerDialect
 from stompcodec.client.owned import HeaderSource, pairs_of
 from stompcodec.client.receipts import Call
+from stompcodec.client.unreadable import Comings, OnUnreadable, checked
 from stompcodec.codec import Frame
 
 #: Messages that brokers deliver ahead if `prefetch` does not say how many.

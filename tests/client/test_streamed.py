@@ -22,8 +22,7 @@ from patience import interval, patience
 
 import stompcodec.client as stomp
 from stompcodec.client import options
-from stompcodec.client.bodies import received
-from stompcodec.client.bodies.sources import Spool
+from stompcodec.client.bodies import Spool, received
 from stompcodec.spec import Limits
 from stompcodec.transport import sync
 

@@ -31,8 +31,8 @@ from stompcodec.disk import Access
 
 if TYPE_CHECKING:
     from stompcodec.capture import CaptureWriter
-    from stompcodec.client.recording.dedupe import Dedupe
-    from stompcodec.client.recording.recorder import Recorder
+    from stompcodec.client.dedupe import Dedupe
+    from stompcodec.client.recorder import Recorder
 
 #: Seconds between two updates of the progress line, and between two checks for segments to delete.
 _REDRAW = 0.2
@@ -41,7 +41,7 @@ _CLEAN = 5.0
 
 def _dedupe(_context: click.Context, option: click.Parameter, value: str) -> str:
     """Check the value of --dedupe: a callback of click."""
-    from stompcodec.client.recording.dedupe import Dedupe
+    from stompcodec.client.dedupe import Dedupe
 
     try:
         Dedupe.of(value, 1)
@@ -179,7 +179,7 @@ def command(
       stompcodec record host:61613 /topic/feed -o feed.stompcap
       stompcodec record /queue/a /queue/b -o jobs.stompcap --keep 10GiB
     """
-    from stompcodec.client.recording.dedupe import Dedupe
+    from stompcodec.client.dedupe import Dedupe
 
     destinations = _without_url(destinations, broker)
     if single and (keep is not None or keep_time is not None):
@@ -215,7 +215,7 @@ def _without_url(destinations: tuple[str, ...], broker: dict[str, Any]) -> tuple
 def _opened(output: str, destinations: tuple[str, ...], quiet: bool, **options: Any) -> CaptureWriter:
     """Open the capture, and report what was cut off its end."""
     from stompcodec.capture import CaptureWriter
-    from stompcodec.client.recording.recorder import holder_of
+    from stompcodec.client.recorder import holder_of
 
     holder = holder_of(f"stompcodec record {' '.join(destinations)}", time.time())
     capture = CaptureWriter(output, holder=holder, **options)
@@ -236,7 +236,7 @@ def _record(
     broker: dict[str, Any],
 ) -> None:
     from stompcodec.client import Backoff
-    from stompcodec.client.recording.recorder import Recorder
+    from stompcodec.client.recorder import Recorder
 
     until = None if seconds is None else time.monotonic() + seconds
 

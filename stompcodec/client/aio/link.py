@@ -16,13 +16,12 @@ from stompcodec.client.aio.waiting import (
     open_source,
     read_piece,
 )
-from stompcodec.client.bodies.sources import Source, is_whole
-from stompcodec.client.bodies.upload import Upload
+from stompcodec.client.bodies import Source, Upload, is_whole
 from stompcodec.client.bulk import Bulk, Passed
 from stompcodec.client.giving_up.ways import copy_of, text_of, way_of
 from stompcodec.client.handlers import Handling, answer_of, decide, leave, log, note
 from stompcodec.client.message import BaseMessage
-from stompcodec.client.middleware.around import async_around
+from stompcodec.client.middleware.base import async_around
 from stompcodec.client.middleware.events import (
     ProcessEvent,
     Received,

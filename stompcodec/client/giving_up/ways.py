@@ -8,11 +8,10 @@ import codecs
 import hashlib
 from typing import NamedTuple
 
-from stompcodec.client.bodies.received import BodyReader
-from stompcodec.client.dialects import BrokerDialect
+from stompcodec.client.bodies import BodyReader
+from stompcodec.client.dialects import BrokerDialect, lasting_identity
 from stompcodec.client.handlers import WITHOUT_NACK
 from stompcodec.client.headers.delivery import of
-from stompcodec.client.identity import lasting_identity
 from stompcodec.client.message import BaseMessage
 from stompcodec.client.outbox import KEPT
 

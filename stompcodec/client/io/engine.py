@@ -19,11 +19,8 @@ from typing import Any, Protocol, TypeVar
 
 from stompcodec.client.backoff import SPAN, Backoff, Refusals
 from stompcodec.client.core import ClientCore
-from stompcodec.client.io.attempt import Attempt
-from stompcodec.client.io.forks import ended, is_finalizing, process, refuse, watch
-from stompcodec.client.io.hub import LATE, Steps, Task, run
-from stompcodec.client.io.owner import WireOwner
-from stompcodec.client.io.turns import Turns
+from stompcodec.client.io.hub import LATE, Steps, Task, Turns, ended, is_finalizing, process, refuse, run, watch
+from stompcodec.client.io.owner import Attempt, WireOwner
 from stompcodec.client.link import Health, health_of
 from stompcodec.client.message import BaseMessage
 from stompcodec.client.options import Options

@@ -5,8 +5,7 @@ from __future__ import annotations
 import logging
 from typing import Any, Literal, NamedTuple
 
-from stompcodec.client.dialects import BROKERS, BrokerDialect
-from stompcodec.client.identity import lasting_identity
+from stompcodec.client.dialects import BROKERS, BrokerDialect, lasting_identity
 from stompcodec.codec import Frame
 from stompcodec.connection import described
 from stompcodec.errors import RemoteProtocolError

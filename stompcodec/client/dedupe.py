@@ -10,8 +10,7 @@ from collections.abc import Iterable, Iterator
 from hashlib import blake2b
 
 from stompcodec.capture import Capture, Segment
-from stompcodec.client.dialects import BROKERS, BrokerDialect
-from stompcodec.client.identity import lasting_identity
+from stompcodec.client.dialects import BROKERS, BrokerDialect, lasting_identity
 from stompcodec.codec import Frame
 from stompcodec.errors import FrameError, StoreError
 from stompcodec.spec import Limits
