@@ -25,11 +25,10 @@ def test_nack_is_sent_and_a_broker_that_drops_the_message_is_named_once(
     monkeypatch.setattr("stompcodec.compat.nacks._warned", set())
 
     async def work(port):
+        servers = [stompman.ConnectionParameters("127.0.0.1", port, "a", "b")]
         options = {} if installed else {"connection_class": ours.Connection}
         for _ in range(2):
-            async with stompman.Client(
-                [stompman.ConnectionParameters("127.0.0.1", port, "a", "b")], **options
-            ) as client:
+            async with stompman.Client(servers, **options) as client:
                 for number in ("1", "2"):
                     frame = stompman.NackFrame(headers={"id": number, "subscription": "s"})
                     await client._connection_manager.maybe_write_frame(frame)
