@@ -241,7 +241,7 @@ KEYS: tuple[Key, ...] = (
         "queues.redelivery_delay",
         values.pauses,
         "Pause before a message is delivered again after a NACK: the first pause, the factor of the next ones, and the "
-        "longest. Other messages are delivered meanwhile. With 0s there is no pause.",
+        "longest. Other messages are delivered meanwhile. With 0s it is delivered again at once.",
     ),
     Key("queues.dead_letter", values.dead_letter, "Where dead letters go; {name} is the queue's name."),
     Key("queues.dead_letter_expired", values.flag, "Whether expired messages go there, too."),

@@ -39,7 +39,7 @@ class Clock:
 
 def depth_of(queue: Queue) -> tuple[int, int, int]:
     """Return how many messages of a queue are READY, unacknowledged and scheduled."""
-    ready, scheduled, paging = len(queue.messages.line), len(queue.deferred) + len(queue.held), queue.paging
+    ready, scheduled, paging = len(queue.messages.line), len(queue.deferred) + len(queue.returned.held), queue.paging
     unacked = queue.count - ready - scheduled
     if paging is not None:
         ready += paging.count - paging.deferred

@@ -19,10 +19,10 @@ from stompcodec.broker.message import LargeBody, Message
 from stompcodec.broker.peer import Deliverer, Holder, Maker
 from stompcodec.broker.queues.consumer import Consumer
 from stompcodec.broker.queues.queue import Queue
-from stompcodec.broker.queues.texts import Texts
 from stompcodec.broker.routing.shares import owner_of
 from stompcodec.broker.routing.topic import Topic
 from stompcodec.broker.routing.virtual_host import VirtualHost
+from stompcodec.broker.selectors.texts import Texts
 from stompcodec.broker.sessions.at_fault import Refusal, at_fault
 from stompcodec.broker.sessions.connection_ttl import Terms
 from stompcodec.broker.sessions.footprint import Footprint

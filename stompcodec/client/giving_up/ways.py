@@ -12,6 +12,7 @@ from stompcodec.client.bodies import BodyReader
 from stompcodec.client.dialects import BrokerDialect, lasting_identity
 from stompcodec.client.handlers import WITHOUT_NACK
 from stompcodec.client.headers.delivery import of
+from stompcodec.client.headers.kinds import ANYCAST, type_of
 from stompcodec.client.message import BaseMessage
 from stompcodec.client.outbox import KEPT
 
@@ -80,7 +81,9 @@ def copy_of(
                 pairs.append((f"original-{name}", value))
         elif name not in _DROPPED:
             pairs.append((name, value))
-    pairs += [("persistent", "true"), *dialect.queue_type]
+    pairs.append(("persistent", "true"))
+    if type_of(to) is None and "::" not in to:  # without a type the copy would be dropped where there is no such queue
+        pairs += dialect.queue_type
     pairs += [(ORIGIN, message.headers.get("destination", "")), (ORIGIN_ID, message.headers.get("message-id", ""))]
     pairs.append((REASON, _line(error)))
     return [*pairs, *key_of(message, dialect, to, client_id)]
@@ -111,7 +114,9 @@ def key_of(message: BaseMessage, dialect: BrokerDialect, to: str, client_id: str
     None is added if no two deliveries can be told to be of one message.
     """
     subscription = message.subscription
-    keeps = subscription.keeps_messages or ("subscription-type", "ANYCAST") in subscription.asked
+    keeps, kind = subscription.keeps_messages, dict(subscription.asked).get("subscription-type")
+    if subscription.durable is None and (kind is not None or dialect.shared):
+        keeps = kind == ANYCAST  # whatever the name looks like
     identity = lasting_identity(dialect, message.headers) if keeps else None
     if identity is None:
         return []
