@@ -33,13 +33,13 @@ FLOORS = {
     ),
     "broker": (
         *(
-            "deadlines, errors, garbage, heap, memory, storage.sqlite_file",
-            "loop_quota, wait_log, wildcards, auth, origins, values",
+            "errors, memory, storage.sqlite_file",
+            "loop_quota, wildcards, auth, values",
             "config",
             "message",
         ),
         *(
-            "bodies, peer, lobby",
+            "bodies",
             "connections",
             "selectors, storage",
             "storage.repair",

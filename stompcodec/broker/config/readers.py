@@ -9,9 +9,8 @@ import re
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-from stompcodec.broker.auth import Rule, User, parse_hash
+from stompcodec.broker.auth import Rule, User, fault_of, parse_hash
 from stompcodec.broker.config.settings import Pauses, Preset, Setting
-from stompcodec.broker.origins import fault_of
 from stompcodec.values import BOOLEAN, DURATION, SIZE, boolean, duration, size
 
 _T = TypeVar("_T")

@@ -12,11 +12,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import islice
 
+from stompcodec.broker.connections import Maker, Peer
 from stompcodec.broker.errors import Refused
 from stompcodec.broker.loop_quota import AT_ONCE, FEW, Line, LoopQuota, Work
 from stompcodec.broker.memory import LOW, MESSAGE, Account, Part
 from stompcodec.broker.message import SPOOLED, Message, shared
-from stompcodec.broker.peer import Maker, Peer
 from stompcodec.broker.queues import quick
 from stompcodec.broker.queues.arguments import QueueArguments
 from stompcodec.broker.queues.backlog import WAIT, Looked, Wait

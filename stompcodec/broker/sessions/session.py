@@ -11,12 +11,12 @@ from collections.abc import Callable, Iterator
 from typing import Any, Protocol
 
 from stompcodec.broker.auth import User
+from stompcodec.broker.connections import Deliverer, Holder, Maker
 from stompcodec.broker.context import Handlers, Host
 from stompcodec.broker.errors import Refused, Unready
 from stompcodec.broker.loop_quota import Line, Paused, Work
 from stompcodec.broker.memory import below_cost, frame_cost, target_cost
 from stompcodec.broker.message import LargeBody, Message
-from stompcodec.broker.peer import Deliverer, Holder, Maker
 from stompcodec.broker.queues.consumer import Consumer
 from stompcodec.broker.queues.queue import Queue
 from stompcodec.broker.routing.shares import owner_of

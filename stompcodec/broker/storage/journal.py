@@ -17,10 +17,10 @@ from itertools import islice
 from time import perf_counter
 from typing import Any, Protocol
 
+from stompcodec.broker.connections import Blockable
 from stompcodec.broker.loop_quota import AT_ONCE, FEW, Line, LoopQuota, Waiter, Work
 from stompcodec.broker.memory import MESSAGE, Account
 from stompcodec.broker.message import Message
-from stompcodec.broker.peer import Blockable
 from stompcodec.broker.storage.store import (
     CallSoon,
     Page,

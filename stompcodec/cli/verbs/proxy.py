@@ -51,7 +51,7 @@ _LAST, _SHOWING = 10.0, 3.0
 
 def _place(listen: str, cert: str | None, key: str | None, public: bool) -> Place:
     """Return where to listen."""
-    from stompcodec.broker.origins import is_loopback
+    from stompcodec.broker.auth import is_loopback
     from stompcodec.cli.proxying.proxy import Place
 
     found = _LISTEN.fullmatch(listen)
