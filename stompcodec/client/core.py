@@ -489,7 +489,7 @@ class ClientCore:
             return None
         error, frame, is_cut = unreadable(error, before)
         name = None if frame is None else frame.get("subscription")
-        subscription = None if name is None else inbound.subscriptions.get(name)
+        subscription = None if name is None else inbound.subscriptions.get(name) or inbound.windows.spares.get(name)
         if frame is not None and is_cut and name is None:
             subscription = inbound.by_destination(frame)
         policy = SETTLED[self._on_unreadable(subscription)]
