@@ -158,6 +158,8 @@ class Windows:
         for name, subscription in self._subscriptions.items():
             if subscription.explicit:
                 self.look_at = now + LOOK
+            if subscription.claims and subscription.may_stall:
+                self._say_unknown(subscription)
             if not subscription.explicit or not subscription.open:
                 continue
             was, seq, since = seen.get(name, (None, 0, now))
@@ -171,6 +173,21 @@ class Windows:
             if now - since >= _SILENT and not subscription.is_named:
                 subscription.is_named = True
                 self._name(subscription)
+
+    def _say_unknown(self, subscription: Subscription) -> None:
+        """Name a transaction whose COMMIT has no answer, once, if the ACKs that it holds back fill the window."""
+        unknown = [each for each in subscription.claims.values() if each.state == "unknown"]
+        held, window = subscription.open + len(subscription.claims), subscription.window
+        is_full = window is not None and held >= window and not (subscription.inbox or subscription.batch)
+        if not unknown or not is_full or subscription.stopped_by is unknown[0]:
+            return
+        subscription.stopped_by, subscription.is_named = unknown[0], True
+        log.warning(
+            "%s: no message comes before the answer to the COMMIT of transaction %s, which is overdue: %d unsettled "
+            "messages fill the prefetch of %d, and the ACKs of %d of them are sent after it. To get the messages again "
+            "without it, close the client, and connect again",
+            *(subscription.destination, unknown[0].id, held, window, len(unknown)),
+        )
 
     def _name(self, subscription: Subscription) -> None:
         taken = subscription.open - len(subscription.inbox) - len(subscription.batch)
