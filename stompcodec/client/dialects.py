@@ -149,6 +149,8 @@ class BrokerDialect(NamedTuple):
     """The prefix of selectors after which it refuses the same selector without the prefix, for everyone."""
     only_true: tuple[str, ...] = ()
     """Headers of SEND that mean what they say with the value true alone, and are left out with another one."""
+    knows_keys: bool = False
+    """It drops a SEND whose `duplicate` header has the value of an earlier one, and confirms it."""
 
     @property
     def may_stall(self) -> bool:
@@ -466,6 +468,7 @@ _OWN: dict[str, Any] = {
     "values": {},
     **{"forged": False, "changed": "", "poisoned": "", "only_true": ()},
     "least": None,
+    "knows_keys": True,
 }
 #: The dialects of our own broker in which a name with and without its prefix is one queue.
 _OWN_ALIASES = ("rabbitmq", "activemq")
@@ -526,6 +529,7 @@ BROKERS: dict[str, BrokerDialect] = {
             least=-1,
             shared=(("subscription-type", "ANYCAST"),),
             acks_transacted=False,
+            knows_keys=True,
         ),
         BrokerDialect(
             "activemq",

@@ -393,4 +393,4 @@ def cause(epoch: int) -> list[tuple[str, str]]:
     subscription = message.subscription
     if not subscription.explicit or (message.settled and message.seq not in subscription.claims):
         return []
-    return [("ack", message.id), ("subscription", subscription.id)]
+    return [("ack", message.id), ("subscription", message.frame.get("subscription", subscription.id))]

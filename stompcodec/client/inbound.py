@@ -275,7 +275,7 @@ class Inbound:
         It ends the session in 1.2 (S12-ERR-02), and before CONNECTED in any version. Then iterators go on with the next
         connection, if there is one.
         """
-        call = self.link.calls.sent.get(frame.get("receipt-id") or "")
+        call = self.link.calls.sent.get(frame.get("receipt-id") or "") or self.windows.refused(frame)
         words = said(frame)
         if call is not None:
             self._refused_call(call, words, RejectedError(f"{call.what} was rejected: {words}", frame))
@@ -388,7 +388,7 @@ class Inbound:
         """
         self.link.now = now
         self.link.check_open()
-        if subscription.id in self.subscriptions or subscription.id in self.apart:
+        if any(subscription.id in each for each in (self.subscriptions, self.apart, self.windows.spares)):
             raise LocalProtocolError(f"a subscription with the id {subscription.id!r} exists already")
         self.try_out(subscription)
         caution_durable(self.link.dialect, subscription.durable, subscription.selector)

@@ -125,6 +125,11 @@ def key_of(message: BaseMessage, dialect: BrokerDialect, to: str, client_id: str
     return [(dialect.duplicate, f"given-up-{hashlib.sha256(parts.encode()).hexdigest()[:32]}")]
 
 
+def has_key(copy: list[tuple[str, str]], dialect: BrokerDialect) -> bool:
+    """Return whether a copy can be sent again, since the broker drops the second one of two."""
+    return dialect.knows_keys and any(name == dialect.duplicate for name, _ in copy)
+
+
 def _line(error: object) -> str:
     """Return an error as one printable line."""
     return "".join(letter if letter.isprintable() else " " for letter in repr(error)[:_LONGEST])

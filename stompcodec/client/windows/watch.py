@@ -5,12 +5,14 @@ from __future__ import annotations
 import logging
 import math
 from collections import deque
+from functools import partial
 
 from stompcodec.client.link import ClientLink
+from stompcodec.client.receipts import Call
 from stompcodec.client.subscription import Subscription
 from stompcodec.client.windows.spares import Spares
 from stompcodec.codec import Frame
-from stompcodec.errors import LocalProtocolError
+from stompcodec.errors import LocalProtocolError, RejectedError
 
 log = logging.getLogger("stompcodec.client")
 
@@ -19,6 +21,8 @@ LOOK, _SILENT = 15.0, 60.0
 _MOST = 2**31 - 1
 #: The bytes of headers for which a message counts that was not measured.
 _HEADERS = 1024
+#: The connections in a row that may end before a spare is confirmed, until there are no more of its subscription.
+_ENDS = 2
 
 
 class Windows:
@@ -29,6 +33,7 @@ class Windows:
         self._subscriptions = subscriptions
         self.spares: dict[str, Subscription] = {}
         """The subscriptions with spares, by the ids of these."""
+        self._asked: dict[str, Call] = {}  # the SUBSCRIBE of spares without an answer yet, by their ids
         self.look_at = math.inf
         """When to look for silent subscriptions."""
         self._seen: dict[str, tuple[Subscription, int, float]] = {}  # id -> the last `seq`, and when it was new
@@ -65,8 +70,7 @@ class Windows:
         """Add a spare that takes the rest of the `prefetch`, where it shares the messages of a queue."""
         link, dialect = self._link, self._link.dialect
         asked = subscription.asked
-        is_shared = bool(dialect.shared) and set(dialect.shared) <= set(asked) and subscription.durable is None
-        if not subscription.confirmed or subscription.deaf or window == 1 or not is_shared:
+        if subscription.deaf or window == 1 or not self._shares(subscription):
             return
         if not set(dialect.prefetch_headers(window)) <= set(asked):  # the program has chosen another window
             return
@@ -81,12 +85,57 @@ class Windows:
         while name in self._subscriptions or name in self.spares:
             name += "~"
         changed = {"id": name, dialect.window: str(min(octets, _MOST))}
-        link.put(Frame("SUBSCRIBE", [(key, changed.get(key, value)) for key, value in asked]), None, bound=True)
+        call = link.calls.make(f"SUBSCRIBE of {name} to {subscription.destination}", math.inf)
+        call.subject, call.after = subscription, partial(self._answered, name)
+        pairs = [(key, changed.get(key, value)) for key, value in asked]
+        link.put(Frame("SUBSCRIBE", [*pairs, ("receipt", call.id)]), call, bound=True)
+        self._asked[name] = call
         spares.windows[name], spares.octets[name] = octets, 0
         self.spares[name] = subscription
         log.debug(
             "%s: %d messages fill the window: %s takes %d bytes more", subscription.destination, held, name, octets
         )
+
+    def _shares(self, subscription: Subscription) -> bool:
+        """Return whether a spare would share its messages, and the broker has not refused one."""
+        asked, shared = subscription.asked, self._link.dialect.shared
+        if not subscription.confirmed or subscription.durable is not None or subscription.refusals >= _ENDS:
+            return False
+        browses = any(name == "browser" and value.lower() == "true" for name, value in asked)
+        return bool(shared) and set(shared) <= set(asked) and not browses
+
+    def refused(self, frame: Frame) -> Call | None:
+        """Return the call of the spare that an ERROR without receipt-id is about; None if it is not about one.
+
+        Artemis says the id of the consumer. Otherwise it is the only spare without an answer.
+        """
+        if frame.get("receipt-id"):
+            return None
+        sent = {name: call for name, call in self._asked.items() if call.sent}
+        words = (frame.get("message") or "") + (frame.body or b"").decode("utf-8", "replace")
+        said = max((name for name in sent if name in words), key=len, default=None)
+        if said is None and len(sent) == 1:
+            said = next(iter(sent))
+        return None if said is None else sent[said]
+
+    def _answered(self, name: str, call: Call) -> None:
+        """Note the outcome of the SUBSCRIBE of a spare: without one, each connection could end by the next one."""
+        subscription: Subscription = call.subject
+        if self._asked.get(name) is call:
+            del self._asked[name]
+        if call.error is None:
+            subscription.refusals = 0
+        if call.error is None or not call.sent or self._link.state in ("closing", "closed"):
+            return
+        before, by = subscription.refusals, _ENDS if isinstance(call.error, RejectedError) else 1
+        subscription.refusals += by
+        self.spares.pop(name, None)
+        if before < _ENDS <= subscription.refusals and not subscription.closed:
+            log.warning(
+                "%s: the broker takes no further consumer (%s). It may stop before you hold prefetch=%s messages: "
+                "subscribe with the header %s:-1, or with a smaller prefetch=",
+                *(subscription.destination, call.error, subscription.window, self._link.dialect.window),
+            )
 
     def end(self, subscription: Subscription, *, tell: bool) -> None:
         """Forget the spares of a subscription that ends; with `tell` the broker has to end them, too."""
@@ -109,6 +158,8 @@ class Windows:
         for name, subscription in self._subscriptions.items():
             if subscription.explicit:
                 self.look_at = now + LOOK
+            if subscription.claims and subscription.may_stall:
+                self._say_unknown(subscription)
             if not subscription.explicit or not subscription.open:
                 continue
             was, seq, since = seen.get(name, (None, 0, now))
@@ -122,6 +173,21 @@ class Windows:
             if now - since >= _SILENT and not subscription.is_named:
                 subscription.is_named = True
                 self._name(subscription)
+
+    def _say_unknown(self, subscription: Subscription) -> None:
+        """Name a transaction whose COMMIT has no answer, once, if the ACKs that it holds back fill the window."""
+        unknown = [each for each in subscription.claims.values() if each.state == "unknown"]
+        held, window = subscription.open + len(subscription.claims), subscription.window
+        is_full = window is not None and held >= window and not (subscription.inbox or subscription.batch)
+        if not unknown or not is_full or subscription.stopped_by is unknown[0]:
+            return
+        subscription.stopped_by, subscription.is_named = unknown[0], True
+        log.warning(
+            "%s: no message comes before the answer to the COMMIT of transaction %s, which is overdue: %d unsettled "
+            "messages fill the prefetch of %d, and the ACKs of %d of them are sent after it. To get the messages again "
+            "without it, close the client, and connect again",
+            *(subscription.destination, unknown[0].id, held, window, len(unknown)),
+        )
 
     def _name(self, subscription: Subscription) -> None:
         taken = subscription.open - len(subscription.inbox) - len(subscription.batch)
