@@ -13,8 +13,7 @@ from typing import NamedTuple
 
 from stompcodec.bridge.mapping import TEMPORARY
 from stompcodec.client.dialects import BROKERS
-from stompcodec.client.headers.delivery import of
-from stompcodec.client.headers.values import fault_in
+from stompcodec.client.headers import fault_in, of
 from stompcodec.codec import Frame, Headers
 from stompcodec.uri import Address
 

@@ -11,8 +11,7 @@ import re
 from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any, NamedTuple
 
-from stompcodec.client.headers.kinds import ANYCAST, TEMPORARY, type_of
-from stompcodec.client.headers.values import ACTIVEMQ, ARTEMIS, Rule, fault_in
+from stompcodec.client.headers import ACTIVEMQ, ANYCAST, ARTEMIS, TEMPORARY, Rule, fault_in, type_of
 from stompcodec.errors import LocalProtocolError, RejectedError
 
 #: The message-id of Artemis: the number of the consumer, new in each delivery, and that of the message.

@@ -19,7 +19,7 @@ from stompcodec.client.message import BaseMessage
 from stompcodec.client.receipts import Call, Group
 from stompcodec.client.subscription import Subscription
 from stompcodec.client.unreadable import kept
-from stompcodec.client.windows.watch import LOOK, Windows
+from stompcodec.client.windows import LOOK, Windows
 from stompcodec.codec import END_OF_BODY, Frame
 from stompcodec.errors import (
     ConnectionLostError,

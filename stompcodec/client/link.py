@@ -16,7 +16,7 @@ from stompcodec.client.backoff import Item, Pace, is_refusal, name_of
 from stompcodec.client.bodies import BodySourceError, Upload
 from stompcodec.client.dialects import BrokerDialect, caution_session, row_of
 from stompcodec.client.handlers import cause
-from stompcodec.client.headers.kinds import ANYCAST
+from stompcodec.client.headers import ANYCAST
 from stompcodec.client.options import Options
 from stompcodec.client.outbox import KEPT, Block, Outbox, Waiting
 from stompcodec.client.receipts import Call, Calls, Group

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 from stompcodec.client.bodies import Source, Upload
 from stompcodec.client.core import REPLIES, ClientCore
 from stompcodec.client.handlers import SubscribeOptions
-from stompcodec.client.headers.delivery import AsIs
+from stompcodec.client.headers import AsIs
 from stompcodec.client.io.engine import Engine
 from stompcodec.client.link import Health
 from stompcodec.client.message import BaseMessage

@@ -16,7 +16,7 @@ from patience import patience
 import stompcodec.client as stomp
 from stompcodec import Frame
 from stompcodec.client.dialects import BROKERS, row_of
-from stompcodec.client.giving_up.ways import copy_of, way_of
+from stompcodec.client.giving_up import copy_of, way_of
 from stompcodec.client.message import BaseMessage
 from stompcodec.client.subscription import Subscription
 from stompcodec.errors import LocalProtocolError, ReceiptTimeoutError

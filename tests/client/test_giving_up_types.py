@@ -7,7 +7,7 @@ from client.peer import Peer
 
 from stompcodec import Frame
 from stompcodec.client.dialects import BROKERS
-from stompcodec.client.giving_up.ways import key_of
+from stompcodec.client.giving_up import key_of
 from stompcodec.client.message import BaseMessage
 from stompcodec.client.subscription import Subscription
 

@@ -18,7 +18,7 @@ from stompcodec.client.aio.waiting import (
 )
 from stompcodec.client.bodies import Source, Upload, is_whole
 from stompcodec.client.bulk import Bulk, Passed
-from stompcodec.client.giving_up.ways import copy_of, has_key, text_of, way_of
+from stompcodec.client.giving_up import copy_of, has_key, text_of, way_of
 from stompcodec.client.handlers import Handling, answer_of, decide, leave, log, note
 from stompcodec.client.message import BaseMessage
 from stompcodec.client.middleware.base import async_around

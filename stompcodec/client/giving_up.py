@@ -11,8 +11,7 @@ from typing import NamedTuple
 from stompcodec.client.bodies import BodyReader
 from stompcodec.client.dialects import BrokerDialect, lasting_identity
 from stompcodec.client.handlers import WITHOUT_NACK
-from stompcodec.client.headers.delivery import of
-from stompcodec.client.headers.kinds import ANYCAST, type_of
+from stompcodec.client.headers import ANYCAST, of, type_of
 from stompcodec.client.message import BaseMessage
 from stompcodec.client.outbox import KEPT
 
