@@ -78,7 +78,6 @@ OF_ACK: tuple[tuple[bytes, Sequence[bytes]], ...] = (
     (b"receipt", IDS),
     (b"requeue", (b"false",)),
     (b"credit", NUMBERS),
-    (b"through-seq", NUMBERS),
 )
 #: Commands, what comes with each, and how often.
 COMMANDS: tuple[tuple[bytes, bool, Sequence[tuple[bytes, Sequence[bytes]]]], ...] = (
