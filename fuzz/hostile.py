@@ -13,7 +13,7 @@ __all__ = ["Names", "Stream", "ws_frames"]
 DESTINATIONS = (
     b"/queue/a|/queue/a|/queue/b|/topic/t|/topic/t|/topic/t.u|/topic/*|/topic/>|/topic/#|/topic/**|/temp-queue/x"
     b"|/temp-topic/y|/queue/DLQ.a|plain|/queue/a,/topic/t|/exchange/amq.topic/a.b|/exchange/amq.fanout|/amq/queue/q"
-    b"|/dsub/d|/queue/DLQ.b|/queue/\xc3\xa9|/topic/|/queue/a\\cb|a,b,c|/queue/a?x=y"
+    b"|/queue/DLQ.b|/queue/\xc3\xa9|/topic/|/queue/a\\cb|a,b,c|/queue/a?x=y"
 ).split(b"|")
 IDS = b"1|1|2|3|a|s\\cub|%s|%d%%|\xc3\xa9|1-1|".split(b"|")
 NAMES = (
@@ -78,7 +78,6 @@ OF_ACK: tuple[tuple[bytes, Sequence[bytes]], ...] = (
     (b"receipt", IDS),
     (b"requeue", (b"false",)),
     (b"credit", NUMBERS),
-    (b"through-seq", NUMBERS),
 )
 #: Commands, what comes with each, and how often.
 COMMANDS: tuple[tuple[bytes, bool, Sequence[tuple[bytes, Sequence[bytes]]]], ...] = (

@@ -39,7 +39,7 @@ from stompcodec import Frame, Parser
 from stompcodec.broker.auth import hash_passcode
 
 FINDINGS = Path(__file__).resolve().parent / "work" / "findings"
-DIALECTS = ("stompcodec", "activemq", "artemis", "rabbitmq", "apollo")
+DIALECTS = ("stompcodec", "activemq", "artemis", "rabbitmq")
 #: What the log must not say.
 FAULTS = re.compile(r"internal error|Traceback|fault of the broker|cannot be written|a selector fails| CRITICAL ")
 FAULT_ANSWERS = (b"internal error", b"a message could not be written", b"the message could not be written")

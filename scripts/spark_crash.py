@@ -20,7 +20,6 @@ _NAMES = {
     "spool": "stomp, ackMode spool",
     "batch": "stomp, ackMode batch",
     "file": "record + stompfile",
-    "replay": "stomp, replay=broker",
 }
 _COLUMNS = {
     "sent": "sent",

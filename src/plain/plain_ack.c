@@ -27,7 +27,7 @@ static int read_head(struct plain_text *id, struct plain_text *receipt, const st
         const uint8_t *name = data + header.name;
         size_t len = header.colon - header.name;
         struct plain_text *text = IS_NAMED(name, len, "id") ? id : IS_NAMED(name, len, "receipt") ? receipt : NULL;
-        if (IS_NAMED(name, len, "transaction") || IS_NAMED(name, len, "through-seq") || IS_NAMED(name, len, "credit"))
+        if (IS_NAMED(name, len, "transaction") || IS_NAMED(name, len, "credit"))
             return 0;
         if (text && !text->at) {
             text->at = data + header.value;

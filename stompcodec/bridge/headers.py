@@ -221,7 +221,6 @@ TAKERS: dict[str, Taker] = {
         Taker("rabbitmq", expires=False, expiration=True, arguments=True, most_priority=255),
         Taker("activemq", line=10_000, jms=True),
         Taker("artemis", arguments=True, duplicate="_AMQ_DUPL_ID", jms=True),
-        Taker("apollo", jms=True),
         Taker("unknown", expiration=True, arguments=True),
     )
 }

@@ -221,7 +221,6 @@ GIVERS: dict[str, Giver] = {
             exclusive=_EXCLUSIVE,
         ),
         Giver("artemis", "Artemis", any_topic="#", transacted_acks=False, client_id=True),
-        Giver("apollo", "Apollo", any_topic="**", browse="snapshot"),
         Giver("unknown", "this broker", transacted_acks=False),
     )
 }

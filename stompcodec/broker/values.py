@@ -76,7 +76,7 @@ class Known(NamedTuple):
         return self.form or ("true or false" if self.least is None else number)
 
 
-#: What RabbitMQ 4, ActiveMQ 6.3, Artemis 2.40 and Apollo refuse was seen there, or read in the code of Apollo.
+#: What RabbitMQ 4, ActiveMQ 6.3 and Artemis 2.40 refuse was seen there.
 KNOWN: Mapping[str, Known] = MappingProxyType(
     {
         "persistent": Known((*_SEND, *_SUBSCRIBE), refused_by=("rabbitmq",)),
@@ -93,19 +93,17 @@ KNOWN: Mapping[str, Known] = MappingProxyType(
         "activemq.exclusive": Known(_SUBSCRIBE),
         "browser": Known(_SUBSCRIBE, word=("RECEIVE", "names")),
         "browser-end": Known(_SUBSCRIBE),
-        "browser-skip": Known(_SUBSCRIBE, 1, 100_000),
-        "from-seq": Known(_SUBSCRIBE, -1, _POSITION, ("apollo",)),
+        "from-seq": Known(_SUBSCRIBE, -1, _POSITION),
         "consumer-priority": Known(_SUBSCRIBE, -_INT - 1, _INT),
         "activemq.priority": Known(_SUBSCRIBE, -_INT - 1, _INT),
         "x-priority": Known(_SUBSCRIBE, -_INT - 1, _INT, ("rabbitmq",)),
         "prefetch-count": Known(_SUBSCRIBE, 0, UNLIMITED, ("rabbitmq",)),
         "activemq.prefetchSize": Known(_SUBSCRIBE, -1, _POSITION, ("artemis",)),
         "consumer-window-size": Known(_SUBSCRIBE, -1, _POSITION, ("artemis",)),
-        "credit": Known((*_SUBSCRIBE, *_ACK), refused_by=("apollo",), form="COUNT[,BYTES[,true or false]]"),
+        "credit": Known((*_SUBSCRIBE, *_ACK), form="COUNT[,BYTES[,true or false]]"),
         "redelivery-delay": Known((*_SUBSCRIBE, "NACK"), 0, _PAUSE),
         "activemq.redeliveryDelay": Known((*_SUBSCRIBE, "NACK"), 0, _PAUSE),
         "requeue": Known(("NACK",)),
-        "through-seq": Known(_ACK, 0, _LONG),
         "x-message-ttl": Known((), 0, _ARGUMENT),
         "x-expires": Known((), 1, _ARGUMENT),
         "x-max-length": Known((), 0, _ARGUMENT),

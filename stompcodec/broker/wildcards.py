@@ -34,7 +34,6 @@ SYNTAXES = {
     "activemq": Syntax(".", "*", ">"),
     "rabbitmq": Syntax(".", "*", "#"),
     "artemis": Syntax(".", "*", "#"),
-    "apollo": Syntax(".", "*", "**"),
 }
 
 

@@ -47,7 +47,7 @@ _LONGEST_PASSCODE = 64 * 1024
 #: host:port, optionally with a login and a virtual host.
 _HOST_PORT = re.compile(r"(?:[^/@\s]*@)?(?:\[[0-9a-fA-F:.]+\]|[\w.-]+):[0-9]{1,5}(?:/\S*)?", re.ASCII)
 #: What names of destinations begin with at brokers, after a slash.
-_KINDS = ("queue/", "topic/", "temp-queue/", "temp-topic/", "exchange/", "amq/queue/", "dsub/")
+_KINDS = ("queue/", "topic/", "temp-queue/", "temp-topic/", "exchange/", "amq/queue/")
 #: Python's prefix of the system's error text.
 _ERRNO = re.compile(r"\[Errno -?\d+\] ")
 F = TypeVar("F", bound=Callable[..., Any])

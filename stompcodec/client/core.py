@@ -525,7 +525,7 @@ class ClientCore:
             if last is None or last.frame.get("message-id") != frame.get("message-id"):
                 return None  # a consumer has it
             self._take_back(subscription)
-        answer = answer_of(policy, link.dialect, link.version)
+        answer = answer_of(policy, link.version)
         named = frame.get("ack" if link.version == "1.2" else "message-id") is not None
         if answer is None or not named or subscription.cumulative or subscription.deaf or not subscription.explicit:
             return None

@@ -83,8 +83,8 @@ class BrokerDialect(NamedTuple):
     """Only a second UNSUBSCRIBE deletes a durable subscription."""
     requeue: Pairs | None = ()
     """Headers of NACK to have the message delivered again; None: not supported."""
-    discard: Pairs | None = ()
-    """Headers of NACK to have it dropped or dead-lettered; None: not supported."""
+    discard: Pairs = ()
+    """Headers of NACK to have it dropped or dead-lettered."""
     unsubscribed: str = ""
     """What UNSUBSCRIBE does with unacknowledged messages: "returns" (they come again, before others), "behind" (they
     do, but behind those that were returned before) or "keeps" (they can still be acknowledged once the same id has
@@ -431,7 +431,7 @@ clients of activemq until it is restarted: compare with texts, as in n = '9'
             return ()
         headers = self.requeue if requeue else self.discard
         if headers is None:
-            raise LocalProtocolError(f"the NACK of {self.name} cannot {'requeue' if requeue else 'discard'} a message")
+            raise LocalProtocolError(f"the NACK of {self.name} cannot requeue a message")
         return headers
 
 
@@ -553,9 +553,6 @@ BROKERS: dict[str, BrokerDialect] = {
             least=1,
         ),
         BrokerDialect("vertx", "vertx-stomp", requeue=None, aliases=(), nacked="drops"),
-        BrokerDialect(
-            "apollo", "apache-apollo", prefetch=("credit",), durable=(("persistent", "true"),), jms=True, discard=None
-        ),
         _UNKNOWN,
     )
 }

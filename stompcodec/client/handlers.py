@@ -289,16 +289,15 @@ def decide(on_error: Policy, message: BaseMessage, error: Exception, calls: int)
     return policy
 
 
-def answer_of(policy: str, dialect: BrokerDialect, version: str | None) -> tuple[str, bool | None] | None:
+def answer_of(policy: str, version: str | None) -> tuple[str, bool | None] | None:
     """Return what a policy sends: (command, requeue), or None.
 
-    "discard" works with every broker: where no NACK drops a message, ACK does.
+    "discard" works in every version: where there is no NACK, ACK drops the message.
 
-    >>> from stompcodec.client.dialects import BROKERS
-    >>> answer_of("discard", BROKERS["rabbitmq"], "1.2"), answer_of("discard", BROKERS["rabbitmq"], "1.0")
+    >>> answer_of("discard", "1.2"), answer_of("discard", "1.0")
     (('NACK', False), ('ACK', None))
     """
-    if policy == "discard" and (dialect.discard is None or version in WITHOUT_NACK):
+    if policy == "discard" and version in WITHOUT_NACK:
         return "ACK", None
     return POLICIES[policy]
 

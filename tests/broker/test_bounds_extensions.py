@@ -5,7 +5,6 @@ from broker.harness import Bench
 
 from stompcodec.broker.auth import Rule
 from stompcodec.broker.config.presets import DIALECTS
-from stompcodec.broker.queues.backlog import Backlog
 from stompcodec.broker.queues.subscribe_request import UNLIMITED
 from stompcodec.broker.routing import durables
 from stompcodec.broker.routing.durable import LONGEST_NAME
@@ -283,13 +282,6 @@ def test_the_largest_numbers(name, value, fine):
     assert peer.closed is not fine
 
 
-@pytest.mark.parametrize(("value", "fine"), [("100000", True), ("100001", False)])
-def test_how_far_a_browser_may_skip(value, fine):
-    peer = Bench().peer()
-    peer.subscribe("/queue/a", browser="true", browser_skip=value)
-    assert peer.closed is not fine
-
-
 @pytest.mark.parametrize("name", ["x_message_ttl", "x_expires", "x_max_length", "x_max_length_bytes"])
 def test_the_largest_queue_arguments(name):
     bench = Bench()
@@ -303,25 +295,6 @@ def test_the_largest_queue_arguments(name):
 
 
 # ---- what is looked at ----
-
-
-def test_a_browser_skips_and_acknowledges_without_a_step_for_each_message(monkeypatch):
-    """Many SUBSCRIBE frames fit into one read, and each may skip a hundred thousand."""
-    bench = Bench()
-    sender, peer = bench.peer(), bench.peer()
-    for number in range(50):
-        sender.put("/queue/a", "x", priority=str(number % 3))
-    peer.subscribe("/queue/a", "0", ack="client", browser="true", browser_end="false", prefetch_count="1")
-    backlog, steps = queue_of(bench).messages, []
-    after = Backlog.after_seq
-    monkeypatch.setattr(Backlog, "after_seq", lambda *each: steps.append(1) or after(*each))
-    peer.subscribe("/queue/a", "1", ack="client", browser="true", browser_skip="30", include_seq="seq")
-    end = peer.take()[-1]
-    seqs = sorted(message.seq for message in backlog)
-    assert end.headers["seq"] == str(seqs[29])
-    peer.send("ACK", id=end.headers["ack"], through_seq=end.headers["seq"])
-    assert sorted(message.seq for message in backlog) == seqs[30:]
-    assert len(steps) < 5
 
 
 @pytest.mark.parametrize(("size", "legacy"), [(8192, None), (8193, False)])

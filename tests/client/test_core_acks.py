@@ -158,12 +158,10 @@ def test_a_server_that_sends_no_ack_header_gets_no_ack(client):
         ("RabbitMQ/3.10.8", {"prefetch-count": "5", "durable": "true", "auto-delete": "false", "id": "daily"}),
         ("ActiveMQ/5.17.2", {"activemq.prefetchSize": "5", "activemq.subscriptionName": "daily", "id": "daily"}),
         ("ActiveMQ-Artemis/2.31", {"consumer-window-size": "8388608", "durable-subscription-name": "daily"}),
-        ("apache-apollo/1.7", {"credit": "5", "persistent": "true"}),
         ("stompcodec/0.1", {"prefetch-count": "5", "durable": "true", "auto-delete": "false", "id": "daily"}),
         ("stompcodec/0.1 as rabbitmq", {"prefetch-count": "5", "durable": "true", "id": "daily"}),
         ("stompcodec/0.1 as activemq", {"activemq.prefetchSize": "5", "activemq.subscriptionName": "daily"}),
         ("stompcodec/0.1 as artemis", {"consumer-window-size": "8388608", "durable-subscription-name": "daily"}),
-        ("stompcodec/0.1 as apollo", {"credit": "5", "persistent": "true"}),
     ],
 )
 def test_prefetch_and_durable_in_the_words_of_the_broker(server, expected):
@@ -214,7 +212,6 @@ def test_a_durable_subscription_of_activemq_is_deleted_in_two_steps():
         ("ActiveMQ/5", False, {}),
         ("ActiveMQ/5", True, None),
         ("ActiveMQ-Artemis/2", True, None),
-        ("apache-apollo/1", False, None),
         ("stompcodec/1", True, {}),
         ("stompcodec/1", False, {"requeue": "false"}),
         *((f"stompcodec/1 as {name}", True, {}) for name in DIALECTS),
@@ -264,7 +261,6 @@ def test_which_attempt_it_is(server, headers, attempt):
         ("Artemis/3.0.0", "artemis"),
         ("ActiveMQ/6.1.7", "activemq"),
         ("RabbitMQ/4.3.0", "rabbitmq"),
-        ("apache-apollo/1.7.1", "apollo"),
         ("a broker as artemis", "unknown"),
         ("notrabbitmq/1", "unknown"),
         ("", "unknown"),
@@ -420,7 +416,6 @@ _SERVERS = {
     "RabbitMQ/4.3": "rabbitmq",
     "ActiveMQ/6.1": "activemq",
     "ActiveMQ-Artemis/2.40": "artemis",
-    "apache-apollo/1.7": "apollo",
     "?": "unknown",
 }
 
@@ -430,7 +425,7 @@ def test_text_has_no_content_length_for_brokers_of_jms(server):
     client = Scripted(server=server).connect()
     assert client.core.send(Frame("SEND", {"destination": "/queue/a"}, b"text"), client.now, None, text=True)
     octets = b"".join(client.core.link.take_output(client.now))
-    assert (b"content-length" not in octets) == (_SERVERS[server] in ("activemq", "artemis", "apollo"))
+    assert (b"content-length" not in octets) == (_SERVERS[server] in ("activemq", "artemis"))
 
 
 @pytest.mark.parametrize("server", _SERVERS)

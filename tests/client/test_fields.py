@@ -14,7 +14,7 @@ from stompcodec.client.dialects import BROKERS, BrokerDialect
 
 @pytest.fixture(scope="module", params=DIALECTS)
 def broker(request):
-    jms = request.param in ("activemq", "artemis", "apollo")
+    jms = request.param in ("activemq", "artemis")
     with BrokerThread(dialect=request.param, jms=jms, detect_legacy=True) as broker:
         yield broker
 

@@ -89,7 +89,7 @@ def test_an_acknowledgement(client, name):
     with client.subscribe(queue, ack="client-individual") as subscription:
         message = subscription.get(patience(5))
         refused(message.ack, name)
-        message.ack({"through-seq": "1"}, receipt=True)
+        message.ack({"note": "1"}, receipt=True)
         assert message.settled == "ACK"
 
 

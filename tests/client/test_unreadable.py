@@ -202,7 +202,6 @@ def test_skip_goes_on_and_settles_that_message_alone(poison, size, mode, caplog)
         ("skip", "ActiveMQ/6.3.1", "1.1", ("NACK", {"message-id": "2", "subscription": "s1"})),
         ("skip", "ActiveMQ/6.3.1", "1.0", ("ACK", {"message-id": "2"})),
         ("skip", "RabbitMQ/4.0", "1.2", ("NACK", {"id": "ack-2", "requeue": "false"})),
-        ("skip", "apache-apollo/1.7", "1.2", ("ACK", {"id": "ack-2"})),
         ("ack", "ActiveMQ/6.3.1", "1.2", ("ACK", {"id": "ack-2"})),
         ("ignore", "ActiveMQ/6.3.1", "1.2", None),
     ],

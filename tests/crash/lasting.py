@@ -185,7 +185,7 @@ class Founder(Base):
 
 
 class Reader(Base):
-    """Reads a queue by its seqs with browsers that end, keeps its place over all restarts, and lets go by through-seq.
+    """Reads a queue by its seqs with browsers that end, keeps its place over all restarts, and lets go by ACK.
 
     What has a new key must have a seq above all that was shown to the end before: otherwise a reader misses it.
     """
@@ -199,6 +199,8 @@ class Reader(Base):
         """Of all that was shown."""
         self.held: dict[str, int] = {}
         """What was shown, and is not known to be gone."""
+        self.acks: dict[str, str] = {}
+        """What the browser showed, with the ids for ACK, in order."""
         self.last = self.shown = 0
         """The seq before the next one at least; and that of what came last."""
 
@@ -208,6 +210,7 @@ class Reader(Base):
     def read(self) -> None:
         start = self.random.choice((0, self.place + 1, self.place + 1))
         self.last, self.shown = start - 1, 0
+        self.acks.clear()
         look = [("destination", self.queue), ("browser", "true"), ("include-seq", "seq"), ("from-seq", start)]
         self.send(encoded("SUBSCRIBE", [("id", "0"), ("ack", "client"), *look]))
 
@@ -217,7 +220,7 @@ class Reader(Base):
             if seq < self.shown:
                 self.ledger.problem("end of a browser", f"{seq} after {self.shown}")
             self.place = max(seq, self.place)
-            self.release(frame.headers["ack"])
+            self.release()
             return
         key = frame.headers["key"]
         if seq <= self.last:
@@ -225,15 +228,19 @@ class Reader(Base):
         if self.seqs.get(key, seq) != seq or (key not in self.seqs and seq <= self.place):
             self.ledger.problem("seqs do not rise", f"{key}: {seq}, was {self.seqs.get(key)}, place {self.place}")
         self.last = self.shown = self.seqs[key] = self.held[key] = seq
+        self.acks[key] = frame.headers["ack"]
         self.ledger.delivered(key, self.queue, frame.body, int(frame.headers["size"]), redelivered=True)
 
-    def release(self, ack: str) -> None:
+    def release(self) -> None:
         """Not always all of it: what is left is shown again, or let go later."""
-        through = self.place if self.random.randrange(2) else self.random.choice([*self.held.values(), 0])
-        keys = [key for key, seq in self.held.items() if seq <= through]
+        shown = list(self.acks)
+        keys = shown if self.random.randrange(2) else shown[: self.random.randrange(len(shown) + 1)]
+        if not keys:
+            self.done("released", [])
+            return
         self.ledger.acking(keys)
         self.waiting["released"] = keys
-        self.send(encoded("ACK", [("id", ack), ("through-seq", through), ("receipt", "released")]))
+        self.send(encoded("ACK", [("id", self.acks[keys[-1]]), ("receipt", "released")]))
 
     def done(self, receipt: str, keys: list[str]) -> None:
         if receipt == "released":

@@ -125,7 +125,7 @@ WISHES: dict[str, tuple[str, ...]] = {
         f"{_SYMPTOM}replies-are-lost-after-a-reconnect",
     ),
     "Dialect layer: one `prefetch=`, `nack(requeue=)`, `durable=`, `content_length=auto` for RabbitMQ / ActiveMQ / "
-    "Artemis / Apollo / Oracle OCI Queue.": ("brokers/",),
+    "Artemis / Oracle OCI Queue.": ("brokers/",),
     "Bounded gzip (`content-encoding`) — Darwin/National Rail users' daily need.": (
         f"{_SYMPTOM}compressed-bodies-arrive-as-garbage-gzip",
         "network-rail/#national-rails-darwin",
@@ -147,11 +147,7 @@ WISHES: dict[str, tuple[str, ...]] = {
         f"{_SYMPTOM}the-connection-is-cut-while-a-handler-or-listener-is-busy",
     ),
     "Streaming of large bodies in Python.": ("large-bodies/", "client/#receiving"),
-    "Replayable source: Apollo's `include-seq`/`from-seq` in a living broker, feeding PySpark offsets.": (
-        "broker-extensions/#on-subscribe",
-        "spark-tutorial/#reading-our-broker-without-a-spool",
-        "spark-semantics/#from-our-broker-into-the-sink-without-a-spool",
-    ),
+    "Replayable source: `include-seq`/`from-seq` in a living broker.": ("broker-extensions/#on-subscribe",),
     "Conformance report for any broker or parser.": (
         "traffic/#a-broker-or-a-parser-against-the-rules",
         "reference/command-line/#stompcodec-conformance",

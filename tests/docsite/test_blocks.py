@@ -35,6 +35,7 @@ RUN = {
     ),
     ("docs/spark-tutorial.md", "python"): "spark/test_tutorial.py::test_the_page_does_what_it_says",
     ("docs/spark-tutorial.md", "sh"): "spark/test_tutorial.py::test_the_page_does_what_it_says",
+    ("docs/network-rail.md", "python"): "spark/jobs/test_jobs.py::test_the_page_says_how_xml_becomes_columns",
     ("docs/network-rail.md", "sh"): "spark/test_tutorial.py::test_a_pipeline",
     ("docs/pipeline.md", "python"): "spark/test_tutorial.py::test_a_pipeline",
     ("docs/pipeline.md", "sh"): "spark/test_tutorial.py::test_a_pipeline",

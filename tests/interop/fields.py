@@ -43,7 +43,7 @@ class Place(NamedTuple):
 
     @property
     def jms(self) -> bool:
-        return self.name in ("activemq", "artemis", "apollo")
+        return self.name in ("activemq", "artemis")
 
     @property
     def counts(self) -> bool:

@@ -28,10 +28,9 @@ _KINDS = {
     "activemq-artemis": {"nack": "dropped", "marks": False, "lacks": ARTEMIS_LACKS},
     "apache-activemq-artemis": {"nack": "dropped", "marks": False, "lacks": ARTEMIS_LACKS},
     "activemq": {"nack": "/queue/ActiveMQ.DLQ", "headers": (("activemq.prefetchSize", "100"),)},
-    "apache-apollo": {},
     "stompcodec": {},
 }
-_NAMES = {"activemq-artemis": "artemis", "apache-activemq-artemis": "artemis", "apache-apollo": "apollo"}
+_NAMES = {"activemq-artemis": "artemis", "apache-activemq-artemis": "artemis"}
 
 
 class BadAddress(ValueError):

@@ -77,7 +77,6 @@ def test_other_urls_are_refused_without_their_passcode(texts):
         ("ActiveMQ-Artemis/2.37.0 ActiveMQ Artemis Messaging Engine", "activemq-artemis"),
         ("apache-activemq-artemis/2.40", "apache-activemq-artemis"),
         ("artemis-2", "activemq-artemis"),
-        ("apache-apollo/1.7.1", "apache-apollo"),
         ("stompcodec/0.1 as artemis", "stompcodec"),
         ("other/1", ""),
     ],
@@ -173,7 +172,7 @@ def test_fields_of_a_running_broker(fields, files, monkeypatch, dialect):
     monkeypatch.setenv("SSL_CERT_FILE", str(files / "ca.pem"))
     tls = {"tls_port": 0, "tls_cert": str(files / "own.pem"), "tls_key": str(files / "own.pem")}
     users = {"me": User("me", hash_passcode("se:cret", n=16))}
-    jms = dialect in ("activemq", "artemis", "apollo")
+    jms = dialect in ("activemq", "artemis")
     with BrokerThread(**tls, users=users, dialect=dialect, jms=jms) as broker:
         status, shown = fields(f"mine=stomp+ssl://me:se%3Acret@127.0.0.1:{broker.tls_port}/shop")
     assert "The table of our client's dialects against mine" in shown

@@ -82,12 +82,10 @@ def running(
     options: dict[str, Any],
     *,
     schema: str = "n int",
-    spool: bool = True,
     **trigger: Any,
 ) -> Iterator[Any]:
-    """A query from a broker into a sink; its spool, if it has one, and its checkpoint are in the folder."""
-    given = {"spoolDir": str(folder / "spool")} if spool else {}
-    given.update((name, str(value)) for name, value in options.items())
+    """A query from a broker into a sink; its spool and its checkpoint are in the folder."""
+    given = {"spoolDir": str(folder / "spool"), **{name: str(value) for name, value in options.items()}}
     frames = spark.readStream.format("stomp").options(**given).schema(schema).load()
     writer = frames.writeStream.foreachBatch(sink).option("checkpointLocation", str(folder / "checkpoint"))
     query = writer.trigger(**(trigger or {"processingTime": "50 milliseconds"})).start()

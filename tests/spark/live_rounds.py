@@ -1,7 +1,7 @@
 """Rounds of kill -9 for drivers, JVMs, recorders and brokers, while a producer sends; then the sinks are counted.
 
-Four lanes run at the same time, with a queue, a checkpoint and a Parquet sink each: the live source in both of its ack
-modes, a recorder of its own process, which a stream of files follows, and replay from the broker, without a spool.
+Three lanes run at the same time, with a queue, a checkpoint and a Parquet sink each: the live source in both of its ack
+modes, and a recorder of its own process, which a stream of files follows.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ __all__ = ["KINDS", "Driver", "Figures", "rounds", "rows_in"]
 
 #: What is killed.
 KINDS = ("driver", "jvm", "recorder", "broker")
-LANES = ("spool", "batch", "file", "replay")
+LANES = ("spool", "batch", "file")
 #: Messages a second on each queue, and how many wait for receipts together.
 _RATE = 100
 _TOGETHER = 20
@@ -145,7 +145,6 @@ def _lanes(url: str, folder: Path) -> dict[str, dict[str, Any]]:
         options = {"url": url, "destination": _queue(mode), "spoolDir": str(folder / mode / "spool")}
         options |= {"ackMode": mode, "prefetch": "1000", "subscriptions": "2", "maxSpoolBytes": "200m"}
         lanes[mode] = {"format": "stomp", "options": options}
-    lanes["replay"] = {"format": "stomp", "options": {"url": url, "destination": _queue("replay"), "replay": "broker"}}
     lanes["file"] = {"format": "stompfile", "options": {"path": str(folder / "file" / "spool")}}
     return lanes
 

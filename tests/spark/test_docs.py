@@ -57,18 +57,17 @@ def test_the_tables_of_options_are_complete():
     from stompcodec.spark.options.connection import LINK_OPTIONS
     from stompcodec.spark.options.live import LIVE_OPTIONS
     from stompcodec.spark.options.options import CHOICE_OPTIONS, FILE_OPTIONS
-    from stompcodec.spark.options.replay import REPLAY_OPTIONS
     from stompcodec.spark.options.sink import SINK_OPTIONS
 
     page = (DOCS / "spark-tutorial.md").read_text(encoding="utf-8")
     tables = re.findall(r"\| option of .*\n\| -.*\n((?:\|.*\n)+)", page)
     listed = [re.findall(r"^\| `(\w+)` \| .* \| (.+) \|$", table, re.MULTILINE) for table in tables]
-    connected = ((*LINK_OPTIONS, *more) for more in (LIVE_OPTIONS, REPLAY_OPTIONS, SINK_OPTIONS))
+    connected = ((*LINK_OPTIONS, *more) for more in (LIVE_OPTIONS, SINK_OPTIONS))
     for rows, options in zip(listed, ((*FILE_OPTIONS, *CHOICE_OPTIONS), *connected)):
         assert {name for name, _ in rows} == {option.name for option in options}
         for option in options:
             assert any(meaning.startswith(option.meaning) for name, meaning in rows if name == option.name), option.name
-    assert len(listed) == 4
+    assert len(listed) == 3
 
 
 def test_links_between_pages_lead_somewhere():

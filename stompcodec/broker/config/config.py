@@ -142,7 +142,6 @@ class Config:
     composite: bool = _by_dialect(False)
     virtual_topics: bool = _by_dialect(False)
     exchanges: Mapping[str, str] = _by_dialect({})
-    dsub_prefix: str = _by_dialect("")
     retain: bool = _by_dialect(False)
     max_retained_octets: int = 64 * _MIB
     durable_overflow: str = "block"

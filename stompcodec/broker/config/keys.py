@@ -413,8 +413,8 @@ KEYS: tuple[Key, ...] = (
     Key(
         "addresses.wildcards",
         values.one_of("none", *SYNTAXES),
-        "The wildcards that topic subscriptions may use: * is one word; any number of words is > (activemq), # "
-        "(rabbitmq, artemis) or ** (apollo).",
+        "The wildcards that topic subscriptions may use: * is one word; any number of words is > (activemq) or # "
+        "(rabbitmq, artemis).",
     ),
     Key("addresses.delimiter", values.line, "Separator of words in wildcards and settings; by default a dot."),
     Key(
@@ -452,12 +452,6 @@ KEYS: tuple[Key, ...] = (
         "The type of each exchange in /exchange/NAME/KEY: topic, direct or fanout. With at least one exchange, "
         "amq.topic, amq.direct, amq.fanout and /amq/queue/NAME exist as well, and a destination without a prefix, "
         "such as orders, is the queue /queue/orders.",
-    ),
-    Key(
-        "addresses.dsub_prefix",
-        values.line,
-        "Prefix, such as /dsub/, of the destinations by which durable subscriptions are consumed as queues. With it, "
-        "persistent:true names a durable subscription by its id alone.",
     ),
     Key(
         "access.virtual_hosts",

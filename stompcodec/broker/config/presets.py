@@ -49,15 +49,4 @@ DIALECTS: Mapping[str, Mapping[str, Any]] = {
         "ttl": 60_000,
         "queue_arguments": "ignore",
     },
-    "apollo": {
-        "redelivery_delay": Pauses(),
-        "durable": "persistent",
-        "wildcards": "apollo",
-        "composite": True,
-        "retain": True,
-        "dsub_prefix": "/dsub/",
-        "heart_beat": (100, 10_000),
-        "queue_arguments": "ignore",
-        "routing_headers": False,
-    },
 }

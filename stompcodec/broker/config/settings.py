@@ -115,8 +115,8 @@ class Address(NamedTuple):
     """The part after the prefix: words, if wildcards are enabled."""
     literal: bool = False
     """Wildcards in it have no meaning."""
-    found: str = ""
-    """The "queue" or "durable" subscription of that name must exist; its use does not create it."""
+    found: bool = False
+    """The queue, or the durable subscription, must exist; the name's use does not create it."""
 
     @property
     def name(self) -> str:

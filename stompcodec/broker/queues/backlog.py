@@ -11,7 +11,7 @@ from bisect import bisect_left, bisect_right
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from itertools import chain, islice, repeat, takewhile
+from itertools import chain, islice, repeat
 
 from stompcodec.broker.message import Message
 
@@ -255,20 +255,6 @@ class _Level:
         index = bisect_right(ends, seq)
         return self._blocks[index][bisect_right(self._read(index), seq)]
 
-    def between(self, seq: int, last: int, most: int) -> list[Message]:
-        """Return at most `most` messages with a seq above `seq`, up to `last`."""
-        found: list[Message] = []
-        if self.after(seq) is None:
-            return found
-        index, line = bisect_right(self._ends, seq), self.line
-        while index < len(self._ends) and len(found) < most:
-            seqs = self._read(index)
-            found += self._blocks[index][bisect_right(seqs, seq) : bisect_right(seqs, last)]
-            index += 1
-        if line and line[0].seq <= last and len(found) < most:
-            found += takewhile(lambda message: message.seq <= last, islice(line, most - len(found)))
-        return found[:most]
-
     def count(self, last: int) -> int:
         """Return how many messages have seqs up to `last`."""
         if self.line and self.line[0].seq <= last:
@@ -425,36 +411,6 @@ class Backlog:
         """Return the message with the next higher seq of any priority; None after the last."""
         found = [message for level in self._levels.values() if (message := level.after(seq)) is not None]
         return min(found, key=_seq, default=None)
-
-    def between(self, seq: int, last: int, most: int) -> list[Message]:
-        """Return at most `most` messages with a seq above `seq`, up to `last`, in the order of their seqs."""
-        found: list[Message] = []
-        for level in self._levels.values():
-            found += level.between(seq, last, most)
-        if len(self._levels) > 1:
-            found.sort(key=_seq)
-        return found[:most]
-
-    def seq_of(self, seq: int, last: int, count: int) -> int:
-        """Return the seq of the last of the first `count` messages with a seq above `seq`, up to `last`.
-
-        If there are fewer, return that of the last one; without any, return `seq`.
-        """
-        levels = list(self._levels.values())
-        before = sum(level.count(seq) for level in levels)
-        count = min(count, sum(level.count(last) for level in levels) - before)
-        if count <= 0:
-            return seq
-        low, high = seq, seq + count  # search for the lowest `high` up to which there are `count`
-        while sum(level.count(high) for level in levels) - before < count:
-            low, high = high, min(last, seq + 2 * (high - seq))
-        while high - low > 1:
-            middle = (low + high) // 2
-            if sum(level.count(middle) for level in levels) - before >= count:
-                high = middle
-            else:
-                low = middle
-        return high
 
     @property
     def last_seq(self) -> int | None:

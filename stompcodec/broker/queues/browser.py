@@ -9,8 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 
-from stompcodec.broker.errors import Refused
-from stompcodec.broker.loop_quota import AT_ONCE, Line, Waiter, Work
+from stompcodec.broker.loop_quota import Line, Waiter, Work
 from stompcodec.broker.memory import MESSAGE
 from stompcodec.broker.message import Message
 from stompcodec.broker.queues.backlog import WAIT, Wait
@@ -29,25 +28,21 @@ _NOTHING = Bound(1, 1)
 class Browser(Queue):
     """A queue as one consumer browses it. As with a topic, each subscription has a queue of its own."""
 
-    __slots__ = (*("_consumer", "_copies", "_dispatcher", "_last", "_marker", "_passed", "_seq", "_skips", "source"),)
+    __slots__ = (*("_consumer", "_copies", "_dispatcher", "_last", "_marker", "_seq", "source"),)
 
     def __init__(self, source: Queue) -> None:
         super().__init__(source.name, "", _NOTHING, source.account, None, source.expiry.wall)
         self.source = source
         self.members = source.members
         self._consumer: Consumer
-        #: The seq of the last message that was shown or skipped.
+        #: The seq of the last message that was shown.
         self._seq = 0
         #: The seq at which browsing ends; None if it never does.
         self._last: int | None = None
         #: The number of the delivery that marks the end; None before.
         self._marker: int | None = None
-        #: How many more messages to skip before the end.
-        self._skips = 0
         #: Those that are in the store only.
         self._copies = Copies(source, self._turned)
-        #: No message up to this seq is paged any more.
-        self._passed = 0
 
     def __repr__(self) -> str:
         return f"<Browser of {self.source!r}>"
@@ -68,11 +63,7 @@ class Browser(Queue):
         source.members[consumer] = None
         newest = self._newest(consumer)
         self._seq = newest if request.from_seq == -1 else (request.from_seq or 0) - 1
-        if request.browser_skip and source.paging is not None:
-            self._skips, self._last = request.browser_skip, newest
-        elif request.browser_skip:
-            self._last = self._seq = self._skipped(request.browser_skip)
-        elif request.browser_end:
+        if request.browser_end:
             self._last = newest
         self.offer(consumer)
 
@@ -85,10 +76,6 @@ class Browser(Queue):
             newest = broker.seq
         horizon = broker.horizon
         return newest if horizon is None else min(newest, horizon - 1)
-
-    def _skipped(self, count: int) -> int:
-        """Return the seq of message number `count`, or of the last one if there are fewer."""
-        return self._dispatcher.backlog.seq_of(self._seq, self._newest(self._consumer), count)
 
     def drop(self, consumer: Consumer) -> list[Message]:
         """End the subscription. Return no messages, because none was removed."""
@@ -127,10 +114,6 @@ class Browser(Queue):
                 session.broker.watch_horizon(self._go_on)
                 return count
             self._seq = message.seq
-            if self._skips:
-                self._skips -= 1
-                self._last = self._last if self._skips else self._seq
-                continue
             if self.source.is_expired(message) or (message.faults and is_barred(consumer, message)):
                 continue
             try:
@@ -220,49 +203,11 @@ class Browser(Queue):
     def requeue(self, messages: list[Message]) -> None:
         """Do nothing on NACK, or at the end: the messages never left."""
 
-    def acknowledge(self, tag: int, through: int | None) -> list[Message]:
-        """Return the READY messages that an ACK covers, to be settled: all up to the seq `through`, of which `first`
-        returns one share after the other, or those that were shown. Raise Refused unless `tag` is the number of a
+    def acknowledge(self, tag: int) -> list[Message]:
+        """Return the READY messages that an ACK covers, to be settled. Raise Refused unless `tag` is the number of a
         delivery, or of the mark of the end.
         """
-        consumer = self._consumer
-        if through is None:
-            if tag == self._marker:
-                return []
-            return [message for _tag, message in consumer.take(tag)]
-        if not 1 <= tag <= consumer.last:
-            raise Refused("no such delivery", "The id must be that of a message that was shown, or of the end.")
-        shown = [number for number, message in consumer.unacked.items() if message.seq <= through]
-        for number in shown:
-            consumer.forget(number)
-        found = self.first(through, AT_ONCE + 1)
-        return [] if isinstance(found, Wait) else found
-
-    def first(self, through: int, most: int = AT_ONCE) -> list[Message] | Wait:
-        """Return the first READY messages up to a seq; `WAIT` if they must be read first."""
-        found, paging = self.source.messages.indexed().between(0, through, most), self.source.paging
-        while not found and paging is not None:
-            after = paging.first_after(self._passed)
-            if after is None or after >= through:
-                break
-            if not self._copies.has(after):
-                return WAIT
-            found, upto = self._copies.between(after, through)
-            if not found:
-                self._passed = upto
-        return found[:most]
-
-    def is_long(self, through: int | None, messages: list[Message]) -> bool:
-        """Return whether an ACK up to a seq covers more messages than can be removed in one turn."""
-        if through is None:
-            return False
-        after = None if self.source.paging is None else self.source.paging.first_after(0)
-        return len(messages) > AT_ONCE or (after is not None and after < through)
-
-    @property
-    def pages(self) -> Line:
-        """The place to wait for the next page."""
-        return self._copies
+        return [] if tag == self._marker else [message for _tag, message in self._consumer.take(tag)]
 
 
 class Copies:
@@ -323,11 +268,6 @@ class Copies:
             self._reading = True
             self._queue.paging.browse(after, partial(self._turn_over, after))
         return False
-
-    def between(self, after: int, through: int) -> tuple[list[Message], int]:
-        """Return the messages of the page with `after` < seq <= `through`, and the seq up to which these are all."""
-        upto = min(self._upto, through)
-        return [each for each in self._shown if after < each.seq <= upto and self._queue.is_paged(each)], upto
 
     def forget(self, seqs: set[int]) -> None:
         """Drop the copies of messages that are gone, now or when they have been read."""

@@ -51,8 +51,6 @@ class SubscribeRequest(NamedTuple):
     """It is shown messages, which stay in the queue."""
     browser_end: bool = True
     """Browsing ends with a mark after the last message."""
-    browser_skip: int = 0
-    """It is shown no messages, only the mark of the end, with the seq up to which this many messages reach."""
     include_seq: str | None = None
     """The name of a header for the seq of each message."""
     from_seq: int | None = None
@@ -139,7 +137,6 @@ _FIELDS: dict[str, tuple[Callable[[str, str], Any] | None, tuple[str, ...]]] = {
     "priority": (None, ("consumer-priority", "activemq.priority", "x-priority")),
     "browser": (None, ("browser",)),
     "browser_end": (None, ("browser-end",)),
-    "browser_skip": (None, ("browser-skip",)),
     "include_seq": (_header_name, ("include-seq",)),
     "from_seq": (None, ("from-seq",)),
     "routing": (_text, ("subscription-type",)),

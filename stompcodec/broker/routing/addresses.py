@@ -1,6 +1,6 @@
 """Addresses: the queue or topic that a destination stands for.
 
-The first of these decides: a form of one broker (`/exchange/...`, `/amq/queue/...`, `/dsub/...`); a prefix for a
+The first of these decides: a form of RabbitMQ (`/exchange/...`, `/amq/queue/...`); a prefix for a
 routing type, which is removed; a prefix of queues or topics; the header for the routing type; the first matching
 address setting. Names with `management.prefix` are not destinations.
 """
@@ -81,15 +81,12 @@ class Addresses:
         return destination.startswith(tuple(prefix for prefix, _kind in self._prefixes))
 
     def _special(self, destination: str) -> Address | None:
-        """Return the address of a form of RabbitMQ or Apollo, if the configuration has it."""
-        dsub = self._config.dsub_prefix
-        if dsub and destination.startswith(dsub):
-            return Address(Kind.QUEUE, dsub, _named(destination[len(dsub) :]), True, "durable")
+        """Return the address of a form of RabbitMQ, if the configuration has it."""
         if not self._exchanges or not destination.startswith((_EXCHANGE, _AMQ_QUEUE)):
             return None
         if destination.startswith(_AMQ_QUEUE):
             rest = _named(destination[len(_AMQ_QUEUE) :])
-            return Address(Kind.QUEUE, self._config.queue_prefixes[0], rest, True, "queue")
+            return Address(Kind.QUEUE, self._config.queue_prefixes[0], rest, True, True)
         exchange, _, key = destination[len(_EXCHANGE) :].partition("/")
         return self._exchange(exchange, key)
 

@@ -120,19 +120,19 @@ def owner_of(title: str) -> str | None:
     return unquote(owner) if not mark and rest else None
 
 
-def durable_name(session: Peer, request: SubscribeRequest, by_id: bool) -> str | None:
+def durable_name(session: Peer, request: SubscribeRequest) -> str | None:
     """Return the name of the durable subscription that a SUBSCRIBE or UNSUBSCRIBE means; None if it means none.
 
-    The client-id of the session may be a part of it. If `by_id`, `persistent:true` names it by the id alone, as in
-    Apollo. Raise Refused if a part of the name is missing, or the name is too long.
+    The client-id of the session may be a part of it. Raise Refused if a part of the name is missing, or the name is
+    too long.
     """
-    name = _name(session, request, by_id)
+    name = _name(session, request)
     if name is not None and len(name) > LONGEST_NAME:
         raise Refused("the name is too long", f"A durable subscription's name has at most {LONGEST_NAME} characters.")
     return name
 
 
-def _name(session: Peer, request: SubscribeRequest, by_id: bool) -> str | None:
+def _name(session: Peer, request: SubscribeRequest) -> str | None:
     if request.durable is not None:
         if session.client_id is None:
             raise Refused("client-id is missing", "A durable subscription needs the header client-id on CONNECT.")
@@ -143,4 +143,4 @@ def _name(session: Peer, request: SubscribeRequest, by_id: bool) -> str | None:
         return None
     if request.key is None:
         raise Refused("id is missing", "A durable subscription needs a name, or an id that stays the same.")
-    return request.key if by_id else f"{request.key}@{request.destination}"
+    return f"{request.key}@{request.destination}"

@@ -59,7 +59,6 @@ class Durables:
         self._selectors = Texts()
         #: Keys of ended queues whose messages are still being removed from the store.
         self._purging: set[str] = set()
-        self._by_id = bool(config.dsub_prefix)
         self._drops = config.durable_overflow == "drop"
         self._journal = journal
         self._topics = topics
@@ -128,7 +127,7 @@ class Durables:
 
     def name(self, session: Peer, request: SubscribeRequest) -> str | None:
         """Return the name that a SUBSCRIBE or UNSUBSCRIBE means, by `durable_name`."""
-        return durable_name(session, request, self._by_id)
+        return durable_name(session, request)
 
     def requested(
         self, session: Peer, request: SubscribeRequest, address: Address, may: Callable[[Peer, Address], bool]

@@ -158,13 +158,13 @@ class Destinations:
         """
         prefix, rest = self._config.queue_prefixes[0], address.rest
         one = self._config.exchanges or self._config.virtual_topics
-        if address.kind is not Kind.QUEUE or not one or address.found == "durable":
+        if address.kind is not Kind.QUEUE or not one:
             return address
         if address.prefix not in ("", prefix) or (not address.prefix and (rest.startswith("/") or not rest)):
             return address
         durable = self.durables.find(rest, session.owner) if self._config.exchanges else None
         if durable is not None and (durable.shared or address.found):
-            return Address(Kind.QUEUE, prefix, rest, True, "queue")
+            return Address(Kind.QUEUE, prefix, rest, True, True)
         other = prefix if not address.prefix else ""
         if address.name in self.queues or (other + rest not in self.queues and address.prefix):
             return address
@@ -201,9 +201,9 @@ class Destinations:
         if durable is not None:
             return durable.queue
         queue = self.queues.get(address.name)
-        if self.durables.is_taken(address.rest) and (queue is None or address.found == "durable"):
+        if self.durables.is_taken(address.rest) and queue is None:
             raise Refused(f"not allowed to {action} there", "It is a durable subscription of another user.")
-        if queue is None or address.found == "durable":
+        if queue is None:
             raise Refused("no such queue", "This name does not create it: create it under its own name first.")
         return queue
 

@@ -6,7 +6,6 @@ from collections.abc import Iterator
 
 from stompcodec.broker.errors import Refused
 from stompcodec.broker.loop_quota import AT_ONCE, Line
-from stompcodec.broker.queues.backlog import Wait
 from stompcodec.broker.queues.browser import Browser
 from stompcodec.broker.queues.consumer import Consumer, Delivery
 from stompcodec.broker.sessions.commit import defer
@@ -18,7 +17,7 @@ from stompcodec.broker.values import REDELIVERY_DELAYS, CreditGrant, read_values
 from stompcodec.codec import Frame
 
 #: Headers that keep an ACK off the fast path.
-_SPECIAL_HEADERS = ("transaction", "credit", "through-seq")
+_SPECIAL_HEADERS = ("transaction", "credit")
 
 
 def ack(session: Session, frame: Frame) -> None:
@@ -70,7 +69,7 @@ def _acknowledge(accepted: bool, session: Session, frame: Frame) -> None:
             raise Refused("no such delivery", "Its subscription has ended, and the message returned to its queue.")
         return
     if consumer.request.browser:
-        _browsed(session, consumer, tag, accepted, values.get("through-seq"), frame)
+        _browsed(session, consumer, tag, accepted, frame)
         return
     wanted = next((values[name] for name in REDELIVERY_DELAYS if name in values), consumer.request.redelivery_delay)
     pause = None if accepted or wanted is None else wanted / 1000
@@ -160,20 +159,13 @@ def _settling(
         queue.offer(consumer)
 
 
-def _browsed(session: Session, consumer: Consumer, tag: int, accepted: bool, through: int | None, frame: Frame) -> None:
-    """Handle ACK or NACK of a browser. With `through-seq:N`, ACK covers all messages up to there, shown or not. Raise
-    Refused if the delivery is unknown, or the frame names a transaction.
-    """
+def _browsed(session: Session, consumer: Consumer, tag: int, accepted: bool, frame: Frame) -> None:
+    """Handle ACK or NACK of a browser. Raise Refused if the delivery is unknown, or the frame names a transaction."""
     browser = consumer.queue
     assert isinstance(browser, Browser)
     if session.header(frame, "transaction") is not None and session.broker.config.transactional_acks:
         raise Refused("a browser has no transactions", "Acknowledge browsed messages without a transaction header.")
-    if not accepted:
-        through = None
-    messages = browser.acknowledge(tag, through)
-    if through is not None and browser.is_long(through, messages):
-        session.work(frame, _taking(session, browser, consumer, through, frame))
-        return
+    messages = browser.acknowledge(tag)
     if accepted and len(messages) > AT_ONCE:
         session.work(frame, _settling(session, consumer, [(0, message) for message in messages], frame, accepted))
         return
@@ -182,24 +174,6 @@ def _browsed(session: Session, consumer: Consumer, tag: int, accepted: bool, thr
             hold_receipts(session, frame)
         browser.settle([(0, message) for message in messages])
     confirm(session, frame)
-    if not consumer.in_ring and not consumer.closed:
-        browser.offer(consumer)
-
-
-def _taking(session: Session, browser: Browser, consumer: Consumer, through: int, frame: Frame) -> Iterator[Line]:
-    """Remove very many messages from a queue, all up to a seq, then confirm the ACK."""
-    journal = session.broker.journal
-    while messages := browser.first(through):
-        if isinstance(messages, Wait):
-            yield browser.pages
-            continue
-        persistent = any(message.persistent for message in messages)
-        if persistent and not session.ended:
-            hold_receipts(session, frame)
-        browser.settle([(0, message) for message in messages])
-        yield journal.line if persistent else session.broker.quota
-    if not session.ended:
-        confirm(session, frame)
     if not consumer.in_ring and not consumer.closed:
         browser.offer(consumer)
 

@@ -106,5 +106,5 @@ def is_queue(destination: str) -> bool:
     >>> [is_queue(name) for name in ("/queue/a", "orders", "/topic/a", "/temp-queue/a", "topic://a")]
     [True, True, False, False, False]
     """
-    other = ("/topic/", "/temp-", "/remote-temp-", "/reply-queue/", "/exchange/", "/dsub/", "/management/")
+    other = ("/topic/", "/temp-", "/remote-temp-", "/reply-queue/", "/exchange/", "/management/")
     return not destination.startswith(other) and "://" not in destination

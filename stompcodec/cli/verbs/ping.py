@@ -23,7 +23,6 @@ _DIALECTS = {
     "rabbitmq": "RabbitMQ",
     "activemq": "ActiveMQ Classic",
     "artemis": "ActiveMQ Artemis",
-    "apollo": "Apollo",
     "unknown": "not known",
 }
 

@@ -118,7 +118,7 @@ def archive(
     "-s", "--schema", metavar="FILE", help="Schema of JSON bodies: Spark's JSON of a StructType, DDL, or a preset."
 )
 @click.option("--list", "listed", is_flag=True, help="Print the presets.")
-@click.option("--gzip", is_flag=True, help="Decompress JSON bodies with gzip.")
+@click.option("--gzip", is_flag=True, help="Decompress bodies with gzip.")
 @click.option("--max-body", callback=size, default="4MiB", show_default=True, metavar="SIZE",
               help="Larger bodies are quarantined.")  # fmt: skip
 @_mode

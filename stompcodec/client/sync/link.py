@@ -322,7 +322,7 @@ class Link(BaseLink):
         """
         subscription, link = message.subscription, self.core.link
         policy = decide(handling.on_error or "nack", message, error, calls)
-        answer = answer_of(policy, link.dialect, link.version)
+        answer = answer_of(policy, link.version)
         if policy == "nack" and (handling.attempts > 1 or not link.dialect.requeues):
             policy = policy if self.give_up(message, error, rest) else "stop"
         elif answer is not None:

@@ -19,7 +19,7 @@ from stompcodec.spark.jobs.fields import given, is_struct, reason, rest, twice, 
 from stompcodec.spark.jobs.items import FLAT, json_items, record_text
 from stompcodec.spark.jobs.output import Running, append_batch, run_id, start, write_new
 from stompcodec.spark.jobs.presets import Preset, load, of_schema
-from stompcodec.spark.jobs.reading import KEPT, inflating, reading
+from stompcodec.spark.jobs.reading import KEPT, inflating
 from stompcodec.spark.reading.schema import FRAME_SCHEMA
 
 if TYPE_CHECKING:
@@ -65,7 +65,7 @@ def explode(
         preset: name of a preset, path of its file, or a `Preset`.
         schema: for JSON bodies, instead of a preset: a StructType, its JSON, DDL, or the path of a file with one of
             them.
-        gzip: inflate gzipped JSON bodies. Other readers always do.
+        gzip: inflate gzipped bodies.
         max_body: largest body in bytes, also when inflated; larger ones go to quarantine.
 
     Returns:
@@ -88,10 +88,6 @@ def explode(
     other = F.when(~F.col("command").isin("MESSAGE", "SEND"), F.concat(F.lit("not a message but "), F.col("command")))
     error = F.coalesce(F.concat(F.lit("frame: "), F.col("error")), other)
     frames = frames.select(*KEPT, "body", error.alias("error"))
-    if chosen.reader != "json":
-        shape = f"{_KEPT_DDL}, item int, rec {FLAT}, raw binary, reason string"
-        items = frames.mapInArrow(reading(chosen.reader, max_body), shape)
-        return _typed(items.withColumn("each", F.lit(None).cast(f"struct<text: string, rec: {FLAT}>")), chosen)
     if gzip:
         frames = frames.mapInArrow(inflating(max_body), f"{_KEPT_DDL}, body binary, error string, raw binary")
     else:

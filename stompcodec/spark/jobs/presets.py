@@ -12,8 +12,6 @@ from typing import Any
 
 from stompcodec.errors import ConfigError
 
-#: Parsers of bodies.
-READERS = ("json", "darwin", "xml", "apel")
 #: Column types, besides Spark's arrays, structs, maps and decimals.
 SCALARS = ("string", "long", "int", "double", "boolean", "date", "timestamp", "ms", "seconds", "binary")
 #: Spark's names for them.
@@ -44,16 +42,15 @@ class Column:
 
 @dataclass(frozen=True)
 class Preset:
-    """Rules that turn the bodies of a feed into rows.
+    """Rules that turn JSON bodies of a feed into rows.
 
-    >>> load("networkrail-td").reader
-    'json'
+    >>> load("networkrail-td").unwrap[0]
+    'CA_MSG'
     """
 
     name: str
     columns: tuple[Column, ...]
     about: str = ""
-    reader: str = "json"
     unwrap: tuple[str, ...] = ()
     """Names of which each record has exactly one as its only field; the value of that field is the record."""
     none: tuple[str, ...] = ()
@@ -63,9 +60,7 @@ class Preset:
 
     @property
     def sections(self) -> tuple[str, ...]:
-        """Objects in a record whose fields are columns. Only for reader json; elsewhere dots are part of names."""
-        if self.reader != "json":
-            return ()
+        """Objects in a record whose fields are columns."""
         return tuple(dict.fromkeys(column.path.partition(".")[0] for column in self.columns if "." in column.path))
 
 
@@ -73,7 +68,7 @@ def preset_names() -> list[str]:
     """Return the names of the built-in presets.
 
     >>> preset_names()
-    ['apel', 'darwin', 'kb-incidents', 'networkrail-td', 'networkrail-trust', 'networkrail-vstp']
+    ['networkrail-td', 'networkrail-trust', 'networkrail-vstp']
     """
     return sorted(entry.name[:-5] for entry in _folder().iterdir() if entry.name.endswith(".json"))
 
@@ -186,12 +181,10 @@ def _ddl_of(value: Any) -> str:
 
 
 def _preset(name: str, value: dict[str, Any]) -> Preset:
-    unknown = value.keys() - {"name", "about", "reader", "unwrap", "none", "columns", "rest"}
+    unknown = value.keys() - {"name", "about", "unwrap", "none", "columns", "rest"}
     if unknown:
         raise ConfigError(f"{name}: unknown key {sorted(unknown)[0]!r}")
-    reader, rest = value.get("reader", "json"), value.get("rest")
-    if reader not in READERS:
-        raise ConfigError(f"{name}: unknown reader {reader!r}: use one of {', '.join(READERS)}")
+    rest = value.get("rest")
     listed = {key: value.get(key, []) for key in ("unwrap", "none")}
     for key, texts in listed.items():
         if not isinstance(texts, list) or not all(isinstance(text, str) for text in texts):
@@ -206,7 +199,6 @@ def _preset(name: str, value: dict[str, Any]) -> Preset:
         str(value.get("name", name)),
         made,
         str(value.get("about", "")),
-        reader,
         tuple(listed["unwrap"]),
         tuple(listed["none"]),
         rest,

@@ -1,1 +1,1 @@
-"""The source "stomp", with a spool on the driver or by replaying the broker's queue."""
+"""The source "stomp", with a spool on the driver."""

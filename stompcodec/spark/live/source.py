@@ -47,8 +47,7 @@ _log = logging.getLogger("stompcodec.spark")
 class Stomp(Shipped, DataSource):
     """Data source behind `spark.read`, `readStream`, `write` and `writeStream` with the format "stomp".
 
-    Its options are in `options.live` for reading, in `options.replay` for reading with replay=broker, and in
-    `options.sink` for writing.
+    Its options are in `options.live` for reading and in `options.sink` for writing.
     """
 
     @classmethod
@@ -57,23 +56,15 @@ class Stomp(Shipped, DataSource):
 
     def schema(self) -> StructType:
         from stompcodec.spark.options.live import parse_live
-        from stompcodec.spark.options.replay import is_replay, parse_replay
         from stompcodec.spark.reading.schema import frame_schema
 
-        parse = parse_replay if is_replay(self.options) else parse_live
-        return frame_schema(parse(self.options).file.headers)
+        return frame_schema(parse_live(self.options).file.headers)
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        from stompcodec.spark.live.replay import ReplayReader
-        from stompcodec.spark.options.replay import is_replay
-
-        return (ReplayReader if is_replay(self.options) else LiveReader)(self.options, schema)
+        return LiveReader(self.options, schema)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
-        from stompcodec.spark.live.replay import ReplayStreamReader
-        from stompcodec.spark.options.replay import is_replay
-
-        return (ReplayStreamReader if is_replay(self.options) else LiveStreamReader)(self.options, schema)
+        return LiveStreamReader(self.options, schema)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         from stompcodec.spark.sink.connection import SinkError

@@ -17,7 +17,6 @@ from stompcodec.spark.options.options import ELSEWHERE, FILE_OPTIONS, FileOption
 
 #: Added to the options of a connection and of "stompfile".
 LIVE_OPTIONS = (
-    Option("replay", ("spool", "broker"), "spool", "where Spark reads a repeated batch from"),
     Option("destination", "names", ..., "destinations to read, such as /queue/a,/topic/b"),
     Option("spoolDir", "text", ..., "folder for received messages, on a disk that the driver and all executors share"),
     Option("spoolMode", "mode", None, "octal mode of the spool's files, such as 0640; default 0600"),
@@ -98,7 +97,6 @@ def parse_live(options: Mapping[str, Any]) -> LiveOptions:
     file = file_options(values)
     values["spool_dir"] = _folder(values["spool_dir"])
     values["subscribe_headers"] = _headers(values["subscribe_headers"])
-    values.pop("replay")  # parse_replay reads replay=broker
     values["prefetch"] = values["prefetch"] or _prefetch(values, file)
     values["drains"] = any(name in given for name in _DRAINING)
     result = LiveOptions(link, file, **values)

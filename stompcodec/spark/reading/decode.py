@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, closing
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 from zlib import crc32
@@ -64,22 +64,6 @@ def read_split(split: Split, projection: Projection, options: FileOptions, *, st
             batches.error(split.start, text)
         look = looker(split.path, split.compression)
         yield from _Frames(window, projection, options, split, sums, batches, look, strict=strict).read()
-        yield from batches.rest()
-
-
-def read_numbered(
-    read: Callable[[Any], int], header: str, spool: str, projection: Projection, options: FileOptions
-) -> Iterator[Any]:
-    """Yield numbered frames as record batches of the projection's schema. Raises as `read_split`.
-
-    `read` fills a buffer with the next bytes and returns their number. `header` has the number of a frame, which is its
-    position; `spool` is the value of that column.
-    """
-    split = Split(spool, 0, None, spool=spool)
-    batches = _Batches(Projector(projection, options, spool, 0, _Times(None, split), header))
-    window = Window(read, 0)
-    with closing(window):
-        yield from _Frames(window, projection, options, split, None, batches).read()
         yield from batches.rest()
 
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any
 
 import pyarrow as pa
 from pyspark.sql.datasource import InputPartition
@@ -19,7 +19,6 @@ _MOST = 4096
 _INFLATED = 8
 #: Batches with fewer rows than this are combined before they go to Spark.
 _FEW = 256
-P = TypeVar("P", bound=InputPartition)
 
 
 @dataclass(frozen=True)
@@ -29,14 +28,14 @@ class Pack(InputPartition):
     parts: tuple[InputPartition, ...]
 
 
-def pack(parts: Iterable[P], size: Callable[[P], int], most: int) -> list[P | Pack]:
-    """Return the partitions in their order, with neighbours packed while their total size is at most `most`.
+def pack(parts: Iterable[Split], most: int) -> list[Split | Pack]:
+    """Return the partitions in their order, with neighbours packed while they have at most `most` bytes together.
 
-    >>> [len(parts_of(each)) for each in pack([Split("a", 0, n) for n in (5, 3, 2, 9, 20, 1)], octets_of, 10)]
+    >>> [len(parts_of(each)) for each in pack([Split("a", 0, n) for n in (5, 3, 2, 9, 20, 1)], 10)]
     [3, 1, 1, 1]
     """
-    found: list[P | Pack] = []
-    group: list[P] = []
+    found: list[Split | Pack] = []
+    group: list[Split] = []
     total = 0
 
     def close() -> None:
@@ -45,7 +44,7 @@ def pack(parts: Iterable[P], size: Callable[[P], int], most: int) -> list[P | Pa
             group.clear()
 
     for part in parts:
-        own = size(part)
+        own = octets_of(part)
         if total + own > most or len(group) >= _MOST:
             close()
             total = 0
@@ -67,7 +66,7 @@ def octets_of(split: Split) -> int:
 
 def packed_splits(splits: Iterable[Split], options: FileOptions) -> list[Split | Pack]:
     """Return partitions of these splits: small ones share a task, up to splitBytes."""
-    return pack(splits, octets_of, options.split_bytes)
+    return pack(splits, options.split_bytes)
 
 
 def parts_of(partition: InputPartition) -> Sequence[InputPartition]:

@@ -79,7 +79,7 @@ class Projector:
     """Maker of record batches for Spark.
 
     Offsets in raw batches are counted from `base`, an offset in the chain. `times` returns the times of the frames at
-    ascending offsets; `numbered` is a header with the position of a frame, if positions are not offsets.
+    ascending offsets.
     """
 
     def __init__(
@@ -89,18 +89,15 @@ class Projector:
         spool: str,
         base: int,
         times: Callable[[Any], Any],
-        numbered: str | None = None,
     ) -> None:
         self._projection = projection
-        self._numbered = numbered
         self.options = options
         self._spool = spool
         self._base = base
         self._times = times
         self.schema = projection.arrow_schema()
         columns = {*projection.columns} | ({"offset"} if options.choice.is_timed else set())
-        names = projection.names if numbered is None else tuple(dict.fromkeys((*projection.names, numbered)))
-        self.raw = Raw(tuple(name for name in _TYPES if name in columns), names)
+        self.raw = Raw(tuple(name for name in _TYPES if name in columns), projection.names)
 
     def batches(self, raw: Any) -> Iterator[Any]:
         """Yield the batches of a raw batch: several if bodies inflate a lot, with fewer rows if some are dropped.
@@ -231,8 +228,6 @@ class Projector:
         if source == "spool":
             return pa.repeat(self._spool, raw.num_rows)
         if source == "pos":
-            if self._numbered is not None:
-                return raw[self._numbered].cast(pa.int64())
             return pc.add(raw["#offset"], self._base)
         return raw[f"#{source}"]  # command, headers, length, error
 

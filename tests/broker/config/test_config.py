@@ -308,7 +308,7 @@ def test_there_is_an_example_for_every_feature():
 def test_a_dialect_is_the_same_in_python_as_in_a_file(dialect):
     config = Config(dialect=dialect)
     assert config == parse_config(f'[broker]\ndialect = "{dialect}"')
-    assert config == Config().replace(dialect=dialect) == Config(dialect="apollo").replace(dialect=dialect)
+    assert config == Config().replace(dialect=dialect) == Config(dialect="artemis").replace(dialect=dialect)
     assert {name: getattr(config, name) for name in DIALECTS[dialect]} == DIALECTS[dialect]
 
 

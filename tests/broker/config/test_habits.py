@@ -16,7 +16,7 @@ SWAPPED = {
 }
 HUGE = 2**63
 #: Dialect -> offered in CONNECT -> answered in CONNECTED. Those of RabbitMQ and ActiveMQ were observed; Artemis' are
-#: by its documentation, Apollo's by its source. None: the broker refuses the offer.
+#: by its documentation. None: the broker refuses the offer.
 BEATS = {
     "stompcodec": dict.fromkeys([*SWAPPED, "1,1", f"{HUGE},{HUGE}"], "500,1000"),
     "rabbitmq": {
@@ -47,7 +47,6 @@ BEATS = {
         "0,100": "500,0",
         "100,0": "0,500",
     },
-    "apollo": dict.fromkeys([*SWAPPED, "1,1", f"{HUGE},{HUGE}"], "100,10000"),
 }
 
 

@@ -168,7 +168,7 @@ def test_a_session_says_once_what_a_queue_is(by, first, dialect, version):
 
 
 @pytest.mark.parametrize("by", ["SEND", "SUBSCRIBE"])
-@pytest.mark.parametrize("dialect", ["activemq", "artemis", "apollo"])
+@pytest.mark.parametrize("dialect", ["activemq", "artemis"])
 @pytest.mark.parametrize("value", ["1", "soon"])
 def test_queue_arguments_mean_nothing_to_others(by, dialect, value):
     bench = Bench(**DIALECTS[dialect])

@@ -167,43 +167,15 @@ def test_a_window_holds_a_browser_until_ack():
     assert queue_of(bench).count == 3
 
 
-@pytest.mark.parametrize("where", ["end", "message"])
-@pytest.mark.parametrize("persistent", ["true", "false"])
-def test_ack_through_a_seq_takes_all_up_to_there(where, persistent):
-    bench, _sender, peer = filled(6, persistent=persistent)
-    options = {"from_seq": "-1"} if where == "end" else {"prefetch_count": "1"}
-    peer.subscribe("/queue/a", ack="client", browser="true", include_seq="seq", **options)
-    frame = peer.next("MESSAGE")
-    assert frame.get("browser") == ("end" if where == "end" else None)
-    peer.ack(frame, through_seq="4", receipt="r")
-    receipt = [frame for frame in peer.take() if frame.command == "RECEIPT"]
-    assert [frame.headers["receipt-id"] for frame in receipt] == ["r"]
-    assert [message.frame.body for message in queue_of(bench).messages] == [b"4", b"5"]
-    assert len(list(bench.store.load())) == (2 if persistent == "true" else 0)
-    peer.ack(frame, through_seq="5", receipt="again")
-    assert queue_of(bench).count == 1
-    if where == "message":
-        assert [frame.body for frame in peer.take() if frame.command == "MESSAGE"] == [b"5", b""]
-
-
-@pytest.mark.parametrize("value", ["", "x", "-1", "9" * 30, "\u0663"])
-def test_a_bad_through_seq(value):
-    bench, _sender, peer = filled()
-    peer.subscribe("/queue/a", ack="client", browser="true")
-    peer.ack(peer.take()[0], through_seq=value)
-    assert peer.error().headers["message"] == "bad through-seq"
-    assert queue_of(bench).count == 3
-
-
 def test_ack_of_a_browser_waits_for_the_store():
     store = FaultyStore()
     bench = Bench(store)
     sender, peer = bench.peer(), bench.peer()
     for number in range(3):
         sender.put("/queue/a", str(number), persistent="true")
-    peer.subscribe("/queue/a", ack="client", browser="true", from_seq="-1")
+    peer.subscribe("/queue/a", ack="client", browser="true")
     store.faulty = True
-    peer.ack(peer.next("MESSAGE"), through_seq="3", receipt="r")
+    peer.ack([frame for frame in peer.take() if frame.body][-1], receipt="r")
     assert peer.error().headers["receipt-id"] == "r"
     assert queue_of(bench).count == 3
     assert store.bodies == ["0", "1", "2"]
@@ -318,23 +290,6 @@ def test_nothing_is_passed_over_that_waits_for_the_store(end, faulty):
         assert b"".join(peer.bodies()) == (b"3456" if faulty else b"123456")
     sender.put("/queue/a", "7")
     assert peer.bodies() == ([] if end == "true" else [b"7"])
-
-
-def test_a_browser_may_skip_to_learn_how_far_messages_reach():
-    bench, _sender, peer = filled(5)
-    for skip, from_seq, seq in (("3", "0", "3"), ("9", "0", "5"), ("2", "3", "4"), ("1", "6", "5")):
-        peer.subscribe("/queue/a", skip, browser="true", browser_skip=skip, from_seq=from_seq, include_seq="seq")
-        end = peer.next("MESSAGE")
-        assert (end.headers["browser"], end.headers["seq"]) == ("end", seq)
-        assert peer.take() == []
-    assert queue_of(bench).count == 5
-
-
-@pytest.mark.parametrize("value", ["0", "-1", "x", "100001"])
-def test_a_bad_skip(value):
-    peer = Bench().peer()
-    peer.subscribe("/queue/a", browser="true", browser_skip=value)
-    assert peer.error().headers["message"] == "bad browser-skip"
 
 
 @pytest.mark.parametrize("persistent", ["true", "false"])

@@ -50,7 +50,6 @@ DEEDS = {
     "consumer of priority": ("SUBSCRIBE", {"id": "1", "x_priority": "7", "ack": "client", "prefetch_count": "10"}),
     "browser": ("SUBSCRIBE", {"id": "1", "browser": "true", "ack": "client", "prefetch_count": "10"}),
     "browser from now on": ("SUBSCRIBE", {"id": "1", "browser": "true", "from_seq": "-1"}),
-    "browser that skips": ("SUBSCRIBE", {"id": "1", "browser": "true", "browser_skip": "500"}),
     "receive": ("RECEIVE", {"id": "1", "selector": "a IS NULL"}),
 }
 

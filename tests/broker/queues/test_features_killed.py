@@ -62,7 +62,7 @@ def test_what_was_confirmed_is_there_after_a_kill(tmp_path):
         client.send("SUBSCRIBE", look)
         shown = [client.next() for _ in range(6)]
         assert [frame.body for frame in shown] == [b"0", b"1", b"2", b"3", b"4", b""]
-        client.ask("ACK", {"id": shown[0].headers["ack"], "through-seq": shown[2].headers["seq"]})
+        client.ask("ACK", {"id": shown[2].headers["ack"]})
         last = int(shown[4].headers["seq"])
         broker.kill()
         client.socket.close()

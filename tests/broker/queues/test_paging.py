@@ -295,18 +295,11 @@ def test_a_browser_sees_all_and_removes_what_it_acknowledges() -> None:
     assert frames[-1].headers["browser"] == "end"
     queue = queue_of(bench)
     assert queue.total == 41
-    browser.send("ACK", id=frames[30].headers["ack"], **{"through-seq": frames[30].headers["seq"]})
+    browser.send("ACK", id=frames[30].headers["ack"])
     assert queue.total == 10
     taker = bench.peer()
     taker.subscribe(QUEUE)
     assert numbers(taker) == list(range(31, 41))
-
-
-def test_a_browser_skips_in_pages() -> None:
-    bench, _sender = filled(40)
-    browser = bench.peer()
-    browser.subscribe(QUEUE, browser="true", ack="client", **{"browser-skip": "17", "include-seq": "seq"})
-    assert [frame.headers["seq"] for frame in browser.take() if frame.command == "MESSAGE"] == ["17"]
 
 
 # ---- errors ----

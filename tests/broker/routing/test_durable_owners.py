@@ -30,11 +30,9 @@ WAYS = [
     ("rabbitmq", "1.2", {"durable": "true", "auto-delete": "false"}, "1@/topic/a"),
     ("rabbitmq", "1.1", {"durable": "true", "auto-delete": "false", "x-queue-name": "q"}, "q"),
     ("rabbitmq", "1.2", {"auto-delete": "false", "x-queue-name": "q"}, "q"),
-    ("apollo", "1.2", {"persistent": "true"}, "1"),
-    ("apollo", "1.1", {"persistent": "true", "selector": "a = 1"}, "1"),
 ]
 #: Queues of that name, as other brokers let a client reach them.
-PREFIXES = {"rabbitmq": "/amq/queue/", "apollo": "/dsub/"}
+PREFIXES = {"rabbitmq": "/amq/queue/"}
 
 
 def in_ways(*ways: Any) -> Any:
@@ -159,7 +157,7 @@ def test_its_owner_can_end_it(place: Place) -> None:
 @every_way
 @pytest.mark.parametrize("command", ["SUBSCRIBE", "browser", "RECEIVE", "SEND"])
 def test_another_user_cannot_reach_its_queue(place: Place, command: str) -> None:
-    """Try the names that RabbitMQ and Apollo have for it, and its own name in the broker."""
+    """Try the names that RabbitMQ has for it, and its own name in the broker."""
     (title,) = place.kept
     queues = [place.name, title, "/queue/" + title, "/queue/" + place.name]
     if place.prefix is not None:

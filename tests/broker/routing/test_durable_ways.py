@@ -1,4 +1,4 @@
-"""Durable subscriptions in the ways of RabbitMQ and Apollo, and what else meets them: RECEIVE, retained messages."""
+"""Durable subscriptions in the ways of RabbitMQ, and what else meets them: RECEIVE, retained messages."""
 
 import pytest
 from broker.durables import TOPIC, client, names, subscribe
@@ -59,25 +59,6 @@ def test_a_named_one_can_stay(durable):
     peer = Bench(store, **DIALECTS["rabbitmq"]).peer()
     peer.subscribe("/amq/queue/stays")
     assert peer.bodies() == [b"1"]
-
-
-def test_apollos_are_queues_too():
-    bench = Bench(**DIALECTS["apollo"])
-    sender, peer = bench.peer(), bench.peer()
-    peer.subscribe(TOPIC, "mine", persistent="true")
-    peer.lose()
-    sender.put(TOPIC, "1")
-    sender.put("/dsub/mine", "2")
-    reader = bench.peer()
-    reader.subscribe("/dsub/mine")
-    assert reader.bodies() == [b"1", b"2"]
-    reader.send("UNSUBSCRIBE", id="mine", persistent="true")
-    assert reader.error().headers["message"] == "the durable subscription is in use"
-    bench.peer().send("UNSUBSCRIBE", id="mine", persistent="true")
-    assert names(bench) == []
-    reader = bench.peer()
-    reader.subscribe("/dsub/mine")
-    assert reader.error().headers["message"] == "no such queue"
 
 
 def test_a_new_one_gets_the_retained_message():

@@ -234,7 +234,7 @@ def test_a_letter_that_fails_again_says_where_it_failed_last_and_when_first() ->
 # The same queue, in all dialects
 
 NAMES = st.text("ab/.,: *>#~-_é\\", min_size=1, max_size=12)
-PREFIXES = ["", "/", "/queue/", "/amq/queue/", "queue/", "jms.queue.", "queue://", "/foo/", "/dsub/", "/exchange/"]
+PREFIXES = ["", "/", "/queue/", "/amq/queue/", "queue/", "jms.queue.", "queue://", "/foo/", "/exchange/"]
 CONFIGS = [*({"dialect": name} for name in DIALECTS)] + [
     {"dialect": "artemis", "anycast_prefix": "queue/", "multicast_prefix": "topic/"},
     {"dialect": "stompcodec", "queue_prefixes": ("jms.queue.", "/queue/")},

@@ -58,10 +58,10 @@ def test_it_comes_once_and_first():
 
 def test_wildcards_and_selectors():
     pytest.importorskip("lark")
-    bench, sender = bench_of(wildcards="apollo")
+    bench, sender = bench_of(wildcards="rabbitmq")
     for number in range(4):
         sender.put(f"/topic/a.{number}", str(number), retain="set", n=str(number))
-    assert late(bench, "/topic/a.**") == [b"0", b"1", b"2", b"3"]
+    assert late(bench, "/topic/a.#") == [b"0", b"1", b"2", b"3"]
     assert late(bench, "/topic/a.*", selector="n > 1") == [b"2", b"3"]
     assert late(bench, "/topic/a.2", selector="n > 2") == []
 

@@ -19,7 +19,7 @@ from stompcodec.broker.errors import Refused
 from stompcodec.broker.sessions import plain
 
 LONG, INT = 2**63 - 1, 2**31 - 1
-DIALECTS = ("stompcodec", "rabbitmq", "activemq", "artemis", "apollo")
+DIALECTS = ("stompcodec", "rabbitmq", "activemq", "artemis")
 EACH = [(command, name) for command, names in values.NAMES.items() for name in names]
 #: Neither a boolean nor a number, though other programs read them as one.
 ODD = (
@@ -142,36 +142,36 @@ def test_so_in_each_version_on_each_road(dialect, which, text, pad, version, dat
     check(dialect, command, name, value, version, data.draw(st.sampled_from(["auto", "client"])), within)
 
 
-#: What RabbitMQ 4, ActiveMQ 6.3, Artemis 2.40 and Apollo do: a value counts (=), is ignored (-), or is refused (!).
+#: What RabbitMQ 4, ActiveMQ 6.3 and Artemis 2.40 do: a value counts (=), is ignored (-), or is refused (!).
 SEEN = """
-persistent:True           =True    -        =True   -
-persistent:TRUE           !        -        =True   -
-persistent:1              !        -        -       -
-persistent:               !        -        -       -
-priority:high             !        !        !       -
-priority:+5               =5       =5       =5      =5
-priority:12               =9       =9       =9      =9
-priority:-1               =0       =0       =0      =0
-expires:abc               -        !        !       -
-expires:-5                =0       =0       =0      =0
-expiration:abc            !        -        -       -
-expiration:-5             !        -        -       -
-AMQ_SCHEDULED_DELAY:abc   -        !        !       -
-JMSXGroupSeq:abc          -        !        -       -
-delay:abc                 -        -        -       -
-durable:True              =True    -        =True   -
-durable:maybe             !        -        -       -
-auto-delete:maybe         -        -        -       -
-activemq.exclusive:True   =True    =True    =True   -
-prefetch-count:abc        !        -        -       -
-activemq.prefetchSize:abc -        -        !       -
-consumer-window-size:abc  -        -        !       -
-activemq.priority:abc     -        -        -       -
-x-priority:abc            !        -        -       -
-from-seq:abc              -        -        -       !
-credit:abc                -        -        -       !
-requeue:False             =False   -        =False  -
-requeue:FALSE             -        -        =False  -
+persistent:True           =True    -        =True
+persistent:TRUE           !        -        =True
+persistent:1              !        -        -
+persistent:               !        -        -
+priority:high             !        !        !
+priority:+5               =5       =5       =5
+priority:12               =9       =9       =9
+priority:-1               =0       =0       =0
+expires:abc               -        !        !
+expires:-5                =0       =0       =0
+expiration:abc            !        -        -
+expiration:-5             !        -        -
+AMQ_SCHEDULED_DELAY:abc   -        !        !
+JMSXGroupSeq:abc          -        !        -
+delay:abc                 -        -        -
+durable:True              =True    -        =True
+durable:maybe             !        -        -
+auto-delete:maybe         -        -        -
+activemq.exclusive:True   =True    =True    =True
+prefetch-count:abc        !        -        -
+activemq.prefetchSize:abc -        -        !
+consumer-window-size:abc  -        -        !
+activemq.priority:abc     -        -        -
+x-priority:abc            !        -        -
+from-seq:abc              -        -        -
+credit:abc                -        -        -
+requeue:False             =False   -        =False
+requeue:FALSE             -        -        =False
 """
 
 

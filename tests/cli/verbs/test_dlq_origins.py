@@ -108,7 +108,7 @@ def test_a_refused_move_is_no_attempt_of_a_message(guarded: Runner) -> None:
         assert message.get("redelivery-count") == "1"  # for redelivered:true, however often
 
 
-@pytest.mark.parametrize("dialect", ["rabbitmq", "activemq", "artemis", "apollo", "stompcodec"])
+@pytest.mark.parametrize("dialect", ["rabbitmq", "activemq", "artemis", "stompcodec"])
 @pytest.mark.parametrize("verb", [["move", "/queue/a", "a"], ["dlq", "retry", "/queue/a", "--to", "a"]], ids=" ".join)
 def test_the_dialect_says_whether_two_names_are_one_queue(at: Runner, dialect: str, verb: list[str]) -> None:
     """As the broker does: a message sent to `a` is in `/queue/a`, or not."""

@@ -40,8 +40,8 @@ def run(*arguments: str | Path) -> Result:
         (["archive", ".", "-o", "a", "--option", "prefetch"], "write NAME=VALUE"),
         (["archive", ".", "-o", "a", "--option", "passcode=x"], "STOMPCODEC_PASSCODE"),
         (["explode", ".", "-o", "a"], "--preset or --schema"),
-        (["explode", ".", "-o", "a", "-p", "darwin", "-s", "n int"], "--preset or --schema"),
-        (["explode", ".", "-o", "a", "-p", "darwin", "--max-body", "x"], "write a number of bytes"),
+        (["explode", ".", "-o", "a", "-p", "networkrail-td", "-s", "n int"], "--preset or --schema"),
+        (["explode", ".", "-o", "a", "-p", "networkrail-td", "--max-body", "x"], "write a number of bytes"),
         (["metrics", ".", "--follow"], "needs -o DIR"),
         (["deadletters", "stomp://127.0.0.1:1"], "record the queue first"),
         (["replay", ".", "somewhere"], "a broker's URL"),
@@ -82,7 +82,7 @@ def test_files_that_the_source_does_not_read_are_refused_before_spark_starts(
 
 
 def test_the_presets_are_listed() -> None:
-    assert run("explode", "--list").stdout.startswith("apel ")
+    assert run("explode", "--list").stdout.startswith("networkrail-td ")
     rows = [json.loads(line) for line in run("explode", "--list", "--json").stdout.splitlines()]
     assert [row["preset"] for row in rows][-1] == "networkrail-vstp"
     assert all(row["about"] for row in rows)

@@ -184,7 +184,6 @@ def test_without_the_right(at: Runner) -> None:
         ("RabbitMQ/3.10.8", "15672"),
         ("ActiveMQ/5.17.2", "8161 at /admin"),
         ("ActiveMQ-Artemis/2.31.0", "8161 at /console"),
-        ("apache-apollo/1.7", "61680"),
     ],
 )
 def test_brokers_without_management_are_told_by_name_and_asked_nothing(server: str, told: str, at: Runner) -> None:

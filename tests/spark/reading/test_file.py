@@ -104,10 +104,9 @@ def test_an_executor_without_us_says_so_in_one_line(tmp_path: Path, monkeypatch:
 
 def test_no_reader_takes_filters() -> None:
     """Spark keeps a pushed filter for later actions, so whoever takes one gives wrong counts."""
-    from stompcodec.spark.live.replay import ReplayReader
     from stompcodec.spark.live.source import LiveReader
 
-    for reader in (FileReader, LiveReader, ReplayReader):
+    for reader in (FileReader, LiveReader):
         assert getattr(reader, "pushFilters", None) is getattr(DataSourceReader, "pushFilters", None)
 
 

@@ -14,11 +14,9 @@ from hypothesis import strategies as st
 pytest.importorskip("pyarrow")
 pytest.importorskip("pyspark")
 
-from spark.live_making import LiveBroker, publish
 from spark.making import START, make_capture, make_stream, message, octets
 from spark.read_back import rows, schema_of
 
-from stompcodec.spark.live.replay import ReplayStreamReader
 from stompcodec.spark.live.source import LiveStreamReader
 from stompcodec.spark.options.options import Choice, FileOptions
 from stompcodec.spark.reading.identity import Split
@@ -47,7 +45,7 @@ def segments(path: Path, count: int, **more: Any) -> Path:
 @given(st.lists(st.integers(0, 30), max_size=60), st.integers(1, 40))
 def test_neighbours_share_a_task_as_long_as_they_fit(sizes: list[int], most: int) -> None:
     splits = [Split(str(number), 0, size) for number, size in enumerate(sizes)]
-    packs = [parts_of(each) for each in pack(splits, octets_of, most)]
+    packs = [parts_of(each) for each in pack(splits, most)]
     assert [split for each in packs for split in each] == splits
     totals = [sum(octets_of(split) for split in each) for each in packs]
     assert all(total <= most or len(each) == 1 for total, each in zip(totals, packs))
@@ -130,23 +128,3 @@ def test_a_spool_of_small_segments_is_one_task(tmp_path: Path) -> None:
     (task,) = reader.partitions({}, {"frames": len(octets(message(n, nth=str(n)) for n in range(60)))})
     assert len(parts_of(task)) >= 10
     assert read(reader, [task]) == rows(path, SCHEMA)
-
-
-def test_queues_read_by_numbers_share_a_task() -> None:
-    names = [f"/queue/pack-{number}" for number in range(5)]
-    with LiveBroker() as broker:
-        for name in names:
-            publish(broker.url, name, 20)
-        given = {"url": broker.url, "destination": ",".join(names), "replay": "broker"}
-        found = {}
-        for split in ("32m", "60k", "1k"):
-            reader = ReplayStreamReader({**given, "splitBytes": split}, schema_of(spool="frame", pos="frame"))
-            try:
-                tasks = reader.partitions({}, reader.latestOffset({}, reader.getDefaultReadLimit()))
-                found[split] = [len(parts_of(task)) for task in tasks]
-                assert [(row["spool"], row["pos"]) for row in read(reader, tasks)] == [
-                    (name, 20 * place + number) for place, name in enumerate(names) for number in range(1, 21)
-                ]
-            finally:
-                reader.stop()
-        assert found == {"32m": [5], "60k": [2, 1, 1, 1], "1k": [1] * 5}  # numbers count for all queues together
