@@ -41,7 +41,6 @@ SPARK = tuple(
 WHOLE = (
     "broker/test_scenarios.py",
     "native/test_native.py",
-    "compat/test_coilmq.py",
 )
 #: Files of a few CPU seconds, most of them with processes of their own: they begin before the short tests, so that none
 #: of them is the last to end.

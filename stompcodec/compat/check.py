@@ -13,7 +13,7 @@ from stompcodec.compat.seams import PEERS, PeerError, module_of
 class Verdict(NamedTuple):
     """The result for one library.
 
-    >>> Verdict("coilmq", "1.1.0", "ok", 2).good
+    >>> Verdict("stompman", "3.16.0", "ok", 2).good
     True
     """
 
@@ -43,7 +43,7 @@ def check(peer: str) -> Verdict:
     >>> check("pika")
     Traceback (most recent call last):
     ...
-    stompcodec.compat.seams.PeerError: unknown library 'pika': use one of stomp.py, stompman, coilmq, aiostomp
+    stompcodec.compat.seams.PeerError: unknown library 'pika': use one of stomp.py, stompman
     """
     module_name = module_of(peer)
     distribution = PEERS[module_name]

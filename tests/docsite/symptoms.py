@@ -79,7 +79,7 @@ COMPLAINTS: dict[str, tuple[str, ...]] = {
     "Escaping missing or of the wrong version": (f"{_SYMPTOM}escapes-are-wrong-or-missing-in-headers",),
     "coilmq unusable with heart-beats; big message corrupts its buffer": (
         f"{_SYMPTOM}coilmq-is-unusable-with-heart-beats",
-        "compat/#coilmq-repaired",
+        "broker/",
     ),
     "NACK means something else on each broker": (
         f"{_SYMPTOM}nack-does-something-else-on-each-broker",

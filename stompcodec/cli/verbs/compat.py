@@ -18,7 +18,7 @@ _WORDS = {"ok": "good", "missing": "not installed", "unknown": "NOT KNOWN", "bro
 
 @click.group("compat", cls=Verbs)
 def command() -> None:
-    """Run programs written for stomp.py, stompman, coilmq and aiostomp on our codec.
+    """Run programs written for stomp.py and stompman on our codec.
 
     \b
       stompcodec compat check

@@ -14,8 +14,8 @@ from stompcodec.cli.app import app
 from stompcodec.cli.verbs import compat
 from stompcodec.compat.check import PEERS, Verdict
 
-GOOD = Verdict("coilmq", "1.1.0", "ok", 2)
-MISSING = Verdict("aiostomp", None, "missing", problem="not installed: pip install aiostomp")
+GOOD = Verdict("stompman", "1.1.0", "ok", 2)
+MISSING = Verdict("stomp.py", None, "missing", problem="not installed: pip install aiostomp")
 UNKNOWN = Verdict("stompman", "9.0", "unknown", problem="stompman 9.0 is not supported")
 BROKEN = Verdict("stomp.py", "9.0.0", "broken", 4, "AssertionError: an escaped header came back changed")
 
@@ -41,13 +41,13 @@ def test_exit_status(monkeypatch: pytest.MonkeyPatch, verdicts: list[Verdict], s
 
 
 def test_one_that_is_named_has_to_be_there(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert run(monkeypatch, [MISSING], "aiostomp").exit_code == 1
+    assert run(monkeypatch, [MISSING], "stomp.py").exit_code == 1
 
 
 def test_for_programs(monkeypatch: pytest.MonkeyPatch) -> None:
     result = run(monkeypatch, [GOOD, BROKEN], "--json")
     found = [json.loads(line) for line in result.stdout.splitlines()]
-    assert found[0] == {"peer": "coilmq", "version": "1.1.0", "state": "ok", "seams": 2, "problem": ""}
+    assert found[0] == {"peer": "stompman", "version": "1.1.0", "state": "ok", "seams": 2, "problem": ""}
     assert found[1]["state"] == "broken"
 
 
