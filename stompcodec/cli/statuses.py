@@ -119,8 +119,6 @@ STATUSES: dict[str, dict[int, str]] = {
     "pipeline replay": _of("the broker has every message", "it failed; the message says why"),
     "pipeline report": _of("the feed is not unhealthy", "the feed is unhealthy, or the report failed"),
     "pipeline demo": _of("every message arrived once", "a message is missing, or the demonstration failed"),
-    "compat check": _of("every library works", "a library does not work, or a PEER is not installed"),
-    "compat audit": _of("nothing was found", "something was found"),
     "spark-env": _of("the variables were printed", "no Java 17 or newer was found"),
 }
 

@@ -7,7 +7,7 @@
     installed.undo()
 
 Each library has a module, which needs that library: `stompcodec.compat.stomppy`, `.stompman`. Both have classes that
-work without a patch. `stompcodec compat check` checks the versions that are installed here.
+work without a patch.
 """
 
 from __future__ import annotations

@@ -34,7 +34,7 @@ COMMANDS = dict(_walk(app, click.Context(app, info_name="stompcodec"), ()))
 GROUPS = [path for path, command in COMMANDS.items() if isinstance(command, click.Group)]
 #: Those that do something, `broker` among them.
 VERBS = [
-    path for path, command in COMMANDS.items() if path and path not in ("bench", "pipeline", "compat", "context", "dlq")
+    path for path, command in COMMANDS.items() if path and path not in ("bench", "pipeline", "context", "dlq")
 ]
 #: Those that connect to a broker.
 CLIENTS = {
@@ -210,10 +210,6 @@ RUNS: list[tuple[str, tuple[str, ...], int]] = [
     ("broker check", ("none",), 2),
     ("broker salvage", ("none", "new"), 2),
     ("broker compact", ("none",), 2),
-    ("compat check", (), 0),
-    ("compat audit", (".",), 0),
-    ("compat audit", (".",), 0),
-    ("compat audit", ("none",), 2),
     ("pipeline explode", ("--list",), 0),
 ]
 
