@@ -73,7 +73,7 @@ FLOORS = {
         "show",
         "files",
         "linting",
-        "inspecting, benching, pipelines, conformity, proxying, queues, watching",
+        "inspecting, pipelines, conformity, proxying, queues, watching",
         "verbs",
         "app",
         "__init__",

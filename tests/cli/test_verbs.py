@@ -34,11 +34,11 @@ COMMANDS = dict(_walk(app, click.Context(app, info_name="stompcodec"), ()))
 GROUPS = [path for path, command in COMMANDS.items() if isinstance(command, click.Group)]
 #: Those that do something, `broker` among them.
 VERBS = [
-    path for path, command in COMMANDS.items() if path and path not in ("bench", "pipeline", "context", "dlq")
+    path for path, command in COMMANDS.items() if path and path not in ("pipeline", "context", "dlq")
 ]
 #: Those that connect to a broker.
 CLIENTS = {
-    *("pub", "sub", "req", "reply", "ping", "record", "replay", "bench pub", "bench sub", "bench rtt", "conformance"),
+    *("pub", "sub", "req", "reply", "ping", "record", "replay", "conformance"),
     *("browse", "move", "purge", "dlq list", "dlq show", "dlq retry"),
     *("pipeline archive", "pipeline explode", "pipeline metrics", "pipeline deadletters", "pipeline replay"),
     "top",
@@ -199,11 +199,6 @@ RUNS: list[tuple[str, tuple[str, ...], int]] = [
     ("record", ("/queue/a", "-o", "out.stompcap", *REFUSED), 1),
     ("replay", ("good", *REFUSED), 1),
     ("replay", ("none", *REFUSED), 1),
-    ("bench codec", ("--frames", "5", "--duration", "0.01"), 0),
-    ("bench codec", ("bad",), 1),
-    ("bench pub", REFUSED, 1),
-    ("bench sub", REFUSED, 1),
-    ("bench rtt", REFUSED, 1),
     ("conformance", ("stompcodec", "--only", "S12-ESC-0"), 0),
     ("conformance", ("127.0.0.1:1",), 1),
     ("broker", ("--config", "none"), 1),
@@ -284,9 +279,6 @@ def _aim(path: str, url: str, folder: Path) -> list[str]:
         "dlq list": ["/queue/aimed", *at],
         "dlq show": ["/queue/aimed", *at],
         "dlq retry": ["/queue/DLQ.aimed", "--yes", "-q", *at],
-        "bench pub": ["--duration", "0.01", *at],
-        "bench sub": ["--feed", "--duration", "0.01", *at],
-        "bench rtt": ["--duration", "0.01", *at],
         "conformance": [url, "--only", "messages/MS-01", "--jobs", "1"],
         "pipeline archive": [url, *spool],
         "pipeline metrics": [url, *spool],
