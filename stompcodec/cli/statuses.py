@@ -115,7 +115,6 @@ STATUSES: dict[str, dict[int, str]] = {
     "pipeline replay": _of("the broker has every message", "it failed; the message says why"),
     "pipeline report": _of("the feed is not unhealthy", "the feed is unhealthy, or the report failed"),
     "pipeline demo": _of("every message arrived once", "a message is missing, or the demonstration failed"),
-    "spark-env": _of("the variables were printed", "no Java 17 or newer was found"),
 }
 
 
