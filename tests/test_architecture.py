@@ -73,7 +73,7 @@ FLOORS = {
         "show",
         "files",
         "linting",
-        "inspecting, pipelines, conformity, proxying, queues, watching",
+        "inspecting, pipelines, proxying, queues, watching",
         "verbs",
         "app",
         "__init__",

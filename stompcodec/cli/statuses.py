@@ -107,7 +107,6 @@ STATUSES: dict[str, dict[int, str]] = {
         130: "ended by Ctrl-C, SIGTERM or SIGHUP before there was an answer",
     },
     "convert": _of("every frame was written", "a frame is broken or cannot be written, or a file cannot be used"),
-    "conformance": _of("no case failed", "a case failed; or the broker cannot be reached, and then no case counts"),
     "pipeline archive": _of("the archive is complete", "it failed; the message says why"),
     "pipeline explode": _of("the table is complete", "it failed; the message says why"),
     "pipeline metrics": _of("the figures are complete", "it failed; the message says why"),

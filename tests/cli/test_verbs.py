@@ -33,12 +33,10 @@ def _walk(command: click.Command, context: click.Context, path: tuple[str, ...])
 COMMANDS = dict(_walk(app, click.Context(app, info_name="stompcodec"), ()))
 GROUPS = [path for path, command in COMMANDS.items() if isinstance(command, click.Group)]
 #: Those that do something, `broker` among them.
-VERBS = [
-    path for path, command in COMMANDS.items() if path and path not in ("pipeline", "context", "dlq")
-]
+VERBS = [path for path, command in COMMANDS.items() if path and path not in ("pipeline", "context", "dlq")]
 #: Those that connect to a broker.
 CLIENTS = {
-    *("pub", "sub", "req", "reply", "ping", "record", "replay", "conformance"),
+    *("pub", "sub", "req", "reply", "ping", "record", "replay"),
     *("browse", "move", "purge", "dlq list", "dlq show", "dlq retry"),
     *("pipeline archive", "pipeline explode", "pipeline metrics", "pipeline deadletters", "pipeline replay"),
     "top",
@@ -101,9 +99,9 @@ def test_the_table_of_statuses_is_complete_and_documented() -> None:
 
 
 def test_completion_works() -> None:
-    environment = {"_STOMPCODEC_COMPLETE": "bash_complete", "COMP_WORDS": "stompcodec conf", "COMP_CWORD": "1"}
+    environment = {"_STOMPCODEC_COMPLETE": "bash_complete", "COMP_WORDS": "stompcodec conv", "COMP_CWORD": "1"}
     result = CliRunner().invoke(app, prog_name="stompcodec", env=environment)
-    assert "conformance" in result.output
+    assert "convert" in result.output
 
 
 # Unknown verbs
@@ -199,8 +197,6 @@ RUNS: list[tuple[str, tuple[str, ...], int]] = [
     ("record", ("/queue/a", "-o", "out.stompcap", *REFUSED), 1),
     ("replay", ("good", *REFUSED), 1),
     ("replay", ("none", *REFUSED), 1),
-    ("conformance", ("stompcodec", "--only", "S12-ESC-0"), 0),
-    ("conformance", ("127.0.0.1:1",), 1),
     ("broker", ("--config", "none"), 1),
     ("broker check", ("none",), 2),
     ("broker salvage", ("none", "new"), 2),
@@ -279,7 +275,6 @@ def _aim(path: str, url: str, folder: Path) -> list[str]:
         "dlq list": ["/queue/aimed", *at],
         "dlq show": ["/queue/aimed", *at],
         "dlq retry": ["/queue/DLQ.aimed", "--yes", "-q", *at],
-        "conformance": [url, "--only", "messages/MS-01", "--jobs", "1"],
         "pipeline archive": [url, *spool],
         "pipeline metrics": [url, *spool],
         "pipeline replay": [str(folder / "a.stomp"), url],

@@ -154,7 +154,7 @@ WISHES: dict[str, tuple[str, ...]] = {
     ),
     "Conformance report for any broker or parser.": (
         "traffic/#a-broker-or-a-parser-against-the-rules",
-        "reference/command-line/#stompcodec-conformance",
+        "conformance/",
     ),
     "OTel + Prometheus in the client itself.": ("tracing/",),
     "wss with subprotocol `v12.stomp` in asyncio Python.": ("client/#connecting",),
