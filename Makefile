@@ -36,10 +36,7 @@ help: ## list these commands
 	@sed -n 's/^\([a-z0-9-]*\):.*## /\1\t/p' Makefile | expand -t 18
 
 demo: $(VENV)/demo.stamp ## a feed through broker, Spark and jobs into tables and a report; its driver is killed half-way
-	@cd $(VENV) && bin/python -m stompcodec.spark.demo --folder ../stompcodec-demo
-
-demo-broker: $(VENV)/package.stamp ## decode a capture, and send it through broker, producer and consumer
-	@cd $(VENV) && bin/python -m stompcodec.cli.demonstration.demo
+	@cd $(VENV) && bin/python ../examples/demo.py --folder ../stompcodec-demo
 
 dev: $(VENV)/dev.stamp ## install this tree itself: a change of Python takes effect at once, one of C after `make dev`
 	$(BUILD) $(PIP) install --no-deps --no-build-isolation --editable .

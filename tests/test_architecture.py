@@ -62,7 +62,6 @@ FLOORS = {
         "sessions, functions",
         "jobs",
         "report",
-        "demo",
         "__init__",
     ),
     "cli": (
@@ -77,7 +76,7 @@ FLOORS = {
         "verbs",
         "app",
         "__init__",
-        "demonstration, __main__",
+        "__main__",
     ),
     "bridge": ("mapping, marks, tally, way", "headers", "sources", "ends", "carrier", "bridge", "__init__"),
     "capture": ("disk", "index", "segment", "writer", "reader", "__init__"),

@@ -113,7 +113,6 @@ STATUSES: dict[str, dict[int, str]] = {
     "pipeline deadletters": _of("they were listed", "it failed; the message says why"),
     "pipeline replay": _of("the broker has every message", "it failed; the message says why"),
     "pipeline report": _of("the feed is not unhealthy", "the feed is unhealthy, or the report failed"),
-    "pipeline demo": _of("every message arrived once", "a message is missing, or the demonstration failed"),
 }
 
 

@@ -370,21 +370,3 @@ def report(
             click.echo(f"  {printable(each['text'])}")
     if verdict["level"] == "unhealthy":
         sys.exit(1)
-
-
-@command.command("demo", context_settings={"ignore_unknown_options": True, "help_option_names": []})
-@click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
-@click.pass_context
-def demo(context: click.Context, /, arguments: tuple[str, ...]) -> None:
-    """Demonstrate it on this machine: a broker, a feed, tables, a report; the driver is killed half-way.
-
-    \b
-      stompcodec pipeline demo
-      stompcodec pipeline demo --folder /tmp/demo
-    """
-    from stompcodec.spark.demo import main
-
-    examples = "    stompcodec pipeline demo\n    stompcodec pipeline demo --folder /tmp/demo\n"
-    statuses = (context.command.epilog or "").removeprefix("\b\n").replace("\n", "\n  ")
-    main(list(arguments), "stompcodec pipeline demo", f"{examples}\n  {statuses}\n")
-    sys.exit(0)
