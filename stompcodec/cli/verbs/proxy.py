@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from stompcodec.cli.proxying.entry import Entry
     from stompcodec.cli.proxying.faults import Faults
     from stompcodec.cli.proxying.output import Output
-    from stompcodec.cli.proxying.page import Page
     from stompcodec.cli.proxying.proxy import Place, Proxy, Target
     from stompcodec.cli.proxying.recorder import Recorder
     from stompcodec.cli.proxying.tally import Tally
@@ -119,7 +118,6 @@ class _Run:
         self._stopped = False
         self._over: asyncio.Event | None = None
         self.output: Output | None = None
-        self.page: Page | None = None
         self.outputs: list[Callable[[Entry], object]] = []
         if quiet:
             self.outputs.append(_complain_of)
@@ -128,16 +126,6 @@ class _Run:
 
             self.output = Output(None if as_json else screen(), self.tally, self._lost_output)
             self.outputs.append(self.output.add)
-
-    def open_page(self, port: int, title: str) -> None:
-        """Serve the live page."""
-        from stompcodec.cli.proxying.page import Page
-
-        try:
-            self.page = Page(port, f"stompcodec proxy: {title}", self.tally.json)
-        except OSError as error:
-            raise click.UsageError(f"--page {port}: {error.strerror or error}") from None
-        self.outputs.append(self.page.entries.add)
 
     def stop(self) -> None:
         """End the run, from any thread."""
@@ -161,8 +149,6 @@ class _Run:
         await proxy.start()
         text = f"{proxy.place} passes on to {proxy.target}"
         click.echo(f"stompcodec proxy: {text}; Ctrl-C ends", err=True)
-        if self.page is not None:
-            click.echo(f"the page is {self.page.url}", err=True)
         if self._json:
             watcher.say(0, "listening", text)
         if not self._stopped:
@@ -171,8 +157,6 @@ class _Run:
 
     def finish(self, done: bool) -> None:
         """Print the counts, once all is shown as far as possible. `done`: all is checked and recorded."""
-        if self.page is not None:
-            self.page.close()
         if self._json and self.output is not None:
             self.output.add_counts()
         shown = self.output is None or self.output.close(_SHOWING)
@@ -215,14 +199,6 @@ def _complain_of(entry: Entry) -> None:
 @click.option("--key", type=click.Path(), metavar="FILE", help="Its private key, PEM, if not in the same file.")
 @click.option("--ca", type=click.Path(), metavar="FILE", help="Trust the certificates in FILE (PEM) for TARGET.")
 @click.option("--insecure", is_flag=True, help="Do not check the certificate of TARGET.")
-@click.option(
-    "--page",
-    is_flag=False,
-    flag_value="0",
-    type=click.IntRange(0, 65535),
-    metavar="[PORT]",
-    help="Show frames on a live page of this machine, too; put it last, or give a port.",
-)
 @click.option("--public", is_flag=True, help="Allow LISTEN to be an address that other machines reach.")
 @click.option(
     "--timeout",
@@ -247,7 +223,6 @@ def command(
     key: str | None,
     ca: str | None,
     insecure: bool,
-    page: int | None,
     public: bool,
     timeout: float,
     access: Access,
@@ -272,8 +247,6 @@ def command(
         raise click.UsageError(str(error)) from None
     logging.getLogger("stompcodec").addHandler(logging.NullHandler())
     run = _Run(as_json, quiet)
-    if page is not None:
-        run.open_page(page, f"{place} to {broker.address}")
     recorder = _recorder(folder, run.tally, access)
     before = sys.getswitchinterval()
     sys.setswitchinterval(_SWITCH)
