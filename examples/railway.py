@@ -1,7 +1,7 @@
 """An invented feed in the shape of the British railway's, for the examples: JSON in two queues.
 
     python examples/railway.py railway.stomp                         a capture of what a subscriber receives
-    python examples/railway.py --send localhost:61613 --rate 200     to a broker
+    python examples/railway.py --send stomp://localhost:61613     to a broker
 
 Train describer (TD) and train movement (TRUST) messages. Some are sent twice, some have an invalid body, and some have
 an old timestamp. Their numbers are exact: they depend only on the number of messages.

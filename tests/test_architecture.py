@@ -65,10 +65,10 @@ FLOORS = {
         "__init__",
     ),
     "cli": (
-        "statuses, screen, reader, access, streams",
+        "statuses, screen, reader, streams",
         "groups, signals, inputs, contexts",
         "unreadable",
-        "connecting, health",
+        "connecting",
         "show",
         "files",
         "linting",

@@ -110,7 +110,6 @@ STATUSES: dict[str, dict[int, str]] = {
     "pipeline archive": _of("the archive is complete", "it failed; the message says why"),
     "pipeline explode": _of("the table is complete", "it failed; the message says why"),
     "pipeline metrics": _of("the figures are complete", "it failed; the message says why"),
-    "pipeline deadletters": _of("they were listed", "it failed; the message says why"),
     "pipeline replay": _of("the broker has every message", "it failed; the message says why"),
     "pipeline report": _of("the feed is not unhealthy", "the feed is unhealthy, or the report failed"),
 }

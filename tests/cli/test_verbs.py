@@ -38,7 +38,7 @@ VERBS = [path for path, command in COMMANDS.items() if path and path not in ("pi
 CLIENTS = {
     *("pub", "sub", "req", "reply", "ping", "record", "replay"),
     *("browse", "move", "purge", "dlq list", "dlq show", "dlq retry"),
-    *("pipeline archive", "pipeline explode", "pipeline metrics", "pipeline deadletters", "pipeline replay"),
+    *("pipeline archive", "pipeline explode", "pipeline metrics", "pipeline replay"),
     "top",
 }
 
@@ -201,7 +201,6 @@ RUNS: list[tuple[str, tuple[str, ...], int]] = [
     ("broker check", ("none",), 2),
     ("broker salvage", ("none", "new"), 2),
     ("broker compact", ("none",), 2),
-    ("pipeline explode", ("--list",), 0),
 ]
 
 
@@ -242,7 +241,7 @@ def test_the_first_line_of_a_passcode_file(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("content", [None, b"", b"\nx\n", b"\xff\n"])
-@pytest.mark.parametrize("path", sorted(CLIENTS - {"pipeline deadletters", "pipeline explode"}))
+@pytest.mark.parametrize("path", sorted(CLIENTS - {"pipeline explode"}))
 def test_a_passcode_file_that_is_none(path: str, content: bytes | None, tmp_path: Path) -> None:
     if path.startswith("pipeline"):
         pytest.importorskip("pyspark")
@@ -293,7 +292,7 @@ def test_host_and_port_are_a_url(path: str, at: object, tmp_path: Path) -> None:
     assert result.exit_code == 0, result.output
 
 
-@pytest.mark.parametrize("path", sorted(CLIENTS - {"pipeline deadletters", "pipeline explode"}))
+@pytest.mark.parametrize("path", sorted(CLIENTS - {"pipeline explode"}))
 def test_host_and_port_are_understood_where_nobody_listens(path: str, tmp_path: Path) -> None:
     if path.startswith("pipeline"):
         from stompcodec.cli.pipelines.run import is_broker

@@ -184,7 +184,7 @@ WORDS: dict[str, tuple[str, ...]] = {
     "delete all messages in a queue": ("queue-tools/", "management/#purge"),
     "dead letter queue": ("queue-tools/#dead-letters", "broker/#redelivery-and-dead-letters"),
     "slow consumer memory": ("broker/#slow-consumers-and-fast-producers",),
-    "kubernetes liveness probe": ("cli/#probes",),
+    "kubernetes liveness probe": ("client/#reconnecting",),
     "correlation id request reply": ("client/#requests-and-replies",),
     "durable subscription activemq": ("activemq/#durable-subscriptions",),
     "client certificate": ("client/#connecting",),

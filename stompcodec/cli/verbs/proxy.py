@@ -14,12 +14,10 @@ from typing import TYPE_CHECKING
 import click
 
 from stompcodec.cli import streams
-from stompcodec.cli.access import access_options
 from stompcodec.cli.connecting import addresses_of, tls_options
 from stompcodec.cli.inputs import Number, complain
 from stompcodec.cli.screen import printable, screen
 from stompcodec.cli.signals import stop_on_signals
-from stompcodec.disk.access import Access
 from stompcodec.errors import ConfigError, MissingExtraError, StompError
 
 if TYPE_CHECKING:
@@ -208,7 +206,6 @@ def _complain_of(entry: Entry) -> None:
     metavar="SECS",
     help="How long to wait for TARGET, and for handshakes.",
 )
-@access_options
 def command(
     listen: str,
     target: str,
@@ -225,7 +222,6 @@ def command(
     insecure: bool,
     public: bool,
     timeout: float,
-    access: Access,
 ) -> None:
     """Pass bytes between clients and the broker TARGET, unchanged, and show each frame, until Ctrl-C or SIGTERM.
 
@@ -247,7 +243,7 @@ def command(
         raise click.UsageError(str(error)) from None
     logging.getLogger("stompcodec").addHandler(logging.NullHandler())
     run = _Run(as_json, quiet)
-    recorder = _recorder(folder, run.tally, access)
+    recorder = _recorder(folder, run.tally)
     before = sys.getswitchinterval()
     sys.setswitchinterval(_SWITCH)
     try:
@@ -258,13 +254,13 @@ def command(
     sys.exit(run.status)
 
 
-def _recorder(folder: str | None, tally: Tally, access: Access) -> Recorder | None:
+def _recorder(folder: str | None, tally: Tally) -> Recorder | None:
     if folder is None:
         return None
     from stompcodec.cli.proxying.recorder import Recorder
 
     try:
-        return Recorder(folder, tally, access)
+        return Recorder(folder, tally)
     except (OSError, StompError) as error:
         raise click.UsageError(f"--record: {error}") from None
 
