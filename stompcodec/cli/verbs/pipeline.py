@@ -109,8 +109,8 @@ def archive(
 @input_options
 @output_options
 def explode(
-    source: str, output: str, preset: str | None, schema: str | None, listed: bool, gzip: bool,
-    max_body: int, mode: str | None, conf: dict[str, str], as_json: bool, **options: Any,
+    source: str, output: str, preset: str | None, schema: str | None, gzip: bool, mode: str | None,
+    conf: dict[str, str], as_json: bool, **options: Any,
 ) -> None:  # fmt: skip
     """Write bodies to a table: DIR/rows has a row for each record, DIR/_quarantine invalid ones with the reason.
 
