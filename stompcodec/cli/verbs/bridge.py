@@ -46,9 +46,9 @@ _ALL_QUEUES = ("/queue/*",)
 _OF_A_CONTEXT = ("login", "passcode_file", "vhost", "version", "ca", "insecure")
 #: Remedies by options that an end does not have, and those of an end.
 _REMEDIES = {
-    "check --login and the passcode: --passcode-file, STOMPCODEC_PASSCODE, or the URL": "check the login and the passcode: "
-    "STOMPCODEC_{}_PASSCODE, the URL, or a context",
-    "name one with --vhost; the default of RabbitMQ is --vhost /": "name one in the URL; that of RabbitMQ ends with /%2F",
+    "check --login and the passcode: --passcode-file, STOMPCODEC_PASSCODE, or the URL": "check the login and "
+    "the passcode: STOMPCODEC_{}_PASSCODE, the URL, or a context",
+    "name one with --vhost; the default of RabbitMQ is --vhost /": "name one in the URL; of RabbitMQ it ends with /%2F",
     "trust its issuer with --ca FILE": "trust its issuer by a context with --ca FILE",
 }
 #: The largest body, in bytes. A larger one stays in FROM, and ends the bridge.

@@ -71,12 +71,12 @@ def _done(start: Callable[[], Any], reading: Input, spark: Any) -> Any:
 @command.command("archive")
 @click.argument("source", metavar="INPUT")
 @click.option("-o", "--output", required=True, type=click.Path(), metavar="DIR", help="Output folder.")
-@click.option("--dedupe/--no-dedupe", default=True, show_default=True, help="Drop redelivered frames.")
+@click.option("--no-dedupe", is_flag=True, help="Keep redelivered frames, too.")
 @_mode
 @input_options
 @output_options
 def archive(
-    source: str, output: str, dedupe: bool, mode: str | None, conf: dict[str, str],
+    source: str, output: str, no_dedupe: bool, mode: str | None, conf: dict[str, str],
     as_json: bool, **options: Any,
 ) -> None:  # fmt: skip
     """Write frames to Parquet, in folders date=/destination=. All frames and all their headers are kept.
@@ -91,7 +91,7 @@ def archive(
 
         made = _done(
             lambda: jobs.archive(
-                reading.frames(spark), output, dedupe=dedupe, mode=mode or "errorifexists", **reading.how,
+                reading.frames(spark), output, dedupe=not no_dedupe, mode=mode or "errorifexists", **reading.how,
             ), reading, spark,
         )  # fmt: skip
     finish({"archive": output, **(made if reading.streaming else {"frames": made})}, as_json)

@@ -97,7 +97,7 @@ def _faults(_context: click.Context, option: click.Parameter, texts: tuple[str, 
     from stompcodec.cli.proxying.faults import faults_of
 
     try:
-        faults_of(texts, 0)
+        faults_of(texts)
     except ValueError as error:
         raise click.BadParameter(str(error), param=option) from None
     return texts
@@ -182,7 +182,7 @@ def _complain_of(entry: Entry) -> None:
 @click.option("--json", "as_json", is_flag=True, help="Print a JSON object per line. Secrets are masked.")
 @click.option("-q", "--quiet", is_flag=True, help="Print no frames, only trouble and the counts at the end.")
 @click.option("--heart-beats", is_flag=True, help="Show heart-beats, too.")
-@click.option("--lint/--no-lint", default=True, help="Check frames against the rules of STOMP.  [default: lint]")
+@click.option("--no-lint", is_flag=True, help="Do not check frames against the rules of STOMP.")
 @click.option("--record", "folder", type=click.Path(), metavar="CAPTURE", help="Record frames to a new capture.")
 @click.option(
     "--fault",
@@ -192,7 +192,6 @@ def _complain_of(entry: Entry) -> None:
     metavar="TEXT",
     help="Inject a fault, as in 'lose RECEIPT nth=2'; repeatable. docs/proxy.md has the table.",
 )
-@click.option("--seed", type=int, default=0, show_default=True, metavar="N", help="Seed of random faults.")
 @click.option("--cert", type=click.Path(), metavar="FILE", help="Certificate chain for TLS with clients, PEM.")
 @click.option("--key", type=click.Path(), metavar="FILE", help="Its private key, PEM, if not in the same file.")
 @click.option("--ca", type=click.Path(), metavar="FILE", help="Trust the certificates in FILE (PEM) for TARGET.")
@@ -212,10 +211,9 @@ def command(
     as_json: bool,
     quiet: bool,
     heart_beats: bool,
-    lint: bool,
+    no_lint: bool,
     folder: str | None,
     texts: tuple[str, ...],
-    seed: int,
     cert: str | None,
     key: str | None,
     ca: str | None,
@@ -248,7 +246,7 @@ def command(
     sys.setswitchinterval(_SWITCH)
     try:
         with stop_on_signals(run.stop, output=False):  # a thread of its own writes there
-            _run(run, recorder, place, broker, faults_of(texts, seed) if texts else None, timeout, heart_beats, lint)
+            _run(run, recorder, place, broker, faults_of(texts) if texts else None, timeout, heart_beats, not no_lint)
     finally:
         sys.setswitchinterval(before)
     sys.exit(run.status)

@@ -36,6 +36,8 @@ if TYPE_CHECKING:
 #: Seconds between two updates of the progress line, and between two checks for segments to delete.
 _REDRAW = 0.2
 _CLEAN = 5.0
+#: Seconds after which a segment is sealed.
+_SEGMENT_SECONDS = 3600.0
 #: Messages that --dedupe remembers.
 _REMEMBERED = 1_000_000
 
@@ -120,14 +122,6 @@ class Progress:
     metavar="BYTES",
     help="Begin a new segment at this size.",
 )
-@click.option(
-    "--segment-time",
-    type=Number(0, min_open=True),
-    default=3600.0,
-    show_default=True,
-    metavar="SECS",
-    help="Begin a new segment after this time.",
-)
 @click.option("--keep", callback=size, metavar="BYTES", help="Keep at most this much: delete the oldest segments.")
 @click.option("--keep-time", type=Number(0), metavar="SECS", help="Delete older segments.")
 @click.option("-n", "--count", "most", type=click.IntRange(1), metavar="N", help="End after N messages.")
@@ -158,7 +152,6 @@ def command(
     output: str,
     single: bool,
     segment: int,
-    segment_time: float,
     keep: int | None,
     keep_time: float | None,
     most: int | None,
@@ -187,8 +180,9 @@ def command(
     options = {**subscription_of(broker), "on_unreadable": "skip" if lenient else "raise"}
     stopped = threading.Event()
     with stop_on_signals(stopped.set), passing_over(lenient), reporting_errors():
-        limits = {"segment_octets": segment, "segment_seconds": segment_time}
-        capture = _opened(output, destinations, quiet, single=True if single else None, access=group, **limits)
+        how: dict[str, Any] = {"single": True if single else None, "access": group, "segment_octets": segment}
+        how["segment_seconds"] = _SEGMENT_SECONDS
+        capture = _opened(output, destinations, quiet, **how)
         progress = Progress(capture, {"octets": keep, "seconds": keep_time}, quiet)
         try:
             known = Dedupe.of(dedupe, _REMEMBERED)
