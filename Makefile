@@ -15,8 +15,7 @@ SEEDS ?= 1000
 DRAWINGS := scripts/state_diagram.py scripts/unasync.py $(wildcard scripts/draw_*.py) benchmarks/draw_sharding.py scripts/tricks_page.py scripts/queue_tools_picture.py \
 	scripts/platforms_page.py scripts/repository.py scripts/rules_page.py scripts/proofs.py
 SPARKS ?= 4.0 4.1 4.2 newest
-SOURCES := pyproject.toml setup.py MANIFEST.in $(wildcard tests/run_*.py tests/conformance.py tests/vectors/*.json tests/scenarios/*.json) \
-	$(shell find stompcodec src -type f ! -name '*.so' ! -name '*.pyc' ! -name _codec_c.c)
+SOURCES := pyproject.toml setup.py MANIFEST.in $(shell find stompcodec src -type f ! -name '*.so' ! -name '*.pyc' ! -name _codec_c.c)
 
 # Whatever the environment says: the tests start Python so often that compiling anew each time would double their time.
 unexport PYTHONDONTWRITEBYTECODE
@@ -37,10 +36,7 @@ help: ## list these commands
 	@sed -n 's/^\([a-z0-9-]*\):.*## /\1\t/p' Makefile | expand -t 18
 
 demo: $(VENV)/demo.stamp ## a feed through broker, Spark and jobs into tables and a report; its driver is killed half-way
-	@cd $(VENV) && bin/python -m stompcodec.spark.demo --folder ../stompcodec-demo
-
-demo-broker: $(VENV)/package.stamp ## decode a capture, and send it through broker, producer and consumer
-	@cd $(VENV) && bin/python -m stompcodec.cli.demonstration.demo
+	@cd $(VENV) && bin/python ../examples/demo.py --folder ../stompcodec-demo
 
 dev: $(VENV)/dev.stamp ## install this tree itself: a change of Python takes effect at once, one of C after `make dev`
 	$(BUILD) $(PIP) install --no-deps --no-build-isolation --editable .

@@ -13,14 +13,12 @@ import shlex
 import sys
 import tarfile
 import time
-import zipfile
 from glob import glob
 from pathlib import Path
 
 from setuptools import Extension, setup
 from setuptools.command.bdist_wheel import bdist_wheel
 from setuptools.command.build_ext import build_ext
-from setuptools.command.build_py import build_py
 from setuptools.command.sdist import sdist
 
 WANTED = os.environ.get("STOMPCODEC_BUILD_EXTENSION", "")
@@ -62,22 +60,6 @@ class BuildExt(build_ext):
             linker = self.compiler.linker_so
             self.compiler.linker_so = [word for word in linker if not word.startswith("-Wl,-rpath,")]
         super().build_extensions()
-
-
-class BuildPy(build_py):
-    """The conformance suite stands in tests/, and goes along for `stompcodec conformance`, as a tenth of its size."""
-
-    def run(self):
-        super().run()
-        if self.editable_mode:
-            return
-        patterns = ("run_*.py", "conformance.py", "vectors/*.json", "scenarios/*.json")
-        sources = sorted(source for pattern in patterns for source in Path("tests").glob(pattern))
-        target = Path(self.build_lib, "stompcodec", "testing", "suite.zip")
-        target.parent.mkdir(parents=True, exist_ok=True)
-        with zipfile.ZipFile(target, "w", zipfile.ZIP_DEFLATED) as archive:
-            for source in sources:  # each with the same date and permissions, wherever it is built
-                archive.writestr(zipfile.ZipInfo(source.relative_to("tests").as_posix()), source.read_bytes(), 8)
 
 
 class Wheel(bdist_wheel):
@@ -147,5 +129,5 @@ setup(
     # README.md with absolute links: a package index shows it away from the tree.
     long_description=runpy.run_path("scripts/repository.py")["long_description"](),
     long_description_content_type="text/markdown",
-    cmdclass={"build_ext": BuildExt, "build_py": BuildPy, "bdist_wheel": Wheel, "sdist": Sdist},
+    cmdclass={"build_ext": BuildExt, "bdist_wheel": Wheel, "sdist": Sdist},
 )

@@ -1,9 +1,9 @@
 """The own suites of other libraries: as they are, and on our codec. `make compat SUITES=DIR`.
 
-DIR holds a checkout of each: DIR/stomp.py, DIR/stompman (with faststream-stomp), DIR/django-stomp, DIR/aiostomp and
-DIR/coilmq. What is not there is skipped, and said. The library under test is the newest release in the registry, in an
-environment of its own in build/compat; only its tests are taken from the checkout. Where a suite wants a broker, it is
-ours, in a process of its own, and in each dialect that the suite is meant for.
+DIR holds a checkout of each: DIR/stomp.py, DIR/stompman (with faststream-stomp) and DIR/django-stomp. What is not there
+is skipped, and said. The library under test is the newest release in the registry, in an environment of its own in
+build/compat; only its tests are taken from the checkout. Where a suite wants a broker, it is ours, in a process of its
+own, and in each dialect that the suite is meant for.
 
 Every run has a log of its own in build/compat/logs. A suite that crashed is told from one that differs, and is not
 compared.

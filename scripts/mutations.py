@@ -105,11 +105,9 @@ ROOMS = {
     "selectors": _broker("selectors", "broker/bodies"),
     "bodies": _broker("bodies", "broker/selectors"),
     "spark": Room(("spark/reading/*.py", "spark/options/*.py", "spark/live/*.py"), ("spark/reading", "spark")),
-    "jobs": Room(
-        ("spark/jobs/*.py", "spark/sink/*.py", "spark/report/*.py", "spark/demo/*.py"), ("spark/jobs", "spark")
-    ),
+    "jobs": Room(("spark/jobs/*.py", "spark/sink/*.py", "spark/report/*.py"), ("spark/jobs", "spark")),
     "cli": Room(("cli/**/*.py",), ("cli/verbs", "cli")),
-    "compat": Room(("compat/*.py",), ("compat", "cli/verbs/test_compat.py")),
+    "compat": Room(("compat/*.py",), ("compat",)),
     "testing": Room(("testing/*.py",), ("testing", "transport/test_faults.py")),
 }
 
@@ -121,7 +119,6 @@ REASONS: dict[str, str] = {
     "((time.monotonic() - self._asked) <= (_IDLE_ASKED))": "the clock does not stand still between two turns",
     "broker/queues/dispatcher.py _Cursor.note: one: 1 -> 2": "one message more is looked at again",
     "capture/reader.py Cursor._find: drop: self.offset = segment.base -> pass": "the next piece moves it there",
-    "cli/demonstration/sample.py _message: one: 300_000 -> 300001": "made-up data: when it expires does not matter",
     "compat/stomppy_beats.py Turns.__init__: one: 0 -> 1": "the bytes that may wait are one fewer",
     "connection.py Connection.close: drop: self._now = now -> pass": "the time counts for heart-beats alone, and a "
     "closed connection has none",

@@ -152,7 +152,7 @@ def execute(name: str) -> dict[str, Any]:
         # Started there, the kernel imports the installed package, not this tree; and it leaves its files there.
         where = {"metadata": {"path": folder}}
         client = NotebookClient(notebook, timeout=_PATIENCE, kernel_name="python3", resources=where)
-        client.execute(env={**os.environ, "TMPDIR": folder})
+        client.execute(env={**os.environ, "TMPDIR": folder, "PYTHONPATH": str(ROOT / "examples")})
     del notebook.cells[0]
     result: dict[str, Any] = json.loads(nbformat.writes(notebook))
     return result

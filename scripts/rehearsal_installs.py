@@ -10,7 +10,6 @@ import json
 import os
 import re
 import shutil
-import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping
@@ -129,8 +128,6 @@ class Installs:
             return []
         return [
             ("SBOM [all]", lambda: self.sbom("all")),
-            ("conformance of the codec", self.conformance),
-            ("conformance of the broker", self.conformance_of_broker),
             ("doctests", self.doctests),
         ]
 
@@ -163,28 +160,6 @@ class Installs:
         bill = json.loads(path.read_text(encoding="utf-8"))
         self.sboms[name] = {"sha256": rehearsal_builds.digest(path), "bytes": path.stat().st_size}
         return f"{name}: {len(bill['components'])} components"
-
-    def conformance(self) -> str:
-        """Run `stompcodec conformance` on the codec."""
-        return _counted(self._stompcodec("conformance"))
-
-    def conformance_of_broker(self) -> str:
-        """Run `stompcodec conformance` on a broker of the same environment."""
-        ready = self._work / "ready.json"
-        options = ["--memory", "--port", "0", "--ready-file", str(ready)]
-        command = [str(self._python("all")), "-m", "stompcodec.cli", "broker", *options]
-        with subprocess.Popen(command, cwd=self._venv("all"), stdout=subprocess.PIPE, text=True) as broker:
-            try:
-                assert broker.stdout is not None
-                if "listens on" not in broker.stdout.readline():
-                    raise ValueError("the broker does not start")
-                port = json.loads(ready.read_text(encoding="utf-8"))["port"]
-                return _counted(self._stompcodec("conformance", f"127.0.0.1:{port}", "--timeout", "30"))
-            finally:
-                broker.terminate()
-
-    def _stompcodec(self, *arguments: str) -> str:
-        return call(self._python("all"), "-m", "stompcodec.cli", *arguments, cwd=self._venv("all"))
 
     def doctests(self) -> str:
         """Run the examples of the package, README.md and docs, away from the source."""

@@ -4,8 +4,8 @@
 
 A dirty tree, an existing tag, a version without news or a missing tool is refused before anything is built. Then the
 news are collected, sdist and wheels are built twice in different folders and compared, checked by twine, served as a
-package index, and installed from it into an empty environment for each extra. There the vectors, the conformance
-suites and the doctests run, and the SBOM is written. Progress goes to standard error, the table or JSON to standard
+package index, and installed from it into an empty environment for each extra. There the vectors
+and the doctests run, and the SBOM is written. Progress goes to standard error, the table or JSON to standard
 output. The exit status is 0 if all steps passed, 1 if one failed, 2 if the release was refused.
 """
 

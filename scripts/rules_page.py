@@ -126,8 +126,8 @@ def page() -> str:
 Written by `scripts/rules_page.py`. {total[0]} of {total[1]} rules are named by a test: those of STOMP 1.0, 1.1 and
 1.2, of the older worker dialect and of Artemis, and what users of other libraries asked for.
 [tests/requirements.tsv](../tests/requirements.tsv) has the same list with the source of each rule. `make vectors` and
-`make scenarios` run the files of JSON against our codec and broker, `stompcodec conformance` against any other;
-[proofs.md](proofs.md) has what else was proven.
+`make scenarios` run the files of JSON against our codec and broker, [conformance.md](conformance.md) says how
+to run them against any other; [proofs.md](proofs.md) has what else was proven.
 """
     for protocol, (proven, number) in counts(rows, found).items():
         text += f"\n## {PROTOCOLS[protocol]}\n\n{proven} of {number} rules are named by a test.\n\n"

@@ -41,7 +41,6 @@ SPARK = tuple(
 WHOLE = (
     "broker/test_scenarios.py",
     "native/test_native.py",
-    "compat/test_coilmq.py",
 )
 #: Files of a few CPU seconds, most of them with processes of their own: they begin before the short tests, so that none
 #: of them is the last to end.
@@ -72,13 +71,11 @@ LONG = tuple(
         "broker/sessions/test_plain_road",
         "broker/routing/test_fan_out",
         "bridge/test_carrying",
-        "cli/verbs/test_bench",
         "cli/verbs/test_queue_tools",
         "cli/verbs/test_top",
         "cli/verbs/test_record",
         "cli/verbs/test_broker",
         "cli/verbs/test_sub",
-        "cli/benching/test_broker",
         "cli/test_process",
         "cli/test_terminal",
         "client/recording/test_recorder",

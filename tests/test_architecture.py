@@ -15,8 +15,7 @@ import pytest
 import stompcodec
 
 PACKAGE = Path(stompcodec.__file__).parent
-SUITE = PACKAGE / "testing" / "suite"  # files of tests/ that go along
-SOURCES = sorted(path for path in PACKAGE.rglob("*.py") if SUITE not in path.parents)
+SOURCES = sorted(PACKAGE.rglob("*.py"))
 TREE = Path(__file__).parents[1]
 
 #: For a folder of the package ("" is the package itself): what is in it, from low to high. A line imports only what
@@ -62,22 +61,21 @@ FLOORS = {
         "sessions, functions",
         "jobs",
         "report",
-        "demo",
         "__init__",
     ),
     "cli": (
-        "statuses, screen, reader, access, streams",
+        "statuses, screen, reader, streams",
         "groups, signals, inputs, contexts",
         "unreadable",
-        "connecting, health",
+        "connecting",
         "show",
         "files",
         "linting",
-        "inspecting, benching, pipelines, conformity, proxying, queues, watching",
+        "inspecting, pipelines, proxying, queues, watching",
         "verbs",
         "app",
         "__init__",
-        "demonstration, __main__",
+        "__main__",
     ),
     "bridge": ("mapping", "headers", "sources", "carrier", "bridge", "__init__"),
     "capture": ("index", "writer", "reader", "__init__"),
@@ -353,7 +351,7 @@ def _texts():
     suffixes = {".py", ".pyi", ".c", ".h", ".pyx", ".pxi", ".pxd"}
     for folder in folders:
         for path in folder.rglob("*"):
-            if SUITE not in path.parents and path.suffix in suffixes and path.name != "_codec_c.c" and path.is_file():
+            if path.suffix in suffixes and path.name != "_codec_c.c" and path.is_file():
                 yield path, path.read_text(encoding="utf-8").splitlines()
 
 

@@ -14,7 +14,7 @@ VERBS = (
     *("decode", "encode", "lint", "inspect", "convert"),
     *("pub", "sub", "req", "reply", "ping", "broker", "record", "replay", "bridge", "proxy"),
     *("browse", "move", "purge", "dlq", "context", "top"),
-    *("bench", "conformance", "pipeline", "compat", "spark-env"),
+    "pipeline",
 )
 
 

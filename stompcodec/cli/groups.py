@@ -25,7 +25,6 @@ _SYNONYMS = {
     **dict.fromkeys(("connect", "status", "test"), "ping"),
     **dict.fromkeys(("capture", "save"), "record"),
     **dict.fromkeys(("export", "import", "transform"), "convert"),
-    **dict.fromkeys(("benchmark", "perf", "latency"), "bench"),
     **dict.fromkeys(("shovel", "migrate", "mirror", "forward", "federate"), "bridge"),
     **dict.fromkeys(("sniff", "intercept", "tap", "mitm", "mitmproxy"), "proxy"),
     **dict.fromkeys(("spark", "etl"), "pipeline"),
@@ -42,7 +41,7 @@ _ALIKE = (0.8, 0.5)
 
 
 def verb_path(context: click.Context) -> str:
-    """Return the verb of a context without the name of the program, as in "bench rtt"; "" for the program itself."""
+    """Return the verb of a context without the name of the program, as in "dlq retry"; "" for the program itself."""
     names = []
     at: click.Context | None = context
     while at is not None and at.parent is not None:

@@ -107,21 +107,11 @@ STATUSES: dict[str, dict[int, str]] = {
         130: "ended by Ctrl-C, SIGTERM or SIGHUP before there was an answer",
     },
     "convert": _of("every frame was written", "a frame is broken or cannot be written, or a file cannot be used"),
-    "bench codec": _of("it was measured", "FILE has broken frames, or no frames"),
-    "bench pub": _of("it was measured", _UNREACHABLE),
-    "bench sub": _of("it was measured", f"{_UNREACHABLE}; or no message came"),
-    "bench rtt": _of("it was measured", f"{_UNREACHABLE}; or a message did not come back within --timeout"),
-    "conformance": _of("no case failed", "a case failed; or the broker cannot be reached, and then no case counts"),
     "pipeline archive": _of("the archive is complete", "it failed; the message says why"),
     "pipeline explode": _of("the table is complete", "it failed; the message says why"),
     "pipeline metrics": _of("the figures are complete", "it failed; the message says why"),
-    "pipeline deadletters": _of("they were listed", "it failed; the message says why"),
     "pipeline replay": _of("the broker has every message", "it failed; the message says why"),
     "pipeline report": _of("the feed is not unhealthy", "the feed is unhealthy, or the report failed"),
-    "pipeline demo": _of("every message arrived once", "a message is missing, or the demonstration failed"),
-    "compat check": _of("every library works", "a library does not work, or a PEER is not installed"),
-    "compat audit": _of("nothing was found", "something was found"),
-    "spark-env": _of("the variables were printed", "no Java 17 or newer was found"),
 }
 
 

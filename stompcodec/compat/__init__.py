@@ -1,4 +1,4 @@
-"""Run programs written for stomp.py, stompman, coilmq or aiostomp on our codec, unchanged.
+"""Run programs written for stomp.py or stompman on our codec, unchanged.
 
     from stompcodec import compat
 
@@ -6,8 +6,8 @@
     ...
     installed.undo()
 
-Each library has a module, which needs that library: `stompcodec.compat.stomppy`, `.stompman`, `.coilmq`, `.aiostomp`.
-Some have classes that work without a patch. `stompcodec compat check` checks the versions that are installed here.
+Each library has a module, which needs that library: `stompcodec.compat.stomppy`, `.stompman`. Both have classes that
+work without a patch.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ def install(
     """Put our codec into a library. Call it before the program's first connection.
 
     Args:
-        library: "stomp.py", "stompman", "coilmq" or "aiostomp".
+        library: "stomp.py" or "stompman".
         quirks: keep what programs may rely on, such as what the library's own tests pin. False: STOMP as specified.
             docs/compat.md lists the differences.
         heart_beats: for stomp.py only: the intervals in ms, to send and to receive, that connections offer unless they
@@ -42,12 +42,12 @@ def install(
             Nothing was changed.
         ValueError: `heart_beats` is given for another library, or is not two numbers of milliseconds, None or False.
 
-    >>> import coilmq.util.frames
-    >>> with install("coilmq"):
-    ...     coilmq.util.frames.FrameBuffer.__module__
-    'stompcodec.compat.coilmq'
-    >>> coilmq.util.frames.FrameBuffer.__module__
-    'coilmq.util.frames'
+    >>> import stompman.connection
+    >>> with install("stompman"):
+    ...     stompman.connection.FrameParser.__module__
+    'stompcodec.compat.stompman_frames'
+    >>> stompman.connection.FrameParser.__module__
+    'stompman.serde'
     """
     module = module_of(library)
     if heart_beats is not None and module != "stomppy":

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from stompcodec.errors import StompError
 
 #: Module of `stompcodec.compat` -> the library's name in the registry.
-PEERS = {"stomppy": "stomp.py", "stompman": "stompman", "coilmq": "coilmq", "aiostomp": "aiostomp"}
+PEERS = {"stomppy": "stomp.py", "stompman": "stompman"}
 
 
 class PeerError(StompError, ImportError):

@@ -38,7 +38,6 @@ __all__ = [
     "WebSocketConnection",
     "install",
     "seams",
-    "self_test",
 ]
 
 _connection: Any = importlib.import_module("stompman.connection")
@@ -132,26 +131,3 @@ def install(quirks: bool = True) -> Installed:
     True
     """
     return _install(PEER, seams, quirks)
-
-
-def self_test(quirks: bool = True) -> None:
-    """Send frames through the patched stompman and read them back; raise AssertionError if one has changed."""
-    stompman = importlib.import_module("stompman")
-    parser = _connection.FrameParser()
-    assert type(parser) is _NEW["FrameParser"][not quirks], "stompman is not patched"
-    body = b"\0octets\n\0"
-    headers = {"destination": "/queue/a", "note": "a:b\n\\c", "content-length": str(len(body))}
-    message = {**headers, "message-id": "1", "subscription": "0"}
-    frames_out = [
-        stompman.SendFrame(headers=dict(sorted(headers.items())), body=body),
-        stompman.MessageFrame(headers=dict(sorted(message.items())), body=body),
-        stompman.BeginFrame(headers={"transaction": "t"}),
-    ]
-    octets = b"\n".join(_connection.dump_frame(frame) for frame in frames_out)
-    found = [frame for at in range(len(octets)) for frame in parser.parse_frames_from_chunk(octets[at : at + 1])]
-    assert len(found) == 5, "frames in single octets were not found"
-    assert found[1] == found[3] == stompman.HeartbeatFrame(), "a line feed between frames is a heart-beat"
-    assert found[::2] == frames_out, "frames came back changed"
-    assert [list(frame.headers) for frame in found[::2]] == [list(frame.headers) for frame in frames_out], "order"
-    assert type(found[2]) is stompman.MessageFrame, "a message is of another class"
-    assert repr(found[2]) == repr(frames_out[1]), "a message is not as stompman makes it"

@@ -16,7 +16,6 @@ thread of their own. With `heart_beats=(10000, 10000)` that goes for all connect
 from __future__ import annotations
 
 import functools
-import logging
 import sys
 from typing import Any
 from weakref import WeakSet
@@ -27,7 +26,7 @@ from stompcodec.compat.stomppy_beats import Beats, HeartBeats, checked, offer, r
 from stompcodec.compat.stomppy_read import PEER, parse_frame, reading, stomp, strict_parse_frame, strict_parse_headers
 from stompcodec.compat.stomppy_write import convert_frame, strict_convert_frame, transmitting
 
-__all__ = ["PEER", "Connection10", "Connection11", "Connection12", "WSConnection", "install", "seams", "self_test"]
+__all__ = ["PEER", "Connection10", "Connection11", "Connection12", "WSConnection", "install", "seams"]
 
 _BASE: Any = stomp.transport.BaseTransport
 #: The reading method, which their I/O thread looks up in each turn. It delivers frames; before 9.0 it returned them.
@@ -90,8 +89,6 @@ def install(quirks: bool = True, *, heart_beats: HeartBeats = None) -> Installed
     >>> with install():
     ...     stomp.transport.convert_frame is convert_frame
     True
-    >>> with install(heart_beats=(10000, 10000)):
-    ...     self_test()
     """
     beats, taken = checked(heart_beats), WeakSet[Beats]()
 
@@ -152,59 +149,3 @@ class WSConnection(_OnOurCodec, stomp.adapter.ws.WSStompConnection):  # type: ig
     >>> WSConnection([("127.0.0.1", 15674)], ws_path="/ws").transport.ws_path
     '/ws'
     """
-
-
-def self_test(quirks: bool = True) -> None:
-    """Send a frame through the patched stomp.py and receive it in pieces; raise AssertionError if a result differs.
-
-    >>> with install():
-    ...     self_test()
-    """
-    transport = _Loopback(auto_decode=False)
-    protocol = stomp.connect.Protocol12(transport)
-    protocol.send("/queue/a", b"one\0two", headers={"name": "a:b\nc"})
-    sent = b"SEND\ncontent-length:7\ndestination:/queue/a\nname:a\\cb\\nc\n\none\0two\0"
-    assert transport.sent == [sent], f"written: {transport.sent}"
-
-    octets = b"CONNECTED\nversion:1.2\n\n\0\n" + b"MESSAGE" + sent[4:] + b"MESSAGE\nbad:\\t\n\n\0"
-    logger = logging.getLogger("stomp.py")
-    silent, logger.disabled = logger.disabled, True  # the last frame is malformed on purpose
-    try:
-        transport.receives(octets[at : at + 1] for at in range(len(octets)))
-    finally:
-        logger.disabled = silent
-    wanted = [("CONNECTED", {"version": "1.2"}, b"")]
-    wanted.append(("MESSAGE", {"content-length": "7", "destination": "/queue/a", "name": "a:b\nc"}, b"one\0two"))
-    if quirks:
-        wanted.append(("MESSAGE", {"bad": "\\t"}, b""))
-    got = [(frame.cmd, frame.headers, frame.body) for frame in transport.got if frame.cmd != "heartbeat"]
-    assert got == wanted, f"read: {got}"
-    beats = len(transport.got) - len(got)
-    assert beats == 1, f"{beats} heart-beats, not 1"
-    assert transport.closed is not quirks, "an undefined escape has to end the connection only without quirks"
-
-
-class _Loopback(_BASE):  # type: ignore[misc, valid-type, unused-ignore]
-    """A transport without a socket."""
-
-    def __init__(self, **options: Any) -> None:
-        super().__init__(**options)
-        self.sent: list[bytes] = []
-        self.got: list[Any] = []
-        self.closed = False
-
-    def send(self, encoded_frame: bytes) -> None:
-        self.sent.append(encoded_frame)
-
-    def notify(self, frame_type: str, frame: Any = None) -> None:
-        if frame_type != "before_message":
-            self.got.append(frame)
-
-    def receives(self, pieces: Any) -> None:
-        self.running, coming = True, iter(pieces)
-        self.receive = lambda: next(coming, b"")
-        try:
-            while True:
-                getattr(self, _READS)()
-        except stomp.exception.ConnectionClosedException:
-            self.closed = next(coming, None) is not None  # before all pieces were read

@@ -67,7 +67,7 @@ def test_pub_sends_and_sub_acknowledges_what_it_could_write(closing: str, at: Ru
 @closed
 def test_a_bridge_carries(closing: str, at: Runner, fresh: str) -> None:
     at.good("pub", fresh, "body")
-    ends = (at.url, at.guarded_url, "--to-login", "guest", "-m", fresh, "-n", "1", "--json")
+    ends = (at.url, at.guarded_url.replace("//", "//guest@"), "-m", fresh, "-n", "1", "--json")
     done = run(at, closing, "bridge", *ends, STOMPCODEC_TO_PASSCODE="guest")
     assert (done.returncode, b"Traceback" in done.stderr) == (0, False)
     with connect(at.guarded_url, login="guest", passcode="guest") as client:

@@ -8,7 +8,6 @@ from stompcodec.cli.app import app
 SEND = ("destination", "receipt", "transaction", "subscription", "message-id")
 CASES = [
     *(("pub /queue/a x", name) for name in SEND),
-    *(("bench pub /queue/a", name) for name in SEND),
     *(("reply /queue/a x", name) for name in SEND),
     *(("req /queue/a x", name) for name in (*SEND, "reply-to", "correlation-id")),
     *(("sub /queue/a", name) for name in (*SEND, "id", "ack")),

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import os
-import re
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+import railway
 from patience import patience
 
 pytest.importorskip("click")
 
-from stompcodec.cli.demonstration.sample import sample
 
 pytestmark = pytest.mark.long
 
@@ -26,7 +25,7 @@ def capture(tmp_path_factory: pytest.TempPathFactory) -> Path:
     file = tmp_path_factory.mktemp("cli") / "railway.stomp"
     with file.open("wb") as stream:
         for _ in range(2):
-            stream.writelines(sample(3_000_000))
+            stream.writelines(railway.capture(2300))
     return file
 
 
@@ -81,11 +80,8 @@ def test_output_that_cannot_be_written(view: str, capture: Path) -> None:
 
 
 @pytest.mark.parametrize("package", ["click", "rich"])
-@pytest.mark.parametrize(
-    "start", ["from stompcodec.cli import main", "from stompcodec.cli.demonstration.demo import main"]
-)
-def test_a_missing_extra_is_named(package: str, start: str) -> None:
-    code = f"import sys; sys.modules[{package!r}] = None\n{start}\nmain()"
+def test_a_missing_extra_is_named(package: str) -> None:
+    code = f"import sys; sys.modules[{package!r}] = None\nfrom stompcodec.cli import main\nmain()"
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, timeout=patience(60))
     assert result.returncode == 2
     text = f"stompcodec: this needs the package {package}: pip install 'stompcodec[cli]'"
@@ -138,7 +134,7 @@ def terminal(arguments: list[str | Path], stdout: int | None = None, **environme
 @posix
 def test_colours_on_a_terminal_only(capture: Path, tmp_path: Path) -> None:
     small = tmp_path / "small.stomp"
-    small.write_bytes(b"".join(piece for piece, _ in zip(sample(), range(5))) + b"SEND\ndestination:/q\n\nx\0")
+    small.write_bytes(b"".join(list(railway.capture(100))[:5]) + b"SEND\ndestination:/q\n\nx\0")
     for arguments in (["decode"], ["decode", "--pretty"], ["lint"], ["decode", "--summary"]):
         assert "\x1b[" in terminal([*arguments, small])
         assert "\x1b[" not in terminal([*arguments, small], NO_COLOR="1")
@@ -194,34 +190,6 @@ def test_memory_stays_flat(arguments: list[str], capture: Path) -> None:
     with process.stdout as stdout:
         assert int(stdout.read()) < 60
     assert process.wait(patience(60)) == 0
-
-
-def test_demo() -> None:
-    result = subprocess.run(
-        [sys.executable, "-m", "stompcodec.cli.demonstration.demo"], capture_output=True, timeout=patience(60)
-    )
-    assert result.returncode == 0, result.stderr
-    output = result.stdout.decode()
-    assert "/topic/TD_ALL_SIG_AREA" in output
-    assert "frames/s" in output
-    (figures,) = [line.split() for line in output.splitlines() if re.fullmatch(r"( +[\d,]+){9} *", line)]
-    assert len(set(figures[:5])) == 1
-    assert figures[5:] == ["0"] * 4
-    assert "messages/s" in output.splitlines()[-1]
-
-
-def test_the_sample_is_always_the_same(tmp_path: Path) -> None:
-    assert list(sample(50_000)) == list(sample(50_000))
-    assert list(sample(50_000)) != list(sample(50_000, seed=1))
-    file = tmp_path / "a.stomp"
-    assert (
-        subprocess.run(
-            [sys.executable, "-m", "stompcodec.cli.demonstration.sample", file], timeout=patience(60)
-        ).returncode
-        == 0
-    )
-    assert 3_900_000 < file.stat().st_size < 4_200_000
-    assert b"\nmessage-id:ID\\crail-example" in file.read_bytes()
 
 
 @posix

@@ -245,7 +245,7 @@ def test_dropped_lines_are_told_when_the_reader_is_back() -> None:
 @contextmanager
 def bridging(at: Runner, fresh: str, *flags: str, **streams: Any) -> Iterator[tuple[subprocess.Popen[bytes], Any]]:
     """Bridge a queue to another broker, which is yielded with the process."""
-    command = [sys.executable, "-c", EAGER, "bridge", at.url, at.guarded_url, "--to-login", "guest", "-m", fresh]
+    command = [sys.executable, "-c", EAGER, "bridge", at.url, at.guarded_url.replace("//", "//guest@"), "-m", fresh]
     environment = at.environment(STOMPCODEC_TO_PASSCODE="guest")
     with subprocess.Popen([*command, *flags], env=environment, **streams) as process:
         try:
@@ -274,7 +274,7 @@ def test_a_bridge_carries_though_nobody_reads_json(at: Runner, fresh: str, unrea
 
 def test_a_bridge_carries_though_nobody_reads_its_trouble(at: Runner, fresh: str, unread: Pipe) -> None:
     with FaultProxy(("127.0.0.1", at.broker.port)) as proxy:
-        command = [*COMMAND, "bridge", f"stomp://127.0.0.1:{proxy.port}", at.guarded_url, "--to-login", "guest"]
+        command = [*COMMAND, "bridge", f"stomp://127.0.0.1:{proxy.port}", at.guarded_url.replace("//", "//guest@")]
         environment = at.environment(STOMPCODEC_TO_PASSCODE="guest")
         with (
             subprocess.Popen([*command, "-m", fresh], env=environment, stderr=unread.far) as process,

@@ -14,7 +14,7 @@ from stompcodec.compat.seams import Peer, Seam
 
 @pytest.fixture
 def library(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
-    """A library "a.lib" that `stompcodec.compat.a_lib` is for; coilmq's place in `PEERS` shows that others stay."""
+    """A library "a.lib" that `stompcodec.compat.a_lib` is for; stomp.py beside it in `PEERS` shows that others stay."""
     found = SimpleNamespace(parse=len, asked=[])
     module = ModuleType("stompcodec.compat.a_lib")
 

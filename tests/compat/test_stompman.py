@@ -294,7 +294,6 @@ def test_install_and_undo(place, quirks):
         assert ours.install(quirks) is installed
         with pytest.raises(PeerError, match="undo"):
             ours.install(not quirks)
-        ours.self_test(quirks)
 
         async def work():
             async with client_of(place.broker.port) as client:
@@ -304,19 +303,6 @@ def test_install_and_undo(place, quirks):
         assert sorted(frame.body for frame in run(work())) == sorted(BODIES)
     assert [dict(vars(module)) for module in modules] == before
     assert dict(vars(stompman.connection.Connection)) == methods
-    with pytest.raises(AssertionError, match="not patched"):
-        ours.self_test(quirks)
-
-
-@pytest.mark.parametrize("fault", ["dump_frame", "parse"])
-def test_the_self_test_sees_what_is_broken(monkeypatch, fault):
-    with ours.install():
-        if fault == "dump_frame":
-            monkeypatch.setattr(stompman.connection, "dump_frame", lambda frame: b"BEGIN\n\n\0")
-        else:
-            monkeypatch.setattr(stompman_frames, "_converted", lambda events: [None] * len(events))
-        with pytest.raises((AssertionError, AttributeError)):
-            ours.self_test()
 
 
 def test_a_name_that_is_missing_changes_nothing(monkeypatch):

@@ -590,9 +590,3 @@ def test_a_second_install_must_ask_for_the_same():
             compat.install()
     with compat.install(), pytest.raises(PeerError, match="heart_beats=None"):
         compat.install(heart_beats=(1, 2))
-
-
-@pytest.mark.parametrize("quirks", [True, False])
-def test_the_self_test_passes_with_a_thread_of_its_own(quirks):
-    with compat.install(quirks, heart_beats=(1000, 1000)):
-        compat.self_test(quirks)

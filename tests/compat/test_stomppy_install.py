@@ -8,7 +8,6 @@ import sys
 import pytest
 from compat.stomppy_peer import compat, needs_stomppy, stomp
 
-import stompcodec
 from stompcodec.compat import seams
 from stompcodec.compat.seams import PeerError
 
@@ -53,11 +52,3 @@ def test_a_seam_that_is_gone_is_told(monkeypatch):
     with pytest.raises(PeerError, match="transmit"):
         compat.install()
     assert seams._INSTALLED == {}
-
-
-@pytest.mark.parametrize("quirks", [True, False])
-def test_the_self_test(quirks):
-    with compat.install(quirks):
-        compat.self_test(quirks)
-    with pytest.raises((AssertionError, stompcodec.FrameError)), compat.install(not quirks):
-        compat.self_test(quirks)

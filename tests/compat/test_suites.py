@@ -36,9 +36,9 @@ class TestClass:
     def test_each(self, value): pass
 """
 PATCHED = """
-from coilmq.util.frames import FrameBuffer
+from stompman.connection import FrameParser
 
-def test_which(): assert FrameBuffer.__module__ + "." + FrameBuffer.__name__ == {!r}
+def test_which(): assert FrameParser.__module__ + "." + FrameParser.__name__ == {!r}
 """
 
 
@@ -74,15 +74,15 @@ def run(folder: Path, *arguments: str, **environment: str) -> subprocess.Complet
 @pytest.mark.parametrize(
     ("mode", "name"),
     [
-        ("", "coilmq.util.frames.FrameBuffer"),
-        ("coilmq", "stompcodec.compat.coilmq.FrameBuffer"),
-        ("coilmq:strict", "stompcodec.compat.coilmq.StrictFrameBuffer"),
+        ("", "stompman.serde.FrameParser"),
+        ("stompman", "stompcodec.compat.stompman_frames.FrameParser"),
+        ("stompman:strict", "stompcodec.compat.stompman_frames.StrictFrameParser"),
     ],
     ids=["as-it-is", "quirks", "strict"],
 )
 def test_the_plug_in_comes_before_the_suite(tmp_path: Path, mode: str, name: str) -> None:
-    if importlib.util.find_spec("coilmq") is None:
-        pytest.skip("coilmq is not installed: pip install coilmq")
+    if importlib.util.find_spec("stompman") is None:
+        pytest.skip("stompman is not installed: pip install stompman")
     (tmp_path / "test_suite.py").write_text(PATCHED.format(name))
     done = run(tmp_path, STOMPCODEC_COMPAT=mode)
     assert done.returncode == 0, done.stdout + done.stderr
@@ -154,10 +154,10 @@ def test_what_differs_is_run_again(
     left = [dict(found) for found in runs]
     monkeypatch.setattr(script, "python_of", lambda name, suite: "python")
     monkeypatch.setattr(script, "run", lambda *_: left.pop(0))
-    outcome = script.compare("coilmq", Path("coilmq"), False, [])
+    outcome = script.compare("stomp.py", Path("stomp.py"), False, [])
     assert outcome.differences() == differ
     assert left == []
-    shown = "\n".join(script.table({"coilmq": outcome}))
+    shown = "\n".join(script.table({"stomp.py": outcome}))
     assert ("NOT EXPLAINED" in shown) == bool(differ)
 
 
@@ -170,11 +170,11 @@ def test_exit_status(
     reason: str | None,
     status: int,
 ) -> None:
-    (tmp_path / "coilmq").mkdir()
+    (tmp_path / "stomp.py").mkdir()
     monkeypatch.setattr(sys, "argv", ["compat.py", str(tmp_path)])
     monkeypatch.setattr(script.signal, "signal", lambda *_: None)
     monkeypatch.setattr(script, "compare", lambda *_: script.Outcome({"t": "passed"}, {"t": "failed"}))
-    monkeypatch.setattr(script, "EXPLAINED", {("coilmq", "t"): reason} if reason else {})
+    monkeypatch.setattr(script, "EXPLAINED", {("stomp.py", "t"): reason} if reason else {})
     assert script.main() == status
     shown = capsys.readouterr()
     assert "skipped: the suite of stompman is not in" in shown.err
@@ -212,7 +212,7 @@ def test_a_suite_that_crashed_is_no_outcome(kind: str, tmp_path: Path, monkeypat
     monkeypatch.setattr(suites, "_SUITE", 0.5 if kind == "hangs" else 120)
     (tmp_path / "checkout").mkdir()
     (tmp_path / "checkout" / "test_suite.py").write_text(text)
-    suite = suites.Suite("coilmq", (), {"test_suite.py": "test_suite.py"}, ("test_suite.py",))
+    suite = suites.Suite("stomp.py", (), {"test_suite.py": "test_suite.py"}, ("test_suite.py",))
     log = tmp_path / "logs" / "one.log"
     with pytest.raises(suites.DidNotRun, match=why) as raised:
         suites.run_suite(sys.executable, suite, tmp_path / "checkout", "", [], None, tmp_path / "run", log)
@@ -226,7 +226,7 @@ def test_an_internal_error_of_pytest_is_no_outcome(tmp_path: Path, monkeypatch: 
     """As it was in the report of a run under load: pytest's own failure stands there as a test."""
     monkeypatch.setattr(suites, "_RAN", (0, 1, 3))
     monkeypatch.setattr(suites, "read", lambda *_: {"pytest::internal": "error"})
-    suite = suites.Suite("coilmq", (), {}, ("test_suite.py",))
+    suite = suites.Suite("stomp.py", (), {}, ("test_suite.py",))
     with pytest.raises(suites.DidNotRun, match="pytest itself failed"):
         suites.run_suite(sys.executable, suite, tmp_path, "", ["--version"], None, tmp_path / "run", tmp_path / "log")
 
@@ -235,14 +235,14 @@ def test_a_crash_is_told_from_a_difference(
     script: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     """The other suites are run, the status is 2, and nothing is run again over the log."""
-    for name in ("coilmq", "aiostomp"):
+    for name in ("stomp.py", "django-stomp"):
         (tmp_path / name).mkdir()
     (tmp_path / "log").write_text("the reason\n")
     runs: list[tuple[object, ...]] = []
 
     def run(*arguments: object) -> dict[str, str]:
         runs.append(arguments)
-        if arguments[1] == "coilmq" and arguments[3]:
+        if arguments[1] == "stomp.py" and arguments[3]:
             raise script.DidNotRun("signal 11", tmp_path / "log")
         return {"t": "passed"}
 
@@ -252,11 +252,11 @@ def test_a_crash_is_told_from_a_difference(
     monkeypatch.setattr(sys, "argv", ["compat.py", str(tmp_path)])
     assert script.main() == 2
     shown = capsys.readouterr().out
-    assert "coilmq" in shown
+    assert "stomp.py" in shown
     assert "CRASHED: did not run to its end: signal 11" in shown
     assert "| the reason" in shown
-    assert [words[1] for words in runs].count("coilmq") == 2
-    assert [words[1] for words in runs].count("aiostomp") == 2
+    assert [words[1] for words in runs].count("stomp.py") == 2
+    assert [words[1] for words in runs].count("django-stomp") == 4  # in two dialects
     assert "NOT EXPLAINED" not in shown
 
 
@@ -284,7 +284,7 @@ def test_a_suite_is_told_where_the_broker_is(tmp_path: Path) -> None:
         "import os\n\ndef test_a():\n    assert os.environ['WHERE'] == 'h:5'\n    assert '1234' == '6:7'\n"
     )
     suite = suites.Suite(
-        "coilmq",
+        "stomp.py",
         (),
         {"test_suite.py": "test_suite.py"},
         ("test_suite.py",),

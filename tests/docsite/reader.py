@@ -11,7 +11,7 @@ import sys
 from typing import Any
 
 import pytest
-from docsite.blocks import Block
+from docsite.blocks import ROOT, Block
 from patience import interval, patience
 
 from stompcodec.testing import StompBroker
@@ -58,8 +58,8 @@ class Reader:
         self.printed = ""
         for line in text.replace("\\\n", "").splitlines():
             words = [each for word in shlex.split(line, comments=True) for each in sorted(glob.glob(word)) or [word]]
-            if words[:2] == ["python", "-m"]:
-                self.printed += _module(block, words[2:])
+            if words[0] == "python":
+                self.printed += _script(block, words[1:])
             else:
                 assert words[0] == "stompcodec", f"{block}: only our commands are run, the rest is untried: {line}"
                 self.printed += self._verb(block, words[1:])
@@ -72,8 +72,8 @@ class Reader:
         return done.stdout
 
 
-def _module(block: Block, words: list[str]) -> str:
-    command = [sys.executable, "-m", *words]
+def _script(block: Block, words: list[str]) -> str:
+    command = [sys.executable, ROOT / words[0], *words[1:]]
     done = subprocess.run(command, capture_output=True, text=True, timeout=patience(60))
     assert done.returncode == 0, f"{block}: {words}: {done.stderr}"
     return done.stdout

@@ -79,7 +79,7 @@ COMPLAINTS: dict[str, tuple[str, ...]] = {
     "Escaping missing or of the wrong version": (f"{_SYMPTOM}escapes-are-wrong-or-missing-in-headers",),
     "coilmq unusable with heart-beats; big message corrupts its buffer": (
         f"{_SYMPTOM}coilmq-is-unusable-with-heart-beats",
-        "compat/#coilmq-repaired",
+        "broker/",
     ),
     "NACK means something else on each broker": (
         f"{_SYMPTOM}nack-does-something-else-on-each-broker",
@@ -150,7 +150,7 @@ WISHES: dict[str, tuple[str, ...]] = {
     "Replayable source: `include-seq`/`from-seq` in a living broker.": ("broker-extensions/#on-subscribe",),
     "Conformance report for any broker or parser.": (
         "traffic/#a-broker-or-a-parser-against-the-rules",
-        "reference/command-line/#stompcodec-conformance",
+        "conformance/",
     ),
     "OTel + Prometheus in the client itself.": ("tracing/",),
     "wss with subprotocol `v12.stomp` in asyncio Python.": ("client/#connecting",),
@@ -180,7 +180,7 @@ WORDS: dict[str, tuple[str, ...]] = {
     "delete all messages in a queue": ("queue-tools/", "management/#purge"),
     "dead letter queue": ("queue-tools/#dead-letters", "broker/#redelivery-and-dead-letters"),
     "slow consumer memory": ("broker/#slow-consumers-and-fast-producers",),
-    "kubernetes liveness probe": ("cli/#probes",),
+    "kubernetes liveness probe": ("client/#reconnecting",),
     "correlation id request reply": ("client/#requests-and-replies",),
     "durable subscription activemq": ("activemq/#durable-subscriptions",),
     "client certificate": ("client/#connecting",),

@@ -25,7 +25,6 @@ INTERNAL = {
     "stompcodec.codec": "a part of stompcodec",
     "stompcodec.connection": "a part of stompcodec",
     "stompcodec.cli": "the program",
-    "stompcodec.spark.demo": "the program",
     "stompcodec.spark.versions": "what differs between versions of PySpark",
     "stompcodec.client.sync.waiting": "a part of stompcodec.client",
     "stompcodec.client.aio.waiting": "a part of stompcodec.client",

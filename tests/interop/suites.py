@@ -160,15 +160,6 @@ SUITES = {
             for port in (15672, 8161)
         ),
     ),
-    "aiostomp": Suite(
-        "aiostomp", ("aiostomp>=1.7,<2", "pytest", "pytest-timeout", "mock"), {"tests": "tests"}, ("tests",)
-    ),
-    "coilmq": Suite(
-        "coilmq",
-        (*("coilmq>=1,<2", "pytest", "pytest-timeout", "fakeredis", "redis", "sqlalchemy<2", "typing-extensions"),),
-        {"tests": "tests"},
-        ("tests",),
-    ),
 }
 
 

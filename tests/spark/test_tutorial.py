@@ -18,11 +18,11 @@ pytest.importorskip("pyarrow")
 from docsite.blocks import ROOT, Block, blocks_of
 from docsite.reader import Reader
 from patience import patience
+from railway import capture as received
 from spark.live_making import wait_for
 
 from stompcodec import Parser
 from stompcodec.capture import CaptureWriter, octets_of
-from stompcodec.cli.demonstration.sample import sample
 from stompcodec.testing import StompBroker
 
 PAGE = ROOT / "docs" / "spark-tutorial.md"
@@ -42,7 +42,7 @@ def printed_by_each_run(text: str) -> list[Any]:
 def parts() -> list[Block]:
     """The blocks that are tried, and what they print."""
     blocks = blocks_of(PAGE)
-    first = next(number for number, block in enumerate(blocks) if "demonstration.sample" in block.text)
+    first = next(number for number, block in enumerate(blocks) if "examples/railway.py" in block.text)
     return [block for block in blocks[first:] if not block.untried]
 
 
@@ -77,7 +77,7 @@ def test_the_page_does_what_it_says(spark: Any, folder: Path) -> None:
     with StompBroker() as broker:
         reader = Reader(broker)
         put_in = {
-            "send --rate 200": f"send {broker.url} --rate 1e6",
+            "--rate 200": "--rate 1e6",
             "query.awaitTermination()": "until_it_listens(broker)",
             "archive = jobs": "until_all_is_archived(query, broker)\narchive = jobs",
             "stomp://broker:61613": broker.url,
@@ -108,7 +108,7 @@ def test_the_page_does_what_it_says(spark: Any, folder: Path) -> None:
 )
 def test_a_pipeline(spark: Any, folder: Path, page: str, language: str, capture: str, makes: list[str]) -> None:
     with CaptureWriter(folder / capture) as writer:
-        for number, frame in enumerate(Parser().feed(b"".join(sample(100_000)))):
+        for number, frame in enumerate(Parser().feed(b"".join(received(400)))):
             writer.append(octets_of(frame), time=1_700_000_000_000_000 + number)
     with StompBroker() as broker:
         for block in blocks_of(ROOT / page):

@@ -13,7 +13,6 @@ from stompcodec.errors import MissingExtraError, StompError
 
 _ROWS = 8192
 _OCTETS = 8 * 2**20
-_COLUMNS = ("command", "destination", "message_id", "received_at", "headers", "body", "pos")
 
 
 def pyarrow_modules() -> tuple[Any, Any]:

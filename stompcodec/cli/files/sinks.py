@@ -12,7 +12,6 @@ from stompcodec.capture import CaptureWriter, octets_of
 from stompcodec.cli.files.recorded import Recorded
 from stompcodec.cli.reader import HANDSHAKE, Place, version_after
 from stompcodec.cli.show.view import json_line
-from stompcodec.disk import PRIVATE, Access
 
 _WRITTEN = ("raw", "json", "capture", "parquet")
 
@@ -68,10 +67,10 @@ class _JsonSink(_StreamSink):
 class _CaptureSink:
     """Writes a capture, with one index row for frames of the same time."""
 
-    def __init__(self, file: str, segment: int | None, access: Access) -> None:
+    def __init__(self, file: str, segment: int | None) -> None:
         single = segment is None
         more: dict[str, Any] = {} if segment is None else {"segment_octets": segment}
-        self._writer = CaptureWriter(file.rstrip("/"), single=single, access=access, **more)
+        self._writer = CaptureWriter(file.rstrip("/"), single=single, **more)
         self._single = single
         self._held: list[bytes] = []
         self._octets = 0
@@ -122,18 +121,18 @@ def check_target(file: str, form: str, *, force: bool) -> None:
         raise click.ClickException(f"{file}: it exists already (--force overwrites it)")
 
 
-def sink_of(file: str, form: str, *, force: bool, segment: int | None, access: Access = PRIVATE) -> Sink:
+def sink_of(file: str, form: str, *, force: bool, segment: int | None) -> Sink:
     """Return the output for a file, "-" for standard output, in one of `FORMATS`.
 
     `force` overwrites an existing file, but never a capture. A capture is a folder with `segment` bytes each, or a
-    single file; `access` are its permissions, while other files follow the umask.
+    single file, which only its owner can read, while other files follow the umask.
     """
     if form == "raw":
         return _RawSink(_stream(file, force))
     if form == "json":
         return _JsonSink(_stream(file, force))
     if form == "capture":
-        return _CaptureSink(file, segment, access)
+        return _CaptureSink(file, segment)
     from stompcodec.cli.files.parquet import ParquetSink, pyarrow_modules
 
     pyarrow_modules()  # before the file is created

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import logging
 import os
@@ -17,10 +18,10 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from stompcodec.cli.connecting import adopt, is_url, login_options, passcode_of, size, url_of
+from stompcodec.cli.connecting import adopt, is_url, login_options, passcode_of, url_of
 from stompcodec.cli.contexts import Context, referred
 from stompcodec.cli.files.sources import format_of
-from stompcodec.cli.inputs import Interval, complain, option_group
+from stompcodec.cli.inputs import complain, option_group
 from stompcodec.cli.screen import StatusLine, printable, screen
 from stompcodec.cli.signals import stop_on_signals
 from stompcodec.errors import MissingExtraError, StompError
@@ -77,8 +78,8 @@ def one_line(error: BaseException) -> str:
 class Line:
     """The progress line on standard error, if that is a terminal."""
 
-    def __init__(self, quiet: bool) -> None:
-        self._line = StatusLine(not quiet)
+    def __init__(self) -> None:
+        self._line = StatusLine(True)
         self.clear = self._line.clear
         self._start = time.monotonic()
 
@@ -112,22 +113,23 @@ class Line:
 
 
 @contextmanager
-def started(cores: int | None, memory: int | None, log: str | None, quiet: bool) -> Iterator[SparkSession]:
+def started(conf: Mapping[str, str]) -> Iterator[SparkSession]:
     """Yield a session. Any error is reported in one line on standard error, with exit status 1.
 
-    Spark's output on standard error goes to the file `log`, or nowhere. `quiet` shows no progress.
+    Spark's output on standard error is shown with STOMPCODEC_TRACE only. `conf` is configuration of Spark.
     """
-    line = Line(quiet)
+    line = Line()
     line.show("starting Spark")
     logging.getLogger("DataFrameQueryContextLogger").setLevel(logging.CRITICAL + 1)  # it repeats our errors at length
     try:
-        with _stderr_to(log or os.devnull):
+        with contextlib.nullcontext() if os.environ.get("STOMPCODEC_TRACE") else _silent_stderr():
             from pyspark.sql import SparkSession
 
             from stompcodec.spark.sessions import existing_session, session
 
             running = existing_session(SparkSession) is not None  # a session that runs already is not stopped
-            spark = session("stompcodec", cores=cores, memory=memory, **{"spark.ui.showConsoleProgress": False})
+            settings: dict[str, Any] = {"spark.ui.showConsoleProgress": False, **conf}
+            spark = session("stompcodec", **settings)
     except (StompError, ImportError, OSError, RuntimeError) as error:
         _fail(error, line)
     line.clear()
@@ -155,10 +157,10 @@ def _fail(error: BaseException, line: Line) -> None:
 
 
 @contextmanager
-def _stderr_to(file: str) -> Iterator[None]:
-    """Redirect standard error of programs started meanwhile: Spark's Java and Python workers."""
+def _silent_stderr() -> Iterator[None]:
+    """Drop standard error of programs started meanwhile: Spark's Java and Python workers."""
     sys.stderr.flush()
-    before, after = os.dup(2), os.open(file, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+    before, after = os.dup(2), os.open(os.devnull, os.O_WRONLY)
     os.dup2(after, 2)
     os.close(after)
     try:
@@ -226,7 +228,7 @@ class Input:
     @property
     def how(self) -> dict[str, Any]:
         """Options of a stream, for jobs."""
-        return {name: self._options[name] for name in ("checkpoint", "available_now", "every")}
+        return {name: self._options[name] for name in ("checkpoint", "available_now")}
 
     def frames(self, spark: SparkSession, *columns: str) -> DataFrame:
         """Return the frames with the columns that are needed; none for all."""
@@ -284,6 +286,10 @@ def _pairs(_context: click.Context, _option: click.Parameter, values: tuple[str,
     return tuple(pairs)
 
 
+def _conf(context: click.Context, option: click.Parameter, values: tuple[str, ...]) -> dict[str, str]:
+    return dict(_pairs(context, option, values))
+
+
 #: The options of the input and of streams.
 input_options = option_group(
     click.option("-d", "--destination", "destinations", multiple=True, metavar="DEST",
@@ -292,7 +298,6 @@ input_options = option_group(
     click.option("--available-now", is_flag=True, help="Process what is new since the last run, then exit."),
     click.option("--checkpoint", type=click.Path(), metavar="DIR",
                  help="Where a stream keeps its progress. Default: in the output."),
-    click.option("--every", type=Interval(), metavar="TIME", help="How often to begin a batch, as in 10s."),
     click.option("--spool", type=click.Path(), metavar="DIR", help="For a broker: the folder for its messages."),
     login_options,
     click.option("--option", "source_options", multiple=True, callback=_pairs, metavar="NAME=VALUE",
@@ -302,11 +307,9 @@ input_options = option_group(
 
 #: The options of Spark and of the output.
 output_options = option_group(
-    click.option("--cores", type=click.IntRange(1), metavar="N", help="Cores of Spark. Default: all."),
-    click.option("--memory", callback=size, metavar="SIZE", help="Memory of Spark, as in 2GiB. Default: 1GiB."),
-    click.option("--spark-log", type=click.Path(dir_okay=False), metavar="FILE", help="File for the log of Spark."),
+    click.option("--conf", multiple=True, callback=_conf, metavar="NAME=VALUE",
+                 help="Configuration of Spark, as in spark.driver.memory=4g or spark.master=local[2]; repeatable."),
     click.option("--json", "as_json", is_flag=True, help="Print JSON."),
-    click.option("-q", "--quiet", is_flag=True, help="Print no progress, and no table on success."),
 )  # fmt: skip
 
 
@@ -362,25 +365,23 @@ class _Watched:
             self._counts.add(progress)
 
 
-def waited(start: Callable[[], StreamingQuery], quiet: bool) -> dict[str, Any]:
+def waited(start: Callable[[], StreamingQuery]) -> dict[str, Any]:
     """Run a stream until Ctrl-C, SIGTERM or SIGHUP. Restart it if a process of Spark is killed, but not too often.
 
     Returns the counts batches, frames, and late (too late for their window).
     """
     from stompcodec.spark.jobs import supervise
 
-    line, stop, counts = Line(quiet), threading.Event(), _Counts()
+    line, stop, counts = Line(), threading.Event(), _Counts()
     with stop_on_signals(stop.set):
         supervise(lambda: _Watched(start(), line, stop, counts))
     return {"batches": counts.batches, "frames": counts.frames, "late": counts.late}
 
 
-def finish(result: Mapping[str, Any], as_json: bool, quiet: bool) -> None:
+def finish(result: Mapping[str, Any], as_json: bool) -> None:
     """Print the result as a table, or as a line of JSON."""
     if as_json:
         click.echo(json.dumps(dict(result), default=str))
-        return
-    if quiet:
         return
     from rich.table import Table
 

@@ -72,7 +72,7 @@ class Faults:
         return None if rules == ByteFaults() else rules
 
 
-def faults_of(texts: tuple[str, ...], seed: int) -> Faults:
+def faults_of(texts: tuple[str, ...], seed: int = 0) -> Faults:
     """Return the faults that these texts name.
 
     Raises:

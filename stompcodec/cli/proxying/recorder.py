@@ -9,7 +9,6 @@ from stompcodec.capture import CaptureWriter, octets_of
 from stompcodec.cli.proxying.entry import masked
 from stompcodec.cli.proxying.observer import DIRECTIONS, Direction, Passed
 from stompcodec.cli.proxying.tally import Tally
-from stompcodec.disk import PRIVATE, Access
 from stompcodec.errors import StoreError
 
 #: A frame with its connection, direction and time in µs; None for the end of a connection.
@@ -31,7 +30,6 @@ class Recorder:
     Args:
         folder: the capture, which must not exist, or be an empty folder.
         tally: where frames are counted.
-        access: the permissions of new files.
 
     Raises:
         StoreError: the folder cannot be used.
@@ -47,11 +45,11 @@ class Recorder:
     ['000001.client-00000000000000000000.stomp']
     """
 
-    def __init__(self, folder: str, tally: Tally, access: Access = PRIVATE) -> None:
+    def __init__(self, folder: str, tally: Tally) -> None:
         path = Path(folder)
         if path.exists() and not (path.is_dir() and not any(path.iterdir())):
             raise StoreError(f"{folder}: it exists: name a new folder, since connections are counted from 1")
-        self._writer = CaptureWriter(folder, single=False, access=access, holder="stompcodec proxy")
+        self._writer = CaptureWriter(folder, single=False, holder="stompcodec proxy")
         self._tally = tally
 
     def work(self, taken: list[Taken]) -> None:

@@ -80,7 +80,7 @@ def look(queue: str, selector: str | None, given: dict[str, Any], table: Callabl
         kind = kind_of(client)
         kind.check_shows(printable(queue), why)
         kind.check_selects(selector)
-        handle = table(kind) if form is None and view is None else handler(form, view, None, None)
+        handle = table(kind) if form is None and view is None else handler(form, view, None)
         found = Looking(client, kind, queue, selector, lambda: bool(stopped), given["timeout"], passed).messages()
         try:
             for number, message in enumerate(_first(found, limit), 1):

@@ -1,30 +1,19 @@
-"""Handlers of `sub`: print a message by a format, as JSON or for people, save it in a folder, or run a command."""
+"""Handlers of `sub`: print a message by a format, as JSON or for people, or run a command."""
 
 from __future__ import annotations
 
 import json
 import os
-import re
 import subprocess
 import sys
-from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
-import click
-
-from stompcodec.cli.inputs import complain
 from stompcodec.cli.screen import printable, write_json
 from stompcodec.cli.show.template import Template
 from stompcodec.cli.show.view import json_of
-from stompcodec.disk import PRIVATE, Access, make_folder, opener
-from stompcodec.errors import StoreError
 
 if TYPE_CHECKING:
     from stompcodec.client import Message
-
-#: File suffixes by content-type.
-_SUFFIXES = {"json": ".json", "xml": ".xml", "html": ".html", "text": ".txt", "jpeg": ".jpg", "png": ".png"}
-_NUMBERED = re.compile(r"(\d{6,})\..*")
 
 
 class CommandError(Exception):
@@ -62,35 +51,6 @@ def _printer(form: Template) -> Handler:
 def _show_json(message: Message, number: int) -> None:
     write_json(message_line(message))
     sys.stdout.flush()
-
-
-class Dump:
-    """Saves bodies as numbered files in a folder, and their headers in messages.jsonl. Existing files are kept."""
-
-    def __init__(self, folder: Path, access: Access = PRIVATE) -> None:
-        self._opener = opener(access)
-        try:
-            make_folder(folder, access)
-            found = [_NUMBERED.fullmatch(name) for name in os.listdir(folder)]
-        except (OSError, StoreError) as error:
-            raise click.ClickException(f"{folder}: {getattr(error, 'strerror', None) or error}") from None
-        self._folder = folder
-        self._before = max((int(match[1]) for match in found if match), default=0)
-
-    def __call__(self, message: Message, number: int) -> None:
-        kind = (message.get("content-type") or "").partition(";")[0].lower()
-        suffix = next((_SUFFIXES[word] for word in _SUFFIXES if word in kind), ".bin")
-        name = f"{self._before + number:06}{suffix}"
-        try:
-            with open(self._folder / name, "xb", opener=self._opener) as file:
-                file.write(message.body)
-            entry = {"file": name, "headers": message.headers.pairs()}
-            index_file = self._folder / "messages.jsonl"
-            with open(index_file, "a", encoding="utf-8", errors="backslashreplace", opener=self._opener) as index:
-                index.write(json.dumps(entry, ensure_ascii=False) + "\n")
-        except (OSError, StoreError) as error:
-            complain(f"{self._folder / name}: cannot be written: {getattr(error, 'strerror', None) or error}")
-            sys.exit(1)  # it is not acknowledged, and will be delivered again
 
 
 def run_command(shell_command: str, message: Message, number: int, output: int | None = None) -> bytes:
@@ -146,12 +106,8 @@ def _show_pretty(message: Message, number: int) -> None:
     sys.stdout.flush()
 
 
-def handler(
-    form: Template, view: str | None, dump: str | None, shell_command: str | None, access: Access = PRIVATE
-) -> Handler:
+def handler(form: Template, view: str | None, shell_command: str | None) -> Handler:
     handlers: list[Handler] = []
-    if dump is not None:
-        handlers.append(Dump(Path(dump), access))
     if shell_command is not None:
         handlers.append(_runner(shell_command))
     if view is not None or not handlers:

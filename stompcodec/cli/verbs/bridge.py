@@ -5,10 +5,8 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-import re
 import sys
 import time
-from collections.abc import Callable
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
@@ -18,23 +16,20 @@ from stompcodec.bridge.carrier import OTHERS
 from stompcodec.bridge.mapping import check_destination, is_topic
 from stompcodec.cli import streams
 from stompcodec.cli.connecting import (
-    F,
     addresses_of,
     adopt,
     check_count,
     explanation,
     passcode_of,
     reporting_errors,
-    size,
     tls_options,
 )
 from stompcodec.cli.contexts import referred
 from stompcodec.cli.groups import INTERRUPTED
-from stompcodec.cli.inputs import Duration, complain, option_group
+from stompcodec.cli.inputs import Duration, complain
 from stompcodec.cli.screen import StatusLine, printable, write_json
 from stompcodec.cli.signals import stop_on_signals
 from stompcodec.errors import ConfigError, StompError
-from stompcodec.spec import VERSIONS
 
 if TYPE_CHECKING:
     from stompcodec.bridge import Bridge, End, Mapping, Request, Way
@@ -47,28 +42,17 @@ _INBOX = 32 * 2**20
 #: Destinations without a message that the last line names.
 _MOST_NAMES = 3
 _ALL_QUEUES = ("/queue/*",)
-#: The options of one end, without its side.
-_END_OPTIONS = ("login", "passcode_file", "vhost", "version", "name", "ca", "insecure")
-
-
-def _end_options(side: str, name: str) -> Callable[[F], F]:
-    """Return the options of one end."""
-    return option_group(
-        click.option(f"--{side}-login", metavar="NAME", help=f"The login at {name}; or in the URL."),
-        click.option(
-            f"--{side}-passcode-file",
-            type=click.Path(),
-            metavar="FILE",
-            help=f"Read the passcode from the first line of FILE. Otherwise: STOMPCODEC_{name}_PASSCODE, or the URL.",
-        ),
-        click.option(f"--{side}-vhost", metavar="NAME", help=f"The virtual host at {name}."),
-        click.option(f"--{side}-version", type=click.Choice(VERSIONS), help=f"Offer {name} this STOMP version only."),
-        click.option(f"--{side}-ca", type=click.Path(), metavar="FILE", help=f"Trust certificates in FILE at {name}."),
-        click.option(f"--{side}-insecure", is_flag=True, help=f"Do not check the certificate of {name}."),
-        click.option(
-            f"--{side}-name", metavar="NAME", help=f"What {name} is called in bridge-path. Default: its host and port."
-        ),
-    )
+#: The options of `adopt`, which only a context has for an end.
+_OF_A_CONTEXT = ("login", "passcode_file", "vhost", "version", "ca", "insecure")
+#: Remedies by options that an end does not have, and those of an end.
+_REMEDIES = {
+    "check --login and the passcode: --passcode-file, STOMPCODEC_PASSCODE, or the URL": "check the login and "
+    "the passcode: STOMPCODEC_{}_PASSCODE, the URL, or a context",
+    "name one with --vhost; the default of RabbitMQ is --vhost /": "name one in the URL; of RabbitMQ it ends with /%2F",
+    "trust its issuer with --ca FILE": "trust its issuer by a context with --ca FILE",
+}
+#: The largest body, in bytes. A larger one stays in FROM, and ends the bridge.
+_MAX_BODY = 100 * 2**20
 
 
 class Progress:
@@ -227,23 +211,20 @@ def _end(side: str, url: str, given: dict[str, Any], **options: Any) -> End:
     """
     from stompcodec.bridge import End
 
-    login, file, vhost, version, name, ca, insecure = (given.pop(f"{side}_{option}") for option in _END_OPTIONS)
     end = side.upper()
+    taken: dict[str, Any] = {"url": url, **dict.fromkeys(_OF_A_CONTEXT), "passcode": None}
     if (context := referred(url, end)) is not None:
-        named = {"url": url, "login": login, "passcode_file": file, "vhost": vhost}
-        taken = adopt(context, {**named, "version": version, "ca": ca, "insecure": insecure})
-        url, login, file, vhost, version, ca, insecure, passcode = taken.values()
-    else:
-        passcode = None
+        taken |= adopt(context, {**taken, "insecure": False})
+    url, login, file, vhost, version, ca, insecure, passcode = taken.values()
     try:
         addresses = addresses_of(url)
         if passcode is None:
-            passcode = passcode_of(addresses, login, file, f"--{side}-passcode-file", f"STOMPCODEC_{end}_PASSCODE")
+            passcode = passcode_of(addresses, login, file, end, f"STOMPCODEC_{end}_PASSCODE")
         if vhost is not None:
             addresses = [address._replace(vhost=vhost) for address in addresses]
         connecting = {"login": login, "passcode": passcode, "versions": None if version is None else [version]}
         options |= {key: value for key, value in connecting.items() if value is not None}
-        return End(addresses, name=name, **tls_options(ca, insecure, f"--{side}-ca"), **options)
+        return End(addresses, name=given.pop(f"{side}_name"), **tls_options(ca, bool(insecure), end), **options)
     except (ConfigError, ValueError) as error:
         raise click.BadParameter(printable(str(error)), param_hint=end) from None
 
@@ -261,7 +242,7 @@ def _way(given: dict[str, Any]) -> Way:
         raise click.BadParameter(f"{printable(key)}: write header:NAME", param_hint="'--key'")
     if given["mirror"] and given["batch"] and given["durable"] is None:
         raise click.UsageError("--mirror acknowledges nothing: --batch can be used with it for --durable only")
-    names = ("prefetch", "batch", "dead_letter", "most_refused", "persistent", "most", "idle")
+    names = ("prefetch", "batch", "dead_letter", "persistent", "most", "idle")
     return Way(key=None if key is None else key[len("header:") :], **{name: given.pop(name) for name in names})
 
 
@@ -288,11 +269,12 @@ def _request(given: dict[str, Any], dead_letter: str) -> Request:
 
 
 def _explanation(error: Exception, bridge: Bridge) -> str:
-    """Return the text of an error, with a remedy by the options of the end that could not be connected to."""
-    side = "to" if bridge.source.epoch else "from"
-    text = explanation(error).replace("see --url", f"check {side.upper()}")
-    text = text.replace("STOMPCODEC_PASSCODE", f"STOMPCODEC_{side.upper()}_PASSCODE")
-    return re.sub(r"--(?=(?:login|passcode-file|vhost|ca)\b)", f"--{side}-", text)
+    """Return the text of an error, with a remedy for the end that could not be connected to."""
+    end = "TO" if bridge.source.epoch else "FROM"
+    text = explanation(error).replace("see --url", f"check {end}")
+    for words, of_an_end in _REMEDIES.items():
+        text = text.replace(words, of_an_end.format(end))
+    return text
 
 
 async def _ending(bridge: Bridge, seconds: float | None) -> None:
@@ -386,14 +368,6 @@ def _run(bridge: Bridge, progress: Progress, seconds: float | None) -> None:
     metavar="N",
     help="Send and acknowledge up to N messages in a transaction.",
 )
-@click.option(
-    "--max-body",
-    callback=size,
-    default="100MiB",
-    show_default=True,
-    metavar="SIZE",
-    help="The largest body. A larger one stays in FROM, and ends the bridge.",
-)
 @click.option("-p", "--persistent", is_flag=True, help="Mark every message as persistent.")
 @click.option(
     "--key",
@@ -407,17 +381,8 @@ def _run(bridge: Bridge, progress: Progress, seconds: float | None) -> None:
     metavar="DEST",
     help="Where FROM keeps the messages that TO refuses.",
 )
-@click.option(
-    "--max-refused",
-    "most_refused",
-    type=click.IntRange(0),
-    default=100,
-    show_default=True,
-    metavar="N",
-    help="End if more than N messages in a row are refused.",
-)
-@_end_options("from", "FROM")
-@_end_options("to", "TO")
+@click.option("--from-name", metavar="NAME", help="What FROM is called in bridge-path. Default: its host and port.")
+@click.option("--to-name", metavar="NAME", help="What TO is called in bridge-path. Default: its host and port.")
 @click.option(
     "--timeout",
     type=Duration(0, min_open=True),
@@ -431,7 +396,6 @@ def _run(bridge: Bridge, progress: Progress, seconds: float | None) -> None:
 def command(
     source: str,
     target: str,
-    max_body: int,
     timeout: float,
     client_id: str | None,
     seconds: float | None,
@@ -443,6 +407,8 @@ def command(
 
     A message is acknowledged at FROM once TO has confirmed it, so no message is lost, and our broker stores each once.
     Lost connections are restored, at both ends. Refused messages go to the dead letters of FROM, with the reason.
+    FROM and TO are URLs, with a login and a virtual host if needed, or contexts, which have also a passcode file,
+    certificates and a version: context:NAME. STOMPCODEC_FROM_PASSCODE and STOMPCODEC_TO_PASSCODE have passcodes.
 
     \b
       stompcodec bridge old:61613 new:61613 --drain
@@ -455,7 +421,7 @@ def command(
         raise click.UsageError("--idle is for --drain")
     way = _way(given)
     request = _request(given, way.dead_letter)
-    limits = {"max_body": max_body, "connect_timeout": timeout}
+    limits = {"max_body": _MAX_BODY, "connect_timeout": timeout}
     inbox = {"inbox_octets": _INBOX} | ({} if client_id is None else {"client_id": client_id})
     ends = _end("from", source, given, **limits, **inbox), _end("to", target, given, **limits)
     progress = Progress(quiet, as_json)

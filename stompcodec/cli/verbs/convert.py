@@ -8,13 +8,11 @@ from typing import Any
 
 import click
 
-from stompcodec.cli.access import access_options
 from stompcodec.cli.connecting import size
 from stompcodec.cli.files.recorded import Recorded
 from stompcodec.cli.files.sinks import Sink, check_target, sink_of
 from stompcodec.cli.files.sources import FORMATS, Source, format_of
 from stompcodec.cli.inputs import Complaints, stream_options
-from stompcodec.disk import Access
 from stompcodec.errors import FrameError, MissingExtraError, StompError
 
 #: Number of unwritable frames that are reported one by one; further ones are only counted.
@@ -29,7 +27,6 @@ _TOLD = 10
 @click.option("--to", "target_form", type=click.Choice(FORMATS), help="Format of OUT. Default: by its name.")
 @click.option("--segment", callback=size, metavar="SIZE", help="Make a folder of segments of this size, as in 128MiB.")
 @click.option("--force", is_flag=True, help="Overwrite OUT, unless it is a capture.")
-@access_options
 @click.option("--lenient", is_flag=True, help="Tolerate common mistakes of peers.")
 @click.option("--resync", is_flag=True, help="Continue after a broken frame.")
 @click.option("-q", "--quiet", is_flag=True, help="Print nothing on success.")
@@ -40,7 +37,6 @@ def command(
     segment: int | None,
     force: bool,
     quiet: bool,
-    access: Access,
     **options: Any,
 ) -> None:
     """Convert the frames of the file IN into the file OUT (two FILEs; - for standard input or output).
@@ -52,7 +48,7 @@ def command(
       a.pcapng, a.pcap     packets with STOMP over TCP              read
       a.parquet            needs the extra spark                    read, written
 
-    Only you can read a new capture, unless --mode or --group says otherwise. Other files follow the umask.
+    Only you can read a new capture. Other files follow the umask.
 
     OUT is created once IN could be read. Every good frame is written, even if others are broken.
 
@@ -68,7 +64,7 @@ def command(
     form = target_form or format_of(target, reading=False)
     count = 0
     check_target(target, form, force=force)
-    out = _Lazy(lambda: sink_of(target, form, force=force, segment=segment, access=access))
+    out = _Lazy(lambda: sink_of(target, form, force=force, segment=segment))
     try:
         try:
             count = _copy(source, out, target, complaints)

@@ -14,19 +14,16 @@ from typing import TYPE_CHECKING
 import click
 
 from stompcodec.cli import streams
-from stompcodec.cli.access import access_options
 from stompcodec.cli.connecting import addresses_of, tls_options
 from stompcodec.cli.inputs import Duration, complain
 from stompcodec.cli.screen import printable, screen
 from stompcodec.cli.signals import stop_on_signals
-from stompcodec.disk import Access
 from stompcodec.errors import ConfigError, MissingExtraError, StompError
 
 if TYPE_CHECKING:
     from stompcodec.cli.proxying.entry import Entry
     from stompcodec.cli.proxying.faults import Faults
     from stompcodec.cli.proxying.output import Output
-    from stompcodec.cli.proxying.page import Page
     from stompcodec.cli.proxying.proxy import Place, Proxy, Target
     from stompcodec.cli.proxying.recorder import Recorder
     from stompcodec.cli.proxying.tally import Tally
@@ -100,7 +97,7 @@ def _faults(_context: click.Context, option: click.Parameter, texts: tuple[str, 
     from stompcodec.cli.proxying.faults import faults_of
 
     try:
-        faults_of(texts, 0)
+        faults_of(texts)
     except ValueError as error:
         raise click.BadParameter(str(error), param=option) from None
     return texts
@@ -119,7 +116,6 @@ class _Run:
         self._stopped = False
         self._over: asyncio.Event | None = None
         self.output: Output | None = None
-        self.page: Page | None = None
         self.outputs: list[Callable[[Entry], object]] = []
         if quiet:
             self.outputs.append(_complain_of)
@@ -128,16 +124,6 @@ class _Run:
 
             self.output = Output(None if as_json else screen(), self.tally, self._lost_output)
             self.outputs.append(self.output.add)
-
-    def open_page(self, port: int, title: str) -> None:
-        """Serve the live page."""
-        from stompcodec.cli.proxying.page import Page
-
-        try:
-            self.page = Page(port, f"stompcodec proxy: {title}", self.tally.json)
-        except OSError as error:
-            raise click.UsageError(f"--page {port}: {error.strerror or error}") from None
-        self.outputs.append(self.page.entries.add)
 
     def stop(self) -> None:
         """End the run, from any thread."""
@@ -161,8 +147,6 @@ class _Run:
         await proxy.start()
         text = f"{proxy.place} passes on to {proxy.target}"
         click.echo(f"stompcodec proxy: {text}; Ctrl-C ends", err=True)
-        if self.page is not None:
-            click.echo(f"the page is {self.page.url}", err=True)
         if self._json:
             watcher.say(0, "listening", text)
         if not self._stopped:
@@ -171,8 +155,6 @@ class _Run:
 
     def finish(self, done: bool) -> None:
         """Print the counts, once all is shown as far as possible. `done`: all is checked and recorded."""
-        if self.page is not None:
-            self.page.close()
         if self._json and self.output is not None:
             self.output.add_counts()
         shown = self.output is None or self.output.close(_SHOWING)
@@ -200,7 +182,7 @@ def _complain_of(entry: Entry) -> None:
 @click.option("--json", "as_json", is_flag=True, help="Print a JSON object per line. Secrets are masked.")
 @click.option("-q", "--quiet", is_flag=True, help="Print no frames, only trouble and the counts at the end.")
 @click.option("--heart-beats", is_flag=True, help="Show heart-beats, too.")
-@click.option("--lint/--no-lint", default=True, help="Check frames against the rules of STOMP.  [default: lint]")
+@click.option("--no-lint", is_flag=True, help="Do not check frames against the rules of STOMP.")
 @click.option("--record", "folder", type=click.Path(), metavar="CAPTURE", help="Record frames to a new capture.")
 @click.option(
     "--fault",
@@ -210,19 +192,10 @@ def _complain_of(entry: Entry) -> None:
     metavar="TEXT",
     help="Inject a fault, as in 'lose RECEIPT nth=2'; repeatable. docs/proxy.md has the table.",
 )
-@click.option("--seed", type=int, default=0, show_default=True, metavar="N", help="Seed of random faults.")
 @click.option("--cert", type=click.Path(), metavar="FILE", help="Certificate chain for TLS with clients, PEM.")
 @click.option("--key", type=click.Path(), metavar="FILE", help="Its private key, PEM, if not in the same file.")
 @click.option("--ca", type=click.Path(), metavar="FILE", help="Trust the certificates in FILE (PEM) for TARGET.")
 @click.option("--insecure", is_flag=True, help="Do not check the certificate of TARGET.")
-@click.option(
-    "--page",
-    is_flag=False,
-    flag_value="0",
-    type=click.IntRange(0, 65535),
-    metavar="[PORT]",
-    help="Show frames on a live page of this machine, too; put it last, or give a port.",
-)
 @click.option("--public", is_flag=True, help="Allow LISTEN to be an address that other machines reach.")
 @click.option(
     "--timeout",
@@ -232,25 +205,21 @@ def _complain_of(entry: Entry) -> None:
     metavar="TIME",
     help="How long to wait for TARGET, and for handshakes.",
 )
-@access_options
 def command(
     listen: str,
     target: str,
     as_json: bool,
     quiet: bool,
     heart_beats: bool,
-    lint: bool,
+    no_lint: bool,
     folder: str | None,
     texts: tuple[str, ...],
-    seed: int,
     cert: str | None,
     key: str | None,
     ca: str | None,
     insecure: bool,
-    page: int | None,
     public: bool,
     timeout: float,
-    access: Access,
 ) -> None:
     """Pass bytes between clients and the broker TARGET, unchanged, and show each frame, until Ctrl-C or SIGTERM.
 
@@ -272,26 +241,24 @@ def command(
         raise click.UsageError(str(error)) from None
     logging.getLogger("stompcodec").addHandler(logging.NullHandler())
     run = _Run(as_json, quiet)
-    if page is not None:
-        run.open_page(page, f"{place} to {broker.address}")
-    recorder = _recorder(folder, run.tally, access)
+    recorder = _recorder(folder, run.tally)
     before = sys.getswitchinterval()
     sys.setswitchinterval(_SWITCH)
     try:
         with stop_on_signals(run.stop, output=False):  # a thread of its own writes there
-            _run(run, recorder, place, broker, faults_of(texts, seed) if texts else None, timeout, heart_beats, lint)
+            _run(run, recorder, place, broker, faults_of(texts) if texts else None, timeout, heart_beats, not no_lint)
     finally:
         sys.setswitchinterval(before)
     sys.exit(run.status)
 
 
-def _recorder(folder: str | None, tally: Tally, access: Access) -> Recorder | None:
+def _recorder(folder: str | None, tally: Tally) -> Recorder | None:
     if folder is None:
         return None
     from stompcodec.cli.proxying.recorder import Recorder
 
     try:
-        return Recorder(folder, tally, access)
+        return Recorder(folder, tally)
     except (OSError, StompError) as error:
         raise click.UsageError(f"--record: {error}") from None
 

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from stompcodec.cli.access import access_options
 from stompcodec.cli.connecting import (
     at_url,
     broker_options,
@@ -27,7 +26,7 @@ from stompcodec.cli.inputs import Duration, complain
 from stompcodec.cli.screen import StatusLine, printable
 from stompcodec.cli.signals import stop_on_signals
 from stompcodec.cli.unreadable import lenient_option, passing_over
-from stompcodec.disk import Access
+from stompcodec.disk import Access, access_of
 
 if TYPE_CHECKING:
     from stompcodec.capture import CaptureWriter
@@ -37,6 +36,18 @@ if TYPE_CHECKING:
 #: Seconds between two updates of the progress line, and between two checks for segments to delete.
 _REDRAW = 0.2
 _CLEAN = 5.0
+#: Seconds after which a segment is sealed.
+_SEGMENT_SECONDS = 3600.0
+#: Messages that --dedupe remembers.
+_REMEMBERED = 1_000_000
+
+
+def _access(_context: click.Context, option: click.Parameter, group: str | None) -> Access:
+    """Return the permissions of new files for --group: a callback of click."""
+    try:
+        return access_of(group=group)
+    except ValueError as error:
+        raise click.BadParameter(str(error).removeprefix("group: "), param=option) from None
 
 
 def _dedupe(_context: click.Context, option: click.Parameter, value: str) -> str:
@@ -111,14 +122,6 @@ class Progress:
     metavar="SIZE",
     help="Begin a new segment at this size.",
 )
-@click.option(
-    "--segment-time",
-    type=Duration(0, min_open=True),
-    default=3600.0,
-    show_default=True,
-    metavar="TIME",
-    help="Begin a new segment after this time.",
-)
 @click.option("--keep", callback=size, metavar="SIZE", help="Keep at most this much: delete the oldest segments.")
 @click.option("--keep-time", type=Duration(0), metavar="TIME", help="Delete older segments.")
 @click.option("-n", "--count", "most", type=click.IntRange(1), metavar="N", help="End after N messages.")
@@ -139,16 +142,8 @@ class Progress:
     metavar="messageId|header:NAME|none",
     help="Leave out redelivered messages that are in the capture already.",
 )
-@click.option(
-    "--dedupe-window",
-    type=click.IntRange(1),
-    default=1_000_000,
-    show_default=True,
-    metavar="N",
-    help="For --dedupe: how many messages to remember.",
-)
 @subscription_options
-@access_options
+@click.option("--group", callback=_access, metavar="NAME", help="A group that may read new files: 0640, not 0600.")
 @click.option("-q", "--quiet", is_flag=True, help="Print nothing on success.")
 @lenient_option
 @broker_options
@@ -157,16 +152,14 @@ def command(
     output: str,
     single: bool,
     segment: int,
-    segment_time: float,
     keep: int | None,
     keep_time: float | None,
     most: int | None,
     seconds: float | None,
     dedupe: str,
-    dedupe_window: int,
     quiet: bool,
     lenient: bool,
-    access: Access,
+    group: Access,
     **broker: Any,
 ) -> None:
     """Record the messages of queues and topics into a capture, until Ctrl-C, SIGTERM or SIGHUP.
@@ -187,11 +180,12 @@ def command(
     options = {**subscription_of(broker), "on_unreadable": "skip" if lenient else "raise"}
     stopped = threading.Event()
     with stop_on_signals(stopped.set), passing_over(lenient), reporting_errors():
-        limits = {"segment_octets": segment, "segment_seconds": segment_time}
-        capture = _opened(output, destinations, quiet, single=True if single else None, access=access, **limits)
+        how: dict[str, Any] = {"single": True if single else None, "access": group, "segment_octets": segment}
+        how["segment_seconds"] = _SEGMENT_SECONDS
+        capture = _opened(output, destinations, quiet, **how)
         progress = Progress(capture, {"octets": keep, "seconds": keep_time}, quiet)
         try:
-            known = Dedupe.of(dedupe, dedupe_window)
+            known = Dedupe.of(dedupe, _REMEMBERED)
             _record(capture, progress, destinations, options, known, most, seconds, stopped, broker)
         finally:
             progress.clear()

@@ -1,4 +1,4 @@
-"""stompcodec sub: show messages as they arrive, save them, or run a command for each."""
+"""stompcodec sub: show messages as they arrive, or run a command for each."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from stompcodec.cli.access import access_options
 from stompcodec.cli.connecting import (
     broker_options,
     check_count,
@@ -24,12 +23,10 @@ from stompcodec.cli.connecting import (
     subscription_options,
     warn_of_missing_slash,
 )
-from stompcodec.cli.health import Probes, health_options
 from stompcodec.cli.inputs import Duration, complain
 from stompcodec.cli.show.messages import CommandError, Handler, handler
 from stompcodec.cli.show.template import Template, template_of
 from stompcodec.cli.unreadable import lenient_option, passing_over
-from stompcodec.disk import Access
 from stompcodec.errors import LocalProtocolError, StaleAckError
 
 if TYPE_CHECKING:
@@ -196,12 +193,6 @@ def _prefetch(client: Client, ack: str, options: dict[str, Any], usual: int) -> 
 @click.option("--json", "view", flag_value="json", help="Print a JSON object per message, as pub --json reads them.")
 @click.option("--pretty", "view", flag_value="pretty", help="Print headers, and the body decompressed and indented.")
 @click.option(
-    "--dump",
-    metavar="DIR",
-    type=click.Path(),
-    help="Write each body to a file in DIR, and messages.jsonl; see --mode.",
-)
-@click.option(
     "--exec",
     "shell_command",
     metavar="CMD",
@@ -218,8 +209,6 @@ def _prefetch(client: Client, ack: str, options: dict[str, Any], usual: int) -> 
 )
 @click.option("--prefetch", type=click.IntRange(1), metavar="N", help="Most unacknowledged messages.")
 @subscription_options
-@health_options
-@access_options
 @click.option("-q", "--quiet", is_flag=True, help="Do not print that it is waiting.")
 @lenient_option
 @broker_options
@@ -231,14 +220,10 @@ def command(
     lenient: bool,
     form: Template,
     view: str | None,
-    dump: str | None,
     shell_command: str | None,
     attempts: int,
     dead_letter: str | None,
     ack: str,
-    access: Access,
-    health_file: str | None,
-    health_port: tuple[str, int] | None,
     **broker: Any,
 ) -> None:
     """Show the messages of queues and topics as they come.
@@ -254,10 +239,9 @@ def command(
 
     options = {**subscription_of(broker), "on_unreadable": "skip" if lenient else "raise", "dead_letter": dead_letter}
     usual = 1 if shell_command is not None else _PREFETCH  # messages waiting for a command may go to another worker
-    receiver, watch = Receiver(handler(form, view, dump, shell_command, access), most, attempts), Watch()
-    with Probes(health_file, health_port) as probes, reporting_errors(), interrupts() as interrupted:
+    receiver, watch = Receiver(handler(form, view, shell_command), most, attempts), Watch()
+    with reporting_errors(), interrupts() as interrupted:
         with passing_over(lenient), connected(**broker, reconnect=Backoff(), on_state=watch) as client:
-            probes.watch(client)
             options["prefetch"] = _prefetch(client, ack, options, min(usual, most or usual))
             for destination in destinations:
                 warn_of_missing_slash(client, destination)

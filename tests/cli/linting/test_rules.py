@@ -7,13 +7,13 @@ import json
 from pathlib import Path
 
 import pytest
+from railway import capture
 
 pytest.importorskip("click")
 
 from click.testing import CliRunner
 
 from stompcodec.cli.app import app
-from stompcodec.cli.demonstration.sample import sample
 from stompcodec.cli.linting import rules
 from stompcodec.errors import ERROR_KINDS
 
@@ -40,9 +40,9 @@ def test_every_rule_that_lint_may_name_has_a_title() -> None:
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_the_sample_lints_clean(seed: int, tmp_path: Path) -> None:
+def test_the_feed_of_the_examples_lints_clean(seed: int, tmp_path: Path) -> None:
     file = tmp_path / "sample.stomp"
-    file.write_bytes(b"".join(sample(200_000, seed)))
+    file.write_bytes(b"".join(capture(150, seed)))
     result = CliRunner().invoke(app, ["lint", "--json", "--most", "0", str(file)])
     assert (result.exit_code, [json.loads(line) for line in result.stdout.splitlines()]) == (0, [])
     assert "errors 0, warnings 0, notes 0" in CliRunner().invoke(app, ["lint", str(file)]).output

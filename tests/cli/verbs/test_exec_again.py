@@ -29,11 +29,9 @@ def test_what_fails_once_is_done_the_second_time(at: Runner, fresh: str, tmp_pat
     for body in ("1", "2"):
         at.good("pub", fresh, body)
     command = f"{ONCE.format(tmp_path / 'ran')}; cat"
-    result = at("sub", fresh, "-n", "2", "-w", "30", "--exec", command, "--dump", tmp_path / "dump")
+    result = at("sub", fresh, "-n", "2", "-w", "30", "--exec", command, "-f", "%b\\n")
     assert result.exit_code == 0
     assert result.stderr.count("status 3; it runs again in 0 s, 6 times in all at most") == 1
-    entries = (tmp_path / "dump" / "messages.jsonl").read_text().splitlines()
-    assert [json.loads(entry)["file"] for entry in entries] == ["000001.txt", "000002.txt"]  # not written twice
 
 
 def test_what_always_fails_is_a_dead_letter_and_the_next_one_follows(at: Runner, fresh: str, tmp_path: Path) -> None:

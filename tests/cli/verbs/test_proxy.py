@@ -10,8 +10,6 @@ import re
 import signal
 import socket
 import subprocess
-import urllib.error
-import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -163,30 +161,6 @@ def test_colours_on_a_terminal(at: Runner, plain: bool) -> None:
     assert b"\x1b[2J" not in shown
 
 
-def test_the_page(at: Runner) -> None:
-    with running(at, "--page", "0") as proxy:
-        assert proxy.process.stderr is not None
-        line = proxy.process.stderr.readline().decode()
-        found = re.search(r"the page is (http://127\.0\.0\.1:\d+/)#(\S+)", line)
-        assert found, line
-        proxy.say(CONNECT)
-        request = urllib.request.Request(f"{found[1]}entries?after=0", headers={"Authorization": f"Bearer {found[2]}"})
-        while True:
-            with urllib.request.urlopen(request, timeout=patience(10)) as answer:
-                text = answer.read().decode()
-            if '"closed"' in text:
-                break
-        with pytest.raises(urllib.error.HTTPError) as caught:
-            urllib.request.urlopen(f"{found[1]}entries", timeout=patience(10))
-        caught.value.close()
-        assert proxy.end()[0] == 0
-    assert "hunter2" not in text
-    assert [each["command"] for each in json.loads(text)["entries"] if "command" in each][:2] == [
-        "CONNECT",
-        "CONNECTED",
-    ]
-
-
 def test_a_closed_pipe_ends_it(at: Runner) -> None:
     with running(at) as proxy:
         assert proxy.process.stdout is not None
@@ -212,7 +186,6 @@ def test_a_closed_pipe_ends_it(at: Runner) -> None:
         (["0", "stomp+ssl://localhost:1", "--ca", "no-such.pem"], "no-such.pem"),
         (["0", "localhost:61613", "--fault", "melt"], "the first word is one of"),
         (["0", "localhost:61613", "--record", "."], "it exists"),
-        (["0", "localhost:61613", "--page", "99999"], "99999"),
         (["0"], "TARGET"),
     ],
 )

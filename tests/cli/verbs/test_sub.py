@@ -149,28 +149,6 @@ def test_pretty(at: Runner, fresh: str) -> None:
     assert "secret" not in shown
 
 
-def test_dump_goes_on_counting(at: Runner, fresh: str, tmp_path: Path) -> None:
-    folder = tmp_path / "new" / "folder"
-    at.good("pub", fresh, '{"a":1}', "-H", "content-type:application/json;charset=utf-8")
-    at.good("pub", fresh, "-", input=b"\xff")
-    assert at.good("sub", fresh, "-n", "1", "--dump", folder) == b""
-    assert b"/w==" in at.good("sub", fresh, "-n", "1", "--dump", folder, "--json")
-    assert (folder / "000001.json").read_bytes() == b'{"a":1}'
-    assert (folder / "000002.bin").read_bytes() == b"\xff"
-    index = [json.loads(line) for line in (folder / "messages.jsonl").read_text().splitlines()]
-    assert [entry["file"] for entry in index] == ["000001.json", "000002.bin"]
-    assert dict(index[0]["headers"])["destination"] == fresh
-
-
-def test_what_cannot_be_dumped_stays_in_the_queue(at: Runner, fresh: str, tmp_path: Path) -> None:
-    (tmp_path / "messages.jsonl").mkdir()
-    at.good("pub", fresh, "kept")
-    result = at("sub", fresh, "-n", "1", "--dump", tmp_path)
-    assert result.exit_code == 1
-    assert "cannot be written" in result.stderr
-    assert at.good("sub", fresh, "-n", "1", "-f", "%b %{redelivered}") == b"kept true"
-
-
 def test_exec(at: Runner, fresh: str) -> None:
     at.good("pub", fresh, "body", "-H", "k:v")
     script = 'cat; printf " %s %s" "$STOMP_DESTINATION" "$STOMP_HEADERS"'
@@ -240,18 +218,14 @@ def test_a_reader_that_goes_away_loses_nothing(at: Runner, fresh: str) -> None:
 
 @pytest.mark.parametrize("number", ENDING)
 def test_interrupted(number: signal.Signals, at: Runner, fresh: str, tmp_path: Path) -> None:
-    health = tmp_path / "health.json"
-    options = ["--health-file", str(health)]
-    process = at.process("sub", fresh, *options, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    process = at.process("sub", fresh, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     assert process.stdout is not None
     at.good("pub", fresh, "one")
     assert process.stdout.readline() == b"one\n"
-    assert health.exists()
     process.send_signal(number)
     _out, said = process.communicate(timeout=patience(30))
     assert process.returncode == 130
     assert said == b""
-    assert not health.exists()
 
 
 def test_sigterm_waits_for_the_command(at: Runner, fresh: str, tmp_path: Path) -> None:

@@ -1,19 +1,26 @@
-"""An invented feed in the shape of the British railway's, for demonstrations.
+"""An invented feed in the shape of the British railway's, for the examples: JSON in two queues.
 
-Train describer (TD) and train movement (TRUST) messages: JSON arrays, with headers like those of the real feeds. Some
-are sent twice, some have an invalid body, and some have an old timestamp. Their numbers are exact: they depend only on
-the number of messages.
+    python examples/railway.py railway.stomp                         a capture of what a subscriber receives
+    python examples/railway.py --send stomp://localhost:61613     to a broker
+
+Train describer (TD) and train movement (TRUST) messages. Some are sent twice, some have an invalid body, and some have
+an old timestamp. Their numbers are exact: they depend only on the number of messages.
 """
 
 from __future__ import annotations
 
+import argparse
 import json
 import random
+import time
 import zlib
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
+
+import stompcodec.client as stomp
+from stompcodec import Frame, serialize
 
 TD = "/queue/TD_ALL_SIG_AREA"
 TRUST = "/queue/TRAIN_MVT_ALL_TOC"
@@ -23,6 +30,8 @@ ID_HEADER = "feed-id"
 #: Shares of all messages that are sent twice, invalid, late.
 TWICE, MALFORMED, LATE = 0.01, 0.005, 0.01
 _TD_SHARE = 0.7
+#: Most messages in flight without a receipt.
+_WINDOW = 200
 #: Most messages before the second copy, and age of a late message in ms.
 _LATER = 400
 _LATE_FROM, _LATE_TO = 5 * 60_000, 90 * 60_000
@@ -53,14 +62,7 @@ class FeedMessage:
 
 @dataclass
 class Ledger:
-    """Account of sent messages, with which the sink is compared.
-
-    >>> ledger = Ledger()
-    >>> for message in feed(200, clock=lambda: 1_700_000_000_000):
-    ...     ledger.add(message)
-    >>> ledger.sent, len(ledger.bodies), ledger.twice, len(ledger.malformed), len(ledger.late)
-    (200, 198, 2, 1, 2)
-    """
+    """Account of sent messages, with which the sink is compared."""
 
     sent: int = 0
     twice: int = 0
@@ -88,12 +90,6 @@ def feed(frames: int, *, clock: Callable[[], int], seed: int = 0) -> Iterator[Fe
     """Yield the messages of the feed, second copies included. The same arguments and times give the same messages.
 
     `clock` returns the time in ms since 1970; it is called for each message.
-
-    >>> first, *others = feed(1000, clock=lambda: 1_700_000_000_000)
-    >>> first.destination, sorted(first.headers)
-    ('/queue/TD_ALL_SIG_AREA', ['content-type', 'feed-id', 'persistent', 'priority', 'timestamp'])
-    >>> len(others), sum(message.again for message in others)
-    (999, 10)
     """
     dice = random.Random(seed)
     twice = round(frames * TWICE)
@@ -111,6 +107,52 @@ def feed(frames: int, *, clock: Callable[[], int], seed: int = 0) -> Iterator[Fe
             copies.setdefault(due, []).append(message)
         for copy in copies.pop(number, ()):
             yield FeedMessage(**(vars(copy) | {"again": True}))
+
+
+def capture(frames: int = 5000, seed: int = 0) -> Iterator[bytes]:
+    """Yield the feed as a subscriber receives it from a broker: STOMP 1.2, with heart-beats between the frames."""
+    session = "ID:rail-example-39841-1700000000000-2:1"
+    greeting = {"heart-beat": "10000,10000", "session": session, "server": "ExampleMQ/5.17", "version": "1.2"}
+    yield serialize(Frame("CONNECTED", greeting), "1.2") + b"\n"
+    now = iter(range(1_700_000_000_000, 2**63, 250))
+    for number, message in enumerate(feed(frames, clock=lambda: next(now), seed=seed)):
+        topic = message.destination.replace("/queue/", "/topic/")
+        headers = {"message-id": f"{session}:-1:1:{number}", "subscription": topic[-1:], "destination": topic}
+        frame = Frame("MESSAGE", headers | message.headers, message.body)
+        yield serialize(frame, "1.2", content_length="auto") + b"\n" * (1 + (number % 33 == 0))
+
+
+def send(
+    url: str,
+    frames: int,
+    ledger: Ledger,
+    *,
+    rate: float = 1000,
+    seed: int = 0,
+    before: Callable[[int], object] = lambda number: None,
+) -> None:
+    """Send the feed, at most `rate` messages per second, and enter in the ledger what the broker has confirmed.
+
+    `before` is called with the number of each message, before it is sent.
+    """
+    waiting: deque[tuple[FeedMessage, stomp.Receipt]] = deque()
+    due = time.monotonic()
+
+    def settle(most: int) -> None:
+        while len(waiting) > most:
+            message, receipt = waiting.popleft()
+            receipt.wait()
+            ledger.add(message)
+
+    with stomp.connect(url) as client:
+        for number, message in enumerate(feed(frames, clock=lambda: time.time_ns() // 1_000_000, seed=seed)):
+            before(number)
+            waiting.append((message, client.send_for_receipt(message.destination, message.body, message.headers)))
+            settle(min(_WINDOW, frames // 10))
+            due += 1 / rate
+            if (ahead := due - time.monotonic()) > 0.02:
+                time.sleep(ahead)
+        settle(0)
 
 
 def _message(dice: random.Random, counts: Counter[str], now: int, malformed: bool, late: bool) -> FeedMessage:
@@ -207,3 +249,27 @@ def _passing(dice: random.Random, now: int, stanox: str) -> dict[str, Any]:
         "correction_ind": "false",
         "event_source": "AUTOMATIC",
     }
+
+
+def main() -> None:
+    """Write a capture, or send the feed."""
+    parser = argparse.ArgumentParser(description="Write a feed of invented railway messages, or send it.")
+    parser.add_argument("file", nargs="?", metavar="FILE", help="write a capture here")
+    parser.add_argument("--send", metavar="URL", help="send the feed to this broker")
+    parser.add_argument("--frames", type=int, default=5000, metavar="N", help="number of messages (5000)")
+    parser.add_argument("--rate", type=float, default=1000, metavar="N", help="messages per second (1000)")
+    options = parser.parse_args()
+    if options.file:
+        with open(options.file, "wb") as file:
+            file.writelines(capture(options.frames))
+    elif options.send:
+        ledger = Ledger()
+        send(options.send, options.frames, ledger, rate=max(options.rate, 0.1))
+        told = f"{ledger.twice:,} of them twice, {len(ledger.malformed):,} with an invalid body"
+        print(f"{ledger.sent:,} messages sent and confirmed, {told}")
+    else:
+        parser.error("give FILE or --send URL")
+
+
+if __name__ == "__main__":
+    main()

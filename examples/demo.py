@@ -1,0 +1,390 @@
+"""A feed becomes tables and a report, while its driver is killed: `make demo`, or `python examples/demo.py`.
+
+An invented feed goes to a broker, and Spark streams it from there into Parquet. Half-way the driver and its JVM get
+kill -9 and are restarted. Then typed tables, figures and a report are made. The table at the end says whether every
+message is in the sink exactly once. Exit status: 0 if it is, 1 if not, 2 for wrong usage.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import os
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+from railway import ID_HEADER, TD, TRUST, Ledger, send
+
+import stompcodec.client as stomp
+from stompcodec.errors import StompError
+
+#: Typed tables: name, destination, preset.
+TABLES = (("td", TD, "networkrail-td"), ("trust", TRUST, "networkrail-trust"))
+#: Marks a folder that a demonstration made, and that may be emptied.
+_MARK = ".stompcodec-demo"
+#: Messages per second, and most seconds that the feed may take.
+_RATE, _LONGEST = 1000, 40
+#: Shares of the messages when the driver is killed: from `_SENT` to `_HELD` are sent, at least `_STORED` are stored.
+_SENT, _STORED, _HELD = 0.5, 0.25, 0.75
+#: Seconds to wait for progress; seconds without a new row after which the driver stops waiting.
+_PATIENCE, _QUIET = 300.0, 30.0
+#: Files that only help to find a fault.
+_SCAFFOLD = ("broker", "broker.json", "broker.log", "checkpoint", "driver-1.log", "driver-2.log", "ledger.json")
+
+
+class DemoError(Exception):
+    """Error for a failed part of the demonstration; its text is for users."""
+
+
+def main() -> None:
+    """Run the demonstration, and exit."""
+    if sys.argv[1:2] == ["--driver"]:
+        drive(sys.argv[2], Path(sys.argv[3]), int(sys.argv[4]))
+        return
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--frames", type=int, default=20_000, metavar="N", help="number of messages (20000)")
+    parser.add_argument("--folder", default="stompcodec-demo", metavar="DIR", help="output folder (./stompcodec-demo)")
+    options = parser.parse_args()
+    if options.frames < 100:
+        parser.error("--frames must be at least 100")
+    folder = Path(options.folder).resolve()
+    if folder.exists() and not (folder / _MARK).is_file() and (not folder.is_dir() or any(folder.iterdir())):
+        parser.error(f"{folder} is not empty and was not made by a demonstration: choose another --folder")
+    folder.mkdir(parents=True, exist_ok=True)
+    _remove(folder.iterdir())
+    (folder / _MARK).touch()
+    try:
+        result, killed = run(folder, options.frames)
+    except (DemoError, StompError) as error:
+        sys.exit(f"stompcodec demo: {error}")
+    except KeyboardInterrupt:
+        sys.exit(130)
+    print("\n".join(table(result, killed)))
+    print(f"the report: {folder / 'report' / 'report.html'}")
+    if result["wrong"]:
+        sys.exit(1)
+    _remove(folder / name for name in _SCAFFOLD)
+
+
+def _remove(paths: Any) -> None:
+    for path in paths:
+        if path.is_dir() and not path.is_symlink():
+            shutil.rmtree(path)
+        else:
+            path.unlink(missing_ok=True)
+
+
+def run(folder: Path, frames: int) -> tuple[dict[str, Any], int]:
+    """Run the demonstration in a folder, and return the proof, and the rows in the sink when the driver was killed."""
+    started = time.monotonic()
+
+    def stage(text: str) -> None:
+        print(f"{time.monotonic() - started:6.1f} s  {text}", flush=True)
+
+    stage(f"a broker with a store on disk, a feed of {frames:,} messages, and Spark")
+    with broker(folder) as url:
+        feeder, driver = Feeder(url, frames), Driver(url, folder, frames, 1)
+        try:
+            driver.wait("rows", lambda rows: rows is not None, feeder.check)
+            stage("Spark streams from the broker into Parquet")
+            driver.wait("rows", lambda rows: rows >= _STORED * frames and feeder.sent >= _SENT * frames, feeder.check)
+            feeder.go_on.set()
+            time.sleep(random.uniform(0.1, 0.5))  # any moment will do while messages are in flight
+            killed, sent = driver.told["rows"], feeder.sent
+            driver.kill()
+            stage(f"kill -9: the driver and its JVM, with {killed:,} messages in the sink, {sent:,} sent")
+            stage("the feed goes on, and Spark starts again")
+            driver = Driver(url, folder, frames, 2)
+            driver.wait("rows", lambda rows: rows is not None, feeder.check)
+            stage("Spark goes on where its checkpoint says")
+            driver.wait("rows", lambda rows: feeder.done, feeder.check)
+            (folder / "ledger.part").write_text(json.dumps(vars(feeder.ledger), default=sorted), encoding="utf-8")
+            (folder / "ledger.part").replace(folder / "ledger.json")
+            driver.wait("streamed", bool)
+            stage("typed tables, with a quarantine for what cannot be read, figures by the minute, and the report")
+            result: dict[str, Any] = driver.wait("proof", bool)
+            driver.end()
+        finally:
+            driver.close()
+    stage("done")
+    return result, killed
+
+
+def table(result: dict[str, Any], killed: int) -> Iterator[str]:
+    """Yield the lines of the proof."""
+    yield ""
+    for name, figure in (
+        ("sent by the feed, each confirmed by the broker", result["produced"] + result["sent_twice"]),
+        ("  of these the same message once more (same id, same body)", result["sent_twice"]),
+        ("in the sink when driver and JVM got kill -9", killed),
+        ("produced: different messages", result["produced"]),
+        ("in the sink: rows of the archive", result["in_sink"]),
+        ("missing", result["missing"]),
+        ("duplicates", result["duplicates"]),
+        ("damaged: not the body that was sent", result["damaged"]),
+        ("left in the broker, not acknowledged", result["left_in_broker"]),
+        ("delivered again by the broker after the kill, and stored once", result["redelivered"]),
+        ("invalid bodies", result["malformed"]),
+        ("  of these in quarantine", result["quarantined"]),
+        ("events in the other bodies", result["events"]),
+        ("  rows of the typed tables", result["typed_rows"]),
+        ("messages 5 to 90 minutes late by their timestamp", result["late"]),
+    ):
+        yield f" {name:<63}{figure:>8,}"
+    yield ""
+    yield from (f"wrong: {each}" for each in result["wrong"])
+    yield "not as it should be" if result["wrong"] else "every message is in the sink, and once"
+
+
+@contextlib.contextmanager
+def broker(folder: Path) -> Iterator[str]:
+    """Run `stompcodec broker` with a store on disk meanwhile, and yield its URL."""
+    ready, log = folder / "broker.json", folder / "broker.log"
+    command = [sys.executable, "-m", "stompcodec.cli", "broker", "--port", "0", "--data", str(folder / "broker")]
+    with log.open("wb") as file:
+        process = subprocess.Popen([*command, "--ready-file", str(ready)], stdout=file, stderr=file)
+    try:
+        until = time.monotonic() + _PATIENCE
+        while not ready.exists():
+            if process.poll() is not None or time.monotonic() > until:
+                raise DemoError(f"the broker did not start: see {log}")
+            time.sleep(0.02)
+        yield f"stomp://127.0.0.1:{json.loads(ready.read_text())['port']}"
+    finally:
+        process.terminate()
+        process.wait(_QUIET)
+
+
+class Feeder:
+    """The feed, sent by a thread. It waits at `_HELD` of its messages until it may go on."""
+
+    def __init__(self, url: str, frames: int) -> None:
+        self.ledger, self.go_on = Ledger(), threading.Event()
+        self._url, self._frames = url, frames
+        self._error: Exception | None = None
+        self._thread = threading.Thread(target=self._run, name="feed", daemon=True)
+        self._thread.start()
+
+    def _run(self) -> None:
+        held, rate = int(self._frames * _HELD), max(_RATE, self._frames / _LONGEST)
+        try:
+            send(
+                self._url,
+                self._frames,
+                self.ledger,
+                rate=rate,
+                before=lambda number: number == held and self.go_on.wait(),
+            )
+        except Exception as error:
+            self._error = error
+
+    @property
+    def sent(self) -> int:
+        """Messages that the broker has confirmed."""
+        return self.ledger.sent
+
+    @property
+    def done(self) -> bool:
+        """True once everything is sent and confirmed."""
+        return not self._thread.is_alive()
+
+    def check(self) -> None:
+        """Raise a DemoError if the feed has failed."""
+        if self._error is not None:
+            raise DemoError(f"the feed broke off: {self._error}")
+
+
+class Driver:
+    """The Spark program, a process that tells what it does by lines of JSON."""
+
+    def __init__(self, url: str, folder: Path, frames: int, number: int) -> None:
+        self.told: dict[str, Any] = {}
+        self._log = folder / f"driver-{number}.log"
+        command = [sys.executable, __file__, "--driver", url, str(folder), str(frames)]
+        with self._log.open("wb") as log:
+            self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log)
+        self._reader = threading.Thread(target=self._read, name="driver", daemon=True)
+        self._reader.start()
+
+    def _read(self) -> None:
+        assert self._process.stdout is not None
+        for line in self._process.stdout:
+            if line.startswith(b'{"demo"'):  # the JVM shares standard output
+                self.told.update(json.loads(line)["demo"])
+
+    def wait(self, name: str, enough: Callable[[Any], bool], check: Callable[[], object] = lambda: None) -> Any:
+        """Wait until what it told of this name is enough; raise a DemoError if it ended, or told nothing for long."""
+        until, before = time.monotonic() + _PATIENCE, ""
+        while not enough(self.told.get(name)):
+            check()
+            if str(self.told) != before:
+                until, before = time.monotonic() + _PATIENCE, str(self.told)
+            if not self._reader.is_alive() or time.monotonic() > until:
+                raise DemoError(f"the driver ended, or told nothing for {_PATIENCE:.0f} s: see {self._log}")
+            time.sleep(0.1)
+        return self.told[name]
+
+    def kill(self) -> None:
+        """Send kill -9 to the driver and its JVM, so that neither can clean up."""
+        for pid in (self.told["jvm"], self._process.pid):
+            with contextlib.suppress(OSError):
+                os.kill(pid, getattr(signal, "SIGKILL", signal.SIGTERM))
+        self.close()
+
+    def end(self) -> None:
+        """Wait until it has ended by itself; raise a DemoError if it failed."""
+        if self._process.wait(_PATIENCE) != 0:
+            raise DemoError(f"the driver failed: see {self._log}")
+
+    def close(self) -> None:
+        """End it: it ends when its standard input does."""
+        assert self._process.stdin is not None
+        with contextlib.suppress(OSError):
+            self._process.stdin.close()
+        self._process.wait(_QUIET)
+        self._reader.join(_QUIET)
+
+
+# The driver, in a process of its own.
+
+
+def drive(url: str, folder: Path, frames: int) -> None:
+    """Stream into the archive until the ledger of the whole feed is there; then make tables, proof and report."""
+    from stompcodec.spark import jobs, session
+
+    def end_with_the_caller() -> None:
+        sys.stdin.read()
+        os._exit(1)
+
+    threading.Thread(target=end_with_the_caller, daemon=True).start()
+    # Faster for a JVM that lives for a minute: no optimizing compiler.
+    java = {"spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"}
+    spark = session(name="stompcodec demo", cores=2, **java)
+    _tell(jvm=spark._jvm.java.lang.ProcessHandle.current().pid(), rows=0)
+    archive = str(folder / "archive")
+    source = {"url": url, "destination": f"{TD},{TRUST}", "spoolDir": str(folder / "spool.stompcap")}
+    source |= {"dedupe": f"header:{ID_HEADER}", "maxFramesPerTrigger": str(max(100, frames // 8))}
+    stream = spark.readStream.format("stomp").options(**source).load()
+    # The source drops duplicates, so the archive need not.
+    query: Any = jobs.archive(stream, archive, checkpoint=str(folder / "checkpoint"), dedupe=False)
+    while not (folder / "ledger.json").exists():
+        batches = {each["batchId"]: each["numInputRows"] for each in query.recentProgress}
+        _tell(rows=sum(batches.values()))
+        if query.awaitTermination(0.2):
+            raise SystemExit(1)
+    ledger = Ledger(**json.loads((folder / "ledger.json").read_text(encoding="utf-8")))
+    stored, changed = -1, time.monotonic()
+    while stored < len(ledger.bodies) and time.monotonic() - changed < _QUIET:
+        query.processAllAvailable()
+        before, stored = stored, jobs.read_archive(spark, archive).count()
+        changed = changed if stored == before else time.monotonic()
+    query.stop()
+    _tell(streamed=True)
+    _finish(spark, folder, ledger, left_in(url))
+    spark.stop()
+
+
+def _tell(**figures: Any) -> None:
+    print(json.dumps({"demo": figures}), flush=True)
+
+
+def left_in(url: str) -> int:
+    """Return the number of messages left in the broker; they are consumed."""
+    count = 0
+    with stomp.connect(url) as client:
+        for destination in (TD, TRUST):
+            with client.subscribe(destination, ack="client-individual", prefetch=1000) as subscription:
+                while (message := subscription.get(timeout=0.3)) is not None:
+                    message.ack()
+                    count += 1
+    return count
+
+
+def _finish(spark: Any, folder: Path, ledger: Ledger, left: int) -> None:
+    """Make typed tables and figures from the archive, compare it with the ledger, and write the report."""
+    from stompcodec.spark import jobs
+    from stompcodec.spark.report import report
+
+    archive = jobs.read_archive(spark, str(folder / "archive"))
+    tables = {name: str(folder / "exploded" / name) for name, _, _ in TABLES}
+    for name, destination, preset in TABLES:
+        jobs.write_exploded(
+            jobs.explode(archive.where(archive.destination == destination), preset=preset), tables[name]
+        )
+    jobs.write_metrics(jobs.metrics(archive, sequence=ID_HEADER), str(folder / "metrics"))
+    columns = (f"headers['{ID_HEADER}']", "crc32(body)", "coalesce(redelivered, false)", "message_id")
+    rows = [tuple(row) for row in archive.selectExpr(*columns).collect()]
+    quarantined = {row[0] for name in tables for row in _rows(spark, f"{tables[name]}/_quarantine", "message_id")}
+    typed = sum(len(_rows(spark, f"{tables[name]}/rows", "1")) for name in tables)
+    proof = prove(ledger, rows, quarantined, typed, left)
+    report(
+        spark,
+        str(folder / "archive"),
+        str(folder / "report"),
+        exploded=list(tables.values()),
+        metrics=str(folder / "metrics"),
+        spool=str(folder / "spool.stompcap"),
+        checkpoint=str(folder / "checkpoint"),
+        title="stompcodec demo",
+        proof={name: figure for name, figure in proof.items() if name != "wrong"},
+    )
+    _tell(proof=proof)
+
+
+def _rows(spark: Any, path: str, column: str) -> list[Any]:
+    """Return a column of a table; nothing if none was written."""
+    return spark.read.parquet(path).selectExpr(column).collect() if any(Path(path).rglob("*.parquet")) else []
+
+
+def prove(
+    ledger: Ledger, rows: list[tuple[Any, ...]], quarantined: set[str], typed_rows: int, left_in_broker: int
+) -> dict[str, Any]:
+    """Compare the sender's account with the archive.
+
+    Args:
+        rows: for each row of the archive the feed's id, the CRC-32 of the body, redelivered, and the message-id.
+        quarantined: message-ids in quarantine.
+
+    Returns:
+        The figures, and in `wrong` every discrepancy in words.
+    """
+    seen = Counter(row[0] for row in rows)
+    apart = {row[0] for row in rows if row[3] in quarantined}
+    proof: dict[str, Any] = {
+        "produced": len(ledger.bodies),
+        "in_sink": len(rows),
+        "missing": len(ledger.bodies.keys() - seen.keys()),
+        "duplicates": len(rows) - len(seen),
+        "damaged": len({row[0] for row in rows if ledger.bodies.get(row[0]) != row[1]}),
+        "left_in_broker": left_in_broker,
+        "sent_twice": ledger.twice,
+        "redelivered": sum(row[2] for row in rows),
+        "late": len(ledger.late),
+        "malformed": len(ledger.malformed),
+        "quarantined": len(quarantined),
+        "events": ledger.events,
+        "typed_rows": typed_rows,
+    }
+    faults = {
+        "messages are missing in the sink": proof["missing"] or not ledger.bodies,
+        "rows of the sink are duplicates": proof["duplicates"],
+        "messages in the sink are not what was sent": proof["damaged"],
+        "messages were left in the broker": left_in_broker,
+        "messages are wrongly in quarantine, or wrongly not": len(apart ^ set(ledger.malformed)),
+        "rows of the typed tables are too few or too many": abs(ledger.events - typed_rows),
+    }
+    return proof | {"wrong": [f"{count:,} {what}" for what, count in faults.items() if count]}
+
+
+if __name__ == "__main__":
+    main()

@@ -1,1 +1,0 @@
-"""The measurements of `bench`, and the output of their figures."""

@@ -1,1 +1,0 @@
-"""The conformance suite, to be run on any codec or broker."""

@@ -1,1 +1,0 @@
-"""`make demo-broker`: a generated feed, decoded and sent through a broker."""

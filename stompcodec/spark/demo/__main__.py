@@ -1,4 +1,0 @@
-from stompcodec.spark.demo.run import main
-
-if __name__ == "__main__":
-    main()
