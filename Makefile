@@ -12,8 +12,7 @@ ROUNDS ?= 200
 CUTS ?= 1000
 SEEDS ?= 1000
 # What draws pages from the code. Each has --check, which says whether its drawing is stale.
-DRAWINGS := scripts/state_diagram.py scripts/unasync.py scripts/tricks_page.py scripts/repository.py \
-	scripts/rules_page.py scripts/proofs.py
+DRAWINGS := scripts/state_diagram.py scripts/unasync.py scripts/tricks_page.py scripts/repository.py
 SPARKS ?= 4.0 4.1 4.2 newest
 SOURCES := pyproject.toml setup.py MANIFEST.in $(wildcard tests/run_*.py tests/conformance.py tests/vectors/*.json tests/scenarios/*.json) \
 	$(shell find stompcodec src -type f ! -name '*.so' ! -name '*.pyc' ! -name _codec_c.c)
