@@ -128,21 +128,12 @@ crash-peers: $(VENV)/package.stamp ## kill other people's brokers, PEERS (artemi
 crash-spark: $(VENV)/package.stamp ## kill driver, JVM, recorder and broker under a Spark stream, ROUNDS times; count what is lost
 	@$(BIN)/python scripts/spark_crash.py --rounds $(if $(filter file,$(origin ROUNDS)),24,$(ROUNDS))
 
-attack: $(VENV)/package.stamp ## attack a broker in all ways at once for SECONDS (60), beside well-behaved clients
-	@$(BIN)/python scripts/attack.py --seconds $(SECONDS)
-
-simulate: $(VENV)/package.stamp ## SEEDS (1000) runs of broker, clients, disk and network in simulated time; or SEED=n with its trace
-	@PYTHONHASHSEED=0 $(BIN)/python scripts/simulate.py $(if $(SEED),--seed $(SEED),--seeds $(SEEDS))
-
-simulate-planted: $(VENV)/package.stamp ## which seed of the simulation finds each bug that is planted in the broker
-	@PYTHONHASHSEED=0 $(BIN)/python scripts/simulate.py --planted
+simulate: $(VENV)/package.stamp ## SEEDS (1000) runs of broker, clients, disk and network in simulated time, and an hour for leaks; or SEED=n with its trace; PLANTED=1
+	@PYTHONHASHSEED=0 $(BIN)/python scripts/simulate.py $(if $(PLANTED),--planted,$(if $(SEED),--seed $(SEED),--seeds $(SEEDS)))
+	@$(if $(PLANTED)$(SEED),true,$(BIN)/python scripts/simulate.py --leaks)
 
 mutations: $(VENV)/package.stamp ## COUNT (102) faults from SEED (1) in all rooms: which ones the tests do not notice; goes on where it was
 	@$(BIN)/python scripts/mutations.py $(if $(SEED),--seed $(SEED)) $(if $(COUNT),--count $(COUNT)) $(if $(ROOM),--room $(ROOM))
-
-soak: $(VENV)/package.stamp ## broker and clients under load for SECONDS (60); memory and order are watched
-	STOMPCODEC_LONG=1 $(PYTEST) tests/client/test_under_load.py -k minute
-	@$(BIN)/python scripts/soak.py --seconds $(SECONDS)
 
 interop: $(VENV)/package.stamp ## other people's clients against our broker, our client against other brokers
 	@$(BIN)/python scripts/interop.py $(if $(SUITES),--suites $(SUITES)) $(INTEROP)
@@ -189,10 +180,6 @@ subscriptions: $(VENV)/package.stamp ## count instructions of a SUBSCRIBE beside
 
 compat: $(VENV)/package.stamp ## other libraries' own suites, from checkouts in SUITES, as they are and on our codec
 	@$(BIN)/python scripts/compat.py $(SUITES)
-
-large: $(VENV)/package.stamp ## messages of 2 and 4 GiB through the broker and the client, whose memory is watched
-	@cd $(VENV) && bin/python ../scripts/large.py --rate 60
-	@cd $(VENV) && bin/python ../scripts/large.py --client --size 4GiB
 
 docs: $(VENV)/package.stamp ## write what is generated anew: drawings, keys of the broker's configuration, exit statuses
 	@for script in $(DRAWINGS); do $(BIN)/python $$script || exit 1; done
