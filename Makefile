@@ -191,9 +191,6 @@ site: $(VENV)/package.stamp $(VENV)/site.stamp ## the docs site into build/site/
 	@$(BIN)/python scripts/build_site.py
 	@$(PYTEST) -q -m slow tests/docsite
 
-notebooks: $(VENV)/package.stamp $(VENV)/notebooks.stamp ## run the notebooks (ONLY: some of parquet, delta, scripts), and write their pages with results
-	@$(BIN)/python scripts/notebooks.py $(ONLY)
-
 fuzz: $(VENV)/package.stamp ## every fuzz target for SECONDS (60)
 	$(BIN)/python fuzz/run.py --seconds $(SECONDS)
 
@@ -242,7 +239,7 @@ $(VENV)/dev.stamp: pyproject.toml | $(BIN)/python
 	@$(PIP) install --no-compile --requirement $(VENV)/dev.txt
 	@touch $@
 
-$(VENV)/slow.stamp $(VENV)/cross.stamp $(VENV)/release.stamp $(VENV)/site.stamp $(VENV)/notebooks.stamp: $(VENV)/%.stamp: $(VENV)/dev.stamp
+$(VENV)/slow.stamp $(VENV)/cross.stamp $(VENV)/release.stamp $(VENV)/site.stamp: $(VENV)/%.stamp: $(VENV)/dev.stamp
 	@$(BIN)/python scripts/requirements.py $* > $(VENV)/$*.txt
 	@$(PIP) install --no-compile --requirement $(VENV)/$*.txt
 	@touch $@

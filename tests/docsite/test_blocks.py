@@ -56,10 +56,6 @@ RUN |= {
     )
 }
 RUN |= {
-    (path.relative_to(ROOT).as_posix(), "python"): "examples/test_notebooks.py::test_it_runs"
-    for path in sorted((ROOT / "docs" / "notebooks").glob("*.md"))
-}
-RUN |= {
     (page, language): "docsite/test_pages_run.py::test_a_page_does_what_it_says"
     for page in PAGES
     for language in ("python", "sh")
@@ -115,8 +111,7 @@ def test_it_is_run_there(where: tuple[str, str], test: str) -> None:
     assert any(block.page == page and block.language == language for block in ALL), f"{page} has no such block"
     file, _, function = test.partition("::")
     text = (TESTS / file).read_text("utf-8")
-    if file != "examples/test_notebooks.py":  # which takes all there are
-        assert Path(page).stem in text or Path(page).name in text
+    assert Path(page).stem in text or Path(page).name in text
     if function:
         assert any(isinstance(node, ast.FunctionDef) and node.name == function for node in ast.walk(ast.parse(text)))
 
