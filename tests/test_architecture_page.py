@@ -22,7 +22,7 @@ pytestmark = pytest.mark.skipif(not PAGES[0].is_file(), reason="this is not the 
 
 
 @pytest.mark.parametrize("table", [CLIENT, CONNECTION], ids=["client", "connection"])
-def test_the_drawing_of_a_client_has_the_arrows_of_its_table(table: dict[str, State]) -> None:
+def test_the_arrows_of_a_client_are_drawn(table: dict[str, State]) -> None:
     section = PAGES[0].read_text("utf-8").partition("## The states of a client")[2]
     drawings = [
         set(re.findall(r"(\w+) --> (\w+) :", text)) for text in re.findall(r"```mermaid\n(.*?)```", section, re.S)
