@@ -12,7 +12,7 @@ ROUNDS ?= 200
 CUTS ?= 1000
 SEEDS ?= 1000
 # What draws pages from the code. Each has --check, which says whether its drawing is stale.
-DRAWINGS := scripts/state_diagram.py scripts/unasync.py scripts/tricks_page.py scripts/repository.py
+DRAWINGS := scripts/state_diagram.py scripts/unasync.py scripts/tricks_page.py
 SPARKS ?= 4.0 4.1 4.2 newest
 SOURCES := pyproject.toml setup.py MANIFEST.in $(wildcard tests/run_*.py tests/conformance.py tests/vectors/*.json tests/scenarios/*.json) \
 	$(shell find stompcodec src -type f ! -name '*.so' ! -name '*.pyc' ! -name _codec_c.c)
@@ -88,7 +88,7 @@ test-s390x: ## vectors and tests of the C backend on s390x (big-endian), emulate
 test-spark: ## the tests of Spark on each version of SPARKS (4.0 4.1 4.2 newest); goes on where it was interrupted
 	@$(PYTHON) scripts/test_spark.py $(SPARKS)
 
-check: $(VENV)/package.stamp check-release ## lint, types, stubs, drawings, warnings of the C compiler
+check: $(VENV)/package.stamp ## lint, types, stubs, drawings, warnings of the C compiler
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
@@ -98,17 +98,14 @@ check: $(VENV)/package.stamp check-release ## lint, types, stubs, drawings, warn
 		echo "$$file"; $(COMPILER) $(C_FLAGS) -c $$file -o /dev/null || exit 1; done
 	@echo "check passed: ruff, mypy, stubtest, $(words $(wildcard src/*.c src/plain/*.c)) C files without a warning"
 
-cross: $(VENV)/package.stamp $(VENV)/cross.stamp ## compile the C files without Python.h for Windows, macOS, musl and wasm32, by Zig's compiler
-	@$(BIN)/python scripts/cross_compile.py
-
 # zizmor asks the repositories of the actions, too, if it has a token: whether a hash is of that repository and that version.
-check-release: $(VENV)/release.stamp ## lint workflows, Dockerfile and conda recipe: zizmor, actionlint with shellcheck, hadolint, schemas
+release-check: $(VENV)/package.stamp $(VENV)/release.stamp ## lint workflows and image, say what is against a release, build sdist and wheels and try them
 	$(BIN)/zizmor --quiet $(if $(GH_TOKEN),,--offline) .github
 	PATH="$(abspath $(BIN)):$$PATH" $(BIN)/actionlint
 	$(BIN)/check-jsonschema --builtin-schema vendor.github-workflows .github/workflows/*.yml
 	$(BIN)/check-jsonschema --builtin-schema vendor.dependabot .github/dependabot.yml
 	$(BIN)/hadolint deploy/docker/Dockerfile
-	$(BIN)/python scripts/check_recipe.py
+	$(BIN)/python scripts/release.py
 
 vectors: $(VENV)/package.stamp ## the vectors of FOLDER (tests/vectors), both backends, strict and lenient
 	@$(BIN)/python tests/packaging/run_backends.py $(if $(STOMPCODEC_BUILD_EXTENSION),,--backend python) $(FOLDER)
@@ -214,12 +211,6 @@ asan: $(VENV)/package.stamp ## the suite under AddressSanitizer and UndefinedBeh
 		STOMPCODEC_PURE=0 PYTHONPATH=build/asan/site $(PYTEST) $(filter-out tests/cli,$(CORES)) tests/native \
 		--ignore=tests/broker/test_hostile.py --ignore=tests/broker/test_scenarios.py -m "not no_asan and not slow"
 
-dist: $(VENV)/package.stamp ## sdist and wheels, each installed into an empty environment and tried
-	@$(BIN)/python scripts/dist.py
-
-rehearse: $(VENV)/release.stamp ## a release but for publishing, on a clone: RELEASING.md; REHEARSE="--keep DIR --json"
-	@$(BIN)/python scripts/rehearse.py $(REHEARSE)
-
 clean: ## remove everything that was built
 	rm -rf $(VENV) build dist stompcodec-demo *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis .benchmarks stompcodec/*.so stompcodec/broker/*.so
 	find . -name __pycache__ -prune -exec rm -rf {} +
@@ -228,8 +219,8 @@ $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)
 
 $(VENV)/demo.stamp: $(SOURCES) | $(BIN)/python
-	@echo "Building stompcodec and installing it into $(VENV)"
-	@$(BUILD) $(BIN)/python scripts/install.py install ".[cli,broker,spark]"
+	@echo "Building stompcodec and installing it into $(VENV), with Spark: a minute or two"
+	@$(BUILD) $(PIP) install ".[cli,broker,spark]"
 	@touch $@
 
 # Without the package, which would be built twice. What is imported is compiled then: a tenth of all.
@@ -239,7 +230,7 @@ $(VENV)/dev.stamp: pyproject.toml | $(BIN)/python
 	@$(PIP) install --no-compile --requirement $(VENV)/dev.txt
 	@touch $@
 
-$(VENV)/slow.stamp $(VENV)/cross.stamp $(VENV)/release.stamp $(VENV)/site.stamp: $(VENV)/%.stamp: $(VENV)/dev.stamp
+$(VENV)/slow.stamp $(VENV)/release.stamp $(VENV)/site.stamp: $(VENV)/%.stamp: $(VENV)/dev.stamp
 	@$(BIN)/python scripts/requirements.py $* > $(VENV)/$*.txt
 	@$(PIP) install --no-compile --requirement $(VENV)/$*.txt
 	@touch $@

@@ -1,4 +1,4 @@
-"""Workflows and the image of the broker, as far as they can be tried here. `make check-release` lints them."""
+"""Workflows and the image of the broker, as far as they can be tried here. `make release-check` lints them."""
 
 from __future__ import annotations
 
