@@ -13,7 +13,6 @@ CUTS ?= 1000
 SEEDS ?= 1000
 # What draws pages from the code. Each has --check, which says whether its drawing is stale.
 DRAWINGS := scripts/state_diagram.py scripts/unasync.py scripts/tricks_page.py
-SPARKS ?= 4.0 4.1 4.2 newest
 SOURCES := pyproject.toml setup.py MANIFEST.in $(wildcard tests/run_*.py tests/conformance.py tests/vectors/*.json tests/scenarios/*.json) \
 	$(shell find stompcodec src -type f ! -name '*.so' ! -name '*.pyc' ! -name _codec_c.c)
 
@@ -67,26 +66,11 @@ test-pure: $(VENV)/package.stamp ## the suite and the examples on the Python bac
 	STOMPCODEC_PURE=1 $(PYTEST)
 	STOMPCODEC_PURE=1 $(DOCTESTS)
 
-test-all: $(VENV)/package.stamp ## the suite on every installed interpreter
-	@$(BIN)/python scripts/test_all.py
-
-pythons: $(VENV)/package.stamp ## unpack CPython 3.14 and 3.15 of Debian's next release for test-all
-	@$(BIN)/python scripts/debian_pythons.py
-
 test-tricks: $(VENV)/package.stamp ## the codec with each speed trick off (ONLY: some of docs/tricks.md); FUZZ (2000) executions for each
 	@$(BIN)/python scripts/test_tricks.py --fuzz $(or $(FUZZ),2000) $(if $(ONLY),--only $(ONLY)) $(if $(SEED),--seed $(SEED))
 
-test-debug: $(VENV)/package.stamp ## the tests of the codec and of the plain road on a debug interpreter (DEBUG_PYTHON, or python3.X-dbg)
-	@$(BIN)/python scripts/test_debug.py
-
-test-arm64 test-armhf test-s390x: $(VENV)/package.stamp
-	@$(BIN)/python scripts/test_foreign.py $(@:test-%=%) $(FOREIGN)
-test-arm64: ## vectors and tests of the C backend on arm64 (NEON), emulated
-test-armhf: ## vectors and tests of the C backend on armhf (32 bits), emulated
-test-s390x: ## vectors and tests of the C backend on s390x (big-endian), emulated
-
-test-spark: ## the tests of Spark on each version of SPARKS (4.0 4.1 4.2 newest); goes on where it was interrupted
-	@$(PYTHON) scripts/test_spark.py $(SPARKS)
+test-others: $(VENV)/package.stamp ## KIND=pythons, spark, debug or emulated: the tests on other interpreters, PySparks and machines; NAMES="4.0 4.1": some
+	@$(BIN)/python scripts/others.py $(or $(KIND),$(error KIND is not set: use pythons, spark, debug or emulated)) $(NAMES)
 
 check: $(VENV)/package.stamp ## lint, types, stubs, drawings, warnings of the C compiler
 	$(BIN)/ruff check .
