@@ -12,7 +12,7 @@ ROUNDS ?= 200
 CUTS ?= 1000
 SEEDS ?= 1000
 # What draws pages from the code. Each has --check, which says whether its drawing is stale.
-DRAWINGS := scripts/state_diagram.py scripts/unasync.py scripts/tricks_page.py
+DRAWINGS := scripts/state_diagram.py scripts/unasync.py
 SOURCES := pyproject.toml setup.py MANIFEST.in $(wildcard tests/run_*.py tests/conformance.py tests/vectors/*.json tests/scenarios/*.json) \
 	$(shell find stompcodec src -type f ! -name '*.so' ! -name '*.pyc' ! -name _codec_c.c)
 
@@ -65,9 +65,6 @@ peers: $(BIN)/python ## other people's servers: which can run here, and what the
 test-pure: $(VENV)/package.stamp ## the suite and the examples on the Python backend
 	STOMPCODEC_PURE=1 $(PYTEST)
 	STOMPCODEC_PURE=1 $(DOCTESTS)
-
-test-tricks: $(VENV)/package.stamp ## the codec with each speed trick off (ONLY: some of docs/tricks.md); FUZZ (2000) executions for each
-	@$(BIN)/python scripts/test_tricks.py --fuzz $(or $(FUZZ),2000) $(if $(ONLY),--only $(ONLY)) $(if $(SEED),--seed $(SEED))
 
 test-others: $(VENV)/package.stamp ## KIND=pythons, spark, debug or emulated: the tests on other interpreters, PySparks and machines; NAMES="4.0 4.1": some
 	@$(BIN)/python scripts/others.py $(or $(KIND),$(error KIND is not set: use pythons, spark, debug or emulated)) $(NAMES)
@@ -174,9 +171,6 @@ site: $(VENV)/package.stamp $(VENV)/site.stamp ## the docs site into build/site/
 
 fuzz: $(VENV)/package.stamp ## every fuzz target for SECONDS (60)
 	$(BIN)/python fuzz/run.py --seconds $(SECONDS)
-
-fuzz-tcp: $(VENV)/package.stamp ## hostile sessions over TCP, WebSocket and the legacy port for SECONDS (60), from SEED
-	$(BIN)/python fuzz/tcp.py --seconds $(SECONDS) $(if $(SEED),--seed $(SEED))
 
 tsan: ## the tests with threads under ThreadSanitizer; PYTHON was built with --disable-gil --with-thread-sanitizer
 	rm -rf build/tsan
