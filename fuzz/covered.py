@@ -8,10 +8,7 @@ from importlib.util import find_spec
 #: Atheris drives, and not `mutate.py`.
 COVERED = "--plain" not in sys.argv[1:] and find_spec("atheris") is not None
 #: What the targets call; some of it needs extras.
-MODULES = (
-    *("_codec_py", "capture", "columns", "connection", "content", "heartbeat", "transport.websocket"),
-    *("broker.bodies.xml_json", "broker.core", "broker.selectors.selector"),
-)
+MODULES = ("_codec_py", "connection", "heartbeat", "transport.websocket", "broker.core", "broker.selectors.selector")
 
 if COVERED:
     import atheris

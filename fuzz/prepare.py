@@ -1,5 +1,6 @@
-"""Builds what the fuzz targets run on, inside fuzz/work: atheris, the package with its extension under sanitizers, and
-the C target. What is missing is said, and done without."""
+"""Builds what the fuzz targets run on, inside fuzz/work: atheris, and the package with its extensions under sanitizers.
+
+What is missing is said, and done without."""
 
 from __future__ import annotations
 
@@ -20,7 +21,7 @@ ASAN_OPTIONS = (
     *("detect_leaks=0", "verify_asan_link_order=0", "allocator_may_return_null=1"),
     *("quarantine_size_mb=16", "malloc_context_size=4"),
 )
-TRACE = "-fsanitize-coverage=trace-pc"  # gcc's; gcc_coverage.c and standalone.c make use of it
+TRACE = "-fsanitize-coverage=trace-pc"  # gcc's; gcc_coverage.c makes use of it
 
 
 class Built(NamedTuple):
@@ -32,10 +33,6 @@ class Built(NamedTuple):
     """Where atheris is installed."""
     site: Path
     """Where the package is."""
-    scan: Path | None
-    """The C target."""
-    libfuzzer: bool
-    """It is driven by libFuzzer, not by standalone.c."""
 
 
 def build(fast: bool) -> Built:
@@ -47,12 +44,7 @@ def build(fast: bool) -> Built:
     site = _site(fast, covered=atheris is not None)
     if atheris:
         _run("gcc", "-O2", "-shared", "-fPIC", FUZZ / "gcc_coverage.c", "-o", WORK / "gcc_coverage.so")
-    clang = bool(shutil.which("clang")) and not fast
-    scan = _scan(clang)
-    if scan is None and clang:
-        clang, scan = False, _scan(False)
-    print(f"fuzz_scan is driven by {'libFuzzer, built by clang' if clang else 'standalone.c, built by gcc'}")
-    return Built(fast, atheris, site, scan, clang)
+    return Built(fast, atheris, site)
 
 
 def _run(*command: str | Path, check: bool = True) -> bool:
@@ -104,23 +96,6 @@ def _site(fast: bool, covered: bool) -> Path:
             _run("gcc", "-c", "-fPIC", "-DNDEBUG", *flags, *include, source, "-o", linked[-1])
         _run("gcc", "-shared", *linked, "-o", f"{extension}{sysconfig.get_config_var('EXT_SUFFIX')}")
     return site
-
-
-def _scan(clang: bool) -> Path | None:
-    """The C target, None where clang has no libFuzzer."""
-    program = WORK / ("fuzz_scan-libfuzzer" if clang else "fuzz_scan-standalone")
-    sources = sorted((ROOT / "src").glob("stomp_*.c"))
-    include = ["-I", "src", "-I", "tests/native"]
-    if clang:
-        flags = ["-O1", "-g", "-fsanitize=fuzzer,address,undefined", "-fno-sanitize-recover=all"]
-        built = _run("clang", *flags, *include, FUZZ / "fuzz_scan.c", *sources, "-o", program, check=False)
-        return program if built else None
-    objects = []
-    for source in sources:
-        objects.append(WORK / f"{source.stem}.o")
-        _run("gcc", "-c", "-O1", "-g", *SANITIZE, TRACE, *include, source, "-o", objects[-1])
-    _run("gcc", "-O1", "-g", *SANITIZE, *include, FUZZ / "fuzz_scan.c", FUZZ / "standalone.c", *objects, "-o", program)
-    return program
 
 
 def environment(built: Built) -> dict[str, str]:

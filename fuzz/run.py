@@ -21,13 +21,9 @@ from typing import NamedTuple
 import seeds
 from prepare import FUZZ, WORK, Built, build, environment
 
-TARGETS = (
-    *("parse", "differential", "chunking", "roundtrip", "columns", "content"),
-    *("connection", "websocket", "broker", "plain", "selector", "transform", "capture", "management", "api", "scan"),
-)
+TARGETS = ("parse", "differential", "connection", "websocket", "broker", "plain", "selector")
 #: Targets whose inputs have a form of their own.
-SEEDS = ("api", "content", "management", "plain", "selector", "transform")
-LONGEST = {"scan": 4096}  # octets of an input; 1024 for the others, which can stretch theirs
+SEEDS = ("plain", "selector")
 SLOWEST = 30  # seconds for one input
 MEMORY = 4096  # MiB
 #: How the reason of a finding begins in what a target says.
@@ -55,16 +51,14 @@ def command_of(built: Built, target: str, options: argparse.Namespace) -> list[s
     corpus.mkdir(parents=True, exist_ok=True)
     folders = [str(corpus), str(WORK / "seeds" / (target if target in SEEDS else "wire"))]
     python = [sys.executable, str(FUZZ / f"fuzz_{target}.py")]
-    if target != "scan" and not built.atheris:
+    if not built.atheris:
         limits = [f"--seconds={options.seconds}", f"--runs={options.runs}", f"--seed={options.seed}"]
         return [*python, "--plain", *limits, f"--findings={findings}", *folders]
     flags = [f"-max_total_time={options.seconds}", f"-dict={FUZZ / 'stomp.dict'}", f"-seed={options.seed}"]
     flags += [f"-artifact_prefix={findings}/{target}-", f"-runs={options.runs}"]
-    if target == "scan" and not built.libfuzzer:
-        return [str(built.scan), *flags, *folders]
-    flags += [f"-max_len={LONGEST.get(target, 1024)}", f"-rss_limit_mb={MEMORY}"]
+    flags += ["-max_len=1024", f"-rss_limit_mb={MEMORY}"]
     flags += [f"-timeout={SLOWEST}", f"-report_slow_units={SLOWEST}"]  # less may be the load of the machine
-    return [*([str(built.scan)] if target == "scan" else python), *flags, *folders]
+    return [*python, *flags, *folders]
 
 
 def run(built: Built, target: str, options: argparse.Namespace) -> Figures:
@@ -79,7 +73,7 @@ def run(built: Built, target: str, options: argparse.Namespace) -> Figures:
             command_of(built, target, options),
             stdout=output,
             stderr=subprocess.STDOUT,
-            env=None if target == "scan" else environment(built),
+            env=environment(built),
             cwd=WORK,
         ).returncode
     seconds = time.perf_counter() - start
@@ -101,8 +95,6 @@ def run(built: Built, target: str, options: argparse.Namespace) -> Figures:
 
 def reproduce(built: Built, target: str, path: Path) -> int:
     """Run one input again, with all that it says shown."""
-    if target == "scan":
-        return subprocess.run([str(built.scan), str(path)]).returncode
     plain = [] if built.atheris else ["--plain"]
     return subprocess.run(
         [sys.executable, str(FUZZ / f"fuzz_{target}.py"), *plain, str(path)], env=environment(built)
@@ -126,12 +118,8 @@ def main() -> int:
         return reproduce(built, options.targets[0], options.reproduce.resolve())
     (WORK / "findings").mkdir(exist_ok=True)
     count = seeds.write(WORK / "seeds" / "wire", seeds.inputs())
-    count += seeds.write(WORK / "seeds" / "content", seeds.content_inputs())
-    count += seeds.write(WORK / "seeds" / "api", seeds.api_inputs())
     count += seeds.write(WORK / "seeds" / "plain", seeds.plain_inputs())
-    count += seeds.write(WORK / "seeds" / "management", seeds.management_inputs())
     count += seeds.write(WORK / "seeds" / "selector", seeds.selector_inputs())
-    count += seeds.write(WORK / "seeds" / "transform", seeds.transform_inputs())
     print(f"{count} seeds from the vectors; seed of the random numbers: {options.seed}")
     print(f"{'target':14}{'executions':>12}{'a second':>10}{'coverage':>10}", flush=True)
     with ThreadPoolExecutor(options.jobs) as pool:

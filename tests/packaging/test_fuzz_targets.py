@@ -39,6 +39,6 @@ def test_every_target_runs() -> None:
     done = subprocess.run(
         [sys.executable, "-c", program], capture_output=True, text=True, check=False, timeout=patience(60)
     )
-    assert len(TARGETS) > 10
+    assert len(TARGETS) > 5
     assert done.returncode == 0, done.stderr
     assert done.stdout.split() == TARGETS
