@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --quiet --disable-pip-version-check
 PYTEST := $(BIN)/pytest
 DOCTESTS := $(PYTEST) --doctest-modules --doctest-ignore-import-errors --doctest-glob='*.md' --pyargs stompcodec README.md docs
-# What the backend may make a difference to, under the sanitizers; `make test-pure` runs everything.
+# What the backend may make a difference to, under the sanitizers; `make test-slow` runs everything with each.
 CORES := tests/codec tests/protocol tests/capture tests/broker tests/cli $(wildcard tests/client/test_core*.py)
 SECONDS ?= 60
 ROUNDS ?= 200
@@ -59,15 +59,8 @@ test-peers: $(VENV)/package.stamp ## tests on other people's servers, started he
 	@$(BIN)/python scripts/peers fetch $(PEERS)
 	@$(PYTEST) --peers -m peer $(if $(PEERS),-k "$(subst $() $(), or ,$(strip $(PEERS)))") -rs
 
-peers: $(BIN)/python ## other people's servers: which can run here, and what the others lack
-	@$(BIN)/python scripts/peers list
-
-test-pure: $(VENV)/package.stamp ## the suite and the examples on the Python backend
-	STOMPCODEC_PURE=1 $(PYTEST)
-	STOMPCODEC_PURE=1 $(DOCTESTS)
-
-test-others: $(VENV)/package.stamp ## KIND=pythons, spark, debug or emulated: the tests on other interpreters, PySparks and machines; NAMES="4.0 4.1": some
-	@$(BIN)/python scripts/others.py $(or $(KIND),$(error KIND is not set: use pythons, spark, debug or emulated)) $(NAMES)
+test-others: $(VENV)/package.stamp ## KIND=pythons, spark, debug, threads or emulated: the tests on other interpreters, PySparks and machines; NAMES: some of them
+	@$(BIN)/python scripts/others.py $(or $(KIND),$(error KIND is not set: use pythons, spark, debug, threads or emulated)) $(NAMES)
 
 check: $(VENV)/package.stamp ## lint, types, stubs, drawings, warnings of the C compiler
 	$(BIN)/ruff check .
@@ -91,20 +84,15 @@ release-check: $(VENV)/package.stamp $(VENV)/release.stamp ## lint workflows and
 vectors: $(VENV)/package.stamp ## the vectors of FOLDER (tests/vectors), both backends, strict and lenient
 	@$(BIN)/python tests/packaging/run_backends.py $(if $(STOMPCODEC_BUILD_EXTENSION),,--backend python) $(FOLDER)
 
-corpus-full: $(VENV)/package.stamp ## digests of the corpus at full scale
-	STOMPCODEC_CORPUS_SCALE=1.0 $(PYTEST) tests/codec/test_corpus.py
-
 scenarios: $(VENV)/package.stamp ## the scenarios of FOLDER (tests/scenarios) against our broker, TCP and WebSocket
 	@$(BIN)/python scripts/scenarios.py $(FOLDER)
 
-crash: $(VENV)/package.stamp ## kill the broker ROUNDS (200) times (WINDOW=10: with that window), and its storage; cut CUTS (1000) connections; count what is lost
-	@$(BIN)/python scripts/crash.py --rounds $(ROUNDS) --cuts $(CUTS) --storage $(ROUNDS) $(if $(WINDOW),--window $(WINDOW))
-
-crash-peers: $(VENV)/package.stamp ## kill other people's brokers, PEERS (artemis activemq6 rabbitmq4), ROUNDS (20) times under our client; count what is lost
-	@$(BIN)/python scripts/kill_peers.py --rounds $(if $(filter file,$(origin ROUNDS)),20,$(ROUNDS)) $(PEERS)
-
-crash-spark: $(VENV)/package.stamp ## kill driver, JVM, recorder and broker under a Spark stream, ROUNDS times; count what is lost
-	@$(BIN)/python scripts/spark_crash.py --rounds $(if $(filter file,$(origin ROUNDS)),24,$(ROUNDS))
+# What is killed, and how often.
+CRASH_broker = crash.py --rounds $(ROUNDS) --cuts $(CUTS) --storage $(ROUNDS) $(if $(WINDOW),--window $(WINDOW))
+CRASH_peers = kill_peers.py --rounds $(if $(filter file,$(origin ROUNDS)),20,$(ROUNDS)) $(PEERS)
+CRASH_spark = spark_crash.py --rounds $(if $(filter file,$(origin ROUNDS)),24,$(ROUNDS))
+crash: $(VENV)/package.stamp ## kill the broker ROUNDS (200) times, and its storage; cut CUTS (1000) connections; count what is lost. WHAT=peers (of PEERS), spark
+	@$(BIN)/python scripts/$(CRASH_$(or $(WHAT),broker))
 
 simulate: $(VENV)/package.stamp ## SEEDS (1000) runs of broker, clients, disk and network in simulated time, and an hour for leaks; or SEED=n with its trace; PLANTED=1
 	@PYTHONHASHSEED=0 $(BIN)/python scripts/simulate.py $(if $(PLANTED),--planted,$(if $(SEED),--seed $(SEED),--seeds $(SEEDS)))
@@ -113,9 +101,9 @@ simulate: $(VENV)/package.stamp ## SEEDS (1000) runs of broker, clients, disk an
 mutations: $(VENV)/package.stamp ## COUNT (102) faults from SEED (1) in all rooms: which ones the tests do not notice; goes on where it was
 	@$(BIN)/python scripts/mutations.py $(if $(SEED),--seed $(SEED)) $(if $(COUNT),--count $(COUNT)) $(if $(ROOM),--room $(ROOM))
 
-interop: $(VENV)/package.stamp ## other people's clients against our broker, our client against other brokers
+interop: $(VENV)/package.stamp ## other people's clients against our broker, our client against other brokers; SUITES=folder of checkouts: their own suites
 	@$(BIN)/python scripts/interop.py $(if $(SUITES),--suites $(SUITES)) $(INTEROP)
-	@$(PYTEST) -m slow tests/interop/test_proxies.py
+	@$(if $(SUITES),$(BIN)/python scripts/compat.py $(SUITES),$(PYTEST) -m slow tests/interop/test_proxies.py)
 
 bench: $(VENV)/package.stamp ## time the codec on the corpus
 	$(PYTEST) benchmarks --override-ini='python_files=bench_codec.py' --benchmark-only
@@ -156,9 +144,6 @@ instructions: $(VENV)/package.stamp ## count instructions per frame and per mess
 subscriptions: $(VENV)/package.stamp ## count instructions of a SUBSCRIBE beside 1,000 others and beside 50,000 (valgrind)
 	@$(BIN)/python benchmarks/subscriptions.py
 
-compat: $(VENV)/package.stamp ## other libraries' own suites, from checkouts in SUITES, as they are and on our codec
-	@$(BIN)/python scripts/compat.py $(SUITES)
-
 docs: $(VENV)/package.stamp ## write what is generated anew: drawings, keys of the broker's configuration, exit statuses
 	@for script in $(DRAWINGS); do $(BIN)/python $$script || exit 1; done
 	$(BIN)/python -c 'from stompcodec.broker.config.file import markdown; print(markdown(), end="")' > docs/broker-config.md
@@ -171,14 +156,6 @@ site: $(VENV)/package.stamp $(VENV)/site.stamp ## the docs site into build/site/
 
 fuzz: $(VENV)/package.stamp ## every fuzz target for SECONDS (60)
 	$(BIN)/python fuzz/run.py --seconds $(SECONDS)
-
-tsan: ## the tests with threads under ThreadSanitizer; PYTHON was built with --disable-gil --with-thread-sanitizer
-	rm -rf build/tsan
-	$(PYTHON) -m venv build/tsan
-	build/tsan/bin/python -m pip install --quiet --prefer-binary "setuptools>=77" "cython>=3.1" pytest pytest-timeout pytest-xdist hypothesis websockets lark
-	STOMPCODEC_BUILD_EXTENSION=yes STOMPCODEC_CFLAGS_EXTRA="-fsanitize=thread -O1 -g" \
-		build/tsan/bin/python -m pip install --quiet --no-deps --no-build-isolation .
-	TSAN_OPTIONS="halt_on_error=1 $(TSAN_OPTIONS)" PYTHON_GIL=0 build/tsan/bin/pytest tests/codec/test_threads.py
 
 asan: $(VENV)/package.stamp ## the suite under AddressSanitizer and UndefinedBehaviorSanitizer
 	rm -rf build/asan

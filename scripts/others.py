@@ -3,6 +3,7 @@
     python scripts/others.py pythons [VERSION ...]   the suite on each installed interpreter: of PATH, or of pyenv
     python scripts/others.py spark [VERSION ...]     the tests of Spark with each PySpark: 4.0 4.1 4.2 newest
     python scripts/others.py debug [--short]         codec and plain road on a debug interpreter, python3.X-dbg
+    python scripts/others.py threads                 threads under ThreadSanitizer, on the Python TSAN_PYTHON
     python scripts/others.py emulated MACHINE ...    the C backend on arm64, armhf or s390x, in Docker with qemu
 
 Each has an environment of its own in build/others, where its log is, too. What is not installed is skipped, and says
@@ -82,7 +83,7 @@ def closing_line(output: str) -> str:
     return lines[-1] if lines else "no test was run"
 
 
-def environment(log: Path, python: str, name: str, *wanted: str) -> Path:
+def environment(log: Path, python: str, name: str, *wanted: str, flags: str = "") -> Path:
     """Return the Python of an environment with these packages and this tree, whose C must build."""
     own = WORK / name / "bin" / "python"
     if not own.exists():
@@ -90,7 +91,8 @@ def environment(log: Path, python: str, name: str, *wanted: str) -> Path:
     pip = (own, "-m", "pip", "install", "--quiet", "--disable-pip-version-check")
     call(log, *pip, "--prefer-binary", *wanted)
     # The version number may be that of the last time, so the package itself is always replaced.
-    call(log, *pip, "--no-deps", "--force-reinstall", ".", STOMPCODEC_BUILD_EXTENSION="yes")
+    build = {"STOMPCODEC_BUILD_EXTENSION": "yes", "STOMPCODEC_CFLAGS_EXTRA": flags}
+    call(log, *pip, "--no-deps", "--no-build-isolation", "--force-reinstall", ".", **build)
     return own
 
 
@@ -157,6 +159,16 @@ def on_debug(log: Path, short: bool) -> str:
     return closing_line(call(log, *command, STOMPCODEC_PURE="0", PYTHONPATH=paths))
 
 
+def on_threads(log: Path) -> str:
+    """Run the tests of threads on a free-threaded Python that was built with --with-thread-sanitizer."""
+    python = os.environ.get("TSAN_PYTHON")
+    if python is None:
+        raise Skipped("set TSAN_PYTHON to a Python built with --disable-gil --with-thread-sanitizer")
+    own = environment(log, python, "threads", *NEEDED, flags="-fsanitize=thread -O1 -g")
+    options = {"TSAN_OPTIONS": f"halt_on_error=1 {os.environ.get('TSAN_OPTIONS', '')}", "PYTHON_GIL": "0"}
+    return closing_line(call(log, own, *PYTEST, "tests/codec/test_threads.py", **options))
+
+
 def on_machine(machine: str, log: Path) -> str:
     """Run vectors and the tests of codec and protocol on another machine, which Docker emulates."""
     docker = shutil.which("docker")
@@ -202,7 +214,7 @@ def tried(name: str, run: Callable[[str, Path], str]) -> tuple[str, str]:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("kind", choices=("pythons", "spark", "debug", "emulated"))
+    parser.add_argument("kind", choices=("pythons", "spark", "debug", "threads", "emulated"))
     parser.add_argument("names", nargs="*", metavar="NAME", help="which of them; by default all")
     parser.add_argument("--short", action="store_true", help="debug: only the files that look at memory")
     parser.add_argument("--report", type=Path, metavar="FILE", help="how many tests passed and failed, as JSON")
@@ -211,6 +223,7 @@ def main() -> int:
         "pythons": (PYTHONS, on_python),
         "spark": (SPARKS, on_spark),
         "debug": (("debug",), lambda _, log: on_debug(log, options.short)),
+        "threads": (("threads",), lambda _, log: on_threads(log)),
         "emulated": (tuple(MACHINES), on_machine),
     }
     known, run = kinds[options.kind]
@@ -226,7 +239,7 @@ def main() -> int:
         counts.setdefault("skipped", words.count("skipped"))
         report = {name: counts.get(name, 0) for name in ("passed", "failed", "skipped")}
         options.report.write_text(json.dumps(report), encoding="utf-8")
-    return int("failed" in words or ("passed" not in words and options.kind != "debug"))
+    return int("failed" in words or ("passed" not in words and options.kind not in ("debug", "threads")))
 
 
 if __name__ == "__main__":
