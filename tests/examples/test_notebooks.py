@@ -31,7 +31,7 @@ def test_code_compiles_and_so_do_the_programs_in_it(name: str) -> None:
 @pytest.mark.parametrize("name", NAMES)
 def test_it_runs(name: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """With fewer messages; the notebooks assert that nothing is missing or doubled."""
-    for package in ("ipykernel", "deltalake", "pyspark", "stomp"):
+    for package in ("ipykernel", "pyspark"):
         pytest.importorskip(package)
     nbclient, nbformat = pytest.importorskip("nbclient"), pytest.importorskip("nbformat")
     monkeypatch.setenv("NOTEBOOK_MESSAGES", "1200")
