@@ -11,8 +11,8 @@ SECONDS ?= 60
 ROUNDS ?= 200
 CUTS ?= 1000
 SEEDS ?= 1000
-# What draws pages from the code. Each has --check, which says whether its drawing is stale.
-DRAWINGS := scripts/state_diagram.py scripts/unasync.py
+# What is written from the code. Each has --check, which says whether it is stale.
+WRITTEN := scripts/state_diagram.py scripts/unasync.py
 SOURCES := pyproject.toml setup.py MANIFEST.in $(wildcard tests/run_*.py tests/conformance.py tests/vectors/*.json tests/scenarios/*.json) \
 	$(shell find stompcodec src -type f ! -name '*.so' ! -name '*.pyc' ! -name _codec_c.c)
 
@@ -62,12 +62,12 @@ test-peers: $(VENV)/package.stamp ## tests on other people's servers, started he
 test-others: $(VENV)/package.stamp ## KIND=pythons, spark, debug, threads or emulated: the tests on other interpreters, PySparks and machines; NAMES: some of them
 	@$(BIN)/python scripts/others.py $(or $(KIND),$(error KIND is not set: use pythons, spark, debug, threads or emulated)) $(NAMES)
 
-check: $(VENV)/package.stamp ## lint, types, stubs, drawings, warnings of the C compiler
+check: $(VENV)/package.stamp ## lint, types, stubs, generated pages, warnings of the C compiler
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/stubtest stompcodec._codec_c
-	@for script in $(DRAWINGS); do echo "$$script --check"; $(BIN)/python $$script --check || exit 1; done
+	@for script in $(WRITTEN); do echo "$$script --check"; $(BIN)/python $$script --check || exit 1; done
 	@for file in $(filter-out src/_codec_c.c,$(wildcard src/*.c src/plain/*.c)); do \
 		echo "$$file"; $(COMPILER) $(C_FLAGS) -c $$file -o /dev/null || exit 1; done
 	@echo "check passed: ruff, mypy, stubtest, $(words $(wildcard src/*.c src/plain/*.c)) C files without a warning"
@@ -144,8 +144,8 @@ instructions: $(VENV)/package.stamp ## count instructions per frame and per mess
 subscriptions: $(VENV)/package.stamp ## count instructions of a SUBSCRIBE beside 1,000 others and beside 50,000 (valgrind)
 	@$(BIN)/python benchmarks/subscriptions.py
 
-docs: $(VENV)/package.stamp ## write what is generated anew: drawings, keys of the broker's configuration, exit statuses
-	@for script in $(DRAWINGS); do $(BIN)/python $$script || exit 1; done
+docs: $(VENV)/package.stamp ## write what is generated anew: the states, the client for threads, keys of the broker's configuration, exit statuses
+	@for script in $(WRITTEN); do $(BIN)/python $$script || exit 1; done
 	$(BIN)/python -c 'from stompcodec.broker.config.file import markdown; print(markdown(), end="")' > docs/broker-config.md
 	$(BIN)/python -c 'import pathlib; from stompcodec.broker.management.schema import page_of as page; f = pathlib.Path("docs/management.md"); f.write_text(page(f.read_text()))'
 	$(BIN)/python -m stompcodec.cli.statuses docs/cli.md
