@@ -32,8 +32,7 @@ from typing import Any, NamedTuple
 ROOT = Path(__file__).resolve().parents[1]
 sys.path[0] = str(ROOT / "tests")  # for the package interop; this file has its name
 
-from crash.process import BrokerProcess
-from interop.brokers import BROKERS, UNKNOWN, Ours, server_of
+from interop.brokers import BROKERS, UNKNOWN, server_of
 from interop.checks import CHECKS
 from interop.driver import Failed, NotThere, Target
 from interop.fields import FIELDS, run_fields
@@ -42,7 +41,6 @@ from interop.rows import FOLDER, OTHERS, OURS, Row
 from interop.run import Outcome, run_rows
 from interop.running import BadAddress, Running, named
 from interop.spark_rows import SPARK_CHECKS, missing, run_spark, sparks
-from interop.suites import SUITES, VENVS, DidNotRun, Place, as_on, checkout_of, python_of, run_suite
 from interop.through import THROUGH, Through, run_through
 from interop.tools import TOOLS, run_tool
 
@@ -50,8 +48,6 @@ PYTHON = ("stomp-py", "stompman", "aiostomp", "websockets", "proxy.py", "sockjs"
 NODE = ("@stomp/stompjs", "ws")
 #: Name -> what makes a broker that is started here.
 STARTED: dict[str, Callable[[], Any]] = {**BROKERS, **PEER_BROKERS}
-#: Suites that are meant for any broker: on the real one, then on ours.
-WHOLE = ("faststream-stomp", "django-stomp")
 MARKS = {"ok": "ok", "FAIL": "FAIL", "n/a": "-"}
 _PAGE = """\
 # Interoperability
@@ -326,73 +322,6 @@ def field_section(title: str, broker: str, arguments: argparse.Namespace) -> Out
     return asked(candidate, [], list(FIELDS), run)
 
 
-def suites_section(title: str, arguments: argparse.Namespace) -> Outcomes:
-    """Whole suites of libraries: what passes on a real broker has to pass on ours in its dialect."""
-    print(f"\n{title}", flush=True)
-    outcomes: Outcomes = {}
-    for name in WHOLE:
-        checkout = checkout_of(name, arguments.suites)
-        if isinstance(checkout, str):
-            print(f"skipped: {checkout}", flush=True)
-            outcomes[name] = {"whole suite": Outcome("n/a", checkout)}
-            continue
-        for make in arguments.brokers.values():
-            candidate = make()
-            if candidate.missing:
-                print(f"skipped: {candidate.missing}", flush=True)
-                outcomes[f"{name}, {candidate.title}"] = {"whole suite": Outcome("n/a", candidate.missing)}
-            elif not isinstance(candidate, Ours):
-                with tempfile.TemporaryDirectory() as scratch:
-                    outcome = whole(name, checkout, candidate, Path(scratch))
-                if outcome is not None:
-                    outcomes[f"{name}, {candidate.title}"] = {"whole suite": outcome}
-    return outcomes
-
-
-def whole(name: str, checkout: Path, candidate: Any, scratch: Path) -> Outcome | None:
-    """One suite on one real broker, and on ours in its dialect; None where we have no such dialect."""
-    suite = SUITES[name]
-    python = python_of(name, suite)
-    runs = itertools.count(1)
-
-    def run(where: str, place: Place, only: list[str]) -> dict[str, str]:
-        turn = next(runs)
-        log = VENVS / "logs" / f"{name}-on-{where}-{turn}.log"
-        return run_suite(python, suite, checkout, "", only, place, scratch / f"run-{turn}", log)
-
-    try:
-        with candidate as target:
-            dialect = target.name
-            if dialect not in suite.dialects:
-                return None
-            if dialect in dict(suite.unfit):
-                why = dict(suite.unfit)[dialect]
-                print(f"  skipped: {name} on {candidate.title}: {why}", flush=True)
-                return Outcome("n/a", why)
-            real = run(candidate.title, Place(target.host, target.port, 0, target.login, target.passcode), [])
-        config = ROOT / "examples" / "brokers" / f"{dialect}.toml"
-        with BrokerProcess(scratch / "ours", memory=True, config=config) as ours:
-            count, lost = as_on(real, lambda only: run("ours", Place("127.0.0.1", ours.port), only))
-    except (DidNotRun, OSError) as error:
-        print(f"  FAIL {name}, {candidate.title}: {error}", flush=True)
-        return Outcome("FAIL", str(error).splitlines()[0])
-    there = list(real.values()).count("passed")
-    print(
-        f"  {name}: {len(real)} tests, {there} pass on {candidate.title}, {count} on ours in dialect {dialect}",
-        flush=True,
-    )
-    words = dict(suite.besides).values()
-    failed = [test for test, word in lost.items() if word not in words]
-    for test in failed:
-        print(f"  FAIL passes on {candidate.title} alone: {test}", flush=True)
-    why = f"{there} of {len(real)} tests pass there, {count} on ours"
-    for word in sorted({word for word in lost.values() if word in words}):
-        excused = f"{list(lost.values()).count(word)} find {word}"
-        print(f"  passes on {candidate.title} alone: {excused}", flush=True)
-        why += f"; {excused}"
-    return Outcome("FAIL" if failed else "ok", why + (f"; here fail {', '.join(failed)}" if failed else ""))
-
-
 def brokers_of(texts: list[str]) -> dict[str, Callable[[], Any]]:
     """Name -> what makes the broker, for the names and NAME=URL that were given; without any, all that can start here.
 
@@ -438,9 +367,6 @@ def arguments_of() -> argparse.Namespace:
     )
     parser.add_argument(
         "--wait", type=float, default=0.0, metavar="SECONDS", help="how long brokers by URL may take to start (0)"
-    )
-    parser.add_argument(
-        "--suites", type=Path, metavar="DIR", help="checkouts of other libraries' suites: run them, too"
     )
     parser.add_argument("--others", action="store_true", help="other people's clients against their brokers too")
     parser.add_argument("--markdown", type=Path, metavar="FILE", help="write the tables there too")
@@ -498,9 +424,6 @@ def other_sections(arguments: argparse.Namespace) -> list[Section]:
     if of_spark and (not arguments.client or any(text in "Spark" for text in arguments.client)):
         title = "Spark, from queues into tables and back"
         sections.append(Section(title, spark_section(title, of_spark, arguments), "broker"))
-    if arguments.suites:
-        title = "Other libraries' whole suites: what passes on the broker passes on ours in its dialect"
-        sections.append(Section(title, suites_section(title, arguments), "suite"))
     return sections
 
 

@@ -281,44 +281,6 @@ def test_the_workflow_calls_the_script_as_it_wants_to_be_called(script, monkeypa
     assert (tmp_path / "interop.md").is_file()
 
 
-@pytest.mark.parametrize(
-    ("here", "word", "why"),
-    [
-        ({"a": "passed", "b": "passed"}, "ok", "2 of 3 tests pass there, 2 on ours"),
-        ({"a": "passed", "b": "no page"}, "ok", "2 of 3 tests pass there, 1 on ours; 1 find no page"),
-        ({"a": "failed", "b": "no page"}, "FAIL", "2 of 3 tests pass there, 0 on ours; 1 find no page; here fail a"),
-    ],
-)
-def test_whole_suites_on_a_running_broker_and_on_ours(script, monkeypatch, tmp_path, here, word, why):
-    """What passes there has to pass here, except for what our broker does not have at all."""
-    suite = script.SUITES["django-stomp"]._replace(besides=(("refused", "no page"),))
-    monkeypatch.setitem(script.SUITES, "django-stomp", suite)
-    monkeypatch.setattr(script, "python_of", lambda *_: "python")
-    answers = [{"a": "passed", "b": "passed", "c": "failed"}, *[{**here, "c": "failed"}] * 3]
-    places = []
-
-    def run_suite(python, suite, checkout, mode, only, place, folder, log):
-        places.append(place)
-        return answers[len(places) - 1]
-
-    class Ours:
-        port = 2
-
-        def __init__(self, folder, memory, config):
-            assert config.name == "rabbitmq.toml"
-
-        __enter__, __exit__ = lambda self: self, lambda *_: None
-
-    monkeypatch.setattr(script, "run_suite", run_suite)
-    monkeypatch.setattr(script, "BrokerProcess", Ours)
-    with Peer(server="RabbitMQ/4.3.0") as peer:
-        (candidate,) = named([f"rabbit=stomp://me:word@127.0.0.1:{peer.port}"]).values()
-        outcome = script.whole("django-stomp", tmp_path, candidate, tmp_path)
-    assert outcome == (word, why)
-    assert places[0] == ("127.0.0.1", peer.port, 0, "me", "word")
-    assert {place.port for place in places[1:]} == {2}
-
-
 def test_clients_are_installed_once_and_what_failed_is_tried_again(script, monkeypatch, tmp_path):
     called, fails = [], ["aiostomp"]
 
