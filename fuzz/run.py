@@ -21,9 +21,9 @@ from typing import NamedTuple
 import seeds
 from prepare import FUZZ, WORK, Built, build, environment
 
-TARGETS = ("parse", "differential", "connection", "websocket", "broker", "plain", "selector")
+TARGETS = ("parse", "differential", "connection", "websocket", "broker", "selector")
 #: Targets whose inputs have a form of their own.
-SEEDS = ("plain", "selector")
+SEEDS = ("selector",)
 SLOWEST = 30  # seconds for one input
 MEMORY = 4096  # MiB
 #: How the reason of a finding begins in what a target says.
@@ -118,7 +118,6 @@ def main() -> int:
         return reproduce(built, options.targets[0], options.reproduce.resolve())
     (WORK / "findings").mkdir(exist_ok=True)
     count = seeds.write(WORK / "seeds" / "wire", seeds.inputs())
-    count += seeds.write(WORK / "seeds" / "plain", seeds.plain_inputs())
     count += seeds.write(WORK / "seeds" / "selector", seeds.selector_inputs())
     print(f"{count} seeds from the vectors; seed of the random numbers: {options.seed}")
     print(f"{'target':14}{'executions':>12}{'a second':>10}{'coverage':>10}", flush=True)

@@ -69,29 +69,6 @@ def selector_inputs() -> Iterator[bytes]:
         yield bytes([how, 0, 0, 0]) + bytes(range(how, 256, 5))
 
 
-#: Headers that decide which road a SEND takes.
-PLAIN = (
-    "",
-    "receipt:1",
-    "receipt:a b",
-    "persistent:true",
-    "x:12:30",
-    "x:a\\cb",
-    "ack:1",
-    "priority:9",
-    "content-length:2",
-)
-
-
-def plain_inputs() -> Iterator[bytes]:
-    """Inputs in the form of `fuzz_plain.py`."""
-    for number, line in enumerate(PLAIN * 10):
-        destination = ("/queue/a", "/topic/t", "/queue/b")[number % 3]
-        head = f"SEND\ndestination:{destination}\n" + (line + "\n" if line else "")
-        acks = "".join(f"ACK\nid:{2 + 2 * (each % 2)}-{each // 2 + 1}\n\n\0" for each in range(8))
-        yield bytes([number * 7 % 256, number, 0, number * 37 % 256]) + f"{head}\nhi\0{head}\nho\0{acks}".encode()
-
-
 def write(folder: Path, supply: Iterable[bytes]) -> int:
     """One file an input; returns how many."""
     folder.mkdir(parents=True, exist_ok=True)
