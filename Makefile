@@ -87,7 +87,7 @@ vectors: $(VENV)/package.stamp ## the vectors of FOLDER (tests/vectors), both ba
 	@$(BIN)/python tests/packaging/run_backends.py $(if $(STOMPCODEC_BUILD_EXTENSION),,--backend python) $(FOLDER)
 
 scenarios: $(VENV)/package.stamp ## the scenarios of FOLDER (tests/scenarios) against our broker, TCP and WebSocket
-	@$(BIN)/python scripts/scenarios.py $(FOLDER)
+	@STOMPCODEC_SCENARIOS=$(abspath $(FOLDER)) $(PYTEST) -q tests/broker/test_scenarios.py
 
 # What is killed, and how often.
 CRASH_broker = crash.py --rounds $(ROUNDS) --cuts $(CUTS) --storage $(ROUNDS) $(if $(WINDOW),--window $(WINDOW))

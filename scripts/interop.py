@@ -62,8 +62,7 @@ command line and middleware is a test of pytest with all its parameters. The che
 
 Brokers are started here: those of Debian's packages, and the servers of `scripts/peers` that can run here. Servers that
 keep no messages or have no ACK are asked for what they have. `--broker NAME=URL` runs the checks against a running
-broker; a scheduled workflow (`.github/workflows/brokers.yml`) does that with others. This page shows only the versions
-named here.
+broker. This page shows only the versions named here.
 
 """
 _TOOLS_TITLE = "What the command line and middleware do with real brokers"

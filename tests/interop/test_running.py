@@ -3,11 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
-import itertools
-import os
 import re
-import shlex
-import subprocess
 import sys
 import time
 from pathlib import Path
@@ -247,38 +243,6 @@ def test_wrong_usage(script, monkeypatch, capsys, text):
         script.main()
     assert ended.value.code == 2
     assert ("NAME=URL" if text == "pika" else "the scheme") in capsys.readouterr().err
-
-
-@pytest.mark.parametrize(("kind", "websocket"), [("rabbitmq", "ws://localhost:15674/ws"), ("artemis", "")])
-def test_the_workflow_calls_the_script_as_it_wants_to_be_called(script, monkeypatch, tmp_path, kind, websocket):
-    """The step's own lines, run by a shell whose `make` writes down what it was told."""
-    text = (SCRIPT.parents[1] / ".github" / "workflows" / "brokers.yml").read_text()
-    lines = text.split("- name: run every check\n        run: |\n", 1)[1].splitlines()
-    step = "\n".join(itertools.takewhile(lambda line: line.startswith(" " * 10), lines))
-    (tmp_path / "make").write_text('#!/bin/sh\nprintf "%s\\n" "$@" > told\n')
-    (tmp_path / "make").chmod(0o755)
-    environment = {"PATH": f"{tmp_path}:{os.environ['PATH']}", "NAME": f"{kind}-x", "KIND": kind}
-    subprocess.run(["bash", "-e", "-c", step], cwd=tmp_path, env=environment, check=True)
-    target, interop = (tmp_path / "told").read_text().splitlines()
-    assert target == "interop"
-    seen = []
-
-    def section(title, *arguments):
-        seen.append((title, arguments[-1].brokers[f"{kind}-x"]()))
-        return {"row": {"check": script.Outcome("ok")}}
-
-    for name in ("section", "through_section", "field_section", "tools_section", "spark_section"):
-        monkeypatch.setattr(script, name, section)
-    monkeypatch.setattr(script, "about", lambda rows: {})
-    monkeypatch.setattr(script, "install_clients", lambda: None)
-    monkeypatch.setattr(sys, "argv", ["interop.py", *shlex.split(interop.removeprefix("INTEROP="))])
-    monkeypatch.chdir(tmp_path)
-    assert script.main() == 0
-    assert len(seen) == 5  # our client, clients through the proxy, the table of dialects, the tools, Spark
-    for _, broker in seen:
-        assert broker.tcp == ("localhost", 61613, False, "interop", "interop", "/")
-        assert (broker.websocket, broker.wait) == (websocket, 120.0)
-    assert (tmp_path / "interop.md").is_file()
 
 
 def test_clients_are_installed_once_and_what_failed_is_tried_again(script, monkeypatch, tmp_path):
