@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from typing import Any, NamedTuple
 
-import covered  # noqa: F401 - it has to come before stompcodec
+import engine  # noqa: F401 - it has to come before stompcodec
 
 from stompcodec import END_OF_BODY, HEARTBEAT, FrameError
 from stompcodec.spec import Limits

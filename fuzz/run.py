@@ -2,7 +2,7 @@
 
 Usage:
     run.py [--seconds N] [--jobs N] [TARGET ...]                   all targets by default
-    run.py --fast --runs 10000000 --seconds 7200 differential      many inputs: no coverage, no sanitizers
+    run.py --runs 10000000 --seconds 7200 differential             until one of both is reached
     run.py --reproduce FILE TARGET                                 one input again
 """
 
@@ -45,20 +45,16 @@ class Figures(NamedTuple):
         return f"{self.target:14}{self.inputs:12,}{rate:10,.0f}{self.coverage:>10}   {found}"
 
 
-def command_of(built: Built, target: str, options: argparse.Namespace) -> list[str]:
+def command_of(target: str, options: argparse.Namespace) -> list[str]:
     """What runs a target."""
     findings, corpus = WORK / "findings", WORK / "corpus" / target
     corpus.mkdir(parents=True, exist_ok=True)
     folders = [str(corpus), str(WORK / "seeds" / (target if target in SEEDS else "wire"))]
-    python = [sys.executable, str(FUZZ / f"fuzz_{target}.py")]
-    if not built.atheris:
-        limits = [f"--seconds={options.seconds}", f"--runs={options.runs}", f"--seed={options.seed}"]
-        return [*python, "--plain", *limits, f"--findings={findings}", *folders]
     flags = [f"-max_total_time={options.seconds}", f"-dict={FUZZ / 'stomp.dict'}", f"-seed={options.seed}"]
     flags += [f"-artifact_prefix={findings}/{target}-", f"-runs={options.runs}"]
     flags += ["-max_len=1024", f"-rss_limit_mb={MEMORY}"]
     flags += [f"-timeout={SLOWEST}", f"-report_slow_units={SLOWEST}"]  # less may be the load of the machine
-    return [*python, *flags, *folders]
+    return [sys.executable, str(FUZZ / f"fuzz_{target}.py"), *flags, *folders]
 
 
 def run(built: Built, target: str, options: argparse.Namespace) -> Figures:
@@ -70,7 +66,7 @@ def run(built: Built, target: str, options: argparse.Namespace) -> Figures:
     start = time.perf_counter()
     with log.open("w") as output:
         status = subprocess.run(
-            command_of(built, target, options),
+            command_of(target, options),
             stdout=output,
             stderr=subprocess.STDOUT,
             env=environment(built),
@@ -81,10 +77,10 @@ def run(built: Built, target: str, options: argparse.Namespace) -> Figures:
     found = [path.name for path in sorted(set(findings.iterdir()) - before) if path.name.startswith((target, "crash"))]
     if status and not found:
         found = [f"exit status {status}"]
-    counts = re.findall(r"^#(\d+)\s|^Done (\d+) runs|^(\d+) inputs in", text, re.MULTILINE)
+    counts = re.findall(r"^#(\d+)\s|^Done (\d+) runs", text, re.MULTILINE)
     inputs = max((int("".join(count)) for count in counts), default=0)
-    covered = re.findall(r"\bcov: (\d+)|\bcoverage (\d+)", text)
-    figures = Figures(target, inputs, seconds, "".join(covered[-1]) if covered else "-", found)
+    covered = re.findall(r"\bcov: (\d+)", text)
+    figures = Figures(target, inputs, seconds, covered[-1] if covered else "-", found)
     print(figures, flush=True)
     if found:
         first = REASON.search(text)
@@ -95,9 +91,8 @@ def run(built: Built, target: str, options: argparse.Namespace) -> Figures:
 
 def reproduce(built: Built, target: str, path: Path) -> int:
     """Run one input again, with all that it says shown."""
-    plain = [] if built.atheris else ["--plain"]
     return subprocess.run(
-        [sys.executable, str(FUZZ / f"fuzz_{target}.py"), *plain, str(path)], env=environment(built)
+        [sys.executable, str(FUZZ / f"fuzz_{target}.py"), str(path)], env=environment(built)
     ).returncode
 
 
@@ -107,13 +102,12 @@ def main() -> int:
     parser.add_argument("--runs", type=int, default=10**12, help="inputs for each target, if that is reached first")
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="targets at a time")
     parser.add_argument("--seed", type=int, default=time.time_ns() % 10**9, help="of the random numbers")
-    parser.add_argument("--fast", action="store_true", help="no coverage and no sanitizers, but many more inputs")
     parser.add_argument("--reproduce", type=Path, metavar="FILE", help="run this input on one target")
     parser.add_argument("targets", nargs="*", metavar="TARGET", help=f"of {', '.join(TARGETS)}; default: all")
     options = parser.parse_args()
     if not set(options.targets) <= set(TARGETS):
         parser.error(f"the targets are {', '.join(TARGETS)}")
-    built = build(options.fast)
+    built = build()
     if options.reproduce:
         return reproduce(built, options.targets[0], options.reproduce.resolve())
     (WORK / "findings").mkdir(exist_ok=True)
