@@ -5,17 +5,16 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --quiet --disable-pip-version-check
 PYTEST := $(BIN)/pytest
 DOCTESTS := $(PYTEST) --doctest-modules --doctest-ignore-import-errors --doctest-glob='*.md' --pyargs stompcodec README.md docs
-# What the backend may make a difference to, under the sanitizers; `make test-pure` runs everything.
+# What the backend may make a difference to, under the sanitizers; `make test-slow` runs everything with each.
 CORES := tests/codec tests/protocol tests/capture tests/broker tests/cli $(wildcard tests/client/test_core*.py)
 SECONDS ?= 60
 ROUNDS ?= 200
 CUTS ?= 1000
 SEEDS ?= 1000
-# What draws pages from the code. Each has --check, which says whether its drawing is stale.
-DRAWINGS := scripts/state_diagram.py scripts/unasync.py $(wildcard scripts/draw_*.py) benchmarks/draw_sharding.py scripts/tricks_page.py scripts/queue_tools_picture.py \
-	scripts/platforms_page.py scripts/repository.py scripts/rules_page.py scripts/proofs.py
-SPARKS ?= 4.0 4.1 4.2 newest
-SOURCES := pyproject.toml setup.py MANIFEST.in $(shell find stompcodec src -type f ! -name '*.so' ! -name '*.pyc' ! -name _codec_c.c)
+# What is written from the code. Each has --check, which says whether it is stale.
+WRITTEN := scripts/state_diagram.py scripts/unasync.py
+SOURCES := pyproject.toml setup.py MANIFEST.in $(wildcard tests/run_*.py tests/conformance.py tests/vectors/*.json tests/scenarios/*.json) \
+	$(shell find stompcodec src -type f ! -name '*.so' ! -name '*.pyc' ! -name _codec_c.c)
 
 # Whatever the environment says: the tests start Python so often that compiling anew each time would double their time.
 unexport PYTHONDONTWRITEBYTECODE
@@ -44,8 +43,10 @@ dev: $(VENV)/dev.stamp ## install this tree itself: a change of Python takes eff
 	@rm -f $(VENV)/package.stamp
 	@touch $(VENV)/editable.stamp
 
-quick: $(or $(wildcard $(VENV)/editable.stamp),$(VENV)/package.stamp) ## ruff on what changed, and the tests of ROOM (broker, client, …) but long ones
-	@$(BIN)/python scripts/quick.py $(ROOM)
+quick: $(or $(wildcard $(VENV)/editable.stamp),$(VENV)/package.stamp) ## ruff, and the tests of ROOM (broker, client/aio, …) but long ones, those that failed last time first
+	@$(BIN)/ruff check --quiet . && $(BIN)/ruff format --quiet --check .
+	@HYPOTHESIS_PROFILE=$(or $(HYPOTHESIS_PROFILE),light) $(PYTEST) --numprocesses 2 -m "not slow and not long" \
+		--failed-first --maxfail 10 --durations 5 tests/$(or $(ROOM),$(error ROOM is not set: use a folder of tests/))
 
 test: $(VENV)/package.stamp ## what CI runs: the suite with each backend, the examples, the instruction gate; in minutes
 	@$(BIN)/python scripts/test.py
@@ -57,93 +58,51 @@ test-peers: $(VENV)/package.stamp ## tests on other people's servers, started he
 	@$(BIN)/python scripts/peers fetch $(PEERS)
 	@$(PYTEST) --peers -m peer $(if $(PEERS),-k "$(subst $() $(), or ,$(strip $(PEERS)))") -rs
 
-peers: $(BIN)/python ## other people's servers: which can run here, and what the others lack
-	@$(BIN)/python scripts/peers list
+test-others: $(VENV)/package.stamp ## KIND=pythons, spark, debug, threads or emulated: the tests on other interpreters, PySparks and machines; NAMES: some of them
+	@$(BIN)/python scripts/others.py $(or $(KIND),$(error KIND is not set: use pythons, spark, debug, threads or emulated)) $(NAMES)
 
-test-pure: $(VENV)/package.stamp ## the suite and the examples on the Python backend
-	STOMPCODEC_PURE=1 $(PYTEST)
-	STOMPCODEC_PURE=1 $(DOCTESTS)
-
-test-all: $(VENV)/package.stamp ## the suite on every installed interpreter
-	@$(BIN)/python scripts/test_all.py
-
-pythons: $(VENV)/package.stamp ## unpack CPython 3.14 and 3.15 of Debian's next release for test-all
-	@$(BIN)/python scripts/debian_pythons.py
-
-test-tricks: $(VENV)/package.stamp ## the codec with each speed trick off (ONLY: some of docs/tricks.md); FUZZ (2000) executions for each
-	@$(BIN)/python scripts/test_tricks.py --fuzz $(or $(FUZZ),2000) $(if $(ONLY),--only $(ONLY)) $(if $(SEED),--seed $(SEED))
-
-test-debug: $(VENV)/package.stamp ## the tests of the codec and of the plain road on a debug interpreter (DEBUG_PYTHON, or python3.X-dbg)
-	@$(BIN)/python scripts/test_debug.py
-
-test-arm64 test-armhf test-s390x: $(VENV)/package.stamp
-	@$(BIN)/python scripts/test_foreign.py $(@:test-%=%) $(FOREIGN)
-test-arm64: ## vectors and tests of the C backend on arm64 (NEON), emulated
-test-armhf: ## vectors and tests of the C backend on armhf (32 bits), emulated
-test-s390x: ## vectors and tests of the C backend on s390x (big-endian), emulated
-
-test-spark: ## the tests of Spark on each version of SPARKS (4.0 4.1 4.2 newest); goes on where it was interrupted
-	@$(PYTHON) scripts/test_spark.py $(SPARKS)
-
-check: $(VENV)/package.stamp check-release ## lint, types, stubs, drawings, warnings of the C compiler
+check: $(VENV)/package.stamp ## lint, types, stubs, generated pages, warnings of the C compiler
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/stubtest stompcodec._codec_c
-	@for script in $(DRAWINGS); do echo "$$script --check"; $(BIN)/python $$script --check || exit 1; done
+	@for script in $(WRITTEN); do echo "$$script --check"; $(BIN)/python $$script --check || exit 1; done
 	@for file in $(filter-out src/_codec_c.c,$(wildcard src/*.c src/plain/*.c)); do \
 		echo "$$file"; $(COMPILER) $(C_FLAGS) -c $$file -o /dev/null || exit 1; done
 	@echo "check passed: ruff, mypy, stubtest, $(words $(wildcard src/*.c src/plain/*.c)) C files without a warning"
 
-cross: $(VENV)/package.stamp $(VENV)/cross.stamp ## compile the C files without Python.h for Windows, macOS, musl and wasm32, by Zig's compiler
-	@$(BIN)/python scripts/cross_compile.py
-
 # zizmor asks the repositories of the actions, too, if it has a token: whether a hash is of that repository and that version.
-check-release: $(VENV)/release.stamp ## lint workflows, Dockerfile and conda recipe: zizmor, actionlint with shellcheck, hadolint, schemas
+release-check: $(VENV)/package.stamp $(VENV)/release.stamp ## lint workflows and image, say what is against a release, build sdist and wheels and try them
 	$(BIN)/zizmor --quiet $(if $(GH_TOKEN),,--offline) .github
 	PATH="$(abspath $(BIN)):$$PATH" $(BIN)/actionlint
 	$(BIN)/check-jsonschema --builtin-schema vendor.github-workflows .github/workflows/*.yml
 	$(BIN)/check-jsonschema --builtin-schema vendor.dependabot .github/dependabot.yml
 	$(BIN)/hadolint deploy/docker/Dockerfile
-	$(BIN)/python scripts/check_recipe.py
+	$(BIN)/python scripts/release.py
 
 vectors: $(VENV)/package.stamp ## the vectors of FOLDER (tests/vectors), both backends, strict and lenient
 	@$(BIN)/python tests/packaging/run_backends.py $(if $(STOMPCODEC_BUILD_EXTENSION),,--backend python) $(FOLDER)
 
-corpus-full: $(VENV)/package.stamp ## digests of the corpus at full scale
-	STOMPCODEC_CORPUS_SCALE=1.0 $(PYTEST) tests/codec/test_corpus.py
-
 scenarios: $(VENV)/package.stamp ## the scenarios of FOLDER (tests/scenarios) against our broker, TCP and WebSocket
-	@$(BIN)/python scripts/scenarios.py $(FOLDER)
+	@STOMPCODEC_SCENARIOS=$(abspath $(FOLDER)) $(PYTEST) -q tests/broker/test_scenarios.py
 
-crash: $(VENV)/package.stamp ## kill the broker ROUNDS (200) times (WINDOW=10: with that window), and its storage; cut CUTS (1000) connections; count what is lost
-	@$(BIN)/python scripts/crash.py --rounds $(ROUNDS) --cuts $(CUTS) --storage $(ROUNDS) $(if $(WINDOW),--window $(WINDOW))
+# What is killed, and how often.
+CRASH_broker = crash.py --rounds $(ROUNDS) --cuts $(CUTS) --storage $(ROUNDS) $(if $(WINDOW),--window $(WINDOW))
+CRASH_peers = kill_peers.py --rounds $(if $(filter file,$(origin ROUNDS)),20,$(ROUNDS)) $(PEERS)
+CRASH_spark = spark_crash.py --rounds $(if $(filter file,$(origin ROUNDS)),24,$(ROUNDS))
+crash: $(VENV)/package.stamp ## kill the broker ROUNDS (200) times, and its storage; cut CUTS (1000) connections; count what is lost. WHAT=peers (of PEERS), spark
+	@$(BIN)/python scripts/$(CRASH_$(or $(WHAT),broker))
 
-crash-peers: $(VENV)/package.stamp ## kill other people's brokers, PEERS (artemis activemq6 rabbitmq4), ROUNDS (20) times under our client; count what is lost
-	@$(BIN)/python scripts/kill_peers.py --rounds $(if $(filter file,$(origin ROUNDS)),20,$(ROUNDS)) $(PEERS)
-
-crash-spark: $(VENV)/package.stamp ## kill driver, JVM, recorder and broker under a Spark stream, ROUNDS times; count what is lost
-	@$(BIN)/python scripts/spark_crash.py --rounds $(if $(filter file,$(origin ROUNDS)),24,$(ROUNDS))
-
-attack: $(VENV)/package.stamp ## attack a broker in all ways at once for SECONDS (60), beside well-behaved clients
-	@$(BIN)/python scripts/attack.py --seconds $(SECONDS)
-
-simulate: $(VENV)/package.stamp ## SEEDS (1000) runs of broker, clients, disk and network in simulated time; or SEED=n with its trace
-	@PYTHONHASHSEED=0 $(BIN)/python scripts/simulate.py $(if $(SEED),--seed $(SEED),--seeds $(SEEDS))
-
-simulate-planted: $(VENV)/package.stamp ## which seed of the simulation finds each bug that is planted in the broker
-	@PYTHONHASHSEED=0 $(BIN)/python scripts/simulate.py --planted
+simulate: $(VENV)/package.stamp ## SEEDS (1000) runs of broker, clients, disk and network in simulated time, and an hour for leaks; or SEED=n with its trace; PLANTED=1
+	@PYTHONHASHSEED=0 $(BIN)/python scripts/simulate.py $(if $(PLANTED),--planted,$(if $(SEED),--seed $(SEED),--seeds $(SEEDS)))
+	@$(if $(PLANTED)$(SEED),true,$(BIN)/python scripts/simulate.py --leaks)
 
 mutations: $(VENV)/package.stamp ## COUNT (102) faults from SEED (1) in all rooms: which ones the tests do not notice; goes on where it was
 	@$(BIN)/python scripts/mutations.py $(if $(SEED),--seed $(SEED)) $(if $(COUNT),--count $(COUNT)) $(if $(ROOM),--room $(ROOM))
 
-soak: $(VENV)/package.stamp ## broker and clients under load for SECONDS (60); memory and order are watched
-	STOMPCODEC_LONG=1 $(PYTEST) tests/client/test_under_load.py -k minute
-	@$(BIN)/python scripts/soak.py --seconds $(SECONDS)
-
-interop: $(VENV)/package.stamp ## other people's clients against our broker, our client against other brokers
-	@$(BIN)/python scripts/interop.py $(if $(SUITES),--suites $(SUITES)) $(INTEROP)
-	@$(PYTEST) -m slow tests/interop/test_proxies.py
+interop: $(VENV)/package.stamp ## other people's clients against our broker, our client against other brokers; SUITES=folder of checkouts: their own suites
+	@$(if $(SUITES),$(BIN)/python scripts/compat.py $(SUITES),$(BIN)/python scripts/interop.py $(INTEROP))
+	@$(if $(SUITES),true,$(PYTEST) -m slow tests/interop/test_proxies.py)
 
 bench: $(VENV)/package.stamp ## time the codec on the corpus
 	$(PYTEST) benchmarks --override-ini='python_files=bench_codec.py' --benchmark-only
@@ -184,15 +143,8 @@ instructions: $(VENV)/package.stamp ## count instructions per frame and per mess
 subscriptions: $(VENV)/package.stamp ## count instructions of a SUBSCRIBE beside 1,000 others and beside 50,000 (valgrind)
 	@$(BIN)/python benchmarks/subscriptions.py
 
-compat: $(VENV)/package.stamp ## other libraries' own suites, from checkouts in SUITES, as they are and on our codec
-	@$(BIN)/python scripts/compat.py $(SUITES)
-
-large: $(VENV)/package.stamp ## messages of 2 and 4 GiB through the broker and the client, whose memory is watched
-	@cd $(VENV) && bin/python ../scripts/large.py --rate 60
-	@cd $(VENV) && bin/python ../scripts/large.py --client --size 4GiB
-
-docs: $(VENV)/package.stamp ## write what is generated anew: drawings, keys of the broker's configuration, exit statuses
-	@for script in $(DRAWINGS); do $(BIN)/python $$script || exit 1; done
+docs: $(VENV)/package.stamp ## write what is generated anew: the states, the client for threads, keys of the broker's configuration, exit statuses
+	@for script in $(WRITTEN); do $(BIN)/python $$script || exit 1; done
 	$(BIN)/python -c 'from stompcodec.broker.config.file import markdown; print(markdown(), end="")' > docs/broker-config.md
 	$(BIN)/python -c 'import pathlib; from stompcodec.broker.management.schema import page_of as page; f = pathlib.Path("docs/management.md"); f.write_text(page(f.read_text()))'
 	$(BIN)/python -m stompcodec.cli.statuses docs/cli.md
@@ -201,22 +153,8 @@ site: $(VENV)/package.stamp $(VENV)/site.stamp ## the docs site into build/site/
 	@$(BIN)/python scripts/build_site.py
 	@$(PYTEST) -q -m slow tests/docsite
 
-notebooks: $(VENV)/package.stamp $(VENV)/notebooks.stamp ## run the notebooks (ONLY: some of parquet, delta, scripts), and write their pages with results
-	@$(BIN)/python scripts/notebooks.py $(ONLY)
-
 fuzz: $(VENV)/package.stamp ## every fuzz target for SECONDS (60)
 	$(BIN)/python fuzz/run.py --seconds $(SECONDS)
-
-fuzz-tcp: $(VENV)/package.stamp ## hostile sessions over TCP, WebSocket and the legacy port for SECONDS (60), from SEED
-	$(BIN)/python fuzz/tcp.py --seconds $(SECONDS) $(if $(SEED),--seed $(SEED))
-
-tsan: ## the tests with threads under ThreadSanitizer; PYTHON was built with --disable-gil --with-thread-sanitizer
-	rm -rf build/tsan
-	$(PYTHON) -m venv build/tsan
-	build/tsan/bin/python -m pip install --quiet --prefer-binary "setuptools>=77" "cython>=3.1" pytest pytest-timeout pytest-xdist hypothesis websockets lark
-	STOMPCODEC_BUILD_EXTENSION=yes STOMPCODEC_CFLAGS_EXTRA="-fsanitize=thread -O1 -g" \
-		build/tsan/bin/python -m pip install --quiet --no-deps --no-build-isolation .
-	TSAN_OPTIONS="halt_on_error=1 $(TSAN_OPTIONS)" PYTHON_GIL=0 build/tsan/bin/pytest tests/codec/test_threads.py
 
 asan: $(VENV)/package.stamp ## the suite under AddressSanitizer and UndefinedBehaviorSanitizer
 	rm -rf build/asan
@@ -227,12 +165,6 @@ asan: $(VENV)/package.stamp ## the suite under AddressSanitizer and UndefinedBeh
 		STOMPCODEC_PURE=0 PYTHONPATH=build/asan/site $(PYTEST) $(filter-out tests/cli,$(CORES)) tests/native \
 		--ignore=tests/broker/test_hostile.py --ignore=tests/broker/test_scenarios.py -m "not no_asan and not slow"
 
-dist: $(VENV)/package.stamp ## sdist and wheels, each installed into an empty environment and tried
-	@$(BIN)/python scripts/dist.py
-
-rehearse: $(VENV)/release.stamp ## a release but for publishing, on a clone: RELEASING.md; REHEARSE="--keep DIR --json"
-	@$(BIN)/python scripts/rehearse.py $(REHEARSE)
-
 clean: ## remove everything that was built
 	rm -rf $(VENV) build dist stompcodec-demo *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis .benchmarks stompcodec/*.so stompcodec/broker/*.so
 	find . -name __pycache__ -prune -exec rm -rf {} +
@@ -241,8 +173,8 @@ $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)
 
 $(VENV)/demo.stamp: $(SOURCES) | $(BIN)/python
-	@echo "Building stompcodec and installing it into $(VENV)"
-	@$(BUILD) $(BIN)/python scripts/install.py install ".[cli,broker,spark]"
+	@echo "Building stompcodec and installing it into $(VENV), with Spark: a minute or two"
+	@$(BUILD) $(PIP) install ".[cli,broker,spark]"
 	@touch $@
 
 # Without the package, which would be built twice. What is imported is compiled then: a tenth of all.
@@ -252,7 +184,7 @@ $(VENV)/dev.stamp: pyproject.toml | $(BIN)/python
 	@$(PIP) install --no-compile --requirement $(VENV)/dev.txt
 	@touch $@
 
-$(VENV)/slow.stamp $(VENV)/cross.stamp $(VENV)/release.stamp $(VENV)/site.stamp $(VENV)/notebooks.stamp: $(VENV)/%.stamp: $(VENV)/dev.stamp
+$(VENV)/slow.stamp $(VENV)/release.stamp $(VENV)/site.stamp: $(VENV)/%.stamp: $(VENV)/dev.stamp
 	@$(BIN)/python scripts/requirements.py $* > $(VENV)/$*.txt
 	@$(PIP) install --no-compile --requirement $(VENV)/$*.txt
 	@touch $@

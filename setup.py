@@ -127,7 +127,7 @@ if WANTED not in ("", "no", "yes"):
 setup(
     ext_modules=[] if WANTED == "no" else extensions(),
     # README.md with absolute links: a package index shows it away from the tree.
-    long_description=runpy.run_path("scripts/repository.py")["long_description"](),
+    long_description=runpy.run_path("scripts/release.py")["long_description"](),
     long_description_content_type="text/markdown",
     cmdclass={"build_ext": BuildExt, "bdist_wheel": Wheel, "sdist": Sdist},
 )

@@ -1,12 +1,10 @@
 """One input of a fuzz target: four octets that choose the options, then what comes over the wire.
 
-    octet 0   version, lenient, heartbeats, commands
-    octet 1   limits
-    octet 2   stream_over; whether the version changes with the frames
-    octet 3   how the octets are cut and fed: a seed, 0 for all at once
-    the rest  the wire, in which 0xff 0xfe N C stands for 2 * N * N octets C, so that a small input makes a large frame
-
-`fuzz_scan.c` reads the same form, so that one corpus serves all targets.
+octet 0   version, lenient, heartbeats, commands
+octet 1   limits
+octet 2   stream_over; whether the version changes with the frames
+octet 3   how the octets are cut and fed: a seed, 0 for all at once
+the rest  the wire, in which 0xff 0xfe N C stands for 2 * N * N octets C, so that a small input makes a large frame
 """
 
 from __future__ import annotations
@@ -16,7 +14,7 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from typing import Any, NamedTuple
 
-import covered  # noqa: F401 - it has to come before stompcodec
+import engine  # noqa: F401 - it has to come before stompcodec
 
 from stompcodec import END_OF_BODY, HEARTBEAT, FrameError
 from stompcodec.spec import Limits

@@ -10,7 +10,6 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 
-import covered  # noqa: F401 - it has to come before stompcodec
 from engine import drive
 
 from stompcodec.broker.message import Message

@@ -1,5 +1,7 @@
-"""Builds what the fuzz targets run on, inside fuzz/work: atheris, the package with its extension under sanitizers, and
-the C target. What is missing is said, and done without."""
+"""Builds what the fuzz targets run on, inside fuzz/work: atheris, and the package with its extensions under sanitizers.
+
+Without Linux, gcc or atheris it ends with a line that says so.
+"""
 
 from __future__ import annotations
 
@@ -20,39 +22,26 @@ ASAN_OPTIONS = (
     *("detect_leaks=0", "verify_asan_link_order=0", "allocator_may_return_null=1"),
     *("quarantine_size_mb=16", "malloc_context_size=4"),
 )
-TRACE = "-fsanitize-coverage=trace-pc"  # gcc's; gcc_coverage.c and standalone.c make use of it
+TRACE = "-fsanitize-coverage=trace-pc"  # gcc's; gcc_coverage.c makes use of it
 
 
 class Built(NamedTuple):
     """What there is to run."""
 
-    fast: bool
-    """Without sanitizers and coverage."""
-    atheris: Path | None
+    atheris: Path
     """Where atheris is installed."""
     site: Path
     """Where the package is."""
-    scan: Path | None
-    """The C target."""
-    libfuzzer: bool
-    """It is driven by libFuzzer, not by standalone.c."""
 
 
-def build(fast: bool) -> Built:
+def build() -> Built:
     """Build everything; raises CalledProcessError with the output shown when something that is there does not build."""
     if sys.platform != "linux" or not shutil.which("gcc"):
         sys.exit("the fuzz targets need Linux and gcc, for the C backend and its sanitizers")
     WORK.mkdir(exist_ok=True)
-    atheris = None if fast else _atheris()
-    site = _site(fast, covered=atheris is not None)
-    if atheris:
-        _run("gcc", "-O2", "-shared", "-fPIC", FUZZ / "gcc_coverage.c", "-o", WORK / "gcc_coverage.so")
-    clang = bool(shutil.which("clang")) and not fast
-    scan = _scan(clang)
-    if scan is None and clang:
-        clang, scan = False, _scan(False)
-    print(f"fuzz_scan is driven by {'libFuzzer, built by clang' if clang else 'standalone.c, built by gcc'}")
-    return Built(fast, atheris, site, scan, clang)
+    atheris = _atheris()
+    _run("gcc", "-O2", "-shared", "-fPIC", FUZZ / "gcc_coverage.c", "-o", WORK / "gcc_coverage.so")
+    return Built(atheris, _site())
 
 
 def _run(*command: str | Path, check: bool = True) -> bool:
@@ -63,15 +52,14 @@ def _run(*command: str | Path, check: bool = True) -> bool:
     return done.returncode == 0
 
 
-def _atheris() -> Path | None:
-    """The folder that atheris is in, None where there is none for this Python."""
+def _atheris() -> Path:
+    """The folder that atheris is in, installed there if it is not."""
     folder = WORK / f"packages-{sys.implementation.cache_tag}"
     if not (folder / "atheris").is_dir():
         pip = (sys.executable, "-m", "pip", "--quiet", "--disable-pip-version-check", "install", "--only-binary=:all:")
         if not _run(*pip, "--target", folder, "atheris", check=False):
             shutil.rmtree(folder, ignore_errors=True)
-            print("no atheris for this Python and machine: the Python targets run on mutate.py, without coverage")
-            return None
+            sys.exit("no atheris for this Python and machine: see https://pypi.org/project/atheris")
     version = next(folder.glob("atheris-*.dist-info")).name.split("-")[1].removesuffix(".dist")
     print(f"atheris {version}, with libFuzzer; the extension is built by gcc under AddressSanitizer and UBSan")
     return folder
@@ -81,17 +69,16 @@ def _atheris() -> Path | None:
 SHARED = ("stomp_text.c", "stomp_write.c")
 
 
-def _site(fast: bool, covered: bool) -> Path:
+def _site() -> Path:
     """A copy of the package with its extension, linked without a sanitizer runtime: one is preloaded."""
-    kind = "fast" if fast else "covered" if covered else "sanitized"
-    site, objects = WORK / f"site-{kind}", WORK / f"objects-{kind}"
+    site, objects = WORK / "site", WORK / "objects"
     shutil.rmtree(site, ignore_errors=True)
     shutil.copytree(ROOT / "stompcodec", site / "stompcodec", ignore=shutil.ignore_patterns("*.so", "__pycache__"))
     objects.mkdir(exist_ok=True)
     generated = objects / "_codec_c.c"
     cython = (sys.executable, "-m", "cython", "-3", "--module-name", "stompcodec._codec_c")
     _run(*cython, ROOT / "src" / "_codec_c.pyx", "-o", generated)
-    flags = ["-O2"] if fast else ["-O1", "-g", *SANITIZE, *[TRACE] * covered]
+    flags = ["-O1", "-g", *SANITIZE, TRACE]
     include = ["-I", "src", "-isystem", sysconfig.get_path("include")]
     codec, broker = site / "stompcodec" / "_codec_c", site / "stompcodec" / "broker" / "_plain_c"
     for extension, sources in (
@@ -106,42 +93,16 @@ def _site(fast: bool, covered: bool) -> Path:
     return site
 
 
-def _scan(clang: bool) -> Path | None:
-    """The C target, None where clang has no libFuzzer."""
-    program = WORK / ("fuzz_scan-libfuzzer" if clang else "fuzz_scan-standalone")
-    sources = sorted((ROOT / "src").glob("stomp_*.c"))
-    include = ["-I", "src", "-I", "tests/native"]
-    if clang:
-        flags = ["-O1", "-g", "-fsanitize=fuzzer,address,undefined", "-fno-sanitize-recover=all"]
-        built = _run("clang", *flags, *include, FUZZ / "fuzz_scan.c", *sources, "-o", program, check=False)
-        return program if built else None
-    objects = []
-    for source in sources:
-        objects.append(WORK / f"{source.stem}.o")
-        _run("gcc", "-c", "-O1", "-g", *SANITIZE, TRACE, *include, source, "-o", objects[-1])
-    _run("gcc", "-O1", "-g", *SANITIZE, *include, FUZZ / "fuzz_scan.c", FUZZ / "standalone.c", *objects, "-o", program)
-    return program
-
-
 def environment(built: Built) -> dict[str, str]:
     """What the Python targets run with."""
-    paths = [str(built.site), *([str(built.atheris)] if built.atheris else [])]
+    paths = [str(built.site), str(built.atheris)]
     variables = {**os.environ, "PYTHONPATH": os.pathsep.join(paths), "PYTHONDONTWRITEBYTECODE": "1"}
-    if built.fast:
-        return variables
     # libstdc++ comes first too, or a C++ exception (pyarrow's) finds the sanitizer without its hook.
-    preload = [_of_gcc("libstdc++.so")]
-    if built.atheris:
-        preload = [str(WORK / "gcc_coverage.so"), str(built.atheris / "asan_with_fuzzer.so"), *preload]
-    else:
-        preload = [_of_gcc("libasan.so"), _of_gcc("libubsan.so"), *preload]
+    libstdc = subprocess.run(["gcc", "-print-file-name=libstdc++.so"], capture_output=True, text=True).stdout.strip()
+    preload = [str(WORK / "gcc_coverage.so"), str(built.atheris / "asan_with_fuzzer.so"), libstdc]
     return variables | {
         "LD_PRELOAD": " ".join(preload),
         "ASAN_OPTIONS": ":".join(ASAN_OPTIONS),
         "UBSAN_OPTIONS": "print_stacktrace=1",
         "PYTHONMALLOC": "malloc",
     }
-
-
-def _of_gcc(library: str) -> str:
-    return subprocess.run(["gcc", f"-print-file-name={library}"], capture_output=True, text=True).stdout.strip()

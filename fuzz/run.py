@@ -2,7 +2,7 @@
 
 Usage:
     run.py [--seconds N] [--jobs N] [TARGET ...]                   all targets by default
-    run.py --fast --runs 10000000 --seconds 7200 differential      many inputs: no coverage, no sanitizers
+    run.py --runs 10000000 --seconds 7200 differential             until one of both is reached
     run.py --reproduce FILE TARGET                                 one input again
 """
 
@@ -21,13 +21,9 @@ from typing import NamedTuple
 import seeds
 from prepare import FUZZ, WORK, Built, build, environment
 
-TARGETS = (
-    *("parse", "differential", "chunking", "roundtrip", "columns", "content"),
-    *("connection", "websocket", "broker", "plain", "selector", "transform", "capture", "management", "api", "scan"),
-)
+TARGETS = ("parse", "differential", "connection", "websocket", "broker", "selector")
 #: Targets whose inputs have a form of their own.
-SEEDS = ("api", "content", "management", "plain", "selector", "transform")
-LONGEST = {"scan": 4096}  # octets of an input; 1024 for the others, which can stretch theirs
+SEEDS = ("selector",)
 SLOWEST = 30  # seconds for one input
 MEMORY = 4096  # MiB
 #: How the reason of a finding begins in what a target says.
@@ -49,22 +45,16 @@ class Figures(NamedTuple):
         return f"{self.target:14}{self.inputs:12,}{rate:10,.0f}{self.coverage:>10}   {found}"
 
 
-def command_of(built: Built, target: str, options: argparse.Namespace) -> list[str]:
+def command_of(target: str, options: argparse.Namespace) -> list[str]:
     """What runs a target."""
     findings, corpus = WORK / "findings", WORK / "corpus" / target
     corpus.mkdir(parents=True, exist_ok=True)
     folders = [str(corpus), str(WORK / "seeds" / (target if target in SEEDS else "wire"))]
-    python = [sys.executable, str(FUZZ / f"fuzz_{target}.py")]
-    if target != "scan" and not built.atheris:
-        limits = [f"--seconds={options.seconds}", f"--runs={options.runs}", f"--seed={options.seed}"]
-        return [*python, "--plain", *limits, f"--findings={findings}", *folders]
     flags = [f"-max_total_time={options.seconds}", f"-dict={FUZZ / 'stomp.dict'}", f"-seed={options.seed}"]
     flags += [f"-artifact_prefix={findings}/{target}-", f"-runs={options.runs}"]
-    if target == "scan" and not built.libfuzzer:
-        return [str(built.scan), *flags, *folders]
-    flags += [f"-max_len={LONGEST.get(target, 1024)}", f"-rss_limit_mb={MEMORY}"]
+    flags += ["-max_len=1024", f"-rss_limit_mb={MEMORY}"]
     flags += [f"-timeout={SLOWEST}", f"-report_slow_units={SLOWEST}"]  # less may be the load of the machine
-    return [*([str(built.scan)] if target == "scan" else python), *flags, *folders]
+    return [sys.executable, str(FUZZ / f"fuzz_{target}.py"), *flags, *folders]
 
 
 def run(built: Built, target: str, options: argparse.Namespace) -> Figures:
@@ -76,10 +66,10 @@ def run(built: Built, target: str, options: argparse.Namespace) -> Figures:
     start = time.perf_counter()
     with log.open("w") as output:
         status = subprocess.run(
-            command_of(built, target, options),
+            command_of(target, options),
             stdout=output,
             stderr=subprocess.STDOUT,
-            env=None if target == "scan" else environment(built),
+            env=environment(built),
             cwd=WORK,
         ).returncode
     seconds = time.perf_counter() - start
@@ -87,10 +77,10 @@ def run(built: Built, target: str, options: argparse.Namespace) -> Figures:
     found = [path.name for path in sorted(set(findings.iterdir()) - before) if path.name.startswith((target, "crash"))]
     if status and not found:
         found = [f"exit status {status}"]
-    counts = re.findall(r"^#(\d+)\s|^Done (\d+) runs|^(\d+) inputs in", text, re.MULTILINE)
+    counts = re.findall(r"^#(\d+)\s|^Done (\d+) runs", text, re.MULTILINE)
     inputs = max((int("".join(count)) for count in counts), default=0)
-    covered = re.findall(r"\bcov: (\d+)|\bcoverage (\d+)", text)
-    figures = Figures(target, inputs, seconds, "".join(covered[-1]) if covered else "-", found)
+    covered = re.findall(r"\bcov: (\d+)", text)
+    figures = Figures(target, inputs, seconds, covered[-1] if covered else "-", found)
     print(figures, flush=True)
     if found:
         first = REASON.search(text)
@@ -101,11 +91,8 @@ def run(built: Built, target: str, options: argparse.Namespace) -> Figures:
 
 def reproduce(built: Built, target: str, path: Path) -> int:
     """Run one input again, with all that it says shown."""
-    if target == "scan":
-        return subprocess.run([str(built.scan), str(path)]).returncode
-    plain = [] if built.atheris else ["--plain"]
     return subprocess.run(
-        [sys.executable, str(FUZZ / f"fuzz_{target}.py"), *plain, str(path)], env=environment(built)
+        [sys.executable, str(FUZZ / f"fuzz_{target}.py"), str(path)], env=environment(built)
     ).returncode
 
 
@@ -115,23 +102,17 @@ def main() -> int:
     parser.add_argument("--runs", type=int, default=10**12, help="inputs for each target, if that is reached first")
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="targets at a time")
     parser.add_argument("--seed", type=int, default=time.time_ns() % 10**9, help="of the random numbers")
-    parser.add_argument("--fast", action="store_true", help="no coverage and no sanitizers, but many more inputs")
     parser.add_argument("--reproduce", type=Path, metavar="FILE", help="run this input on one target")
     parser.add_argument("targets", nargs="*", metavar="TARGET", help=f"of {', '.join(TARGETS)}; default: all")
     options = parser.parse_args()
     if not set(options.targets) <= set(TARGETS):
         parser.error(f"the targets are {', '.join(TARGETS)}")
-    built = build(options.fast)
+    built = build()
     if options.reproduce:
         return reproduce(built, options.targets[0], options.reproduce.resolve())
     (WORK / "findings").mkdir(exist_ok=True)
     count = seeds.write(WORK / "seeds" / "wire", seeds.inputs())
-    count += seeds.write(WORK / "seeds" / "content", seeds.content_inputs())
-    count += seeds.write(WORK / "seeds" / "api", seeds.api_inputs())
-    count += seeds.write(WORK / "seeds" / "plain", seeds.plain_inputs())
-    count += seeds.write(WORK / "seeds" / "management", seeds.management_inputs())
     count += seeds.write(WORK / "seeds" / "selector", seeds.selector_inputs())
-    count += seeds.write(WORK / "seeds" / "transform", seeds.transform_inputs())
     print(f"{count} seeds from the vectors; seed of the random numbers: {options.seed}")
     print(f"{'target':14}{'executions':>12}{'a second':>10}{'coverage':>10}", flush=True)
     with ThreadPoolExecutor(options.jobs) as pool:

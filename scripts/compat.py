@@ -1,4 +1,4 @@
-"""The own suites of other libraries: as they are, and on our codec. `make compat SUITES=DIR`.
+"""The own suites of other libraries: as they are, and on our codec. `make interop SUITES=DIR`.
 
 DIR holds a checkout of each: DIR/stomp.py, DIR/stompman (with faststream-stomp) and DIR/django-stomp. What is not there
 is skipped, and said. The library under test is the newest release in the registry, in an environment of its own in

@@ -1,7 +1,7 @@
 """Other people's clients, our client, Spark and our tools against brokers: tables of real runs. `make interop`.
 
-Clients that pip and npm have are installed into build/interop when they are needed first. --install installs the other
-clients and brokers, too, by apt.
+Clients that pip and npm have are installed into build/interop when they are needed first; docs/development.md names the
+packages of Debian that have the others.
 
 Brokers are started here: ours, those of Debian's packages, and those of scripts/peers that can run here. Or they run
 already: --broker NAME=URL takes any of them, with user, passcode, virtual host and TLS
@@ -15,7 +15,6 @@ import argparse
 import contextlib
 import itertools
 import logging
-import os
 import re
 import shutil
 import signal
@@ -33,8 +32,7 @@ from typing import Any, NamedTuple
 ROOT = Path(__file__).resolve().parents[1]
 sys.path[0] = str(ROOT / "tests")  # for the package interop; this file has its name
 
-from crash.process import BrokerProcess
-from interop.brokers import BROKERS, UNKNOWN, Ours, server_of
+from interop.brokers import BROKERS, UNKNOWN, server_of
 from interop.checks import CHECKS
 from interop.driver import Failed, NotThere, Target
 from interop.fields import FIELDS, run_fields
@@ -43,19 +41,13 @@ from interop.rows import FOLDER, OTHERS, OURS, Row
 from interop.run import Outcome, run_rows
 from interop.running import BadAddress, Running, named
 from interop.spark_rows import SPARK_CHECKS, missing, run_spark, sparks
-from interop.suites import SUITES, VENVS, DidNotRun, Place, as_on, checkout_of, python_of, run_suite
 from interop.through import THROUGH, Through, run_through
 from interop.tools import TOOLS, run_tool
 
-RUNTIMES = ("nodejs", "npm", "chromium")
-BROKER_PACKAGES = ("rabbitmq-server", "activemq")
-DEBIAN = ("ruby-stomp", "php-cli", "php-stomp", "libnet-stomp-perl", *RUNTIMES, *BROKER_PACKAGES)
 PYTHON = ("stomp-py", "stompman", "aiostomp", "websockets", "proxy.py", "sockjs")
 NODE = ("@stomp/stompjs", "ws")
 #: Name -> what makes a broker that is started here.
 STARTED: dict[str, Callable[[], Any]] = {**BROKERS, **PEER_BROKERS}
-#: Suites that are meant for any broker: on the real one, then on ours.
-WHOLE = ("faststream-stomp", "django-stomp")
 MARKS = {"ok": "ok", "FAIL": "FAIL", "n/a": "-"}
 _PAGE = """\
 # Interoperability
@@ -65,21 +57,12 @@ program of `tests/interop/clients`. `-` means that the client, its version of ST
 reasons follow each table. `ws` is STOMP over WebSocket, the rest TCP; `chromium` is stompjs in a page of headless
 Chromium, `sync` and `asyncio` are the two interfaces of `stompcodec.client`.
 
-The tables through `stompcodec proxy` have the same checks: the proxy changes nothing, so all of them have to pass. A
-broker without WebSocket gets it from the proxy there. A check that fails without the proxy, too, is a `-`. The table of
-the command line and middleware has results of pytest: a row is a test with all its parameters. A `-` without a reason
-means that the test is for another broker. The last table is Spark with the format `stomp`.
-
-The checks are in `tests/interop/checks.py`, for Spark in `tests/interop/spark_rows.py`; `tests/interop/tools.py` names
-the files of pytest. `make interop` installs clients into `build/interop` with pip and npm; `python scripts/interop.py
---install` also installs clients and brokers with apt. Programs that are not installed are skipped, with the reason.
+Through `stompcodec proxy` all checks have to pass, but those that fail without it, too, which are a `-`. A row of the
+command line and middleware is a test of pytest with all its parameters. The checks are in `tests/interop`.
 
 Brokers are started here: those of Debian's packages, and the servers of `scripts/peers` that can run here. Servers that
-keep no messages or have no ACK are asked for what they have.
-
-`--broker NAME=URL` runs the checks against a running broker, with user, passcode, virtual host and TLS in the
-URL. A scheduled workflow (`.github/workflows/brokers.yml`) does that with RabbitMQ 3.13, 4.2 and 4.3, ActiveMQ 5.19 and
-6, and Artemis 2, and runs all servers of `scripts/peers`. This page shows only the versions named here.
+keep no messages or have no ACK are asked for what they have. `--broker NAME=URL` runs the checks against a running
+broker. This page shows only the versions named here.
 
 """
 _TOOLS_TITLE = "What the command line and middleware do with real brokers"
@@ -97,14 +80,6 @@ class Section(NamedTuple):
     outcomes: Outcomes
     head: str = "client"
     """The heading of the first column."""
-
-
-def install() -> None:
-    """Install clients and brokers. What fails is said, and the rest goes on."""
-    # A command of another origin will do: its package is left out.
-    wanted = [name for name in DEBIAN if not (name in ("nodejs", "npm") and shutil.which(name.replace("js", "")))]
-    _debian(wanted)
-    install_clients()
 
 
 def install_clients() -> None:
@@ -129,31 +104,9 @@ def ready() -> bool:
     return file.exists() and file.read_text(encoding="utf-8") == _packages()
 
 
-def _debian(wanted: list[str]) -> None:
-    if shutil.which("apt-get") is None:
-        print(f"no apt-get here: install by hand {' '.join(wanted)}")
-        return
-    status = ["dpkg-query", "-Wf", "${db:Status-Status}"]
-    missing = [
-        name
-        for name in wanted
-        if subprocess.run([*status, name], capture_output=True, text=True, check=False).stdout != "installed"
-    ]
-    if not missing:
-        return
-    if os.geteuid() != 0:
-        print(f"not root: run apt-get install --no-install-recommends {' '.join(missing)}")
-        return
-    # RUNLEVEL: the packaged brokers are not started.
-    quiet = {**os.environ, "DEBIAN_FRONTEND": "noninteractive", "RUNLEVEL": "1"}
-    _call(["apt-get", "update", "-qq"], quiet)
-    for name in missing:
-        _call(["apt-get", "install", "-qq", "--no-install-recommends", name], quiet)
-
-
-def _call(command: list[str], environment: dict[str, str] | None = None) -> bool:
+def _call(command: list[str]) -> bool:
     print("+", " ".join(command), flush=True)
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode:
         print("  failed:", (done.stderr or done.stdout).strip().splitlines()[-1:] or "no word")
     return done.returncode == 0
@@ -241,21 +194,28 @@ def section(title: str, rows: list[Row], broker: str, checks: list[str], argumen
     """One table, shown at once."""
     print(f"\n{title}", flush=True)
     candidate = arguments.brokers[broker]()
-    if candidate.missing:
-        print(f"skipped: {candidate.missing}")
-        return {row.name: {check: Outcome("n/a", candidate.missing) for check in checks} for row in rows}
+
+    def run(target: Target) -> Outcomes:
+        note(broker, candidate, target)
+        return run_rows(rows, target, checks, partial(tell, arguments.verbose), arguments.jobs)
+
+    return asked(candidate, [row.name for row in rows], checks, run)
+
+
+def asked(candidate: Any, rows: list[str], checks: list[str], run: Callable[[Target], Outcomes]) -> Outcomes:
+    """Return what `run` finds on a broker, or for each row and check why there is nothing; show it."""
+    why = candidate.missing or ("" if rows or getattr(candidate, "whole", True) else NOT_WHOLE)
     try:
-        with candidate as target:
-            note(broker, candidate, target)
-            outcomes = run_rows(rows, target, checks, partial(tell, arguments.verbose), arguments.jobs)
+        if not why:
+            with candidate as target:
+                outcomes = run(target)
+            print("\n".join(table(outcomes, markdown=False)), flush=True)
+            return outcomes
+        outcome = Outcome("n/a", why)
     except OSError as error:
-        print(f"  FAIL {broker} does not answer: {error}")
-        why = f"the broker does not answer: {error}"
-        return {row.name: {check: Outcome("FAIL", why) for check in checks} for row in rows}
-    print("\n".join(table(outcomes, markdown=False)), flush=True)
-    if any(row.missing() for row in rows):
-        print("python scripts/interop.py --install installs the clients that are missing", flush=True)
-    return outcomes
+        outcome = Outcome("FAIL", str(error))
+    print(f"skipped: {why}" if why else f"  FAIL {candidate.title} does not answer: {outcome.why}", flush=True)
+    return {row: dict.fromkeys(checks, outcome) for row in rows or [candidate.title]}
 
 
 def tell(verbose: bool, line: str) -> None:
@@ -350,88 +310,15 @@ def field_section(title: str, broker: str, arguments: argparse.Namespace) -> Out
     """Each field of our client's table of brokers, against the broker of that row."""
     print(f"\n{title}\nFields: {numbered(list(FIELDS))}", flush=True)
     candidate = arguments.brokers[broker]()
-    if why := candidate.missing or ("" if getattr(candidate, "whole", True) else NOT_WHOLE):
-        print(f"skipped: {why}")
-        outcomes = {candidate.title: {name: Outcome("n/a", why) for name in FIELDS}}
-    else:
-        try:
-            with candidate as target:
-                outcomes = {candidate.title: run_fields(target, FIELDS)}
-        except OSError as error:
-            why = f"the broker does not answer: {error}"
-            outcomes = {candidate.title: {name: Outcome("FAIL", why) for name in FIELDS}}
-    for name, outcome in outcomes[candidate.title].items():
-        if outcome.word == "FAIL" or arguments.verbose:
-            print(f"  {outcome.word} {name} {outcome.why}".rstrip(), flush=True)
-    print("\n".join(table(outcomes, markdown=False)), flush=True)
-    return outcomes
 
+    def run(target: Target) -> Outcomes:
+        found = run_fields(target, FIELDS)
+        for name, outcome in found.items():
+            if outcome.word == "FAIL" or arguments.verbose:
+                print(f"  {outcome.word} {name} {outcome.why}".rstrip(), flush=True)
+        return {candidate.title: found}
 
-def suites_section(title: str, arguments: argparse.Namespace) -> Outcomes:
-    """Whole suites of libraries: what passes on a real broker has to pass on ours in its dialect."""
-    print(f"\n{title}", flush=True)
-    outcomes: Outcomes = {}
-    for name in WHOLE:
-        checkout = checkout_of(name, arguments.suites)
-        if isinstance(checkout, str):
-            print(f"skipped: {checkout}", flush=True)
-            outcomes[name] = {"whole suite": Outcome("n/a", checkout)}
-            continue
-        for make in arguments.brokers.values():
-            candidate = make()
-            if candidate.missing:
-                print(f"skipped: {candidate.missing}", flush=True)
-                outcomes[f"{name}, {candidate.title}"] = {"whole suite": Outcome("n/a", candidate.missing)}
-            elif not isinstance(candidate, Ours):
-                with tempfile.TemporaryDirectory() as scratch:
-                    outcome = whole(name, checkout, candidate, Path(scratch))
-                if outcome is not None:
-                    outcomes[f"{name}, {candidate.title}"] = {"whole suite": outcome}
-    return outcomes
-
-
-def whole(name: str, checkout: Path, candidate: Any, scratch: Path) -> Outcome | None:
-    """One suite on one real broker, and on ours in its dialect; None where we have no such dialect."""
-    suite = SUITES[name]
-    python = python_of(name, suite)
-    runs = itertools.count(1)
-
-    def run(where: str, place: Place, only: list[str]) -> dict[str, str]:
-        turn = next(runs)
-        log = VENVS / "logs" / f"{name}-on-{where}-{turn}.log"
-        return run_suite(python, suite, checkout, "", only, place, scratch / f"run-{turn}", log)
-
-    try:
-        with candidate as target:
-            dialect = target.name
-            if dialect not in suite.dialects:
-                return None
-            if dialect in dict(suite.unfit):
-                why = dict(suite.unfit)[dialect]
-                print(f"  skipped: {name} on {candidate.title}: {why}", flush=True)
-                return Outcome("n/a", why)
-            real = run(candidate.title, Place(target.host, target.port, 0, target.login, target.passcode), [])
-        config = ROOT / "examples" / "brokers" / f"{dialect}.toml"
-        with BrokerProcess(scratch / "ours", memory=True, config=config) as ours:
-            count, lost = as_on(real, lambda only: run("ours", Place("127.0.0.1", ours.port), only))
-    except (DidNotRun, OSError) as error:
-        print(f"  FAIL {name}, {candidate.title}: {error}", flush=True)
-        return Outcome("FAIL", str(error).splitlines()[0])
-    there = list(real.values()).count("passed")
-    print(
-        f"  {name}: {len(real)} tests, {there} pass on {candidate.title}, {count} on ours in dialect {dialect}",
-        flush=True,
-    )
-    words = dict(suite.besides).values()
-    failed = [test for test, word in lost.items() if word not in words]
-    for test in failed:
-        print(f"  FAIL passes on {candidate.title} alone: {test}", flush=True)
-    why = f"{there} of {len(real)} tests pass there, {count} on ours"
-    for word in sorted({word for word in lost.values() if word in words}):
-        excused = f"{list(lost.values()).count(word)} find {word}"
-        print(f"  passes on {candidate.title} alone: {excused}", flush=True)
-        why += f"; {excused}"
-    return Outcome("FAIL" if failed else "ok", why + (f"; here fail {', '.join(failed)}" if failed else ""))
+    return asked(candidate, [], list(FIELDS), run)
 
 
 def brokers_of(texts: list[str]) -> dict[str, Callable[[], Any]]:
@@ -463,7 +350,6 @@ def again(broker: Running) -> Running:
 def arguments_of() -> argparse.Namespace:
     """The command line. Wrong usage ends the program."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--install", action="store_true", help="install what is missing, and end")
     parser.add_argument("--client", action="append", metavar="TEXT", help="only clients whose name holds this")
     parser.add_argument(
         "--check",
@@ -480,9 +366,6 @@ def arguments_of() -> argparse.Namespace:
     )
     parser.add_argument(
         "--wait", type=float, default=0.0, metavar="SECONDS", help="how long brokers by URL may take to start (0)"
-    )
-    parser.add_argument(
-        "--suites", type=Path, metavar="DIR", help="checkouts of other libraries' suites: run them, too"
     )
     parser.add_argument("--others", action="store_true", help="other people's clients against their brokers too")
     parser.add_argument("--markdown", type=Path, metavar="FILE", help="write the tables there too")
@@ -540,17 +423,11 @@ def other_sections(arguments: argparse.Namespace) -> list[Section]:
     if of_spark and (not arguments.client or any(text in "Spark" for text in arguments.client)):
         title = "Spark, from queues into tables and back"
         sections.append(Section(title, spark_section(title, of_spark, arguments), "broker"))
-    if arguments.suites:
-        title = "Other libraries' whole suites: what passes on the broker passes on ours in its dialect"
-        sections.append(Section(title, suites_section(title, arguments), "suite"))
     return sections
 
 
 def main() -> int:
     arguments = arguments_of()
-    if arguments.install:
-        install()
-        return 0
     logging.disable(logging.ERROR)  # handlers that fail on purpose, connections that are lost
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that clients and brokers are ended
     start = time.monotonic()

@@ -1,8 +1,6 @@
-"""Print what the extras of pyproject.toml require, one requirement a line, without the package itself.
+"""Print what extras of pyproject.toml require, a line each, so that an environment has it before the package is built.
 
-    python scripts/requirements.py EXTRA ...
-
-An environment can get all of that before the package is built. It needs only Python and pip: nothing is installed yet.
+python scripts/requirements.py EXTRA ...
 """
 
 from __future__ import annotations
@@ -10,38 +8,18 @@ from __future__ import annotations
 import re
 import sys
 import tomllib
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
-PYPROJECT = Path(__file__).resolve().parents[1] / "pyproject.toml"
-
-
-def required(project: dict[str, Any], extras: list[str]) -> list[str]:
-    """Return the requirements of extras, those of other extras that they name among them.
-
-    >>> extras = {"ws": ["websockets"], "all": ["a[ws]", "rich>=13; python_version > '3'"]}
-    >>> required({"name": "a", "dependencies": ["b"], "optional-dependencies": extras}, ["all"])
-    ['b', 'websockets', "rich>=13; python_version > '3'"]
-    """
-    own = re.compile(rf"{re.escape(project['name'])}\[([\w,-]+)\]")
-    found = list(project["dependencies"])
-    for extra in extras:
-        for requirement in project["optional-dependencies"][extra]:
-            match = own.fullmatch(requirement)
-            found += required(project, match[1].split(",")) if match else [requirement]
-    return list(dict.fromkeys(found))
+EXTRAS = tomllib.loads(Path("pyproject.toml").read_text("utf-8"))["project"]["optional-dependencies"]
 
 
-def project() -> dict[str, Any]:
-    """Return the table `project` of pyproject.toml."""
-    table: dict[str, Any] = tomllib.loads(PYPROJECT.read_text(encoding="utf-8"))["project"]
-    return table
-
-
-def of(extras: list[str]) -> list[str]:
-    """Return what the extras of this project require."""
-    return required(project(), extras)
+def required(extra: str) -> Iterator[str]:
+    """Yield the requirements of an extra, those of other extras that it names among them."""
+    for requirement in EXTRAS[extra]:
+        own = re.fullmatch(r"stompcodec\[(\w+)\]", requirement)
+        yield from required(own[1]) if own else [requirement]
 
 
 if __name__ == "__main__":
-    print("\n".join(of(sys.argv[1:])))
+    print("\n".join(dict.fromkeys(line for extra in sys.argv[1:] for line in required(extra))))

@@ -94,8 +94,7 @@ QUICK = [
     [
         Stage("examples", [*PYTEST, *DOCTESTS]),
         Stage("instructions", [sys.executable, "benchmarks/instructions.py", "--judged"], "--report"),
-        Stage("tricks", [sys.executable, "scripts/test_tricks.py", "--short"], "--report"),
-        Stage("debug", [sys.executable, "scripts/test_debug.py", "--short"], "--report"),
+        Stage("debug", [sys.executable, "scripts/others.py", "debug", "--short"], "--report"),
     ],
     [Stage("c", [*PYTEST, *SHARED, "-m", "not slow"])],
     [Stage("python", [*PYTEST, *SHARED, "-m", "not slow and not names_backend", *CORES], environment=PURE)],

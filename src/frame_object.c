@@ -87,7 +87,7 @@ static size_t copy_lines(uint8_t *out, const struct stomp_scan *scan, const uint
 }
 
 /* The largest head whose offsets are stored in 16 bits. */
-enum { NARROW_MOST = STOMP_NO_NARROW_OFFSETS ? 0 : UINT16_MAX };
+enum { NARROW_MOST = UINT16_MAX };
 
 /* Pack two offsets as a frame stores them: the colon first. */
 static inline uint32_t offsets_16(uint32_t colon, uint32_t end)
@@ -371,7 +371,7 @@ PyTypeObject StompFrame_Type = {
               ">>> frame.headers[\"destination\"], frame.get(\"receipt\"), frame.body\n"
               "('/queue/a', None, b'hello')",
     .tp_new = stomp_frame_new,
-    .tp_vectorcall = STOMP_NO_VECTORCALL ? NULL : stomp_frame_vectorcall,
+    .tp_vectorcall = stomp_frame_vectorcall,
     .tp_dealloc = (destructor)(void (*)(void))frame_dealloc,
     .tp_methods = frame_methods,
     .tp_getset = frame_getset,

@@ -1,21 +1,10 @@
 # The writer: frames to bytes. Included by _codec_c.pyx.
 
 cdef object _AUTO = "auto", _NO_COMMANDS = ()
-cdef stomp_writer _USUAL[5]  # for each of _VERSIONS, without options
-
-for _i in range(5):
-    _USUAL[<int>_i].rules = _RULES[<int>_i][0]
-    _USUAL[<int>_i].length_mode = LENGTH_AUTO
-    _USUAL[<int>_i].lenient = 0
 
 
 cdef const stomp_writer *_writer(stomp_writer *room, version, content_length, lenient, _Names extra) except NULL:
-    """Return the rules of a call. They are in `room` if they are unusual."""
-    cdef int i
-    if not STOMP_NO_PREPARED_RULES and extra is None and content_length is _AUTO and lenient is False:
-        for i in range(5):
-            if version is _VERSIONS[i]:
-                return &_USUAL[i]
+    """Return the rules of a call, which are in `room`."""
     _dialect_rules(&room.rules, version, False)
     if content_length == "auto":
         room.length_mode = LENGTH_AUTO
@@ -130,7 +119,7 @@ def serialize_parts(frame, version="1.2", *, content_length="auto", lenient=Fals
 cdef size_t _expected(frames):
     """Return the likely size of the output of many frames, or 0 if they are not in a list or tuple."""
     cdef size_t size = 0
-    if not STOMP_NO_EXPECTED_SIZE and (type(frames) is list or type(frames) is tuple):
+    if type(frames) is list or type(frames) is tuple:
         for frame in frames:
             if type(frame) is Frame and (<StompFrame *>(<PyObject *>frame)).body:
                 size += stomp_expected_size(<StompFrame *>(<PyObject *>frame))

@@ -62,7 +62,6 @@ LONG = tuple(
         "broker/web/test_page",
         "broker/test_hostile",
         "broker/test_memory_attacks",
-        "broker/test_fuzz_tcp",
         "broker/storage/test_sqlite_faults",
         "broker/storage/test_space",
         "broker/queues/test_slices_process",

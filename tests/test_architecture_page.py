@@ -1,22 +1,15 @@
-"""ARCHITECTURE.md and its neighbours say what the code says: drawings are fresh, and what they name is there."""
+"""ARCHITECTURE.md and its neighbours say what the code says: what they name is there."""
 
 from __future__ import annotations
 
-import doctest
-import importlib
 import re
-import sys
-from collections.abc import Callable, Iterator
 from pathlib import Path
-from types import ModuleType
 
 import pytest
 
-from stompcodec.broker.sessions import plain
+from stompcodec.client.states import CLIENT, CONNECTION, State
 
 ROOT = Path(__file__).resolve().parents[1]
-SCRIPTS = ROOT / "scripts"
-DRAWINGS = sorted(path.stem for path in SCRIPTS.glob("draw_*.py"))
 DECISIONS = ROOT / "docs" / "decisions"
 WORKFLOWS = ROOT / ".github"  # not in the sdist
 PAGES = [
@@ -27,132 +20,14 @@ PAGES = [
 
 pytestmark = pytest.mark.skipif(not PAGES[0].is_file(), reason="this is not the whole tree")
 
-Load = Callable[[str], ModuleType]
 
-
-@pytest.fixture
-def load(monkeypatch: pytest.MonkeyPatch) -> Iterator[Load]:
-    """Import a script by its name."""
-    names = {"in_process", "page_blocks", *DRAWINGS}
-    before = {name: sys.modules.pop(name) for name in names & sys.modules.keys()}
-    monkeypatch.syspath_prepend(str(SCRIPTS))
-    yield importlib.import_module
-    for name in names & sys.modules.keys():
-        del sys.modules[name]
-    sys.modules.update(before)
-
-
-def name_of(script: str) -> str:
-    return script.removeprefix("draw_")
-
-
-# ---- drawings ----
-
-
-@pytest.mark.parametrize("script", DRAWINGS)
-def test_a_drawing_is_what_the_code_says(load: Load, script: str) -> None:
-    drawing = load(script)
-    assert load("page_blocks").run(name_of(script), drawing.draw, ["--check"]) == 0, f"run scripts/{script}.py"
-
-
-@pytest.mark.parametrize("script", ["page_blocks", "draw_floors"])
-def test_the_examples_of_a_script_run(load: Load, script: str) -> None:
-    failed, tried = doctest.testmod(load(script))
-    assert tried > 0
-    assert failed == 0
-
-
-def test_each_block_has_its_script() -> None:
-    blocks = re.findall(r"^<!-- (\w+): written by scripts/(\w+)\.py", PAGES[0].read_text("utf-8"), re.MULTILINE)
-    assert sorted(blocks) == [(name_of(script), script) for script in DRAWINGS]
-
-
-def test_a_stale_block_is_noticed_and_written_alone(
-    load: Load, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    blocks, drawing = load("page_blocks"), load("draw_client")
-    page = PAGES[0].read_text("utf-8")
-    other = page.replace("down --> connecting : ", "down --> up : ")
-    assert other != page
-    monkeypatch.setattr(blocks, "PAGE", tmp_path / "ARCHITECTURE.md")
-    blocks.PAGE.write_text(other, "utf-8")
-    assert blocks.run("client", drawing.draw, ["--check"]) == 1
-    assert blocks.PAGE.read_text("utf-8") == other
-    said = capsys.readouterr().out
-    assert "stale, run scripts/draw_client.py" in said
-    assert "-    down --> up : " in said
-    assert blocks.run("client", drawing.draw, []) == 0
-    assert blocks.PAGE.read_text("utf-8") == page
-
-
-def test_a_page_without_the_block_is_refused(load: Load) -> None:
-    with pytest.raises(ValueError, match="needs one block 'floors'"):
-        load("page_blocks").replaced("# Architecture\n", "floors", "text")
-
-
-def test_every_import_counts(load: Load, tmp_path: Path) -> None:
-    package = tmp_path / "house"
-    for name, text in {
-        "__init__": "from house.low import x",
-        "low": "import os",
-        "room/__init__": "from house.room.high import x, y",
-        "room/high": "from house.room import low as other\nfrom house.room.inner import deep",
-        "room/low": "def f():\n    import house.low",
-        "room/typed": "if TYPE_CHECKING:\n    from house.room.low import x",
-        "room/inner/deep": "import house.other.thing",
-        "other/thing": "from house import low",
-    }.items():
-        path = package / f"{name}.py"
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text, "utf-8")
-    drawing = load("draw_floors")
-    graph = drawing.imports(package)
-    assert graph["room.high"] == {"room.low", "room.inner.deep"}
-    assert drawing.rooms(graph) == {"ground floor": set(), "room": {"ground floor", "other"}, "other": {"ground floor"}}
-    assert drawing.floors(drawing.inside(graph, "room")) == [["inner/", "low"], ["high", "typed"], ["__init__"]]
-    assert drawing.floors(drawing.inside(graph, "ground floor")) == [["low"], ["__init__"]]
-    (package / "low.py").write_text("import house.room.typed", "utf-8")
-    with pytest.raises(ValueError, match="circle"):
-        drawing.floors(drawing.rooms(drawing.imports(package)))
-
-
-@pytest.mark.parametrize(("persistent", "most"), [(False, 2), (True, 3)])
-def test_a_send_enters_no_file_too_often(
-    load: Load, monkeypatch: pytest.MonkeyPatch, persistent: bool, most: int
-) -> None:
-    drawing = load("draw_send")
-    steps = drawing.trace(persistent)
-    if plain.EXTENSION is not None:
-        assert plain.EXTENSION.switch(True), "the plain road in C is switched off for the tests behind this one"
-    assert drawing.too_often(steps, most) == {}
-    assert drawing.MOST_ENTRIES[persistent] == most
-    again = drawing.Call(drawing.SHELL, "core.py", "turn", False)
-    assert drawing.too_often([*steps, *[again] * most], most).keys() == {"core.py"}
-    monkeypatch.setattr(drawing, "trace", lambda _persistent: [again] * 4)
-    with pytest.raises(ValueError, match=r"more than 2 times: {'core.py': 4}"):
-        drawing.draw()
-
-
-def test_only_calls_into_another_file_are_drawn(load: Load) -> None:
-    drawing = load("draw_send")
-    calls = [step for step in drawing.trace(False) if isinstance(step, drawing.Call)]
-    assert all(call.caller != call.file for call in calls)
-    assert not {Path(call.file).stem for call in calls if "/" not in call.file} & drawing.CODEC
-    text = "\n".join(drawing.picture([*calls, drawing.Call("shell", "queues/new.py", "added", False)]))
-    assert "as queues/new.py" in text
-    assert ": added" in text
-
-
-def test_each_step_of_the_clients_tables_is_drawn(load: Load) -> None:
-    drawing = load("draw_client")
-    for found, states in zip(drawing.arrows(), (drawing.CLIENT, drawing.CONNECTION)):
-        rows = {(name, event, after) for name, state in states.items() for event, after in state.after.items()}
-        assert set(found) == rows
-
-
-def test_each_state_of_a_message_is_met(load: Load) -> None:
-    drawing = load("draw_message")
-    assert {state for arrow in drawing.arrows() for state in arrow} == {"[*]", *drawing.STATES}
+@pytest.mark.parametrize("table", [CLIENT, CONNECTION], ids=["client", "connection"])
+def test_the_arrows_of_a_client_are_drawn(table: dict[str, State]) -> None:
+    section = PAGES[0].read_text("utf-8").partition("## The states of a client")[2]
+    drawings = [
+        set(re.findall(r"(\w+) --> (\w+) :", text)) for text in re.findall(r"```mermaid\n(.*?)```", section, re.S)
+    ]
+    assert {(name, after) for name, state in table.items() for after in state.after.values()} in drawings
 
 
 # ---- pages ----

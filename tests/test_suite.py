@@ -98,7 +98,7 @@ def test_a_page_lists_what_is_slow() -> None:
 #: What the broker keeps apart, each by a test on real processes that `make test` runs.
 ISOLATION = {
     "faults": "broker/queues/test_faults_process.py::test_a_subscription_that_cannot_be_served_is_refused",
-    "hostile sessions": "broker/test_fuzz_tcp.py::test_a_short_run_finds_nothing",
+    "hostile sessions": "broker/test_hostile.py::test_a_frame_that_never_ends",
     "subscriptions that end": "broker/queues/test_slices_process.py::test_a_durable_subscription_ends_beside_others",
     "backlogs": "broker/queues/test_slices_process.py::test_others_are_served_while_a_deep_backlog_moves",
     "frames of WebSocket": "broker/sessions/test_websocket_turns.py::test_a_process_answers_others_between_tiny_frames",

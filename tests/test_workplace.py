@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import configparser
 import fnmatch
-import importlib.util
 import re
-import subprocess
 from pathlib import Path
-from types import ModuleType, SimpleNamespace
+from types import SimpleNamespace
 from typing import Any
 
 import installed
@@ -50,79 +48,7 @@ def test_dev_and_test_do_not_share_an_installation() -> None:
     assert "rm -f $(VENV)/editable.stamp" in package
 
 
-# ---- make quick ----
-
-
-@pytest.fixture
-def quick() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("quick_script", ROOT / "scripts" / "quick.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-class Commands:
-    """Stands in for subprocess.run: keeps what would run."""
-
-    def __init__(self, answers: dict[str, Any]) -> None:
-        self.answers = answers
-        self.seen: list[tuple[list[str], dict[str, Any]]] = []
-
-    def __call__(self, command: list[Any], **options: Any) -> Any:
-        words = [Path(command[0]).name, *map(str, command[1:])]
-        self.seen.append((words, options))
-        for beginning, answer in self.answers.items():
-            if " ".join(words).startswith(beginning):
-                return SimpleNamespace(stdout=answer, returncode=answer if isinstance(answer, int) else 0)
-        return SimpleNamespace(stdout="", returncode=0)
-
-    def named(self, name: str) -> list[list[str]]:
-        return [words for words, _ in self.seen if words[0] == name]
-
-
-def test_quick_checks_what_changed_and_runs_the_room(quick: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
-    commands = Commands({"git merge-base": "b1\n", "git diff": "scripts/quick.py\nREADME.md\n", "git ls": "new.py\n"})
-    monkeypatch.setattr(subprocess, "run", commands)
-    assert quick.main(["broker", "-x"]) == 0
-    assert ["git", "diff", "--name-only", "--diff-filter=d", "b1"] in commands.named("git")
-    assert commands.named("ruff") == [
-        ["ruff", "check", "new.py", "scripts/quick.py"],
-        ["ruff", "format", "--check", "new.py", "scripts/quick.py"],
-    ]
-    ((words, options),) = [each for each in commands.seen if each[0][0] == "pytest"]
-    assert words[-2:] == ["-x", "tests/broker"]
-    assert words[words.index("-m") + 1] == "not slow and not long"
-    assert words[words.index("--numprocesses") + 1] == "2"
-    assert "--failed-first" in words
-    assert options["env"]["HYPOTHESIS_PROFILE"] == "light"
-
-
-def test_quick_stops_at_what_ruff_finds(quick: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
-    commands = Commands({"git diff": "a.py\n", "ruff check": 1})
-    monkeypatch.setattr(subprocess, "run", commands)
-    assert quick.main(["broker"]) == 1
-    assert commands.named("pytest") == []
-
-
-def test_quick_without_git_runs_the_tests_all_the_same(quick: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
-    commands = Commands({"git": 128, "pytest": 5})
-    monkeypatch.setattr(subprocess, "run", commands)
-    assert quick.main(["client"]) == 5
-    assert commands.named("ruff") == []
-
-
-@pytest.mark.parametrize("arguments", [[], [""], ["brokr"], ["vectors"], ["broker/nowhere"], ["../tests/broker"]])
-def test_quick_names_the_rooms(
-    quick: ModuleType, arguments: list[str], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(subprocess, "run", Commands({}))
-    assert quick.main(arguments) == 2
-    said = capsys.readouterr().err
-    assert "unknown room" in said
-    assert " broker, " in said
-    assert " client, " in said
+# ---- make quick, with fewer examples ----
 
 
 def test_the_light_profile_is_lighter() -> None:

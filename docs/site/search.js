@@ -84,7 +84,6 @@ const RARELY = /^(changelog|benchmarks|interop|running-benchmarks|sharding|devel
 function weight(id, asked) {
   const { location } = items[id];
   if (RARELY.test(location)) return 0.4;
-  if (location.startsWith("questions/")) return 0.8; // the answers come first
   return location.startsWith("reference/") ? (asked > 1 ? 0.35 : 0.8) : 1;
 }
 

@@ -18,61 +18,39 @@ class Part(NamedTuple):
     """A page of the reference."""
 
     title: str
-    about: str
+    guides: str
     modules: tuple[str, ...]
 
 
 #: The pages by name. tests/docsite/test_reference.py checks that all public modules are here.
 PARTS = {
-    "codec": Part(
-        "Codec", "Frames, the parser, the writer, errors. The guide: [the codec](../codec.md).", ("stompcodec",)
-    ),
-    "client": Part(
-        "Client",
-        "`connect`, `connect_async` and what they return. The guide: [the client](../client.md); the options in one "
-        "table: [client options](client-options.md).",
-        ("stompcodec.client",),
-    ),
+    "codec": Part("Codec", "[the codec](../codec.md)", ("stompcodec",)),
+    "client": Part("Client", "[the client](../client.md), [client options](client-options.md)", ("stompcodec.client",)),
     "middleware": Part(
         "Middleware",
-        "The guides: [middleware](../middleware.md), [tracing and metrics](../tracing.md).",
-        (
-            "stompcodec.client.middleware",
-            "stompcodec.client.middleware.otel",
-            "stompcodec.client.middleware.prometheus",
-        ),
+        "[middleware](../middleware.md), [tracing and metrics](../tracing.md)",
+        tuple(f"stompcodec.client.middleware{name}" for name in ("", ".otel", ".prometheus")),
     ),
     "broker": Part(
-        "Broker",
-        "The broker inside a program. The guide: [the broker](../broker.md); every field of `Config`: "
-        "[configuration](../broker-config.md).",
-        ("stompcodec.broker",),
+        "Broker", "[the broker](../broker.md), [configuration](../broker-config.md)", ("stompcodec.broker",)
     ),
-    "testing": Part("Testing", "The broker for tests. The guide: [testing](../testing.md).", ("stompcodec.testing",)),
-    "capture": Part(
-        "Captures", "Recorded frames. The format: [captures](../capture-format.md).", ("stompcodec.capture",)
-    ),
+    "testing": Part("Testing", "[testing](../testing.md)", ("stompcodec.testing",)),
+    "capture": Part("Captures", "[the format](../capture-format.md)", ("stompcodec.capture",)),
     "spark": Part(
         "Spark",
-        "The tutorial: [Spark](../spark-tutorial.md); the jobs: [the pipeline](../pipeline.md).",
-        ("stompcodec.spark", "stompcodec.spark.jobs", "stompcodec.spark.report"),
+        "[Spark](../spark-tutorial.md), [the pipeline](../pipeline.md)",
+        tuple(f"stompcodec.spark{name}" for name in ("", ".jobs", ".report")),
     ),
-    "bridge": Part("Bridge", "The guide: [the bridge](../bridge.md).", ("stompcodec.bridge",)),
+    "bridge": Part("Bridge", "[the bridge](../bridge.md)", ("stompcodec.bridge",)),
     "compat": Part(
         "Other libraries on our codec",
-        "The guide: [existing programs](../compat.md).",
-        ("stompcodec.compat", "stompcodec.compat.stomppy", "stompcodec.compat.stompman"),
+        "[existing programs](../compat.md)",
+        tuple(f"stompcodec.compat{name}" for name in ("", ".stomppy", ".stompman")),
     ),
     "transport": Part(
         "Transport",
-        "Moves bytes for client and broker. Programs rarely need it.",
-        (
-            "stompcodec.transport",
-            "stompcodec.transport.aio",
-            "stompcodec.transport.sync",
-            "stompcodec.transport.tls",
-            "stompcodec.transport.websocket",
-        ),
+        "[architecture](../architecture.md)",
+        tuple(f"stompcodec.transport{name}" for name in ("", ".aio", ".sync", ".tls", ".websocket")),
     ),
 }
 #: Modules that have no `__all__`, and their public names.
@@ -98,7 +76,7 @@ def pages() -> dict[str, str]:
 
 
 def _page(part: Part) -> Iterator[str]:
-    yield f"# {part.title}: reference\n\nWritten from the docstrings of the code. {part.about}\n"
+    yield f"# {part.title}: reference\n\nWritten from the docstrings of the code. The guides: {part.guides}.\n"
     shown: dict[int, str] = {}
     for module in part.modules:
         names = names_of(module)

@@ -1,4 +1,4 @@
-"""Pages of the reference that are tables: options, limits, error kinds, rules of lint, metrics."""
+"""Pages of the reference that are tables: options, limits, error kinds, rules of lint."""
 
 from __future__ import annotations
 
@@ -39,7 +39,6 @@ def pages() -> dict[str, str]:
         "client-options": _client_options,
         "errors": _errors,
         "lint-rules": _lint_rules,
-        "metrics": _metrics,
     }
     return {f"reference/{name}.md": "\n".join(make()) + "\n" for name, make in makers.items()}
 
@@ -149,52 +148,3 @@ def _lint_rules() -> Iterator[str]:
         yield f"\n## {names.get(prefix, prefix)}\n"
         rows = ([f"`{rule}`", cell(text)] for rule, text in titles.items() if rule.startswith(f"{prefix}-"))
         yield from table(["rule", "it says"], rows)
-
-
-# ---- metrics ----
-
-
-def _families(text: str) -> Iterator[list[str]]:
-    """Yield name, type, labels and meaning of the metrics in a text for Prometheus."""
-    from prometheus_client.parser import text_string_to_metric_families
-
-    for family in text_string_to_metric_families(text):
-        if family.name.endswith("_created"):
-            continue
-        labels = sorted({label for sample in family.samples for label in sample.labels} - {"le"})
-        name = f"{family.name}_total" if family.type == "counter" else family.name
-        yield [f"`{name}`", family.type, ", ".join(f"`{label}`" for label in labels), cell(family.documentation)]
-
-
-def _metrics() -> Iterator[str]:
-    from prometheus_client import CollectorRegistry, generate_latest
-
-    from stompcodec.client import connect
-    from stompcodec.client.middleware.prometheus import Prometheus
-    from stompcodec.testing import StompBroker
-
-    registry = CollectorRegistry()
-    with StompBroker(ws_port=0, web_metrics=True) as broker:
-        with connect(broker.url, middleware=[Prometheus(registry)]) as client:
-            client.send("/queue/a", b"hello", {"persistent": "true"}, receipt=True)
-            with client.subscribe("/queue/a", ack="client-individual") as messages:
-                message = messages.get(5)
-                assert message is not None
-                with message.processing():
-                    pass
-        told = _scraped(broker)
-    yield "# Metrics\n"
-    yield "Written from a scrape of a running broker and client. [Managing the broker](../management.md#metrics) and"
-    yield "[tracing and metrics](../tracing.md) say how to switch them on.\n"
-    yield "## The broker\n"
-    yield from table(["metric", "type", "labels", "meaning"], _families(told))
-    yield "\n## The client\n"
-    yield from table(["metric", "type", "labels", "meaning"], _families(generate_latest(registry).decode()))
-
-
-def _scraped(broker: Any) -> str:
-    import urllib.request
-
-    address = broker.ws_url.replace("ws://", "http://").rstrip("/")
-    with urllib.request.urlopen(f"{address}/metrics", timeout=30) as answer:
-        return str(answer.read().decode())

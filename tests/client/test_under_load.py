@@ -2,7 +2,6 @@
 
 import asyncio
 import contextlib
-import os
 import threading
 import time
 
@@ -68,13 +67,6 @@ def block(seconds, heart_beat, shell_name):
 def test_a_handler_that_blocks_keeps_its_connection(shell_name):
     beat = interval(100)
     block(beat / 100, (beat, beat), shell_name)
-
-
-@pytest.mark.slow
-@pytest.mark.skipif("STOMPCODEC_LONG" not in os.environ, reason="takes minutes: make soak")
-@pytest.mark.parametrize("shell_name", ["sync", "async"])
-def test_a_handler_that_blocks_for_a_minute_keeps_its_connection(shell_name):
-    block(65.0, (1000, 1000), shell_name)
 
 
 def test_a_handler_that_computes_keeps_its_connection():

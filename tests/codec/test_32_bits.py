@@ -1,4 +1,4 @@
-"""Sizes whose sum 32 bits cannot hold: a MemoryError, and no write past the room. `make test-armhf` runs these."""
+"""Sizes whose sum 32 bits cannot hold: a MemoryError, and no write past the room. They run on 32 bits."""
 
 import sys
 

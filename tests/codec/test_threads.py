@@ -1,6 +1,7 @@
 """Threads that run at the same time: a parser for each, frames, columns and a client that all of them share.
 
-With a GIL they only take turns, at every switch; `make tsan` runs this without one, under ThreadSanitizer.
+With a GIL they only take turns, at every switch; `make test-others KIND=threads` runs this without one,
+under ThreadSanitizer.
 """
 
 from __future__ import annotations
@@ -162,7 +163,7 @@ def test_columns_that_threads_share(codec: Any) -> None:
 
 
 def test_columns_go_to_one_thread(codec: Any) -> None:
-    """The same without pyarrow, which `make tsan` does not have: its own code is not built for ThreadSanitizer."""
+    """The same without pyarrow, which that Python does not have: its own code is not built for ThreadSanitizer."""
     for _ in range(ROUNDS):
         shared = codec.parse_columns(wire(1), "1.2", ["destination"])
 

@@ -300,27 +300,3 @@ def test_a_suite_is_told_where_the_broker_is(tmp_path: Path) -> None:
     for each in suites.SUITES.values():
         for dialect in each.dialects:
             assert (SCRIPT.parents[1] / "examples" / "brokers" / f"{dialect}.toml").is_file()
-
-
-@pytest.mark.parametrize(
-    ("answers", "expected"),
-    [
-        ([{"a": "passed", "b": "failed"}], (1, {})),
-        ([{"a": "failed", "b": "passed"}, {"a": "passed"}], (2, {})),
-        ([{"a": "failed"}, {}, {"a": "error"}], (0, {"a": "error"})),
-        ([{}, {}, {"b": "passed"}], (0, {"a": "missing"})),
-        ([{"a": "no page", "b": "passed"}], (1, {"a": "no page"})),
-    ],
-    ids=["as-there", "the-clock", "ours-alone", "gone", "besides"],
-)
-def test_what_passes_on_the_real_broker_has_to_pass_on_ours(
-    answers: list[dict[str, str]], expected: tuple[int, dict[str, str]]
-) -> None:
-    asked: list[list[str]] = []
-
-    def run(only: list[str]) -> dict[str, str]:
-        asked.append(only)
-        return answers[len(asked) - 1]
-
-    assert suites.as_on({"a": "passed", "b": "failed", "c": "skipped"}, run) == expected
-    assert asked == [[], *[["a"]] * (len(answers) - 1)]

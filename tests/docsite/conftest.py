@@ -40,7 +40,6 @@ else:
 def generated() -> dict[str, str]:
     """The pages that are written from the code."""
     pytest.importorskip("click")
-    pytest.importorskip("prometheus_client")
     pytest.importorskip("opentelemetry")
     pytest.importorskip("pyspark")
     from sitepages.generated import pages

@@ -1,4 +1,4 @@
-"""The reference names everything: public names, verbs and options, errors, rules, metrics."""
+"""The reference names everything: public names, verbs and options, errors, rules."""
 
 from __future__ import annotations
 
@@ -74,7 +74,6 @@ def test_every_verb_and_option_is_in_the_reference(generated: dict[str, str]) ->
         ("client-options", list(Limits._fields)),
         ("errors", list(ERROR_KINDS)),
         ("errors", ["StompError", "FrameError", "stompcodec.client.SendManyError", "stompcodec.bridge.BridgeError"]),
-        ("metrics", ["stompcodec_broker_destination_ready_messages", "stompcodec_client_sent_messages_total"]),
     ],
 )
 def test_tables_are_complete(generated: dict[str, str], page: str, names: list[str]) -> None:
@@ -90,16 +89,6 @@ def test_every_rule_is_in_the_reference(generated: dict[str, str]) -> None:
     page = generated["reference/lint-rules.md"]
     assert len(_titles()) > 300
     assert all(f"\n| `{rule}` | " in page for rule in _titles())
-
-
-def test_metrics_are_those_of_the_guides(generated: dict[str, str]) -> None:
-    from sitepages import staging
-
-    page = generated["reference/metrics.md"]
-    told = set(re.findall(r"\| `(stompcodec_broker_\w+)` \|", page))
-    guide = (staging.DOCS / "management.md").read_text("utf-8").partition("### Metrics")[2].partition("\n## ")[0]
-    named = {f"stompcodec_broker_{name}" for name in re.findall(r"`([a-z_]+)`(?:, | \|)", guide)} & told
-    assert told == named
 
 
 def test_tables_keep_their_columns(generated: dict[str, str]) -> None:

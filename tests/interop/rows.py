@@ -19,7 +19,7 @@ __all__ = ["OTHERS", "OURS", "Row"]
 
 HERE = Path(__file__).parent
 CLIENTS = HERE / "clients"
-#: What `scripts/interop.py --install` fills.
+#: What `scripts/interop.py` fills.
 FOLDER = Path(os.environ.get("STOMPCODEC_INTEROP", HERE.parents[1] / "build" / "interop"))
 
 

@@ -7,11 +7,10 @@ import shutil
 import subprocess
 import venv
 import xml.etree.ElementTree as ElementTree
-from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
-__all__ = ["SUITES", "DidNotRun", "Place", "Suite", "as_on", "checkout_of", "python_of", "read", "run_suite"]
+__all__ = ["SUITES", "DidNotRun", "Place", "Suite", "checkout_of", "python_of", "read", "run_suite"]
 
 TOP = Path(__file__).resolve().parents[2]
 VENVS = TOP / "build" / "compat"
@@ -73,8 +72,6 @@ class Suite(NamedTuple):
     """Dialects of our broker in which it is run."""
     environment: tuple[tuple[str, str], ...] = ()
     """Variables for the suite; {host}, {port}, {login} and {passcode} are those of the broker."""
-    unfit: tuple[tuple[str, str], ...] = ()
-    """Real brokers on which it cannot be run, and why."""
     besides: tuple[tuple[str, str], ...] = ()
     """Text of a failure -> its outcome instead of "failed": what the suite asks for besides STOMP and does not get."""
     edits: tuple[tuple[str, str, str], ...] = ()
@@ -129,9 +126,6 @@ SUITES = {
         checkout="stompman",
         clone="https://github.com/community-of-python/stompman",
         dialects=("rabbitmq", "activemq"),
-        unfit=(
-            ("rabbitmq", "RabbitMQ looks for the virtual host in `host`, where stompman sends the name of the host"),
-        ),
         edits=(
             ("conftest.py", "port=9000", "port={port}"),
             ("conftest.py", 'login="admin"', 'login="{login}"'),
@@ -263,25 +257,3 @@ def read(report: Path, besides: tuple[tuple[str, str], ...] = ()) -> dict[str, s
             text = "".join(f"{child.get('message')}\n{child.text}" for child in case if child.tag == "failure")
             found[name] = next((word for part, word in besides if part in text), "failed")
     return found
-
-
-def as_on(
-    real: dict[str, str], run: Callable[[list[str]], dict[str, str]], turns: int = 3
-) -> tuple[int, dict[str, str]]:
-    """Run a suite on our broker, and what fails there alone once more: some tests watch the clock.
-
-    Args:
-        real: test -> outcome on the real broker.
-        run: runs tests on ours; an empty list means all.
-        turns: how often.
-
-    Returns:
-        How many tests pass on ours, and the outcomes on ours of those that pass on the real broker alone.
-    """
-    wanted = [name for name, word in sorted(real.items()) if word == "passed"]
-    here = run([])
-    for _ in range(turns - 1):
-        if again := [name for name in wanted if here.get(name, "missing") in ("missing", "failed", "error", "skipped")]:
-            here |= {name: word for name, word in run(again).items() if name in again}
-    lost = {name: here.get(name, "missing") for name in wanted if here.get(name) != "passed"}
-    return list(here.values()).count("passed"), lost

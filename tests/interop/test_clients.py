@@ -1,6 +1,6 @@
 """Other people's clients against our broker, and our client against other people's brokers: real runs of both.
 
-Every client and broker that is not installed is skipped; `python scripts/interop.py --install` installs them.
+Every client and broker that is not installed is skipped; docs/development.md names the packages.
 """
 
 from __future__ import annotations

@@ -3,11 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
-import itertools
-import os
 import re
-import shlex
-import subprocess
 import sys
 import time
 from pathlib import Path
@@ -246,76 +242,6 @@ def test_wrong_usage(script, monkeypatch, capsys, text):
         script.main()
     assert ended.value.code == 2
     assert ("NAME=URL" if text == "pika" else "the scheme") in capsys.readouterr().err
-
-
-@pytest.mark.parametrize(("kind", "websocket"), [("rabbitmq", "ws://localhost:15674/ws"), ("artemis", "")])
-def test_the_workflow_calls_the_script_as_it_wants_to_be_called(script, monkeypatch, tmp_path, kind, websocket):
-    """The step's own lines, run by a shell whose `make` writes down what it was told."""
-    text = (SCRIPT.parents[1] / ".github" / "workflows" / "brokers.yml").read_text()
-    lines = text.split("- name: run every check\n        run: |\n", 1)[1].splitlines()
-    step = "\n".join(itertools.takewhile(lambda line: line.startswith(" " * 10), lines))
-    (tmp_path / "make").write_text('#!/bin/sh\nprintf "%s\\n" "$@" > told\n')
-    (tmp_path / "make").chmod(0o755)
-    environment = {"PATH": f"{tmp_path}:{os.environ['PATH']}", "NAME": f"{kind}-x", "KIND": kind}
-    subprocess.run(["bash", "-e", "-c", step], cwd=tmp_path, env=environment, check=True)
-    target, interop = (tmp_path / "told").read_text().splitlines()
-    assert target == "interop"
-    seen = []
-
-    def section(title, *arguments):
-        seen.append((title, arguments[-1].brokers[f"{kind}-x"]()))
-        return {"row": {"check": script.Outcome("ok")}}
-
-    for name in ("section", "through_section", "field_section", "tools_section", "spark_section"):
-        monkeypatch.setattr(script, name, section)
-    monkeypatch.setattr(script, "about", lambda rows: {})
-    monkeypatch.setattr(script, "install_clients", lambda: None)
-    monkeypatch.setattr(sys, "argv", ["interop.py", *shlex.split(interop.removeprefix("INTEROP="))])
-    monkeypatch.chdir(tmp_path)
-    assert script.main() == 0
-    assert len(seen) == 5  # our client, clients through the proxy, the table of dialects, the tools, Spark
-    for _, broker in seen:
-        assert broker.tcp == ("localhost", 61613, False, "interop", "interop", "/")
-        assert (broker.websocket, broker.wait) == (websocket, 120.0)
-    assert (tmp_path / "interop.md").is_file()
-
-
-@pytest.mark.parametrize(
-    ("here", "word", "why"),
-    [
-        ({"a": "passed", "b": "passed"}, "ok", "2 of 3 tests pass there, 2 on ours"),
-        ({"a": "passed", "b": "no page"}, "ok", "2 of 3 tests pass there, 1 on ours; 1 find no page"),
-        ({"a": "failed", "b": "no page"}, "FAIL", "2 of 3 tests pass there, 0 on ours; 1 find no page; here fail a"),
-    ],
-)
-def test_whole_suites_on_a_running_broker_and_on_ours(script, monkeypatch, tmp_path, here, word, why):
-    """What passes there has to pass here, except for what our broker does not have at all."""
-    suite = script.SUITES["django-stomp"]._replace(besides=(("refused", "no page"),))
-    monkeypatch.setitem(script.SUITES, "django-stomp", suite)
-    monkeypatch.setattr(script, "python_of", lambda *_: "python")
-    answers = [{"a": "passed", "b": "passed", "c": "failed"}, *[{**here, "c": "failed"}] * 3]
-    places = []
-
-    def run_suite(python, suite, checkout, mode, only, place, folder, log):
-        places.append(place)
-        return answers[len(places) - 1]
-
-    class Ours:
-        port = 2
-
-        def __init__(self, folder, memory, config):
-            assert config.name == "rabbitmq.toml"
-
-        __enter__, __exit__ = lambda self: self, lambda *_: None
-
-    monkeypatch.setattr(script, "run_suite", run_suite)
-    monkeypatch.setattr(script, "BrokerProcess", Ours)
-    with Peer(server="RabbitMQ/4.3.0") as peer:
-        (candidate,) = named([f"rabbit=stomp://me:word@127.0.0.1:{peer.port}"]).values()
-        outcome = script.whole("django-stomp", tmp_path, candidate, tmp_path)
-    assert outcome == (word, why)
-    assert places[0] == ("127.0.0.1", peer.port, 0, "me", "word")
-    assert {place.port for place in places[1:]} == {2}
 
 
 def test_clients_are_installed_once_and_what_failed_is_tried_again(script, monkeypatch, tmp_path):

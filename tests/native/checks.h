@@ -1,4 +1,4 @@
-/* What the C tests and fuzz/fuzz_scan.c share: reading a whole stream with the scanner in pieces of any size, as text
+/* What the C tests share: reading a whole stream with the scanner in pieces of any size, as text
    that compares, and checking columns against it. */
 #ifndef CHECKS_H
 #define CHECKS_H

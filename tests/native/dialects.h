@@ -1,5 +1,5 @@
 /* The dialects of stompcodec/spec.py as rules for the scanner, for programs without Python. test_native.py compares the
-   two. An input of the fuzz targets (fuzz/case.py) begins with four octets that choose among them: rules_of_input. */
+   two. An input begins with four octets that choose among them: rules_of_input. */
 #ifndef DIALECTS_H
 #define DIALECTS_H
 
@@ -45,7 +45,7 @@ static inline struct stomp_rules rules_of(int version, int lenient, struct limit
 
 #define INPUT_HEAD 4
 
-/* The rules that the first octets of a fuzz input choose; the same tables as in fuzz/case.py. */
+/* The rules that the first octets of an input choose. */
 static inline struct stomp_rules rules_of_input(const uint8_t input[INPUT_HEAD])
 {
     static const struct limits limits[8] = {

