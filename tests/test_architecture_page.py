@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from stompcodec.client.states import CLIENT, CONNECTION, State
+from stompcodec.client.link import CLIENT, CONNECTION, State
 
 ROOT = Path(__file__).resolve().parents[1]
 DECISIONS = ROOT / "docs" / "decisions"
