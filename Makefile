@@ -12,7 +12,7 @@ ROUNDS ?= 200
 CUTS ?= 1000
 SEEDS ?= 1000
 # What draws pages from the code. Each has --check, which says whether its drawing is stale.
-DRAWINGS := scripts/state_diagram.py scripts/unasync.py $(wildcard scripts/draw_*.py) benchmarks/draw_sharding.py scripts/tricks_page.py scripts/queue_tools_picture.py \
+DRAWINGS := scripts/state_diagram.py scripts/unasync.py $(wildcard scripts/draw_*.py) scripts/tricks_page.py scripts/queue_tools_picture.py \
 	scripts/platforms_page.py scripts/repository.py scripts/rules_page.py scripts/proofs.py
 SPARKS ?= 4.0 4.1 4.2 newest
 SOURCES := pyproject.toml setup.py MANIFEST.in $(wildcard tests/run_*.py tests/conformance.py tests/vectors/*.json tests/scenarios/*.json) \
@@ -149,44 +149,15 @@ interop: $(VENV)/package.stamp ## other people's clients against our broker, our
 	@$(BIN)/python scripts/interop.py $(if $(SUITES),--suites $(SUITES)) $(INTEROP)
 	@$(PYTEST) -m slow tests/interop/test_proxies.py
 
-bench: $(VENV)/package.stamp ## time the codec on the corpus
-	$(PYTEST) benchmarks --override-ini='python_files=bench_codec.py' --benchmark-only
+bench: $(VENV)/package.stamp $(VENV)/bench.stamp ## time WHAT (all of "codec broker client spark") beside others; writes docs/benchmarks.md
+	@$(BIN)/python benchmarks/bench.py $(WHAT)
 
-bench-peers: $(VENV)/package.stamp ## time other libraries and us; writes docs/benchmarks.md
-	$(BIN)/python benchmarks/peers.py
-
-bench-broker: $(VENV)/package.stamp ## time our broker and its peers; writes docs/benchmarks-broker.md
-	$(BIN)/python benchmarks/bench_broker.py
-
-bench-against: $(VENV)/package.stamp ## time our broker and that of the interpreter AGAINST in turns, LOADS of bench-broker
-	@$(BIN)/python benchmarks/against.py $(or $(AGAINST),$(error AGAINST is not set: name a python with another stompcodec)) \
+bench-against: $(VENV)/package.stamp ## time our broker and that of the interpreter AGAINST in turns, LOADS of benchmarks/load.py
+	@$(BIN)/python benchmarks/bench.py --against $(or $(AGAINST),$(error AGAINST is not set: name a python with another stompcodec)) \
 		$(if $(LOADS),--only $(LOADS))
 
-bench-client: $(VENV)/package.stamp ## time our client and its peers
-	$(BIN)/python benchmarks/bench_client.py
-
-bench-isolation: $(VENV)/package.stamp ## time receipts beside clients that cost much, SECONDS (3) each; AGAINST=another python
-	@$(BIN)/python benchmarks/bench_isolation.py --seconds $(if $(filter file,$(origin SECONDS)),3,$(SECONDS)) \
-		$(if $(AGAINST),--against $(AGAINST))
-
-bench-watch: $(VENV)/package.stamp ## time our broker alone and watched by top, /metrics and management, and its answers
-	@$(BIN)/python benchmarks/bench_watch.py
-
-bench-depth: $(VENV)/package.stamp ## time restarts, memory and neighbours of a queue of MESSAGES (500000); FULL=1: 5 and 50 million
-	@$(BIN)/python benchmarks/depth.py $(if $(MESSAGES),--messages $(MESSAGES)) $(if $(FULL),--full) \
-		$(if $(PEERS),--peers $(PEERS))
-
-bench-compat: $(VENV)/package.stamp ## time stomp.py and stompman as they are and on our codec
-	$(BIN)/python benchmarks/bench_compat.py
-
-bench-spark: $(VENV)/package.stamp ## time reading and writing by Spark, ours and hand-written; writes docs/benchmarks-spark.md
-	$(BIN)/python benchmarks/bench_spark.py
-
 instructions: $(VENV)/package.stamp ## count instructions per frame and per message (valgrind)
-	$(BIN)/python benchmarks/instructions.py
-
-subscriptions: $(VENV)/package.stamp ## count instructions of a SUBSCRIBE beside 1,000 others and beside 50,000 (valgrind)
-	@$(BIN)/python benchmarks/subscriptions.py
+	@$(BIN)/python benchmarks/instructions.py
 
 compat: $(VENV)/package.stamp ## other libraries' own suites, from checkouts in SUITES, as they are and on our codec
 	@$(BIN)/python scripts/compat.py $(SUITES)
@@ -256,7 +227,7 @@ $(VENV)/dev.stamp: pyproject.toml | $(BIN)/python
 	@$(PIP) install --no-compile --requirement $(VENV)/dev.txt
 	@touch $@
 
-$(VENV)/slow.stamp $(VENV)/cross.stamp $(VENV)/release.stamp $(VENV)/site.stamp $(VENV)/notebooks.stamp: $(VENV)/%.stamp: $(VENV)/dev.stamp
+$(VENV)/bench.stamp $(VENV)/slow.stamp $(VENV)/cross.stamp $(VENV)/release.stamp $(VENV)/site.stamp $(VENV)/notebooks.stamp: $(VENV)/%.stamp: $(VENV)/dev.stamp
 	@$(BIN)/python scripts/requirements.py $* > $(VENV)/$*.txt
 	@$(PIP) install --no-compile --requirement $(VENV)/$*.txt
 	@touch $@
