@@ -204,13 +204,14 @@ def against(args: Namespace) -> int:
     Ratios hold on a busy machine; single figures hold on a quiet one only.
     """
     told = "import stompcodec; print(stompcodec.__version__, stompcodec.__path__[0])"
-    for python in (sys.executable, args.against):
+    other = Path(args.against).absolute()  # not resolved: a venv's python is a link
+    for python in (sys.executable, other):
         subprocess.run([python, "-c", told], check=True, cwd=tempfile.gettempdir())
     loads = [LOADS[name] for name in args.only or LOADS]
     sides: dict[str, Broker] = {}
     try:
         sides["this"] = Ours(options=tuple(shlex.split(args.options)))
-        sides["against"] = Ours(python=Path(args.against).absolute())  # not resolved: a venv's python is a link
+        sides["against"] = Ours(python=other)
         wrong = {side: prepare(broker, loads, 0.3) for side, broker in sides.items()}
         cells = turns(sides, loads, wrong, args.rounds or 5, args.seconds or 0.5)
     finally:
@@ -225,12 +226,7 @@ def against(args: Namespace) -> int:
 
 
 def ratios(found: dict[str, list[Cell]]) -> dict[str, float]:
-    """Compare the cells of a load: CPU µs per message, the least of the rounds, and the ratios of this to the other.
-
-    >>> cell = {"messages": 10.0, "seconds": 1.0, "cpu": 0.001}
-    >>> ratios({"this": [cell, cell], "against": [{**cell, "cpu": 0.004}, {**cell, "cpu": 0.002}]})
-    {'this': 100.0, 'against': 200.0, 'least': 0.5, 'median': 0.375, 'rate': 1.0}
-    """
+    """Compare the cells of a load: CPU µs per message, the least of the rounds, and the ratios of this to the other."""
     spent = {side: [cell["cpu"] / cell["messages"] * 1e6 for cell in cells] for side, cells in found.items()}
     pairs = list(zip(found["this"], found["against"], strict=True))
     return {

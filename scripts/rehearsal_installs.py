@@ -21,7 +21,7 @@ import requirements
 from rehearsal_builds import call
 
 #: Extras for people who work on the project itself.
-OURS = ("cross", "dev", "notebooks", "release", "site", "slow")
+OURS = ("bench", "cross", "dev", "notebooks", "release", "site", "slow")
 #: What has to work once an extra is installed; the command is run by the interpreter of its environment.
 TRIES = {
     "": "import stompcodec.client, stompcodec.broker, stompcodec.testing",
