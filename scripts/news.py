@@ -21,7 +21,7 @@ import repository
 
 ROOT = Path(__file__).resolve().parents[1]
 #: The groups of changes, in the order of a section.
-KINDS = ("Added", "Changed", "Deprecated", "Removed", "Fixed", "Security")
+KINDS = ("Removed before the first release", "Added", "Changed", "Deprecated", "Removed", "Fixed", "Security")
 _HEADING = re.compile(r"^## \[([^\]]+)\](?: - (.+))?$", re.MULTILINE)
 
 
