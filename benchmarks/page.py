@@ -256,14 +256,14 @@ def readme_of(subject: str, found: dict[str, Any]) -> str | None:
 
 
 def write(subject: str, found: dict[str, Any], root: Path = ROOT) -> None:
-    """Write the page and the plot of a subject, and the README's table."""
-    plot(subject, found["tables"], root / "docs" / f"benchmarks-{subject}.svg")
-    put(root / "docs" / "benchmarks.md", subject, text(subject, found))
+    """Write the page and the plot of a subject, and the README's table, if all of that table was measured."""
     readme = readme_of(subject, found)
     if readme is None:
-        print(f"the README's table of {subject} is left alone: not all of it was measured")
-    else:
-        put(root / "README.md", subject, readme)
+        print(f"the page is left alone: not all of the README's table of {subject} was measured")
+        return
+    plot(subject, found["tables"], root / "docs" / f"benchmarks-{subject}.svg")
+    put(root / "docs" / "benchmarks.md", subject, text(subject, found))
+    put(root / "README.md", subject, readme)
 
 
 #: Colours that the colour-blind can tell apart (Okabe and Ito), and a marker each for prints in grey.

@@ -80,18 +80,19 @@ def test_a_run_replaces_its_own_part_of_the_page_and_of_the_readme(
     monkeypatch.setattr(page, "plot", lambda *_: None)
     marked = "by hand\n<!-- client: written by make bench -->\nold\n<!-- end of client -->\nby hand, too\n"
     (tmp_path / "docs").mkdir()
-    for name in ("README.md", "docs/benchmarks.md"):
+    names = ("README.md", "docs/benchmarks.md")
+    for name in names:
         (tmp_path / name).write_text(marked, encoding="utf-8")
     cell = {"ours, sync": 1234.5, "stomp.py": 100.0, "stompman": 10.0}
     found = {"facts": {"date": "today"}, "tables": {"received": {"100 B": cell}}, "wrong": []}
+    page.write("client", found, tmp_path)
+    assert [(tmp_path / name).read_text("utf-8") for name in names] == [marked] * 2  # a row of the README is missing
+    found["tables"]["received"]["1 KiB, each acknowledged"] = cell
     page.write("client", found, tmp_path)
     shown = (tmp_path / "docs" / "benchmarks.md").read_text("utf-8")
     ends = r"by hand\n<!-- client[^>]*>\n\n.*today.*12\.3×.*\n\n<!-- end of client -->\nby hand, too\n"
     assert re.fullmatch(ends, shown, re.DOTALL)
     assert "old" not in shown
-    assert (tmp_path / "README.md").read_text("utf-8") == marked  # a row of its table is missing
-    found["tables"]["received"]["1 KiB, each acknowledged"] = cell
-    page.write("client", found, tmp_path)
     assert "| 100 B | 1,230 | 100 | 10 |" in (tmp_path / "README.md").read_text("utf-8")
 
 
