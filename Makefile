@@ -72,6 +72,12 @@ check: $(VENV)/package.stamp ## lint, types, stubs, generated pages, warnings of
 	@echo "check passed: ruff, mypy, stubtest, $(words $(wildcard src/*.c src/plain/*.c)) C files without a warning"
 
 # zizmor asks the repositories of the actions, too, if it has a token: whether a hash is of that repository and that version.
+test-pure: $(VENV)/package.stamp ## the suite on the Python backend
+	STOMPCODEC_PURE=1 $(PYTEST) -m "not slow and not names_backend"
+
+dist: $(VENV)/dev.stamp ## sdist and wheels of this interpreter, into dist/
+	$(BIN)/python -c 'import pathlib, sys; sys.path.insert(0, "scripts"); import release; release.build(pathlib.Path("dist"))'
+
 release-check: $(VENV)/package.stamp $(VENV)/release.stamp ## lint workflows and image, say what is against a release, build sdist and wheels and try them
 	$(BIN)/zizmor --quiet $(if $(GH_TOKEN),,--offline) .github
 	PATH="$(abspath $(BIN)):$$PATH" $(BIN)/actionlint
@@ -104,44 +110,18 @@ interop: $(VENV)/package.stamp ## other people's clients against our broker, our
 	@$(if $(SUITES),$(BIN)/python scripts/compat.py $(SUITES),$(BIN)/python scripts/interop.py $(INTEROP))
 	@$(if $(SUITES),true,$(PYTEST) -m slow tests/interop/test_proxies.py)
 
-bench: $(VENV)/package.stamp ## time the codec on the corpus
-	$(PYTEST) benchmarks --override-ini='python_files=bench_codec.py' --benchmark-only
+bench: $(VENV)/package.stamp $(VENV)/bench.stamp ## time WHAT (all of "codec broker client spark") beside others; writes docs/benchmarks.md
+	@$(BIN)/python benchmarks/bench.py $(WHAT)
 
-bench-peers: $(VENV)/package.stamp ## time other libraries and us; writes docs/benchmarks.md
-	$(BIN)/python benchmarks/peers.py
+bench-peers:
+	@$(MAKE) bench WHAT=codec
 
-bench-broker: $(VENV)/package.stamp ## time our broker and its peers; writes docs/benchmarks-broker.md
-	$(BIN)/python benchmarks/bench_broker.py
-
-bench-against: $(VENV)/package.stamp ## time our broker and that of the interpreter AGAINST in turns, LOADS of bench-broker
-	@$(BIN)/python benchmarks/against.py $(or $(AGAINST),$(error AGAINST is not set: name a python with another stompcodec)) \
+bench-against: $(VENV)/package.stamp ## time our broker and that of the interpreter AGAINST in turns, LOADS of benchmarks/load.py
+	@$(BIN)/python benchmarks/bench.py --against $(or $(AGAINST),$(error AGAINST is not set: name a python with another stompcodec)) \
 		$(if $(LOADS),--only $(LOADS))
 
-bench-client: $(VENV)/package.stamp ## time our client and its peers
-	$(BIN)/python benchmarks/bench_client.py
-
-bench-isolation: $(VENV)/package.stamp ## time receipts beside clients that cost much, SECONDS (3) each; AGAINST=another python
-	@$(BIN)/python benchmarks/bench_isolation.py --seconds $(if $(filter file,$(origin SECONDS)),3,$(SECONDS)) \
-		$(if $(AGAINST),--against $(AGAINST))
-
-bench-watch: $(VENV)/package.stamp ## time our broker alone and watched by top, /metrics and management, and its answers
-	@$(BIN)/python benchmarks/bench_watch.py
-
-bench-depth: $(VENV)/package.stamp ## time restarts, memory and neighbours of a queue of MESSAGES (500000); FULL=1: 5 and 50 million
-	@$(BIN)/python benchmarks/depth.py $(if $(MESSAGES),--messages $(MESSAGES)) $(if $(FULL),--full) \
-		$(if $(PEERS),--peers $(PEERS))
-
-bench-compat: $(VENV)/package.stamp ## time stomp.py and stompman as they are and on our codec
-	$(BIN)/python benchmarks/bench_compat.py
-
-bench-spark: $(VENV)/package.stamp ## time reading and writing by Spark, ours and hand-written; writes docs/benchmarks-spark.md
-	$(BIN)/python benchmarks/bench_spark.py
-
 instructions: $(VENV)/package.stamp ## count instructions per frame and per message (valgrind)
-	$(BIN)/python benchmarks/instructions.py
-
-subscriptions: $(VENV)/package.stamp ## count instructions of a SUBSCRIBE beside 1,000 others and beside 50,000 (valgrind)
-	@$(BIN)/python benchmarks/subscriptions.py
+	@$(BIN)/python benchmarks/instructions.py
 
 docs: $(VENV)/package.stamp ## write what is generated anew: the states, the client for threads, keys of the broker's configuration, exit statuses
 	@for script in $(WRITTEN); do $(BIN)/python $$script || exit 1; done
@@ -184,7 +164,7 @@ $(VENV)/dev.stamp: pyproject.toml | $(BIN)/python
 	@$(PIP) install --no-compile --requirement $(VENV)/dev.txt
 	@touch $@
 
-$(VENV)/slow.stamp $(VENV)/release.stamp $(VENV)/site.stamp: $(VENV)/%.stamp: $(VENV)/dev.stamp
+$(VENV)/bench.stamp $(VENV)/slow.stamp $(VENV)/release.stamp $(VENV)/site.stamp: $(VENV)/%.stamp: $(VENV)/dev.stamp
 	@$(BIN)/python scripts/requirements.py $* > $(VENV)/$*.txt
 	@$(PIP) install --no-compile --requirement $(VENV)/$*.txt
 	@touch $@

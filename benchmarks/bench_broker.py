@@ -1,239 +1,239 @@
-"""Measure our broker and others in one run, and write docs/benchmarks-broker.md with its plot: `make bench-broker`.
+"""Our broker beside its peers, or beside another version of itself, all in turns: `make bench WHAT=broker`.
 
-    python benchmarks/bench_broker.py [--peers FOLDER] [--brokers ours,activemq] [--only queue-1k,window-1] [--quick]
-
-FOLDER holds a program for each peer (activemq, rabbitmq, stompserver) that knows start, stop and status;
-STOMPCODEC_PEERS names it, too. What is absent is left out, with a word. A full run takes eleven minutes; its numbers go
-to build/broker.json, and the page is written from there. --quick, --only and --brokers leave the page alone.
+Each load is checked before it is timed (`load.check`): every body, in order, exactly once. CPU time is that of the
+broker's process until it is at rest again.
 """
 
 from __future__ import annotations
 
-import argparse
-import datetime
-import json
 import os
-import platform
-import resource
+import shlex
 import statistics
+import subprocess
 import sys
 import tempfile
 import time
+from argparse import Namespace
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import broker_report
 import brokers
-import check
 import load as generator
-from brokers import Broker, Meter
-from load import StalledError, WrongError
-from loads import LOADS, Load
+from brokers import OURS, Broker, Meter, Ours
+from load import LOADS, Block, Load, StalledError, Wire, WrongError, send_frame
 
-ROOT = Path(__file__).resolve().parent.parent
-RESULTS = ROOT / "build" / "broker.json"
-WARM_CONNECTIONS = 20
 FAULTS = (StalledError, WrongError, OSError)
+#: The messages of a deep queue; how many blocks of them are on their way.
+DEEP, AHEAD = Load("deep", "", "", 100, persistent=True), 16
+Cell = dict[str, float]
+#: The tables that a cell has a part in: their names, and what they show of it.
+FIGURES: dict[str, Callable[[Load, Cell], float | None]] = {
+    "cpu": lambda load, cell: cell["messages"] / cell["cpu"],
+    "rate": lambda load, cell: cell["messages"] / cell["quiet" if load.persistent else "seconds"],
+    "p50": lambda load, cell: cell.get("p50"),
+    "p99": lambda load, cell: cell.get("p99"),
+    "generator": lambda load, cell: cell["generator"] * 100,
+}
 
 
-def start_all(names: list[str], recipes: Path | None) -> tuple[list[Broker], dict[str, str]]:
-    """The brokers that could be started, and why the others could not."""
-    found, absent = [], {}
-    for name in names:
-        try:
-            found.append(brokers.start(name, recipes))
-        except brokers.AbsentError as error:
-            absent[name] = str(error)
-            print(f"{name} is left out: {error}", flush=True)
-    return found, absent
+def run(broker: Broker, load: Load, seconds: float, mark: str) -> Cell:
+    """Run a load once."""
+    meter = Meter(broker)
+    destination = load.destination(f"{os.getpid()}-{mark}")
+    done = generator.HOW[load.how](load, broker.port_of(load), destination, seconds, meter)
+    cell = {"messages": done.messages, "seconds": done.seconds, "cpu": meter.cpu}
+    cell |= {"quiet": max(meter.quiet, done.seconds), "generator": meter.generator / done.seconds}
+    if done.latencies:
+        taken = sorted(done.latencies)
+        cell |= {"p50": taken[len(taken) // 2] * 1e3, "p99": taken[len(taken) * 99 // 100] * 1e3}
+    return cell
 
 
-def idle_connections(broker: Broker, connections: int = 1000) -> dict[str, float]:
-    """KiB of resident memory: at the start, and a connection that has connected, and that has subscribed, too."""
-    with generator.crowd(broker.port, WARM_CONNECTIONS):
-        brokers.rest(broker)
-        before = broker.resident()
-        with generator.crowd(broker.port, connections) as wires:
-            brokers.rest(broker)
-            connected = broker.resident()
-            for number, wire in enumerate(wires):
-                wire.subscribe(LOADS["queue-100b"], f"/queue/idle-{number}")
-            brokers.rest(broker)
-            subscribed = broker.resident()
-    return {
-        "start": before,
-        "connected": (connected - before) / connections,
-        "subscribed": (subscribed - before) / connections,
-    }
+def prepare(broker: Broker, loads: list[Load], seconds: float) -> dict[str, str]:
+    """Check each load, and run it once to warm up. Return what a broker got wrong: {load: text}."""
+    wrong = {}
+    for load in loads:
+        if broker.has(load):
+            try:
+                generator.check(load, broker.port_of(load), load.destination(f"check-{os.getpid()}"))
+                run(broker, load, seconds, "warm")
+            except FAULTS as error:
+                wrong[load.name] = f"{type(error).__name__}: {error}"
+                print(f"{broker.name}, {load.name}: {error}", flush=True)
+    return wrong
+
+
+def turns(
+    sides: dict[str, Broker], loads: list[Load], wrong: dict[str, dict[str, str]], rounds: int, seconds: float
+) -> dict[str, dict[str, list[Cell]]]:
+    """Let all brokers take their turn with each load, round after round, and in the other order each second round."""
+    cells: dict[str, dict[str, list[Cell]]] = {load.name: {} for load in loads}
+    for turn in range(rounds):
+        for load in loads:
+            for side, broker in list(sides.items())[:: -1 if turn % 2 else 1]:
+                if broker.has(load) and load.name not in wrong[side]:
+                    try:
+                        cells[load.name].setdefault(side, []).append(run(broker, load, seconds, str(turn)))
+                    except FAULTS as error:
+                        wrong[side][load.name] = f"{type(error).__name__}: {error}"
+                        print(f"{side}, {load.name}: {error}", flush=True)
+        print(f"round {turn + 1} of {rounds}", flush=True)
+    return cells
+
+
+def tables_of(cells: dict[str, dict[str, list[Cell]]], wrong: dict[str, dict[str, str]]) -> dict[str, Any]:
+    """Return the medians: {table: {what the load is: {broker: figure}}}."""
+    tables: dict[str, Any] = {name: {} for name in FIGURES}
+    for name, sides in cells.items():
+        for side, found in sides.items():
+            for table, figure in FIGURES.items():
+                values = [figure(LOADS[name], cell) for cell in found]
+                if None not in values and name not in wrong[side]:
+                    tables[table].setdefault(LOADS[name].about, {})[side] = statistics.median(values)
+    return tables
+
+
+def measure(args: Namespace) -> dict[str, Any]:
+    """Measure all that can be started."""
+    seconds = args.seconds or (0.2 if args.quick else 1.0)
+    loads = [LOADS[name] for name in args.only or LOADS]
+    sides, facts = {}, {}
+    try:
+        for name in args.brokers or (OURS, *brokers.PEERS):
+            try:
+                sides[name] = brokers.start(name, args.peers)
+            except brokers.AbsentError as error:
+                print(f"{name} is left out: {error}", flush=True)
+        facts["brokers"] = ", ".join(version(broker) for broker in sides.values())
+        facts["disk"] = f"one fdatasync of 4 KiB takes {fdatasync() * 1e6:.0f} µs"
+        # The code of peers in Java is compiled while they work.
+        warm = {name: 0.2 if name == OURS or args.quick else 10.0 for name in sides}
+        wrong = {name: prepare(broker, loads, warm[name]) for name, broker in sides.items()}
+        cells = turns(sides, loads, wrong, args.rounds or (1 if args.quick else 5), seconds)
+        memory = {name: broker.memory() for name, broker in sides.items()}
+    finally:
+        for broker in sides.values():
+            broker.stop()
+    tables = tables_of(cells, wrong)
+    tables["memory"] = {"after all loads, MiB": memory}
+    if OURS in sides and not args.only:
+        found = deep(args.messages // (100 if args.quick else 1))
+        tables["deep"] = {row: {OURS: figure} for row, figure in found.items()}
+    return {"facts": facts, "tables": tables, "wrong": [], "faults": wrong.get(OURS, {})}
 
 
 def version(broker: Broker) -> str:
-    """What the broker calls itself in CONNECTED."""
-    wire = generator.Wire(broker.port)
+    """Return what the broker calls itself in CONNECTED."""
+    wire = Wire(broker.port)
     wire.close()
     lines = wire.greeting.decode(errors="replace").splitlines()
     return next((line.partition(":")[2] for line in lines if line.startswith("server:")), broker.name)
 
 
-def prepare(broker: Broker, loads: list[Load], seconds: float, warm: float = 0.0) -> dict[str, Any]:
-    """Idle connections first, while the broker is fresh; then each load is checked, and run once to warm up.
-
-    Args:
-        broker: who is prepared.
-        loads: what will be measured.
-        seconds: how long each load runs.
-        warm: the same where a goal compares the broker with another one, if that is longer.
-    """
-    found: dict[str, Any] = {"version": version(broker), "wrong": {}}
-    if any(load.idle for load in loads):
-        found["memory"] = idle_connections(broker)
-    for load in loads:
-        if load.name in brokers.LACKS.get(broker.name, ()):
-            continue
-        try:
-            check.check(load, broker.port_of(load), load.destination(f"check-{os.getpid()}"))
-            run(broker, load, max(seconds, warm if broker_report.is_compared(load.name, broker.name) else 0.0), "warm")
-        except FAULTS as error:
-            found["wrong"][load.name] = f"{type(error).__name__}: {error}"
-            print(f"{broker.name}, {load.name}: {error}", flush=True)
-    return found
-
-
-def run(broker: Broker, load: Load, seconds: float, mark: str) -> dict[str, float]:
-    """One run: what came of it."""
-    meter = Meter(broker)
-    destination = load.destination(f"{os.getpid()}-{mark}")
-    done = generator.HOW[load.how](load, broker.port_of(load), destination, seconds, meter)
-    return {
-        "messages": done.messages,
-        "seconds": done.seconds,
-        "quiet": max(meter.quiet, done.seconds),
-        "cpu": meter.cpu,
-        "generator": meter.generator / done.seconds,
-        "written": meter.written,
-        **latencies(done.latencies),
-    }
-
-
-def latencies(taken: list[float]) -> dict[str, float]:
-    """Milliseconds."""
-    if not taken:
-        return {}
-    taken = sorted(taken)
-    return {"p50": taken[len(taken) // 2] * 1e3, "p99": taken[len(taken) * 99 // 100] * 1e3, "max": taken[-1] * 1e3}
-
-
-def measure(found: list[Broker], loads: list[Load], args: argparse.Namespace) -> dict[str, Any]:
-    """Everybody is prepared; then all brokers take their turn with each load, round after round."""
-    about = {}
-    for broker in found:
-        begin = time.perf_counter()
-        seconds = 0.3 if broker.name == brokers.OURS else args.seconds
-        about[broker.name] = prepare(broker, loads, seconds, args.warm)
-        print(f"{broker.name}: checked and warm in {time.perf_counter() - begin:.0f} s", flush=True)
-    cells: dict[str, dict[str, list[dict[str, float]]]] = {load.name: {} for load in loads}
-    for turn in range(args.rounds):
-        begin = time.perf_counter()
-        for load in loads:
-            for broker in found:
-                wrong = about[broker.name]["wrong"]
-                if load.name in wrong or load.name in brokers.LACKS.get(broker.name, ()):
-                    continue
-                try:
-                    cell = run(broker, load, args.seconds, str(turn))
-                    cells[load.name].setdefault(broker.name, []).append(cell)
-                except FAULTS as error:
-                    wrong[load.name] = f"{type(error).__name__}: {error}"
-                    print(f"{broker.name}, {load.name}: {error}", flush=True)
-        print(f"round {turn + 1} of {args.rounds}: {time.perf_counter() - begin:.0f} s", flush=True)
-    for broker in found:
-        about[broker.name].setdefault("memory", {}).update(after=broker.resident(), peak=broker.peak())
-    return {"brokers": about, "loads": cells}
-
-
-def facts(args: argparse.Namespace) -> dict[str, Any]:
-    """What the numbers hold for. No names of hosts or folders."""
-    return {
-        "date": datetime.date.today().isoformat(),
-        "cpu": brokers.processor(),
-        "cores": os.cpu_count(),
-        "system": f"{platform.system()} {platform.machine()}, {' '.join(platform.libc_ver())}",
-        "python": f"{platform.python_implementation()} {platform.python_version()}",
-        "rounds": args.rounds,
-        "seconds": args.seconds,
-        "fdatasync": fdatasync() * 1e6,
-    }
-
-
-def fdatasync(times: int = 200) -> float:
+def fdatasync() -> float:
     """Return the seconds that the disk takes for one commit of 4 KiB: the median of some."""
     taken = []
-    with tempfile.TemporaryFile() as file:
-        for _ in range(times):
-            file.write(bytes(4096))
-            file.flush()
+    with tempfile.TemporaryFile(buffering=0) as file:
+        for _ in range(200):
             start = time.perf_counter()
+            file.write(bytes(4096))
             os.fdatasync(file.fileno())
             taken.append(time.perf_counter() - start)
     return statistics.median(taken)
 
 
-def names(known: Any) -> Any:
-    """A type of argparse: names separated by commas, all of them known."""
-
-    def parse(text: str) -> list[str]:
-        found = [name.strip() for name in text.split(",") if name.strip()]
-        for name in found:
-            if name not in known:
-                raise argparse.ArgumentTypeError(f"{name!r} is none of {', '.join(known)}")
-        return found
-
-    return parse
+# ---- a deep queue ----
 
 
-def arguments() -> argparse.Namespace:
-    everyone = [brokers.OURS, *brokers.PEERS]
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--brokers", type=names(everyone), default=everyone, metavar="NAMES", help=", ".join(everyone))
-    parser.add_argument("--only", type=names(LOADS), default=list(LOADS), metavar="LOADS", help=", ".join(LOADS))
-    parser.add_argument("--seconds", type=float, help="of each run (1.0)")
-    parser.add_argument("--rounds", type=int, help="of which the median is taken (5)")
-    parser.add_argument("--warm", type=float, help="seconds before it, where a goal compares two brokers (10)")
-    parser.add_argument("--quick", action="store_true", help="0.5 seconds, two rounds, warmed up for 0.5; no page")
-    peers = os.environ.get("STOMPCODEC_PEERS")
-    parser.add_argument("--peers", type=Path, default=Path(peers) if peers else None, metavar="FOLDER")
-    parser.add_argument("--page", action="store_true", help="measure nothing: write the page from the last full run")
-    args = parser.parse_args()
-    args.page_after = not args.quick and args.brokers == everyone and args.only == list(LOADS)
-    args.seconds = args.seconds or (0.5 if args.quick else 1.0)
-    args.warm = args.warm or (0.5 if args.quick else 10.0)
-    args.rounds = args.rounds or (2 if args.quick else 5)
-    return args
-
-
-def main() -> int:
-    args = arguments()
-    if args.page:
-        broker_report.write(json.loads(RESULTS.read_text()), ROOT / "docs")
-        return 0
-    resource.setrlimit(resource.RLIMIT_NOFILE, (resource.getrlimit(resource.RLIMIT_NOFILE)[1],) * 2)
-    begin = time.perf_counter()
-    found, absent = start_all(args.brokers, args.peers)
+def deep(messages: int) -> dict[str, float]:
+    """Store messages, kill our broker, start it again, and drain it: seconds, MiB, and CPU µs of a message."""
+    broker = Ours()
+    meter = Meter(broker)
     try:
-        results = measure(found, [LOADS[name] for name in args.only], args)
+        meter.start()
+        fill(broker, messages)
+        meter.stop()
+        spent, peak = meter.cpu, broker.memory("VmHWM")
+        broker.kill()
+        listening = broker.restart()
+        delivered = listening + _first_delivery(broker.port)
+        meter.start()
+        generator.drain(DEEP, broker.port, "/queue/deep", messages)
+        meter.stop()
+        return {
+            "messages of 100 B": messages,
+            "listening after kill -9, s": listening,
+            "first delivery, s": delivered,
+            "peak memory, MiB": max(peak, broker.memory("VmHWM")),
+            "CPU of a message in and out, µs": (spent + meter.cpu) / messages * 1e6,
+        }
     finally:
-        for broker in found:
+        broker.stop()
+
+
+def fill(broker: Broker, messages: int) -> None:
+    """Store messages at full speed. The last one of each block asks for a receipt; some blocks are on their way."""
+    wire = Wire(broker.port)
+    block, left, blocks = Block(DEEP, "/queue/deep"), messages, 0
+    while left:
+        frames = min(left - 1, block.units // 2)
+        left -= frames + 1
+        blocks += 1
+        wire.socket.sendall(block.take(frames))
+        wire.socket.sendall(send_frame(DEEP, "/queue/deep", 0, left, f"b{blocks}"))
+        while wire.frames < (blocks - AHEAD if left else blocks):
+            wire.read()
+    wire.close()
+
+
+def _first_delivery(port: int) -> float:
+    start = time.perf_counter()
+    wire = Wire(port)
+    wire.ask(b"SUBSCRIBE\nid:0\ndestination:/queue/deep\nack:client-individual\nprefetch-count:1\n\n\0", b"MESSAGE")
+    wire.close()
+    return time.perf_counter() - start
+
+
+# ---- two versions of our broker ----
+
+
+def against(args: Namespace) -> int:
+    """Compare the CPU per message of our broker with that of the interpreter `args.against`, which has another version.
+
+    Ratios hold on a busy machine; single figures hold on a quiet one only.
+    """
+    told = "import stompcodec; print(stompcodec.__version__, stompcodec.__path__[0])"
+    other = Path(args.against).absolute()  # not resolved: a venv's python is a link
+    for python in (sys.executable, other):
+        subprocess.run([python, "-c", told], check=True, cwd=tempfile.gettempdir())
+    loads = [LOADS[name] for name in args.only or LOADS]
+    sides: dict[str, Broker] = {}
+    try:
+        sides["this"] = Ours(options=tuple(shlex.split(args.options)))
+        sides["against"] = Ours(python=other)
+        wrong = {side: prepare(broker, loads, 0.3) for side, broker in sides.items()}
+        cells = turns(sides, loads, wrong, args.rounds or 5, args.seconds or 0.5)
+    finally:
+        for broker in sides.values():
             broker.stop()
-    results = {"facts": {**facts(args), "warm": args.warm}, "absent": absent, **results}
-    print(f"all: {time.perf_counter() - begin:.0f} s\n\n{broker_report.text(results)}")
-    if args.page_after and absent:
-        print("the page is left alone, for it compares all of them")
-    elif args.page_after:
-        RESULTS.parent.mkdir(exist_ok=True)
-        RESULTS.write_text(json.dumps(results, indent=1) + "\n")
-        broker_report.write(results, ROOT / "docs")
-    return 1 if results["brokers"].get(brokers.OURS, {}).get("wrong") else 0
+    heads = ("CPU µs, this", "against", "least ratio", "median ratio", "msg/s ratio")
+    print(f"{'load':72}" + "".join(f"{head:>14}" for head in heads))
+    for name, found in cells.items():
+        if len(found) == 2:
+            print(f"{LOADS[name].about:72}" + "".join(f"{value:14.2f}" for value in ratios(found).values()))
+    return int(any(wrong.values()))
 
 
-if __name__ == "__main__":
-    sys.exit(main())
+def ratios(found: dict[str, list[Cell]]) -> dict[str, float]:
+    """Compare the cells of a load: CPU µs per message, the least of the rounds, and the ratios of this to the other."""
+    spent = {side: [cell["cpu"] / cell["messages"] * 1e6 for cell in cells] for side, cells in found.items()}
+    pairs = list(zip(found["this"], found["against"], strict=True))
+    return {
+        **{side: round(min(values), 3) for side, values in spent.items()},
+        "least": min(spent["this"]) / min(spent["against"]),
+        "median": statistics.median(mine / other for mine, other in zip(spent["this"], spent["against"])),
+        "rate": statistics.median(
+            mine["messages"] / mine["seconds"] * other["seconds"] / other["messages"] for mine, other in pairs
+        ),
+    }

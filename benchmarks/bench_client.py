@@ -1,361 +1,385 @@
-"""Measure our client, stomp.py and stompman: receiving, sending, ping-pong, 1,000 clients. `make bench-client`.
+"""Our client beside stomp.py and stompman, and both of them on our codec: `make bench WHAT=client`.
 
-    python benchmarks/bench_client.py [--clients NAMES] [--seconds 1] [--rounds 5] [--only receiving|sending] [--quick]
-
-Each client runs in a process of its own (this file again, with --drive), which measures its own processor time. A raw
-feeder sends it encoded MESSAGE frames as fast as it takes them, so no broker's speed plays a part (clients.py: how each
-is driven; feeder.py). What is sent goes to a sink (client_sends.py; sink.py). The numbers go to build/client.json, from
-which docs/benchmarks-broker.md takes its section.
+Each client runs in a process of its own (this file again, with --drive), driven as its documentation shows it, and
+measures its own CPU time. It is fed encoded frames as fast as it takes them, so that no broker's speed plays a part.
+What it receives is checked first.
 """
 
 from __future__ import annotations
 
-import argparse
+import asyncio
 import json
+import os
+import re
+import select
+import socket
 import statistics
 import subprocess
 import sys
+import threading
 import time
-from collections.abc import Iterator
+from argparse import ArgumentParser, Namespace
+from collections.abc import Callable
 from importlib import metadata
-from pathlib import Path
 from typing import Any
 
-import client_sends
-from client_sends import BARE, WHOS
-from clients import ASYNC, DRIVERS, SYNC, Task
-from feeder import LIMIT, Feeder
-from goals import Goal
-from loads import KIB, body
-from report import grid, number
-from sink import Sink
+import contestants
+import corpus
+from load import BLOCK, KIB, PREFETCH, body
 
-ROOT = Path(__file__).resolve().parent.parent
-RESULTS = ROOT / "build" / "client.json"
-PEERS = ROOT / "build" / "peers" / f"{sys.implementation.cache_tag}"
-CLIENTS = (SYNC, ASYNC, "stomp.py", "stompman")
-#: What is received: octets of the body, and how it is acknowledged.
-LOADS = {
-    "100 B, auto": (100, "auto"),
-    "1 KiB, auto": (KIB, "auto"),
-    "1 KiB, client-individual": (KIB, "client-individual"),
-}
-#: How many times as many messages as a peer we promise.
-FLOORS = {"stomp.py": 5, "stompman": 10}
+SYNC, ASYNC, STOMP_PY, STOMPMAN = "ours, sync", "ours, async", "stomp.py", "stompman"
+LIBRARIES = (STOMP_PY, STOMPMAN)
+QUEUE = "/queue/bench"
+LIMIT = 60.0  # seconds for a client to take what is sent
 CHECKED = 3000  # messages of the run that looks at every body
-DAWDLE = 0.3  # seconds for which that run's receiver does not take its first message
-LATE = 0.05  # seconds in which a repeated message would come
+DAWDLE = 0.3  # seconds for which its receiver does not take the second message
+END = b"END"  # the body of the last message
+#: What is received: bytes of the body, and how it is acknowledged.
+LOADS = {
+    "100 B": (100, "auto"),
+    "1 KiB": (KIB, "auto"),
+    "1 KiB, each acknowledged": (KIB, "client-individual"),
+}
+#: Offers heart-beats: without them stompman sends its own without a pause.
+CONNECTED = b"CONNECTED\nversion:1.2\nheart-beat:10000,10000\n\n\0"
+#: A message as ActiveMQ and our broker write it, to be parsed by a library as it is and on our codec.
+MESSAGE = (
+    b"MESSAGE\nsubscription:0\nmessage-id:ID\\cbroker-41523-1718000000000-2\\c1\\c-1\\c1\\c1\ndestination:/queue/bench\n"
+    b"timestamp:1718000000000\nexpires:0\npriority:4\ncontent-length:200\n\n" + b"x" * 200 + b"\0"
+)
+PARSED = 20_000  # of these messages
+_RECEIPT = re.compile(rb"\nreceipt:([^\n\r]*)")
+_SUBSCRIBE = re.compile(rb"SUBSCRIBE\n[^\0]*?\bid:([^\n\r]*)[^\0]*\0")
 
 
-def drive(args: argparse.Namespace) -> int:
-    """In the process of a client: receive until END, then print what it took, or what was wrong."""
-    kept: list[bytes] = []
+def receipts(data: bytes) -> bytes:
+    """Return the receipts that some frames ask for."""
+    return b"".join(b"RECEIPT\nreceipt-id:%b\n\n\0" % receipt for receipt in _RECEIPT.findall(data))
 
-    def keep(text: bytes) -> None:
-        if not kept:
+
+class Feeder:
+    """Feeds one client: CONNECTED, receipts, then MESSAGEs as fast as it takes them until time is over, then END."""
+
+    def __init__(self) -> None:
+        self.listener = socket.create_server(("127.0.0.1", 0))
+        self.port = self.listener.getsockname()[1]
+
+    def serve(self, size: int, ack: str, seconds: float, count: int | None, is_alive: Callable[[], bool]) -> int:
+        """Feed one client for some seconds, or `count` messages that all differ. Return how many it was sent."""
+        while not select.select([self.listener], [], [], 0.1)[0]:
+            if not is_alive():
+                raise ConnectionError("the client did not come")
+        client, _ = self.listener.accept()
+        client.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        client.settimeout(LIMIT)
+        with client:
+            said = b""
+            while not (found := _SUBSCRIBE.search(said)):
+                more = client.recv(64 * KIB)
+                if not more:
+                    raise ConnectionError("the client went away before it subscribed")
+                client.sendall((CONNECTED if b"CONNECT\n" in more or b"STOMP\n" in more else b"") + receipts(more))
+                said += more
+            sent = self._feed(client, found[1], size, ack, seconds, count)
+            client.settimeout(LIMIT)
+            while more := client.recv(64 * KIB):  # ACKs, UNSUBSCRIBE, DISCONNECT
+                client.sendall(receipts(more))
+        return sent
+
+    @staticmethod
+    def _frame(name: bytes, number: int, ack: str, text: bytes) -> bytes:
+        lines = b"MESSAGE\nsubscription:%s\nmessage-id:m-%08d\n" % (name, number)
+        if ack != "auto":
+            lines += b"ack:a-%08d\n" % number
+        return lines + b"destination:/queue/bench\ncontent-length:%d\n\n%s\0" % (len(text), text)
+
+    def _feed(self, client: socket.socket, name: bytes, size: int, ack: str, seconds: float, count: int | None) -> int:
+        client.setblocking(False)
+        deadline, number, acked = time.perf_counter() + seconds, 0, 0
+        each = min(BLOCK // (size + 120), PREFETCH)
+        while (number < count) if count else (time.perf_counter() < deadline):
+            if ack != "auto" or number == 0 or count:  # marks of a delivery are not used twice
+                numbers = range(number, number + each)
+                block = b"".join(self._frame(name, at, ack, body(size, 0, at)) for at in numbers)
+            number += each
+            waiting = memoryview(block)
+            while waiting or (ack != "auto" and number - acked > 2 * PREFETCH):
+                reads, writes, _ = select.select([client], [client] if waiting else [], [], LIMIT)
+                if not reads and not writes:
+                    raise ConnectionError("the client takes nothing more")
+                if reads:
+                    more = client.recv(64 * KIB)
+                    if not more:
+                        raise ConnectionError("the client went away")
+                    acked += more.count(b"\0")
+                if writes:
+                    waiting = waiting[client.send(waiting) :]
+        client.setblocking(True)
+        client.sendall(self._frame(name, number, ack, END))
+        return number
+
+
+# ---- the clients ----
+
+
+class Kept(list[bytes]):
+    """The bodies of the run that looks at them. Its receiver does not take the second message for a while."""
+
+    def append(self, text: bytes) -> None:
+        if not self:
             time.sleep(DAWDLE)
-        kept.append(text)
-
-    sys.path.append(str(PEERS))
-    if args.load in client_sends.TEXTS:
-        print(json.dumps(client_sends.drive(args.drive, args.port, args.load, args.count)), flush=True)
-        return 0
-    size, ack = LOADS[args.load]
-    task = Task(args.port, size, ack, keep if args.check else None)
-    count = DRIVERS[args.drive](task)
-    found: dict[str, Any] = {"messages": count, "cpu": time.process_time() - task.start}
-    if args.check:
-        found["right"] = kept == [body(size, 0, number) for number in range(len(kept))] and count >= CHECKED
-    print(json.dumps(found), flush=True)
-    return 0
+        super().append(text)
 
 
-# ---- the benchmark ----
+class Task:
+    """What a client has to receive until a body of another size comes, and how many came. `start` are the CPU seconds
+    of this process when it was connected, and everything imported."""
+
+    def __init__(self, port: int, size: int, ack: str, check: bool) -> None:
+        self.port, self.size, self.ack, self.count = port, size, ack, 0
+        self.kept = Kept() if check else None
+
+    def begin(self) -> None:
+        self.start = time.process_time()
 
 
-def run(feeder: Feeder, client: str, load: str, seconds: float, *, check: bool = False) -> dict[str, Any]:
-    """One run of one client in a process of its own."""
-    command = [sys.executable, __file__, "--drive", client, "--port", str(feeder.port), "--load", load]
-    process = subprocess.Popen(
-        command + (["--check"] if check else []), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    )
-    fault: Exception | None = None
-    sent = None
+def receive_sync(task: Task) -> None:
+    """Ours: a for loop."""
+    import stompcodec.client as stomp
+
+    size, ack, kept, count = task.size, task.ack, task.kept, 0
+    with stomp.connect(f"stomp://127.0.0.1:{task.port}") as client:
+        task.begin()
+        for message in client.subscribe(QUEUE, ack=ack, prefetch=PREFETCH):
+            text = message.body
+            if ack != "auto":
+                message.ack()
+            if len(text) != size:
+                break
+            count += 1
+            if kept is not None:
+                kept.append(text)
+    task.count = count
+
+
+def receive_async(task: Task) -> None:
+    """Ours: an async for loop."""
+    import stompcodec.client as stomp
+
+    async def run() -> None:
+        size, ack, kept, count = task.size, task.ack, task.kept, 0
+        async with stomp.connect_async(f"stomp://127.0.0.1:{task.port}") as client:
+            task.begin()
+            async for message in client.subscribe(QUEUE, ack=ack, prefetch=PREFETCH):
+                text = message.body
+                if ack != "auto":
+                    await message.ack()
+                if len(text) != size:
+                    break
+                count += 1
+                if kept is not None:
+                    kept.append(text)
+        task.count = count
+
+    asyncio.run(run())
+
+
+def receive_stomp_py(task: Task) -> None:
+    """A listener; bodies stay bytes, which is its faster way."""
+    os.environ.setdefault("STOMP_SKIP_HOSTNAME_SCAN", "1")
+    import stomp
+
+    connection = stomp.Connection12([("127.0.0.1", task.port)], auto_decode=False)
+    done = threading.Event()
+    size, ack, kept, count = task.size, task.ack, task.kept, 0
+
+    class Listener(stomp.ConnectionListener):
+        def on_message(self, frame: Any) -> None:
+            nonlocal count
+            text = frame.body
+            if ack != "auto":
+                connection.ack(frame.headers["ack"])
+            if len(text) != size:
+                done.set()
+                return
+            count += 1
+            if kept is not None:
+                kept.append(text)
+
+    connection.set_listener("", Listener())
+    connection.connect("guest", "guest", wait=True)
+    task.begin()
+    connection.subscribe(QUEUE, id="0", ack=ack)
+    done.wait(LIMIT)
+    task.count = count
+    connection.disconnect()
+
+
+def receive_stompman(task: Task) -> None:
+    """A handler."""
+    import stompman
+
+    async def run() -> None:
+        done = asyncio.Event()
+        size, ack, kept, count = task.size, task.ack, task.kept, 0
+
+        def take(text: bytes) -> None:
+            nonlocal count
+            if len(text) != size:
+                done.set()
+                return
+            count += 1
+            if kept is not None:
+                kept.append(text)
+
+        async def plain(frame: Any) -> None:
+            take(frame.body)
+
+        async def acknowledging(frame: Any) -> None:
+            await frame.ack()
+            take(frame.body)
+
+        server = stompman.ConnectionParameters("127.0.0.1", task.port, "guest", "guest")
+        async with stompman.Client([server]) as client:
+            task.begin()
+            if ack == "auto":
+                ignore = {"on_suppressed_exception": lambda error, frame: None}
+                subscription = await client.subscribe(QUEUE, plain, ack="auto", **ignore)
+            else:
+                subscription = await client.subscribe_with_manual_ack(QUEUE, acknowledging, ack=ack)
+            await asyncio.wait_for(done.wait(), LIMIT)
+            await subscription.unsubscribe()
+        task.count = count
+
+    asyncio.run(run())
+
+
+RECEIVE = {SYNC: receive_sync, ASYNC: receive_async, STOMP_PY: receive_stomp_py, STOMPMAN: receive_stompman}
+
+
+def parse(library: str, patched: bool, count: int) -> float:
+    """Read messages with a library and hand them to nobody. Return how many it read per CPU second."""
+    if patched and library == STOMP_PY:  # the reader that takes the place of the transport's own
+        from stompcodec.compat.stomppy_read import Reader
+
+        def run(pieces: list[bytes], keep: Callable[[Any], None]) -> None:
+            feed = Reader(None).feed
+            for piece in pieces:
+                for frame in feed(piece):
+                    keep(frame)
+    else:
+        contestant = contestants.MAKERS[library]()
+        decode = contestant.decode("keep(frame)")
+
+        def run(pieces: list[bytes], keep: Callable[[Any], None]) -> None:
+            decode(contestant.parser("1.2"), pieces, keep)
+
+    pieces, sizes = list(corpus.fragments(MESSAGE * count, 16384)), []
+    start = time.process_time()
+    run(pieces, lambda frame: sizes.append(len(frame.body)))
+    spent = time.process_time() - start
+    assert sizes == [200] * count, "not all was read"
+    return count / spent
+
+
+def drive(args: Namespace) -> Any:
+    """In the process of a client: do the work, and return its figures."""
+    if args.patched:
+        from stompcodec import compat
+
+        compat.install(args.drive)
+    if not args.port:
+        return parse(args.drive, args.patched, args.size)
+    task = Task(args.port, args.size, args.ack, args.check)
+    RECEIVE[args.drive](task)
+    spent = time.process_time() - task.start
+    if args.check and task.kept != [body(args.size, 0, number) for number in range(max(task.count, CHECKED))]:
+        raise SystemExit(f"bodies were lost, changed or reordered: {task.count} of {CHECKED} came")
+    return task.count, spent
+
+
+def started(who: str, port: int, size: int, *more: str) -> subprocess.Popen[str]:
+    command = [sys.executable, __file__, "--drive", who, "--port", str(port), "--size", str(size), *more]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+def result(process: subprocess.Popen[str], fault: Exception | None = None) -> Any:
+    """Wait for a client, which gives up by itself, and return its figures. RuntimeError says what went wrong."""
+    out, err = process.communicate(timeout=2 * LIMIT)
+    if process.returncode or not out.strip():
+        raise RuntimeError((err.strip().splitlines() or [str(fault or "it failed")])[-1])
+    return json.loads(out.strip().splitlines()[-1])
+
+
+def received(feeder: Feeder, who: str, size: int, ack: str, seconds: float, *more: str) -> float:
+    """Return the messages per CPU second of one run of one client."""
+    process, fault, sent = started(who, feeder.port, size, "--ack", ack, *more), None, None
     try:
-        sent = feeder.serve(*LOADS[load], seconds, CHECKED if check else None, lambda: process.poll() is None)
+        count = CHECKED if "--check" in more else None
+        sent = feeder.serve(size, ack, seconds, count, lambda: process.poll() is None)
     except OSError as error:
         fault = error
-    try:
-        out, err = process.communicate(timeout=LIMIT)
-    except subprocess.TimeoutExpired:
-        process.kill()
-        out, err = process.communicate()
-    lines = out.strip().splitlines()
-    if process.returncode or not lines:
-        last = err.strip().splitlines()[-1] if err.strip() else str(fault)
-        raise RuntimeError(last)
-    found = json.loads(lines[-1])
-    if not found.get("right", True):
-        raise RuntimeError(f"bodies were lost, changed or reordered: {found['messages']} of {CHECKED} came")
-    if found["messages"] != sent:
-        raise RuntimeError(f"{found['messages']} messages were received of {sent}")
+    count, spent = result(process, fault)
+    if count != sent:
+        raise RuntimeError(f"{count} messages were received of {sent}")
+    return float(count / spent)
+
+
+Key = tuple[str, str, str]  # table, row, column
+
+
+def tasks(feeder: Feeder, seconds: float, parsed: int) -> dict[Key, Callable[[bool], float]]:
+    """Return what is measured. A task that is called with True checks what comes."""
+    found: dict[Key, Callable[[bool], float]] = {}
+    for row, (size, ack) in LOADS.items():
+        for who in RECEIVE:
+            found["received", row, who] = lambda check, who=who, size=size, ack=ack: received(
+                feeder, who, size, ack, seconds, *(["--check"] if check else [])
+            )
+    for who in LIBRARIES:
+        for column, more in (("as it is", []), ("on our codec", ["--patched"])):
+            found["compat", f"{who}, parsed", column] = lambda _check, who=who, more=more: float(
+                result(started(who, 0, parsed, *more))
+            )
+            found["compat", f"{who}, received", column] = lambda _check, who=who, more=more: received(
+                feeder, who, 200, "auto", seconds, *more
+            )
     return found
 
 
-def measure(clients: list[str], seconds: float, rounds: int) -> dict[str, Any]:
-    """Each client is checked with each load; then they take turns, round after round."""
-    cells: dict[str, dict[str, list[float]]] = {load: {} for load in LOADS}
-    wrong: dict[str, dict[str, str]] = {}
+def measure(args: Namespace) -> dict[str, Any]:
+    """Each task is checked; then all take turns, round after round. The medians count."""
     feeder = Feeder()
+    values: dict[Key, list[float]] = {}
+    faults: dict[str, str] = {}
     with feeder.listener:
-        for turn in range(-1, rounds):
-            begin = time.perf_counter()
-            for load in LOADS:
-                for client in clients:
-                    if load in wrong.get(client, {}):
-                        continue
+        todo = tasks(feeder, args.seconds or (0.2 if args.quick else 1.0), PARSED // (20 if args.quick else 1))
+        for turn in range(-1, args.rounds or (1 if args.quick else 5)):
+            for key, task in todo.items():
+                if ": ".join(key) not in faults and (not args.only or key[0] in args.only):
                     try:
-                        found = run(feeder, client, load, seconds, check=turn < 0)
-                        if turn >= 0:
-                            cells[load].setdefault(client, []).append(found["messages"] / found["cpu"])
+                        values.setdefault(key, []).append(task(turn < 0))
                     except RuntimeError as error:
-                        wrong.setdefault(client, {})[load] = str(error)
-                        print(f"{client}, {load}: {error}", flush=True)
-            print(f"{'check' if turn < 0 else f'round {turn + 1}'}: {time.perf_counter() - begin:.0f} s", flush=True)
-    return {"loads": cells, "wrong": wrong}
+                        faults[": ".join(key)] = str(error)
+                        print(f"{': '.join(key)}: {error}", flush=True)
+            print("checked" if turn < 0 else f"round {turn + 1} is done", flush=True)
+    tables: dict[str, dict[str, dict[str, float]]] = {"received": {}, "compat": {}}
+    for (table, row, column), (_checked, *found) in values.items():
+        if found and ": ".join((table, row, column)) not in faults:
+            tables[table].setdefault(row, {})[column] = statistics.median(found)
+    peers = ", ".join(f"{who} {metadata.version(who)}" for who in LIBRARIES)
+    ours = {name: text for name, text in faults.items() if not name.endswith((*LIBRARIES, "as it is"))}
+    return {"facts": {"peers": peers}, "tables": tables, "wrong": [], "faults": ours}
 
 
-# ---- sending ----
-
-
-def run_sending(sink: Sink, who: str, what: str, count: int) -> list[float]:
-    """One run of one driver; return its numbers."""
-    command = [sys.executable, __file__, "--drive", who, "--port", str(sink.port), "--load", what]
-    done = subprocess.run([*command, "--count", str(count)], capture_output=True, text=True, timeout=LIMIT)
-    if done.returncode:
-        raise RuntimeError((done.stderr.strip().splitlines() or ["it failed"])[-1])
-    found: list[float] = json.loads(done.stdout.strip().splitlines()[-1])
-    return found
-
-
-def check_sending(sink: Sink, who: str, what: str) -> None:
-    """Raise RuntimeError unless each body came once and in order, and then the last one again, with its receipt."""
-    sink.bodies.clear()
-    sink.keep = True
-    expected = client_sends.bodies(CHECKED)
-    if (who, what) not in client_sends.WITHOUT_RECEIPT:
-        expected.append(expected[-1])
-    try:
-        run_sending(sink, who, what, CHECKED)
-        until = time.monotonic() + 10
-        while len(sink.bodies) < len(expected) and time.monotonic() < until:
-            time.sleep(0.01)
-        time.sleep(LATE)
-    finally:
-        sink.keep = False
-    if sink.bodies != expected:
-        raise RuntimeError(f"bodies were lost, changed, repeated or reordered: {len(sink.bodies)} of {len(expected)}")
-
-
-def measure_sending(rounds: int) -> dict[str, Any]:
-    """All contestants take turns with each load, round after round, after one round that looks at the bodies."""
-    cells: dict[str, dict[str, list[float]]] = {what: {} for what in client_sends.TEXTS}
-    wrong: dict[str, str] = {}
-    sink = Sink()
-    with sink.listener:
-        for turn in range(-1, rounds):
-            for what in client_sends.TEXTS:
-                if what == "threads" or (what == "clients" and turn != 0) or (turn < 0 and what.startswith("ping")):
-                    continue
-                for who in WHOS:
-                    if (who, what.partition(",")[0]) in client_sends.LACKS or f"{who}, {what}" in wrong:
-                        continue
-                    try:
-                        _one(sink, cells, who, what, turn)
-                    except (RuntimeError, subprocess.TimeoutExpired) as error:
-                        wrong[f"{who}, {what}"] = str(error)
-                        print(f"{who}, {what}: {error}", flush=True)
-            print(f"sending, {'check' if turn < 0 else f'round {turn + 1}'}: done", flush=True)
-    return {"cells": cells, "wrong": wrong}
-
-
-def _one(sink: Sink, cells: dict[str, dict[str, list[float]]], who: str, what: str, turn: int) -> None:
-    if turn < 0:
-        check_sending(sink, who, what)
-        return
-    kind = what.partition(",")[0]
-    loop = [sys.executable, "-c", "while True: pass"]
-    busy = [subprocess.Popen(loop) for _ in range(2)] if what == "ping, busy" else []
-    try:
-        found = run_sending(sink, who, kind, client_sends.COUNTS[kind])
-    finally:
-        for process in busy:
-            process.kill()
-            process.wait()
-    cells[what].setdefault(who, []).append(found[0])
-    if kind == "clients":
-        cells["threads"].setdefault(who, []).append(found[1])
-
-
-def table_sending(results: dict[str, Any]) -> str:
-    """The medians."""
-    rows = []
-    for what, text in client_sends.TEXTS.items():
-        found = results["cells"][what]
-        rows.append([text, *(f"{statistics.median(found[who]):.3g}" if who in found else "" for who in WHOS)])
-    return grid(["", *(f"a loop of `{who}`" if who == BARE else who for who in WHOS)], rows)
-
-
-def judge_sending(results: dict[str, Any]) -> list[Goal]:
-    """How far we are from what is promised."""
-    found = [goal for promise in client_sends.FLOORS for goal in _against(results["cells"][promise[0]], *promise)]
-    for us in (SYNC, ASYNC):
-        for what, bound in (("clients", client_sends.MOST_KIB), ("threads", client_sends.MOST_THREADS)):
-            for value in results["cells"][what].get(us, []):
-                text = f"{us}, {client_sends.TEXTS[what]}"
-                found.append(Goal(text, f"≤ {bound}", f"{value:.3g}", value <= bound))
-    return found
-
-
-def _against(cells: dict[str, list[float]], what: str, us: str, peers: tuple[str, ...], most: float) -> Iterator[Goal]:
-    """One goal: at most so many times the least number of these peers."""
-    medians = {who: statistics.median(cells[who]) for who in (us, *peers) if who in cells}
-    them = min((who for who in peers if who in medians), key=lambda who: medians[who], default=None)
-    if us in medians and them:
-        ratio = medians[us] / medians[them]
-        text = f"{us}, {client_sends.TEXTS[what]}, of {them}'s"
-        yield Goal(text, f"≤ {most * 100:.3g} %", f"{ratio * 100:.3g} %", ratio <= most)
-
-
-# ---- the report ----
-
-
-def medians(results: dict[str, Any], load: str) -> dict[str, float]:
-    """Messages a processor second by client; none of a client that got this load wrong."""
-    cells = results["loads"][load]
-    return {
-        who: statistics.median(cells[who])
-        for who in CLIENTS
-        if who in cells and load not in results["wrong"].get(who, {})
-    }
-
-
-def table(results: dict[str, Any]) -> str:
-    """Rates, and how many times as many messages as the peers ours receive."""
-    rows = []
-    for load in results["loads"]:
-        found = medians(results, load)
-        ratios = [
-            f"{found[us] / found[them]:.3g}×" if us in found and them in found else ""
-            for them in CLIENTS[2:]
-            for us in CLIENTS[:2]
-        ]
-        rows.append([load, *(number(found[who]) if who in found else "" for who in CLIENTS), *ratios])
-    heads = [f"{us.split(', ')[1]} / {them}" for them in CLIENTS[2:] for us in CLIENTS[:2]]
-    return grid(["messages per CPU second", *CLIENTS, *heads], rows)
-
-
-def judge(results: dict[str, Any]) -> list[Goal]:
-    """How far we are from what is promised."""
-    goals = []
-    for load in results["loads"]:
-        found = medians(results, load)
-        for us in CLIENTS[:2]:
-            for them, floor in FLOORS.items():
-                if us in found and them in found:
-                    ratio = found[us] / found[them]
-                    text = f"{us}, received, {load}, against {them}"
-                    goals.append(Goal(text, f"≥ {floor}×", f"{ratio:.3g}×", ratio >= floor))
-    return goals
-
-
-def section(path: Path) -> str:
-    """The part of docs/benchmarks-broker.md; empty where nothing was measured."""
-    if not path.is_file():
-        return ""
-    results = json.loads(path.read_text())
-    goals = judge(results) + (judge_sending(results["sending"]) if "sending" in results else [])
-    verdicts = [(goal.what, goal.target, goal.measured, "yes" if goal.reached else "**no**") for goal in goals]
-    versions = ", ".join(f"{name} {version}" for name, version in results["versions"].items())
-    return f"""\
-## The client
-
-Messages received per CPU second of the client's process (`make bench-client`; {versions}; the floor is 5×
-stomp.py and 10× stompman). A raw feeder sends encoded MESSAGE frames as fast as the client reads them. Our clients loop
-over a subscription with `for` and `async for`, stomp.py calls a listener (bodies stay bytes), stompman a handler; each
-reads the body of every message. Each also receives {CHECKED:,} different messages after a late start: it must
-return every body, in order.
-
-{table(results)}
-{sending_section(results)}
-{grid(("goal of the client", "target", "measured", "reached"), verdicts)}"""
-
-
-def sending_section(results: dict[str, Any]) -> str:
-    """The part about sending; empty where nothing was measured."""
-    if "sending" not in results:
-        return ""
-    rounds = results["sending"]["rounds"]
-    return f"""
-What is sent goes to a sink in another process, which drains it, answers receipts and returns pings. Bodies have 100
-bytes; each client's are checked first: all come, once, in order. Times are medians of {rounds} rounds in which clients
-took turns. CPU times end with the receipt of the last message; those of stompman, which has no receipts, with its last
-`send`. The last two columns are floors, not clients: they send the same bytes, made beforehand, and parse nothing;
-asyncio's are written by 100 gathered coroutines and joined, or one by one to a stream. Less is better.
-
-{table_sending(results["sending"])}"""
-
-
-def install() -> dict[str, str]:
-    """The peers, in the folder and with the versions of `make bench-peers`; what cannot be had is left out."""
-    import peers
-
-    peers.install()
-    found = {}
-    for name in CLIENTS[2:]:
-        try:
-            found[name] = metadata.version(name)
-        except metadata.PackageNotFoundError:
-            print(f"{name} is left out: it is not installed", flush=True)
-    return found
-
-
-def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument(
-        "--clients", default=";".join(CLIENTS), help=f"names, separated by semicolons: {'; '.join(CLIENTS)}"
-    )
-    parser.add_argument("--seconds", type=float, help="for which each is fed (1.0)")
-    parser.add_argument("--rounds", type=int, help="of which the median is taken (5)")
-    parser.add_argument("--quick", action="store_true", help="0.3 seconds, two rounds; leave the page alone")
-    parser.add_argument("--drive", help=argparse.SUPPRESS)
-    parser.add_argument("--port", type=int, help=argparse.SUPPRESS)
-    parser.add_argument("--load", help=argparse.SUPPRESS)
-    parser.add_argument("--only", choices=("receiving", "sending"), help="measure this, and leave the page alone")
-    parser.add_argument("--count", type=int, help=argparse.SUPPRESS)
-    parser.add_argument("--check", action="store_true", help=argparse.SUPPRESS)
-    args = parser.parse_args()
-    if args.drive:
-        return drive(args)
-    args.seconds = args.seconds or (0.3 if args.quick else 1.0)
-    args.rounds = args.rounds or (2 if args.quick else 5)
-    versions = install()
-    wanted = [name.strip() for name in args.clients.split(";")]
-    clients = [name for name in wanted if name in versions or name in (SYNC, ASYNC)]
-    results: dict[str, Any] = {"versions": versions, "wrong": {}}
-    if args.only != "sending":
-        results |= measure(clients, args.seconds, args.rounds)
-        print(table(results), *judge(results), sep="\n")
-    if args.only != "receiving":
-        results["sending"] = {"rounds": args.rounds, **measure_sending(args.rounds)}
-        print(table_sending(results["sending"]), *judge_sending(results["sending"]), sep="\n")
-    if set(wanted) == set(CLIENTS) and args.only is None and not args.quick:
-        RESULTS.parent.mkdir(exist_ok=True)
-        RESULTS.write_text(json.dumps(results, indent=1) + "\n")
-        print("python benchmarks/bench_broker.py --page brings it into docs/benchmarks-broker.md")
-    wrong = [*results["wrong"], *results.get("sending", {}).get("wrong", ())]
-    return 1 if any(text.startswith((SYNC, ASYNC)) for text in wrong) else 0
+def main() -> None:
+    parser = ArgumentParser(description="Drive one client; bench.py starts it.")
+    for name, kind in (("drive", str), ("ack", str), ("port", int), ("size", int)):
+        parser.add_argument(f"--{name}", type=kind)
+    for name in ("--check", "--patched"):
+        parser.add_argument(name, action="store_true")
+    print(json.dumps(drive(parser.parse_args())), flush=True)
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

@@ -1,126 +1,129 @@
-"""pytest-benchmark over the corpus: `make bench`. Both backends; a fifth of a second for each figure.
+"""The codec beside other libraries, by pytest-benchmark: `make bench WHAT=codec`, or this file alone by pytest.
 
-Compare two states of the code with `--benchmark-autosave` and `--benchmark-compare`, a part with `-k "ticks and feed"`.
+    pytest benchmarks --override-ini=python_files=bench_codec.py --benchmark-only -k "ticks and decode"
+
+Compare two states of the code with `--benchmark-autosave` and `--benchmark-compare`. Time is CPU time of the thread.
+What each library makes of a workload is compared with the frames that it was made from before anything is timed.
 """
 
 from __future__ import annotations
 
+import gc
+import json
+import logging
+import os
+import subprocess
 import sys
+import tempfile
+import time
+from argparse import Namespace
+from collections.abc import Callable
+from functools import lru_cache
+from importlib import metadata
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-sys.path.insert(0, str(Path(__file__).parent))
+sys.path.insert(0, str(Path(__file__).parent))  # pytest imports this file without its folder
 
+import contestants
 import corpus
+from contestants import Contestant
 
-from stompcodec.codec import backend
-
-SCALE = 0.1  # of the corpus
-
-
-def feed(codec, workload, size=65536):
-    pieces = workload.pieces(size)
-
-    def run():
-        parser = codec.Parser(workload.version)
-        for piece in pieces:
-            for _ in parser.feed(piece):
-                pass
-
-    return run
+SCALE = float(os.environ.get("STOMPCODEC_BENCH_SCALE", "0.1"))  # of the corpus
+logging.disable()  # a peer looks at each call whether to log, and logs what it cannot decode
 
 
-def feed_1460(codec, workload):
-    return feed(codec, workload, 1460)
+def _decode(contestant: Contestant, workload: corpus.Workload, use: str, size: int = 65536) -> Callable[[], None]:
+    run, pieces = contestant.decode(use), workload.pieces(size)
+    return lambda: run(contestant.parser(workload.version), pieces)
 
 
-def read(codec, workload):
-    """Two headers and the body of every frame."""
-    pieces = workload.pieces()
-
-    def run():
-        parser = codec.Parser(workload.version)
-        for piece in pieces:
-            for frame in parser.feed(piece):
-                frame.get("destination")
-                frame.get("message-id")
-                frame.body  # noqa: B018
-
-    return run
+def _serialize(contestant: Contestant, workload: corpus.Workload) -> Callable[[], None]:
+    parsed = contestants.ours("python").parser(workload.version).feed(workload.data)
+    run = contestant.encode()
+    frames = [contestant.native(frame.command, frame.headers.pairs(), frame.body) for frame in parsed]
+    return lambda: run(frames)
 
 
-def dicts(codec, workload):
-    """A dict of all headers of every frame."""
-    pieces = workload.pieces()
-
-    def run():
-        parser = codec.Parser(workload.version)
-        for piece in pieces:
-            for frame in parser.feed(piece):
-                dict(frame.headers)
-
-    return run
+#: The tables, by what is done with each workload.
+OPERATIONS: dict[str, Callable[[Contestant, corpus.Workload], Callable[[], Any]]] = {
+    "decode": lambda contestant, workload: _decode(contestant, workload, "pass"),
+    "decode 1460 B": lambda contestant, workload: _decode(contestant, workload, "pass", 1460),
+    "decode 64 B": lambda contestant, workload: _decode(contestant, workload, "pass", 64),
+    "read": lambda contestant, workload: _decode(contestant, workload, contestant.read),
+    "dict": lambda contestant, workload: _decode(contestant, workload, contestant.headers),
+    "serialize": _serialize,
+}
 
 
-def made(codec, workload):
-    """The frames of a workload, made from text."""
-    parsed = codec.Parser(workload.version).feed(workload.data)
-    return [codec.Frame(frame.command, frame.headers.pairs(), frame.body) for frame in parsed]
+@lru_cache(maxsize=2)
+def loaded(workload: str) -> corpus.Workload:
+    return corpus.load(SCALE, [workload])[workload]
 
 
-def make_and_serialize(codec, workload):
-    """From a command, a dict and a body to bytes."""
-    parsed = codec.Parser(workload.version).feed(workload.data)
-    parts = [(frame.command, dict(frame.headers), frame.body) for frame in parsed]
-    make, dump = codec.Frame, codec.serialize
-    return lambda: [dump(make(*part)) for part in parts]
+@lru_cache
+def verdict(name: str, workload: str) -> str:
+    """Return "right", "wrong" or "fails", on a fiftieth of the workload."""
+    stream = corpus.stream(workload, 0.02)
+    truth = [(command, contestants.first_wins(pairs), body) for command, pairs, body in stream.frames]
+    pieces = list(corpus.fragments(stream.data(), 65536))
+    return contestants.judged(contestants.MAKERS[name](), stream.version, pieces, truth)
 
 
-def serialize(codec, workload):
-    frames, dump = made(codec, workload), codec.serialize
-    return lambda: [dump(frame) for frame in frames]
-
-
-def serialize_parts(codec, workload):
-    frames, dump = made(codec, workload), codec.serialize_parts
-    return lambda: [dump(frame) for frame in frames]
-
-
-def serialize_many(codec, workload):
-    frames = made(codec, workload)
-    return lambda: codec.serialize_many(frames)
-
-
-def columns(codec, workload):
-    return lambda: codec.parse_columns(workload.data, workload.version)
-
-
-OPERATIONS = (
-    *(feed, feed_1460, read, dicts, make_and_serialize, serialize, serialize_parts, serialize_many),
-    columns,
-)
-
-
-@pytest.fixture(scope="session")
-def workloads():
-    return corpus.load(SCALE)
-
-
-@pytest.fixture(scope="session", params=["c", "python"])
-def codec(request):
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.benchmark(timer=time.thread_time, min_time=0.00005)
+@pytest.mark.parametrize("name", contestants.MAKERS)
+@pytest.mark.parametrize("operation", OPERATIONS)
+@pytest.mark.parametrize("workload", corpus.WORKLOADS)
+def test_speed(benchmark: Any, workload: str, operation: str, name: str) -> None:
     try:
-        return backend(request.param)
-    except ImportError:
-        pytest.skip(f"the {request.param} backend is not built")
+        contestant = contestants.MAKERS[name]()
+    except ImportError as error:
+        pytest.skip(f"not measured: {error}")
+    found = "right" if operation == "serialize" else verdict(name, workload)
+    if found == "fails":
+        pytest.skip("it raises, or a quarter of the frames is missing")
+    benchmark.group = f"{operation}, {workload}"
+    benchmark.extra_info.update(frames=loaded(workload).frames, verdict=found)
+    run = OPERATIONS[operation](contestant, loaded(workload))
+    gc.collect()
+    gc.freeze()  # pytest and the corpus are not for the contestants' garbage collections to walk through
+    benchmark(run)
+    gc.unfreeze()
 
 
-@pytest.mark.benchmark(max_time=0.2, min_time=0.00005)
-@pytest.mark.parametrize("name", corpus.NAMES)
-@pytest.mark.parametrize("operation", OPERATIONS, ids=lambda operation: operation.__name__)
-def test_speed(benchmark, workloads, codec, operation, name):
-    workload = workloads[name]
-    benchmark.group = f"{operation.__name__} {name}"
-    benchmark(operation(codec, workload))
-    if benchmark.stats:  # not with --benchmark-disable
-        benchmark.extra_info["ns_a_frame"] = benchmark.stats["min"] / workload.frames * 1e9
+# ---- for the page ----
+
+
+def measure(args: Namespace) -> dict[str, Any]:
+    """Run this file some times, so that libraries take turns. Return nanoseconds per frame, the least of the runs."""
+    tables: dict[str, dict[str, dict[str, float]]] = {operation: {} for operation in OPERATIONS}
+    wrong: set[tuple[str, str, str]] = set()
+    for turn in range(args.rounds or (1 if args.quick else 3)):
+        for entry in _run(args.quick, args.only):
+            row, operation, name = (entry["params"][key] for key in ("workload", "operation", "name"))
+            cell = tables[operation].setdefault(row, {})
+            taken = entry["stats"]["min"] / entry["extra_info"]["frames"] * 1e9
+            cell[name] = min(taken, cell.get(name, taken))
+            if entry["extra_info"]["verdict"] == "wrong":
+                wrong.add((operation, row, name))
+        print(f"codec: run {turn + 1} is done", flush=True)
+    found = {name for table in tables.values() for cell in table.values() for name in cell}
+    peers = [f"{name} {metadata.version(name)}" for name in contestants.MAKERS if name in found and "codec" not in name]
+    return {"facts": {"peers": ", ".join(peers)}, "tables": tables, "wrong": sorted(wrong)}
+
+
+def _run(quick: bool, only: list[str]) -> list[dict[str, Any]]:
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder, "found.json")
+        command = [sys.executable, "-m", "pytest", "-q", "-p", "no:randomly", "-p", "no:cacheprovider", __file__]
+        command += ["--override-ini=python_files=bench_codec.py", "--benchmark-only", f"--benchmark-json={file}"]
+        command += [f"--benchmark-max-time={0.01 if quick else 0.2}", f"--benchmark-min-rounds={1 if quick else 5}"]
+        command += ["-k", " or ".join(only)] if only else []
+        scale = "0.02" if quick else "0.1"
+        done = subprocess.run(command, env={**os.environ, "STOMPCODEC_BENCH_SCALE": scale}, stdout=subprocess.PIPE)
+        if done.returncode:
+            raise SystemExit(f"pytest failed:\n{done.stdout.decode()[-3000:]}")
+        return json.loads(file.read_text())["benchmarks"]

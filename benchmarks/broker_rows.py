@@ -49,15 +49,7 @@ _HEADERS = [("content-type", "application/json"), ("symbol", "ACME"), ("venue", 
 
 
 class Row:
-    """One row: a broker, and sessions that use it always in the same way.
-
-    Args:
-        name: a key of `ROWS`.
-
-    >>> with Row("send") as row:
-    ...     row.run(*row.prepare())
-    1000
-    """
+    """One row, a key of `ROWS`: a broker, and sessions that use it always in the same way."""
 
     def __init__(self, name: str) -> None:
         self.name = name

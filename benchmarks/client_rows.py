@@ -31,15 +31,7 @@ _HEADERS = {"symbol": "ACME", "sequence": "0000000"}
 
 
 class Row:
-    """One row: a client with a session, which is used always in the same way.
-
-    Args:
-        name: a key of `ROWS`.
-
-    >>> with Row("client_send") as row:
-    ...     row.run(*row.prepare())
-    1000
-    """
+    """One row, a key of `ROWS`: a client with a session, which is used always in the same way."""
 
     def __init__(self, name: str) -> None:
         self.name = name

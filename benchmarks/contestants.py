@@ -1,12 +1,13 @@
-"""Who is measured, and how each is driven: as its own client drives it.
+"""The STOMP libraries that are measured, each driven as its own client drives it.
 
 A loop is kept as text and compiled once for each use of a frame, as timeit does it, so that no contestant pays for a
-call a frame. `{use}` is where the loop does something with `frame`.
+call per frame. `{use}` is where the loop does something with `frame`.
 """
 
 from __future__ import annotations
 
 import os
+from bisect import bisect_left
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -14,8 +15,8 @@ from functools import partial
 from textwrap import indent
 from typing import Any
 
-#: What a loop does with each frame.
-USES = ("untouched", "read", "dict")
+C, PYTHON = "stompcodec C", "stompcodec Python"
+Plain = tuple[str, dict[str, str], bytes]
 
 
 @dataclass
@@ -25,11 +26,10 @@ class Contestant:
     Attributes:
         parser: version of STOMP -> what the loop works on.
         loop: source of the body of `run(parser, pieces)`.
-        uses: source for each of USES: nothing; two headers and the body; a dict of all headers.
+        read: source that takes two headers and the body of a frame; `headers` makes a dict of all headers.
         plain: a frame -> (command, headers, body), or None for a heart-beat.
         native: (command, pairs, body) -> what `dump` takes.
-        dump: source of the expression that gives the octets of {frame}.
-        make: source of the expression for {frame}, from `command, headers, body`; headers is a dict.
+        dump: source of the expression that gives the bytes of {frame}.
         names: what the sources refer to.
         backend: the module, when it is ours.
     """
@@ -37,39 +37,30 @@ class Contestant:
     name: str
     parser: Callable[[str], Any]
     loop: str
-    uses: dict[str, str]
-    plain: Callable[[Any], tuple[str, dict[str, str], bytes] | None]
+    read: str
+    headers: str
+    plain: Callable[[Any], Plain | None]
     native: Callable[[str, list[tuple[str, str]], bytes], Any]
     dump: str
-    make: str
     names: dict[str, Any] = field(default_factory=dict)
     backend: Any = None
 
-    def decode(self, use: str) -> Callable[[Any, list[bytes]], None]:
-        """run(parser, pieces): the decoding loop."""
-        return self._compile("parser, pieces", self.loop.replace("{use}", self.uses[use]))
-
-    def keep(self) -> Callable[[Any, list[bytes], Callable[[Any], Any]], None]:
-        """run(parser, pieces, keep): calls keep with each frame."""
-        return self._compile("parser, pieces, keep", self.loop.replace("{use}", "keep(frame)"))
-
-    def collect(self, version: str, pieces: list[bytes]) -> tuple[list[tuple[str, dict[str, str], bytes]], bool]:
-        """All frames of a stream, and whether it came to its end: frames before an error count."""
-        frames: list[Any] = []
-        ended = False
-        with suppress(Exception):  # whatever a peer raises
-            self.keep()(self.parser(version), pieces, lambda frame: frames.append(self.plain(frame)))
-            ended = True
-        return [frame for frame in frames if frame is not None], ended
+    def decode(self, use: str = "pass") -> Callable[..., None]:
+        """Return run(parser, pieces, keep=None): the decoding loop, which does something with each `frame`."""
+        return self._compile("parser, pieces, keep=None", self.loop.replace("{use}", use))
 
     def encode(self) -> Callable[[list[Any]], None]:
-        """run(frames): serializes each."""
+        """Return run(frames), which serializes each."""
         return self._compile("frames", "for frame in frames:\n    " + self.dump.replace("{frame}", "frame"))
 
-    def build(self) -> Callable[[list[Any]], None]:
-        """run(parts): makes a frame of each (command, dict, body), and serializes it."""
-        dump = self.dump.replace("{frame}", self.make)
-        return self._compile("parts", f"for command, headers, body in parts:\n    {dump}")
+    def collect(self, version: str, pieces: list[bytes]) -> tuple[list[Plain], bool]:
+        """Return all frames of a stream, and whether it came to its end. Frames before an error count."""
+        frames: list[Plain | None] = []
+        ended = False
+        with suppress(Exception):  # whatever a peer raises
+            self.decode("keep(frame)")(self.parser(version), pieces, lambda frame: frames.append(self.plain(frame)))
+            ended = True
+        return [frame for frame in frames if frame is not None], ended
 
     def _compile(self, arguments: str, body: str) -> Callable[..., None]:
         scope = dict(self.names)
@@ -77,7 +68,40 @@ class Contestant:
         return scope["run"]
 
 
-def _first_wins(pairs: list[tuple[str, str]]) -> dict[str, str]:
+def judged(contestant: Contestant, version: str, pieces: list[bytes], truth: list[Plain]) -> str:
+    """Return "right", "wrong" where some frames are, or "fails" where it raises or a quarter of them is missing.
+
+    A frame that comes again, or out of order, is not right. Our own backends must find every frame.
+    """
+    got, ended = contestant.collect(version, pieces)
+    right = in_order([_key(frame) for frame in truth], [_key(frame) for frame in got])
+    if right == len(truth) == len(got):
+        return "right"
+    assert not contestant.backend, f"{contestant.name}: {right} of {len(truth)} frames are right"
+    return "wrong" if ended and len(got) * 4 >= len(truth) * 3 else "fails"
+
+
+def _key(frame: Plain) -> tuple[Any, ...]:
+    command, headers, body = frame
+    return command, tuple(sorted(headers.items())), body
+
+
+def in_order(truth: list[Any], got: list[Any]) -> int:
+    """Return how many of these are right: each is looked for behind the right one before it."""
+    places: dict[Any, list[int]] = {}
+    for place, item in enumerate(truth):
+        places.setdefault(item, []).append(place)
+    found, following = 0, 0
+    for item in got:
+        later = places.get(item, [])
+        at = bisect_left(later, following)
+        if at < len(later):
+            found, following = found + 1, later[at] + 1
+    return found
+
+
+def first_wins(pairs: list[tuple[str, str]]) -> dict[str, str]:
+    """Return the headers as a dict; of a repeated name the first one counts."""
     return dict(reversed(pairs))
 
 
@@ -87,19 +111,15 @@ def ours(backend: str) -> Contestant:
 
     codec = load(backend)
     return Contestant(
-        name={"c": "stompcodec C", "python": "stompcodec Python"}[backend],
+        name={"c": C, "python": PYTHON}[backend],
         parser=codec.Parser,
         loop="for piece in pieces:\n    for frame in parser.feed(piece):\n        {use}",
-        uses={
-            "untouched": "pass",
-            "read": 'frame.get("destination"); frame.get("message-id"); frame.body',
-            "dict": "dict(frame.headers)",
-        },
+        read='frame.get("destination"); frame.get("message-id"); frame.body',
+        headers="dict(frame.headers)",
         plain=lambda frame: (frame.command, dict(frame.headers), frame.body),
         native=codec.Frame,
         dump="serialize({frame})",
-        make="Frame(command, headers, body)",
-        names={"serialize": codec.serialize, "Frame": codec.Frame},
+        names={"serialize": codec.serialize},
         backend=codec,
     )
 
@@ -125,27 +145,18 @@ while left.__length_hint__():
         frame = parse_frame(raw)
         if frame is not None:
             {use}"""
+    names = {"partial": partial, "is_eol": utils.is_eol_default, "parse_frame": utils.parse_frame}
+    names |= {"pack": utils.pack, "convert_frame": utils.convert_frame}
     return Contestant(
         name="stomp.py",
         parser=parser,
         loop=loop,
-        uses={
-            "untouched": "pass",
-            "read": 'frame.headers.get("destination"); frame.headers.get("message-id"); frame.body',
-            "dict": "frame.headers",
-        },
+        read='frame.headers.get("destination"); frame.headers.get("message-id"); frame.body',
+        headers="frame.headers",
         plain=lambda frame: (frame.cmd, frame.headers, frame.body),
-        native=lambda command, pairs, body: utils.Frame(command, _first_wins(pairs), body),
+        native=lambda command, pairs, body: utils.Frame(command, first_wins(pairs), body),
         dump="pack(convert_frame({frame}))",
-        make="Frame(command, headers, body)",
-        names={
-            "partial": partial,
-            "is_eol": utils.is_eol_default,
-            "parse_frame": utils.parse_frame,
-            "pack": utils.pack,
-            "convert_frame": utils.convert_frame,
-            "Frame": utils.Frame,
-        },
+        names=names,
     )
 
 
@@ -153,99 +164,31 @@ def stompman() -> Contestant:
     """stompman: the loop of its Connection.read_frames."""
     from stompman import frames, serde
 
-    def plain(frame: Any) -> tuple[str, dict[str, str], bytes] | None:
+    def plain(frame: Any) -> Plain | None:
         if isinstance(frame, frames.HeartbeatFrame):
             return None
         return serde.FRAMES_TO_COMMANDS[type(frame)].decode(), frame.headers, getattr(frame, "body", b"")
 
-    make = "make_frame(command=command.encode(), headers=headers, body=body)"
+    make = serde.make_frame_from_parts
+    names = {"Heartbeat": frames.HeartbeatFrame, "bodied": serde.FRAMES_WITH_BODY, "dump_frame": serde.dump_frame}
     read = 'frame.headers.get("destination"); frame.headers.get("message-id"); frame.__class__ in bodied and frame.body'
     return Contestant(
         name="stompman",
         parser=lambda _version: serde.FrameParser(),
         loop="for piece in pieces:\n    for frame in parser.parse_frames_from_chunk(piece):\n        {use}",
-        uses={
-            "untouched": "pass",
-            "read": f"if frame.__class__ is not Heartbeat: {read}",
-            "dict": "frame.__class__ is Heartbeat or frame.headers",
-        },
+        read=f"if frame.__class__ is not Heartbeat: {read}",
+        headers="frame.__class__ is Heartbeat or frame.headers",
         plain=plain,
-        native=lambda command, pairs, body: serde.make_frame_from_parts(
-            command=command.encode(), headers=_first_wins(pairs), body=body
-        ),
+        native=lambda command, pairs, body: make(command=command.encode(), headers=first_wins(pairs), body=body),
         dump="dump_frame({frame})",
-        make=make,
-        names={
-            "Heartbeat": frames.HeartbeatFrame,
-            "bodied": serde.FRAMES_WITH_BODY,
-            "dump_frame": serde.dump_frame,
-            "make_frame": serde.make_frame_from_parts,
-        },
+        names=names,
     )
 
 
-def stompest() -> Contestant:
-    """stompest: add, then get while it can read."""
-    from stompest.protocol import StompFrame, StompParser
-
-    return Contestant(
-        name="stompest",
-        parser=StompParser,
-        loop="for piece in pieces:\n    parser.add(piece)\n    while parser.canRead():\n"
-        "        frame = parser.get()\n        {use}",
-        uses={
-            "untouched": "pass",
-            "read": 'if frame: h = frame.headers; h.get("destination"); h.get("message-id"); frame.body',
-            "dict": "if frame: frame.headers",
-        },
-        plain=lambda frame: (frame.command, frame.headers, frame.body) if frame else None,
-        native=lambda command, pairs, body: StompFrame(command, rawHeaders=pairs, body=body, version="1.2"),
-        dump="bytes({frame})",
-        make='Frame(command, headers, body, version="1.2")',
-        names={"Frame": StompFrame},
-    )
-
-
-def aiostomp() -> Contestant:
-    """aiostomp: what its data_received does."""
-    from aiostomp.protocol import StompProtocol
-
-    def plain(frame: Any) -> tuple[str, dict[str, str], bytes] | None:
-        return None if frame.command == "HEARTBEAT" else (frame.command, frame.headers, frame.body or b"")
-
-    return Contestant(
-        name="aiostomp",
-        parser=lambda _version: StompProtocol(),
-        loop="for piece in pieces:\n    parser.feed_data(piece)\n    for frame in parser.pop_frames():\n        {use}",
-        uses={
-            "untouched": "pass",
-            "read": 'frame.headers.get("destination"); frame.headers.get("message-id"); frame.body',
-            "dict": "frame.headers",
-        },
-        plain=plain,
-        native=lambda command, pairs, body: (command, _first_wins(pairs), body),
-        dump="build_frame(*{frame})",
-        make="(command, headers, body)",
-        names={"build_frame": StompProtocol().build_frame},
-    )
-
-
-PEERS = {
-    "stomp.py": ("stomp.py==9.0.0", stomp_py),
-    "stompman": ("stompman==3.16.0", stompman),
-    "stompest": ("stompest==2.3.0", stompest),
-    "aiostomp": ("aiostomp==1.7.3", aiostomp),
+#: The makers of all contestants; ours come first. A maker raises ImportError where its library is not installed.
+MAKERS: dict[str, Callable[[], Contestant]] = {
+    C: partial(ours, "c"),
+    PYTHON: partial(ours, "python"),
+    "stomp.py": stomp_py,
+    "stompman": stompman,
 }
-
-
-def everyone() -> list[Contestant]:
-    """All that can be imported; ours come first."""
-    makers: list[Callable[[], Contestant]] = [partial(ours, "c"), partial(ours, "python")]
-    makers += [maker for _requirement, maker in PEERS.values()]
-    found = []
-    for maker in makers:
-        try:
-            found.append(maker())
-        except ImportError as error:
-            print(f"not measured: {error}")
-    return found

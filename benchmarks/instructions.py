@@ -1,15 +1,13 @@
 """Count the machine instructions of the C backend, the broker and the client, and compare them with committed numbers.
 
-    python benchmarks/instructions.py [--update] [--only broker client | --only ticks acks]
+    python benchmarks/instructions.py [--update] [--judged] [--only broker client | --only ticks acks]
 
-Time moves by a third from run to run; instructions under valgrind's callgrind do not. Each figure of the codec is
-instructions per frame, for everything that a loop over the workload does: the `for` statements, `feed`, the scan,
-making the frames and freeing them. Those of broker and client are instructions per message, see broker_rows.py and
-client_rows.py; those of management are instructions per queue, see management_rows.py. Start-up is not counted.
+Each figure of the codec is instructions per frame under valgrind's callgrind, for everything that a loop over the
+workload does: the `for` statements, `feed`, making the frames and freeing them. Those of broker and client are per
+message (broker_rows.py, client_rows.py), those of management per queue (management_rows.py). Start-up is not counted.
 
-The numbers depend on the machine code, so instructions.json keys them by Python, compiler and libc. A key that is not
-there is printed and not judged; `--update` adds it. More than 2 % above a committed number fails, if a second
-count says so, too. Without valgrind, or without the C backend, nothing is judged.
+More than 2 % above a number of instructions.json fails, if a second count says so, too. A key (Python, compiler, libc)
+that is not there is printed and not judged; `--update` adds it. Without valgrind or the C backend nothing is judged.
 """
 
 from __future__ import annotations
@@ -31,7 +29,7 @@ import broker_rows
 import client_rows
 import corpus
 import management_rows
-from measure import ALL, NONE
+from corpus import ALL, NONE
 
 COMMITTED = Path(__file__).with_name("instructions.json")
 TOLERANCE = 0.02
@@ -42,10 +40,7 @@ TURNS = 3
 #: What is compared; the other rows are shown. They work on large blocks, and how the heap grows those varies.
 JUDGED = ("feed", "feed_1460", "make", "serialize", "serialize_parsed")
 WORKLOADS = ("ticks", "acks", "headers30", "crlf", "text", "heartbeats", "mixed", "trains", "binary16k")
-OPERATIONS = (
-    *("empty", "feed", "kept", "feed_1460", "get", "dict", "make"),
-    *("serialize", "serialize_parsed", "serialize_many", "columns", "where_none", "where_all"),
-)
+OPERATIONS = (*JUDGED, "serialize_many", "columns", "where_none", "where_all")
 #: What `--only` takes beside the workloads: all rows of the broker, of the client, of management.
 PARTS = {"broker": broker_rows, "client": client_rows, "management": management_rows}
 #: What is counted for each of them.
@@ -65,38 +60,12 @@ def loops(codec, workload) -> dict:
     parts = [(frame.command, dict(frame.headers), frame.body) for frame in parsed]
     frames = [codec.Frame(frame.command, frame.headers.pairs(), frame.body) for frame in parsed]
     assert len(frames) == workload.frames
-    frames_kept: list = []
-    counts = [[None] * (len(frames) // len(large))] * len(large)
-
-    def empty():  # what the loops below cost when they do nothing
-        for piece in counts:
-            for _ in piece:
-                pass
 
     def feed(pieces=large):
         parser = codec.Parser(version)
         for piece in pieces:
             for _ in parser.feed(piece):
                 pass
-
-    def kept():  # the parser alone: no `for` statement a frame, and frames freed later
-        parser = codec.Parser(version)
-        for piece in large:
-            frames_kept.extend(parser.feed(piece))
-
-    def get():
-        parser = codec.Parser(version)
-        for piece in large:
-            for frame in parser.feed(piece):
-                frame.get("destination")
-                frame.get("message-id")
-                frame.body  # noqa: B018
-
-    def headers():
-        parser = codec.Parser(version)
-        for piece in large:
-            for frame in parser.feed(piece):
-                dict(frame.headers)
 
     def make():
         for command, headers, body in parts:
@@ -107,12 +76,8 @@ def loops(codec, workload) -> dict:
             codec.serialize(frame, version)
 
     return {
-        "empty": empty,
         "feed": feed,
-        "kept": kept,
         "feed_1460": lambda: feed(small),
-        "get": get,
-        "dict": headers,
         "make": make,
         "serialize": serialize,
         "serialize_parsed": lambda: serialize(parsed),
@@ -196,10 +161,9 @@ def _totals(name: str, operations: tuple[str, ...]) -> list[int]:
     return callgrind([sys.executable, __file__, "--child", name, *judged], turns)
 
 
-def callgrind(command: list[str], turns: int, line: str = "totals") -> list[int]:
+def callgrind(command: list[str], turns: int) -> list[int]:
     """Run a command under callgrind, and return the instructions of each of its turns, from `os.getpgrp` to
-    `os.getppid`. `line` of a dump is what is read: "summary" has nothing of what was called before. The command
-    begins by `count("on")`: until then it is five times as fast."""
+    `os.getppid`. The command begins by `count("on")`: until then it is five times as fast."""
     with tempfile.TemporaryDirectory() as folder:
         dump = Path(folder, "dump")
         tool = ["valgrind", "--tool=callgrind", "--zero-before=getpgrp", "--dump-before=getppid", "--dump-line=no"]
@@ -207,13 +171,8 @@ def callgrind(command: list[str], turns: int, line: str = "totals") -> list[int]
         done = subprocess.run(tool + command, env={**os.environ, "PYTHONHASHSEED": "0"}, capture_output=True, text=True)
         if done.returncode:
             raise RuntimeError(f"valgrind: {done.stderr}")
-        return [_total(dump.with_name(f"dump.{turn + 1}"), line) for turn in range(turns)]
-
-
-def _total(dump: Path, line: str) -> int:
-    found = re.search(rf"^{line}: (\d+)", dump.read_text(), re.MULTILINE)
-    assert found, f"{dump.name} holds no total"
-    return int(found[1])
+        dumps = [dump.with_name(f"dump.{turn + 1}").read_text() for turn in range(turns)]
+    return [int(re.findall(r"^totals: (\d+)", text, re.MULTILINE)[0]) for text in dumps]
 
 
 def key() -> str:
@@ -239,8 +198,6 @@ def show(counts: dict[str, dict[str, int]], names: list[str]) -> None:
             if operation in PARTS:
                 continue
             print(f"{operation:24}" + "".join(f"{counts[operation][name]:11,}" for name in names))
-        if "empty" in counts:
-            print(f"{'feed less empty':24}" + "".join(f"{counts['feed'][n] - counts['empty'][n]:11,}" for n in names))
     for part, module in PARTS.items():
         if part in counts:
             print(f"instructions per {UNITS.get(part, 'message')} of {part}")

@@ -1,29 +1,26 @@
-"""The load generator: frames encoded beforehand go out in blocks, and the NULs that come in are counted.
+"""The loads of the broker's benchmark, and their generator.
 
-It knows nothing of stompcodec, and is meant to be no bottleneck: a message of 1 KiB costs it less than a microsecond.
-No body holds a NUL, so each NUL ends one frame. What is in the frames is looked at in check.py, not while time counts.
+Frames are encoded beforehand and go out in blocks, and the NULs that come in are counted: no body holds one. The
+generator knows nothing of stompcodec, and is meant to be no bottleneck: a message of 1 KiB costs it less than a
+microsecond. A fast broker that loses, repeats or reorders something has no figure to show: `check` runs each load once
+through consumers that are slow to read, and looks at every body, its order, and that it comes once.
 """
 
 from __future__ import annotations
 
-import multiprocessing
 import re
 import select
 import socket
-import subprocess
-import sys
 import time
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, NamedTuple
 
-from loads import DURABLE, KIB, Block, Load, wrapped
-
+KIB = 1024
 AHEAD = 4  # blocks that may be under way: how much a broker can hoard is not what is measured
 PREFETCH = 1000  # asked of every broker
 STALLED = 15.0  # seconds of silence after which a broker is given up
-PAUSE = 0.001  # seconds between two transient sends beside the durable load
 BUFFER = bytearray(1024 * KIB)
 CONNECT = b"CONNECT\naccept-version:1.2\nhost:/\nlogin:guest\npasscode:guest\n\n\0"
 UPGRADE = (
@@ -31,14 +28,127 @@ UPGRADE = (
     b"Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: c3RvbXBjb2RlYy1iZW5jaA==\r\n"
     b"Sec-WebSocket-Protocol: v12.stomp\r\n\r\n"
 )
-#: Ends with the process that has started it, however that ends.
-COMPUTE = """\
-import os
-parent = os.getppid()
-while os.getppid() == parent:
-    for _ in range(100_000):
-        pass
-"""
+
+BLOCK = 256 * KIB  # octets of frames that are handed to the kernel at once
+TEXT = b"".join(b"%07x" % (number * 2654435761 % 2**28) for number in range(2 * KIB))
+DURABLE = "persistent, 1 KiB, receipts, window 100, client-individual"
+
+
+@dataclass(frozen=True)
+class Load:
+    """What is sent, and how.
+
+    Attributes:
+        how: which function of HOW drives it.
+        size: octets of each body.
+        window: receipts that a producer waits for at most.
+        transaction: messages of each transaction, whose COMMIT asks for the receipt; 0 for none.
+        websocket: over WebSocket, each STOMP frame in a binary one.
+        limit: most messages, or transactions, of a run where nobody consumes them.
+    """
+
+    name: str
+    about: str
+    how: str
+    size: int
+    topic: bool = False
+    consumers: int = 1
+    producers: int = 1
+    ack: str = "auto"
+    persistent: bool = False
+    window: int = 0
+    transaction: int = 0
+    websocket: bool = False
+    limit: int = 40_000
+
+    def destination(self, mark: str) -> str:
+        """One of its own for each run."""
+        return f"/{'topic' if self.topic else 'queue'}/bench-{self.name}-{mark}"
+
+
+def _kept(name: str, about: str, **more: Any) -> Load:
+    return Load(name, f"persistent, 1 KiB, {about}", "receipts", KIB, persistent=True, consumers=0, **more)
+
+
+LOADS = {
+    load.name: load
+    for load in (
+        Load("queue-100b", "queue, 100 B, auto", "stream", 100),
+        Load("queue-1k", "queue, 1 KiB, auto", "stream", KIB),
+        Load("individual-1k", "queue, 1 KiB, client-individual", "stream", KIB, ack="client-individual"),
+        Load("fanout-100b", "topic, 100 B, 10 consumers (deliveries)", "stream", 100, topic=True, consumers=10),
+        Load("persistent-1k", "persistent queue, 1 KiB, auto", "stream", KIB, persistent=True),
+        _kept("window-100", "receipts, window 100", window=100),
+        _kept("window-1", "receipts, window 1", window=1),
+        _kept("transactions-10", "transactions of 10, window 10", window=10, transaction=10, limit=4000),
+        _kept("producers-16", "receipts, 16 producers of window 1", producers=16, window=1),
+        Load("durable-individual", DURABLE, "durable", KIB, ack="client-individual", persistent=True, window=100),
+        Load("websocket-1k", "queue, 1 KiB, auto, WebSocket", "stream", KIB, websocket=True),
+    )
+}
+
+
+def body(size: int, producer: int, number: int) -> bytes:
+    """`size` octets without NUL that no other message of the producer has."""
+    head = b"%02d %08d " % (producer, number)
+    at = number * 7 % (len(TEXT) - size)
+    return head + TEXT[at : at + size - len(head)]
+
+
+def send_frame(load: Load, destination: str, producer: int, number: int, receipt: str = "") -> bytes:
+    """SEND with content-length, as any good client writes it."""
+    lines = [f"SEND\ndestination:{destination}\ncontent-length:{load.size}"]
+    lines.append(f"persistent:{'true' if load.persistent else 'false'}")  # figures do not depend on a broker's default
+    if load.transaction:
+        lines.append(f"transaction:t{number // load.transaction:06}")
+    if receipt:
+        lines.append(f"receipt:{receipt}")
+    return wrapped(load, "\n".join(lines).encode() + b"\n\n" + body(load.size, producer, number) + b"\0")
+
+
+def unit(load: Load, destination: str, producer: int, number: int, receipt: str = "") -> bytes:
+    """What a receipt is asked for: a SEND, or a transaction with its SENDs."""
+    size = load.transaction
+    if not size:
+        return send_frame(load, destination, producer, number, receipt)
+    sends = [send_frame(load, destination, producer, number * size + each) for each in range(size)]
+    name = f"transaction:t{number:06}"
+    ends = f"BEGIN\n{name}\n\n\0".encode(), f"COMMIT\n{name}\nreceipt:{receipt}\n\n\0".encode()
+    return ends[0] + b"".join(sends) + ends[1]
+
+
+def wrapped(load: Load, frame: bytes) -> bytes:
+    """A frame as the load's transport wants it. A mask of zeros is a mask, too: it spares the generator the masking."""
+    if not load.websocket:
+        return frame
+    length = len(frame)
+    head = bytes([0x82, 0x80 | length]) if length < 126 else b"\x82\xfe" + length.to_bytes(2, "big")
+    return head + bytes(4) + frame
+
+
+class Block:
+    """As many units, all of one length, as fit into BLOCK; they are sent again and again."""
+
+    def __init__(self, load: Load, destination: str, producer: int = 0) -> None:
+        def made(number: int) -> bytes:
+            return unit(load, destination, producer, number, f"r{number:06}" if load.window else "")
+
+        self.length = len(made(0))
+        self.units = max(BLOCK // self.length, 2 * load.window)
+        self.octets = memoryview(b"".join(map(made, range(self.units))))
+        self._at = 0
+
+    def take(self, units: int) -> memoryview:
+        """The next units; at most half of them all."""
+        if self._at + units > self.units:
+            self._at = 0
+        start = self._at * self.length
+        self._at += units
+        return self.octets[start : start + units * self.length]
+
+
+# ---- the generator ----
+
 PLAIN = Load("", "", "", KIB)
 ACK_HEADER = re.compile(rb"\nack:([^\n]*)\n")
 
@@ -51,18 +161,9 @@ class WrongError(Exception):
     """The broker lost, changed, repeated or reordered something."""
 
 
-class Meter(Protocol):
-    """Told when the traffic starts (everybody is connected and subscribed), and when the last answer has come."""
-
-    def start(self) -> None: ...
-
-    def stop(self) -> None: ...
-
-
-@dataclass
-class Run:
+class Run(NamedTuple):
     """What one run did: messages (deliveries of a topic), seconds until the last answer, and each latency where they
-    were taken, in seconds."""
+    were taken, in seconds. Its meter is told when all are connected and subscribed, and when the last answer came."""
 
     messages: int
     seconds: float
@@ -73,13 +174,7 @@ class Run:
 
 
 class Wire:
-    """One connected socket. It blocks until it joins Wires.
-
-    Attributes:
-        greeting: the CONNECTED frame.
-        frames: that came since it was connected and subscribed.
-        acks: whether each MESSAGE is acknowledged.
-    """
+    """One connected socket, which blocks until it joins Wires. It counts the frames that came since it subscribed."""
 
     def __init__(self, port: int, receive: int = 0, load: Load = PLAIN) -> None:
         self.load = load
@@ -127,8 +222,6 @@ class Wire:
         lines = f"SUBSCRIBE\nid:0\ndestination:{destination}\nack:{load.ack}\n"
         if self.acks:
             lines += f"prefetch-count:{PREFETCH}\nactivemq.prefetchSize:{PREFETCH}\n"
-        if load.selector:
-            lines += f"selector:{load.selector}\n"
         if confirm:
             self.ask(f"{lines}receipt:subscribed\n\n\0".encode(), b"RECEIPT")
         else:
@@ -136,7 +229,7 @@ class Wire:
 
     @property
     def waits(self) -> bool:
-        """Whether octets are left that the kernel did not take."""
+        """Return whether bytes are left that the kernel did not take."""
         return len(self._waiting) > 0
 
     def put(self, data: bytes | memoryview) -> None:
@@ -202,43 +295,26 @@ class Wires:
                 found.append((wire, wire.read()))
         return found
 
-    def close(self) -> None:
+    def __enter__(self) -> Wires:
+        return self
+
+    def __exit__(self, *_: object) -> None:
         self._epoll.close()
         for wire in self._wires.values():
             wire.close()
 
 
-@contextmanager
-def joined(*wires: Wire) -> Iterator[Wires]:
-    """Wires that are closed at the end."""
-    group = Wires(*wires)
-    try:
-        yield group
-    finally:
-        group.close()
-
-
-@contextmanager
-def crowd(port: int, connections: int) -> Iterator[list[Wire]]:
-    """Connections that do nothing."""
-    with ExitStack() as stack:
-        wires = [Wire(port) for _ in range(connections)]
-        for wire in wires:
-            stack.callback(wire.close)
-        yield wires
-
-
 # ---- the ways to drive a broker ----
 
 
-def stream(load: Load, port: int, destination: str, seconds: float, meter: Meter) -> Run:
+def stream(load: Load, port: int, destination: str, seconds: float, meter: Any) -> Run:
     """A producer flat out; every consumer gets all."""
     block = Block(load, destination)
     consumers = [Wire(port, load=load) for _ in range(load.consumers)]
     for consumer in consumers:
         consumer.subscribe(load, destination)
     producer = Wire(port, load=load)
-    with joined(producer, *consumers) as wires:
+    with Wires(producer, *consumers) as wires:
         meter.start()
         start, sent, least = time.perf_counter(), 0, 0
         while True:
@@ -264,183 +340,189 @@ def _no_more(wire: Wire, frames: int) -> None:
         raise WrongError(f"{wire.frames} messages came of {frames}")
 
 
-def one(load: Load, port: int, destination: str, seconds: float, meter: Meter) -> Run:
-    """One message at a time, from a producer to a consumer."""
-    consumer, producer = Wire(port), Wire(port)
-    consumer.subscribe(load, destination)
-    block = Block(load, destination)
-    latencies = []
-    try:
-        meter.start()
-        start = now = time.perf_counter()
-        while now - start < seconds:
-            producer.socket.sendall(block.take(1))
-            while not consumer.read():
-                pass
-            before, now = now, time.perf_counter()
-            latencies.append(now - before)
-        meter.stop()
-        consumer.socket.setblocking(False)
-        _no_more(consumer, len(latencies))
-    finally:
-        consumer.close()
-        producer.close()
-    return Run(len(latencies), now - start, latencies)
-
-
-def receipts(load: Load, port: int, destination: str, seconds: float, meter: Meter) -> Run:
+def receipts(load: Load, port: int, destination: str, seconds: float, meter: Any) -> Run:
     """Producers that wait for receipts, and go on for each; afterwards all is fetched, and counted again."""
-    producers = [Wire(port) for _ in range(load.producers)]
-    with joined(*producers) as wires:
-        sent, taken, latencies = _waiting_producers(load, producers, wires, destination, seconds, meter)
-    messages = sent * (load.transaction or 1)
-    drain(load, port, destination, messages)
-    return Run(messages, taken, latencies)
-
-
-def _waiting_producers(
-    load: Load, producers: list[Wire], wires: Wires, destination: str, seconds: float, meter: Meter
-) -> tuple[int, float, list[float]]:
-    blocks = {wire: Block(load, destination, number) for number, wire in enumerate(producers)}
+    blocks = {Wire(port): Block(load, destination, number) for number in range(load.producers)}
     asked: dict[Wire, float] = {}
     latencies: list[float] = []
-    meter.start()
-    start = now = time.perf_counter()
-    for wire, block in blocks.items():
-        asked[wire] = time.perf_counter()
-        wire.put(block.take(load.window))
-    done, sent = 0, load.window * len(producers)
-    while done < sent:
-        for wire, frames in wires.step():
-            now = time.perf_counter()
-            if frames and load.window == 1:
-                latencies.append(now - asked[wire])
-            done += frames
-            if frames and now - start < seconds and sent < load.limit:
-                asked[wire] = now
-                wire.put(blocks[wire].take(frames))
-                sent += frames
-    meter.stop()
-    return sent, now - start, latencies
+    with Wires(*blocks) as wires:
+        meter.start()
+        start = now = time.perf_counter()
+        for wire, block in blocks.items():
+            asked[wire] = time.perf_counter()
+            wire.put(block.take(load.window))
+        done, sent = 0, load.window * len(blocks)
+        while done < sent:
+            for wire, frames in wires.step():
+                now = time.perf_counter()
+                if frames and load.window == 1:
+                    latencies.append(now - asked[wire])
+                done += frames
+                if frames and now - start < seconds and sent < load.limit:
+                    asked[wire] = now
+                    wire.put(blocks[wire].take(frames))
+                    sent += frames
+        meter.stop()
+    messages = sent * (load.transaction or 1)
+    drain(load, port, destination, messages)
+    return Run(messages, now - start, latencies)
 
 
 def drain(load: Load, port: int, destination: str, messages: int) -> None:
     """Fetch what a queue holds. WrongError when it is not exactly `messages`."""
     consumer = Wire(port)
     consumer.subscribe(load, destination, confirm=False)
-    with joined(consumer) as wires:
+    with Wires(consumer) as wires:
         while consumer.frames < messages:
             wires.step()
         time.sleep(0.02)
         _no_more(consumer, messages)
 
 
-def durable(load: Load, port: int, destination: str, seconds: float, meter: Meter) -> Run:
+def durable(load: Load, port: int, destination: str, seconds: float, meter: Any) -> Run:
     """A producer with a window of receipts, and a consumer that acknowledges one by one; until all is removed again."""
     consumer, producer = Wire(port), Wire(port)
     consumer.subscribe(load, destination)
-    with joined(consumer, producer) as wires:
+    block, sent = Block(load, destination), load.window
+    with Wires(consumer, producer) as wires:
         meter.start()
         start = time.perf_counter()
-        sent = _through_the_store(load, destination, consumer, producer, wires, start + seconds)
+        producer.put(block.take(load.window))
+        while min(consumer.frames, producer.frames) < sent:
+            for wire, frames in wires.step():
+                if wire is producer and frames and time.perf_counter() - start < seconds:
+                    producer.put(block.take(frames))
+                    sent += frames
         taken = time.perf_counter() - start
         meter.stop()
         _no_more(consumer, sent)
     return Run(sent, taken, [])
 
 
-def _through_the_store(
-    load: Load, destination: str, consumer: Wire, producer: Wire, wires: Wires, deadline: float
-) -> int:
-    """Send until the deadline, and go on until all is received. Return the number of messages."""
-    block = Block(load, destination)
-    producer.put(block.take(load.window))
-    sent = load.window
-    while min(consumer.frames, producer.frames) < sent:
-        for wire, frames in wires.step():
-            if wire is producer and frames and time.perf_counter() < deadline:
-                producer.put(block.take(frames))
-                sent += frames
-    return sent
+HOW: dict[str, Callable[[Load, int, str, float, Any], Run]] = {how.__name__: how for how in (stream, receipts, durable)}
 
 
-def beside(load: Load, port: int, destination: str, seconds: float, meter: Meter) -> Run:
-    """Transient sends one at a time, while another process keeps the broker's store busy."""
-    context = multiprocessing.get_context("fork")
-    ours, theirs = context.Pipe()
-    process = context.Process(target=_durable, args=(port, f"{destination}-durable", theirs), daemon=True)
-    process.start()
-    producer, latencies = Wire(port), []
-    block = Block(load, destination)
+# ---- is what a broker delivers right? ----
+
+BACKLOG = 0.3  # seconds in which a slow consumer does not read at all
+PIECE = 16 * KIB  # what it reads at once afterwards
+PAUSE = 0.0005
+RECEIVE = 16 * KIB  # octets that its kernel takes before the broker feels it
+OVERHEAD = 4  # octets before a frame of 126 to 65,535 octets in a WebSocket
+LATE = 0.15  # seconds in which nothing more may come
+RECEIPT = re.compile(rb"\nreceipt-id:r(\d+)\n")
+
+
+def check(load: Load, port: int, destination: str) -> None:
+    """Raise WrongError where a broker gets a load wrong."""
+    waiting = load.how == "receipts"
+    # Of each producer: enough to fill the kernel's buffers where it runs ahead, few where it waits for each.
+    count = 5000 if load.size >= KIB else 20_000 // load.consumers
+    if waiting:
+        count = 25 * max(load.window, 16) // load.producers
+        store(load, port, destination, count)
+        count *= load.transaction or 1
+    consumers = [SlowConsumer(port, load, destination, confirm=not waiting) for _ in range(load.consumers or 1)]
     try:
-        _hear(ours)
-        meter.start()
-        ours.send(seconds)
-        start = now = time.perf_counter()
-        while now - start < seconds:
-            producer.socket.sendall(block.take(1))
-            while not producer.read():
-                pass
-            latencies.append(time.perf_counter() - now)
-            time.sleep(PAUSE)
-            now = time.perf_counter()
-        stored = _hear(ours)
-        meter.stop()
+        frames = [] if waiting else [send_frame(load, destination, 0, number) for number in range(count)]
+        _exchange(port, b"".join(frames), consumers, count * load.producers)
+        for consumer in consumers:
+            consumer.verify(count)
     finally:
-        producer.close()
-        ours.close()
-        process.kill()
-        process.join()
-    drain(load, port, destination, len(latencies))
-    return Run(stored, now - start, latencies)
+        for consumer in consumers:
+            consumer.wire.close()
+    if not load.topic:
+        _is_empty(load, port, destination)
 
 
-def _hear(pipe: Any) -> Any:
-    if not pipe.poll(2 * STALLED):
-        raise StalledError("the durable load did not come to its end")
-    word = pipe.recv()
-    if isinstance(word, Exception):
-        raise word
-    return word
+def store(load: Load, port: int, destination: str, count: int) -> None:
+    """Producers send units, and want each receipt once."""
+    producers = [Wire(port) for _ in range(load.producers)]
+    heard = [b"" for _ in producers]
+    for first in range(0, count, load.window):
+        numbers = range(first, min(first + load.window, count))
+        for number, wire in enumerate(producers):
+            wire.socket.sendall(b"".join(unit(load, destination, number, at, f"r{at}") for at in numbers))
+        for number, wire in enumerate(producers):
+            while heard[number].count(b"\0") < numbers.stop:
+                heard[number] += wire.socket.recv(64 * KIB)
+    for wire, text in zip(producers, heard):
+        wire.close()
+        if sorted(map(int, RECEIPT.findall(text))) != list(range(count)):
+            raise WrongError("the receipts are not those that were asked for")
 
 
-def _durable(port: int, destination: str, pipe: Any) -> None:
-    """In a process of its own: what `durable` does, until the deadline that the pipe brings."""
-    try:
-        consumer, producer = Wire(port), Wire(port)
-        consumer.subscribe(DURABLE, destination)
-        pipe.send(None)
-        deadline = time.perf_counter() + pipe.recv()
-        with joined(consumer, producer) as wires:
-            pipe.send(_through_the_store(DURABLE, destination, consumer, producer, wires, deadline))
-    except Exception as error:
-        pipe.send(error)
+class SlowConsumer:
+    """It reads late, and little at once, and keeps all of it."""
+
+    def __init__(self, port: int, load: Load, destination: str, *, confirm: bool = True) -> None:
+        self.wire, self.load = Wire(port, RECEIVE, load), load
+        self.wire.subscribe(load, destination, confirm=confirm)
+        self.wire.socket.setblocking(False)
+        self._data = bytearray()
+        self._acknowledged = 0
+
+    @property
+    def frames(self) -> int:
+        return self._data.count(b"\0")
+
+    def read(self) -> bool:
+        """Read one piece, acknowledge what came whole; whether there was something."""
+        try:
+            piece = self.wire.socket.recv(PIECE)
+        except BlockingIOError:
+            return False
+        if not piece:
+            raise WrongError(f"the broker closed the connection of a slow consumer: {bytes(self._data[-200:])!r}")
+        self._data += piece
+        end = self._data.rfind(b"\0") + 1
+        if self.wire.acks and end > self._acknowledged:
+            marks = ACK_HEADER.findall(self._data, self._acknowledged, end)
+            self._acknowledged = end
+            self.wire.put(b"".join(b"ACK\nid:%s\n\n\0" % mark for mark in marks))
+        elif self.wire.waits:
+            self.wire.flush()
+        return True
+
+    def verify(self, count: int) -> None:
+        """`count` messages of each producer, each producer's in order, with the bodies that were sent."""
+        following = [0] * self.load.producers
+        for frame in bytes(self._data).split(b"\0")[:-1]:
+            head, _, text = frame.lstrip()[OVERHEAD if self.load.websocket else 0 :].partition(b"\n\n")
+            if not head.startswith(b"MESSAGE\n"):
+                raise WrongError(f"no MESSAGE: {frame[:200]!r}")
+            producer = int(text[:2]) if text[:2].isdigit() else 0
+            if text != body(self.load.size, producer, following[producer]):
+                raise WrongError(f"message {following[producer]} should have come: {text[:60]!r}")
+            following[producer] += 1
+        if following != [count] * self.load.producers:
+            raise WrongError(f"{sum(following)} messages came of {count * self.load.producers}")
 
 
-def idle(load: Load, port: int, destination: str, seconds: float, meter: Meter) -> Run:
-    """stream, beside connections that do nothing."""
-    with crowd(port, load.idle):
-        return stream(load, port, destination, seconds, meter)
+def _exchange(port: int, data: bytes, consumers: list[SlowConsumer], count: int) -> None:
+    """Send it all as fast as the broker takes it, while the consumers dawdle."""
+    producer = Wire(port, load=consumers[0].load)
+    producer.socket.setblocking(False)
+    producer.put(data)
+    start = last = time.perf_counter()
+    while producer.waits or time.perf_counter() - last < LATE or any(each.frames < count for each in consumers):
+        now = time.perf_counter()
+        if now - last > STALLED:
+            raise WrongError(f"nothing more came: {[each.frames for each in consumers]} of {count} messages")
+        if producer.waits:
+            producer.flush()
+        if now - start > BACKLOG and sum(consumer.read() for consumer in consumers):
+            last = now
+        time.sleep(PAUSE)
+    producer.close()
 
 
-def computing(load: Load, port: int, destination: str, seconds: float, meter: Meter) -> Run:
-    """receipts, beside processes that compute all the time."""
-    command = [sys.executable, "-c", COMPUTE]
-    processes = [subprocess.Popen(command, start_new_session=True) for _ in range(load.computing)]
-    try:
-        return receipts(load, port, destination, seconds, meter)
-    finally:
-        for process in processes:
-            process.kill()
-            process.wait()
-
-
-HOW: dict[str, Callable[[Load, int, str, float, Meter], Run]] = {
-    "stream": stream,
-    "one": one,
-    "receipts": receipts,
-    "durable": durable,
-    "beside": beside,
-    "idle": idle,
-    "computing": computing,
-}
+def _is_empty(load: Load, port: int, destination: str) -> None:
+    """What was delivered and acknowledged does not come to the next consumer."""
+    consumer = SlowConsumer(port, load, destination, confirm=False)
+    time.sleep(LATE)
+    consumer.read()
+    left = consumer.frames
+    consumer.wire.close()
+    if left:
+        raise WrongError(f"{left} messages came again to the next consumer")

@@ -27,14 +27,7 @@ _FIELDS = {"destinations": {"limit": MESSAGES}, "sorted": {"limit": 100, "sort":
 
 
 class Row:
-    """One row: a broker, and a session that asks always in the same way.
-
-    Args:
-        name: a key of `ROWS`.
-
-    >>> with Row("sorted") as row:
-    ...     row.check()
-    """
+    """One row, a key of `ROWS`: a broker, and a session that asks always in the same way."""
 
     def __init__(self, name: str) -> None:
         self.name = name

@@ -17,8 +17,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from corpus import NONE
 from instructions import TURNS, callgrind, count, counted, key
-from measure import NONE
 
 ROOT = Path(__file__).resolve().parents[1]
 COUNTS = Path(__file__).with_name("tricks.json")

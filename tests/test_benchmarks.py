@@ -1,27 +1,28 @@
-"""The benchmarks: each goal has a row, and their verdicts are right at the limit and one past it."""
+"""The benchmarks: each row does what it says, each goal has a row, and the README's tables are those of the page."""
 
 from __future__ import annotations
 
 import importlib
-import os
 import re
 import sys
+from argparse import Namespace
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import pytest
 
 pytest.importorskip("resource")  # broker and clients are measured on Unix only
 
-FOLDER = Path(__file__).parent.parent / "benchmarks"
+ROOT = Path(__file__).parent.parent
+FOLDER = ROOT / "benchmarks"
 Load = Callable[[str], ModuleType]
 
 
 @pytest.fixture(scope="module")
 def bench() -> Iterator[Load]:
     """Import a module of the benchmarks. They import each other without a package; afterwards none of them is left."""
-    sys.modules.pop("peers", None)  # scripts/peers, if a test of this process had real servers
     path, before = list(sys.path), set(sys.modules)
     sys.path.insert(0, str(FOLDER))
     yield importlib.import_module
@@ -31,87 +32,101 @@ def bench() -> Iterator[Load]:
             del sys.modules[name]
 
 
-def goal_rows() -> list[tuple[str, str, list[str]]]:
-    """Return the goals of the table, with the command and the rows of each."""
-    text = (FOLDER / "README.md").read_text(encoding="utf-8")
-    table = text.partition("## Where each goal is measured")[2].partition("\n## ")[0]
-    lines = [line.strip("| ").split(" | ") for line in table.splitlines() if line.startswith("| ")][2:]
-    return [(goal, command.strip("`"), re.findall(r"`([^`]+)`", rows)) for goal, command, rows, _judged in lines]
+# ---- goals and pages ----
 
 
-def test_the_table_is_found() -> None:
-    assert len(goal_rows()) > 20
-
-
-@pytest.mark.parametrize(("goal", "command", "rows"), goal_rows(), ids=lambda value: str(value)[:50])
-def test_each_goal_names_rows_that_exist(bench: Load, goal: str, command: str, rows: list[str]) -> None:
-    known = {
-        "make bench-peers": bench("peers").SECTIONS,
-        "make bench-client": [*bench("client_sends").TEXTS, *bench("bench_client").LOADS],
-        "make bench-broker": bench("loads").LOADS,
-        "make bench-against": bench("against").GOALS,
-        "make bench-watch": bench("bench_watch").GOALS,
-        "make instructions": [*bench("instructions").OPERATIONS, *bench("instructions").ROWS],
+def test_goals_and_readme_name_rows_that_exist(bench: Load) -> None:
+    page, client = bench("page"), bench("bench_client")
+    loads = {load.about for load in bench("load").LOADS.values()}
+    deep = set(re.findall(r'^            "(.*)": ', (FOLDER / "bench_broker.py").read_text("utf-8"), re.MULTILINE))
+    rows = {
+        "codec": set(bench("corpus").WORKLOADS),
+        "broker": loads | deep,
+        "client": {row for _table, row, _column in client.tasks(None, 1.0, 1)},
+        "spark": {"all columns", "narrow"},
     }
-    assert rows, goal
-    assert set(rows) <= set(known[command])
+    named = [(goal.subject, goal.table, goal.row) for goal in page.GOALS]
+    named += [(subject, *cell) for subject, (_, _, labels) in page.README.items() for cell in labels.values()]
+    assert {subject for subject, _, _ in named} == set(rows)
+    for subject, table, row in named:
+        assert table in page.TABLES[subject]
+        assert row in rows[subject], row
 
 
-def test_each_section_is_judged_or_only_shown(bench: Load) -> None:
-    """A name that is spelt differently in peers.py and goals.py would leave its goals out, silently."""
-    assert set(bench("goals").MAKERS) == set(bench("peers").SECTIONS)
+@pytest.mark.parametrize(("theirs", "reached"), [(150.0, "yes"), (149.9, "no")])
+def test_a_goal_is_reached_at_its_limit_and_missed_below(bench: Load, theirs: float, reached: str) -> None:
+    tables = {"decode": {"ticks": {"stompcodec C": 1.0, "stomp.py": theirs}}}
+    (goal,) = bench("page").judge("codec", tables)
+    assert goal[1:] == ("≥ 150×", "150×", reached == "yes")
 
 
-def reached(bench: Load, section: str, numbers: object) -> dict[str, bool]:
-    return {goal.what: goal.reached for goal in bench("goals").judge({section: numbers})}
+@pytest.mark.parametrize(("found", "reached"), [(3.0, True), (3.01, False)])
+def test_an_upper_limit_is_kept_or_not(bench: Load, found: float, reached: bool) -> None:
+    (goal,) = bench("page").judge("broker", {"deep": {"first delivery, s": {"ours": found}}})
+    assert goal[3] is reached
 
 
-@pytest.mark.parametrize(("taken", "speed", "is_reached"), [(160.0, 1.1, True), (160.1, 1.09, False)])
-def test_twins(bench: Load, taken: float, speed: float, is_reached: bool) -> None:
-    cells = {"stompcodec C": {"ASCII": 100.0, "UTF-8": taken}}
-    found = reached(bench, "utf-8", {"decode": {"all": cells}, "columns": {"all": {"ASCII": 2.0, "UTF-8": speed}}})
-    assert list(found.values()) == [is_reached, is_reached]
+def test_less_is_better_where_the_table_says_so(bench: Load) -> None:
+    ratio, cell = bench("page").ratio, {"us": 2.0, "them": 10.0}
+    assert ratio(cell, "us", "them", True) == 5.0
+    assert ratio(cell, "us", "them", False) == 0.2
+    assert ratio(cell, "us", "nobody", True) is None
 
 
-@pytest.mark.parametrize(("peer", "is_reached"), [(100.0, True), (99.9, False)])
-def test_no_peer_is_ahead_of_the_python_backend(bench: Load, peer: float, is_reached: bool) -> None:
-    cell = {"stompcodec C": 1.0, "stompcodec Python": 100.0, "stomp.py": peer}
-    assert list(reached(bench, "reads", {"acks": {"1": cell}}).values()) == [is_reached]
+def test_a_run_replaces_its_own_part_of_the_page_and_of_the_readme(
+    bench: Load, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    page = bench("page")
+    monkeypatch.setattr(page, "plot", lambda *_: None)
+    marked = "by hand\n<!-- client: written by make bench -->\nold\n<!-- end of client -->\nby hand, too\n"
+    (tmp_path / "docs").mkdir()
+    names = ("README.md", "docs/benchmarks.md")
+    for name in names:
+        (tmp_path / name).write_text(marked, encoding="utf-8")
+    cell = {"ours, sync": 1234.5, "stomp.py": 100.0, "stompman": 10.0}
+    found = {"facts": {"date": "today"}, "tables": {"received": {"100 B": cell}}, "wrong": []}
+    page.write("client", found, tmp_path)
+    assert [(tmp_path / name).read_text("utf-8") for name in names] == [marked] * 2  # a row of the README is missing
+    found["tables"]["received"]["1 KiB, each acknowledged"] = cell
+    page.write("client", found, tmp_path)
+    shown = (tmp_path / "docs" / "benchmarks.md").read_text("utf-8")
+    ends = r"by hand\n<!-- client[^>]*>\n\n.*today.*12\.3×.*\n\n<!-- end of client -->\nby hand, too\n"
+    assert re.fullmatch(ends, shown, re.DOTALL)
+    assert "old" not in shown
+    assert "| 100 B | 1,230 | 100 | 10 |" in (tmp_path / "README.md").read_text("utf-8")
 
 
-@pytest.mark.parametrize(("processors", "is_reached"), [(1.85, True), (1.84, False)])
-def test_two_threads(bench: Load, processors: float, is_reached: bool) -> None:
-    ticks = {"columns": 1.0, "columns, whole": 1.0, "every header": 2.0}
-    section = {
-        "workloads": {"ticks": ticks},
-        "threads": {"side by side": 1.0, "one after the other": 2.0},
-        "processors": processors,
-    }
-    found = reached(bench, "columns", section)
-    assert [value for what, value in found.items() if "processor time" in what] == [is_reached]
+def tables_of(page: ModuleType, subject: str) -> tuple[dict[str, Any], list[tuple[str, str, str]]]:
+    """Read the tables of a subject from docs/benchmarks.md, and who gets a row wrong."""
+    text = (ROOT / "docs" / "benchmarks.md").read_text("utf-8")
+    text = text.partition(f"<!-- {subject}: written by make bench -->")[2].partition("<!-- end of")[0]
+    tables, wrong = {}, []
+    for name, table in page.TABLES[subject].items():
+        lines = text.partition(f"### {table.title}\n\n")[2].partition("\n### ")[0].splitlines()[2:]
+        head, _, *rows = [[cell.strip() for cell in line[1:-1].split(" | ")] for line in lines if line] or [[], []]
+        tables[name] = {row[0]: dict(zip(head[1:], row[1:])) for row in rows}
+        wrong += [(name, row, who) for row, cells in tables[name].items() for who in cells if "*" in cells[who]]
+    for rows in tables.values():
+        for row, cells in rows.items():
+            figures = {who: re.sub(r"[,×]| \\\*", "", cell) for who, cell in cells.items()}
+            rows[row] = {who: float(cell) for who, cell in figures.items() if cell}
+    return tables, wrong
 
 
-@pytest.mark.parametrize(("more", "is_reached"), [(0, True), (1, False)])
-def test_instructions(bench: Load, more: int, is_reached: bool) -> None:
-    counts = {"feed": {"ticks": 980 + more, "acks": 500 + more}, "where_none": {"ticks": 985 // 2 + more}}
-    assert set(reached(bench, "instructions", counts).values()) == {is_reached}
+@pytest.mark.parametrize("subject", ["codec", "broker", "client", "spark"])
+def test_the_readme_has_the_figures_of_the_page(bench: Load, subject: str) -> None:
+    page = bench("page")
+    tables, wrong = tables_of(page, subject)
+    expected = page.readme_of(subject, {"tables": tables, "wrong": wrong})
+    readme = (ROOT / "README.md").read_text("utf-8")
+    assert readme.partition(f"<!-- {subject}: written by make bench -->\n\n")[2].partition("\n<!-- end")[0] == expected
 
 
-@pytest.mark.parametrize(
-    ("ratios", "most"), [([1.0, 1.02, 1.02, 1.02, 1.04], 1.03), ([0.9, 0.95, 1.0, 1.05, 1.1], 1.15)]
-)
-def test_watching_is_judged_by_the_median_and_the_spread(bench: Load, ratios: list[float], most: float) -> None:
-    found = bench("bench_watch").judged([{"alone": 2.0, "watched": 2.0 * ratio} for ratio in ratios])
-    assert found["ratio"] == sorted(ratios)[2]
-    assert found["most"] == most
-
-
-def test_what_was_not_measured_is_not_reached(bench: Load) -> None:
-    assert list(reached(bench, "cold", {"1 body": {"many": 1.0}}).values()) == [False]
+# ---- who may be timed ----
 
 
 def test_only_frames_in_order_are_right(bench: Load) -> None:
-    in_order = bench("measure").in_order
+    in_order = bench("contestants").in_order
     assert in_order("abcd", "abcd") == 4
     assert in_order("abcd", "acbd") == 3
     assert in_order("abcd", "aabbccdd") == 4
@@ -120,69 +135,62 @@ def test_only_frames_in_order_are_right(bench: Load) -> None:
     assert in_order("abcd", "") == 0
 
 
-@pytest.mark.parametrize("kind", ["3 of 7 headers", "every header"])
-def test_twins_have_the_same_size(bench: Load, kind: str) -> None:
-    twins = bench("twins")
-    (foreign, octets), (plain, twin) = (twins.stream(kind, which) for which in (twins.FOREIGN, twins.TWIN))
-    assert len(octets) == len(twin)
-    assert twin.isascii()
-    for (_, pairs, body), (_, others, other) in zip(foreign, plain, strict=True):
-        assert [(name, len(value.encode())) for name, value in pairs] == [(name, len(value)) for name, value in others]
-        assert body == other
-        count = twins.KINDS[kind][0]
-        assert [value.isascii() for _, value in pairs] == [at >= count for at in range(len(pairs))]
+def reader(share: float, backend: object = None) -> Namespace:
+    """A contestant that finds a share of a hundred frames."""
+    frames = [("ACK", {"id": str(number)}, b"") for number in range(round(100 * share))]
+    return Namespace(name="reader", backend=backend, collect=lambda _version, _pieces: (frames, True))
 
 
-@pytest.mark.parametrize(("ours", "is_reached"), [(10.0, True), (10.1, False)])
-def test_a_client_is_compared_with_the_best_of_its_peers(bench: Load, ours: float, is_reached: bool) -> None:
-    client, sends = bench("bench_client"), bench("client_sends")
-    cells: dict[str, dict[str, list[float]]] = {what: {} for what in sends.TEXTS}
-    cells["ping"] = {client.SYNC: [ours, 1.0, 99.0], "stomp.py": [20.0], "stompman": [10.0]}
-    (goal,) = client.judge_sending({"cells": cells})
-    assert goal.reached is is_reached
-    assert "stompman" in goal.what
+@pytest.mark.parametrize(("share", "verdict"), [(1, "right"), (0.99, "wrong"), (0.75, "wrong"), (0.74, "fails")])
+def test_a_reader_that_loses_frames_is_marked_or_left_out(bench: Load, share: float, verdict: str) -> None:
+    truth = [("ACK", {"id": str(number)}, b"") for number in range(100)]
+    judged = bench("contestants").judged
+    assert judged(reader(share), "1.2", [], truth) == verdict
+    if verdict != "right":
+        with pytest.raises(AssertionError, match="frames are right"):
+            judged(reader(share, backend=object()), "1.2", [], truth)
 
 
-def test_a_client_that_repeats_a_body_is_caught(bench: Load, monkeypatch: pytest.MonkeyPatch) -> None:
-    client, sends = bench("bench_client"), bench("client_sends")
-    sink, found = bench("sink").Sink(), sends.bodies(3)
+@pytest.mark.parametrize(
+    ("order", "is_right"), [([0, 1, 2], True), ([0, 1], False), ([1, 0, 2], False), ([0, 1, 1, 2], False)]
+)
+def test_a_client_that_loses_repeats_or_reorders_is_caught(
+    bench: Load, monkeypatch: pytest.MonkeyPatch, order: list[int], is_right: bool
+) -> None:
+    client, body = bench("bench_client"), bench("load").body
+
+    def receive(task: Any) -> None:
+        task.begin()
+        task.kept = [body(100, 0, number) for number in order]
+        task.count = len(order)
+
     monkeypatch.setattr(client, "CHECKED", 3)
-    monkeypatch.setattr(client, "LATE", 0)
-    with sink.listener:
-        for sent, is_right in (
-            ([*found, found[-1]], True),
-            ([*found, found[-1], found[-1]], False),
-            ([found[1], found[0], found[2], found[2]], False),
-        ):
-            monkeypatch.setattr(client, "run_sending", lambda *_, sent=sent: sink.bodies.extend(sent))
-            if is_right:
-                client.check_sending(sink, client.SYNC, "send")
-            else:
-                with pytest.raises(RuntimeError, match="repeated or reordered"):
-                    client.check_sending(sink, client.SYNC, "send")
+    monkeypatch.setattr(client, "RECEIVE", {"someone": receive})
+    args = Namespace(drive="someone", port=1, size=100, ack="auto", check=True, patched=False)
+    if is_right:
+        assert client.drive(args)[0] == 3
+    else:
+        with pytest.raises(SystemExit, match="bodies were lost"):
+            client.drive(args)
 
 
-class Reader:
-    """A contestant of the section `reads`: of each frame it knows no more than that it ended."""
+@pytest.mark.parametrize(
+    ("texts", "fault"),
+    [((0, 1, 2), None), ((0, 1), "2 messages came of 3"), ((0, 2, 1), "message 1"), ((0, 1, 1), "message 2")],
+)
+def test_a_broker_that_loses_repeats_or_reorders_is_caught(bench: Load, texts: tuple[int, ...], fault: str) -> None:
+    load = bench("load")
+    consumer = load.SlowConsumer.__new__(load.SlowConsumer)
+    consumer.load = load.LOADS["queue-100b"]
+    consumer._data = b"".join(b"MESSAGE\nmessage-id:1\n\n" + load.body(100, 0, number) + b"\0" for number in texts)
+    if fault:
+        with pytest.raises(load.WrongError, match=fault):
+            consumer.verify(3)
+    else:
+        consumer.verify(3)
 
-    def __init__(self, name: str, frames: Callable[[bytes], int], backend: object = None) -> None:
-        self.name, self.backend, self.frames = name, backend, frames
 
-    def collect(self, _version: str, pieces: list[bytes]) -> tuple[list[tuple[str, dict[str, str], bytes]], bool]:
-        return [("ACK", {"id": "1"}, b"")] * self.frames(b"".join(pieces)), True
-
-
-@pytest.mark.parametrize(("share", "races"), [(0.75, True), (0.74, False)])
-def test_a_reader_that_loses_frames_does_not_race(bench: Load, share: float, races: bool) -> None:
-    pieces = [b"ACK\nid:1\n\n\0"] * 100
-    reader = Reader("peer", lambda data: round(data.count(b"\0") * share))
-    assert bench("reads").right([reader], "1.2", pieces) == ([reader] if races else [])
-
-
-def test_our_reader_must_find_every_frame(bench: Load) -> None:
-    reader = Reader("stompcodec Python", lambda data: data.count(b"\0") - 1, backend=object())
-    with pytest.raises(AssertionError, match="other frames"):
-        bench("reads").right([reader], "1.2", [b"ACK\nid:1\n\n\0"] * 100)
+# ---- rows ----
 
 
 @pytest.mark.parametrize("name", ["send", "websocket", "ack"])
@@ -205,51 +213,10 @@ def test_a_row_of_the_client_does_what_it_says(bench: Load, name: str) -> None:
         assert row.run(*row.prepare()) == bench("client_rows").MESSAGES
 
 
-def test_each_goal_of_the_broker_compares_brokers_that_have_the_load(bench: Load) -> None:
-    report, lacks = bench("broker_report"), bench("brokers").LACKS
-    assert [bar for bar in report.BARS if bar.load in lacks[bar.peer] or bar.load not in bench("loads").LOADS] == []
-    assert report.is_compared("queue-1k", "ours")
-    assert report.is_compared("queue-1k", "activemq")
-    assert not report.is_compared("queue-1k", "rabbitmq")
-    assert not report.is_compared("headers-1k", "ours")
-
-
-def test_loads_without_a_websocket_port_are_left_out(bench: Load) -> None:
-    brokers, loads = bench("brokers"), bench("loads").LOADS
-    without = {name for name in brokers.PEERS if name not in brokers.WEBSOCKET}
-    over_websocket = {load.name for load in loads.values() if load.websocket}
-    assert over_websocket
-    assert all(over_websocket <= set(brokers.LACKS[name]) for name in without)
-    assert all(over_websocket.isdisjoint(brokers.LACKS[name]) for name in brokers.WEBSOCKET)
-
-
-def test_computing_processes_have_groups_of_their_own_and_end_with_the_run(
-    bench: Load, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    load, started = bench("load"), []
-    popen = load.subprocess.Popen
-
-    def start(*arguments: object, **options: object) -> object:
-        started.append(popen(*arguments, **options))
-        return started[-1]
-
-    def fail(*_: object) -> None:
-        groups = {os.getsid(process.pid) for process in started}
-        assert len(groups) == 4
-        assert os.getsid(0) not in groups
-        raise load.StalledError
-
-    monkeypatch.setattr(load.subprocess, "Popen", start)
-    monkeypatch.setattr(load, "receipts", fail)
-    with pytest.raises(load.StalledError):
-        load.computing(bench("loads").LOADS["window-1-computing"], 1, "/queue/a", 1.0, None)
-    assert [process.returncode for process in started] == [-9] * 4
-
-
 def test_each_message_of_a_row_says_whether_it_is_persistent(bench: Load) -> None:
     """So no figure depends on what a broker does with messages that do not say."""
-    loads, rows = bench("loads"), bench("broker_rows")
-    said = {name: loads.send_frame(load, "/queue/a", 0, 0) for name, load in loads.LOADS.items()}
+    load, rows = bench("load"), bench("broker_rows")
+    said = {name: load.send_frame(each, "/queue/a", 0, 0) for name, each in load.LOADS.items()}
     for name in rows.ROWS:
         with rows.Row(name) as row:
             said[name] = b"".join(row._sends)
@@ -265,3 +232,10 @@ def test_a_figure_above_its_committed_one_is_counted_a_second_time(bench: Load) 
     kept = instructions.least({"feed": {"ticks": 103, "acks": 102}}, {"feed": {"ticks": 101}})
     assert kept == {"feed": {"ticks": 101, "acks": 102}}
     assert not instructions.judge(kept, known)
+
+
+def test_two_versions_are_compared_by_the_least_and_by_pairs(bench: Load) -> None:
+    cell = {"messages": 10.0, "seconds": 1.0, "cpu": 0.001}
+    found = {"this": [cell, cell], "against": [{**cell, "cpu": 0.004}, {**cell, "cpu": 0.002}]}
+    least = {"this": 100.0, "against": 200.0, "least": 0.5}
+    assert bench("bench_broker").ratios(found) == {**least, "median": 0.375, "rate": 1.0}

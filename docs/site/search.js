@@ -75,7 +75,7 @@ function start(data) {
   );
 }
 
-const RARELY = /^(changelog|benchmarks|interop|running-benchmarks|sharding|development|releasing|decisions)/;
+const RARELY = /^(changelog|benchmarks|interop|development|releasing|decisions)/;
 
 /**
  * What a section counts: guides more than lists of changes and figures; and more than the reference, unless somebody

@@ -23,7 +23,6 @@ OTHERS = {
     "GLOSSARY.md": "glossary.md",
     "RELEASING.md": "releasing.md",
     "SECURITY.md": "security.md",
-    "benchmarks/README.md": "running-benchmarks.md",
     "changes/README.md": "writing-news.md",
 }
 #: Files without a page of their own, and what stands for them.

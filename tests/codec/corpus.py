@@ -1,18 +1,24 @@
-"""The workloads of benchmarks/make_corpus.py, made in memory."""
+"""The workloads of benchmarks/corpus.py, made in memory, and what a decoder must find in them."""
 
 from __future__ import annotations
 
+import hashlib
 import importlib.util
-import random
+import struct
+from collections import Counter
+from collections.abc import Iterable
 from functools import lru_cache
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+#: Ways to feed a workload: bytes at a time; None is the whole.
+FRAGMENTS = {"whole": None, "64KiB": 65536, "1460": 1460, "64": 64, "1": 1}
+
 
 def _load() -> ModuleType:
-    path = Path(__file__).parents[2] / "benchmarks" / "make_corpus.py"
-    spec = importlib.util.spec_from_file_location("make_corpus", path)
+    path = Path(__file__).parents[2] / "benchmarks" / "corpus.py"
+    spec = importlib.util.spec_from_file_location("benchmarks_corpus", path)
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
@@ -20,14 +26,27 @@ def _load() -> ModuleType:
     return module
 
 
-make_corpus = _load()
-WORKLOADS = {make.__name__: make for make in make_corpus.WORKLOADS}
+_corpus = _load()
+WORKLOADS, fragments = _corpus.WORKLOADS, _corpus.fragments
+
+
+def frame_digest(frames: Iterable[Any]) -> str:
+    """Return the SHA-256 over decoded frames: command, pairs in the order of the wire, and body of each.
+
+    Each field goes in as a length of 4 bytes and its UTF-8; the number of headers goes in before them.
+    """
+    sha, pack = hashlib.sha256(), struct.Struct(">I").pack
+    for command, headers, body in frames:
+        texts = [text.encode() for text in (command, *(text for pair in headers for text in pair))]
+        fields = [pack(len(text)) + text for text in texts]
+        sha.update(b"".join([fields[0], pack(len(headers)), *fields[1:], pack(len(body)), body]))
+    return sha.hexdigest()
 
 
 @lru_cache(maxsize=2)
 def workload(name: str, scale: float) -> tuple[dict[str, Any], bytes]:
-    """What a decoder must find, and the octets."""
-    make = WORKLOADS[name]
-    stream = make(random.Random(f"{make_corpus.SEED}/{name}"), scale)
-    data = stream.data()
-    return make_corpus.describe(make, stream, data), data
+    """Return what a decoder must find, from the values that were encoded, and the bytes."""
+    stream = _corpus.stream(name, scale)
+    wanted = {"version": stream.version, "frames": len(stream.frames), "eols": stream.eols}
+    wanted["commands"] = Counter(command for command, _pairs, _body in stream.frames)
+    return {**wanted, "digest": frame_digest(stream.frames)}, stream.data()

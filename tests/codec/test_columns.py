@@ -5,7 +5,7 @@ import threading
 
 import pytest
 from codec import strategies as some
-from codec.corpus import WORKLOADS, make_corpus, workload
+from codec.corpus import WORKLOADS, frame_digest, workload
 from hypothesis import given
 from model.reference import Reference
 
@@ -256,7 +256,7 @@ def test_corpus(codec, name):
     batch = pa.record_batch(codec.parse_columns(data, wanted["version"]))
     batch.validate(full=True)
     columns = [batch.column(i).to_pylist() for i in range(3)]
-    assert make_corpus.frame_digest(zip(*columns)) == wanted["digest"]
+    assert frame_digest(zip(*columns)) == wanted["digest"]
     for at, length in zip(batch.column(3).to_pylist(), batch.column(4).to_pylist()):
         assert data[at + length - 1] == 0
         assert data[at - 1 : at] in (b"", b"\0", b"\n")

@@ -7,7 +7,7 @@ import os
 from collections import Counter
 
 import pytest
-from codec.corpus import WORKLOADS, make_corpus, workload
+from codec.corpus import FRAGMENTS, WORKLOADS, fragments, frame_digest, workload
 
 from stompcodec.frame import HEARTBEAT
 
@@ -17,12 +17,12 @@ MOST_SINGLE = 100_000  # octets that are fed one by one at a small scale
 
 def _fragments(data, size):
     if size != 1 or len(data) <= MOST_SINGLE or SCALE >= 1:
-        return make_corpus.fragments(data, size)
+        return fragments(data, size)
     head, middle, tail = data[: MOST_SINGLE // 2], data[MOST_SINGLE // 2 : -MOST_SINGLE // 2], data[-MOST_SINGLE // 2 :]
-    return [*make_corpus.fragments(head, 1), *make_corpus.fragments(middle, 1460), *make_corpus.fragments(tail, 1)]
+    return [*fragments(head, 1), *fragments(middle, 1460), *fragments(tail, 1)]
 
 
-@pytest.mark.parametrize("size", make_corpus.FRAGMENTS.values(), ids=make_corpus.FRAGMENTS)
+@pytest.mark.parametrize("size", FRAGMENTS.values(), ids=FRAGMENTS)
 @pytest.mark.parametrize("name", WORKLOADS)
 def test_digest(codec, name, size):
     wanted, data = workload(name, SCALE)
@@ -36,7 +36,7 @@ def test_digest(codec, name, size):
             else:
                 frames.append((frame.command, frame.headers.pairs(), frame.body))
     parser.close()
-    assert make_corpus.frame_digest(frames) == wanted["digest"]
+    assert frame_digest(frames) == wanted["digest"]
     assert beats == wanted["eols"]
     assert Counter(command for command, _, _ in frames) == wanted["commands"]
 
@@ -52,7 +52,7 @@ def test_written_again(codec, name):
         part for frame in frames for part in codec.serialize_parts(frame, version, content_length="always")
     )
     assert parts == again
-    digest = make_corpus.frame_digest(
+    digest = frame_digest(
         (frame.command, before.headers.pairs(), frame.body)
         for frame, before in zip(codec.Parser(version).feed(again), frames, strict=True)
         if frame.headers.pairs()[: len(before.headers.pairs())] == before.headers.pairs()

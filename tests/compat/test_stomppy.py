@@ -194,7 +194,7 @@ def test_it_connects_again(broker, installed):
 
 
 def test_a_large_binary_body(broker):
-    """16 MiB through sockets; that the time is linear is measured by benchmarks/bench_compat.py."""
+    """16 MiB through sockets."""
     body = bytes(range(256)) * (1 << 16)
     with compat.install():
         connection = stomp.Connection12([("127.0.0.1", broker.port)], auto_decode=False)

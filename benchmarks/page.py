@@ -1,0 +1,303 @@
+"""The tables of the benchmarks: docs/benchmarks.md with its plots, and the README's, from the figures of a run.
+
+A run of a subject is {"facts": {name: text}, "tables": {table: {row: {column: figure}}}, "wrong": [cell]}, where a
+cell is (table, row, column). It replaces what stands between the subject's two markers in both files; all else there is
+written by hand.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from contestants import PYTHON, C
+
+ROOT = Path(__file__).resolve().parent.parent
+STOMP_PY, STOMPMAN = "stomp.py", "stompman"
+PEERS = ((C, STOMP_PY), (C, STOMPMAN))
+BROKERS = (("ours", "activemq"), ("ours", "rabbitmq"))
+OURS, SYNC, CODEC = "ours", "ours, sync", "on our codec"
+
+
+class Table(NamedTuple):
+    """A table of the page.
+
+    Attributes:
+        title: its heading.
+        about: what its figures are.
+        ratios: pairs of columns that are compared: (ours, theirs).
+        less: less is better.
+    """
+
+    title: str
+    about: str
+    ratios: tuple[tuple[str, str], ...] = ()
+    less: bool = False
+
+
+NS = "Nanoseconds per frame; less is better."
+TABLES: dict[str, dict[str, Table]] = {
+    "codec": {
+        "decode": Table("Decoding in reads of 64 KiB", f"{NS} Headers are not accessed.", PEERS, True),
+        "decode 1460 B": Table("Decoding in reads of 1460 bytes", f"{NS} Headers are not accessed.", PEERS, True),
+        "decode 64 B": Table("Decoding in reads of 64 bytes", f"{NS} Headers are not accessed.", PEERS, True),
+        "read": Table("Decoding, with two headers and the body of each frame", NS, PEERS, True),
+        "dict": Table("Decoding, with a dict of all headers of each frame", NS, PEERS, True),
+        "serialize": Table("Encoding a frame object", f"{NS} stomp.py neither checks nor escapes.", PEERS, True),
+    },
+    "broker": {
+        "cpu": Table("Messages per CPU second of the broker", "More is better.", BROKERS),
+        "rate": Table("Messages per second", "More is better. The generator shares the machine.", BROKERS),
+        "p50": Table("Latency, p50", "Milliseconds.", BROKERS, True),
+        "p99": Table("Latency, p99", "Milliseconds.", BROKERS, True),
+        "memory": Table("Resident memory", "MiB."),
+        "deep": Table("A deep queue", "Our broker is killed with it, started again, and drains it."),
+        "generator": Table("The load generator", "Its share of a core, in percent."),
+    },
+    "client": {
+        "received": Table("Messages received per CPU second", "More is better.", ((SYNC, STOMP_PY), (SYNC, STOMPMAN))),
+        "compat": Table(
+            "Other libraries on our codec", "Messages of 200 bytes per CPU second.", ((CODEC, "as it is"),)
+        ),
+    },
+    "spark": {
+        "read": Table(
+            "Frames read per second",
+            "More is better.",
+            tuple(("stompcodec", peer) for peer in ("mapInPandas", "UDF", "SQL")),
+        ),
+    },
+}
+
+
+class Goal(NamedTuple):
+    """A promise: a figure, or how many times as good it is as another one, at least or at most."""
+
+    subject: str
+    table: str
+    row: str
+    ours: str
+    theirs: str | None
+    least: float | None = None
+    most: float | None = None
+
+
+INDIVIDUAL, FAN_OUT = "queue, 1 KiB, client-individual", "topic, 100 B, 10 consumers (deliveries)"
+WINDOW = "persistent, 1 KiB, receipts, window"
+#: The goals of what the README claims.
+GOALS = (
+    Goal("codec", "decode", "ticks", C, STOMP_PY, 150),
+    Goal("codec", "decode", "ticks", C, STOMPMAN, 450),
+    Goal("codec", "decode", "ticks", PYTHON, STOMP_PY, 4),
+    Goal("codec", "decode", "ticks", PYTHON, STOMPMAN, 12),
+    Goal("codec", "read", "ticks", C, STOMP_PY, 70),
+    Goal("codec", "dict", "ticks", C, STOMP_PY, 40),
+    Goal("codec", "serialize", "ticks", C, STOMP_PY, 15),
+    Goal("codec", "serialize", "ticks", C, STOMPMAN, 55),
+    Goal("broker", "cpu", "queue, 1 KiB, auto", OURS, "activemq", 15),
+    Goal("broker", "cpu", INDIVIDUAL, OURS, "activemq", 10),
+    Goal("broker", "cpu", FAN_OUT, OURS, "activemq", 25),
+    Goal("broker", "rate", f"{WINDOW} 100", OURS, "rabbitmq", 10),
+    Goal("broker", "rate", f"{WINDOW} 1", OURS, "activemq", 1.5),
+    Goal("broker", "deep", "first delivery, s", OURS, None, most=3),
+    Goal("broker", "deep", "peak memory, MiB", OURS, None, most=300),
+    *(
+        Goal("client", "received", row, SYNC, peer, least)
+        for row in ("100 B", "1 KiB", "1 KiB, each acknowledged")
+        for peer, least in ((STOMP_PY, 5), (STOMPMAN, 10))
+    ),
+    Goal("client", "compat", "stomp.py, parsed", CODEC, "as it is", 20),
+    Goal("client", "compat", "stompman, parsed", CODEC, "as it is", 50),
+    Goal("spark", "read", "all columns", "stompcodec", "mapInPandas", 20),
+    Goal("spark", "read", "narrow", "stompcodec", "mapInPandas", 30),
+    Goal("spark", "read", "all columns", "stompcodec", "UDF", 10),
+    Goal("spark", "read", "all columns", "stompcodec", "SQL", 3),
+)
+#: The README's tables: what its rows are, {column: head}, and {label: (table, row)}.
+README: dict[str, tuple[str, dict[str, str], dict[str, tuple[str, str]]]] = {
+    "codec": (
+        "ns to decode a frame",
+        {C: "C", PYTHON: "pure Python", STOMP_PY: STOMP_PY, STOMPMAN: STOMPMAN},
+        {
+            "market ticks, 5 headers, 100 B": ("decode", "ticks"),
+            "railway JSON, 1 to 8 KiB": ("decode", "trains"),
+            "30 headers": ("decode", "headers30"),
+            "16 KiB binary": ("decode", "binary16k"),
+            "ACK and RECEIPT": ("decode", "acks"),
+        },
+    ),
+    "broker": (
+        "broker, messages per CPU second",
+        {OURS: "stompcodec", "activemq": "ActiveMQ 5.17", "rabbitmq": "RabbitMQ 3.10"},
+        {
+            "queue, 1 KiB": ("cpu", "queue, 1 KiB, auto"),
+            "queue, 1 KiB, each acknowledged": ("cpu", INDIVIDUAL),
+            "topic, 100 B to 10 subscribers, deliveries": ("cpu", FAN_OUT),
+            "persistent, 1 KiB, receipts, 100 in flight (per second)": ("rate", f"{WINDOW} 100"),
+            "the same, one at a time (per second)": ("rate", f"{WINDOW} 1"),
+        },
+    ),
+    "client": (
+        "client, messages received per CPU second",
+        {SYNC: "stompcodec", STOMP_PY: STOMP_PY, STOMPMAN: STOMPMAN},
+        {row: ("received", row) for row in ("100 B", "1 KiB, each acknowledged")},
+    ),
+    "spark": (
+        "frames into Spark per second, two cores",
+        {"stompcodec": "stompcodec", "SQL": "Spark SQL", "UDF": "Python UDF", "mapInPandas": "mapInPandas"},
+        {row: ("read", row) for row in ("all columns", "narrow")},
+    ),
+}
+
+
+# ---- figures ----
+
+
+def number(value: float | None) -> str:
+    """Return three digits, which is what the clock is good for.
+
+    >>> number(1234.5), number(0.1234), number(None)
+    ('1,230', '0.123', '')
+    """
+    if value is None:
+        return ""
+    return f"{float(f'{value:.3g}'):,.0f}" if value >= 100 else f"{value:.3g}"
+
+
+def ratio(cell: dict[str, float], us: str, them: str, less: bool) -> float | None:
+    """Return how many times as good we are, or None where one of them was not measured."""
+    if not (cell.get(us) and cell.get(them)):
+        return None
+    return cell[them] / cell[us] if less else cell[us] / cell[them]
+
+
+def judge(subject: str, tables: dict[str, Any]) -> Iterator[tuple[str, str, str, bool]]:
+    """Yield what is promised, the limit, what was measured, and whether that is enough."""
+    for goal in GOALS:
+        cell = tables.get(goal.table, {}).get(goal.row, {})
+        if goal.subject != subject:
+            continue
+        table = TABLES[subject][goal.table]
+        found = ratio(cell, goal.ours, goal.theirs, table.less) if goal.theirs else cell.get(goal.ours)
+        if found is not None:
+            unit = "×" if goal.theirs else ""
+            against = f" against {goal.theirs}" if goal.theirs else ""
+            limit = f"≥ {goal.least:g}{unit}" if goal.least else f"≤ {goal.most:g}{unit}"
+            reached = found >= goal.least if goal.least else found <= (goal.most or 0)
+            yield f"{table.title}: {goal.row}, {goal.ours}{against}", limit, number(found) + unit, reached
+
+
+def grid(head: Iterable[str], rows: Iterable[Iterable[str]], left: int = 1) -> str:
+    """Return a table in Markdown; the first columns are text, the others numbers."""
+    head = list(head)
+    lines = [
+        "| " + " | ".join(head) + " |",
+        "|" + "|".join("---" if at < left else "--:" for at in range(len(head))) + "|",
+    ]
+    return "\n".join(lines + ["| " + " | ".join(row) + " |" for row in rows]) + "\n"
+
+
+def shown(value: float | None, wrong: bool) -> str:
+    """Return a figure; a star marks who gets a row wrong."""
+    return number(value) + (" \\*" if wrong and value is not None else "")
+
+
+def table_of(name: str, table: Table, found: dict[str, Any]) -> str:
+    """Return one table, with its ratios."""
+    rows, wrong = found["tables"][name], set(map(tuple, found["wrong"]))
+    who = list(dict.fromkeys(column for cell in rows.values() for column in cell))
+    pairs = [pair for pair in table.ratios if set(pair) <= set(who)]
+    lines = []
+    for row, cell in rows.items():
+        ratios = [ratio(cell, *pair, table.less) for pair in pairs]
+        figures = [shown(cell.get(column), (name, row, column) in wrong) for column in who]
+        lines.append([row, *figures, *(f"{number(found)}×" if found else "" for found in ratios)])
+    return grid(["", *who, *(f"{us} against {them}" for us, them in pairs)], lines)
+
+
+def text(subject: str, found: dict[str, Any]) -> str:
+    """Return all tables of a subject in Markdown: the facts, the goals, the figures."""
+    goals = [(*line, "yes" if reached else "**no**") for *line, reached in judge(subject, found["tables"])]
+    parts = [grid(("", "this run"), found["facts"].items(), 2)]
+    parts.append(grid(("goal", "limit", "measured", "reached"), goals) if goals else "")
+    for name, table in TABLES[subject].items():
+        if found["tables"].get(name):
+            parts.append(f"### {table.title}\n\n{table.about}\n\n{table_of(name, table, found)}")
+    return "\n".join(part for part in parts if part)
+
+
+# ---- files ----
+
+
+def put(file: Path, subject: str, content: str) -> None:
+    """Replace what stands between the markers of a subject."""
+    start, end = f"<!-- {subject}: written by make bench -->\n", f"<!-- end of {subject} -->"
+    before = file.read_text(encoding="utf-8")
+    pattern = re.compile(f"({re.escape(start)}).*?({re.escape(end)})", re.DOTALL)
+    if not pattern.search(before):
+        raise SystemExit(f"{file.name} has no markers of {subject}: {start.strip()}")
+    file.write_text(pattern.sub(lambda found: f"{found[1]}\n{content}\n{found[2]}", before), encoding="utf-8")
+
+
+def readme_of(subject: str, found: dict[str, Any]) -> str | None:
+    """Return the README's table of a subject, or None where a row or a column of it was not measured."""
+    what, columns, labels = README[subject]
+    rows = {label: found["tables"].get(table, {}).get(row, {}) for label, (table, row) in labels.items()}
+    if not all(rows.values()) or not all(any(column in cell for cell in rows.values()) for column in columns):
+        return None
+    wrong = set(map(tuple, found["wrong"]))
+    lines = (
+        [label, *(shown(cell.get(column), (*labels[label], column) in wrong) for column in columns)]
+        for label, cell in rows.items()
+    )
+    return grid((what, *columns.values()), lines)
+
+
+def write(subject: str, found: dict[str, Any], root: Path = ROOT) -> None:
+    """Write the page and the plot of a subject, and the README's table, if all of that table was measured."""
+    readme = readme_of(subject, found)
+    if readme is None:
+        print(f"the page is left alone: not all of the README's table of {subject} was measured")
+        return
+    plot(subject, found["tables"], root / "docs" / f"benchmarks-{subject}.svg")
+    put(root / "docs" / "benchmarks.md", subject, text(subject, found))
+    put(root / "README.md", subject, readme)
+
+
+#: Colours that the colour-blind can tell apart (Okabe and Ito), and a marker each for prints in grey.
+STYLES = (("#D55E00", "o"), ("#0072B2", "^"), ("#009E73", "D"), ("#E69F00", "s"), ("#000000", "X"))
+
+
+def plot(subject: str, tables: dict[str, Any], path: Path) -> None:
+    """Draw the first table of a subject; leave that out, with a word, where matplotlib is not installed."""
+    try:
+        import matplotlib
+    except ImportError:
+        print("no plot: matplotlib is not installed")
+        return
+    matplotlib.use("svg")
+    matplotlib.rcParams.update({"svg.hashsalt": "stompcodec", "svg.fonttype": "none", "font.size": 10})
+    from matplotlib import pyplot
+
+    name, table = next(iter(TABLES[subject].items()))
+    rows = tables[name]
+    figure, axes = pyplot.subplots(figsize=(9, 1.8 + 0.3 * len(rows)), layout="constrained")
+    for at, cell in enumerate(rows.values()):
+        axes.plot([min(cell.values()), max(cell.values())], [at, at], color="#D0D0D0", linewidth=1, zorder=1)
+    whos = dict.fromkeys(who for cell in rows.values() for who in cell)
+    for who, (colour, marker) in zip(whos, STYLES):
+        points = [(cell[who], at) for at, cell in enumerate(rows.values()) if who in cell]
+        axes.scatter(*zip(*points), s=52, color=colour, marker=marker, label=who, zorder=3, linewidths=0)
+    axes.set_xscale("log")
+    axes.xaxis.set_major_formatter(lambda value, _: f"{value:,.0f}")
+    axes.set_yticks(range(len(rows)), rows)
+    axes.invert_yaxis()
+    axes.set_title(f"{table.title}. {table.about}", loc="left", fontsize=11)
+    axes.grid(color="#EAEAEA", zorder=0)
+    axes.spines[["top", "right", "left"]].set_visible(False)
+    axes.tick_params(length=0)
+    figure.legend(loc="outside lower center", ncols=len(whos), frameon=False)
+    figure.savefig(path, metadata={"Date": None})
+    pyplot.close(figure)
