@@ -1,4 +1,4 @@
-/* An ACK of one delivery: `ack` of sessions/acknowledge.py, as far as it is simple. */
+/* An ACK of one delivery: `ack` of sessions/commit.py, as far as it is simple. */
 #ifndef PLAIN_ACK_H
 #define PLAIN_ACK_H
 

@@ -35,7 +35,7 @@ PyObject *plain_record_unnumbered(const struct plain_message *message, PyObject 
    or -1 if it has no room, or is another format than those of `Consumer._heads`. */
 Py_ssize_t plain_format(char *to, size_t room, PyObject *format, PyObject *octets, const long long *numbers, int count);
 
-/* Join messages, a list, to the bytes of MESSAGEs that begin with `start`: `Bundle.give` of routing/fan_out.py. Returns bytes; None if
+/* Join messages, a list, to the bytes of MESSAGEs that begin with `start`: `Bundle.give` of routing/topic.py. Returns bytes; None if
    something is of another type; or NULL with an exception. */
 PyObject *plain_join(PyObject *start, PyObject *messages);
 

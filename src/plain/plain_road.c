@@ -1,6 +1,6 @@
 /* The extension stompcodec.broker._plain_c: plain SENDs and ACKs while the parser reads them, without a frame object.
 
-   The Python road, `_send` of sessions/commands.py and `ack` of sessions/acknowledge.py, says what happens. This one may only skip work:
+   The Python road, `_send` of sessions/commands.py and `ack` of sessions/commit.py, says what happens. This one may only skip work:
    what it cannot do, and every case that is rare, it leaves to that one, frame by frame. docs/decisions/0011-plain-road.md lists what it
    takes. */
 #include <Python.h>

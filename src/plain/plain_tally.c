@@ -46,7 +46,7 @@ static void tally_dealloc(PyObject *self)
 }
 
 static PyType_Slot slots[] = {
-    {Py_tp_doc, "Tally()\n--\n\nThe counts of one queue, as described at the class of that name in queues/tally.py."},
+    {Py_tp_doc, "Tally()\n--\n\nThe counts of one queue, as described at the class of that name in queues/quick.py."},
     {Py_tp_dealloc, (void *)tally_dealloc},
     {Py_tp_members, members},
     {Py_tp_methods, methods},

@@ -1,4 +1,4 @@
-/* The counts of a queue: `Tally` of queues/tally.py as a type in C, so that a count takes no new int. */
+/* The counts of a queue: `Tally` of queues/quick.py as a type in C, so that a count takes no new int. */
 #ifndef PLAIN_TALLY_H
 #define PLAIN_TALLY_H
 

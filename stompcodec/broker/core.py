@@ -23,22 +23,20 @@ from stompcodec.broker.context import Handlers, Host
 from stompcodec.broker.loop_quota import AT_ONCE, Deadlines, Line, LoopQuota, WaitLog, Work
 from stompcodec.broker.memory import CONNECTION, Account
 from stompcodec.broker.message import Message
+from stompcodec.broker.queues.arguments import reload_schedule
 from stompcodec.broker.queues.expiry import PagedExpiry
-from stompcodec.broker.queues.limits import Window
+from stompcodec.broker.queues.paging import Window
 from stompcodec.broker.queues.queue import Queue
-from stompcodec.broker.queues.scheduling import reload_schedule
+from stompcodec.broker.routing.dead_letters import Retries
 from stompcodec.broker.routing.delayed import Delayed
 from stompcodec.broker.routing.idempotency import SentKeys
-from stompcodec.broker.routing.registry import Destinations
-from stompcodec.broker.routing.restoring import load_queues
-from stompcodec.broker.routing.retries import Retries
+from stompcodec.broker.routing.registry import Destinations, load_queues
 from stompcodec.broker.routing.topic import Topic
 from stompcodec.broker.routing.virtual_host import VirtualHost
-from stompcodec.broker.sessions.commands import HANDLERS
-from stompcodec.broker.sessions.connection_ttl import remedy
-from stompcodec.broker.sessions.frame_log import LoggedSession, logged
-from stompcodec.broker.sessions.receipts import share_commit
+from stompcodec.broker.sessions.commands import HANDLERS, LoggedSession, logged
+from stompcodec.broker.sessions.outbox import remedy
 from stompcodec.broker.sessions.session import Session
+from stompcodec.broker.sessions.subscribe import share_commit
 from stompcodec.broker.storage.helper import Helper
 from stompcodec.broker.storage.journal import Journal
 from stompcodec.broker.storage.large import why_stuck

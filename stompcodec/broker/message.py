@@ -18,10 +18,10 @@
         |                                                              |
         +-- ACK -----------------------------------> gone              |
         +-- NACK and a pause, or its session ends: again() ------------+   redelivered:true, in its old place
-        +-- UNSUBSCRIBE, DISCONNECT, a refused frame: as before, spared() unless it is at fault: sessions/at_fault.py
+        +-- UNSUBSCRIBE, DISCONNECT, a refused frame: as before, spared() unless it is at fault: sessions/session.py
         +-- NACK, the last of config.max_attempts ---> a new message in the dead letter queue
         +-- READY, and it has expired --------------> gone, or a dead letter
-        +-- it cannot be written to a consumer -------> READY in its old place, attempts unchanged: see queues/faults.py
+        +-- it cannot be written to a consumer -------> READY in its old place, attempts unchanged: queues/dispatcher.py
 
     A persistent message is appended to the store when it is put, and removed from it when it is gone, by the commit at
     the end of the turn (Journal). Its receipt, and the effects of its transaction, come after that commit.
@@ -111,7 +111,7 @@ class Message:
     closes_group: bool = False
     #: When it becomes READY, in seconds since 1970.
     due: float | None = None
-    #: The users and versions for which it could not be encoded: see `queues/faults.py`.
+    #: The users and versions for which it could not be encoded: see `queues/dispatcher.py`.
     faults: frozenset[Pair] = frozenset()
 
     def __init__(

@@ -5,7 +5,7 @@ from broker.harness import Bench
 
 from stompcodec.broker.auth import Rule
 from stompcodec.broker.config.presets import DIALECTS
-from stompcodec.broker.queues.subscribe_request import UNLIMITED
+from stompcodec.broker.queues.consumer import UNLIMITED
 from stompcodec.broker.routing import durables
 from stompcodec.broker.routing.durable import LONGEST_NAME
 from stompcodec.detect import is_legacy

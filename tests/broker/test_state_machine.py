@@ -12,8 +12,8 @@ from model import broker_model as model
 from profiles import examples
 
 from stompcodec.broker.sessions import plain
-from stompcodec.broker.sessions.acknowledge import _acknowledge
 from stompcodec.broker.sessions.commands import HANDLERS, _send_any
+from stompcodec.broker.sessions.commit import _acknowledge
 
 QUICK = dict(HANDLERS)
 DESTINATIONS = ["/queue/a", "/queue/b", "/queue/DLQ.a", "/topic/t"]

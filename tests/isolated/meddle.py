@@ -21,7 +21,7 @@ from stompcodec.broker.queues.backlog import Fifo
 from stompcodec.broker.queues.queue import Queue
 from stompcodec.broker.sessions import plain
 from stompcodec.broker.sessions.outbox import Outbox
-from stompcodec.broker.sessions.receipts import PendingCommit
+from stompcodec.broker.sessions.subscribe import PendingCommit
 from stompcodec.broker.sessions.transaction import Target, Transaction
 from stompcodec.broker.storage.journal import Journal
 

@@ -16,17 +16,17 @@ from stompcodec.broker.core import Broker
 from stompcodec.broker.message import Message
 from stompcodec.broker.queues.backlog import Fifo
 from stompcodec.broker.queues.consumer import Consumer
-from stompcodec.broker.queues.paging import Paging
+from stompcodec.broker.queues.expiry import Returned
+from stompcodec.broker.queues.paging import Paging, ReadyMessages
 from stompcodec.broker.queues.queue import Queue
-from stompcodec.broker.queues.ready_messages import ReadyMessages
-from stompcodec.broker.queues.returned import Returned
 from stompcodec.broker.routing import durables
-from stompcodec.broker.routing.dead_letters import DeadLetters
+from stompcodec.broker.routing.dead_letters import DeadLetters, Retries
 from stompcodec.broker.routing.delayed import Delayed
 from stompcodec.broker.routing.idempotency import SentKeys
-from stompcodec.broker.routing.retries import Retries
-from stompcodec.broker.sessions import acknowledge, commands, commit, plain, receipts, subscribe
+from stompcodec.broker.sessions import commands, commit, plain, subscribe
+from stompcodec.broker.sessions import commit as acknowledge
 from stompcodec.broker.sessions import send as sending
+from stompcodec.broker.sessions import subscribe as receipts
 from stompcodec.broker.sessions.session import Session
 from stompcodec.broker.sessions.transaction import Sending, Transaction
 from stompcodec.broker.storage import journal, sqlite

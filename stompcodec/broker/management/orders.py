@@ -20,9 +20,9 @@ from stompcodec.broker.management.finding import Walker, durable_named, is_wante
 from stompcodec.broker.management.schema import Asker, BadRequest
 from stompcodec.broker.memory import MESSAGE
 from stompcodec.broker.message import OF_DURABLE, RETURNS, SPOOLED, STRAYS, WITHOUT, Message
+from stompcodec.broker.queues.arguments import reload_schedule
 from stompcodec.broker.queues.backlog import Wait
 from stompcodec.broker.queues.queue import Queue
-from stompcodec.broker.queues.scheduling import reload_schedule
 from stompcodec.broker.routing.dead_letters import SAYS
 from stompcodec.broker.routing.topic import Topic
 from stompcodec.codec import Frame, serialize_tail

@@ -14,9 +14,8 @@ from stompcodec.broker.memory import MESSAGE
 from stompcodec.broker.message import Message
 from stompcodec.broker.queues.backlog import WAIT, Wait
 from stompcodec.broker.queues.consumer import EOL, Consumer, Delivery
-from stompcodec.broker.queues.dispatcher import MOST_LOOKS
-from stompcodec.broker.queues.faults import is_barred
-from stompcodec.broker.queues.limits import Bound
+from stompcodec.broker.queues.dispatcher import MOST_LOOKS, is_barred
+from stompcodec.broker.queues.paging import Bound
 from stompcodec.broker.queues.queue import Queue
 from stompcodec.codec import Frame, serialize
 from stompcodec.errors import FrameError

@@ -8,19 +8,117 @@ consumer remembers how far it has looked: about one look per message and consume
 from __future__ import annotations
 
 import zlib
-from collections.abc import Iterable
+from bisect import bisect_left, insort
+from collections import OrderedDict
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Protocol
 
 from stompcodec.broker.loop_quota import FEW, LoopQuota, Waiter
-from stompcodec.broker.message import Message
+from stompcodec.broker.message import Message, Pair
 from stompcodec.broker.queues.backlog import START, Backlog, Looked, Place, Wait
 from stompcodec.broker.queues.consumer import Consumer
-from stompcodec.broker.queues.faults import Undelivered, is_barred
 from stompcodec.broker.queues.paging import Paging
-from stompcodec.broker.queues.ring import Ring
-from stompcodec.broker.queues.tally import Tally
+from stompcodec.broker.queues.quick import Tally
 from stompcodec.broker.storage.journal import Journal
+
+#: The reason of the dead letter.
+UNDELIVERABLE = "undeliverable"
+#: A message that fails for this many users is itself at fault.
+_MOST_USERS = 3
+
+
+class Undelivered(Exception):
+    """A delivery failed, and no other consumer can take the message now. `message` is the one that the queue keeps in
+    its place; None if it became a dead letter.
+    """
+
+    def __init__(self, message: Message | None) -> None:
+        super().__init__()
+        self.message = message
+
+
+def pair_of(consumer: Consumer) -> Pair:
+    """Return the user and the version of a consumer. Without configured users, all sessions are one user."""
+    return consumer.session.owner or "", consumer.session.version
+
+
+def is_barred(consumer: Consumer, message: Message) -> bool:
+    """Return whether a message has failed for the user and the version of this consumer."""
+    return pair_of(consumer) in message.faults
+
+
+def is_undeliverable(message: Message) -> bool:
+    """Return whether a message has failed for enough users to be at fault itself.
+
+    >>> from stompcodec.broker.queues.arguments import with_fault
+    >>> message = Message(b"m-1", 1, "/queue/a", b"\\n\\0")
+    >>> for pair in (("ada", "1.0"), ("ada", "1.1"), ("bob", "1.0"), ("eve", "1.2")):
+    ...     message = with_fault(message, pair)
+    ...     print(is_undeliverable(message))
+    False
+    False
+    False
+    True
+    """
+    return len({user for user, _version in message.faults}) >= _MOST_USERS
+
+
+class Ring:
+    """Consumers by priority, highest first; those of one priority in the order in which they were added.
+
+    Adding, removing and moving one takes constant time.
+
+    >>> ring = Ring()
+    >>> len(ring), ring.first is None
+    (0, True)
+    """
+
+    __slots__ = ("_count", "_ranks", "_turns")
+
+    def __init__(self) -> None:
+        #: The consumers of each rank, which is the negative priority.
+        self._turns: dict[int, OrderedDict[Consumer, None]] = {}
+        #: The ranks, rising.
+        self._ranks: list[int] = []
+        self._count = 0
+
+    def __len__(self) -> int:
+        return self._count
+
+    def __iter__(self) -> Iterator[Consumer]:
+        """Iterate over the consumers. The ring must not change meanwhile."""
+        for rank in self._ranks:
+            yield from self._turns[rank]
+
+    @property
+    def first(self) -> Consumer | None:
+        """The first consumer of the highest priority; None in an empty ring."""
+        return next(iter(self._turns[self._ranks[0]])) if self._ranks else None
+
+    def add(self, consumer: Consumer) -> None:
+        """Add a consumer behind the others of its priority."""
+        rank = -consumer.request.priority
+        turn = self._turns.get(rank)
+        if turn is None:
+            turn = self._turns[rank] = OrderedDict()
+            insort(self._ranks, rank)
+        turn[consumer] = None
+        self._count += 1
+
+    def remove(self, consumer: Consumer) -> None:
+        """Remove a consumer."""
+        rank = -consumer.request.priority
+        turn = self._turns[rank]
+        del turn[consumer]
+        self._count -= 1
+        if not turn:
+            del self._turns[rank], self._ranks[bisect_left(self._ranks, rank)]
+
+    def move(self, consumer: Consumer) -> None:
+        """Move a consumer behind the others of its priority."""
+        self._turns[-consumer.request.priority].move_to_end(consumer)
+
 
 #: Messages that a consumer looks at in one turn.
 MOST_LOOKS = 1000

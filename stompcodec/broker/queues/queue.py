@@ -18,18 +18,20 @@ from stompcodec.broker.loop_quota import AT_ONCE, FEW, Line, LoopQuota, Work
 from stompcodec.broker.memory import LOW, MESSAGE, Account, Part
 from stompcodec.broker.message import SPOOLED, Message, shared
 from stompcodec.broker.queues import quick
-from stompcodec.broker.queues.arguments import QueueArguments
+from stompcodec.broker.queues.arguments import QueueArguments, with_fault
 from stompcodec.broker.queues.backlog import WAIT, Looked, Wait
 from stompcodec.broker.queues.consumer import EOL, Consumer, Delivery
-from stompcodec.broker.queues.dispatcher import Dispatcher, is_selective
-from stompcodec.broker.queues.expiry import Expiry
-from stompcodec.broker.queues.faults import UNDELIVERABLE, Undelivered, is_undeliverable, pair_of
-from stompcodec.broker.queues.limits import Bound, Window
-from stompcodec.broker.queues.paging import Paging, leave_in_store
-from stompcodec.broker.queues.ready_messages import ReadyMessages
-from stompcodec.broker.queues.returned import Returned
-from stompcodec.broker.queues.scheduling import with_fault
-from stompcodec.broker.queues.tally import Tally
+from stompcodec.broker.queues.dispatcher import (
+    UNDELIVERABLE,
+    Dispatcher,
+    Undelivered,
+    is_selective,
+    is_undeliverable,
+    pair_of,
+)
+from stompcodec.broker.queues.expiry import Expiry, Returned
+from stompcodec.broker.queues.paging import Bound, Paging, ReadyMessages, Window, leave_in_store
+from stompcodec.broker.queues.quick import Tally
 from stompcodec.broker.storage.journal import Journal
 
 #: Ended consumers are removed from the ring when one in this many has ended: to remove each at once takes time.

@@ -8,21 +8,306 @@ only: see `later.py`.
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import chain
+from math import inf
 from operator import itemgetter
 
+from stompcodec.broker.config.settings import Address
 from stompcodec.broker.connections import Peer
 from stompcodec.broker.errors import Refused
 from stompcodec.broker.loop_quota import AT_ONCE
-from stompcodec.broker.memory import DELAY, LOW, MESSAGE, Account
+from stompcodec.broker.memory import DELAY, LOW, MESSAGE, Account, Part
 from stompcodec.broker.message import Message
-from stompcodec.broker.queues.limits import Window
+from stompcodec.broker.queues.arguments import make_due
+from stompcodec.broker.queues.paging import Window
 from stompcodec.broker.queues.queue import Queue
-from stompcodec.broker.queues.scheduling import make_due
-from stompcodec.broker.routing.later import Later
-from stompcodec.broker.routing.retained import RetainTarget
 from stompcodec.broker.routing.topic import Topic
 from stompcodec.broker.storage.journal import Journal
+from stompcodec.broker.storage.store import Place, TimedPage
+from stompcodec.broker.wildcards import Pattern
+from stompcodec.errors import StoreError
+
+
+class Later:
+    """The delayed messages of all queues that are in the store only.
+
+    Args:
+        journal: the journal of the queues.
+        window: the most delayed messages in memory.
+        low: returns whether so few are in memory that the next ones must be read.
+        take: gets a message that has come into memory, and its queue.
+    """
+
+    __slots__ = (
+        *("_damaged", "_journal", "_least", "_low", "_queues", "_take", "_waits", "horizon", "reading", "window"),
+    )
+
+    def __init__(
+        self, journal: Journal, window: Window, low: Callable[[], bool], take: Callable[[Queue, Message], None]
+    ) -> None:
+        self._journal = journal
+        self.window = window
+        self._low = low
+        self._take = take
+        #: No message that is in the store only is due before this time.
+        self.horizon = inf
+        #: The queues that have such messages, by their keys.
+        self._queues: dict[str, Queue] = {}
+        #: Damaged messages that were counted out, by queue and seq.
+        self._damaged: set[tuple[str, int]] = set()
+        #: A page is being read; meanwhile none may be released, because the page may have it.
+        self.reading = False
+        #: The earliest due time of messages that the page being read may lack.
+        self._least = inf
+        #: The next page is read after a commit, or at the next sweep.
+        self._waits = False
+
+    def begin(self, queue: Queue) -> None:
+        """Note a queue whose delayed messages the store has kept."""
+        self._queues[queue.key] = queue
+        self.horizon = -inf
+
+    def put(self, queue: Queue, message: Message, due: float, stored: bool) -> None:
+        """Leave a message in the store. If it is due before the horizon, the horizon moves there."""
+        self._queues[queue.key] = queue
+        self.horizon, self._least = min(self.horizon, due), min(self._least, due)
+        queue.leave_deferred(message, stored)
+
+    def sweep(self) -> None:
+        """Retry a read that has failed. To be called now and then."""
+        self._waits = False
+        self.refill()
+
+    def refill(self) -> None:
+        """Read the next page, if few are left in memory."""
+        if self.reading or self._waits or not self._queues or not self._low():
+            return
+        batches = [batch for batch in (self._journal.busy, self._journal.batch) if batch is not None]
+        dues = (message.due for batch in batches for _, message in batch.put if message.due is not None)
+        self._least = min((due for due in dues if due >= self.horizon), default=inf)
+        leaving = any(message.due is not None for batch in batches for _, message, _, _ in batch.moved)
+        if leaving or self._least <= self.horizon:  # the page could have what has left, or lack what is first
+            self._wait()
+        else:
+            self._read(())
+
+    def _wait(self) -> None:
+        self._waits = True
+        self._journal.watch(self.sweep)
+
+    def _read(self, after: Place) -> None:
+        self.reading = True
+        self._journal.deferred(after, min(self.window.messages, AT_ONCE), self.window.octets, self._turn_over)
+
+    def _turn_over(self, page: TimedPage | StoreError) -> None:
+        """Take a page that was read."""
+        self.reading = False
+        if isinstance(page, StoreError):
+            self._waits = True
+            return
+        self._count_out(page)
+        new, upto = self._load(page)
+        if not new and upto == inf and page.after is not None:  # all were in memory, of queues that ended, or damaged
+            self._read(page.after)
+            return
+        last = page.messages[-1].due if page.after is not None and page.messages else None
+        self.horizon = min(upto, self._least, inf if last is None else last)
+        if self.horizon == inf:
+            for queue in self._queues.values():
+                queue.end_deferred()
+            self._queues.clear()
+        elif upto <= self.horizon:
+            self._wait()
+        self.refill()
+
+    def _count_out(self, page: TimedPage) -> None:
+        """Count out damaged messages, once, so that only missing ones are left at the end."""
+        for place in page.damaged:
+            queue = self._queues.get(place[0])
+            if queue is not None and place not in self._damaged:
+                self._damaged.add(place)
+                queue.take_deferred(place[1])
+
+    def _load(self, page: TimedPage) -> tuple[bool, float]:
+        """Bring messages into memory. Return whether there were any, and when the first is due that must stay."""
+        new, horizon = False, self._journal.horizon
+        for stored in page.messages:
+            assert stored.due is not None
+            queue = self._queues.get(stored.queue)
+            if queue is None or not queue.has_left(stored.seq):
+                continue
+            if horizon is not None and stored.seq >= horizon:  # its transaction has not taken effect
+                return new, stored.due
+            try:
+                found = self._journal.messages([stored])
+            except StoreError:
+                return new, stored.due
+            new = True
+            queue.take_deferred(stored.seq)
+            for message in found:
+                message.due = stored.due  # the header has only milliseconds
+                queue.defer(message, stored=True)
+                self._take(queue, message)
+        return new, inf
+
+
+#: Values of the header `retain`.
+ACTIONS = ("set", "remove")
+
+
+class Retained:
+    """The retained messages of a virtual host, at most `most`, which take at most `part` of the account.
+
+    `make` makes the queue for a topic from its name and that part. `words` returns the words of an address, as patterns
+    match them.
+    """
+
+    def __init__(
+        self, make: Callable[[str, Part], Queue], words: Callable[[str, str], tuple[str, ...]], most: int, part: Part
+    ) -> None:
+        self._make = make
+        self._words = words
+        self._most = most
+        self.part = part
+        #: The queues, and the words of the topics, by the name of the topic.
+        self.queues: dict[str, Queue] = {}
+        self._split: dict[str, tuple[str, ...]] = {}
+        #: Names of topics whose message waits for the store.
+        self._expecting: set[str] = set()
+
+    def target(self, action: str, address: Address, topic: Topic | None) -> RetainTarget:
+        """Return the target of a SEND with the header `retain`. Raise Refused if the action is unknown, or the room is
+        used up.
+        """
+        if action not in ACTIONS:
+            raise Refused("unknown value of retain", "retain is set or remove.")
+        if action == "set" and not self._has_room(address.name):
+            raise Refused("too many retained messages", "Remove some by retain:remove.")
+        return RetainTarget(self, action, address, topic)
+
+    def _has_room(self, name: str) -> bool:
+        """Return whether there is room for a message that replaces that of the same topic. Removes empty queues."""
+        queue = self.queues.get(name)
+        if queue is None and len(self.queues) >= self._most:
+            self.sweep()
+        if (queue is None and len(self.queues) >= self._most) or self.part.is_full:
+            return False
+        others = self.part.used - (0 if queue is None else queue.cost)
+        if others >= self.part.limit:  # which includes the fixed cost of messages; the bound does not
+            others = sum(other.octets for other in self.queues.values() if other is not queue)
+        return others < self.part.limit
+
+    def queue(self, address: Address, must: bool = False) -> Queue:
+        """Return the queue for the message of a topic, made if need be. Without room, it is closed, unless it `must` be
+        made.
+        """
+        queue = self.queues.get(address.name)
+        if queue is None:
+            has_room = must or self._has_room(address.name)
+            queue = self._make(address.name, self.part)
+            if not has_room:
+                queue.close()
+                return queue
+            self.queues[address.name] = queue
+            self._split[address.name] = self._words(address.prefix, address.rest)
+        return queue
+
+    def expect(self, address: Address) -> Queue:
+        """Return the queue for a message that the store is to write. It stays until then, though it is empty."""
+        queue = self.queue(address)
+        if not queue.closed:
+            self._expecting.add(address.name)
+        return queue
+
+    def set(self, address: Address, message: Message, stored: bool) -> None:
+        """Retain a message instead of the previous one, if there is room: it may have been in a transaction, or
+        delayed, while others came."""
+        queue = self.queue(address)
+        self._expecting.discard(address.name)
+        if not self._has_room(address.name):
+            if stored and not queue.closed:
+                queue.unstore((message,))
+            return
+        queue.put(message, stored)
+        _trim(queue, 1)
+
+    def remove(self, name: str) -> None:
+        """Remove the retained message of a topic."""
+        queue = self.queues.get(name)
+        if queue is not None:
+            _trim(queue, 0)
+
+    def load(self, address: Address, message: Message) -> None:
+        """Retain a message that the store had kept."""
+        queue = self.queue(address, must=True)
+        queue.load(message)
+        _trim(queue, 1)
+
+    def matching(self, address: Address, pattern: Pattern | None) -> Iterator[Message]:
+        """Return the retained messages of a topic, or of the topics that match a pattern."""
+        if pattern is None:
+            queues = [self.queues[address.name]] if address.name in self.queues else []
+        else:
+            queues = [self.queues[name] for name, words in self._split.items() if words and pattern.matches(words)]
+        return chain.from_iterable([*queue.messages][-1:] for queue in queues)  # an earlier one may have been requeued
+
+    def sweep(self) -> None:
+        """Remove empty queues."""
+        for name in [name for name, queue in self.queues.items() if not queue.count]:
+            journal = self.queues[name].journal
+            if name in self._expecting and journal is not None and (journal.open or journal.busy):
+                continue
+            self._expecting.discard(name)
+            self.queues.pop(name).close()
+            del self._split[name]
+
+
+def _trim(queue: Queue, count: int) -> None:
+    """Remove all but the last `count` messages."""
+    while len(queue.messages) > count:
+        message = queue.messages.line.popleft()
+        if message.persistent and queue.journal is not None:
+            queue.journal.settle(queue, message)  # requeued if that cannot be stored
+        queue.count_out(1, message.size)
+
+
+@dataclass(eq=False, slots=True)
+class RetainTarget:
+    """The target of a SEND that sets or removes a retained message, by one of `ACTIONS`. Subscribers get the message as
+    any other.
+    """
+
+    retained: Retained
+    action: str
+    address: Address
+    topic: Topic | None
+
+    def put(self, message: Message, stored: bool = False) -> bool:
+        """Set or remove the retained message, and put the message into the topic."""
+        if self.action == "set":
+            self.retained.set(self.address, message, stored)
+        else:
+            self.retained.remove(self.address.name)
+        return self.topic is not None and self.topic.put(message, stored)
+
+    def stores(self, message: Message) -> Sequence[Queue]:
+        """Return the queues that store a message."""
+        if message.due is not None:  # it is stored when it is due
+            return ()
+        mine = self.retained.expect(self.address).stores(message) if self.action == "set" else ()
+        return [*mine, *(() if self.topic is None else self.topic.stores(message))]
+
+    def holders(self) -> Sequence[Queue]:
+        """Return the queues that could block a sender for ever, if only its own ACKs make room there."""
+        return () if self.topic is None else self.topic.holders()
+
+    def block(self, session: Peer) -> None:
+        """Make a session wait for slow subscriptions."""
+        if self.topic is not None:
+            self.topic.block(session)
+
 
 #: The least seconds until the next look: the wall clock is coarser than the timer, and may stand still.
 _LEAST = 0.001

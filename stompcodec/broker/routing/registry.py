@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator
+from functools import partial
 
 from stompcodec.broker.config.config import Config
 from stompcodec.broker.config.settings import Address, Kind
@@ -11,24 +13,223 @@ from stompcodec.broker.errors import Refused
 from stompcodec.broker.loop_quota import AT_ONCE, Line, LoopQuota, Work
 from stompcodec.broker.memory import Account, Part
 from stompcodec.broker.message import Message
-from stompcodec.broker.queues.arguments import QueueArguments
-from stompcodec.broker.queues.limits import Bound, Window
-from stompcodec.broker.queues.paging import leave_all_in_store
+from stompcodec.broker.queues.arguments import QueueArguments, load_arguments
+from stompcodec.broker.queues.paging import Bound, Window, leave_all_in_store
 from stompcodec.broker.queues.queue import Queue
-from stompcodec.broker.routing.addresses import Addresses
+from stompcodec.broker.routing.addresses import Addresses, Naming
 from stompcodec.broker.routing.dead_letters import DeadLetters
-from stompcodec.broker.routing.durable import Durable, owner_of
+from stompcodec.broker.routing.delayed import Retained, RetainTarget
+from stompcodec.broker.routing.durable import Durable, Shares, owner_of
 from stompcodec.broker.routing.durables import Durables
-from stompcodec.broker.routing.naming import Naming
-from stompcodec.broker.routing.owners import Owners
-from stompcodec.broker.routing.retained import Retained, RetainTarget
-from stompcodec.broker.routing.shares import Shares
-from stompcodec.broker.routing.stored_queues import StoredQueues, agree, is_unused
-from stompcodec.broker.routing.topic import Topic
-from stompcodec.broker.routing.topics import Topics
+from stompcodec.broker.routing.topic import Topic, Topics
 from stompcodec.broker.selectors.selector import Selector
 from stompcodec.broker.storage.journal import Journal
-from stompcodec.broker.storage.store import Held, Subscribed
+from stompcodec.broker.storage.store import Held, Store, Stored, Subscribed
+
+
+class Owners:
+    """Destinations that belong to one session each, by the name that they have for others.
+
+    >>> owners = Owners()
+    >>> "/temp-queue/s-1-a" in owners, len(owners)
+    (False, 0)
+    """
+
+    __slots__ = ("_by_name", "_by_session")
+
+    def __init__(self) -> None:
+        self._by_name: dict[str, Peer] = {}
+        self._by_session: dict[Peer, dict[str, None]] = {}
+
+    def __len__(self) -> int:
+        return len(self._by_name)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._by_name)
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._by_name
+
+    def get(self, name: str) -> Peer | None:
+        """Return the session that owns a destination; None without an owner."""
+        return self._by_name.get(name)
+
+    def claim(self, name: str, session: Peer) -> None:
+        """Make a session the owner of a destination without an owner."""
+        self._by_name[name] = session
+        self._by_session.setdefault(session, {})[name] = None
+
+    def release(self, name: str) -> None:
+        """Remove a destination that has ended."""
+        session = self._by_name.pop(name, None)
+        if session is not None:
+            mine = self._by_session[session]
+            del mine[name]
+            if not mine:
+                del self._by_session[session]
+
+    def leave(self, session: Peer) -> list[str]:
+        """Remove a session. Return the names of its destinations."""
+        names = list(self._by_session.pop(session, ()))
+        for name in names:
+            del self._by_name[name]
+        return names
+
+
+#: ActiveMQ's `Consumer.*.VirtualTopic.>`; its group is the name of the topic.
+_CONSUMER = re.compile(r"Consumer\.[^.]+\.(VirtualTopic(?:\..+)?)", re.DOTALL)
+
+
+class StoredQueues:
+    """The queues of one virtual host that the store keeps. `latest` returns the seq of the latest message."""
+
+    def __init__(
+        self, config: Config, naming: Naming, journal: Journal, topics: Topics, latest: Callable[[], int]
+    ) -> None:
+        self._config = config
+        self._naming = naming
+        self._journal = journal
+        self._topics = topics
+        self._latest = latest
+        #: The durable subscription to a virtual topic, by the name of its queue.
+        self._feeds: dict[str, Durable] = {}
+        #: Keys of the queues that the store has, or will have.
+        self._stored: set[str] = set()
+
+    def __contains__(self, name: object) -> bool:
+        """Return whether a queue of this name gets the messages of a virtual topic."""
+        return name in self._feeds
+
+    def topic_of(self, name: str) -> Address | None:
+        """Return the virtual topic, or the pattern of them, of a queue name; None for other names."""
+        if not self._config.virtual_topics:
+            return None
+        kind, _prefix, rest = self._naming.split(name)
+        found = _CONSUMER.fullmatch(rest) if kind is Kind.QUEUE else None
+        return None if found is None else Address(Kind.TOPIC, self._config.topic_prefixes[0], found[1])
+
+    def listen(self, queue: Queue) -> None:
+        """Subscribe a new queue to its virtual topic, if it has one. Raise Refused if there are too many destinations,
+        or the name has too many words.
+        """
+        address = self.topic_of(queue.name)
+        if address is None:
+            return
+        feed = Durable(queue.name, queue, address, shared=True, since=self._latest(), prompt=True)
+        self._topics.add(feed, address, queue.maker)
+        self._feeds[queue.name] = feed
+        if queue.key not in self._stored:
+            self.store(queue)
+
+    def store(self, queue: Queue) -> None:
+        """Store the arguments and the virtual topic of a queue."""
+        store = self._journal.store
+        if store is not None and queue.journal is not None:
+            self._stored.add(queue.key)
+            store.subscribe(self._record(queue))
+            self._journal.batch.actions.append(partial(self._was_stored, queue))
+
+    def _record(self, queue: Queue) -> Subscribed:
+        feed = self._feeds.get(queue.name)
+        prefix, name = ("", "") if feed is None else (feed.address.prefix, feed.address.rest)
+        return Subscribed(queue.key, prefix, name, selector=None if queue.arguments is None else queue.arguments.text)
+
+    def _was_stored(self, queue: Queue, committed: bool) -> None:
+        if not committed and not queue.closed and queue.key in self._stored:
+            self.store(queue)  # with the next batch
+
+    def forget(self, queue: Queue) -> None:
+        """Forget a queue that has ended."""
+        feed = self._feeds.pop(queue.name, None)
+        if feed is not None:
+            self._topics.drop(feed, feed.address)
+        if queue.key in self._stored:
+            self._stored.discard(queue.key)
+            self._unstore(queue.key, False)
+
+    def _unstore(self, key: str, committed: bool) -> None:
+        store = self._journal.store
+        if not committed and store is not None and key not in self._stored:
+            store.unsubscribe(key)
+            self._journal.batch.actions.append(partial(self._unstore, key))
+
+    def restore(self, record: Subscribed, name: str, make: Callable[[str], Queue]) -> None:
+        """Make a queue that the store had kept. `make` finds a queue by its name, or makes it."""
+        self._stored.add(record.queue)
+        arguments = load_arguments(record.selector) if self._config.queue_arguments != "ignore" else None
+        if arguments is None and self.topic_of(name) is None:
+            self._stored.discard(record.queue)  # the configuration has changed: the record stays in the store
+            return
+        queue = make(name)
+        if arguments is not None:
+            agree(queue, arguments, False)
+
+
+def agree(queue: Queue, arguments: QueueArguments, refuses: bool) -> bool:
+    """Set the arguments of a new queue that a client names. Return whether that changed it. Arguments that differ from
+    those of the queue raise Refused if `refuses`, and are ignored otherwise.
+    """
+    if arguments == queue.arguments:
+        return False
+    if queue.arguments is not None or queue.total or queue.members:
+        if refuses:
+            raise Refused(
+                "the queue has other arguments",
+                "Another client created it: omit the x- headers, or use those with which it was created.",
+            )
+        return False
+    queue.arguments, queue.used = arguments, None
+    if not arguments.reject_publish and (arguments.max_length is not None or arguments.max_length_bytes is not None):
+        messages, octets = arguments.max_length, arguments.max_length_bytes
+        queue.bound = Bound(
+            queue.bound.messages if messages is None else min(messages, queue.bound.messages),
+            queue.bound.octets if octets is None else min(octets, queue.bound.octets),
+        )
+        queue.overflow = queue.drop_oldest
+    return True
+
+
+def is_unused(queue: Queue, now: float) -> bool:
+    """Return whether a queue has had no consumer for its x-expires. To be called now and then."""
+    if queue.arguments is None or queue.arguments.expires is None:
+        return False
+    if queue.members or queue.used is None:
+        queue.used = now
+    return now - queue.used >= queue.arguments.expires
+
+
+#: Messages of short queues that are loaded.
+_MOST_LOADED = 10_000
+
+
+def load_queues(
+    store: Store, most: int, restored: Callable[[Stored], Message], find: Callable[[str], Destinations]
+) -> int:
+    """Bring stored messages into their queues.
+
+    Args:
+        store: whose durable subscriptions are restored.
+        most: the length of a short queue.
+        restored: makes a message of a stored one.
+        find: returns the destinations of a virtual host.
+
+    Returns:
+        The highest seq of all, or 0.
+
+    Raises:
+        StoreError: the store cannot be read.
+    """
+    left, last = _MOST_LOADED, 0
+    for held in list(store.held()):
+        vhost, _, name = held.queue.partition("\0")
+        destinations, last = find(vhost), max(last, held.last)
+        is_short = held.total <= min(most, left) and not held.is_mixed
+        if is_short or not destinations.page(name, held):
+            left -= held.total
+            for stored in store.load(held.queue):
+                destinations.load(name, restored(stored))
+    return last
+
 
 #: The prefix of the keys of queues for retained messages. No destination has it.
 _RETAINED = "\0r"

@@ -11,9 +11,8 @@ from stompcodec.broker.connections import Peer
 from stompcodec.broker.errors import Refused
 from stompcodec.broker.message import Message
 from stompcodec.broker.queues.browser import Browser
-from stompcodec.broker.queues.consumer import Consumer, Source
+from stompcodec.broker.queues.consumer import Consumer, Source, SubscribeRequest, check_writable
 from stompcodec.broker.queues.queue import Queue
-from stompcodec.broker.queues.subscribe_request import SubscribeRequest, check_writable
 from stompcodec.broker.routing.durable import Durable
 from stompcodec.broker.routing.registry import Destinations
 

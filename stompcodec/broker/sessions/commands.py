@@ -5,12 +5,15 @@ The connection has already checked the order of frames and the required headers.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from functools import partial
+from typing import Any
 
 from stompcodec import __version__
 from stompcodec.broker.auth import User, far_network_of
 from stompcodec.broker.config.heart_beats import answer
+from stompcodec.broker.context import Handlers, Host
 from stompcodec.broker.errors import Refused
 from stompcodec.broker.message import (
     DELAYS,
@@ -24,15 +27,11 @@ from stompcodec.broker.message import (
     tail_with_reply,
     text_tail,
 )
-from stompcodec.broker.queues.scheduling import GROUPS, SEQ, schedule
+from stompcodec.broker.queues.arguments import GROUPS, SEQ, schedule
 from stompcodec.broker.routing.idempotency import KEY_HEADERS, Mark, body_crc, key_of
 from stompcodec.broker.sessions import plain
-from stompcodec.broker.sessions.acknowledge import ack, nack
-from stompcodec.broker.sessions.at_fault import Refusal
-from stompcodec.broker.sessions.commit import abort, begin, commit, defer, defer_plain
-from stompcodec.broker.sessions.connection_ttl import terms
-from stompcodec.broker.sessions.receipts import confirm, hold_receipts, send_receipt
-from stompcodec.broker.sessions.receive import ping, receive
+from stompcodec.broker.sessions.commit import abort, ack, begin, commit, defer, defer_plain, nack
+from stompcodec.broker.sessions.outbox import terms
 from stompcodec.broker.sessions.send import (
     cached_target,
     check_space,
@@ -42,13 +41,81 @@ from stompcodec.broker.sessions.send import (
     put_keyed,
     targets_of,
 )
-from stompcodec.broker.sessions.session import Session
-from stompcodec.broker.sessions.subscribe import reply_address, subscribe, unsubscribe
+from stompcodec.broker.sessions.session import Refusal, Session
+from stompcodec.broker.sessions.subscribe import (
+    confirm,
+    hold_receipts,
+    ping,
+    receive,
+    reply_address,
+    send_receipt,
+    subscribe,
+    unsubscribe,
+)
 from stompcodec.broker.sessions.transaction import Sending
 from stompcodec.broker.storage.large import is_streamed
 from stompcodec.broker.values import read_values
-from stompcodec.codec import Frame, serialize_tail
+from stompcodec.codec import Frame, Parser, serialize_tail
 from stompcodec.connection import protocol_value
+from stompcodec.errors import FrameError
+from stompcodec.frame import frame_repr
+from stompcodec.spec import Limits
+
+_LOG = logging.getLogger("stompcodec.broker.frames")
+#: Bytes from which the body of a written frame is read in pieces.
+_APART = 4096
+#: Large enough that the reader accepts every frame that the broker writes.
+_LIMITS = Limits(max_header_line=2**20, max_headers=4000, max_body=2**62)
+
+
+def logged(handlers: Handlers) -> Handlers:
+    """Return handlers that log each frame first."""
+    return {command: partial(_logged, handler) for command, handler in handlers.items()}
+
+
+def _logged(handler: Callable[[Session, Frame], None], session: Session, frame: Frame) -> None:
+    """Log a frame, then handle it."""
+    if isinstance(session, LoggedSession):
+        session.note("<", frame)
+    handler(session, frame)
+
+
+class LoggedSession(Session):
+    """A session whose frames are logged."""
+
+    __slots__ = ("_reader",)
+
+    def __init__(self, broker: Host, id: str, now: float, **options: Any) -> None:
+        super().__init__(broker, id, now, **options)
+        self._reader: Any = self._new_reader(None)
+
+    def _new_reader(self, version: str | None) -> Any:
+        return Parser(version, limits=_LIMITS, stream_over=_APART, commands=self.broker.config.commands)
+
+    def take_output(self) -> list[bytes]:
+        """Return the chunks to write, after logging their frames."""
+        chunks = super().take_output()
+        if self._reader is not None:
+            for chunk in chunks:
+                self._read(chunk)
+        return chunks
+
+    def _read(self, chunk: bytes) -> None:
+        try:
+            for frame in self._reader.feed(chunk):
+                if isinstance(frame, Frame):
+                    self.note(">", frame)
+                    if frame.command == "CONNECTED":
+                        self._reader = self._new_reader(self.version)
+        except FrameError as error:  # a fault of the log must not end the session
+            _LOG.warning("%s %s: the log can read no more of what goes out: %s", self.id, self.peer, error.kind)
+            self._reader = None
+
+    def note(self, direction: str, frame: Frame) -> None:
+        """Log one frame."""
+        body: bytes | None = frame.body if self.broker.config.log_frames == "all" else b""
+        _LOG.info("%s %s %s %s", self.id, self.peer, direction, frame_repr(frame.command, frame.headers.pairs(), body))
+
 
 #: Headers that keep a SEND off the fast paths of Python. Each feature names its own.
 _SPECIAL_HEADERS = (*LIFE_HEADERS, *GROUPS, SEQ, *DELAYS, *KEY_HEADERS)

@@ -22,16 +22,13 @@ from stompcodec.broker.queues import quick
 from stompcodec.broker.queues.backlog import Fifo
 from stompcodec.broker.queues.consumer import Consumer
 from stompcodec.broker.queues.dispatcher import Dispatcher
-from stompcodec.broker.queues.limits import Bound, Window
-from stompcodec.broker.queues.paging import Paging, Span
+from stompcodec.broker.queues.paging import NO_LINE, Bound, Paging, ReadyMessages, Span, Window
 from stompcodec.broker.queues.queue import Queue
-from stompcodec.broker.queues.ready_messages import NO_LINE, ReadyMessages
 from stompcodec.broker.routing.topic import Topic
-from stompcodec.broker.sessions.footprint import Footprint
 from stompcodec.broker.sessions.outbox import Outbox
-from stompcodec.broker.sessions.receipts import PendingCommit, hold_receipts_of, send_receipt
 from stompcodec.broker.sessions.send import check_space
-from stompcodec.broker.sessions.session import EACH, Session
+from stompcodec.broker.sessions.session import EACH, Footprint, Session
+from stompcodec.broker.sessions.subscribe import PendingCommit, hold_receipts_of, send_receipt
 from stompcodec.broker.sessions.transaction import QueueOrTopic, Sending, Target, Transaction
 from stompcodec.broker.storage import folder_lock
 from stompcodec.broker.storage.journal import Batch, Intake

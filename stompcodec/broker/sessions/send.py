@@ -9,9 +9,9 @@ from stompcodec.broker.errors import Refused, Unready
 from stompcodec.broker.memory import MESSAGE
 from stompcodec.broker.message import Message
 from stompcodec.broker.queues.arguments import QueueArguments, read_arguments
-from stompcodec.broker.queues.limits import NOT_PAGED
+from stompcodec.broker.queues.paging import NOT_PAGED
 from stompcodec.broker.queues.queue import Queue
-from stompcodec.broker.routing.retained import RetainTarget
+from stompcodec.broker.routing.delayed import RetainTarget
 from stompcodec.broker.routing.topic import Topic
 from stompcodec.broker.routing.virtual_host import VirtualHost
 from stompcodec.broker.sessions.session import Session

@@ -7,29 +7,24 @@ the memory that a session takes in `footprint.py`.
 from __future__ import annotations
 
 import errno
-from collections.abc import Callable, Iterator
-from typing import Any, Protocol
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, NamedTuple, Protocol
 
 from stompcodec.broker.auth import User
 from stompcodec.broker.connections import Deliverer, Holder, Maker
 from stompcodec.broker.context import Handlers, Host
 from stompcodec.broker.errors import Refused, Unready
 from stompcodec.broker.loop_quota import Line, Paused, Work
-from stompcodec.broker.memory import below_cost, frame_cost, target_cost
+from stompcodec.broker.memory import CONNECTION, Account, below_cost, frame_cost, target_cost
 from stompcodec.broker.message import LargeBody, Message
 from stompcodec.broker.queues.consumer import Consumer
 from stompcodec.broker.queues.queue import Queue
-from stompcodec.broker.routing.shares import owner_of
+from stompcodec.broker.routing.durable import who_counts
 from stompcodec.broker.routing.topic import Topic
 from stompcodec.broker.routing.virtual_host import VirtualHost
 from stompcodec.broker.selectors.texts import Texts
-from stompcodec.broker.sessions.at_fault import Refusal, at_fault
-from stompcodec.broker.sessions.connection_ttl import Terms
-from stompcodec.broker.sessions.footprint import Footprint
-from stompcodec.broker.sessions.outbox import Outbox
-from stompcodec.broker.sessions.spelling import restored
+from stompcodec.broker.sessions.outbox import Outbox, Terms, Windows
 from stompcodec.broker.sessions.transaction import Transaction
-from stompcodec.broker.sessions.windows import Windows
 from stompcodec.broker.storage.journal import Batch, CommitWaiter
 from stompcodec.broker.storage.large import Upload
 from stompcodec.codec import END_OF_BODY, Frame
@@ -37,6 +32,155 @@ from stompcodec.connection import Connection, Role
 from stompcodec.errors import ErrorFrame, RemoteProtocolError
 from stompcodec.spec import VERSIONS
 from stompcodec.states import State
+
+#: Every header name with a capital letter that the broker looks up in client frames.
+NAMES = (
+    *("JMSXGroupID", "JMSXGroupSeq", "AMQ_SCHEDULED_DELAY", "_AMQ_DUPL_ID"),
+    *("activemq.prefetchSize", "activemq.subscriptionName", "activemq.redeliveryDelay"),
+)
+_BY_FOLDED = {name.lower(): name for name in NAMES}
+_FOLDED = tuple(_BY_FOLDED)
+
+
+def restored(frame: Frame) -> Frame:
+    """Return a legacy frame in which the headers in `NAMES` have their original spelling.
+
+    A frame whose body is still to come is returned unchanged, because the parser fills in that very object.
+
+    >>> restored(Frame("SEND", {"destination": "/queue/a", "jmsxgroupid": "g"}))
+    <Frame SEND destination='/queue/a' JMSXGroupID='g'>
+    """
+    if not frame.has_any(*_FOLDED) or frame.body is None:
+        return frame
+    pairs = [(_BY_FOLDED.get(name, name), value) for name, value in frame.headers.pairs()]
+    return Frame(frame.command, pairs, frame.body)
+
+
+#: Commands of frames that may name the message in whose handling they are sent.
+_NAMING = ("SEND", "BEGIN", "COMMIT", "ABORT")
+
+
+class Refusal(NamedTuple):
+    """The refusal that ends a session."""
+
+    frame: ErrorFrame | None = None
+    """The refused frame; of a malformed one its beginning, or None."""
+    is_whole: bool = True
+    """It could be read as a frame."""
+    counts: bool = True
+    """Some message is at fault. False if the frame was refused for the state of the broker, as on a full disk, and for
+    DISCONNECT."""
+
+
+def at_fault(refusal: Refusal, consumers: Iterable[Consumer]) -> Message | None:
+    """Return the message whose handling led to a refused frame; None if no delivery is unacknowledged.
+
+    The frame may name it: those of `_NAMING` by the headers `ack`, its message-id, and `subscription`. Otherwise it is
+    the first delivered, of all subscriptions the message that the broker accepted first: clients that handle one
+    message after the other have acknowledged those before. Subscriptions with `attempts:named` are left out then, if
+    the frame could have named one. A refused SUBSCRIBE blames none: programs subscribe before they handle anything.
+    """
+    frame = refusal.frame
+    if not refusal.counts or (frame is not None and frame.command == "SUBSCRIBE"):
+        return None
+    holding = [each for each in consumers if each.unacked and each.address is None and not each.request.browser]
+    if frame is not None and frame.command in _NAMING:
+        named = next(_named(frame, holding), None)
+        if named is not None:
+            return named
+        if refusal.is_whole:
+            holding = [each for each in holding if not each.request.is_named]
+    return min((each.unacked[min(each.unacked)] for each in holding), key=lambda message: message.seq, default=None)
+
+
+def _named(frame: ErrorFrame, consumers: list[Consumer]) -> Iterator[Message]:
+    """Yield the delivered messages that a frame names."""
+    name, key = frame.get("ack"), frame.get("subscription")
+    if name is None:
+        return
+    ident = name.encode()
+    for consumer in consumers:
+        if key is None or consumer.key == key:
+            yield from (message for message in consumer.unacked.values() if message.ident == ident)
+
+
+class Footprint:
+    """The bytes of memory used by one session, recorded in the broker's account.
+
+    >>> from stompcodec.broker.memory import Account
+    >>> footprint = Footprint(account := Account(2**30))
+    >>> footprint.hold_transaction(100, base=50)
+    >>> footprint.spare, account.held
+    (150, 150)
+    """
+
+    __slots__ = ("_account", "_bases", "below", "fixed", "pending", "transactions", "unwritten")
+
+    def __init__(self, account: Account) -> None:
+        self._account = account
+        #: The connection, its subscriptions and its remembered destinations.
+        self.fixed = 0
+        #: Unfinished frames, and frames that wait for the session's turn.
+        self.pending = 0
+        #: Bytes that the layers below have received and not passed on.
+        self.below = 0
+        #: Operations of open transactions; and the transactions themselves, which do not count toward the limit.
+        self.transactions = self._bases = 0
+        #: Output that is not written yet, including what waits for a large message.
+        self.unwritten = 0
+
+    @property
+    def spare(self) -> int:
+        """Bytes that ending the session would free: unfinished frames, transactions and unwritten output."""
+        return self.pending + self.transactions + self._bases + self.unwritten
+
+    def charge(self, cost: int) -> None:
+        """Add the cost of a subscription or a remembered destination, or subtract it if negative."""
+        self.fixed += cost
+        self._account.charge(cost)
+
+    def check(self, cost: int) -> None:
+        """Raise Refused if another subscription would use too much memory."""
+        if not self._account.has_room(cost, self.fixed):
+            remedy = "All subscriptions and destinations together take too much of the broker's limits.memory."
+            raise Unready("no memory for another subscription", remedy)
+
+    def hold_pending(self, pending: int) -> None:
+        """Set the cost of received bytes that are not processed yet."""
+        self._account.hold(pending - self.pending)
+        self.pending = pending
+
+    def hold_transaction(self, octets: int, base: int = 0) -> None:
+        """Add the cost of operations and of transactions themselves, or subtract it if negative."""
+        self.transactions += octets
+        self._bases += base
+        account, cost = self._account, octets + base
+        account.held += cost  # `Account.hold`, without the call for each SEND of a transaction
+        account.used += cost
+
+    def hold_unwritten(self, unwritten: int, ended: bool) -> None:
+        """Set the number of unwritten bytes. Those of an ended session do not count as held."""
+        more = unwritten - self.unwritten
+        self.unwritten = unwritten
+        if ended:
+            self._account.used += more
+        else:
+            self._account.hold(more)
+
+    def release(self) -> None:
+        """Release everything except the connection and unwritten output, when the session ends."""
+        self._account.hold(-self.pending - self.transactions - self._bases)
+        self._account.held -= self.unwritten
+        self.pending = self.transactions = self._bases = 0
+        if self.fixed:
+            self.charge(CONNECTION - self.fixed)
+
+    def close(self) -> None:
+        """Release the rest, when the transport is closed."""
+        self._account.used -= self.unwritten
+        self.unwritten = 0
+        self.charge(-self.fixed)
+
 
 _LEGACY = ("legacy",)
 #: Versions whose sessions may send header names in lower case. Before CONNECT the version is unknown ("").
@@ -504,7 +648,7 @@ class Session:
         """Receive the body of a large SEND in pieces. `done` is called with the SEND, without its body, and with the
         complete body.
         """
-        owner = owner_of(self, self.broker.config.users is not None)
+        owner = who_counts(self, self.broker.config.users is not None)
         self.upload = Upload(self.broker.spool, frame, done, f"of {owner}")
         self.upload.frame = self._spelled(self.upload.frame)
         self.broker.uploads.add(self)

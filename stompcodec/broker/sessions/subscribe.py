@@ -1,15 +1,312 @@
-"""Handlers of SUBSCRIBE and UNSUBSCRIBE. `queues/subscribe_request.py` reads their headers."""
+"""Handlers of SUBSCRIBE and UNSUBSCRIBE. `queues/consumer.py` reads their headers."""
 
 from __future__ import annotations
 
+import heapq
+import json
+from collections.abc import Iterator
+
+from stompcodec.broker.config.settings import Address, Kind
 from stompcodec.broker.errors import Refused
+from stompcodec.broker.loop_quota import Line
 from stompcodec.broker.memory import subscription_cost
-from stompcodec.broker.queues.consumer import Consumer
-from stompcodec.broker.queues.subscribe_request import AUTO, SubscribeRequest, read_request
-from stompcodec.broker.sessions.receipts import confirm, hold_receipts
+from stompcodec.broker.queues.backlog import Looked, Wait
+from stompcodec.broker.queues.consumer import AUTO, EOL, Consumer, SubscribeRequest, read_request
 from stompcodec.broker.sessions.send import parts_of
 from stompcodec.broker.sessions.session import Session
-from stompcodec.codec import Frame
+from stompcodec.broker.storage.journal import Batch
+from stompcodec.codec import Frame, serialize
+from stompcodec.states import State
+
+
+class PendingCommit:
+    """The receipts of a session that wait for the commit of one batch. `fault` is the receipt-id of the ERROR if it
+    fails; None for none.
+    """
+
+    __slots__ = ("batch", "fault", "receipts", "session")
+
+    def __init__(self, session: Session, batch: Batch, fault: str | None) -> None:
+        self.session = session
+        self.batch = batch
+        self.fault = fault
+        #: RECEIPT frames, serialized.
+        self.receipts: list[bytes] = []
+        batch.waiters.append(self)
+
+    def stop(self) -> None:
+        """Stop deliveries to the session, whose operations are about to be undone."""
+        self.session.outbox.send_budget = 0
+
+    def committed(self) -> None:
+        """Send the receipts after the commit."""
+        session = self.session
+        if session.behind is self.batch:
+            session.behind = None
+            session.plain = session.exact and session.broker.plain
+        if session.closing:
+            return
+        if session.waits_on:
+            self._wait_on()
+        outbox = session.outbox
+        outbox.chunks += self.receipts
+        if session.pending_commit is self:
+            session.pending_commit = None
+            session.closing = session.ended and not outbox.downloads
+        outbox.schedule_flush()
+
+    def stays_behind(self) -> bool:
+        """Return True if the receipts must wait until a long transaction has taken effect. Otherwise send them."""
+        session = self.session
+        if session.behind is not self.batch:
+            self.committed()
+            return False
+        journal = session.broker.journal
+        if session.block(journal):  # otherwise it could send as fast as the transaction takes effect
+            journal.blocked[session] = None
+        return True
+
+    def _wait_on(self) -> None:
+        """Pass the receipts on to the next commit, which stores what has just taken effect."""
+        session = self.session
+        session.waits_on = False
+        if session.pending_commit is self or session.pending_commit is None:
+            session.pending_commit = PendingCommit(session, session.broker.journal.batch, self.fault)
+        session.pending_commit.receipts[:0] = self.receipts
+        self.receipts = []
+
+    def not_committed(self) -> None:
+        """End the session with ERROR instead of the receipts: nothing was stored."""
+        session = self.session
+        if session.closing:
+            return
+        session.pending_commit = None
+        if session.connection.state is State.FAILED:  # its ERROR was among the held receipts
+            session.close()
+            return
+        headers = {"message": "the message could not be stored", "content-type": "text/plain"}
+        if self.fault is not None:
+            headers["receipt-id"] = self.fault
+        remedy = b"The broker could not write to its disk: send the message again later. See the broker's log.\n"
+        session.refuse(headers["message"], Frame("ERROR", headers, remedy))
+
+
+def hold_receipts(session: Session, frame: Frame) -> None:
+    """Hold receipts back until the next commit, because a frame stores something."""
+    hold_receipts_of(session, frame.get("receipt") if session.exact else session.header(frame, "receipt"))
+
+
+def hold_receipts_of(session: Session, receipt: str | None) -> None:
+    """Hold receipts back until the next commit, because a frame with that receipt stores something."""
+    journal, pending = session.broker.journal, session.pending_commit
+    if pending is None or pending.batch is not journal.batch:
+        session.pending_commit = PendingCommit(session, journal.batch, receipt)
+    if journal.behind and session.block(journal):
+        journal.blocked[session] = None
+
+
+def share_commit(session: Session, batch: Batch, frame: Frame) -> None:
+    """Hold receipts back until the commit of a batch that stores an earlier SEND with the same idempotency key."""
+    pending = session.pending_commit
+    if (pending is not None and pending.batch is batch) or session.shared_batch is batch:
+        return
+    new = PendingCommit(session, batch, session.header(frame, "receipt"))
+    if pending is None or batch is session.broker.journal.batch:
+        session.pending_commit = new
+    else:  # they already wait for a later batch, and must not be sent if this one fails
+        session.shared_batch = batch
+
+
+def send_receipt(session: Session, value: str) -> None:
+    """Send a receipt, or hold it back until the commit that the session waits for."""
+    if session.ended:  # the frame itself ended the session
+        return
+    if value.isalnum() and value.isascii():
+        octets = b"RECEIPT\nreceipt-id:%b\n\n\0\n" % value.encode()
+    else:
+        octets = serialize(Frame("RECEIPT", {"receipt-id": value}), session.version) + EOL
+    outbox, pending = session.outbox, session.pending_commit
+    (outbox.chunks if pending is None else pending.receipts).append(octets)
+    if not outbox.flowing:
+        session.count_unread(len(octets))
+
+
+def confirm(session: Session, frame: Frame) -> None:
+    """Send the receipt if the frame asks for one."""
+    value = session.header(frame, "receipt")
+    if value is not None:
+        send_receipt(session, value)
+
+
+#: The value of the header `browser` that asks for names.
+NAMES = "names"
+#: The most names in one answer.
+PAGE = 1000
+#: Names that are looked at in one turn.
+_LOOKS = 500
+
+
+def list_names(session: Session, frame: Frame, pattern: str, key: str | None) -> Iterator[Line]:
+    """Answer a RECEIVE that asks for names, in steps.
+
+    Args:
+        session: the session that asks.
+        frame: the RECEIVE; `from-name` says after which name to go on.
+        pattern: a name, or the beginning of names and a star.
+        key: the id of the RECEIVE.
+    """
+    after = session.header(frame, "from-name") or ""
+    destinations = session.virtual_host.destinations
+    head, star = pattern.removesuffix("*"), pattern.endswith("*")
+    seen = []  # `next` is a name, too
+    for count, (kind, name) in enumerate(
+        [(Kind.QUEUE, name) for name in destinations.queues]
+        + [(Kind.TOPIC, name) for name in destinations.topics.by_name],
+        1,
+    ):
+        if name > after and name.startswith(head) and (star or name == pattern) and _may_see(session, kind, name):
+            seen.append(name)
+        if not count % _LOOKS:
+            yield session.broker.quota
+            if session.ended:
+                return
+    names = heapq.nsmallest(PAGE + 1, seen)
+    page = {
+        "destinations": [_row(session, name) for name in names[:PAGE]],
+        "next": names[PAGE - 1] if len(names) > PAGE else None,
+        "management": session.broker.config.management_prefix,
+    }
+    headers = [] if key is None else [("subscription", key)]
+    number = session.next_number
+    session.next_number += 1
+    headers += [("message-id", f"{session.id}-{number}-names"), ("destination", pattern)]
+    headers += [("browser", NAMES), ("content-type", "application/json")]
+    answer = Frame("MESSAGE", headers, json.dumps(page, separators=(",", ":")).encode())
+    session.reply(serialize(answer, session.version) + EOL)
+    confirm(session, frame)
+
+
+def _may_see(session: Session, kind: Kind, name: str) -> bool:
+    destinations = session.virtual_host.destinations
+    if not name.isprintable() or destinations.naming.is_temporary(name) or name in destinations.owners:
+        return False
+    return destinations.why_unseen(session, Address(kind, *destinations.naming.split(name)[1:], literal=True)) is None
+
+
+def _row(session: Session, name: str) -> dict[str, str | int]:
+    queue = session.virtual_host.destinations.queues.get(name)
+    if queue is None:
+        return {"destination": name, "kind": "topic", "ready": 0, "messages": 0}
+    paged = queue.total - queue.count
+    return {"destination": name, "kind": "queue", "ready": len(queue.messages) + paged, "messages": queue.total}
+
+
+#: The answer to RECEIVE from an empty queue.
+EMPTY = "EMPTY"
+#: The least number of bytes that an answer counts while its peer does not read.
+_LEAST = 256
+_PONG = b"PONG\n\n\0" + EOL
+
+
+def ping(session: Session, frame: Frame) -> None:
+    """Handle PING."""
+    session.reply(_PONG)
+    confirm(session, frame)
+
+
+def receive(session: Session, frame: Frame) -> None:
+    """Handle RECEIVE, or raise Refused if it cannot be served."""
+    if session.header(frame, "browser") == NAMES:
+        request = _checked(session, frame)
+        session.work(frame, list_names(session, frame, request.destination, _key_of(session, request)))
+        return
+    request = _request(session, frame)
+    number = session.next_number
+    cost = subscription_cost(f"receive:{number}", request.destination, request.selector_text)
+    session.memory.check(cost)
+    consumer = session.virtual_host.subscribe(session, number, request)
+    consumer.credit = consumer.window = 0  # it receives only what is delivered here
+    consumer.single = False
+    if not consumer.acks:
+        session.outbox.bound()
+    session.work(frame, _receiving(session, frame, request, consumer, cost))
+
+
+def _receiving(
+    session: Session, frame: Frame, request: SubscribeRequest, consumer: Consumer, cost: int
+) -> Iterator[Line]:
+    """Answer RECEIVE, perhaps after the first message was read from the store."""
+    before, number = session.outbox.send_budget, consumer.number
+    queue, looked = consumer.queue, Looked()
+    try:
+        while isinstance(taken := queue.take_one(consumer, looked), Wait):
+            yield queue.pages
+            before = session.outbox.send_budget
+            if session.ended:
+                session.virtual_host.end_with_last(consumer)
+                return
+    except Refused:
+        session.virtual_host.end_with_last(consumer)
+        raise
+    if not taken:
+        pairs = [("destination", request.destination)]
+        if request.key is not None:
+            pairs.append(("subscription", request.key))
+        session.reply(serialize(Frame(EMPTY, pairs), session.version, commands=(EMPTY,)) + EOL)
+    else:
+        session.count_unread(max(before - session.outbox.send_budget, _LEAST))
+        if consumer.acks:
+            session.next_number += 1
+            session.consumers[f"receive:{number}"] = session.by_number[str(number)] = consumer
+            consumer.cost = cost
+            session.memory.charge(cost)
+            session.windows.join(1)
+            if consumer.selector is not None:
+                session.selectors.add(consumer.selector.text)
+            queue.members[consumer] = None
+    if consumer.durable is not None and session.broker.stores_some:
+        hold_receipts(session, frame)
+    session.virtual_host.end_with_last(consumer)
+    confirm(session, frame)
+
+
+def _request(session: Session, frame: Frame) -> SubscribeRequest:
+    config = session.broker.config
+    request = _checked(session, frame)
+    if request.browser:
+        raise Refused("RECEIVE cannot browse", "RECEIVE takes a message. Use SUBSCRIBE to browse.")
+    if request.mode != AUTO:
+        if len(session.consumers) >= config.max_subscriptions:
+            raise Refused(
+                "too many unacknowledged RECEIVEs", "ACK or NACK the messages: each counts as a subscription."
+            )
+        session.windows.claim(1)
+    key = _key_of(session, request)
+    request = request._replace(octets=None, credit=None, from_seq=None, exclusive=False, makes_durable=False)
+    return request._replace(key=key, window=1)
+
+
+def _checked(session: Session, frame: Frame) -> SubscribeRequest:
+    request = read_request(session, frame)
+    if not request.destination:
+        raise Refused("RECEIVE lacks destination", "RECEIVE needs the headers of SUBSCRIBE.")
+    return request
+
+
+def _key_of(session: Session, request: SubscribeRequest) -> str | None:
+    """Return the id of a RECEIVE, or its destination: a MESSAGE of 1.1 and 1.2 must have a subscription."""
+    return request.destination if request.key is None and session.version in ("1.1", "1.2") else request.key
+
+
+def release(session: Session, consumer: Consumer) -> None:
+    """End the consumer of a RECEIVE whose message is acknowledged."""
+    if session.consumers.pop(f"receive:{consumer.number}", None) is not None:
+        del session.by_number[str(consumer.number)]
+        session.memory.charge(-consumer.cost)
+        session.windows.leave(1)
+        if consumer.selector is not None:
+            session.selectors.remove(consumer.selector.text)
+        session.virtual_host.stop([consumer], ())
 
 
 def subscribe(session: Session, frame: Frame) -> None:

@@ -8,8 +8,8 @@ from stompcodec.broker.memory import MARK, OPERATION, transaction_cost
 from stompcodec.broker.message import Message
 from stompcodec.broker.queues.consumer import Consumer, Delivery, Source
 from stompcodec.broker.queues.queue import Queue
+from stompcodec.broker.routing.delayed import RetainTarget
 from stompcodec.broker.routing.idempotency import Mark
-from stompcodec.broker.routing.retained import RetainTarget
 from stompcodec.broker.routing.topic import Topic
 
 #: Everything that takes messages.

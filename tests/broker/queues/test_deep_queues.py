@@ -14,7 +14,7 @@ from broker.loop import QUEUE, Loop
 from stompcodec import BACKEND, serialize
 from stompcodec.broker.loop_quota import AT_ONCE
 from stompcodec.broker.message import Message
-from stompcodec.broker.queues import ready_messages
+from stompcodec.broker.queues import paging as ready_messages
 from stompcodec.broker.queues.backlog import Fifo
 from stompcodec.codec import Frame
 

@@ -3,7 +3,7 @@
 import pytest
 from broker.harness import Bench, FaultyStore
 
-from stompcodec.broker.queues import ready_messages
+from stompcodec.broker.queues import paging as ready_messages
 from stompcodec.broker.queues.backlog import Backlog, Fifo
 
 

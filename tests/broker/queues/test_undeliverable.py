@@ -7,7 +7,7 @@ from broker.harness import Bench, FaultyStore
 from stompcodec import Frame, serialize
 from stompcodec.broker.auth import User, hash_passcode
 from stompcodec.broker.message import Message
-from stompcodec.broker.queues.scheduling import with_fault
+from stompcodec.broker.queues.arguments import with_fault
 
 QUEUE = "/queue/a"
 NAMES = ("ada", "bob", "eve", "joe")

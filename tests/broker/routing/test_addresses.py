@@ -8,8 +8,7 @@ from stompcodec.broker.config.config import Config
 from stompcodec.broker.config.file import parse_config
 from stompcodec.broker.config.presets import DIALECTS
 from stompcodec.broker.config.settings import Kind, Preset, Setting
-from stompcodec.broker.routing.addresses import Addresses
-from stompcodec.broker.routing.naming import Naming
+from stompcodec.broker.routing.addresses import Addresses, Naming
 from stompcodec.broker.sessions import commands
 from stompcodec.errors import ConfigError
 

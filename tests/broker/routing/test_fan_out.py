@@ -18,7 +18,7 @@ from stompcodec.broker.loop_quota import AT_ONCE, FEW
 from stompcodec.broker.message import Message
 from stompcodec.broker.queues import quick
 from stompcodec.broker.queues.consumer import Consumer
-from stompcodec.broker.routing import fan_out, topic
+from stompcodec.broker.routing import topic
 from stompcodec.broker.sessions import plain
 from stompcodec.codec import Frame
 
@@ -234,7 +234,7 @@ def test_what_expires_in_a_transaction_is_given_to_nobody(destination: str, life
 @pytest.mark.parametrize("whole_frames", [False, True])
 def test_the_bytes_of_a_small_message_are_made_once_for_each_id(size: int, kept: bool, whole_frames: bool) -> None:
     """They are kept from turn to turn; those of a large message would multiply it in memory."""
-    bundle = fan_out.Bundle([Message(b"m-1", 1, TOPIC, b"\n" + b"x" * size + b"\0")], True)
+    bundle = topic.Bundle([Message(b"m-1", 1, TOPIC, b"\n" + b"x" * size + b"\0")], True)
     given: list[bytes] = []
     for _ in range(2):
         outbox = SimpleNamespace(chunks=given, send_budget=2**30, dirty=True, whole_frames=whole_frames)
@@ -252,7 +252,7 @@ def test_messages_are_joined_alike_in_c(start: bytes, parts: list[tuple[bytes, b
     messages = [Message(ident, seq, TOPIC, tail) for seq, (ident, tail) in enumerate(parts)]
     expected = b"".join(start + b"message-id:" + ident + b"\n" + tail + b"\n" for ident, tail in parts)
     assert quick.join(start, messages) == expected
-    bundle = fan_out.Bundle(messages, True)
+    bundle = topic.Bundle(messages, True)
     assert bundle._join(start) == expected
     assert bundle._tails == []  # they are made where Python writes the messages
     assert start + start.join(bundle._parts()) == expected
@@ -288,15 +288,16 @@ def test_messages_that_leave_together_are_frames_of_their_own_over_websocket() -
 @pytest.mark.parametrize("whole_frames", [False, True])
 def test_ids_of_subscriptions_do_not_multiply_a_message(whole_frames: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     bench = Bench(max_subscriptions=10**4)
-    made: list[fan_out.Bundle] = []
-    monkeypatch.setattr(topic, "Bundle", lambda *args: made.append(fan_out.Bundle(*args)) or made[-1])
+    bundle_class = topic.Bundle
+    made: list[topic.Bundle] = []
+    monkeypatch.setattr(topic, "Bundle", lambda *args: made.append(bundle_class(*args)) or made[-1])
     for number in range(30):
         peer = bench.peer(whole_frames=whole_frames)
         peer.raw(b"".join(b"SUBSCRIBE\nid:%d-%d\ndestination:/topic/a.b\n\n\0" % (number, n) for n in range(20)))
     receive(bench.peer(), "SEND", b"x" * 10_000, destination=TOPIC)
     assert sum(counts(bench)) == 600
     (bundle,) = made
-    assert sum(map(len, [*bundle._chunks.values(), *chain(*bundle._frames.values())])) < 2 * fan_out._READY
+    assert sum(map(len, [*bundle._chunks.values(), *chain(*bundle._frames.values())])) < 2 * topic._READY
 
 
 def test_a_crowd_that_is_lost_meanwhile_costs_nothing() -> None:

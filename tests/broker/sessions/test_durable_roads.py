@@ -14,7 +14,8 @@ from profiles import examples
 
 from stompcodec.broker.queues.paging import Paging
 from stompcodec.broker.queues.queue import Queue
-from stompcodec.broker.sessions import acknowledge, commands, plain
+from stompcodec.broker.sessions import commands, plain
+from stompcodec.broker.sessions import commit as acknowledge
 from stompcodec.broker.storage import journal
 
 ROADS = ["slow", "python", "c"] if plain.EXTENSION is not None else ["slow", "python"]

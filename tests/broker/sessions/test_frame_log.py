@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from broker.harness import Bench, Peer
 
-from stompcodec.broker.sessions.frame_log import LoggedSession
+from stompcodec.broker.sessions.commands import LoggedSession
 from stompcodec.broker.sessions.session import Session
 
 LOGGER = "stompcodec.broker.frames"

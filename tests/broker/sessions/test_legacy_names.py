@@ -14,7 +14,7 @@ from stompcodec.broker import message
 from stompcodec.broker.config.presets import DIALECTS
 from stompcodec.broker.selectors.values import _ALIASES
 from stompcodec.broker.sessions import commands
-from stompcodec.broker.sessions.spelling import NAMES
+from stompcodec.broker.sessions.session import NAMES
 from stompcodec.connection import Connection
 
 DOORS = ("legacy", "tcp")

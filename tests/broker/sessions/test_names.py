@@ -6,7 +6,7 @@ import pytest
 from broker.harness import Bench
 
 from stompcodec.broker.auth import Rule, User, hash_passcode
-from stompcodec.broker.sessions import names as names_module
+from stompcodec.broker.sessions import subscribe as names_module
 from stompcodec.spec import VERSIONS
 
 
