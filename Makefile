@@ -75,7 +75,7 @@ check: $(VENV)/package.stamp ## lint, types, stubs, generated pages, warnings of
 test-pure: $(VENV)/package.stamp ## the suite on the Python backend
 	STOMPCODEC_PURE=1 $(PYTEST) -m "not slow and not names_backend"
 
-dist: $(VENV)/dev.stamp ## sdist and wheels of this interpreter, into dist/
+dist: $(VENV)/release.stamp ## sdist and wheels of this interpreter, into dist/
 	$(BIN)/python -c 'import pathlib, sys; sys.path.insert(0, "scripts"); import release; release.build(pathlib.Path("dist"))'
 
 release-check: $(VENV)/package.stamp $(VENV)/release.stamp ## lint workflows and image, say what is against a release, build sdist and wheels and try them
@@ -160,17 +160,17 @@ $(VENV)/demo.stamp: $(SOURCES) | $(BIN)/python
 # Without the package, which would be built twice. What is imported is compiled then: a tenth of all.
 $(VENV)/dev.stamp: pyproject.toml | $(BIN)/python
 	@echo "Installing the tools of pyproject.toml into $(VENV)"
-	@$(BIN)/python scripts/requirements.py dev spark > $(VENV)/dev.txt
+	@$(BIN)/python scripts/requirements.py dev > $(VENV)/dev.txt
 	@$(PIP) install --no-compile --requirement $(VENV)/dev.txt
 	@touch $@
 
-$(VENV)/bench.stamp $(VENV)/slow.stamp $(VENV)/release.stamp $(VENV)/site.stamp: $(VENV)/%.stamp: $(VENV)/dev.stamp
-	@$(BIN)/python scripts/requirements.py $* > $(VENV)/$*.txt
+$(VENV)/bench.stamp $(VENV)/test.stamp $(VENV)/slow.stamp $(VENV)/release.stamp $(VENV)/site.stamp: $(VENV)/%.stamp: $(VENV)/dev.stamp
+	@$(BIN)/python scripts/requirements.py $* $(if $(filter test,$*),spark) > $(VENV)/$*.txt
 	@$(PIP) install --no-compile --requirement $(VENV)/$*.txt
 	@touch $@
 
 # The tests run on what is installed here. The build is also copied into the tree, for programs that are run from it.
-$(VENV)/package.stamp: $(VENV)/dev.stamp $(SOURCES)
+$(VENV)/package.stamp: $(VENV)/test.stamp $(SOURCES)
 	@find build -path 'build/lib*' -type f ! -name '*.so' -delete 2>/dev/null || true
 	@rm -f $(VENV)/editable.stamp
 	$(BUILD) $(PIP) install --no-deps --no-build-isolation .

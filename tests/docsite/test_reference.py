@@ -8,6 +8,9 @@ from pathlib import Path
 
 import click
 import pytest
+
+pytest.importorskip("griffe")
+
 from sitepages import api, commands
 from sitepages.docstrings import markdown
 

@@ -338,9 +338,9 @@ steps = st.lists(
 def play(script: list[Any], monkeypatch: pytest.MonkeyPatch, share: int) -> dict[tuple[int, str], list[bytes]]:
     """Return the messages that each subscription gets, in order."""
     with monkeypatch.context() as patch:
-        patch.setattr(fan_out, "AT_ONCE", share)
-        patch.setattr(fan_out, "_STEP", share)
-        patch.setattr(fan_out, "_FEW", share)
+        patch.setattr(topic, "AT_ONCE", share)
+        patch.setattr(topic, "_STEP", share)
+        patch.setattr(topic, "_FEW", share)
         bench = Bench(wildcards="rabbitmq")
         peers = [bench.peer() for _ in range(4)]
         used: set[tuple[int, int]] = set()

@@ -1,4 +1,4 @@
-"""A few rounds of kill -9 while messages come: `make spark-crash` runs many."""
+"""A few rounds of kill -9 while messages come: `make crash WHAT=spark` runs many."""
 
 from __future__ import annotations
 
