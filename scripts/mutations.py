@@ -91,7 +91,7 @@ ROOMS = {
         ("protocol", "codec", "client/test_connecting.py"),
     ),
     "transport": Room(("transport/*.py",), ("transport", "client")),
-    "client": Room(("client/*.py", "client/recording/*.py"), ("client",)),
+    "client": Room(("client/*.py",), ("client",)),
     "shells": Room(("client/aio/*.py", "client/sync/*.py"), ("client",)),
     "capture": Room(
         ("capture/*.py", "disk/*.py"), ("capture", "broker/storage/test_file_access.py", "cli/verbs/test_record.py")

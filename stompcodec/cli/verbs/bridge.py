@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from stompcodec.bridge.carrier import OTHERS
 from stompcodec.bridge.mapping import check_destination, is_topic
-from stompcodec.bridge.tally import OTHERS
 from stompcodec.cli import streams
 from stompcodec.cli.connecting import (
     addresses_of,
@@ -26,7 +26,7 @@ from stompcodec.cli.connecting import (
 )
 from stompcodec.cli.contexts import referred
 from stompcodec.cli.groups import INTERRUPTED
-from stompcodec.cli.inputs import Number, complain
+from stompcodec.cli.inputs import Duration, complain
 from stompcodec.cli.screen import StatusLine, printable, write_json
 from stompcodec.cli.signals import stop_on_signals
 from stompcodec.errors import ConfigError, StompError
@@ -333,11 +333,11 @@ def _run(bridge: Bridge, progress: Progress, seconds: float | None) -> None:
 @click.option("--mirror", is_flag=True, help="Copy: leave the messages of queues in FROM.")
 @click.option("--drain", is_flag=True, help="End when FROM has no more messages.")
 @click.option("-n", "--count", "most", type=click.IntRange(1), metavar="N", help="End after N messages.")
-@click.option("-w", "--wait", "seconds", type=Number(0), metavar="SECS", help="End after this time.")
+@click.option("-w", "--wait", "seconds", type=Duration(0), metavar="TIME", help="End after this time.")
 @click.option(
     "--idle",
-    type=Number(0, min_open=True),
-    metavar="SECS",
+    type=Duration(0, min_open=True),
+    metavar="TIME",
     help="For --drain: the time without a message after which FROM counts as empty.  [default: ask FROM, or 3]",
 )
 @click.option(
@@ -385,10 +385,10 @@ def _run(bridge: Bridge, progress: Progress, seconds: float | None) -> None:
 @click.option("--to-name", metavar="NAME", help="What TO is called in bridge-path. Default: its host and port.")
 @click.option(
     "--timeout",
-    type=Number(0, min_open=True),
+    type=Duration(0, min_open=True),
     default=10.0,
     show_default=True,
-    metavar="SECS",
+    metavar="TIME",
     help="How long to wait for a broker to answer CONNECT.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print the counts as a JSON object per second, and at the end.")

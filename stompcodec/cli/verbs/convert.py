@@ -25,7 +25,7 @@ _TOLD = 10
     "--from", "source_form", type=click.Choice(FORMATS), help="Format of IN. Default: by its name and content."
 )
 @click.option("--to", "target_form", type=click.Choice(FORMATS), help="Format of OUT. Default: by its name.")
-@click.option("--segment", callback=size, metavar="BYTES", help="Make a folder of segments of this size, as in 128M.")
+@click.option("--segment", callback=size, metavar="SIZE", help="Make a folder of segments of this size, as in 128MiB.")
 @click.option("--force", is_flag=True, help="Overwrite OUT, unless it is a capture.")
 @click.option("--lenient", is_flag=True, help="Tolerate common mistakes of peers.")
 @click.option("--resync", is_flag=True, help="Continue after a broken frame.")

@@ -12,7 +12,7 @@ import click
 from stompcodec.cli.connecting import connected, reporting_errors, url_of
 from stompcodec.cli.contexts import referred
 from stompcodec.cli.groups import Verbs
-from stompcodec.cli.inputs import complain
+from stompcodec.cli.inputs import Interval, complain
 from stompcodec.cli.pipelines.run import (
     Input,
     Line,
@@ -148,7 +148,7 @@ def explode(
 @click.option(
     "-o", "--output", type=click.Path(), metavar="DIR", help="Output folder; without it the rows are printed."
 )
-@click.option("--window", default="1 minute", show_default=True, metavar="TIME", help="Length of a window.")
+@click.option("--window", type=Interval(), default="1m", show_default=True, metavar="TIME", help="Length of a window.")
 @click.option("--sequence", metavar="HEADER", help="A header ending in a number that grows by one, to find gaps.")
 @_mode
 @input_options
@@ -160,7 +160,7 @@ def metrics(
     """Count frames, bytes, lag, sizes, gaps, redeliveries and errors for each destination and window of time.
 
     \b
-      stompcodec pipeline metrics archive --window '5 minutes'
+      stompcodec pipeline metrics archive --window 5m
       stompcodec pipeline metrics feed.stompcap -o metrics --sequence message-id
     """
     reading = Input(source, options)
