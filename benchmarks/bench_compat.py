@@ -75,7 +75,7 @@ def stomppy_parse(patched: bool, _port: int, use: Callable[[Any], int] = lambda 
     pieces = _pieces(MESSAGE % (SIZE, b"x" * SIZE) * count)
     stomp = _stomp(patched)
     if patched:
-        from stompcodec.compat.stomppy_read import Reader
+        from stompcodec.compat.stomppy_codec import Reader
 
         read = Reader(None).feed
         start = time.process_time()

@@ -16,8 +16,7 @@ from engine import drive
 from stompcodec import Frame, FrameError
 from stompcodec.capture import Capture, CaptureWriter, octets_of
 from stompcodec.capture.index import IndexDecoder, IndexEncoder, checksum, index_path
-from stompcodec.cli.files.dissect import Dissection
-from stompcodec.cli.files.pcapng import packets
+from stompcodec.cli.files.packets import Dissection, packets
 from stompcodec.errors import StoreError
 
 LAST = octets_of(Frame("SEND", {"destination": "/queue/last"}, b"last"))

@@ -15,11 +15,9 @@ from rich.console import Console
 from rich.text import Text
 
 import stompcodec.client as stomp
-from stompcodec.cli.proxying.entry import Entry, Rows
-from stompcodec.cli.proxying.faults import faults_of
-from stompcodec.cli.proxying.proxy import Place, Proxy, Target
-from stompcodec.cli.proxying.tally import Tally
-from stompcodec.cli.proxying.watcher import Watcher
+from stompcodec.cli.proxying.bytes import faults_of
+from stompcodec.cli.proxying.telling import Entry, Rows, Tally, Watcher
+from stompcodec.cli.proxying.wire import Place, Proxy, Target
 from stompcodec.testing import StompBroker
 from stompcodec.testing.faults import LoopThread
 from stompcodec.uri import parse_uri

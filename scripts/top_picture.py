@@ -18,10 +18,8 @@ from rich.console import Console, Group
 from rich.text import Text
 
 import stompcodec.client as stomp
-from stompcodec.cli.watching.asking import Asker, address_of
-from stompcodec.cli.watching.choice import Choice
-from stompcodec.cli.watching.drawing import History, screen_of
-from stompcodec.cli.watching.views import DESTINATIONS
+from stompcodec.cli.watching.figures import DESTINATIONS, Asker, Choice, address_of
+from stompcodec.cli.watching.terminal import History, screen_of
 from stompcodec.testing import StompBroker
 
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "top.svg"

@@ -17,6 +17,8 @@ from stompcodec.cli.connecting import (
     check_count,
     connected,
     interrupts,
+    lenient_option,
+    passing_over,
     report_reconnect,
     reporting_errors,
     subscription_of,
@@ -24,9 +26,7 @@ from stompcodec.cli.connecting import (
     warn_of_missing_slash,
 )
 from stompcodec.cli.inputs import Duration, complain
-from stompcodec.cli.show.messages import CommandError, Handler, handler
-from stompcodec.cli.show.template import Template, template_of
-from stompcodec.cli.unreadable import lenient_option, passing_over
+from stompcodec.cli.show.messages import CommandError, Handler, Template, handler, template_of
 from stompcodec.errors import LocalProtocolError, StaleAckError
 
 if TYPE_CHECKING:

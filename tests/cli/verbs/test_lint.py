@@ -15,9 +15,10 @@ pytest.importorskip("click")
 import run_vectors
 from click.testing import CliRunner, Result
 
+from stompcodec.cli import linting as conversation
+from stompcodec.cli import linting as rules
 from stompcodec.cli.app import app
-from stompcodec.cli.linting import conversation, rules
-from stompcodec.cli.linting.checks import CHECKS
+from stompcodec.cli.linting import CHECKS
 from stompcodec.errors import ERROR_KINDS
 from stompcodec.spec import Limits
 from stompcodec.states import REQUIRED_HEADERS

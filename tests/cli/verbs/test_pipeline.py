@@ -18,8 +18,7 @@ pytest.importorskip("pyarrow")
 from cli.packets import pcapng
 from click.testing import CliRunner, Result
 
-from stompcodec.cli.pipelines.run import Input, one_line, waited
-from stompcodec.cli.verbs.pipeline import command
+from stompcodec.cli.verbs.pipeline import Input, command, one_line, waited
 
 if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery

@@ -28,9 +28,8 @@ from crash.process import ROOT
 
 import stompcodec.client as stomp
 from stompcodec.cli.app import app
-from stompcodec.cli.queues.headers import Origin, body_of, origin_of
-from stompcodec.cli.queues.kinds import kind_of
-from stompcodec.cli.queues.taking import BATCH, _split
+from stompcodec.cli.queues.looking import Origin, body_of, kind_of, origin_of
+from stompcodec.cli.queues.tools import BATCH, _split
 from stompcodec.testing import FaultProxy, StompBroker
 from stompcodec.testing.faults import Direction, Rules
 

@@ -25,8 +25,8 @@ from stompcodec import Frame
 from stompcodec.broker.config.presets import DIALECTS
 from stompcodec.cli.app import app
 from stompcodec.cli.connecting import interrupts
-from stompcodec.cli.show.template import FIELDS, Template
-from stompcodec.cli.signals import ENDING
+from stompcodec.cli.show.messages import FIELDS, Template
+from stompcodec.cli.streams import ENDING
 from stompcodec.client.message import BaseMessage
 from stompcodec.testing.faults import FaultProxy
 
