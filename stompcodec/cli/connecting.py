@@ -1,4 +1,4 @@
-"""Options and error messages shared by the verbs that talk to a broker, and contexts: over 600 lines, one subject."""
+"""Options and error messages shared by the verbs that talk to a broker: contexts, logins, errors, unreadable messages."""
 
 from __future__ import annotations
 

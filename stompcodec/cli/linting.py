@@ -1,4 +1,4 @@
-"""The rules of STOMP, as `lint`, `inspect` and `proxy` check them: over 600 lines, with a check for each."""
+"""The rules of STOMP, as `lint`, `inspect` and `proxy` check them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Bytes that pass a proxy: over 600 lines that observe frames, inject faults, and carry what is left."""
+"""Bytes that pass a proxy: frames are observed in them, faults injected, and the rest carried."""
 
 from __future__ import annotations
 

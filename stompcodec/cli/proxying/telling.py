@@ -1,4 +1,4 @@
-"""What a proxy tells: over 600 lines that count, check, show and record in threads of their own."""
+"""What a proxy tells: it counts, checks, shows and records, in threads of their own."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The sockets of a proxy, over 600 lines for three layers: a leg for a peer, a link of two, and the proxy."""
+"""The sockets of a proxy: a leg for a peer, a link of two, and the proxy."""
 
 from __future__ import annotations
 

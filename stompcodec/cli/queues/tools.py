@@ -1,4 +1,4 @@
-"""Tools that move messages, over 600 lines: taking, carrying, returning, and a run with its report."""
+"""Tools that move messages: taking, carrying, returning, and a run with its report."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""stompcodec pipeline, over 600 lines for its verbs: feeds to tables, figures and reports, and replays, with Spark."""
+"""stompcodec pipeline: feeds to tables, figures and reports, and replays, with Spark."""
 
 from __future__ import annotations
 
