@@ -1,4 +1,4 @@
-"""Options and error messages shared by the verbs that talk to a broker: contexts, logins, errors, unreadable messages."""
+"""Options and errors shared by the verbs that talk to a broker: contexts, logins, unreadable messages."""
 
 from __future__ import annotations
 
