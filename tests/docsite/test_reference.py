@@ -23,7 +23,6 @@ INTERNAL = {
     "stompcodec._lean": "instead of typing and enum, which are slow to import",
     "stompcodec._codec_py": "a backend, behind stompcodec",
     "stompcodec.codec": "a part of stompcodec",
-    "stompcodec.connection": "a part of stompcodec",
     "stompcodec.cli": "the program",
     "stompcodec.spark.versions": "what differs between versions of PySpark",
     "stompcodec.client.sync.waiting": "a part of stompcodec.client",

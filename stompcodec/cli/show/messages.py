@@ -19,10 +19,8 @@ from stompcodec.cli.show.views import json_of
 if TYPE_CHECKING:
     from stompcodec.client import Message
 
-_PERCENT = re.compile(r"%(?:\{([^}]*)\}|(.))|\\(.)", re.DOTALL)
 _BRACE = re.compile(r"(\{\{|\}\})|\{([^{}]*)\}|([{}])|\\(.)", re.DOTALL)
 _HEADER = re.compile(r"headers\[([^\[\]]+)\]")
-_LETTERS = re.compile(r"%[bdisnth{]")
 _ESCAPES = {"n": "\n", "t": "\t", "r": "\r", "0": "\0", "\\": "\\"}
 Part = Callable[["Message", int], bytes]
 
@@ -31,17 +29,16 @@ def _text(field: Callable[[Message, int], str]) -> Part:
     return lambda message, number: field(message, number).encode("utf-8", "surrogateescape")
 
 
-#: The fields by name, and by the letter of the other notation.
-_FIELDS: dict[str, tuple[str, Part]] = {
-    "body": ("b", lambda message, _number: message.body),
-    "destination": ("d", _text(lambda message, _number: message.destination)),
-    "id": ("i", _text(lambda message, _number: message.id)),
-    "size": ("s", _text(lambda message, _number: str(len(message.body)))),
-    "number": ("n", _text(lambda _message, number: str(number))),
-    "time": ("t", _text(lambda _message, _number: time.strftime("%Y-%m-%dT%H:%M:%S%z"))),
-    "headers": ("h", _text(lambda message, _number: " ".join(f"{k}:{v}" for k, v in message.headers.pairs()))),
+#: The fields by name.
+_FIELDS: dict[str, Part] = {
+    "body": lambda message, _number: message.body,
+    "destination": _text(lambda message, _number: message.destination),
+    "id": _text(lambda message, _number: message.id),
+    "size": _text(lambda message, _number: str(len(message.body))),
+    "number": _text(lambda _message, number: str(number)),
+    "time": _text(lambda _message, _number: time.strftime("%Y-%m-%dT%H:%M:%S%z")),
+    "headers": _text(lambda message, _number: " ".join(f"{k}:{v}" for k, v in message.headers.pairs())),
 }
-_BY_LETTER = dict(_FIELDS.values())
 FIELDS = ", ".join([*(f"{{{name}}}" for name in _FIELDS), "{headers[NAME]}"])
 
 
@@ -59,16 +56,13 @@ class Template:
     """
 
     def __init__(self, form: str) -> None:
-        braced = bool(re.search(r"(?<!%)\{", form)) and not _LETTERS.search(form)
         self._parts: list[Part] = []
         at = 0
-        for found in (_BRACE if braced else _PERCENT).finditer(form):
+        for found in _BRACE.finditer(form):
             self._literal(form[at : found.start()])
             at = found.end()
-            self._parts.append(_braced(found) if braced else _percent(found))
+            self._parts.append(_part(found))
         self._literal(form[at:])
-        if not braced and _looks_braced(form):
-            raise ValueError("it mixes % and { }: write all fields as %b, or all as {body}")
 
     def _literal(self, text: str) -> None:
         data = text.encode("utf-8", "surrogateescape")
@@ -80,28 +74,12 @@ class Template:
         return b"".join([part(message, number) for part in self._parts])
 
 
-def _looks_braced(form: str) -> bool:
-    names = (found[2] for found in _BRACE.finditer(_PERCENT.sub("", form)) if found[2])
-    return any(name in _FIELDS or _HEADER.fullmatch(name) for name in names)
-
-
-def _percent(found: re.Match[str]) -> Part:
-    name, letter, escape = found.groups()
-    if name is not None:
-        return _header(name)
-    if letter in _BY_LETTER:
-        return _BY_LETTER[letter]
-    if letter == "%" or escape in _ESCAPES:
-        return _constant("%" if letter else _ESCAPES[escape])
-    raise ValueError(f"{found.group()} is unknown: use %b %d %i %s %n %t %h %{{NAME}} %% \\n \\t \\0, or {FIELDS}")
-
-
-def _braced(found: re.Match[str]) -> Part:
+def _part(found: re.Match[str]) -> Part:
     doubled, name, single, escape = found.groups()
     if doubled is not None or escape in _ESCAPES:
         return _constant(doubled[0] if doubled else _ESCAPES[escape])
     if name in _FIELDS:
-        return _FIELDS[name][1]
+        return _FIELDS[name]
     header = None if name is None else _HEADER.fullmatch(name)
     if header is not None:
         return _header(header[1])

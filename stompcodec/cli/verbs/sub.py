@@ -183,12 +183,11 @@ def _prefetch(client: Client, ack: str, options: dict[str, Any], usual: int) -> 
     "-f",
     "--format",
     "form",
-    default="%b\\n",
+    default="{body}\\n",
     show_default=True,
     callback=template_of,
     metavar="FORMAT",
-    help="%b body, %d destination, %i message-id, %s bytes, %n number, %t time, %h headers, %{NAME} a header; or a "
-    "template with {body}, {destination}, {id}, {size}, {number}, {time}, {headers}, {headers[NAME]}.",
+    help="A template with {body}, {destination}, {id}, {size}, {number}, {time}, {headers}, {headers[NAME]}.",
 )
 @click.option("--json", "view", flag_value="json", help="Print a JSON object per message, as pub --json reads them.")
 @click.option("--pretty", "view", flag_value="pretty", help="Print headers, and the body decompressed and indented.")

@@ -90,8 +90,8 @@ def test_browse_shows_and_takes_nothing(broker: StompBroker, queues: tuple[str, 
     assert [line.split()[0] for line in lines] == ["NUMBER", *map(str, range(1, 13)), "12"]
     assert "colour=red" in lines[1]
     assert good(broker, "browse", source, "-f", "{body},", "-q") == "".join(f"{number}," for number in range(12))
-    assert good(broker, "browse", source, "-f", "%b", "-q", "--selector", "n > 9") == "1011"
-    assert good(broker, "browse", source, "-f", "%b", "-q", "-n", "2") == "01"
+    assert good(broker, "browse", source, "-f", "{body}", "-q", "--selector", "n > 9") == "1011"
+    assert good(broker, "browse", source, "-f", "{body}", "-q", "-n", "2") == "01"
     assert json.loads(good(broker, "browse", source, "--json", "-q", "-n", "1"))["body"] == "0"
     assert "n: 0" in good(broker, "browse", source, "--pretty", "-q")
     assert broker.queued(source) == 12
