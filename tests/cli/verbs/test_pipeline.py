@@ -41,6 +41,7 @@ def run(*arguments: str | Path) -> Result:
         (["explode", ".", "-o", "a"], "--preset or --schema"),
         (["explode", ".", "-o", "a", "-p", "darwin", "-s", "n int"], "--preset or --schema"),
         (["metrics", ".", "--follow"], "needs -o DIR"),
+        (["metrics", ".", "--window", "10bananas"], "10bananas"),
         (["replay", ".", "somewhere"], "a broker's URL"),
         (["replay", ".", "stomp://127.0.0.1:1", "--speed", "0"], "or max"),
         (["report", "none", "-o", "a"], "does not exist"),
