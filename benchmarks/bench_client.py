@@ -260,7 +260,7 @@ RECEIVE = {SYNC: receive_sync, ASYNC: receive_async, STOMP_PY: receive_stomp_py,
 def parse(library: str, patched: bool, count: int) -> float:
     """Read messages with a library and hand them to nobody. Return how many it read per CPU second."""
     if patched and library == STOMP_PY:  # the reader that takes the place of the transport's own
-        from stompcodec.compat.stomppy_read import Reader
+        from stompcodec.compat.stomppy_codec import Reader
 
         def run(pieces: list[bytes], keep: Callable[[Any], None]) -> None:
             feed = Reader(None).feed

@@ -32,7 +32,7 @@ _WORDS = {
     **dict.fromkeys(("days", "day"), "d"),
 }
 _SIZE = re.compile(r"([0-9]{1,19}) ?(?:([kmgt]?)b?|([kmgt])ib)", re.IGNORECASE | re.ASCII)
-_DURATION = re.compile(r"([0-9]{1,12}(?:\.[0-9]{1,9})?) ?([a-z]*)", re.IGNORECASE | re.ASCII)
+_DURATION = re.compile(r"([0-9]{1,12}(?:\.[0-9]{1,18})?) ?([a-z]*)", re.IGNORECASE | re.ASCII)
 _COUNT = re.compile(r"([0-9]{1,15}) ?([km]?)", re.IGNORECASE | re.ASCII)
 
 

@@ -136,7 +136,7 @@ def _classes() -> Iterator[list[str]]:
 
 
 def _lint_rules() -> Iterator[str]:
-    titles: dict[str, str] = json.loads(files("stompcodec.cli.linting").joinpath("rules.json").read_text("utf-8"))
+    titles: dict[str, str] = json.loads(files("stompcodec.cli").joinpath("rules.json").read_text("utf-8"))
     yield "# Rules of `stompcodec lint`\n"
     yield f"The {len(titles)} requirements that findings name, in our own words, by the version of STOMP: `S10` is 1.0,"
     yield "`S11` 1.1, `S12` 1.2, `LEG` the older worker dialect. `stompcodec lint FILE` prints the id, the offset and"

@@ -23,8 +23,17 @@ from weakref import WeakSet
 from stompcodec.compat.seams import Installed, Seam
 from stompcodec.compat.seams import install as _install
 from stompcodec.compat.stomppy_beats import Beats, HeartBeats, checked, offer, reading_ahead
-from stompcodec.compat.stomppy_read import PEER, parse_frame, reading, stomp, strict_parse_frame, strict_parse_headers
-from stompcodec.compat.stomppy_write import convert_frame, strict_convert_frame, transmitting
+from stompcodec.compat.stomppy_codec import (
+    PEER,
+    convert_frame,
+    parse_frame,
+    reading,
+    stomp,
+    strict_convert_frame,
+    strict_parse_frame,
+    strict_parse_headers,
+    transmitting,
+)
 
 __all__ = ["PEER", "Connection10", "Connection11", "Connection12", "WSConnection", "install", "seams"]
 

@@ -18,7 +18,7 @@ from time import monotonic
 from typing import Any, Literal
 from weakref import WeakSet
 
-from stompcodec.compat.stomppy_read import deliver, log, reading, receive_octets, stomp
+from stompcodec.compat.stomppy_codec import deliver, log, reading, receive_octets, stomp
 
 #: Bytes of waiting frames at which reading stops.
 _AHEAD = 1 << 20

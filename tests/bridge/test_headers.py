@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from stompcodec import Frame, parse, serialize
 from stompcodec.bridge.headers import ARGUMENTS, DELIVERY, SOURCES, TAKERS, Hop, dead_letter
 from stompcodec.broker import values
-from stompcodec.cli.queues.headers import kept as moved
+from stompcodec.cli.queues.looking import kept as moved
 from stompcodec.client import dialects
 
 BROKERS = sorted(TAKERS)

@@ -13,12 +13,9 @@ from typing import Any
 
 from patience import patience
 
-from stompcodec.cli.proxying.entry import Entry, json_line
-from stompcodec.cli.proxying.faults import faults_of
-from stompcodec.cli.proxying.proxy import Place, Proxy, Target
-from stompcodec.cli.proxying.recorder import Recorder
-from stompcodec.cli.proxying.tally import Tally
-from stompcodec.cli.proxying.watcher import Watcher
+from stompcodec.cli.proxying.bytes import faults_of
+from stompcodec.cli.proxying.telling import Entry, Recorder, Tally, Watcher, json_line
+from stompcodec.cli.proxying.wire import Place, Proxy, Target
 from stompcodec.testing.faults import LoopThread
 from stompcodec.uri import parse_uri
 

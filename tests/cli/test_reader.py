@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 pytest.importorskip("click")
 
 from stompcodec import Frame, Limits, serialize
-from stompcodec.cli.reader import Broken, FrameReader, Place
+from stompcodec.cli.inputs import Broken, FrameReader, Place
 
 
 def cut(data: bytes, size: int) -> Callable[[int], bytes]:

@@ -15,7 +15,7 @@ from patience import patience
 
 pytest.importorskip("click")
 
-from stompcodec.cli.signals import ENDING, stop_on_signals
+from stompcodec.cli.streams import ENDING, stop_on_signals
 
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="signals of POSIX")
 

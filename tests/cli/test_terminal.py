@@ -81,7 +81,11 @@ def broker():
         yield broker
 
 
-@pytest.mark.parametrize("view", [[], ["--json"], ["--pretty"], ["-f", "%d %i %h %{nasty} %b\\n"]], ids=" ".join)
+@pytest.mark.parametrize(
+    "view",
+    [[], ["--json"], ["--pretty"], ["-f", "{destination} {id} {headers} {headers[nasty]} {body}\\n"]],
+    ids=" ".join,
+)
 def test_sub(view: list[str], broker: StompBroker) -> None:
     with stomp.connect(broker.url) as client:
         client.send("/queue/sub", NASTY, {"nasty": NASTY, NASTY: "x"}, receipt=True)

@@ -14,7 +14,8 @@ pytest.importorskip("websockets")
 import click
 from click.testing import CliRunner, Result
 
-from stompcodec.cli import connecting, statuses
+from stompcodec.cli import connecting
+from stompcodec.cli import groups as statuses
 from stompcodec.cli import groups as verbs
 from stompcodec.cli.app import app
 
@@ -295,7 +296,7 @@ def test_host_and_port_are_a_url(path: str, at: object, tmp_path: Path) -> None:
 @pytest.mark.parametrize("path", sorted(CLIENTS - {"pipeline explode"}))
 def test_host_and_port_are_understood_where_nobody_listens(path: str, tmp_path: Path) -> None:
     if path.startswith("pipeline"):
-        from stompcodec.cli.pipelines.run import is_broker
+        from stompcodec.cli.verbs.pipeline import is_broker
 
         assert is_broker("localhost:61613")
         assert not is_broker("feed.stompcap")

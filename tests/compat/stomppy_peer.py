@@ -9,14 +9,14 @@ import pytest
 os.environ.setdefault("STOMP_SKIP_HOSTNAME_SCAN", "1")
 try:
     import stompcodec.compat.stomppy as compat
-    import stompcodec.compat.stomppy_read
+    import stompcodec.compat.stomppy_codec
 
     stomp = compat.stomp
 except ImportError as error:
     stomp = compat = None
     REASON = str(error)
 else:
-    compat.stomppy_read = stompcodec.compat.stomppy_read
+    compat.stomppy_codec = stompcodec.compat.stomppy_codec
     REASON = ""
 
 needs_stomppy = pytest.mark.skipif(stomp is None, reason=REASON)

@@ -196,15 +196,15 @@ def test_limits():
 
 def test_what_is_stomp_is_not_read_by_their_rules(monkeypatch):
     """Else nothing would be gained."""
-    monkeypatch.delattr(compat.stomppy_read, "_their_parse_frame")
+    monkeypatch.delattr(compat.stomppy_codec, "_their_parse_frame")
     data = b"CONNECTED\r\nversion:1.2\r\n\r\n\0\n" + MESSAGE * 3 + b"RECEIPT\nreceipt-id:1\n\n\0"
     assert len(ours().take(cut(data, range(0, 400, 7)))) == 5
 
 
 def test_after_broken_octets_our_parser_reads_again(monkeypatch):
     calls = []
-    theirs_parse = compat.stomppy_read._their_parse_frame
-    monkeypatch.setattr(compat.stomppy_read, "_their_parse_frame", lambda raw: calls.append(raw) or theirs_parse(raw))
+    theirs_parse = compat.stomppy_codec._their_parse_frame
+    monkeypatch.setattr(compat.stomppy_codec, "_their_parse_frame", lambda raw: calls.append(raw) or theirs_parse(raw))
     broken = b"MESSAGE\nbad:\\t\n\n\0"
     got = ours().take([broken[:12], broken[12:] + MESSAGE[:9], MESSAGE[9:], MESSAGE, broken, MESSAGE])
     assert [row[3] for row in got] == ["", "hello", "hello", "", "hello"]
@@ -285,17 +285,17 @@ def test_broken_frames_in_many_pieces_are_joined_once():
     read = ours(auto_decode=False)
     data = b"FOO\ncontent-length:99999\n\n" + b"\0" * 99999 + b"\0" + MESSAGE
     joins = 0
-    loosely = compat.stomppy_read.Reader._loosely
+    loosely = compat.stomppy_codec.Reader._loosely
 
     def counted(reader, octets):
         nonlocal joins
         joins += 1
         return loosely(reader, octets)
 
-    compat.stomppy_read.Reader._loosely = counted
+    compat.stomppy_codec.Reader._loosely = counted
     try:
         got = read.take([data[at : at + 7] for at in range(0, len(data), 7)])
     finally:
-        compat.stomppy_read.Reader._loosely = loosely
+        compat.stomppy_codec.Reader._loosely = loosely
     assert [row[3] for row in got] == [b"hello"]  # FOO is no command that is notified
     assert joins < 10

@@ -86,7 +86,7 @@ def test_tables_are_complete(generated: dict[str, str], page: str, names: list[s
 
 
 def test_every_rule_is_in_the_reference(generated: dict[str, str]) -> None:
-    from stompcodec.cli.linting.rules import _titles
+    from stompcodec.cli.linting import _titles
 
     page = generated["reference/lint-rules.md"]
     assert len(_titles()) > 300

@@ -93,7 +93,7 @@ def test_the_others_come_and_each_policy_does_what_it_says(
 @BOTH
 def test_dead_letters_that_cannot_be_read_stay_until_they_are_purged(peer: Any, queue: str) -> None:
     run(peer, "purge", LETTERS, "--yes", "--lenient")
-    run(peer, "sub", queue, "-n", "2", "-f", "%b", "--lenient")
+    run(peer, "sub", queue, "-n", "2", "-f", "{body}", "--lenient")
     run(peer, "dlq", "list", status=1)
     assert run(peer, "dlq", "list", "--lenient", "--json") == ""
     run(peer, "dlq", "retry", LETTERS, "--yes", "--lenient", status=1)

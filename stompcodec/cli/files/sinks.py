@@ -9,9 +9,9 @@ from typing import Any, BinaryIO, Protocol
 import click
 
 from stompcodec.capture import CaptureWriter, octets_of
-from stompcodec.cli.files.recorded import Recorded
-from stompcodec.cli.reader import HANDSHAKE, Place, version_after
-from stompcodec.cli.show.view import json_line
+from stompcodec.cli.files.sources import Recorded
+from stompcodec.cli.inputs import HANDSHAKE, Place, version_after
+from stompcodec.cli.show.views import json_line
 
 _WRITTEN = ("raw", "json", "capture", "parquet")
 
@@ -133,7 +133,7 @@ def sink_of(file: str, form: str, *, force: bool, segment: int | None) -> Sink:
         return _JsonSink(_stream(file, force))
     if form == "capture":
         return _CaptureSink(file, segment)
-    from stompcodec.cli.files.parquet import ParquetSink, pyarrow_modules
+    from stompcodec.cli.files.sources import ParquetSink, pyarrow_modules
 
     pyarrow_modules()  # before the file is created
     return ParquetSink(_stream(file, force))

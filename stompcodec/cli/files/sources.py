@@ -1,26 +1,162 @@
-"""Inputs of frames: captures, raw streams, JSON lines, packets, Parquet.
-
-`Source` gives frames from all of them; `streams` gives readers of the bytes of captures and raw streams.
-"""
+"""Files of frames that are read: raw streams, captures, JSON lines, packets and Parquet."""
 
 from __future__ import annotations
 
 import json
 import os
+from base64 import b64decode
 from collections.abc import Callable, Iterator
+from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple
 
 import click
 
-from stompcodec.cli.files.pcapng import is_packets
-from stompcodec.cli.files.recorded import Recorded, frame_of
-from stompcodec.cli.inputs import Unreadable, complaint, name_of, opened
-from stompcodec.cli.reader import Broken, FrameReader
-from stompcodec.errors import StompError, StoreError
+from stompcodec import Frame
+from stompcodec.cli.files.packets import is_packets
+from stompcodec.cli.inputs import Broken, FrameReader, Unreadable, complaint, name_of, opened
+from stompcodec.errors import MissingExtraError, StompError, StoreError
 
 if TYPE_CHECKING:
     from stompcodec.capture import Capture, Cursor, Piece, Segment
+
+
+class Recorded(NamedTuple):
+    """A frame with its metadata."""
+
+    frame: Frame
+    time: int
+    """Time of arrival in µs since 1970, UTC; 0 if unknown."""
+    offset: int
+    """Its offset, or its number if the format has no offsets."""
+    octets: bytes | None = None
+    """Its original bytes, if they follow the rules of STOMP 1.2."""
+    chain: str = "frames"
+
+
+def frame_of(line: bytes) -> Frame:
+    """Parse a frame from a line of JSON as `decode --json` writes it, or raise ValueError. Other members are ignored.
+
+    >>> frame_of(b'{"command": "SEND", "headers": [["destination", "/queue/a"]], "body_b64": "AAE="}')
+    <Frame SEND destination='/queue/a' body=2 bytes b'\\x00\\x01'>
+    """
+    try:
+        value = json.loads(line)
+    except (ValueError, RecursionError):
+        raise ValueError("not JSON") from None
+    if not isinstance(value, dict) or not isinstance(value.get("command"), str):
+        raise ValueError('not a JSON object with a "command" key')
+    headers = value.get("headers", [])
+    try:
+        frame = Frame(value["command"], headers)
+    except TypeError as error:
+        raise ValueError(f'"headers" must be pairs of strings: {error}') from None
+    except ValueError:
+        raise ValueError('"headers" must be pairs of strings') from None
+    return Frame(frame.command, frame.headers.pairs(), _body(value))
+
+
+def _body(value: dict[str, Any]) -> bytes:
+    text, packed = value.get("body"), value.get("body_b64")
+    if text is not None and packed is not None:
+        raise ValueError('it has both "body" and "body_b64"')
+    if not isinstance(text, (str, type(None))) or not isinstance(packed, (str, type(None))):
+        raise ValueError('"body" and "body_b64" must be strings')
+    try:
+        return b64decode(packed, validate=True) if packed is not None else (text or "").encode()
+    except ValueError:
+        raise ValueError('"body" must be Unicode, "body_b64" base64') from None
+
+
+_ROWS = 8192
+_OCTETS = 8 * 2**20
+
+
+def pyarrow_modules() -> tuple[Any, Any]:
+    """Return pyarrow and pyarrow.parquet; raise MissingExtraError if they are not installed."""
+    try:
+        return import_module("pyarrow"), import_module("pyarrow.parquet")
+    except ImportError:
+        raise MissingExtraError("spark", "pyarrow") from None
+
+
+def _schema(arrow: Any) -> Any:
+    text = arrow.string()
+    types = (
+        arrow.field("command", text, nullable=False),
+        arrow.field("destination", text),
+        arrow.field("message_id", text),
+        arrow.field("received_at", arrow.timestamp("us", tz="UTC")),
+        arrow.field("headers", arrow.map_(text, text), nullable=False),
+        arrow.field("body", arrow.binary(), nullable=False),
+        arrow.field("pos", arrow.int64(), nullable=False),
+    )
+    return arrow.schema(types)
+
+
+def _plain(text: str | None) -> str | None:
+    """Return text as UTF-8 for Parquet, with invalid bytes replaced by U+FFFD."""
+    return None if text is None else text.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
+
+
+class ParquetSink:
+    """A writer of frames as rows, in batches."""
+
+    def __init__(self, stream: BinaryIO) -> None:
+        self._arrow, parquet = pyarrow_modules()
+        self._stream = stream
+        self._schema = _schema(self._arrow)
+        self._writer = parquet.ParquetWriter(stream, self._schema, compression="zstd")
+        self._rows: list[tuple[Any, ...]] = []
+        self._octets = 0
+
+    def write(self, each: Recorded) -> None:
+        frame = each.frame
+        pairs = [(_plain(name), _plain(value)) for name, value in frame.headers.pairs()]
+        named = _plain(frame.get("destination")), _plain(frame.get("message-id"))
+        self._rows.append((_plain(frame.command), *named, each.time or None, pairs, frame.body, each.offset))
+        self._octets += len(frame.body)
+        if len(self._rows) >= _ROWS or self._octets >= _OCTETS:
+            self._flush()
+
+    def _flush(self) -> None:
+        if self._rows:
+            columns = [self._arrow.array(column, field.type) for column, field in zip(zip(*self._rows), self._schema)]
+            self._writer.write_batch(self._arrow.record_batch(columns, schema=self._schema))
+        self._rows.clear()
+        self._octets = 0
+
+    def close(self) -> None:
+        self._flush()
+        self._writer.close()
+        self._stream.close()
+
+
+def read_parquet(path: Path) -> Iterator[tuple[int, Frame]]:
+    """Yield time in µs (0 if unknown) and frame of each row; raise StompError unless it is Parquet with the columns."""
+    arrow, parquet = pyarrow_modules()
+    try:
+        with parquet.ParquetFile(path) as file:
+            wanted = [name for name in ("command", "headers", "body", "received_at") if name in file.schema_arrow.names]
+            if wanted[:3] != ["command", "headers", "body"]:
+                raise StompError(f"{path}: it lacks the columns command, headers and body")
+            for batch in file.iter_batches(batch_size=1000, columns=wanted):
+                for row in batch.to_pylist():
+                    yield _micros(row.get("received_at")), _frame(row, path)
+    except (arrow.ArrowException, OSError, ValueError, OverflowError) as error:
+        raise StompError(f"{path}: cannot be read: {error}") from error
+
+
+def _frame(row: dict[str, Any], path: Path) -> Frame:
+    try:
+        return Frame(row["command"], row["headers"] or (), row["body"] or b"")
+    except (TypeError, ValueError) as error:
+        raise StompError(f"{path}: a row is not a frame: {error}") from None
+
+
+def _micros(time: Any) -> int:
+    return round(time.timestamp() * 1e6) if hasattr(time, "timestamp") else 0
+
 
 FORMATS = ("capture", "raw", "json", "pcapng", "parquet")
 _SUFFIXES = {
@@ -141,8 +277,7 @@ class Source:
                 self.problem(f"line {number}: {error}")
 
     def _packets(self) -> Iterator[Recorded]:
-        from stompcodec.cli.files.dissect import Dissection
-        from stompcodec.cli.files.pcapng import packets
+        from stompcodec.cli.files.packets import Dissection, packets
 
         options = {name: value for name, value in self._options.items() if name != "resync"}
         dissection = Dissection(self.problem, **options)
@@ -151,8 +286,6 @@ class Source:
                 yield Recorded(frame, time, number)
 
     def _parquet(self) -> Iterator[Recorded]:
-        from stompcodec.cli.files.parquet import read_parquet
-
         if self.file == "-":
             raise click.UsageError("Parquet is a file: it cannot come from standard input")
         for number, (time, frame) in enumerate(read_parquet(Path(self.file)), 1):

@@ -9,15 +9,10 @@ from typing import Any, NamedTuple
 
 import click
 
-from stompcodec.cli.files.dissect import Dissection, Seen
-from stompcodec.cli.files.pcapng import is_packets, packets
+from stompcodec.cli.files.packets import Dissection, Seen, is_packets, packets
 from stompcodec.cli.files.sources import Supply, capture_of, format_of, streams_of
-from stompcodec.cli.inputs import Unreadable, complaint, name_of, opened, remedy_of
-from stompcodec.cli.linting.checks import check_frame
-from stompcodec.cli.linting.conversation import Conversation
-from stompcodec.cli.linting.rules import Finding, finding_of
-from stompcodec.cli.linting.subject import Subject, subject_of
-from stompcodec.cli.reader import Broken, FrameReader, Place
+from stompcodec.cli.inputs import Broken, FrameReader, Place, Unreadable, complaint, name_of, opened, remedy_of
+from stompcodec.cli.linting import Conversation, Finding, Subject, check_frame, finding_of, subject_of
 from stompcodec.cli.screen import header_value, mask_lines, printable
 from stompcodec.errors import ERROR_KINDS, StompError
 

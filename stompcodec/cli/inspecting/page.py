@@ -15,9 +15,9 @@ from importlib.resources import files
 from typing import Any
 
 from stompcodec.cli.inspecting.data import Entry, Part, masked, moment
-from stompcodec.cli.linting.rules import title_of
+from stompcodec.cli.linting import title_of
 from stompcodec.cli.screen import cut, header_value, printable
-from stompcodec.cli.show.pretty import body_of
+from stompcodec.cli.show.views import body_of
 
 #: Bytes of a head in the page. Headers that begin after them are only counted.
 _HEAD = 16 * 1024

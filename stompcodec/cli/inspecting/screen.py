@@ -10,9 +10,9 @@ from rich.console import Console
 from rich.text import Text
 
 from stompcodec.cli.inspecting.data import Entry, Part, masked, moment
-from stompcodec.cli.linting.rules import Finding, title_of
+from stompcodec.cli.linting import Finding, title_of
 from stompcodec.cli.screen import COMMAND_STYLES, cut, header_value, hex_lines, pad, printable
-from stompcodec.cli.show.pretty import body_of
+from stompcodec.cli.show.views import body_of
 
 #: Bytes of a head, and characters of a header's value.
 _HEAD = 4096

@@ -12,7 +12,7 @@ from urllib.parse import quote
 
 from stompcodec._websocket_py import is_text
 from stompcodec.broker.auth import Gate
-from stompcodec.cli.proxying.carrier import BINARY, TEXT, Chunk
+from stompcodec.cli.proxying.bytes import BINARY, TEXT, Chunk
 from stompcodec.errors import MissingExtraError
 from stompcodec.spec import VERSIONS
 from stompcodec.transport.owner import Place

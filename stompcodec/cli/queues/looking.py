@@ -1,17 +1,227 @@
-"""Looks at queues: their messages, how many there are, and whether one is empty. Nothing is taken."""
+"""Looking into queues: kinds of brokers, headers of dead letters, and tables of messages that stay."""
 
 from __future__ import annotations
 
 import json
+import re
+import sys
 from collections.abc import Callable, Iterator
+from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from stompcodec.cli.queues.kinds import Kind
-from stompcodec.cli.unreadable import PassedOver
+import click
+
+from stompcodec.bridge.headers import REFUSED, TAKERS, taken_value
+from stompcodec.bridge.sources import GIVERS
+from stompcodec.cli.connecting import (
+    PassedOver,
+    connected,
+    lenient_option,
+    passing_over,
+    reporting_errors,
+    warn_of_missing_slash,
+)
+from stompcodec.cli.groups import INTERRUPTED
+from stompcodec.cli.inputs import option_group
+from stompcodec.cli.screen import cut, header_value, pad, printable, screen
+from stompcodec.cli.show.messages import Handler, handler, template_of
+from stompcodec.cli.show.views import body_begin
+from stompcodec.cli.streams import stop_on_signals
+from stompcodec.client.dialects import BROKERS, BrokerDialect, row_of
+from stompcodec.client.headers import ANYCAST, AsIs, of
 from stompcodec.errors import ConnectionLostError, LocalProtocolError, ReceiptTimeoutError, RejectedError
 
 if TYPE_CHECKING:
     from stompcodec.client import Client, Message
+
+#: Brokers that know selectors. Others ignore them, and deliver everything.
+_SELECTING = ("stompcodec", "activemq", "artemis", "apollo")
+#: Brokers that commit SENDs and ACKs together, so that a crash of the tool or of the broker undoes both or neither.
+_ATOMIC = ("stompcodec", "activemq", "apollo")
+
+
+class Kind(NamedTuple):
+    """A kind of broker, as these tools see it."""
+
+    name: str
+    title: str
+    shows: bool
+    """A browser shows the messages of a queue and leaves them there."""
+    selects: bool
+    atomic: bool
+    """SENDs and ACKs of a transaction take effect together. Otherwise the ACKs follow the confirmed SENDs."""
+    jms: bool
+    """A SEND without content-length becomes a text message."""
+    dead_letters: str = ""
+    """The queue of dead letters by default; a star stands for any rest, where the broker lists its queues."""
+    row: BrokerDialect = BROKERS["unknown"]
+    """Its dialect, which says when two names mean one queue."""
+    management: str = ""
+    """The prefix of the names that our broker takes as requests: it answers them and stores nothing. Else empty."""
+
+    @property
+    def is_ours(self) -> bool:
+        """True for our own broker, in every dialect."""
+        return self.name == "stompcodec"
+
+    def answers(self, destination: str) -> bool:
+        """Return whether a destination is that of a request, so that a message sent to it would be lost."""
+        return bool(self.management) and destination.startswith(self.management)
+
+    def check_keeps(self, destination: str) -> None:
+        """Check that the broker keeps what is sent to a destination.
+
+        Raises:
+            click.UsageError: it answers it.
+        """
+        if self.answers(destination):
+            what = f"names with {printable(self.management)} are requests to the broker"
+            raise click.UsageError(f"{printable(destination)!r} is not a queue: {what}")
+
+    def check_differ(self, source: str, target: str) -> None:
+        """Check that two names mean two queues.
+
+        Raises:
+            click.UsageError: they mean one.
+        """
+        if self.row.is_same(source, target):
+            names = f"{printable(source)} and {printable(target)}"
+            raise click.UsageError(f"{names} are one queue: name another one to send the messages to")
+
+    def is_end(self, message: Message) -> bool:
+        """Return whether a browser's message marks its end. The message-ids of no other message look like this."""
+        if message.get("browser") != "end" or message.body:
+            return False
+        return message.id.endswith("-end") if self.is_ours else not message.id.startswith("ID:")
+
+    def check_shows(self, queue: str, why: str) -> None:
+        """Check that the broker can show the messages of a queue.
+
+        Raises:
+            click.UsageError: it cannot.
+        """
+        if not self.shows:
+            raise click.UsageError(f"{self.title} cannot show the messages of {queue} without taking them: {why}")
+
+    def check_selects(self, selector: str | None) -> None:
+        """Check that the broker knows selectors, if there is one.
+
+        Raises:
+            click.UsageError: it ignores them.
+        """
+        if selector is not None and not self.selects:
+            raise click.UsageError(f"{self.title} ignores selectors, and would give all messages: leave out --selector")
+
+
+def kind_of(client: Client) -> Kind:
+    """Return the kind of the broker that a client is connected to."""
+    server = (client.connected.get("server") if client.connected is not None else None) or ""
+    row = row_of(client.dialect, server)
+    ours = server.startswith("stompcodec/")
+    name = "stompcodec" if ours else client.dialect if client.dialect in GIVERS else "unknown"
+    atomic = name in _ATOMIC and not (ours and client.dialect == "artemis")  # whose ACKs ignore their transaction
+    letters = {"stompcodec": "/queue/DLQ.*", "activemq": "/queue/ActiveMQ.DLQ"}.get(name, "")
+    giver = GIVERS[name]
+    return Kind(name, giver.title, bool(giver.browse), name in _SELECTING, atomic, TAKERS[name].jms, letters, row)
+
+
+#: Headers that the broker sets anew, or that belong to one delivery.
+_DELIVERY = of("place", "delivery", "made") | {"deliver-at", REFUSED}
+#: Headers that would take effect a second time: the key makes the broker drop the message as a duplicate, a delay makes
+#: it wait again, and the arguments make another queue. They stay readable under another name, as do values that the
+#: broker would refuse.
+_ONCE = of("key", "schedule", "argument", "type")
+#: Headers that say why a message became a dead letter, which it no longer is where it goes back.
+_CAUSE = of("cause", "death")
+_ORIGINAL = "original-"
+#: The headers by which brokers say where a dead letter came from: ours and ActiveMQ, ActiveMQ's own API, Artemis.
+_ORIGINS = ("original-destination", "originalDestination", "_AMQ_ORIG_ADDRESS")
+#: The message-id of a dead letter that our broker made of a message of a queue (l), or of a subscription (u, s).
+_MARK = re.compile(r"[A-Za-z0-9._]+-d([lus])-[0-9]+", re.ASCII)
+#: Names of destinations that ActiveMQ writes as URLs.
+_SCHEME = "queue://"
+
+
+def kept(
+    pairs: list[tuple[str, str]], broker: str = "stompcodec", *, returns: bool = False, typed: bool = False
+) -> AsIs:
+    """Return the headers of the SEND for those of a MESSAGE, without destination. `broker` is a key of `TAKERS`.
+
+    With `returns` a dead letter goes back, and loses the headers that say why it is one. With `typed` the broker has to
+    be told that the destination is a queue, also if its name does not say so.
+
+    >>> kept([("destination", "/queue/a"), ("message-id", "7"), ("n", "1"), ("idempotency-key", "k")])
+    [('n', '1'), ('original-idempotency-key', 'k')]
+    """
+    if returns:
+        pairs = [pair for pair in pairs if pair[0] not in _CAUSE]
+    names = {name for name, _ in pairs}
+    headers = AsIs()
+    for name, value in pairs:
+        taken = None if name in _ONCE else taken_value(TAKERS[broker], name, value)
+        if taken is not None:
+            headers += [] if name in _DELIVERY else [(name, taken)]
+        elif _ORIGINAL + name not in names:
+            headers.append((_ORIGINAL + name, value))
+    return AsIs([*headers, ("destination-type", ANYCAST)]) if typed else headers
+
+
+def body_of(message: Message, kind: Kind) -> bytes | str:
+    """Return the body: as text if the broker has text messages, and this is one."""
+    if kind.jms and message.get("content-length") is None:
+        try:
+            return message.body.decode()
+        except UnicodeDecodeError:
+            pass
+    return message.body
+
+
+class Origin(NamedTuple):
+    """Where a dead letter came from."""
+
+    queue: str | None
+    """None if that is not known, or not a queue that it can go back to."""
+    is_proven: bool = False
+    """The broker itself says it. Otherwise any sender could have written it."""
+
+
+def origin_of(message: Message, letters: str, kind: Kind) -> Origin:
+    """Return where a dead letter came from.
+
+    The message-id of a letter that our broker made has a mark, which no sender can write. At other brokers, and of
+    other messages, there are only headers.
+
+    Args:
+        message: the dead letter.
+        letters: the queue it is in. A bare name of an origin gets its prefix, where both mean one queue.
+        kind: the broker.
+    """
+    mark = _MARK.fullmatch(message.id) if kind.is_ours else None
+    if mark is not None:
+        found = message.get("original-destination") if mark[1] == "l" else None
+        return Origin(found if found and not kind.row.is_same(found, letters) else None, True)
+    found = next((value for name in _ORIGINS if (value := message.get(name))), None)
+    if found is None or message.get("_AMQ_ORIG_ROUTING_TYPE") == "0":  # Artemis: it was sent to a topic
+        return Origin(None)
+    prefix = next(filter(letters.startswith, kind.row.aliases[:1]), "")
+    if found.startswith(_SCHEME):
+        found = prefix + found[len(_SCHEME) :]
+    elif not found.startswith("/") and "://" not in found:
+        found = prefix + found
+    fits = is_queue(found) and not kind.row.is_same(found, letters) and not kind.answers(found)
+    return Origin(found if fits else None)
+
+
+def is_queue(destination: str) -> bool:
+    """Return whether a destination keeps what is sent to it, unlike a topic, the temporary queue of a client, or a
+    request to our broker, which answers it.
+
+    >>> [is_queue(name) for name in ("/queue/a", "orders", "/topic/a", "/temp-queue/a", "topic://a")]
+    [True, True, False, False, False]
+    """
+    other = ("/topic/", "/temp-", "/remote-temp-", "/reply-queue/", "/exchange/", "/dsub/", "/management/")
+    return not destination.startswith(other) and "://" not in destination
+
 
 #: The most pages of names; each has up to 1000.
 _MOST_PAGES = 1000
@@ -114,3 +324,145 @@ def _page(client: Client, pattern: str, after: str | None) -> dict[str, Any] | N
         raise
     except (LocalProtocolError, RejectedError, ValueError, KeyError, TypeError):
         return None
+
+
+#: Headers of a browsed message that the table does not list.
+_PLAIN = frozenset(
+    (
+        "destination",
+        "message-id",
+        "subscription",
+        "content-length",
+        "ack",
+        "timestamp",
+        "expires",
+        "priority",
+        "browser",
+    )
+)
+_WIDTHS = (6, 18, 30, 8)
+_LETTER_WIDTHS = (6, 24, 16, 8, 20, 8)
+
+#: The options of `look`.
+view_options = option_group(
+    click.option("-n", "--limit", type=click.IntRange(1), metavar="N", help="At most N messages."),
+    click.option(
+        "-f",
+        "--format",
+        "form",
+        callback=template_of,
+        metavar="FORMAT",
+        help="A format instead of the table, as in sub --format.",
+    ),
+    click.option("--json", "view", flag_value="json", help="Print a JSON object per message, as sub --json."),
+    click.option(
+        "--pretty", "view", flag_value="pretty", help="Print headers, and the body decompressed and indented."
+    ),
+    click.option("-q", "--quiet", is_flag=True, help="Do not print the number of messages."),
+    lenient_option,
+)
+
+
+def look(queue: str, selector: str | None, given: dict[str, Any], table: Callable[[Kind], Handler], why: str) -> None:
+    """Show the messages of a queue by the options of a verb. Exit with status 2 if the broker cannot.
+
+    Args:
+        queue: the queue.
+        selector: shows only messages that match.
+        given: the options of `view_options` and of the broker.
+        table: makes the handler that prints the table, for a kind of broker.
+        why: what to do if the broker does not show queues.
+    """
+    limit, form, view, quiet, lenient = (given.pop(name) for name in ("limit", "form", "view", "quiet", "lenient"))
+    number, stopped = 0, []
+    signals = stop_on_signals(lambda: stopped.append(1))
+    with passing_over(lenient) as passed, reporting_errors(), connected(**given) as client, signals:
+        warn_of_missing_slash(client, queue)
+        kind = kind_of(client)
+        kind.check_shows(printable(queue), why)
+        kind.check_selects(selector)
+        handle = table(kind) if form is None and view is None else handler(form, view, None)
+        found = Looking(client, kind, queue, selector, lambda: bool(stopped), given["timeout"], passed).messages()
+        try:
+            for number, message in enumerate(_first(found, limit), 1):
+                handle(message, number)
+        except Interrupted:
+            sys.exit(INTERRUPTED)
+    sys.stdout.flush()
+    if not quiet:
+        more = "; --limit shows no more" if number == limit else ""
+        click.echo(f"{number:,} message{'s' * (number != 1)} in {printable(queue)}{more}", err=True)
+
+
+def _first(messages: Iterator[Message], limit: int | None) -> Iterator[Message]:
+    for number, message in enumerate(messages, 1):
+        yield message
+        if number == limit:
+            return
+
+
+def message_table(_kind: Kind) -> Handler:
+    """Return a handler that prints a message as number, message-id, headers, bytes, and beginning of the body."""
+    return _table(
+        ("NUMBER", "MESSAGE-ID", "HEADERS", "BYTES"), _WIDTHS, lambda message: (message.id, _headers(message))
+    )
+
+
+def letter_table(kind: Kind) -> Handler:
+    """Return a handler that prints a dead letter with its origin, reason, attempts and time."""
+    names = ("NUMBER", "FROM", "REASON", "ATTEMPTS", "TIME", "BYTES")
+    return _table(names, _LETTER_WIDTHS, lambda message: facts(message, kind))
+
+
+def _table(names: tuple[str, ...], widths: tuple[int, ...], cells: Callable[[Message], tuple[str, ...]]) -> Handler:
+    from rich.text import Text
+
+    console = screen()
+    last = max(console.width - sum(widths) - 2 * len(widths), 10)
+
+    def row(values: tuple[str, ...]) -> str:
+        first, *middle, size, begin = values
+        padded = "  ".join(pad(value, width) for value, width in zip(middle, widths[1:-1]))
+        return f"{first:>{widths[0]}}  {padded}  {size:>{widths[-1]}}  {cut(begin, last)}".rstrip()
+
+    console.print(Text(row((*names, "BEGINS WITH")), "bold"), soft_wrap=True)
+
+    def show(message: Message, number: int) -> None:
+        middle = [printable(cell) for cell in cells(message)]
+        text = row((str(number), *middle, f"{len(message.body):,}", body_begin(message.body, last)))
+        line = Text(text)
+        line.stylize("dim", 0, widths[0])
+        line.stylize("cyan", widths[0] + 2, widths[0] + 2 + widths[1])
+        console.print(line, soft_wrap=True)
+
+    return show
+
+
+def _headers(message: Message) -> str:
+    pairs = [f"{name}={header_value(name, value)}" for name, value in message.headers.pairs() if name not in _PLAIN]
+    return " ".join(pairs)[:200]
+
+
+def is_claimed(message: Message, kind: Kind) -> bool:
+    """Return whether the origin of a message is what its sender wrote, at our broker, which marks its own letters."""
+    origin = origin_of(message, "", kind)
+    return kind.is_ours and not origin.is_proven and origin.queue is not None
+
+
+def facts(message: Message, kind: Kind) -> tuple[str, str, str, str]:
+    """Return the origin of a dead letter, the reason, the attempts and the time, as far as its headers say it. An
+    origin that a sender has written is marked.
+    """
+    origin = message.get("original-destination") or message.get("originalDestination")
+    reason = message.get("dead-letter-reason") or message.get("dlqDeliveryFailureCause")
+    millis = message.get("dead-letter-time") or ""
+    at = "-"
+    if millis.isascii() and millis.isdigit() and len(millis) < 15:
+        at = datetime.fromtimestamp(int(millis) / 1000, timezone.utc).strftime("%Y-%m-%d %H:%M:%SZ")
+    origin = (origin or message.get("_AMQ_ORIG_ADDRESS") or "-")[:200]
+    return (
+        origin + " (claimed)" * is_claimed(message, kind),
+        (reason or "-")[:200],
+        (message.get("dead-letter-attempts") or "-")[:20],
+        at,
+    )

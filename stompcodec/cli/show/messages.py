@@ -1,19 +1,107 @@
-"""Handlers of `sub`: print a message by a format, as JSON or for people, or run a command."""
+"""Handlers of messages: print one by a template, as JSON or for people, or run a command."""
 
 from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
+import time
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Protocol
 
+import click
+
 from stompcodec.cli.screen import printable, write_json
-from stompcodec.cli.show.template import Template
-from stompcodec.cli.show.view import json_of
+from stompcodec.cli.show.views import json_of
 
 if TYPE_CHECKING:
     from stompcodec.client import Message
+
+_BRACE = re.compile(r"(\{\{|\}\})|\{([^{}]*)\}|([{}])|\\(.)", re.DOTALL)
+_HEADER = re.compile(r"headers\[([^\[\]]+)\]")
+_ESCAPES = {"n": "\n", "t": "\t", "r": "\r", "0": "\0", "\\": "\\"}
+Part = Callable[["Message", int], bytes]
+
+
+def _text(field: Callable[[Message, int], str]) -> Part:
+    return lambda message, number: field(message, number).encode("utf-8", "surrogateescape")
+
+
+#: The fields by name.
+_FIELDS: dict[str, Part] = {
+    "body": lambda message, _number: message.body,
+    "destination": _text(lambda message, _number: message.destination),
+    "id": _text(lambda message, _number: message.id),
+    "size": _text(lambda message, _number: str(len(message.body))),
+    "number": _text(lambda _message, number: str(number)),
+    "time": _text(lambda _message, _number: time.strftime("%Y-%m-%dT%H:%M:%S%z")),
+    "headers": _text(lambda message, _number: " ".join(f"{k}:{v}" for k, v in message.headers.pairs())),
+}
+FIELDS = ", ".join([*(f"{{{name}}}" for name in _FIELDS), "{headers[NAME]}"])
+
+
+class Template:
+    """A parsed format.
+
+    >>> from stompcodec.client.subscription import Subscription
+    >>> from types import SimpleNamespace as Fake
+    >>> frame = Fake(pairs=lambda: [("n", "1")])
+    >>> Template("{body} is {number}\\\\n").render(Fake(body=b"red"), 7)
+    b'red is 7\\n'
+
+    Raises:
+        ValueError: it names an unknown field. The message lists those that exist.
+    """
+
+    def __init__(self, form: str) -> None:
+        self._parts: list[Part] = []
+        at = 0
+        for found in _BRACE.finditer(form):
+            self._literal(form[at : found.start()])
+            at = found.end()
+            self._parts.append(_part(found))
+        self._literal(form[at:])
+
+    def _literal(self, text: str) -> None:
+        data = text.encode("utf-8", "surrogateescape")
+        if data:
+            self._parts.append(lambda _message, _number: data)
+
+    def render(self, message: Message, number: int) -> bytes:
+        """Return a message in this format. `number` counts messages from 1 on."""
+        return b"".join([part(message, number) for part in self._parts])
+
+
+def _part(found: re.Match[str]) -> Part:
+    doubled, name, single, escape = found.groups()
+    if doubled is not None or escape in _ESCAPES:
+        return _constant(doubled[0] if doubled else _ESCAPES[escape])
+    if name in _FIELDS:
+        return _FIELDS[name]
+    header = None if name is None else _HEADER.fullmatch(name)
+    if header is not None:
+        return _header(header[1])
+    if single is not None:
+        raise ValueError(f"a single {single}: write {single}{single} for itself")
+    raise ValueError(f"{found.group()} is unknown: use {FIELDS}, {{{{ }}}} for braces, \\n \\t \\0")
+
+
+def _constant(text: str) -> Part:
+    return lambda _message, _number: text.encode()
+
+
+def _header(name: str) -> Part:
+    return _text(lambda message, _number: message.get(name) or "")
+
+
+def template_of(_context: click.Context, _option: click.Parameter, form: str | None) -> Template | None:
+    """Parse a format: a callback of click."""
+    try:
+        return None if form is None else Template(form)
+    except ValueError as error:
+        raise click.BadParameter(str(error)) from None
 
 
 class CommandError(Exception):
@@ -92,7 +180,7 @@ def _show_pretty(message: Message, number: int) -> None:
     from rich.text import Text
 
     from stompcodec.cli.screen import COMMAND_STYLES, header_value, screen
-    from stompcodec.cli.show.pretty import body_of
+    from stompcodec.cli.show.views import body_of
 
     console = screen()
     text = Text().append(f"{number} ", "dim").append(printable(message.destination), COMMAND_STYLES["MESSAGE"])

@@ -21,14 +21,14 @@ from stompcodec.cli.connecting import (
     check_count,
     explanation,
     passcode_of,
+    referred,
     reporting_errors,
     tls_options,
 )
-from stompcodec.cli.contexts import referred
 from stompcodec.cli.groups import INTERRUPTED
 from stompcodec.cli.inputs import Duration, complain
 from stompcodec.cli.screen import StatusLine, printable, write_json
-from stompcodec.cli.signals import stop_on_signals
+from stompcodec.cli.streams import stop_on_signals
 from stompcodec.errors import ConfigError, StompError
 
 if TYPE_CHECKING:

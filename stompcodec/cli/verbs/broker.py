@@ -1,12 +1,13 @@
-"""stompcodec broker: run a durable STOMP broker until it is stopped."""
+"""stompcodec broker: run a broker, or check, compact and salvage its folder."""
 
 from __future__ import annotations
 
 import errno
+import json
 import logging
 import re
 import sys
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
 from click.core import ParameterSource
@@ -15,12 +16,105 @@ import stompcodec
 from stompcodec.cli import streams
 from stompcodec.cli.groups import Verbs
 from stompcodec.cli.screen import printable, screen
-from stompcodec.cli.verbs import broker_data
 from stompcodec.errors import StompError
 
 if TYPE_CHECKING:
     from stompcodec.broker.config.config import Config
     from stompcodec.broker.server import Server
+    from stompcodec.broker.storage.repair.salvage import Findings
+
+
+def _refuse(verb: str, error: Exception) -> NoReturn:
+    print(f"stompcodec broker {verb}: {printable(str(error))}", file=sys.stderr)
+    sys.exit(2)
+
+
+def _show(findings: Findings, as_json: bool, done: str) -> NoReturn:
+    if as_json:
+        print(json.dumps(findings.record))
+    else:
+        for message in findings.lost:
+            where = f"{message['id'] or 'a message'} of {message['destination'] or 'an unknown destination'}"
+            print(f"lost: {printable(where)}: {message['why']}")
+        for problem in findings.problems:
+            print(f"damaged: {printable(problem)}")
+        for note in findings.notes:
+            print(f"note: {printable(note)}")
+        print(
+            f"{done}: {findings.messages} messages ({findings.octets} bytes) in {findings.queues} queues, "
+            f"{findings.subscriptions} durable subscriptions; {len(findings.lost)} messages lost, "
+            f"{len(findings.problems)} other faults"
+        )
+        if findings.unchecked:
+            print(f"{findings.unchecked} messages were stored by an older version, without a checksum")
+    sys.exit(0 if findings.whole else 1)
+
+
+@click.command("check")
+@click.argument("folder", metavar="DIR", type=click.Path())
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object instead of lines.")
+def check(folder: str, as_json: bool) -> None:
+    """Check a data folder, and list what is damaged.
+
+    DIR is the data folder of a broker that is stopped, or a copy of one. Nothing in it is changed. A folder in use by
+    a broker is refused. All rows, bodies, totals and the write-ahead log are compared with their checksums.
+
+    \b
+      stompcodec broker check stompcodec-data
+    """
+    from stompcodec.broker.storage.repair.salvage import check as run
+
+    try:
+        findings = run(folder)
+    except StompError as error:
+        _refuse("check", error)
+    _show(findings, as_json, "intact")
+
+
+@click.command("salvage")
+@click.argument("folder", metavar="DIR", type=click.Path())
+@click.argument("new", metavar="NEW_DIR", type=click.Path())
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object instead of lines.")
+def salvage(folder: str, new: str, as_json: bool) -> None:
+    """Copy what is intact in a damaged data folder to a new one, and list the rest.
+
+    DIR is the data folder of a broker that is stopped; it is not changed. SQLite may call it malformed. NEW_DIR
+    must not exist, and appears when the copy is complete. Then start the broker with --data NEW_DIR. Messages that were
+    acknowledged just before the damage may be delivered again.
+
+    \b
+      stompcodec broker salvage stompcodec-data rescued
+      stompcodec broker --data rescued
+    """
+    from stompcodec.broker.storage.repair.salvage import salvage as run
+
+    try:
+        findings = run(folder, new)
+    except (OSError, StompError) as error:
+        _refuse("salvage", error)
+    _show(findings, as_json, "copied")
+
+
+@click.command("compact")
+@click.argument("folder", metavar="DIR", type=click.Path())
+def compact(folder: str) -> None:
+    """Shrink the data file of a stopped broker.
+
+    Data files of this version shrink while the broker is idle. Those of older versions keep their size until this was
+    done once. It takes some seconds per GiB of messages, and free space of twice their size. An interrupted run changes
+    nothing.
+
+    \b
+      stompcodec broker compact stompcodec-data
+    """
+    from stompcodec.broker.storage.repair.compact import compact as run
+
+    try:
+        before, after = run(folder)
+    except (OSError, StompError) as error:
+        _refuse("compact", error)
+    print(f"{printable(folder)}: {before} bytes before, {after} after")
+
 
 #: Default data folder.
 _DATA = "stompcodec-data"
@@ -213,5 +307,5 @@ def command(
         _fail(error, config)
 
 
-for _verb in (broker_data.check, broker_data.salvage, broker_data.compact):
+for _verb in (check, salvage, compact):
     command.add_command(_verb)

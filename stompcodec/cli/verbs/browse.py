@@ -7,8 +7,8 @@ from typing import Any
 import click
 
 from stompcodec.cli.connecting import broker_options
-from stompcodec.cli.queues.running import check_queue, selector_option
-from stompcodec.cli.queues.showing import look, message_table, view_options
+from stompcodec.cli.queues.looking import look, message_table, view_options
+from stompcodec.cli.queues.tools import check_queue, selector_option
 
 
 @click.command("browse")

@@ -9,9 +9,18 @@ from typing import Any
 
 import click
 
-from stompcodec.cli.connecting import url_of
-from stompcodec.cli.contexts import Context as Named
-from stompcodec.cli.contexts import Contexts, changing, check_url, checked_name, context_named, load, path_of, save
+from stompcodec.cli.connecting import Context as Named
+from stompcodec.cli.connecting import (
+    Contexts,
+    changing,
+    check_url,
+    checked_name,
+    context_named,
+    load,
+    path_of,
+    save,
+    url_of,
+)
 from stompcodec.cli.groups import Verbs
 from stompcodec.cli.screen import pad, printable, screen
 from stompcodec.errors import ConfigError

@@ -9,9 +9,8 @@ from typing import Any
 import click
 
 from stompcodec.cli.connecting import size
-from stompcodec.cli.files.recorded import Recorded
 from stompcodec.cli.files.sinks import Sink, check_target, sink_of
-from stompcodec.cli.files.sources import FORMATS, Source, format_of
+from stompcodec.cli.files.sources import FORMATS, Recorded, Source, format_of
 from stompcodec.cli.inputs import Complaints, stream_options
 from stompcodec.errors import FrameError, MissingExtraError, StompError
 

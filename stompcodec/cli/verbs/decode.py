@@ -8,10 +8,9 @@ from typing import Any
 import click
 
 from stompcodec.cli.files.sources import Stream, streams
-from stompcodec.cli.inputs import Unreadable, bar_disturbs, complain, complaint, name_of, stream_options
-from stompcodec.cli.reader import Broken
+from stompcodec.cli.inputs import Broken, Unreadable, bar_disturbs, complain, complaint, name_of, stream_options
 from stompcodec.cli.screen import screen
-from stompcodec.cli.show.view import HexView, JsonView, View
+from stompcodec.cli.show.views import HexView, JsonView, View
 
 #: Larger bodies, in bytes, are skipped unless they are shown in full.
 _STREAMED = 2**20
@@ -23,14 +22,14 @@ def _view(name: str | None) -> View:
     if name == "hex":
         return HexView()
     if name == "pretty":
-        from stompcodec.cli.show.pretty import PrettyView
+        from stompcodec.cli.show.views import PrettyView
 
         return PrettyView(screen())
     if name == "summary":
-        from stompcodec.cli.show.summary import SummaryView
+        from stompcodec.cli.show.views import SummaryView
 
         return SummaryView(screen())
-    from stompcodec.cli.show.table import TableView
+    from stompcodec.cli.show.views import TableView
 
     return TableView(screen())
 

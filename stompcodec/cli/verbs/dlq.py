@@ -10,18 +10,35 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from stompcodec.cli.connecting import broker_options, connected, reporting_errors
+from stompcodec.cli.connecting import broker_options, connected, lenient_option, passing_over, reporting_errors
 from stompcodec.cli.groups import INTERRUPTED, Verbs
-from stompcodec.cli.queues.carrying import Aim, Tally, carry
-from stompcodec.cli.queues.kinds import Kind, kind_of
-from stompcodec.cli.queues.looking import Interrupted, Looking, listed
-from stompcodec.cli.queues.returning import Returning
-from stompcodec.cli.queues.running import Tool, batch_option, check_queue, limit_option, selector_option, tool_options
-from stompcodec.cli.queues.showing import facts, is_claimed, letter_table, look, view_options
-from stompcodec.cli.queues.taking import Taking
+from stompcodec.cli.queues.looking import (
+    Interrupted,
+    Kind,
+    Looking,
+    facts,
+    is_claimed,
+    kind_of,
+    letter_table,
+    listed,
+    look,
+    view_options,
+)
+from stompcodec.cli.queues.tools import (
+    Aim,
+    Returning,
+    Taking,
+    Tally,
+    Tool,
+    batch_option,
+    carry,
+    check_queue,
+    limit_option,
+    selector_option,
+    tool_options,
+)
 from stompcodec.cli.screen import cut, pad, printable, screen
-from stompcodec.cli.signals import stop_on_signals
-from stompcodec.cli.unreadable import lenient_option, passing_over
+from stompcodec.cli.streams import stop_on_signals
 
 if TYPE_CHECKING:
     from stompcodec.client import Client

@@ -9,10 +9,8 @@ import click
 
 from stompcodec import Frame, FrameError, serialize
 from stompcodec.cli.connecting import read_body
-from stompcodec.cli.files.recorded import frame_of
-from stompcodec.cli.files.sources import lines_of
-from stompcodec.cli.inputs import Unreadable, command_option, complain, name_of, remedy_of
-from stompcodec.cli.reader import HANDSHAKE, version_after
+from stompcodec.cli.files.sources import frame_of, lines_of
+from stompcodec.cli.inputs import HANDSHAKE, Unreadable, command_option, complain, name_of, remedy_of, version_after
 from stompcodec.errors import ERROR_KINDS
 from stompcodec.spec import VERSIONS
 

@@ -12,7 +12,7 @@ import click
 
 from stompcodec.cli.inputs import complain, stream_options
 from stompcodec.cli.inspecting.data import Entry, Inspection
-from stompcodec.cli.linting.rules import title_of
+from stompcodec.cli.linting import title_of
 from stompcodec.cli.screen import screen, write_json
 
 #: Maximum number of entries, and of bytes, in a page.

@@ -8,13 +8,17 @@ from typing import Any
 import click
 
 from stompcodec.cli.files.sources import Stream, streams
-from stompcodec.cli.inputs import Complaints, Unreadable, bar_disturbs, complain, hint_of, name_of, stream_options
-from stompcodec.cli.linting.checks import check_frame
-from stompcodec.cli.linting.conversation import Conversation
-from stompcodec.cli.linting.reports import REPORTS, Report
-from stompcodec.cli.linting.rules import Finding, finding_of
-from stompcodec.cli.linting.subject import subject_of
-from stompcodec.cli.reader import Broken
+from stompcodec.cli.inputs import (
+    Broken,
+    Complaints,
+    Unreadable,
+    bar_disturbs,
+    complain,
+    hint_of,
+    name_of,
+    stream_options,
+)
+from stompcodec.cli.linting import REPORTS, Conversation, Finding, Report, check_frame, finding_of, subject_of
 
 
 def lint_file(file: str, report: Report, options: dict[str, Any]) -> bool:

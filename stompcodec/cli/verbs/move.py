@@ -6,8 +6,16 @@ from typing import Any
 
 import click
 
-from stompcodec.cli.queues.carrying import Aim, carry
-from stompcodec.cli.queues.running import Tool, batch_option, check_queue, limit_option, selector_option, tool_options
+from stompcodec.cli.queues.tools import (
+    Aim,
+    Tool,
+    batch_option,
+    carry,
+    check_queue,
+    limit_option,
+    selector_option,
+    tool_options,
+)
 from stompcodec.cli.screen import printable
 
 _OF_TOOL = ("batch", "dry_run", "yes", "idle", "as_json", "quiet", "lenient")

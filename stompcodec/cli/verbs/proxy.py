@@ -17,17 +17,13 @@ from stompcodec.cli import streams
 from stompcodec.cli.connecting import addresses_of, tls_options
 from stompcodec.cli.inputs import Duration, complain
 from stompcodec.cli.screen import printable, screen
-from stompcodec.cli.signals import stop_on_signals
+from stompcodec.cli.streams import stop_on_signals
 from stompcodec.errors import ConfigError, MissingExtraError, StompError
 
 if TYPE_CHECKING:
-    from stompcodec.cli.proxying.entry import Entry
-    from stompcodec.cli.proxying.faults import Faults
-    from stompcodec.cli.proxying.output import Output
-    from stompcodec.cli.proxying.proxy import Place, Proxy, Target
-    from stompcodec.cli.proxying.recorder import Recorder
-    from stompcodec.cli.proxying.tally import Tally
-    from stompcodec.cli.proxying.watcher import Watcher
+    from stompcodec.cli.proxying.bytes import Faults
+    from stompcodec.cli.proxying.telling import Entry, Output, Recorder, Tally, Watcher
+    from stompcodec.cli.proxying.wire import Place, Proxy, Target
 
 _LISTEN = re.compile(
     r"(?:(?P<scheme>[a-z+]+)://)?(?:(?P<host>\[[0-9a-f:.%]+\]|[\w.-]*):)?(?P<port>[0-9]{1,5})/?",
@@ -49,7 +45,7 @@ _LAST, _SHOWING = 10.0, 3.0
 def _place(listen: str, cert: str | None, key: str | None, public: bool) -> Place:
     """Return where to listen."""
     from stompcodec.broker.auth import is_loopback
-    from stompcodec.cli.proxying.proxy import Place
+    from stompcodec.cli.proxying.wire import Place
 
     found = _LISTEN.fullmatch(listen)
     scheme = (found["scheme"] or "stomp").lower() if found else ""
@@ -79,7 +75,7 @@ def _place(listen: str, cert: str | None, key: str | None, public: bool) -> Plac
 
 
 def _target(text: str, ca: str | None, insecure: bool) -> Target:
-    from stompcodec.cli.proxying.proxy import Target
+    from stompcodec.cli.proxying.wire import Target
 
     try:
         addresses = addresses_of(text)
@@ -94,7 +90,7 @@ def _target(text: str, ca: str | None, insecure: bool) -> Target:
 
 def _faults(_context: click.Context, option: click.Parameter, texts: tuple[str, ...]) -> tuple[str, ...]:
     """Check --fault: a callback of click."""
-    from stompcodec.cli.proxying.faults import faults_of
+    from stompcodec.cli.proxying.bytes import faults_of
 
     try:
         faults_of(texts)
@@ -107,7 +103,7 @@ class _Run:
     """A run of the proxy, from its start to its last line."""
 
     def __init__(self, as_json: bool, quiet: bool) -> None:
-        from stompcodec.cli.proxying.tally import Tally
+        from stompcodec.cli.proxying.telling import Tally
 
         self.tally: Tally = Tally()
         self.status = 0
@@ -120,7 +116,7 @@ class _Run:
         if quiet:
             self.outputs.append(_complain_of)
         else:
-            from stompcodec.cli.proxying.output import Output
+            from stompcodec.cli.proxying.telling import Output
 
             self.output = Output(None if as_json else screen(), self.tally, self._lost_output)
             self.outputs.append(self.output.add)
@@ -231,7 +227,7 @@ def command(
       stompcodec proxy 61614 stomp+ssl://broker:61614 --record talk.stompcap
       stompcodec proxy ws://127.0.0.1:15674 ws://broker:15674/ws --fault 'delay MESSAGE 0.5 times=all'
     """
-    from stompcodec.cli.proxying.faults import faults_of
+    from stompcodec.cli.proxying.bytes import faults_of
 
     try:
         place, broker = _place(listen, cert, key, public), _target(target, ca, insecure)
@@ -255,7 +251,7 @@ def command(
 def _recorder(folder: str | None, tally: Tally) -> Recorder | None:
     if folder is None:
         return None
-    from stompcodec.cli.proxying.recorder import Recorder
+    from stompcodec.cli.proxying.telling import Recorder
 
     try:
         return Recorder(folder, tally)
@@ -273,8 +269,8 @@ def _run(
     heart_beats: bool,
     lint: bool,
 ) -> None:
-    from stompcodec.cli.proxying.proxy import Proxy
-    from stompcodec.cli.proxying.watcher import Watcher
+    from stompcodec.cli.proxying.telling import Watcher
+    from stompcodec.cli.proxying.wire import Proxy
 
     watcher = Watcher(run.tally, run.outputs, recorder, heart_beats=heart_beats, lint=lint, failed=run.fail)
     proxy = Proxy(place, target, watcher, faults=faults, whole=recorder is not None, timeout=timeout)

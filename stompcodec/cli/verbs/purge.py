@@ -6,8 +6,7 @@ from typing import Any
 
 import click
 
-from stompcodec.cli.queues.carrying import remove
-from stompcodec.cli.queues.running import Tool, check_queue, tool_options
+from stompcodec.cli.queues.tools import Tool, check_queue, remove, tool_options
 
 _OF_TOOL = ("dry_run", "yes", "idle", "as_json", "quiet", "lenient")
 

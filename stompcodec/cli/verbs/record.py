@@ -15,6 +15,8 @@ from stompcodec.cli.connecting import (
     check_count,
     connected,
     is_url,
+    lenient_option,
+    passing_over,
     report_reconnect,
     reporting_errors,
     size,
@@ -24,8 +26,7 @@ from stompcodec.cli.connecting import (
 )
 from stompcodec.cli.inputs import Duration, complain
 from stompcodec.cli.screen import StatusLine, printable
-from stompcodec.cli.signals import stop_on_signals
-from stompcodec.cli.unreadable import lenient_option, passing_over
+from stompcodec.cli.streams import stop_on_signals
 from stompcodec.disk import Access, access_of
 
 if TYPE_CHECKING:

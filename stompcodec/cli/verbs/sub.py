@@ -17,6 +17,8 @@ from stompcodec.cli.connecting import (
     check_count,
     connected,
     interrupts,
+    lenient_option,
+    passing_over,
     report_reconnect,
     reporting_errors,
     subscription_of,
@@ -24,9 +26,7 @@ from stompcodec.cli.connecting import (
     warn_of_missing_slash,
 )
 from stompcodec.cli.inputs import Duration, complain
-from stompcodec.cli.show.messages import CommandError, Handler, handler
-from stompcodec.cli.show.template import Template, template_of
-from stompcodec.cli.unreadable import lenient_option, passing_over
+from stompcodec.cli.show.messages import CommandError, Handler, Template, handler, template_of
 from stompcodec.errors import LocalProtocolError, StaleAckError
 
 if TYPE_CHECKING:
@@ -183,12 +183,11 @@ def _prefetch(client: Client, ack: str, options: dict[str, Any], usual: int) -> 
     "-f",
     "--format",
     "form",
-    default="%b\\n",
+    default="{body}\\n",
     show_default=True,
     callback=template_of,
     metavar="FORMAT",
-    help="%b body, %d destination, %i message-id, %s bytes, %n number, %t time, %h headers, %{NAME} a header; or a "
-    "template with {body}, {destination}, {id}, {size}, {number}, {time}, {headers}, {headers[NAME]}.",
+    help="A template with {body}, {destination}, {id}, {size}, {number}, {time}, {headers}, {headers[NAME]}.",
 )
 @click.option("--json", "view", flag_value="json", help="Print a JSON object per message, as pub --json reads them.")
 @click.option("--pretty", "view", flag_value="pretty", help="Print headers, and the body decompressed and indented.")

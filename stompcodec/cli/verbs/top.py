@@ -12,9 +12,16 @@ from stompcodec.cli.connecting import broker_options, connected, reporting_error
 from stompcodec.cli.groups import INTERRUPTED
 from stompcodec.cli.inputs import Duration, complain
 from stompcodec.cli.screen import screen, write_json
-from stompcodec.cli.watching.asking import MOST_ROWS, Asker, CannotAskError, Snapshot, address_of
-from stompcodec.cli.watching.choice import Choice
-from stompcodec.cli.watching.views import BY_NAME, VIEWS
+from stompcodec.cli.watching.figures import (
+    BY_NAME,
+    MOST_ROWS,
+    VIEWS,
+    Asker,
+    CannotAskError,
+    Choice,
+    Snapshot,
+    address_of,
+)
 
 _ROWS = 100
 _LEAST_INTERVAL = 0.1
@@ -97,8 +104,8 @@ def command(
 
 
 def _run(choice: Choice, interval: float, once: bool, as_json: bool, prefix: str, broker: dict[str, Any]) -> None:
-    from stompcodec.cli.watching import running
-    from stompcodec.cli.watching.drawing import History
+    from stompcodec.cli.watching import terminal as running
+    from stompcodec.cli.watching.terminal import History
     from stompcodec.client import Backoff
 
     console, connection, history = screen(), running.Connection(), History()

@@ -13,8 +13,8 @@ pytest.importorskip("click")
 
 from click.testing import CliRunner
 
+from stompcodec.cli import linting as rules
 from stompcodec.cli.app import app
-from stompcodec.cli.linting import rules
 from stompcodec.errors import ERROR_KINDS
 
 TABLE = Path(__file__).parents[2] / "requirements.tsv"

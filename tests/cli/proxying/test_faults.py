@@ -14,8 +14,8 @@ from patience import patience
 
 import stompcodec.client as stomp
 from stompcodec import parse
-from stompcodec.cli.proxying import faults as module
-from stompcodec.cli.proxying.faults import ACTIONS, faults_of
+from stompcodec.cli.proxying import bytes as module
+from stompcodec.cli.proxying.bytes import ACTIONS, faults_of
 from stompcodec.testing import FrameFaults, StompBroker
 
 SEND = b"SEND\ndestination:/queue/a\ncontent-length:5\n\nhello\0"

@@ -21,7 +21,7 @@ from websockets.sync.client import connect as ws_connect
 from websockets.sync.server import serve as ws_serve
 
 import stompcodec.client as stomp
-from stompcodec.cli.proxying.proxy import Place
+from stompcodec.cli.proxying.wire import Place
 from stompcodec.testing import StompBroker
 from stompcodec.transport.tls import TlsLayer, client_context, server_context
 

@@ -12,10 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from stompcodec import Frame, serialize
-from stompcodec.cli.proxying.carrier import Carrier, Chunk
-from stompcodec.cli.proxying.faults import Faults
-from stompcodec.cli.proxying.observer import Beats, Event, Exchange, Foreign, Observer, Passed, Raw
-from stompcodec.cli.reader import FrameReader, Place
+from stompcodec.cli.inputs import FrameReader, Place
+from stompcodec.cli.proxying.bytes import Beats, Carrier, Chunk, Event, Exchange, Faults, Foreign, Observer, Passed, Raw
 
 BODIES = st.binary(max_size=30)
 TEXT = st.text(st.characters(codec="ascii", exclude_characters="\0"), max_size=8)

@@ -24,7 +24,7 @@ from patience import patience
 import stompcodec.client as stomp
 from stompcodec.capture import CaptureWriter
 from stompcodec.cli.app import app
-from stompcodec.cli.proxying.recorder import chain_of
+from stompcodec.cli.proxying.telling import chain_of
 from stompcodec.errors import StoreError
 from stompcodec.testing import StompBroker
 
@@ -301,7 +301,7 @@ def test_the_capture_holds_what_is_shown(tmp_path: Path, broker: StompBroker) ->
 
 
 def test_a_body_that_is_too_large_is_not_recorded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("stompcodec.cli.proxying.proxy.KEEP_WHOLE", 4)
+    monkeypatch.setattr("stompcodec.cli.proxying.wire.KEEP_WHOLE", 4)
     with raw(folder=tmp_path / "a.stompcap") as (proxy, connect):
         near, far = connect()
         near.send(SEND + CONNECT)

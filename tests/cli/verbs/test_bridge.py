@@ -24,7 +24,8 @@ from cli.test_process import terminal
 from click.testing import CliRunner, Result
 
 from stompcodec.bridge import DEAD_LETTER, Way
-from stompcodec.cli import connecting, signals
+from stompcodec.cli import connecting
+from stompcodec.cli import streams as signals
 from stompcodec.cli.app import app
 from stompcodec.cli.screen import StatusLine
 from stompcodec.cli.verbs import bridge as verb

@@ -19,9 +19,10 @@ import click
 from cli.at_broker import Runner
 from click.testing import CliRunner, Result
 
-from stompcodec.cli import connecting, contexts
+from stompcodec.cli import connecting
+from stompcodec.cli import connecting as contexts
 from stompcodec.cli.app import app
-from stompcodec.cli.contexts import Context, Contexts
+from stompcodec.cli.connecting import Context, Contexts
 
 SECRET = "s3cret-passcode"
 
@@ -252,7 +253,7 @@ def test_every_verb_takes_a_context(named: None, at: Runner, fresh: str, tmp_pat
 
 def test_pipelines_take_a_context(tmp_path: Path) -> None:
     pytest.importorskip("pyspark")
-    from stompcodec.cli.pipelines.run import Input
+    from stompcodec.cli.verbs.pipeline import Input
 
     good("context", "add", "a", "broker:61613", "--login", "ann", "--ask-passcode", "--ca", "c.pem", input="x\n")
     good("context", "add", "b", "broker:61613", "--vhost", "/")

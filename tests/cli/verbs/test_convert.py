@@ -25,9 +25,7 @@ from stompcodec import Frame, parse, serialize
 from stompcodec.capture import Capture, CaptureWriter, octets_of
 from stompcodec.capture.index import index_path
 from stompcodec.cli.app import app
-from stompcodec.cli.files.dissect import Dissection
-from stompcodec.cli.files.pcapng import packets
-from stompcodec.cli.files.tcp import Flow
+from stompcodec.cli.files.packets import Dissection, Flow, packets
 
 TIME = 1_700_000_000_123_456
 NDPI = Path(__file__).parents[4] / "shared/data/stomp-pcap/ndpi-stomp.pcapng"

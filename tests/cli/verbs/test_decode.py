@@ -16,8 +16,7 @@ from click.testing import CliRunner, Result
 
 from stompcodec import Frame, serialize
 from stompcodec.cli.app import app
-from stompcodec.cli.show.pretty import body_of, indent_json, indent_xml
-from stompcodec.cli.show.summary import Sizes
+from stompcodec.cli.show.views import Sizes, body_of, indent_json, indent_xml
 
 #: In the shape of what a railway feed sends: no content-length, a message-id with raw colons, an EOL at the end.
 RAILWAY = (

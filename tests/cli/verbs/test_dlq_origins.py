@@ -21,9 +21,8 @@ from client.peer import Peer
 from crash.process import BrokerProcess
 
 import stompcodec.client as stomp
-from stompcodec.cli.queues.headers import Origin, origin_of
-from stompcodec.cli.queues.kinds import kind_of
-from stompcodec.cli.queues.returning import MOST_LISTED, Returning
+from stompcodec.cli.queues.looking import Origin, kind_of, origin_of
+from stompcodec.cli.queues.tools import MOST_LISTED, Returning
 from stompcodec.testing import StompBroker
 
 pty = pytest.importorskip("pty")  # there are no terminals of POSIX on Windows

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from stompcodec import Frame, serialize, serialize_many
 from stompcodec.cli.app import app
-from stompcodec.cli.files.recorded import frame_of
+from stompcodec.cli.files.sources import frame_of
 
 
 def run(*arguments: str, input: bytes | None = None) -> Result:

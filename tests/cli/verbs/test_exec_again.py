@@ -29,7 +29,7 @@ def test_what_fails_once_is_done_the_second_time(at: Runner, fresh: str, tmp_pat
     for body in ("1", "2"):
         at.good("pub", fresh, body)
     command = f"{ONCE.format(tmp_path / 'ran')}; cat"
-    result = at("sub", fresh, "-n", "2", "-w", "30", "--exec", command, "-f", "%b\\n")
+    result = at("sub", fresh, "-n", "2", "-w", "30", "--exec", command)
     assert result.exit_code == 0
     assert result.stderr.count("status 3; it runs again in 0 s, 6 times in all at most") == 1
 

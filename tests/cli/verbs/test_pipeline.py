@@ -18,8 +18,7 @@ pytest.importorskip("pyarrow")
 from cli.packets import pcapng
 from click.testing import CliRunner, Result
 
-from stompcodec.cli.pipelines.run import Input, one_line, waited
-from stompcodec.cli.verbs.pipeline import command
+from stompcodec.cli.verbs.pipeline import Input, command, one_line, waited
 
 if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
@@ -42,6 +41,7 @@ def run(*arguments: str | Path) -> Result:
         (["explode", ".", "-o", "a"], "--preset or --schema"),
         (["explode", ".", "-o", "a", "-p", "networkrail-td", "-s", "n int"], "--preset or --schema"),
         (["metrics", ".", "--follow"], "needs -o DIR"),
+        (["metrics", ".", "--window", "10bananas"], "10bananas"),
         (["replay", ".", "somewhere"], "a broker's URL"),
         (["replay", ".", "stomp://127.0.0.1:1", "--speed", "0"], "or max"),
         (["report", "none", "-o", "a"], "does not exist"),

@@ -27,7 +27,7 @@ pty = pytest.importorskip("pty")  # there are no terminals of POSIX on Windows
 
 def bodies(at: Runner, queue: str, count: int) -> list[bytes]:
     """The next messages of a queue."""
-    return at.good("sub", queue, "-n", str(count), "-w", "10", "-f", "%b\\0").split(b"\0")[:-1]
+    return at.good("sub", queue, "-n", str(count), "-w", "10", "-f", "{body}\\0").split(b"\0")[:-1]
 
 
 def headers(at: Runner, queue: str) -> dict[str, str]:

@@ -28,9 +28,8 @@ from crash.process import ROOT
 
 import stompcodec.client as stomp
 from stompcodec.cli.app import app
-from stompcodec.cli.queues.headers import Origin, body_of, origin_of
-from stompcodec.cli.queues.kinds import kind_of
-from stompcodec.cli.queues.taking import BATCH, _split
+from stompcodec.cli.queues.looking import Origin, body_of, kind_of, origin_of
+from stompcodec.cli.queues.tools import BATCH, _split
 from stompcodec.testing import FaultProxy, StompBroker
 from stompcodec.testing.faults import Direction, Rules
 
@@ -91,8 +90,8 @@ def test_browse_shows_and_takes_nothing(broker: StompBroker, queues: tuple[str, 
     assert [line.split()[0] for line in lines] == ["NUMBER", *map(str, range(1, 13)), "12"]
     assert "colour=red" in lines[1]
     assert good(broker, "browse", source, "-f", "{body},", "-q") == "".join(f"{number}," for number in range(12))
-    assert good(broker, "browse", source, "-f", "%b", "-q", "--selector", "n > 9") == "1011"
-    assert good(broker, "browse", source, "-f", "%b", "-q", "-n", "2") == "01"
+    assert good(broker, "browse", source, "-f", "{body}", "-q", "--selector", "n > 9") == "1011"
+    assert good(broker, "browse", source, "-f", "{body}", "-q", "-n", "2") == "01"
     assert json.loads(good(broker, "browse", source, "--json", "-q", "-n", "1"))["body"] == "0"
     assert "n: 0" in good(broker, "browse", source, "--pretty", "-q")
     assert broker.queued(source) == 12

@@ -14,12 +14,21 @@ pytest.importorskip("rich")
 from broker.management.managing import Managed
 
 from stompcodec.broker.management.schema import REQUESTS, SORTS
-from stompcodec.cli.watching import views
-from stompcodec.cli.watching.asking import MOST_ROWS, Asker, CannotAskError, Snapshot, Wish, pattern_of
-from stompcodec.cli.watching.choice import HELP, Choice
-from stompcodec.cli.watching.drawing import History, screen_of
-from stompcodec.cli.watching.keys import keys_of
-from stompcodec.cli.watching.views import BY_NAME, VIEWS, View
+from stompcodec.cli.watching import figures as views
+from stompcodec.cli.watching.figures import (
+    BY_NAME,
+    HELP,
+    MOST_ROWS,
+    VIEWS,
+    Asker,
+    CannotAskError,
+    Choice,
+    Snapshot,
+    View,
+    Wish,
+    pattern_of,
+)
+from stompcodec.cli.watching.terminal import History, keys_of, screen_of
 
 NASTY = "\x1b[2J\x9b\u202e\n"
 

@@ -97,7 +97,6 @@ def test_what_is_new_is_added(spark: Any, tmp_path: Path) -> None:
     [
         (["explode", "-p", "none"], "preset 'none'"),
         (["explode", "-s", "n odd odd"], "neither Spark's JSON"),
-        (["metrics", "--window", "10bananas"], "10bananas"),
         (["archive", "--option", "nothing=1", "--available-now"], "nothing"),
     ],
 )

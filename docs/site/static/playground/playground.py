@@ -18,10 +18,10 @@ from typing import Any
 import stompcodec
 from stompcodec import HEARTBEAT, Frame, FrameError, Limits, Parser, serialize
 from stompcodec.capture.index import ROW, read_trailer
-from stompcodec.cli.files.pcapng import is_packets
+from stompcodec.cli.files.packets import is_packets
+from stompcodec.cli.inputs import Broken, FrameReader
 from stompcodec.cli.inspecting.data import Inspection
 from stompcodec.cli.inspecting.page import Book
-from stompcodec.cli.reader import Broken, FrameReader
 from stompcodec.cli.screen import cut, printable
 from stompcodec.errors import SECRET_WORDS
 

@@ -1,0 +1,631 @@
+"""Tools that move messages: taking, carrying, returning, and a run with its report."""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import ExitStack, suppress
+from itertools import islice
+from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
+
+import click
+
+from stompcodec.cli.connecting import (
+    broker_options,
+    lenient_option,
+    opening,
+    passing_over,
+    reporting_errors,
+    warn_of_missing_slash,
+)
+from stompcodec.cli.groups import INTERRUPTED
+from stompcodec.cli.inputs import Duration, complain, option_group
+from stompcodec.cli.queues.looking import (
+    Interrupted,
+    Kind,
+    Looking,
+    Origin,
+    body_of,
+    is_queue,
+    kept,
+    kind_of,
+    management_of,
+    origin_of,
+)
+from stompcodec.cli.screen import StatusLine, printable
+from stompcodec.cli.streams import stop_on_signals
+from stompcodec.errors import ConnectionLostError, FrameError, ReceiptTimeoutError, RejectedError, StompError
+
+if TYPE_CHECKING:
+    from stompcodec.client import Client, Message, Receipt, Subscription
+    from stompcodec.client.unreadable import OnUnreadable
+
+#: The most messages of a batch by default, and that wait here.
+BATCH = 100
+#: The most bytes of a batch, unless its one message is larger; and that our broker delivers ahead.
+_BATCH_BYTES = 8 * 2**20
+_AHEAD_BYTES = 16 * 2**20
+#: The most messages that stay and yet do not count in the window, and their bytes.
+_MOST_HELD, _MOST_HELD_BYTES = 10_000, 256 * 2**20
+#: Bytes in a `credit` header, which has to name some.
+_UNBOUNDED = 2**40
+#: Seconds to wait for a message before the broker is asked whether there is one.
+_LOOK = 0.1
+
+
+class Taking:
+    """The way to take the messages of a queue.
+
+    Args:
+        looking: the queue; `stopped` is asked before each batch, and True ends the taking.
+        most: how many messages at most; None for all.
+        exact: have our broker deliver no more than that, so that no other message counts as redelivered.
+        idle: seconds without a message after which the queue counts as empty.
+        batch: the most messages of a batch.
+        stay: how many messages are known to stay in the queue, and their bytes, so that they do not fill the window.
+    """
+
+    def __init__(
+        self,
+        looking: Looking,
+        *,
+        most: int | None,
+        exact: bool,
+        idle: float,
+        batch: int = BATCH,
+        stay: tuple[int, int] = (0, 0),
+    ) -> None:
+        self.looking = looking
+        self.most = most
+        self._stay, self._stay_bytes = min(stay[0], _MOST_HELD), min(stay[1], _MOST_HELD_BYTES)
+        self._exact, self._idle, self._batch = exact, idle, batch
+        #: Messages that are neither acknowledged nor to be: they return to the queue at the end.
+        self.held = 0
+        #: The messages are dead letters that go back.
+        self.returns = False
+        #: The broker shows messages, and did not deliver them: others have them, or an exclusive consumer is there.
+        self.withheld = False
+
+    @property
+    def is_full(self) -> bool:
+        """True if messages that stay fill the window, so that no others come."""
+        return self.held >= BATCH + self._stay
+
+    def subscribe(self, ack: str = "client-individual", on_unreadable: OnUnreadable = "ignore") -> Subscription:
+        """Subscribe to the queue. `on_unreadable` is what to do if the tool is lenient."""
+        from stompcodec.client.dialects import BROKERS
+
+        client, kind, queue, selector, *_ = self.looking
+        headers = {}
+        if kind.is_ours and self._exact and self.most is not None:
+            headers = {"credit": f"{self.most},{_UNBOUNDED},false"}
+        elif kind.is_ours:
+            headers = {"consumer-window-size": str(_AHEAD_BYTES + self._stay_bytes)}
+        if kind.is_ours:
+            headers["attempts"] = "named"  # if a SEND is refused, that is no attempt of any message
+        window = (BATCH if self.most is None else min(BATCH, self.most)) + self._stay
+        passed = self.looking.passed
+        if passed is not None:
+            window += passed.count  # each that stays holds a place
+        options: Any = {"prefetch": BROKERS[client.dialect].beside(window, headers.items())}
+        options |= {"selector": selector, "headers": headers}
+        options["on_unreadable"] = "raise" if passed is None else on_unreadable
+        return client.subscribe(queue, ack=ack, **options)
+
+    def batches(self, subscription: Subscription) -> Iterator[list[Message]]:
+        """Yield batches until the queue is empty, `most` were taken, or all that were delivered are held."""
+        left, last, stopped = self.most, time.monotonic(), self.looking.stopped
+        while not stopped() and left != 0 and not self.is_full:
+            taken = subscription.take(self._batch if left is None else min(self._batch, left), _LOOK)
+            if taken:
+                for batch in _split(taken):
+                    if stopped():
+                        return
+                    yield batch
+                left = None if left is None else left - len(taken)
+                last = time.monotonic()
+            elif self._is_over(last):
+                return
+
+    def _is_over(self, last: float) -> bool:
+        """Return whether the queue counts as empty. `last` is the time of the last message."""
+        try:
+            if self.looking.kind.shows and self.looking.is_empty():
+                return True
+        except Interrupted:
+            return True
+        over = time.monotonic() - last > self._idle
+        self.withheld = over and self.looking.kind.shows
+        return over
+
+
+def _split(messages: list[Message]) -> Iterator[list[Message]]:
+    """Yield messages in pieces of at most `_BATCH_BYTES`, or with one message."""
+    batch: list[Message] = []
+    size = 0
+    for message in messages:
+        if batch and size + len(message.body) > _BATCH_BYTES:
+            yield batch
+            batch, size = [], 0
+        batch.append(message)
+        size += len(message.body)
+    if batch:
+        yield batch
+
+
+class Aim(NamedTuple):
+    """Where a message goes."""
+
+    queue: str | None
+    """None if it stays."""
+    why: str | None = None
+    """Why it stays; None also if it is not meant."""
+
+
+#: Returns where a message goes.
+Target = Callable[["Message"], Aim]
+
+
+class RefusedQueue(Exception):
+    """Raised when the broker refuses the messages for one of several queues. The connection has ended."""
+
+
+class Tally:
+    """Counts of messages that were carried or removed, and of those that were left."""
+
+    def __init__(self) -> None:
+        self.messages = 0
+        self.octets = 0
+        #: Messages that were left, by the reason.
+        self.stays: Counter[str] = Counter()
+        #: Why queues refuse messages.
+        self.refused: dict[str, str] = {}
+
+    @property
+    def left(self) -> int:
+        """Messages that were left."""
+        return sum(self.stays.values())
+
+    def add(self, batch: list[Message]) -> None:
+        self.messages += len(batch)
+        self.octets += sum(len(message.body) for message in batch)
+
+
+def carry(taking: Taking, target_of: Target, tally: Tally, moved: Callable[[], None], one_target: bool = True) -> None:
+    """Move messages until `taking` ends. Those without a target stay in their queue.
+
+    Args:
+        taking: the queue. Its client does not reconnect, so no message is delivered to it twice.
+        target_of: returns where a message goes.
+        tally: counts.
+        moved: called after each batch.
+        one_target: all go to the same queue.
+
+    Raises:
+        RefusedQueue: the broker refuses messages for a queue, which `tally.refused` has from now on, and others may be
+            moved over a new connection.
+        StompError: a batch was not moved, or its outcome is unknown. Where SENDs and ACKs are committed together, each
+            of its messages is in one of both queues.
+    """
+    client, kind, subscription = taking.looking.client, taking.looking.kind, taking.subscribe()
+    tally.stays.clear()
+    for batch in taking.batches(subscription):
+        going: dict[str, list[Message]] = {}
+        for message in batch:
+            queue, why = target_of(message)
+            if queue is not None and queue not in tally.refused:
+                going.setdefault(queue, []).append(message)
+                continue
+            if queue is not None:
+                why = f"{printable(queue)} takes none: {tally.refused[queue]}"
+            taking.held += 1
+            tally.stays.update([] if why is None else [why])
+        for queue, messages in going.items():
+            try:
+                done = _move(client, kind, queue, messages, taking.returns)
+            except (ConnectionLostError, RejectedError) as error:
+                why = None if one_target else _refusal(error, kind)
+                if why is None:
+                    raise
+                tally.refused[queue] = why
+                raise RefusedQueue from error
+            tally.add(done)
+            taking.held += len(messages) - len(done)
+            if len(done) < len(messages):
+                tally.stays[f"a SEND to {printable(queue)} cannot carry them"] += len(messages) - len(done)
+        moved()
+
+
+def _refusal(error: BaseException, kind: Kind) -> str | None:
+    """Return why the broker refused messages for their queue; None if it did not.
+
+    An ERROR for a SEND in a transaction ends the connection, and then the COMMIT took no effect, or its ACKs did.
+    """
+    found: BaseException | None = error
+    while kind.atomic and found is not None and not isinstance(found, RejectedError):
+        found = found.__cause__
+    if not isinstance(found, RejectedError) or "transaction" in str(found).lower():  # which is too large
+        return None
+    return printable(str(found).removeprefix("the server sent an ERROR: "))
+
+
+def _move(client: Client, kind: Kind, queue: str, messages: list[Message], returns: bool) -> list[Message]:
+    """Send messages and acknowledge them: together, or else each once the broker has confirmed its copy. Return those
+    that could be sent.
+    """
+    done: list[Message] = []
+    asked = [client.options.artemis_types, *(each.options.get("artemis_types") != "false" for each in client.addresses)]
+    typed = kind.row.types and all(asked)
+
+    def sent(send: Callable[..., object]) -> None:
+        for message in messages:
+            try:
+                headers = kept(message.headers.pairs(), kind.name, returns=returns, typed=typed)
+                send(queue, body_of(message, kind), headers)
+            except FrameError:  # such a header cannot be written in this version of STOMP
+                continue
+            done.append(message)
+
+    if kind.atomic:
+        with client.transaction() as transaction:
+            sent(transaction.send)
+            for message in done:
+                transaction.ack(message)
+        return done
+    receipts: list[Receipt] = []
+    sent(lambda *send: receipts.append(client.send_for_receipt(*send)))
+    for receipt, message in zip(receipts, done):
+        receipt.wait()
+        message.ack()
+    client.ping()  # the broker has the ACKs
+    return done
+
+
+def remove(taking: Taking, tally: Tally, moved: Callable[[], None]) -> None:
+    """Acknowledge messages until `taking` ends. Arguments and errors: `carry`."""
+    lenient = taking.looking.passed is not None
+    # An ACK of mode `client` covers those before it, but not a last one that cannot be read.
+    subscription = taking.subscribe("client-individual", "ack") if lenient else taking.subscribe("client")
+    for batch in taking.batches(subscription):
+        for message in batch[:-1] if lenient else ():
+            message.ack()
+        batch[-1].ack(receipt=True)
+        tally.add(batch)
+        moved()
+
+
+#: Queues that are listed, and that are counted each.
+MOST_LISTED, _MOST_COUNTED = 20, 1000
+#: Why letters stay.
+_UNKNOWN = "their headers do not name a queue that they came from (name one with --to)"
+_CLAIMED = "any sender could have written where they came from (name their queue with --only, or one with --to)"
+_MARK = " (as a header says, which any sender could have written)"
+#: Where letters beyond the counted queues came from.
+_OTHERS = Origin(None)
+
+
+class Returning:
+    """Where the dead letters of a queue go back to.
+
+    Args:
+        letters: the queue they are in.
+        only: a pattern with stars: other letters are not meant, and these are trusted to come from there.
+    """
+
+    def __init__(self, letters: str, only: str | None) -> None:
+        self._letters = letters
+        self._only = None if only is None else re.compile(".*".join(map(re.escape, only.split("*"))), re.DOTALL)
+        #: Queues that only headers name, and that the user has seen and agreed to.
+        self.agreed: set[str] = set()
+        #: Letters seen by `survey` by their origin, and their bytes.
+        self._seen: Counter[Origin] = Counter()
+        self._octets: Counter[Origin] = Counter()
+
+    def aim(self, message: Message, kind: Kind) -> Aim:
+        """Return where a letter goes."""
+        return self._aim(origin_of(message, self._letters, kind))
+
+    def _aim(self, origin: Origin) -> Aim:
+        if origin.queue is None:
+            return Aim(None, _UNKNOWN)
+        if self._only is not None:
+            return Aim(origin.queue) if self._only.fullmatch(origin.queue) else Aim(None)
+        return Aim(origin.queue) if origin.is_proven or origin.queue in self.agreed else Aim(None, _CLAIMED)
+
+    def survey(self, messages: Iterable[Message], kind: Kind) -> None:
+        """Look at letters that are to be sent back."""
+        for message in messages:
+            origin = origin_of(message, self._letters, kind)
+            if origin not in self._seen and len(self._seen) >= _MOST_COUNTED:
+                origin = _OTHERS
+            self._seen[origin] += 1
+            self._octets[origin] += len(message.body)
+
+    def staying(self, refused: Iterable[str] = ()) -> tuple[int, int]:
+        """Return how many of the surveyed letters stay, and their bytes, if these queues refuse theirs."""
+        stay = [origin for origin in self._seen if (queue := self._aim(origin).queue) is None or queue in refused]
+        return sum(self._seen[origin] for origin in stay), sum(self._octets[origin] for origin in stay)
+
+    def outcome(self) -> tuple[int, Counter[str]]:
+        """Return how many of the surveyed letters would go, and how many would stay by the reason."""
+        going, stays = 0, Counter[str]()
+        for origin, number in self._seen.items():
+            queue, why = self._aim(origin)
+            going += number if queue is not None else 0
+            if why is not None:
+                stays[why] += number
+        return going, stays
+
+    @property
+    def has_claims(self) -> bool:
+        """True if only a header says where some of the surveyed letters came from."""
+        return any(not origin.is_proven for origin, _ in self._known())
+
+    def listed(self) -> Iterator[str]:
+        """Yield a line for each queue that surveyed letters came from, the most frequent first."""
+        known = self._known()
+        for origin, number in known[:MOST_LISTED]:
+            yield f"  {number:,} to {printable(str(origin.queue))}{'' if origin.is_proven else _MARK}"
+        if len(known) > MOST_LISTED:
+            yield f"  {sum(number for _, number in known[MOST_LISTED:]):,} to other queues"
+
+    def agree(self) -> None:
+        """Trust the headers that name a listed queue."""
+        self.agreed.update(str(origin.queue) for origin, _ in self._known()[:MOST_LISTED])
+
+    def _known(self) -> list[tuple[Origin, int]]:
+        """Return the queues that letters came from, if these are meant, and how many did."""
+        seen = self._seen.most_common()
+        return [pair for pair in seen if pair[0].queue is not None and self._aim(pair[0]) != Aim(None)]
+
+
+_REDRAW = 0.1
+#: Words that stand for several names at some broker.
+_WILDCARDS = ("*", "**", "#", ">")
+#: Does the work of a verb; the last argument is called after each batch.
+Work = Callable[[Taking, Tally, Callable[[], None]], None]
+
+#: The options of `Tool`, and those of the broker.
+tool_options = option_group(
+    click.option("--dry-run", is_flag=True, help="Change nothing; say how many messages it would be."),
+    click.option("-y", "--yes", is_flag=True, help="Do not ask. Without a terminal, nothing happens without it."),
+    click.option(
+        "--idle",
+        type=Duration(0, min_open=True),
+        default=3.0,
+        show_default=True,
+        metavar="TIME",
+        help="The queue counts as empty after this time without a message, if the broker cannot tell.",
+    ),
+    click.option("--json", "as_json", is_flag=True, help="Print the counts as a JSON object."),
+    click.option("-q", "--quiet", is_flag=True, help="Print nothing on success."),
+    lenient_option,
+    broker_options,
+)
+
+selector_option = click.option(
+    "--selector", metavar="TEXT", help="Only messages that match, in the broker's syntax. RabbitMQ has no selectors."
+)
+limit_option = click.option("-n", "--limit", type=click.IntRange(1), metavar="N", help="At most N messages.")
+
+batch_option = click.option(
+    "--batch",
+    type=click.IntRange(1, BATCH),
+    default=BATCH,
+    show_default=True,
+    metavar="N",
+    help="Move at most N messages at a time: fewer, if the broker refuses transactions of that size.",
+)
+
+
+def check_queue(destination: str, hint: str) -> None:
+    """Check that a destination keeps messages.
+
+    Raises:
+        click.BadParameter: it is a topic or temporary, where messages would be lost; or a wildcard.
+    """
+    if any(word in _WILDCARDS for word in re.split(r"[./]", destination)):
+        raise click.BadParameter(f"{printable(destination)!r} is a wildcard: name one queue", param_hint=hint)
+    if not is_queue(destination) or not destination.strip():
+        raise click.BadParameter(f"{printable(destination)!r} is not a queue", param_hint=hint)
+
+
+class Tool(NamedTuple):
+    """A verb that changes a queue."""
+
+    verb: str
+    """As in "move"."""
+    done: str
+    """As in "moved"."""
+    queue: str
+    aim: str
+    """Where the messages go, for people, as in " to /queue/b"."""
+    dry_run: bool
+    yes: bool
+    idle: float
+    as_json: bool
+    quiet: bool
+    selector: str | None = None
+    limit: int | None = None
+    batch: int = BATCH
+    target: str | None = None
+    """The queue that all of them go to."""
+    lenient: bool = False
+    removes: bool = False
+    """Messages that cannot be read are removed, too, with `lenient`; else they stay."""
+
+    def run(self, broker: dict[str, Any], work: Work, returning: Returning | None = None) -> NoReturn:
+        """Do it, and exit.
+
+        Args:
+            broker: the options of the broker.
+            work: the work.
+            returning: where each dead letter goes, unless all go to one queue.
+        """
+        if not (self.dry_run or self.yes or _has_terminal()):
+            raise click.UsageError(f"there is no terminal to confirm on, so nothing was {self.done}: give --yes")
+        stopped = threading.Event()
+        with passing_over(self.lenient, self.removes) as passed, reporting_errors(), ExitStack() as stack:
+            connect = opening(**broker)
+            client = stack.enter_context(connect())
+            kind = self._checked(client)
+            looking = Looking(client, kind, self.queue, self.selector, stopped.is_set, broker["timeout"], passed)
+            with stop_on_signals(stopped.set):
+                try:
+                    there = looking.total()
+                    most = self.limit if there is None else min(there, self.limit or there)
+                    if returning is not None and kind.shows:
+                        returning.survey(islice(looking.messages(), most), kind)
+                    if self.dry_run:
+                        self._preview(most or 0, returning)
+                except Interrupted:
+                    self._interrupted(Tally())
+            if most != 0:
+                self._announce(most, returning)
+            tally = Tally()
+
+            def taking() -> Taking:
+                """Return the way to take what is left, over a new connection if the former one has ended."""
+                at = looking
+                if tally.refused:
+                    at = looking._replace(client=stack.enter_context(connect()))
+                left = None if most is None else max(0, most - tally.messages)
+                stay = (0, 0) if returning is None else returning.staying(tally.refused)
+                return Taking(at, most=left, exact=self.limit is not None, idle=self.idle, batch=self.batch, stay=stay)
+
+            with stop_on_signals(stopped.set):
+                last = self._do(work, taking, tally, most)
+        if stopped.is_set():
+            self._interrupted(tally)
+        self._show(f"{_number(tally.messages)} {self.done}{self.aim}", tally.messages, tally)
+        sys.exit(1 if self._report_left(last, tally) else 0)
+
+    def _checked(self, client: Client) -> Kind:
+        """Return the kind of the broker, after checks of what the tool is to do there."""
+        for name in filter(None, (self.queue, self.target)):
+            warn_of_missing_slash(client, name)
+        kind = kind_of(client)
+        kind.check_selects(self.selector)
+        if kind.is_ours:
+            kind = kind._replace(management=management_of(client, self.queue))
+        if self.target is not None:
+            kind.check_differ(self.queue, self.target)
+            kind.check_keeps(self.target)
+        if self.dry_run:
+            kind.check_shows(self.queue, "leave out --dry-run")
+        return kind
+
+    def _announce(self, most: int | None, returning: Returning | None) -> None:
+        """List the queues that messages go back to, and ask."""
+        if returning is not None and (returning.has_claims or not self.yes) and not (self.quiet and self.yes):
+            for line in returning.listed():
+                click.echo(line, err=True)
+        if not self.yes:
+            self._ask(most)
+            if returning is not None:
+                returning.agree()
+
+    def _report_left(self, taking: Taking, tally: Tally) -> bool:
+        """Report messages that could not be taken. Return whether there are any."""
+        passed = taking.looking.passed
+        unread = 0 if passed is None else passed.count
+        if unread:
+            complain(f"{_number(unread)} stayed in {self.queue}: they cannot be read")
+        for why, number in tally.stays.most_common(MOST_LISTED):
+            complain(f"{_number(number)} stayed in {self.queue}: {why}")
+        if taking.is_full:
+            complain(f"those that stay in {self.queue} fill the window, so later ones were not tried")
+        elif taking.withheld and not tally.left:
+            complain(
+                f"{self.queue} has messages that did not come in {self.idle:g} s: other consumers hold them, or one of"
+                " them is exclusive (try again later, or wait longer with --idle)"
+            )
+        return bool(tally.left or taking.withheld or taking.is_full or unread)
+
+    def _do(self, work: Work, next_taking: Callable[[], Taking], tally: Tally, most: int | None) -> Taking:
+        progress = _Progress(self, tally, most)
+        try:
+            while True:
+                taking = next_taking()
+                with suppress(RefusedQueue):  # the others are moved over a new connection
+                    if taking.most != 0:
+                        work(taking, tally, progress.moved)
+                        if taking.looking.passed is not None:
+                            tally.messages += taking.looking.passed.settled
+                    return taking
+        except (StompError, ValueError) as error:
+            progress.clear()
+            unknown = isinstance(error, (ConnectionLostError, ReceiptTimeoutError))
+            but = f", but the last batch may be {self.done}, too" if unknown else ""
+            complain(f"{_number(tally.messages)} {self.done} before this error; the others are in {self.queue}{but}")
+            if "transaction" in str(error).lower():
+                complain("if the broker refuses transactions of this size, give a smaller --batch")
+            raise
+        finally:
+            progress.clear()
+
+    def _preview(self, most: int, returning: Returning | None) -> NoReturn:
+        """Say what would happen, and exit."""
+        tally = Tally()
+        if returning is not None:
+            most, tally.stays = returning.outcome()
+        self._show(f"would {self.verb} {_number(most)}{self.aim}", most, tally)
+        if returning is not None and not self.as_json:
+            for line in returning.listed():
+                click.echo(line)
+            for why, number in tally.stays.most_common():
+                click.echo(f"  {number:,} would stay: {why}")
+        sys.exit(0)
+
+    def _show(self, text: str, messages: int, tally: Tally) -> None:
+        if self.as_json:
+            octets = None if self.dry_run else tally.octets  # nothing was read
+            counts = {"messages": messages, "bytes": octets, "left": tally.left, "dry_run": self.dry_run}
+            click.echo(json.dumps({"verb": self.verb, "queue": self.queue, **counts}))
+        elif self.dry_run or not self.quiet:
+            click.echo(printable(text), err=not self.dry_run)
+
+    def _interrupted(self, tally: Tally) -> NoReturn:
+        complain(f"interrupted: {_number(tally.messages)} {self.done}; the others are in {self.queue}")
+        sys.exit(INTERRUPTED)
+
+    def _ask(self, most: int | None) -> None:
+        what = "all messages" if most is None else _number(most)
+        question = f"{self.verb.capitalize()} {what} of {printable(self.queue)}{printable(self.aim)}?"
+        if not click.confirm(question, err=True):
+            complain(f"nothing was {self.done}")
+            sys.exit(1)
+
+
+def _number(count: int) -> str:
+    return f"{count:,} message{'s' * (count != 1)}"
+
+
+def _has_terminal() -> bool:
+    return sys.stdin.isatty() and sys.stderr.isatty()
+
+
+class _Progress:
+    """The progress line."""
+
+    def __init__(self, tool: Tool, tally: Tally, most: int | None) -> None:
+        self._tool, self._tally, self._most = tool, tally, most
+        self._line = StatusLine(not tool.quiet, _REDRAW)
+        self.clear = self._line.clear
+        self._start = time.monotonic()
+
+    def text(self) -> str:
+        seconds = max(time.monotonic() - self._start, 1e-6)
+        tally = self._tally
+        of = "" if self._most is None else f" of {self._most:,}"
+        rate = f"{seconds:.0f} s, {tally.messages / seconds:,.0f}/s"
+        return f"{tally.messages:,}{of} {self._tool.done}, {tally.octets / 1e6:,.1f} MB, {rate}"
+
+    def moved(self) -> None:
+        """Update the line, now and then."""
+        self._line.update(self.text)
