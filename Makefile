@@ -138,8 +138,9 @@ simulate: $(VENV)/package.stamp ## SEEDS (1000) runs of broker, clients, disk an
 simulate-planted: $(VENV)/package.stamp ## which seed of the simulation finds each bug that is planted in the broker
 	@PYTHONHASHSEED=0 $(BIN)/python scripts/simulate.py --planted
 
-mutations: $(VENV)/package.stamp ## COUNT (102) faults from SEED (1) in all rooms: which ones the tests do not notice; goes on where it was
-	@$(BIN)/python scripts/mutations.py $(if $(SEED),--seed $(SEED)) $(if $(COUNT),--count $(COUNT)) $(if $(ROOM),--room $(ROOM))
+mutants: $(VENV)/package.stamp ## try the faults of LIST (tests/mutants.tsv) that have no verdict, JOBS (1) at a time; AGAIN=1: what was noticed, COUNT (all), must be again
+	@$(BIN)/python scripts/mutations.py $(LIST) $(if $(AGAIN),--again) $(if $(SEED),--seed $(SEED)) $(if $(COUNT),--count $(COUNT)) \
+		$(if $(ROOM),--room $(ROOM)) $(if $(JOBS),--jobs $(JOBS))
 
 soak: $(VENV)/package.stamp ## broker and clients under load for SECONDS (60); memory and order are watched
 	STOMPCODEC_LONG=1 $(PYTEST) tests/client/test_under_load.py -k minute
