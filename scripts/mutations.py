@@ -372,10 +372,10 @@ class Bench:
 
     def tried(self, mutant: Mutant, place: tuple[str, Fault], stages: Iterable[Stage]) -> Mutant:
         """Plant a fault, and run the stages until a test notices it."""
-        began, verdict, noticed = time.monotonic(), "alive", ""
+        verdict, noticed, spent = "alive", "", 0.0
         with self.planted([(*place, place[1].after)]) as good:
             for tests, pure in stages if good else ():
-                left, seconds = dict(tests), sum(tests.values())
+                left, seconds, began = dict(tests), sum(tests.values()), time.monotonic()
                 while left and verdict == "alive":
                     status, output = self.pytest(self.site, left, pure, seconds, "-x")
                     by = _noticed_by(output, left)
@@ -385,13 +385,15 @@ class Bench:
                         verdict, noticed = ("timeout" if status in _TOO_LONG else "killed"), "pure:" * pure + by
                     elif left.pop(by.partition("[")[0], None) is None:  # it fails without the fault, too
                         break
-        verdict, spent = verdict if good else "invalid", time.monotonic() - began
-        return mutant._replace(verdict=verdict, test=noticed, seconds=f"{spent:.0f}")
+                spent += time.monotonic() - began
+                if verdict != "alive":
+                    break
+        return mutant._replace(verdict=verdict if good else "invalid", test=noticed, seconds=f"{spent:.0f}")
 
 
 def _noticed_by(output: str, tests: Iterable[str]) -> str:
     """Return the test that failed, or the last one that began."""
-    failed = re.search(r"^(?:FAILED|ERROR) (\S+?\.py(?:::.+?)?)(?: - .*)?$", output, re.MULTILINE)
+    failed = re.search(r"^(?:FAILED|ERROR) (\S+?\.py[\w:]*(?:\[.*?\])?)(?: - .*)?$", output, re.MULTILINE)
     begun = re.findall(r"^(tests/\S+?\.py::.+?)(?: [A-Z]+ +\[ *\d+%\])?$", output, re.MULTILINE)
     return (failed[1] if failed else [*tests, *begun][-1]).strip()
 
