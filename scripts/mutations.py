@@ -442,14 +442,13 @@ class Judge:
         shutil.rmtree(bench.folder)
         return reached
 
-    def _stages(self, mutant: Mutant) -> Iterator[Stage]:
+    def _stages(self, mutant: Mutant, room: str) -> Iterator[Stage]:
         """Yield the test that noticed it before, then those of its room that reach it, the quickest first."""
         test = mutant.test.removeprefix("pure:")
         if test and (self.root / test.partition("::")[0]).is_file():
             yield {test: float(mutant.seconds)}, test != mutant.test
-        known: set[str] = set()
-        first, native = mutant.room.split("/")[0], not mutant.file.endswith(".py")
-        folders = (_TESTS.get(mutant.room) or _TESTS.get(first) or first).split()
+        first, native, known = room.split("/")[0], not mutant.file.endswith(".py"), set[str]()
+        folders = (_TESTS.get(room) or _TESTS.get(first) or first).split()
         for pure in (False, True)[: 1 if native else 2]:
             times: dict[str, float] = {}
             for folder in folders if not pure else set(folders) & set(_PURE):
@@ -469,14 +468,16 @@ class Judge:
         total = len(waiting)
 
         def work(bench: Bench) -> None:
-            while waiting:
+            while True:
                 with lock:
+                    if not waiting:
+                        return
                     at = waiting.pop(0)
                 place = find(self.root, results[at])
                 if isinstance(place, str):
                     result = results[at]._replace(verdict=place)
                 else:
-                    result = bench.tried(results[at], place, self._stages(results[at]))
+                    result = bench.tried(results[at], place, self._stages(results[at], room_of(place[0])))
                 with lock:
                     results[at] = result
                     written(path, head, results)
