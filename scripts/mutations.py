@@ -85,6 +85,8 @@ _PURE = ("codec", "protocol", "capture", "broker")
 _FIRST = ("tests/codec/test_vectors.py", "tests/broker/test_scenarios.py")
 #: Tests in the first run, before all the others that reach a fault.
 _FEW = 30
+#: CPU seconds that a single test may take, before it takes three times as long. Seconds without a word from the tests.
+_ONE, _HANGS = 10.0, 120
 #: Exit statuses: the time is over; no tests.
 _TOO_LONG, _NO_TESTS = (-signal.SIGXCPU, -signal.SIGKILL), 5
 #: Verdicts of those that tests notice. Others: alive, invalid (the compiler refuses it), gone, changed.
@@ -329,7 +331,7 @@ class Bench:
     def pytest(self, site: Path, tests: Iterable[str], pure: bool, seconds: float, *options: str) -> tuple[int, str]:
         """Run tests, and return the exit status and the output."""
         limit = round(30 + 3 * seconds)
-        command = [sys.executable, "-c", _PYTEST.format(limit), "-v", "-p", "no:cacheprovider", "-rfE", "--tb=no"]
+        command = [sys.executable, "-u", "-c", _PYTEST.format(limit), "-v", "-p", "no:cacheprovider", "-rfE", "--tb=no"]
         command += [f"--basetemp={self.folder}/t", "-m", "not slow and not names_backend" if pure else "not slow"]
         ours = {"HYPOTHESIS_PROFILE": "light", "HYPOTHESIS_STORAGE_DIRECTORY": f"{self.folder}/hypothesis"}
         ours |= {"PYTHONPATH": str(site), "TMPDIR": f"{self.folder}/tmp", "COLUMNS": "500"}
@@ -340,8 +342,14 @@ class Bench:
                 command, 0, None, None, out, out, cwd=self.tree, env=environment, start_new_session=True
             )
             _RUNNING.add(process.pid)
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                process.wait(2 * limit + 60)
+            quiet, size = 0, -1
+            while process.poll() is None and quiet < _HANGS:
+                with contextlib.suppress(subprocess.TimeoutExpired):
+                    process.wait(1)
+                quiet, size = (
+                    (quiet + 1 if size == os.fstat(out.fileno()).st_size else 0),
+                    os.fstat(out.fileno()).st_size,
+                )
             _end(process.pid)
             _RUNNING.discard(process.pid)
             out.seek(0)
@@ -446,7 +454,7 @@ class Judge:
         """Yield the test that noticed it before, then those of its room that reach it, the quickest first."""
         test = mutant.test.removeprefix("pure:")
         if test and (self.root / test.partition("::")[0]).is_file():
-            yield {test: float(mutant.seconds)}, test != mutant.test
+            yield {test: _ONE}, test != mutant.test
         first, native, known = room.split("/")[0], not mutant.file.endswith(".py"), set[str]()
         folders = (_TESTS.get(room) or _TESTS.get(first) or first).split()
         for pure in (False, True)[: 1 if native else 2]:
