@@ -346,10 +346,8 @@ class Bench:
             while process.poll() is None and quiet < _HANGS:
                 with contextlib.suppress(subprocess.TimeoutExpired):
                     process.wait(1)
-                quiet, size = (
-                    (quiet + 1 if size == os.fstat(out.fileno()).st_size else 0),
-                    os.fstat(out.fileno()).st_size,
-                )
+                said = os.fstat(out.fileno()).st_size
+                quiet, size = (quiet + 1 if size == said else 0), said
             _end(process.pid)
             _RUNNING.discard(process.pid)
             out.seek(0)
