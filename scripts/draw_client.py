@@ -4,7 +4,7 @@
     draw_client.py --check    exit status 1 if the block is not what the client's core does
 
 Each line of `LIVES` is played on a `ClientCore` with a server that does what the line says. Each change of the client's
-state, and of its present connection's, is an arrow. The states are the tables of `stompcodec/client/states.py`.
+state, and of its present connection's, is an arrow. The states are the tables of `stompcodec/client/link.py`.
 """
 
 from __future__ import annotations
@@ -21,9 +21,8 @@ from page_blocks import run
 
 from stompcodec import Frame
 from stompcodec.client.core import ClientCore
-from stompcodec.client.link import ClientLink
+from stompcodec.client.link import CLIENT, CONNECTION, ClientLink, State
 from stompcodec.client.options import Options
-from stompcodec.client.states import CLIENT, CONNECTION, State
 from stompcodec.client.subscription import Subscription
 from stompcodec.connection import Connection, Role
 

@@ -59,7 +59,7 @@ class Life:
         for (_, name), queue in self.broker.core.queues.items():
             yield from ["DEAD_LETTER" if "DLQ" in name else "READY"] * len(queue.messages)
             yield from ["DELAYED"] * len(queue.deferred)
-            yield from ["HELD"] * len(queue.held)
+            yield from ["HELD"] * len(queue.returned.held)
             for consumer in queue.consumers:
                 yield from ["UNACKED"] * len(consumer.unacked)
 

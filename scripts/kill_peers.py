@@ -38,7 +38,7 @@ _KINDS = ("queue", "durable")
 
 
 class Work:
-    """What the programs on one broker do, and what came of it."""
+    """The programs that use one broker, and their results."""
 
     def __init__(self, url: str, resend: bool) -> None:
         self.url, self.resend, self.word = url, resend, uuid.uuid4().hex[:8]
@@ -158,7 +158,7 @@ class Work:
 
 
 def kill_rounds(name: str, rounds: int, resend: bool, seed: int) -> Work:
-    """Kill one broker so many times under the work, each time after all programs have gone on."""
+    """Kill one broker `rounds` times while programs use it. Before each kill all of them have made progress."""
     chance = random.Random(seed)
     with Server(name, limit=_PATIENCE) as server:
         work = Work(server.url, resend)
@@ -192,11 +192,11 @@ def kill_rounds(name: str, rounds: int, resend: bool, seed: int) -> Work:
 
 
 def _goes_on(work: Work, steps: int) -> bool:
-    """Wait until each program has made so many steps. That it did not is a problem."""
+    """Wait until each program has made `steps` more steps. Return False, and note a problem, if one has not in time."""
     enough, until = work.done + steps, time.monotonic() + _PATIENCE
     while work.done < enough:
         if work.problems or time.monotonic() > until:
-            work.problems.append(f"not each program goes on: {work.figures()}")
+            work.problems.append(f"a program has stopped: {work.figures()}")
             return False
         time.sleep(0.05)
     return True

@@ -21,7 +21,7 @@ from stompcodec.cli.proxying.proxy import Place, Proxy, Target
 from stompcodec.cli.proxying.tally import Tally
 from stompcodec.cli.proxying.watcher import Watcher
 from stompcodec.testing import StompBroker
-from stompcodec.testing.thread import LoopThread
+from stompcodec.testing.faults import LoopThread
 from stompcodec.uri import parse_uri
 
 PICTURE = Path(__file__).resolve().parents[1] / "docs" / "proxy.svg"

@@ -1,4 +1,4 @@
-r"""The codec in Python, in more than 600 lines. It specifies the C backend: the same frames, errors and offsets.
+r"""The codec in Python. It specifies the C backend: the same frames, errors and offsets.
 
 The grammar of a stream of octets (LF 10, CR 13, NUL 0):
 
@@ -34,8 +34,7 @@ from collections import deque
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from stompcodec._ends_py import frame_ends
-from stompcodec._scan_py import SMALL, Body, Head, Known, Lines, Violation, line_end, rules_of
+from stompcodec._scan_py import SMALL, Body, Head, Known, Lines, Violation, frame_ends, line_end, rules_of
 from stompcodec._serialize_py import serialize, serialize_many, serialize_parts, serialize_tail
 from stompcodec._websocket_py import read_websocket, write_websocket
 from stompcodec.column_filter import Where

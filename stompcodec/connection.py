@@ -1,4 +1,4 @@
-"""One side of a STOMP connection, without I/O: bytes in, checked frames out, and back.
+"""One side of a STOMP connection, without I/O: handshake, and checked frames.
 
 The owner moves the bytes and tells the time:
 
@@ -12,19 +12,311 @@ LocalProtocolError; one by the peer raises RemoteProtocolError, whose `reply` is
 
 from __future__ import annotations
 
+import enum
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any, Literal
+from functools import lru_cache
+from typing import Any, Literal, NamedTuple
 
 from stompcodec.codec import Frame, Parser, serialize, serialize_parts
 from stompcodec.detect import FirstFrame, NextFrame
-from stompcodec.errors import NEAR, FrameError, LocalProtocolError, RemoteProtocolError, excerpt, in_short, moved
-from stompcodec.handshake import Handshake
-from stompcodec.heartbeat import Heartbeat
-from stompcodec.spec import SERVER, VERSIONS, Limits, checked_commands, checked_limits
-from stompcodec.states import State, missing_headers, next_state
-from stompcodec.steady import CONNECTS, GRACE, NOTHING_STEADY, SENDERS, Role, described, named, refusal, steady, why_not
+from stompcodec.errors import (
+    NEAR,
+    ErrorFrame,
+    FrameError,
+    LocalProtocolError,
+    RemoteProtocolError,
+    excerpt,
+    in_short,
+    moved,
+)
+from stompcodec.heartbeat import Heartbeat, negotiate_heart_beat
+from stompcodec.spec import CLIENT_1_1, SERVER, VERSIONS, Limits, checked_commands, checked_limits
+from stompcodec.states import (
+    REQUIRED_HEADERS,
+    Sender,
+    State,
+    missing_headers,
+    negotiate,
+    negotiate_client,
+    negotiate_wishlist,
+    next_state,
+)
 
-__all__ = ["Connection", "Role"]
+# ---- the handshake: CONNECT and CONNECTED, which agree on the version and the heart-beats ----
+
+#: Versions without heart-beats.
+_WITHOUT_BEATS = ("1.0", "legacy")
+
+
+def protocol_value(frame: Frame, name: str) -> str | None:
+    """Return the value of a header of the first frame that belongs to the protocol, without blanks around it; None if
+    it is missing. Examples in specifications have such blanks.
+
+    >>> protocol_value(Frame("CONNECT", {"version": " 1.1"}), "version")
+    '1.1'
+    """
+    value = frame.get(name)
+    return None if value is None else value.strip(" \t")
+
+
+class Handshake:
+    """One side of the negotiation. A client calls `connect_frame`, then `on_connected`; a server calls `on_connect`,
+    then `connected_frame`. In 1.0, which has no heart-beats, the header heart-beat has no meaning.
+
+    `versions` are those we speak: some of "1.0", "1.1", "1.2", or "legacy", which is never negotiated. `heart_beat` is
+    our offer in ms: how often we can send, and how often we want to receive; 0 for never. Others raise ValueError.
+
+    With `version_header`, a server reads the header version of a CONNECT without accept-version, as the wish-list for
+    1.1 proposed (WISH-NEG-01 to WISH-NEG-03). A client reads it if its CONNECT has the header.
+
+    >>> client, server = Handshake(["1.1", "1.2"], (500, 0)), Handshake(["1.0", "1.1"], (0, 1000))
+    >>> connect = client.connect_frame(Frame("CONNECT", {"host": "a"}))
+    >>> server.on_connect(connect)
+    '1.1'
+    >>> connected = server.connected_frame("1.1", {"session": "7"})
+    >>> connected
+    <Frame CONNECTED version='1.1' heart-beat='0,1000' session='7'>
+    >>> client.on_connected(connected), client.beats("1.1", connected), server.beats("1.1", connected)
+    ('1.1', (1000, 0), (1000, 0))
+    """
+
+    __slots__ = ("_connect_beat", "_heart_beat", "_highest", "_offered", "_version_header", "first", "versions")
+
+    def __init__(self, versions: Sequence[str], heart_beat: tuple[int, int], version_header: bool = False) -> None:
+        if isinstance(versions, str) or not versions or not set(versions) <= {*VERSIONS, "legacy"}:
+            raise ValueError(f"versions is {versions!r}: give some of {', '.join(VERSIONS)}, or legacy")
+        if len(heart_beat) != 2 or any(type(ms) is not int or ms < 0 for ms in heart_beat):
+            raise ValueError(f"heart_beat is {heart_beat!r}: give two numbers of milliseconds, 0 or more")
+        #: In the order of `VERSIONS`.
+        self.versions = tuple(version for version in VERSIONS if version in versions)
+        #: The dialect of the first frame: "legacy", or None for the common rules of the other versions.
+        self.first = None if self.versions else "legacy"
+        self._version_header = version_header
+        self._highest: str | None = None  # the version header of CONNECT
+        self._heart_beat = f"{heart_beat[0]},{heart_beat[1]}"
+        self._offered: Sequence[str] = self.versions
+        self._connect_beat: str | None = None  # the heart-beat header of CONNECT
+
+    def connect_frame(self, frame: Frame) -> Frame:
+        """Return a client's CONNECT, with accept-version and heart-beat added unless it has them. Raise FrameError
+        "no-common-version" if its header version is malformed, or lower than all our versions.
+        """
+        if self.first is not None:
+            return frame
+        more: list[tuple[str, str]] = []
+        self._highest = frame.get("version")
+        versions = _up_to(self._highest, self.versions)
+        if frame.get("accept-version") is None and versions != ["1.0"]:
+            more.append(("accept-version", ",".join(versions)))
+        if frame.get("heart-beat") is None and self._heart_beat != "0,0":
+            more.append(("heart-beat", self._heart_beat))
+        if more:
+            frame = Frame(frame.command, [*more, *frame.headers.pairs()], frame.body)
+        offered = frame.get("accept-version", "1.0").split(",")
+        self._offered = [version for version in self.versions if version in offered]
+        self._connect_beat = frame.get("heart-beat")
+        return frame
+
+    def on_connect(self, frame: Frame) -> str:
+        """Return the version of the session, on a server that has received CONNECT. Raise FrameError:
+        "no-common-version" or "bad-heart-beat".
+        """
+        accept, highest = protocol_value(frame, "accept-version"), protocol_value(frame, "version")
+        if self._version_header and accept is None and highest is not None:
+            version = _up_to(highest, self.versions)[-1]
+        else:
+            version = negotiate(accept, self.versions)
+        beat = protocol_value(frame, "heart-beat") if version != "1.0" else None
+        negotiate_heart_beat(beat, None)
+        self._connect_beat = beat
+        return version
+
+    def connected_frame(
+        self,
+        version: str,
+        headers: Mapping[str, str] | Iterable[tuple[str, str]],
+        heart_beat: tuple[int, int] | None = None,
+    ) -> Frame:
+        """Return a server's CONNECTED. It always has the header heart-beat, which some clients require."""
+        given = headers.items() if isinstance(headers, Mapping) else headers
+        if version == "legacy":
+            return Frame("CONNECTED", given)
+        offer = self._heart_beat if heart_beat is None else f"{heart_beat[0]},{heart_beat[1]}"
+        if version == "1.0":
+            offer = "0,0"
+        return Frame("CONNECTED", [("version", version), ("heart-beat", offer), *given])
+
+    def on_connected(self, frame: Frame) -> str:
+        """Return the version of the session, on a client that has received CONNECTED. Raise FrameError
+        "no-common-version" if the server chose one that was not offered.
+        """
+        if self.first is not None:
+            return self.first
+        version = protocol_value(frame, "version")
+        if self._highest is not None:
+            version = negotiate_wishlist(self._highest, version)
+        return negotiate_client(version, self._offered)
+
+    def beats(self, version: str, connected: Frame) -> tuple[int, int]:
+        """Return the negotiated intervals in ms, from client to server and from server to client; 0 for none. Raise
+        FrameError: "bad-heart-beat".
+        """
+        if version in _WITHOUT_BEATS:
+            return 0, 0
+        return negotiate_heart_beat(self._connect_beat, protocol_value(connected, "heart-beat"))
+
+
+def _up_to(highest: str | None, versions: Sequence[str]) -> list[str]:
+    """Return our versions up to `highest`; all for None. Raise FrameError "no-common-version" if all are higher, or
+    `highest` is not a version.
+    """
+    found = [version for version in versions if highest is None or negotiate_wishlist(version, highest) == version]
+    if not found:
+        raise FrameError("no-common-version", detail=f"we speak {', '.join(versions)}")
+    return found
+
+
+# ---- fast look-ups, made from the tables of `states.py`, for frames that keep the state; errors for others ----
+
+
+class Role(enum.Enum):
+    """The side of a connection.
+
+    >>> Role("server")
+    <Role.SERVER: 'server'>
+    """
+
+    CLIENT = "client"
+    SERVER = "server"
+
+
+#: Role -> our side and that of the peer.
+SENDERS: dict[Role, tuple[Sender, Sender]] = {Role.CLIENT: ("client", "server"), Role.SERVER: ("server", "client")}
+#: Seconds of silence tolerated beyond twice the interval. A client that reconnects too early adds load to a slow
+#: server.
+GRACE = {Role.CLIENT: 1.0, Role.SERVER: 0.0}
+
+#: The two commands of the first frame.
+CONNECTS = ("CONNECT", "STOMP")
+#: The headers that name a received frame, for people, and the most characters of each that are shown.
+_NAMING = ("subscription", "destination", "message-id", "receipt-id")
+_MOST_SHOWN = 200
+_IN_SESSION = (State.CONNECTED, State.DISCONNECTING)
+_KNOWN = frozenset((*CLIENT_1_1, *SERVER))
+
+
+class _Steady(NamedTuple):
+    """The frames that are allowed in a state and do not change it: nearly all frames of a session.
+
+    Frames in neither table need `next_state` and `missing_headers`.
+    """
+
+    one: dict[str, str]
+    """Command -> its only required header."""
+    some: dict[str, tuple[str, ...]]
+    """Command -> its required headers, if there are none or several."""
+
+
+NOTHING_STEADY = _Steady({}, {})
+
+
+@lru_cache(64)
+def steady(sender: Sender, state: State, version: str | None, commands: frozenset[str] = frozenset()) -> _Steady:
+    """Return the frames that `sender` may send in a state without changing it.
+
+    `commands` are further commands of a session, without required headers.
+
+    >>> steady("client", State.CONNECTED, "1.2").one["SEND"]
+    'destination'
+    >>> steady("client", State.CONNECTED, "1.2").some
+    {'SUBSCRIBE': ('destination', 'id')}
+    """
+    if state not in _IN_SESSION:
+        return NOTHING_STEADY
+    one: dict[str, str] = {}
+    some: dict[str, tuple[str, ...]] = {}
+    required = REQUIRED_HEADERS[version or "1.2", sender]
+    for command in (*required, "ERROR"):
+        if next_state(sender, state, command, version) is not state:
+            continue
+        names = required.get(command, ())
+        if any("|" in name for name in names):  # one of two: left to `missing_headers`
+            continue
+        if len(names) == 1:
+            one[command] = names[0]
+        else:
+            some[command] = names
+    if state is State.CONNECTED:
+        some.update(dict.fromkeys(commands - _KNOWN, ()))
+    return _Steady(one, some)
+
+
+def why_not(sender: Sender, state: State, command: str) -> str:
+    """Return why a frame is not allowed, in words that are safe to show.
+
+    >>> why_not("client", State.NEW, "SEND"), why_not("client", State.CONNECTED, "MESSAGE")
+    ('SEND cannot come before CONNECT', 'a client must not send MESSAGE')
+    """
+    command = ascii(command[:40])[1:-1]
+    if command not in _KNOWN:
+        return f"unknown command {command}"
+    if (command in SERVER) is (sender == "client"):
+        return f"a {sender} must not send {command}"
+    if state in (State.NEW, State.CONNECTING) and command not in CONNECTS:
+        return f"{command} cannot come before {'CONNECT' if state is State.NEW else 'CONNECTED'}"
+    if state in (State.CONNECTING, State.CONNECTED):
+        return f"{command} cannot come twice"
+    ends = {State.DISCONNECTING: "DISCONNECT", State.FAILED: "ERROR"}
+    return f"{command} cannot come after {ends.get(state, 'the end of the stream')}"
+
+
+def named(missing: Iterable[str]) -> str:
+    """Return the result of `missing_headers` in words.
+
+    >>> named(["destination|id", "x"])
+    'destination or id, and x'
+    """
+    return ", and ".join(name.replace("|", " or ") for name in missing)
+
+
+def described(frame: ErrorFrame) -> str:
+    """Return a received frame in words: its command, and the headers that name it, as printable text.
+
+    >>> described(Frame("MESSAGE", [("subscription", "s1"), ("message-id", "\\t7"), ("a", "b")]))
+    "MESSAGE with subscription 's1', message-id '\\\\t7'"
+    """
+    given = [(name, frame.get(name)) for name in _NAMING]
+    words = ", ".join(f"{name} {value[:_MOST_SHOWN]!r}" for name, value in given if value is not None)
+    command = repr(frame.command[:_MOST_SHOWN])[1:-1]
+    return f"{command} with {words}" if words else command
+
+
+def refusal(
+    ours: Sender,
+    message: str,
+    remedy: str,
+    frame: Frame | None,
+    *,
+    headers: Iterable[tuple[str, str]] = (),
+    cause: FrameError | None = None,
+) -> RemoteProtocolError:
+    """Return the error for a violation by the peer; if we are a server, with the ERROR frame (S12-ERR-03, S12-ERR-04),
+    of which `remedy` is the body. `frame` caused it. `headers` stand before the usual ones of ERROR.
+
+    >>> refusal("server", "SEND lacks destination", "Add it.", Frame("SEND", {"receipt": "7"})).reply
+    <Frame ERROR message='SEND lacks destination' content-type='text/plain' receipt-id='7' body=8 bytes b'Add it.\\n'>
+    """
+    if ours == "client":
+        return RemoteProtocolError(message, cause=cause)
+    entries = [*headers, ("message", message), ("content-type", "text/plain")]
+    receipt = None if frame is None or frame.command in CONNECTS else frame.get("receipt")
+    if receipt is not None:
+        entries.append(("receipt-id", receipt))
+    return RemoteProtocolError(message, reply=Frame("ERROR", entries, f"{remedy}\n".encode()), cause=cause)
+
+
+# ---- the connection ----
+
 
 _NO_BEATS = Heartbeat(0, 0)
 _EOL = b"\n"

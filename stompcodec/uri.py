@@ -20,6 +20,7 @@ from typing import NamedTuple
 from urllib.parse import quote, unquote
 
 from stompcodec.errors import ConfigError, may_be_secret
+from stompcodec.values import boolean
 
 #: Scheme -> its default port.
 _PORTS = {"stomp": 61613, "stomp+ssl": 61614, "ws": 80, "wss": 443, "http": 80, "https": 443}
@@ -171,8 +172,11 @@ def _known(options: dict[str, str]) -> dict[str, str]:
                 else "leave it out, and give it to the client as an argument"
             )
             raise _error(f"unknown option{shown} after the question mark: {hint}")
-    if options.get("artemis_types") not in (None, "true", "false"):
-        raise _error("the option artemis_types is neither true nor false")
+    if "artemis_types" in options:
+        try:
+            options["artemis_types"] = str(boolean(options["artemis_types"])).lower()
+        except ValueError as error:
+            raise _error(f"the option artemis_types: {error}") from None
     return options
 
 

@@ -25,21 +25,21 @@ TREE = Path(__file__).parents[1]
 FLOORS = {
     "": (
         *("_lean", "errors, spec, column_filter, detect", "content", "frame", "columns"),
-        *("_scan_py, _serialize_py, _ends_py, _websocket_py", "_codec_py", "codec"),
-        *("states, heartbeat, uri", "handshake, steady", "connection"),
+        *("_scan_py, _serialize_py, _websocket_py", "_codec_py", "codec"),
+        *("states, heartbeat, values", "uri", "connection"),
         "__init__",
         *("disk", "transport, capture", "client, broker", "bridge, compat, testing", "spark", "cli"),
         "__main__",
     ),
     "broker": (
         *(
-            "deadlines, errors, garbage, heap, memory, storage.sqlite_file",
-            "loop_quota, wait_log, wildcards, auth, origins, values",
+            "errors, memory, storage.sqlite_file",
+            "loop_quota, wildcards, auth, values",
             "config",
             "message",
         ),
         *(
-            "bodies, peer, lobby",
+            "bodies",
             "connections",
             "selectors, storage",
             "storage.repair",
@@ -79,22 +79,21 @@ FLOORS = {
         "__init__",
         "demonstration, __main__",
     ),
-    "bridge": ("mapping, marks, tally, way", "headers", "sources", "ends", "carrier", "bridge", "__init__"),
-    "capture": ("disk", "index", "segment", "writer", "reader", "__init__"),
+    "bridge": ("mapping", "headers", "sources", "carrier", "bridge", "__init__"),
+    "capture": ("index", "writer", "reader", "__init__"),
     "client": (
         "headers",
-        "dialects, owned, receipts, states",
-        "identity",
+        "dialects, owned, receipts",
         "bodies",
-        "outbox, subscription, middleware.headers",
-        "message, backoff",
+        "unreadable",
+        "outbox, subscription",
+        "message, backoff, dedupe",
         "middleware.events",
         "middleware.base",
-        "middleware.around, middleware.destinations",
         "middleware",
         "middleware.otel, middleware.prometheus",
         "options",
-        "transaction, handlers, hooks",
+        "transaction, handlers",
         "giving_up",
         "link",
         "windows",
@@ -106,7 +105,7 @@ FLOORS = {
         "aio, sync",
         "opening",
         "__init__",
-        "recording",
+        "recorder",
     ),
 }
 #: Imports that point upward still, each to be cut.
@@ -115,7 +114,7 @@ UPWARD = ()
 #: Folders in which modules import each other in a circle, each to be cut; and folders with too many modules.
 CIRCLES = ()
 CROWDED: tuple[str, ...] = ()
-MOST_MODULES = 20
+MOST_MODULES = 24
 
 #: What the ground floor does not know: it knows bytes, frames and their order, and nothing of the world.
 WORLD = {
@@ -358,9 +357,8 @@ def _texts():
                 yield path, path.read_text(encoding="utf-8").splitlines()
 
 
-def test_a_long_file_says_why():
-    """A file has one subject. If it is longer than 600 lines, its first line says why, with the words "600 lines"."""
-    assert [str(path) for path, lines in _texts() if len(lines) > 600 and "600 lines" not in lines[0]] == []
+def test_no_file_is_longer_than_a_subject():
+    assert [str(path) for path, lines in _texts() if len(lines) > 1000] == []
 
 
 def test_no_function_is_long():

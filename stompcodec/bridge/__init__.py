@@ -9,11 +9,9 @@ print(asyncio.run(bridge.run()).carried)
 """
 
 from stompcodec.bridge.bridge import Bridge
-from stompcodec.bridge.ends import End
-from stompcodec.bridge.mapping import Mapping, Rule
-from stompcodec.bridge.sources import BridgeError, Request, UnsuitableError
-from stompcodec.bridge.tally import Tally
-from stompcodec.bridge.way import DEAD_LETTER, Way
+from stompcodec.bridge.carrier import Tally
+from stompcodec.bridge.mapping import DEAD_LETTER, Mapping, Rule, Way
+from stompcodec.bridge.sources import BridgeError, End, Request, UnsuitableError
 
 __all__ = [
     "DEAD_LETTER",

@@ -13,27 +13,27 @@ import uuid
 from collections import OrderedDict, deque
 from collections.abc import Callable, Iterable
 
-from stompcodec.bridge.carrier import PATIENCE, Carrier, Entry, error_frame, is_passing, reason_of
-from stompcodec.bridge.ends import End, is_one_broker, leave, unless
-from stompcodec.bridge.headers import SEQ, Hop, dead_letter
-from stompcodec.bridge.mapping import is_topic
-from stompcodec.bridge.marks import PATH, circle, idempotency_key, may_be_one, same_broker
+from stompcodec.bridge.carrier import PATIENCE, Carrier, Entry, Tally, error_frame, is_passing, reason_of
+from stompcodec.bridge.headers import PATH, SEQ, Hop, circle, dead_letter, idempotency_key, may_be_one, same_broker
+from stompcodec.bridge.mapping import Way, is_topic
 from stompcodec.bridge.sources import (
     GIVERS,
     BridgeError,
+    End,
     Lane,
     Request,
     UnsuitableError,
     dialect_of,
     is_advisory,
     is_empty,
+    is_one_broker,
     lanes_of,
+    leave,
     listed,
+    unless,
 )
-from stompcodec.bridge.tally import Tally
-from stompcodec.bridge.way import Way
 from stompcodec.client import AsyncClient, AsyncMessage, RejectedError
-from stompcodec.client.giving_up.ways import key_of
+from stompcodec.client.giving_up import key_of
 from stompcodec.errors import FrameError, LocalProtocolError, ReceiptTimeoutError, RemoteProtocolError, StompError
 
 #: The most keys of carried messages to remember. They identify messages that the source delivers again.

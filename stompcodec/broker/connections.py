@@ -7,21 +7,264 @@ come from there. Connections without an address, such as those of a program that
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import asyncio
+import logging
+from collections.abc import Callable, MutableMapping
 from dataclasses import dataclass
 from logging import Logger
+from typing import Any, Protocol
 
+from stompcodec.broker.auth import Auth, User, far_network_of, network_of
 from stompcodec.broker.config.config import Config
 from stompcodec.broker.errors import Refused
-from stompcodec.broker.origins import far_network_of, network_of
-from stompcodec.broker.peer import Peer
+from stompcodec.broker.message import LargeBody, Message
+from stompcodec.codec import Frame, serialize
+
+
+@dataclass(eq=False, slots=True)
+class Owner:
+    """The user, or the address, of sessions that create destinations."""
+
+    key: str
+    #: Existing destinations that its sessions created.
+    made: int = 0
+    #: Sessions that have created a destination.
+    sessions: int = 0
+
+
+@dataclass(eq=False, slots=True)
+class Maker:
+    """A session as a creator of destinations."""
+
+    owner: Owner
+    #: Existing destinations that it created.
+    made: int = 0
+    ended: bool = False
+
+
+class Holder(Protocol):
+    """A reason for sessions to wait: a queue, the delayed messages, the store or the loop's quota."""
+
+    @property
+    def blocked(self) -> MutableMapping[Any, None]:
+        """The waiting sessions."""
+
+
+class Blockable(Protocol):
+    """A session that can be made to wait."""
+
+    def block(self, holder: Holder) -> bool:
+        """Wait until there is room again. Return False if it already waits there, or must not."""
+
+    def unblock(self, holder: Holder) -> None:
+        """Stop waiting: there is room again."""
+
+
+class Deliverer(Protocol):
+    """A queue, as a source of deliveries."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def closed(self) -> bool: ...
+
+    def dispatch(self) -> int:
+        """Deliver READY messages. Return their number."""
+
+
+class Refillable(Protocol):
+    """A session that receives more messages when it has room again."""
+
+    def refill(self) -> int:
+        """Deliver more messages. Return their number."""
+
+
+class Context(Protocol):
+    """The part of the broker that queues and destinations use, described at `Broker`."""
+
+    @property
+    def config(self) -> Config: ...
+    @property
+    def auth(self) -> Auth: ...
+    @property
+    def log(self) -> Logger: ...
+    @property
+    def ident(self) -> bytes: ...
+    @property
+    def seq(self) -> int: ...
+    @property
+    def horizon(self) -> int | None: ...
+    def watch_horizon(self, action: Callable[[], object]) -> None: ...
+    def resume(self, peer: Refillable) -> None: ...
+
+
+class Output(Protocol):
+    """The outbox of a session, described at `Outbox`."""
+
+    chunks: list[bytes]
+    send_budget: int
+    starved: bool
+
+    @property
+    def dirty(self) -> bool: ...
+    @property
+    def whole_frames(self) -> bool: ...
+    def deliver(self, head: bytes, tail: bytes, size: int) -> None: ...
+    def deliver_large(
+        self, head: bytes, tail: bytes, body: LargeBody, failed: Callable[[Exception], object]
+    ) -> None: ...
+    def schedule_flush(self) -> None: ...
+
+
+class Peer(Blockable, Refillable, Protocol):
+    """A connected session, described at `Session`."""
+
+    #: It has ended and receives nothing any more.
+    ended: bool
+    client_id: str | None
+    maker: Maker | None
+
+    @property
+    def broker(self) -> Context: ...
+    @property
+    def id(self) -> str: ...
+    @property
+    def version(self) -> str: ...
+    @property
+    def outbox(self) -> Output: ...
+    @property
+    def user(self) -> User: ...
+    @property
+    def owner(self) -> str | None: ...
+    @property
+    def peer(self) -> str: ...
+    def header(self, frame: Frame, name: str) -> str | None: ...
+    def fault(self, queue: Deliverer, message: Message | None, error: Exception) -> None: ...
+    def fail(self, message: str, remedy: str = "", frame: Frame | None = None) -> None: ...
+    def too_slow(self, destination: str) -> None: ...
+    def declare(self, queue: str) -> bool: ...
+
+
+log = logging.getLogger("stompcodec.broker.server")
+
+#: Seconds that a client has to log in even when too many are here, unless there are more than `_BURST`: after a restart
+#: all clients come at once.
+_GRACE, _BURST = 0.5, 256
+#: Seconds between two lines in the log.
+_SILENCE = 60.0
+
+
+class Guest(Protocol):
+    """A connection, described at `stompcodec.transport.aio.Wire`."""
+
+    peer: str
+
+    def abort(self) -> None: ...
+
+
+class Lobby:
+    """The connections that have not logged in yet, at most `most`. `dismiss` tells one why it is closed."""
+
+    def __init__(self, most: int, dismiss: Callable[[Guest], object]) -> None:
+        self.most = most
+        self._dismiss = dismiss
+        #: The address of each connection; and the connections of each address with the times at which they came.
+        self._places: dict[Guest, str] = {}
+        self._guests: dict[str, dict[Guest, float]] = {}
+        self._timer: asyncio.TimerHandle | None = None
+        self._closed, self._told = 0, float("-inf")
+
+    def __len__(self) -> int:
+        return len(self._places)
+
+    def enter(self, guest: Guest) -> None:
+        """Let a new connection in, in place of another one if there are too many."""
+        place = network_of(guest.peer)
+        if place is None:
+            return
+        loop = asyncio.get_running_loop()
+        self._places[guest] = place
+        self._guests.setdefault(place, {})[guest] = loop.time()
+        if len(self) > max(self.most, _BURST):
+            self._close(self._oldest()[0], loop.time())
+        elif len(self) > self.most and self._timer is None:
+            self._timer = loop.call_later(_GRACE, self._thin)
+
+    def make_room(self, peer: str, counts: Callable[[Guest], bool]) -> bool:
+        """Close the oldest connection that counts of the address of a new one, or of the address with most of them if
+        `peer` is empty. Return False if there is none.
+        """
+        place = network_of(peer)
+        guests = self._guests.get(place, {}) if place else max(self._guests.values(), key=len, default={})
+        guest = next(filter(counts, guests), None)
+        if guest is not None:
+            self._put_out(guest)
+        return guest is not None
+
+    def leave(self, guest: Guest) -> None:
+        """Let go a connection that has logged in, or is lost."""
+        place = self._places.pop(guest, None)
+        if place is not None:
+            guests = self._guests[place]
+            del guests[guest]
+            if not guests:
+                del self._guests[place]
+
+    def close(self) -> None:
+        """Stop closing connections."""
+        if self._timer is not None:
+            self._timer.cancel()
+
+    def _oldest(self) -> tuple[Guest, float]:
+        """Return the oldest connection of the address with most of them, and when it came."""
+        return next(iter(max(self._guests.values(), key=len).items()))
+
+    def _thin(self) -> None:
+        """Close connections that had time to log in, while there are too many."""
+        self._timer = None
+        loop = asyncio.get_running_loop()
+        while len(self) > self.most:
+            guest, since = self._oldest()
+            if since + _GRACE > loop.time():
+                self._timer = loop.call_at(since + _GRACE, self._thin)
+                return
+            self._close(guest, loop.time())
+
+    def _put_out(self, guest: Guest) -> None:
+        self.leave(guest)
+        self._dismiss(guest)
+        guest.abort()
+
+    def _close(self, guest: Guest, now: float) -> None:
+        self._put_out(guest)
+        self._closed += 1
+        if now - self._told >= _SILENCE:
+            text = "more than %d connections have not logged in (sessions.max_before_login): %d were closed, of %s last"
+            log.warning(text, self.most, self._closed, guest.peer)
+            self._closed, self._told = 0, now
+
+
+def most_before_login(config: Config, most: int) -> int:
+    """Return how many connections may be in the lobby, if there can be `most` in all."""
+    return config.max_before_login or max(1, most // 4)
+
+
+def refusal(listener: str) -> bytes:
+    """Return the answer to a client that is refused because no file descriptor is left."""
+    text = b"The broker has no file descriptor left: connect again later.\n"
+    if listener == "tls":  # without a handshake it could not read any answer
+        return b""
+    if listener == "ws":
+        kind = b"Content-Type: text/plain\r\nContent-Length: %d" % len(text)
+        return b"HTTP/1.1 503 Service Unavailable\r\nConnection: close\r\n%b\r\n\r\n%b" % (kind, text)
+    error = Frame("ERROR", {"message": "too many connections", "content-type": "text/plain"}, text)
+    return serialize(error, "legacy" if listener == "legacy" else "1.0")
+
 
 #: The remedy where only time helps.
 LATER = "Try again later."
 #: Half of all connections is at least this.
 _LEAST_SHARE = 4
-#: Seconds between two lines of the log about one kind of share.
-_SILENCE = 60.0
 
 
 @dataclass(slots=True)

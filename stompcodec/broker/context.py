@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
-from stompcodec.broker.connections import Connections
+from stompcodec.broker.connections import Connections, Deliverer
 from stompcodec.broker.loop_quota import LoopQuota
 from stompcodec.broker.memory import Account
 from stompcodec.broker.message import Message
-from stompcodec.broker.peer import Deliverer
 from stompcodec.broker.routing.delayed import Delayed
 from stompcodec.broker.routing.idempotency import SenderContext, SentKeys
 from stompcodec.broker.routing.virtual_host import VirtualHost

@@ -18,13 +18,11 @@ from typing import Concatenate
 
 from stompcodec.broker.auth import Auth
 from stompcodec.broker.config.config import Config
-from stompcodec.broker.connections import LATER, Connections, Stats
+from stompcodec.broker.connections import LATER, Connections, Deliverer, Refillable, Stats
 from stompcodec.broker.context import Handlers, Host
-from stompcodec.broker.deadlines import Deadlines
-from stompcodec.broker.loop_quota import AT_ONCE, Line, LoopQuota, Work
+from stompcodec.broker.loop_quota import AT_ONCE, Deadlines, Line, LoopQuota, WaitLog, Work
 from stompcodec.broker.memory import CONNECTION, Account
 from stompcodec.broker.message import Message
-from stompcodec.broker.peer import Deliverer, Refillable
 from stompcodec.broker.queues.expiry import PagedExpiry
 from stompcodec.broker.queues.limits import Window
 from stompcodec.broker.queues.queue import Queue
@@ -46,9 +44,8 @@ from stompcodec.broker.storage.journal import Journal
 from stompcodec.broker.storage.large import why_stuck
 from stompcodec.broker.storage.spool import spool_of
 from stompcodec.broker.storage.store import CallSoon, MemoryStore, Store, Stored, restored
-from stompcodec.broker.wait_log import WaitLog
 from stompcodec.codec import Frame
-from stompcodec.disk.access import Access, access_of
+from stompcodec.disk import Access, access_of
 from stompcodec.errors import ConfigError
 
 _LOG = logging.getLogger("stompcodec.broker")

@@ -2,10 +2,208 @@
 
 from __future__ import annotations
 
+import gc
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
+from heapq import heapify, heappop, heappush
+from logging import Logger
 from math import inf
+from types import TracebackType
 from typing import Protocol
+
+from stompcodec.broker.memory import Account, Holder
+
+#: Least decrease of message bytes for which trimming pays.
+_LEAST = 16 * 2**20
+#: A parameter of `mallopt`, and its initial value in glibc, in bytes.
+_MMAP_THRESHOLD, _LARGE = -3, 128 * 1024
+
+
+class Heap:
+    """A watch on the bytes held in queues.
+
+    >>> heap = Heap()
+    >>> heap.note(100 * 2**20)
+    >>> heap.look(90 * 2**20), heap.look(1000), heap.look(1000)
+    (False, True, False)
+    """
+
+    def __init__(self) -> None:
+        self._most = 0
+
+    def note(self, octets: int) -> None:
+        """Record how many bytes are held now."""
+        if octets > self._most:
+            self._most = octets
+
+    def look(self, octets: int) -> bool:
+        """Trim the heap if enough was freed, given the bytes held now, and return whether it did."""
+        if self._most - octets < _LEAST or octets > self._most // 2:
+            return False
+        self._most = octets
+        _give_back()
+        return True
+
+
+def give_back_large() -> None:
+    """Have the C library return large buffers to the system when they are freed, for the rest of the process.
+
+    By default glibc raises the threshold to the largest buffer freed so far. The memory of unfinished frames would then
+    not be available for messages, which are small.
+    """
+    _call("mallopt", _MMAP_THRESHOLD, _LARGE)
+
+
+def _give_back() -> None:
+    """Trim the heap, which takes some milliseconds."""
+    _call("malloc_trim", 0)
+
+
+def _call(name: str, *arguments: int) -> None:
+    """Call a function of the C library if it exists, as in glibc."""
+    try:
+        import ctypes
+
+        getattr(ctypes.CDLL(None), name)(*arguments)
+    except (ImportError, OSError, AttributeError, TypeError):
+        return
+
+
+class Deadlines:
+    """Names with one time each, in seconds.
+
+    >>> deadlines = Deadlines()
+    >>> deadlines.set("a", 1.0), deadlines.set("b", 2.0), deadlines.set("a", 3.0)
+    (None, None, None)
+    >>> deadlines.pop(2.5), deadlines.pop(2.5), deadlines.next
+    (('b', 2.0), None, 3.0)
+    """
+
+    __slots__ = ("_heap", "_times")
+
+    def __init__(self) -> None:
+        self._times: dict[str, float] = {}
+        #: Pairs of time and name. Pairs that do not match `_times` are stale.
+        self._heap: list[tuple[float, str]] = []
+
+    def set(self, name: str, at: float) -> None:
+        """Set or replace the time of a name."""
+        self._times[name] = at
+        heappush(self._heap, (at, name))
+        if len(self._heap) > 2 * len(self._times) + 100:  # most have been replaced or dropped
+            self._heap = [(time, other) for other, time in self._times.items()]
+            heapify(self._heap)
+
+    def drop(self, name: str) -> None:
+        """Forget a name, if it is there."""
+        self._times.pop(name, None)
+
+    @property
+    def next(self) -> float | None:
+        """The first time, or a little earlier if it was replaced; None without any."""
+        return self._heap[0][0] if self._heap else None
+
+    def pop(self, now: float) -> tuple[str, float] | None:
+        """Remove and return the name with the first time, and that time. Return None if nothing is due."""
+        while self._heap and self._heap[0][0] <= now:
+            at, name = heappop(self._heap)
+            if self._times.get(name) == at:
+                del self._times[name]
+                return name, at
+        return None
+
+
+#: Python collects after every 10,000 new objects: first these, next time also the survivors, then all objects that are
+#: new since the last freeze. That is at most 30,000 objects, or 25 ms.
+_THRESHOLDS = (10_000, 0, 0)
+#: Below this many bytes on the memory account, all objects are few enough to be examined.
+_FEW = 64 * 2**20
+#: After this many sessions all objects are examined, however many there are, because most cycles belong to sessions.
+_MANY = 20_000
+
+
+class Garbage:
+    """A context in which Python collects cycles in short steps. It changes the settings of the whole process.
+
+    Objects that survive a full collection are frozen (`gc.freeze`) and not examined again, so each collection is short,
+    but cycles among them are not freed. Therefore they are unfrozen from time to time, preferably when little is in
+    memory.
+
+    >>> with Garbage() as garbage:
+    ...     garbage.look(0, 0)
+    """
+
+    def __enter__(self) -> Garbage:
+        self._before = gc.get_threshold()
+        self._sessions = 0
+        self._frozen = False
+        gc.set_threshold(*_THRESHOLDS)
+        gc.callbacks.append(self._collected)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        gc.callbacks.remove(self._collected)
+        gc.set_threshold(*self._before)
+        gc.unfreeze()
+
+    def _collected(self, phase: str, info: dict[str, int]) -> None:
+        if phase == "stop" and info["generation"] == 2:
+            gc.freeze()
+            self._frozen = True
+
+    def look(self, octets: int, sessions: int) -> None:
+        """Unfreeze all objects if the memory account has few bytes, or many sessions have come since the last time."""
+        if self._frozen and (octets < _FEW or sessions - self._sessions >= _MANY):
+            gc.unfreeze()
+            self._frozen, self._sessions = False, sessions
+
+
+#: Seconds before a wait is logged: short waits are ordinary back-pressure.
+_PATIENCE = 5.0
+#: Seconds between two such lines about one queue.
+_PAUSE = 60.0
+#: The most queues whose waits are logged at a time.
+_MOST = 20
+
+
+class WaitLog:
+    """The log of queues whose senders wait for room: a line after five seconds, and one when the senders continue.
+
+    A sender that waits gets neither a RECEIPT nor an ERROR, so only these lines show why.
+
+    Args:
+        account: knows the queues.
+        log: receives the lines.
+    """
+
+    __slots__ = ("_account", "_log", "_logged", "_quiet")
+
+    def __init__(self, account: Account, log: Logger) -> None:
+        self._account = account
+        self._log = log
+        #: The queues with a first line but no second one, and since when their senders wait.
+        self._logged: dict[Holder, float] = {}
+        #: The time before which a queue gets no further first line.
+        self._quiet: dict[Holder, float] = {}
+
+    def look(self, now: float) -> None:
+        """Log what has changed. Call it once per second, with the time in seconds."""
+        waiting = self._account.waiting
+        for holder, since in list(self._logged.items()):
+            if waiting.get(holder) != since or not holder.blocked:
+                del self._logged[holder]
+                self._log.warning("senders waited %.0f s for room in %s", now - since, holder)
+        self._quiet = {holder: until for holder, until in self._quiet.items() if until > now}
+        for holder, known in waiting.items():
+            since = waiting[holder] = now if known is None or not holder.blocked else known
+            if now - since < _PATIENCE or holder in self._logged or holder in self._quiet:
+                continue
+            if len(self._logged) < _MOST:
+                self._logged[holder], self._quiet[holder] = since, now + _PAUSE
+                self._log.warning("senders wait for room in %s: %d", holder, len(holder.blocked))
+
 
 #: Messages or sessions processed in one step. The rest waits for the next turn, so that others are served too.
 AT_ONCE = 1000

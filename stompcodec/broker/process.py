@@ -11,8 +11,7 @@ import sys
 from collections.abc import Callable
 
 from stompcodec.broker.config.config import Config
-from stompcodec.broker.garbage import Garbage
-from stompcodec.broker.heap import give_back_large
+from stompcodec.broker.loop_quota import Garbage, give_back_large
 from stompcodec.broker.server import Server, serve
 
 #: Seconds a busy thread may make another wait. The helper that writes to disk needs the interpreter several times for

@@ -1,4 +1,4 @@
-"""The broker's shell, in more than 600 lines: listeners, turns of the loop and an orderly shutdown share its state.
+"""The broker's shell: listeners, turns of the loop and an orderly shutdown share its state.
 
 `Broker` makes all decisions and does no I/O. This file moves the bytes: received bytes go into a session, and once per
 turn the output of each session is written with one call. So a thousand messages received in one turn cost one commit
@@ -19,13 +19,13 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Protocol
 
+from stompcodec.broker.auth import Gate, has_origin, is_forwarded, is_loopback, is_own_origin, own_names
 from stompcodec.broker.config.config import Config
+from stompcodec.broker.connections import Guest, Lobby, most_before_login, refusal
 from stompcodec.broker.core import Broker, store_of
-from stompcodec.broker.heap import Heap
-from stompcodec.broker.lobby import Guest, Lobby, most_before_login, refusal
+from stompcodec.broker.loop_quota import Heap
 from stompcodec.broker.management.management import Management
 from stompcodec.broker.management.stomp import OverStomp
-from stompcodec.broker.origins import Gate, has_origin, is_forwarded, is_loopback, is_own_origin, own_names
 from stompcodec.broker.sessions.session import Session
 from stompcodec.broker.storage.store import Store
 from stompcodec.spec import Limits

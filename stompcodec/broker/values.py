@@ -42,7 +42,7 @@ class CreditGrant(NamedTuple):
 
     messages: int = UNLIMITED
     octets: int | None = None
-    """None if bytes have no limit."""
+    """The number of bytes; None for no limit."""
     auto: bool = True
     """ACK gives back the credit that was used. Otherwise only a `credit` header of ACK adds credit."""
 

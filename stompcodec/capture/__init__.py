@@ -11,8 +11,7 @@ Readers see synced frames, also while more are written, and lock nothing. They c
 damaged index is reported, and the frames are found without it.
 """
 
-from stompcodec.capture.disk import CaptureBusyError
-from stompcodec.capture.index import UNKNOWN, Row, is_sealed
+from stompcodec.capture.index import UNKNOWN, CaptureBusyError, Row, is_sealed
 from stompcodec.capture.reader import Capture, Cursor, Piece, Segment
 from stompcodec.capture.writer import CHAIN, CaptureWriter, octets_of
 

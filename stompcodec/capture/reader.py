@@ -9,8 +9,19 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
 
-from stompcodec.capture.disk import fail, names_of
-from stompcodec.capture.index import PIECE, ROW, IndexDecoder, Row, index_path, read_rows, read_trailer, rows_of, scan
+from stompcodec.capture.index import (
+    PIECE,
+    ROW,
+    IndexDecoder,
+    Row,
+    fail,
+    index_path,
+    names_of,
+    read_rows,
+    read_trailer,
+    rows_of,
+    scan,
+)
 from stompcodec.capture.writer import CHAIN
 from stompcodec.codec import Frame, Parser
 from stompcodec.errors import FrameError, StoreError, moved

@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from stompcodec.disk.access import access_of, mode_of
+from stompcodec.disk import access_of, mode_of
 
 
 def _mode(_context: click.Context, _option: click.Parameter, text: str | None) -> int | None:

@@ -19,7 +19,7 @@ from click.core import ParameterSource
 from stompcodec.cli import streams
 from stompcodec.cli.contexts import Context, context_named, load, referred, refers_to_context
 from stompcodec.cli.groups import INTERRUPTED
-from stompcodec.cli.inputs import Number, bytes_of, complain, option_group
+from stompcodec.cli.inputs import Duration, complain, option_group
 from stompcodec.cli.screen import printable
 from stompcodec.cli.signals import ending
 from stompcodec.cli.unreadable import way_round
@@ -34,6 +34,8 @@ from stompcodec.errors import (
     StompError,
 )
 from stompcodec.spec import VERSIONS
+from stompcodec.values import SIZE
+from stompcodec.values import size as size_of
 
 if TYPE_CHECKING:
     from stompcodec.client import Client
@@ -233,10 +235,10 @@ broker_options = option_group(
     connection_options,
     click.option(
         "--timeout",
-        type=Number(0, min_open=True),
+        type=Duration(0, min_open=True),
         default=_TIMEOUT,
         show_default=True,
-        metavar="SECS",
+        metavar="TIME",
         help="How long to wait for the broker: to connect, and for a receipt.",
     ),
 )
@@ -540,10 +542,13 @@ def as_text(body: bytes, headers: Iterable[tuple[str, str]]) -> bytes | str:
 
 
 def size(_context: click.Context, option: click.Parameter, value: str | None) -> int | None:
-    """Parse a number of bytes, as in 128M: a callback of click."""
+    """Parse a size above 0, as in 128MiB: a callback of click."""
     if value is None:
         return None
-    number = bytes_of(value)
+    try:
+        number = size_of(value)
+    except ValueError:
+        number = 0
     if not number:
-        raise click.BadParameter(f"{value!r}: write a number of bytes, as in 128M, with K, M, G or T", param=option)
+        raise click.BadParameter(f"{value!r}: it must be {SIZE}, and more than 0", param=option)
     return number

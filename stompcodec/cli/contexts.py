@@ -17,8 +17,7 @@ from typing import Any, NamedTuple, NoReturn
 import click
 
 from stompcodec.cli.screen import printable
-from stompcodec.disk.access import PRIVATE, create, make_folder
-from stompcodec.disk.files import lock, sync, sync_folder
+from stompcodec.disk import PRIVATE, create, lock, make_folder, sync, sync_folder
 from stompcodec.errors import ConfigError, StoreError
 from stompcodec.spec import VERSIONS
 from stompcodec.uri import parse_uri

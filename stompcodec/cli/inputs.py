@@ -20,6 +20,8 @@ from stompcodec.cli.screen import printable
 from stompcodec.cli.streams import flush_output
 from stompcodec.errors import ERROR_KINDS
 from stompcodec.spec import VERSIONS, checked_commands, checked_limits
+from stompcodec.values import duration, shown_duration
+from stompcodec.values import size as size_of
 
 #: Files with more bytes than this get a progress bar.
 _LARGE = 4 * 2**20
@@ -34,7 +36,6 @@ _WRAPPED = {
 #: The first bytes of the index behind the frames of a single-file capture, and the remedy.
 _INDEX = b"stompix1"
 _SINGLE = "this is the index of a capture, after its last frame: give the capture as a file, uncompressed"
-_UNITS = {"K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
 
 
 class Unreadable(Exception):
@@ -73,6 +74,40 @@ class Number(click.FloatRange):
         return number
 
 
+class Duration(click.ParamType):  # type: ignore[type-arg]  # some versions of click have no type argument
+    """A time in seconds, such as 30s, 5m or 0.5.
+
+    >>> Duration(0).convert("5m", None, None)
+    300.0
+    """
+
+    name = "time"
+
+    def __init__(self, least: float = 0.0, *, min_open: bool = False, most: float = 1e9) -> None:
+        self._least, self._open, self._most = least, min_open, most
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        try:
+            seconds = duration(value)
+        except ValueError as error:
+            self.fail(f"{value}: {error}", param, ctx)
+        if not self._least <= seconds <= self._most or (self._open and seconds == self._least):
+            above = "more than " if self._open else ""
+            self.fail(f"{value}: it must be {above}{shown_duration(self._least)}, up to {self._most:.0f}s", param, ctx)
+        return seconds
+
+
+class Interval(Duration):
+    """A time, as Spark reads it.
+
+    >>> Interval().convert("5m", None, None)
+    '300000 milliseconds'
+    """
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        return f"{round(super().convert(value, param, ctx) * 1000)} milliseconds"
+
+
 class Complaints:
     """Reports problems, and counts them."""
 
@@ -84,26 +119,15 @@ class Complaints:
         complain(text)
 
 
-def bytes_of(text: str) -> int | None:
-    """Return the number that a text such as 128M stands for, or None if it is not a number of bytes.
-
-    >>> bytes_of("128M"), bytes_of("7"), bytes_of("1.5G")
-    (134217728, 7, None)
-    """
-    digits, unit = (text[:-1], text[-1:].upper()) if text[-1:].upper() in _UNITS else (text, "")
-    if not (digits.isascii() and digits.isdigit()) or len(digits) > 15:
-        return None
-    return int(digits) * _UNITS.get(unit, 1)
-
-
 def _limits(_context: click.Context, _option: click.Parameter, values: tuple[str, ...]) -> Limits:
     limits = Limits()
     for value in values:
         name, _, number = value.partition("=")
-        limit = bytes_of(number)
-        if name not in Limits._fields or limit is None:
-            raise click.BadParameter(f"{value}: write NAME=BYTES, with NAME one of {', '.join(Limits._fields)}")
-        limits = limits._replace(**{name: limit})
+        try:
+            limits = limits._replace(**{name: size_of(number)})
+        except ValueError:
+            names = ", ".join(Limits._fields)
+            raise click.BadParameter(f"{value}: write NAME=SIZE, with NAME one of {names}") from None
     try:
         return checked_limits(limits)
     except ValueError as error:
@@ -139,10 +163,10 @@ stream_options = option_group(
     click.option(
         "--limit",
         "limits",
-        metavar="NAME=BYTES",
+        metavar="NAME=SIZE",
         multiple=True,
         callback=_limits,
-        help="Accept other sizes, as in max_body=1G: max_command_line, max_header_line, max_headers, max_body.",
+        help="Accept other sizes, as in max_body=1GiB: max_command_line, max_header_line, max_headers, max_body.",
     ),
 )
 
@@ -198,7 +222,7 @@ def hint_of(broken: Broken, begin: bytes) -> str:
 def remedy_of(error: FrameError) -> str:
     """Return the remedy for an error, in terms of the command line."""
     if error.limit:
-        return f"raise it with --limit {error.limit}=BYTES if frames of this size are expected"
+        return f"raise it with --limit {error.limit}=SIZE if frames of this size are expected"
     return ERROR_KINDS[error.kind].remedy.replace("lenient=True", "--lenient").replace("commands=", "--command")
 
 

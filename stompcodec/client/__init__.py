@@ -14,8 +14,7 @@ from stompcodec.client.aio.client import AsyncClient
 from stompcodec.client.aio.messages import AsyncMessage, AsyncSubscription
 from stompcodec.client.aio.waiting import AsyncBody, AsyncBodyReader, AsyncReceipt
 from stompcodec.client.backoff import Backoff
-from stompcodec.client.bodies.received import BodyReader
-from stompcodec.client.bodies.upload import BodySourceError
+from stompcodec.client.bodies import BodyReader, BodySourceError
 from stompcodec.client.bulk import SendManyError
 from stompcodec.client.link import Health
 from stompcodec.client.middleware import AsyncMiddleware, Middleware

@@ -1,4 +1,4 @@
-"""The client without I/O, in more than 600 lines: what programs call, above `link` (sending) and `inbound` (receiving).
+"""The client without I/O: what programs call, above `link` (sending) and `inbound` (receiving).
 
 A shell calls `opened`, `writable`, `lost` and `tick` of the link and `receive` of the inbound half, and writes what
 `link.take_output` returns. After each of them it looks at `link.connection` (None: abort the transport), `link.events`,
@@ -10,9 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
-from stompcodec.client.bodies.unreadable import SETTLED, unreadable
-from stompcodec.client.bodies.unreadable import log as unread_log
-from stompcodec.client.bodies.upload import Upload
+from stompcodec.client.bodies import Upload
 from stompcodec.client.handlers import answer_of, in_hand, note
 from stompcodec.client.inbound import Inbound
 from stompcodec.client.link import ClientLink, log
@@ -22,6 +20,8 @@ from stompcodec.client.outbox import Block, OutboxFullError, Waiting
 from stompcodec.client.receipts import Call
 from stompcodec.client.subscription import Subscription
 from stompcodec.client.transaction import BaseTransaction, Settled
+from stompcodec.client.unreadable import SETTLED, unreadable
+from stompcodec.client.unreadable import log as unread_log
 from stompcodec.codec import Frame
 from stompcodec.errors import (
     ConnectionLostError,
@@ -65,6 +65,7 @@ class ClientCore:
         self.inbound.violated = self._violated
         self._make_replies = make_replies
         self._drained: list[Subscription] = []
+        self._bye: Call | None = None  # DISCONNECT, while it waits for the answer to a COMMIT
 
     # ---- waiting ----
 
@@ -406,7 +407,7 @@ class ClientCore:
         """Return whether the broker has a message back, and delivers it again: it can no longer be settled."""
         subscription = message.subscription
         ended = message.epoch != self.link.epoch or message.seq <= subscription.ended
-        return subscription.explicit and (ended or self.link.state in ("closing", "closed"))
+        return subscription.explicit and (ended or (self.link.state in ("closing", "closed") and self._bye is None))
 
     def is_sent_only(self, message: BaseMessage) -> bool:
         """Return whether there is nothing to settle: the mode is `auto`, or the server acts as if it was.
@@ -489,7 +490,7 @@ class ClientCore:
             return None
         error, frame, is_cut = unreadable(error, before)
         name = None if frame is None else frame.get("subscription")
-        subscription = None if name is None else inbound.subscriptions.get(name)
+        subscription = None if name is None else inbound.subscriptions.get(name) or inbound.windows.spares.get(name)
         if frame is not None and is_cut and name is None:
             subscription = inbound.by_destination(frame)
         policy = SETTLED[self._on_unreadable(subscription)]
@@ -597,6 +598,8 @@ class ClientCore:
         if error is not None and not call.sent and link.phase == "up" and link.state == "connected":
             # It was taken out of the outbox. What the transaction holds has to be released nevertheless.
             link.put(Frame("ABORT", [("transaction", transaction.id)]), None, bound=True)
+        if self._bye is not None:
+            self._part(self._bye)
 
     # ---- the end ----
 
@@ -619,8 +622,22 @@ class ClientCore:
             link.end(None)
             return
         seconds = link.options.close_timeout if timeout is None else timeout
-        bye = link.calls.make("DISCONNECT", seconds, "DISCONNECT")
-        link.put(Frame("DISCONNECT", [("receipt", bye.id)]), bye, bound=True)
+        self._part(link.calls.make("DISCONNECT", seconds, "DISCONNECT"))
+
+    def _part(self, bye: Call) -> None:
+        """Send DISCONNECT, once no COMMIT is under way whose answer ACKs wait for: these would come too late."""
+        link = self.link
+        if any(each.has_more for each in link.transactions.values()):
+            if self._bye is None:
+                self._bye = bye
+                link.calls.open(bye, link.now)
+            return
+        if self._bye is not None:
+            self._bye, bye.timeout = None, max(bye.deadline - link.now, 0.0)
+        if link.in_session and link.broken is None:
+            link.put(Frame("DISCONNECT", [("receipt", bye.id)]), bye, bound=True)
+        else:
+            bye.done = True
 
     def drain(self, now: float) -> None:
         """Stop receiving. Messages that consumers have taken can be settled; the others return to the broker.

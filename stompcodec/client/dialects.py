@@ -11,9 +11,44 @@ import re
 from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any, NamedTuple
 
-from stompcodec.client.headers.kinds import ANYCAST, TEMPORARY, type_of
-from stompcodec.client.headers.values import ACTIVEMQ, ARTEMIS, Rule, fault_in
+from stompcodec.client.headers import ACTIVEMQ, ANYCAST, ARTEMIS, TEMPORARY, Rule, fault_in, type_of
 from stompcodec.errors import LocalProtocolError, RejectedError
+
+#: The message-id of Artemis: the number of the consumer, new in each delivery, and that of the message.
+ARTEMIS_ID = "[0-9]+,([0-9]+)"
+
+
+def lasting_identity(dialect: BrokerDialect, headers: Mapping[str, str]) -> str | None:
+    """Return what is the same in each delivery of a message, and differs for another message; None if nothing is.
+
+    Subscriptions to one topic get their copies with one identity: compare those of one subscription or destination.
+
+    On Artemis it is the number of the message in the journal, and its timestamp: a new journal, or the second broker of
+    a failover list, counts from the beginning again.
+
+    Args:
+        dialect: of the broker that delivered it.
+        headers: of the MESSAGE; message-id and timestamp are enough.
+
+    >>> from stompcodec.client.dialects import BROKERS
+    >>> lasting_identity(BROKERS["artemis"], {"message-id": "72,28", "timestamp": "1795935891986"})
+    '28 1795935891986'
+    >>> lasting_identity(BROKERS["activemq"], {"message-id": "ID:a:1"}), lasting_identity(BROKERS["rabbitmq"], {})
+    ('ID:a:1', None)
+    """
+    kind = dialect.lasting
+    if kind == "id":
+        return headers.get("message-id")
+    if not kind:
+        return None
+    id, time = headers.get("message-id"), headers.get("timestamp")
+    if id is None or time is None:
+        return None
+    consumer, _comma, number = id.partition(",")
+    is_known = consumer.isdecimal() and number.isdecimal() and time.isdecimal() and id.isascii() and time.isascii()
+    # JMS clients may leave the timestamp out, which makes it 0.
+    return f"{number} {time}" if is_known and time[0] != "0" else None
+
 
 Pairs = tuple[tuple[str, str], ...]
 log = logging.getLogger("stompcodec.client")
@@ -113,6 +148,8 @@ class BrokerDialect(NamedTuple):
     """The prefix of selectors after which it refuses the same selector without the prefix, for everyone."""
     only_true: tuple[str, ...] = ()
     """Headers of SEND that mean what they say with the value true alone, and are left out with another one."""
+    knows_keys: bool = False
+    """It drops a SEND whose `duplicate` header has the value of an earlier one, and confirms it."""
 
     @property
     def may_stall(self) -> bool:
@@ -430,6 +467,7 @@ _OWN: dict[str, Any] = {
     "values": {},
     **{"forged": False, "changed": "", "poisoned": "", "only_true": ()},
     "least": None,
+    "knows_keys": True,
 }
 #: The dialects of our own broker in which a name with and without its prefix is one queue.
 _OWN_ALIASES = ("rabbitmq", "activemq")
@@ -490,6 +528,7 @@ BROKERS: dict[str, BrokerDialect] = {
             least=-1,
             shared=(("subscription-type", "ANYCAST"),),
             acks_transacted=False,
+            knows_keys=True,
         ),
         BrokerDialect(
             "activemq",

@@ -1,4 +1,4 @@
-"""The receiving half of a client, without I/O, in more than 600 lines: messages, answers to calls, subscriptions.
+"""The receiving half of a client, without I/O: messages, answers to calls, subscriptions.
 
 After CONNECTED the order is fixed: subscriptions first, then, once they are confirmed, the outbox. Reading pauses while
 too many messages wait for consumers; `prefetch` normally stops the broker long before.
@@ -12,14 +12,14 @@ from typing import Any
 from weakref import WeakSet
 
 from stompcodec.client.backoff import is_refusal
-from stompcodec.client.bodies.received import ReceivedBody
-from stompcodec.client.bodies.unreadable import kept
+from stompcodec.client.bodies import ReceivedBody
 from stompcodec.client.dialects import BROKERS, caution_durable
 from stompcodec.client.link import DELETE, ClientLink, log
 from stompcodec.client.message import BaseMessage
 from stompcodec.client.receipts import Call, Group
 from stompcodec.client.subscription import Subscription
-from stompcodec.client.windows.watch import LOOK, Windows
+from stompcodec.client.unreadable import kept
+from stompcodec.client.windows import LOOK, Windows
 from stompcodec.codec import END_OF_BODY, Frame
 from stompcodec.errors import (
     ConnectionLostError,
@@ -275,7 +275,7 @@ class Inbound:
         It ends the session in 1.2 (S12-ERR-02), and before CONNECTED in any version. Then iterators go on with the next
         connection, if there is one.
         """
-        call = self.link.calls.sent.get(frame.get("receipt-id") or "")
+        call = self.link.calls.sent.get(frame.get("receipt-id") or "") or self.windows.refused(frame)
         words = said(frame)
         if call is not None:
             self._refused_call(call, words, RejectedError(f"{call.what} was rejected: {words}", frame))
@@ -388,7 +388,7 @@ class Inbound:
         """
         self.link.now = now
         self.link.check_open()
-        if subscription.id in self.subscriptions or subscription.id in self.apart:
+        if any(subscription.id in each for each in (self.subscriptions, self.apart, self.windows.spares)):
             raise LocalProtocolError(f"a subscription with the id {subscription.id!r} exists already")
         self.try_out(subscription)
         caution_durable(self.link.dialect, subscription.durable, subscription.selector)

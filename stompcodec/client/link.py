@@ -1,4 +1,4 @@
-"""A client's connections without I/O, in more than 600 lines: frames, calls and bodies end with their connection.
+"""A client's connections without I/O: frames, calls and bodies end with their connection.
 
 The connections follow one another: CONNECT, frames that are sent, and losses. Every call gets its outcome here:
 accepted, rejected, or unknown because of a lost connection or a timeout.
@@ -8,18 +8,18 @@ from __future__ import annotations
 
 import logging
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
 from stompcodec.client.backoff import Item, Pace, is_refusal, name_of
-from stompcodec.client.bodies.upload import BodySourceError, Upload
+from stompcodec.client.bodies import BodySourceError, Upload
 from stompcodec.client.dialects import BrokerDialect, caution_session, row_of
 from stompcodec.client.handlers import cause
-from stompcodec.client.headers.kinds import ANYCAST
+from stompcodec.client.headers import ANYCAST
 from stompcodec.client.options import Options
 from stompcodec.client.outbox import KEPT, Block, Outbox, Waiting
 from stompcodec.client.receipts import Call, Calls, Group
-from stompcodec.client.states import CLIENT, CONNECTION, follow
 from stompcodec.client.transaction import BaseTransaction
 from stompcodec.codec import Frame, serialize
 from stompcodec.connection import Connection, Role
@@ -35,6 +35,52 @@ from stompcodec.errors import (
 )
 from stompcodec.transport.owner import BIG, Part
 from stompcodec.uri import Address
+
+
+class State(NamedTuple):
+    """One row: what the state means, and the states that follow. Any other event changes nothing."""
+
+    meaning: str
+    after: Mapping[str, str]
+    """Event -> the next state."""
+
+
+#: What programs see in `client.state` and `on_state`.
+CLIENT = {
+    "connecting": State(
+        "no session yet: addresses are tried in turn",
+        {"restored": "connected", "close": "closing", "end": "closed"},
+    ),
+    "connected": State(
+        "there is a session, and all subscriptions are back",
+        {"lost": "reconnecting", "close": "closing", "end": "closed"},
+    ),
+    "reconnecting": State(
+        "the connection was lost; calls wait, or are bounded by their timeouts",
+        {"restored": "connected", "close": "closing", "end": "closed"},
+    ),
+    "closing": State("DISCONNECT waits behind all that was to be sent, or for its receipt", {"end": "closed"}),
+    "closed": State("the end: every call has its outcome", {}),
+}
+CONNECTION = {
+    "down": State("there is no transport", {"opened": "connecting"}),
+    "connecting": State("CONNECT was sent, CONNECTED has not come", {"accepted": "restoring", "cut": "down"}),
+    "restoring": State(
+        "SUBSCRIBE was sent for each subscription, and nothing else; receipts are waited for",
+        {"restored": "up", "cut": "down"},
+    ),
+    "up": State("the outbox flows", {"cut": "down"}),
+}
+
+
+def follow(table: Mapping[str, State], state: str, event: str) -> str:
+    """Return the state after an event.
+
+    >>> follow(CLIENT, "connected", "lost"), follow(CLIENT, "closing", "lost")
+    ('reconnecting', 'closing')
+    """
+    return table[state].after.get(event, state)
+
 
 log = logging.getLogger("stompcodec.client")
 

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from stompcodec.client.bodies.received import BodyReader, ReceivedBody
-from stompcodec.client.dialects import BrokerDialect
-from stompcodec.client.identity import lasting_identity
+from stompcodec.client.bodies import BodyReader, ReceivedBody
+from stompcodec.client.dialects import BrokerDialect, lasting_identity
 from stompcodec.client.owned import HeaderSource, pairs_of
 from stompcodec.client.receipts import Call
 from stompcodec.client.subscription import Subscription

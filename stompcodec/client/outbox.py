@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import ClassVar, NamedTuple
 
-from stompcodec.client.bodies.upload import Upload
+from stompcodec.client.bodies import Upload
 from stompcodec.client.receipts import Call
 from stompcodec.codec import Frame, parse, serialize
 from stompcodec.errors import StompError

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
 
-from stompcodec.client.headers.delivery import LEFT, is_received
+from stompcodec.client.headers import LEFT, is_received
 from stompcodec.codec import Frame
 
 HeaderSource = Mapping[str, str] | Iterable[tuple[str, str]]

@@ -10,11 +10,10 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
-from stompcodec.client.bodies.sources import Source
-from stompcodec.client.bodies.upload import Upload
+from stompcodec.client.bodies import Source, Upload
 from stompcodec.client.core import REPLIES, ClientCore
 from stompcodec.client.handlers import SubscribeOptions
-from stompcodec.client.headers.delivery import AsIs
+from stompcodec.client.headers import AsIs
 from stompcodec.client.io.engine import Engine
 from stompcodec.client.link import Health
 from stompcodec.client.message import BaseMessage

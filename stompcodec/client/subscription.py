@@ -7,10 +7,10 @@ from collections import deque
 from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import Any
 
-from stompcodec.client.bodies.unreadable import Comings, OnUnreadable, checked
 from stompcodec.client.dialects import BROKERS, BrokerDialect
 from stompcodec.client.owned import HeaderSource, pairs_of
 from stompcodec.client.receipts import Call
+from stompcodec.client.unreadable import Comings, OnUnreadable, checked
 from stompcodec.codec import Frame
 
 #: Messages that brokers deliver ahead if `prefetch` does not say how many.
@@ -37,6 +37,8 @@ class Subscription:
     last: Any = None  # the last message that consumers took, in mode `client`
     asked: Sequence[tuple[str, str]] = ()  # the headers of its SUBSCRIBE on this connection
     is_named = False  # the log has said that it holds messages, and gets none
+    stopped_by: Any = None  # the last transaction that the log has named, as its COMMIT has no answer
+    refusals = 0  # of its further consumers, in a row: see `Windows.refused`
 
     def __init__(
         self,

@@ -99,6 +99,11 @@ class BaseTransaction:
         """True if it is open, and the present thread or task has begun it: while that waits, it stays open."""
         return self.state == "open" and self in _own.get()
 
+    @property
+    def has_more(self) -> bool:
+        """True if it holds ACKs or NACKs that are sent after the answer to its COMMIT, which is waited for."""
+        return self.state == "committing" and any(each.held is not None for each in self.settled)
+
     def end(self, state: str) -> None:
         """Enter one of the last states, and tell its messages."""
         self.state = state

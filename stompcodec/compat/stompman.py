@@ -74,6 +74,7 @@ class Connection(_connection.Connection):  # type: ignore[misc, name-defined, un
 
     async def write_frame(self, frame: Any) -> None:
         """Send a frame; raise stompman's ConnectionLostError, or without quirks a FrameError."""
+        frames.note_written(self, frame)
         octets = (frames.dump_frame if self.quirks else frames.strict_dump_frame)(frame)
         try:
             self.writer.write(octets)
@@ -100,11 +101,15 @@ def __getattr__(name: str) -> Any:
 
 def seams(quirks: bool) -> list[Seam]:
     """Return the names that `install` replaces."""
-    found = [Seam("stompman.connection:Connection", "read_frames", partialmethod(_read_frames, quirks))]
+    found = [
+        Seam("stompman.connection:Connection", "read_frames", partialmethod(_read_frames, quirks)),
+        Seam("stompman.connection:Connection", "write_frame", frames.noting(_connection.Connection.write_frame)),
+    ]
     with contextlib.suppress(PeerError):  # before 3.10, or websockets is missing
         websocket = importlib.import_module("stompcodec.compat.stompman_websocket")
         new = partialmethod(websocket.read_frames, quirks)
         found.append(Seam("stompman.connection_ws:WebSocketConnection", "read_frames", new))
+        found.append(Seam("stompman.connection_ws:WebSocketConnection", "write_frame", websocket.write_frame))
     return found + [
         Seam(module, name, _NEW[name][not quirks])
         for module, names in _BOUND.items()

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import importlib
+import logging
 import re
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator
@@ -19,6 +20,7 @@ from types import MemberDescriptorType
 from typing import Any, ClassVar
 
 from stompcodec.codec import HEARTBEAT, Frame, Parser, parse, serialize, serialize_many
+from stompcodec.compat.nacks import warn_of_nack
 from stompcodec.compat.seams import Peer, PeerError, version_of
 from stompcodec.errors import FrameError
 from stompcodec.spec import Limits
@@ -29,6 +31,7 @@ version_of(PEER)
 _serde: Any = importlib.import_module("stompman.serde")
 _frames: Any = importlib.import_module("stompman.frames")
 _ConnectionLostError: Any = importlib.import_module("stompman.errors").ConnectionLostError
+_log: logging.Logger = importlib.import_module("stompman.logger").LOGGER
 _TheirParser: Any = _serde.FrameParser
 
 _CLASSES: dict[str, Any] = {command.decode(): kind for command, kind in _serde.COMMANDS_TO_FRAMES.items()}
@@ -36,7 +39,9 @@ _COMMANDS: dict[Any, bytes] = dict(_serde.FRAMES_TO_COMMANDS)
 _WITH_BODY: tuple[Any, ...] = _serde.FRAMES_WITH_BODY
 _HEARTBEAT: Any = _frames.HeartbeatFrame()
 _Connect: Any = _frames.ConnectFrame
-_UNESCAPED: frozenset[Any] = frozenset((_Connect, _frames.ConnectedFrame))
+_Connected: Any = _frames.ConnectedFrame
+_Nack: Any = _frames.NackFrame
+_UNESCAPED: frozenset[Any] = frozenset((_Connect, _Connected))
 
 _Message: Any = _frames.MessageFrame
 _slots = [vars(_Message).get(name) for name in ("headers", "body")]
@@ -194,7 +199,8 @@ async def read_frames(
         connection._parser = kind()
     parser, chunk, turn = connection._parser, b"", 0
     while True:
-        for frame in parser.parse_frames_from_chunk(chunk):
+        found = parser.parse_frames_from_chunk(chunk)
+        for frame in found if "_server" in vars(connection) else _noting(connection, found):
             yield frame
             turn += 1
             if turn == _TURN:
@@ -210,6 +216,30 @@ async def read_frames(
         if not chunk:
             raise _ConnectionLostError(reason="eof")
         connection.last_read_time = time.time()
+
+
+def _noting(connection: Any, found: Iterator[Any]) -> Iterator[Any]:
+    """Pass frames on, and note in the connection which server has sent CONNECTED."""
+    for frame in found:
+        if type(frame) is _Connected:
+            connection._server = frame.headers.get("server", "")
+        yield frame
+
+
+def note_written(connection: Any, frame: Any) -> None:
+    """Warn once if a frame that is about to be written is a NACK that drops the message."""
+    if type(frame) is _Nack:
+        warn_of_nack(vars(connection).get("_server"), _log.warning)
+
+
+def noting(write: Callable[[Any, Any], Awaitable[None]]) -> Callable[[Any, Any], Awaitable[None]]:
+    """Return a replacement for a `write_frame` of stompman that calls `note_written` first."""
+
+    async def write_frame(self: Any, frame: Any) -> None:
+        note_written(self, frame)
+        await write(self, frame)
+
+    return write_frame
 
 
 def _converted(events: list[Any]) -> list[Any]:

@@ -20,6 +20,8 @@ except ImportError as error:
     raise PeerError("this needs stompman 3.10 or later, and websockets: pip install websockets") from error
 _ConnectionLostError: Any = importlib.import_module("stompman.errors").ConnectionLostError
 
+#: Replaces that of stompman.
+write_frame = frames.noting(_connection.WebSocketConnection.write_frame)
 _LOST = (RuntimeError, OSError, _websockets.WebSocketException)
 
 
@@ -59,6 +61,7 @@ class WebSocketConnection(_connection.WebSocketConnection):  # type: ignore[misc
 
     async def write_frame(self, frame: Any) -> None:
         """Send a frame, as `Connection` does."""
+        frames.note_written(self, frame)
         octets = (frames.dump_frame if self.quirks else frames.strict_dump_frame)(frame)
         try:
             await self.websocket.send(octets, text=is_text(octets))

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from stompcodec.client.dialects import row_of
 from stompcodec.codec import Frame, serialize
+from stompcodec.compat.nacks import warn_of_nack
 from stompcodec.compat.stomppy_read import log, stomp
 
 _encode: Any = stomp.utils.encode
@@ -14,8 +14,6 @@ _clean_lines: Any = stomp.utils.clean_lines
 #: Their original function, which returns the pieces that they log.
 _pieces: Callable[[Any], list[bytes]] = stomp.utils.convert_frame
 _PASSCODE = b"passcode:"
-#: The dialects of whose NACK a program was warned.
-_warned: set[str] = set()
 
 
 def _pairs(frame: Any) -> list[tuple[str, Any]]:
@@ -86,14 +84,6 @@ def _shown(frame: Any) -> list[bytes]:
     return pieces
 
 
-def _warn_of_nack(server: str | None) -> None:
-    """Log once that the NACK of a broker drops the message."""
-    dialect = row_of("auto", server)
-    if dialect.nacked == "drops" and dialect.name not in _warned:
-        _warned.add(dialect.name)
-        log.warning("NACK: %s drops the message: to keep it, send a copy to another queue, then ACK", dialect.name)
-
-
 def transmitting(
     convert: Callable[[Any], list[bytes]], connecting: Callable[[Any, Any], None] | None = None
 ) -> Callable[[Any, Any], None]:
@@ -112,7 +102,7 @@ def transmitting(
         if frame.cmd == "DISCONNECT" and "receipt" in frame.headers:
             self._BaseTransport__disconnect_receipt = frame.headers["receipt"]
         if frame.cmd == "NACK":
-            _warn_of_nack(getattr(self, "_stompcodec_server", None))
+            warn_of_nack(getattr(self, "_stompcodec_server", None), log.warning)
         data = b"".join(convert(frame))
         if log.isEnabledFor(log.DEBUG):
             log.debug("sending frame: %s", _clean_lines(_shown(frame)))

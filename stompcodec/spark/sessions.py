@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from stompcodec.errors import ConfigError, MissingExtraError
 from stompcodec.spark.java import spark_env
+from stompcodec.values import size
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -34,7 +35,7 @@ def session(
     name: str = "stompcodec",
     *,
     cores: int | None = None,
-    memory: str | None = None,
+    memory: str | int | None = None,
     **conf: str | int | bool,
 ) -> SparkSession:
     """Return a Spark session with the sources "stomp" and "stompfile", on this machine or where `spark-submit` puts it.
@@ -45,7 +46,7 @@ def session(
     Args:
         name: application name, as Spark's pages show it.
         cores: CPU cores to use on this machine; None for all. Ignored under `spark-submit`.
-        memory: memory of Spark on this machine, such as "2g"; None for 1g.
+        memory: memory of Spark on this machine, such as "2GiB", or bytes; None for 1GiB.
         conf: further settings, which override ours, as in `session(**{"spark.ui.enabled": True})`. An existing session
             gets only these.
 
@@ -71,7 +72,7 @@ def session(
 
 
 def _start(
-    builder: SparkSession.Builder, cores: int | None, memory: str | None, conf: Mapping[str, object]
+    builder: SparkSession.Builder, cores: int | None, memory: str | int | None, conf: Mapping[str, object]
 ) -> SparkSession:
     """Start a session; settings in `conf` override ours, except that Java options are added to ours."""
     settings: dict[str, object] = {**_RUNTIME, "spark.sql.shuffle.partitions": cores or _cores()}
@@ -128,10 +129,10 @@ def _cores() -> int:
     return os.cpu_count() or 1
 
 
-def _of_driver(memory: str | None) -> dict[str, object]:
+def _of_driver(memory: str | int | None) -> dict[str, object]:
     logging = Path(__file__).with_name("log4j2.properties")
     return {
-        "spark.driver.memory": memory or "1g",
+        "spark.driver.memory": f"{size(memory or 2**30) // 2**20}m",
         "spark.ui.enabled": False,
         "spark.ui.showConsoleProgress": False,
         _JAVA_OPTIONS: f'"-Dlog4j2.configurationFile={logging.as_uri()}" {_UNCHECKED}',

@@ -15,8 +15,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from stompcodec.testing.broker import StompBroker
-    from stompcodec.testing.clock import ShiftedClock
+    from stompcodec.testing.broker import ShiftedClock, StompBroker
     from stompcodec.testing.faults import Direction, FaultProxy, Rules
     from stompcodec.testing.frame_faults import Fault, FrameFaults
     from stompcodec.testing.record import Record, RecordedFrame
@@ -35,7 +34,7 @@ __all__ = [
 
 #: Imported on first use, since pytest imports this package in every run.
 _LAZY = {
-    **{"StompBroker": "broker", "ShiftedClock": "clock"},
+    **dict.fromkeys(("StompBroker", "ShiftedClock"), "broker"),
     **dict.fromkeys(("Direction", "FaultProxy", "Rules"), "faults"),
     **dict.fromkeys(("Fault", "FrameFaults"), "frame_faults"),
     **dict.fromkeys(("Record", "RecordedFrame"), "record"),

@@ -15,12 +15,37 @@ from stompcodec.broker import Config
 from stompcodec.broker.server import Server, serve
 from stompcodec.capture import CaptureWriter, octets_of
 from stompcodec.codec import Frame
-from stompcodec.testing.clock import ShiftedClock
-from stompcodec.testing.faults import FaultProxy
+from stompcodec.testing.faults import FaultProxy, LoopThread
 from stompcodec.testing.frame_faults import FrameFaults
 from stompcodec.testing.record import Record, RecordedFrame, lines
 from stompcodec.testing.session import WatchedSession
-from stompcodec.testing.thread import LoopThread
+
+
+class ShiftedClock:
+    """The clock of the machine plus an offset that only grows.
+
+    >>> clock = ShiftedClock()
+    >>> before = clock.monotonic()
+    >>> clock.reach(before + 3600)
+    >>> clock.monotonic() - before >= 3600, clock.time() - time.time() > 3590
+    (True, True)
+    """
+
+    def __init__(self) -> None:
+        self._ahead = 0.0
+
+    def monotonic(self) -> float:
+        """Return monotonic seconds."""
+        return time.monotonic() + self._ahead
+
+    def time(self) -> float:
+        """Return seconds since 1970."""
+        return time.time() + self._ahead
+
+    def reach(self, at: float) -> None:
+        """Set the clock forward until `monotonic` returns at least `at`."""
+        self._ahead = max(self._ahead, at - time.monotonic())
+
 
 _T = TypeVar("_T")
 #: No message is stored in a file, so that frames are recorded whole.

@@ -1,4 +1,4 @@
-"""The transport for asyncio, in more than 600 lines, since a wire and its layers share one state: `connect`, `listen`.
+"""The transport for asyncio: a wire and its layers, which share one state; `connect`, `listen`.
 
 All connections of a thread read into one buffer, so that an idle one owns none. TLS and WebSocket are layers above the
 socket (`stompcodec.transport.owner`), so that closing, lingering and back-pressure work the same for all.

@@ -43,9 +43,9 @@ def _tls(host: str, context: SSLContext | None) -> Callable[[], Layer]:
 
 
 def _sockjs_client(place: Place, asked: bool) -> Layer:
-    from stompcodec.transport import sockjs
+    from stompcodec.transport import websocket
 
-    return sockjs.SockJsLayer(place.host, place.port, place.path, secure=place.tls, asked=asked)
+    return websocket.SockJsLayer(place.host, place.port, place.path, secure=place.tls, asked=asked)
 
 
 def _websocket_client(place: Place) -> Layer:

@@ -1,4 +1,4 @@
-"""The transport for threads, in more than 600 lines: a socket and its end in all states are one subject.
+"""The transport for threads: a socket, and its end in all states.
 
 One thread, the owner's, calls `SyncWire.poll` repeatedly, which waits, reads, writes and calls the owner. Other threads
 may only call `Waker.wake`, which ends a waiting `poll`, so that the owner looks for new work. A thread that serves many

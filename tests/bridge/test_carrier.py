@@ -8,8 +8,7 @@ import pytest
 
 from stompcodec import Frame
 from stompcodec.bridge import carrier as carrier_module
-from stompcodec.bridge.carrier import Carrier, Entry
-from stompcodec.bridge.tally import Tally
+from stompcodec.bridge.carrier import Carrier, Entry, Tally
 from stompcodec.client.message import BaseMessage
 from stompcodec.client.subscription import Subscription
 from stompcodec.errors import RejectedError

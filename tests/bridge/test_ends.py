@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from stompcodec.bridge import End
-from stompcodec.bridge import ends as ends_module
+from stompcodec.bridge import sources as ends_module
 from stompcodec.client import Backoff
 from stompcodec.errors import ConnectionLostError
 from stompcodec.testing import StompBroker

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stompcodec.bridge.marks import (
+from stompcodec.bridge.headers import (
     MOST_HOPS,
     PATH,
     broker_name,

@@ -7,8 +7,8 @@ from bridge.running import call_itself, carry, fill, take_all
 
 from stompcodec.bridge import UnsuitableError
 from stompcodec.bridge.bridge import _PROBE
-from stompcodec.bridge.ends import is_one_broker
-from stompcodec.bridge.marks import may_be_one
+from stompcodec.bridge.headers import may_be_one
+from stompcodec.bridge.sources import is_one_broker
 from stompcodec.testing import StompBroker
 
 

@@ -117,13 +117,13 @@ def _found(broker: Broker) -> dict[Source, list[Message]]:
     found: dict[Source, list[Message]] = {}
     for host in broker._virtual_hosts.values():
         for queue in [*_queues(host), *host.destinations.retained.queues.values()]:
-            found[queue] = [*queue.messages, *queue.deferred.values(), *queue.held.values()]
+            found[queue] = [*queue.messages, *queue.deferred.values(), *queue.returned.held.values()]
     for session in broker.sessions.values():
         for consumer in session.consumers.values():
             source = consumer.queue
             if isinstance(source, Queue) and not isinstance(source, Browser):
                 if consumer.address is not None:
-                    found[source] = [*source.messages, *source.held.values()]
+                    found[source] = [*source.messages, *source.returned.held.values()]
                 found.setdefault(source, []).extend(consumer.unacked.values())
         for transaction in session.transactions.values():
             for operation in transaction.operations:

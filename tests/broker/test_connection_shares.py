@@ -10,11 +10,10 @@ import pytest
 from broker.harness import Bench
 from patience import patience
 
-import stompcodec.broker.lobby as lobby_module
+import stompcodec.broker.connections as lobby_module
 from stompcodec.broker import Config, serve
-from stompcodec.broker.auth import User, hash_passcode
-from stompcodec.broker.lobby import Lobby
-from stompcodec.broker.origins import network_of
+from stompcodec.broker.auth import User, hash_passcode, network_of
+from stompcodec.broker.connections import Lobby
 from stompcodec.transport import accept
 
 USERS = {name: User(name, hash_passcode("x", n=16)) for name in ("ada", "eve")}

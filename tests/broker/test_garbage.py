@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 from broker.harness import Bench
 
-from stompcodec.broker.garbage import Garbage
+from stompcodec.broker.loop_quota import Garbage
 
 #: As a broker with many messages has them, in bytes of the memory account.
 MUCH = 2**29

@@ -19,9 +19,9 @@ from hypothesis import strategies as st
 from transport.messages import answered, request
 from transport.wires import Raw
 
+from stompcodec.broker.auth import Gate, host_of, is_loopback, origin_of, own_names
 from stompcodec.broker.config.config import Config
 from stompcodec.broker.config.file import parse_config
-from stompcodec.broker.origins import Gate, host_of, is_loopback, origin_of, own_names
 from stompcodec.broker.server import Server, serve
 from stompcodec.errors import ConfigError
 

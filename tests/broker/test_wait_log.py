@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from broker.harness import Bench, Peer
 
+from stompcodec.broker.loop_quota import WaitLog
 from stompcodec.broker.memory import Account
-from stompcodec.broker.wait_log import WaitLog
 
 
 def lines(caplog: pytest.LogCaptureFixture) -> list[str]:

@@ -13,7 +13,7 @@ import pytest
 from patience import patience
 
 from stompcodec.capture import Capture, CaptureWriter
-from stompcodec.disk.access import Access, access_of
+from stompcodec.disk import Access, access_of
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="modes mean nothing there")
 

@@ -22,7 +22,7 @@ from hypothesis import strategies as st
 
 from stompcodec import Frame, Parser, parse
 from stompcodec.capture import UNKNOWN, Capture, CaptureWriter, octets_of
-from stompcodec.capture import segment as capture_segment
+from stompcodec.capture import writer as capture_segment
 from stompcodec.capture.index import ROW, IndexEncoder, index_path, trailer
 from stompcodec.capture.reader import _View
 from stompcodec.errors import StoreError

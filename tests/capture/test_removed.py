@@ -15,8 +15,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from stompcodec import Frame
-from stompcodec.capture import Capture, CaptureWriter, disk, octets_of, segment
-from stompcodec.disk.files import is_at
+from stompcodec.capture import Capture, CaptureWriter, octets_of
+from stompcodec.capture import index as disk
+from stompcodec.capture import writer as segment
+from stompcodec.disk import is_at
 from stompcodec.errors import StoreError
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="Windows removes no open files")

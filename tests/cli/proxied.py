@@ -19,7 +19,7 @@ from stompcodec.cli.proxying.proxy import Place, Proxy, Target
 from stompcodec.cli.proxying.recorder import Recorder
 from stompcodec.cli.proxying.tally import Tally
 from stompcodec.cli.proxying.watcher import Watcher
-from stompcodec.testing.thread import LoopThread
+from stompcodec.testing.faults import LoopThread
 from stompcodec.uri import parse_uri
 
 __all__ = ["Peer", "Proxied", "last_words", "proxied", "raw", "settle"]

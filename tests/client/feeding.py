@@ -10,7 +10,7 @@ import pytest
 from patience import patience
 
 import stompcodec.client as stomp
-from stompcodec.capture import segment
+from stompcodec.capture import writer as segment
 
 __all__ = ["fill_disk", "left", "publish", "wait_for"]
 

@@ -13,7 +13,7 @@ from client.shells import QUICK
 from patience import patience
 
 import stompcodec.client as stomp
-from stompcodec.client import hooks
+from stompcodec.client import handlers as hooks
 from stompcodec.client.io import engine
 from stompcodec.errors import ConfigError
 

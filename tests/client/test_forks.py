@@ -13,7 +13,7 @@ from client.feeding import wait_for
 from client.peer import Peer
 
 import stompcodec.client as stomp
-from stompcodec.client.io.forks import process
+from stompcodec.client.io.hub import process
 from stompcodec.errors import LocalProtocolError
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")

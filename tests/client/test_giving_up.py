@@ -16,7 +16,7 @@ from patience import patience
 import stompcodec.client as stomp
 from stompcodec import Frame
 from stompcodec.client.dialects import BROKERS, row_of
-from stompcodec.client.giving_up.ways import copy_of, way_of
+from stompcodec.client.giving_up import copy_of, way_of
 from stompcodec.client.message import BaseMessage
 from stompcodec.client.subscription import Subscription
 from stompcodec.errors import LocalProtocolError, ReceiptTimeoutError
@@ -162,8 +162,9 @@ class Letters(Desk):
     a copy that fails before it is sent.
     """
 
-    def __init__(self, monkeypatch, handler, answers, persistent=True, **options):
+    def __init__(self, monkeypatch, handler, answers, persistent=True, *, lasting=False, **options):
         self.answers, self.letters, self.persistent = deque(answers), [], persistent
+        self.lasting, self.keys = lasting, {}  # message-ids of Artemis, with the same number in each delivery
         self.bad, self.wrong, self.sent, self.open = (), [], None, set()
         super().__init__(monkeypatch, handler, **options)
         copy = self.link.copy
@@ -188,6 +189,9 @@ class Letters(Desk):
     def _write(self, command, headers, body=b""):
         if command == "MESSAGE" and self.persistent:
             headers = {**headers, "persistent": "true"}
+        if command == "MESSAGE" and self.lasting:
+            id = f"{len(self.windows)},{headers['ack'][1:]}"
+            headers = {**headers, "message-id": id, "timestamp": "1795935891986"}
         if command == "RECEIPT" and self.sent is not None:
             number, receipt = self.sent
             self.sent, answer = None, self.answers.popleft() if self.answers else "yes"
@@ -203,9 +207,11 @@ class Letters(Desk):
         super()._write(command, headers, body)
 
     def _on_send(self, frame):
-        number = frame.headers["original-message-id"]
+        number = "m" + frame.headers["original-message-id"].lstrip("m").rpartition(",")[2]
         self.sent = number, frame.headers["receipt"]
-        self.wrong += [f"two copies of {number} on one connection"] * (number in self.open)
+        key = frame.get("idempotency-key" if self.core.link.dialect.name == "stompcodec" else "_AMQ_DUPL_ID")
+        self.wrong += [f"two copies of {number} on one connection"] * (number in self.open and key is None)
+        self.wrong += [f"two keys of {number}"] * (self.keys.setdefault(number, key) != key)
         self.open.add(number)
 
     def _on_ack(self, frame):
@@ -222,16 +228,18 @@ class Letters(Desk):
     persistent=st.booleans(),
     dead_letter=st.sampled_from([None, "/queue/dead"]),
     attempts=st.integers(1, 3),
+    lasting=st.booleans(),
 )
 def test_no_exception_of_a_handler_loses_a_message(
-    monkeypatch, broker, bad, answers, persistent, dead_letter, attempts
+    monkeypatch, broker, bad, answers, persistent, dead_letter, attempts, lasting
 ):
     def handle(message):
-        if message.id in desk.bad:
+        if message.get("ack") in desk.bad:
             raise json.JSONDecodeError("bad", "", 0)
 
-    server = SERVERS[broker]
-    desk = Letters(monkeypatch, handle, answers, persistent, server=server, attempts=attempts, prefetch=3)
+    options = {"server": SERVERS[broker], "attempts": attempts, "prefetch": 3}
+    options["lasting"] = lasting and broker == "artemis"
+    desk = Letters(monkeypatch, handle, answers, persistent, **options)
     desk.bad = {f"m{number:04}" for number in bad}
     desk.subscription.dead_letter = dead_letter
     desk.at_pause = lambda: desk.lose() if len(desk.pauses) % 4 == 0 else None
@@ -250,6 +258,36 @@ def test_no_exception_of_a_handler_loses_a_message(
     if made:
         assert dead_letter is None or broker.startswith("ours") or broker == "rabbitmq"
         assert attempts == 1 or dead_letter is None
+
+
+@pytest.mark.parametrize(
+    ("broker", "lasting", "copies"),
+    [
+        ("artemis", True, 2),
+        ("artemis", False, 1),  # an id of another form: no two deliveries can be told to be of one message
+        ("ours", False, 2),
+        ("activemq", False, 1),  # it knows no keys
+    ],
+)
+def test_a_copy_without_receipt_is_sent_again_where_the_second_one_is_a_duplicate(monkeypatch, broker, lasting, copies):
+    """Elsewhere the handler rests until the connection ends."""
+
+    def handle(message):
+        raise json.JSONDecodeError("bad", "", 0)
+
+    def lose():
+        if len(desk.pauses) == 3:
+            sent.append(len([frame for frame in desk.frames if frame.command == "SEND"]))
+            desk.lose()
+
+    options = {"server": SERVERS[broker], "lasting": lasting, "attempts": 2}
+    desk, sent = Letters(monkeypatch, handle, ["silent"], False, **options), []
+    desk.subscription.dead_letter, desk.at_pause = "/queue/dead", lose
+    desk.put(1).run(until=3600.0)
+    assert (sent or [len([frame for frame in desk.frames if frame.command == "SEND"])]) == [copies]
+    assert desk.letters == ["m0001"]
+    assert dict(desk.fates) == {"m0001": "ACK"}
+    assert desk.wrong == []
 
 
 # ---- both shells ----
@@ -287,13 +325,14 @@ def test_the_ack_waits_for_the_receipt_of_the_copy(shell, artemis):
     assert not artemis.got("NACK")
 
 
+@pytest.mark.parametrize("layers", [[], [stomp.Middleware()]])
 @pytest.mark.parametrize("stream_over", [None, 4096])
 @pytest.mark.parametrize("server", ["artemis", "hidden"])
-def test_text_stays_text_and_bytes_stay_bytes_also_in_a_file(shell, server, stream_over):
+def test_text_stays_text_and_bytes_stay_bytes_also_in_a_file(shell, server, stream_over, layers):
     large, copies = "ü" * 5000, []
     with Peer(server=SERVERS[server]) as peer:
         peer.rules["SEND"] = lambda side, frame: (copies.append(frame), side.receipt(frame))
-        client = shell.connect(peer.url, stream_over=stream_over, dead_letter="/queue/dead")
+        client = shell.connect(peer.url, stream_over=stream_over, dead_letter="/queue/dead", middleware=layers)
         subscription = client.subscribe("/queue/a", ack="client-individual")
         side = peer.side()
         head = "MESSAGE\nsubscription:s1\ndestination:/queue/a\n"
@@ -395,6 +434,29 @@ def test_what_middleware_refuses_is_given_up_where_nack_would_drop_it(shell, art
     artemis.wait(lambda peer: peer.got("ACK"))
     assert [frame.get("destination") for frame in artemis.got("SEND")] == ["DLQ"]
     assert not artemis.got("NACK")
+
+
+@pytest.mark.parametrize("server", ["artemis", "ours"])
+def test_what_middleware_refuses_is_not_settled_by_a_later_ack_in_mode_client(shell, server):
+    """The program gets the next message, and cannot know of the one before it."""
+
+    class Refusing(stomp.Middleware):
+        def receive(self, event):
+            if event.body == b"2":
+                raise ValueError("no")
+            return super().receive(event)
+
+    with Peer(server=SERVERS[server]) as peer:
+        subscription = shell.connect(peer.url, middleware=[Refusing()]).subscribe("/queue/a", ack="client")
+        for body in (b"1", b"2", b"3"):
+            peer.deliver("s1", body)
+        first, third = subscription.get(patience(10)), subscription.get(patience(10))
+        assert (first.body, third.body) == (b"1", b"3")
+        with pytest.raises(LocalProtocolError, match="settle an earlier message of /queue/a that failed"):
+            third.ack(receipt=True)
+        first.ack(receipt=True)
+        assert len(peer.got("ACK")) == 1
+        assert not peer.got("NACK") + peer.got("SEND")
 
 
 # ---- our broker ----

@@ -17,11 +17,10 @@ from patience import patience
 import stompcodec.client as stomp
 from stompcodec import Frame, serialize
 from stompcodec.capture import Capture, CaptureWriter
-from stompcodec.client.bodies.unreadable import Comings
-from stompcodec.client.dialects import BROKERS, row_of
-from stompcodec.client.identity import lasting_identity
-from stompcodec.client.recording.dedupe import Dedupe
-from stompcodec.client.recording.recorder import Recorder
+from stompcodec.client.dedupe import Dedupe
+from stompcodec.client.dialects import BROKERS, lasting_identity, row_of
+from stompcodec.client.recorder import Recorder
+from stompcodec.client.unreadable import Comings
 from stompcodec.codec import backend
 from stompcodec.testing import StompBroker
 

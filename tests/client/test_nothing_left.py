@@ -20,7 +20,7 @@ from patience import patience
 
 import stompcodec.client as stomp
 from stompcodec import Frame
-from stompcodec.client.bodies.upload import Upload
+from stompcodec.client.bodies import Upload
 from stompcodec.client.io.engine import News
 
 # ---- the states ----

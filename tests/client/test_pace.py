@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from stompcodec import Frame, serialize
 from stompcodec.client.backoff import MOST_SHORT, STEP
-from stompcodec.client.bodies.upload import Upload
+from stompcodec.client.bodies import Upload
 from stompcodec.client.outbox import Block
 from stompcodec.client.receipts import Group
 from stompcodec.errors import ConnectionLostError, RejectedError

@@ -12,7 +12,7 @@ from transport.endpoints import Endpoint
 from transport.proxies import ScriptedProxy
 
 from stompcodec.transport import proxy as http_proxy
-from stompcodec.transport import sockjs
+from stompcodec.transport import websocket as sockjs
 
 PAGE = Path(__file__).parents[2] / "docs" / "proxies.md"
 

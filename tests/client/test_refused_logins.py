@@ -10,7 +10,7 @@ from patience import patience
 
 import stompcodec.client as stomp
 from stompcodec.bridge import End
-from stompcodec.bridge import ends as bridge_ends
+from stompcodec.bridge import sources as bridge_ends
 from stompcodec.client.dialects import BROKERS, row_of
 from stompcodec.client.io import engine
 

@@ -11,7 +11,7 @@ from patience import patience
 import stompcodec.client as stomp
 from stompcodec import Frame
 from stompcodec.client.dialects import BROKERS
-from stompcodec.client.headers.delivery import LEFT
+from stompcodec.client.headers import LEFT
 
 #: What a MESSAGE may have beside the headers that the scripted server writes.
 DELIVERED = {name: "theirs" for name in sorted(LEFT - {"destination", "message-id", "subscription", "content-length"})}

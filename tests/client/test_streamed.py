@@ -21,9 +21,9 @@ from client.shells import QUICK
 from patience import interval, patience
 
 import stompcodec.client as stomp
+from stompcodec.client import bodies as received
 from stompcodec.client import options
-from stompcodec.client.bodies import received
-from stompcodec.client.bodies.sources import Spool
+from stompcodec.client.bodies import Spool
 from stompcodec.spec import Limits
 from stompcodec.transport import sync
 

@@ -10,7 +10,7 @@ from client.peer import Peer
 from patience import patience
 
 import stompcodec.client as stomp
-from stompcodec.client.io.turns import Turns
+from stompcodec.client.io.hub import Turns
 
 LONG = 60.0
 

@@ -9,8 +9,8 @@ from client.shells import Seen
 from patience import patience
 
 import stompcodec.client as stomp
-from stompcodec.client.bodies.unreadable import SETTLED
 from stompcodec.client.subscription import Subscription
+from stompcodec.client.unreadable import SETTLED
 from stompcodec.errors import ConnectionLostError, RemoteProtocolError
 
 #: As ActiveMQ 6 writes a JMS message whose property is called "new\nline", and one whose text has a NUL.

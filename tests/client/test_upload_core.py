@@ -6,7 +6,7 @@ import pytest
 from client.scripted import Scripted
 
 from stompcodec import Frame
-from stompcodec.client.bodies.upload import BodySourceError, Upload
+from stompcodec.client.bodies import BodySourceError, Upload
 from stompcodec.client.outbox import OutboxFullError
 from stompcodec.errors import ConnectionLostError, FrameError, LocalProtocolError, ReceiptTimeoutError, RejectedError
 

@@ -10,7 +10,7 @@ import pytest
 from patience import patience
 
 import stompcodec.client as stomp
-from stompcodec.client.headers.delivery import AsIs
+from stompcodec.client.headers import AsIs
 
 BOTH = pytest.mark.peer("artemis", "artemis-plain")
 #: Seconds in which a message comes on a quiet machine, and in which one that does not come would have come.

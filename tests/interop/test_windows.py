@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 from uuid import uuid4
 
@@ -62,6 +63,29 @@ def test_a_program_may_hold_messages_of_a_topic(peer: Any) -> None:
         subscription = client.subscribe(topic, ack="client-individual", prefetch=5)
         expected = _fill(client, topic, 5, 1_000_000, {})
         assert [message.body[:4] for message in _take(subscription, 5)] == expected
+
+
+@pytest.mark.peer("artemis", "artemis-plain")
+@pytest.mark.parametrize("version", ["1.1", "1.2"])
+def test_a_queue_that_refuses_a_further_consumer_ends_one_connection_at_most(peer: Any, version: str) -> None:
+    """Artemis names the id in the message of its ERROR, and gives no receipt-id; in 1.1 the session goes on."""
+    queue, states = f"windows.{uuid4().hex}", []
+    made = {"name": queue, "address": queue, "routing-type": "ANYCAST", "max-consumers": 1}
+    managed = {"_AMQ_ResourceName": "broker", "_AMQ_OperationName": "createQueue"}
+    with stomp.connect(peer.url, versions=[version], on_state=lambda state, _: states.append(state)) as client:
+        client.send("activemq.management", json.dumps([json.dumps(made)]), managed, receipt=True)
+        expected = _fill(client, queue, 4, 100_000, _SENT)
+        subscription = client.subscribe(queue, ack="client-individual", prefetch=5, headers=_TAKEN)
+        (held,) = _take(subscription, 1)
+        for _ in range(2):
+            held = subscription.get(1) or held  # after the reconnect it comes again
+        found = [held.body[:4]]
+        held.ack()
+        for message in (_take(subscription, 1)[0] for _ in range(3)):
+            found.append(message.body[:4])
+            message.ack()
+        assert found == expected
+    assert states.count("reconnecting") == (version == "1.2")
 
 
 @pytest.mark.peer("artemis", "artemis-plain")

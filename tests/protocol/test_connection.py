@@ -22,7 +22,7 @@ from protocol.talking import (
 )
 
 from stompcodec.codec import Frame, parse, serialize
-from stompcodec.connection import Connection, Role
+from stompcodec.connection import Connection, Role, steady
 from stompcodec.errors import (
     FrameError,
     LocalProtocolError,
@@ -30,7 +30,6 @@ from stompcodec.errors import (
 )
 from stompcodec.spec import CLIENT_1_0, VERSIONS
 from stompcodec.states import REQUIRED_HEADERS, State, next_state
-from stompcodec.steady import steady
 
 ROLES = list(Role)
 EVERY_COMMAND = [*COMMANDS[Role.CLIENT], *COMMANDS[Role.SERVER]]

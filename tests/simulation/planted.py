@@ -19,6 +19,7 @@ from stompcodec.broker.queues.consumer import Consumer
 from stompcodec.broker.queues.paging import Paging
 from stompcodec.broker.queues.queue import Queue
 from stompcodec.broker.queues.ready_messages import ReadyMessages
+from stompcodec.broker.queues.returned import Returned
 from stompcodec.broker.routing import durables
 from stompcodec.broker.routing.dead_letters import DeadLetters
 from stompcodec.broker.routing.delayed import Delayed
@@ -67,7 +68,7 @@ def _half_the_pause(right: Any) -> Any:
 
 
 def _not_resumed(_right: Any) -> Any:
-    return lambda self, seqs: None
+    return lambda self, queue, seqs: None
 
 
 def _leak(right: Any) -> Any:
@@ -230,12 +231,12 @@ def _unmarked(message: Message) -> Message:
 
 
 def _unmarked_where_they_differ(right: Any) -> Any:
-    return lambda self, dispatcher, message: right(self, dispatcher, _unmarked(message))
+    return lambda self, queue, dispatcher, message: right(self, queue, dispatcher, _unmarked(message))
 
 
 def _unmarked_in_groups(right: Any) -> Any:
-    def requeue_one(self: Queue, dispatcher: Any, message: Message) -> None:
-        right(self, dispatcher, message if message.group is None else _unmarked(message))
+    def requeue_one(self: Returned, queue: Queue, dispatcher: Any, message: Message) -> None:
+        right(self, queue, dispatcher, message if message.group is None else _unmarked(message))
 
     return requeue_one
 
@@ -348,8 +349,8 @@ BUGS: dict[str, Bug] = {
         (acknowledge, "send_receipt", _receipts_first),
     ),
     "the redelivered mark is lost": ((Message, "again", _unchanged),),
-    "the mark is lost where consumers differ": ((Queue, "_requeue_one", _unmarked_where_they_differ),),
-    "the mark is lost in a group": ((Queue, "_requeue_one", _unmarked_in_groups),),
+    "the mark is lost where consumers differ": ((Returned, "_requeue_one", _unmarked_where_they_differ),),
+    "the mark is lost in a group": ((Returned, "_requeue_one", _unmarked_in_groups),),
     "the mark is lost in a page": ((journal.Journal, "messages", _unmarked_pages),),
     "the mark is not stored": ((journal.Journal, "update", _stays_stored),),
     "the mark is lost while its message is not stored yet": ((sqlite.SqliteStore, "update", _unmarked_before_commit),),
@@ -366,7 +367,7 @@ BUGS: dict[str, Bug] = {
     "expired messages are delivered": ((Queue, "is_expired", _never),),
     "delayed messages come too early": ((Delayed, "_add", _early),),
     "a NACK has half its pause": ((Retries, "hold", _half_the_pause),),
-    "what was held does not come back": ((Queue, "resume", _not_resumed),),
+    "what was held does not come back": ((Returned, "resume", _not_resumed),),
     "a durable subscription forgets its selector in a restart": ((durables.Durables, "restore", _same_selector),),
     "durable subscriptions are gone after a restart": ((sqlite.SqliteStore, "subscriptions", _nothing_there),),
     "dead letters are lost": ((DeadLetters, "bury", _no_dead_letter),),

@@ -16,11 +16,11 @@ from transport.endpoints import Endpoint
 from transport.proxies import ScriptedProxy
 from transport.wires import Peer, Place
 
-from stompcodec.transport import aio, sockjs, sync
+from stompcodec.transport import aio, sync
+from stompcodec.transport import websocket as sockjs
 from stompcodec.transport.owner import AskAgainError, Part
 from stompcodec.transport.proxy import parse_proxy
-from stompcodec.transport.sockjs import MAX_INFO, Frames, SockJsLayer
-from stompcodec.transport.websocket import server_layer
+from stompcodec.transport.websocket import MAX_INFO, Frames, SockJsLayer, server_layer
 
 INFO = b'{"websocket":true,"cookie_needed":false,"origins":["*:*"],"entropy":7}'
 

@@ -7,11 +7,10 @@ from dataclasses import dataclass, field, fields, replace
 from enum import Enum
 from typing import Any, TypeVar, cast
 
-from stompcodec.broker.auth import Rule, User
+from stompcodec.broker.auth import Rule, User, fault_of
 from stompcodec.broker.config.presets import DIALECTS
 from stompcodec.broker.config.settings import Pauses, Preset, Setting
 from stompcodec.broker.memory import MESSAGE
-from stompcodec.broker.origins import fault_of
 from stompcodec.errors import ConfigError
 from stompcodec.spec import DEFAULT_LIMITS, Limits, checked_limits
 
@@ -202,7 +201,7 @@ class Config:
                 )
             ),
             *self._faults_of_management(),
-            (self.ttl_min > self.ttl_max, "ttl_min", f"it cannot be above ttl_max, {self.ttl_max}"),
+            (self.ttl_min > self.ttl_max, "ttl_min", f"it cannot be above ttl_max, {self.ttl_max} ms"),
             (_unusable(self.limits), "limits", "headers times header line must be less than 4 GiB"),
             (
                 self.memory < _largest(self.limits, self.large),

@@ -14,6 +14,7 @@ from stompcodec.broker.config.config import Config
 from stompcodec.broker.config.keys import KEYS, Key
 from stompcodec.broker.config.settings import Pauses
 from stompcodec.errors import ConfigError
+from stompcodec.values import shown_duration, shown_size
 
 _BY_NAME = {key.name: key for key in KEYS}
 #: Keys of earlier versions, and their replacements.
@@ -178,7 +179,7 @@ def explain() -> str:
             lines += ["", f"[{above}]"]
             table = above
         lines += textwrap.wrap(key.doc, 118, initial_indent="# ", subsequent_indent="# ")
-        lines.append(f"# {name} = {_FORMS.get(key.name) or _toml(key.default)}")
+        lines.append(f"# {name} = {_FORMS.get(key.name) or _toml(key.default, key.read)}")
     return "\n".join(lines) + "\n"
 
 
@@ -199,7 +200,7 @@ def markdown() -> str:
         elif above != table:
             lines += ["| key | default | meaning |", "| --- | --- | --- |"]
         if above:
-            default = f"`{_toml(key.default)}`" if key.default is not None else "–"
+            default = f"`{_toml(key.default, key.read)}`" if key.default is not None else "–"
             lines.append(f"| `{name}` | {default} | {key.doc} |")
         table = above
     return "\n".join(lines) + "\n"
@@ -208,9 +209,9 @@ def markdown() -> str:
 _INTRODUCTION = """# Configuration of the broker
 
 `stompcodec broker --config FILE` reads a TOML file. Every key has a default, so an empty file is valid. Command-line
-options take precedence over the file. Sizes are in bytes, or texts such as `"64 KiB"`, `"16 MiB"`, `"1 GiB"`. Relative
-paths start from the folder of the file. `stompcodec broker --help-config` prints all keys as a file to start from, and
-`examples/brokers` has some small ones.
+options take precedence over the file. Sizes and times are [written](cli.md#sizes-and-times) as `"64KiB"` and `"30s"`.
+Relative paths start from the folder of the file. `stompcodec broker --help-config` prints all keys as a file to start
+from, and `examples/brokers` has some small ones.
 
 This page is generated from the table `KEYS` of `stompcodec/broker/config/keys.py`."""
 
@@ -229,7 +230,7 @@ _FORMS = {
     "store.data": '"stompcodec-data"',
     "store.mode": '"0640"',
     "store.group": '"stomp"',
-    "sessions.window": '"10 KiB"',
+    "sessions.window": '"10KiB"',
     "messages.large_folder": '"large"',
     "addresses.settings": '[{ match = "prices.#", default_address_routing_type = "MULTICAST" }]',
     "addresses.preset": '[{ name = "prices", routing = "MULTICAST", queues = ["desk.prices"] }]',
@@ -248,7 +249,11 @@ _FORMS = {
 }
 
 
-def _toml(value: Any) -> str:
+def _toml(value: Any, read: Any = None) -> str:
+    if read in (values.seconds, values.seconds_or_0):
+        return f'"{shown_duration(value)}"'
+    if read is values.millis:
+        return f'"{shown_duration(value / 1000)}"'
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, str):
@@ -257,7 +262,5 @@ def _toml(value: Any) -> str:
         return f'"{value}"'
     if isinstance(value, tuple):
         return "[" + ", ".join(map(_toml, value)) + "]"
-    for unit, octets in (("GiB", 2**30), ("MiB", 2**20), ("KiB", 2**10)):
-        if type(value) is int and value >= octets and value % octets == 0:
-            return f'"{value // octets} {unit}"'
-    return str(value)
+    text = shown_size(value) if type(value) is int else str(value)
+    return text if text == str(value) else f'"{text}"'

@@ -11,7 +11,7 @@ from stompcodec.broker.config.heart_beats import ANSWERS
 from stompcodec.broker.config.presets import DIALECTS
 from stompcodec.broker.config.settings import ARGUMENTS, ROUTING
 from stompcodec.broker.wildcards import SYNTAXES
-from stompcodec.disk.access import mode_of
+from stompcodec.disk import mode_of
 
 
 class Key(NamedTuple):
@@ -53,7 +53,6 @@ _DEFAULTS = Config()
 _COUNT = values.whole(1, 2**40)
 _COUNT_OR_0 = values.whole(0, 2**40)
 _SIZE = values.octets()
-_MS = values.whole(0, 2**40)
 _ROUTING = values.one_of(*ROUTING)
 _DURABLE = values.one_of("persistent", "all", "none")
 _SLOW = values.one_of("disconnect", "drop", "block")
@@ -161,16 +160,16 @@ KEYS: tuple[Key, ...] = (
     ),
     Key(
         "sessions.ttl",
-        _MS,
-        "Milliseconds of silence after which a client without heart-beats is disconnected: the connection TTL of "
+        values.millis,
+        "Silence after which a client without heart-beats is disconnected: the connection TTL of "
         "Artemis. For a client with heart-beats it is its own interval times ttl_modifier. 0 disables these rules.",
     ),
-    Key("sessions.ttl_override", _MS, "Like ttl, but used if ttl is 0; 0 for none."),
-    Key("sessions.ttl_min", _MS, "Least TTL of a client with heart-beats, in milliseconds."),
-    Key("sessions.ttl_max", _MS, "Greatest TTL of a client with heart-beats, in milliseconds."),
+    Key("sessions.ttl_override", values.millis, "Like ttl, but used if ttl is 0; 0 for none."),
+    Key("sessions.ttl_min", values.millis, "Least TTL of a client with heart-beats."),
+    Key("sessions.ttl_max", values.millis, "Greatest TTL of a client with heart-beats."),
     Key("sessions.ttl_modifier", values.factor, "How many of its intervals make the TTL of a client."),
-    Key("sessions.login_timeout", values.seconds, "Seconds that a new connection has for its CONNECT."),
-    Key("sessions.drain_timeout", values.seconds, "Seconds that sessions have when the broker stops."),
+    Key("sessions.login_timeout", values.seconds, "Time that a new connection has for its CONNECT."),
+    Key("sessions.drain_timeout", values.seconds, "Time that sessions have when the broker stops."),
     Key("sessions.max_connections", _COUNT, "Connections at one time, at most those that ulimit -n allows."),
     Key(
         "sessions.user_connections",
@@ -242,7 +241,7 @@ KEYS: tuple[Key, ...] = (
         "queues.redelivery_delay",
         values.pauses,
         "Pause before a message is delivered again after a NACK: the first pause, the factor of the next ones, and the "
-        "longest. Other messages are delivered meanwhile. With 0s there is no pause.",
+        "longest. Other messages are delivered meanwhile. With 0s it is delivered again at once.",
     ),
     Key("queues.dead_letter", values.dead_letter, "Where dead letters go; {name} is the queue's name."),
     Key("queues.dead_letter_expired", values.flag, "Whether expired messages go there, too."),
@@ -351,7 +350,7 @@ KEYS: tuple[Key, ...] = (
     Key(
         "messages.upload_timeout",
         values.seconds,
-        "Seconds after which a client that stalls in a large message is sent an ERROR.",
+        "Time after which a client that stalls in a large message is sent an ERROR.",
     ),
     Key(
         "messages.upload_rate",
@@ -388,7 +387,7 @@ KEYS: tuple[Key, ...] = (
     Key(
         "idempotency.window",
         values.seconds_or_0,
-        "How many seconds the broker remembers the idempotency-key (or _AMQ_DUPL_ID) of a SEND. A second SEND with "
+        "How long the broker remembers the idempotency-key (or _AMQ_DUPL_ID) of a SEND. A second SEND with "
         "the same key gets its RECEIPT but is not stored. 0 turns this off.",
         "key_window",
     ),

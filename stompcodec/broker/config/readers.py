@@ -9,12 +9,11 @@ import re
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-from stompcodec.broker.auth import Rule, User, parse_hash
+from stompcodec.broker.auth import Rule, User, fault_of, parse_hash
 from stompcodec.broker.config.settings import Pauses, Preset, Setting
-from stompcodec.broker.origins import fault_of
+from stompcodec.values import BOOLEAN, DURATION, SIZE, boolean, duration, size
 
 _T = TypeVar("_T")
-_UNITS = {"KiB": 2**10, "MiB": 2**20, "GiB": 2**30}
 
 
 class NestedError(ValueError):
@@ -45,20 +44,20 @@ def whole(least: int, most: int) -> Callable[[Any], int]:
 
 
 def octets(least: int = 1) -> Callable[[Any], int]:
-    """Return a reader of sizes in bytes, KiB, MiB or GiB.
+    """Return a reader of sizes in bytes.
 
-    >>> octets()("64 KiB")
+    >>> octets()("64KiB")
     65536
     """
 
     def read(value: Any) -> int:
-        found = re.fullmatch(r"([0-9]{1,12}) ?([KMG]iB)", value) if isinstance(value, str) else None
-        number = int(found[1]) * _UNITS[found[2]] if found else value
-        if type(number) is int and least <= number <= 2**62:
+        try:
+            number = size(value)
+        except ValueError:
+            number = -1
+        if least <= number <= 2**62:
             return number
-        raise ValueError(
-            f'it must be a number of bytes, {least} or more, or a text such as "64 KiB", "16 MiB", "1 GiB"'
-        )
+        raise ValueError(f"it must be {SIZE}, and {least} or more")
 
     return read
 
@@ -66,7 +65,7 @@ def octets(least: int = 1) -> Callable[[Any], int]:
 def optional(read: Callable[[Any], int]) -> Callable[[Any], int | None]:
     """Return a reader that takes false for None.
 
-    >>> optional(octets())("1 KiB"), optional(octets())(False)
+    >>> optional(octets())("1KiB"), optional(octets())(False)
     (1024, None)
     """
 
@@ -82,7 +81,7 @@ def optional(read: Callable[[Any], int]) -> Callable[[Any], int | None]:
 def window(value: Any) -> int | None:
     """Read a window in bytes; false is None.
 
-    >>> window("10 KiB"), window(-1), window(False)
+    >>> window("10KiB"), window(-1), window(False)
     (10240, -1, None)
     """
     if value is False:
@@ -96,28 +95,39 @@ def window(value: Any) -> int | None:
 
 
 def seconds(value: Any) -> float:
-    """Read a number of seconds above 0.
+    """Read a time above 0, in seconds.
 
-    >>> seconds(3)
-    3.0
+    >>> seconds(3), seconds("5m")
+    (3.0, 300.0)
     """
-    if type(value) in (int, float) and 0.0 < value <= 1e6:
-        return float(value)
-    raise ValueError("it must be a number of seconds above 0, at most 1000000")
+    number = seconds_or_0(value)
+    if number > 0:
+        return number
+    raise ValueError(f"it must be {DURATION}, and more than 0")
 
 
 def seconds_or_0(value: Any) -> float:
-    """Read a number of seconds, or 0.
+    """Read a time in seconds, or 0.
 
-    >>> seconds_or_0(0), seconds_or_0(1.5)
-    (0.0, 1.5)
+    >>> seconds_or_0(0), seconds_or_0("500ms")
+    (0.0, 0.5)
     """
-    if isinstance(value, (int, float)) and not isinstance(value, bool) and value == 0:
-        return 0.0
-    try:
-        return seconds(value)
-    except ValueError as error:
-        raise ValueError(str(error).replace("above 0, at most", "from 0 to")) from None
+    number = duration(value)
+    if number <= 1e6:
+        return number
+    raise ValueError(f"it must be {DURATION}, at most 11d")
+
+
+def millis(value: Any) -> int:
+    """Read a time, in milliseconds.
+
+    >>> millis("60s"), millis(0)
+    (60000, 0)
+    """
+    number = round(duration(value) * 1000)
+    if number <= 2**40:
+        return number
+    raise ValueError(f"it must be {DURATION}, at most 12725d")
 
 
 def factor(value: Any) -> float:
@@ -212,9 +222,10 @@ def flag(value: Any) -> bool:
     >>> flag(True)
     True
     """
-    if isinstance(value, bool):
-        return value
-    raise ValueError("it must be true or false")
+    try:
+        return boolean(value)
+    except ValueError:
+        raise ValueError(f"it must be {BOOLEAN}") from None
 
 
 def some_of(*words: str) -> Callable[[Any], tuple[str, ...]]:
@@ -335,10 +346,7 @@ def _tables(readers: dict[str, Callable[[Any], Any]], value: Any, required: str 
     return value
 
 
-#: Seconds of a unit of time.
-_TIMES = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
-_TIME = r"([0-9]{1,9}(?:\.[0-9]{1,3})?) ?(ms|s|m|h|d)"
-_PAUSES = re.compile(rf"{_TIME}(?: x([0-9]{{1,3}}(?:\.[0-9]{{1,3}})?) up to {_TIME})?")
+_PAUSES = re.compile(r"([^x]+?)(?: x([0-9]{1,3}(?:\.[0-9]{1,3})?) up to (.+))?")
 #: The longest pause: a year.
 LONGEST_PAUSE = 365 * 86400.0
 
@@ -351,14 +359,13 @@ def pauses(value: Any) -> Pauses:
     """
     found = _PAUSES.fullmatch(value) if isinstance(value, str) else None
     if found is not None:
-        first, unit, factor, most, most_unit = found.groups()
-        start = float(first) * _TIMES[unit]
-        read = Pauses(start, float(factor or 1), float(most) * _TIMES[most_unit] if most else start)
+        start = duration(found[1])
+        read = Pauses(start, float(found[2] or 1), duration(found[3]) if found[3] else start)
         if read.factor >= 1 and read.first <= read.most <= LONGEST_PAUSE:
             return read
     raise ValueError(
-        'it must be a time such as "5s", or one that grows, such as "1s x2 up to 30s": with ms, s, m, h or d, a factor '
-        "from 1 on, at most 365d, and no less than the first"
+        'it must be a time such as "5s", or one that grows, such as "1s x2 up to 30s": the factor is 1 or more, '
+        "and the last pause no shorter than the first, and at most 365d"
     )
 
 

@@ -43,12 +43,12 @@ class Pauses(NamedTuple):
     first: float = 0.0
     """Seconds after the first failed attempt."""
     factor: float = 1.0
-    """Each further pause is so many times as long as the one before."""
+    """The ratio of each pause to the one before."""
     most: float = 0.0
     """The longest pause in seconds."""
 
     def after(self, failures: int) -> float:
-        """Return the pause in seconds after so many failed attempts."""
+        """Return the pause in seconds after this number of failed attempts."""
         pause = self.first
         for _ in range(min(failures - 1, _MOST_FACTORS)):
             pause = min(self.most, pause * self.factor)

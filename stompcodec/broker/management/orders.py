@@ -8,19 +8,289 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Generator
+from collections import Counter
+from collections.abc import Callable, Generator, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
 from stompcodec.broker.core import Broker
+from stompcodec.broker.errors import Refused
 from stompcodec.broker.loop_quota import Line, Waiter
-from stompcodec.broker.management.asker import Asker
-from stompcodec.broker.management.finding import durable_named, is_wanted, queue_named, selector_of, seq_of
-from stompcodec.broker.management.moving import LetterOf, Share, letter_for, place_for
-from stompcodec.broker.management.reading import BadRequest
-from stompcodec.broker.management.walker import Walker
+from stompcodec.broker.management.finding import Walker, durable_named, is_wanted, queue_named, selector_of, seq_of
+from stompcodec.broker.management.schema import Asker, BadRequest
+from stompcodec.broker.memory import MESSAGE
+from stompcodec.broker.message import OF_DURABLE, RETURNS, SPOOLED, STRAYS, WITHOUT, Message
 from stompcodec.broker.queues.backlog import Wait
 from stompcodec.broker.queues.queue import Queue
+from stompcodec.broker.queues.scheduling import reload_schedule
+from stompcodec.broker.routing.dead_letters import SAYS
+from stompcodec.broker.routing.topic import Topic
+from stompcodec.codec import Frame, serialize_tail
+
+Target = Queue | Topic
+
+
+class Letter(NamedTuple):
+    """A message on its way to another queue or topic."""
+
+    message: Message
+    target: Target
+    mark: bytes | None = None
+    """The mark of a dead letter that stays one."""
+
+
+#: Makes the letter of a message. None removes it; a text says why the order has to end there; False leaves it.
+LetterOf = Callable[[Message], Letter | str | bool | None]
+
+
+class _Taken(NamedTuple):
+    """A message that has left READY, what becomes of it, and the queues that store that."""
+
+    message: Message
+    letter: Letter | None
+    stored_in: Sequence[Queue]
+
+
+class Share:
+    """The messages of an order, some at a time: `take` takes one, `apply` lets those that were taken take effect.
+
+    A taken message counts in its queue until it is gone. After a commit that has failed it is READY again.
+    """
+
+    def __init__(self, broker: Broker, queue: Queue) -> None:
+        self._broker = broker
+        self._queue = queue
+        self._taken: list[Message] = []
+        self._letters: list[Letter | None] = []
+        #: Messages that were taken, and those that are done for good.
+        self.taken = self.done = 0
+        #: Messages that stay, because they cannot go to where they came from, or that is not known.
+        self.skipped = 0
+        #: Why the order cannot go on.
+        self.stopped: str | None = None
+        #: A commit has failed.
+        self.failed = False
+        #: Some of the messages are stored.
+        self.is_stored = False
+        #: Shares that wait for their commit.
+        self.open = 0
+        self._waiters: list[Waiter] = []
+        #: Messages on their way to each queue or topic.
+        self._coming: Counter[Target] = Counter()
+
+    def __len__(self) -> int:
+        return len(self._taken)
+
+    def take(self, message: Message, letter_of: LetterOf, goes_back: bool = False) -> bool:
+        """Take out a READY message. Return whether it was. If it `goes_back` to where it came from, a full target does
+        not end the order, because others have other targets.
+        """
+        letter = letter_of(message)
+        if isinstance(letter, str):
+            self.stopped = letter
+            return False
+        if letter is False or letter is True:
+            self.skipped += 1
+            return False
+        if letter is not None and not self._has_room(letter.target):
+            if goes_back:
+                self.skipped += 1
+                return False
+            self.stopped = f"{letter.target.name} is full"
+            return False
+        if not self._queue.take_out(message):
+            return False
+        if letter is not None:
+            self._coming[letter.target] += 1
+        self._taken.append(message)
+        self._letters.append(letter)
+        self.taken += 1
+        return True
+
+    def _has_room(self, target: Target) -> bool:
+        """Return whether a queue is within its bound with one more of the messages that are on their way to it."""
+        if isinstance(target, Topic):
+            return True
+        more = self._coming[target] + 1
+        return target.count + more <= target.bound.messages and target.total + more <= target.bound.total
+
+    def apply(self) -> None:
+        """Let the taken messages take effect: after the commit if some of them are stored, otherwise at once."""
+        if not self._taken:
+            return
+        messages, self._taken = self._taken, []
+        letters, self._letters = self._letters, []
+        journal = self._broker.journal
+        store, first, cost = journal.store, None, 0
+        taken: list[_Taken] = []
+        is_stored = False
+        for message, letter in zip(messages, letters):
+            stored_in: Sequence[Queue] = ()
+            if letter is not None:
+                self._broker.place(letter.message)
+                letter.message.mark_as(letter.mark)
+                first = letter.message.seq if first is None else first
+                cost += letter.message.size + MESSAGE
+                stored_in = letter.target.stores(letter.message) if store is not None else ()
+                for each in stored_in:
+                    assert store is not None
+                    store.append(each.key, letter.message)
+            if store is not None and message.persistent and self._queue.journal is not None:
+                store.remove(self._queue.key, message)
+                is_stored = True
+            is_stored = is_stored or bool(stored_in)
+            taken.append(_Taken(message, letter, stored_in))
+        if not is_stored:
+            self._take_effect(taken, True)
+            return
+        self.is_stored = True
+        self.open += 1
+        batch = journal.batch
+        batch.actions.append(lambda committed: self._committed(taken, committed))
+        journal.charge(batch, cost)
+        if first is not None:
+            batch.first = first if batch.first is None else min(first, batch.first)
+        self._broker.wake()
+
+    def _committed(self, taken: list[_Taken], committed: bool) -> None:
+        self.open -= 1
+        self._take_effect(taken, committed)
+        waiters, self._waiters = self._waiters, []
+        for waiter in waiters:
+            self._broker.quota.line_up(waiter)
+
+    def line_up(self, waiter: Waiter) -> None:
+        """Have a waiter go on after a commit."""
+        self._waiters.append(waiter)
+
+    def _take_effect(self, taken: list[_Taken], committed: bool) -> None:
+        queue = self._queue
+        if not committed:
+            self.failed = True
+            for message, _, _ in taken:
+                queue.requeue_failed(message, message)
+            if not queue.closed:
+                queue.dispatch()
+            return
+        for _, letter, stored_in in taken:
+            if letter is not None:
+                self._put(letter, stored_in)
+        queue.settle([(0, message) for message, _, _ in taken], stored=True)
+        self.done += len(taken)
+
+    def _put(self, letter: Letter, stored_in: Sequence[Queue]) -> None:
+        self._coming[letter.target] -= 1
+        target, message = letter.target, letter.message
+        target.put(message, True)
+        for each in stored_in:
+            if each.closed:  # it ended in the meantime
+                each.unstore((message,))
+        if isinstance(target, Queue) and target.messages.is_disordered:
+            self._broker.journal.late(target, message.seq)
+
+
+class Place(NamedTuple):
+    """Where messages are moved to."""
+
+    target: Target
+    destination: str
+    """The header `destination` of the messages there."""
+
+
+def place_for(asker: Asker, name: str) -> Place:
+    """Return the place of a name, whose queue is made if need be. Raise BadRequest if it cannot be."""
+    durable = durable_named(asker, name)
+    if durable is not None and name not in asker.host.queues:
+        return Place(durable.queue, durable.address.name)
+    return _made_for(asker, name)
+
+
+def _made_for(asker: Asker, name: str, routing: str | None = None) -> Place:
+    """Return the place that a SEND of the broker would go to. `routing` is its header destination-type."""
+    host = asker.host
+    queue = host.queues.get(name)
+    if queue is not None:
+        return Place(queue, name)
+    try:
+        if host.naming.is_temporary(name):
+            raise Refused("no such destination", "It is a temporary one that does not exist.")
+        address = host.destinations.addresses.find(name, routing, False)
+        target = host.destinations.made(address)
+    except Refused as error:
+        raise BadRequest("to", f"{error.message}: {error.remedy}") from None
+    if target is None:
+        raise BadRequest("to", "it is a topic without subscriptions, so the messages would be lost")
+    return Place(target, address.name)
+
+
+def letter_for(
+    broker: Broker, asker: Asker, queue: Queue, place: Place | None, message: Message
+) -> Letter | str | bool:
+    """Return the letter of a message. Without a place, a dead letter goes to the queue that it came from: False if that
+    is unknown, or takes no more. Return a text if the place can take no more.
+    """
+    found = _origin_of(asker, queue, message) if place is None else place
+    if found is None:
+        return False
+    if message.persistent and broker.journal.short:
+        return "the disk is nearly full"
+    why_not = _refusal(found.target)
+    if why_not is not None:
+        return False if place is None else why_not
+    if place is None:
+        return Letter(_anew(message, found.destination, SAYS[:-1]), found.target)
+    keeps = message.mark == RETURNS and isinstance(found.target, Queue)
+    return Letter(_anew(message, found.destination, ()), found.target, RETURNS if keeps else None)
+
+
+def _refusal(target: Target) -> str | None:
+    """Return why a queue or topic takes no more; None if it does."""
+    if isinstance(target, Queue) and target.closed:
+        return f"{target.name} was deleted"
+    if isinstance(target, Topic) and not (target.consumers or target.durables):
+        return f"{target.name} has no subscriptions any more"
+    if target.full and isinstance(target, Topic):
+        target.full = _is_full(target)  # it is as the latest message left it, and its subscribers go on
+    if target.full or (isinstance(target, Queue) and target.refuses):
+        return f"{target.name} is full"
+    return None
+
+
+def _is_full(topic: Topic) -> bool:
+    """Return whether a subscription to a topic is full."""
+    own = (each.queue for each in topic.consumers if isinstance(each.queue, Queue))
+    return any(queue.full for queue in (*own, *(durable.queue for durable in topic.durables)))
+
+
+def _origin_of(asker: Asker, queue: Queue, message: Message) -> Place | None:
+    """Return the place that a dead letter came from; None if that is unknown or not a queue. What the sender of another
+    message wrote about it does not count.
+    """
+    name, mark = message.origin, message.mark
+    if name is None or mark == STRAYS:
+        return None
+    if mark == OF_DURABLE:
+        durable = durable_named(asker, asker.host.naming.of_letters(queue.name) or "")
+        return None if durable is None else Place(durable.queue, name)
+    try:
+        found = _made_for(asker, name, message.frame.get("destination-type"))
+    except BadRequest:
+        return None
+    return found if isinstance(found.target, Queue) and found.target is not queue else None
+
+
+def _anew(message: Message, destination: str, without: Sequence[str]) -> Message:
+    """Return a message for another place, with the same body, headers and time to live. It has not failed there yet."""
+    frame = message.frame
+    gone = {*WITHOUT, *without, "destination"}
+    pairs = [pair for pair in frame.headers.pairs() if pair[0] not in gone]
+    tail = serialize_tail(Frame("MESSAGE", [("destination", destination), *pairs], frame.body), "1.2")
+    fresh = message.anew(destination, tail)
+    fresh.expires = message.expires
+    if fresh.persistent == SPOOLED:
+        fresh.persistent = False
+    return reload_schedule(fresh)
+
 
 #: Messages that one turn takes out, or looks at.
 _TAKEN_AT_ONCE, _LOOKS_AT_ONCE = 50, 500

@@ -2,44 +2,480 @@
 
 from __future__ import annotations
 
+import base64
+import codecs
 import heapq
 import logging
 import os
-from bisect import bisect_right
-from collections.abc import Callable, Generator, Iterator
+from bisect import bisect_left, bisect_right
+from collections.abc import Callable, Generator, Iterable, Iterator
 from itertools import islice
 from operator import itemgetter
 from time import perf_counter
-from typing import Any
+from typing import Any, Protocol
 
 from stompcodec import __version__
 from stompcodec.broker.auth import matches
 from stompcodec.broker.core import Broker
 from stompcodec.broker.loop_quota import Line
-from stompcodec.broker.management.asker import Asker
-from stompcodec.broker.management.finding import queue_named, selector_of
-from stompcodec.broker.management.holders import memory
-from stompcodec.broker.management.pages import LOOKS_AT_ONCE, ROWS_AT_ONCE, in_turns, map_in_turns, place_of, token_of
-from stompcodec.broker.management.rates import Ages, rates
-from stompcodec.broker.management.reading import BadRequest
-from stompcodec.broker.management.rows import (
-    Clock,
-    Row,
-    destination_row,
-    durable_row,
-    message_row,
-    session_row,
-    subscription_row,
-    transaction_row,
+from stompcodec.broker.management.finding import Walker, queue_named, selector_of
+from stompcodec.broker.management.schema import (
+    LOOKS_AT_ONCE,
+    MOST_BODIES,
+    OF_QUEUE,
+    ROWS_AT_ONCE,
+    Asker,
+    BadRequest,
+    in_turns,
+    map_in_turns,
+    place_of,
+    token_of,
 )
-from stompcodec.broker.management.schema import MOST_BODIES
-from stompcodec.broker.management.sorting import sort_key
-from stompcodec.broker.management.walker import Walker
-from stompcodec.broker.queues.backlog import Wait
+from stompcodec.broker.memory import CONNECTION, DELAY, MESSAGE, destination_cost, selector_cost
+from stompcodec.broker.message import SPOOLED, Message
+from stompcodec.broker.queues.backlog import Backlog, Wait
+from stompcodec.broker.queues.browser import Browser
+from stompcodec.broker.queues.consumer import Consumer
 from stompcodec.broker.queues.queue import Queue
-from stompcodec.broker.routing.durable import title
-from stompcodec.broker.routing.topic import Topic
+from stompcodec.broker.routing.durable import Durable, title
+from stompcodec.broker.routing.topic import Topic, fates
+from stompcodec.broker.routing.virtual_host import VirtualHost
 from stompcodec.broker.sessions.session import Session
+from stompcodec.broker.sessions.transaction import Transaction
+
+#: The least seconds over which a rate is taken.
+_LEAST = 1.0
+#: Samples of `Ages`: one for each second with messages; older ones are thinned out.
+_MOST_SAMPLES = 4096
+
+
+class Sampled(Protocol):
+    """A queue or a topic, which keeps the counts of earlier questions."""
+
+    sample: object
+
+
+def thousandths(number: float) -> float:
+    """Return a number rounded to three decimal places, five times as fast as round(number, 3).
+
+    >>> thousandths(0.12345), thousandths(1234.5)
+    (0.123, 1234.5)
+    """
+    return round(number * 1000) / 1000
+
+
+def rates(thing: Sampled, now: float, received: int, delivered: int) -> tuple[float | None, float | None]:
+    """Return the messages received and delivered per second since an earlier question, at least a second ago.
+
+    Several clients may ask: none of them shortens the time over which the others measure.
+
+    >>> class Thing: sample = None
+    >>> rates(Thing, 0.0, 0, 0), rates(Thing, 2.0, 10, 8), rates(Thing, 2.5, 11, 9)
+    ((None, None), (5.0, 4.0), (4.4, 3.6))
+    """
+    sample = thing.sample
+    # The counts of two earlier questions, `_LEAST` seconds apart or more: the later one first. A plain tuple, because
+    # each queue of an answer gets one: a named one takes ten times the instructions.
+    if not isinstance(sample, tuple):
+        thing.sample = (now, received, delivered, now, received, delivered)
+        return None, None
+    if now - sample[0] >= _LEAST:
+        thing.sample = sample = (now, received, delivered, sample[0], sample[1], sample[2])
+    seconds = now - sample[3]
+    if seconds < _LEAST:
+        return None, None
+    more, gone = received - sample[4], delivered - sample[5]
+    return thousandths(more / seconds) if more else 0.0, thousandths(gone / seconds) if gone else 0.0
+
+
+class Ages:
+    """When messages were sent, by their seqs: samples of the latest seq, about one per second.
+
+    >>> ages = Ages(0.0, 5)
+    >>> ages.note(1.0, 7); ages.note(2.0, 7); ages.note(3.0, 9)
+    >>> ages.age(6, 10.0), ages.age(8, 10.0), ages.age(10, 10.0), ages.age(4, 10.0)
+    (10.0, 8.0, 7.0, 10.0)
+    """
+
+    def __init__(self, now: float, seq: int) -> None:
+        self.start = now
+        #: Each seq, and the last time at which it was the latest.
+        self._seqs, self._times = [seq], [now]
+
+    def note(self, now: float, seq: int) -> None:
+        """Take a sample."""
+        if seq == self._seqs[-1]:
+            self._times[-1] = now
+            return
+        self._seqs.append(seq)
+        self._times.append(now)
+        if len(self._seqs) > _MOST_SAMPLES:  # the first half becomes half as dense
+            half = len(self._seqs) // 2
+            self._seqs[:half] = self._seqs[:half:2]
+            self._times[:half] = self._times[:half:2]
+
+    def age(self, seq: int, now: float) -> float:
+        """Return the seconds since a message was sent, about one second too many; for one of an earlier run of the
+        broker, those since the start.
+        """
+        at = bisect_left(self._seqs, seq)
+        passed = now - (self._times[at - 1] if at else self.start)
+        return thousandths(passed) if passed > 0.0 else 0.0
+
+
+Row = tuple[Any, ...]
+
+#: The most credit that is shown.
+MOST_CREDIT = 1_000_000
+
+
+class Clock:
+    """The time of the rows of one answer: monotonic seconds, and the ages of messages."""
+
+    __slots__ = ("ages", "now")
+
+    def __init__(self, now: float, ages: Ages) -> None:
+        self.now = now
+        self.ages = ages
+
+
+def depth_of(queue: Queue) -> tuple[int, int, int]:
+    """Return how many messages of a queue are READY, unacknowledged and scheduled."""
+    ready, scheduled, paging = len(queue.messages.line), len(queue.deferred) + len(queue.returned.held), queue.paging
+    unacked = queue.count - ready - scheduled
+    if paging is not None:
+        ready += paging.count - paging.deferred
+        scheduled += paging.deferred
+    return ready, unacked, scheduled
+
+
+def received_of(queue: Queue) -> int:
+    """Return how many messages a queue has taken since the start."""
+    return queue.tally.put + queue.tally.direct
+
+
+def delivered_of(queue: Queue) -> int:
+    """Return how many messages a queue has delivered since the start."""
+    tally = queue.tally
+    delivered = tally.direct + tally.sent + tally.ended
+    if queue.members:
+        delivered += sum(each.last for each in queue.members if each.acks and not each.request.browser)
+    return delivered
+
+
+def first_seq(queue: Queue) -> int | None:
+    """Return the lowest seq of the READY messages; None without any."""
+    line, paging = queue.messages.line, queue.paging
+    first = line.after_seq(-1) if isinstance(line, Backlog) else line[0] if line else None
+    paged = None if paging is None else paging.first_after(-1)
+    if paged is None:
+        return None if first is None else first.seq
+    return paged + 1 if first is None else min(first.seq, paged + 1)
+
+
+def queue_counts(queue: Queue, clock: Clock) -> Row:
+    """Return the columns that all queues have, except for the rates."""
+    ready, unacked, scheduled = depth_of(queue)
+    tally, members = queue.tally, queue.members
+    oldest = first_seq(queue) if ready else None
+    return (
+        ready,
+        unacked,
+        scheduled,
+        0 if queue.paging is None else queue.paging.count,
+        queue.octets,
+        len(members),
+        _credit(members) if members else 0,
+        len(queue.blocked),
+        queue.paused,
+        received_of(queue),
+        delivered_of(queue),
+        tally.redelivered,
+        tally.expired,
+        tally.dropped,
+        tally.dead,
+        None if oldest is None else clock.ages.age(oldest, clock.now),
+    )
+
+
+#: The places of what the rates are taken of.
+_RECEIVED, _DELIVERED = 9, 10
+
+
+def queue_numbers(queue: Queue, clock: Clock) -> Row:
+    """Return the columns that all queues have."""
+    counts = queue_counts(queue, clock)
+    return counts + rates(queue, clock.now, counts[_RECEIVED], counts[_DELIVERED])
+
+
+def _credit(consumers: Iterable[Consumer]) -> int:
+    return sum(max(0, min(consumer.credit, MOST_CREDIT)) for consumer in consumers)
+
+
+def topic_numbers(topic: Topic, clock: Clock) -> Row:
+    """Return the same columns of a topic: the sums of its subscriptions. Redelivered, expired and dropped messages and
+    dead letters count for subscriptions to this topic alone, including ended ones.
+    """
+    consumers = topic.consumers
+    queues = [each.queue for each in consumers if isinstance(each.queue, Queue)]
+    depths = [depth_of(queue) for queue in queues]
+    seqs = [seq for queue in queues if (seq := first_seq(queue)) is not None]
+    return (
+        sum(ready for ready, _, _ in depths),
+        sum(unacked for _, unacked, _ in depths),
+        0,
+        0,
+        sum(queue.octets for queue in queues),
+        len(consumers),
+        _credit(consumers),
+        sum(len(queue.blocked) for queue in queues),
+        False,
+        topic.received,
+        topic.delivered,
+        *fates([each.queue for each in topic.own if isinstance(each.queue, Queue)], topic.fates),
+        clock.ages.age(min(seqs), clock.now) if seqs else None,
+        *rates(topic, clock.now, topic.received, topic.delivered),
+    )
+
+
+def destination_row(thing: Queue | Topic, owner: str | None, clock: Clock) -> Row:
+    """Return the row of a queue or topic."""
+    if isinstance(thing, Queue):
+        return (thing.name, "queue", owner) + queue_numbers(thing, clock)  # a * takes four times as long
+    return (thing.name, "topic", owner, *topic_numbers(thing, clock))
+
+
+def durable_row(durable: Durable, clock: Clock) -> Row:
+    """Return the row of a durable subscription."""
+    return (
+        title(durable.owner, durable.name),
+        durable.owner,
+        durable.address.name,
+        None if durable.selector is None else durable.selector.text,
+        durable.shared,
+        *queue_numbers(durable.queue, clock),
+    )
+
+
+def session_row(session: Session, now: float) -> Row:
+    """Return the row of a session that has connected."""
+    memory = session.memory
+    return (
+        session.id,
+        session.peer,
+        session.user.name,
+        session.client_id,
+        session.version,
+        session.listener,
+        session.secure,
+        round(max(0.0, now - session.since), 3),
+        len(session.consumers),
+        sum(len(consumer.unacked) for consumer in session.consumers.values()),
+        len(session.transactions),
+        session.paused,
+        memory.unwritten,
+        memory.fixed + memory.spare,
+    )
+
+
+def subscription_row(session: Session, consumer: Consumer) -> Row:
+    """Return the row of a subscription."""
+    durable, selector, queue = consumer.durable, consumer.request.selector, consumer.queue
+    own = consumer.address is not None and isinstance(queue, Queue) and not isinstance(queue, Browser)
+    return (
+        session.id,
+        consumer.key,
+        consumer.destination,
+        consumer.mode,
+        None if selector is None else selector.text,
+        title(durable.owner, durable.name) if isinstance(durable, Durable) else None,
+        consumer.request.browser,
+        consumer.request.exclusive,
+        consumer.request.priority,
+        max(0, min(consumer.credit, MOST_CREDIT)),
+        len(consumer.unacked),
+        len(queue.messages) if own and isinstance(queue, Queue) else 0,
+    )
+
+
+def transaction_row(session: Session, name: str, transaction: Transaction) -> Row:
+    """Return the row of an open transaction."""
+    return (
+        session.id,
+        name,
+        transaction.weight,
+        transaction.octets + transaction.base,
+    )
+
+
+def message_row(message: Message, most: int, clock: Clock) -> Row:
+    """Return the row of a message, with at most `most` bytes of its body."""
+    frame = message.frame
+    body, size = frame.body or b"", len(frame.body or b"")
+    if message.body is not None:
+        size = message.body.size
+        body = _beginning(message, most)
+    text, encoding = shown(body[:most], size > most)
+    return (
+        message.id,
+        message.seq,
+        message.destination,
+        [list(pair) for pair in frame.headers.pairs()],
+        size,
+        text,
+        encoding,
+        size > most,
+        bool(message.persistent) and message.persistent != SPOOLED,
+        message.priority,
+        message.attempts,
+        message.expires,
+        clock.ages.age(message.seq, clock.now),
+        message.origin,
+    )
+
+
+def _beginning(message: Message, most: int) -> bytes:
+    """Return the beginning of a large body; b"" if its file cannot be read."""
+    assert message.body is not None
+    try:
+        with open(message.body.path, "rb") as file:
+            return file.read(most)
+    except OSError:
+        return b""
+
+
+def shown(body: bytes, truncated: bool) -> tuple[str, str]:
+    """Return bytes as a text and its encoding: UTF-8, of which a character may be cut off at the end, or base64.
+
+    >>> shown(b"hello", False), shown(b"h\\xff", False), shown("ä".encode()[:1], True)
+    (('hello', 'utf-8'), ('aP8=', 'base64'), ('', 'utf-8'))
+    """
+    try:
+        return codecs.getincrementaldecoder("utf-8")().decode(body, final=not truncated), "utf-8"
+    except UnicodeDecodeError:
+        return base64.b64encode(body).decode("ascii"), "base64"
+
+
+def _rates(queue: Queue, now: float) -> tuple[float, float]:
+    received, delivered = rates(queue, now, received_of(queue), delivered_of(queue))
+    return received or 0.0, delivered or 0.0
+
+
+#: By column. It equals the column of the row; an unknown rate counts as 0.
+_OF_QUEUE: dict[str, Callable[[Queue, float], float]] = {
+    "ready": lambda queue, now: depth_of(queue)[0],
+    "unacknowledged": lambda queue, now: depth_of(queue)[1],
+    "scheduled": lambda queue, now: depth_of(queue)[2],
+    "paged": lambda queue, now: 0 if queue.paging is None else queue.paging.count,
+    "bytes": lambda queue, now: queue.octets,
+    "consumers": lambda queue, now: len(queue.members),
+    "producers_waiting": lambda queue, now: len(queue.blocked),
+    "received": lambda queue, now: received_of(queue),
+    "delivered": lambda queue, now: delivered_of(queue),
+    "received_rate": lambda queue, now: _rates(queue, now)[0],
+    "delivered_rate": lambda queue, now: _rates(queue, now)[1],
+    "redelivered": lambda queue, now: queue.tally.redelivered,
+    "expired": lambda queue, now: queue.tally.expired,
+    "dropped": lambda queue, now: queue.tally.dropped,
+    "dead_letters": lambda queue, now: queue.tally.dead,
+}
+
+#: The places of the columns among the numbers of a topic.
+_OF_TOPIC = {column.name: at for at, column in enumerate(OF_QUEUE)}
+
+
+def sort_key(thing: Queue | Topic, column: str, clock: Clock) -> float:
+    """Return what a queue or topic is sorted by: the column of its row, and 0 for null."""
+    if isinstance(thing, Queue):
+        return _OF_QUEUE[column](thing, clock.now)
+    value = topic_numbers(thing, clock)[_OF_TOPIC[column]]
+    return 0.0 if value is None else float(value)
+
+
+#: How many of the largest queues and sessions are named.
+_NAMED = 10
+
+
+def memory(broker: Broker, asker: Asker) -> Generator[Line, None, dict[str, Any]]:
+    """Return the answer to the question `memory`."""
+    account, journal, quota = broker.account, broker.journal, broker.quota
+    queues = destinations = retained = topics = held = connections = 0
+    mine: list[tuple[int, Queue]] = []
+    for host in broker.hosts.values():
+        holding = queues_of(host)
+        costs = yield from map_in_turns(_cost, holding, quota, LOOKS_AT_ONCE)
+        queues += sum(costs)
+        if host is asker.host:
+            mine = list(zip(costs, holding, strict=True))
+        names, durables = [*host.queues, *host.topics], list(host.destinations.durables)
+        destinations += sum((yield from map_in_turns(destination_cost, names, quota, LOOKS_AT_ONCE)))
+        destinations += sum((yield from map_in_turns(_cost_of_durable, durables, quota, LOOKS_AT_ONCE)))
+        retained += sum(map(_cost, list(host.destinations.retained.queues.values())))
+    for number, session in enumerate(list(broker.sessions.values()), 1):
+        topics += sum(
+            each.queue.octets + each.queue.count * MESSAGE
+            for each in session.consumers.values()
+            if each.address is not None and not isinstance(each.queue, Browser)
+        )
+        held += session.memory.spare
+        connections += session.memory.fixed
+        if not number % LOOKS_AT_ONCE:
+            yield quota
+    batches = journal.kept + sum(batch.cost for batch in (journal.batch, journal.busy) if batch is not None)
+    parts = {
+        "queues": queues,
+        "topics": topics,
+        "retained": retained,
+        "scheduled": broker.delayed.cost + DELAY * (len(broker.delayed) + len(broker.retries)),
+        "commits": batches,
+        "sessions": held,
+        "connections": connections,
+        "destinations": destinations,
+        "keys": broker.sent.cost,
+    }
+    used = account.used
+    return {
+        "limit": account.limit,
+        "used": used,
+        "senders_wait_above": account.first,
+        "sessions_end_above": account.second,
+        **parts,
+        "other": used - sum(parts.values()),
+        "largest_queues": _largest_queues(mine),
+        "largest_sessions": _largest_sessions(broker, asker.host),
+    }
+
+
+def queues_of(host: VirtualHost) -> list[Queue]:
+    """Return the queues of a virtual host, and those of its durable subscriptions."""
+    return [*host.queues.values(), *(durable.queue for durable in host.destinations.durables)]
+
+
+def _cost(queue: Queue) -> int:
+    """Return the bytes of the messages of a queue, and of the pages that are read for those who look at it."""
+    cost, dispatcher, paging = queue.cost, queue.dispatcher, queue.paging
+    if dispatcher is not None:
+        cost += sum(watcher.page_cost for watcher in dispatcher.browsers)
+    return cost if paging is None else cost + paging.chunk_cost
+
+
+def _cost_of_durable(durable: Durable) -> int:
+    text = None if durable.selector is None else durable.selector.text
+    return destination_cost(durable.name) + selector_cost(text)
+
+
+def _largest_queues(found: list[tuple[int, Queue]]) -> list[dict[str, Any]]:
+    largest = heapq.nlargest(_NAMED, found, key=itemgetter(0))
+    return [{"destination": queue.name, "bytes": cost} for cost, queue in largest if cost]
+
+
+def _largest_sessions(broker: Broker, host: VirtualHost) -> list[dict[str, Any]]:
+    mine = [session for session in broker.sessions.values() if session.version and session.virtual_host is host]
+    found = heapq.nlargest(_NAMED, mine, key=lambda session: session.memory.spare)
+    return [
+        {"session": session.id, "bytes": session.memory.spare + session.memory.fixed - CONNECTION} for session in found
+    ]
+
 
 #: Seconds for which the sorted names of destinations serve the pages that follow.
 _SORTED_FOR = 2.0

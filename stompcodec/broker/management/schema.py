@@ -5,10 +5,244 @@ Requests are checked with it, docs/management.md is made of it, and the tests co
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, NamedTuple
+import base64
+import binascii
+import json
+import math
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from typing import Any, NamedTuple, NoReturn, TypeVar
 
-from stompcodec.broker.management.reading import is_number, one_of, pattern, text, whole
+from stompcodec.broker.loop_quota import Line, LoopQuota
+from stompcodec.broker.routing.virtual_host import VirtualHost
+
+
+class Asker(NamedTuple):
+    """The sender of a request. It sees and changes one virtual host; some questions are about the whole broker."""
+
+    host: VirtualHost
+    who: str
+    """For the log of orders: the user, the address, and how the request came."""
+    session: str | None = None
+    """The id of its session, which it cannot close."""
+
+
+#: The longest JSON text of a request in bytes.
+MOST_REQUEST = 65_536
+#: The longest text in a field, in characters: that of a destination or a selector.
+_MOST_TEXT = 8192
+#: The most `*` in a pattern.
+_MOST_STARS = 16
+
+
+class BadRequest(Exception):
+    """A request that is answered by an error, which names a field of it.
+
+    >>> BadRequest("limit", "it must be a whole number").field
+    'limit'
+    """
+
+    def __init__(self, field: str, message: str) -> None:
+        super().__init__(message)
+        #: The field, the header, or "body".
+        self.field = field
+        self.message = message
+
+
+def read_json(octets: bytes) -> dict[str, Any]:
+    """Read the body of a request, a JSON object; an empty body is {}. Raise BadRequest if it is anything else.
+
+    >>> read_json(b""), read_json(b'{"limit": 5}')
+    ({}, {'limit': 5})
+    """
+    if len(octets) > MOST_REQUEST:
+        raise BadRequest("body", f"it has more than {MOST_REQUEST} bytes")
+    if not octets.strip():
+        return {}
+    try:
+        found = json.loads(octets, parse_constant=_refuse_constant)
+    except (ValueError, RecursionError):
+        raise BadRequest("body", "it is not valid JSON") from None
+    if not isinstance(found, dict):
+        raise BadRequest("body", "it must be a JSON object")
+    return found
+
+
+def _refuse_constant(_name: str) -> NoReturn:
+    raise ValueError("NaN and Infinity are not JSON")
+
+
+def text(value: Any) -> str:
+    """Read a text, or raise ValueError.
+
+    >>> text("/queue/a")
+    '/queue/a'
+    """
+    if not isinstance(value, str) or not value or len(value) > _MOST_TEXT or "\0" in value:
+        raise ValueError(f"it must be a text of 1 to {_MOST_TEXT} characters")
+    return value
+
+
+def pattern(value: Any) -> str:
+    """Read a pattern for names, or raise ValueError. Its `*` are few, because it is compared with many names.
+
+    >>> pattern("/queue/*")
+    '/queue/*'
+    """
+    found = text(value)
+    if found.count("*") > _MOST_STARS:
+        raise ValueError(f"it has more than {_MOST_STARS} *")
+    return found
+
+
+def flag(value: Any) -> bool:
+    """Read true or false, or raise ValueError.
+
+    >>> flag(True)
+    True
+    """
+    if not isinstance(value, bool):
+        raise ValueError("it must be true or false")
+    return value
+
+
+def whole(least: int, most: int) -> Callable[[Any], int]:
+    """Return a reader of whole numbers, which raises ValueError for others.
+
+    >>> whole(1, 10)(10)
+    10
+    """
+
+    def read(value: Any) -> int:
+        if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
+            raise ValueError(f"it must be a whole number, {least} to {most}")
+        return value
+
+    return read
+
+
+def one_of(*choices: str) -> Callable[[Any], str]:
+    """Return a reader of one of these texts, which raises ValueError for others.
+
+    >>> one_of("a", "b")("a")
+    'a'
+    """
+
+    def read(value: Any) -> str:
+        if value not in choices:
+            raise ValueError(f"it must be one of {', '.join(choices)}")
+        assert isinstance(value, str)
+        return value
+
+    return read
+
+
+def read_fields(given: Mapping[str, Any], fields: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the values of a request by field, with the defaults of those that are missing.
+
+    Args:
+        given: the JSON object.
+        fields: each `schema.Field` by its name.
+
+    Raises:
+        BadRequest: a field is unknown, missing, or has a wrong value.
+    """
+    for name in given:
+        if name not in fields:
+            known = ", ".join(fields) or "none"
+            raise BadRequest(name[:100], f"unknown field; the fields of this request: {known}")
+    found = {}
+    for name, field in fields.items():
+        value = given.get(name)
+        if value is None:
+            if field.required:
+                raise BadRequest(name, "it is missing")
+            found[name] = field.default
+            continue
+        try:
+            found[name] = field.read(value)
+        except ValueError as error:
+            raise BadRequest(name, str(error)) from None
+    return found
+
+
+def is_number(value: Any) -> bool:
+    """Return whether a value is a finite number.
+
+    >>> is_number(1.5), is_number(True)
+    (True, False)
+    """
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
+
+
+#: Rows that are made, or written, in one turn: one or two milliseconds.
+ROWS_AT_ONCE = 500
+#: Names that are looked at in one turn.
+LOOKS_AT_ONCE = 1000
+
+_T = TypeVar("_T")
+_R = TypeVar("_R")
+
+
+def token_of(place: Sequence[str | int]) -> str:
+    """Return the token of a place in a list.
+
+    >>> place_of(token_of(["/queue/a", 1]), str, int)
+    ['/queue/a', 1]
+    """
+    text = json.dumps(list(place), separators=(",", ":"))
+    return base64.urlsafe_b64encode(text.encode()).decode().rstrip("=")
+
+
+def place_of(token: str, *kinds: type) -> list[Any]:
+    """Return the place of a token, whose parts have these types. Raise BadRequest for any other text.
+
+    >>> place_of("x", int)
+    Traceback (most recent call last):
+        ...
+    stompcodec.broker.management.schema.BadRequest: it is not the `next` of an answer to this question
+    """
+    try:
+        place = json.loads(base64.b64decode(token + "=" * (-len(token) % 4), altchars=b"-_", validate=True))
+    except (ValueError, RecursionError, binascii.Error):
+        place = None
+    if not isinstance(place, list) or [type(part) for part in place] != list(kinds) or token_of(place) != token:
+        raise BadRequest("page", "it is not the `next` of an answer to this question")
+    return place
+
+
+def in_turns(
+    things: Iterable[_T | None], quota: LoopQuota, at_once: int, most: int | None = None
+) -> Generator[Line, None, list[_T]]:
+    """Return the first `most` items of an iterable as a list, of which `at_once` are made in each turn. None is left
+    out, and takes a turn as well if there are many: it stands for something that was looked at and is not wanted.
+    """
+    found: list[_T] = []
+    looks, weight = 0, max(1, LOOKS_AT_ONCE // at_once)
+    for thing in things:
+        if thing is None:
+            looks += 1
+        else:
+            found.append(thing)
+            looks += weight
+            if len(found) == most:
+                break
+        if looks >= LOOKS_AT_ONCE:
+            looks = 0
+            yield quota
+    return found
+
+
+def map_in_turns(
+    function: Callable[[_T], _R], things: Sequence[_T], quota: LoopQuota, at_once: int
+) -> Generator[Line, None, list[_R]]:
+    """Return what a function makes of each thing, of which `at_once` are passed to it in each turn."""
+    found: list[_R] = []
+    for begin in range(0, len(things), at_once):
+        if begin:
+            yield quota
+        found += map(function, things[begin : begin + at_once])
+    return found
+
 
 #: Rows of an answer without `limit`, and the most of one.
 USUAL_ROWS, MOST_ROWS = 100, 1000

@@ -13,14 +13,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from stompcodec.broker.auth import is_loopback
 from stompcodec.broker.errors import Refused
 from stompcodec.broker.loop_quota import Line
-from stompcodec.broker.management.asker import Asker
-from stompcodec.broker.management.management import Management
-from stompcodec.broker.management.reading import BadRequest, read_json
-from stompcodec.broker.management.writing import Writer
+from stompcodec.broker.management.management import Management, Writer
+from stompcodec.broker.management.schema import Asker, BadRequest, read_json
 from stompcodec.broker.message import DELAYS, message_of, milliseconds
-from stompcodec.broker.origins import is_loopback
 from stompcodec.broker.sessions.receipts import confirm
 from stompcodec.broker.sessions.send import put, queue_of
 from stompcodec.broker.sessions.session import Session

@@ -8,10 +8,10 @@ from typing import Protocol
 
 from stompcodec.broker.bodies.convert import Conversion, Readdressed, conversion_of
 from stompcodec.broker.config.settings import Address
+from stompcodec.broker.connections import Deliverer, Maker, Peer
 from stompcodec.broker.errors import Refused
 from stompcodec.broker.loop_quota import Line
 from stompcodec.broker.message import Message
-from stompcodec.broker.peer import Deliverer, Maker, Peer
 from stompcodec.broker.queues.arguments import QueueArguments
 from stompcodec.broker.queues.backlog import Looked, Wait
 from stompcodec.broker.queues.credit import credit_of, size_of

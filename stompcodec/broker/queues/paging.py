@@ -1,4 +1,4 @@
-"""Paging, in more than 600 lines, for the border between memory and store is one subject.
+"""Paging: the border between memory and store.
 
 READY messages of a queue are in the store only because its window in memory is full.
 

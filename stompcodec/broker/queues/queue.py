@@ -1,7 +1,7 @@
-"""Queue: ordered messages and their consumers. Above 600 lines, because every message passes through all of it.
+"""Queue: ordered messages and their consumers.
 
 A message in a queue is READY (in `messages`), UNACKED (in the `unacked` of a consumer), deferred (in `deferred`), or
-waits for its next attempt (in `held`).
+waits for its next attempt (in `returned`).
 Invariant: while a message is READY, no consumer in the ring can take it; so a new message is delivered at once if the
 ring is not empty. Where consumers may have different messages, `Dispatcher` has the ring, and that of the queue is
 empty.
@@ -11,13 +11,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import islice
-from operator import attrgetter
 
+from stompcodec.broker.connections import Maker, Peer
 from stompcodec.broker.errors import Refused
 from stompcodec.broker.loop_quota import AT_ONCE, FEW, Line, LoopQuota, Work
 from stompcodec.broker.memory import LOW, MESSAGE, Account, Part
 from stompcodec.broker.message import SPOOLED, Message, shared
-from stompcodec.broker.peer import Maker, Peer
 from stompcodec.broker.queues import quick
 from stompcodec.broker.queues.arguments import QueueArguments
 from stompcodec.broker.queues.backlog import WAIT, Looked, Wait
@@ -28,6 +27,7 @@ from stompcodec.broker.queues.faults import UNDELIVERABLE, Undelivered, is_undel
 from stompcodec.broker.queues.limits import Bound, Window
 from stompcodec.broker.queues.paging import Paging, leave_in_store
 from stompcodec.broker.queues.ready_messages import ReadyMessages
+from stompcodec.broker.queues.returned import Returned
 from stompcodec.broker.queues.scheduling import with_fault
 from stompcodec.broker.queues.tally import Tally
 from stompcodec.broker.storage.journal import Journal
@@ -56,7 +56,7 @@ class Queue:
     """
 
     __slots__ = (
-        *("_on_drop", "_ended", "account", "blocked", "bound", "closed", "count", "expiry", "deferred", "held"),
+        *("_on_drop", "_ended", "account", "blocked", "bound", "closed", "count", "expiry", "deferred"),
         "idle",
         *("journal", "key", "maker", "members", "suspensions", "messages", "name", "newest", "octets", "overflow"),
         *(
@@ -65,6 +65,7 @@ class Queue:
             "parked",
             "paused",
             "quota",
+            "returned",
             "ring",
             "arguments",
             "sample",
@@ -102,9 +103,9 @@ class Queue:
         self.messages = ReadyMessages(ranked)
         self.paging: Paging | None = None  # None while all READY messages are in memory
         self.expiry = Expiry(wall)
-        #: Messages that wait for their time, and those that wait for their next attempt, by seq.
+        #: Messages that wait for their time, by seq.
         self.deferred: dict[int, Message] = {}
-        self.held: dict[int, Message] = {}
+        self.returned = Returned()
         #: All of these messages, their bytes, and the highest seq of a persistent one that was put.
         self.count = self.octets = self.newest = 0
         self.blocked: dict[Peer, None] = {}  # sessions that wait for room
@@ -150,7 +151,7 @@ class Queue:
     def seqs(self) -> set[int]:
         """Return the seqs of all messages."""
         unacked = {message.seq for consumer in self.members for message in consumer.unacked.values()}
-        return {message.seq for message in self.messages} | self.deferred.keys() | self.held.keys() | unacked
+        return {message.seq for message in self.messages} | self.deferred.keys() | self.returned.held.keys() | unacked
 
     @property
     def pages(self) -> Line:
@@ -514,77 +515,7 @@ class Queue:
 
     def requeue(self, messages: list[Message]) -> None:
         """Requeue UNACKED messages in their old places, many of them a share in each turn."""
-        if self.closed:
-            self.unstore(messages)
-        elif len(messages) > AT_ONCE and self.quota is not None:
-            self.suspend()
-            self.quota.line_up(Work(self._requeuing(messages, self.quota)))
-        else:
-            self._requeue(messages)
-            self.dispatch()
-
-    def _requeuing(self, messages: list[Message], quota: LoopQuota) -> Iterator[Line]:
-        """Requeue the last messages first, so that each has its place in front. The queue is parked meanwhile."""
-        messages = sorted(messages, key=attrgetter("seq"))
-        while messages:
-            some = messages[-AT_ONCE:]
-            del messages[-AT_ONCE:]
-            if self.closed:
-                self.unstore(some)
-            else:
-                self._requeue(some)
-            if messages:
-                yield quota
-        self.go_on()
-
-    def hold(self, messages: list[Message]) -> list[Message]:
-        """Take back UNACKED messages that wait for their next attempt, and return them as they will be delivered."""
-        back = self._again(messages)
-        self.held.update((message.seq, message) for message in back)
-        return back
-
-    def resume(self, seqs: list[int]) -> None:
-        """Make messages READY whose time for the next attempt has come, if they are still there."""
-        back = [self.held.pop(seq) for seq in seqs if seq in self.held]
-        if back:
-            self._put_back(back)
-            self.dispatch()
-
-    def _again(self, messages: list[Message]) -> list[Message]:
-        """Count an attempt of each message."""
-        back = [message.again() for message in messages]
-        self.tally.redelivered += len(back)
-        if self.journal is not None:
-            for message in back:
-                if message.persistent:
-                    self.journal.update(self.key, message)
-        return back
-
-    def _requeue(self, messages: list[Message]) -> None:
-        self._put_back(self._again(messages))
-
-    def _put_back(self, back: list[Message]) -> None:
-        if any(message.group is not None or message.faults for message in back):
-            self.make_selective()
-        if self.dispatcher is not None:
-            for message in sorted(back, key=self.dispatcher.backlog.place):
-                self._requeue_one(self.dispatcher, message)
-        elif back:
-            self.messages.put_back(back)
-
-    def _requeue_one(self, dispatcher: Dispatcher, message: Message) -> None:
-        if self.is_expired(message):
-            self.expire(message)
-            return
-        try:
-            consumer = dispatcher.give(message)
-        except Undelivered as failure:
-            self.requeue_failed(message, failure.message)
-            return
-        if consumer is None:
-            self.add_ready(message)
-        elif not consumer.acks:
-            self._count_sent(message.size)
+        self.returned.requeue(self, messages)
 
     def add_ready(self, message: Message) -> None:
         """Make a message READY that no consumer can take now."""
@@ -1031,14 +962,14 @@ class Queue:
         self.messages = ReadyMessages(False)
         if self.paging is not None:
             self.paging.end()
-        self.deferred, self.held = {}, {}
+        self.deferred, self.returned = {}, Returned()
         self.count = self.octets = 0
 
     def delete(self, done: Callable[[], object] = lambda: None) -> bool:
         """End the queue and remove its messages from the store. Return True if that goes on in later turns; `done` is
         called at its end.
         """
-        messages, paging = [*self.messages, *self.deferred.values(), *self.held.values()], self.paging
+        messages, paging = [*self.messages, *self.deferred.values(), *self.returned.held.values()], self.paging
         self.close()
         if (len(messages) > AT_ONCE or paging is not None) and self.quota is not None:
             self.quota.line_up(Work(self._unstoring(messages, paging, self.quota, done)))

@@ -6,9 +6,9 @@ from collections.abc import Callable, Mapping
 
 from stompcodec.broker.config.config import Config
 from stompcodec.broker.config.settings import Kind
+from stompcodec.broker.connections import Maker
 from stompcodec.broker.errors import Refused
 from stompcodec.broker.message import DELAYS, OF_DURABLE, RETURNS, STRAYS, WITHOUT, Message
-from stompcodec.broker.peer import Maker
 from stompcodec.broker.queues.consumer import Delivery, Source
 from stompcodec.broker.queues.faults import UNDELIVERABLE
 from stompcodec.broker.queues.queue import EXPIRED, Queue

@@ -11,11 +11,11 @@ import heapq
 from collections.abc import Callable
 from operator import itemgetter
 
+from stompcodec.broker.connections import Peer
 from stompcodec.broker.errors import Refused
 from stompcodec.broker.loop_quota import AT_ONCE
 from stompcodec.broker.memory import DELAY, LOW, MESSAGE, Account
 from stompcodec.broker.message import Message
-from stompcodec.broker.peer import Peer
 from stompcodec.broker.queues.limits import Window
 from stompcodec.broker.queues.queue import Queue
 from stompcodec.broker.queues.scheduling import make_due

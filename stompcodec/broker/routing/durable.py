@@ -11,9 +11,9 @@ from dataclasses import KW_ONLY, dataclass
 from urllib.parse import quote, unquote
 
 from stompcodec.broker.config.settings import Address
+from stompcodec.broker.connections import Maker, Peer
 from stompcodec.broker.errors import Refused
 from stompcodec.broker.message import Message
-from stompcodec.broker.peer import Maker, Peer
 from stompcodec.broker.queues.queue import Queue
 from stompcodec.broker.queues.subscribe_request import SubscribeRequest
 from stompcodec.broker.selectors.selector import Selector

@@ -11,17 +11,17 @@ from itertools import islice
 
 from stompcodec.broker.config.config import Config
 from stompcodec.broker.config.settings import Address, Kind
+from stompcodec.broker.connections import Maker, Peer
 from stompcodec.broker.errors import Refused
 from stompcodec.broker.memory import Account, selector_cost
 from stompcodec.broker.message import Message
-from stompcodec.broker.peer import Maker, Peer
 from stompcodec.broker.queues.queue import Queue
 from stompcodec.broker.queues.subscribe_request import SubscribeRequest
-from stompcodec.broker.queues.texts import Texts
 from stompcodec.broker.routing.durable import Durable, durable_name, owner_of, title
 from stompcodec.broker.routing.shares import Shares
 from stompcodec.broker.routing.topics import Topics
 from stompcodec.broker.selectors.selector import Selector
+from stompcodec.broker.selectors.texts import Texts
 from stompcodec.broker.storage.journal import Journal
 from stompcodec.broker.storage.store import Subscribed
 

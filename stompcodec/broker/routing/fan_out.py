@@ -8,10 +8,10 @@ from collections.abc import Callable, Iterator, Sequence
 from heapq import nlargest
 from operator import attrgetter
 
+from stompcodec.broker.connections import Peer
 from stompcodec.broker.loop_quota import AT_ONCE, Line, LoopQuota, Work
 from stompcodec.broker.memory import MESSAGE, Account
 from stompcodec.broker.message import Message
-from stompcodec.broker.peer import Peer
 from stompcodec.broker.queues import quick
 from stompcodec.broker.queues.consumer import Consumer, Source
 from stompcodec.broker.wildcards import Pattern

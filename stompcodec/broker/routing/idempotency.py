@@ -25,11 +25,11 @@ from typing import Any, NamedTuple, Protocol
 from zlib import crc32
 
 from stompcodec.broker.config.config import Config
+from stompcodec.broker.connections import Context, Peer
 from stompcodec.broker.errors import Refused
 from stompcodec.broker.loop_quota import AT_ONCE, Line
 from stompcodec.broker.memory import KEY, SCOPE, Account, Part
 from stompcodec.broker.message import LargeBody
-from stompcodec.broker.peer import Context, Peer
 from stompcodec.broker.routing.virtual_host import VirtualHost
 from stompcodec.broker.storage.journal import Batch, Journal
 from stompcodec.broker.storage.store import SentKey

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from stompcodec.broker.peer import Peer
+from stompcodec.broker.connections import Peer
 
 
 class Owners:

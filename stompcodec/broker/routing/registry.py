@@ -6,11 +6,11 @@ from collections.abc import Callable, Iterator
 
 from stompcodec.broker.config.config import Config
 from stompcodec.broker.config.settings import Address, Kind
+from stompcodec.broker.connections import Maker, Peer
 from stompcodec.broker.errors import Refused
 from stompcodec.broker.loop_quota import AT_ONCE, Line, LoopQuota, Work
 from stompcodec.broker.memory import Account, Part
 from stompcodec.broker.message import Message
-from stompcodec.broker.peer import Maker, Peer
 from stompcodec.broker.queues.arguments import QueueArguments
 from stompcodec.broker.queues.limits import Bound, Window
 from stompcodec.broker.queues.paging import leave_all_in_store

@@ -10,10 +10,10 @@ from dataclasses import dataclass
 from itertools import chain
 
 from stompcodec.broker.config.settings import Address
+from stompcodec.broker.connections import Peer
 from stompcodec.broker.errors import Refused
 from stompcodec.broker.memory import Part
 from stompcodec.broker.message import Message
-from stompcodec.broker.peer import Peer
 from stompcodec.broker.queues.queue import Queue
 from stompcodec.broker.routing.topic import Topic
 from stompcodec.broker.wildcards import Pattern

@@ -49,7 +49,7 @@ class Retries:
             queue.requeue(messages)
             return
         self._account.used += DELAY * len(messages)
-        self._new += [(seconds, queue, message.seq) for message in queue.hold(messages)]
+        self._new += [(seconds, queue, message.seq) for message in queue.returned.hold(queue, messages)]
 
     def release(self, now: float) -> None:
         """Requeue those whose time has come."""
@@ -61,12 +61,12 @@ class Retries:
             self._account.used -= DELAY
             due.setdefault(queue, []).append(seq)
         for queue, seqs in due.items():
-            queue.resume(seqs)
+            queue.returned.resume(queue, seqs)
 
     def _forget_ended(self) -> None:
         """Forget those whose queue has ended."""
         before = len(self)
-        self._new = [entry for entry in self._new if entry[2] in entry[1].held]
-        self._heap = [entry for entry in self._heap if entry[3] in entry[2].held]
+        self._new = [entry for entry in self._new if entry[2] in entry[1].returned.held]
+        self._heap = [entry for entry in self._heap if entry[3] in entry[2].returned.held]
         heapq.heapify(self._heap)
         self._account.used -= DELAY * (before - len(self))

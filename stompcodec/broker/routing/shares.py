@@ -9,11 +9,11 @@ from __future__ import annotations
 
 from typing import Protocol
 
+from stompcodec.broker.auth import network_of
 from stompcodec.broker.config.config import Config
+from stompcodec.broker.connections import Maker, Owner, Peer
 from stompcodec.broker.errors import Refused
 from stompcodec.broker.memory import Account, destination_cost
-from stompcodec.broker.origins import network_of
-from stompcodec.broker.peer import Maker, Owner, Peer
 from stompcodec.broker.routing.durable import Durable
 
 #: Half of all destinations is at least this.

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
+from stompcodec.broker.connections import Maker, Peer
 from stompcodec.broker.message import Message, shared
-from stompcodec.broker.peer import Maker, Peer
 from stompcodec.broker.queues.consumer import Consumer, Source
 from stompcodec.broker.queues.queue import Queue
 from stompcodec.broker.routing.durable import Durable

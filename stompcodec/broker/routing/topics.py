@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from stompcodec.broker.config.settings import Address
+from stompcodec.broker.connections import Maker
 from stompcodec.broker.loop_quota import LoopQuota
 from stompcodec.broker.memory import Account
-from stompcodec.broker.peer import Maker
 from stompcodec.broker.queues.consumer import Consumer
 from stompcodec.broker.routing.addresses import Addresses
 from stompcodec.broker.routing.durable import Durable

@@ -7,9 +7,9 @@ from functools import partial
 
 from stompcodec.broker.config.config import Config
 from stompcodec.broker.config.settings import Address, Kind
+from stompcodec.broker.connections import Peer
 from stompcodec.broker.errors import Refused
 from stompcodec.broker.message import Message
-from stompcodec.broker.peer import Peer
 from stompcodec.broker.queues.browser import Browser
 from stompcodec.broker.queues.consumer import Consumer, Source
 from stompcodec.broker.queues.queue import Queue

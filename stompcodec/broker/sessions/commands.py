@@ -9,7 +9,7 @@ from collections.abc import Callable
 from functools import partial
 
 from stompcodec import __version__
-from stompcodec.broker.auth import User
+from stompcodec.broker.auth import User, far_network_of
 from stompcodec.broker.config.heart_beats import answer
 from stompcodec.broker.errors import Refused
 from stompcodec.broker.message import (
@@ -24,7 +24,6 @@ from stompcodec.broker.message import (
     tail_with_reply,
     text_tail,
 )
-from stompcodec.broker.origins import far_network_of
 from stompcodec.broker.queues.scheduling import GROUPS, SEQ, schedule
 from stompcodec.broker.routing.idempotency import KEY_HEADERS, Mark, body_crc, key_of
 from stompcodec.broker.sessions import plain
@@ -49,7 +48,7 @@ from stompcodec.broker.sessions.transaction import Sending
 from stompcodec.broker.storage.large import is_streamed
 from stompcodec.broker.values import read_values
 from stompcodec.codec import Frame, serialize_tail
-from stompcodec.handshake import protocol_value
+from stompcodec.connection import protocol_value
 
 #: Headers that keep a SEND off the fast paths of Python. Each feature names its own.
 _SPECIAL_HEADERS = (*LIFE_HEADERS, *GROUPS, SEQ, *DELAYS, *KEY_HEADERS)

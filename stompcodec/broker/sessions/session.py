@@ -1,4 +1,4 @@
-"""Session: one connected peer. More than 600 lines, because its input, output, waiting and end depend on each other.
+"""Session: one connected peer.
 
 The handlers of frames are in `commands.py`, unwritten output in `outbox.py`, receipts and commits in `receipts.py`, and
 the memory that a session takes in `footprint.py`.
@@ -11,18 +11,18 @@ from collections.abc import Callable, Iterator
 from typing import Any, Protocol
 
 from stompcodec.broker.auth import User
+from stompcodec.broker.connections import Deliverer, Holder, Maker
 from stompcodec.broker.context import Handlers, Host
 from stompcodec.broker.errors import Refused, Unready
 from stompcodec.broker.loop_quota import Line, Paused, Work
 from stompcodec.broker.memory import below_cost, frame_cost, target_cost
 from stompcodec.broker.message import LargeBody, Message
-from stompcodec.broker.peer import Deliverer, Holder, Maker
 from stompcodec.broker.queues.consumer import Consumer
 from stompcodec.broker.queues.queue import Queue
-from stompcodec.broker.queues.texts import Texts
 from stompcodec.broker.routing.shares import owner_of
 from stompcodec.broker.routing.topic import Topic
 from stompcodec.broker.routing.virtual_host import VirtualHost
+from stompcodec.broker.selectors.texts import Texts
 from stompcodec.broker.sessions.at_fault import Refusal, at_fault
 from stompcodec.broker.sessions.connection_ttl import Terms
 from stompcodec.broker.sessions.footprint import Footprint

@@ -18,7 +18,7 @@ from stompcodec.broker.message import LargeBody
 from stompcodec.broker.storage.body_folder import BodyFolder
 from stompcodec.broker.storage.folder_lock import is_body
 from stompcodec.broker.storage.helper import Helper
-from stompcodec.disk.access import NO_FOLLOW, PRIVATE, Access, grant
+from stompcodec.disk import NO_FOLLOW, PRIVATE, Access, grant
 from stompcodec.errors import StoreError
 
 

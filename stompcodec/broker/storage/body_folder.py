@@ -13,8 +13,7 @@ from pathlib import Path
 
 from stompcodec.broker.storage.folder_lock import is_body
 from stompcodec.broker.storage.helper import Helper, Remover
-from stompcodec.disk.access import NO_FOLLOW, PRIVATE, Access, create, grant, make_folder
-from stompcodec.disk.files import is_at
+from stompcodec.disk import NO_FOLLOW, PRIVATE, Access, create, grant, is_at, make_folder
 from stompcodec.errors import StoreError
 
 

@@ -23,8 +23,7 @@ from itertools import count
 from pathlib import Path
 
 from stompcodec.broker.storage.sqlite_file.pages import Pages
-from stompcodec.disk.access import PRIVATE, Access, create, make_folder
-from stompcodec.disk.files import GONE, lock, lock_folder, sync_folder, unlock
+from stompcodec.disk import GONE, PRIVATE, Access, create, lock, lock_folder, make_folder, sync_folder, unlock
 from stompcodec.errors import StoreError
 
 #: The application_id that marks a SQLite database as ours: "STMP".

@@ -1,4 +1,4 @@
-"""The journal, in more than 600 lines, for changes, their commit and their undoing are one subject.
+"""The journal: changes, their commit and their undoing.
 
 It collects the changes of a turn that must reach the disk into batches, with the sessions that wait for them.
 
@@ -17,10 +17,10 @@ from itertools import islice
 from time import perf_counter
 from typing import Any, Protocol
 
+from stompcodec.broker.connections import Blockable
 from stompcodec.broker.loop_quota import AT_ONCE, FEW, Line, LoopQuota, Waiter, Work
 from stompcodec.broker.memory import MESSAGE, Account
 from stompcodec.broker.message import Message
-from stompcodec.broker.peer import Blockable
 from stompcodec.broker.storage.store import (
     CallSoon,
     Page,

@@ -28,7 +28,7 @@ from stompcodec.broker.message import LargeBody, text_tail
 from stompcodec.broker.storage.body_files import Body
 from stompcodec.broker.storage.spool import Draft, Spool
 from stompcodec.codec import END_OF_BODY, Frame
-from stompcodec.disk.access import NO_FOLLOW
+from stompcodec.disk import NO_FOLLOW
 from stompcodec.transport.owner import Part
 
 _LOG = logging.getLogger("stompcodec.broker")

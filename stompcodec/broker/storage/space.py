@@ -8,7 +8,7 @@ import shutil
 from contextlib import suppress
 from pathlib import Path
 
-from stompcodec.disk.access import PRIVATE, Access, create
+from stompcodec.disk import PRIVATE, Access, create
 
 #: Bytes of the reserve. Acknowledgements need little, because the WAL is checkpointed early while the reserve is in
 #: use.

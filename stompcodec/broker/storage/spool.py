@@ -25,7 +25,7 @@ from stompcodec.broker.storage.body_files import Body, link
 from stompcodec.broker.storage.body_folder import BodyFolder
 from stompcodec.broker.storage.folder_lock import FolderLock, examine_large, is_lock, mark
 from stompcodec.broker.storage.helper import Helper
-from stompcodec.disk.access import PRIVATE, Access, make_folder
+from stompcodec.disk import PRIVATE, Access, make_folder
 from stompcodec.errors import StoreError
 
 #: Prefix of the names of temporary folders.

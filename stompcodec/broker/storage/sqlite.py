@@ -39,7 +39,7 @@ from stompcodec.broker.storage.store import (
     TimedPage,
 )
 from stompcodec.broker.storage.totals import MOST_SEQ, SEQ_BITS
-from stompcodec.disk.access import PRIVATE, Access
+from stompcodec.disk import PRIVATE, Access
 from stompcodec.errors import StoreError
 
 _MOST_QUEUES = 2 ** (63 - SEQ_BITS)

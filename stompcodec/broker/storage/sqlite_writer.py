@@ -1,4 +1,4 @@
-"""The disk side of a store, in more than 600 lines, for one connection to SQLite with its faults is one subject.
+"""The disk side of a store: one connection to SQLite, with its faults.
 
 It writes batches to the SQLite file and to the files of large bodies, and reads them.
 """
@@ -46,7 +46,7 @@ from stompcodec.broker.storage.sqlite_reader import NameOf, Reader, held
 from stompcodec.broker.storage.sqlite_schema import fault, is_transient, open_database
 from stompcodec.broker.storage.store import CallSoon, Done, Held, SentKey, Storable, Subscribed
 from stompcodec.broker.storage.totals import MOST_SEQ, NO_LEFTOVER, SEQ_BITS, Leftovers, Total, Totals
-from stompcodec.disk.access import PRIVATE, Access, create, guard
+from stompcodec.disk import PRIVATE, Access, create, guard
 from stompcodec.errors import StoreError
 
 #: Keys are less.

@@ -16,10 +16,9 @@ from typing import Any, NamedTuple
 
 from stompcodec import __version__
 from stompcodec.broker.loop_quota import Line
-from stompcodec.broker.management.asker import Asker
 from stompcodec.broker.management.management import Management
-from stompcodec.broker.management.rows import Clock, queue_counts
-from stompcodec.broker.management.schema import COUNTS
+from stompcodec.broker.management.questions import Clock, queue_counts
+from stompcodec.broker.management.schema import COUNTS, Asker
 from stompcodec.broker.queues.queue import Queue
 from stompcodec.broker.routing.durable import title
 from stompcodec.broker.routing.topic import Fates, Topic, fates

@@ -16,11 +16,11 @@ import logging
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
+from stompcodec.broker.auth import far_network_of, has_origin, is_forwarded, is_loopback, is_own_origin
 from stompcodec.broker.loop_quota import Line, Work
 from stompcodec.broker.management.management import Management
 from stompcodec.broker.management.stomp import host_of_peer
 from stompcodec.broker.memory import CONNECTION, Account, below_cost
-from stompcodec.broker.origins import far_network_of, has_origin, is_forwarded, is_loopback, is_own_origin
 from stompcodec.broker.web.page import page
 from stompcodec.broker.web.responses import response
 from stompcodec.transport.owner import PlainRequest

@@ -28,7 +28,7 @@ _QUEUE = "/queue/railway"
 def broker_url(config: Config) -> Iterator[str]:
     """Run a broker in a thread meanwhile, and yield its URL. The port of its config may be 0."""
     from stompcodec.broker import serve
-    from stompcodec.testing.thread import LoopThread
+    from stompcodec.testing.faults import LoopThread
 
     async def start() -> Server:
         server = serve(config)

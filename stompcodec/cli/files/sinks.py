@@ -12,7 +12,7 @@ from stompcodec.capture import CaptureWriter, octets_of
 from stompcodec.cli.files.recorded import Recorded
 from stompcodec.cli.reader import HANDSHAKE, Place, version_after
 from stompcodec.cli.show.view import json_line
-from stompcodec.disk.access import PRIVATE, Access
+from stompcodec.disk import PRIVATE, Access
 
 _WRITTEN = ("raw", "json", "capture", "parquet")
 

@@ -17,10 +17,10 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from stompcodec.cli.connecting import adopt, is_url, login_options, passcode_of, url_of
+from stompcodec.cli.connecting import adopt, is_url, login_options, passcode_of, size, url_of
 from stompcodec.cli.contexts import Context, referred
 from stompcodec.cli.files.sources import format_of
-from stompcodec.cli.inputs import complain, option_group
+from stompcodec.cli.inputs import Interval, complain, option_group
 from stompcodec.cli.screen import StatusLine, printable, screen
 from stompcodec.cli.signals import stop_on_signals
 from stompcodec.errors import MissingExtraError, StompError
@@ -112,7 +112,7 @@ class Line:
 
 
 @contextmanager
-def started(cores: int | None, memory: str | None, log: str | None, quiet: bool) -> Iterator[SparkSession]:
+def started(cores: int | None, memory: int | None, log: str | None, quiet: bool) -> Iterator[SparkSession]:
     """Yield a session. Any error is reported in one line on standard error, with exit status 1.
 
     Spark's output on standard error goes to the file `log`, or nowhere. `quiet` shows no progress.
@@ -292,7 +292,7 @@ input_options = option_group(
     click.option("--available-now", is_flag=True, help="Process what is new since the last run, then exit."),
     click.option("--checkpoint", type=click.Path(), metavar="DIR",
                  help="Where a stream keeps its progress. Default: in the output."),
-    click.option("--every", metavar="TIME", help='How often to begin a batch, as in "10 seconds".'),
+    click.option("--every", type=Interval(), metavar="TIME", help="How often to begin a batch, as in 10s."),
     click.option("--spool", type=click.Path(), metavar="DIR", help="For a broker: the folder for its messages."),
     login_options,
     click.option("--option", "source_options", multiple=True, callback=_pairs, metavar="NAME=VALUE",
@@ -303,7 +303,7 @@ input_options = option_group(
 #: The options of Spark and of the output.
 output_options = option_group(
     click.option("--cores", type=click.IntRange(1), metavar="N", help="Cores of Spark. Default: all."),
-    click.option("--memory", metavar="SIZE", help="Memory of Spark, as in 2g. Default: 1g."),
+    click.option("--memory", callback=size, metavar="SIZE", help="Memory of Spark, as in 2GiB. Default: 1GiB."),
     click.option("--spark-log", type=click.Path(dir_okay=False), metavar="FILE", help="File for the log of Spark."),
     click.option("--json", "as_json", is_flag=True, help="Print JSON."),
     click.option("-q", "--quiet", is_flag=True, help="Print no progress, and no table on success."),

@@ -13,11 +13,11 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from stompcodec import Frame, FrameError, serialize
-from stompcodec.cli.inputs import bytes_of
 from stompcodec.spec import SERVER, dialect_of
 from stompcodec.testing.faults import Direction as ByteFaults
 from stompcodec.testing.faults import Rules
 from stompcodec.testing.frame_faults import Fault, FrameFaults
+from stompcodec.values import count, duration, shown_duration, size
 
 #: Longest delay in seconds.
 _LONGEST = 3600.0
@@ -126,11 +126,11 @@ def _add_bytes(direction: ByteFaults, words: list[str]) -> None:
         elif name == "delay":
             direction.delay = _seconds(value)
         elif name == "piece":
-            direction.piece = _count(name, value, 1)
+            direction.piece = _number(name, value, 1, size)
         else:
             low, dots, high = value.partition("..")
-            least = _count(name, low, 0)
-            direction.cut_after = (least, _count(name, high, least)) if dots else least
+            least = _number(name, low, 0, size)
+            direction.cut_after = (least, _number(name, high, least, size)) if dots else least
 
 
 def _frame_fault(text: str, name: str, words: list[str], seed: int) -> Fault:
@@ -148,9 +148,9 @@ def _frame_fault(text: str, name: str, words: list[str], seed: int) -> Fault:
     for word in words[1:]:
         key, equals, value = word.partition("=")
         if key == "nth":
-            nth = _count(key, value, 1)
+            nth = _number(key, value, 1)
         elif key == "times":
-            times = None if value == "all" else _count(key, value, 1)
+            times = None if value == "all" else _number(key, value, 1)
         elif key in action.options or (name == "delay" and not equals):
             options.update(_option(key, equals, value))
         elif equals:
@@ -169,7 +169,7 @@ def _option(key: str, equals: str, value: str) -> dict[str, Any]:
     if key == "message":
         return {key: value}
     if key == "octets":
-        return {key: _count(key, value, 0)}
+        return {key: _number(key, value, 0, size)}
     if key == "after":
         if equals:
             raise ValueError("after takes no value")
@@ -196,20 +196,23 @@ def _repeat_headers(frame: Frame) -> Frame:
     return Frame(frame.command, [*pairs, *more], frame.body)
 
 
-def _count(name: str, value: str, least: int) -> int:
-    number = bytes_of(value)
-    if number is None or number < least:
-        raise ValueError(f"{name} is {value!r}: write a number of {least} or more")
+def _number(name: str, value: str, least: int, read: Callable[[str], int] = count) -> int:
+    try:
+        number = read(value)
+    except ValueError as error:
+        raise ValueError(f"{name} is {value!r}: {error}") from None
+    if number < least:
+        raise ValueError(f"{name} is {value!r}: it must be {least} or more")
     return number
 
 
 def _seconds(value: str) -> float:
     try:
-        seconds = float(value)
-    except ValueError:
-        seconds = -1.0
-    if not 0 <= seconds <= _LONGEST:
-        raise ValueError(f"the delay is {value!r}: write seconds, up to {_LONGEST:.0f}")
+        seconds = duration(value)
+    except ValueError as error:
+        raise ValueError(f"the delay is {value!r}: {error}") from None
+    if seconds > _LONGEST:
+        raise ValueError(f"the delay is {value!r}: it must be at most {shown_duration(_LONGEST)}")
     return seconds
 
 

@@ -11,7 +11,7 @@ from typing import Any
 from urllib.parse import quote
 
 from stompcodec._websocket_py import is_text
-from stompcodec.broker.origins import Gate
+from stompcodec.broker.auth import Gate
 from stompcodec.cli.proxying.carrier import BINARY, TEXT, Chunk
 from stompcodec.errors import MissingExtraError
 from stompcodec.spec import VERSIONS

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from ssl import SSLContext
 from typing import TYPE_CHECKING
 
-from stompcodec.broker.origins import Gate, is_loopback, own_names
+from stompcodec.broker.auth import Gate, is_loopback, own_names
 from stompcodec.cli.proxying.faults import Faults
 from stompcodec.cli.proxying.leg import Leg
 from stompcodec.cli.proxying.link import KEEP_WHOLE, Link

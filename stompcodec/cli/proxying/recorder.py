@@ -9,7 +9,7 @@ from stompcodec.capture import CaptureWriter, octets_of
 from stompcodec.cli.proxying.entry import masked
 from stompcodec.cli.proxying.observer import DIRECTIONS, Direction, Passed
 from stompcodec.cli.proxying.tally import Tally
-from stompcodec.disk.access import PRIVATE, Access
+from stompcodec.disk import PRIVATE, Access
 from stompcodec.errors import StoreError
 
 #: A frame with its connection, direction and time in µs; None for the end of a connection.

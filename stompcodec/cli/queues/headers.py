@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from stompcodec.bridge.headers import REFUSED, TAKERS, taken_value
 from stompcodec.cli.queues.kinds import Kind
-from stompcodec.client.headers.delivery import AsIs, of
-from stompcodec.client.headers.kinds import ANYCAST
+from stompcodec.client.headers import ANYCAST, AsIs, of
 
 if TYPE_CHECKING:
     from stompcodec.client import Message

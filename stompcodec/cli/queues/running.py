@@ -16,7 +16,7 @@ import click
 
 from stompcodec.cli.connecting import broker_options, opening, reporting_errors, warn_of_missing_slash
 from stompcodec.cli.groups import INTERRUPTED
-from stompcodec.cli.inputs import Number, complain, option_group
+from stompcodec.cli.inputs import Duration, complain, option_group
 from stompcodec.cli.queues.carrying import RefusedQueue, Tally
 from stompcodec.cli.queues.headers import is_queue
 from stompcodec.cli.queues.kinds import Kind, kind_of
@@ -43,10 +43,10 @@ tool_options = option_group(
     click.option("-y", "--yes", is_flag=True, help="Do not ask. Without a terminal, nothing happens without it."),
     click.option(
         "--idle",
-        type=Number(0, min_open=True),
+        type=Duration(0, min_open=True),
         default=3.0,
         show_default=True,
-        metavar="SECS",
+        metavar="TIME",
         help="The queue counts as empty after this time without a message, if the broker cannot tell.",
     ),
     click.option("--json", "as_json", is_flag=True, help="Print the counts as a JSON object."),

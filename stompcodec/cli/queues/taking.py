@@ -10,7 +10,7 @@ from stompcodec.cli.queues.looking import Interrupted, Looking
 
 if TYPE_CHECKING:
     from stompcodec.client import Message, Subscription
-    from stompcodec.client.bodies.unreadable import OnUnreadable
+    from stompcodec.client.unreadable import OnUnreadable
 
 #: The most messages of a batch by default, and that wait here.
 BATCH = 100

@@ -16,7 +16,7 @@ from stompcodec.cli.inputs import complain
 from stompcodec.cli.screen import printable, write_json
 from stompcodec.cli.show.template import Template
 from stompcodec.cli.show.view import json_of
-from stompcodec.disk.access import PRIVATE, Access, make_folder, opener
+from stompcodec.disk import PRIVATE, Access, make_folder, opener
 from stompcodec.errors import StoreError
 
 if TYPE_CHECKING:

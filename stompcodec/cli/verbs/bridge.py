@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from stompcodec.bridge.carrier import OTHERS
 from stompcodec.bridge.mapping import check_destination, is_topic
-from stompcodec.bridge.tally import OTHERS
 from stompcodec.cli import streams
 from stompcodec.cli.connecting import (
     F,
@@ -30,7 +30,7 @@ from stompcodec.cli.connecting import (
 )
 from stompcodec.cli.contexts import referred
 from stompcodec.cli.groups import INTERRUPTED
-from stompcodec.cli.inputs import Number, complain, option_group
+from stompcodec.cli.inputs import Duration, complain, option_group
 from stompcodec.cli.screen import StatusLine, printable, write_json
 from stompcodec.cli.signals import stop_on_signals
 from stompcodec.errors import ConfigError, StompError
@@ -351,11 +351,11 @@ def _run(bridge: Bridge, progress: Progress, seconds: float | None) -> None:
 @click.option("--mirror", is_flag=True, help="Copy: leave the messages of queues in FROM.")
 @click.option("--drain", is_flag=True, help="End when FROM has no more messages.")
 @click.option("-n", "--count", "most", type=click.IntRange(1), metavar="N", help="End after N messages.")
-@click.option("-w", "--wait", "seconds", type=Number(0), metavar="SECS", help="End after this time.")
+@click.option("-w", "--wait", "seconds", type=Duration(0), metavar="TIME", help="End after this time.")
 @click.option(
     "--idle",
-    type=Number(0, min_open=True),
-    metavar="SECS",
+    type=Duration(0, min_open=True),
+    metavar="TIME",
     help="For --drain: the time without a message after which FROM counts as empty.  [default: ask FROM, or 3]",
 )
 @click.option(
@@ -389,9 +389,9 @@ def _run(bridge: Bridge, progress: Progress, seconds: float | None) -> None:
 @click.option(
     "--max-body",
     callback=size,
-    default="100M",
+    default="100MiB",
     show_default=True,
-    metavar="BYTES",
+    metavar="SIZE",
     help="The largest body. A larger one stays in FROM, and ends the bridge.",
 )
 @click.option("-p", "--persistent", is_flag=True, help="Mark every message as persistent.")
@@ -420,10 +420,10 @@ def _run(bridge: Bridge, progress: Progress, seconds: float | None) -> None:
 @_end_options("to", "TO")
 @click.option(
     "--timeout",
-    type=Number(0, min_open=True),
+    type=Duration(0, min_open=True),
     default=10.0,
     show_default=True,
-    metavar="SECS",
+    metavar="TIME",
     help="How long to wait for a broker to answer CONNECT.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print the counts as a JSON object per second, and at the end.")

@@ -14,7 +14,7 @@ from stompcodec.cli.files.recorded import Recorded
 from stompcodec.cli.files.sinks import Sink, check_target, sink_of
 from stompcodec.cli.files.sources import FORMATS, Source, format_of
 from stompcodec.cli.inputs import Complaints, stream_options
-from stompcodec.disk.access import Access
+from stompcodec.disk import Access
 from stompcodec.errors import FrameError, MissingExtraError, StompError
 
 #: Number of unwritable frames that are reported one by one; further ones are only counted.
@@ -27,7 +27,7 @@ _TOLD = 10
     "--from", "source_form", type=click.Choice(FORMATS), help="Format of IN. Default: by its name and content."
 )
 @click.option("--to", "target_form", type=click.Choice(FORMATS), help="Format of OUT. Default: by its name.")
-@click.option("--segment", callback=size, metavar="BYTES", help="Make a folder of segments of this size, as in 128M.")
+@click.option("--segment", callback=size, metavar="SIZE", help="Make a folder of segments of this size, as in 128MiB.")
 @click.option("--force", is_flag=True, help="Overwrite OUT, unless it is a capture.")
 @access_options
 @click.option("--lenient", is_flag=True, help="Tolerate common mistakes of peers.")

@@ -143,7 +143,7 @@ def _show(inspection: Inspection, number: int | None, body: int, secrets: bool) 
 @click.option(
     "--body",
     type=click.IntRange(min=0),
-    metavar="BYTES",
+    metavar="SIZE",
     help=f"How much of a body to show. Default: {_BODY_OF_PAGE} in the page, {_BODY_OF_SCREEN} on the terminal.",
 )
 @click.option("--secrets", is_flag=True, help="Show passcodes and other secrets.")

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from stompcodec.cli.connecting import at_url, broker_options, connected, reporting_errors
-from stompcodec.cli.inputs import Number
+from stompcodec.cli.inputs import Duration
 from stompcodec.cli.screen import printable, screen
 from stompcodec.heartbeat import negotiate_heart_beat
 
@@ -78,10 +78,10 @@ def _show_facts(facts: dict[str, Any], client: Client) -> None:
 @click.option(
     "-i",
     "--interval",
-    type=Number(0),
+    type=Duration(0),
     default=0.2,
     show_default=True,
-    metavar="SECS",
+    metavar="TIME",
     help="How long to wait between round trips.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")

@@ -12,7 +12,7 @@ import click
 from stompcodec.cli.connecting import connected, reporting_errors, size, url_of
 from stompcodec.cli.contexts import referred
 from stompcodec.cli.groups import Verbs
-from stompcodec.cli.inputs import complain, option_group
+from stompcodec.cli.inputs import Interval, complain, option_group
 from stompcodec.cli.pipelines.run import (
     Input,
     Line,
@@ -75,7 +75,12 @@ def _done(start: Callable[[], Any], reading: Input, spark: Any, quiet: bool) -> 
 @click.option("-o", "--output", required=True, type=click.Path(), metavar="DIR", help="Output folder.")
 @click.option("--dedupe/--no-dedupe", default=True, show_default=True, help="Drop redelivered frames.")
 @click.option(
-    "--within", default="10 minutes", show_default=True, metavar="TIME", help="For a stream: how far apart they may be."
+    "--within",
+    type=Interval(),
+    default="10m",
+    show_default=True,
+    metavar="TIME",
+    help="For a stream: how far apart.",
 )
 @click.option("--partition-by", default="date,destination", type=click.Choice(["date,destination", "date"]),
               show_default=True, help="The levels of folders.")  # fmt: skip
@@ -84,7 +89,7 @@ def _done(start: Callable[[], Any], reading: Input, spark: Any, quiet: bool) -> 
 @output_options
 def archive(
     source: str, output: str, dedupe: bool, within: str, partition_by: str, mode: str | None, cores: int | None,
-    memory: str | None, spark_log: str | None, as_json: bool, quiet: bool, **options: Any,
+    memory: int | None, spark_log: str | None, as_json: bool, quiet: bool, **options: Any,
 ) -> None:  # fmt: skip
     """Write frames to Parquet, in folders date=/destination=. All frames and all their headers are kept.
 
@@ -114,14 +119,14 @@ def archive(
 )
 @click.option("--list", "listed", is_flag=True, help="Print the presets.")
 @click.option("--gzip", is_flag=True, help="Decompress JSON bodies with gzip.")
-@click.option("--max-body", callback=size, default="4M", show_default=True, metavar="BYTES",
+@click.option("--max-body", callback=size, default="4MiB", show_default=True, metavar="SIZE",
               help="Larger bodies are quarantined.")  # fmt: skip
 @_mode
 @input_options
 @output_options
 def explode(
     source: str | None, output: str | None, preset: str | None, schema: str | None, listed: bool, gzip: bool,
-    max_body: int, mode: str | None, cores: int | None, memory: str | None, spark_log: str | None, as_json: bool,
+    max_body: int, mode: str | None, cores: int | None, memory: int | None, spark_log: str | None, as_json: bool,
     quiet: bool, **options: Any,
 ) -> None:  # fmt: skip
     """Write bodies to a table: DIR/rows has a row for each record, DIR/_quarantine invalid ones with the reason.
@@ -172,20 +177,22 @@ def _list_presets(as_json: bool) -> None:
 @click.option(
     "-o", "--output", type=click.Path(), metavar="DIR", help="Output folder; without it the rows are printed."
 )
-@click.option("--window", default="1 minute", show_default=True, metavar="TIME", help="Length of a window.")
-@click.option("--watermark", default="10 minutes", show_default=True, metavar="TIME", help="How late a frame may be.")
+@click.option("--window", type=Interval(), default="1m", show_default=True, metavar="TIME", help="Length of a window.")
+@click.option(
+    "--watermark", type=Interval(), default="10m", show_default=True, metavar="TIME", help="How late frames may be."
+)
 @click.option("--sequence", metavar="HEADER", help="A header ending in a number that grows by one, to find gaps.")
 @_mode
 @input_options
 @output_options
 def metrics(
     source: str, output: str | None, window: str, watermark: str, sequence: str | None, mode: str | None,
-    cores: int | None, memory: str | None, spark_log: str | None, as_json: bool, quiet: bool, **options: Any,
+    cores: int | None, memory: int | None, spark_log: str | None, as_json: bool, quiet: bool, **options: Any,
 ) -> None:  # fmt: skip
     """Count frames, bytes, lag, sizes, gaps, redeliveries and errors for each destination and window of time.
 
     \b
-      stompcodec pipeline metrics archive --window '5 minutes'
+      stompcodec pipeline metrics archive --window 5m
       stompcodec pipeline metrics feed.stompcap -o metrics --sequence message-id
     """
     reading = Input(source, options)
@@ -217,7 +224,7 @@ def metrics(
 @input_options
 @output_options
 def deadletters(
-    source: str, most: int, cores: int | None, memory: str | None, spark_log: str | None, as_json: bool, quiet: bool,
+    source: str, most: int, cores: int | None, memory: int | None, spark_log: str | None, as_json: bool, quiet: bool,
     **options: Any,
 ) -> None:  # fmt: skip
     """List dead letters by their first destination, reason and exception, with samples.
@@ -286,7 +293,7 @@ def _cell(value: Any) -> str:
 @output_options
 def replay(
     source: str, url: str, speed: float | None, to: str | None, ids: str | None, receipts: bool, management: bool,
-    cores: int | None, memory: str | None, spark_log: str | None, as_json: bool, quiet: bool, **options: Any,
+    cores: int | None, memory: int | None, spark_log: str | None, as_json: bool, quiet: bool, **options: Any,
 ) -> None:  # fmt: skip
     """Send the frames of an archive or a capture to a broker again, except those to /management/.
 
@@ -344,7 +351,7 @@ def replay(
 @output_options
 def report(
     archived: str, output: str, exploded: tuple[str, ...], measured: str | None, spool: str | None,
-    checkpoint: str | None, title: str | None, cores: int | None, memory: str | None, spark_log: str | None,
+    checkpoint: str | None, title: str | None, cores: int | None, memory: int | None, spark_log: str | None,
     as_json: bool, quiet: bool,
 ) -> None:  # fmt: skip
     """Write a page that shows whether a feed is healthy.

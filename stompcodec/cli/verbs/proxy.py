@@ -16,10 +16,10 @@ import click
 from stompcodec.cli import streams
 from stompcodec.cli.access import access_options
 from stompcodec.cli.connecting import addresses_of, tls_options
-from stompcodec.cli.inputs import Number, complain
+from stompcodec.cli.inputs import Duration, complain
 from stompcodec.cli.screen import printable, screen
 from stompcodec.cli.signals import stop_on_signals
-from stompcodec.disk.access import Access
+from stompcodec.disk import Access
 from stompcodec.errors import ConfigError, MissingExtraError, StompError
 
 if TYPE_CHECKING:
@@ -51,7 +51,7 @@ _LAST, _SHOWING = 10.0, 3.0
 
 def _place(listen: str, cert: str | None, key: str | None, public: bool) -> Place:
     """Return where to listen."""
-    from stompcodec.broker.origins import is_loopback
+    from stompcodec.broker.auth import is_loopback
     from stompcodec.cli.proxying.proxy import Place
 
     found = _LISTEN.fullmatch(listen)
@@ -226,10 +226,10 @@ def _complain_of(entry: Entry) -> None:
 @click.option("--public", is_flag=True, help="Allow LISTEN to be an address that other machines reach.")
 @click.option(
     "--timeout",
-    type=Number(0, min_open=True),
+    type=Duration(0, min_open=True),
     default=10.0,
     show_default=True,
-    metavar="SECS",
+    metavar="TIME",
     help="How long to wait for TARGET, and for handshakes.",
 )
 @access_options

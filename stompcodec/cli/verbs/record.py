@@ -23,16 +23,16 @@ from stompcodec.cli.connecting import (
     subscription_options,
     warn_of_missing_slash,
 )
-from stompcodec.cli.inputs import Number, complain
+from stompcodec.cli.inputs import Duration, complain
 from stompcodec.cli.screen import StatusLine, printable
 from stompcodec.cli.signals import stop_on_signals
 from stompcodec.cli.unreadable import lenient_option, passing_over
-from stompcodec.disk.access import Access
+from stompcodec.disk import Access
 
 if TYPE_CHECKING:
     from stompcodec.capture import CaptureWriter
-    from stompcodec.client.recording.dedupe import Dedupe
-    from stompcodec.client.recording.recorder import Recorder
+    from stompcodec.client.dedupe import Dedupe
+    from stompcodec.client.recorder import Recorder
 
 #: Seconds between two updates of the progress line, and between two checks for segments to delete.
 _REDRAW = 0.2
@@ -41,7 +41,7 @@ _CLEAN = 5.0
 
 def _dedupe(_context: click.Context, option: click.Parameter, value: str) -> str:
     """Check the value of --dedupe: a callback of click."""
-    from stompcodec.client.recording.dedupe import Dedupe
+    from stompcodec.client.dedupe import Dedupe
 
     try:
         Dedupe.of(value, 1)
@@ -106,23 +106,23 @@ class Progress:
 @click.option(
     "--segment",
     callback=size,
-    default="128M",
+    default="128MiB",
     show_default=True,
-    metavar="BYTES",
+    metavar="SIZE",
     help="Begin a new segment at this size.",
 )
 @click.option(
     "--segment-time",
-    type=Number(0, min_open=True),
+    type=Duration(0, min_open=True),
     default=3600.0,
     show_default=True,
-    metavar="SECS",
+    metavar="TIME",
     help="Begin a new segment after this time.",
 )
-@click.option("--keep", callback=size, metavar="BYTES", help="Keep at most this much: delete the oldest segments.")
-@click.option("--keep-time", type=Number(0), metavar="SECS", help="Delete older segments.")
+@click.option("--keep", callback=size, metavar="SIZE", help="Keep at most this much: delete the oldest segments.")
+@click.option("--keep-time", type=Duration(0), metavar="TIME", help="Delete older segments.")
 @click.option("-n", "--count", "most", type=click.IntRange(1), metavar="N", help="End after N messages.")
-@click.option("-w", "--wait", "seconds", type=Number(0), metavar="SECS", help="End after this time.")
+@click.option("-w", "--wait", "seconds", type=Duration(0), metavar="TIME", help="End after this time.")
 @click.option(
     "--prefetch",
     type=click.IntRange(1),
@@ -177,9 +177,9 @@ def command(
 
     \b
       stompcodec record host:61613 /topic/feed -o feed.stompcap
-      stompcodec record /queue/a /queue/b -o jobs.stompcap --keep 10G
+      stompcodec record /queue/a /queue/b -o jobs.stompcap --keep 10GiB
     """
-    from stompcodec.client.recording.dedupe import Dedupe
+    from stompcodec.client.dedupe import Dedupe
 
     destinations = _without_url(destinations, broker)
     if single and (keep is not None or keep_time is not None):
@@ -215,7 +215,7 @@ def _without_url(destinations: tuple[str, ...], broker: dict[str, Any]) -> tuple
 def _opened(output: str, destinations: tuple[str, ...], quiet: bool, **options: Any) -> CaptureWriter:
     """Open the capture, and report what was cut off its end."""
     from stompcodec.capture import CaptureWriter
-    from stompcodec.client.recording.recorder import holder_of
+    from stompcodec.client.recorder import holder_of
 
     holder = holder_of(f"stompcodec record {' '.join(destinations)}", time.time())
     capture = CaptureWriter(output, holder=holder, **options)
@@ -236,7 +236,7 @@ def _record(
     broker: dict[str, Any],
 ) -> None:
     from stompcodec.client import Backoff
-    from stompcodec.client.recording.recorder import Recorder
+    from stompcodec.client.recorder import Recorder
 
     until = None if seconds is None else time.monotonic() + seconds
 

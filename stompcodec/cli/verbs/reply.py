@@ -20,7 +20,7 @@ from stompcodec.cli.connecting import (
     reporting_errors,
     warn_of_missing_slash,
 )
-from stompcodec.cli.inputs import Number, complain
+from stompcodec.cli.inputs import Duration, complain
 from stompcodec.cli.screen import printable
 from stompcodec.cli.show.messages import run_command
 from stompcodec.cli.show.template import Template, template_of
@@ -116,7 +116,7 @@ def _maker(
 @attempts_option
 @header_option("SEND")
 @click.option("-n", "--count", "most", type=click.IntRange(1), metavar="N", help="End after N requests.")
-@click.option("-w", "--wait", "seconds", type=Number(0), metavar="SECS", help="End after this time.")
+@click.option("-w", "--wait", "seconds", type=Duration(0), metavar="TIME", help="End after this time.")
 @click.option("-q", "--quiet", is_flag=True, help="Print nothing on success.")
 @broker_options
 def command(

@@ -17,7 +17,7 @@ from stompcodec.cli.connecting import (
     reporting_errors,
     warn_of_missing_slash,
 )
-from stompcodec.cli.inputs import Number, complain
+from stompcodec.cli.inputs import Duration, complain
 from stompcodec.cli.screen import printable, write_json
 from stompcodec.cli.show.messages import message_line
 from stompcodec.errors import ReceiptTimeoutError
@@ -35,8 +35,8 @@ _BROKER = 10.0
     "-w",
     "--timeout",
     "seconds",
-    type=Number(0, min_open=True),
-    metavar="SECS",
+    type=Duration(0, min_open=True),
+    metavar="TIME",
     help=f"How long to wait for the answer, and to connect.  [default: {_ANSWER:g}, to connect {_BROKER:g}]",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print the answer as a JSON object, with its headers.")

@@ -25,11 +25,11 @@ from stompcodec.cli.connecting import (
     warn_of_missing_slash,
 )
 from stompcodec.cli.health import Probes, health_options
-from stompcodec.cli.inputs import Number, complain
+from stompcodec.cli.inputs import Duration, complain
 from stompcodec.cli.show.messages import CommandError, Handler, handler
 from stompcodec.cli.show.template import Template, template_of
 from stompcodec.cli.unreadable import lenient_option, passing_over
-from stompcodec.disk.access import Access
+from stompcodec.disk import Access
 from stompcodec.errors import LocalProtocolError, StaleAckError
 
 if TYPE_CHECKING:
@@ -181,7 +181,7 @@ def _prefetch(client: Client, ack: str, options: dict[str, Any], usual: int) -> 
 @click.command("sub")
 @click.argument("destinations", metavar="DEST...", nargs=-1, required=True)
 @click.option("-n", "--count", "most", type=click.IntRange(1), metavar="N", help="End after N messages.")
-@click.option("-w", "--wait", "seconds", type=Number(0), metavar="SECS", help="End after this time.")
+@click.option("-w", "--wait", "seconds", type=Duration(0), metavar="TIME", help="End after this time.")
 @click.option(
     "-f",
     "--format",

@@ -10,7 +10,7 @@ import click
 
 from stompcodec.cli.connecting import broker_options, connected, reporting_errors
 from stompcodec.cli.groups import INTERRUPTED
-from stompcodec.cli.inputs import Number, complain
+from stompcodec.cli.inputs import Duration, complain
 from stompcodec.cli.screen import screen, write_json
 from stompcodec.cli.watching.asking import MOST_ROWS, Asker, CannotAskError, Snapshot, address_of
 from stompcodec.cli.watching.choice import Choice
@@ -43,10 +43,10 @@ def _checked_sort(view: str, sort: str | None) -> str:
 @click.option(
     "-i",
     "--interval",
-    type=Number(_LEAST_INTERVAL),
+    type=Duration(_LEAST_INTERVAL),
     default=2.0,
     show_default=True,
-    metavar="SECS",
+    metavar="TIME",
     help="How often to ask.",
 )
 @click.option(

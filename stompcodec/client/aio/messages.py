@@ -21,7 +21,7 @@ from stompcodec.client.aio.waiting import (
 )
 from stompcodec.client.handlers import LONGEST, Hand, Handling, Retries, holding, leave, log, note, own_hand, take_up
 from stompcodec.client.message import BaseMessage
-from stompcodec.client.middleware.around import async_around
+from stompcodec.client.middleware.base import async_around
 from stompcodec.client.middleware.events import ProcessEvent, started
 from stompcodec.client.owned import HeaderSource
 from stompcodec.client.receipts import seconds_of

@@ -1,4 +1,4 @@
-"""Waiting and running handlers with asyncio, in more than 600 lines, since `sync/waiting.py` has the same names."""
+"""Waiting and running handlers with asyncio; `sync/waiting.py` has the same names."""
 
 from __future__ import annotations
 
@@ -25,14 +25,24 @@ from collections.abc import (
 from contextvars import Context, copy_context
 from typing import Any, NoReturn, TypeVar
 
-from stompcodec.client.bodies.received import BodyReader
-from stompcodec.client.bodies.sources import Pieces, Source, Spool, Streamed, checked, may_block, opened, pieces_of
-from stompcodec.client.bodies.upload import PIECE, BodySourceError, Upload
+from stompcodec.client.bodies import (
+    PIECE,
+    BodyReader,
+    BodySourceError,
+    Pieces,
+    Source,
+    Spool,
+    Streamed,
+    Upload,
+    checked,
+    may_block,
+    opened,
+    pieces_of,
+)
 from stompcodec.client.bulk import Bulk, Outgoings
-from stompcodec.client.handlers import ended_by
-from stompcodec.client.hooks import show
+from stompcodec.client.handlers import ended_by, show
 from stompcodec.client.io.engine import Engine, News
-from stompcodec.client.io.forks import process, refuse
+from stompcodec.client.io.hub import process, refuse
 from stompcodec.client.options import Options
 from stompcodec.client.receipts import Call, seconds_of
 from stompcodec.client.shell import LOOK, Sending

@@ -1,4 +1,4 @@
-"""The engine, in more than 600 lines: what the I/O thread does for one client, and how others use its core and wire.
+"""The engine: what the I/O thread does for one client, and how others use its core and wire.
 
 Both shells use it, so that heart-beats go on while a handler computes or sleeps, in a thread or in an event loop. Other
 threads change the core under `lock`, by `do`, which wakes the I/O thread. Messages are handed over once per chunk that
@@ -19,11 +19,8 @@ from typing import Any, Protocol, TypeVar
 
 from stompcodec.client.backoff import SPAN, Backoff, Refusals
 from stompcodec.client.core import ClientCore
-from stompcodec.client.io.attempt import Attempt
-from stompcodec.client.io.forks import ended, is_finalizing, process, refuse, watch
-from stompcodec.client.io.hub import LATE, Steps, Task, run
-from stompcodec.client.io.owner import WireOwner
-from stompcodec.client.io.turns import Turns
+from stompcodec.client.io.hub import LATE, Steps, Task, Turns, ended, is_finalizing, process, refuse, run, watch
+from stompcodec.client.io.owner import Attempt, WireOwner
 from stompcodec.client.link import Health, health_of
 from stompcodec.client.message import BaseMessage
 from stompcodec.client.options import Options

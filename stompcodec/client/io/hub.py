@@ -8,19 +8,136 @@ own.
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import heapq
 import itertools
 import logging
+import os
 import selectors
 import threading
 import time
+import weakref
 from collections import deque
 from collections.abc import Generator
+from sys import is_finalizing as is_finalizing  # for those that ask it beside these
+from typing import Protocol
 
-from stompcodec.client.io.forks import watch
+from stompcodec.errors import LocalProtocolError
 from stompcodec.transport.owner import LONGEST_WAIT
 from stompcodec.transport.sync import Waker
+
+
+class Turns:
+    """A lock, taken by one thread that may have to wait for it, in a `with` block.
+
+    Whoever releases a lock and takes it again at once is faster than a thread that sleeps until it is free: that one
+    would be woken with each message for nothing, at a high price. So while it `waits`, others `let_pass` first.
+
+    >>> lock = threading.Lock()
+    >>> turns = Turns(lock)
+    >>> with turns:
+    ...     lock.locked(), turns.waits
+    (True, False)
+    """
+
+    __slots__ = ("_gate", "_lock", "waits")
+
+    def __init__(self, lock: threading.Lock) -> None:
+        self._lock = lock
+        self._gate = threading.Lock()
+        self.waits = False
+
+    def __enter__(self) -> None:
+        if not self._lock.acquire(blocking=False):
+            self._gate.acquire()
+            self.waits = True
+            self._lock.acquire()
+
+    def __exit__(self, *_: object) -> None:
+        self._lock.release()
+        if self.waits:
+            self.waits = False
+            self._gate.release()
+
+    def let_pass(self) -> None:
+        """Wait until the waiting thread has had its turn. Others call this before they take the lock."""
+        with self._gate:
+            pass
+
+
+class Forkable(Protocol):
+    """An object that is told when it is a copy in a child process, and when the interpreter begins to end."""
+
+    def forked(self) -> None:
+        """Note that this is the child process. It must not take a lock. To be told of the next fork, watch again."""
+
+    def ending(self) -> None:
+        """Note that `is_finalizing` has to be asked from now on."""
+
+
+class _Process:
+    """A mark of this process, which differs in each child."""
+
+    def __init__(self) -> None:
+        self.mark = object()
+        self.watched: weakref.WeakSet[Forkable] = weakref.WeakSet()
+        self.is_ending = False
+
+    def ending(self) -> None:
+        """Note that the functions of `atexit` have their turns. Those that follow this one may still use clients."""
+        self.is_ending = True
+        for each in list(self.watched):
+            each.ending()
+
+    def forked(self) -> None:
+        """Give the child process its own mark. Its only thread is the one that forked."""
+        self.mark = object()
+        watched, self.watched = list(self.watched), weakref.WeakSet()
+        for each in watched:
+            each.forked()
+
+
+#: `process.mark` stays the same object within a process.
+process = _Process()
+atexit.register(process.ending)
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=process.forked)
+
+
+def watch(forkable: Forkable) -> None:
+    """Call `forkable.forked` in child processes."""
+    process.watched.add(forkable)
+
+
+def refuse() -> LocalProtocolError:
+    """Return the error for a call in a child process.
+
+    >>> raise refuse()
+    Traceback (most recent call last):
+        ...
+    stompcodec.errors.LocalProtocolError: this client was opened before a fork, and belongs to the parent process: \
+open another client in the child
+    """
+    return LocalProtocolError(
+        "this client was opened before a fork, and belongs to the parent process: open another client in the child"
+    )
+
+
+def ended() -> LocalProtocolError:
+    """Return the error for a call while the interpreter finalizes.
+
+    >>> raise ended()
+    Traceback (most recent call last):
+        ...
+    stompcodec.errors.LocalProtocolError: the interpreter is shutting down, and the client's I/O thread has ended: \
+close the client before the program ends, by `with` or `atexit`
+    """
+    return LocalProtocolError(
+        "the interpreter is shutting down, and the client's I/O thread has ended: "
+        "close the client before the program ends, by `with` or `atexit`"
+    )
+
 
 log = logging.getLogger("stompcodec.client")
 

@@ -6,13 +6,13 @@
 from stompcodec.client.middleware.base import AsyncMiddleware, Middleware
 from stompcodec.client.middleware.events import (
     ConnectEvent,
+    EditableHeaders,
     ProcessEvent,
     ReceiveEvent,
     SendEvent,
     SendManyEvent,
     SettleEvent,
 )
-from stompcodec.client.middleware.headers import EditableHeaders
 
 __all__ = [
     "AsyncMiddleware",

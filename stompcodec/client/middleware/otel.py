@@ -13,16 +13,17 @@ from typing import Any
 from stompcodec import __version__
 from stompcodec.client.message import BaseMessage
 from stompcodec.client.middleware.base import Middleware
-from stompcodec.client.middleware.destinations import Destinations, is_temporary
 from stompcodec.client.middleware.events import (
+    Destinations,
+    EditableHeaders,
     ProcessEvent,
     ReceiveEvent,
     SendEvent,
     SendManyEvent,
     Session,
     SettleEvent,
+    is_temporary,
 )
-from stompcodec.client.middleware.headers import EditableHeaders
 from stompcodec.codec import Headers
 from stompcodec.errors import MissingExtraError
 

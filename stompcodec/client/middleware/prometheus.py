@@ -7,9 +7,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from stompcodec.client.middleware.base import Middleware
-from stompcodec.client.middleware.destinations import Destinations
 from stompcodec.client.middleware.events import (
     ConnectEvent,
+    Destinations,
     ProcessEvent,
     ReceiveEvent,
     SendEvent,

@@ -10,8 +10,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from stompcodec.client.bodies.sources import is_whole
-from stompcodec.client.bodies.unreadable import OnUnreadable
+from stompcodec.client.bodies import is_whole
 from stompcodec.client.bulk import Bulk
 from stompcodec.client.handlers import ATTEMPTS, GIVE_UP, Errors, Handling, Policy
 from stompcodec.client.middleware.events import started
@@ -22,6 +21,7 @@ from stompcodec.client.sync.calls import Transaction
 from stompcodec.client.sync.link import Link
 from stompcodec.client.sync.messages import Message, Subscription
 from stompcodec.client.sync.waiting import Body, Messages, Receipt, begin, send, sleep
+from stompcodec.client.unreadable import OnUnreadable
 from stompcodec.errors import ReceiptTimeoutError, StompError
 from stompcodec.uri import Address
 

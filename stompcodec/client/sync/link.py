@@ -8,13 +8,12 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
 
-from stompcodec.client.bodies.sources import Source, is_whole
-from stompcodec.client.bodies.upload import Upload
+from stompcodec.client.bodies import Source, Upload, is_whole
 from stompcodec.client.bulk import Bulk, Passed
-from stompcodec.client.giving_up.ways import copy_of, text_of, way_of
+from stompcodec.client.giving_up import copy_of, has_key, text_of, way_of
 from stompcodec.client.handlers import Handling, answer_of, decide, leave, log, note
 from stompcodec.client.message import BaseMessage
-from stompcodec.client.middleware.around import around
+from stompcodec.client.middleware.base import around
 from stompcodec.client.middleware.events import (
     ProcessEvent,
     Received,
@@ -355,15 +354,16 @@ class Link(BaseLink):
                 self._answer(message, "NACK", False)
             if way.command != "SEND":
                 return not way.why
+            copy = copy_of(message, link.dialect, way.to, error, self.options.client_id)
             try:
-                self.copy(message, copy_of(message, link.dialect, way.to, error, self.options.client_id))
+                self.copy(message, copy)
             except Exception as failure:
                 words = "%s: message %s stays unsettled, since its copy to %s %s: %s"
                 what = "failed" if rest is None else "failed, and the subscription pauses"
                 log.error(words, destination, message.id, way.to, what, failure)
-                is_unknown = isinstance(failure, ReceiptTimeoutError) and failure.sent
+                is_twice = isinstance(failure, ReceiptTimeoutError) and failure.sent and not has_key(copy, link.dialect)
                 while rest is not None and rest():
-                    if not is_unknown:  # else it may be there, and another one, too
+                    if not is_twice:  # else it may be there, and another one, too
                         break
                 else:
                     return True

@@ -12,7 +12,7 @@ from typing import Any
 
 from stompcodec.client.handlers import LONGEST, Hand, Handling, Retries, holding, leave, log, note, own_hand, take_up
 from stompcodec.client.message import BaseMessage
-from stompcodec.client.middleware.around import around
+from stompcodec.client.middleware.base import around
 from stompcodec.client.middleware.events import ProcessEvent, started
 from stompcodec.client.owned import HeaderSource
 from stompcodec.client.receipts import seconds_of

@@ -14,14 +14,11 @@ from queue import Queue
 from time import sleep
 from typing import Any
 
-from stompcodec.client.bodies.received import BodyReader
-from stompcodec.client.bodies.sources import Source, Spool, Streamed, opened, pieces_of
-from stompcodec.client.bodies.upload import Upload
+from stompcodec.client.bodies import BodyReader, Source, Spool, Streamed, Upload, opened, pieces_of
 from stompcodec.client.bulk import Bulk, Outgoings
-from stompcodec.client.handlers import ended_by
-from stompcodec.client.hooks import Watcher
+from stompcodec.client.handlers import Watcher, ended_by
 from stompcodec.client.io.engine import Engine, News
-from stompcodec.client.io.forks import ended, is_finalizing, process, refuse
+from stompcodec.client.io.hub import ended, is_finalizing, process, refuse
 from stompcodec.client.options import Options
 from stompcodec.client.receipts import Call
 from stompcodec.client.shell import Sending

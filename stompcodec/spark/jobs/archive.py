@@ -10,7 +10,7 @@ from pyspark.sql import DataFrame, Observation
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
-from stompcodec.client.identity import ARTEMIS_ID
+from stompcodec.client.dialects import ARTEMIS_ID
 from stompcodec.spark.jobs.output import Running, check_sink, moment, save_mode, start
 from stompcodec.spark.reading.schema import FRAME_SCHEMA
 

@@ -9,9 +9,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from stompcodec.client.dedupe import Dedupe
 from stompcodec.client.owned import owned_of
-from stompcodec.client.recording.dedupe import Dedupe
-from stompcodec.disk.access import access_of
+from stompcodec.disk import access_of
 from stompcodec.spark.options.connection import LinkOptions, parse_link
 from stompcodec.spark.options.options import ELSEWHERE, FILE_OPTIONS, FileOptions, Option, OptionError, file_options
 

@@ -11,7 +11,8 @@ from datetime import datetime, timedelta, timezone
 from typing import Any, NamedTuple
 from urllib.parse import unquote, urlsplit
 
-from stompcodec.disk.access import mode_of
+from stompcodec import values
+from stompcodec.disk import mode_of
 from stompcodec.errors import StompError
 
 #: All commands.
@@ -47,35 +48,7 @@ class Option(NamedTuple):
         return re.sub(r"(?<=[a-z])([A-Z])", lambda found: "_" + found[1].lower(), self.name).lower()
 
 
-_UNITS = {"": 1, "k": 2**10, "m": 2**20, "g": 2**30, "t": 2**40}
 _EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
-_TIMES = {"": 1.0, "ms": 0.001, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "d": 86400.0}
-
-
-def _count(text: str) -> int:
-    """Parse a number; k and m are thousands and millions."""
-    found = re.fullmatch(r"([0-9]{1,15})([km]?)", text)
-    if not found:
-        raise ValueError
-    return int(found[1]) * {"": 1, "k": 1000, "m": 1000_000}[found[2]]
-
-
-def _size(text: str) -> int:
-    found = re.fullmatch(r"([0-9]{1,15})([kmgt]?)b?", text.lower())
-    if not found:
-        raise ValueError
-    return int(found[1]) * _UNITS[found[2]]
-
-
-def _seconds(text: str) -> float:
-    found = re.fullmatch(r"([0-9]{1,12}(?:\.[0-9]{1,9})?)\s*([a-z]*)", text.lower())
-    if not found or found[2] not in _TIMES:
-        raise ValueError
-    return float(found[1]) * _TIMES[found[2]]
-
-
-def _bool(text: str) -> bool:
-    return {"true": True, "false": False}[text.lower()]
 
 
 def _names(text: str) -> tuple[str, ...]:
@@ -99,10 +72,10 @@ def _text(text: str) -> str:
 
 #: Kinds of options: the function that parses a value, and the text that errors show. " positive" forbids 0.
 _KINDS: dict[str, tuple[Callable[[str], Any], str]] = {
-    "count": (_count, "a number such as 10000, 10k or 1m"),
-    "size": (_size, "a size in bytes such as 33554432, 512k or 32m"),
-    "seconds": (_seconds, "a time such as 0.5, 30s, 5m or 2h"),
-    "bool": (_bool, "true or false"),
+    "count": (values.count, values.COUNT),
+    "size": (values.size, values.SIZE),
+    "seconds": (values.duration, values.DURATION),
+    "bool": (values.boolean, values.BOOLEAN),
     "time": (_time, "a time such as 2026-01-31 or 2026-01-31T12:30:00Z"),
     "names": (_names, "names separated by commas"),
     "text": (_text, "a text that is not empty"),

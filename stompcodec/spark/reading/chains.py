@@ -12,7 +12,7 @@ from contextlib import closing
 from pathlib import Path
 
 from stompcodec.capture import Capture, Segment
-from stompcodec.capture.disk import fail
+from stompcodec.capture.index import fail
 from stompcodec.errors import StoreError
 from stompcodec.spark.options.options import FileOptions
 from stompcodec.spark.reading.identity import NO_INDEX, Split

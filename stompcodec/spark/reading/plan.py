@@ -11,8 +11,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from stompcodec.capture import Capture
-from stompcodec.capture.disk import fail, is_segment, names_of
-from stompcodec.capture.index import index_path, read_trailer
+from stompcodec.capture.index import fail, index_path, is_segment, names_of, read_trailer
 from stompcodec.errors import StoreError
 from stompcodec.spark.options.options import Choice, FileOptions
 from stompcodec.spark.reading.chains import Chain, unit_of

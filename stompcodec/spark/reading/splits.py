@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from stompcodec.capture.disk import fail
+from stompcodec.capture.index import fail
 from stompcodec.codec import Parser, frame_ends
 from stompcodec.errors import FrameError
 from stompcodec.spark.options.options import FileOptions

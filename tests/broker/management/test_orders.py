@@ -6,8 +6,8 @@ import pytest
 from broker.harness import FaultyStore
 from broker.management.managing import LOCAL, Managed, over_stomp
 
-from stompcodec.broker.management.asker import Asker
 from stompcodec.broker.management.management import Management
+from stompcodec.broker.management.schema import Asker
 
 
 def filled(count=6, store=None, destination="/queue/a", **config):

@@ -8,8 +8,7 @@ from broker.management.managing import ELSEWHERE, FIELDS, LOCAL, Managed, check,
 from stompcodec.broker.auth import Rule, User, hash_passcode
 from stompcodec.broker.config.config import Config
 from stompcodec.broker.config.presets import DIALECTS
-from stompcodec.broker.management.asker import Asker
-from stompcodec.broker.management.schema import MOST_ROWS, ORDERS, QUESTIONS, REQUESTS
+from stompcodec.broker.management.schema import MOST_ROWS, ORDERS, QUESTIONS, REQUESTS, Asker
 from stompcodec.errors import ConfigError
 
 HASH = hash_passcode("x", n=16)

@@ -8,9 +8,8 @@ import pytest
 from broker.management.managing import Managed
 
 from stompcodec.broker.management import questions
-from stompcodec.broker.management.rows import Clock
+from stompcodec.broker.management.questions import Clock, sort_key
 from stompcodec.broker.management.schema import SORTS
-from stompcodec.broker.management.sorting import sort_key
 
 
 @pytest.fixture(scope="module")

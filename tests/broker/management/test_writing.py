@@ -10,11 +10,9 @@ import pytest
 from broker.management.managing import Managed
 
 from stompcodec.broker.loop_quota import Line, LoopQuota, Work
-from stompcodec.broker.management import writing
-from stompcodec.broker.management.asker import Asker
-from stompcodec.broker.management.pages import ROWS_AT_ONCE
-from stompcodec.broker.management.schema import MOVING, OF_QUEUE, QUESTIONS, REQUESTS
-from stompcodec.broker.management.writing import Writer, named
+from stompcodec.broker.management import management as writing
+from stompcodec.broker.management.management import Writer, named
+from stompcodec.broker.management.schema import MOVING, OF_QUEUE, QUESTIONS, REQUESTS, ROWS_AT_ONCE, Asker
 
 NAMES = ["/queue/%s", '/queue/"\\', "/queue/ä\u2028\U0001f600", "/queue/a\nb", "/topic/a%", "/queue/" + "x" * 3000]
 ROW = ("/queue/a", "queue", None, *(0 for _ in OF_QUEUE[:-MOVING]), None, None, None)

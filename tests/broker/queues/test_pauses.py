@@ -131,7 +131,7 @@ def test_it_stays_while_its_consumer_leaves_and_is_ready_after_a_restart() -> No
     peer = consumer(bench, "x", persistent="true")
     peer.nack(peer.next("MESSAGE"))
     peer.lose()
-    assert [(count.count, len(count.held)) for count in bench.broker.queues.values()] == [(1, 1)]
+    assert [(count.count, len(count.returned.held)) for count in bench.broker.queues.values()] == [(1, 1)]
     again = Bench(bench.store, redelivery_delay=GROWING)
     other = again.peer()
     other.subscribe("/queue/a", ack="client-individual")
@@ -147,7 +147,7 @@ def test_waiting_messages_are_bounded_and_end_with_their_queue() -> None:
     assert len(bench.broker.retries) == 3
     (queue,) = bench.broker.queues.values()
     queue.delete()
-    assert not queue.held
+    assert not queue.returned.held
     peer.lose()
     sender = consumer(bench, "5")
     sender.subscribe("/temp-queue/t", "2", ack="client-individual")

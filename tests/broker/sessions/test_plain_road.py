@@ -1,4 +1,4 @@
-"""The plain road in C. Above 600 lines, because all of its tests use the same conversations.
+"""The plain road in C.
 
 With it, without it, and switched at random, clients and books are the same, byte for byte.
 """

@@ -8,9 +8,8 @@ from hypothesis import strategies as st
 from stompcodec.broker.loop_quota import AT_ONCE
 from stompcodec.broker.storage.store import MemoryStore
 from stompcodec.codec import Frame
-from stompcodec.connection import Connection, Role
+from stompcodec.connection import Connection, Handshake, Role
 from stompcodec.errors import RemoteProtocolError
-from stompcodec.handshake import Handshake
 from stompcodec.spec import VERSIONS
 from stompcodec.states import negotiate_wishlist
 

@@ -16,7 +16,7 @@ from broker.large import pattern, settle
 from stompcodec.broker.config.file import parse_config
 from stompcodec.broker.core import access_to
 from stompcodec.broker.storage.sqlite import SqliteStore
-from stompcodec.disk.access import Access, access_of, create, guard, make_folder, mode_of
+from stompcodec.disk import Access, access_of, create, guard, make_folder, mode_of
 from stompcodec.errors import ConfigError, StoreError
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="modes mean nothing there")

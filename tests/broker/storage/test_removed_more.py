@@ -29,7 +29,7 @@ from stompcodec.broker.storage.spool import Spool
 from stompcodec.broker.storage.sqlite import SqliteStore
 from stompcodec.broker.storage.store import Stored
 from stompcodec.broker.storage.totals import Leftovers
-from stompcodec.capture.disk import CaptureBusyError, Lock
+from stompcodec.capture.index import CaptureBusyError, Lock
 from stompcodec.errors import StoreError
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="Windows keeps open files where they are")

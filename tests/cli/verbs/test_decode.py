@@ -188,7 +188,7 @@ def test_gzip_captures_are_read(tmp_path: Path) -> None:
 def test_versions_limits_and_commands() -> None:
     assert run("--version", "1.0", "--json", input=b"SEND\na:\\q\n\nx\0").exit_code == 0
     assert "limit-exceeded" in run("--limit", "max_body=1", input=RAILWAY).stderr
-    assert "--limit max_body=BYTES" in run("--limit", "max_body=1", input=RAILWAY).stderr
+    assert "--limit max_body=SIZE" in run("--limit", "max_body=1", input=RAILWAY).stderr
     assert run("--limit", "max_body=1K", "--limit", "max_headers=9", input=RAILWAY).exit_code == 0
     for wrong in ("max_body", "max_body=-1", "body=1", "max_body=1X", "max_headers=9999999"):
         assert run("--limit", wrong, input=RAILWAY).exit_code == 2

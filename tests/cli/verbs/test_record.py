@@ -23,7 +23,7 @@ from crash.process import BrokerProcess
 import stompcodec.client as stomp
 from stompcodec import Frame
 from stompcodec.capture import Capture, CaptureWriter
-from stompcodec.client.recording.recorder import Recorder
+from stompcodec.client.recorder import Recorder
 from stompcodec.errors import StoreError
 
 posix = pytest.mark.skipif(os.name != "posix", reason="signals of POSIX")

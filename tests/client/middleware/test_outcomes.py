@@ -23,9 +23,9 @@ from stompcodec.bridge import Bridge, End, Mapping, Request
 from stompcodec.capture import Capture, CaptureWriter
 from stompcodec.client.middleware import AsyncMiddleware
 from stompcodec.client.middleware.base import PLACES
-from stompcodec.client.middleware.headers import FIXED, EditableHeaders
+from stompcodec.client.middleware.events import FIXED, EditableHeaders
 from stompcodec.client.owned import REQUEST
-from stompcodec.client.recording.recorder import Recorder
+from stompcodec.client.recorder import Recorder
 
 NUMBERS = itertools.count()
 PAGE = Path(__file__).parents[3] / "docs" / "middleware.md"

@@ -22,10 +22,9 @@ from profiles import examples
 import stompcodec.client as stomp
 from stompcodec import Frame
 from stompcodec.capture import Capture, CaptureWriter, octets_of
-from stompcodec.client.recording import recorder as module
-from stompcodec.client.recording.dedupe import Dedupe
-from stompcodec.client.recording.pending_acks import Held
-from stompcodec.client.recording.recorder import Recorder
+from stompcodec.client import recorder as module
+from stompcodec.client.dedupe import Dedupe
+from stompcodec.client.recorder import Held, Recorder
 from stompcodec.errors import StaleAckError, StoreError
 from stompcodec.testing.faults import Direction, FaultProxy
 

@@ -17,8 +17,8 @@ from patience import patience
 
 import stompcodec.client as stomp
 from stompcodec.capture import CaptureWriter
-from stompcodec.client.recording.dedupe import Dedupe
-from stompcodec.client.recording.recorder import Recorder
+from stompcodec.client.dedupe import Dedupe
+from stompcodec.client.recorder import Recorder
 from stompcodec.errors import StoreError
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="Windows removes no open files")

@@ -10,8 +10,7 @@ import pytest
 pytest.importorskip("pyspark")
 pytest.importorskip("pyarrow")
 
-from stompcodec.client.dialects import BROKERS
-from stompcodec.client.identity import lasting_identity
+from stompcodec.client.dialects import BROKERS, lasting_identity
 from stompcodec.spark import jobs
 from stompcodec.spark.jobs.archive import identity
 from stompcodec.spark.report.data import _duplicates, narrowed

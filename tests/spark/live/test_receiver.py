@@ -206,7 +206,7 @@ def test_a_full_disk_is_freed_of_what_spark_is_done_with(
     """A disk of 300 kB, far below maxSpoolBytes: it goes on as soon as Spark is done with something."""
     disk = 300_000
     fill_disk(monkeypatch, lambda data: module._size_of(str(spool)) + len(data) > disk, lambda data: 0)
-    monkeypatch.setattr("stompcodec.client.recording.recorder._RETRY", 0.01)
+    monkeypatch.setattr("stompcodec.client.recorder._RETRY", 0.01)
     most = 400_000 if segments == "many" else 10**9  # a segment is an eighth of it
     publish(broker.url, queue, 60, size=10_000)
     with receiving(broker.url, queue, spool, maxSpoolBytes=most, prefetch=2) as receiver:

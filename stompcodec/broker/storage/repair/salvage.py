@@ -24,7 +24,7 @@ from stompcodec.broker.storage.sqlite_file.pages import Pages
 from stompcodec.broker.storage.sqlite_schema import MIGRATIONS
 from stompcodec.broker.storage.store import SentKey, Stored, Subscribed
 from stompcodec.broker.storage.totals import SEQ_BITS, Total
-from stompcodec.disk.files import lock, lock_folder, sync_folder, unlock
+from stompcodec.disk import lock, lock_folder, sync_folder, unlock
 from stompcodec.errors import StoreError
 
 #: Problems listed from SQLite's own check.

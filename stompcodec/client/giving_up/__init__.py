@@ -1,1 +1,0 @@
-"""Giving a message up that cannot be handled."""

@@ -1,0 +1,177 @@
+"""Headers of messages: of what kind each is, the types of Artemis, and values of SEND that lose the message."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Mapping
+from functools import partial
+
+#: Kind -> headers of MESSAGE.
+TABLE: dict[str, tuple[str, ...]] = {
+    # where it went, and where it came from at its broker
+    "place": ("destination", "message-id"),
+    # of one delivery, or between a client and its broker
+    "delivery": (
+        *("subscription", "ack", "redelivered", "redelivery-count", "x-delivery-count", "x-acquired-count"),
+        *("JMSXDeliveryCount", "content-length", "receipt", "receipt-id", "transaction", "browser", "bridge-seq"),
+    ),
+    # the broker would drop another message with it as a duplicate
+    "key": ("idempotency-key", "_AMQ_DUPL_ID"),
+    # the type of the source's address at Artemis
+    "type": ("destination-type",),
+    # they would delay it once more
+    "schedule": (
+        *("delay", "x-delay", "AMQ_SCHEDULED_DELAY", "AMQ_SCHEDULED_PERIOD", "AMQ_SCHEDULED_REPEAT"),
+        *("AMQ_SCHEDULED_CRON", "scheduledJobId"),
+    ),
+    # the arguments for a queue that a SEND makes
+    "argument": (
+        *("x-message-ttl", "x-expires", "x-max-length", "x-max-length-bytes", "x-overflow", "x-max-priority"),
+        *("x-dead-letter-exchange", "x-dead-letter-routing-key", "x-queue-type", "x-queue-mode", "x-queue-name"),
+        *("x-single-active-consumer", "x-max-age", "x-stream-max-segment-size-bytes"),
+        *("durable", "auto-delete", "exclusive"),
+    ),
+    # written by a broker about the message
+    "made": ("amqMessageId", "JMSXUserID", "transformation-error"),
+    "stamp": ("timestamp", "user-id", "cluster-id"),
+    # why RabbitMQ dead-lettered it
+    "death": (
+        *("x-death", "x-first-death-exchange", "x-first-death-queue", "x-first-death-reason"),
+        *("x-last-death-exchange", "x-last-death-queue", "x-last-death-reason"),
+    ),
+    # why and where it became a dead letter, by our broker, the bridge, ActiveMQ and Artemis
+    "cause": (
+        *("dead-letter-reason", "dead-letter-attempts", "dead-letter-time", "original-destination"),
+        *("bridge-target", "dlqDeliveryFailureCause", "originalDestination"),
+        *("_AMQ_ORIG_ADDRESS", "_AMQ_ORIG_QUEUE", "_AMQ_ORIG_MESSAGE_ID", "_AMQ_ORIG_ROUTING_TYPE"),
+    ),
+}
+
+
+def of(*kinds: str) -> frozenset[str]:
+    """Return the headers of some kinds.
+
+    >>> sorted(of("key", "type"))
+    ['_AMQ_DUPL_ID', 'destination-type', 'idempotency-key']
+    """
+    return frozenset(name for kind in kinds for name in TABLE[kind])
+
+
+#: What the client leaves out of the headers of a received message.
+LEFT = of("place", "delivery", "key", "type")
+#: A received message has all of these, however its headers were copied.
+_RECEIVED = frozenset({"message-id", "subscription"})
+
+
+def is_received(names: Iterable[str]) -> bool:
+    """Return whether these are the headers of a received message.
+
+    >>> is_received(["subscription", "message-id"]), is_received(["message-id"])
+    (True, False)
+    """
+    return _RECEIVED.issubset(names)
+
+
+class AsIs(list[tuple[str, str]]):
+    """The headers of a copy, which gets none by the client: text without content-type stays so."""
+
+
+ANYCAST, MULTICAST = "ANYCAST", "MULTICAST"
+#: How names of queues begin, and those of topics.
+_QUEUES = ("/queue/", "/temp-queue/", "queue/", "jms.queue.", "queue://", "temp-queue://")
+_TOPICS = ("/topic/", "/temp-topic/", "topic/", "jms.topic.", "topic://", "temp-topic://")
+
+#: Temporary ones: an answer finds the address that its requester has made.
+TEMPORARY = ("/temp-queue/", "/temp-topic/", "temp-queue://", "temp-topic://")
+
+
+def type_of(destination: str) -> str | None:
+    """Return the type that Artemis is to make of a destination; None if its name does not say.
+
+    >>> [type_of(name) for name in ("/queue/a", "jms.topic.a", "a", "/queue/a::b")]
+    ['ANYCAST', 'MULTICAST', None, None]
+    """
+    if "::" in destination:  # an address with one of its queues, which has a type
+        return None
+    if destination.startswith(_QUEUES):
+        return ANYCAST
+    return MULTICAST if destination.startswith(_TOPICS) else None
+
+
+#: Returns what a value has to be; None for one that the broker takes.
+Rule = Callable[[str], "str | None"]
+
+#: Digits of any script, as Java reads numbers.
+_WHOLE = re.compile(r"[+-]?\d{1,40}")
+_CRON = re.compile(r"[0-9*/,-]+( [0-9*/,-]+){4}")
+_MODE = re.compile(r"[0-9]{1,9}|(non_)?persistent", re.IGNORECASE)
+
+
+def _whole(low: int, high: int, value: str) -> str | None:
+    fits = _WHOLE.fullmatch(value) and low <= int(value) <= high
+    return None if fits else f"a whole number from {low} to {high}"
+
+
+def _form(form: re.Pattern[str], what: str, value: str) -> str | None:
+    return None if form.fullmatch(value) else what
+
+
+def _type(value: str) -> str | None:
+    return None if value in ("ANYCAST", "MULTICAST") else "ANYCAST or MULTICAST"
+
+
+def _internal(value: str) -> str | None:
+    return "left out, since the broker writes it itself"
+
+
+def _name(value: str) -> str | None:
+    return "a name behind its prefix" if value.rstrip(" ") in ("/queue/", "/topic/") else None
+
+
+def _destination(value: str) -> str | None:
+    return _name(value) if value else "a name"
+
+
+_INT, _LONG = partial(_whole, -(2**31), 2**31 - 1), partial(_whole, -(2**63), 2**63 - 1)
+_COUNT, _MILLISECONDS = partial(_whole, 0, 2**31 - 1), partial(_whole, 0, 2**63 - 1)
+
+#: Of ActiveMQ, which closes the connection without an ERROR.
+ACTIVEMQ: Mapping[str, Rule] = {
+    "destination": _destination,
+    "priority": _INT,
+    "expires": _LONG,
+    "timestamp": _LONG,
+    "reply-to": _name,
+    "AMQ_SCHEDULED_DELAY": _MILLISECONDS,
+    "AMQ_SCHEDULED_PERIOD": _MILLISECONDS,
+    "AMQ_SCHEDULED_REPEAT": _COUNT,
+    "AMQ_SCHEDULED_CRON": partial(_form, _CRON, "five fields, such as */5 * * * *"),
+    "JMSDeliveryMode": partial(_form, _MODE, "PERSISTENT or NON_PERSISTENT"),
+    "JMSExpiration": _LONG,
+    "JMSPriority": _INT,
+    "JMSTimestamp": _LONG,
+    "JMSXDeliveryCount": _INT,
+    "JMSXGroupSeq": _INT,
+}
+#: Of Artemis, which confirms a message with another priority or a negative expiry and drops it, and closes at others.
+ARTEMIS: Mapping[str, Rule] = {
+    "priority": partial(_whole, 0, 9),
+    "expires": _MILLISECONDS,
+    "AMQ_SCHEDULED_DELAY": _LONG,
+    "AMQ_SCHEDULED_TIME": _LONG,
+    "destination-type": _type,
+    "_AMQ_BRIDGE_DUP": _internal,
+    "_AMQ_INGRESS_TIMESTAMP": _LONG,
+    "_AMQ_ROUTE_TO": _internal,
+    "_AMQ_ROUTING_TYPE": _internal,
+}
+
+
+def fault_in(rules: Mapping[str, Rule], name: str, value: object) -> str | None:
+    """Return what the value of a header has to be for a broker; None if the broker takes it.
+
+    >>> fault_in(ARTEMIS, "priority", "12"), fault_in(ACTIVEMQ, "priority", "12"), fault_in(ACTIVEMQ, "n", "x")
+    ('a whole number from 0 to 9', None, None)
+    """
+    rule = rules.get(name)
+    return rule(value) if rule is not None and isinstance(value, str) else None

@@ -1,1 +1,0 @@
-"""Headers by their names: those of a delivery, the types that Artemis needs, and values that brokers do not take."""

@@ -1,0 +1,476 @@
+"""The recorder of subscriptions: it writes messages to disk first, then acknowledges them.
+
+Invariant: an acknowledged message is in the capture, however the process ends. The broker delivers the others again, so
+without `dedupe` a message may be recorded twice.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import platform
+import queue
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from datetime import datetime, timezone
+from typing import Any, Literal, NamedTuple
+
+from stompcodec.capture import CHAIN, Capture, CaptureWriter, octets_of
+from stompcodec.client import Client, Message, Subscription
+from stompcodec.client.dedupe import Dedupe
+from stompcodec.client.dialects import BROKERS, BrokerDialect
+from stompcodec.client.owned import pairs_of
+from stompcodec.codec import Frame
+from stompcodec.errors import FrameError, StaleAckError, StompError, StoreError
+
+
+def acknowledge(messages: Iterable[Message]) -> None:
+    """Acknowledge messages. The broker delivers those of a lost connection again."""
+    for message in messages:
+        with contextlib.suppress(StaleAckError):
+            message.ack()
+
+
+class Held:
+    """Messages that may be acknowledged once offsets of chains are released. Any thread may call its methods.
+
+    A written message waits for the end of its frame. A duplicate waits for all that the capture held when it was
+    received, since the original is somewhere in there.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._written: dict[str, deque[tuple[int, Message]]] = {}
+        self._again: deque[tuple[dict[str, int], Message]] = deque()
+        self._released: dict[str, int] = {}
+
+    def __len__(self) -> int:
+        with self._lock:
+            return sum(map(len, self._written.values())) + len(self._again)
+
+    def hold(self, chain: str, end: int, message: Message) -> None:
+        """Hold a message whose frame ends at this offset of a chain."""
+        _slim(message)
+        with self._lock:
+            if end > self._released.get(chain, 0):
+                self._written.setdefault(chain, deque()).append((end, message))
+                return
+        acknowledge([message])
+
+    def hold_again(self, ends: Mapping[str, int], messages: Iterable[Message]) -> None:
+        """Hold duplicates that were received when the chains had these ends."""
+        messages = list(messages)
+        for message in messages:
+            _slim(message)
+        with self._lock:
+            if not self._covered(ends):
+                self._again.extend((dict(ends), message) for message in messages)
+                return
+        acknowledge(messages)
+
+    def release(self, offsets: Mapping[str, int]) -> int:
+        """Acknowledge the messages below these offsets of chains; return their number."""
+        done: list[Message] = []
+        with self._lock:
+            for chain, offset in offsets.items():
+                self._released[chain] = max(offset, self._released.get(chain, 0))
+            for chain, waiting in self._written.items():
+                while waiting and waiting[0][0] <= self._released.get(chain, 0):
+                    done.append(waiting.popleft()[1])
+            while self._again and self._covered(self._again[0][0]):
+                done.append(self._again.popleft()[1])
+        acknowledge(done)
+        return len(done)
+
+    def drop_stale(self, subscriptions: Collection[Subscription], epoch: int) -> None:
+        """Drop messages of connections before this one: the broker delivers them again."""
+
+        def stale(message: Message) -> bool:
+            return message.epoch < epoch and message.subscription in subscriptions
+
+        with self._lock:
+            for chain, waiting in self._written.items():
+                self._written[chain] = deque(each for each in waiting if not stale(each[1]))
+            self._again = deque(each for each in self._again if not stale(each[1]))
+
+    def _covered(self, ends: Mapping[str, int]) -> bool:
+        return all(self._released.get(chain, 0) >= end for chain, end in ends.items())
+
+
+def _slim(message: Message) -> None:
+    """Drop the body, which is on disk."""
+    if message.body:
+        message.frame = Frame(message.frame.command, message.frame.headers.pairs(), b"")
+
+
+log = logging.getLogger("stompcodec.client")
+
+#: The most messages that are taken at once, and bytes that are written between two syncs.
+_MOST = 1000
+_GROUP = 4 * 2**20
+#: Seconds between two checks for `stop` without messages.
+_LOOK = 0.2
+#: Seconds until a failed write is tried again.
+_RETRY = 1.0
+
+
+def holder_of(what: str, now: float) -> str:
+    """Return a description of this process and its task, for errors about its lock; `now` in seconds since 1970.
+
+    >>> holder_of("a test", 1_700_000_000)  # doctest: +ELLIPSIS
+    'pid ... on ...: a test, since 2023-11-14T22:13:20+00:00'
+    """
+    since = datetime.fromtimestamp(now, timezone.utc).isoformat(timespec="seconds")
+    return f"pid {os.getpid()} on {platform.node()}: {what}, since {since}"
+
+
+class _Batch(NamedTuple):
+    """Messages that were taken together."""
+
+    messages: list[Message]
+    time: int
+
+
+class _Plan(NamedTuple):
+    """New messages, and duplicates."""
+
+    batches: list[_Batch]
+    keys: list[int]
+    """Of the new messages."""
+    again: list[Message]
+
+
+def _parts(messages: list[Message]) -> Iterator[list[Message]]:
+    """Yield the messages in parts of bounded size, which bounds what waits to be written."""
+    part: list[Message] = []
+    octets = 0
+    for message in messages:
+        part.append(message)
+        octets += len(message.body)
+        if octets >= _GROUP:
+            yield part
+            part, octets = [], 0
+    if part:
+        yield part
+
+
+def _divided(batches: list[_Batch], count: int) -> tuple[list[_Batch], list[_Batch]]:
+    """Return the first `count` messages, and the others."""
+    first, others = list[_Batch](), list[_Batch]()
+    for batch in batches:
+        first.append(batch._replace(messages=batch.messages[:count]))
+        others.append(batch._replace(messages=batch.messages[count:]))
+        count = max(0, count - len(batch.messages))
+    return first, [batch for batch in others if batch.messages]
+
+
+def _load(dedupe: Dedupe, read: Capture, dialect: BrokerDialect) -> None:
+    """Remember what was recorded from such a broker, or log that its messages cannot be recognized."""
+    if dedupe.recognizes(dialect):
+        dedupe.load(read, dialect)
+    else:
+        log.warning(
+            "broker dialect %s: messages have no id that stays the same, so what is delivered again is recorded again:"
+            " use header:NAME with an id of the sender, or name the broker by dialect=",
+            dialect.name,
+        )
+
+
+class _Written(NamedTuple):
+    """A message on disk."""
+
+    chain: str
+    end: int
+    """The offset of its end."""
+    octets: int
+    message: Message
+
+
+class Recorder:
+    """The writer of subscribed messages into a capture. The thread that calls `run` writes and syncs.
+
+    While the disk is full nothing is acknowledged, so the broker keeps its messages and none is lost.
+
+    Args:
+        clients: one client, or several that share the work. They are not closed.
+        capture: to write. It is not closed.
+        dedupe: leaves out messages that were recorded before, those in the capture included; None records all.
+        acknowledge: when a message is "synced", or when it is "released" by `release`.
+        most: the number of messages after which it ends; None for no limit.
+        on_turn: called a few times per second, between two syncs.
+        on_trouble: called with errors after which it tries again.
+        hold: while it returns True nothing is written or acknowledged.
+        clock: returns the time, in seconds since 1970.
+
+    Raises:
+        ValueError: another value of `acknowledge`.
+    """
+
+    def __init__(
+        self,
+        clients: Client | Sequence[Client],
+        capture: CaptureWriter,
+        *,
+        dedupe: Dedupe | None = None,
+        acknowledge: Literal["synced", "released"] = "synced",
+        most: int | None = None,
+        on_turn: Callable[[], object] = lambda: None,
+        on_trouble: Callable[[Exception], object] = lambda error: None,
+        hold: Callable[[], bool] = lambda: False,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        if acknowledge not in ("synced", "released"):
+            raise ValueError(f"acknowledge is {acknowledge!r}: use synced or released")
+        self._clients = [clients] if isinstance(clients, Client) else list(clients)
+        self._capture = capture
+        self._dedupe = dedupe
+        self._held = Held() if acknowledge == "released" else None
+        self._epochs = {client: client.epoch for client in self._clients}
+        self._of: dict[Client, list[Subscription]] = {client: [] for client in self._clients}
+        self._most = most
+        self._on_turn = on_turn
+        self._on_trouble = on_trouble
+        self._hold = hold
+        self._clock = clock
+        self._arrived: queue.Queue[_Batch | Exception | None] = queue.Queue(maxsize=16)
+        self._over: _Batch | None = None  # beyond `most`; needed only if earlier ones are duplicates
+        self._subscriptions: dict[Subscription, str] = {}
+        self._live = 0
+        self._stop = threading.Event()
+        self.messages = 0
+        """The number of messages on disk."""
+        self.octets = 0
+        """The bytes of their frames."""
+        self.redelivered = 0
+        """The number of those that the broker had delivered before."""
+        self.duplicates = 0
+        """The number of duplicates, which were not recorded."""
+        self.last: float | None = None
+        """The time at which the last message on disk was received, in seconds since 1970."""
+        read = Capture(capture.path)
+        self._chains = set(read.chains())
+        if dedupe is not None:
+            dialects = [client._link.core.link.dialect for client in self._clients]
+            for dialect in {(each.name, each.lasting): each for each in dialects}.values():
+                _load(dedupe, read, dialect)
+
+    def subscribe(self, destination: str, *, chain: str = CHAIN, prefetch: int = _MOST, **options: Any) -> None:
+        """Subscribe to a destination to record, with ack mode client-individual. Options and errors as
+        `Client.subscribe`.
+
+        Each client subscribes, so they share the messages of a queue. The first one writes the chain CHAIN, the others
+        CHAIN.1, CHAIN.2 and so on. `prefetch` is the number of unacknowledged messages per client, unless
+        `headers` say it in the broker's words.
+        """
+        for number, client in enumerate(self._clients):
+            window = BROKERS[client.dialect].beside(prefetch, pairs_of("SUBSCRIBE", options.get("headers", ())))
+            subscription = client.subscribe(destination, ack="client-individual", prefetch=window, **options)
+            self._subscriptions[subscription] = f"{chain}.{number}" if number else chain
+            self._of[client].append(subscription)
+            self._chains.add(self._subscriptions[subscription])
+            self._live += 1
+            threading.Thread(target=self._take, args=(subscription,), name="stompcodec-record", daemon=True).start()
+
+    def stop(self) -> None:
+        """Have `run` write the messages it has taken, and return. Signal handlers may call it, too."""
+        self._stop.set()
+
+    def release(self, offsets: Mapping[str, int]) -> int:
+        """Acknowledge the messages below these offsets of chains, and return their number. Any thread may call it."""
+        return 0 if self._held is None else self._held.release(offsets)
+
+    @property
+    def held(self) -> int:
+        """The number of messages on disk that wait for `release`."""
+        return 0 if self._held is None else len(self._held)
+
+    @property
+    def unacknowledged(self) -> int:
+        """The number of received messages that are not acknowledged."""
+        return sum(subscription.open for subscription in self._subscriptions)
+
+    def run(self) -> None:
+        """Record until `stop` is called, `most` messages are on disk, or the last subscription ends.
+
+        Raises a StompError if a subscription has failed, or the capture cannot be written any more, as after it was
+        removed.
+        """
+        try:
+            while not self._stop.is_set() and self.messages != self._most and self._live:
+                self._capture.check()
+                self._on_turn()
+                if self._hold():
+                    self._stop.wait(_LOOK)
+                    continue
+                self._record(self._group(_LOOK))
+            if not self._hold():
+                self._record(self._group(0.0))  # messages that were taken before
+        finally:
+            for subscription in self._subscriptions:
+                with contextlib.suppress(StompError):
+                    subscription.unsubscribe(wait=False)
+            self._stop.set()
+
+    def _take(self, subscription: Subscription) -> None:
+        """Take messages of a subscription, in a thread of its own."""
+        while True:
+            try:
+                messages = subscription.take(_MOST)
+            except StompError as error:
+                if not subscription.deaf:  # an ERROR that belongs to no call
+                    self._on_trouble(error)
+                    continue
+                self._hand_over(error)
+                return
+            if not messages:
+                self._hand_over(None)
+                return
+            micros = round(self._clock() * 1e6)
+            for part in _parts(messages):
+                if not self._hand_over(_Batch(part, micros)):
+                    return
+
+    def _hand_over(self, item: _Batch | Exception | None) -> bool:
+        """Pass messages to `run`; return False after `stop`: then they return to the broker."""
+        while not self._stop.is_set():
+            try:
+                self._arrived.put(item, timeout=_LOOK)
+                return True
+            except queue.Full:
+                continue
+        return False
+
+    def _group(self, timeout: float) -> list[_Batch]:
+        """Return received messages, at most those for one sync."""
+        group: list[_Batch] = []
+        octets, count = 0, self.messages
+        while octets < _GROUP and count != self._most:
+            item: _Batch | Exception | None = self._over
+            try:
+                if item is None:
+                    item = self._arrived.get(timeout=timeout) if timeout and not group else self._arrived.get_nowait()
+            except queue.Empty:
+                break
+            self._over = None
+            if item is None:
+                self._live -= 1
+                continue
+            if isinstance(item, Exception):
+                if group:
+                    self._record(group)
+                raise item
+            if self._most is not None and len(item.messages) > self._most - count:
+                self._over = item._replace(messages=item.messages[self._most - count :])
+                item = item._replace(messages=item.messages[: self._most - count])
+            group.append(item)
+            count += len(item.messages)
+            octets += sum(len(message.body) for message in item.messages)
+        return group
+
+    def _record(self, group: list[_Batch]) -> None:
+        """Write, sync and acknowledge. After an error try again until `stop`, each time with half as many messages: a
+        full disk may have room for some."""
+        if not group:
+            return
+        plan = self._plan(group)
+        rest, at_once = plan.batches, sum(len(batch.messages) for batch in plan.batches)
+        while rest:
+            part, rest = _divided(rest, at_once)
+            written, error = self._write(part)
+            self._capture.check()  # nothing that was written to a removed file is acknowledged
+            if error is None:
+                self.last = part[-1].time / 1e6
+            self._settle(written)
+            if error is None:
+                at_once *= 2
+                continue
+            if self._capture.failed:
+                raise error
+            there = {id(each.message) for each in written}
+            missing = [batch._replace(messages=[m for m in batch.messages if id(m) not in there]) for batch in part]
+            rest, at_once = missing + rest, max(1, at_once // 2)
+            self._on_trouble(error)
+            if self._stop.wait(_RETRY):
+                raise error
+            self._on_turn()
+        if self._dedupe is not None:
+            self._dedupe.remember(plan.keys)
+        self.duplicates += len(plan.again)
+        self._settle_again(plan.again)
+
+    def _plan(self, group: list[_Batch]) -> _Plan:
+        """Separate duplicates from new messages."""
+        dedupe = self._dedupe
+        if dedupe is None:
+            return _Plan(group, [], [])
+        batches: list[_Batch] = []
+        keys: dict[int, None] = {}
+        again: list[Message] = []
+        for batch in group:
+            new = []
+            for message in batch.messages:
+                key = dedupe.key(message.frame, message.subscription.dialect)
+                if key is not None and (key in dedupe or key in keys):
+                    again.append(message)
+                    continue
+                new.append(message)
+                if key is not None:
+                    keys[key] = None
+            batches.append(batch._replace(messages=new))
+        return _Plan(batches, list(keys), again)
+
+    def _write(self, batches: list[_Batch]) -> tuple[list[_Written], StoreError | None]:
+        """Write and sync. Return what is on disk, and an error if that is only a part."""
+        appended, failure = list[_Written](), None
+        try:
+            for batch in batches:
+                for chain, each in self._by_chain(batch).items():
+                    end = self._capture.append(b"".join([data for data, _ in each]), batch.time, chain)
+                    for data, message in each:
+                        end += len(data)
+                        appended.append(_Written(chain, end, len(data), message))
+            self._capture.sync()
+        except StoreError as error:
+            failure = error
+            for _ in self._chains:  # a sync after an error cuts off what is not synced
+                with contextlib.suppress(StoreError):
+                    self._capture.sync()
+                    break
+        return [each for each in appended if each.end <= self._capture.end(each.chain)], failure
+
+    def _by_chain(self, batch: _Batch) -> dict[str, list[tuple[bytes, Message]]]:
+        parts: dict[str, list[tuple[bytes, Message]]] = {}
+        for message in batch.messages:
+            try:
+                data = octets_of(message.frame)
+            except FrameError as error:  # cannot happen to a received frame
+                self._on_trouble(error)
+                continue
+            parts.setdefault(self._subscriptions[message.subscription], []).append((data, message))
+        return parts
+
+    def _settle(self, written: list[_Written]) -> None:
+        """Count messages on disk, and acknowledge them, or hold them until they are released."""
+        self.messages += len(written)
+        self.octets += sum(each.octets for each in written)
+        self.redelivered += sum(each.message.redelivered for each in written)
+        held = self._held
+        if held is None:
+            acknowledge(each.message for each in written)
+            return
+        for client, epoch in self._epochs.items():
+            if client.epoch != epoch:
+                self._epochs[client] = client.epoch
+                held.drop_stale(self._of[client], client.epoch)
+        for each in written:
+            held.hold(each.chain, each.end, each.message)
+
+    def _settle_again(self, again: list[Message]) -> None:
+        """Do so with duplicates, once their originals are on disk."""
+        if self._held is None:
+            acknowledge(again)
+        elif again:
+            self._held.hold_again({chain: self._capture.end(chain) for chain in self._chains}, again)

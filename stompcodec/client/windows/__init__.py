@@ -1,1 +1,0 @@
-"""Windows of subscriptions: how many messages a broker delivers ahead."""

@@ -1,1 +1,0 @@
-"""Permissions of the files and folders that hold messages."""
