@@ -1,245 +1,217 @@
 """Plant faults in the package, one at a time, and see whether the tests of the room notice each.
 
-    python scripts/mutations.py [--seed N] [--count N] [--room ROOM ...] [--near] [--list]
+    python scripts/mutations.py [LIST] [--seed N] [--count N] [--room ROOM ...] [--jobs 2]
+    python scripts/mutations.py [LIST] --again [--count N] [--seed N] [--room ROOM ...] [--jobs 2]
 
-A seed chooses faults from all rooms alike: at most one for each function, all kinds of fault equally often. A choice
-depends on the text of its function alone, so it stays when others change. The faults are planted in a copy of the
-installed package. Results are kept in build/mutations/, and a second run goes on where the first was interrupted.
+A LIST (tests/mutants.tsv) that does not exist is drawn: COUNT faults, from each room in proportion to its lines, one
+for each function, all operators alike; seed and functions alone decide. Those without a verdict are tried, so a run
+that was interrupted goes on where it was.
 
-A fault that no test notices survives. It is harmless if REASONS says why; any other makes the exit status 1.
+--again leaves LIST as it is: what tests noticed is planted again, and must be noticed; with --count, so many, chosen by
+--seed. A fault is found by the name of its function and its text, wherever both stand by now.
+
+All of it happens in copies of the tree, in the folder for temporary files.
 """
 
 from __future__ import annotations
 
 import argparse
 import ast
+import compileall
+import contextlib
 import hashlib
 import json
 import os
+import random
 import re
-import resource
 import shutil
+import signal
 import subprocess
 import sys
+import tempfile
+import threading
 import time
 from collections import Counter
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from functools import cache
 from pathlib import Path
+from typing import NamedTuple
 
 import stompcodec
 
 ROOT = Path(__file__).resolve().parents[1]
 PACKAGE = Path(stompcodec.__file__).resolve().parent
-WORK = ROOT / "build" / "mutations"
-#: CPU seconds that the tests of a room may take; with --near, those of a folder. Wall seconds for all of them.
-_CPU, _NEAR_CPU, _LONGEST = 600, 150, 3600
-#: The exit statuses of pytest when tests have failed, or could not be collected.
-_FAILED = (1, 2)
-#: The one when there are none.
-_NO_TESTS = 5
-_EXAMPLES = "--doctest-modules"
-#: Marked tests: the quick ones run first.
-_QUICK, _LONG = "not slow and not long", "long and not slow"
+LIST = ROOT / "tests" / "mutants.tsv"
 #: Statements that only tell people something.
-_TALK = re.compile(r"(self\.)?(_?log(ger)?|warnings|_?LOG)\.|note\(")
-_COMPARE = {
-    **{ast.Lt: "<=", ast.LtE: "<", ast.Gt: ">=", ast.GtE: ">", ast.Eq: "!=", ast.NotEq: "=="},
-    **{ast.In: "not in", ast.NotIn: "in", ast.Is: "is not", ast.IsNot: "is"},
-}
+_TALK = re.compile(r"(self\.)?(_?log(ger)?|warnings|_?LOG)\.|note\(|time\.sleep\(")
+#: Parts of Python that have no faults: what they say, what is declared, and what cannot be written in their place.
+_SKIPPED = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Raise, ast.Assert, ast.JoinedStr, ast.pattern)
 #: Calls whose arguments are not exchanged: there it does nothing, or fails at once.
 _ALIKE = ("max", "min", "isinstance")
-_PURE = {"STOMPCODEC_PURE": "1"}
-
-
-@dataclass(frozen=True)
-class Room:
-    """Files of the package, and the tests that must notice a fault in them.
-
-    Args:
-        files: patterns below stompcodec/.
-        tests: folders and files below tests/; a folder of the same name as the file's runs first.
-        environment: variables for the tests.
-    """
-
-    files: tuple[str, ...]
-    tests: tuple[str, ...]
-    environment: tuple[tuple[str, str], ...] = ()
-
-
-def _broker(room: str, *more: str) -> Room:
-    return Room((f"broker/{room}/**/*.py",), (f"broker/{room}", *more, "broker"))
-
-
-ROOMS = {
-    "codec": Room(
-        ("_*_py.py", "codec.py", "column*.py", "content.py", "frame.py", "errors.py"),
-        ("codec", "protocol"),
-        tuple(_PURE.items()),
-    ),
-    "connection": Room(
-        (
-            "connection.py",
-            "handshake.py",
-            "heartbeat.py",
-            "liveness.py",
-            "states.py",
-            "steady.py",
-            "detect.py",
-            "uri.py",
-        ),
-        ("protocol", "codec", "client/test_connecting.py"),
-    ),
-    "transport": Room(("transport/*.py",), ("transport", "client")),
-    "client": Room(("client/*.py",), ("client",)),
-    "shells": Room(("client/aio/*.py", "client/sync/*.py"), ("client",)),
-    "capture": Room(
-        ("capture/*.py", "disk/*.py"), ("capture", "broker/storage/test_file_access.py", "cli/verbs/test_record.py")
-    ),
-    "bridge": Room(("bridge/*.py",), ("bridge", "cli/verbs/test_bridge.py")),
-    "broker": Room(("broker/*.py", "broker/config/*.py"), ("broker/config", "broker")),
-    "queues": _broker("queues"),
-    "sessions": _broker("sessions"),
-    "routing": _broker("routing"),
-    "storage": _broker("storage"),
-    "selectors": _broker("selectors", "broker/bodies"),
-    "bodies": _broker("bodies", "broker/selectors"),
-    "spark": Room(("spark/reading/*.py", "spark/options/*.py", "spark/live/*.py"), ("spark/reading", "spark")),
-    "jobs": Room(("spark/jobs/*.py", "spark/sink/*.py", "spark/report/*.py"), ("spark/jobs", "spark")),
-    "cli": Room(("cli/**/*.py",), ("cli/verbs", "cli")),
-    "compat": Room(("compat/*.py",), ("compat",)),
-    "testing": Room(("testing/*.py",), ("testing", "transport/test_faults.py")),
+#: What is planted for a word.
+_SWAPS = {
+    **{"<": "<=", "<=": "<", ">": ">=", ">=": ">", "==": "!=", "!=": "==", "+": "-", "-": "+", "&&": "||", "||": "&&"},
+    **{"and": "or", "or": "and", "in": "not in", "not in": "in", "is": "is not", "is not": "is"},
 }
-
-#: Faults that survive without harm: the name that `--list` prints -> why no test can notice, or need notice.
-REASONS: dict[str, str] = {
-    "_scan_py.py Body.room: join: self.length < 0 and not self.known[1] -> "
-    "((self.length < 0) or (not self.known[1]))": "each chunk is read alone, not several together: the same events",
-    "bridge/bridge.py Bridge._is_over: compare: time.monotonic() - self._asked < _IDLE_ASKED -> "
-    "((time.monotonic() - self._asked) <= (_IDLE_ASKED))": "the clock does not stand still between two turns",
-    "broker/queues/dispatcher.py _Cursor.note: one: 1 -> 2": "one message more is looked at again",
-    "capture/reader.py Cursor._find: drop: self.offset = segment.base -> pass": "the next piece moves it there",
-    "compat/stomppy_beats.py Turns.__init__: one: 0 -> 1": "the bytes that may wait are one fewer",
-    "connection.py Connection.close: drop: self._now = now -> pass": "the time counts for heart-beats alone, and a "
-    "closed connection has none",
-    "spark/reading/casts.py _moments: compare: numbers.null_count > values.null_count -> "
-    "((numbers.null_count) >= (values.null_count))": "the slow way finds nothing more to read",
-    "spark/reading/source.py SplitReader.read: compare: len(parts) > 1 -> ((len(parts)) >= (1))": "the batches of one "
-    "part are joined, too: the same rows",
-    "testing/faults.py FaultProxy.stop: drop: self._cut_all() -> pass": "the tasks cancelled next hang up, too",
-    "transport/owner.py gather: compare: len(chunks) <= 1 -> ((len(chunks)) < (1))": "a short cut: one chunk stays as "
-    "it is the long way, too",
+#: Operators on a function of C or Cython, whose comments and texts are blank: what the group matches is exchanged.
+_NATIVE = {
+    "compare": re.compile(r" ([<>]=?|[=!]=)(?= )"),
+    "join": re.compile(r" (&&|\|\||and|or)(?= )"),
+    "sign": re.compile(r" ([+-])(?= )"),
+    "one": re.compile(r"(?<![\w.-])(?<!return )(\d+)(?![\w.])"),
+    "negate": re.compile(r"\b(?:if|while) \((.+)\)(?: \{)?\n|\b(?:if|while) ([^(\n].*):\n"),
+    "drop": re.compile(r"\n +([\w.>\[\]*-]+(?:->|\.)\w+ [|&+-]?= [^\n;]+|\w+\([^\n;]*\))(?=;?\n)"),
 }
+_BLANK = {
+    True: re.compile(r'"""[\s\S]*?"""|#.*|"(?:\\.|[^"\\\n])*"|\'(?:\\.|[^\'\\\n])*\''),
+    False: re.compile(
+        r"/\*[\s\S]*?\*/|//.*|#(?:el)?if.*NEON[\s\S]*?(?=\n#e)|(?m:^#(?:.*\\\n)*.*)"
+        r'|"(?:\\.|[^"\\\n])*"|\'(?:\\.|[^\'\\\n])*\''
+    ),
+}
+_C_FUNCTION = re.compile(r"^\w[^;{}=]*?\b(\w+)\([^;{}]*\)\s*\n\{\n(?:.*\n)*?\}", re.MULTILINE)
+_CYTHON_FUNCTION = re.compile(r"^( *)(?:cdef|cpdef|def) [^\n=]*?(\w+)\([\s\S]*?:\n((?:\1 +.*\n|\s*\n)+)", re.MULTILINE)
+_CYTHON_CLASS = re.compile(r"^cdef class (\w+)", re.MULTILINE)
+#: The room, or its first folder -> its tests, below tests/. Any other: the folder of that name.
+_TESTS = {
+    **{"core": "codec protocol client", "c": "codec protocol", "c/plain": "broker", "transport": "transport client"},
+    **{"capture": "capture broker cli", "disk": "capture broker cli", "bridge": "bridge cli", "compat": "compat cli"},
+    **{"testing": "testing transport client"},
+}
+#: Folders whose tests run on the Python backend, too.
+_PURE = ("codec", "protocol", "capture", "broker")
+#: Files that notice most faults in C, and soon.
+_FIRST = ("tests/codec/test_vectors.py", "tests/broker/test_scenarios.py")
+#: Tests in the first run, before all the others that reach a fault.
+_FEW = 30
+#: CPU seconds that a single test may take, before it takes three times as long. Seconds without a word from the tests.
+_ONE, _HANGS = 10.0, 120
+#: Exit statuses: the time is over; no tests.
+_TOO_LONG, _NO_TESTS = (-signal.SIGXCPU, -signal.SIGKILL), 5
+#: Verdicts of those that tests notice. Others: alive, invalid (the compiler refuses it), gone, changed.
+_DEAD = ("killed", "timeout")
+_PYTEST = """import resource, sys
+resource.setrlimit(resource.RLIMIT_CPU, ({0}, {0}))
+resource.setrlimit(resource.RLIMIT_DATA, (6 << 30, 6 << 30))
+sys.path = [*filter(None, sys.path)]
+import pytest
+sys.exit(pytest.main())"""
+#: A module that notes which tests come to a place.
+_REACH = """import os
+_seen = set()
+def hit(name):
+    what = name, os.environ.get("PYTEST_CURRENT_TEST", "").rpartition(" ")[0].partition("[")[0]
+    if what not in _seen:
+        _seen.add(what)
+        with open({!r}, "a") as out:
+            print(*what, sep="\\t", file=out)
+"""
+_HIT = '__import__("stompcodec._reach", fromlist=["hit"]).hit("{}")'
+#: Process groups that are running.
+_RUNNING: set[int] = set()
+#: The seconds of tests, and whether they run on the Python backend.
+Stage = tuple[dict[str, float], bool]
 
 
-@dataclass(frozen=True)
-class Mutant:
-    """A fault: bytes of a file and what stands there instead.
+class Fault(NamedTuple):
+    """Bytes of a file from `start` to `end`, and what is planted there; `line` is where they begin."""
 
-    Args:
-        room: a key of ROOMS.
-        file: below stompcodec/.
-        function: its qualified name.
-        kind: negate, compare, join, drop, one, arguments.
-        start, end: offsets in the file.
-        text: what is planted.
-        was: what stood there.
-        line: of the file, from 1.
-    """
+    function: str
+    operator: str
+    line: str
+    before: str
+    after: str
+    start: int
+    end: int
+
+    @property
+    def key(self) -> tuple[str, ...]:
+        """What it is found by: each text on one line."""
+        return tuple(" ".join(each.split()) for each in self[:5])
+
+
+class Mutant(NamedTuple):
+    """A line of the list: the key of a fault, whether its tests noticed it and which one did, and seconds."""
 
     room: str
     file: str
     function: str
-    kind: str
-    start: int
-    end: int
-    text: str
-    was: str
-    line: int
+    operator: str
+    line: str
+    before: str
+    after: str
+    verdict: str = "-"
+    test: str = ""
+    seconds: str = "0"
 
-    @property
-    def name(self) -> str:
-        """What it is called in REASONS: all but the line, which changes with the rest of the file."""
-        was, text = (" ".join(each.split()) for each in (self.was, self.text))
-        return f"{self.file} {self.function}: {self.kind}: {was} -> {text}"
+    def __str__(self) -> str:
+        return f"{self.file} {self.function}: {self.operator}: {self.before} -> {self.after}"
 
-    def rank(self, seed: int) -> str:
-        return hashlib.sha256(f"{seed} {self.name}".encode()).hexdigest()
+    def digest(self, seed: int = 0) -> str:
+        return hashlib.sha256(f"{seed} {self}".encode()).hexdigest()
 
 
-class Source:
-    """A file and the faults that it could have."""
+class _Python:
+    """A Python file and the faults that it could have."""
 
-    def __init__(self, room: str, file: str) -> None:
-        self.room, self.file = room, file
-        self.data = (PACKAGE / file).read_bytes()
-        self._starts = [0]
-        for line in self.data.splitlines(keepends=True):
-            self._starts.append(self._starts[-1] + len(line))
+    def __init__(self, data: bytes) -> None:
+        self._data, self._starts = data, [0, *(match.end() for match in re.finditer(rb"\n", data))]
 
     def _span(self, node: ast.expr | ast.stmt | ast.keyword) -> tuple[int, int]:
-        assert node.end_lineno is not None
-        assert node.end_col_offset is not None
-        start, end = self._starts[node.lineno - 1], self._starts[node.end_lineno - 1]
-        return start + node.col_offset, end + node.end_col_offset
+        first, last = self._starts[node.lineno - 1], self._starts[(node.end_lineno or 0) - 1]
+        return first + node.col_offset, last + (node.end_col_offset or 0)
 
-    def text(self, node: ast.expr | ast.stmt | ast.keyword) -> str:
-        start, end = self._span(node)
-        return self.data[start:end].decode()
+    def _text(self, node: ast.expr | ast.stmt | ast.keyword) -> str:
+        return self._data[slice(*self._span(node))].decode()
 
-    def mutants(self) -> Iterator[Mutant]:
-        """Yield the faults of all functions."""
-        yield from self._inside(ast.parse(self.data), "")
-
-    def _inside(self, node: ast.AST, scope: str) -> Iterator[Mutant]:
-        for child in ast.iter_child_nodes(node):
+    def faults(self, node: ast.AST | None = None, scope: str = "") -> Iterator[Fault]:
+        """Yield the faults of all functions but those that describe an object to people."""
+        for child in ast.iter_child_nodes(node or ast.parse(self._data)):
             if isinstance(child, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
-                name = f"{scope}{child.name}"
-                if child.name in ("__repr__", "__str__") or (isinstance(child, ast.ClassDef) and _is_protocol(child)):
+                bases = map(ast.unparse, child.bases) if isinstance(child, ast.ClassDef) else ()
+                if child.name in ("__repr__", "__str__") or "Protocol" in bases:
                     continue
-                if not isinstance(child, ast.ClassDef):
-                    for kind, place, text in (each for statement in child.body for each in self._faults(statement)):
-                        yield self._mutant(name, kind, place, text)
-                yield from self._inside(child, f"{name}.")
+                body = [] if isinstance(child, ast.ClassDef) else child.body
+                for operator, place, text in (each for part in body for each in self._inside(part)):
+                    line = self._data[self._starts[place.lineno - 1] :].partition(b"\n")[0].decode()
+                    yield Fault(scope + child.name, operator, line, self._text(place), text, *self._span(place))
+                yield from self.faults(child, f"{scope}{child.name}.")
+            elif not isinstance(child, ast.expr):
+                yield from self.faults(child, scope)
 
-    def _mutant(self, function: str, kind: str, place: ast.expr | ast.stmt, text: str) -> Mutant:
-        start, end = self._span(place)
-        was = self.data[start:end].decode()
-        return Mutant(self.room, self.file, function, kind, start, end, text, was, place.lineno)
-
-    def _faults(self, node: ast.AST) -> Iterator[tuple[str, ast.expr | ast.stmt, str]]:
-        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Raise, ast.Assert)):
+    def _inside(self, node: ast.AST) -> Iterator[tuple[str, ast.expr | ast.stmt, str]]:
+        if isinstance(node, _SKIPPED) or (isinstance(node, ast.stmt) and _TALK.match(self._text(node))):
             return
-        if isinstance(node, ast.stmt) and _TALK.match(self.text(node)):
-            return
-        yield from self._own_faults(node)
+        yield from self._own(node)
         for name, value in ast.iter_fields(node):
-            if name not in ("annotation", "returns", "type_comment"):
-                for child in value if isinstance(value, list) else [value]:
-                    if isinstance(child, ast.AST):
-                        yield from self._faults(child)
+            for child in value if isinstance(value, list) else [value]:
+                if name not in ("annotation", "returns") and isinstance(child, ast.AST):
+                    yield from self._inside(child)
 
-    def _own_faults(self, node: ast.AST) -> Iterator[tuple[str, ast.expr | ast.stmt, str]]:
+    def _own(self, node: ast.AST) -> Iterator[tuple[str, ast.expr | ast.stmt, str]]:
+        text = self._text
         if isinstance(node, (ast.If, ast.While, ast.IfExp)):
-            yield "negate", node.test, f"(not ({self.text(node.test)}))"
-        if isinstance(node, ast.Compare) and len(node.ops) == 1:
-            left, right = self.text(node.left), self.text(node.comparators[0])
-            yield "compare", node, f"(({left}) {_COMPARE[type(node.ops[0])]} ({right}))"
-        if isinstance(node, ast.BoolOp):
+            yield "negate", node.test, f"(not ({text(node.test)}))"
+        elif isinstance(node, ast.Compare) and len(node.ops) == 1:
+            word = _SWAPS[ast.unparse(ast.Compare(ast.Name(""), node.ops, [ast.Name("")])).strip()]
+            yield "compare", node, f"(({text(node.left)}) {word} ({text(node.comparators[0])}))"
+        elif isinstance(node, ast.BoolOp):
             word = " or " if isinstance(node.op, ast.And) else " and "
-            yield "join", node, f"({word.join(f'({self.text(value)})' for value in node.values)})"
-        if isinstance(node, ast.stmt) and _can_go(node):
-            yield "drop", node, "pass"
-        if isinstance(node, ast.Constant) and type(node.value) is int:
+            yield "join", node, f"({word.join(f'({text(value)})' for value in node.values)})"
+        elif isinstance(node, ast.BinOp) and isinstance(node.op, (ast.Add, ast.Sub)) and '"' not in text(node):
+            sign = "-" if isinstance(node.op, ast.Add) else "+"
+            yield "sign", node, f"(({text(node.left)}) {sign} ({text(node.right)}))"
+        elif isinstance(node, ast.Constant) and isinstance(node.value, bool):
+            yield "flag", node, str(not node.value)
+        elif isinstance(node, ast.Constant) and isinstance(node.value, int):
             yield "one", node, str(node.value + 1)
-        if isinstance(node, ast.Call) and len(node.args) > 1 and self.text(node.func) not in _ALIKE:
-            first, second, *more = [*map(self.text, node.args), *map(self.text, node.keywords)]
+        elif isinstance(node, ast.Call) and len(node.args) > 1 and text(node.func) not in _ALIKE:
+            first, second, *more = [*map(text, node.args), *map(text, node.keywords)]
             if first != second and not first.startswith("*") and not second.startswith("*"):
-                yield "arguments", node, f"{self.text(node.func)}({', '.join([second, first, *more])})"
-
-
-def _is_protocol(node: ast.ClassDef) -> bool:
-    return any("Protocol" in ast.unparse(base) for base in node.bases)
+                yield "arguments", node, f"{text(node.func)}({', '.join([second, first, *more])})"
+        elif isinstance(node, ast.stmt) and _can_go(node):
+            yield "drop", node, "pass"
 
 
 def _can_go(node: ast.stmt) -> bool:
@@ -248,181 +220,350 @@ def _can_go(node: ast.stmt) -> bool:
         return isinstance(node.value, (ast.Call, ast.Await))
     if isinstance(node, (ast.AugAssign, ast.Delete)):
         return True
-    return isinstance(node, ast.Assign) and not all(
-        isinstance(target, (ast.Name, ast.Tuple)) for target in node.targets
-    )
+    return isinstance(node, ast.Assign) and not all(isinstance(each, (ast.Name, ast.Tuple)) for each in node.targets)
 
 
-def chosen(rooms: list[str], seed: int, count: int) -> list[Mutant]:
-    """Return `count` faults: from each room alike, from its kinds alike, at most one from a function."""
-    queues = []
-    for room in rooms:
-        files = sorted({str(path.relative_to(PACKAGE)) for each in ROOMS[room].files for path in PACKAGE.glob(each)})
-        found = [mutant for file in files for mutant in Source(room, file).mutants()]
-        found.sort(key=lambda mutant: mutant.rank(seed))
-        kinds: Counter[str] = Counter()
-        functions: dict[tuple[str, str], tuple[int, Mutant]] = {}
-        for mutant in found:
-            if (mutant.file, mutant.function) not in functions:
-                functions[mutant.file, mutant.function] = (kinds[mutant.kind], mutant)
-                kinds[mutant.kind] += 1
-        queues.append([mutant for _, mutant in sorted(functions.values(), key=lambda each: each[0])])
+def _native(text: str, cython: bool) -> Iterator[Fault]:
+    """Yield the faults of a file in C or Cython, whose functions are found by their layout."""
+    code = _BLANK[cython].sub(lambda match: re.sub(r"[^\n]", " ", match[0]), text)
+    classes = [(match.start(), match[1]) for match in _CYTHON_CLASS.finditer(code)]
+    for match in (_CYTHON_FUNCTION if cython else _C_FUNCTION).finditer(code):
+        function, first = (match[2], match.start(3) - 1) if cython else (match[1], code.index("\n{\n", match.start()))
+        if cython and match[1]:
+            function = f"{max(each for each in classes if each[0] < match.start())[1]}.{function}"
+        for operator, pattern in _NATIVE.items():
+            for found in pattern.finditer(code, first, match.end()):
+                start, end = found.span(found.lastindex or 0)
+                before, line = text[start:end], text[text.rfind("\n", 0, start) + 1 : text.index("\n", start)]
+                after = _SWAPS.get(before) or ("pass" if cython else "")
+                if operator == "one":
+                    after = str(int(before) + 1)
+                elif operator == "negate":
+                    after = f"{'not ' if cython else '!'}({before})"
+                if code.count("(", start, end) == code.count(")", start, end):
+                    yield Fault(function, operator, line, before, after, start, end)
+
+
+@cache
+def faults(root: Path, file: str) -> dict[tuple[str, ...], Fault]:
+    """Return the faults that a file could have; the first, of those that are called the same."""
+    data = (root / file).read_bytes() if (root / file).is_file() else b""
+    cython = not file.endswith((".c", ".h"))
+    found = _Python(data).faults() if file.endswith(".py") else _native(data.decode("latin-1"), cython)
+    return {fault.key: fault for fault in reversed(list(found))}
+
+
+@cache
+def files(root: Path) -> list[str]:
+    found = [path for ending in ("py", "c", "h", "pyx", "pxi") for path in root.glob(f"s*/**/*.{ending}")]
+    names = sorted(path.relative_to(root).as_posix() for path in found)
+    return [name for name in names if name.startswith(("stompcodec/", "src/")) and name != "src/_codec_c.c"]
+
+
+def room_of(file: str) -> str:
+    """Return the room of a file.
+
+    >>> [room_of(name) for name in ("stompcodec/a.py", "stompcodec/broker/queues/a.py", "src/plain/a.c")]
+    ['core', 'broker/queues', 'c/plain']
+    """
+    first, *folders, _ = Path(file).parts
+    return "/".join((["c"] if first == "src" else []) + folders[:2]) or "core"
+
+
+def drawn(root: Path, rooms: Iterable[str], seed: int, count: int) -> list[Mutant]:
+    """Return `count` faults: from each room in proportion to its lines, one from a function, operators alike."""
+    lines: Counter[str] = Counter()
+    found: dict[str, list[Mutant]] = {}
+    for file in files(root):
+        room = room_of(file)
+        if not rooms or room in rooms:
+            lines[room] += (root / file).read_bytes().count(b"\n")
+            found.setdefault(room, []).extend(Mutant(room, file, *key) for key in faults(root, file))
+    exact = {room: count * number / lines.total() for room, number in lines.items()}
+    shares = {room: int(number) for room, number in exact.items()}
+    for room in sorted(exact, key=lambda room: shares[room] - exact[room])[: count - sum(shares.values())]:
+        shares[room] += 1
     picked: list[Mutant] = []
-    for place in range(count):
-        for queue in queues:
-            if place < len(queue) and len(picked) < count:
-                picked.append(queue[place])
+    for room, mutants in sorted(found.items()):
+        operators: Counter[str] = Counter()
+        functions: dict[tuple[str, str], tuple[int, Mutant]] = {}
+        for mutant in sorted(mutants, key=lambda each: each.digest(seed)):
+            if (mutant.file, mutant.function) not in functions:
+                functions[mutant.file, mutant.function] = (operators[mutant.operator], mutant)
+                operators[mutant.operator] += 1
+        picked += [mutant for _, mutant in sorted(functions.values(), key=lambda each: each[0])[: shares[room]]]
     return picked
 
 
+def find(root: Path, mutant: Mutant) -> tuple[str, Fault] | str:
+    """Return the file and the fault, or what became of it: it is "gone" with its function, or "changed"."""
+    key, there = mutant[2:7], []
+    for file in dict.fromkeys([mutant.file, *files(root)]):
+        table = faults(root, file)
+        if key in table:
+            return file, table[key]
+        there += [file] if any(each[0] == mutant.function for each in table) else []
+        if there == [mutant.file]:
+            break
+    if len(there) != 1:  # of several functions of that name, none is known to be the one
+        return "gone"
+    alike = [fault for each, fault in faults(root, there[0]).items() if each[:2] + each[3:] == key[:2] + key[3:]]
+    return (there[0], alike[0]) if alike else "changed"
+
+
 class Bench:
-    """The copy of the package, and pytest on it."""
+    """A copy of the tree, and two of the package: one where faults are planted, and a clean one."""
 
-    def __init__(self, near: bool) -> None:
-        self._site = WORK / "site"
-        shutil.rmtree(self._site, ignore_errors=True)
-        shutil.copytree(PACKAGE, self._site / "stompcodec")
-        self._unfit: list[str] = []
-        self._cpu = _NEAR_CPU if near else _CPU
+    def __init__(self, folder: Path) -> None:
+        self.folder, self.tree, self.site, self._clean = folder, folder / "tree", folder / "site", folder / "clean"
+        shutil.rmtree(folder, ignore_errors=True)
+        left = shutil.ignore_patterns(".git", ".venv", "build", "stompcodec-demo", ".*_cache", "*.egg-info")
+        shutil.copytree(ROOT, self.tree, ignore=left, symlinks=True)
+        shutil.copytree(PACKAGE, self._clean / "stompcodec")
+        shutil.copytree(ROOT / "stompcodec", self._clean / "stompcodec", dirs_exist_ok=True)
+        compileall.compile_dir(self._clean, quiet=2)
+        shutil.copytree(self._clean, self.site)
+        (folder / "tmp").mkdir()
 
-    def try_out(self, mutant: Mutant, near: bool) -> dict[str, object]:
-        """Plant a fault, run the tests of its room until one fails, and take the fault away again."""
-        began = time.monotonic()
-        result: dict[str, object] = {"mutant": mutant.name, "line": mutant.line, "room": mutant.room}
-        status, by, tests = 0, "", 0
-        examples, close, far = _tests(mutant)
-        stages = [(examples, _QUICK), (close, _QUICK), (far, _QUICK), ([*close, *far], _LONG)]
-        for files, marked in stages[: 2 if near else 4]:
-            while files and not status:
-                status, said = self._planted(mutant, files, marked)
-                tests += sum(map(int, re.findall(r"(\d+) (?:passed|failed|error)", said)))
-                failed = re.findall(r"^(?:FAILED|ERROR) (.+?)(?: - .*)?$", said, re.MULTILINE)
-                if not status:
-                    break
-                by = failed[0] if failed else f"exit status {status}: {said[-600:]}"
-                again = failed[:1] if files[0] != _EXAMPLES else files
-                if failed and self._pytest(mutant, again, marked)[0] in _FAILED:
-                    status = 0
-                    self._unfit.append(by)  # it fails without the fault, too: again without that test
-        result["seconds"], result["tests"], result["by"] = round(time.monotonic() - began), tests, by if status else ""
-        result["outcome"] = "killed" if status else "unnoticed near" if near else "survived"
-        return result
+    def _path(self, file: str) -> Path:
+        return (self.tree if file.startswith("src/") else self.site) / file
 
-    def _planted(self, mutant: Mutant, tests: list[str], marked: str) -> tuple[int, str]:
-        target = self._site / "stompcodec" / mutant.file
-        data = (PACKAGE / mutant.file).read_bytes()
-        target.write_bytes(data[: mutant.start] + mutant.text.encode() + data[mutant.end :])
-        try:
-            return self._pytest(mutant, tests, marked)
-        finally:
-            shutil.copy2(PACKAGE / mutant.file, target)
-
-    def _pytest(self, mutant: Mutant, tests: list[str], marked: str) -> tuple[int, str]:
-        program = "import sys; sys.path = [*filter(None, sys.path)]; import pytest; sys.exit(pytest.main())"
-        options = ["-x", "-q", "-m", marked, "-p", "no:cacheprovider", "-rfE", "--tb=no", "--durations=0"]
-        options += [f"--deselect={test}" for test in self._unfit if test not in tests]
-        environment = {
-            **os.environ,
-            **dict(ROOMS[mutant.room].environment),
-            "HYPOTHESIS_PROFILE": "light",
-            "PYTHONPATH": str(self._site),
-            "PYTHONDONTWRITEBYTECODE": "1",  # what was compiled stays: its time is that of the whole file
-            "HYPOTHESIS_STORAGE_DIRECTORY": str(WORK / "hypothesis"),
-            "COLUMNS": "500",
-        }
-        try:
-            done = subprocess.run(
-                [sys.executable, "-c", program, *options, *tests],
-                cwd=ROOT,
-                env=environment,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.STDOUT,
-                timeout=_LONGEST,
-                preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_CPU, (self._cpu, self._cpu)),
-                check=False,
+    def pytest(self, site: Path, tests: Iterable[str], pure: bool, seconds: float, *options: str) -> tuple[int, str]:
+        """Run tests, and return the exit status and the output."""
+        limit = round(30 + 3 * seconds)
+        command = [sys.executable, "-u", "-c", _PYTEST.format(limit), "-v", "-p", "no:cacheprovider", "-rfE", "--tb=no"]
+        command += [f"--basetemp={self.folder}/t", "-m", "not slow and not names_backend" if pure else "not slow"]
+        ours = {"HYPOTHESIS_PROFILE": "light", "HYPOTHESIS_STORAGE_DIRECTORY": f"{self.folder}/hypothesis"}
+        ours |= {"PYTHONPATH": str(site), "TMPDIR": f"{self.folder}/tmp", "COLUMNS": "500"}
+        environment = {**os.environ, **ours, "STOMPCODEC_PURE": "1" if pure else ""}
+        command += [*options, *tests]
+        with open(self.folder / "output", "w+", encoding="utf-8", errors="replace") as out:
+            process = subprocess.Popen(
+                command, 0, None, None, out, out, cwd=self.tree, env=environment, start_new_session=True
             )
-        except subprocess.TimeoutExpired as error:
-            return 124, (error.stdout or b"").decode(errors="replace")
-        return 0 if done.returncode == _NO_TESTS else done.returncode, done.stdout.decode(errors="replace")
+            _RUNNING.add(process.pid)
+            quiet, size = 0, -1
+            while process.poll() is None and quiet < _HANGS:
+                with contextlib.suppress(subprocess.TimeoutExpired):
+                    process.wait(1)
+                said = os.fstat(out.fileno()).st_size
+                quiet, size = (quiet + 1 if size == said else 0), said
+            _end(process.pid)
+            _RUNNING.discard(process.pid)
+            out.seek(0)
+            return process.wait(), out.read()
+
+    @contextlib.contextmanager
+    def planted(self, places: list[tuple[str, Fault, str]]) -> Iterator[bool]:
+        """Plant a text for each fault, and take it away again; the value is whether the C compiler takes it."""
+        before = {path: (path.read_bytes(), path.stat()) for path in (self._path(file) for file, _, _ in places)}
+        native = any(file.startswith("src/") for file, _, _ in places)
+        try:
+            for file, fault, text in sorted(places, key=lambda each: -each[1].start):
+                data = self._path(file).read_bytes()
+                self._path(file).write_bytes(data[: fault.start] + text.encode() + data[fault.end :])
+            yield not native or self._build()
+        finally:
+            for path, (data, status) in before.items():
+                path.write_bytes(data)
+                os.utime(path, ns=(status.st_atime_ns, status.st_mtime_ns))
+            for made in self._clean.rglob("*.so") if native else ():
+                shutil.copy2(made, self.site / made.relative_to(self._clean))
+
+    def _build(self) -> bool:
+        command = [sys.executable, "setup.py", "-q", "build_ext", "--build-lib", str(self.site), "--build-temp"]
+        ours = {"STOMPCODEC_BUILD_EXTENSION": "yes", "STOMPCODEC_CFLAGS_EXTRA": "-O1 -w"}
+        command += [f"{self.folder}/objects"]
+        return not subprocess.run(command, cwd=self.tree, env={**os.environ, **ours}, capture_output=True).returncode
+
+    def tried(self, mutant: Mutant, place: tuple[str, Fault], stages: Iterable[Stage]) -> Mutant:
+        """Plant a fault, and run the stages until a test notices it."""
+        verdict, noticed, spent = "alive", "", 0.0
+        with self.planted([(*place, place[1].after)]) as good:
+            for tests, pure in stages if good else ():
+                left, seconds, began = dict(tests), sum(tests.values()), time.monotonic()
+                while left and verdict == "alive":
+                    status, output = self.pytest(self.site, left, pure, seconds, "-x")
+                    by = _noticed_by(output, left)
+                    if status in (0, _NO_TESTS):
+                        break
+                    if "::" not in by or not self.pytest(self._clean, [by], pure, seconds)[0]:
+                        verdict, noticed = ("timeout" if status in _TOO_LONG else "killed"), "pure:" * pure + by
+                    elif left.pop(by.partition("[")[0], None) is None:  # it fails without the fault, too
+                        break
+                spent += time.monotonic() - began
+                if verdict != "alive":
+                    break
+        return mutant._replace(verdict=verdict if good else "invalid", test=noticed, seconds=f"{spent:.0f}")
 
 
-def _tests(mutant: Mutant) -> tuple[list[str], list[str], list[str]]:
-    """Return the examples of the file, the tests of its own folder, and the others of its room.
-
-    Files of tests that have its name come first.
-    """
-    examples = [_EXAMPLES, "--pyargs", ".".join(("stompcodec", *Path(mutant.file).with_suffix("").parts))]
-    stem, folder = Path(mutant.file).stem.strip("_"), Path(mutant.file).parent.name
-    near: list[str] = []
-    far: list[str] = []
-    for name in ROOMS[mutant.room].tests:
-        path = ROOT / "tests" / name
-        files = [path] if path.suffix else sorted(path.rglob("test_*.py"))
-        for file in sorted(files, key=lambda file: stem not in file.stem):
-            own = file.parent.name == folder or name == ROOMS[mutant.room].tests[0]
-            (near if own else far).append(str(file.relative_to(ROOT)))
-    near = list(dict.fromkeys(near))
-    return examples, near, [name for name in dict.fromkeys(far) if name not in near]
+def _noticed_by(output: str, tests: Iterable[str]) -> str:
+    """Return the test that failed, or the last one that began."""
+    failed = re.search(r"^(?:FAILED|ERROR) (\S+?\.py[\w:]*(?:\[.*?\])?)(?: - .*)?$", output, re.MULTILINE)
+    begun = re.findall(r"^(tests/\S+?\.py::.+?)(?: [A-Z]+ +\[ *\d+%\])?$", output, re.MULTILINE)
+    return (failed[1] if failed else [*tests, *begun][-1]).strip()
 
 
-def _known(book: Path, near: bool) -> dict[str, dict[str, object]]:
-    lines = book.read_text(encoding="utf-8").splitlines() if book.exists() else []
-    results = {result["mutant"]: result for result in map(json.loads, lines)}
-    return {
-        name: result
-        for name, result in results.items()
-        if near or name in REASONS or result["outcome"] != "unnoticed near"
-    }
+class Judge:
+    """The benches, and which tests of a room reach which faults of the list at `path`."""
+
+    def __init__(self, path: Path, mutants: list[Mutant], jobs: int) -> None:
+        name = hashlib.sha256(str(path.resolve()).encode()).hexdigest()[:8]
+        self.folder = Path(tempfile.gettempdir()) / "stompcodec-mutants" / name
+        self.benches = [Bench(self.folder / str(number)) for number in range(jobs)]
+        self.root, self._mutants, self._lock = self.benches[0].tree, mutants, threading.Lock()
+        digest = hashlib.sha256()
+        for file in [*sorted(self.root.glob("tests/**/*.py")), *(self.root / name for name in files(self.root))]:
+            digest.update(file.read_bytes())
+        self.digest = digest.hexdigest()[:12]
+
+    def _reached(self, folder: str, pure: bool) -> dict[str, tuple[float, list[str]]]:
+        """Return the seconds of each test of a folder, and the faults that it reaches."""
+        with self._lock:
+            kept = self.folder / f"reach-{self.digest}-{folder}{'-pure' * pure}.json"
+            if not kept.exists():
+                print(f"measuring what tests/{folder} reaches{', on the Python backend' * pure}", flush=True)
+                kept.write_text(json.dumps(self._measured(folder, pure)), encoding="utf-8")
+            found: dict[str, tuple[float, list[str]]] = json.loads(kept.read_text(encoding="utf-8"))
+            return found
+
+    def _measured(self, folder: str, pure: bool) -> dict[str, tuple[float, list[str]]]:
+        bench, notes, places = Bench(self.folder / "reach"), self.folder / "reached", []
+        notes.write_text("")
+        (bench.site / "stompcodec" / "_reach.py").write_text(_REACH.format(str(notes)))
+        for mutant, place in ((mutant, find(self.root, mutant)) for mutant in self._mutants):
+            if isinstance(place, tuple) and place[0].endswith(".py"):
+                old, hit = place[1].before, _HIT.format(mutant.digest())
+                places.append((*place, f"{hit}; {old}" if mutant.operator == "drop" else f"({hit} or ({old}))"))
+        with bench.planted(places):
+            _, output = bench.pytest(bench.site, [f"tests/{folder}"], pure, 3000, "--durations=0", "--durations-min=0")
+        reached: dict[str, tuple[float, list[str]]] = {}
+        for seconds, test in re.findall(r"^([\d.]+)s (?:call|setup|teardown) +(tests/[^\[\s]+)", output, re.MULTILINE):
+            reached[test] = (reached.get(test, (0.0,))[0] + float(seconds), [])
+        if not reached:
+            sys.exit(f"the tests of tests/{folder} cannot run:\n{output[-2000:]}")
+        for name, test in sorted({tuple(line.split("\t")) for line in notes.read_text().splitlines()}):
+            if test in reached:
+                reached[test][1].append(name)
+        shutil.rmtree(bench.folder)
+        return reached
+
+    def _stages(self, mutant: Mutant, room: str) -> Iterator[Stage]:
+        """Yield the test that noticed it before, then those of its room that reach it, the quickest first."""
+        test = mutant.test.removeprefix("pure:")
+        if test and (self.root / test.partition("::")[0]).is_file():
+            yield {test: _ONE}, test != mutant.test
+        first, native, known = room.split("/")[0], not mutant.file.endswith(".py"), set[str]()
+        folders = (_TESTS.get(room) or _TESTS.get(first) or first).split()
+        for pure in (False, True)[: 1 if native else 2]:
+            times: dict[str, float] = {}
+            for folder in folders if not pure else set(folders) & set(_PURE):
+                found = self._reached(folder, pure).items()
+                times |= {test: each[0] for test, each in found if native or mutant.digest() in each[1]}
+            order = sorted(times.keys() - known, key=lambda test: times[test])
+            if native:
+                order.sort(key=lambda test: not test.startswith(_FIRST))
+            for some in (order[:_FEW], order[_FEW:]):
+                yield {test: times[test] for test in sorted(some)}, pure
+            known |= times.keys()
+
+    def run(self, path: Path, head: str, mutants: list[Mutant], rooms: list[str]) -> list[Mutant]:
+        """Try those of these rooms, or of all, that have no verdict, and write the list after each."""
+        results, lock = list(mutants), threading.Lock()
+        waiting = [at for at, each in enumerate(mutants) if each.verdict == "-" and each.room in (rooms or [each.room])]
+        total = len(waiting)
+
+        def work(bench: Bench) -> None:
+            while True:
+                with lock:
+                    if not waiting:
+                        return
+                    at = waiting.pop(0)
+                place = find(self.root, results[at])
+                if isinstance(place, str):
+                    result = results[at]._replace(verdict=place)
+                else:
+                    result = bench.tried(results[at], place, self._stages(results[at], room_of(place[0])))
+                with lock:
+                    results[at] = result
+                    written(path, head, results)
+                    done = f"{total - len(waiting)}/{total} {result.verdict}"
+                    print(f"{done} {result} [{result.seconds} s; {result.test}]", flush=True)
+
+        with ThreadPoolExecutor(len(self.benches)) as pool:
+            list(pool.map(work, self.benches))
+        for bench in self.benches:
+            shutil.rmtree(bench.folder)
+        return results
 
 
-def _summary(results: list[dict[str, object]]) -> list[str]:
+def read(path: Path) -> tuple[str, list[Mutant]]:
+    """Return the first line of a list, and its mutants."""
+    head, _, *lines = path.read_text(encoding="utf-8").splitlines()
+    return head, [Mutant(*line.split("\t")) for line in lines]
+
+
+def written(path: Path, head: str, mutants: list[Mutant]) -> None:
+    new = path.with_suffix(".new")
+    new.write_text("\n".join([head, *("\t".join(each) for each in [Mutant._fields, *mutants]), ""]), encoding="utf-8")
+    new.replace(path)
+
+
+def summary(mutants: list[Mutant]) -> list[str]:
+    """Return a line for each room, and the total."""
     table: dict[str, Counter[str]] = {}
-    for result in results:
-        kind = "harmless" if result["outcome"] != "killed" and result["mutant"] in REASONS else result["outcome"]
-        table.setdefault(str(result["room"]), Counter())[str(kind)] += 1
-    total = sum(table.values(), Counter())
-    return [
-        f"{room:12} " + ", ".join(f"{number} {outcome}" for outcome, number in sorted(counts.items()))
-        for room, counts in [*table.items(), ("total", total)]
-    ]
+    for mutant in mutants:
+        table.setdefault(mutant.room, Counter())[mutant.verdict] += 1
+    rows = [*table.items(), ("total", sum(table.values(), Counter()))]
+    return [f"{room:12} " + ", ".join(f"{n} {each}" for each, n in sorted(counts.items())) for room, counts in rows]
 
 
-def _stale() -> list[str]:
-    """Return the names in REASONS that are out of date, because their functions have changed."""
-    files = {file for file in (name.split()[0] for name in REASONS) if (PACKAGE / file).is_file()}
-    names = {mutant.name for file in files for mutant in Source("", file).mutants()}
-    return [f"no longer a fault: {name}" for name in REASONS if name not in names]
+def _end(group: int) -> None:
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(group, signal.SIGKILL)
+
+
+def _stop(number: int, _: object) -> None:
+    list(map(_end, list(_RUNNING)))
+    os._exit(128 + number)
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--seed", type=int, default=1, help="which faults are chosen (1)")
-    parser.add_argument("--count", type=int, default=102, help="how many (102)")
-    parser.add_argument("--room", nargs="+", choices=ROOMS, default=list(ROOMS), help="from these rooms alone")
-    parser.add_argument(
-        "--near", action="store_true", help="run the tests of the file's own folder alone, in a tenth of the time"
-    )
-    parser.add_argument("--list", action="store_true", help="print them, run nothing")
-    arguments = parser.parse_args()
-    mutants = chosen(arguments.room, arguments.seed, arguments.count)
-    if arguments.list:
-        print("\n".join(f"{mutant.room:10} {mutant.line:4}  {mutant.name}" for mutant in mutants))
-        return 0
-    WORK.mkdir(parents=True, exist_ok=True)
-    book = WORK / f"{arguments.seed}.jsonl"
-    known, bench, results = _known(book, arguments.near), Bench(arguments.near), []
-    for number, mutant in enumerate(mutants, 1):
-        result = known.get(mutant.name)
-        if result is None:
-            result = bench.try_out(mutant, arguments.near)
-            with open(book, "a", encoding="utf-8") as out:
-                out.write(json.dumps(result) + "\n")
-        results.append(result)
-        by = REASONS.get(mutant.name) or result["by"]
-        print(f"{number:4} {result['outcome']:9} {mutant.name}  [{result['tests']} tests, {result['seconds']} s; {by}]")
-        sys.stdout.flush()
-    print("", *_summary(results), *_stale(), sep="\n")
-    return 1 if any(each["outcome"] != "killed" and each["mutant"] not in REASONS for each in results) else 0
+    parser.add_argument("list", nargs="?", type=Path, default=LIST, metavar="LIST", help="tests/mutants.tsv")
+    parser.add_argument("--again", action="store_true", help="plant again what was noticed")
+    parser.add_argument("--seed", type=int, help="which ones are drawn (42), or with --again chosen (the day's)")
+    parser.add_argument("--count", type=int, help="how many are drawn (400), or with --again chosen (all)")
+    parser.add_argument("--room", nargs="+", default=[], help="those of these rooms alone")
+    parser.add_argument("--jobs", type=int, choices=(1, 2), default=1, help="how many at a time (1)")
+    parser.add_argument("--report", type=Path, help="write how many were noticed, as JSON")
+    given = parser.parse_args()
+    os.nice(10)
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, _stop)
+    if not given.list.exists():
+        seed, count, git = 42 if given.seed is None else given.seed, given.count or 400, ["git", "rev-parse", "HEAD"]
+        commit = subprocess.run(git, cwd=ROOT, capture_output=True, text=True, check=False).stdout.strip()
+        written(given.list, f"# {count} faults, seed {seed}, drawn at {commit}", drawn(ROOT, given.room, seed, count))
+    path, (head, mutants) = given.list, read(given.list)
+    judge = Judge(path, mutants, given.jobs)
+    if given.again:
+        seed = int(time.time() // 86400) if given.seed is None else given.seed
+        mutants = [each for each in mutants if each.verdict in _DEAD and each.room in (given.room or [each.room])]
+        mutants = random.Random(seed).sample(mutants, min(len(mutants), given.count or len(mutants)))
+        mutants = [each._replace(verdict="-") for each in mutants]
+        chosen = hashlib.sha256("".join(map(str, mutants)).encode()).hexdigest()
+        path = judge.folder / f"again-{judge.digest}-{chosen[:12]}.tsv"
+        mutants = read(path)[1] if path.exists() else mutants
+    results = judge.run(path, head, mutants, given.room)
+    counts = Counter(each.verdict for each in results)
+    lost = [each for each in results if each.verdict == "alive"] if given.again else []
+    print("", *summary(results), *(f"no longer noticed: {each}" for each in lost), sep="\n")
+    if given.report:
+        died = sum(counts[each] for each in _DEAD)
+        report = {"passed": died, "failed": len(lost), "skipped": counts.total() - died - len(lost)}
+        given.report.write_text(json.dumps(report), encoding="utf-8")
+    return 1 if lost else 0
 
 
 if __name__ == "__main__":

@@ -104,6 +104,7 @@ SLOW = [
     [Stage("properties", [*PYTEST, *SHARED, "-m", "hypothesis and not slow"], environment=NIGHTLY)],
     [Stage("python-whole", [*PYTEST, *SHARED, "-m", "not names_backend"], environment=PURE)],
     [Stage("examples-python", [*PYTEST, *DOCTESTS], environment=PURE)],
+    [Stage("mutants", [sys.executable, "scripts/mutations.py", "--again", "--count", "8"], "--report")],
 ]
 
 

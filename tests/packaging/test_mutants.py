@@ -1,0 +1,132 @@
+"""tests/mutants.tsv and scripts/mutations.py: the faults of the list are found, and tried by tests that reach them."""
+
+from __future__ import annotations
+
+import importlib
+import re
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+SCRIPTS = ROOT / "scripts"
+TOY = '''import logging
+
+log = logging.getLogger()
+
+def least(a, b):
+    """Return 1 + 1."""
+    if a < b:
+        return a
+    log.info("%d", 1 + 1)
+    return b
+
+def never():
+    return 1 + 1
+'''
+TOY_TEST = """
+from stompcodec.toy import least
+
+def test_least():
+    assert (least(1, 2), least(2, 1)) == (1, 1)
+"""
+
+pytestmark = pytest.mark.skipif(not SCRIPTS.is_dir() or sys.platform == "win32", reason="only for POSIX, in the tree")
+
+
+@pytest.fixture
+def mutations(monkeypatch: pytest.MonkeyPatch) -> Any:
+    monkeypatch.syspath_prepend(str(SCRIPTS))
+    return importlib.import_module("mutations")
+
+
+@pytest.fixture
+def toy(tmp_path: Path, mutations: Any, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A tree of one module, where texts for people have no faults."""
+    root = tmp_path / "root"
+    texts = {"stompcodec/__init__.py": "", "stompcodec/toy.py": TOY, "tests/codec/test_toy.py": TOY_TEST}
+    texts["pyproject.toml"] = "[tool.pytest.ini_options]\naddopts = ['--import-mode=importlib']\nmarkers = ['slow']\n"
+    for name, text in texts.items():
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / name).write_text(text)
+    for name, value in {
+        "ROOT": root,
+        "PACKAGE": root / "stompcodec",
+        "_TESTS": {"core": "codec"},
+        "_PURE": (),
+    }.items():
+        monkeypatch.setattr(mutations, name, value)
+    monkeypatch.setattr(mutations.tempfile, "gettempdir", lambda: str(tmp_path))
+    return root
+
+
+def test_the_list_is_well_formed(mutations: Any) -> None:
+    head, mutants = mutations.read(mutations.LIST)
+    count = re.fullmatch(r"# (\d+) faults, seed \d+, drawn at [0-9a-f]{40}", head)
+    assert count
+    assert len({str(each) + each.line for each in mutants}) == len(mutants) == int(count[1])
+    for each in mutants:
+        assert each.room == mutations.room_of(each.file)
+        assert each.verdict in (*mutations._DEAD, "alive", "invalid", "-")
+        assert (each.verdict in mutations._DEAD) == bool(each.test), each
+        assert each.seconds.isdigit()
+
+
+def test_what_the_list_names_is_found(mutations: Any, record_property: Any) -> None:
+    """A function that is gone is no failure; nor are some whose text has changed, until so many want a new draw."""
+    mutants = mutations.read(mutations.LIST)[1]
+    texts = {name: " ".join((ROOT / name).read_text(encoding="utf-8").split()) for name in mutations.files(ROOT)}
+    there, stand = [], []
+    for each in mutants:
+        names = [f"{name}(" for name in each.function.split(".")[-1:]] + each.function.split(".")[:-1]
+        own = texts.get(each.file, "")
+        places = [own] if names[0] in own else [text for text in texts.values() if all(name in text for name in names)]
+        there += [each] if places else []
+        stand += [each] if any(each.line in text for text in places) else []
+    record_property("gone", len(mutants) - len(there))
+    record_property("changed", len(there) - len(stand))
+    assert len(stand) >= 0.8 * len(there), [str(each) for each in there if each not in stand]
+    assert isinstance(mutations.find(ROOT, next(each for each in stand if each.file in texts)), tuple)
+
+
+def test_faults_are_found_by_their_texts_where_functions_have_moved(mutations: Any, toy: Path) -> None:
+    drawn = mutations.drawn(toy, (), 1, 2)
+    assert {each.function for each in drawn} == {"least", "never"}
+    assert not any("%d" in each.line or "Return" in each.line for each in mutations.drawn(toy, (), 2, 2))
+    (toy / "stompcodec" / "toy.py").rename(toy / "stompcodec" / "other.py")
+    (toy / "stompcodec" / "other.py").write_text(f"import sys\n\n{TOY.replace('return 1 + 1', 'return 3 * 3')}")
+    for cached in (mutations.faults, mutations.files):
+        cached.cache_clear()
+    found = {each.function: mutations.find(toy, each) for each in drawn}
+    assert found["least"][0] == "stompcodec/other.py"
+    assert found["never"] == "changed"
+    assert mutations.find(toy, drawn[0]._replace(function="lost")) == "gone"
+
+
+def test_faults_of_c_stand_outside_comments_and_texts(mutations: Any) -> None:
+    text = 'static int a(int b)\n{\n    if (b < 1) /* b < 2 */\n        put("b < 3");\n    return -1;\n}\n'
+    found = [(each.function, each.operator, each.before, each.after) for each in mutations._native(text, False)]
+    assert found == [("a", "compare", "<", "<="), ("a", "one", "1", "2"), ("a", "drop", 'put("b < 3")', "")]
+    cython = "cdef class Box:\n    def put(self, x=1):\n        if x == 2:  # 3\n            return 1\n"
+    assert {(each.function, each.operator) for each in mutations._native(cython, True)} == {
+        ("Box.put", "compare"),
+        ("Box.put", "one"),
+    }
+
+
+@pytest.mark.slow
+def test_a_fault_dies_by_the_test_that_reaches_it(mutations: Any, toy: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = toy / "list.tsv"
+    monkeypatch.setattr(sys, "argv", ["mutations.py", str(path), "--count", "2"])
+    monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")  # one of them is of the package
+    monkeypatch.setattr(mutations.os, "nice", lambda by: 0)
+    monkeypatch.setattr(mutations.signal, "signal", lambda number, action: None)
+    assert mutations.main() == 0
+    verdicts = {each.function: (each.verdict, each.test) for each in mutations.read(path)[1]}
+    assert verdicts == {"least": ("killed", "tests/codec/test_toy.py::test_least"), "never": ("alive", "")}
+    monkeypatch.setattr(sys, "argv", ["mutations.py", str(path), "--again"])
+    assert mutations.main() == 0
+    (toy / "tests" / "codec" / "test_toy.py").write_text("def test_least(): pass\n")
+    assert mutations.main() == 1
