@@ -28,7 +28,6 @@ SPARK = tuple(
         "jobs/test_replay_requests",
         "jobs/test_supervise",
         "live/test_live",
-        "live/test_replay",
         "reading/test_file",
         "report/test_report",
         "sink/test_spark",

@@ -33,7 +33,7 @@ FLOORS = {
     ),
     "broker": (
         *(
-            "deadlines, errors, garbage, heap, memory, storage.sqlite_file",
+            "deadlines, errors, garbage, heap, memory",
             "loop_quota, wait_log, wildcards, auth, origins, values",
             "config",
             "message",

@@ -33,7 +33,6 @@ _SYNONYMS = {
     **dict.fromkeys(("drain", "empty", "clear", "truncate"), "purge"),
     **dict.fromkeys(("dead-letters", "deadletter", "dead", "requeue"), "dlq"),
     **dict.fromkeys(("repair", "recover", "fix"), "salvage"),
-    **dict.fromkeys(("shrink", "vacuum"), "compact"),
     **dict.fromkeys(("watch", "monitor", "stats", "dashboard"), "top"),
     "fsck": "check",
 }

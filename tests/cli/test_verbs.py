@@ -209,7 +209,6 @@ RUNS: list[tuple[str, tuple[str, ...], int]] = [
     ("broker", ("--config", "none"), 1),
     ("broker check", ("none",), 2),
     ("broker salvage", ("none", "new"), 2),
-    ("broker compact", ("none",), 2),
     ("compat check", (), 0),
     ("compat audit", (".",), 0),
     ("compat audit", (".",), 0),

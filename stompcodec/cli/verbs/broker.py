@@ -213,5 +213,5 @@ def command(
         _fail(error, config)
 
 
-for _verb in (broker_data.check, broker_data.salvage, broker_data.compact):
+for _verb in (broker_data.check, broker_data.salvage):
     command.add_command(_verb)
