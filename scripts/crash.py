@@ -36,7 +36,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
     parser.add_argument("--rounds", type=int, default=200, help="times that the broker is killed (kill -9)")
     parser.add_argument("--cuts", type=int, default=1000, help="connections that a proxy cuts")
-    parser.add_argument("--storage", type=int, default=200, help="kills during migration, vacuum, compact and salvage")
+    parser.add_argument("--storage", type=int, default=200, help="kills during vacuum and salvage")
     parser.add_argument("--once-rounds", type=int, default=200, help="kills under our clients with resend=True")
     parser.add_argument("--once-cuts", type=int, default=1000, help="cuts under our clients with resend=True")
     parser.add_argument("--bridge-rounds", type=int, default=50, help="kills of a bridge and of both its brokers")

@@ -32,7 +32,7 @@ FLOORS = {
     ),
     "broker": (
         *(
-            "errors, memory, storage.sqlite_file",
+            "errors, memory",
             "loop_quota, wildcards, auth, values",
             "config",
             "message",

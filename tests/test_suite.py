@@ -106,7 +106,7 @@ ISOLATION = {
     "folders": "broker/storage/test_folder_start.py::test_killed_while_it_starts",
     "damage": "broker/storage/test_bit_flips.py::test_one_flipped_bit",
     "salvage": "broker/storage/test_salvage.py::test_killed_at_any_commit",
-    "space": "broker/storage/test_vacuum.py::test_killed_while_it_compacts",
+    "space": "crash/test_crash.py::test_nothing_is_lost_when_the_storage_is_killed",
     "uploads": "broker/test_descriptors.py::test_half_sent_messages_end",
     "descriptors": "broker/test_descriptors.py::test_who_comes_too_late_is_told_or_closed",
     "durable messages": "broker/routing/test_durable_store.py::test_what_has_a_receipt_survives_a_kill",

@@ -32,7 +32,6 @@ _SYNONYMS = {
     **dict.fromkeys(("drain", "empty", "clear", "truncate"), "purge"),
     **dict.fromkeys(("dead-letters", "deadletter", "dead", "requeue"), "dlq"),
     **dict.fromkeys(("repair", "recover", "fix"), "salvage"),
-    **dict.fromkeys(("shrink", "vacuum"), "compact"),
     **dict.fromkeys(("watch", "monitor", "stats", "dashboard"), "top"),
     "fsck": "check",
 }
@@ -151,13 +150,8 @@ STATUSES: dict[str, dict[int, str]] = {
     "broker salvage": _of(
         "everything was copied",
         "something is lost; it is listed",
-        {2: "wrong usage; not a data folder, of a newer version, in use by a broker, or NEW_DIR exists"},
+        {2: "wrong usage; not a data folder, of another version, in use by a broker, or NEW_DIR exists"},
     ),
-    "broker compact": {
-        0: "the data file was rewritten",
-        2: "wrong usage, or the data folder cannot be used",
-        **_STOPPED,
-    },
     "record": {
         0: "ended by --count, --wait, SIGTERM, SIGHUP or Ctrl-C; everything acknowledged is on the disk",
         1: f"{_UNREACHABLE}; the disk failed; CAPTURE was removed or replaced; or fewer than --count came in --wait",

@@ -201,7 +201,6 @@ RUNS: list[tuple[str, tuple[str, ...], int]] = [
     ("broker", ("--config", "none"), 1),
     ("broker check", ("none",), 2),
     ("broker salvage", ("none", "new"), 2),
-    ("broker compact", ("none",), 2),
 ]
 
 

@@ -1,4 +1,4 @@
-"""Rounds of a store that is killed while it migrates, gives space back, is compacted or salvaged: nothing gets lost."""
+"""Rounds of a store that is killed while it gives space back, or is salvaged: nothing gets lost."""
 
 from __future__ import annotations
 
@@ -14,7 +14,6 @@ from typing import Any
 
 from crash.ledger import Ledger
 from crash.process import ROOT
-from older import downgrade
 
 from stompcodec.broker.storage.repair.salvage import check
 from stompcodec.broker.storage.sqlite import SqliteStore
@@ -24,14 +23,12 @@ __all__ = ["WAYS", "storage_rounds"]
 
 #: What is done to a folder when it is killed.
 WAYS = {
-    "migration": "SqliteStore(sys.argv[1])",
     "vacuum": """
 store = SqliteStore(sys.argv[1])
 while store._writer.tidy():
     pass
 store.close()
 """,
-    "compact": "from stompcodec.broker.storage.repair.compact import compact; compact(sys.argv[1])",
     "salvage": """from stompcodec.broker.storage.repair.salvage import salvage
 salvage(sys.argv[1], sys.argv[1] + '-new')""",
 }
@@ -45,8 +42,8 @@ def _message(seq: int) -> Stored:
     return Stored("", seq, f"m-{seq}", "/queue/a", tail, priority=9 if seq % 3 else 4)
 
 
-def _origin(folder: Path, way: str) -> dict[int, bytes]:
-    """Make a folder with empty pages; of the version before checksums for migrations. Returns what it holds."""
+def _origin(folder: Path) -> dict[int, bytes]:
+    """Make a folder with empty pages. Returns what it holds."""
     store = SqliteStore(folder)
     for seq in range(_ALL):
         store.append("q", _message(seq))
@@ -54,8 +51,6 @@ def _origin(folder: Path, way: str) -> dict[int, bytes]:
     for seq in range(_LEFT, _ALL):
         store.remove("q", _message(seq))
     store.close()
-    if way == "migration":
-        downgrade(folder, 3)
     return {seq: _message(seq).tail for seq in range(_LEFT)}
 
 
@@ -85,7 +80,7 @@ def storage_rounds(
     """
     chance = random.Random(seed)
     ledger = Ledger()
-    origins = {way: (folder / way, _origin(folder / way, way)) for way in WAYS}
+    origins = {way: (folder / way, _origin(folder / way)) for way in WAYS}
     environment = {**os.environ, "PYTHONPATH": ROOT}
     for number in range(rounds):
         way = list(WAYS)[number % len(WAYS)]

@@ -1,7 +1,4 @@
-"""Checksums of the rows in a store's tables: CRC-32, written with each row and compared when it is read.
-
-A row without a checksum comes from an older version and counts as intact.
-"""
+"""Checksums of the rows in a store's tables: CRC-32, written with each row and compared when it is read."""
 
 from __future__ import annotations
 
@@ -75,15 +72,6 @@ def record_crc(*columns: str | int | None) -> int:
     """
     parts = (str(int(column)) if isinstance(column, int) else repr(column) for column in columns)
     return crc32("\n".join(parts).encode("utf-8", "surrogateescape"))
-
-
-def is_intact(crc: object, *columns: str | int | None) -> bool:
-    """Return whether a row of any other table matches its checksum, or has none.
-
-    >>> is_intact(None, "a"), is_intact(record_crc("a"), "a"), is_intact(record_crc("b"), "a")
-    (True, True, False)
-    """
-    return crc is None or crc == record_crc(*columns)
 
 
 def key_crc(number: int, scope: bytes, key: bytes, body: int, at: int) -> int:

@@ -22,7 +22,7 @@ from functools import partial
 from itertools import count
 from pathlib import Path
 
-from stompcodec.broker.storage.sqlite_file.pages import Pages
+from stompcodec.broker.storage.damage import examine_wal
 from stompcodec.disk import GONE, PRIVATE, Access, create, lock, lock_folder, make_folder, sync_folder, unlock
 from stompcodec.errors import StoreError
 
@@ -30,7 +30,7 @@ from stompcodec.errors import StoreError
 APPLICATION = 0x53544D50
 #: The database of a store.
 DATABASE = "messages.sqlite"
-#: Tables that a store of any version has.
+#: Tables that a store of any version has, with its messages.
 TABLES = ("message", "queue", "body", "state")
 
 #: The file that marks a folder. Its one line reads: "stompcodec", the kind of the folder, and the version of its
@@ -263,8 +263,8 @@ def mark(folder: Path, kind: str, access: Access = PRIVATE) -> None:
 def examine_data(folder: Path) -> None:
     """Raise StoreError unless a folder is the data folder of a broker, or may become one. Nothing is written.
 
-    A folder of a version without markers has our lock and our database. Foreign files in it are tolerated, except where
-    bodies go, unless the folder is known to be ours.
+    A folder without a marker, as a killed start leaves it, has our lock and perhaps our database. Foreign files in it
+    are tolerated, except where bodies go, unless the folder is known to be ours.
     """
     try:
         marked = _check_kind(folder, "data")
@@ -273,7 +273,8 @@ def examine_data(folder: Path) -> None:
             raise _foreign(folder, "data", odd)
         lost = find_loss(folder)
         if lost is not None:
-            log = f", or rescue the rest of {_LOG} with stompcodec broker salvage" if _size(folder / _LOG) else ""
+            in_log = examine_wal(folder / _LOG).taken
+            log = f", or rescue the rest of {_LOG} with stompcodec broker salvage" if in_log else ""
             raise StoreError(
                 f"the data folder {folder} cannot be used: {lost} (restore the folder from a backup{log}; to start "
                 "over, name another folder, or move all files of the old store out of this one)"
@@ -315,11 +316,8 @@ def find_loss(folder: Path) -> str | None:
         if _has_bodies(folder / "bodies"):
             return f"{lost}, and files of messages are left of an earlier run in bodies"
     elif kind_of(folder) == "data" and _application_of(database) not in (None, APPLICATION):
-        # The tables of a new database may be in the log only.
-        with suppress(OSError), Pages(database, lambda _: None) as pages:
-            tables = pages.tables() if pages.count else {}
-            if not any(name in tables for name in TABLES):
-                return f"{DATABASE} has no tables of a store"
+        in_log = examine_wal(folder / _LOG).taken  # as the tables of a new database are at first
+        return None if in_log else f"{DATABASE} has no tables of a store"
     return None
 
 

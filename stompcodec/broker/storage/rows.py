@@ -161,7 +161,7 @@ def row_of(columns: tuple[Any, ...], file: BodyFile | None, bodies: Bodies, spec
     try:
         ident, destination = ident.decode(errors="surrogateescape"), destination.decode(errors="surrogateescape")
         fixed = (key, ident, destination, tail, persistent, expires, priority)
-        sound = crc is None or crc == message_crc(*fixed, attempts, redelivered, file)
+        sound = crc == message_crc(*fixed, attempts, redelivered, file)
     except (AttributeError, TypeError, ValueError):
         ident, destination, sound = shown(repr(ident)[:200]), shown(repr(destination)[:200]), False
     if not sound:

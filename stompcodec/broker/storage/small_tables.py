@@ -6,7 +6,7 @@ import sqlite3
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from stompcodec.broker.storage.checksums import is_intact, key_crc, record_crc
+from stompcodec.broker.storage.checksums import key_crc, record_crc
 from stompcodec.broker.storage.damage import Damage, shown
 from stompcodec.broker.storage.rows import raw
 from stompcodec.broker.storage.store import SentKey, Subscribed
@@ -76,7 +76,7 @@ def read_subscriptions(db: sqlite3.Connection, damage: Damage) -> tuple[list[Sub
     rows = list(raw(db, f"SELECT {_FIELDS}, crc FROM subscription ORDER BY queue"))
     for *columns, crc in rows:
         texts = [one.decode("utf-8", "replace") if isinstance(one, bytes) else one for one in columns]
-        if is_intact(crc, *texts):
+        if crc == record_crc(*texts):
             found.append(subscribed_of(texts))
         else:
             damage.found(f"a durable subscription, perhaps {shown(str(texts[:3]))}, is lost, and kept aside")

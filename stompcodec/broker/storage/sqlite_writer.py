@@ -20,8 +20,8 @@ from zlib import crc32
 
 from stompcodec.broker.message import Message
 from stompcodec.broker.storage.body_files import Bodies, BodyFile
-from stompcodec.broker.storage.checksums import CRC, is_intact, message_crc, record_crc, shifted, start_crc
-from stompcodec.broker.storage.damage import Damage
+from stompcodec.broker.storage.checksums import CRC, message_crc, record_crc, shifted, start_crc
+from stompcodec.broker.storage.damage import Damage, examine_wal
 from stompcodec.broker.storage.folder_lock import DATABASE, FolderLock, Places, StoreGone, examine_data, kind_of, mark
 from stompcodec.broker.storage.helper import Helper
 from stompcodec.broker.storage.rows import (
@@ -41,7 +41,6 @@ from stompcodec.broker.storage.rows import (
 )
 from stompcodec.broker.storage.small_tables import read_keys, read_subscriptions, write_keys, write_subscription
 from stompcodec.broker.storage.space import Reserve, free_space, is_full
-from stompcodec.broker.storage.sqlite_file.wal import examine_wal
 from stompcodec.broker.storage.sqlite_reader import NameOf, Reader, held
 from stompcodec.broker.storage.sqlite_schema import fault, is_transient, open_database
 from stompcodec.broker.storage.store import CallSoon, Done, Held, SentKey, Storable, Subscribed
@@ -168,7 +167,7 @@ class Writer:
         files = [f"{self._path}{end}" for end in ("", "-wal", "-shm")]
         for file in files:
             guard(file, self._access)
-        db = open_database(self._path, new=new, log=self._log)
+        db = open_database(self._path, new=new)
         for file in files[1:]:  # SQLite sets their group only if it runs as root
             guard(file, self._access)
         self._places.note()
@@ -230,10 +229,10 @@ class Writer:
     def _read_state(self, db: sqlite3.Connection) -> None:
         row = db.execute("SELECT clean, seq, subscriptions, crc FROM state").fetchone()
         if row is None:
-            db.execute("INSERT INTO state (clean) VALUES (0)")
-            row = None, 0, None, record_crc(None)
+            db.execute("INSERT INTO state VALUES (0, 0, NULL, 0)")
+            row = 0, 0, None, 0
         clean, seq, count, crc = row
-        if not is_intact(crc, clean, seq, count):
+        if crc != record_crc(clean, seq, count):
             self.damage.found("the table of the store's state, which says how the last broker ended")
             clean, count = 0, None
         #: The folder was not closed by its last user.

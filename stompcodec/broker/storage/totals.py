@@ -15,7 +15,7 @@ from collections import Counter
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from stompcodec.broker.storage.checksums import is_intact, record_crc
+from stompcodec.broker.storage.checksums import record_crc
 from stompcodec.broker.storage.damage import Damage, shown
 
 #: Bits of a key that hold the seq of a message. The higher bits are the number of its queue.
@@ -127,7 +127,7 @@ class Totals:
             text = name.decode("utf-8", "replace") if isinstance(name, bytes) else ""
             sound = isinstance(number, int) and isinstance(suspect, int) and isinstance(high, int)
             sound = sound and isinstance(name, bytes) and (count is None or isinstance(count, int))
-            if not sound or not is_intact(crc, number, text, suspect, count, high):  # type: ignore[arg-type]
+            if not sound or crc != record_crc(number, text, suspect, count, high):  # type: ignore[arg-type]
                 self._damage.found(f"the name or total of a queue, perhaps {shown(text)}; its messages are kept aside")
                 continue
             self._set(number, Total(text, suspect, count, high))  # type: ignore[arg-type]

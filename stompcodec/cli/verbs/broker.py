@@ -1,4 +1,4 @@
-"""stompcodec broker: run a broker, or check, compact and salvage its folder."""
+"""stompcodec broker: run a broker, or check and salvage its folder."""
 
 from __future__ import annotations
 
@@ -45,8 +45,6 @@ def _show(findings: Findings, as_json: bool, done: str) -> NoReturn:
             f"{findings.subscriptions} durable subscriptions; {len(findings.lost)} messages lost, "
             f"{len(findings.problems)} other faults"
         )
-        if findings.unchecked:
-            print(f"{findings.unchecked} messages were stored by an older version, without a checksum")
     sys.exit(0 if findings.whole else 1)
 
 
@@ -78,9 +76,9 @@ def check(folder: str, as_json: bool) -> None:
 def salvage(folder: str, new: str, as_json: bool) -> None:
     """Copy what is intact in a damaged data folder to a new one, and list the rest.
 
-    DIR is the data folder of a broker that is stopped; it is not changed. SQLite may call it malformed. NEW_DIR
-    must not exist, and appears when the copy is complete. Then start the broker with --data NEW_DIR. Messages that were
-    acknowledged just before the damage may be delivered again.
+    DIR is the data folder of a broker that is stopped; it is not changed. SQLite may call it malformed: then what it
+    still finds is copied. NEW_DIR must not exist, and appears when the copy is complete. Then start the broker with
+    --data NEW_DIR. Messages that were acknowledged just before the damage may be delivered again.
 
     \b
       stompcodec broker salvage stompcodec-data rescued
@@ -93,27 +91,6 @@ def salvage(folder: str, new: str, as_json: bool) -> None:
     except (OSError, StompError) as error:
         _refuse("salvage", error)
     _show(findings, as_json, "copied")
-
-
-@click.command("compact")
-@click.argument("folder", metavar="DIR", type=click.Path())
-def compact(folder: str) -> None:
-    """Shrink the data file of a stopped broker.
-
-    Data files of this version shrink while the broker is idle. Those of older versions keep their size until this was
-    done once. It takes some seconds per GiB of messages, and free space of twice their size. An interrupted run changes
-    nothing.
-
-    \b
-      stompcodec broker compact stompcodec-data
-    """
-    from stompcodec.broker.storage.repair.compact import compact as run
-
-    try:
-        before, after = run(folder)
-    except (OSError, StompError) as error:
-        _refuse("compact", error)
-    print(f"{printable(folder)}: {before} bytes before, {after} after")
 
 
 #: Default data folder.
@@ -307,5 +284,5 @@ def command(
         _fail(error, config)
 
 
-for _verb in (check, salvage, compact):
+for _verb in (check, salvage):
     command.add_command(_verb)

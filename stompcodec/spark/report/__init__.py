@@ -42,7 +42,7 @@ from typing import TYPE_CHECKING, Any
 
 from stompcodec.errors import StoreError
 from stompcodec.spark.report.page import page_of
-from stompcodec.spark.report.spool import missing_spool, spool_state
+from stompcodec.spark.report.spool import spool_state, state_of
 from stompcodec.spark.report.text import finite
 from stompcodec.spark.report.verdict import thresholds_of, verdict_of
 
@@ -188,7 +188,7 @@ def _spool(found: dict[str, Any], spool: Any, checkpoint: Any) -> dict[str, Any]
     try:
         state = spool_state(spool, checkpoint)
     except StoreError as error:
-        state = missing_spool(spool, error)
+        state = state_of(spool, [], [str(error)], False)
     figures["backlog_octets"] = state["behind"]
     if state["open"]:
         figures["stale_seconds"] = _seconds_between(state["newest"], found["generated"])

@@ -131,30 +131,23 @@ def _totals(rows: DataFrame) -> dict[str, Any]:
     row = _one(
         rows.agg(
             F.count(F.lit(1)).alias("frames"),
-            F.sum("octets").alias("octets"),
-            F.min("time").alias("first"),
-            F.max("time").alias("last"),
-            _counted(F.col("time").isNull()).alias("without_time"),
             F.count("lag").alias("with_lag"),
-            _quantiles("lag").alias("lags"),
-            F.max("lag").alias("lag_max"),
+            _counted(F.col("time").isNull()).alias("without_time"),
             _counted(F.col("lag") < -_SECOND).alias("sent_ahead"),
             _counted(F.col("redelivered")).alias("redelivered"),
             F.count("error").alias("malformed"),
+            F.coalesce(F.sum("octets"), F.lit(0)).alias("octets"),
+            F.min("time").cast("long").alias("first"),
+            F.max("time").cast("long").alias("last"),
+            _quantiles("lag").alias("lags"),
+            F.max("lag").alias("lag_max"),
         )
     )
-    found = {
-        name: row[name] for name in ("frames", "with_lag", "without_time", "sent_ahead", "redelivered", "malformed")
-    }
-    found["octets"] = row["octets"] or 0
-    found["first"], found["last"] = _whole(row["first"]), _whole(row["last"])
-    for name, value in zip(("p50", "p95", "p99", "max"), [*(row["lags"] or [None] * 3), row["lag_max"]]):
+    found = row.asDict()
+    lags = [*(found.pop("lags") or [None] * 3), found.pop("lag_max")]
+    for name, value in zip(("p50", "p95", "p99", "max"), lags):
         found[f"lag_{name}_seconds"] = None if value is None else value / _SECOND
     return found
-
-
-def _whole(value: float | None) -> int | None:
-    return None if value is None else int(value)
 
 
 def _one(frame: DataFrame) -> Row:
@@ -167,31 +160,18 @@ def _destinations(rows: DataFrame) -> tuple[list[dict[str, Any]], int]:
     """Return the largest destinations, and the number of all."""
     grouped = rows.groupBy("destination").agg(
         F.count(F.lit(1)).alias("frames"),
-        F.sum("octets").alias("octets"),
-        F.min("time").alias("first"),
-        F.max("time").alias("last"),
+        F.coalesce(F.sum("octets"), F.lit(0)).alias("octets"),
         _counted(F.col("redelivered")).alias("redelivered"),
         F.count("error").alias("malformed"),
-        F.percentile_approx("lag", 0.95, 1000).alias("lag"),
+        (F.percentile_approx("lag", 0.95, 1000) / _SECOND).alias("lag_p95_seconds"),
+        F.min("time").cast("long").alias("first"),
+        F.max("time").cast("long").alias("last"),
     )
     all_groups = Window.partitionBy()
-    best = _best(
-        grouped.withColumn("many", F.count(F.lit(1)).over(all_groups)), "frames", "destination", MOST_DESTINATIONS
-    )
-    found = [
-        {
-            "destination": row["destination"],
-            "frames": row["frames"],
-            "octets": row["octets"] or 0,
-            "redelivered": row["redelivered"],
-            "malformed": row["malformed"],
-            "lag_p95_seconds": None if row["lag"] is None else row["lag"] / _SECOND,
-            "first": _whole(row["first"]),
-            "last": _whole(row["last"]),
-        }
-        for row in best
-    ]
-    return found, best[0]["many"] if best else 0
+    counted = grouped.withColumn("many", F.count(F.lit(1)).over(all_groups))
+    found = [row.asDict() for row in _best(counted, "frames", "destination", MOST_DESTINATIONS)]
+    many = [row.pop("many") for row in found]
+    return found, many[0] if many else 0
 
 
 def _best(grouped: DataFrame, count: str, name: str, most: int) -> list[Row]:

@@ -11,7 +11,6 @@ from typing import Any
 
 from stompcodec.capture import Capture, Segment
 from stompcodec.capture.index import ROW, index_path
-from stompcodec.errors import StoreError
 from stompcodec.spark.live.spool import identity_of, positions_of
 
 _MOST_CHAINS = 100
@@ -38,17 +37,13 @@ def spool_state(path: str | os.PathLike[str], checkpoint: str | os.PathLike[str]
     for name in capture.chains()[:_MOST_CHAINS]:
         segments = capture.segments(name)
         chains.append(_chain(capture, name, segments, None if taken is None else taken.get(name, 0)))
-    return _state(path, chains, problems, taken is not None)
+    return state_of(path, chains, problems, taken is not None)
 
 
-def missing_spool(path: str | os.PathLike[str], error: StoreError) -> dict[str, Any]:
-    """Return the state to report for a spool that cannot be read."""
-    return _state(path, [], [str(error)], False)
-
-
-def _state(
+def state_of(
     path: str | os.PathLike[str], chains: list[dict[str, Any]], problems: Iterable[str], is_taken: bool
 ) -> dict[str, Any]:
+    """Return the state of a spool with these chains."""
     known = [chain for chain in chains if chain["newest"] is not None]
     return {
         "path": os.fspath(path),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import html
 import math
 import unicodedata
+from collections.abc import Sequence
 from datetime import datetime, timedelta, timezone
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
@@ -97,8 +98,15 @@ def compact(value: object) -> str:
     number = finite(value)
     if number is None or not 1e6 <= abs(number) < 1e15:
         return count(value)
-    unit, size = next((unit, size) for unit, size in (("T", 1e12), ("G", 1e9), ("M", 1e6)) if abs(number) >= size)
-    return f"{significant(number / size)} {unit}"
+    return _scaled(number / 1e6, 1000, ("M", "G", "T"))
+
+
+def _scaled(number: float, base: int, units: Sequence[str]) -> str:
+    for unit in units[:-1]:
+        if abs(number) < base - 0.5:
+            return f"{significant(number)} {unit}"
+        number /= base
+    return f"{significant(number)} {units[-1]}"
 
 
 def significant(number: float, digits: int = 3) -> str:
@@ -124,13 +132,7 @@ def octets(value: object) -> str:
     ('512 B', '1.5 KiB', '3 GiB', '–')
     """
     number = finite(value)
-    if number is None:
-        return "–"
-    for unit in ("B", "KiB", "MiB", "GiB", "TiB"):
-        if abs(number) < 1023.5:
-            return f"{significant(number)} {unit}"
-        number /= 1024
-    return f"{significant(number)} PiB"
+    return "–" if number is None else _scaled(number, 1024, ("B", "KiB", "MiB", "GiB", "TiB", "PiB"))
 
 
 _UNITS = ((86400.0, "d"), (3600.0, "h"), (60.0, "min"), (1.0, "s"))

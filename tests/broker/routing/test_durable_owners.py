@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import sqlite3
 from typing import Any
 
 import pytest
@@ -14,7 +13,6 @@ from stompcodec.broker.auth import Rule, User, hash_passcode
 from stompcodec.broker.config.presets import DIALECTS
 from stompcodec.broker.config.settings import Preset
 from stompcodec.broker.storage.sqlite import SqliteStore
-from stompcodec.broker.storage.sqlite_schema import MIGRATIONS
 
 TOPIC = "/topic/a"
 PASSCODE = hash_passcode("guest", n=16)
@@ -344,29 +342,17 @@ def test_owners_outlive_the_broker(tmp_path: Any) -> None:
     close(bench)
 
 
-def of_7001fc9(folder: Any) -> None:
-    """A folder as that version left it: one durable subscription without an owner, and a message in it."""
-    connection = sqlite3.connect(folder / "messages.sqlite")
-    for version in (0, 1):
-        for statement in MIGRATIONS[version]:
-            connection.execute(statement)
-        connection.execute("INSERT INTO migration (version) VALUES (?)", (version + 1,))
-    key = "/\0\0dc.n"
-    connection.execute("INSERT INTO queue VALUES (1, ?, 0)", (key,))
-    connection.execute("INSERT INTO subscription VALUES (?, '/topic/', 'a', 0, NULL, 0, 0)", (key,))
-    tail = b"destination:/topic/a\npersistent:true\n\nold\0"
-    row = ((1 << 45) + 7, "m-7", TOPIC, tail, 1, None, 4, 0, 0)
-    connection.execute("INSERT INTO message VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)", row)
-    connection.execute("UPDATE state SET seq = 100")
-    connection.execute("PRAGMA application_id = 1398033744")
-    connection.execute("PRAGMA user_version = 2")
-    connection.commit()
-    connection.close()
+def without_owner(folder: Any) -> None:
+    """Make a folder as a broker without users leaves it: a durable subscription, and a message in it."""
+    bench = stored(folder, users=None)
+    subscribe(client(bench, "anybody"), ack="client")
+    client(bench, "anybody", "s").put(TOPIC, b"old", persistent="true")
+    close(bench)
 
 
 def test_one_without_an_owner_is_adopted_by_the_first_who_may(tmp_path: Any, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO, "stompcodec.broker")
-    of_7001fc9(tmp_path)
+    without_owner(tmp_path)
     rules = (Rule("ada", "*", "*"), Rule("eve", "*", "/topic/b"))
     bench = stored(tmp_path, rules=rules)
     for headers in ({"destination": TOPIC}, {"destination": "/topic/b"}):
@@ -398,7 +384,7 @@ def test_one_without_an_owner_is_adopted_by_the_first_who_may(tmp_path: Any, cap
 
 
 def test_one_without_an_owner_is_ended_only_by_one_who_may(tmp_path: Any) -> None:
-    of_7001fc9(tmp_path)
+    without_owner(tmp_path)
     bench = stored(tmp_path, rules=(Rule("ada", "*", "*"),))
     eve = client(bench, "eve")
     eve.send("UNSUBSCRIBE", id="1", durable_subscription_name="n")
@@ -413,7 +399,7 @@ def test_one_without_an_owner_is_ended_only_by_one_who_may(tmp_path: Any) -> Non
 
 
 def test_without_users_an_old_one_stays_without_an_owner(tmp_path: Any) -> None:
-    of_7001fc9(tmp_path)
+    without_owner(tmp_path)
     for login in ("ada", "eve"):
         bench = stored(tmp_path, users=None)
         peer = client(bench, login)

@@ -12,9 +12,7 @@ import pytest
 from broker.harness import Bench, FaultyStore
 from broker.keyed import QUEUE, held, receipts, send
 from broker.large import settle
-from older import downgrade
 
-from stompcodec.broker.storage.repair.compact import compact
 from stompcodec.broker.storage.repair.salvage import check, salvage
 from stompcodec.broker.storage.sqlite import SqliteStore
 from stompcodec.broker.storage.store import MemoryStore
@@ -193,13 +191,12 @@ def test_a_store_in_memory_keeps_them_as_long_as_it_lives() -> None:
     assert again.broker.stats.duplicates_changed == 1
 
 
-def test_salvage_and_compact_keep_them(tmp_path: Path) -> None:
+def test_salvage_keeps_them(tmp_path: Path) -> None:
     bench = Bench(SqliteStore(tmp_path / "data"))
     for number in range(3):
         send(bench.peer(), f"k{number}", persistent="true")
     bench.store.close()
     assert salvage(tmp_path / "data", tmp_path / "new").keys == 3
-    compact(tmp_path / "new")
     store = SqliteStore(tmp_path / "new")
     assert len(list(store.keys())) == 3
     again = Bench(store)
@@ -238,18 +235,6 @@ def test_a_damaged_key_is_reported_and_the_others_count(change: str, tmp_path: P
         send(again.peer(), f"k{number}", persistent="true")
     assert again.broker.stats.duplicates == 3
     again.store.close()
-
-
-def test_a_file_of_an_older_version_gets_the_table(tmp_path: Path) -> None:
-    SqliteStore(tmp_path / "data").close()
-    downgrade(tmp_path / "data", 4)
-    assert check(tmp_path / "data").whole
-    assert salvage(tmp_path / "data", tmp_path / "new").keys == 0
-    bench = Bench(SqliteStore(tmp_path / "data"))
-    for _ in range(2):
-        send(bench.peer(), "k", persistent="true")
-    assert held(bench) == ["x"]
-    bench.store.close()
 
 
 def test_a_failed_commit_that_is_on_the_disk_is_taken_back(tmp_path: Path) -> None:

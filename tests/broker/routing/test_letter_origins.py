@@ -19,6 +19,8 @@ from patience import patience
 import stompcodec.client as stomp
 from stompcodec.broker.config.presets import DIALECTS
 from stompcodec.broker.message import OF_DURABLE, RETURNS, STRAYS
+from stompcodec.broker.storage.body_files import BodyFile
+from stompcodec.broker.storage.checksums import message_crc
 from stompcodec.broker.storage.repair.salvage import salvage
 from stompcodec.codec import Frame
 from stompcodec.testing import StompBroker
@@ -336,12 +338,18 @@ def check_origins(broker: StompBroker, count: int) -> None:
     assert (ready["/queue/a"], ready["/queue/DLQ.a"]) == (count, 1)
 
 
-def test_letters_of_an_older_build_have_no_known_origin_and_can_be_moved_by_name(tmp_path: Path) -> None:
-    """Its message-ids have no mark, and a sender could have written its headers."""
+def test_letters_without_a_mark_have_no_known_origin_and_can_be_moved_by_name(tmp_path: Path) -> None:
+    """As those of another broker: a sender could have written their headers."""
     with StompBroker(data=str(tmp_path)) as broker:
         fill(broker, 3)
     with contextlib.closing(sqlite3.connect(tmp_path / "messages.sqlite")) as db, db:
-        db.execute("UPDATE message SET id = replace(id, '-dl-', '-'), crc = NULL")
+        columns = "key, id, destination, tail, persistent, expires, priority, attempts, redelivered"
+        marked = db.execute(f"SELECT {columns} FROM message WHERE instr(id, '-dl-')").fetchall()
+        files = {key: BodyFile(*file) for key, *file in db.execute("SELECT key, file, size, crc FROM body")}
+        for key, ident, *rest in marked:
+            other = ident.replace("-dl-", "-")
+            crc = message_crc(key, other, *rest, file=files.get(key))
+            db.execute("UPDATE message SET id = ?, crc = ? WHERE key = ?", (other, crc, key))
     with StompBroker(data=str(tmp_path)) as broker:
         assert ask(broker, "move", destination="/queue/DLQ.a")["result"]["skipped"] == 4
         assert ask(broker, "move", destination="/queue/DLQ.a", to="/queue/a")["result"]["messages"] == 4

@@ -8,8 +8,6 @@ from __future__ import annotations
 import os
 import random
 import shutil
-import sqlite3
-from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -17,9 +15,9 @@ import pytest
 from broker.harness import Bench
 from broker.large import pattern, settle, stored_bench
 
+from stompcodec.broker.storage.damage import examine_wal
 from stompcodec.broker.storage.folder_lock import is_body
 from stompcodec.broker.storage.repair.salvage import check, salvage
-from stompcodec.broker.storage.sqlite_file.wal import examine_wal
 from stompcodec.errors import StoreError
 
 pytestmark = pytest.mark.long
@@ -162,10 +160,3 @@ def test_one_flipped_bit(origins: Any, origin: str, number: int, tmp_path: Path)
     assert all(sent[name] == what for name, what in saved.items() if name in sent), where
     assert saved.keys() >= found.keys() - {name for name in found if name not in sent}, where
     assert (sent.keys() - saved.keys() == set()) or not report.whole or may_be_torn, where
-
-
-def test_sqlite_agrees_with_the_reader_of_pages(origins: Any) -> None:
-    for source, sent in origins.values():
-        assert check(source).messages == len(sent)
-        with closing(sqlite3.connect(f"file:{source}/messages.sqlite?mode=ro", uri=True)) as connection:
-            assert connection.execute("SELECT count(*) FROM message").fetchone() == (len(sent),)

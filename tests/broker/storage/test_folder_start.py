@@ -1,4 +1,4 @@
-"""Folders of the broker at its start: of earlier versions, killed at any moment, and such that cannot be used."""
+"""Folders of the broker at its start: killed at any moment, and such that cannot be used."""
 
 from __future__ import annotations
 
@@ -7,18 +7,15 @@ import logging
 import os
 import random
 import sqlite3
-import stat
 import sys
-import tarfile
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
-from broker.folders import bodies_of, put_file, start, stop, tree, use
+from broker.folders import put_file, start, stop, tree, use
 from broker.harness import Bench
-from broker.large import stored_bench
 
 from stompcodec.broker.storage.folder_lock import examine_data, examine_large
 from stompcodec.broker.storage.sqlite import SqliteStore
@@ -26,44 +23,6 @@ from stompcodec.broker.storage.store import Stored
 from stompcodec.errors import StoreError
 
 pytestmark = pytest.mark.long
-
-#: Made by the version that did not mark its folders: one broker was killed, the other one stopped.
-UNMARKED = Path(__file__).with_name("unmarked.tar.xz")
-
-# ---- folders of the version that did not mark them ----
-
-
-def unpack(kind: str, folder: Path) -> Path:
-    options: Any = {"filter": "fully_trusted"} if hasattr(tarfile, "fully_trusted_filter") else {}
-    with tarfile.open(UNMARKED) as archive:
-        archive.extractall(folder, **options)
-    return folder / kind
-
-
-@pytest.mark.parametrize("foreign", [False, True])
-@pytest.mark.parametrize("kind", ["killed", "clean"])
-def test_a_folder_of_an_earlier_version_is_recognised(kind: str, foreign: bool, tmp_path: Path) -> None:
-    """What a killed one has left goes; what others have put there stays."""
-    data = unpack(kind, tmp_path)
-    if foreign:
-        put_file(data / "incoming" / "orders.csv")
-        put_file(data / "bodies" / "orders.csv")
-    assert not (data / "stompcodec-folder").exists()
-    stored = len(os.listdir(data / "bodies"))
-    assert stored >= 2
-    bench = stored_bench(data)
-    assert (data / "stompcodec-folder").exists()
-    assert bodies_of(bench) == [b"small", b"x" * 70_000]
-    assert len(os.listdir(data / "bodies")) == stored
-    assert bench.store.subscriptions()
-    stop(bench)
-    assert os.listdir(data / "incoming") == (["orders.csv"] if foreign else [])
-    if sys.platform != "win32":
-        modes = {path.name: stat.S_IMODE(path.lstat().st_mode) for path in data.rglob("*") if path.is_file()}
-        assert {name for name, mode in modes.items() if mode != 0o600} == ({"orders.csv"} if foreign else set())
-    bench = stored_bench(data)
-    assert len(bodies_of(bench)) == 2
-    stop(bench)
 
 
 # ---- killed at any moment ----
@@ -126,15 +85,9 @@ def with_foreign(folder: Path) -> Path:
     return data
 
 
-def unmarked(folder: Path) -> Path:
-    data = unpack("killed", folder)
-    put_file(data / "incoming" / "orders.csv")
-    return data
-
-
 @pytest.mark.no_asan  # its allocator hangs in a child that was forked beside threads
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
-@pytest.mark.parametrize("make", [empty, with_foreign, unmarked])
+@pytest.mark.parametrize("make", [empty, with_foreign])
 def test_killed_while_it_starts(make: Callable[[Path], Path], tmp_path: Path) -> None:
     """At each operation on files, and again at one: the next one starts, and nothing of others or stored is gone."""
     rnd = random.Random(7)
@@ -147,8 +100,6 @@ def test_killed_while_it_starts(make: Callable[[Path], Path], tmp_path: Path) ->
         if number % 4 == 0:
             killed_start(data, rnd.randrange(number + 1), **config)
         bench = start(data, **config)
-        if make is unmarked:
-            assert bodies_of(bench) == [b"small", b"x" * 70_000]
         stop(bench)
         assert (data / "stompcodec-folder").read_bytes() == b"stompcodec data 1\n"
         assert dict(foreign_of(data)) == foreign

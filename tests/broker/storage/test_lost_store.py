@@ -11,10 +11,8 @@ from pathlib import Path
 import pytest
 from broker.folders import OURS, put_file, start, stop, tree, use
 from broker.storage.test_damage import change, content, fill
-from broker.storage.test_folder_start import unpack
 from broker.storage.test_salvage import run
 
-from stompcodec.broker.storage.repair.compact import compact
 from stompcodec.broker.storage.repair.salvage import check, salvage
 from stompcodec.broker.storage.sqlite import SqliteStore
 from stompcodec.broker.storage.store import Stored
@@ -105,16 +103,16 @@ def test_it_is_said_what_is_lost_and_what_to_do(how: str, word: str, tmp_path: P
 
 
 def test_the_marker_is_not_needed_where_bodies_are_left(tmp_path: Path) -> None:
-    """A folder of the version that did not mark them; and one whose marker went with the database."""
-    for kind in ("killed", "clean"):
-        data = unpack(kind, tmp_path)
-        for path in data.glob("messages.sqlite*"):
-            path.unlink()
-        before = tree(data)
-        with pytest.raises(StoreError, match="bodies"):
-            SqliteStore(data)
-        assert tree(data) == before
-        assert run("check", data)[0] == 1
+    """The marker went with the database."""
+    data = tmp_path / "data"
+    fill(data)
+    for path in (*data.glob("messages.sqlite*"), data / "stompcodec-folder"):
+        path.unlink()
+    before = tree(data)
+    with pytest.raises(StoreError, match="bodies"):
+        SqliteStore(data)
+    assert tree(data) == before
+    assert run("check", data)[0] == 1
 
 
 def test_begun_anew_once_the_files_are_moved_away(tmp_path: Path) -> None:
@@ -149,17 +147,6 @@ def test_nothing_to_salvage(tmp_path: Path) -> None:
     assert status == 2
     assert "messages.sqlite is missing" in said
     assert not (tmp_path / "new").exists()
-
-
-@pytest.mark.parametrize("how", WAYS)
-def test_it_is_not_compacted(how: str, tmp_path: Path) -> None:
-    data = tmp_path / "data"
-    fill(data)
-    lose(data, how)
-    before = (data / "messages.sqlite").exists()
-    with pytest.raises(StoreError):
-        compact(data)
-    assert (data / "messages.sqlite").exists() == before
 
 
 def test_a_killed_broker_that_never_wrote_its_log_back_starts(tmp_path: Path) -> None:

@@ -10,7 +10,6 @@ import subprocess
 import sys
 from contextlib import closing
 from pathlib import Path
-from typing import Any
 
 import pytest
 from broker.storage.test_damage import SUBSCRIPTION, change, content, fill, flip
@@ -113,6 +112,30 @@ def test_a_page_of_zeros(tmp_path: Path, page: int) -> None:
     assert found.items() <= {("q", seq): tail for seq, tail in sent.items()}.items()
     if page > 4:
         assert len(found) >= 90
+
+
+@pytest.mark.parametrize("step", [2, 3, 7])
+def test_what_lies_between_damaged_pages_is_copied(tmp_path: Path, step: int) -> None:
+    """Queues whose seqs have gaps, and each n-th page of theirs is zeros."""
+    store = SqliteStore(tmp_path / "data")
+    sent = {(f"q{seq % 2}", seq * 7): b"a:b\n\n%d" % seq + b"x" * 1000 + b"\0" for seq in range(300)}
+    for (queue, seq), tail in sent.items():
+        store.append(queue, Stored("", seq, f"m-{seq}", "/queue/q", tail))
+    store.close()
+    database = tmp_path / "data" / "messages.sqlite"
+    octets = bytearray(database.read_bytes())
+    leaves = [at for at in range(16 * 8192, len(octets), 8192) if octets[at] == 13]
+    lost = 0
+    for at in leaves[::step]:
+        lost += int.from_bytes(octets[at + 3 : at + 5], "big")  # the rows of the page
+        octets[at : at + 8192] = bytes(8192)
+    database.write_bytes(octets)
+    report = salvage(tmp_path / "data", tmp_path / "new")
+    assert not report.whole
+    found, _ = content(tmp_path / "new")
+    assert found.items() <= sent.items()
+    assert len(leaves) > 30
+    assert len(found) == len(sent) - lost
 
 
 @pytest.mark.parametrize("octets", [b"", b"garbage" * 10_000, b"SQLite format 3\0" + bytes(9000)])
@@ -228,17 +251,3 @@ def test_what_is_in_the_way_and_not_ours_stays(tmp_path: Path) -> None:
     with pytest.raises(StoreError, match="in the way"):
         salvage(tmp_path / "data", tmp_path / "new")
     assert (part / "notes.txt").exists()
-
-
-def test_a_folder_of_an_older_version(tmp_path: Path) -> None:
-    """Without checksums, totals and the newer columns."""
-    from broker.storage.test_sqlite_schema import VERSION_1
-
-    for name in ("data", "data/bodies"):
-        (tmp_path / name).mkdir()
-    with closing(sqlite3.connect(tmp_path / "data" / "messages.sqlite")) as connection:
-        connection.executescript(VERSION_1)
-    report: Any = check(tmp_path / "data")
-    assert (report.whole, report.messages, report.unchecked) == (True, 2, 2)
-    assert salvage(tmp_path / "data", tmp_path / "new").whole
-    assert len(content(tmp_path / "new")[0]) == 2

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 import sqlite3
 import subprocess
 import sys
@@ -76,8 +75,8 @@ def test_a_file_of_another_program_is_left_alone(tmp_path):
     SqliteStore(tmp_path).close()
 
 
-#: Version 1 as it was released. It must never change: files of it are out there.
-VERSION_1 = """
+#: Tables that the builds before the first release made, as far as they tell them.
+UNRELEASED = """
 PRAGMA application_id = 1398033744;
 CREATE TABLE queue (id INTEGER PRIMARY KEY, name TEXT NOT NULL UNIQUE, suspect INTEGER NOT NULL DEFAULT 0);
 CREATE TABLE message (key INTEGER PRIMARY KEY, id TEXT NOT NULL, destination TEXT NOT NULL, tail BLOB,
@@ -86,111 +85,43 @@ CREATE TABLE message (key INTEGER PRIMARY KEY, id TEXT NOT NULL, destination TEX
 CREATE TABLE body (key INTEGER PRIMARY KEY, file TEXT NOT NULL, size INTEGER NOT NULL, crc INTEGER NOT NULL);
 CREATE TABLE state (clean INTEGER NOT NULL);
 CREATE TABLE migration (version INTEGER PRIMARY KEY, at TEXT NOT NULL DEFAULT CURRENT_TIMESTAMP);
-INSERT INTO state VALUES (1);
 INSERT INTO migration (version) VALUES (1);
-INSERT INTO queue VALUES (3, 'orders', 0);
-INSERT INTO message VALUES ((3 << 45) + 8, 'm-8', '/queue/a', x'613a620a0a686900', 1, 2e9, 4, 0, 0);
-INSERT INTO message VALUES ((3 << 45) + 9, 'm-9', '/queue/a', x'0a0a00', 1, NULL, 9, 2, 1);
-PRAGMA user_version = 1;
 """
-CONTENT_1 = {
-    ("orders", 8): Stored("orders", 8, "m-8", "/queue/a", b"a:b\n\nhi\0", expires=2e9),
-    ("orders", 9): Stored("orders", 9, "m-9", "/queue/a", b"\n\n\0", priority=9, attempts=2, redelivered=True),
-}
 
 
-@pytest.fixture
-def old(tmp_path):
-    """A folder with a file of version 1."""
-    connection = sqlite3.connect(tmp_path / "messages.sqlite")
-    connection.executescript(VERSION_1)
-    connection.close()
-    return tmp_path
+@pytest.mark.parametrize("version", [1, 2, 6])
+def test_a_folder_of_an_unreleased_build_is_refused_with_the_build_that_reads_it(tmp_path, version):
+    data = tmp_path / "data"
+    data.mkdir()
+    with closing(sqlite3.connect(data / "messages.sqlite")) as connection:
+        connection.executescript(UNRELEASED + f"PRAGMA user_version = {version};")
+    before = (data / "messages.sqlite").read_bytes()
+    (data / "lock").touch()
+    for use in (SqliteStore, check, lambda folder: salvage(folder, tmp_path / "new")):
+        with pytest.raises(StoreError, match=r"before the first release.*\(build [0-9a-f]{8} does"):
+            use(data)
+    assert (data / "messages.sqlite").read_bytes() == before
+    assert sorted(os.listdir(tmp_path)) == ["data"]
 
 
-def version_of(folder):
-    connection = sqlite3.connect(folder / "messages.sqlite")
-    versions = [row[0] for row in connection.execute("SELECT version FROM migration ORDER BY version")]
-    (version,) = connection.execute("PRAGMA user_version").fetchone()
-    connection.close()
-    return version, versions
+def change(folder, *statements):
+    with closing(sqlite3.connect(folder / "messages.sqlite", isolation_level=None)) as connection:
+        for statement in statements:
+            connection.execute(statement)
 
 
-def test_a_file_of_version_1_is_read(old):
-    assert content(old) == CONTENT_1
-
-
-def test_new_files_have_the_schema_of_version_1(old, tmp_path_factory):
-    new = tmp_path_factory.mktemp("new")
-    SqliteStore(new).close()
-    for folder in (old, new):
-        content(folder)
-
-    def columns(folder):
-        connection = sqlite3.connect(folder / "messages.sqlite")
-        tables = [
-            row[0] for row in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table' ORDER BY 1")
-        ]
-        found = {table: connection.execute(f"PRAGMA table_info({table})").fetchall() for table in tables}
-        connection.close()
-        return found
-
-    assert columns(new) == columns(old)
-    assert version_of(new) == version_of(old)
-
-
-STEPS = (
-    (
-        "ALTER TABLE queue ADD COLUMN note TEXT NOT NULL DEFAULT ''",
-        "UPDATE message SET priority = 0 WHERE priority = 9",
-    ),
-    ("CREATE TABLE more (id)", "UPDATE queue SET name = name || '!'"),
-)
-
-
-def set_version(folder, version):
-    with closing(sqlite3.connect(folder / "messages.sqlite")) as connection:
-        connection.execute(f"PRAGMA user_version = {version}")
-
-
-def test_an_older_file_goes_through_every_step(old, tmp_path_factory, monkeypatch):
-    monkeypatch.setattr(schema, "MIGRATIONS", schema.MIGRATIONS + STEPS)
-    found = content(old)
-    newest = len(schema.MIGRATIONS)
-    assert version_of(old) == (newest, [*range(1, newest + 1)])
-    expected = {("orders!", seq): kept._replace(queue="orders!") for (_, seq), kept in CONTENT_1.items()}
-    expected["orders!", 9] = expected["orders!", 9]._replace(priority=0)
-    assert found == expected
-    assert content(old) == expected  # and not through them again
-    monkeypatch.undo()
-    says = f"has version {newest}, but this broker supports at most {newest - 2} \\(install a newer one"
-    with pytest.raises(StoreError, match=says):
-        SqliteStore(old)
-    database = old / "messages.sqlite"
-    says = f"{database} has version {newest}, but this command knows at most {newest - 2} (use a newer one)"
-    assert says in check(old).problems
-    beside = tmp_path_factory.mktemp("beside")
-    with pytest.raises(StoreError, match=re.escape(says)):
-        salvage(old, beside / "new")
-    assert not list(beside.iterdir())
-    set_version(old, newest - 2)  # the header and the table do not agree: one of them is damaged
-    assert salvage(old, beside / "new").messages == len(CONTENT_1)
-    assert not [problem for problem in check(old).problems if "version" in problem]
-
-
-def test_a_step_that_fails_leaves_the_version_before(old, monkeypatch):
-    released = schema.MIGRATIONS
-    broken = (STEPS[0], ("UPDATE queue SET name = 'lost'", "this is no SQL"))
-    monkeypatch.setattr(schema, "MIGRATIONS", released + broken)
-    with pytest.raises(StoreError, match="cannot be opened"):
-        SqliteStore(old)
-    reached = len(released) + 1
-    assert version_of(old) == (reached, [*range(1, reached + 1)])
-    monkeypatch.setattr(schema, "MIGRATIONS", released + STEPS)
-    assert {queue for queue, _ in content(old)} == {"orders!"}
-
-
-def test_what_version_1_did_not_have_is_empty(old):
-    store = SqliteStore(old)
-    assert (list(store.subscriptions()), store.mark) == ([], 0)
+def test_a_newer_version_is_refused(tmp_path):
+    data = tmp_path / "data"
+    store = SqliteStore(data)
+    store.append("q", Stored("q", 1, "m-1", "/queue/q", b"\n\nhi\0"))
     store.close()
+    newer = schema.VERSION + 1
+    change(data, f"PRAGMA user_version = {newer}")
+    with pytest.raises(StoreError, match=f"has version {newer}, and this program knows only {schema.VERSION}"):
+        SqliteStore(data)
+    assert salvage(data, tmp_path / "flipped").messages == 1, "its tables are ours: the header is damaged"
+    change(data, "ALTER TABLE message ADD COLUMN more")
+    for use in (check, lambda folder: salvage(folder, tmp_path / "new")):
+        with pytest.raises(StoreError, match=f"has version {newer}"):
+            use(data)
+    assert sorted(os.listdir(tmp_path)) == ["data", "flipped"]

@@ -3,24 +3,17 @@
 from __future__ import annotations
 
 import sqlite3
-import subprocess
-import sys
 from collections.abc import Callable
-from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import pytest
 from broker.storage.test_damage import content
-from broker.storage.test_salvage import ENVIRONMENT, run
-from patience import patience
 
-from stompcodec.broker.storage.repair.compact import compact
 from stompcodec.broker.storage.repair.salvage import check
 from stompcodec.broker.storage.sqlite import SqliteStore
 from stompcodec.broker.storage.sqlite_writer import Writer
 from stompcodec.broker.storage.store import Stored
-from stompcodec.errors import StoreError
 
 MIB = 2**20
 
@@ -171,77 +164,6 @@ def test_a_backlog_in_use_keeps_its_file(tmp_path: Path) -> None:
     assert idle.sizes[0] >= before
     idle.store.close()
     assert len(content(tmp_path)[0]) == 100
-
-
-def old_file(folder: Path, count: int = 200, left: int = 5) -> None:
-    """A file as an older version has made it, most of it empty."""
-    with closing(sqlite3.connect(folder / "messages.sqlite")) as connection:
-        connection.execute("PRAGMA auto_vacuum = NONE")
-        connection.execute("VACUUM")
-    store = SqliteStore(folder)
-    for seq in range(count):
-        store.append("q", message(seq))
-    store.commit()
-    for seq in range(left, count):
-        store.remove("q", message(seq))
-    store.close()
-
-
-@pytest.fixture
-def old(tmp_path: Path) -> Path:
-    SqliteStore(tmp_path / "data").close()
-    old_file(tmp_path / "data")
-    return tmp_path / "data"
-
-
-def test_an_older_file_keeps_its_size_until_it_is_compacted(old: Path) -> None:
-    before = (old / "messages.sqlite").stat().st_size
-    idle = Idle(old)
-    idle.rest(5)
-    idle.store.close()
-    assert (old / "messages.sqlite").stat().st_size == before > 5 * MIB
-    status, said = run("compact", old)
-    assert (status, said.count(str(before))) == (0, 1)
-    assert (old / "messages.sqlite").stat().st_size < MIB
-    assert check(old).whole
-    assert len(content(old)[0]) == 5
-    idle = Idle(old)
-    idle.fill(first=1000)
-    idle.rest(5)
-    idle.store.close()
-    assert (old / "messages.sqlite").stat().st_size < 2 * MIB, "from now on it does so by itself"
-
-
-def test_compact_refuses_what_it_cannot_do(old: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    store = SqliteStore(old)
-    status, said = run("compact", old)
-    assert status == 2
-    assert "in use" in said
-    store.close()
-    with pytest.raises(StoreError, match="not a broker's data folder"):
-        compact(old.parent)
-    usage = type("Usage", (), {"free": 1000})
-    monkeypatch.setattr("stompcodec.broker.storage.repair.compact.shutil.disk_usage", lambda _: usage)
-    with pytest.raises(StoreError, match="1000 are free"):
-        compact(old)
-
-
-KILLED = """
-import os, sys, threading
-from stompcodec.broker.storage.repair.compact import compact
-threading.Timer(float(sys.argv[2]), lambda: os.kill(os.getpid(), 9)).start()
-compact(sys.argv[1])
-os._exit(0)
-"""
-
-
-@pytest.mark.long
-def test_killed_while_it_compacts(old: Path) -> None:
-    for turn in range(6):
-        command = [sys.executable, "-c", KILLED, str(old), str(0.002 * 3**turn)]
-        subprocess.run(command, env=ENVIRONMENT, timeout=patience(60), check=False)
-        assert check(old).whole
-    assert len(content(old)[0]) == 5
 
 
 def test_a_disk_that_is_full_does_not_stop_the_store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

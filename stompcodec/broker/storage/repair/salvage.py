@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import shutil
-import sqlite3
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import ExitStack, closing, contextmanager, nullcontext, suppress
@@ -14,21 +13,18 @@ from typing import Any
 
 from stompcodec.broker.message import due_of
 from stompcodec.broker.storage.body_files import Body, BodyFile, file_crc
-from stompcodec.broker.storage.checksums import is_intact, message_crc
-from stompcodec.broker.storage.damage import shown
-from stompcodec.broker.storage.folder_lock import APPLICATION, DATABASE, TABLES, find_loss, is_body, kind_of
+from stompcodec.broker.storage.checksums import message_crc, record_crc
+from stompcodec.broker.storage.damage import examine_wal, shown
+from stompcodec.broker.storage.folder_lock import DATABASE, find_loss, is_body, kind_of
+from stompcodec.broker.storage.repair.tables import Tables
 from stompcodec.broker.storage.rows import special_crc
 from stompcodec.broker.storage.small_tables import sent_key, subscribed_of
 from stompcodec.broker.storage.sqlite import SqliteStore
-from stompcodec.broker.storage.sqlite_file.pages import Pages
-from stompcodec.broker.storage.sqlite_schema import MIGRATIONS
 from stompcodec.broker.storage.store import SentKey, Stored, Subscribed
 from stompcodec.broker.storage.totals import SEQ_BITS, Total
 from stompcodec.disk import lock, lock_folder, sync_folder, unlock
 from stompcodec.errors import StoreError
 
-#: Problems listed from SQLite's own check.
-_MOST_LISTED = 100
 #: Counts messages that are not in the table `special` as they are in `message`, and rows there without a message.
 _WRONG = """SELECT (SELECT count(*) FROM message LEFT JOIN special USING (key)
     WHERE (message.expires IS NOT NULL OR message.priority <> 4 OR NOT message.persistent) AND (special.key IS NULL
@@ -47,8 +43,6 @@ class Findings:
     """Number of intact messages."""
     octets: int = 0
     """Bytes in them: headers and bodies."""
-    unchecked: int = 0
-    """Intact messages from an older version, which have no checksum."""
     queues: int = 0
     """Queues that hold intact messages."""
     subscriptions: int = 0
@@ -84,10 +78,7 @@ def check(folder: str | os.PathLike[str]) -> Findings:
     True
     """
     path = Path(folder)
-    with _unused(path), _read(path):
-        reading = _Reading(path, behind=False)
-        if reading.newer is not None:
-            reading.findings.problems.append(reading.newer)
+    with _unused(path), _read(path), _Reading(path) as reading:
         for _ in reading.keys():
             pass
         for _ in reading.messages():
@@ -95,16 +86,16 @@ def check(folder: str | os.PathLike[str]) -> Findings:
         reading.compare_totals()
         reading.look_at_files()
         if not reading.findings.problems:
-            _ask_sqlite(path / DATABASE, reading.findings)
+            reading.ask_sqlite()
     return reading.findings
 
 
 def salvage(folder: str | os.PathLike[str], new: str | os.PathLike[str]) -> Findings:
-    """Copy what is intact into a new data folder, even from a file that SQLite cannot read.
+    """Copy what is intact into a new data folder, as far as SQLite finds it, also in a file that it calls malformed.
 
     The new folder appears when it is complete. An interrupted copy leaves a folder beside it, whose name begins with a
     dot and ends in `.salvage`; the next call removes it. Large bodies are hard-linked if both folders are on one disk.
-    The old folder is not changed. Raise StoreError if it is not a data folder, belongs to a newer version, cannot be
+    The old folder is not changed. Raise StoreError if it is not a data folder, belongs to another version, cannot be
     read, or is in use by a broker, or if the new one exists, or cannot be created.
     """
     path, target = Path(folder), Path(new).absolute()
@@ -115,16 +106,13 @@ def salvage(folder: str | os.PathLike[str], new: str | os.PathLike[str]) -> Find
         if not any((path / name).is_file() for name in (DATABASE, f"{DATABASE}-wal")):
             raise StoreError(f"nothing can be copied from {path}: {DATABASE} is missing (look for a backup)")
         _clear(part)
-        reading = _Reading(path, behind=True)
-        if reading.newer is not None:
-            reading.close()
-            raise StoreError(reading.newer)
-        store = SqliteStore(part)
         try:
-            _copy(reading, store)
-        finally:
-            store.close()
-        reading.compare_totals()
+            with closing(SqliteStore(part)) as store, _Reading(path, part) as reading:
+                _copy(reading, store)
+                reading.compare_totals()
+        except StoreError:
+            shutil.rmtree(part, ignore_errors=True)
+            raise
         if os.path.lexists(target):
             raise StoreError(f"{target} exists by now (name another folder, and start again)")
         os.rename(part, target)
@@ -183,14 +171,13 @@ def _clear(part: Path) -> None:
 
 
 class _Reading:
-    """A reader of everything in a data folder, row by row. Iterate over `messages` to the end before the other results.
-    If `behind`, it also reads frames of the WAL after a damaged one.
+    """A reader of everything in a data folder. Read `messages` to the end before the other results. `scratch` is a
+    folder for a copy of a database whose first page is damaged, which is not read without it.
     """
 
-    def __init__(self, folder: Path, *, behind: bool) -> None:
+    def __init__(self, folder: Path, scratch: Path | None = None) -> None:
         self.folder = folder
         self.findings = findings = Findings(str(folder))
-        self._behind = behind
         self.unclean = True
         self.mark = 0
         self.totals: dict[int, Total] = {}
@@ -200,41 +187,30 @@ class _Reading:
         self._due: dict[int, float] = {}
         self._counted: Counter[int] = Counter()
         self._rows: Counter[int] = Counter()
-        database = folder / DATABASE
         lost = find_loss(folder)
         if lost is not None:
             findings.problems.append(lost)
-        self._pages = Pages(database, findings.problems.append, behind=behind)
-        wal = self._pages.wal
+        wal = examine_wal(folder / f"{DATABASE}-wal")
         if wal.lost:
             what = f"the WAL has a bad frame after {len(wal.taken)} good ones: {wal.lost} transactions or more are lost"
             findings.problems.append(what)
         elif wal.torn:
             findings.notes.append("the last transaction in the WAL is incomplete, after a power cut or damage")
-        self._roots = self._pages.tables() if self._pages.count else {}
-        self.newer = self._newer(database)
-        self._columns()
+        self._tables = Tables(folder / DATABASE, findings.problems.append, scratch)
+        try:
+            self._columns()
+        except BaseException:
+            self._tables.close()
+            raise
 
-    def close(self) -> None:
-        """Close the file, which `messages` does at its end."""
-        self._pages.close()
+    def __enter__(self) -> _Reading:
+        return self
 
-    def _newer(self, database: Path) -> str | None:
-        """Return what to say of a file whose version is newer than this program; None for others. Its version is in its
-        header, which may be damaged, and in the table `migration`.
-        """
-        noted = [rowid for rowid, _ in self._pages.rows(self._roots["migration"])] if "migration" in self._roots else []
-        application, in_header = self._pages.identity
-        version, known = max(noted, default=in_header), len(MIGRATIONS)
-        if application != APPLICATION or min(version, in_header) <= known:
-            return None
-        return f"{database} has version {version}, but this command knows at most {known} (use a newer one)"
+    def __exit__(self, *_: object) -> None:
+        self._tables.close()
 
     def _columns(self) -> None:
         """Read the small tables."""
-        missing = [name for name in TABLES if name not in self._roots]
-        if missing and self._pages.count:
-            self.findings.problems.append(f"the tables {', '.join(missing)} cannot be found")
         for name, read in (
             ("state", self._state),
             ("queue", self._queue),
@@ -242,10 +218,9 @@ class _Reading:
             ("subscription", self._subscription),
             ("special", self._special),
         ):
-            if name in self._roots:
-                for rowid, row in self._pages.rows(self._roots[name]):
-                    if not read(rowid, row):
-                        self.findings.problems.append(f"a row of the table {name} is damaged: {shown(_text(row))}")
+            for rowid, row in self._tables.rows(name):
+                if not read(rowid, row):
+                    self.findings.problems.append(f"a row of the table {name} is damaged: {shown(_text(row))}")
         expected = self._expected_subscriptions
         if expected is not None and expected != len(self.subscriptions):
             missing_count = expected - len(self.subscriptions)
@@ -255,15 +230,14 @@ class _Reading:
     _expected_subscriptions: int | None = None
 
     def _state(self, _rowid: int, row: list[Any]) -> bool:
-        clean, seq, count, crc = [*row, None, None, None][:4]
+        clean, seq, count, crc = row
         if not _is(crc, clean, seq, count):
             return False
         self.unclean, self.mark, self._expected_subscriptions = not clean, seq or 0, count
         return True
 
     def _queue(self, rowid: int, row: list[Any]) -> bool:
-        _, name, suspect, count, high, crc = [*row, *[None] * 6][:6]
-        high = -1 if high is None else high
+        _, name, suspect, count, high, crc = row
         if not isinstance(name, bytes) or not isinstance(suspect, int) or not isinstance(high, int):
             return False
         text = name.decode("utf-8", "replace")
@@ -273,13 +247,13 @@ class _Reading:
         return True
 
     def _body(self, rowid: int, row: list[Any]) -> bool:
-        if len(row) != 4 or not isinstance(row[1], bytes) or not all(isinstance(one, int) for one in row[2:]):
+        if not isinstance(row[1], bytes) or not all(isinstance(one, int) for one in row[2:]):
             return False
         self._files.setdefault(rowid, BodyFile(row[1].decode("utf-8", "replace"), row[2], row[3]))
         return True
 
     def _special(self, rowid: int, row: list[Any]) -> bool:
-        due = row[1] if len(row) == 6 else ""
+        due = row[1]
         if due is not None:
             if not isinstance(due, (int, float)):
                 return False
@@ -287,60 +261,35 @@ class _Reading:
         return bool(row[5] == special_crc(rowid, due))
 
     def _subscription(self, _rowid: int, row: list[Any]) -> bool:
-        names = (*Subscribed._fields[:7], *_LATER_COLUMNS)
-        values = dict(zip(names, (one.decode("utf-8", "replace") if isinstance(one, bytes) else one for one in row)))
-        crc = values.pop("crc", None)
-        columns = [values.get(name) for name in Subscribed._fields]
+        *columns, crc = (one.decode("utf-8", "replace") if isinstance(one, bytes) else one for one in row)
         if not _is(crc, *columns) or not all(isinstance(one, str) for one in columns[:3]):
             return False
         self.subscriptions.append(subscribed_of(columns))
         return True
 
     def keys(self) -> Iterator[SentKey]:
-        """Yield every intact idempotency key. Read it to its end before `messages`, which closes the file."""
+        """Yield every intact idempotency key."""
         damaged = 0
-        done: set[int] = set()
-        for number, row in self._pages.rows(self._roots["sent"]) if "sent" in self._roots else ():
+        for number, row in self._tables.rows("sent"):
             key = sent_key((number, *row[1:]))
             if key is None:
                 damaged += 1
-            elif number not in done:
-                done.add(number)
+            else:
                 self.findings.keys += 1
                 yield key
         if damaged:
             self.findings.problems.append(f"{damaged} rows of the table sent, idempotency keys, are damaged")
 
     def messages(self) -> Iterator[Stored]:
-        """Yield every intact message, by queue and seq if the pages are in order."""
-        last, disorder = -1, False
-        done: set[int] = set()
-        if "message" in self._roots:
-            for key, row in self._pages.rows(self._roots["message"]):
-                disorder = disorder or key <= last
-                last = key
-                if self._behind:
-                    if key in done:
-                        continue
-                    done.add(key)
-                yield from self._message(key, row)
-        if disorder:
-            self.findings.problems.append("the messages are not in order: some may be missing, or there twice")
-        strays = 0
-        for key, row in self._pages.strays() if self._behind or self.findings.problems else ():
-            if len(row) == _MESSAGE_COLUMNS and row[-1] is not None and self._crc_of(key, row) == row[-1]:
-                strays += 1
-                if key not in done:
-                    done.add(key)
-                    yield from self._message(key, row)
-        if strays:
-            self.findings.notes.append(f"{strays} messages were found in pages that belong to no table")
-        self.close()
+        """Yield every intact message, by queue and seq as far as the pages are in order."""
+        spans = [(number << SEQ_BITS, number + 1 << SEQ_BITS) for number in sorted(self.totals)]
+        for key, row in self._tables.rows("message", spans):
+            yield from self._message(key, row)
         self.findings.queues = sum(count > 0 for count in self._counted.values())
 
     def _crc_of(self, key: int, row: list[Any]) -> int | None:
         try:
-            _, ident, destination, tail, persistent, expires, priority, attempts, redelivered, *_ = row
+            _, ident, destination, tail, persistent, expires, priority, attempts, redelivered, _crc = row
             return message_crc(
                 key,
                 ident.decode(errors="surrogateescape"),
@@ -361,10 +310,9 @@ class _Reading:
         total = self.totals.get(number)
         if total is None or key <= total.high:
             self._rows[number] += 1
-        row = [*row, None][:_MESSAGE_COLUMNS] if len(row) == _MESSAGE_COLUMNS - 1 else row
-        crc, body = row[-1], None
-        found = self._crc_of(key, row) if len(row) == _MESSAGE_COLUMNS else None
-        if found is None or (crc is not None and crc != found):
+        body = None
+        found = self._crc_of(key, row)
+        if found is None or found != row[-1]:
             self._lose(row, "its row is damaged")
             return
         _, ident, destination, tail, persistent, expires, priority, attempts, redelivered, _crc = row
@@ -390,7 +338,6 @@ class _Reading:
             return
         self.findings.messages += 1
         self.findings.octets += len(tail) + (0 if body is None else body.size)
-        self.findings.unchecked += crc is None
         self._counted[number] += 1
         again = bool(redelivered) or key < total.suspect or self.unclean
         due = self._due.get(key) or due_of(tail)
@@ -399,8 +346,7 @@ class _Reading:
 
     def _lose(self, row: list[Any], why: str) -> None:
         ident, destination = (
-            shown(one.decode("utf-8", "replace")) if isinstance(one, bytes) else ""
-            for one in [*row, None, None, None][1:3]
+            shown(one.decode("utf-8", "replace")) if isinstance(one, bytes) else "" for one in row[1:3]
         )
         self.findings.lost.append({"id": ident, "destination": destination, "why": why})
 
@@ -413,6 +359,13 @@ class _Reading:
                 what = f"{less} messages are missing" if less > 0 else f"{-less} rows more than its total says"
                 self.findings.problems.append(f"the queue {name}: {what}")
 
+    def ask_sqlite(self) -> None:
+        """Have SQLite check the structure of the file, where damage may not show in rows and totals."""
+        self.findings.problems += self._tables.check()
+        wrong = self._tables.number(_WRONG)
+        if wrong:
+            self.findings.problems.append(f"{wrong} messages are missing or wrong in the table special")
+
     def look_at_files(self) -> None:
         """Note body files that belong to no message."""
         known = {file.file for file in self._files.values()}
@@ -423,19 +376,9 @@ class _Reading:
                 self.findings.notes.append(f"{len(left)} files in bodies belong to no message{end}")
 
 
-#: Columns that migrations have added to the table `subscription`, in order.
-_LATER_COLUMNS = tuple(
-    statement.split()[5]
-    for step in MIGRATIONS
-    for statement in step
-    if statement.startswith("ALTER TABLE subscription ADD COLUMN")
-)
-_MESSAGE_COLUMNS = 10
-
-
 def _is(crc: object, *columns: Any) -> bool:
     try:
-        return is_intact(crc, *columns)
+        return crc == record_crc(*columns)
     except (TypeError, ValueError):
         return False
 
@@ -461,26 +404,3 @@ def _copy(reading: _Reading, store: SqliteStore) -> None:
             octets = 0
     store.reserve(top)
     store.commit()
-
-
-def _ask_sqlite(database: Path, findings: Findings) -> None:
-    """Have SQLite check the structure of the file, where damage may not show in rows and totals."""
-    try:
-        log = database.with_name(f"{database.name}-wal")
-        how = "mode=ro" if log.exists() and log.stat().st_size else "immutable=1"  # creates no file
-        with closing(sqlite3.connect(f"{database.absolute().as_uri()}?{how}", uri=True)) as connection:
-            connection.text_factory = lambda octets: octets.decode("utf-8", "replace")
-            for (line,) in connection.execute(f"PRAGMA integrity_check({_MOST_LISTED})"):
-                findings.problems += [part for part in line.splitlines() if part != "ok"]
-            tables = {name for (name,) in connection.execute("SELECT name FROM sqlite_master")}
-            if "filling" in tables:
-                findings.notes.append("a migration was interrupted; it continues at the next start")
-            elif "special" in tables:
-                (wrong,) = connection.execute(_WRONG).fetchone()
-                if wrong:
-                    findings.problems.append(f"{wrong} messages are missing or wrong in the table special")
-    except sqlite3.Error as error:
-        if "unable to open" in str(error) or "readonly" in str(error):
-            findings.notes.append(f"SQLite's own check was skipped: {error}")
-        else:
-            findings.problems.append(f"SQLite cannot read {database.name}: {error}")

@@ -1,1 +1,0 @@
-"""Readers of SQLite's files, pages and write-ahead log, that do not use SQLite."""
