@@ -12,7 +12,7 @@ ROUNDS ?= 200
 CUTS ?= 1000
 SEEDS ?= 1000
 # What draws pages from the code. Each has --check, which says whether its drawing is stale.
-DRAWINGS := scripts/state_diagram.py scripts/unasync.py $(wildcard scripts/draw_*.py) benchmarks/draw_sharding.py scripts/tricks_page.py scripts/queue_tools_picture.py \
+DRAWINGS := scripts/state_diagram.py scripts/unasync.py $(wildcard scripts/draw_*.py) benchmarks/draw_sharding.py scripts/queue_tools_picture.py \
 	scripts/platforms_page.py scripts/repository.py scripts/rules_page.py scripts/proofs.py
 SPARKS ?= 4.0 4.1 4.2 newest
 SOURCES := pyproject.toml setup.py MANIFEST.in $(wildcard tests/run_*.py tests/conformance.py tests/vectors/*.json tests/scenarios/*.json) \
@@ -73,9 +73,6 @@ test-all: $(VENV)/package.stamp ## the suite on every installed interpreter
 
 pythons: $(VENV)/package.stamp ## unpack CPython 3.14 and 3.15 of Debian's next release for test-all
 	@$(BIN)/python scripts/debian_pythons.py
-
-test-tricks: $(VENV)/package.stamp ## the codec with each speed trick off (ONLY: some of docs/tricks.md); FUZZ (2000) executions for each
-	@$(BIN)/python scripts/test_tricks.py --fuzz $(or $(FUZZ),2000) $(if $(ONLY),--only $(ONLY)) $(if $(SEED),--seed $(SEED))
 
 test-debug: $(VENV)/package.stamp ## the tests of the codec and of the plain road on a debug interpreter (DEBUG_PYTHON, or python3.X-dbg)
 	@$(BIN)/python scripts/test_debug.py

@@ -23,8 +23,6 @@ FLAGS = ("-O2", "-g0", "-fvisibility=hidden", "-fPIC", "-DNDEBUG")
 WARNINGS = ("-Wall", "-Wextra", "-Werror")
 #: As in setup.py: sources of the codec that the broker's extension has, too.
 SHARED = ("src/stomp_text.c", "src/stomp_write.c")
-#: How options begin that say nothing beside what they do to the preprocessed source.
-TRICK = "-DSTOMP_NO_"
 
 
 def compiler() -> tuple[str, ...]:
@@ -93,9 +91,7 @@ def _object(kind: Kind, source: Path, flags: tuple[str, ...]) -> Path:
     for folder in kind.include:
         command += ["-isystem", folder]
     text = subprocess.run([*command, "-E", "-P", str(source)], stdout=subprocess.PIPE, check=True).stdout
-    digest = hashlib.sha256(
-        "\0".join(option for option in command if not option.startswith(TRICK)).encode() + text
-    ).hexdigest()
+    digest = hashlib.sha256("\0".join(command).encode() + text).hexdigest()
     target = FOLDER / "objects" / f"{source.stem}-{digest[:16]}.o"
     if not target.exists():
         target.parent.mkdir(parents=True, exist_ok=True)
@@ -107,24 +103,6 @@ def _object(kind: Kind, source: Path, flags: tuple[str, ...]) -> Path:
 
 def _link(kind: Kind, objects: list[Path], extension: Path) -> None:
     run(*kind.compiler, "-shared", *objects, "-o", f"{extension}{kind.suffix}")
-
-
-def can_compile() -> bool:
-    """Return whether there is a C compiler and Python.h."""
-    command = [
-        *compiler(),
-        "-I",
-        sysconfig.get_path("include"),
-        "-include",
-        "Python.h",
-        "-fsyntax-only",
-        "-x",
-        "c",
-        "-",
-    ]
-    if not shutil.which(command[0]):
-        return False
-    return subprocess.run(command, input=b"", capture_output=True, check=False).returncode == 0
 
 
 def run(*command: str | Path) -> str:

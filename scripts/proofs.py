@@ -230,8 +230,7 @@ Other pages say what each test proves:
 
 - [requirements.md](requirements.md): {proven} of {number} rules of STOMP and its dialects, with their tests;
 - [promises.md](promises.md): what the broker promises, with the key and the test of each promise;
-- [spark-semantics.md](spark-semantics.md): what Spark gets, with the test of each promise;
-- [tricks.md](tricks.md): the speed tricks of the codec, each of which may be switched off without another result.
+- [spark-semantics.md](spark-semantics.md): what Spark gets, with the test of each promise.
 """
     for kind, runs in kept.items():
         text += _section(kind, runs)

@@ -94,7 +94,6 @@ QUICK = [
     [
         Stage("examples", [*PYTEST, *DOCTESTS]),
         Stage("instructions", [sys.executable, "benchmarks/instructions.py", "--judged"], "--report"),
-        Stage("tricks", [sys.executable, "scripts/test_tricks.py", "--short"], "--report"),
         Stage("debug", [sys.executable, "scripts/test_debug.py", "--short"], "--report"),
     ],
     [Stage("c", [*PYTEST, *SHARED, "-m", "not slow"])],

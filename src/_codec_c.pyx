@@ -32,8 +32,6 @@ from .spec import checked_names as _checked_names
 from .spec import dialect_of as _dialect_of
 
 cdef extern from "Python.h":
-    ctypedef struct PyTypeObject:
-        PyObject *(*tp_iternext)(PyObject *) except? NULL
     const Py_ssize_t PY_SSIZE_T_MAX
     Py_ssize_t PyNumber_AsSsize_t(object number, PyObject *overflow) except? -1
     int PyUnicode_Compare(object left, object right) except? -1

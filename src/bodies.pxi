@@ -223,7 +223,7 @@ cdef class _Bodies(_Input):
 
     cdef inline bint _goes_on(self, const uint8_t *data, size_t len) noexcept:
         """Take in [data, data + len) if it is the middle of a body that has room, and nothing is lent. Return whether it was."""
-        if STOMP_NO_STRAIGHT_BODY or self.state != IN_COUNTED or self.start != self.end or self.lease is not None:
+        if self.state != IN_COUNTED or self.start != self.end or self.lease is not None:
             return False
         if not self.body or len > self.room - self.have:  # the room is never larger than the body
             return False

@@ -2,7 +2,6 @@
 
 #include <stdlib.h>
 
-#include "stomp_tricks.h"
 
 enum { PAGE = 4096, SPARE = 2 };
 
@@ -16,7 +15,7 @@ static void keep_in_the_heap(size_t room)
 {
 #ifndef Py_GIL_DISABLED
     static size_t largest;
-    if (STOMP_NO_KEPT_HEAP || room <= largest)
+    if (room <= largest)
         return;
     largest = room;
     void *volatile block = malloc(SPARE * room + sizeof(PyBytesObject)); /* volatile: else the compiler leaves out both calls */

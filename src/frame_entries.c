@@ -2,32 +2,6 @@
 
 #include "stomp_text.h"
 
-/* Texts are short: two loads, which may overlap, are faster than a call. */
-static inline void copy_octets(uint8_t *to, const uint8_t *from, size_t len)
-{
-    uint64_t word, last;
-    uint32_t half, half_last;
-    if (STOMP_NO_SHORT_COPIES || len > 32) {
-        memcpy(to, from, len);
-    } else if (len >= 8) {
-        memcpy(&last, from + len - 8, 8);
-        for (size_t i = 0; i + 8 < len; i += 8) {
-            memcpy(&word, from + i, 8);
-            memcpy(to + i, &word, 8);
-        }
-        memcpy(to + len - 8, &last, 8);
-    } else if (len >= 4) {
-        memcpy(&half, from, 4);
-        memcpy(&half_last, from + len - 4, 4);
-        memcpy(to, &half, 4);
-        memcpy(to + len - 4, &half_last, 4);
-    } else if (len) {
-        to[0] = from[0];
-        to[len / 2] = from[len / 2];
-        to[len - 1] = from[len - 1];
-    }
-}
-
 static inline int is_ascii(const uint8_t *octets, size_t len)
 {
     uint64_t word, all = 0;
@@ -59,7 +33,7 @@ static PyObject *text_of(const uint8_t *octets, size_t len, int wide)
         return PyUnicode_FromOrdinal(*octets); /* a cached singleton */
     text = PyUnicode_New((Py_ssize_t)len, 127);
     if (text)
-        copy_octets(PyUnicode_1BYTE_DATA(text), octets, len);
+        memcpy(PyUnicode_1BYTE_DATA(text), octets, len);
     return text;
 }
 
@@ -184,7 +158,7 @@ static inline PyObject *name_text(const StompFrame *frame, const struct frame_en
     if (escaped && memchr(e->name, '\\', e->name_len))
         return unescaped_text(frame, e->name, e->name_len);
     int wide = is_wide(frame, e->name, e->name_len);
-    return wide || STOMP_NO_KNOWN_NAMES || e->name_len > MOST ? text_of(e->name, e->name_len, wide) : known_name(e->name, e->name_len, repeats);
+    return wide || e->name_len > MOST ? text_of(e->name, e->name_len, wide) : known_name(e->name, e->name_len, repeats);
 }
 
 static inline PyObject *value_text(const StompFrame *frame, const struct frame_entry *e, int escaped, int repeats)
@@ -193,7 +167,7 @@ static inline PyObject *value_text(const StompFrame *frame, const struct frame_e
         return unescaped_text(frame, e->value, e->value_len);
     int wide = is_wide(frame, e->value, e->value_len);
 #ifndef Py_GIL_DISABLED
-    if (repeats && !STOMP_NO_KNOWN_VALUES && !wide && e->value_len <= MOST)
+    if (repeats && !wide && e->value_len <= MOST)
         return known_value(e->value, e->value_len);
 #else
     (void)repeats;

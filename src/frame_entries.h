@@ -51,7 +51,7 @@ static inline int want(struct wanted *w, PyObject *name)
     w->len = 0;
     if (!PyUnicode_Check(name))
         return -1;
-    if (!STOMP_NO_RAW_LOOKUP && PyUnicode_IS_COMPACT_ASCII(name)) {
+    if (PyUnicode_IS_COMPACT_ASCII(name)) {
         w->octets = PyUnicode_1BYTE_DATA(name);
         w->len = (size_t)PyUnicode_GET_LENGTH(name);
     }

@@ -9,17 +9,16 @@
 
 #include <Python.h>
 #include "stomp_scan.h"
-#include "stomp_tricks.h"
 
 /* Is freed memory kept for reuse? Not without the GIL, where two threads could take the same block. */
 #if defined(Py_GIL_DISABLED)
 enum { STOMP_SPARE_BLOCKS = 0 };
 #else
-enum { STOMP_SPARE_BLOCKS = !STOMP_NO_SPARE_BLOCKS };
+enum { STOMP_SPARE_BLOCKS = 1 };
 #endif
 
 /* The same for objects. */
-#if !defined(Py_GIL_DISABLED) && !defined(Py_REF_DEBUG) && !STOMP_NO_SPARE_OBJECTS
+#if !defined(Py_GIL_DISABLED) && !defined(Py_REF_DEBUG)
 #define STOMP_SPARE_OBJECTS 1
 #endif
 

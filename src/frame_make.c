@@ -190,7 +190,7 @@ static PyObject *frame_of_dict(PyObject *command, PyObject *headers, PyObject *b
 
 static PyObject *make_frame(PyObject *command, PyObject *headers, PyObject *body)
 {
-    if (!STOMP_NO_DICT_ITEMS && headers && PyUnicode_CheckExact(command) && PyDict_CheckExact(headers) && (!body || PyBytes_CheckExact(body))
+    if (headers && PyUnicode_CheckExact(command) && PyDict_CheckExact(headers) && (!body || PyBytes_CheckExact(body))
         && (size_t)PyDict_GET_SIZE(headers) <= MOST) {
         int fits = 1;
         PyObject *frame = frame_of_dict(command, headers, body, &fits);

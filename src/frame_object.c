@@ -86,9 +86,6 @@ static size_t copy_lines(uint8_t *out, const struct stomp_scan *scan, const uint
     return (size_t)(to - out);
 }
 
-/* The largest head whose offsets are stored in 16 bits. */
-enum { NARROW_MOST = STOMP_NO_NARROW_OFFSETS ? 0 : UINT16_MAX };
-
 /* Pack two offsets as a frame stores them: the colon first. */
 static inline uint32_t offsets_16(uint32_t colon, uint32_t end)
 {
@@ -123,7 +120,7 @@ static STOMP_NOINLINE StompFrame *frame_of_lines(const struct stomp_scan *scan, 
 {
     size_t from = 0, end = 0;
     struct stomp_header at;
-    int kind = head <= NARROW_MOST ? FRAME_WIDE16 : FRAME_WIDE32;
+    int kind = head <= UINT16_MAX ? FRAME_WIDE16 : FRAME_WIDE32;
     StompFrame *frame = frame_of(scan, rules, body, kind, head);
     if (!frame)
         return NULL;
@@ -148,7 +145,7 @@ PyObject *stomp_frame_from_scan(const struct stomp_scan *scan, const struct stom
     uint32_t count = scan->count;
     size_t head = count ? scan->lines[count - 1].end + (size_t)1 : 0;
     StompFrame *frame;
-    if (!(scan->marks & STOMP_CHANGED) && head <= NARROW_MOST) {
+    if (!(scan->marks & STOMP_CHANGED) && head <= UINT16_MAX) {
         frame = frame_of(scan, rules, body, FRAME_WIDE16, head);
         if (!frame)
             return NULL;
@@ -371,7 +368,7 @@ PyTypeObject StompFrame_Type = {
               ">>> frame.headers[\"destination\"], frame.get(\"receipt\"), frame.body\n"
               "('/queue/a', None, b'hello')",
     .tp_new = stomp_frame_new,
-    .tp_vectorcall = STOMP_NO_VECTORCALL ? NULL : stomp_frame_vectorcall,
+    .tp_vectorcall = stomp_frame_vectorcall,
     .tp_dealloc = (destructor)(void (*)(void))frame_dealloc,
     .tp_methods = frame_methods,
     .tp_getset = frame_getset,

@@ -258,7 +258,7 @@ static int write_command(struct stomp_out *out, StompFrame *frame, const struct 
 /* Can the header lines be copied as they were received? */
 static int copies(const StompFrame *frame, const struct lines *lines, const struct stomp_writer *w)
 {
-    return !STOMP_NO_COPIED_LINES && frame->kind != FRAME_TEXT && !(frame->marks & (STOMP_ODD | STOMP_CR_ENDS)) && lines->mode != STOMP_WRITE_LEGACY
+    return frame->kind != FRAME_TEXT && !(frame->marks & (STOMP_ODD | STOMP_CR_ENDS)) && lines->mode != STOMP_WRITE_LEGACY
         && (!frame->level || lines->mode == STOMP_WRITE_1_2 || (lines->mode == STOMP_WRITE_1_1 && frame->level == 1))
         && !((frame->marks & STOMP_HAS_LENGTH) && w->length_mode == LENGTH_NEVER);
 }
@@ -291,7 +291,7 @@ int stomp_write_head(struct stomp_out *out, StompFrame *frame, const struct stom
         out->len += frame->head - frame->first;
         lines.has_length = (frame->marks & STOMP_HAS_LENGTH);
     } else {
-        if (!STOMP_NO_ASCII_LINES && frame->kind == FRAME_TEXT && !(frame->marks & STOMP_NON_ASCII) && !legacy && w->length_mode != LENGTH_NEVER) {
+        if (frame->kind == FRAME_TEXT && !(frame->marks & STOMP_NON_ASCII) && !legacy && w->length_mode != LENGTH_NEVER) {
             if (stomp_out_reserve(out, 2 * ((uint64_t)frame->head + frame->count) + 16) < 0)
                 return -1;
             error = write_ascii_lines(out, frame, &w->rules, &lines, culprit);

@@ -30,14 +30,14 @@ cdef class _Input:
         if len == 0:
             return 0
         if self.start == self.end and self.pinned is None:
-            if not STOMP_NO_READ_IN_PLACE and whole is not None and len >= SMALL:
+            if whole is not None and len >= SMALL:
                 self.pinned = whole
                 self.data = <const uint8_t *>PyBytes_AS_STRING(whole)
                 self.end = <size_t>PyBytes_GET_SIZE(whole)
                 self.start = self.end - len
             else:
                 self._append(data, len)
-        elif not STOMP_NO_READ_IN_PLACE and whole is not None and len >= SMALL and self.pinned is None:
+        elif whole is not None and len >= SMALL and self.pinned is None:
             # Only its beginning is copied: the rest can be read in place.
             self.bridge = self._append(data, SMALL // 4)
             self.pinned = whole

@@ -321,12 +321,3 @@ cdef class Parser(_Bodies):
         if self.state != IN_HEAD or self._unread():
             self._die((STOMP_TRUNCATED, self.total, b""))
             self._fail_again()
-
-
-cdef PyObject *_iternext(PyObject *parser) except? NULL:
-    """The slot that a for loop calls. NULL alone ends it: a StopIteration costs more than reading ten frames."""
-    return (<Parser>parser)._next()
-
-
-if not STOMP_NO_ITERNEXT:
-    (<PyTypeObject *>Parser).tp_iternext = _iternext

@@ -46,9 +46,6 @@ cdef extern from "stomp_taker.h":
 cdef extern from "stomp_command.h" nogil:
     const char *const stomp_command_names[]
 
-cdef extern from "stomp_tricks.h":
-    enum: STOMP_NO_PREPARED_RULES, STOMP_NO_EXPECTED_SIZE, STOMP_NO_READ_IN_PLACE, STOMP_NO_STRAIGHT_BODY, STOMP_NO_ITERNEXT
-
 cdef extern from "frame_object.h":
     enum: STOMP_SPARE_BLOCKS
     ctypedef struct StompFrame:

@@ -373,7 +373,7 @@ static STOMP_INLINE int quick_head(struct stomp_scan *s, const struct stomp_rule
                                    const struct stomp_isa *isa, any_scan *any, rest_scan *rest, utf8_end *utf8)
 {
     size_t skip = 0;
-    if (STOMP_NO_QUICK_HEAD || STOMP_UNLIKELY(s->phase != STOMP_GAP) || len <= STOMP_BLOCK + 1 || !stomp_is_quick(rules) || s->starts)
+    if (STOMP_UNLIKELY(s->phase != STOMP_GAP) || len <= STOMP_BLOCK + 1 || !stomp_is_quick(rules) || s->starts)
         return any(s, rules, data, len);
     if (data[0] <= ' ') {
         if (data[0] != '\n' || data[1] <= ' ' || rules->report_beats)

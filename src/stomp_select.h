@@ -7,7 +7,6 @@
 
 #include "stomp_memory.h"
 #include "stomp_scan.h"
-#include "stomp_tricks.h"
 #include "stomp_wanted.h"
 
 #define STOMP_SPARE 32 /* extra bytes at the end of each buffer, so that short texts are copied in one go */
@@ -36,7 +35,7 @@ static inline int stomp_grow(struct stomp_buffer *b, size_t need)
 /* Copy len bytes to a place with STOMP_SPARE extra bytes; `roomy`: at least as many are readable from the first one on. */
 static inline void stomp_copy(uint8_t *to, const uint8_t *octets, size_t len, int roomy)
 {
-    if (!STOMP_NO_SHORT_COPIES && roomy && len <= STOMP_SPARE)
+    if (roomy && len <= STOMP_SPARE)
         memcpy(to, octets, STOMP_SPARE);
     else
         memcpy(to, octets, len);

@@ -133,7 +133,7 @@ void stomp_sieve_init(struct stomp_sieve *sieve, const struct stomp_rules *rules
 {
     const size_t lines = rules->max_headers < SIZE_MAX / 3 ? 3 * rules->max_headers : SIZE_MAX; /* the shortest are a:LF */
     memset(sieve, 0, sizeof *sieve);
-    if (!STOMP_NO_SIEVE && stomp_is_quick(rules) && !rules->report_beats)
+    if (stomp_is_quick(rules) && !rules->report_beats)
         for (size_t i = 0; i < wanted->where_count && !sieve->by; i++)
             sieve->by = is_fit(&wanted->where[i]) ? &wanted->where[i] : NULL;
     sieve->most = lines < rules->max_header_line ? lines : rules->max_header_line;

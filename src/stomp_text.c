@@ -2,7 +2,6 @@
 
 #include <string.h>
 
-#include "stomp_tricks.h"
 #include "stomp_utf8.h"
 
 #if defined(STOMP_AVX2)
@@ -56,19 +55,6 @@ size_t stomp_bad_escape(const uint8_t *text, size_t len, int level)
     return len;
 }
 
-/* Copy 8 bytes. Return the index of the first backslash, or 8. */
-static inline size_t copy_run(uint8_t *to, const uint8_t *text)
-{
-    const uint64_t ones = 0x0101010101010101u;
-    uint64_t x = 0;
-    for (unsigned i = 0; i < 8; i++) /* one load, in the order of little-endian machines */
-        x |= (uint64_t)text[i] << (8 * i);
-    memcpy(to, text, 8);
-    x ^= ones * '\\';
-    x = (x - ones) & ~x & ones << 7; /* the lowest bit is exact */
-    return x ? stomp_low_bit64(x) / 8 : 8;
-}
-
 /* Read one byte or escape at *text. */
 static inline uint8_t next_octet(const uint8_t **text, const uint8_t *end, int level)
 {
@@ -82,13 +68,6 @@ size_t stomp_unescape(uint8_t *out, const uint8_t *text, size_t len, int level)
 {
     const uint8_t *end = text + len;
     uint8_t *to = out;
-    while (!STOMP_NO_UNESCAPE_RUNS && end - text >= 8) {
-        const size_t run = copy_run(to, text);
-        text += run;
-        to += run;
-        if (run < 8)
-            *to++ = next_octet(&text, end, level);
-    }
     while (text < end)
         *to++ = next_octet(&text, end, level);
     return (size_t)(to - out);
@@ -115,7 +94,7 @@ static inline size_t sequence(const uint8_t *text, size_t len)
 
 size_t stomp_bad_utf8(const uint8_t *text, size_t len)
 {
-    size_t i = STOMP_NO_UTF8_BLOCKS ? 0 : stomp_utf8_blocks(&isa, text, len), n;
+    size_t i = stomp_utf8_blocks(&isa, text, len), n;
     while (i < len && (n = sequence(text + i, len - i)))
         i += n;
     return i;

@@ -9,7 +9,6 @@
 #include "stomp_head.h"
 #include "stomp_lines.h"
 #include "stomp_text.h"
-#include "stomp_tricks.h"
 #include "stomp_utf8.h"
 
 static const struct stomp_isa stomp_plain = {stomp_masks_plain, stomp_equal_plain, stomp_at_least_plain};
@@ -18,7 +17,7 @@ static const struct stomp_isa stomp_plain = {stomp_masks_plain, stomp_equal_plai
    at all lines behind it again, for each such line. */
 static inline int stomp_is_quick(const struct stomp_rules *rules)
 {
-    return !STOMP_NO_SCAN_BLOCKS && !(rules->flags & (STOMP_IRREGULAR | STOMP_KEEPS_BAD_UTF8 | STOMP_KEEPS_BAD_ESCAPES));
+    return !(rules->flags & (STOMP_IRREGULAR | STOMP_KEEPS_BAD_UTF8 | STOMP_KEEPS_BAD_ESCAPES));
 }
 
 /* Two bytes at once. */
@@ -150,7 +149,7 @@ static STOMP_INLINE void stomp_end_block(struct stomp_walk *k, const struct stom
 static STOMP_INLINE int stomp_head_is_utf8(const struct stomp_scan *s, const uint8_t *data, const struct stomp_isa *isa)
 {
     const size_t size = s->head - s->first;
-    return !STOMP_NO_UTF8_BLOCKS && stomp_utf8_blocks(isa, data + s->first, size) == size;
+    return stomp_utf8_blocks(isa, data + s->first, size) == size;
 }
 
 #ifdef STOMP_AVX2
@@ -159,8 +158,6 @@ static const struct stomp_isa stomp_avx2 = {stomp_masks_avx2, stomp_equal_avx2, 
 /* The same. The command line is before the lines. */
 STOMP_FOR_AVX2 static STOMP_INLINE int stomp_head_is_utf8_avx2(const struct stomp_scan *s, const uint8_t *data)
 {
-    if (STOMP_NO_UTF8_BLOCKS || STOMP_NO_UTF8_TABLES)
-        return stomp_head_is_utf8(s, data, &stomp_avx2);
     return stomp_is_utf8_avx2(data + s->first, s->head - s->first);
 }
 #endif

@@ -7,7 +7,6 @@
 #include <string.h>
 
 #include "stomp_mask.h"
-#include "stomp_tricks.h"
 
 /* The treatment of special bytes. */
 enum stomp_write_mode {
@@ -98,8 +97,6 @@ static inline uint64_t stomp_copy_8(uint8_t *out, const uint8_t *text, size_t le
    that cannot be escaped. Returns the length written, or STOMP_REFUSED. */
 static STOMP_INLINE size_t stomp_write_text(uint8_t *out, const uint8_t *text, size_t len, int mode, int is_name)
 {
-    if (STOMP_NO_COPY_AND_LOOK)
-        return stomp_write_escaped(out, text, len, mode, is_name);
     if (len >= 16) {
         size_t i = 0;
         uint32_t special = 0;

@@ -1,23 +1,11 @@
 # The writer: frames to bytes. Included by _codec_c.pyx.
 
 cdef object _AUTO = "auto", _NO_COMMANDS = ()
-cdef stomp_writer _USUAL[5]  # for each of _VERSIONS, without options
 
-for _i in range(5):
-    _USUAL[<int>_i].rules = _RULES[<int>_i][0]
-    _USUAL[<int>_i].length_mode = LENGTH_AUTO
-    _USUAL[<int>_i].lenient = 0
-
-
-cdef const stomp_writer *_writer(stomp_writer *room, version, content_length, lenient, _Names extra) except NULL:
-    """Return the rules of a call. They are in `room` if they are unusual."""
-    cdef int i
-    if not STOMP_NO_PREPARED_RULES and extra is None and content_length is _AUTO and lenient is False:
-        for i in range(5):
-            if version is _VERSIONS[i]:
-                return &_USUAL[i]
+cdef int _writer(stomp_writer *room, version, content_length, lenient, _Names extra) except -1:
+    """Set the rules of a call."""
     _dialect_rules(&room.rules, version, False)
-    if content_length == "auto":
+    if content_length is _AUTO or content_length == "auto":
         room.length_mode = LENGTH_AUTO
     else:
         try:
@@ -28,7 +16,7 @@ cdef const stomp_writer *_writer(stomp_writer *room, version, content_length, le
     if extra is not None:
         room.rules.extra = extra.names
         room.rules.extra_count = extra.count
-    return room
+    return 0
 
 
 cdef inline _Names _extra(commands):
@@ -91,14 +79,14 @@ def serialize(frame, version="1.2", *, content_length="auto", lenient=False, com
     >>> serialize(Frame("SEND", {"destination": "/queue/a"}, b"hello"))
     b'SEND\\ndestination:/queue/a\\ncontent-length:5\\n\\nhello\\x00'
     """
-    cdef stomp_writer room
+    cdef stomp_writer writer
     cdef _Names extra = _extra(commands)
-    cdef const stomp_writer *writer = _writer(&room, version, content_length, lenient, extra)
+    _writer(&writer, version, content_length, lenient, extra)
     cdef uint32_t culprit
     cdef PyObject *made
-    cdef int error = stomp_write_frame(&made, _checked_frame(frame), writer, &culprit)
+    cdef int error = stomp_write_frame(&made, _checked_frame(frame), &writer, &culprit)
     if error:
-        _raise(error, None, b"", _detail(error, frame, culprit, writer))
+        _raise(error, None, b"", _detail(error, frame, culprit, &writer))
     octets = <object>made
     Py_XDECREF(made)  # `octets` owns it now
     return octets
@@ -112,13 +100,13 @@ def serialize_parts(frame, version="1.2", *, content_length="auto", lenient=Fals
     >>> serialize_parts(Frame("BEGIN", {"transaction": "t"}))
     [b'BEGIN\\ntransaction:t\\n\\n\\x00']
     """
-    cdef stomp_writer room
+    cdef stomp_writer writer
     cdef stomp_out out
     cdef _Names extra = _extra(commands)
-    cdef const stomp_writer *writer = _writer(&room, version, content_length, lenient, extra)
+    _writer(&writer, version, content_length, lenient, extra)
     stomp_out_init(&out)
     try:
-        _write(&out, frame, writer)
+        _write(&out, frame, &writer)
         body = <object>(<StompFrame *>(<PyObject *>frame)).body
         if PyBytes_GET_SIZE(body) < 8192:
             return [stomp_out_take(&out, <void *>body)]
@@ -130,7 +118,7 @@ def serialize_parts(frame, version="1.2", *, content_length="auto", lenient=Fals
 cdef size_t _expected(frames):
     """Return the likely size of the output of many frames, or 0 if they are not in a list or tuple."""
     cdef size_t size = 0
-    if not STOMP_NO_EXPECTED_SIZE and (type(frames) is list or type(frames) is tuple):
+    if type(frames) is list or type(frames) is tuple:
         for frame in frames:
             if type(frame) is Frame and (<StompFrame *>(<PyObject *>frame)).body:
                 size += stomp_expected_size(<StompFrame *>(<PyObject *>frame))
@@ -145,14 +133,14 @@ def serialize_many(frames, version="1.2", *, content_length="auto", lenient=Fals
     >>> serialize_many([Frame("BEGIN", {"transaction": "t"}), Frame("COMMIT", {"transaction": "t"})])
     b'BEGIN\\ntransaction:t\\n\\n\\x00COMMIT\\ntransaction:t\\n\\n\\x00'
     """
-    cdef stomp_writer room
+    cdef stomp_writer writer
     cdef stomp_batch batch
     cdef _Names extra = _extra(commands)
-    cdef const stomp_writer *writer = _writer(&room, version, content_length, lenient, extra)
+    _writer(&writer, version, content_length, lenient, extra)
     stomp_batch_init(&batch, _expected(frames))
     try:
         for frame in frames:
-            _write(&batch.head, frame, writer)
+            _write(&batch.head, frame, &writer)
             stomp_batch_add(&batch, (<StompFrame *>(<PyObject *>frame)).body)
         return stomp_batch_take(&batch)
     finally:

@@ -30,9 +30,6 @@ KINDS = {
     "plain": ["-O2"],
     "sse2": ["-O2", "-DSTOMP_NO_AVX2"],
     "no-simd": ["-O2", "-DSTOMP_NO_SIMD"],
-    "no-text-tricks": ["-O2", "-DSTOMP_NO_UTF8_BLOCKS", "-DSTOMP_NO_UNESCAPE_RUNS"],
-    "no-scan-blocks": ["-O2", "-DSTOMP_NO_SCAN_BLOCKS"],
-    "no-quick-head": ["-O2", "-DSTOMP_NO_QUICK_HEAD"],
     "sanitized": ["-O1", "-g", "-fsanitize=address,undefined", "-fno-sanitize-recover=all", "-fno-omit-frame-pointer"],
 }
 #: What most machines have, and what any machine has, is quick enough.
