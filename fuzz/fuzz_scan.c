@@ -10,8 +10,7 @@
    The input is that of case.py. libFuzzer drives it (clang -fsanitize=fuzzer), or standalone.c with any compiler.
    tests/native/checks.h says most of what must hold. */
 #include "checks.h"
-#include "stomp_ends.h"
-#include "stomp_websocket.h"
+#include "stomp.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *input, size_t size);
 

@@ -77,8 +77,11 @@ def _atheris() -> Path | None:
     return folder
 
 
-#: Files of the codec that are in the broker's extension, too: see setup.py.
-SHARED = ("stomp_text.c", "stomp_write.c")
+#: A file of the codec that is in the broker's extension, too: see setup.py.
+SHARED = ("text.c",)
+
+#: The files that need no Python.h.
+WITHOUT_PYTHON = ("columns.c", "ends.c", "scan.c", "select.c", "text.c", "websocket.c")
 
 
 def _site(fast: bool, covered: bool) -> Path:
@@ -90,7 +93,7 @@ def _site(fast: bool, covered: bool) -> Path:
     objects.mkdir(exist_ok=True)
     generated = objects / "_codec_c.c"
     cython = (sys.executable, "-m", "cython", "-3", "--module-name", "stompcodec._codec_c")
-    _run(*cython, ROOT / "src" / "_codec_c.pyx", "-o", generated)
+    _run(*cython, ROOT / "src" / "codec.pyx", "-o", generated)
     flags = ["-O2"] if fast else ["-O1", "-g", *SANITIZE, *[TRACE] * covered]
     include = ["-I", "src", "-isystem", sysconfig.get_path("include")]
     codec, broker = site / "stompcodec" / "_codec_c", site / "stompcodec" / "broker" / "_plain_c"
@@ -109,7 +112,7 @@ def _site(fast: bool, covered: bool) -> Path:
 def _scan(clang: bool) -> Path | None:
     """The C target, None where clang has no libFuzzer."""
     program = WORK / ("fuzz_scan-libfuzzer" if clang else "fuzz_scan-standalone")
-    sources = sorted((ROOT / "src").glob("stomp_*.c"))
+    sources = [ROOT / "src" / name for name in WITHOUT_PYTHON]
     include = ["-I", "src", "-I", "tests/native"]
     if clang:
         flags = ["-O1", "-g", "-fsanitize=fuzzer,address,undefined", "-fno-sanitize-recover=all"]

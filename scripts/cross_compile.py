@@ -41,7 +41,7 @@ def needs_python(path: Path) -> bool:
 
 def sources() -> list[Path]:
     """Return the C files that need no Python.h."""
-    return [path for path in sorted(SRC.glob("*.c")) if path.stem != "_codec_c" and not needs_python(path)]
+    return [path for path in sorted(SRC.glob("*.c")) if path.stem != "codec" and not needs_python(path)]
 
 
 def compile_for(target: str, paths: list[Path]) -> str:

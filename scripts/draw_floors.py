@@ -24,7 +24,7 @@ SOURCES = ROOT / "src"
 LEFT_OUT = PACKAGE / "testing" / "suite"
 GROUND = "ground floor"
 #: What the C backend is for this drawing: the module, and what it includes or declares.
-CYTHON = "_codec_c"
+CYTHON = "codec"
 WIDTH = 118
 
 Graph = dict[str, set[str]]

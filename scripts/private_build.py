@@ -21,8 +21,8 @@ FOLDER = ROOT / "build" / "private"
 FLAGS = ("-O2", "-g0", "-fvisibility=hidden", "-fPIC", "-DNDEBUG")
 #: For the sources by hand; Cython's have warnings.
 WARNINGS = ("-Wall", "-Wextra", "-Werror")
-#: As in setup.py: sources of the codec that the broker's extension has, too.
-SHARED = ("src/stomp_text.c", "src/stomp_write.c")
+#: As in setup.py: a source of the codec that the broker's extension has, too.
+SHARED = ("src/text.c",)
 
 
 def compiler() -> tuple[str, ...]:
@@ -64,7 +64,7 @@ def build(kind: Kind) -> Path:
         shutil.copytree(metadata, site / metadata.name)
     codec = [(_generated(), ("-DSTOMP_PYTHON=1",))]
     codec += [
-        (path, ("-DSTOMP_PYTHON=1", *WARNINGS)) for path in sorted(ROOT.glob("src/*.c")) if path.stem != "_codec_c"
+        (path, ("-DSTOMP_PYTHON=1", *WARNINGS)) for path in sorted(ROOT.glob("src/*.c")) if path.stem != "codec"
     ]
     plain = [(path, WARNINGS) for path in [*sorted(ROOT.glob("src/plain/*.c")), *(ROOT / name for name in SHARED)]]
     with ThreadPoolExecutor(os.cpu_count()) as pool:
@@ -81,7 +81,7 @@ def _generated() -> Path:
     if not target.exists() or target.stat().st_mtime < max(path.stat().st_mtime for path in parts):
         FOLDER.mkdir(parents=True, exist_ok=True)
         cython = (sys.executable, "-m", "cython", "-3", "--module-name", "stompcodec._codec_c")
-        run(*cython, ROOT / "src" / "_codec_c.pyx", "-o", target)
+        run(*cython, ROOT / "src" / "codec.pyx", "-o", target)
     return target
 
 

@@ -27,7 +27,7 @@ def newest_change() -> float:
         file for name in SOURCES for path in [TOP / name] for file in (path.rglob("*") if path.is_dir() else [path])
     )
     kinds = (".py", ".pyx", ".pyi", ".c", ".h", ".toml", ".json", ".properties")
-    return max(file.stat().st_mtime for file in files if file.suffix in kinds and file.name != "_codec_c.c")
+    return max(file.stat().st_mtime for file in files if file.suffix in kinds and file.name != "codec.c")
 
 
 def environment(version: str, folder: Path, log: Path) -> Path:

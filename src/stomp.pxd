@@ -3,7 +3,7 @@
 from cpython.object cimport PyObject
 from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
 
-cdef extern from "stomp_scan.h" nogil:
+cdef extern from "stomp.h" nogil:
     enum: STOMP_MORE, STOMP_BEAT, STOMP_HEAD, STOMP_BAD
     enum: STOMP_OK, STOMP_UNKNOWN_COMMAND, STOMP_BAD_CONTENT_LENGTH, STOMP_MISSING_NULL, STOMP_BODY_NOT_ALLOWED, STOMP_TRUNCATED, STOMP_LIMIT_BODY, STOMP_NO_MEMORY
     enum: STOMP_COMMANDS
@@ -34,7 +34,7 @@ cdef extern from "stomp_scan.h" nogil:
     int stomp_scan_head(stomp_scan *scan, const stomp_rules *rules, const uint8_t *data, size_t len)
     int stomp_takes_body(const stomp_rules *rules, int command)
 
-cdef extern from "stomp_taker.h":
+cdef extern from "stomp.h":
     const char *STOMP_TAKER
     enum: STOMP_LEFT, STOMP_TAKEN, STOMP_TAKEN_LAST
 
@@ -43,10 +43,10 @@ cdef extern from "stomp_taker.h":
         int (*take)(void *owner, const stomp_scan *scan, const uint8_t *data, size_t size) noexcept
         void *owner
 
-cdef extern from "stomp_command.h" nogil:
+cdef extern from "stomp.h" nogil:
     const char *const stomp_command_names[]
 
-cdef extern from "frame_object.h":
+cdef extern from "frame.h":
     enum: STOMP_SPARE_BLOCKS
     ctypedef struct StompFrame:
         void *body
@@ -54,13 +54,13 @@ cdef extern from "frame_object.h":
     PyObject *stomp_frame_from_scan(const stomp_scan *scan, const stomp_rules *rules, const uint8_t *data, void *body) except NULL
     void *StompFrame_Type_ptr "(&StompFrame_Type)"
 
-cdef extern from "headers_object.h":
+cdef extern from "frame.h":
     void *StompHeaders_Type_ptr "(&StompHeaders_Type)"
 
-cdef extern from "frame_bytes.h":
+cdef extern from "frame.h":
     int stomp_bytes_end(PyObject **bytes, size_t room, size_t len) except -1
 
-cdef extern from "frame_out.h":
+cdef extern from "writer.h":
     struct stomp_out:
         size_t len
 
@@ -75,7 +75,7 @@ cdef extern from "frame_out.h":
     int stomp_batch_add(stomp_batch *batch, void *body) except -1
     object stomp_batch_take(stomp_batch *batch)
 
-cdef extern from "frame_write.h":
+cdef extern from "writer.h":
     enum: LENGTH_AUTO, LENGTH_ALWAYS, LENGTH_NEVER
 
     struct stomp_writer:
@@ -88,7 +88,7 @@ cdef extern from "frame_write.h":
     int stomp_write_tail(stomp_out *out, StompFrame *frame, const stomp_writer *writer, const stomp_name *without,
                          size_t without_count) except -1
 
-cdef extern from "stomp_columns.h" nogil:
+cdef extern from "columns.h" nogil:
     struct ArrowSchema:
         void (*release)(ArrowSchema *)
 
@@ -120,7 +120,7 @@ cdef extern from "stomp_columns.h" nogil:
     int stomp_columns_schema(const stomp_columns *columns, ArrowSchema *out)
     const char *stomp_error_name(int error)
 
-cdef extern from "stomp_websocket.h" nogil:
+cdef extern from "stomp.h" nogil:
     enum:
         STOMP_WEBSOCKET_HEAD
 
@@ -136,7 +136,7 @@ cdef extern from "stomp_websocket.h" nogil:
     void stomp_websocket_copy(uint8_t *out, stomp_websocket_run *run, const stomp_websocket_rules *rules, const uint8_t *data)
     uint8_t *stomp_websocket_write(uint8_t *out, const uint8_t *payload, size_t len, const uint8_t *mask)
 
-cdef extern from "stomp_ends.h" nogil:
+cdef extern from "stomp.h" nogil:
     struct stomp_ends:
         int64_t *ends
         size_t count

@@ -247,7 +247,7 @@ def test_paths_of_this_machine_in_an_extension_are_found(load: Any, tmp_path: Pa
     builds = load("rehearsal_builds").Builds(tmp_path, tmp_path, [sys.executable])
     archives(tmp_path / "good", b"\0_codec_c.c\0")
     assert builds.look_for_paths("good") == "1 extensions"
-    archives(tmp_path / "bad", b"\0" + bytes(tmp_path) + b"/src/_codec_c.c\0")
+    archives(tmp_path / "bad", b"\0" + bytes(tmp_path) + b"/src/codec.c\0")
     with pytest.raises(ValueError, match=r"_c\.so names"):
         builds.look_for_paths("bad")
     archives(tmp_path / "pure", b"", name="a/b.py")

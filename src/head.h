@@ -1,15 +1,47 @@
-/* The steps of a walk over the lines of a head by masks of blocks, for those who walk: stomp_scan.c and stomp_sieve.c. */
-#ifndef STOMP_WALK_H
-#define STOMP_WALK_H
+#ifndef STOMP_HEAD_H
+#define STOMP_HEAD_H
 
 #include <string.h>
 
-#include "stomp_block.h"
-#include "stomp_command.h"
-#include "stomp_head.h"
-#include "stomp_lines.h"
-#include "stomp_text.h"
-#include "stomp_utf8.h"
+#include "simd.h"
+#include "stomp.h"
+#include "text.h"
+
+/* The full rules of single lines and of the gap before a frame, for scan.c alone. */
+
+#define STOMP_NONE SIZE_MAX
+enum { STOMP_GAP, STOMP_COMMAND_LINE, STOMP_HEADER_LINES }; /* phases */
+enum { STOMP_LINE_TAKEN = 0, STOMP_LINE_BLANK = -1 };       /* verdicts beside an enum stomp_error */
+enum { STOMP_GO_ON = -1 };                                  /* beside enum stomp_outcome: go on */
+
+/* Skip EOLs. Returns STOMP_GO_ON if a frame begins at s->skip, or else an outcome. */
+int stomp_scan_gap(struct stomp_scan *s, const struct stomp_rules *rules, const uint8_t *data, size_t len);
+
+/* Read the current line, whose LF is at `lf`. s->colon and s->rare are set. The order of the checks is specified: the first
+   violation counts. */
+int stomp_take_line(struct stomp_scan *s, const struct stomp_rules *rules, const uint8_t *data, size_t lf);
+
+/* Return the error for a NUL at `at`, inside the current line. */
+int stomp_nul_in_line(struct stomp_scan *s, const struct stomp_rules *rules, const uint8_t *data, size_t at);
+
+/* Does [s->line, end), the incomplete current line, exceed a limit already? */
+int stomp_check_unfinished(struct stomp_scan *s, const struct stomp_rules *rules, const uint8_t *data, size_t end);
+
+static inline int stomp_bad(struct stomp_scan *s, int error, size_t at)
+{
+    s->error = error;
+    s->at = at;
+    return error;
+}
+
+static inline int stomp_is_content_length(const uint8_t *name)
+{
+    return !memcmp(name, "content-length", 14);
+}
+
+/* ======== lines by masks of blocks ======== */
+
+/* The steps of a walk over the lines of a head by masks of blocks, for those who walk: scan.c and select.c. */
 
 static const struct stomp_isa stomp_plain = {stomp_masks_plain, stomp_equal_plain, stomp_at_least_plain};
 

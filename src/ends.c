@@ -1,9 +1,7 @@
-#include "stomp_ends.h"
-
 #include <string.h>
 
-#include "stomp_mask.h"
-#include "stomp_memory.h"
+#include "simd.h"
+#include "stomp.h"
 
 #define NONE SIZE_MAX
 #define WINDOW 64

@@ -1,8 +1,7 @@
-#include "stomp_websocket.h"
-
 #include <string.h>
 
-#include "stomp_text.h"
+#include "stomp.h"
+#include "text.h"
 
 enum { FIN = 0x80, TEXT = 1, BINARY = 2, MASKED = 0x80, SHORT = 125, TWO = 126, EIGHT = 127 };
 
