@@ -63,9 +63,7 @@ def build(kind: Kind) -> Path:
     for metadata in installed.glob("stompcodec-*.dist-info"):  # with the entry points, for pytest's plugin
         shutil.copytree(metadata, site / metadata.name)
     codec = [(_generated(), ("-DSTOMP_PYTHON=1",))]
-    codec += [
-        (path, ("-DSTOMP_PYTHON=1", *WARNINGS)) for path in sorted(ROOT.glob("src/*.c")) if path.stem != "codec"
-    ]
+    codec += [(path, ("-DSTOMP_PYTHON=1", *WARNINGS)) for path in sorted(ROOT.glob("src/*.c")) if path.stem != "codec"]
     plain = [(path, WARNINGS) for path in [*sorted(ROOT.glob("src/plain/*.c")), *(ROOT / name for name in SHARED)]]
     with ThreadPoolExecutor(os.cpu_count()) as pool:
         objects = list(pool.map(lambda part: _object(kind, *part), codec + plain))

@@ -37,7 +37,8 @@ cdef extern from "Python.h":
     int PyUnicode_Compare(object left, object right) except? -1
     Py_ssize_t Py_REFCNT(void *object)
     int _PyBytes_Resize(PyObject **bytes, Py_ssize_t size) except -1
-    PyObject *PyBytes_New "PyBytes_FromStringAndSize"(const char *data, Py_ssize_t size) except NULL  # the caller owns the reference
+    # the caller owns the reference
+    PyObject *PyBytes_New "PyBytes_FromStringAndSize"(const char *data, Py_ssize_t size) except NULL
 
 stomp_frame_init(_frame)
 Frame = <object>StompFrame_Type_ptr
@@ -92,7 +93,8 @@ cdef class _Names:
 
 
 cdef _Names _names_of(texts):
-    """Return names as UTF-8. A list comprehension of Cython 3.3 frees an item twice if the list cannot grow: use a loop."""
+    """Return names as UTF-8. A list comprehension of Cython 3.3 frees an item twice if the list cannot grow: use a
+    loop."""
     cdef list encoded = []
     for text in texts:
         encoded.append(text.encode())
@@ -175,41 +177,41 @@ cdef class _Block:
         PyMem_RawFree(self.data)
 
 
-cdef _Block _small_spare = None, _large_spare = None  # idle parsers own no buffer, and leave it here
+cdef _Block _free_small = None, _free_large = None  # the free list: idle parsers own no buffer
 
 
 cdef _Block _block_for(uint64_t room):
-    """Return a block of at least this many bytes, a spare one if possible."""
-    global _small_spare, _large_spare
-    cdef _Block spare
+    """Return a block of at least this many bytes, a free one if possible."""
+    global _free_small, _free_large
+    cdef _Block free
     if room > <uint64_t>PY_SSIZE_T_MAX:
         raise MemoryError
-    if STOMP_SPARE_BLOCKS:
-        spare = _small_spare if room <= SMALL else _large_spare
-        if spare is not None and spare.room >= room:
+    if STOMP_FREE_BLOCKS:
+        free = _free_small if room <= SMALL else _free_large
+        if free is not None and free.room >= room:
             if room <= SMALL:
-                _small_spare = None
+                _free_small = None
             else:
-                _large_spare = None
-            return spare
+                _free_large = None
+            return free
     return _Block(room if room > SMALL else <size_t>SMALL)
 
 
 cdef int _give_back(_Block block) except -1:
     """Keep or free a block that nothing refers to."""
-    global _small_spare, _large_spare
-    if STOMP_SPARE_BLOCKS:
+    global _free_small, _free_large
+    if STOMP_FREE_BLOCKS:
         if block.room <= SMALL:
-            _small_spare = block
-        elif block.room <= IDLE_ROOM and (_large_spare is None or _large_spare.room < block.room):
-            _large_spare = block
+            _free_small = block
+        elif block.room <= IDLE_ROOM and (_free_large is None or _free_large.room < block.room):
+            _free_large = block
     return 0
 
 
 @cython.final
 cdef class _Lease:
-    """Memory that is lent to a reader. Views of it keep its owner alive, and may be written at any time, by any thread: nothing
-    is scanned there."""
+    """Memory that is lent to a reader. Views of it keep its owner alive, and may be written at any time, by any thread:
+    nothing is scanned there."""
     cdef object owner
     cdef uint8_t *data
     cdef size_t room
@@ -229,8 +231,7 @@ cdef _Lease _lend(owner, uint8_t *data, size_t room):
 include "parser.pxi"
 
 
-# ==== writer ====
-# The writer: frames to bytes.
+# ==== the writer: frames to bytes ====
 
 cdef object _AUTO = "auto", _NO_COMMANDS = ()
 
@@ -288,8 +289,9 @@ cdef _detail(int error, frame, uint32_t culprit, const stomp_writer *writer):
     if culprit >= len(pairs):
         return "a body with NUL octets needs content-length"
     name, value = pairs[culprit]
-    return _refusal(name.translate(_LOWER) if legacy else name, value, raw=not writer.rules.escapes or command in _UNESCAPED,
-                    connect=command in _UNESCAPED, errors="surrogateescape" if writer.lenient else "strict")
+    connect = command in _UNESCAPED
+    return _refusal(name.translate(_LOWER) if legacy else name, value, raw=not writer.rules.escapes or connect,
+                    connect=connect, errors="surrogateescape" if writer.lenient else "strict")
 
 
 def serialize(frame, version="1.2", *, content_length="auto", lenient=False, commands=()):
@@ -381,7 +383,7 @@ def serialize_many(frames, version="1.2", *, content_length="auto", lenient=Fals
 
 cdef extern from *:
     """
-    /* dict.get with a reference of its own: Cython's takes it too late, when another thread may have freed the value. */
+    /* dict.get with a reference of its own: Cython takes it too late, when another thread may have freed the value. */
     static int stomp_dict_get(PyObject *dict, PyObject *key, PyObject **value)
     {
     #if PY_VERSION_HEX >= 0x030D0000
@@ -450,8 +452,7 @@ def serialize_tail(frame, version="1.2", *, without=()):
         stomp_out_free(&out)
 
 
-# ==== columns ====
-# Many frames at once, without objects and without the GIL: `parse_columns` and `frame_ends`.
+# ==== many frames at once: `parse_columns` and `frame_ends`, without objects and without the GIL ====
 
 cdef void _free_schema(object capsule) noexcept:
     cdef ArrowSchema *schema = <ArrowSchema *>PyCapsule_GetPointer(capsule, "arrow_schema")
@@ -675,8 +676,7 @@ def frame_ends(data, every=1, most=None, *, limits=None):
         stomp_ends_free(&ends)
 
 
-# ==== WebSocket ====
-# Plain WebSocket frames, both ways.
+# ==== plain WebSocket frames, both ways ====
 
 def read_websocket(data, at=0, *, bint masked, bint utf8, longest, most):
     """Read the plain WebSocket frames at `at`: whole ones of text or binary, in one fragment.
@@ -762,7 +762,8 @@ def write_websocket(chunks, bytes masks=b""):
         start = out = <uint8_t *>PyBytes_AS_STRING(<object>written)
         for chunk in fixed:
             if PyBytes_GET_SIZE(chunk):
-                out = stomp_websocket_write(out, <const uint8_t *>PyBytes_AS_STRING(chunk), <size_t>PyBytes_GET_SIZE(chunk), mask)
+                out = stomp_websocket_write(out, <const uint8_t *>PyBytes_AS_STRING(chunk),
+                                            <size_t>PyBytes_GET_SIZE(chunk), mask)
             if mask:
                 mask += 4
         _PyBytes_Resize(&written, out - start)

@@ -1,3 +1,4 @@
+/* Columns: rows, and their hand-over to Arrow. */
 #include "columns.h"
 
 #include <string.h>
@@ -24,7 +25,7 @@ struct reading {
     const struct stomp_wanted *wanted;
     struct stomp_text text; /* of the current frame */
     struct stomp_finder finder;
-    struct stomp_sieve sieve;
+    struct stomp_prefilter prefilter;
     size_t len; /* of the data */
     int64_t rows_room;
 };
@@ -58,8 +59,8 @@ static int more_rows(struct reading *r, size_t room)
     return 0;
 }
 
-/* There are more rows than expected after `done` bytes of the data. Make room for the rest at the rate so far, since buffers
-   that grow step by step are copied again and again. */
+/* There are more rows than expected after `done` bytes of the data. Make room for the rest at the rate so far, since
+   buffers that grow step by step are copied again and again. */
 static int expect_more(struct reading *r, size_t done)
 {
     struct stomp_columns *out = r->out;
@@ -192,7 +193,8 @@ static STOMP_INLINE void put_regular_entries(struct reading *r, int escapes)
     const int roomy = r->text.roomy, cr = r->text.scan->marks & STOMP_CR_ENDS;
     uint8_t *keys = out->keys.data.data, *values = out->values.data.data;
     uint8_t *key = keys + out->keys.data.len, *value = values + out->values.data.len;
-    int32_t *key_end = int32s(&out->keys.offsets) + out->headers, *value_end = int32s(&out->values.offsets) + out->headers;
+    int32_t *key_end = int32s(&out->keys.offsets) + out->headers,
+            *value_end = int32s(&out->values.offsets) + out->headers;
     size_t name = r->text.scan->first;
     for (; line != last; line++) {
         size_t colon = line->colon, end = line->end;
@@ -215,7 +217,8 @@ static int put_any_entries(struct reading *r)
     for (uint32_t i = 0; i < r->text.scan->count; i++) {
         struct stomp_header line;
         from = stomp_header_of(r->text.scan, r->text.frame, i, from, &line);
-        if (put_text(r, &out->keys, line.name, line.colon, 1) < 0 || put_text(r, &out->values, line.value, line.end, 0) < 0)
+        if (put_text(r, &out->keys, line.name, line.colon, 1) < 0
+            || put_text(r, &out->values, line.value, line.end, 0) < 0)
             return -1;
         key_ends[i] = (int32_t)out->keys.data.len;
         value_ends[i] = (int32_t)out->values.data.len;
@@ -227,8 +230,10 @@ static int put_headers(struct reading *r)
 {
     struct stomp_columns *out = r->out;
     size_t count = r->text.scan->count, head = r->text.scan->head, before = (size_t)out->headers;
-    if (stomp_grow(&out->keys.offsets, 4 * (before + count + 1)) < 0 || stomp_grow(&out->values.offsets, 4 * (before + count + 1)) < 0
-        || stomp_grow(&out->keys.data, out->keys.data.len + head) < 0 || stomp_grow(&out->values.data, out->values.data.len + head) < 0)
+    if (stomp_grow(&out->keys.offsets, 4 * (before + count + 1)) < 0
+        || stomp_grow(&out->values.offsets, 4 * (before + count + 1)) < 0
+        || stomp_grow(&out->keys.data, out->keys.data.len + head) < 0
+        || stomp_grow(&out->values.data, out->values.data.len + head) < 0)
         return -1;
     if (r->text.kind == STOMP_TEXT_PLAIN)
         put_regular_entries(r, 0);
@@ -236,7 +241,8 @@ static int put_headers(struct reading *r)
         put_regular_entries(r, r->rules->escapes);
     else if (put_any_entries(r) < 0)
         return -1;
-    if (!r->wanted->repeats && count > 1 && stomp_drop_repeats(&out->keys, &out->values, before, &count, &r->text.scratch) < 0)
+    if (!r->wanted->repeats && count > 1
+        && stomp_drop_repeats(&out->keys, &out->values, before, &count, &r->text.scratch) < 0)
         return -1;
     out->headers += (int64_t)count;
     return 0;
@@ -274,7 +280,7 @@ static int read_frames(struct reading *r, struct stomp_scan *scan, const uint8_t
     struct stomp_columns *out = r->out;
     size_t at = 0, size;
     for (;;) {
-        at += stomp_sieve_pass(&r->sieve, scan, r->rules, data + at, len - at);
+        at += stomp_prefilter_pass(&r->prefilter, scan, r->rules, data + at, len - at);
         int outcome = stomp_scan_head(scan, r->rules, data + at, len - at);
         at += scan->skip;
         if (outcome == STOMP_BAD)
@@ -334,8 +340,8 @@ static int put_errors(struct stomp_columns *out)
     return 0;
 }
 
-int stomp_columns_parse(struct stomp_columns *columns, const struct stomp_rules *rules, const struct stomp_wanted *wanted,
-                        const uint8_t *data, size_t len)
+int stomp_columns_parse(struct stomp_columns *columns, const struct stomp_rules *rules,
+                        const struct stomp_wanted *wanted, const uint8_t *data, size_t len)
 {
     struct stomp_scan scan;
     size_t most = rules->flags & STOMP_KEEPS_BAD_UTF8 ? MOST / 3 : MOST; /* U+FFFD has three bytes in UTF-8 */
@@ -346,7 +352,7 @@ int stomp_columns_parse(struct stomp_columns *columns, const struct stomp_rules 
     columns->extra = stomp_alloc_zeroed(wanted->names_count + 1, sizeof *columns->extra);
     columns->extra_count = columns->extra ? wanted->names_count : 0;
     stomp_scan_init(&scan);
-    stomp_sieve_init(&r.sieve, rules, wanted);
+    stomp_prefilter_init(&r.prefilter, rules, wanted);
     r.text.scan = &scan;
     r.text.rules = rules;
     int failed = stomp_finder_init(&r.finder, wanted) < 0 || !columns->extra || start(&r) < 0;
@@ -529,7 +535,8 @@ static void release_schema(struct ArrowSchema *schema)
     schema->release = NULL;
 }
 
-static int make_schema(struct ArrowSchema *schema, const char *format, const char *name, size_t len, int64_t flags, int64_t children)
+static int make_schema(struct ArrowSchema *schema, const char *format, const char *name, size_t len, int64_t flags,
+                       int64_t children)
 {
     memset(schema, 0, sizeof *schema);
     char *copy = stomp_alloc(len + 1);
@@ -583,7 +590,9 @@ int stomp_columns_schema(const struct stomp_columns *c, struct ArrowSchema *out)
         if (c->wanted & bit && column_schema(out->children[at++], bit) < 0)
             goto fail;
     for (size_t i = 0; i < c->extra_count; i++)
-        if (make_schema(out->children[at++], "u", (const char *)c->names[i].octets, c->names[i].len, ARROW_FLAG_NULLABLE, 0) < 0)
+        if (make_schema(out->children[at++], "u", (const char *)c->names[i].octets, c->names[i].len,
+                        ARROW_FLAG_NULLABLE, 0)
+            < 0)
             goto fail;
     return 0;
 fail:

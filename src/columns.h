@@ -1,3 +1,4 @@
+/* Columns, and what they are selected by. */
 #ifndef STOMP_COLUMNS_H
 #define STOMP_COLUMNS_H
 
@@ -5,11 +6,12 @@
 
 #include "stomp.h"
 
-/* Frames as columns in Arrow's memory layout, without an object for each frame. It uses no Python and runs without the GIL.
+/* Frames as columns in Arrow's memory layout, without an object for each frame. It uses no Python and runs without
+   the GIL.
 
-   Each row is a frame: the chosen ones of command, headers (a map), body, offset, length and error, then a column for each
-   wanted name. Frames that do not meet the conditions are skipped. A malformed frame always makes a row, the last one, with
-   its error. Invariant: memory grows with the bytes received, never by a number in them. */
+   Each row is a frame: the chosen ones of command, headers (a map), body, offset, length and error, then a column for
+   each wanted name. Frames that do not meet the conditions are skipped. A malformed frame always makes a row, the
+   last one, with its error. Invariant: memory grows with the bytes received, never by a number in them. */
 
 /* The structs of https://arrow.apache.org/docs/format/CDataInterface.html; their layout is fixed. */
 #ifndef ARROW_C_DATA_INTERFACE
@@ -53,8 +55,8 @@ struct stomp_columns {
 
 /* Read frames up to the end of data, an incomplete frame or a malformed one. wanted->names must outlive the columns.
    Returns 0, or -1 without memory. Call stomp_columns_free afterwards in either case. */
-int stomp_columns_parse(struct stomp_columns *columns, const struct stomp_rules *rules, const struct stomp_wanted *wanted,
-                        const uint8_t *data, size_t len);
+int stomp_columns_parse(struct stomp_columns *columns, const struct stomp_rules *rules,
+                        const struct stomp_wanted *wanted, const uint8_t *data, size_t len);
 void stomp_columns_free(struct stomp_columns *columns);
 
 /* Move the columns into an Arrow array, or describe them. Returns 0, or -1 without memory. */
@@ -66,8 +68,8 @@ const char *stomp_error_name(int error);
 
 /* ======== wanted headers and conditions ======== */
 
-/* The look-up of wanted headers and conditions in the head of a frame. Texts are as columns show them: unescaped, folded to
-   lower or upper case by rules that do so, and UTF-8, with U+FFFD for each invalid byte. It uses no Python. */
+/* The look-up of wanted headers and conditions in the head of a frame. Texts are as columns show them: unescaped,
+   folded to lower or upper case by rules that do so, and UTF-8, with U+FFFD for each invalid byte. */
 
 #define STOMP_SPARE 32 /* extra bytes at the end of each buffer, so that short texts are copied in one go */
 
@@ -92,7 +94,8 @@ static inline int stomp_grow(struct stomp_buffer *b, size_t need)
     return need > SIZE_MAX / 4 ? stomp_grow_to(b, need) : stomp_grow_to(b, 2 * need + 4096);
 }
 
-/* Copy len bytes to a place with STOMP_SPARE extra bytes; `roomy`: at least as many are readable from the first one on. */
+/* Copy len bytes to a place with STOMP_SPARE extra bytes; `roomy`: at least as many are readable from the first one
+   on. */
 static inline void stomp_copy(uint8_t *to, const uint8_t *octets, size_t len, int roomy)
 {
     if (roomy && len <= STOMP_SPARE)
@@ -170,34 +173,39 @@ int stomp_text_holds(const struct stomp_condition *condition, const uint8_t *tex
 int stomp_where_holds(const struct stomp_wanted *wanted, const struct stomp_finder *finder, struct stomp_text *text);
 
 /* Of the last *count entries in the columns, from `first` on, keep the first of each key. */
-int stomp_drop_repeats(struct stomp_column *keys, struct stomp_column *values, size_t first, size_t *count, struct stomp_buffer *scratch);
+int stomp_drop_repeats(struct stomp_column *keys, struct stomp_column *values, size_t first, size_t *count,
+                       struct stomp_buffer *scratch);
 
 /* ======== frames that make no row ======== */
 
-/* Frames that make no row, told by one header before their heads are taken apart: usual frames, which are checked as the scan
-   does, but whose lines are not kept. Invariant: without it only the speed changes. */
+/* Frames that make no row, told by one header before their heads are taken apart: usual frames, which are checked as
+   the scan does, but whose lines are not kept. Invariant: without it only the speed changes. */
 
 #define STOMP_LONGEST_PAUSE 64 /* frames */
 
-struct stomp_sieve {
+struct stomp_prefilter {
     const struct stomp_condition *by; /* NULL: no condition is fit */
     size_t most;                      /* a head with as many bytes is within all limits of lines */
     uint32_t pause, next_pause;       /* frames without a try: now, and after the next try in vain */
-    size_t (*pass)(const struct stomp_sieve *, struct stomp_scan *, const struct stomp_rules *, const uint8_t *, size_t);
+    size_t (*pass)(const struct stomp_prefilter *, struct stomp_scan *, const struct stomp_rules *, const uint8_t *,
+                   size_t);
 };
 
-void stomp_sieve_init(struct stomp_sieve *sieve, const struct stomp_rules *rules, const struct stomp_wanted *wanted);
+void stomp_prefilter_init(struct stomp_prefilter *prefilter, const struct stomp_rules *rules,
+                          const struct stomp_wanted *wanted);
 
-/* Pass over the frames at data that are usual and fail the condition. The scan has to be between two frames. Returns the bytes of
-   those frames. Where most frames are others, it is tried seldom. */
-static inline size_t stomp_sieve_pass(struct stomp_sieve *sieve, struct stomp_scan *scan, const struct stomp_rules *rules,
-                                      const uint8_t *data, size_t len)
+/* Pass over the frames at data that are usual and fail the condition. The scan has to be between two frames. Returns
+   the bytes of those frames. Where most frames are others, it is tried seldom. */
+static inline size_t stomp_prefilter_pass(struct stomp_prefilter *prefilter, struct stomp_scan *scan,
+                                          const struct stomp_rules *rules, const uint8_t *data, size_t len)
 {
-    if (!sieve->by || (sieve->pause && sieve->pause--))
+    if (!prefilter->by || (prefilter->pause && prefilter->pause--))
         return 0;
-    const size_t passed = sieve->pass(sieve, scan, rules, data, len);
-    sieve->next_pause = passed ? 0 : sieve->next_pause < STOMP_LONGEST_PAUSE ? 2 * sieve->next_pause + 1 : STOMP_LONGEST_PAUSE;
-    sieve->pause = sieve->next_pause;
+    const size_t passed = prefilter->pass(prefilter, scan, rules, data, len);
+    prefilter->next_pause = passed                    ? 0
+        : prefilter->next_pause < STOMP_LONGEST_PAUSE ? 2 * prefilter->next_pause + 1
+                                                      : STOMP_LONGEST_PAUSE;
+    prefilter->pause = prefilter->next_pause;
     return passed;
 }
 

@@ -1,3 +1,4 @@
+/* Frames: bytes objects that grow, the type, frames from the scanner and from Python objects. */
 #include "frame.h"
 
 #include <stdlib.h>
@@ -9,12 +10,13 @@
 
 enum { PAGE = 4096, SPARE = 2 };
 
-/* glibc reuses freed blocks only up to the size of the largest block that was ever freed; larger blocks are mapped anew, page
-   by page, each time. A block that was shrunk counts with its smaller size when it is freed. So a block of each new largest
-   size is freed first; it costs no pages, since nothing is written into it. It is SPARE times as large, because glibc gives the end
-   of the heap back when twice the size of that block is free there, which it is as soon as a body that grew is freed with the
-   block that it grew out of: each body would fault in its pages again (165 faults for a body of 1 MiB, 0 with it). Where
-   pointers have 32 bits, glibc maps every block above 512 KiB anew, so this helps smaller ones only. */
+/* glibc reuses freed blocks only up to the size of the largest block that was ever freed; larger blocks are mapped
+   anew, page by page, each time. A block that was shrunk counts with its smaller size when it is freed. So a block of
+   each new largest size is freed first; it costs no pages, since nothing is written into it. It is SPARE times as
+   large, because glibc gives the end of the heap back when twice the size of that block is free there, which it is as
+   soon as a body that grew is freed with the block that it grew out of: each body would fault in its pages again (165
+   faults for a body of 1 MiB, 0 with it). Where pointers have 32 bits, glibc maps every block above 512 KiB anew, so
+   this helps smaller ones only. */
 static void keep_in_the_heap(size_t room)
 {
 #ifndef Py_GIL_DISABLED
@@ -22,7 +24,8 @@ static void keep_in_the_heap(size_t room)
     if (room <= largest)
         return;
     largest = room;
-    void *volatile block = malloc(SPARE * room + sizeof(PyBytesObject)); /* volatile: else the compiler leaves out both calls */
+    /* volatile: else the compiler leaves out both calls */
+    void *volatile block = malloc(SPARE * room + sizeof(PyBytesObject));
     free(block);
 #else
     (void)room;
@@ -61,8 +64,8 @@ static PyObject *frame_repr;
 /* ---- making frames ---- */
 
 #define CACHED 512 /* bytes: the largest block that Python's allocator keeps for small objects */
-#ifdef STOMP_SPARE_OBJECTS
-static StompFrame *spare_frame; /* enough for a loop that drops each frame before the next */
+#ifdef STOMP_FREE_LIST
+static StompFrame *free_frame; /* enough for a loop that drops each frame before the next */
 #endif
 
 static STOMP_NOINLINE StompFrame *fresh_frame(size_t size)
@@ -81,10 +84,10 @@ static STOMP_NOINLINE StompFrame *fresh_frame(size_t size)
 static inline StompFrame *new_frame(size_t extra)
 {
     size_t size = (sizeof(StompFrame) + extra + 15) / 16;
-#ifdef STOMP_SPARE_OBJECTS
-    StompFrame *frame = spare_frame;
+#ifdef STOMP_FREE_LIST
+    StompFrame *frame = free_frame;
     if (frame && frame->room >= size && frame->room < size + 16) {
-        spare_frame = NULL;
+        free_frame = NULL;
         frame->headers = NULL;
         Py_SET_REFCNT((PyObject *)frame, 1);
         return frame;
@@ -98,7 +101,8 @@ StompFrame *stomp_frame_alloc(size_t extra)
     return new_frame(extra);
 }
 
-static STOMP_NOINLINE PyObject *command_text(const struct stomp_scan *scan, const struct stomp_rules *rules, const uint8_t *data)
+static STOMP_NOINLINE PyObject *command_text(const struct stomp_scan *scan, const struct stomp_rules *rules,
+                                             const uint8_t *data)
 {
     PyObject *raw = PyUnicode_DecodeUTF8((const char *)data, (Py_ssize_t)scan->command_len, "surrogateescape");
     if (!raw || !(rules->flags & STOMP_LEGACY))
@@ -144,7 +148,8 @@ static inline uint32_t offsets_16(uint32_t colon, uint32_t end)
 #endif
 }
 
-static inline StompFrame *frame_of(const struct stomp_scan *scan, const struct stomp_rules *rules, PyObject *body, int kind, size_t head)
+static inline StompFrame *frame_of(const struct stomp_scan *scan, const struct stomp_rules *rules, PyObject *body,
+                                   int kind, size_t head)
 {
     StompFrame *frame = new_frame((kind == FRAME_WIDE16 ? 4 : 8) * (size_t)scan->count + head);
     if (!frame) {
@@ -164,7 +169,8 @@ static inline StompFrame *frame_of(const struct stomp_scan *scan, const struct s
 }
 
 /* Make a frame whose lines must be copied one by one: some were trimmed, skipped or folded, or the head is large. */
-static STOMP_NOINLINE StompFrame *frame_of_lines(const struct stomp_scan *scan, const struct stomp_rules *rules, const uint8_t *data, PyObject *body, size_t head)
+static STOMP_NOINLINE StompFrame *frame_of_lines(const struct stomp_scan *scan, const struct stomp_rules *rules,
+                                                 const uint8_t *data, PyObject *body, size_t head)
 {
     size_t from = 0, end = 0;
     struct stomp_header at;
@@ -172,7 +178,8 @@ static STOMP_NOINLINE StompFrame *frame_of_lines(const struct stomp_scan *scan, 
     StompFrame *frame = frame_of(scan, rules, body, kind, head);
     if (!frame)
         return NULL;
-    frame->head = (uint32_t)copy_lines((uint8_t *)(uintptr_t)stomp_frame_lines(frame), scan, data, rules->flags & STOMP_LEGACY);
+    frame->head =
+        (uint32_t)copy_lines((uint8_t *)(uintptr_t)stomp_frame_lines(frame), scan, data, rules->flags & STOMP_LEGACY);
     for (uint32_t i = 0; i < scan->count; i++) {
         from = stomp_header_of(scan, data, i, from, &at);
         size_t colon = end + at.colon - at.name;
@@ -188,7 +195,8 @@ static STOMP_NOINLINE StompFrame *frame_of_lines(const struct stomp_scan *scan, 
     return frame;
 }
 
-PyObject *stomp_frame_from_scan(const struct stomp_scan *scan, const struct stomp_rules *rules, const uint8_t *data, PyObject *body)
+PyObject *stomp_frame_from_scan(const struct stomp_scan *scan, const struct stomp_rules *rules, const uint8_t *data,
+                                PyObject *body)
 {
     uint32_t count = scan->count;
     size_t head = count ? scan->lines[count - 1].end + (size_t)1 : 0;
@@ -207,7 +215,8 @@ PyObject *stomp_frame_from_scan(const struct stomp_scan *scan, const struct stom
         if (!frame)
             return NULL;
     }
-    frame->command = scan->command < STOMP_COMMANDS ? Py_NewRef(commands[scan->command]) : command_text(scan, rules, data);
+    frame->command =
+        scan->command < STOMP_COMMANDS ? Py_NewRef(commands[scan->command]) : command_text(scan, rules, data);
     if (!frame->command)
         Py_CLEAR(frame);
     return (PyObject *)frame;
@@ -221,10 +230,10 @@ static void frame_dealloc(StompFrame *frame)
     Py_XDECREF(frame->command);
     Py_XDECREF(frame->body);
     Py_XDECREF(frame->headers);
-#ifdef STOMP_SPARE_OBJECTS
-    if (!spare_frame || spare_frame->room < frame->room) { /* keep the larger one */
-        StompFrame *other = spare_frame;
-        spare_frame = frame->room ? frame : other;
+#ifdef STOMP_FREE_LIST
+    if (!free_frame || free_frame->room < frame->room) { /* keep the larger one */
+        StompFrame *other = free_frame;
+        free_frame = frame->room ? frame : other;
         frame = frame->room ? other : frame;
         if (!frame)
             return;
@@ -389,8 +398,10 @@ static PyMethodDef frame_methods[] = {
 
 static PyGetSetDef frame_getset[] = {
     {"command", (getter)(void (*)(void))frame_command, NULL, "The command, such as \"SEND\".", NULL},
-    {"headers", (getter)(void (*)(void))frame_headers, NULL, "The headers: a read-only dict, in which the first entry of a repeated name counts.", NULL},
-    {"body", (getter)(void (*)(void))frame_body, NULL, "The body as bytes; None if `Parser(stream_over=n)` hands it out in pieces.", NULL},
+    {"headers", (getter)(void (*)(void))frame_headers, NULL,
+     "The headers: a read-only dict, in which the first entry of a repeated name counts.", NULL},
+    {"body", (getter)(void (*)(void))frame_body, NULL,
+     "The body as bytes; None if `Parser(stream_over=n)` hands it out in pieces.", NULL},
     {NULL, NULL, NULL, NULL, NULL},
 };
 
@@ -477,8 +488,8 @@ static PyObject *exact_body(PyObject *body)
     return PyBytes_FromObject(body);
 }
 
-/* Return the headers given to Frame() as a sequence of pairs that nothing else can change: a pair may be an iterator that runs
-   any code. */
+/* Return the headers given to Frame() as a sequence of pairs that nothing else can change: a pair may be an iterator
+   that runs any code. */
 static PyObject *sequence_of_pairs(PyObject *headers)
 {
     PyObject *items = NULL, *pairs;
@@ -518,7 +529,8 @@ static StompFrame *frame_for(PyObject *command, PyObject *body, size_t count)
     frame->kind = FRAME_TEXT;
     frame->command_id = STOMP_COMMANDS;
     if (PyUnicode_IS_COMPACT_ASCII(command))
-        frame->command_id = (uint8_t)stomp_command_of(PyUnicode_1BYTE_DATA(command), (size_t)PyUnicode_GET_LENGTH(command));
+        frame->command_id =
+            (uint8_t)stomp_command_of(PyUnicode_1BYTE_DATA(command), (size_t)PyUnicode_GET_LENGTH(command));
     frame->command = command;
     frame->body = body;
     return frame;
@@ -541,7 +553,8 @@ static void measure_texts(StompFrame *frame)
 /* Append a header. Returns 0, or -1 with a TypeError. */
 static int add_pair(StompFrame *frame, PyObject *item)
 {
-    PyObject *pair = PyList_Check(item) ? PyList_AsTuple(item) : PySequence_Fast(item, not_pairs); /* a list may change */
+    /* a list may change */
+    PyObject *pair = PyList_Check(item) ? PyList_AsTuple(item) : PySequence_Fast(item, not_pairs);
     if (!pair)
         return -1;
     if (PySequence_Fast_GET_SIZE(pair) != 2 || PyUnicode_Check(item)) {
@@ -604,7 +617,8 @@ static int take_dict(StompFrame *frame, PyObject *headers)
     return 1;
 }
 
-/* Make the frame of an exact str, an exact dict and exact bytes, as most are. *fits is 0 if a header is not an exact str. */
+/* Make the frame of an exact str, an exact dict and exact bytes, as most are. *fits is 0 if a header is not an exact
+   str. */
 static PyObject *frame_of_dict(PyObject *command, PyObject *headers, PyObject *body, int *fits)
 {
     StompFrame *frame = NULL;

@@ -1,3 +1,4 @@
+/* Frame and Headers: the layout of a frame, and what works on it. */
 #ifndef STOMP_FRAME_H
 #define STOMP_FRAME_H
 
@@ -14,8 +15,8 @@
 /* Return a new object of `room` bytes, which need not be a new mapping the next time. NULL: no memory. */
 PyObject *stomp_bytes_new(size_t room);
 
-/* Shrink *bytes, a new object of `room` bytes, to its first `len` bytes. Returns 0, or -1 with MemoryError set and *bytes
-   NULL. */
+/* Shrink *bytes, a new object of `room` bytes, to its first `len` bytes. Returns 0, or -1 with MemoryError set and
+   *bytes NULL. */
 int stomp_bytes_end(PyObject **bytes, size_t room, size_t len);
 
 /* ======== the layout of a frame ======== */
@@ -23,20 +24,20 @@ int stomp_bytes_end(PyObject **bytes, size_t room, size_t len);
 /* The memory layout of a frame, and access to its headers. Frame and Headers use it.
 
    A frame has one of two kinds of contents:
-   - from the wire: the head as "name:value\n" lines, with two offsets per header. The scanner has checked it, so reading
-     fails only if memory runs out;
+   - from the wire: the head as "name:value\n" lines, with two offsets per header. The scanner has checked it, so
+     reading fails only if memory runs out;
    - from Python: names and values as str objects, checked by Frame(). */
 
 /* Is freed memory kept for reuse? Not without the GIL, where two threads could take the same block. */
 #if defined(Py_GIL_DISABLED)
-enum { STOMP_SPARE_BLOCKS = 0 };
+enum { STOMP_FREE_BLOCKS = 0 };
 #else
-enum { STOMP_SPARE_BLOCKS = 1 };
+enum { STOMP_FREE_BLOCKS = 1 };
 #endif
 
 /* The same for objects. */
 #if !defined(Py_GIL_DISABLED) && !defined(Py_REF_DEBUG)
-#define STOMP_SPARE_OBJECTS 1
+#define STOMP_FREE_LIST 1
 #endif
 
 enum frame_kind { FRAME_WIDE16, FRAME_WIDE32, FRAME_TEXT };
@@ -53,7 +54,7 @@ typedef struct {
     uint8_t command_id; /* enum stomp_command */
     uint8_t room;       /* memory of the object in units of 16 bytes; 0: large */
     uint8_t level;      /* escapes in the head lines: 0 none, 1 or 2 as in stomp_rules */
-    uint8_t marks;      /* enum stomp_mark; from Python: STOMP_NON_ASCII unless all texts are ASCII and head is their size */
+    uint8_t marks; /* enum stomp_mark; from Python: STOMP_NON_ASCII unless all texts are ASCII and head is their size */
 } StompFrame;           /* then offsets and bytes, or PyObject pointers */
 
 struct frame_entry {
@@ -73,7 +74,8 @@ static inline const uint8_t *stomp_frame_lines(const StompFrame *frame)
     return (const uint8_t *)(frame + 1) + width * frame->count;
 }
 
-/* Read entry i of a frame from the wire. `from` is frame->first for the first entry, then the result of the last call. */
+/* Read entry i of a frame from the wire. `from` is frame->first for the first entry, then the result of the last
+   call. */
 static inline size_t stomp_frame_entry(const StompFrame *frame, uint32_t i, size_t from, struct frame_entry *entry)
 {
     const uint8_t *lines = stomp_frame_lines(frame);
@@ -96,16 +98,18 @@ static inline size_t stomp_frame_entry(const StompFrame *frame, uint32_t i, size
 
 /* ======== Frame ======== */
 
-/* The Frame type: immutable, one block of memory of variable size. Headers become text on first use. The garbage collector
-   does not track frames: they refer to str and bytes only, and cannot be part of a cycle. */
+/* The Frame type: immutable, one block of memory of variable size. Headers become text on first use. The garbage
+   collector does not track frames: they refer to str and bytes only, and cannot be part of a cycle. */
 
 extern PyTypeObject StompFrame_Type;
 
 /* Ready the types. `helpers` is the module stompcodec.frame, whose functions both backends share. Returns 0 or -1. */
 int stomp_frame_init(PyObject *helpers);
 
-/* Make the frame whose head the scanner has found at data. Steals the reference `body` (NULL: set later). NULL: no memory. */
-PyObject *stomp_frame_from_scan(const struct stomp_scan *scan, const struct stomp_rules *rules, const uint8_t *data, PyObject *body);
+/* Make the frame whose head the scanner has found at data. Steals the reference `body` (NULL: set later). NULL: no
+   memory. */
+PyObject *stomp_frame_from_scan(const struct stomp_scan *scan, const struct stomp_rules *rules, const uint8_t *data,
+                                PyObject *body);
 
 /* Frame(command, headers=(), body=b"") */
 PyObject *stomp_frame_new(PyTypeObject *type, PyObject *args, PyObject *kwargs);
@@ -133,7 +137,8 @@ int stomp_fill_dict(PyObject *dict, StompFrame *frame);
 /* Return the value of the first header of that name; NULL without an error if it is missing. */
 PyObject *stomp_find(StompFrame *frame, PyObject *name);
 
-/* Is there an entry with one of these names? Returns 1, 0, or -1 with an error set. Objects that are not str match nothing. */
+/* Is there an entry with one of these names? Returns 1, 0, or -1 with an error set. Objects that are not str match
+   nothing. */
 int stomp_has_any(StompFrame *frame, PyObject *const *names, Py_ssize_t count);
 
 /* Return a list of all names, values or pairs (which = 0, 1, 2), in order. */
@@ -142,8 +147,8 @@ PyObject *stomp_all_entries(StompFrame *frame, int which);
 /* Fill the table of common names. Returns 0 or -1. */
 int stomp_known_names(void);
 
-/* Has this entry a backslash that starts an escape? Call it for the entries of a frame in order: the search goes from one
-   backslash to the next, not through each entry. */
+/* Has this entry a backslash that starts an escape? Call it for the entries of a frame in order: the search goes from
+   one backslash to the next, not through each entry. */
 static inline int entry_has_escape(const StompFrame *frame, struct frame_entry *e)
 {
     if (!frame->level)
@@ -200,9 +205,9 @@ static inline int is_called(StompFrame *frame, uint32_t i, struct frame_entry *e
 
 /* ======== Headers ======== */
 
-/* The Headers type: a read-only mapping of a frame's headers, made on first use. It is a subtype of dict, so that look-ups
-   and dict(headers) cost as much as with a dict. The garbage collector does not track it, since it refers to str only, unless Python code
-   puts something else in. */
+/* The Headers type: a read-only mapping of a frame's headers, made on first use. It is a subtype of dict, so that
+   look-ups and dict(headers) cost as much as with a dict. The garbage collector does not track it, since it refers to
+   str only, unless Python code puts something else in. */
 
 extern PyTypeObject StompHeaders_Type;
 

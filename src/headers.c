@@ -1,28 +1,13 @@
+/* The headers of a frame: their texts, look-ups, and the type Headers. */
 #include "frame.h"
 #include "text.h"
 
 /* ======== texts and look-ups ======== */
 
-static inline int is_ascii(const uint8_t *octets, size_t len)
-{
-    uint64_t word, all = 0;
-    if (len < 8) {
-        for (size_t i = 0; i < len; i++)
-            all |= octets[i];
-        return all < 128;
-    }
-    for (size_t i = 0; i + 8 < len; i += 8) {
-        memcpy(&word, octets + i, 8);
-        all |= word;
-    }
-    memcpy(&word, octets + len - 8, 8);
-    return !((all | word) & 0x8080808080808080u);
-}
-
 /* May this text contain non-ASCII characters? */
 static inline int is_wide(const StompFrame *frame, const uint8_t *octets, size_t len)
 {
-    return (frame->marks & STOMP_NON_ASCII) && !is_ascii(octets, len);
+    return (frame->marks & STOMP_NON_ASCII) && !stomp_is_ascii(octets, len);
 }
 
 static PyObject *text_of(const uint8_t *octets, size_t len, int wide)
@@ -51,9 +36,9 @@ static PyObject *unescaped_text(const StompFrame *frame, const uint8_t *octets, 
     return text;
 }
 
-/* Header names repeat, and so do the values of some headers: small tables cache their str objects by a hash of their bytes.
-   Common names are never replaced, so that a peer that sends ever new names slows only itself. Without the GIL only common
-   names are cached. */
+/* Header names repeat, and so do the values of some headers: small tables cache their str objects by a hash of their
+   bytes. Common names are never replaced, so that a peer that sends ever new names slows only itself. Without the GIL
+   only common names are cached. */
 #define TEXTS 512u
 #define MOST 48 /* bytes of the longest cached text */
 struct known_name {
@@ -116,7 +101,8 @@ static inline int is_text(PyObject *known, const uint8_t *octets, size_t len, st
 static PyObject *new_name(const uint8_t *name, size_t len, size_t slot)
 {
     PyObject *text = text_of(name, len, 0);
-#ifndef Py_GIL_DISABLED /* not interned: Python 3.12 never frees interned strings, and a peer can send any number of names */
+    /* not interned: Python 3.12 never frees interned strings, and a peer can send any number of names */
+#ifndef Py_GIL_DISABLED
     if (text && !names[slot].common) {
         Py_INCREF(text);
         Py_XSETREF(names[slot].text, text);
@@ -182,11 +168,14 @@ int stomp_known_names(void)
         const char *text;
         int repeats;
     } common[] = {
-        {"destination", 1}, {"subscription", 1}, {"content-type", 1}, {"content-encoding", 1}, {"persistent", 1},
-        {"priority", 1}, {"redelivered", 1}, {"type", 1}, {"browser", 1}, {"version", 1}, {"heart-beat", 1},
-        {"accept-version", 1}, {"host", 1}, {"content-length", 0}, {"message-id", 0}, {"id", 0}, {"ack", 0}, {"receipt", 0},
-        {"receipt-id", 0}, {"transaction", 0}, {"session", 0}, {"login", 0}, {"message", 0},
-        {"timestamp", 0}, {"expires", 0}, {"reply-to", 0}, {"correlation-id", 0}, {"selector", 0}, {"username", 0},
+        {"destination", 1}, {"subscription", 1},   {"content-type", 1},   {"content-encoding", 1},
+        {"persistent", 1},  {"priority", 1},       {"redelivered", 1},    {"type", 1},
+        {"browser", 1},     {"version", 1},        {"heart-beat", 1},     {"accept-version", 1},
+        {"host", 1},        {"content-length", 0}, {"message-id", 0},     {"id", 0},
+        {"ack", 0},         {"receipt", 0},        {"receipt-id", 0},     {"transaction", 0},
+        {"session", 0},     {"login", 0},          {"message", 0},        {"timestamp", 0},
+        {"expires", 0},     {"reply-to", 0},       {"correlation-id", 0}, {"selector", 0},
+        {"username", 0},
     };
     for (size_t i = 0; i < sizeof common / sizeof *common; i++) {
         size_t len = strlen(common[i].text);
@@ -319,18 +308,18 @@ typedef struct {
 } Headers;
 
 static PyObject *headers_repr, *empty_tuple;
-#ifdef STOMP_SPARE_OBJECTS
-static PyObject *spare_headers; /* empty; one is enough for a loop that drops each frame before the next */
+#ifdef STOMP_FREE_LIST
+static PyObject *free_headers; /* empty; one is enough for a loop that drops each frame before the next */
 #endif
 
 /* Make empty headers that the garbage collector does not track. */
 static PyObject *empty_headers(void)
 {
     PyObject *headers;
-#ifdef STOMP_SPARE_OBJECTS
-    if (spare_headers) {
-        headers = spare_headers;
-        spare_headers = NULL;
+#ifdef STOMP_FREE_LIST
+    if (free_headers) {
+        headers = free_headers;
+        free_headers = NULL;
         Py_SET_REFCNT(headers, 1);
         return headers;
     }
@@ -346,25 +335,26 @@ PyObject *stomp_headers_new(StompFrame *frame)
     PyObject *headers = empty_headers();
     if (headers && stomp_fill_dict(headers, frame) < 0)
         Py_CLEAR(headers);
-    if (headers && (size_t)PyDict_GET_SIZE(headers) != frame->count && !(((Headers *)headers)->pairs = stomp_all_entries(frame, 2)))
+    if (headers && (size_t)PyDict_GET_SIZE(headers) != frame->count
+        && !(((Headers *)headers)->pairs = stomp_all_entries(frame, 2)))
         Py_CLEAR(headers);
     return headers;
 }
 
-/* Python code can write into headers around their type: eval() with them as globals, `__dict__`, dict.__setitem__. If it has put in
-   what the collector tracks, it tracks the headers, too, and they must not be kept. */
+/* Python code can write into headers around their type: eval() with them as globals, `__dict__`, dict.__setitem__. If
+   it has put in what the collector tracks, it tracks the headers, too, and they must not be kept. */
 static void headers_dealloc(PyObject *headers)
 {
-#ifdef STOMP_SPARE_OBJECTS
+#ifdef STOMP_FREE_LIST
     const int is_ours = !PyObject_GC_IsTracked(headers);
 #endif
     PyObject_GC_UnTrack(headers);
     Py_CLEAR(((Headers *)headers)->pairs);
-#ifdef STOMP_SPARE_OBJECTS
-    if (is_ours && !spare_headers) {
+#ifdef STOMP_FREE_LIST
+    if (is_ours && !free_headers) {
         PyDict_Clear(headers);
-        if (!spare_headers) { /* a value that was put in may run code as it goes */
-            spare_headers = headers;
+        if (!free_headers) { /* a value that was put in may run code as it goes */
+            free_headers = headers;
             return;
         }
     }
@@ -459,7 +449,9 @@ static PyObject *refuse_update(PyObject *Py_UNUSED(headers), PyObject *Py_UNUSED
 }
 
 #define METHOD(name, function, flags, doc) {name, (PyCFunction)(void (*)(void))function, flags, doc}
-#define REFUSED(name) METHOD(name, read_only, METH_VARARGS | METH_KEYWORDS, name "($self, /, *args, **kwargs)\n--\n\nRaise TypeError: headers are read-only.")
+#define REFUSED(name)                                                                                                  \
+    METHOD(name, read_only, METH_VARARGS | METH_KEYWORDS,                                                              \
+           name "($self, /, *args, **kwargs)\n--\n\nRaise TypeError: headers are read-only.")
 
 static PyMethodDef headers_methods[] = {
     METHOD("pairs", headers_pairs, METH_NOARGS,
@@ -485,15 +477,17 @@ PyTypeObject StompHeaders_Type = {
     .tp_name = "stompcodec.Headers",
     .tp_basicsize = sizeof(Headers),
     .tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION,
-    .tp_doc = "Headers()\n--\n\n"
-              "The headers of a frame: a read-only dict, in which the first entry of a repeated name counts (S12-HDR-02).\n"
-              "\n"
-              "`pairs()` and `getall()` return repeated entries too. Its methods do not write, but Python itself does: `eval(code,\n"
-              "headers)`, `dict.__setitem__` and an object whose `__dict__` they are. Give those a copy: `dict(headers)`.\n"
-              "\n"
-              ">>> headers = Frame(\"SEND\", [(\"a\", \"1\"), (\"b\", \"2\"), (\"a\", \"3\")]).headers\n"
-              ">>> headers[\"a\"], len(headers), headers.getall(\"a\"), dict(headers)\n"
-              "('1', 2, ['1', '3'], {'a': '1', 'b': '2'})",
+    .tp_doc =
+        "Headers()\n--\n\n"
+        "The headers of a frame: a read-only dict, in which the first entry of a repeated name counts (S12-HDR-02).\n"
+        "\n"
+        "`pairs()` and `getall()` return repeated entries too. Its methods do not write, but Python itself does:\n"
+        "`eval(code, headers)`, `dict.__setitem__` and an object whose `__dict__` they are. Give those a copy:\n"
+        "`dict(headers)`.\n"
+        "\n"
+        ">>> headers = Frame(\"SEND\", [(\"a\", \"1\"), (\"b\", \"2\"), (\"a\", \"3\")]).headers\n"
+        ">>> headers[\"a\"], len(headers), headers.getall(\"a\"), dict(headers)\n"
+        "('1', 2, ['1', '3'], {'a': '1', 'b': '2'})",
     .tp_dealloc = headers_dealloc,
     .tp_methods = headers_methods,
     .tp_as_mapping = &headers_mapping,

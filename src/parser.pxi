@@ -1,15 +1,14 @@
 # The parser: its input, the bodies that arrive in pieces, the frames. Included by codec.pyx.
 
-# ==== input ====
-# The input of a parser: bytes that were fed and not read yet.
+# ==== the input: bytes that were fed and not read yet ====
 
 cdef tuple _NO_MEMORY = (STOMP_NO_MEMORY, 0, b"")  # the failure of a parser without memory
 
 
 cdef class _Input:
-    """The unread bytes, [start, end) of data. data is in a block of ours, or in a bytes object, `pinned`, that is read in
-    place. If a large object is fed while bytes are unread, only its first bytes are appended to the block; the rest is read
-    in place once the index `bridge` is passed."""
+    """The unread bytes, [start, end) of data. data is in a block of ours, or in a bytes object, `pinned`, that is read
+    in place. If a large object is fed while bytes are unread, only its first bytes are appended to the block; the rest
+    is read in place once the index `bridge` is passed."""
     cdef const uint8_t *data
     cdef size_t start, end
     cdef _Block block
@@ -149,14 +148,15 @@ cdef class _Input:
         return 0
 
     cdef object _fail(self, int error, size_t at, size_t head=0):
-        """Raise the error `at` bytes after the first unread one, and fail from now on, even if memory runs out here. `head` is
-        the size of a complete head that is still unread."""
+        """Raise the error `at` bytes after the first unread one, and fail from now on, even if memory runs out here.
+        `head` is the size of a complete head that is still unread."""
         cdef bytes seen = b""
         try:
             offset = self.total - self._unread() + at
             lost = self._failed(at, head)
             if self._in_head() and self.start < self.end:
-                seen = PyBytes_FromStringAndSize(<const char *>self.data + self.start, <Py_ssize_t>min(self.end - self.start, <size_t>PIECE))
+                seen = PyBytes_FromStringAndSize(<const char *>self.data + self.start,
+                                                 <Py_ssize_t>min(self.end - self.start, <size_t>PIECE))
             failure = error, offset, b""
         except MemoryError:
             self._die(_NO_MEMORY)
@@ -173,7 +173,8 @@ cdef class _Input:
 
     cdef bytes _all_unread(self, size_t skip):
         """Return the unread bytes, without the first ones."""
-        cdef bytes octets = PyBytes_FromStringAndSize(<const char *>self.data + self.start + skip, <Py_ssize_t>(self.end - self.start - skip))
+        cdef bytes octets = PyBytes_FromStringAndSize(<const char *>self.data + self.start + skip,
+                                                      <Py_ssize_t>(self.end - self.start - skip))
         return octets + self.pinned[self.end - self.bridge:] if self.bridge else octets
 
     cdef object _fail_again(self):
@@ -191,8 +192,7 @@ cdef class _Input:
         return False
 
 
-# ==== bodies ====
-# Bodies that were incomplete when their head was read.
+# ==== bodies that were incomplete when their head was read ====
 
 cdef enum:
     IN_HEAD  # no body is pending
@@ -237,7 +237,9 @@ cdef class _Bodies(_Input):
     cdef object _failed(self, size_t at, size_t head):
         cdef PyObject *made
         if self.state != IN_HEAD:
-            kept = PyBytes_FromStringAndSize(PyBytes_AS_STRING(<object>self.body), <Py_ssize_t>self.have) if self.body else b""
+            kept = b""
+            if self.body:
+                kept = PyBytes_FromStringAndSize(PyBytes_AS_STRING(<object>self.body), <Py_ssize_t>self.have)
             return self.frame, kept + self._all_unread(0), len(kept) + at
         if not head:
             return None, self._all_unread(0), at
@@ -303,8 +305,9 @@ cdef class _Bodies(_Input):
     # ---- whole bodies: filled in place ----
 
     cdef int _body_room(self, size_t more, uint64_t came) except -1:
-        """Make room for `more` bytes; `came` were received so far. Invariant: the room grows with the bytes received, not by
-        content-length. After some KiB it grows to about 1 MiB, so that such a body is rarely moved; then it doubles."""
+        """Make room for `more` bytes; `came` were received so far. Invariant: the room grows with the bytes received,
+        not by content-length. After some KiB it grows to about 1 MiB, so that such a body is rarely moved; then it
+        doubles."""
         cdef uint64_t much = SMALL if self.counted else PIECE // 2
         cdef uint64_t room
         cdef PyObject *bigger
@@ -315,7 +318,8 @@ cdef class _Bodies(_Input):
         if self.have + more > <uint64_t>MOST:
             self._die(_NO_MEMORY)
             raise MemoryError
-        room = max(self.have + more, <uint64_t>SMALL, 2 * came if came < much or came > 4 * PIECE else <uint64_t>(17 * PIECE))
+        room = 2 * came if came < much or came > 4 * PIECE else <uint64_t>(17 * PIECE)
+        room = max(self.have + more, <uint64_t>SMALL, room)
         room = min(self.need, room, <uint64_t>MOST)
         if self.body and Py_REFCNT(self.body) == 1:  # no lease refers to it
             self._resize(<size_t>room)
@@ -416,7 +420,8 @@ cdef class _Bodies(_Input):
     # Most bytes of large bodies pass through these two, which do as little as possible.
 
     cdef inline bint _goes_on(self, const uint8_t *data, size_t len) noexcept:
-        """Take in [data, data + len) if it is the middle of a body that has room, and nothing is lent. Return whether it was."""
+        """Take in [data, data + len) if it is the middle of a body that has room, and nothing is lent. Return whether
+        it was."""
         if self.state != IN_COUNTED or self.start != self.end or self.lease is not None:
             return False
         if not self.body or len > self.room - self.have:  # the room is never larger than the body
@@ -470,8 +475,7 @@ cdef inline PyObject *_given(item) noexcept:
     return <PyObject *>item
 
 
-# ==== the parser ====
-# The Parser: bytes in, frames out.
+# ==== the parser: bytes in, frames out ====
 
 @cython.final
 cdef class Parser(_Bodies):
@@ -589,7 +593,8 @@ cdef class Parser(_Bodies):
             data: any contiguous bytes-like object. It may be changed afterwards.
         """
         cdef Py_buffer view
-        if PyBytes_CheckExact(data) and self._goes_on(<const uint8_t *>PyBytes_AS_STRING(data), <size_t>PyBytes_GET_SIZE(data)):
+        if PyBytes_CheckExact(data) and self._goes_on(<const uint8_t *>PyBytes_AS_STRING(data),
+                                                      <size_t>PyBytes_GET_SIZE(data)):
             return self
         if PyBytes_CheckExact(data):
             self._feed(<const uint8_t *>PyBytes_AS_STRING(data), <size_t>PyBytes_GET_SIZE(data), <bytes>data)
@@ -624,7 +629,8 @@ cdef class Parser(_Bodies):
             size = min(<size_t>min(hint, PIECE), <size_t>PIECE)
         self.lent = False
         self._settle()
-        self.lent_body = self.state == IN_COUNTED and self.failure is None and self.start == self.end and self.have < self.need
+        self.lent_body = (self.state == IN_COUNTED and self.failure is None and self.start == self.end
+                          and self.have < self.need)
         if self.lent_body:
             self._body_room(<size_t>min(<uint64_t>size, self.need - self.have), self.have)
             size = <size_t>min(<uint64_t>(self.room - self.have), self.need - self.have)
@@ -679,8 +685,8 @@ cdef class Parser(_Bodies):
         self.taker = taker
 
     cdef int _taken(self, const uint8_t *frame, size_t size) except -1:
-        """Offer a frame whose body has `size` bytes to the taker. The frame counts as read while that looks at it, because it
-        may call Python, which may feed this parser: its memory is held, and its scan kept as it is."""
+        """Offer a frame whose body has `size` bytes to the taker. The frame counts as read while that looks at it,
+        because it may call Python, which may feed this parser: its memory is held, and its scan kept as it is."""
         cdef size_t whole = self.scan.head + size + 1
         cdef _Block block = self.block
         cdef bytes pinned = self.pinned
@@ -693,6 +699,23 @@ cdef class Parser(_Bodies):
             self.start -= whole
         return taken
 
+    cdef Py_ssize_t _open_body_here(self, const uint8_t *frame, size_t here) except -2:
+        """Return the size of a body without content-length whose NUL is among the `here` bytes behind the head, or -1."""
+        cdef size_t head = self.scan.head
+        cdef const uint8_t *nul
+        cdef uint64_t most
+        if not here:
+            return -1
+        if not stomp_takes_body(&self.rules, self.scan.command):
+            self._fail(STOMP_BODY_NOT_ALLOWED, head, head)
+        most = min(<uint64_t>here, min(self.rules.max_body, self.stream_over) + 1)
+        nul = <const uint8_t *>memchr(frame + head, 0, <size_t>most)
+        if nul:
+            return nul - frame - <Py_ssize_t>head
+        if here > self.rules.max_body and self.rules.max_body <= self.stream_over:
+            self._fail(STOMP_LIMIT_BODY, head + <size_t>self.rules.max_body, head)
+        return -1
+
     def __next__(self):
         cdef PyObject *item = self._next()
         if not item:
@@ -703,12 +726,13 @@ cdef class Parser(_Bodies):
 
     @cython.critical_section
     cdef PyObject *_next(self) except? NULL:
-        """Return the next event as a new reference, or NULL. A MemoryError loses no event: the next call returns the same
-        one, or the parser has failed."""
+        """Return the next event as a new reference, or NULL. A MemoryError loses no event: the next call returns the
+        same one, or the parser has failed."""
         cdef int outcome, taken
-        cdef size_t head, here, most
+        cdef size_t head, here
+        cdef Py_ssize_t size
         cdef const uint8_t *frame
-        cdef const uint8_t *nul
+        cdef PyObject *body
         cdef PyObject *made
         while True:
             if self.state != IN_HEAD:
@@ -732,49 +756,29 @@ cdef class Parser(_Bodies):
                     frame = self.data + self.start
                     here = self.end - self.start - head
                     if self.scan.marks & STOMP_HAS_LENGTH:
-                        most = <size_t>self.scan.length
+                        size = -1
                         if here > self.scan.length and self.scan.length <= self.stream_over:
-                            if frame[head + most]:
-                                self._fail(STOMP_MISSING_NULL, head + most, head)
-                            if self.taker:
-                                taken = self._taken(frame, most)
-                                if taken == STOMP_TAKEN:
-                                    continue
-                                if taken == STOMP_TAKEN_LAST:
-                                    return NULL
-                            made = stomp_frame_from_scan(&self.scan, &self.rules, frame, PyBytes_New(<const char *>frame + head, <Py_ssize_t>most))
-                            self.start += head + most + 1
-                            return made
-                    elif here:
-                        if not frame[head]:
-                            if self.taker:
-                                taken = self._taken(frame, 0)
-                                if taken == STOMP_TAKEN:
-                                    continue
-                                if taken == STOMP_TAKEN_LAST:
-                                    return NULL
-                            made = stomp_frame_from_scan(&self.scan, &self.rules, frame, _given(_EMPTY))
-                            self.start += head + 1
-                            return made
-                        if not stomp_takes_body(&self.rules, self.scan.command):
-                            self._fail(STOMP_BODY_NOT_ALLOWED, head, head)
-                        nul = <const uint8_t *>memchr(frame + head, 0, <size_t>min(<uint64_t>here, min(self.rules.max_body, self.stream_over) + 1))
-                        if nul:
-                            most = nul - frame - head
-                            if self.taker:
-                                taken = self._taken(frame, most)
-                                if taken == STOMP_TAKEN:
-                                    continue
-                                if taken == STOMP_TAKEN_LAST:
-                                    return NULL
-                            made = stomp_frame_from_scan(&self.scan, &self.rules, frame, PyBytes_New(<const char *>frame + head, <Py_ssize_t>most))
-                            self.start += head + most + 1
-                            return made
-                        if here > self.rules.max_body and self.rules.max_body <= self.stream_over:
-                            self._fail(STOMP_LIMIT_BODY, head + <size_t>self.rules.max_body, head)
-                    if self._begin_body():
-                        return _given(self.frame)
-                    continue
+                            size = <Py_ssize_t>self.scan.length
+                            if frame[head + <size_t>size]:
+                                self._fail(STOMP_MISSING_NULL, head + <size_t>size, head)
+                    elif here and not frame[head]:
+                        size = 0
+                    else:
+                        size = self._open_body_here(frame, here)
+                    if size < 0:
+                        if self._begin_body():
+                            return _given(self.frame)
+                        continue
+                    if self.taker:
+                        taken = self._taken(frame, <size_t>size)
+                        if taken == STOMP_TAKEN:
+                            continue
+                        if taken == STOMP_TAKEN_LAST:
+                            return NULL
+                    body = PyBytes_New(<const char *>frame + head, size) if size else _given(_EMPTY)
+                    made = stomp_frame_from_scan(&self.scan, &self.rules, frame, body)
+                    self.start += head + <size_t>size + 1
+                    return made
                 if outcome == STOMP_BEAT:
                     return _given(_HEARTBEAT)
                 if outcome == STOMP_BAD:

@@ -1,3 +1,4 @@
+/* The scanner of heads: commands, the full rules of lines, and the fast paths over masks of 64 bytes. */
 #include <string.h>
 
 #include "head.h"
@@ -53,7 +54,8 @@ int stomp_command_of(const uint8_t *text, size_t len)
 {
     if (len < 3)
         return STOMP_COMMANDS;
-    const struct stomp_command_slot *slot = &stomp_command_slots[stomp_command_hash(text[0] | text[1] << 8 | text[2] << 16)];
+    const struct stomp_command_slot *slot =
+        &stomp_command_slots[stomp_command_hash(text[0] | text[1] << 8 | text[2] << 16)];
     for (int i = 0; i < 2 && slot < stomp_command_slots + 32; i++, slot++)
         if (slot->len == len && same_octets(text, slot->text, len))
             return slot->command;
@@ -83,8 +85,8 @@ static int full(const struct stomp_scan *s, const struct stomp_rules *rules)
     return s->phase == STOMP_HEADER_LINES && s->count + s->skipped == rules->max_headers;
 }
 
-/* The current line, of which [line, end) is available, must be blank, since the limit of headers is reached. Return 0 while it
-   may still be: a blank legacy line has any number of spaces and CRs. */
+/* The current line, of which [line, end) is available, must be blank, since the limit of headers is reached. Return 0
+   while it may still be: a blank legacy line has any number of spaces and CRs. */
 static int refuse_header(struct stomp_scan *s, const struct stomp_rules *rules, const uint8_t *data, size_t end)
 {
     size_t at = s->blank > s->line ? s->blank : s->line, limit = rules->max_header_line;
@@ -211,13 +213,18 @@ static int take_command(struct stomp_scan *s, const struct stomp_rules *rules, c
 }
 
 /* Read any content-length [value, end). Returns 0 or an error. */
-static int take_length(struct stomp_scan *s, const struct stomp_rules *rules, const uint8_t *data, size_t value, size_t end)
+static int take_length(struct stomp_scan *s, const struct stomp_rules *rules, const uint8_t *data, size_t value,
+                       size_t end)
 {
     size_t i = value, last = end;
     uint64_t n = 0;
-    while (i < end && ((data[i] == ' ' && rules->flags & STOMP_PADS_SPACE) || (data[i] == '\t' && rules->flags & STOMP_PADS_TAB)))
+    while (
+        i < end
+        && ((data[i] == ' ' && rules->flags & STOMP_PADS_SPACE) || (data[i] == '\t' && rules->flags & STOMP_PADS_TAB)))
         i++;
-    while (end > i && ((data[end - 1] == ' ' && rules->flags & STOMP_PADS_SPACE) || (data[end - 1] == '\t' && rules->flags & STOMP_PADS_TAB)))
+    while (end > i
+           && ((data[end - 1] == ' ' && rules->flags & STOMP_PADS_SPACE)
+               || (data[end - 1] == '\t' && rules->flags & STOMP_PADS_TAB)))
         end--;
     if (i == end)
         return stomp_bad(s, STOMP_BAD_CONTENT_LENGTH, value);
@@ -331,14 +338,16 @@ static void trim(struct stomp_header *at, const struct stomp_rules *rules, const
         at->end--;
 }
 
-/* Read the header line [s->line, end), of which [s->line, kept) is left without the spaces and CRs at the end of a legacy
-   line. */
-static int take_entry(struct stomp_scan *s, const struct stomp_rules *rules, const uint8_t *data, size_t end, size_t kept)
+/* Read the header line [s->line, end), of which [s->line, kept) is left without the spaces and CRs at the end of a
+   legacy line. */
+static int take_entry(struct stomp_scan *s, const struct stomp_rules *rules, const uint8_t *data, size_t end,
+                      size_t kept)
 {
     struct stomp_header at = {s->line, s->colon, s->colon + 1, kept};
     if (s->colon != STOMP_NONE)
         trim(&at, rules, data);
-    if (s->colon == STOMP_NONE || at.colon == at.name || at.value > at.end) { /* the last: data that changes while it is read */
+    if (s->colon == STOMP_NONE || at.colon == at.name
+        || at.value > at.end) { /* the last: data that changes while it is read */
         s->marks |= STOMP_CHANGED;
         s->skipped++;
         return rules->flags & STOMP_SKIPS_BAD_LINES ? STOMP_LINE_TAKEN : stomp_bad(s, STOMP_BAD_HEADER_LINE, s->line);
@@ -349,7 +358,8 @@ static int take_entry(struct stomp_scan *s, const struct stomp_rules *rules, con
                 return stomp_bad(s, STOMP_BAD_HEADER_LINE, s->line);
     if (s->rare && check_rare(s, rules, data, end))
         return s->error;
-    if (at.colon - at.name == 14 && !(s->marks & STOMP_HAS_LENGTH) && is_content_length(data + at.name, rules->flags & STOMP_LEGACY)
+    if (at.colon - at.name == 14 && !(s->marks & STOMP_HAS_LENGTH)
+        && is_content_length(data + at.name, rules->flags & STOMP_LEGACY)
         && take_length(s, rules, data, at.value, at.end))
         return s->error;
     return keep(s, &at);
@@ -389,8 +399,8 @@ int stomp_take_line(struct stomp_scan *s, const struct stomp_rules *rules, const
 
 /* ======== the scan ======== */
 
-/* Three roads read the lines of a head:
-   - quick_head() reads a usual head at once, from masks of blocks of 64 bytes;
+/* The lines of a head are read in three ways, the fast paths first:
+   - fast_head() reads a usual head at once, from masks of blocks of 64 bytes;
    - walk() takes from such masks all lines that the full rules would take unchanged, from any line on;
    - any_lines() finds the lines one by one, and stomp_take_line() reads them by the full rules.
    Invariant: without the first two only the speed changes. */
@@ -456,10 +466,10 @@ static inline uint32_t lines_room(const struct stomp_scan *s, const struct stomp
 
 /* ---- the walk ---- */
 
-/* Check the rare bytes of header lines, and set the marks; UTF-8 is left to settle(). `rare` are bits of the block at `at`; the
-   data ends at `end`. Returns the first byte that is left to the full rules, as a bit, or 0. */
-static STOMP_NOINLINE uint64_t check_rare_bits(struct stomp_scan *s, const struct stomp_rules *rules, const uint8_t *at, const uint8_t *end,
-                                               uint64_t rare)
+/* Check the rare bytes of header lines, and set the marks; UTF-8 is left to settle(). `rare` are bits of the block at
+   `at`; the data ends at `end`. Returns the first byte that is left to the full rules, as a bit, or 0. */
+static STOMP_NOINLINE uint64_t check_rare_bits(struct stomp_scan *s, const struct stomp_rules *rules, const uint8_t *at,
+                                               const uint8_t *end, uint64_t rare)
 {
     const uint64_t high = rare & stomp_at_least_plain(at, 0x80);
     int marks = high ? STOMP_NON_ASCII : 0;
@@ -505,9 +515,10 @@ static size_t drop_lines(const struct stomp_scan *s, struct walked *w, size_t at
     }
 }
 
-/* Finish a walk with bytes above 127 or CRs at line ends, or which did not reach the blank line. Returns 1 at the end of the
-   head, or 0 to go on by the full rules. */
-static STOMP_NOINLINE int settle(struct stomp_scan *s, const struct stomp_rules *rules, const uint8_t *data, struct walked w)
+/* Finish a walk with bytes above 127 or CRs at line ends, or which did not reach the blank line. Returns 1 at the end
+   of the head, or 0 to go on by the full rules. */
+static STOMP_NOINLINE int settle(struct stomp_scan *s, const struct stomp_rules *rules, const uint8_t *data,
+                                 struct walked w)
 {
     const uint32_t most = lines_room(s, rules);
     if (w.count > most) {
@@ -519,11 +530,12 @@ static STOMP_NOINLINE int settle(struct stomp_scan *s, const struct stomp_rules 
         const size_t good = stomp_bad_utf8(data + w.start, line - w.start);
         line = drop_lines(s, &w, good < line - w.start ? w.start + good : line);
     }
-    if (w.length && w.length < line && !stomp_quick_length(s, rules, data, w.length, line - 1))
+    if (w.length && w.length < line && !stomp_fast_length(s, rules, data, w.length, line - 1))
         line = drop_lines(s, &w, w.length);
     if (s->marks & STOMP_CR_ENDS)
         for (struct stomp_line *at = s->lines + w.before; at < s->lines + w.count; at++)
-            at->end -= data[at->end - 1] == '\r' && at->end - 1 != at->colon; /* a CR may have been the colon a moment ago */
+            at->end -=
+                data[at->end - 1] == '\r' && at->end - 1 != at->colon; /* a CR may have been the colon a moment ago */
     if (!w.blank)
         return leave(s, STOMP_HEADER_LINES, w.count, line);
     s->count = w.count;
@@ -552,10 +564,10 @@ static STOMP_INLINE uint32_t *put_offsets(uint32_t *to, size_t base, uint64_t bi
     return to;
 }
 
-/* Skip the usual ones among the rare bytes of header lines, set their marks, and return the others: \\c, CR LF, and bytes above
-   127, which settle() checks. `rare` are bits of the block at `at`. */
-static STOMP_INLINE uint64_t skip_usual(struct stomp_scan *s, const struct stomp_rules *rules, const struct stomp_isa *isa,
-                                        const uint8_t *at, uint64_t rare)
+/* Skip the usual ones among the rare bytes of header lines, set their marks, and return the others: \\c, CR LF, and
+   bytes above 127, which settle() checks. `rare` are bits of the block at `at`. */
+static STOMP_INLINE uint64_t skip_usual(struct stomp_scan *s, const struct stomp_rules *rules,
+                                        const struct stomp_isa *isa, const uint8_t *at, uint64_t rare)
 {
     while (STOMP_UNLIKELY(rare)) {
         const uint8_t *c = at + stomp_low_bit64(rare);
@@ -576,7 +588,8 @@ static STOMP_INLINE uint64_t skip_usual(struct stomp_scan *s, const struct stomp
 }
 
 /* Take the lines of the block at `base` that are below its first odd place. */
-static STOMP_INLINE void take_block(struct stomp_walk *k, const uint8_t *data, size_t base, const struct stomp_block_lines *b)
+static STOMP_INLINE void take_block(struct stomp_walk *k, const uint8_t *data, size_t base,
+                                    const struct stomp_block_lines *b)
 {
     k->more_colons |= b->m.colon & ~b->first & b->below;
     stomp_note_length(k, data, base, b);
@@ -584,8 +597,8 @@ static STOMP_INLINE void take_block(struct stomp_walk *k, const uint8_t *data, s
     k->to = put_offsets(k->to, base, (b->first | b->m.lf) & b->below);
 }
 
-/* Take the lines from s->line on up to the blank line or the first one that is left to the full rules. Returns 1 at the end of
-   the head, or 0 to go on by the full rules. */
+/* Take the lines from s->line on up to the blank line or the first one that is left to the full rules. Returns 1 at
+   the end of the head, or 0 to go on by the full rules. */
 static STOMP_INLINE int walk(struct stomp_scan *s, const struct stomp_rules *rules, const uint8_t *data, size_t len,
                              const struct stomp_isa *isa)
 {
@@ -616,21 +629,24 @@ static STOMP_INLINE int walk(struct stomp_scan *s, const struct stomp_rules *rul
         if (b.stop) {
             const size_t lf = base + stomp_low_bit64(b.stop);
             const size_t line = k.to > lines + 2 * (size_t)old ? k.to[-1] + (size_t)1 : start;
-            blank = (b.stop & (0 - b.stop) & b.m.lf & b.starts) || is_crlf(rules, data, line, lf) ? lf : 0;
+            blank = stomp_stops_blank(&b) || is_crlf(rules, data, line, lf) ? lf : 0;
         }
         if (b.stop || k.to > end)
             break;
         stomp_end_block(&k, &b);
     }
     s->marks |= k.more_colons ? STOMP_ODD : 0;
-    const struct walked w = {start, old, (uint32_t)((size_t)(k.to - lines) / 2), s->marks & STOMP_HAS_LENGTH ? 0 : k.length, blank};
+    const struct walked w = {start, old, (uint32_t)((size_t)(k.to - lines) / 2),
+                             s->marks & STOMP_HAS_LENGTH ? 0 : k.length, blank};
     return settle(s, rules, data, w);
 }
 
 /* ---- the full rules ---- */
 
-/* Note the first colon and the rare bytes `rare` of the current line in the block at `base`, of which `line` are the bits. */
-static inline void note_line(struct stomp_scan *s, size_t base, const struct stomp_masks *m, uint64_t line, uint64_t rare)
+/* Note the first colon and the rare bytes `rare` of the current line in the block at `base`, of which `line` are the
+   bits. */
+static inline void note_line(struct stomp_scan *s, size_t base, const struct stomp_masks *m, uint64_t line,
+                             uint64_t rare)
 {
     uint64_t colons = m->colon & line;
     s->rare |= rare != 0;
@@ -642,7 +658,8 @@ static inline void note_line(struct stomp_scan *s, size_t base, const struct sto
 }
 
 /* Take the line whose LF is the first one of the block at `base`. Returns STOMP_MORE, or how the scan ends. */
-static inline int next_line(struct stomp_scan *s, const struct stomp_rules *rules, const uint8_t *data, size_t base, struct stomp_masks *m)
+static inline int next_line(struct stomp_scan *s, const struct stomp_rules *rules, const uint8_t *data, size_t base,
+                            struct stomp_masks *m)
 {
     const uint64_t line = stomp_up_to(m->lf);
     const size_t lf = base + stomp_low_bit64(m->lf);
@@ -666,26 +683,28 @@ static inline int next_line(struct stomp_scan *s, const struct stomp_rules *rule
 }
 
 /* Is there a NUL in the current line, in data that is read up to `end`? Sets the error. */
-static STOMP_NOINLINE int has_nul(struct stomp_scan *s, const struct stomp_rules *rules, const uint8_t *data, size_t end)
+static STOMP_NOINLINE int has_nul(struct stomp_scan *s, const struct stomp_rules *rules, const uint8_t *data,
+                                  size_t end)
 {
     const size_t from = s->line > s->pos ? s->line : s->pos;
     const uint8_t *nul = memchr(data + from, 0, end - from);
     return nul && stomp_nul_in_line(s, rules, data, (size_t)(nul - data));
 }
 
-/* Read lines from s->pos on by the full rules: one if the next may be quick, or else all. Returns STOMP_GO_ON or an outcome. */
-static STOMP_INLINE int any_lines(struct stomp_scan *s, const struct stomp_rules *rules, const uint8_t *data, size_t len,
-                                  const struct stomp_isa *isa, int quick)
+/* Read lines from s->pos on by the full rules: one if `one`, or else all. Returns STOMP_GO_ON or an outcome. */
+static STOMP_INLINE int any_lines(struct stomp_scan *s, const struct stomp_rules *rules, const uint8_t *data,
+                                  size_t len, const struct stomp_isa *isa, int one)
 {
     uint8_t padded[2 * STOMP_BLOCK];
     while (s->pos < len) {
         const size_t base = s->pos, end = len - base < STOMP_BLOCK ? len : base + STOMP_BLOCK;
-        struct stomp_masks m = isa->masks(len - base < STOMP_BLOCK ? stomp_last_block(data, base, len, padded) : data + base);
+        struct stomp_masks m =
+            isa->masks(len - base < STOMP_BLOCK ? stomp_last_block(data, base, len, padded) : data + base);
         while (m.lf) {
             const int outcome = next_line(s, rules, data, base, &m);
             if (outcome != STOMP_MORE)
                 return outcome;
-            if (quick) {
+            if (one) {
                 s->pos = s->line;
                 return STOMP_GO_ON;
             }
@@ -704,19 +723,19 @@ static STOMP_INLINE int any_lines(struct stomp_scan *s, const struct stomp_rules
 static STOMP_INLINE int go_on(struct stomp_scan *s, const struct stomp_rules *rules, const uint8_t *data, size_t len,
                               const struct stomp_isa *isa)
 {
-    const int quick = stomp_is_quick(rules);
+    const int regular = stomp_is_regular(rules);
     int outcome = STOMP_GO_ON;
     while (outcome == STOMP_GO_ON) {
-        if (quick && s->phase == STOMP_COMMAND_LINE && !s->pos && len >= 16) {
-            const size_t line = stomp_quick_command(s, rules, data, rules->flags & STOMP_CRLF);
+        if (regular && s->phase == STOMP_COMMAND_LINE && !s->pos && len >= 16) {
+            const size_t line = stomp_fast_command(s, rules, data, rules->flags & STOMP_CRLF);
             if (line)
                 leave(s, STOMP_HEADER_LINES, 0, line);
         }
-        if (quick && s->phase == STOMP_HEADER_LINES && s->pos == s->line && walk(s, rules, data, len, isa)) {
+        if (regular && s->phase == STOMP_HEADER_LINES && s->pos == s->line && walk(s, rules, data, len, isa)) {
             s->phase = STOMP_GAP;
             return STOMP_HEAD;
         }
-        outcome = any_lines(s, rules, data, len, isa, quick);
+        outcome = any_lines(s, rules, data, len, isa, regular);
     }
     return outcome;
 }
@@ -735,9 +754,9 @@ static STOMP_INLINE int scan_any(struct stomp_scan *s, const struct stomp_rules 
     return go_on(s, rules, data + s->skip, len - s->skip, isa);
 }
 
-/* Go on behind quick_head, which took `count` lines. `length`: see struct walked. */
-static STOMP_INLINE int scan_rest(struct stomp_scan *s, const struct stomp_rules *rules, const uint8_t *data, size_t len,
-                                  uint32_t count, size_t length, const struct stomp_isa *isa)
+/* Go on behind fast_head, which took `count` lines. `length`: see struct walked. */
+static STOMP_INLINE int scan_rest(struct stomp_scan *s, const struct stomp_rules *rules, const uint8_t *data,
+                                  size_t len, uint32_t count, size_t length, const struct stomp_isa *isa)
 {
     const int too_long = count && s->lines[count - 1].end >= rules->max_header_line; /* one of them, perhaps */
     const struct walked w = {s->first, 0, too_long ? 0 : count, length, 0};
@@ -750,13 +769,15 @@ typedef int any_scan(struct stomp_scan *, const struct stomp_rules *, const uint
 typedef int rest_scan(struct stomp_scan *, const struct stomp_rules *, const uint8_t *, size_t, uint32_t, size_t);
 typedef int utf8_end(struct stomp_scan *, const struct stomp_rules *, const uint8_t *, size_t, size_t);
 
-/* Scan a usual head: from its first byte to its end, with full blocks, and \\c and UTF-8 as the only rare bytes. It calls nothing:
-   all else is left to `any` and, behind the lines that it took, to `rest` or `utf8`. Invariant: without it only the speed changes. */
-static STOMP_INLINE int quick_head(struct stomp_scan *s, const struct stomp_rules *rules, const uint8_t *data, size_t len,
-                                   const struct stomp_isa *isa, any_scan *any, rest_scan *rest, utf8_end *utf8)
+/* Scan a usual head: from its first byte to its end, with full blocks, and \\c and UTF-8 as the only rare bytes. It
+   calls nothing: all else is left to `any` and, behind the lines that it took, to `rest` or `utf8`. Invariant:
+   without it only the speed changes. */
+static STOMP_INLINE int fast_head(struct stomp_scan *s, const struct stomp_rules *rules, const uint8_t *data,
+                                  size_t len, const struct stomp_isa *isa, any_scan *any, rest_scan *rest,
+                                  utf8_end *utf8)
 {
     size_t skip = 0;
-    if (STOMP_UNLIKELY(s->phase != STOMP_GAP) || len <= STOMP_BLOCK + 1 || !stomp_is_quick(rules) || s->starts)
+    if (STOMP_UNLIKELY(s->phase != STOMP_GAP) || len <= STOMP_BLOCK + 1 || !stomp_is_regular(rules) || s->starts)
         return any(s, rules, data, len);
     if (data[0] <= ' ') {
         if (data[0] != '\n' || data[1] <= ' ' || rules->report_beats)
@@ -765,7 +786,7 @@ static STOMP_INLINE int quick_head(struct stomp_scan *s, const struct stomp_rule
         data++;
         len--;
     }
-    size_t base = stomp_quick_command(s, rules, data, 0);
+    size_t base = stomp_fast_command(s, rules, data, 0);
     if (STOMP_UNLIKELY(!base))
         return any(s, rules, data - skip, len + skip);
     s->skip = skip;
@@ -778,9 +799,10 @@ static STOMP_INLINE int quick_head(struct stomp_scan *s, const struct stomp_rule
         if (STOMP_UNLIKELY(stomp_skip_texts(s, isa, data + base, b.m.rare & b.below)))
             break;
         take_block(&k, data, base, &b);
-        if (b.stop && b.stop & (0 - b.stop) & b.m.lf & b.starts) {
+        if (b.stop && stomp_stops_blank(&b)) {
             const size_t blank = base + stomp_low_bit64(b.stop);
-            if (k.to > end || blank > rules->max_header_line || (k.length && !stomp_quick_length(s, rules, data, k.length, blank)))
+            if (k.to > end || blank > rules->max_header_line
+                || (k.length && !stomp_fast_length(s, rules, data, k.length, blank)))
                 break;
             if (STOMP_UNLIKELY(k.more_colons))
                 s->marks |= STOMP_ODD;
@@ -793,52 +815,58 @@ static STOMP_INLINE int quick_head(struct stomp_scan *s, const struct stomp_rule
         stomp_end_block(&k, &b);
     }
     s->marks |= k.more_colons ? STOMP_ODD : 0;
-    return rest(s, rules, data, len, base > rules->max_header_line ? 0 : (uint32_t)((size_t)(k.to - lines) / 2), k.length);
+    return rest(s, rules, data, len, base > rules->max_header_line ? 0 : (uint32_t)((size_t)(k.to - lines) / 2),
+                k.length);
 }
 
-static STOMP_NOINLINE int scan_any_plain(struct stomp_scan *s, const struct stomp_rules *rules, const uint8_t *data, size_t len)
+static STOMP_NOINLINE int scan_any_plain(struct stomp_scan *s, const struct stomp_rules *rules, const uint8_t *data,
+                                         size_t len)
 {
     return scan_any(s, rules, data, len, &stomp_plain);
 }
 
-static STOMP_NOINLINE int scan_rest_plain(struct stomp_scan *s, const struct stomp_rules *rules, const uint8_t *data, size_t len,
-                                          uint32_t count, size_t length)
+static STOMP_NOINLINE int scan_rest_plain(struct stomp_scan *s, const struct stomp_rules *rules, const uint8_t *data,
+                                          size_t len, uint32_t count, size_t length)
 {
     return scan_rest(s, rules, data, len, count, length, &stomp_plain);
 }
 
-static STOMP_NOINLINE int utf8_plain(struct stomp_scan *s, const struct stomp_rules *rules, const uint8_t *data, size_t len, size_t length)
+static STOMP_NOINLINE int utf8_plain(struct stomp_scan *s, const struct stomp_rules *rules, const uint8_t *data,
+                                     size_t len, size_t length)
 {
-    return stomp_head_is_utf8(s, data, &stomp_plain) ? STOMP_HEAD : scan_rest(s, rules, data, len, s->count, length, &stomp_plain);
+    return stomp_head_is_utf8(s, data, &stomp_plain) ? STOMP_HEAD
+                                                     : scan_rest(s, rules, data, len, s->count, length, &stomp_plain);
 }
 
 static int scan_plain(struct stomp_scan *s, const struct stomp_rules *rules, const uint8_t *data, size_t len)
 {
-    return quick_head(s, rules, data, len, &stomp_plain, scan_any_plain, scan_rest_plain, utf8_plain);
+    return fast_head(s, rules, data, len, &stomp_plain, scan_any_plain, scan_rest_plain, utf8_plain);
 }
 
 #ifdef STOMP_AVX2
-STOMP_FOR_AVX2 static STOMP_NOINLINE int scan_any_avx2(struct stomp_scan *s, const struct stomp_rules *rules, const uint8_t *data,
-                                                       size_t len)
+STOMP_FOR_AVX2 static STOMP_NOINLINE int scan_any_avx2(struct stomp_scan *s, const struct stomp_rules *rules,
+                                                       const uint8_t *data, size_t len)
 {
     return scan_any(s, rules, data, len, &stomp_avx2);
 }
 
-STOMP_FOR_AVX2 static STOMP_NOINLINE int scan_rest_avx2(struct stomp_scan *s, const struct stomp_rules *rules, const uint8_t *data,
-                                                        size_t len, uint32_t count, size_t length)
+STOMP_FOR_AVX2 static STOMP_NOINLINE int scan_rest_avx2(struct stomp_scan *s, const struct stomp_rules *rules,
+                                                        const uint8_t *data, size_t len, uint32_t count, size_t length)
 {
     return scan_rest(s, rules, data, len, count, length, &stomp_avx2);
 }
 
-STOMP_FOR_AVX2 static STOMP_NOINLINE int utf8_avx2(struct stomp_scan *s, const struct stomp_rules *rules, const uint8_t *data,
-                                                   size_t len, size_t length)
+STOMP_FOR_AVX2 static STOMP_NOINLINE int utf8_avx2(struct stomp_scan *s, const struct stomp_rules *rules,
+                                                   const uint8_t *data, size_t len, size_t length)
 {
-    return stomp_head_is_utf8_avx2(s, data) ? STOMP_HEAD : scan_rest(s, rules, data, len, s->count, length, &stomp_avx2);
+    return stomp_head_is_utf8_avx2(s, data) ? STOMP_HEAD
+                                            : scan_rest(s, rules, data, len, s->count, length, &stomp_avx2);
 }
 
-STOMP_FOR_AVX2 static int scan_avx2(struct stomp_scan *s, const struct stomp_rules *rules, const uint8_t *data, size_t len)
+STOMP_FOR_AVX2 static int scan_avx2(struct stomp_scan *s, const struct stomp_rules *rules, const uint8_t *data,
+                                    size_t len)
 {
-    return quick_head(s, rules, data, len, &stomp_avx2, scan_any_avx2, scan_rest_avx2, utf8_avx2);
+    return fast_head(s, rules, data, len, &stomp_avx2, scan_any_avx2, scan_rest_avx2, utf8_avx2);
 }
 #endif
 

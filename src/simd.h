@@ -1,3 +1,4 @@
+/* Bytes as bit masks, by SIMD. */
 #ifndef STOMP_SIMD_H
 #define STOMP_SIMD_H
 
@@ -5,8 +6,8 @@
 #include <stdint.h>
 #include <string.h>
 
-/* The instruction sets for bit masks of bytes. Each x86-64 has SSE2 and each arm64 NEON; elsewhere plain C computes the same
-   masks. */
+/* The instruction sets for bit masks of bytes. Each x86-64 has SSE2 and each arm64 NEON; elsewhere plain C computes
+   the same masks. */
 
 #if defined(STOMP_NO_SIMD) /* to test plain C */
 #elif defined(__x86_64__) && defined(__GNUC__)
@@ -85,8 +86,8 @@ static inline int stomp_has_avx2(void)
 
 /* ======== blocks ======== */
 
-/* Blocks of 64 bytes as bit masks: bit i is byte i. For each instruction set there are three functions, which turn 64 bytes into
-   masks; what works on masks is written once, and inlined with the functions of one instruction set. */
+/* Blocks of 64 bytes as bit masks: bit i is byte i. For each instruction set there are three functions, which turn 64
+   bytes into masks; what works on masks is written once, and inlined with the functions of one instruction set. */
 
 #define STOMP_BLOCK 64 /* bytes */
 
@@ -123,8 +124,9 @@ static inline __m128i stomp_block_sse2(const uint8_t *data)
 static inline uint64_t stomp_equal_plain(const uint8_t *data, uint8_t c)
 {
     const __m128i wanted = _mm_set1_epi8((char)c);
-    return stomp_bits_sse2(_mm_cmpeq_epi8(stomp_block_sse2(data), wanted), _mm_cmpeq_epi8(stomp_block_sse2(data + 16), wanted),
-                           _mm_cmpeq_epi8(stomp_block_sse2(data + 32), wanted), _mm_cmpeq_epi8(stomp_block_sse2(data + 48), wanted));
+    return stomp_bits_sse2(
+        _mm_cmpeq_epi8(stomp_block_sse2(data), wanted), _mm_cmpeq_epi8(stomp_block_sse2(data + 16), wanted),
+        _mm_cmpeq_epi8(stomp_block_sse2(data + 32), wanted), _mm_cmpeq_epi8(stomp_block_sse2(data + 48), wanted));
 }
 
 static inline __m128i stomp_reaches_sse2(__m128i x, __m128i least)
@@ -135,8 +137,9 @@ static inline __m128i stomp_reaches_sse2(__m128i x, __m128i least)
 static inline uint64_t stomp_at_least_plain(const uint8_t *data, uint8_t c)
 {
     const __m128i least = _mm_set1_epi8((char)c);
-    return stomp_bits_sse2(stomp_reaches_sse2(stomp_block_sse2(data), least), stomp_reaches_sse2(stomp_block_sse2(data + 16), least),
-                           stomp_reaches_sse2(stomp_block_sse2(data + 32), least), stomp_reaches_sse2(stomp_block_sse2(data + 48), least));
+    return stomp_bits_sse2(
+        stomp_reaches_sse2(stomp_block_sse2(data), least), stomp_reaches_sse2(stomp_block_sse2(data + 16), least),
+        stomp_reaches_sse2(stomp_block_sse2(data + 32), least), stomp_reaches_sse2(stomp_block_sse2(data + 48), least));
 }
 
 static inline struct stomp_masks stomp_masks_plain(const uint8_t *data)
@@ -157,7 +160,8 @@ static inline uint64_t stomp_bits_neon(uint8x16_t a, uint8x16_t b, uint8x16_t c,
 {
     static const uint8_t bits[16] = {1, 2, 4, 8, 16, 32, 64, 128, 1, 2, 4, 8, 16, 32, 64, 128};
     const uint8x16_t bit = vld1q_u8(bits);
-    const uint8x16_t low = vpaddq_u8(vandq_u8(a, bit), vandq_u8(b, bit)), high = vpaddq_u8(vandq_u8(c, bit), vandq_u8(d, bit));
+    const uint8x16_t low = vpaddq_u8(vandq_u8(a, bit), vandq_u8(b, bit)),
+                     high = vpaddq_u8(vandq_u8(c, bit), vandq_u8(d, bit));
     const uint8x16_t all = vpaddq_u8(low, high);
     return vgetq_lane_u64(vreinterpretq_u64_u8(vpaddq_u8(all, all)), 0);
 }
@@ -186,8 +190,8 @@ static inline uint8x16_t stomp_rare_neon(const uint8_t *data)
 static inline struct stomp_masks stomp_masks_plain(const uint8_t *data)
 {
     const struct stomp_masks m = {stomp_equal_plain(data, '\n'), stomp_equal_plain(data, ':'),
-                                  stomp_bits_neon(stomp_rare_neon(data), stomp_rare_neon(data + 16), stomp_rare_neon(data + 32),
-                                                  stomp_rare_neon(data + 48))};
+                                  stomp_bits_neon(stomp_rare_neon(data), stomp_rare_neon(data + 16),
+                                                  stomp_rare_neon(data + 32), stomp_rare_neon(data + 48))};
     return m;
 }
 #else
@@ -258,23 +262,26 @@ STOMP_FOR_AVX2 static inline __m256i stomp_block_avx2(const uint8_t *data)
 STOMP_FOR_AVX2 static inline uint64_t stomp_equal_avx2(const uint8_t *data, uint8_t c)
 {
     const __m256i wanted = _mm256_set1_epi8((char)c);
-    return stomp_bits_avx2(_mm256_cmpeq_epi8(stomp_block_avx2(data), wanted), _mm256_cmpeq_epi8(stomp_block_avx2(data + 32), wanted));
+    return stomp_bits_avx2(_mm256_cmpeq_epi8(stomp_block_avx2(data), wanted),
+                           _mm256_cmpeq_epi8(stomp_block_avx2(data + 32), wanted));
 }
 
 STOMP_FOR_AVX2 static inline uint64_t stomp_at_least_avx2(const uint8_t *data, uint8_t c)
 {
     const __m256i least = _mm256_set1_epi8((char)c), a = stomp_block_avx2(data), b = stomp_block_avx2(data + 32);
-    return stomp_bits_avx2(_mm256_cmpeq_epi8(_mm256_max_epu8(a, least), a), _mm256_cmpeq_epi8(_mm256_max_epu8(b, least), b));
+    return stomp_bits_avx2(_mm256_cmpeq_epi8(_mm256_max_epu8(a, least), a),
+                           _mm256_cmpeq_epi8(_mm256_max_epu8(b, least), b));
 }
 
-/* The bytes above 127, and those that are at the index of their own low half in `octets`: one shuffle finds several bytes. */
+/* The bytes above 127, and those that are at the index of their own low half in `octets`: one shuffle finds several
+   bytes. */
 STOMP_FOR_AVX2 static inline __m256i stomp_among_avx2(__m256i octets, __m256i x)
 {
     return _mm256_or_si256(_mm256_cmpeq_epi8(_mm256_shuffle_epi8(octets, x), x), x);
 }
 
-/* LF, colon, and `octets` of the rare bytes, for stomp_masks_avx2. In another file, so that the compiler reads them and does not
-   build them for each head. */
+/* LF, colon, and `octets` of the rare bytes, for stomp_masks_avx2. In another file, so that the compiler reads them
+   and does not build them for each head. */
 extern const uint8_t stomp_octets[3][32];
 
 STOMP_FOR_AVX2 static inline struct stomp_masks stomp_masks_avx2(const uint8_t *data)
@@ -288,9 +295,10 @@ STOMP_FOR_AVX2 static inline struct stomp_masks stomp_masks_avx2(const uint8_t *
 }
 #endif
 
-/* Return the bytes [from, len) of data, at most 64, followed by spaces: a block in `room`, of twice its size. Nothing outside
-   the data is read. */
-static inline const uint8_t *stomp_last_block(const uint8_t *data, size_t from, size_t len, uint8_t room[2 * STOMP_BLOCK])
+/* Return the bytes [from, len) of data, at most 64, followed by spaces: a block in `room`, of twice its size. Nothing
+   outside the data is read. */
+static inline const uint8_t *stomp_last_block(const uint8_t *data, size_t from, size_t len,
+                                              uint8_t room[2 * STOMP_BLOCK])
 {
     if (len >= STOMP_BLOCK) { /* copies of a fixed size need no call */
         memcpy(room, data + len - STOMP_BLOCK, STOMP_BLOCK);

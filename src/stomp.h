@@ -9,8 +9,9 @@
 
 /* ======== memory ======== */
 
-/* The allocator of the files that do not use Python. In the extension it is Python's raw allocator, which needs no GIL, so
-   that tracemalloc, debug hooks and tests with failing memory see each allocation. Elsewhere it is that of libc. */
+/* The allocator of the files that do not use Python. In the extension it is Python's raw allocator, which needs no
+   GIL, so that tracemalloc, debug hooks and tests with failing memory see each allocation. Elsewhere it is that of
+   libc. */
 
 #ifdef STOMP_PYTHON
 void *PyMem_RawMalloc(size_t size);
@@ -128,7 +129,8 @@ struct stomp_command_slot {
 /* At the index stomp_command_hash. CONNECTED is behind CONNECT, which begins alike. */
 extern const struct stomp_command_slot stomp_command_slots[32];
 
-/* A number below 32 from the first three bytes, of which the first is the lowest. It differs for all commands but CONNECTED. */
+/* A number below 32 from the first three bytes, of which the first is the lowest. It differs for all commands but
+   CONNECTED. */
 static inline size_t stomp_command_hash(uint32_t first)
 {
     return (first & 0xffffff) * 0xc324c985u >> 27;
@@ -137,7 +139,8 @@ static inline size_t stomp_command_hash(uint32_t first)
 /* Return the slot of the command that the text begins with, or NULL, or a slot without a bit. 8 bytes are read. */
 static inline const struct stomp_command_slot *stomp_command_slot(const uint8_t *text)
 {
-    const struct stomp_command_slot *slot = &stomp_command_slots[stomp_command_hash(text[0] | text[1] << 8 | text[2] << 16 | (uint32_t)text[3] << 24)];
+    const struct stomp_command_slot *slot =
+        &stomp_command_slots[stomp_command_hash(text[0] | text[1] << 8 | text[2] << 16 | (uint32_t)text[3] << 24)];
     uint64_t x, y, mask;
     memcpy(&x, text, 8);
     memcpy(&y, slot->text, 8);
@@ -176,10 +179,10 @@ enum stomp_error {
 
 /* Properties of a head. */
 enum stomp_mark {
-    STOMP_CHANGED = 1 << 0,    /* something was trimmed, skipped or folded: the head cannot be kept unchanged */
-    STOMP_NON_ASCII = 1 << 1,  /* some header has a byte above 127 */
-    STOMP_ESCAPED = 1 << 2,    /* some header has a backslash that may start an escape */
-    STOMP_ODD = 1 << 3,        /* a writer would write it differently: raw CR, raw colon in a value, backslash as data, … */
+    STOMP_CHANGED = 1 << 0,   /* something was trimmed, skipped or folded: the head cannot be kept unchanged */
+    STOMP_NON_ASCII = 1 << 1, /* some header has a byte above 127 */
+    STOMP_ESCAPED = 1 << 2,   /* some header has a backslash that may start an escape */
+    STOMP_ODD = 1 << 3, /* a writer would write it differently: raw CR, raw colon in a value, backslash as data, … */
     STOMP_HAS_LENGTH = 1 << 4, /* there is a content-length */
     STOMP_CR_ENDS = 1 << 5,    /* some line ends in CR LF */
 };
@@ -198,7 +201,8 @@ struct stomp_start {
 #define STOMP_SPARE_LINES 22 /* most lines of a block of 64 bytes: those above the room are written, and dropped */
 
 struct stomp_scan {
-    int (*scan_head)(struct stomp_scan *, const struct stomp_rules *, const uint8_t *, size_t); /* the variant for this machine */
+    /* the variant for this machine */
+    int (*scan_head)(struct stomp_scan *, const struct stomp_rules *, const uint8_t *, size_t);
     int phase; /* 0 gap, 1 command line, 2 header lines */
     /* the position between two calls */
     size_t pos;     /* bytes of the frame that were read */
@@ -228,7 +232,8 @@ struct stomp_header {
 };
 
 /* Read header i of the head at data. `from` is 0 for the first header, then the result of the last call. */
-static inline size_t stomp_header_of(const struct stomp_scan *scan, const uint8_t *data, uint32_t i, size_t from, struct stomp_header *header)
+static inline size_t stomp_header_of(const struct stomp_scan *scan, const uint8_t *data, uint32_t i, size_t from,
+                                     struct stomp_header *header)
 {
     header->colon = scan->lines[i].colon;
     header->end = scan->lines[i].end;
@@ -245,9 +250,9 @@ static inline size_t stomp_header_of(const struct stomp_scan *scan, const uint8_
 
 /* A resumable scanner for the head of one STOMP frame: gap, command line, header lines, empty line.
 
-   It knows bytes and rules, but no Python and no meaning of headers. It never allocates by a number from the wire, never
-   reads outside [data, data + len), and reads no byte more than a few times: its state keeps the position. All offsets are
-   counted from the frame's first byte, so that the buffer may move between two calls.
+   It knows bytes and rules, but no Python and no meaning of headers. It never allocates by a number from the wire,
+   never reads outside [data, data + len), and reads no byte more than a few times: its state keeps the position. All
+   offsets are counted from the frame's first byte, so that the buffer may move between two calls.
 
    Outcomes of stomp_scan_head:
      STOMP_MORE  the head is incomplete: drop `skip` bytes, append new bytes, call again;
@@ -258,8 +263,10 @@ static inline size_t stomp_header_of(const struct stomp_scan *scan, const uint8_
 void stomp_scan_init(struct stomp_scan *scan);
 void stomp_scan_free(struct stomp_scan *scan);
 
-/* Scan; see the top of this file. After STOMP_HEAD the next call starts a new frame. After STOMP_BAD do not call again. */
-static inline int stomp_scan_head(struct stomp_scan *scan, const struct stomp_rules *rules, const uint8_t *data, size_t len)
+/* Scan; see the top of this file. After STOMP_HEAD the next call starts a new frame. After STOMP_BAD do not call
+   again. */
+static inline int stomp_scan_head(struct stomp_scan *scan, const struct stomp_rules *rules, const uint8_t *data,
+                                  size_t len)
 {
     return scan->scan_head(scan, rules, data, len);
 }
@@ -268,9 +275,10 @@ static inline int stomp_scan_head(struct stomp_scan *scan, const struct stomp_ru
 
 /* The body of a frame whose data is all in one place. */
 
-/* Find the body at `body`, with len bytes available. *size: its bytes, without the NUL. Returns an enum stomp_error; -1: incomplete. */
-static inline int stomp_find_body(const struct stomp_scan *scan, const struct stomp_rules *rules, const uint8_t *body, size_t len,
-                                  size_t *size)
+/* Find the body at `body`, with len bytes available. *size: its bytes, without the NUL. Returns an enum stomp_error;
+   -1: incomplete. */
+static inline int stomp_find_body(const struct stomp_scan *scan, const struct stomp_rules *rules, const uint8_t *body,
+                                  size_t len, size_t *size)
 {
     if (scan->marks & STOMP_HAS_LENGTH) {
         if (len <= scan->length)
@@ -290,8 +298,9 @@ static inline int stomp_find_body(const struct stomp_scan *scan, const struct st
 
 /* ======== the hook before frames are made ======== */
 
-/* A taker sees the complete frames of a parser before they are made. It may take one: then no frame object is made, and the
-   parser goes on with the next. The parser finds it in the attribute `taker` of an object, a capsule named STOMP_TAKER. */
+/* A taker sees the complete frames of a parser before they are made. It may take one: then no frame object is made,
+   and the parser goes on with the next. The parser finds it in the attribute `taker` of an object, a capsule named
+   STOMP_TAKER. */
 
 #define STOMP_TAKER "stompcodec.taker"
 
@@ -303,8 +312,8 @@ enum stomp_taking {
 
 struct stomp_taker {
     size_t scan_size; /* sizeof(struct stomp_scan), which both extensions must have in common */
-    /* Offer the frame at data, whose body has `size` bytes and begins at scan->head. The bytes are valid until the taker calls
-       Python. Returns enum stomp_taking, or -1 with an exception. */
+    /* Offer the frame at data, whose body has `size` bytes and begins at scan->head. The bytes are valid until the
+       taker calls Python. Returns enum stomp_taking, or -1 with an exception. */
     int (*take)(void *owner, const struct stomp_scan *scan, const uint8_t *data, size_t size);
     void *owner;
 };
@@ -356,17 +365,17 @@ struct stomp_wanted {
 
 /* A light parse that finds the ends of frames and checks nothing else. It uses no Python and runs without the GIL.
 
-   A frame is: EOLs, a head up to the first empty line, a body. The first content-length in the head counts if it is a number
-   and a NUL follows the body of that length; otherwise the body ends at the first NUL. So the ends are right for all frames
-   that are valid in 1.0, 1.1 or 1.2, and tell where to continue after a malformed one. */
+   A frame is: EOLs, a head up to the first empty line, a body. The first content-length in the head counts if it is a
+   number and a NUL follows the body of that length; otherwise the body ends at the first NUL. So the ends are right
+   for all frames that are valid in 1.0, 1.1 or 1.2, and tell where to continue after a malformed one. */
 
 struct stomp_ends {
     int64_t *ends; /* offsets, ascending */
     size_t count, room;
 };
 
-/* The ends to return: those at least `every` bytes after the last returned one, and the end of the last whole frame; at most
-   `most`. A content-length above max_body is ignored. */
+/* The ends to return: those at least `every` bytes after the last returned one, and the end of the last whole frame;
+   at most `most`. A content-length above max_body is ignored. */
 struct stomp_ends_wanted {
     size_t every, most;
     uint64_t max_body;
@@ -378,8 +387,8 @@ void stomp_ends_free(struct stomp_ends *ends);
 
 /* ======== plain WebSocket frames ======== */
 
-/* WebSocket frames of the plain kind, both ways: text or binary, whole, in one fragment. No Python, no allocation, no reads
-   out of bounds. All other frames are left to a WebSocket library. */
+/* WebSocket frames of the plain kind, both ways: text or binary, whole, in one fragment. No Python, no allocation, no
+   reads out of bounds. All other frames are left to a WebSocket library. */
 
 enum { STOMP_WEBSOCKET_HEAD = 14 }; /* bytes of the longest head, with its mask */
 
@@ -395,17 +404,19 @@ struct stomp_websocket_run {
     size_t end, payload, frames; /* where the run ends, the bytes of its payloads, and how many frames it has */
 };
 
-/* Measure the run of plain frames at the start of data. It ends before a frame that is not plain, too large or incomplete. */
-void stomp_websocket_measure(struct stomp_websocket_run *run, const struct stomp_websocket_rules *rules, const uint8_t *data,
-                             size_t len);
+/* Measure the run of plain frames at the start of data. It ends before a frame that is not plain, too large or
+   incomplete. */
+void stomp_websocket_measure(struct stomp_websocket_run *run, const struct stomp_websocket_rules *rules,
+                             const uint8_t *data, size_t len);
 
-/* Copy the payloads of a measured run, without masks, into out, which has room for run->payload bytes. If text is not UTF-8,
-   the run is cut before its frame; also before one that somebody else has changed since it was measured, and that has no room. */
+/* Copy the payloads of a measured run, without masks, into out, which has room for run->payload bytes. If text is not
+   UTF-8, the run is cut before its frame; also before one that somebody else has changed since it was measured, and
+   that has no room. */
 void stomp_websocket_copy(uint8_t *out, struct stomp_websocket_run *run, const struct stomp_websocket_rules *rules,
                           const uint8_t *data);
 
-/* Write a frame of text if the payload is UTF-8, else a binary one, into out, which has room for len + STOMP_WEBSOCKET_HEAD
-   bytes. mask: 4 bytes, or NULL for a frame without one. Return the end of the frame. */
+/* Write a frame of text if the payload is UTF-8, else a binary one, into out, which has room for len +
+   STOMP_WEBSOCKET_HEAD bytes. mask: 4 bytes, or NULL for a frame without one. Return the end of the frame. */
 uint8_t *stomp_websocket_write(uint8_t *out, const uint8_t *payload, size_t len, const uint8_t *mask);
 
 #endif

@@ -5,7 +5,8 @@ from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
 
 cdef extern from "stomp.h" nogil:
     enum: STOMP_MORE, STOMP_BEAT, STOMP_HEAD, STOMP_BAD
-    enum: STOMP_OK, STOMP_UNKNOWN_COMMAND, STOMP_BAD_CONTENT_LENGTH, STOMP_MISSING_NULL, STOMP_BODY_NOT_ALLOWED, STOMP_TRUNCATED, STOMP_LIMIT_BODY, STOMP_NO_MEMORY
+    enum: STOMP_OK, STOMP_UNKNOWN_COMMAND, STOMP_BAD_CONTENT_LENGTH, STOMP_MISSING_NULL, STOMP_BODY_NOT_ALLOWED
+    enum: STOMP_TRUNCATED, STOMP_LIMIT_BODY, STOMP_NO_MEMORY
     enum: STOMP_COMMANDS
     enum: STOMP_HAS_LENGTH
     enum: STOMP_CRLF, STOMP_ANY_BODY, STOMP_LEGACY, STOMP_TRIMS_HEADERS, STOMP_ANY_COMMAND, STOMP_KEEPS_BAD_ESCAPES
@@ -47,17 +48,16 @@ cdef extern from "stomp.h" nogil:
     const char *const stomp_command_names[]
 
 cdef extern from "frame.h":
-    enum: STOMP_SPARE_BLOCKS
+    enum: STOMP_FREE_BLOCKS
     ctypedef struct StompFrame:
         void *body
     int stomp_frame_init(object helpers) except -1
-    PyObject *stomp_frame_from_scan(const stomp_scan *scan, const stomp_rules *rules, const uint8_t *data, void *body) except NULL
+    PyObject *stomp_frame_from_scan(const stomp_scan *scan, const stomp_rules *rules,
+                                    const uint8_t *data, void *body) except NULL
     void *StompFrame_Type_ptr "(&StompFrame_Type)"
 
-cdef extern from "frame.h":
     void *StompHeaders_Type_ptr "(&StompHeaders_Type)"
 
-cdef extern from "frame.h":
     int stomp_bytes_end(PyObject **bytes, size_t room, size_t len) except -1
 
 cdef extern from "writer.h":
@@ -75,7 +75,6 @@ cdef extern from "writer.h":
     int stomp_batch_add(stomp_batch *batch, void *body) except -1
     object stomp_batch_take(stomp_batch *batch)
 
-cdef extern from "writer.h":
     enum: LENGTH_AUTO, LENGTH_ALWAYS, LENGTH_NEVER
 
     struct stomp_writer:
@@ -113,8 +112,8 @@ cdef extern from "columns.h" nogil:
         const stomp_condition *where
         size_t where_count
 
-    int stomp_columns_parse(stomp_columns *columns, const stomp_rules *rules, const stomp_wanted *wanted, const uint8_t *data,
-                            size_t len)
+    int stomp_columns_parse(stomp_columns *columns, const stomp_rules *rules, const stomp_wanted *wanted,
+                            const uint8_t *data, size_t len)
     void stomp_columns_free(stomp_columns *columns)
     int stomp_columns_array(stomp_columns *columns, ArrowArray *out)
     int stomp_columns_schema(const stomp_columns *columns, ArrowSchema *out)
@@ -132,11 +131,12 @@ cdef extern from "stomp.h" nogil:
     struct stomp_websocket_run:
         size_t end, payload, frames
 
-    void stomp_websocket_measure(stomp_websocket_run *run, const stomp_websocket_rules *rules, const uint8_t *data, size_t len)
-    void stomp_websocket_copy(uint8_t *out, stomp_websocket_run *run, const stomp_websocket_rules *rules, const uint8_t *data)
+    void stomp_websocket_measure(stomp_websocket_run *run, const stomp_websocket_rules *rules,
+                                 const uint8_t *data, size_t len)
+    void stomp_websocket_copy(uint8_t *out, stomp_websocket_run *run, const stomp_websocket_rules *rules,
+                              const uint8_t *data)
     uint8_t *stomp_websocket_write(uint8_t *out, const uint8_t *payload, size_t len, const uint8_t *mask)
 
-cdef extern from "stomp.h" nogil:
     struct stomp_ends:
         int64_t *ends
         size_t count

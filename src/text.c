@@ -1,3 +1,4 @@
+/* Header text: UTF-8, and escapes both ways. */
 #include "text.h"
 
 #include <string.h>
@@ -13,15 +14,15 @@ const uint8_t stomp_octets[3][32] = {TIMES_32('\n'), TIMES_32(':'), {[12] = '\\'
 #define LEAD_OF_4 (STOMP_UTF8_ENDS_EARLY | STOMP_UTF8_LONG_4 | STOMP_UTF8_ABOVE)
 #define TWICE(...) {__VA_ARGS__, __VA_ARGS__}
 const uint8_t stomp_utf8_tables[3][32] = {
-    TWICE(TIMES_8(STOMP_UTF8_NO_LEAD), STOMP_UTF8_TWO_MORE, STOMP_UTF8_TWO_MORE, STOMP_UTF8_TWO_MORE, STOMP_UTF8_TWO_MORE,
-          STOMP_UTF8_ENDS_EARLY | STOMP_UTF8_LONG_2, STOMP_UTF8_ENDS_EARLY,
+    TWICE(TIMES_8(STOMP_UTF8_NO_LEAD), STOMP_UTF8_TWO_MORE, STOMP_UTF8_TWO_MORE, STOMP_UTF8_TWO_MORE,
+          STOMP_UTF8_TWO_MORE, STOMP_UTF8_ENDS_EARLY | STOMP_UTF8_LONG_2, STOMP_UTF8_ENDS_EARLY,
           STOMP_UTF8_ENDS_EARLY | STOMP_UTF8_LONG_3 | STOMP_UTF8_SURROGATE, LEAD_OF_4),
     TWICE(PAIR | STOMP_UTF8_LONG_2 | STOMP_UTF8_LONG_3 | STOMP_UTF8_LONG_4, PAIR | STOMP_UTF8_LONG_2, PAIR, PAIR,
           PAIR | STOMP_UTF8_ABOVE, TIMES_8(HIGHEST), HIGHEST | STOMP_UTF8_SURROGATE, HIGHEST, HIGHEST),
     TWICE(TIMES_8(STOMP_UTF8_ENDS_EARLY), CONTINUED | STOMP_UTF8_LONG_3 | STOMP_UTF8_LONG_4,
           CONTINUED | STOMP_UTF8_LONG_3 | STOMP_UTF8_ABOVE, CONTINUED | STOMP_UTF8_SURROGATE | STOMP_UTF8_ABOVE,
-          CONTINUED | STOMP_UTF8_SURROGATE | STOMP_UTF8_ABOVE, STOMP_UTF8_ENDS_EARLY, STOMP_UTF8_ENDS_EARLY, STOMP_UTF8_ENDS_EARLY,
-          STOMP_UTF8_ENDS_EARLY),
+          CONTINUED | STOMP_UTF8_SURROGATE | STOMP_UTF8_ABOVE, STOMP_UTF8_ENDS_EARLY, STOMP_UTF8_ENDS_EARLY,
+          STOMP_UTF8_ENDS_EARLY, STOMP_UTF8_ENDS_EARLY),
 };
 #endif
 
@@ -53,6 +54,19 @@ size_t stomp_bad_escape(const uint8_t *text, size_t len, int level)
     return len;
 }
 
+/* Copy 8 bytes. Return the index of the first backslash, or 8. */
+static inline size_t copy_run(uint8_t *to, const uint8_t *text)
+{
+    const uint64_t ones = 0x0101010101010101u;
+    uint64_t x = 0;
+    for (unsigned i = 0; i < 8; i++) /* one load, in the order of little-endian machines */
+        x |= (uint64_t)text[i] << (8 * i);
+    memcpy(to, text, 8);
+    x ^= ones * '\\';
+    x = (x - ones) & ~x & ones << 7; /* the lowest bit is exact */
+    return x ? stomp_low_bit64(x) / 8 : 8;
+}
+
 /* Read one byte or escape at *text. */
 static inline uint8_t next_octet(const uint8_t **text, const uint8_t *end, int level)
 {
@@ -66,6 +80,13 @@ size_t stomp_unescape(uint8_t *out, const uint8_t *text, size_t len, int level)
 {
     const uint8_t *end = text + len;
     uint8_t *to = out;
+    while (end - text >= 8) {
+        const size_t run = copy_run(to, text);
+        text += run;
+        to += run;
+        if (run < 8)
+            *to++ = next_octet(&text, end, level);
+    }
     while (text < end)
         *to++ = next_octet(&text, end, level);
     return (size_t)(to - out);
@@ -107,7 +128,8 @@ static int letter_of(uint8_t c, int mode, int is_name)
         return -1;
     if (mode <= STOMP_WRITE_1_1)
         return c == '\n' ? 'n' : c == ':' ? 'c' : c == '\\' ? '\\' : c == '\r' && mode == STOMP_WRITE_1_2 ? 'r' : 0;
-    if (c == '\n' || (c == '\r' && mode != STOMP_WRITE_1_0) || (c == ':' && is_name) || (c < 32 && mode == STOMP_WRITE_LEGACY))
+    if (c == '\n' || (c == '\r' && mode != STOMP_WRITE_1_0) || (c == ':' && is_name)
+        || (c < 32 && mode == STOMP_WRITE_LEGACY))
         return -1;
     return 0;
 }

@@ -1,3 +1,4 @@
+/* Header text: the UTF-8 check, escapes, and how lines are written. */
 #ifndef STOMP_TEXT_H
 #define STOMP_TEXT_H
 
@@ -15,16 +16,24 @@ int stomp_escape_of(uint8_t c, int level);
 /* Return the index of the first backslash in text that does not start an escape, or len. */
 size_t stomp_bad_escape(const uint8_t *text, size_t len, int level);
 
-/* Unescape into out, which has room for len bytes and does not overlap text, and return the length. It is one pass from left to
-   right; a backslash that does not start an escape stays (S12-ESC-08). */
+/* Unescape into out, which has room for len bytes and does not overlap text, and return the length. It is one pass
+   from left to right; a backslash that does not start an escape stays (S12-ESC-08). */
 size_t stomp_unescape(uint8_t *out, const uint8_t *text, size_t len, int level);
 
 static inline int stomp_is_ascii(const uint8_t *text, size_t len)
 {
-    uint8_t all = 0;
-    for (size_t i = 0; i < len; i++)
-        all |= text[i];
-    return all < 0x80;
+    uint64_t word, all = 0;
+    if (len < 8) {
+        for (size_t i = 0; i < len; i++)
+            all |= text[i];
+        return all < 128;
+    }
+    for (size_t i = 0; i + 8 < len; i += 8) {
+        memcpy(&word, text + i, 8);
+        all |= word;
+    }
+    memcpy(&word, text + len - 8, 8);
+    return !((all | word) & 0x8080808080808080u);
 }
 
 /* Return the index of the first ill-formed UTF-8 sequence, as Python's decoders report it, or len. */
@@ -32,12 +41,11 @@ size_t stomp_bad_utf8(const uint8_t *text, size_t len);
 
 /* ======== UTF-8 by blocks ======== */
 
-/* UTF-8 by blocks. */
-
-/* Find what is not UTF-8 in a block that begins with a character, and whose bytes `high` are above 127. Bit i of the result: byte
-   i neither begins nor continues a character. *cut: the first byte of a character that ends behind the block, as a bit, or 0;
-   bits above that one mean nothing. */
-static STOMP_INLINE uint64_t stomp_utf8_errors(const struct stomp_isa *isa, const uint8_t *at, uint64_t high, uint64_t *cut)
+/* Find what is not UTF-8 in a block that begins with a character, and whose bytes `high` are above 127. Bit i of the
+   result: byte i neither begins nor continues a character. *cut: the first byte of a character that ends behind the
+   block, as a bit, or 0; bits above that one mean nothing. */
+static STOMP_INLINE uint64_t stomp_utf8_errors(const struct stomp_isa *isa, const uint8_t *at, uint64_t high,
+                                               uint64_t *cut)
 {
     const uint64_t lead = isa->at_least(at, 0xc0), three = isa->at_least(at, 0xe0);
     uint64_t wanted = lead << 1, bad = lead & ~isa->at_least(at, 0xc2);
@@ -75,8 +83,8 @@ static STOMP_INLINE size_t stomp_utf8_blocks(const struct stomp_isa *isa, const 
 }
 
 #if defined(STOMP_AVX2)
-/* What is wrong with two bytes in a row. A row of stomp_utf8_tables has all errors that a half byte permits; those that three
-   half bytes permit together are found. */
+/* What is wrong with two bytes in a row. A row of stomp_utf8_tables has all errors that a half byte permits; those
+   that three half bytes permit together are found. */
 enum stomp_utf8_pair {
     STOMP_UTF8_ENDS_EARLY = 1 << 0, /* a lead, then no continuation */
     STOMP_UTF8_NO_LEAD = 1 << 1,    /* ASCII, then a continuation */
@@ -112,8 +120,8 @@ STOMP_FOR_AVX2 static inline __m256i stomp_utf8_errors_avx2(const uint8_t *at)
     return _mm256_xor_si256(pairs, due);
 }
 
-/* Is a text UTF-8? It ends with ASCII, and is not empty. Three bytes of ASCII before it can be read, and full blocks of 32 bytes
-   from its first byte on. */
+/* Is a text UTF-8? It ends with ASCII, and is not empty. Three bytes of ASCII before it can be read, and full blocks
+   of 32 bytes from its first byte on. */
 STOMP_FOR_AVX2 static inline int stomp_is_utf8_avx2(const uint8_t *text, size_t len)
 {
     __m256i bad = _mm256_setzero_si256();
@@ -158,7 +166,8 @@ static inline uint64_t stomp_special_8(uint64_t x)
 static inline uint32_t stomp_special_bits(__m128i x)
 {
     const __m128i low = _mm_cmpeq_epi8(_mm_min_epu8(x, _mm_set1_epi8(31)), x);
-    const __m128i any = _mm_or_si128(low, _mm_or_si128(_mm_cmpeq_epi8(x, _mm_set1_epi8(':')), _mm_cmpeq_epi8(x, _mm_set1_epi8('\\'))));
+    const __m128i any =
+        _mm_or_si128(low, _mm_or_si128(_mm_cmpeq_epi8(x, _mm_set1_epi8(':')), _mm_cmpeq_epi8(x, _mm_set1_epi8('\\'))));
     return (uint32_t)_mm_movemask_epi8(any);
 }
 
@@ -173,7 +182,8 @@ static inline uint32_t stomp_copy_16(uint8_t *out, const uint8_t *text)
 {
     static const uint8_t bits[16] = {1, 2, 4, 8, 16, 32, 64, 128, 1, 2, 4, 8, 16, 32, 64, 128};
     const uint8x16_t x = vld1q_u8(text);
-    uint8x16_t any = vorrq_u8(vcltq_u8(x, vdupq_n_u8(32)), vorrq_u8(vceqq_u8(x, vdupq_n_u8(':')), vceqq_u8(x, vdupq_n_u8('\\'))));
+    uint8x16_t any =
+        vorrq_u8(vcltq_u8(x, vdupq_n_u8(32)), vorrq_u8(vceqq_u8(x, vdupq_n_u8(':')), vceqq_u8(x, vdupq_n_u8('\\'))));
     vst1q_u8(out, x);
     any = vandq_u8(any, vld1q_u8(bits));
     return (uint32_t)vaddv_u8(vget_low_u8(any)) | (uint32_t)vaddv_u8(vget_high_u8(any)) << 8;
@@ -215,8 +225,8 @@ static inline uint64_t stomp_copy_8(uint8_t *out, const uint8_t *text, size_t le
 }
 #endif
 
-/* Write a header name or value. out has room for 2 * len + 16 bytes, which may all be written. NUL is always refused, and so is a colon in a name
-   that cannot be escaped. Returns the length written, or STOMP_REFUSED. */
+/* Write a header name or value. out has room for 2 * len + 16 bytes, which may all be written. NUL is always refused,
+   and so is a colon in a name that cannot be escaped. Returns the length written, or STOMP_REFUSED. */
 static STOMP_INLINE size_t stomp_write_text(uint8_t *out, const uint8_t *text, size_t len, int mode, int is_name)
 {
     if (len >= 16) {

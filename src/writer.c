@@ -1,3 +1,4 @@
+/* The writer of frames, and its output. */
 #include "writer.h"
 
 #include <string.h>
@@ -168,7 +169,8 @@ static STOMP_INLINE int octets_of_text(struct octets *o, PyObject *text, int len
 }
 
 /* Get a name or value from the wire, unescaped. Returns 0, STOMP_UNENCODABLE or -1. */
-static STOMP_INLINE int octets_of_wire(struct octets *o, const StompFrame *frame, const uint8_t *at, size_t len, int lenient)
+static STOMP_INLINE int octets_of_wire(struct octets *o, const StompFrame *frame, const uint8_t *at, size_t len,
+                                       int lenient)
 {
     o->owner = NULL;
     o->copy = NULL;
@@ -183,7 +185,8 @@ static STOMP_INLINE int octets_of_wire(struct octets *o, const StompFrame *frame
         o->at = o->copy;
         o->len = stomp_unescape(o->copy, at, len, frame->level);
     }
-    if ((frame->marks & STOMP_NON_ASCII) && (frame->marks & STOMP_ODD) && !lenient && stomp_bad_utf8(o->at, o->len) < o->len)
+    if ((frame->marks & STOMP_NON_ASCII) && (frame->marks & STOMP_ODD) && !lenient
+        && stomp_bad_utf8(o->at, o->len) < o->len)
         return STOMP_UNENCODABLE;
     return 0;
 }
@@ -238,14 +241,15 @@ static inline int is_length(const uint8_t *name, size_t len)
 }
 
 /* Write a header line. Returns 0, an error kind or -1. */
-static STOMP_INLINE int write_line(struct stomp_out *out, StompFrame *frame, const struct stomp_writer *w, struct lines *lines,
-                      const struct octets *name, const struct octets *value)
+static STOMP_INLINE int write_line(struct stomp_out *out, StompFrame *frame, const struct stomp_writer *w,
+                                   struct lines *lines, const struct octets *name, const struct octets *value)
 {
     int legacy = lines->mode == STOMP_WRITE_LEGACY;
     size_t before = out->len, wrote;
     if (!name->len)
         return STOMP_UNENCODABLE;
-    if (legacy && value->len && (value->at[0] == ' ' || value->at[value->len - 1] == ' ')) /* a reader would strip the space */
+    /* a reader would strip the space */
+    if (legacy && value->len && (value->at[0] == ' ' || value->at[value->len - 1] == ' '))
         return STOMP_UNENCODABLE;
     if (stomp_out_reserve(out, 2 * ((uint64_t)name->len + value->len) + 34) < 0)
         return -1;
@@ -271,7 +275,8 @@ static STOMP_INLINE int write_line(struct stomp_out *out, StompFrame *frame, con
     return 0;
 }
 
-static int write_lines(struct stomp_out *out, StompFrame *frame, const struct stomp_writer *w, struct lines *lines, uint32_t *culprit)
+static int write_lines(struct stomp_out *out, StompFrame *frame, const struct stomp_writer *w, struct lines *lines,
+                       uint32_t *culprit)
 {
     size_t from = frame->first;
     for (uint32_t i = 0; i < frame->count; i++) {
@@ -305,13 +310,15 @@ static int write_lines(struct stomp_out *out, StompFrame *frame, const struct st
 /* The text of a str that is compact and ASCII. */
 static inline struct octets ascii_octets(PyObject *text)
 {
-    struct octets octets = {(const uint8_t *)((PyASCIIObject *)text + 1), (size_t)PyUnicode_GET_LENGTH(text), NULL, NULL};
+    struct octets octets = {(const uint8_t *)((PyASCIIObject *)text + 1), (size_t)PyUnicode_GET_LENGTH(text), NULL,
+                            NULL};
     return octets;
 }
 
-/* Write the lines of a frame from Python whose texts are ASCII, with room for all of them. Returns 0 or an error kind. */
-static int write_ascii_lines(struct stomp_out *out, StompFrame *frame, const struct stomp_rules *rules, struct lines *lines,
-                             uint32_t *culprit)
+/* Write the lines of a frame from Python whose texts are ASCII, with room for all of them. Returns 0 or an error
+   kind. */
+static int write_ascii_lines(struct stomp_out *out, StompFrame *frame, const struct stomp_rules *rules,
+                             struct lines *lines, uint32_t *culprit)
 {
     PyObject *const *const first = stomp_frame_texts(frame), *const *const last = first + 2 * (size_t)frame->count;
     const int mode = lines->mode;
@@ -322,7 +329,9 @@ static int write_ascii_lines(struct stomp_out *out, StompFrame *frame, const str
         size_t wrote = stomp_write_text(to, name.at, name.len, mode, 1), more;
         if (STOMP_UNLIKELY(name.len == 14 && !length && is_length(name.at, 14)))
             length = text[1];
-        if (STOMP_UNLIKELY(wrote - 1 >= STOMP_REFUSED - 1 || (more = stomp_write_text(to + wrote + 1, value.at, value.len, mode, 0)) == STOMP_REFUSED)) {
+        if (STOMP_UNLIKELY(wrote - 1 >= STOMP_REFUSED - 1
+                           || (more = stomp_write_text(to + wrote + 1, value.at, value.len, mode, 0))
+                               == STOMP_REFUSED)) {
             *culprit = (uint32_t)((text - first) / 2);
             return STOMP_UNENCODABLE;
         }
@@ -362,7 +371,8 @@ static int write_command(struct stomp_out *out, StompFrame *frame, const struct 
         *command = stomp_command_of(at, text.len);
     }
     int known = *command < STOMP_COMMANDS && (w->rules.commands >> *command & 1);
-    int stripped = w->rules.flags & STOMP_LEGACY && text.len && at[text.len - 1] == ' '; /* a reader would strip the space */
+    /* a reader would strip the space */
+    int stripped = w->rules.flags & STOMP_LEGACY && text.len && at[text.len - 1] == ' ';
     for (size_t i = 0; !known && !stripped && i < w->rules.extra_count; i++)
         known = w->rules.extra[i].len == text.len && !memcmp(w->rules.extra[i].octets, at, text.len);
     at[text.len] = '\n';
@@ -375,7 +385,8 @@ static int write_command(struct stomp_out *out, StompFrame *frame, const struct 
 /* Can the header lines be copied as they were received? */
 static int copies(const StompFrame *frame, const struct lines *lines, const struct stomp_writer *w)
 {
-    return frame->kind != FRAME_TEXT && !(frame->marks & (STOMP_ODD | STOMP_CR_ENDS)) && lines->mode != STOMP_WRITE_LEGACY
+    return frame->kind != FRAME_TEXT && !(frame->marks & (STOMP_ODD | STOMP_CR_ENDS))
+        && lines->mode != STOMP_WRITE_LEGACY
         && (!frame->level || lines->mode == STOMP_WRITE_1_2 || (lines->mode == STOMP_WRITE_1_1 && frame->level == 1))
         && !((frame->marks & STOMP_HAS_LENGTH) && w->length_mode == LENGTH_NEVER);
 }
@@ -408,7 +419,8 @@ int stomp_write_head(struct stomp_out *out, StompFrame *frame, const struct stom
         out->len += frame->head - frame->first;
         lines.has_length = (frame->marks & STOMP_HAS_LENGTH);
     } else {
-        if (frame->kind == FRAME_TEXT && !(frame->marks & STOMP_NON_ASCII) && !legacy && w->length_mode != LENGTH_NEVER) {
+        if (frame->kind == FRAME_TEXT && !(frame->marks & STOMP_NON_ASCII) && !legacy
+            && w->length_mode != LENGTH_NEVER) {
             if (stomp_out_reserve(out, 2 * ((uint64_t)frame->head + frame->count) + 16) < 0)
                 return -1;
             error = write_ascii_lines(out, frame, &w->rules, &lines, culprit);
@@ -436,7 +448,8 @@ int stomp_write_head(struct stomp_out *out, StompFrame *frame, const struct stom
 size_t stomp_expected_size(const StompFrame *frame)
 {
     const size_t body = (size_t)PyBytes_GET_SIZE(frame->body), command = (size_t)PyUnicode_GET_LENGTH(frame->command);
-    const size_t lines = frame->kind == FRAME_TEXT ? (size_t)frame->head + 2 * (size_t)frame->count : frame->head - frame->first;
+    const size_t lines =
+        frame->kind == FRAME_TEXT ? (size_t)frame->head + 2 * (size_t)frame->count : frame->head - frame->first;
     size_t size = command + lines + lines / 32 + body + 3; /* with some escapes, two LFs and a NUL */
     if (body && !(frame->marks & STOMP_HAS_LENGTH)) {
         size += sizeof "content-length:0"; /* with its LF */

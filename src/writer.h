@@ -1,3 +1,4 @@
+/* The writer of frames. */
 #ifndef STOMP_WRITER_H
 #define STOMP_WRITER_H
 
@@ -22,7 +23,8 @@ struct stomp_out {
 void stomp_out_init(struct stomp_out *out);
 void stomp_out_free(struct stomp_out *out);
 
-/* Make room for `more` bytes, which is of 64 bits so that no sum of sizes wraps. Returns 0, or -1 with MemoryError set. */
+/* Make room for `more` bytes, which is of 64 bits so that no sum of sizes wraps. Returns 0, or -1 with MemoryError
+   set. */
 int stomp_out_grow(struct stomp_out *out, uint64_t more);
 static inline int stomp_out_reserve(struct stomp_out *out, uint64_t more)
 {
@@ -32,8 +34,8 @@ static inline int stomp_out_reserve(struct stomp_out *out, uint64_t more)
 /* Return the output as bytes and empty it. If tail is not NULL, `tail` and a NUL are appended. */
 PyObject *stomp_out_take(struct stomp_out *out, PyObject *tail);
 
-/* Many frames. Room for all is made at once if their size is known: bytes that grow are moved, and a block of a new size is
-   mapped anew, page by page. */
+/* Many frames. Room for all is made at once if their size is known: bytes that grow are moved, and a block of a new
+   size is mapped anew, page by page. */
 struct stomp_batch {
     struct stomp_out head; /* of the current frame */
     PyObject *bytes;       /* NULL: not yet */
@@ -62,8 +64,9 @@ struct stomp_writer {
     int lenient; /* lone surrogates are written as the bytes they stand for */
 };
 
-/* Write the head of a frame up to and including the empty line. Returns STOMP_OK; an error kind, with the index of the bad
-   header in *culprit, or UINT32_MAX; or -1 with a Python error set. After an error, the partial output stays. */
+/* Write the head of a frame up to and including the empty line. Returns STOMP_OK; an error kind, with the index of
+   the bad header in *culprit, or UINT32_MAX; or -1 with a Python error set.
+   After an error, the partial output stays. */
 int stomp_write_head(struct stomp_out *out, StompFrame *frame, const struct stomp_writer *writer, uint32_t *culprit);
 
 /* Return how many bytes a frame is likely to need, for many frames that are written into one block. */
@@ -72,8 +75,9 @@ size_t stomp_expected_size(const StompFrame *frame);
 /* Make *bytes of a whole frame. Returns what stomp_write_head returns. */
 int stomp_write_frame(PyObject **bytes, StompFrame *frame, const struct stomp_writer *writer, uint32_t *culprit);
 
-/* Write the head without its command line, for a frame that may have a body. Headers named in `without`, and those that the
-   version cannot represent, are left out; content-length is written last. Returns 0, or -1 with a Python error set. */
+/* Write the head without its command line, for a frame that may have a body. Headers named in `without`, and those
+   that the version cannot represent, are left out; content-length is written last. Returns 0, or -1 with a Python
+   error set. */
 int stomp_write_tail(struct stomp_out *out, StompFrame *frame, const struct stomp_writer *writer,
                      const struct stomp_name *without, size_t without_count);
 

@@ -17,9 +17,7 @@ from typing import NamedTuple
 import pytest
 
 TOP = Path(__file__).resolve().parents[2]
-IGNORED = shutil.ignore_patterns(
-    ".*", "build", "dist", "*.egg-info", "__pycache__", "*.so", "*.pyd", "codec.c", "work"
-)
+IGNORED = shutil.ignore_patterns(".*", "build", "dist", "*.egg-info", "__pycache__", "*.so", "*.pyd", "codec.c", "work")
 
 pytestmark = [
     pytest.mark.slow,
