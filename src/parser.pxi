@@ -700,7 +700,7 @@ cdef class Parser(_Bodies):
         return taken
 
     cdef Py_ssize_t _open_body_here(self, const uint8_t *frame, size_t here) except -2:
-        """Return the size of a body without content-length whose NUL is among the `here` bytes behind the head, or -1."""
+        """Return the size of a body without content-length, or -1 if no NUL is among the `here` bytes after the head."""
         cdef size_t head = self.scan.head
         cdef const uint8_t *nul
         cdef uint64_t most
