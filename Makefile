@@ -14,7 +14,7 @@ SEEDS ?= 1000
 # What is written from the code. Each has --check, which says whether it is stale.
 WRITTEN := scripts/state_diagram.py scripts/unasync.py
 SOURCES := pyproject.toml setup.py MANIFEST.in $(wildcard tests/run_*.py tests/conformance.py tests/vectors/*.json tests/scenarios/*.json) \
-	$(shell find stompcodec src -type f ! -name '*.so' ! -name '*.pyc' ! -name _codec_c.c)
+	$(shell find stompcodec src -type f ! -name '*.so' ! -name '*.pyc' ! -path src/codec.c)
 
 # Whatever the environment says: the tests start Python so often that compiling anew each time would double their time.
 unexport PYTHONDONTWRITEBYTECODE
@@ -67,7 +67,7 @@ check: $(VENV)/package.stamp ## lint, types, stubs, generated pages, warnings of
 	$(BIN)/mypy
 	$(BIN)/stubtest stompcodec._codec_c
 	@for script in $(WRITTEN); do echo "$$script --check"; $(BIN)/python $$script --check || exit 1; done
-	@for file in $(filter-out src/_codec_c.c,$(wildcard src/*.c src/plain/*.c)); do \
+	@for file in $(filter-out src/codec.c,$(wildcard src/*.c src/plain/*.c)); do \
 		echo "$$file"; $(COMPILER) $(C_FLAGS) -c $$file -o /dev/null || exit 1; done
 	@echo "check passed: ruff, mypy, stubtest, $(words $(wildcard src/*.c src/plain/*.c)) C files without a warning"
 

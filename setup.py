@@ -110,12 +110,12 @@ def extension(name, sources, **more):
     )
 
 
-#: Files of the codec that the broker's extension has, too: the writer of header lines.
-SHARED = ["src/stomp_text.c", "src/stomp_write.c"]
+#: A file of the codec that the broker's extension has, too: the writer of header lines.
+SHARED = ["src/text.c"]
 
 
 def extensions():
-    codec = ["src/_codec_c.pyx", *sorted(set(glob("src/*.c")) - {"src/_codec_c.c"})]
+    codec = ["src/codec.pyx", *sorted(set(glob("src/*.c")) - {"src/codec.c"})]
     return [
         extension("stompcodec._codec_c", codec, define_macros=[("STOMP_PYTHON", "1")]),
         extension("stompcodec.broker._plain_c", [*sorted(glob("src/plain/*.c")), *SHARED]),

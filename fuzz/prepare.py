@@ -65,8 +65,11 @@ def _atheris() -> Path:
     return folder
 
 
-#: Files of the codec that are in the broker's extension, too: see setup.py.
-SHARED = ("stomp_text.c", "stomp_write.c")
+#: A file of the codec that is in the broker's extension, too: see setup.py.
+SHARED = ("text.c",)
+
+#: The files that need no Python.h.
+WITHOUT_PYTHON = ("columns.c", "ends.c", "scan.c", "select.c", "text.c", "websocket.c")
 
 
 def _site() -> Path:
@@ -77,7 +80,7 @@ def _site() -> Path:
     objects.mkdir(exist_ok=True)
     generated = objects / "_codec_c.c"
     cython = (sys.executable, "-m", "cython", "-3", "--module-name", "stompcodec._codec_c")
-    _run(*cython, ROOT / "src" / "_codec_c.pyx", "-o", generated)
+    _run(*cython, ROOT / "src" / "codec.pyx", "-o", generated)
     flags = ["-O1", "-g", *SANITIZE, TRACE]
     include = ["-I", "src", "-isystem", sysconfig.get_path("include")]
     codec, broker = site / "stompcodec" / "_codec_c", site / "stompcodec" / "broker" / "_plain_c"

@@ -3,9 +3,10 @@
 from cpython.object cimport PyObject
 from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
 
-cdef extern from "stomp_scan.h" nogil:
+cdef extern from "stomp.h" nogil:
     enum: STOMP_MORE, STOMP_BEAT, STOMP_HEAD, STOMP_BAD
-    enum: STOMP_OK, STOMP_UNKNOWN_COMMAND, STOMP_BAD_CONTENT_LENGTH, STOMP_MISSING_NULL, STOMP_BODY_NOT_ALLOWED, STOMP_TRUNCATED, STOMP_LIMIT_BODY, STOMP_NO_MEMORY
+    enum: STOMP_OK, STOMP_UNKNOWN_COMMAND, STOMP_BAD_CONTENT_LENGTH, STOMP_MISSING_NULL, STOMP_BODY_NOT_ALLOWED
+    enum: STOMP_TRUNCATED, STOMP_LIMIT_BODY, STOMP_NO_MEMORY
     enum: STOMP_COMMANDS
     enum: STOMP_HAS_LENGTH
     enum: STOMP_CRLF, STOMP_ANY_BODY, STOMP_LEGACY, STOMP_TRIMS_HEADERS, STOMP_ANY_COMMAND, STOMP_KEEPS_BAD_ESCAPES
@@ -34,7 +35,7 @@ cdef extern from "stomp_scan.h" nogil:
     int stomp_scan_head(stomp_scan *scan, const stomp_rules *rules, const uint8_t *data, size_t len)
     int stomp_takes_body(const stomp_rules *rules, int command)
 
-cdef extern from "stomp_taker.h":
+cdef extern from "stomp.h":
     const char *STOMP_TAKER
     enum: STOMP_LEFT, STOMP_TAKEN, STOMP_TAKEN_LAST
 
@@ -43,24 +44,23 @@ cdef extern from "stomp_taker.h":
         int (*take)(void *owner, const stomp_scan *scan, const uint8_t *data, size_t size) noexcept
         void *owner
 
-cdef extern from "stomp_command.h" nogil:
+cdef extern from "stomp.h" nogil:
     const char *const stomp_command_names[]
 
-cdef extern from "frame_object.h":
-    enum: STOMP_SPARE_BLOCKS
+cdef extern from "frame.h":
+    enum: STOMP_FREE_BLOCKS
     ctypedef struct StompFrame:
         void *body
     int stomp_frame_init(object helpers) except -1
-    PyObject *stomp_frame_from_scan(const stomp_scan *scan, const stomp_rules *rules, const uint8_t *data, void *body) except NULL
+    PyObject *stomp_frame_from_scan(const stomp_scan *scan, const stomp_rules *rules,
+                                    const uint8_t *data, void *body) except NULL
     void *StompFrame_Type_ptr "(&StompFrame_Type)"
 
-cdef extern from "headers_object.h":
     void *StompHeaders_Type_ptr "(&StompHeaders_Type)"
 
-cdef extern from "frame_bytes.h":
     int stomp_bytes_end(PyObject **bytes, size_t room, size_t len) except -1
 
-cdef extern from "frame_out.h":
+cdef extern from "writer.h":
     struct stomp_out:
         size_t len
 
@@ -75,7 +75,6 @@ cdef extern from "frame_out.h":
     int stomp_batch_add(stomp_batch *batch, void *body) except -1
     object stomp_batch_take(stomp_batch *batch)
 
-cdef extern from "frame_write.h":
     enum: LENGTH_AUTO, LENGTH_ALWAYS, LENGTH_NEVER
 
     struct stomp_writer:
@@ -88,7 +87,7 @@ cdef extern from "frame_write.h":
     int stomp_write_tail(stomp_out *out, StompFrame *frame, const stomp_writer *writer, const stomp_name *without,
                          size_t without_count) except -1
 
-cdef extern from "stomp_columns.h" nogil:
+cdef extern from "columns.h" nogil:
     struct ArrowSchema:
         void (*release)(ArrowSchema *)
 
@@ -113,14 +112,14 @@ cdef extern from "stomp_columns.h" nogil:
         const stomp_condition *where
         size_t where_count
 
-    int stomp_columns_parse(stomp_columns *columns, const stomp_rules *rules, const stomp_wanted *wanted, const uint8_t *data,
-                            size_t len)
+    int stomp_columns_parse(stomp_columns *columns, const stomp_rules *rules, const stomp_wanted *wanted,
+                            const uint8_t *data, size_t len)
     void stomp_columns_free(stomp_columns *columns)
     int stomp_columns_array(stomp_columns *columns, ArrowArray *out)
     int stomp_columns_schema(const stomp_columns *columns, ArrowSchema *out)
     const char *stomp_error_name(int error)
 
-cdef extern from "stomp_websocket.h" nogil:
+cdef extern from "stomp.h" nogil:
     enum:
         STOMP_WEBSOCKET_HEAD
 
@@ -132,11 +131,12 @@ cdef extern from "stomp_websocket.h" nogil:
     struct stomp_websocket_run:
         size_t end, payload, frames
 
-    void stomp_websocket_measure(stomp_websocket_run *run, const stomp_websocket_rules *rules, const uint8_t *data, size_t len)
-    void stomp_websocket_copy(uint8_t *out, stomp_websocket_run *run, const stomp_websocket_rules *rules, const uint8_t *data)
+    void stomp_websocket_measure(stomp_websocket_run *run, const stomp_websocket_rules *rules,
+                                 const uint8_t *data, size_t len)
+    void stomp_websocket_copy(uint8_t *out, stomp_websocket_run *run, const stomp_websocket_rules *rules,
+                              const uint8_t *data)
     uint8_t *stomp_websocket_write(uint8_t *out, const uint8_t *payload, size_t len, const uint8_t *mask)
 
-cdef extern from "stomp_ends.h" nogil:
     struct stomp_ends:
         int64_t *ends
         size_t count

@@ -1,7 +1,7 @@
 """The exact path of the Python parser: heads line by line, which finds the first violation, and bodies in chunks.
 
 `Parser` takes its fast path where it can. Each byte is searched once, however the stream was cut into chunks.
-`frame_ends` is the counterpart of src/stomp_ends.c.
+`frame_ends` is the counterpart of src/ends.c.
 """
 
 from __future__ import annotations

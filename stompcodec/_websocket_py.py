@@ -1,4 +1,4 @@
-"""Plain WebSocket frames in Python: the counterpart of src/stomp_websocket.c."""
+"""Plain WebSocket frames in Python: the counterpart of src/websocket.c."""
 
 from __future__ import annotations
 

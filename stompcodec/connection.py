@@ -687,7 +687,7 @@ class Connection:
         self._parser.feed(bytes(octets[len(octets) - behind :]))
 
     def offer_frames(self, taker: object) -> bool:
-        """Offer complete frames to a taker in C (`src/stomp_taker.h`) before they are made and checked. Return False if
+        """Offer complete frames to a taker in C (`src/stomp.h`) before they are made and checked. Return False if
         the backend makes all frames.
         """
         offer = getattr(self._parser, "_offer", None)

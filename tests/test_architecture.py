@@ -349,7 +349,7 @@ def _texts():
     suffixes = {".py", ".pyi", ".c", ".h", ".pyx", ".pxi", ".pxd"}
     for folder in folders:
         for path in folder.rglob("*"):
-            if path.suffix in suffixes and path.name != "_codec_c.c" and path.is_file():
+            if path.suffix in suffixes and path.name != "codec.c" and path.is_file():
                 yield path, path.read_text(encoding="utf-8").splitlines()
 
 

@@ -79,7 +79,7 @@ def unpack(archive: Path, folder: Path) -> None:
 
 def build_wheel(target: Path) -> None:
     """Build the pure wheel of this tree, in a copy of what it needs."""
-    skipped = shutil.ignore_patterns("__pycache__", "*.so", "*.pyc", "_codec_c.c")
+    skipped = shutil.ignore_patterns("__pycache__", "*.so", "*.pyc", "codec.c")
     with tempfile.TemporaryDirectory() as folder:
         tree = Path(folder, "tree")
         tree.mkdir()

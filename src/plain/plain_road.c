@@ -17,7 +17,7 @@
 #include "plain_store.h"
 #include "plain_tally.h"
 #include "plain_transaction.h"
-#include "stomp_taker.h"
+#include "stomp.h"
 
 #define EACH 8 /* frames between two looks at the clock: EACH of sessions/session.py, which is compared in prepare() */
 

@@ -2,8 +2,7 @@
 
 #include <string.h>
 
-#include "stomp_text.h"
-#include "stomp_write.h"
+#include "text.h"
 
 #define MOST_NAMES 48
 
@@ -104,7 +103,7 @@ int plain_is_verbatim(const struct plain_text *text, const struct stomp_scan *sc
     return !text->at || !(scan->marks & STOMP_ESCAPED) || !memchr(text->at, '\\', text->len);
 }
 
-/* Write a name or value anew, as the tail of a MESSAGE in 1.2 has it: `write_tail_line` of frame_write.c. Returns the end, or NULL
+/* Write a name or value anew, as the tail of a MESSAGE in 1.2 has it: `write_tail_line` of writer.c. Returns the end, or NULL
    for a text that is left out there. */
 static uint8_t *rewrite_text(uint8_t *to, const uint8_t *text, size_t len, const struct stomp_scan *scan, int is_name)
 {

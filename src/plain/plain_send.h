@@ -4,7 +4,7 @@
 
 #include <Python.h>
 
-#include "stomp_scan.h"
+#include "stomp.h"
 
 #define PLAIN_MOST_LINES 64
 #define PLAIN_LONGEST_NAME 31

@@ -8,9 +8,8 @@
 #include <string.h>
 
 #include "dialects.h"
-#include "stomp_columns.h"
-#include "stomp_text.h"
-#include "stomp_write.h"
+#include "columns.h"
+#include "text.h"
 
 #define MUST(condition)                                                                                                \
     do {                                                                                                               \

@@ -3,7 +3,7 @@
 #ifndef DIALECTS_H
 #define DIALECTS_H
 
-#include "stomp_scan.h"
+#include "stomp.h"
 
 enum { V1_2, V1_1, V1_0, LEGACY, NONE_YET, VERSIONS };
 

@@ -3,8 +3,7 @@
 #include <pthread.h>
 
 #include "guard.h"
-#include "stomp_ends.h"
-#include "stomp_websocket.h"
+#include "stomp.h"
 
 #define ROUNDS 20000
 

@@ -1,7 +1,7 @@
 /* Columns, and ends of frames: well-formed at every cut of the data, right before and right behind a page that must not be
    touched; and memory that runs out at any place is reported, and nothing is lost or freed twice. */
 #include "guard.h"
-#include "stomp_ends.h"
+#include "stomp.h"
 
 extern long until_failure; /* memory.c */
 

@@ -2,7 +2,7 @@
    page that must not be touched. With a FILE: the same for the records in it, which test_native.py makes from the
    vectors and the reference model: two numbers of 4 octets, an input (dialects.h), the trace that is wanted. */
 #include "guard.h"
-#include "stomp_command.h"
+#include "stomp.h"
 
 #define WIRE(text) (const uint8_t *)(text), sizeof(text) - 1
 

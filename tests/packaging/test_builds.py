@@ -17,9 +17,7 @@ from typing import NamedTuple
 import pytest
 
 TOP = Path(__file__).resolve().parents[2]
-IGNORED = shutil.ignore_patterns(
-    ".*", "build", "dist", "*.egg-info", "__pycache__", "*.so", "*.pyd", "_codec_c.c", "work"
-)
+IGNORED = shutil.ignore_patterns(".*", "build", "dist", "*.egg-info", "__pycache__", "*.so", "*.pyd", "codec.c", "work")
 
 pytestmark = [
     pytest.mark.slow,
@@ -135,12 +133,12 @@ def test_sdist_holds_all_sources_and_nothing_generated(source: Path) -> None:
             for path in (TOP / folder).rglob("*")
             if path.suffix in (".py", ".pyi", ".pyx", ".pxd", ".pxi", ".c", ".h", ".json", ".dict", ".sh")
             and "work" not in path.relative_to(TOP).parts
-            and path.name != "_codec_c.c"
+            and path.name != "codec.c"
         }
         assert wanted, folder
         assert wanted <= names
-    assert {"LICENSE", "Makefile", "CHANGELOG.md", "setup.py", "src/_codec_c.pyx", ".ci/run"} <= names
-    assert "src/_codec_c.c" not in names
+    assert {"LICENSE", "Makefile", "CHANGELOG.md", "setup.py", "src/codec.pyx", ".ci/run"} <= names
+    assert "src/codec.c" not in names
     assert not [name for name in names if name.endswith((".so", ".pyc", ".o"))]
 
 
@@ -239,7 +237,7 @@ def hide_cython(source: Path, tmp_path: Path) -> dict[str, str]:
 
 
 def break_the_pyx(source: Path, tmp_path: Path) -> dict[str, str]:
-    with (source / "src" / "_codec_c.pyx").open("a") as file:
+    with (source / "src" / "codec.pyx").open("a") as file:
         file.write("\ndef (\n")
     return {}
 
@@ -275,7 +273,7 @@ def test_a_fallback_leaves_no_extension_of_an_earlier_build(source: Path, tmp_pa
     built = build_wheel(source, tmp_path, STOMPCODEC_BUILD_EXTENSION="yes")
     assert built.file is not None, built.output
     copy = tmp_path / "source"
-    (copy / "src" / "stomp_scan.c").touch()
+    (copy / "src" / "scan.c").touch()
     made = build("--wheel", copy, tmp_path / "again", CC="false")
     assert made.file is not None, made.output
     assert not [name for name in names_in(made.file) if name.endswith(".so")]

@@ -1,10 +1,128 @@
-#include "frame_write.h"
+/* The writer of frames, and its output. */
+#include "writer.h"
 
 #include <string.h>
 
-#include "stomp_command.h"
-#include "stomp_text.h"
-#include "stomp_write.h"
+#include "text.h"
+
+/* ======== output ======== */
+
+void stomp_out_init(struct stomp_out *out)
+{
+    out->data = out->few;
+    out->len = 0;
+    out->room = sizeof out->few;
+    out->bytes = NULL;
+}
+
+void stomp_out_free(struct stomp_out *out)
+{
+    Py_CLEAR(out->bytes);
+    stomp_out_init(out);
+}
+
+int stomp_out_grow(struct stomp_out *out, uint64_t more)
+{
+    if (more > (size_t)PY_SSIZE_T_MAX / 4 || out->len > (size_t)PY_SSIZE_T_MAX / 4) {
+        PyErr_NoMemory();
+        return -1;
+    }
+    size_t room = 2 * (out->len + (size_t)more);
+    if (out->bytes) {
+        if (_PyBytes_Resize(&out->bytes, (Py_ssize_t)room) < 0) {
+            stomp_out_init(out);
+            return -1;
+        }
+    } else {
+        out->bytes = PyBytes_FromStringAndSize(NULL, (Py_ssize_t)room);
+        if (!out->bytes)
+            return -1;
+        memcpy(PyBytes_AS_STRING(out->bytes), out->few, out->len);
+    }
+    out->data = (uint8_t *)PyBytes_AS_STRING(out->bytes);
+    out->room = room;
+    return 0;
+}
+
+PyObject *stomp_out_take(struct stomp_out *out, PyObject *tail)
+{
+    size_t more = tail ? (size_t)PyBytes_GET_SIZE(tail) + 1 : 0;
+    PyObject *bytes;
+    if (out->bytes && stomp_out_reserve(out, more) < 0)
+        return NULL;
+    bytes = out->bytes ? out->bytes : PyBytes_FromStringAndSize(NULL, (Py_ssize_t)(out->len + more));
+    if (!bytes)
+        return NULL;
+    uint8_t *to = (uint8_t *)PyBytes_AS_STRING(bytes);
+    if (!out->bytes)
+        memcpy(to, out->few, out->len);
+    if (tail) {
+        memcpy(to + out->len, PyBytes_AS_STRING(tail), more - 1);
+        to[out->len + more - 1] = 0;
+    }
+    if (out->bytes && stomp_bytes_end(&bytes, out->room, out->len + more) < 0)
+        bytes = NULL; /* MemoryError is set */
+    stomp_out_init(out);
+    return bytes;
+}
+
+/* ---- many frames ---- */
+
+void stomp_batch_init(struct stomp_batch *batch, size_t expected)
+{
+    stomp_out_init(&batch->head);
+    batch->bytes = NULL;
+    batch->len = 0;
+    batch->room = expected;
+}
+
+void stomp_batch_free(struct stomp_batch *batch)
+{
+    stomp_out_free(&batch->head);
+    Py_CLEAR(batch->bytes);
+}
+
+static int make_room(struct stomp_batch *batch, uint64_t need)
+{
+    uint64_t room = batch->room;
+    if (need > room)
+        room = room ? need + need / 2 : need; /* one frame alone needs no more */
+    if (room > (size_t)PY_SSIZE_T_MAX / 2) {
+        PyErr_NoMemory();
+        return -1;
+    }
+    batch->room = (size_t)room;
+    if (batch->bytes)
+        return _PyBytes_Resize(&batch->bytes, (Py_ssize_t)batch->room);
+    batch->bytes = stomp_bytes_new(batch->room);
+    return batch->bytes ? 0 : -1;
+}
+
+int stomp_batch_add(struct stomp_batch *batch, PyObject *body)
+{
+    const size_t head = batch->head.len, size = (size_t)PyBytes_GET_SIZE(body);
+    const uint64_t need = (uint64_t)batch->len + head + size + 1;
+    if (STOMP_UNLIKELY(!batch->bytes || need > batch->room) && make_room(batch, need) < 0)
+        return -1;
+    uint8_t *to = (uint8_t *)PyBytes_AS_STRING(batch->bytes) + batch->len;
+    memcpy(to, batch->head.data, head);
+    memcpy(to + head, PyBytes_AS_STRING(body), size);
+    to[head + size] = 0;
+    batch->head.len = 0;
+    batch->len = (size_t)need;
+    return 0;
+}
+
+PyObject *stomp_batch_take(struct stomp_batch *batch)
+{
+    PyObject *bytes = batch->bytes;
+    if (!bytes)
+        return PyBytes_FromStringAndSize(NULL, 0);
+    batch->bytes = NULL;
+    return stomp_bytes_end(&bytes, batch->room, batch->len) < 0 ? NULL : bytes;
+}
+
+/* ======== frames ======== */
 
 struct octets {
     const uint8_t *at;
@@ -51,7 +169,8 @@ static STOMP_INLINE int octets_of_text(struct octets *o, PyObject *text, int len
 }
 
 /* Get a name or value from the wire, unescaped. Returns 0, STOMP_UNENCODABLE or -1. */
-static STOMP_INLINE int octets_of_wire(struct octets *o, const StompFrame *frame, const uint8_t *at, size_t len, int lenient)
+static STOMP_INLINE int octets_of_wire(struct octets *o, const StompFrame *frame, const uint8_t *at, size_t len,
+                                       int lenient)
 {
     o->owner = NULL;
     o->copy = NULL;
@@ -66,7 +185,8 @@ static STOMP_INLINE int octets_of_wire(struct octets *o, const StompFrame *frame
         o->at = o->copy;
         o->len = stomp_unescape(o->copy, at, len, frame->level);
     }
-    if ((frame->marks & STOMP_NON_ASCII) && (frame->marks & STOMP_ODD) && !lenient && stomp_bad_utf8(o->at, o->len) < o->len)
+    if ((frame->marks & STOMP_NON_ASCII) && (frame->marks & STOMP_ODD) && !lenient
+        && stomp_bad_utf8(o->at, o->len) < o->len)
         return STOMP_UNENCODABLE;
     return 0;
 }
@@ -121,14 +241,15 @@ static inline int is_length(const uint8_t *name, size_t len)
 }
 
 /* Write a header line. Returns 0, an error kind or -1. */
-static STOMP_INLINE int write_line(struct stomp_out *out, StompFrame *frame, const struct stomp_writer *w, struct lines *lines,
-                      const struct octets *name, const struct octets *value)
+static STOMP_INLINE int write_line(struct stomp_out *out, StompFrame *frame, const struct stomp_writer *w,
+                                   struct lines *lines, const struct octets *name, const struct octets *value)
 {
     int legacy = lines->mode == STOMP_WRITE_LEGACY;
     size_t before = out->len, wrote;
     if (!name->len)
         return STOMP_UNENCODABLE;
-    if (legacy && value->len && (value->at[0] == ' ' || value->at[value->len - 1] == ' ')) /* a reader would strip the space */
+    /* a reader would strip the space */
+    if (legacy && value->len && (value->at[0] == ' ' || value->at[value->len - 1] == ' '))
         return STOMP_UNENCODABLE;
     if (stomp_out_reserve(out, 2 * ((uint64_t)name->len + value->len) + 34) < 0)
         return -1;
@@ -154,7 +275,8 @@ static STOMP_INLINE int write_line(struct stomp_out *out, StompFrame *frame, con
     return 0;
 }
 
-static int write_lines(struct stomp_out *out, StompFrame *frame, const struct stomp_writer *w, struct lines *lines, uint32_t *culprit)
+static int write_lines(struct stomp_out *out, StompFrame *frame, const struct stomp_writer *w, struct lines *lines,
+                       uint32_t *culprit)
 {
     size_t from = frame->first;
     for (uint32_t i = 0; i < frame->count; i++) {
@@ -188,13 +310,15 @@ static int write_lines(struct stomp_out *out, StompFrame *frame, const struct st
 /* The text of a str that is compact and ASCII. */
 static inline struct octets ascii_octets(PyObject *text)
 {
-    struct octets octets = {(const uint8_t *)((PyASCIIObject *)text + 1), (size_t)PyUnicode_GET_LENGTH(text), NULL, NULL};
+    struct octets octets = {(const uint8_t *)((PyASCIIObject *)text + 1), (size_t)PyUnicode_GET_LENGTH(text), NULL,
+                            NULL};
     return octets;
 }
 
-/* Write the lines of a frame from Python whose texts are ASCII, with room for all of them. Returns 0 or an error kind. */
-static int write_ascii_lines(struct stomp_out *out, StompFrame *frame, const struct stomp_rules *rules, struct lines *lines,
-                             uint32_t *culprit)
+/* Write the lines of a frame from Python whose texts are ASCII, with room for all of them. Returns 0 or an error
+   kind. */
+static int write_ascii_lines(struct stomp_out *out, StompFrame *frame, const struct stomp_rules *rules,
+                             struct lines *lines, uint32_t *culprit)
 {
     PyObject *const *const first = stomp_frame_texts(frame), *const *const last = first + 2 * (size_t)frame->count;
     const int mode = lines->mode;
@@ -205,7 +329,9 @@ static int write_ascii_lines(struct stomp_out *out, StompFrame *frame, const str
         size_t wrote = stomp_write_text(to, name.at, name.len, mode, 1), more;
         if (STOMP_UNLIKELY(name.len == 14 && !length && is_length(name.at, 14)))
             length = text[1];
-        if (STOMP_UNLIKELY(wrote - 1 >= STOMP_REFUSED - 1 || (more = stomp_write_text(to + wrote + 1, value.at, value.len, mode, 0)) == STOMP_REFUSED)) {
+        if (STOMP_UNLIKELY(wrote - 1 >= STOMP_REFUSED - 1
+                           || (more = stomp_write_text(to + wrote + 1, value.at, value.len, mode, 0))
+                               == STOMP_REFUSED)) {
             *culprit = (uint32_t)((text - first) / 2);
             return STOMP_UNENCODABLE;
         }
@@ -245,7 +371,8 @@ static int write_command(struct stomp_out *out, StompFrame *frame, const struct 
         *command = stomp_command_of(at, text.len);
     }
     int known = *command < STOMP_COMMANDS && (w->rules.commands >> *command & 1);
-    int stripped = w->rules.flags & STOMP_LEGACY && text.len && at[text.len - 1] == ' '; /* a reader would strip the space */
+    /* a reader would strip the space */
+    int stripped = w->rules.flags & STOMP_LEGACY && text.len && at[text.len - 1] == ' ';
     for (size_t i = 0; !known && !stripped && i < w->rules.extra_count; i++)
         known = w->rules.extra[i].len == text.len && !memcmp(w->rules.extra[i].octets, at, text.len);
     at[text.len] = '\n';
@@ -258,7 +385,8 @@ static int write_command(struct stomp_out *out, StompFrame *frame, const struct 
 /* Can the header lines be copied as they were received? */
 static int copies(const StompFrame *frame, const struct lines *lines, const struct stomp_writer *w)
 {
-    return frame->kind != FRAME_TEXT && !(frame->marks & (STOMP_ODD | STOMP_CR_ENDS)) && lines->mode != STOMP_WRITE_LEGACY
+    return frame->kind != FRAME_TEXT && !(frame->marks & (STOMP_ODD | STOMP_CR_ENDS))
+        && lines->mode != STOMP_WRITE_LEGACY
         && (!frame->level || lines->mode == STOMP_WRITE_1_2 || (lines->mode == STOMP_WRITE_1_1 && frame->level == 1))
         && !((frame->marks & STOMP_HAS_LENGTH) && w->length_mode == LENGTH_NEVER);
 }
@@ -291,7 +419,8 @@ int stomp_write_head(struct stomp_out *out, StompFrame *frame, const struct stom
         out->len += frame->head - frame->first;
         lines.has_length = (frame->marks & STOMP_HAS_LENGTH);
     } else {
-        if (frame->kind == FRAME_TEXT && !(frame->marks & STOMP_NON_ASCII) && !legacy && w->length_mode != LENGTH_NEVER) {
+        if (frame->kind == FRAME_TEXT && !(frame->marks & STOMP_NON_ASCII) && !legacy
+            && w->length_mode != LENGTH_NEVER) {
             if (stomp_out_reserve(out, 2 * ((uint64_t)frame->head + frame->count) + 16) < 0)
                 return -1;
             error = write_ascii_lines(out, frame, &w->rules, &lines, culprit);
@@ -319,7 +448,8 @@ int stomp_write_head(struct stomp_out *out, StompFrame *frame, const struct stom
 size_t stomp_expected_size(const StompFrame *frame)
 {
     const size_t body = (size_t)PyBytes_GET_SIZE(frame->body), command = (size_t)PyUnicode_GET_LENGTH(frame->command);
-    const size_t lines = frame->kind == FRAME_TEXT ? (size_t)frame->head + 2 * (size_t)frame->count : frame->head - frame->first;
+    const size_t lines =
+        frame->kind == FRAME_TEXT ? (size_t)frame->head + 2 * (size_t)frame->count : frame->head - frame->first;
     size_t size = command + lines + lines / 32 + body + 3; /* with some escapes, two LFs and a NUL */
     if (body && !(frame->marks & STOMP_HAS_LENGTH)) {
         size += sizeof "content-length:0"; /* with its LF */

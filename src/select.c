@@ -1,8 +1,6 @@
-#include "stomp_select.h"
-
-#include "stomp_command.h"
-#include "stomp_mask.h"
-#include "stomp_text.h"
+/* Wanted headers and conditions, and the prefilter of frames that make no row. */
+#include "columns.h"
+#include "head.h"
 
 #define FEW 16 /* entries that are compared pairwise */
 
@@ -37,7 +35,8 @@ const uint8_t *stomp_text_made(struct stomp_text *text, size_t from, size_t *len
     const uint32_t flags = text->rules->flags;
     if (stomp_grow(b, *len) < 0)
         return NULL;
-    b->len = stomp_unescape(b->data, text->frame + from, *len, text->scan->marks & STOMP_ESCAPED ? text->rules->escapes : 0);
+    b->len =
+        stomp_unescape(b->data, text->frame + from, *len, text->scan->marks & STOMP_ESCAPED ? text->rules->escapes : 0);
     if (flags & STOMP_KEEPS_BAD_UTF8 && repair(b) < 0)
         return NULL;
     if (flags & STOMP_LEGACY && is_name)
@@ -87,7 +86,8 @@ static uint32_t slot_of(struct stomp_finder *finder, const struct stomp_name *na
         if (is_called(&finder->slots[k - 1], name->octets, name->len))
             return k - 1;
     for (size_t i = 0; i < name->len; i++)
-        finder->escapable |= name->octets[i] == ':' || name->octets[i] == '\\' || name->octets[i] == '\n' || name->octets[i] == '\r';
+        finder->escapable |=
+            name->octets[i] == ':' || name->octets[i] == '\\' || name->octets[i] == '\n' || name->octets[i] == '\r';
     finder->slots[finder->count].name = *name;
     finder->slots[finder->count].next = *head;
     return (*head = ++finder->count) - 1;
@@ -116,8 +116,8 @@ void stomp_finder_free(struct stomp_finder *finder)
 }
 
 /* Fill the slot of a header of the frame, if it has one. Returns how many slots are still empty. */
-static STOMP_NOINLINE uint32_t fill(struct stomp_finder *finder, uint32_t k, const uint8_t *name, size_t len, size_t value, size_t end,
-                                    uint32_t empty)
+static STOMP_NOINLINE uint32_t fill(struct stomp_finder *finder, uint32_t k, const uint8_t *name, size_t len,
+                                    size_t value, size_t end, uint32_t empty)
 {
     for (; k; k = finder->slots[k - 1].next) {
         struct stomp_slot *slot = &finder->slots[k - 1];
@@ -214,7 +214,8 @@ int stomp_where_holds(const struct stomp_wanted *wanted, const struct stomp_find
         size_t len = slot->end - slot->value;
         if (!condition->of_command && !slot->end)
             return 0;
-        const uint8_t *value = condition->of_command ? stomp_command_text(text, &len) : stomp_text_of(text, slot->value, &len, 0);
+        const uint8_t *value =
+            condition->of_command ? stomp_command_text(text, &len) : stomp_text_of(text, slot->value, &len, 0);
         if (!value)
             return -1;
         if (!stomp_text_holds(condition, value, len))
@@ -233,7 +234,8 @@ struct keys {
 static inline int same_key(const struct keys *k, size_t a, size_t b)
 {
     int32_t len = k->offsets[a + 1] - k->offsets[a];
-    return len == k->offsets[b + 1] - k->offsets[b] && !memcmp(k->data + k->offsets[a], k->data + k->offsets[b], (size_t)len);
+    return len == k->offsets[b + 1] - k->offsets[b]
+        && !memcmp(k->data + k->offsets[a], k->data + k->offsets[b], (size_t)len);
 }
 
 static inline int in_order(const struct keys *k, uint32_t a, uint32_t b)
@@ -251,7 +253,8 @@ static uint32_t *sorted(const struct keys *k, size_t count, uint32_t *order, uin
         order[i] = i;
     for (size_t run = 1; run < count; run *= 2) {
         for (size_t left = 0; left < count; left += 2 * run) {
-            size_t middle = left + run < count ? left + run : count, right = middle + run < count ? middle + run : count;
+            size_t middle = left + run < count ? left + run : count,
+                   right = middle + run < count ? middle + run : count;
             size_t a = left, b = middle;
             for (size_t i = left; i < right; i++)
                 other[i] = b == right || (a < middle && in_order(k, order[a], order[b])) ? order[a++] : order[b++];
@@ -299,7 +302,8 @@ static size_t close_gaps(struct stomp_column *c, size_t first, size_t count, con
     return kept;
 }
 
-int stomp_drop_repeats(struct stomp_column *keys, struct stomp_column *values, size_t first, size_t *count, struct stomp_buffer *scratch)
+int stomp_drop_repeats(struct stomp_column *keys, struct stomp_column *values, size_t first, size_t *count,
+                       struct stomp_buffer *scratch)
 {
     struct keys k = {keys->data.data, (const int32_t *)(const void *)keys->offsets.data + first};
     size_t n = *count;
@@ -311,4 +315,151 @@ int stomp_drop_repeats(struct stomp_column *keys, struct stomp_column *values, s
     close_gaps(keys, first, n, repeated);
     *count = close_gaps(values, first, n, repeated);
     return 0;
+}
+
+/* ======== frames that make no row ======== */
+
+#define LONGEST (STOMP_BLOCK - 1) /* bytes of the name: it may begin in the block before its colon */
+
+/* Is this the name of the condition? */
+static STOMP_INLINE int is_name(const struct stomp_name *name, const uint8_t *text)
+{
+    uint64_t a, b, c, d;
+    if (name->len < 8 || name->len > 16)
+        return !memcmp(text, name->octets, name->len);
+    memcpy(&a, text, 8);
+    memcpy(&b, name->octets, 8);
+    memcpy(&c, text + name->len - 8, 8);
+    memcpy(&d, name->octets + name->len - 8, 8);
+    return !((a ^ b) | (c ^ d));
+}
+
+/* Does the condition hold for the first header that has its name? `names` are the colons behind names of its length
+   in the block at `base`. -1: none has it; 0: no; 1: yes, or that is not known. */
+static STOMP_INLINE int holds(const struct stomp_condition *by, const uint8_t *data, size_t len, size_t base,
+                              uint64_t names, const struct stomp_masks *m)
+{
+    for (; STOMP_UNLIKELY(names); names &= names - 1) {
+        const uint64_t behind = ~stomp_up_to(names), lf = m->lf & behind;
+        const uint8_t *value = data + base + stomp_low_bit64(names) + 1;
+        if (!is_name(&by->name, value - 1 - by->name.len))
+            continue;
+        const uint8_t *end =
+            STOMP_LIKELY(lf) ? data + base + stomp_low_bit64(lf) : memchr(value, '\n', (size_t)(data + len - value));
+        if (STOMP_UNLIKELY(!end))
+            return 1;
+        const size_t size = (size_t)(end - value);
+        if (STOMP_UNLIKELY(!lf || m->rare & behind & stomp_up_to(lf)) && memchr(value, '\\', size))
+            return 1;
+        if (by->count == 1 && !by->is_prefix && by->values->len != size)
+            return 0;
+        return stomp_text_holds(by, value, size);
+    }
+    return -1;
+}
+
+/* Walk over a head, as fast_head() of scan.c. Returns whether its frame is to be passed over, if it is UTF-8. */
+static STOMP_INLINE int walk(const struct stomp_prefilter *prefilter, struct stomp_scan *s,
+                             const struct stomp_rules *rules, const uint8_t *data, size_t len,
+                             const struct stomp_isa *isa)
+{
+    const struct stomp_condition *by = prefilter->by;
+    const size_t name = by->name.len;
+    struct stomp_walk k = {NULL, 0, 1, 0, 0, 0};
+    int found = -1;
+    size_t base = stomp_fast_command(s, rules, data, 0);
+    s->marks = 0;
+    for (; STOMP_LIKELY(base && base < len - STOMP_BLOCK); base += STOMP_BLOCK) {
+        const struct stomp_block_lines b = stomp_find_lines(isa, data + base, k.at_start, k.in_name);
+        if (STOMP_UNLIKELY(stomp_skip_texts(s, isa, data + base, b.m.rare & b.below)))
+            return 0;
+        stomp_note_length(&k, data, base, &b);
+        const uint64_t names = (b.starts << name | k.starts >> (STOMP_BLOCK - name)) & b.first & b.below;
+        if (found && (found = holds(by, data, len, base, names, &b.m)) > 0)
+            return 0;
+        if (b.stop) {
+            const size_t blank = base + stomp_low_bit64(b.stop);
+            s->head = blank + 1;
+            return stomp_stops_blank(&b) && blank <= prefilter->most
+                && (!k.length || stomp_fast_length(s, rules, data, k.length, blank));
+        }
+        k.starts = b.starts;
+        stomp_end_block(&k, &b);
+    }
+    return 0;
+}
+
+typedef int utf8_end(const struct stomp_scan *, const uint8_t *);
+
+/* The same as stomp_prefilter_pass(), without pauses. */
+static STOMP_INLINE size_t pass(const struct stomp_prefilter *prefilter, struct stomp_scan *s,
+                                const struct stomp_rules *rules, const uint8_t *data, size_t len,
+                                const struct stomp_isa *isa, utf8_end *is_utf8)
+{
+    size_t at = 0, size;
+    while (len - at > STOMP_BLOCK + 1) {
+        const size_t from = at + (data[at] == '\n'); /* the EOL that most brokers write after a frame */
+        if (data[from] <= ' ' || !walk(prefilter, s, rules, data + from, len - from, isa))
+            break;
+        if (STOMP_UNLIKELY(s->marks & STOMP_NON_ASCII) && !is_utf8(s, data + from))
+            break;
+        const size_t body = from + s->head;
+        if (stomp_find_body(s, rules, data + body, len - body, &size))
+            break;
+        at = body + size + 1;
+    }
+    return at;
+}
+
+static STOMP_NOINLINE int is_utf8_plain(const struct stomp_scan *s, const uint8_t *data)
+{
+    return stomp_head_is_utf8(s, data, &stomp_plain);
+}
+
+static size_t pass_plain(const struct stomp_prefilter *prefilter, struct stomp_scan *s, const struct stomp_rules *rules,
+                         const uint8_t *data, size_t len)
+{
+    return pass(prefilter, s, rules, data, len, &stomp_plain, is_utf8_plain);
+}
+
+#ifdef STOMP_AVX2
+STOMP_FOR_AVX2 static STOMP_NOINLINE int is_utf8_avx2(const struct stomp_scan *s, const uint8_t *data)
+{
+    return stomp_head_is_utf8_avx2(s, data);
+}
+
+STOMP_FOR_AVX2 static size_t pass_avx2(const struct stomp_prefilter *prefilter, struct stomp_scan *s,
+                                       const struct stomp_rules *rules, const uint8_t *data, size_t len)
+{
+    return pass(prefilter, s, rules, data, len, &stomp_avx2, is_utf8_avx2);
+}
+#endif
+
+/* Can the name be compared with the bytes of a head? */
+static int is_fit(const struct stomp_condition *condition)
+{
+    const struct stomp_name *name = &condition->name;
+    if (condition->of_command || !name->len || name->len > LONGEST)
+        return 0;
+    for (size_t i = 0; i < name->len; i++)
+        if (name->octets[i] == ':' || name->octets[i] == '\\' || name->octets[i] == '\n' || name->octets[i] == '\r')
+            return 0;
+    return 1;
+}
+
+void stomp_prefilter_init(struct stomp_prefilter *prefilter, const struct stomp_rules *rules,
+                          const struct stomp_wanted *wanted)
+{
+    /* The shortest lines are a:LF. */
+    const size_t lines = rules->max_headers < SIZE_MAX / 3 ? 3 * rules->max_headers : SIZE_MAX;
+    memset(prefilter, 0, sizeof *prefilter);
+    if (stomp_is_regular(rules) && !rules->report_beats)
+        for (size_t i = 0; i < wanted->where_count && !prefilter->by; i++)
+            prefilter->by = is_fit(&wanted->where[i]) ? &wanted->where[i] : NULL;
+    prefilter->most = lines < rules->max_header_line ? lines : rules->max_header_line;
+    prefilter->pass = pass_plain;
+#ifdef STOMP_AVX2
+    if (stomp_has_avx2())
+        prefilter->pass = pass_avx2;
+#endif
 }

@@ -1,14 +1,14 @@
-#include "stomp_ends.h"
-
+/* Where frames end, by a light parse. */
 #include <string.h>
 
-#include "stomp_mask.h"
-#include "stomp_memory.h"
+#include "simd.h"
+#include "stomp.h"
 
 #define NONE SIZE_MAX
 #define WINDOW 64
 
-/* Bit i: byte i is a NUL, or an LF before LF, CR or 'c', so that a head or a relevant line may follow. Reads WINDOW + 1 bytes. */
+/* Bit i: byte i is a NUL, or an LF before LF, CR or 'c', so that a head or a relevant line may follow. Reads WINDOW +
+   1 bytes. */
 typedef uint64_t marker(const uint8_t *data);
 
 #if defined(STOMP_SSE2)
@@ -18,7 +18,8 @@ static inline uint64_t marks(const uint8_t *data)
     for (int i = 0; i < WINDOW; i += 16) {
         const __m128i x = _mm_loadu_si128((const __m128i *)(const void *)(data + i));
         const __m128i next = _mm_loadu_si128((const __m128i *)(const void *)(data + i + 1));
-        __m128i any = _mm_or_si128(_mm_cmpeq_epi8(next, _mm_set1_epi8('\n')), _mm_cmpeq_epi8(next, _mm_set1_epi8('\r')));
+        __m128i any =
+            _mm_or_si128(_mm_cmpeq_epi8(next, _mm_set1_epi8('\n')), _mm_cmpeq_epi8(next, _mm_set1_epi8('\r')));
         any = _mm_or_si128(any, _mm_cmpeq_epi8(next, _mm_set1_epi8('c')));
         any = _mm_and_si128(any, _mm_cmpeq_epi8(x, _mm_set1_epi8('\n')));
         any = _mm_or_si128(any, _mm_cmpeq_epi8(x, _mm_setzero_si128()));
@@ -37,7 +38,8 @@ static inline uint8x16_t marks_16(const uint8_t *data)
 
 static inline uint64_t marks(const uint8_t *data)
 {
-    return stomp_bits(marks_16(data), marks_16(data + 16)) | (uint64_t)stomp_bits(marks_16(data + 32), marks_16(data + 48)) << 32;
+    return stomp_bits(marks_16(data), marks_16(data + 16))
+        | (uint64_t)stomp_bits(marks_16(data + 32), marks_16(data + 48)) << 32;
 }
 #else
 static inline uint64_t marks(const uint8_t *data)
@@ -55,14 +57,15 @@ static inline uint64_t marks(const uint8_t *data)
 __attribute__((target("avx2"))) static inline uint64_t marks_avx2(const uint8_t *data)
 {
     /* At index c & 15 is c, for each byte c that may follow: one comparison finds all of them. */
-    const __m256i follows = _mm256_setr_epi8(0, 0, 0, 'c', 0, 0, 0, 0, 0, 0, '\n', 0, 0, '\r', 0, 0, 0, 0, 0, 'c', 0, 0, 0, 0, 0, 0,
-                                             '\n', 0, 0, '\r', 0, 0);
+    const __m256i follows = _mm256_setr_epi8(0, 0, 0, 'c', 0, 0, 0, 0, 0, 0, '\n', 0, 0, '\r', 0, 0, 0, 0, 0, 'c', 0, 0,
+                                             0, 0, 0, 0, '\n', 0, 0, '\r', 0, 0);
     const __m256i lf = _mm256_set1_epi8('\n'), zero = _mm256_setzero_si256();
     uint32_t bits[2];
     for (int i = 0; i < 2; i++) {
         const __m256i x = _mm256_loadu_si256((const __m256i *)(const void *)(data + 32 * i));
         const __m256i next = _mm256_loadu_si256((const __m256i *)(const void *)(data + 32 * i + 1));
-        const __m256i any = _mm256_and_si256(_mm256_cmpeq_epi8(_mm256_shuffle_epi8(follows, next), next), _mm256_cmpeq_epi8(x, lf));
+        const __m256i any =
+            _mm256_and_si256(_mm256_cmpeq_epi8(_mm256_shuffle_epi8(follows, next), next), _mm256_cmpeq_epi8(x, lf));
         bits[i] = (uint32_t)_mm256_movemask_epi8(_mm256_or_si256(any, _mm256_cmpeq_epi8(x, zero)));
     }
     return bits[0] | (uint64_t)bits[1] << 32;
@@ -110,9 +113,10 @@ static STOMP_NOINLINE int take_length(const uint8_t *data, size_t line, size_t l
     return 1;
 }
 
-/* Return the index of the body after the head at `at`, and set *length to its length or UINT64_MAX. A NUL in the head ends the
-   frame: then set *nul, and return the index after it. NONE: incomplete. */
-static STOMP_INLINE size_t head_end(const uint8_t *data, size_t at, size_t len, uint64_t max, uint64_t *length, int *nul, marker *marks_of)
+/* Return the index of the body after the head at `at`, and set *length to its length or UINT64_MAX. A NUL in the head
+   ends the frame: then set *nul, and return the index after it. NONE: incomplete. */
+static STOMP_INLINE size_t head_end(const uint8_t *data, size_t at, size_t len, uint64_t max, uint64_t *length,
+                                    int *nul, marker *marks_of)
 {
     int known = 0;
     *nul = 0;
@@ -175,8 +179,8 @@ static int give(struct stomp_ends *ends, size_t end)
 }
 
 /* Inlined once for each instruction set. */
-static STOMP_INLINE int find_ends(struct stomp_ends *ends, const struct stomp_ends_wanted *wanted, const uint8_t *data, size_t len,
-                            marker *marks_of)
+static STOMP_INLINE int find_ends(struct stomp_ends *ends, const struct stomp_ends_wanted *wanted, const uint8_t *data,
+                                  size_t len, marker *marks_of)
 {
     size_t last = 0, before = 0, end;
     while (ends->count < wanted->most) {
@@ -194,8 +198,8 @@ static STOMP_INLINE int find_ends(struct stomp_ends *ends, const struct stomp_en
 }
 
 #if defined(STOMP_AVX2)
-__attribute__((target("avx2,bmi"))) static int find_ends_avx2(struct stomp_ends *ends, const struct stomp_ends_wanted *wanted,
-                                                              const uint8_t *data, size_t len)
+__attribute__((target("avx2,bmi"))) static int
+find_ends_avx2(struct stomp_ends *ends, const struct stomp_ends_wanted *wanted, const uint8_t *data, size_t len)
 {
     return find_ends(ends, wanted, data, len, marks_avx2);
 }

@@ -1,8 +1,7 @@
-#include "stomp_text.h"
+/* Header text: UTF-8, and escapes both ways. */
+#include "text.h"
 
 #include <string.h>
-
-#include "stomp_utf8.h"
 
 #if defined(STOMP_AVX2)
 #define TIMES_8(c) c, c, c, c, c, c, c, c
@@ -15,15 +14,15 @@ const uint8_t stomp_octets[3][32] = {TIMES_32('\n'), TIMES_32(':'), {[12] = '\\'
 #define LEAD_OF_4 (STOMP_UTF8_ENDS_EARLY | STOMP_UTF8_LONG_4 | STOMP_UTF8_ABOVE)
 #define TWICE(...) {__VA_ARGS__, __VA_ARGS__}
 const uint8_t stomp_utf8_tables[3][32] = {
-    TWICE(TIMES_8(STOMP_UTF8_NO_LEAD), STOMP_UTF8_TWO_MORE, STOMP_UTF8_TWO_MORE, STOMP_UTF8_TWO_MORE, STOMP_UTF8_TWO_MORE,
-          STOMP_UTF8_ENDS_EARLY | STOMP_UTF8_LONG_2, STOMP_UTF8_ENDS_EARLY,
+    TWICE(TIMES_8(STOMP_UTF8_NO_LEAD), STOMP_UTF8_TWO_MORE, STOMP_UTF8_TWO_MORE, STOMP_UTF8_TWO_MORE,
+          STOMP_UTF8_TWO_MORE, STOMP_UTF8_ENDS_EARLY | STOMP_UTF8_LONG_2, STOMP_UTF8_ENDS_EARLY,
           STOMP_UTF8_ENDS_EARLY | STOMP_UTF8_LONG_3 | STOMP_UTF8_SURROGATE, LEAD_OF_4),
     TWICE(PAIR | STOMP_UTF8_LONG_2 | STOMP_UTF8_LONG_3 | STOMP_UTF8_LONG_4, PAIR | STOMP_UTF8_LONG_2, PAIR, PAIR,
           PAIR | STOMP_UTF8_ABOVE, TIMES_8(HIGHEST), HIGHEST | STOMP_UTF8_SURROGATE, HIGHEST, HIGHEST),
     TWICE(TIMES_8(STOMP_UTF8_ENDS_EARLY), CONTINUED | STOMP_UTF8_LONG_3 | STOMP_UTF8_LONG_4,
           CONTINUED | STOMP_UTF8_LONG_3 | STOMP_UTF8_ABOVE, CONTINUED | STOMP_UTF8_SURROGATE | STOMP_UTF8_ABOVE,
-          CONTINUED | STOMP_UTF8_SURROGATE | STOMP_UTF8_ABOVE, STOMP_UTF8_ENDS_EARLY, STOMP_UTF8_ENDS_EARLY, STOMP_UTF8_ENDS_EARLY,
-          STOMP_UTF8_ENDS_EARLY),
+          CONTINUED | STOMP_UTF8_SURROGATE | STOMP_UTF8_ABOVE, STOMP_UTF8_ENDS_EARLY, STOMP_UTF8_ENDS_EARLY,
+          STOMP_UTF8_ENDS_EARLY, STOMP_UTF8_ENDS_EARLY),
 };
 #endif
 
@@ -55,6 +54,19 @@ size_t stomp_bad_escape(const uint8_t *text, size_t len, int level)
     return len;
 }
 
+/* Copy 8 bytes. Return the index of the first backslash, or 8. */
+static inline size_t copy_run(uint8_t *to, const uint8_t *text)
+{
+    const uint64_t ones = 0x0101010101010101u;
+    uint64_t x = 0;
+    for (unsigned i = 0; i < 8; i++) /* one load, in the order of little-endian machines */
+        x |= (uint64_t)text[i] << (8 * i);
+    memcpy(to, text, 8);
+    x ^= ones * '\\';
+    x = (x - ones) & ~x & ones << 7; /* the lowest bit is exact */
+    return x ? stomp_low_bit64(x) / 8 : 8;
+}
+
 /* Read one byte or escape at *text. */
 static inline uint8_t next_octet(const uint8_t **text, const uint8_t *end, int level)
 {
@@ -68,6 +80,13 @@ size_t stomp_unescape(uint8_t *out, const uint8_t *text, size_t len, int level)
 {
     const uint8_t *end = text + len;
     uint8_t *to = out;
+    while (end - text >= 8) {
+        const size_t run = copy_run(to, text);
+        text += run;
+        to += run;
+        if (run < 8)
+            *to++ = next_octet(&text, end, level);
+    }
     while (text < end)
         *to++ = next_octet(&text, end, level);
     return (size_t)(to - out);
@@ -98,4 +117,43 @@ size_t stomp_bad_utf8(const uint8_t *text, size_t len)
     while (i < len && (n = sequence(text + i, len - i)))
         i += n;
     return i;
+}
+
+/* ======== writing ======== */
+
+/* How a special byte is written: 0 unchanged, -1 not at all, else by a backslash and this letter. */
+static int letter_of(uint8_t c, int mode, int is_name)
+{
+    if (c == 0)
+        return -1;
+    if (mode <= STOMP_WRITE_1_1)
+        return c == '\n' ? 'n' : c == ':' ? 'c' : c == '\\' ? '\\' : c == '\r' && mode == STOMP_WRITE_1_2 ? 'r' : 0;
+    if (c == '\n' || (c == '\r' && mode != STOMP_WRITE_1_0) || (c == ':' && is_name)
+        || (c < 32 && mode == STOMP_WRITE_LEGACY))
+        return -1;
+    return 0;
+}
+
+size_t stomp_write_escaped(uint8_t *out, const uint8_t *text, size_t len, int mode, int is_name)
+{
+    uint8_t *to = out;
+    for (size_t i = 0; i < len; i += 16) {
+        const size_t many = len - i < 16 ? len - i : 16;
+        uint8_t part[32] = "                "; /* so that 16 bytes can be copied from each byte of the text on */
+        memcpy(part, text + i, many);
+        for (uint32_t bits = stomp_copy_16(to, part); bits; bits &= bits - 1) {
+            const unsigned at = stomp_low_bit(bits);
+            const int letter = letter_of(part[at], mode, is_name);
+            if (letter < 0)
+                return STOMP_REFUSED;
+            if (!letter)
+                continue;
+            to[at] = '\\';
+            to++; /* from here on, all bytes of the part are one place further */
+            to[at] = (uint8_t)letter;
+            memcpy(to + at + 1, part + at + 1, 16);
+        }
+        to += many;
+    }
+    return (size_t)(to - out);
 }

@@ -1,8 +1,8 @@
-#include "stomp_websocket.h"
-
+/* Plain WebSocket frames: measured, unmasked, written. */
 #include <string.h>
 
-#include "stomp_text.h"
+#include "stomp.h"
+#include "text.h"
 
 enum { FIN = 0x80, TEXT = 1, BINARY = 2, MASKED = 0x80, SHORT = 125, TWO = 126, EIGHT = 127 };
 
@@ -14,12 +14,15 @@ static uint64_t big_endian(const uint8_t *digits, size_t count)
     return number;
 }
 
-/* Return the length of the head of the plain frame at data, and set the size of its payload; 0 if there is no such frame. */
-static inline size_t plain_head(const uint8_t *data, size_t len, const struct stomp_websocket_rules *rules, size_t *payload)
+/* Return the length of the head of the plain frame at data, and set the size of its payload; 0 if there is no such
+   frame. */
+static inline size_t plain_head(const uint8_t *data, size_t len, const struct stomp_websocket_rules *rules,
+                                size_t *payload)
 {
     const size_t mask = rules->masked ? 4 : 0;
     size_t head = 2 + mask;
-    if (len < head || (data[0] != (FIN | TEXT) && data[0] != (FIN | BINARY)) || (data[1] & MASKED) != (mask ? MASKED : 0))
+    if (len < head || (data[0] != (FIN | TEXT) && data[0] != (FIN | BINARY))
+        || (data[1] & MASKED) != (mask ? MASKED : 0))
         return 0;
     uint64_t size = data[1] & 127;
     if (size > SHORT) {
@@ -68,8 +71,8 @@ static int is_utf8(const uint8_t *text, size_t len)
     return stomp_bad_utf8(text + ascii, len - ascii) == len - ascii;
 }
 
-void stomp_websocket_measure(struct stomp_websocket_run *run, const struct stomp_websocket_rules *rules, const uint8_t *data,
-                             size_t len)
+void stomp_websocket_measure(struct stomp_websocket_run *run, const struct stomp_websocket_rules *rules,
+                             const uint8_t *data, size_t len)
 {
     size_t payload;
     *run = (struct stomp_websocket_run){0};

@@ -1,21 +1,54 @@
-/* The steps of a walk over the lines of a head by masks of blocks, for those who walk: stomp_scan.c and stomp_sieve.c. */
-#ifndef STOMP_WALK_H
-#define STOMP_WALK_H
+/* Lines of a head: the full rules, and the steps of fast paths. */
+#ifndef STOMP_HEAD_H
+#define STOMP_HEAD_H
 
 #include <string.h>
 
-#include "stomp_block.h"
-#include "stomp_command.h"
-#include "stomp_head.h"
-#include "stomp_lines.h"
-#include "stomp_text.h"
-#include "stomp_utf8.h"
+#include "simd.h"
+#include "stomp.h"
+#include "text.h"
+
+/* The full rules of single lines and of the gap before a frame, for scan.c alone. */
+
+#define STOMP_NONE SIZE_MAX
+enum { STOMP_GAP, STOMP_COMMAND_LINE, STOMP_HEADER_LINES }; /* phases */
+enum { STOMP_LINE_TAKEN = 0, STOMP_LINE_BLANK = -1 };       /* verdicts beside an enum stomp_error */
+enum { STOMP_GO_ON = -1 };                                  /* beside enum stomp_outcome: go on */
+
+/* Skip EOLs. Returns STOMP_GO_ON if a frame begins at s->skip, or else an outcome. */
+int stomp_scan_gap(struct stomp_scan *s, const struct stomp_rules *rules, const uint8_t *data, size_t len);
+
+/* Read the current line, whose LF is at `lf`. s->colon and s->rare are set. The order of the checks is specified: the
+   first violation counts. */
+int stomp_take_line(struct stomp_scan *s, const struct stomp_rules *rules, const uint8_t *data, size_t lf);
+
+/* Return the error for a NUL at `at`, inside the current line. */
+int stomp_nul_in_line(struct stomp_scan *s, const struct stomp_rules *rules, const uint8_t *data, size_t at);
+
+/* Does [s->line, end), the incomplete current line, exceed a limit already? */
+int stomp_check_unfinished(struct stomp_scan *s, const struct stomp_rules *rules, const uint8_t *data, size_t end);
+
+static inline int stomp_bad(struct stomp_scan *s, int error, size_t at)
+{
+    s->error = error;
+    s->at = at;
+    return error;
+}
+
+static inline int stomp_is_content_length(const uint8_t *name)
+{
+    return !memcmp(name, "content-length", 14);
+}
+
+/* ======== lines by masks of blocks ======== */
+
+/* The steps of a walk over the lines of a head by masks of blocks, for those who walk: scan.c and select.c. */
 
 static const struct stomp_isa stomp_plain = {stomp_masks_plain, stomp_equal_plain, stomp_at_least_plain};
 
-/* May lines be taken from masks? Only where a line that is left is an error, nearly always: else a walk would begin anew, and look
-   at all lines behind it again, for each such line. */
-static inline int stomp_is_quick(const struct stomp_rules *rules)
+/* May lines be taken from masks? Only where a line that is left is an error, nearly always: else a walk would begin
+   anew, and look at all lines behind it again, for each such line. */
+static inline int stomp_is_regular(const struct stomp_rules *rules)
 {
     return !(rules->flags & (STOMP_IRREGULAR | STOMP_KEEPS_BAD_UTF8 | STOMP_KEEPS_BAD_ESCAPES));
 }
@@ -29,9 +62,10 @@ static inline int stomp_are(const uint8_t *at, const char *two)
     return x == y;
 }
 
-/* Read the command line if it is known, short and permitted. 16 bytes can be read. `crlf`: may it end in CR LF? Returns the next
-   line, or 0. */
-static STOMP_INLINE size_t stomp_quick_command(struct stomp_scan *s, const struct stomp_rules *rules, const uint8_t *data, uint32_t crlf)
+/* Read the command line if it is known, short and permitted. 16 bytes can be read. `crlf`: may it end in CR LF?
+   Returns the next line, or 0. */
+static STOMP_INLINE size_t stomp_fast_command(struct stomp_scan *s, const struct stomp_rules *rules,
+                                              const uint8_t *data, uint32_t crlf)
 {
     const struct stomp_command_slot *slot = stomp_command_slot(data);
     if (STOMP_UNLIKELY(!slot))
@@ -55,10 +89,11 @@ static STOMP_INLINE size_t stomp_quick_command(struct stomp_scan *s, const struc
     return lf + 1;
 }
 
-/* Read the first content-length of a head, whose colon is at `colon` and whose line ends at `last` or before. Returns 0 to leave it
-   to the full rules. Nothing behind `last` is read, whatever was seen there before: somebody else may write the data meanwhile. */
-static STOMP_INLINE int stomp_quick_length(struct stomp_scan *s, const struct stomp_rules *rules, const uint8_t *data, size_t colon,
-                                           size_t last)
+/* Read the first content-length of a head, whose colon is at `colon` and whose line ends at `last` or before. Returns
+   0 to leave it to the full rules. Nothing behind `last` is read, whatever was seen there before: somebody else may
+   write the data meanwhile. */
+static STOMP_INLINE int stomp_fast_length(struct stomp_scan *s, const struct stomp_rules *rules, const uint8_t *data,
+                                          size_t colon, size_t last)
 {
     const uint8_t *const value = data + colon + 1, *const end = data + last, *text = value;
     unsigned n = 0, digit;
@@ -86,8 +121,8 @@ struct stomp_block_lines {
 };
 
 /* Find the lines of the block at `at`. at_start: does it begin with a line? in_name: or inside a name? */
-static STOMP_INLINE struct stomp_block_lines stomp_find_lines(const struct stomp_isa *isa, const uint8_t *at, uint64_t at_start,
-                                                              uint64_t in_name)
+static STOMP_INLINE struct stomp_block_lines stomp_find_lines(const struct stomp_isa *isa, const uint8_t *at,
+                                                              uint64_t at_start, uint64_t in_name)
 {
     struct stomp_block_lines b;
     b.m = isa->masks(at);
@@ -110,9 +145,11 @@ struct stomp_walk {
 };
 
 /* Note the first content-length among the lines of the block at `base`. Its name may begin in the block before. */
-static STOMP_INLINE void stomp_note_length(struct stomp_walk *k, const uint8_t *data, size_t base, const struct stomp_block_lines *b)
+static STOMP_INLINE void stomp_note_length(struct stomp_walk *k, const uint8_t *data, size_t base,
+                                           const struct stomp_block_lines *b)
 {
-    uint64_t names = (b->starts << 14 | k->starts >> 50) & b->first & b->below; /* the colons behind names of 14 bytes */
+    /* the colons behind names of 14 bytes */
+    uint64_t names = (b->starts << 14 | k->starts >> 50) & b->first & b->below;
     for (; STOMP_UNLIKELY(names); names &= names - 1) {
         const size_t colon = base + stomp_low_bit64(names);
         if (!k->length && stomp_is_content_length(data + colon - 14))
@@ -121,7 +158,8 @@ static STOMP_INLINE void stomp_note_length(struct stomp_walk *k, const uint8_t *
 }
 
 /* Skip the escapes \\c and the bytes above 127 among the rare bytes of the block at `at`. Returns the rest. */
-static STOMP_INLINE uint64_t stomp_skip_texts(struct stomp_scan *s, const struct stomp_isa *isa, const uint8_t *at, uint64_t rare)
+static STOMP_INLINE uint64_t stomp_skip_texts(struct stomp_scan *s, const struct stomp_isa *isa, const uint8_t *at,
+                                              uint64_t rare)
 {
     while (STOMP_UNLIKELY(rare)) {
         const uint8_t *c = at + stomp_low_bit64(rare);
@@ -136,6 +174,12 @@ static STOMP_INLINE uint64_t stomp_skip_texts(struct stomp_scan *s, const struct
         }
     }
     return rare;
+}
+
+/* Is the first line that stops a walk a blank one? */
+static STOMP_INLINE int stomp_stops_blank(const struct stomp_block_lines *b)
+{
+    return (b->stop & (0 - b->stop) & b->m.lf & b->starts) != 0;
 }
 
 /* Note how the next block begins. */

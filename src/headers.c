@@ -1,27 +1,13 @@
-#include "frame_entries.h"
+/* The headers of a frame: their texts, look-ups, and the type Headers. */
+#include "frame.h"
+#include "text.h"
 
-#include "stomp_text.h"
-
-static inline int is_ascii(const uint8_t *octets, size_t len)
-{
-    uint64_t word, all = 0;
-    if (len < 8) {
-        for (size_t i = 0; i < len; i++)
-            all |= octets[i];
-        return all < 128;
-    }
-    for (size_t i = 0; i + 8 < len; i += 8) {
-        memcpy(&word, octets + i, 8);
-        all |= word;
-    }
-    memcpy(&word, octets + len - 8, 8);
-    return !((all | word) & 0x8080808080808080u);
-}
+/* ======== texts and look-ups ======== */
 
 /* May this text contain non-ASCII characters? */
 static inline int is_wide(const StompFrame *frame, const uint8_t *octets, size_t len)
 {
-    return (frame->marks & STOMP_NON_ASCII) && !is_ascii(octets, len);
+    return (frame->marks & STOMP_NON_ASCII) && !stomp_is_ascii(octets, len);
 }
 
 static PyObject *text_of(const uint8_t *octets, size_t len, int wide)
@@ -50,9 +36,9 @@ static PyObject *unescaped_text(const StompFrame *frame, const uint8_t *octets, 
     return text;
 }
 
-/* Header names repeat, and so do the values of some headers: small tables cache their str objects by a hash of their bytes.
-   Common names are never replaced, so that a peer that sends ever new names slows only itself. Without the GIL only common
-   names are cached. */
+/* Header names repeat, and so do the values of some headers: small tables cache their str objects by a hash of their
+   bytes. Common names are never replaced, so that a peer that sends ever new names slows only itself. Without the GIL
+   only common names are cached. */
 #define TEXTS 512u
 #define MOST 48 /* bytes of the longest cached text */
 struct known_name {
@@ -115,7 +101,8 @@ static inline int is_text(PyObject *known, const uint8_t *octets, size_t len, st
 static PyObject *new_name(const uint8_t *name, size_t len, size_t slot)
 {
     PyObject *text = text_of(name, len, 0);
-#ifndef Py_GIL_DISABLED /* not interned: Python 3.12 never frees interned strings, and a peer can send any number of names */
+    /* not interned: Python 3.12 never frees interned strings, and a peer can send any number of names */
+#ifndef Py_GIL_DISABLED
     if (text && !names[slot].common) {
         Py_INCREF(text);
         Py_XSETREF(names[slot].text, text);
@@ -181,11 +168,14 @@ int stomp_known_names(void)
         const char *text;
         int repeats;
     } common[] = {
-        {"destination", 1}, {"subscription", 1}, {"content-type", 1}, {"content-encoding", 1}, {"persistent", 1},
-        {"priority", 1}, {"redelivered", 1}, {"type", 1}, {"browser", 1}, {"version", 1}, {"heart-beat", 1},
-        {"accept-version", 1}, {"host", 1}, {"content-length", 0}, {"message-id", 0}, {"id", 0}, {"ack", 0}, {"receipt", 0},
-        {"receipt-id", 0}, {"transaction", 0}, {"session", 0}, {"login", 0}, {"message", 0},
-        {"timestamp", 0}, {"expires", 0}, {"reply-to", 0}, {"correlation-id", 0}, {"selector", 0}, {"username", 0},
+        {"destination", 1}, {"subscription", 1},   {"content-type", 1},   {"content-encoding", 1},
+        {"persistent", 1},  {"priority", 1},       {"redelivered", 1},    {"type", 1},
+        {"browser", 1},     {"version", 1},        {"heart-beat", 1},     {"accept-version", 1},
+        {"host", 1},        {"content-length", 0}, {"message-id", 0},     {"id", 0},
+        {"ack", 0},         {"receipt", 0},        {"receipt-id", 0},     {"transaction", 0},
+        {"session", 0},     {"login", 0},          {"message", 0},        {"timestamp", 0},
+        {"expires", 0},     {"reply-to", 0},       {"correlation-id", 0}, {"selector", 0},
+        {"username", 0},
     };
     for (size_t i = 0; i < sizeof common / sizeof *common; i++) {
         size_t len = strlen(common[i].text);
@@ -308,4 +298,213 @@ PyObject *stomp_all_entries(StompFrame *frame, int which)
             PyList_SET_ITEM(list, i, item);
     }
     return list;
+}
+
+/* ======== the type ======== */
+
+typedef struct {
+    PyDictObject dict; /* the first value of each name */
+    PyObject *pairs;   /* list of all entries, or NULL if no name is repeated */
+} Headers;
+
+static PyObject *headers_repr, *empty_tuple;
+#ifdef STOMP_FREE_LIST
+static PyObject *free_headers; /* empty; one is enough for a loop that drops each frame before the next */
+#endif
+
+/* Make empty headers that the garbage collector does not track. */
+static PyObject *empty_headers(void)
+{
+    PyObject *headers;
+#ifdef STOMP_FREE_LIST
+    if (free_headers) {
+        headers = free_headers;
+        free_headers = NULL;
+        Py_SET_REFCNT(headers, 1);
+        return headers;
+    }
+#endif
+    headers = PyDict_Type.tp_new(&StompHeaders_Type, empty_tuple, NULL);
+    if (headers)
+        PyObject_GC_UnTrack(headers);
+    return headers;
+}
+
+PyObject *stomp_headers_new(StompFrame *frame)
+{
+    PyObject *headers = empty_headers();
+    if (headers && stomp_fill_dict(headers, frame) < 0)
+        Py_CLEAR(headers);
+    if (headers && (size_t)PyDict_GET_SIZE(headers) != frame->count
+        && !(((Headers *)headers)->pairs = stomp_all_entries(frame, 2)))
+        Py_CLEAR(headers);
+    return headers;
+}
+
+/* Python code can write into headers around their type: eval() with them as globals, `__dict__`, dict.__setitem__. If
+   it has put in what the collector tracks, it tracks the headers, too, and they must not be kept. */
+static void headers_dealloc(PyObject *headers)
+{
+#ifdef STOMP_FREE_LIST
+    const int is_ours = !PyObject_GC_IsTracked(headers);
+#endif
+    PyObject_GC_UnTrack(headers);
+    Py_CLEAR(((Headers *)headers)->pairs);
+#ifdef STOMP_FREE_LIST
+    if (is_ours && !free_headers) {
+        PyDict_Clear(headers);
+        if (!free_headers) { /* a value that was put in may run code as it goes */
+            free_headers = headers;
+            return;
+        }
+    }
+#endif
+    PyDict_Type.tp_dealloc(headers);
+}
+
+int stomp_has_keys(PyObject *object)
+{
+    PyObject *keys = PyObject_GetAttrString(object, "keys");
+    if (keys) {
+        Py_DECREF(keys);
+        return 1;
+    }
+    if (!PyErr_ExceptionMatches(PyExc_AttributeError))
+        return -1;
+    PyErr_Clear();
+    return 0;
+}
+
+PyObject *stomp_headers_pairs(PyObject *headers)
+{
+    PyObject *pairs = ((Headers *)headers)->pairs;
+    return pairs ? PySequence_List(pairs) : PyDict_Items(headers);
+}
+
+static PyObject *headers_pairs(PyObject *headers, PyObject *Py_UNUSED(ignored))
+{
+    return stomp_headers_pairs(headers);
+}
+
+static PyObject *headers_getall(PyObject *headers, PyObject *name)
+{
+    PyObject *pairs = stomp_headers_pairs(headers), *list = pairs ? PyList_New(0) : NULL;
+    for (Py_ssize_t i = 0; list && i < PyList_GET_SIZE(pairs); i++) {
+        PyObject *pair = PyList_GET_ITEM(pairs, i);
+        int same = PyObject_RichCompareBool(PyTuple_GET_ITEM(pair, 0), name, Py_EQ);
+        if (same < 0 || (same && PyList_Append(list, PyTuple_GET_ITEM(pair, 1)) < 0))
+            Py_CLEAR(list);
+    }
+    Py_XDECREF(pairs);
+    return list;
+}
+
+static PyObject *headers_richcompare(PyObject *a, PyObject *b, int op)
+{
+    PyObject *other, *answer = NULL;
+    int mapping;
+    if (PyDict_Check(b))
+        return PyDict_Type.tp_richcompare(a, b, op);
+    mapping = (op == Py_EQ || op == Py_NE) && PyMapping_Check(b) ? stomp_has_keys(b) : 0;
+    if (!mapping)
+        Py_RETURN_NOTIMPLEMENTED;
+    other = mapping > 0 ? PyDict_New() : NULL;
+    if (other && PyDict_Update(other, b) == 0)
+        answer = PyDict_Type.tp_richcompare(a, other, op);
+    Py_XDECREF(other);
+    return answer;
+}
+
+static PyObject *headers_repr_(PyObject *headers)
+{
+    PyObject *pairs = stomp_headers_pairs(headers);
+    PyObject *text = pairs ? PyObject_CallOneArg(headers_repr, pairs) : NULL;
+    Py_XDECREF(pairs);
+    return text;
+}
+
+static PyObject *headers_reduce(PyObject *headers, PyObject *Py_UNUSED(ignored))
+{
+    PyObject *plain = PyDict_Copy(headers);
+    return plain ? Py_BuildValue("O(N)", &PyDict_Type, plain) : NULL;
+}
+
+/* ---- methods of dict that headers refuse ---- */
+
+static PyObject *read_only(PyObject *Py_UNUSED(headers), PyObject *Py_UNUSED(args), PyObject *Py_UNUSED(kwargs))
+{
+    PyErr_SetString(PyExc_TypeError, "headers are read-only: make a new Frame");
+    return NULL;
+}
+
+static int refuse_item(PyObject *Py_UNUSED(headers), PyObject *Py_UNUSED(name), PyObject *Py_UNUSED(value))
+{
+    (void)read_only(NULL, NULL, NULL);
+    return -1;
+}
+
+static PyObject *refuse_update(PyObject *Py_UNUSED(headers), PyObject *Py_UNUSED(other))
+{
+    return read_only(NULL, NULL, NULL);
+}
+
+#define METHOD(name, function, flags, doc) {name, (PyCFunction)(void (*)(void))function, flags, doc}
+#define REFUSED(name)                                                                                                  \
+    METHOD(name, read_only, METH_VARARGS | METH_KEYWORDS,                                                              \
+           name "($self, /, *args, **kwargs)\n--\n\nRaise TypeError: headers are read-only.")
+
+static PyMethodDef headers_methods[] = {
+    METHOD("pairs", headers_pairs, METH_NOARGS,
+           "pairs($self, /)\n--\n\n"
+           "Return all entries as (name, value), in order, repeated names included."),
+    METHOD("getall", headers_getall, METH_O,
+           "getall($self, name, /)\n--\n\n"
+           "Return the values of all entries of a name, in order."),
+    METHOD("__reduce__", headers_reduce, METH_NOARGS, NULL),
+    REFUSED("clear"),
+    REFUSED("pop"),
+    REFUSED("popitem"),
+    REFUSED("setdefault"),
+    REFUSED("update"),
+    {NULL, NULL, 0, NULL},
+};
+
+static PyMappingMethods headers_mapping = {.mp_ass_subscript = refuse_item};
+static PyNumberMethods headers_number = {.nb_inplace_or = refuse_update};
+
+PyTypeObject StompHeaders_Type = {
+    PyVarObject_HEAD_INIT(NULL, 0)
+    .tp_name = "stompcodec.Headers",
+    .tp_basicsize = sizeof(Headers),
+    .tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION,
+    .tp_doc =
+        "Headers()\n--\n\n"
+        "The headers of a frame: a read-only dict, in which the first entry of a repeated name counts (S12-HDR-02).\n"
+        "\n"
+        "`pairs()` and `getall()` return repeated entries too. Its methods do not write, but Python itself does:\n"
+        "`eval(code, headers)`, `dict.__setitem__` and an object whose `__dict__` they are. Give those a copy:\n"
+        "`dict(headers)`.\n"
+        "\n"
+        ">>> headers = Frame(\"SEND\", [(\"a\", \"1\"), (\"b\", \"2\"), (\"a\", \"3\")]).headers\n"
+        ">>> headers[\"a\"], len(headers), headers.getall(\"a\"), dict(headers)\n"
+        "('1', 2, ['1', '3'], {'a': '1', 'b': '2'})",
+    .tp_dealloc = headers_dealloc,
+    .tp_methods = headers_methods,
+    .tp_as_mapping = &headers_mapping,
+    .tp_as_number = &headers_number,
+    .tp_init = refuse_item,
+    .tp_richcompare = headers_richcompare,
+    .tp_hash = PyObject_HashNotImplemented,
+    .tp_repr = headers_repr_,
+};
+
+int stomp_headers_init(PyObject *helpers)
+{
+    headers_repr = PyObject_GetAttrString(helpers, "headers_repr");
+    empty_tuple = PyTuple_New(0);
+    StompHeaders_Type.tp_base = &PyDict_Type;
+    /* Slots are inherited, except in the two tables that we define, which are filled by hand. */
+    headers_mapping.mp_length = PyDict_Type.tp_as_mapping->mp_length;
+    headers_mapping.mp_subscript = PyDict_Type.tp_as_mapping->mp_subscript;
+    return headers_repr && empty_tuple ? PyType_Ready(&StompHeaders_Type) : -1;
 }
