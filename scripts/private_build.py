@@ -62,7 +62,7 @@ def build(kind: Kind) -> Path:
     installed = Path(str(importlib.metadata.distribution("stompcodec").locate_file("")))
     for metadata in installed.glob("stompcodec-*.dist-info"):  # with the entry points, for pytest's plugin
         shutil.copytree(metadata, site / metadata.name)
-    codec = [(_generated(), ("-DSTOMP_PYTHON=1",))]
+    codec: list[tuple[Path, tuple[str, ...]]] = [(_generated(), ("-DSTOMP_PYTHON=1",))]
     codec += [(path, ("-DSTOMP_PYTHON=1", *WARNINGS)) for path in sorted(ROOT.glob("src/*.c")) if path.stem != "codec"]
     plain = [(path, WARNINGS) for path in [*sorted(ROOT.glob("src/plain/*.c")), *(ROOT / name for name in SHARED)]]
     with ThreadPoolExecutor(os.cpu_count()) as pool:
