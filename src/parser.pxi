@@ -699,23 +699,6 @@ cdef class Parser(_Bodies):
             self.start -= whole
         return taken
 
-    cdef Py_ssize_t _open_body_here(self, const uint8_t *frame, size_t here) except -2:
-        """Return the size of a body without content-length, or -1 if no NUL is among the `here` bytes after the head."""
-        cdef size_t head = self.scan.head
-        cdef const uint8_t *nul
-        cdef uint64_t most
-        if not here:
-            return -1
-        if not stomp_takes_body(&self.rules, self.scan.command):
-            self._fail(STOMP_BODY_NOT_ALLOWED, head, head)
-        most = min(<uint64_t>here, min(self.rules.max_body, self.stream_over) + 1)
-        nul = <const uint8_t *>memchr(frame + head, 0, <size_t>most)
-        if nul:
-            return nul - frame - <Py_ssize_t>head
-        if here > self.rules.max_body and self.rules.max_body <= self.stream_over:
-            self._fail(STOMP_LIMIT_BODY, head + <size_t>self.rules.max_body, head)
-        return -1
-
     def __next__(self):
         cdef PyObject *item = self._next()
         if not item:
@@ -729,10 +712,9 @@ cdef class Parser(_Bodies):
         """Return the next event as a new reference, or NULL. A MemoryError loses no event: the next call returns the
         same one, or the parser has failed."""
         cdef int outcome, taken
-        cdef size_t head, here
-        cdef Py_ssize_t size
+        cdef size_t head, here, most
         cdef const uint8_t *frame
-        cdef PyObject *body
+        cdef const uint8_t *nul
         cdef PyObject *made
         while True:
             if self.state != IN_HEAD:
@@ -756,29 +738,52 @@ cdef class Parser(_Bodies):
                     frame = self.data + self.start
                     here = self.end - self.start - head
                     if self.scan.marks & STOMP_HAS_LENGTH:
-                        size = -1
+                        most = <size_t>self.scan.length
                         if here > self.scan.length and self.scan.length <= self.stream_over:
-                            size = <Py_ssize_t>self.scan.length
-                            if frame[head + <size_t>size]:
-                                self._fail(STOMP_MISSING_NULL, head + <size_t>size, head)
-                    elif here and not frame[head]:
-                        size = 0
-                    else:
-                        size = self._open_body_here(frame, here)
-                    if size < 0:
-                        if self._begin_body():
-                            return _given(self.frame)
-                        continue
-                    if self.taker:
-                        taken = self._taken(frame, <size_t>size)
-                        if taken == STOMP_TAKEN:
-                            continue
-                        if taken == STOMP_TAKEN_LAST:
-                            return NULL
-                    body = PyBytes_New(<const char *>frame + head, size) if size else _given(_EMPTY)
-                    made = stomp_frame_from_scan(&self.scan, &self.rules, frame, body)
-                    self.start += head + <size_t>size + 1
-                    return made
+                            if frame[head + most]:
+                                self._fail(STOMP_MISSING_NULL, head + most, head)
+                            if self.taker:
+                                taken = self._taken(frame, most)
+                                if taken == STOMP_TAKEN:
+                                    continue
+                                if taken == STOMP_TAKEN_LAST:
+                                    return NULL
+                            made = stomp_frame_from_scan(
+                                &self.scan, &self.rules, frame, PyBytes_New(<const char *>frame + head, <Py_ssize_t>most))
+                            self.start += head + most + 1
+                            return made
+                    elif here:
+                        if not frame[head]:
+                            if self.taker:
+                                taken = self._taken(frame, 0)
+                                if taken == STOMP_TAKEN:
+                                    continue
+                                if taken == STOMP_TAKEN_LAST:
+                                    return NULL
+                            made = stomp_frame_from_scan(&self.scan, &self.rules, frame, _given(_EMPTY))
+                            self.start += head + 1
+                            return made
+                        if not stomp_takes_body(&self.rules, self.scan.command):
+                            self._fail(STOMP_BODY_NOT_ALLOWED, head, head)
+                        nul = <const uint8_t *>memchr(
+                            frame + head, 0, <size_t>min(<uint64_t>here, min(self.rules.max_body, self.stream_over) + 1))
+                        if nul:
+                            most = nul - frame - head
+                            if self.taker:
+                                taken = self._taken(frame, most)
+                                if taken == STOMP_TAKEN:
+                                    continue
+                                if taken == STOMP_TAKEN_LAST:
+                                    return NULL
+                            made = stomp_frame_from_scan(
+                                &self.scan, &self.rules, frame, PyBytes_New(<const char *>frame + head, <Py_ssize_t>most))
+                            self.start += head + most + 1
+                            return made
+                        if here > self.rules.max_body and self.rules.max_body <= self.stream_over:
+                            self._fail(STOMP_LIMIT_BODY, head + <size_t>self.rules.max_body, head)
+                    if self._begin_body():
+                        return _given(self.frame)
+                    continue
                 if outcome == STOMP_BEAT:
                     return _given(_HEARTBEAT)
                 if outcome == STOMP_BAD:
