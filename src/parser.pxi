@@ -749,7 +749,8 @@ cdef class Parser(_Bodies):
                                 if taken == STOMP_TAKEN_LAST:
                                     return NULL
                             made = stomp_frame_from_scan(
-                                &self.scan, &self.rules, frame, PyBytes_New(<const char *>frame + head, <Py_ssize_t>most))
+                                &self.scan, &self.rules, frame,
+                                PyBytes_New(<const char *>frame + head, <Py_ssize_t>most))
                             self.start += head + most + 1
                             return made
                     elif here:
@@ -766,7 +767,8 @@ cdef class Parser(_Bodies):
                         if not stomp_takes_body(&self.rules, self.scan.command):
                             self._fail(STOMP_BODY_NOT_ALLOWED, head, head)
                         nul = <const uint8_t *>memchr(
-                            frame + head, 0, <size_t>min(<uint64_t>here, min(self.rules.max_body, self.stream_over) + 1))
+                            frame + head, 0,
+                            <size_t>min(<uint64_t>here, min(self.rules.max_body, self.stream_over) + 1))
                         if nul:
                             most = nul - frame - head
                             if self.taker:
@@ -776,7 +778,8 @@ cdef class Parser(_Bodies):
                                 if taken == STOMP_TAKEN_LAST:
                                     return NULL
                             made = stomp_frame_from_scan(
-                                &self.scan, &self.rules, frame, PyBytes_New(<const char *>frame + head, <Py_ssize_t>most))
+                                &self.scan, &self.rules, frame,
+                                PyBytes_New(<const char *>frame + head, <Py_ssize_t>most))
                             self.start += head + most + 1
                             return made
                         if here > self.rules.max_body and self.rules.max_body <= self.stream_over:
