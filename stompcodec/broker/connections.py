@@ -239,7 +239,7 @@ class Lobby:
         self._put_out(guest)
         self._closed += 1
         if now - self._told >= _SILENCE:
-            text = "more than %d connections have not logged in (a quarter of sessions.max_connections): %d were closed, of %s last"
+            text = "more than %d connections wait for a login (sessions.max_connections): %d were closed, of %s last"
             log.warning(text, self.most, self._closed, guest.peer)
             self._closed, self._told = 0, now
 
