@@ -7,21 +7,18 @@ It counts the files that git knows, blank lines included, without pictures, .idx
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import re
 import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import click
 
-from stompcodec.broker import Config
+from stompcodec.broker.config.config import KEYS
 from stompcodec.cli.app import app
 from stompcodec.cli.connecting import broker_options
-from stompcodec.spec import Limits
 
 ROOT = Path(__file__).resolve().parents[1]
 _LEFT_OUT = (".png", ".svg", ".idx", ".xz")
@@ -65,12 +62,6 @@ def group_of(name: str) -> str:
     return rooms.get(first, "workshop, lines" if first in _WORKSHOP else "docs and the rest, lines")
 
 
-def keys(table: Any) -> int:
-    """Return how many keys a configuration has, those of its limits included."""
-    values = [getattr(table, each.name) for each in dataclasses.fields(table)]
-    return sum(len(each._fields) if isinstance(each, Limits) else 1 for each in values)
-
-
 def leaves(command: click.Command, context: click.Context) -> Iterator[click.Command]:
     """Yield the verbs below a command that have no verbs below them."""
     if not isinstance(command, click.Group):
@@ -102,7 +93,7 @@ def figures() -> dict[str, int]:
         "docs, words": sum(len((ROOT / name).read_bytes().split()) for name in paths if re.match(r"docs/.*\.md", name)),
         "modules of the package": sum(name.startswith("stompcodec/") and name.endswith(".py") for name in paths),
         "modules of a started broker": int(started),
-        "keys of the broker": keys(Config()),
+        "keys of the broker": len(KEYS),
         "verbs": len(app.list_commands(context)),
         "verbs, with those below": len(verbs),
         "distinct long options": len({name for each in options for name in each.opts if name.startswith("--")}),

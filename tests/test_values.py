@@ -77,7 +77,7 @@ def test_what_is_no_size(text: str) -> None:
 
 
 def in_broker(text: str, kind: str) -> Any:
-    name = {"size": "limits.max_body", "duration": "sessions.login_timeout", "boolean": "listen.detect_legacy"}[kind]
+    name = {"size": "limits.max_body", "duration": "sessions.login_timeout", "boolean": "messages.jms"}[kind]
     table, _, key = name.partition(".")
     config = parse_config(f'[{table}]\n{key} = "{text}"\n')
     return config.limits.max_body if kind == "size" else getattr(config, key)

@@ -239,7 +239,7 @@ class Lobby:
         self._put_out(guest)
         self._closed += 1
         if now - self._told >= _SILENCE:
-            text = "more than %d connections have not logged in (sessions.max_before_login): %d were closed, of %s last"
+            text = "more than %d connections wait for a login (sessions.max_connections): %d were closed, of %s last"
             log.warning(text, self.most, self._closed, guest.peer)
             self._closed, self._told = 0, now
 
@@ -319,7 +319,7 @@ class Connections:
         count = self._addresses.get(address or "", 0)
         if address is None or count < self._most_of_address or self.make_room(session.peer):
             return None
-        return self._refuse(f"address {address}", count, "an address", "sessions.address_connections", now)
+        return self._refuse(f"address {address}", count, "an address", "sessions.max_connections", now)
 
     def enter(self, session: Peer) -> None:
         """Count a new session."""
@@ -335,7 +335,7 @@ class Connections:
             return
         count = self._users.get(user, 0)
         if count >= self._most_of_user:
-            why = self._refuse(f"user {user!r}", count, "a user", "sessions.user_connections", now)
+            why = self._refuse(f"user {user!r}", count, "a user", "sessions.max_connections", now)
             self._stats.sessions_refused += 1
             raise Refused("too many connections", why)
         self._users[user] = count + 1

@@ -140,7 +140,7 @@ class Broker:
         self._numbers = itertools.count(1)
         #: The handler of each command.
         self.handlers: Handlers = HANDLERS
-        #: Handles a SEND to a destination with `management.prefix`; None while nothing does.
+        #: Handles a SEND to a destination with `Config.management_prefix`; None while nothing does.
         self.manage: Callable[[Session, Frame, str], None] | None = None
         #: Makes sessions, with the arguments of `Session`.
         self.session_class: Callable[Concatenate[Host, str, float, ...], Session] = Session

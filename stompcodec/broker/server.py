@@ -581,7 +581,9 @@ def _dismiss(guest: Guest) -> None:
     assert isinstance(guest, aio.Wire)
     peer = guest.owner
     if isinstance(peer, _Peer):
-        remedy = "It has not logged in, and others need room (sessions.max_before_login): send CONNECT at once."
+        remedy = (
+            "It has not logged in, and others need room (a quarter of sessions.max_connections): send CONNECT at once."
+        )
         peer.session.fail("too many connections", remedy)
         peer.flush()
 

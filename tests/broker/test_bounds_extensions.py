@@ -4,7 +4,7 @@ import pytest
 from broker.harness import Bench
 
 from stompcodec.broker.auth import Rule
-from stompcodec.broker.config.presets import DIALECTS
+from stompcodec.broker.config.config import DIALECTS
 from stompcodec.broker.queues.consumer import UNLIMITED
 from stompcodec.broker.routing import durables
 from stompcodec.broker.routing.durable import LONGEST_NAME

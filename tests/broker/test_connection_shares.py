@@ -44,7 +44,7 @@ def test_a_user_leaves_half_of_the_connections_to_others():
     bench = Bench(max_connections=20, users=USERS)
     held, error = arrive(bench, 20, "eve", NEAR)
     assert (len(held), error.headers["message"]) == (10, "too many connections")
-    assert b"sessions.user_connections" in error.body
+    assert b"sessions.max_connections" in error.body
     assert len(arrive(bench, 5, "ada", NEAR)[0]) == 5
     assert bench.broker.stats.sessions_refused == 1
     held[0].lose()
@@ -82,7 +82,7 @@ def test_an_address_leaves_a_quarter_of_the_connections_to_others():
     bench = Bench(max_connections=20)
     held, error = arrive(bench, 20)
     assert (len(held), error.headers["message"]) == (15, "too many connections")
-    assert b"sessions.address_connections" in error.body
+    assert b"sessions.max_connections" in error.body
     assert len(arrive(bench, 5, address="192.0.2.8")[0]) == 5
 
 
@@ -128,7 +128,7 @@ def test_the_log_has_one_line_per_minute_about_a_share(caplog):
         for _ in range(50):
             arrive(bench, 11, "eve", NEAR)
         assert [record.getMessage() for record in caplog.records] == [
-            "user 'eve' has 10 connections, the share of a user (sessions.user_connections): others are refused"
+            "user 'eve' has 10 connections, the share of a user (sessions.max_connections): others are refused"
         ]
         bench.wait(61)
         arrive(bench, 11, "eve", NEAR)
@@ -241,7 +241,7 @@ def test_silent_connections_leave_room_to_log_in(monkeypatch, silent):
             first = held[0][0]
             with contextlib.suppress(ConnectionError):
                 answer = await asyncio.wait_for(first.read(), patience(10))
-                assert (b"sessions.max_before_login" in answer) is (silent == "port")
+                assert (b"a quarter of sessions.max_connections" in answer) is (silent == "port")
             assert len(broker.lobby) <= 3
             assert len(broker.broker.sessions) <= 4
             for _, each in [*held, (reader, writer)]:

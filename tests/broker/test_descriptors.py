@@ -64,11 +64,11 @@ def broker(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
         pytest.importorskip("uvloop")
     trustme = pytest.importorskip("trustme")
     folder = tmp_path_factory.mktemp("broker")
-    uploads = "upload_timeout = 0.5\nmax_uploads = 8\nuser_uploads = 8\n"
-    config = f'[listen]\nlegacy_port = 0\n[messages]\nlarge = "1 KiB"\n{uploads}'
+    config = '[listen]\nlegacy = 0\n[messages]\nlarge = "1 KiB"\n'
+    fields = {"upload_timeout": 0.5, "max_uploads": 8, "user_uploads": 8}
     trustme.CA().issue_cert("localhost").private_key_and_cert_chain_pem.write_to_path(folder / "server.pem")
     flags = (request.param, "--tls-port", "0", "--tls-cert", str(folder / "server.pem"))
-    with Limited(folder, config=config, flags=flags) as process:
+    with Limited(folder, config=config, fields=fields, flags=flags) as process:
         process.limit(LIMIT)
         yield process
 

@@ -51,10 +51,10 @@ def test_by_default_there_is_one_port() -> None:
 
 
 @contextlib.contextmanager
-def broker_of(folder: Path, config: str) -> Iterator[BrokerProcess]:
+def broker_of(folder: Path, config: str, **fields: int) -> Iterator[BrokerProcess]:
     pytest.importorskip("click")
     pytest.importorskip("websockets")
-    with BrokerProcess(folder, config=config, memory=True) as broker:
+    with BrokerProcess(folder, config=config, fields=fields, memory=True) as broker:
         yield broker
 
 
@@ -76,7 +76,7 @@ def frame_of(size: int) -> bytes:
 @pytest.mark.long
 @pytest.mark.req("ART-WSK-01", "ART-WSK-02")
 def test_frames_of_websocket_up_to_the_limit_are_accepted(tmp_path: Path) -> None:
-    with broker_of(tmp_path, "[limits]\nws_frame = 65536\n") as broker:
+    with broker_of(tmp_path, "", ws_frame=65536) as broker:
         wire = websocket(broker)
         wire.sendall(frame_of(65536))
         assert wire.recv(65536).startswith(b"RECEIPT")

@@ -480,11 +480,6 @@ def test_connections_are_refused_when_there_is_no_memory_for_them():
 # ---- the key ----
 
 
-def test_the_old_key_names_the_new_one():
-    with pytest.raises(ConfigError, match=r"b\.toml, line 2: queues\.max_total_octets: .*limits\.memory"):
-        parse_config('[queues]\nmax_total_octets = "1 GiB"\n', "b.toml")
-
-
 def test_a_limit_has_room_for_one_frame():
     limits = SMALL["limits"]
     least = limits.max_command_line + limits.max_headers * (limits.max_header_line + 2) + limits.max_body + 4

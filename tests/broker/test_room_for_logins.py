@@ -52,7 +52,7 @@ def test_silent_connections_make_room_for_a_login(config):
         mine = await opened(broker, 1, LOGIN)
         assert await first_line(mine[0][0]) == b"CONNECTED\n"
         with contextlib.suppress(ConnectionError):
-            assert b"sessions.max_before_login" in await asyncio.wait_for(held[0][0].read(), patience(10))
+            assert b"sessions.max_connections" in await asyncio.wait_for(held[0][0].read(), patience(10))
         assert len(broker.broker.sessions) == 8
         return held + mine
 

@@ -5,7 +5,7 @@ from client.scripted import Scripted, outcome
 
 import stompcodec.client as stomp
 from stompcodec import Frame
-from stompcodec.broker.config.presets import DIALECTS
+from stompcodec.broker.config.config import DIALECTS
 from stompcodec.client.dialects import BROKERS, row_of
 from stompcodec.client.subscription import Subscription
 from stompcodec.errors import LocalProtocolError, StaleAckError

@@ -8,7 +8,7 @@ from client.shells import Shell
 from interop.fields import FIELDS, Place
 from patience import patience
 
-from stompcodec.broker.config.presets import DIALECTS
+from stompcodec.broker.config.config import DIALECTS
 from stompcodec.client.dialects import BROKERS, BrokerDialect
 
 

@@ -11,7 +11,7 @@ from client.shells import Seen
 from patience import patience
 
 import stompcodec.client as stomp
-from stompcodec.broker.config.presets import DIALECTS
+from stompcodec.broker.config.config import DIALECTS
 from stompcodec.client.handlers import WITHOUT_NACK, leave
 
 #: More messages than may be unacknowledged at one time, and how often each is delivered.

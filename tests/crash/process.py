@@ -18,6 +18,15 @@ import stompcodec
 
 #: Where the stompcodec under test was imported from.
 ROOT = str(Path(stompcodec.__file__).parents[1])
+#: Runs `stompcodec` with fields of the configuration that have no key.
+_WITH_FIELDS = """
+import json, sys
+from stompcodec.cli import app
+from stompcodec.cli.verbs import broker
+fields, made = json.loads(sys.argv.pop(1)), broker._config
+broker._config = lambda *given, **flags: made(*given, **flags).replace(**fields)
+app.app()
+"""
 
 
 class BrokerProcess:
@@ -27,6 +36,7 @@ class BrokerProcess:
         folder: made if it is not there. Holds the data, the log and the ready file.
         config: a TOML file, or the text of one.
         flags: more options.
+        fields: values of the configuration that have no key.
         memory: keep nothing on disk.
         python: an interpreter whose installed stompcodec is to run. Without it, the one under test runs.
     """
@@ -37,6 +47,7 @@ class BrokerProcess:
         *,
         config: Path | str | None = None,
         flags: tuple[str, ...] = (),
+        fields: dict[str, Any] | None = None,
         memory=False,
         python: Path | None = None,
     ):
@@ -51,7 +62,8 @@ class BrokerProcess:
         options += ["--memory"] if memory else ["--data", str(folder / "data")]
         options += ["--port", "0", "--ws-port", "0", "--ready-file", str(self.ready), "--log-level", "info", *flags]
         self._paths = [] if python else [ROOT, *filter(None, [os.environ.get("PYTHONPATH")])]
-        self._command = [str(python or sys.executable), "-m", "stompcodec.cli", "broker", *options]
+        program = ["-c", _WITH_FIELDS, json.dumps(fields)] if fields else ["-m", "stompcodec.cli"]
+        self._command = [str(python or sys.executable), *program, "broker", *options]
         self._process: subprocess.Popen[bytes] | None = None
         self.address: dict[str, Any] = {}
 

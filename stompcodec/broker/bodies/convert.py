@@ -148,7 +148,7 @@ def conversion_of(transformation: str | None, encoding: str | None, config: Conf
         _check_form(transformation, config)
     if encoding is not None:
         if not config.max_inflated:
-            raise Refused("content-encoding is off", "messages.max_inflated of the broker's configuration is 0.")
+            raise Refused("content-encoding is off", "max_inflated of the broker's configuration is 0.")
         try:
             encode_content(encoding, b"")
         except FrameError as error:
@@ -160,7 +160,7 @@ def _check_form(name: str, config: Config) -> None:
     if name not in FORMS:
         raise Refused("unknown transformation", f"It is one of {', '.join(FORMS)}.")
     if not config.max_transformed:
-        raise Refused("transformations are off", "messages.max_transformed of the broker's configuration is 0.")
+        raise Refused("transformations are off", "max_transformed of the broker's configuration is 0.")
     try:
         transform.require_xml()
     except MissingExtraError as error:

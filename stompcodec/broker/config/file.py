@@ -1,4 +1,4 @@
-"""Configuration files: reading them, and listing the keys of `keys.py` as text and Markdown."""
+"""Configuration files: reading them, and listing the keys of `Config` as text and Markdown."""
 
 from __future__ import annotations
 
@@ -9,19 +9,12 @@ import textwrap
 from collections.abc import Iterator
 from typing import Any
 
-from stompcodec.broker.config import readers as values
-from stompcodec.broker.config.config import Config
-from stompcodec.broker.config.keys import KEYS, Key
-from stompcodec.broker.config.settings import Pauses
+from stompcodec.broker.config import settings as values
+from stompcodec.broker.config.config import KEYS, Config, Key
 from stompcodec.errors import ConfigError
 from stompcodec.values import shown_duration, shown_size
 
 _BY_NAME = {key.name: key for key in KEYS}
-#: Keys of earlier versions, and their replacements.
-_GONE = {
-    "queues.max_total_octets": "this key was removed: set limits.memory instead, which bounds all memory that clients "
-    "take, not only the bytes of messages"
-}
 
 
 def load_config(path: str | os.PathLike[str], **over: Any) -> Config:
@@ -70,8 +63,6 @@ and not empty
     changes: dict[str, Any] = {}
     for name, value in _leaves(_parse_toml(source, file)):
         try:
-            if name in _GONE:
-                raise ValueError(_GONE[name])
             if name not in _BY_NAME:
                 raise ValueError(_unknown(name))
             _put(changes, _BY_NAME[name], value)
@@ -81,7 +72,7 @@ and not empty
     try:
         return Config(**changes | over)
     except ConfigError as error:
-        names = [key.name for key in KEYS if key.target.split(".")[0] == error.key]
+        names = [key.name for key in KEYS if error.key in (key.target.split(".")[0], *key.also)] or [error.key]
         name = names[0].rpartition(".")[0] if len(names) > 1 else names[0]
         message = str(error).removeprefix(f"{error.key}: ")
         raise ConfigError(message, file=file, line=_line_of(source, name), key=name) from None
@@ -112,11 +103,11 @@ def _is_table(name: str) -> bool:
 
 
 def _put(changes: dict[str, Any], key: Key, value: Any) -> None:
-    field, _, part = key.target.partition(".")
     value = key.read(value)
+    field, _, part = key.target.partition(".")
     if part:
         value = changes.get(field, getattr(Config(), field))._replace(**{part: value})
-    changes[field] = value
+    changes.update(value if isinstance(value, values.Several) else {field: value})
 
 
 def _unknown(name: str) -> str:
@@ -173,13 +164,14 @@ def explain() -> str:
     for key in KEYS:
         above, _, name = key.name.rpartition(".")
         if not above:  # users and rules
-            lines += ["", *textwrap.wrap(key.doc, 118, initial_indent="# ", subsequent_indent="# "), _FORMS[key.name]]
+            lines += ["", *textwrap.wrap(key.doc, 118, initial_indent="# ", subsequent_indent="# ")]
+            lines += [f"# {line}" for line in key.example.splitlines()]
             continue
         if above != table:
             lines += ["", f"[{above}]"]
             table = above
         lines += textwrap.wrap(key.doc, 118, initial_indent="# ", subsequent_indent="# ")
-        lines.append(f"# {name} = {_FORMS.get(key.name) or _toml(key.default, key.read)}")
+        lines.append(f"# {name} = {key.example or _toml(key.default, key.read)}")
     return "\n".join(lines) + "\n"
 
 
@@ -196,14 +188,15 @@ def markdown() -> str:
             title = f"[{above}]" if above else f"[{name}]" if name == "users" else f"[[{name}]]"
             lines += ["", f"## `{title}`", ""]
         if not above:
-            lines += [key.doc, "", "```toml", _FORMS[name].replace("# ", ""), "```"]
+            lines += [key.doc, "", "```toml", key.example, "```"]
         elif above != table:
             lines += ["| key | default | meaning |", "| --- | --- | --- |"]
         if above:
-            default = f"`{_toml(key.default, key.read)}`" if key.default is not None else "–"
+            default = key.example if key.also else _toml(key.default, key.read)
+            default = "–" if key.default is None and not key.also else f"`{default}`"
             lines.append(f"| `{name}` | {default} | {key.doc} |")
         table = above
-    return "\n".join(lines) + "\n"
+    return "\n".join([*lines, _FIXED])
 
 
 _INTRODUCTION = """# Configuration of the broker
@@ -213,40 +206,55 @@ options take precedence over the file. Sizes and times are [written](cli.md#size
 Relative paths start from the folder of the file. `stompcodec broker --help-config` prints all keys as a file to start
 from, and `examples/brokers` has some small ones.
 
-This page is generated from the table `KEYS` of `stompcodec/broker/config/keys.py`."""
+This page is generated from the fields of `Config` in `stompcodec/broker/config/config.py`."""
 
-#: Example values of keys without a default.
-_FORMS = {
-    "queues.max_messages": "false",
-    "queues.window_octets": "false",
-    "listen.ws_port": "15674",
-    "listen.tls_port": "61614",
-    "listen.legacy_port": "61612",
-    "websocket.origins": '["https://app.example", "http://localhost:*"]',
-    "websocket.hosts": '["broker.example"]',
-    "tls.cert": '"server.pem"',
-    "tls.key": '"server.key"',
-    "tls.ca": '"clients.pem"',
-    "store.data": '"stompcodec-data"',
-    "store.mode": '"0640"',
-    "store.group": '"stomp"',
-    "sessions.window": '"10KiB"',
-    "messages.large_folder": '"large"',
-    "addresses.settings": '[{ match = "prices.#", default_address_routing_type = "MULTICAST" }]',
-    "addresses.preset": '[{ name = "prices", routing = "MULTICAST", queues = ["desk.prices"] }]',
-    "addresses.exchanges": '{ orders = "topic" }',
-    "access.virtual_hosts": '["/", "orders.example"]',
-    "users": """# [users.guest]
-# passcode = "scrypt$16384$8$1$..."
-# groups = ["staff"]
-# vhosts = ["/"]""",
-    "rules": """# [[rules]]
-# who = "@staff"
-# action = "send"
-# destination = "/queue/orders.*"
-# vhost = "*"
-# allow = true""",
-}
+_FIXED = """
+## Values without a key
+
+A dialect or another key sets these. A program of yours can set the field of `stompcodec.broker.Config` instead.
+
+| what | value | field |
+| --- | --- | --- |
+| permissions of files | `0600`, or `0640` with `store.group`; folders can be entered by those who may read | `mode` |
+| least free space on the disk of `store.data`; below that, messages to be stored are refused | 64 MiB | `store_free` |
+| longest command line | 256 bytes | `limits` |
+| limits before CONNECTED | command line 64 bytes, header line 8 KiB, 100 headers, body 64 KiB | `first_limits` |
+| longest frame of WebSocket; a message may have many of them | 128 MiB | `ws_frame` |
+| answer to heart-beats | `sessions.heart_beat`; with rabbitmq and activemq the client's | `heart_beat_answer` |
+| time that sessions have when the broker stops | 5 s | `drain_timeout` |
+| connections of a user | half of `sessions.max_connections`, or all if there is only one user | `user_connections` |
+| connections of an address, IPv6 by its /64 | three quarters of them, or all on loopback | `address_connections` |
+| connections before login | a quarter of them | `max_before_login` |
+| open transactions of a session | 100 | `max_transactions` |
+| bytes that wait to be written to a client, before it gets more | 256 KiB, less with little memory | `write_high` |
+| PING and RECEIVE | on | `commands` |
+| prefixes of queues | `/queue/`, `/temp-queue/` | `queue_prefixes`, `temp_queue_prefix` |
+| prefixes of topics | `/topic/`, `/temp-topic/` | `topic_prefixes`, `temp_topic_prefix` |
+| messages of higher priority are delivered first | yes | `priority` |
+| scheduled messages in memory, over all queues | 100,000 | `max_delayed` |
+| bytes of a queue in memory from which on it is paged | 4 MiB, at most a 16th of `limits.memory` | `window_octets` |
+| destinations that a session creates | half of `queues.max_destinations` | `session_destinations` |
+| those that a user creates | half; without users, an address three quarters | `user_destinations` |
+| `exclusive:true` on SUBSCRIBE | the only consumer; with rabbitmq a new queue is the session's | `exclusive` |
+| other `x-` arguments for an existing queue | ignored; refused with rabbitmq | `queue_arguments` |
+| `x-` arguments for a new queue | obeyed; with activemq and artemis ignored | `queue_arguments` |
+| a reply-to with a temporary queue subscribes its sender | with rabbitmq | `reply_to_subscribes` |
+| messages that wait for a slow subscriber | 100,000 | `topic_backlog` |
+| retained messages together | 64 MiB | `max_retained_octets` |
+| large messages received at a time | 500, at most a quarter of the file descriptors | `max_uploads` |
+| those of one user | half of them; of an address three quarters, without users | `user_uploads` |
+| a client that stalls in a large message gets an ERROR | after 60 s | `upload_timeout` |
+| so does one that sends it more slowly | than 1 KiB per second | `upload_rate` |
+| largest body for the header transformation, before and after | 256 KiB | `max_transformed` |
+| largest decoded body for the header content-encoding | 1 MiB | `max_inflated` |
+| a message-id on SEND | replaced; with rabbitmq refused | `refuse_message_id` |
+| idempotency keys of a user, virtual host, client-id and destination | the last 20,000 | `max_keys` |
+| a name without prefix and setting | a queue; with artemis a topic | `routing` |
+| destination-type and subscription-type | obeyed; rabbitmq and activemq ignore them | `routing_headers` |
+| a list of destinations with commas; virtual topics | with activemq | `composite`, `virtual_topics` |
+| prefix of [requests](management.md); an empty one turns them off | `/management/` | `management_prefix` |
+| destinations with metrics of their own | 100 | `web_metrics_destinations` |
+"""
 
 
 def _toml(value: Any, read: Any = None) -> str:
@@ -258,7 +266,7 @@ def _toml(value: Any, read: Any = None) -> str:
         return str(value).lower()
     if isinstance(value, str):
         return f'"{value}"'
-    if isinstance(value, Pauses):
+    if isinstance(value, values.Pauses):
         return f'"{value}"'
     if isinstance(value, tuple):
         return "[" + ", ".join(map(_toml, value)) + "]"

@@ -1,11 +1,19 @@
-"""The vocabulary of the configuration: kinds of destinations, routing types, exchanges, and tables of addresses."""
+"""Values of the configuration: kinds of destinations, tables of addresses, and readers of a file's values.
+
+A reader checks a TOML value and converts it. It raises ValueError if the value is not allowed, or `NestedError` if the
+error is at a key inside the value.
+"""
 
 from __future__ import annotations
 
 import enum
-from typing import NamedTuple
+import re
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
+from stompcodec.broker.auth import Rule, User, fault_of, parse_hash
 from stompcodec.broker.wildcards import SYNTAXES, Wildcards
+from stompcodec.values import BOOLEAN, DURATION, SIZE, boolean, duration, size
 
 
 class Kind(enum.Enum):
@@ -27,9 +35,6 @@ ROUTING = {"ANYCAST": Kind.QUEUE, "MULTICAST": Kind.TOPIC}
 EXCHANGES = {"amq.topic": "topic", "amq.direct": "direct", "amq.fanout": "fanout"}
 #: A factor is applied this many times at most: by then a pause of any length has grown as far as it matters.
 _MOST_FACTORS = 100
-#: Values of `queues.arguments`. first: the first client's arguments apply, and later ones are ignored. refuse: a client
-#: with different arguments is refused. ignore: arguments have no effect.
-ARGUMENTS = ("first", "refuse", "ignore")
 
 
 class Pauses(NamedTuple):
@@ -122,3 +127,455 @@ class Address(NamedTuple):
     def name(self) -> str:
         """The full name, by which queues and topics are known."""
         return self.prefix + self.rest
+
+
+class NestedError(ValueError):
+    """An error at a key inside the value that was read.
+
+    >>> NestedError("guest", "no passcode").name
+    'guest'
+    """
+
+    def __init__(self, name: str, message: str) -> None:
+        super().__init__(message)
+        self.name = name
+
+
+def whole(least: int, most: int) -> Callable[[Any], int]:
+    """Return a reader of whole numbers within inclusive bounds.
+
+    >>> whole(1, 9)(5)
+    5
+    """
+
+    def read(value: Any) -> int:
+        if type(value) is int and least <= value <= most:
+            return value
+        raise ValueError(f"it must be a whole number, {least} to {most}")
+
+    return read
+
+
+def octets(least: int = 1) -> Callable[[Any], int]:
+    """Return a reader of sizes in bytes.
+
+    >>> octets()("64KiB")
+    65536
+    """
+
+    def read(value: Any) -> int:
+        try:
+            number = size(value)
+        except ValueError:
+            number = -1
+        if least <= number <= 2**62:
+            return number
+        raise ValueError(f"it must be {SIZE}, and {least} or more")
+
+    return read
+
+
+def optional(read: Callable[[Any], int]) -> Callable[[Any], int | None]:
+    """Return a reader that takes false for None.
+
+    >>> optional(octets())("1KiB"), optional(octets())(False)
+    (1024, None)
+    """
+
+    def read_or_not(value: Any) -> int | None:
+        try:
+            return None if value is False else read(value)
+        except ValueError as error:
+            raise ValueError(f"{error}; or false for the default") from None
+
+    return read_or_not
+
+
+def seconds(value: Any) -> float:
+    """Read a time above 0, in seconds.
+
+    >>> seconds(3), seconds("5m")
+    (3.0, 300.0)
+    """
+    number = seconds_or_0(value)
+    if number > 0:
+        return number
+    raise ValueError(f"it must be {DURATION}, and more than 0")
+
+
+def seconds_or_0(value: Any) -> float:
+    """Read a time in seconds, or 0.
+
+    >>> seconds_or_0(0), seconds_or_0("500ms")
+    (0.0, 0.5)
+    """
+    number = duration(value)
+    if number <= 1e6:
+        return number
+    raise ValueError(f"it must be {DURATION}, at most 11d")
+
+
+def millis(value: Any) -> int:
+    """Read a time, in milliseconds.
+
+    >>> millis("60s"), millis(0)
+    (60000, 0)
+    """
+    number = round(duration(value) * 1000)
+    if number <= 2**40:
+        return number
+    raise ValueError(f"it must be {DURATION}, at most 12725d")
+
+
+def factor(value: Any) -> float:
+    """Read a positive factor.
+
+    >>> factor(2)
+    2.0
+    """
+    if type(value) in (int, float) and 0.01 <= value <= 1000:
+        return float(value)
+    raise ValueError("it must be a number, 0.01 to 1000")
+
+
+def port(value: Any) -> int | None:
+    """Read a port to listen on; false is None, no listener.
+
+    >>> port(0), port(False)
+    (0, None)
+    """
+    if value is False:
+        return None
+    if type(value) is int and 0 <= value <= 65535:
+        return value
+    raise ValueError("it must be a port, 1 to 65535, or 0 for any free one, or false for none")
+
+
+def text(value: Any) -> str:
+    """Read a line of text.
+
+    >>> text("localhost")
+    'localhost'
+    """
+    if isinstance(value, str) and value and not re.search("[\0-\x1f\x7f]", value):
+        return value
+    raise ValueError("it must be a text without control characters, and not empty")
+
+
+def texts(value: Any) -> tuple[str, ...]:
+    """Read a list of lines of text.
+
+    >>> texts(["a", "b"])
+    ('a', 'b')
+    """
+    if isinstance(value, list) and value:
+        return tuple(map(text, value))
+    raise ValueError('it must be a list of texts, such as ["/"]')
+
+
+def origins(value: Any) -> tuple[str, ...]:
+    """Read a list of page origins; an empty list allows none.
+
+    >>> origins(["https://app.example"])
+    ('https://app.example',)
+    """
+    if not isinstance(value, list):
+        raise ValueError('it must be a list of origins, such as ["https://app.example"]')
+    return _sound(tuple(map(text, value)), lambda entries: fault_of(entries, ()))
+
+
+def hosts(value: Any) -> tuple[str, ...]:
+    """Read a list of host names or addresses without ports.
+
+    >>> hosts(["broker.example"])
+    ('broker.example',)
+    """
+    if not isinstance(value, list):
+        raise ValueError('it must be a list of names, such as ["broker.example"]')
+    return _sound(tuple(map(text, value)), lambda entries: fault_of((), entries))
+
+
+def _sound(entries: tuple[str, ...], check: Callable[[tuple[str, ...]], str | None]) -> tuple[str, ...]:
+    fault = check(entries)
+    if fault is not None:
+        raise ValueError(fault)
+    return entries
+
+
+def flag(value: Any) -> bool:
+    """Read true or false.
+
+    >>> flag(True)
+    True
+    """
+    try:
+        return boolean(value)
+    except ValueError:
+        raise ValueError(f"it must be {BOOLEAN}") from None
+
+
+def one_of(*words: str) -> Callable[[Any], str]:
+    """Return a reader of one of these words.
+
+    >>> one_of("all", "none")("all")
+    'all'
+    """
+
+    def read(value: Any) -> str:
+        if isinstance(value, str) and value in words:
+            return value
+        raise ValueError("it must be one of " + ", ".join(f'"{word}"' for word in words))
+
+    return read
+
+
+def dead_letter(value: Any) -> str:
+    """Read a destination in which {name} stands for a queue's name.
+
+    >>> dead_letter("/queue/DLQ.{name}")
+    '/queue/DLQ.{name}'
+    """
+    if isinstance(value, str) and value and not re.search(r"[{}\0-\x1f\x7f]", value.replace("{name}", "")):
+        return value
+    raise ValueError('it must be a destination, in which "{name}" stands for the name of the queue')
+
+
+def heart_beat(value: Any) -> tuple[int, int]:
+    """Read two intervals in milliseconds, as in the header heart-beat.
+
+    >>> heart_beat([500, 1000])
+    (500, 1000)
+    """
+    if isinstance(value, list) and len(value) == 2 and all(type(ms) is int and 0 <= ms <= 3_600_000 for ms in value):
+        return value[0], value[1]
+    raise ValueError("it must be two whole numbers of milliseconds, 0 (never) to 3600000, such as [500, 1000]")
+
+
+def users(value: Any) -> dict[str, User]:
+    """Read the table of users: NAME = HASH, or a table for each name.
+
+    >>> users({})
+    {}
+    """
+    if not isinstance(value, dict):
+        raise ValueError("it must be a table with one user per line")
+    return {name: _user(name, entry) for name, entry in value.items()}
+
+
+def _user(name: str, entry: Any) -> User:
+    entry = {"passcode": entry} if isinstance(entry, str) else entry
+    if not isinstance(entry, dict) or "passcode" not in entry or set(entry) - {"passcode", "groups", "vhosts"}:
+        raise NestedError(name, 'a user has "passcode" (its hash), and "groups" and "vhosts" (lists) if wanted')
+    try:
+        parse_hash(text(entry["passcode"]))
+    except ValueError:  # the message must not repeat the value, which may be the passcode itself
+        raise NestedError(name, "passcode must be a hash; make one with: stompcodec broker --hash-passcode") from None
+    try:
+        groups, vhosts = (texts(entry[key]) if key in entry else () for key in ("groups", "vhosts"))
+    except ValueError as error:
+        raise NestedError(name, f"groups and vhosts: {error}") from None
+    return User(name, entry["passcode"], groups, vhosts)
+
+
+def _tables(readers: dict[str, Callable[[Any], Any]], value: Any, required: str = "") -> list[dict[str, Any]]:
+    """Read a list of tables with these keys."""
+    if not isinstance(value, list) or not all(isinstance(entry, dict) for entry in value):
+        raise ValueError("it must be a list of tables, each with [[...]] above it")
+    for number, entry in enumerate(value):
+        for name, given in entry.items():
+            if name not in readers:
+                raise NestedError(f"{number}.{name}", f"unknown key; allowed are {', '.join(readers)}")
+            try:
+                entry[name] = readers[name](given)
+            except ValueError as error:
+                raise NestedError(f"{number}.{name}", str(error)) from None
+        if required and required not in entry:
+            raise NestedError(f"{number}", f"{required} is missing")
+    return value
+
+
+_PAUSES = re.compile(r"([^x]+?)(?: x([0-9]{1,3}(?:\.[0-9]{1,3})?) up to (.+))?")
+#: The longest pause: a year.
+LONGEST_PAUSE = 365 * 86400.0
+
+
+def pauses(value: Any) -> Pauses:
+    """Read the pauses between attempts.
+
+    >>> pauses("100ms x2 up to 1m"), pauses("5s")
+    (Pauses(first=0.1, factor=2.0, most=60.0), Pauses(first=5.0, factor=1.0, most=5.0))
+    """
+    found = _PAUSES.fullmatch(value) if isinstance(value, str) else None
+    if found is not None:
+        start = duration(found[1])
+        read = Pauses(start, float(found[2] or 1), duration(found[3]) if found[3] else start)
+        if read.factor >= 1 and read.first <= read.most <= LONGEST_PAUSE:
+            return read
+    raise ValueError(
+        'it must be a time such as "5s", or one that grows, such as "1s x2 up to 30s": the factor is 1 or more, '
+        "and the last pause no shorter than the first, and at most 365d"
+    )
+
+
+_TYPE = one_of("ANYCAST", "MULTICAST")
+
+_SETTING: dict[str, Callable[[Any], Any]] = {
+    "match": text,
+    "default_address_routing_type": _TYPE,
+    "default_queue_routing_type": _TYPE,
+    "auto_create_addresses": flag,
+    "auto_create_queues": flag,
+    "auto_delete_addresses": flag,
+    "auto_delete_queues": flag,
+    "redelivery_delay": pauses,
+}
+
+
+def settings(value: Any) -> tuple[Setting, ...]:
+    """Read the tables [[addresses.settings]]."""
+    return tuple(Setting(**entry) for entry in _tables(_SETTING, value, "match"))
+
+
+def presets(value: Any) -> tuple[Preset, ...]:
+    """Read the tables [[addresses.preset]]."""
+    return tuple(Preset(**entry) for entry in _tables({"name": text, "routing": _TYPE, "queues": texts}, value, "name"))
+
+
+def exchanges(value: Any) -> dict[str, str]:
+    """Read a table of exchanges: the type of each, by name.
+
+    >>> exchanges({"orders": "topic"})
+    {'orders': 'topic'}
+    """
+    if isinstance(value, dict) and all(name and kind in ("topic", "direct", "fanout") for name, kind in value.items()):
+        return dict(value)
+    raise ValueError('it must be a table of names, each with "topic", "direct" or "fanout"')
+
+
+def line(value: Any) -> str:
+    """Read a line of text, which may be empty.
+
+    >>> line("")
+    ''
+    """
+    return value if value == "" else text(value)
+
+
+class Several(dict[str, Any]):
+    """The values of several fields, by name, that one key sets."""
+
+
+def listening(value: Any) -> Several:
+    """Read a port, or a list of ports: the first, and the further ones.
+
+    >>> listening(61613), listening([61613, 61616])
+    ({'port': 61613, 'ports': ()}, {'port': 61613, 'ports': (61616,)})
+    """
+    try:
+        first, *further = map(port, value) if isinstance(value, list) else [port(value)]
+        if not further or None not in (first, *further):
+            return Several(port=first, ports=tuple(further))
+        raise ValueError
+    except ValueError:
+        raise ValueError(
+            "it must be a port, 1 to 65535, or 0 for any free one, or false for none, or a list of ports"
+        ) from None
+
+
+def legacy(value: Any) -> Several:
+    """Read where the older worker dialect is accepted: on the other ports, or on one of its own.
+
+    >>> legacy(True), legacy(61612)
+    ({'legacy_port': None, 'detect_legacy': True}, {'legacy_port': 61612, 'detect_legacy': False})
+    """
+    if value is True:
+        return Several(legacy_port=None, detect_legacy=True)
+    try:
+        return Several(legacy_port=port(value), detect_legacy=False)
+    except ValueError:
+        raise ValueError("it must be true, or false, or a port, 1 to 65535, or 0 for any free one") from None
+
+
+def prefetch(value: Any) -> Several:
+    """Read how much may be unacknowledged: a number of messages, or a text with a number of bytes.
+
+    >>> prefetch(7)["prefetch"], prefetch("10KiB")["window"]
+    (7, 10240)
+    """
+    try:
+        if isinstance(value, str):
+            return Several(window=octets(0)(value), prefetch_octets=True)
+        return Several(prefetch=whole(1, 2**40)(value), window=None, prefetch_octets=False)
+    except ValueError:
+        raise ValueError('it must be a number of messages, 1 or more, or of bytes, such as "10KiB"') from None
+
+
+def _named(readers: dict[str, tuple[str, Callable[[Any], Any]]], value: dict[str, Any]) -> Several:
+    """Read a table whose names are these, each with its field."""
+    found = Several()
+    for name, given in value.items():
+        if name not in readers:
+            raise NestedError(name, f"unknown key; it must be one of {', '.join(readers)}")
+        field, read = readers[name]
+        try:
+            found[field] = read(given)
+        except ValueError as error:
+            raise NestedError(name, str(error)) from None
+    return found
+
+
+_TTL: dict[str, tuple[str, Callable[[Any], Any]]] = {
+    "usual": ("ttl", millis),
+    "override": ("ttl_override", millis),
+    "least": ("ttl_min", millis),
+    "most": ("ttl_max", millis),
+    "factor": ("ttl_modifier", factor),
+}
+
+
+def ttl(value: Any) -> Several:
+    """Read the time that a silent client has: one time, or a table.
+
+    >>> ttl("60s"), ttl({"least": "1s", "factor": 3})
+    ({'ttl': 60000}, {'ttl_min': 1000, 'ttl_modifier': 3.0})
+    """
+    return _named(_TTL, value) if isinstance(value, dict) else Several(ttl=millis(value))
+
+
+def prefixes(value: Any) -> Several:
+    """Read the prefixes of the two routing types.
+
+    >>> prefixes({"anycast": "queue/"})
+    {'anycast_prefix': 'queue/'}
+    """
+    if not isinstance(value, dict):
+        raise ValueError('it must be a table such as { anycast = "queue/", multicast = "topic/" }')
+    return _named({"anycast": ("anycast_prefix", line), "multicast": ("multicast_prefix", line)}, value)
+
+
+def wildcards(value: Any) -> Several:
+    """Read the syntax of wildcards, or a table with the separator of words beside it.
+
+    >>> wildcards("artemis"), wildcards({"delimiter": "/"})
+    ({'wildcards': 'artemis'}, {'delimiter': '/'})
+    """
+    known = {"syntax": ("wildcards", one_of("none", *SYNTAXES)), "delimiter": ("delimiter", line)}
+    return _named(known, value) if isinstance(value, dict) else Several(wildcards=known["syntax"][1](value))
+
+
+_RULE: dict[str, Callable[[Any], Any]] = {
+    "who": text,
+    "action": one_of("send", "subscribe", "manage", "*"),
+    "destination": text,
+    "vhost": text,
+    "allow": flag,
+}
+
+
+def rules(value: Any) -> tuple[Rule, ...]:
+    """Read the table of rules: [[rules]], in order of evaluation.
+
+    >>> rules([{"who": "@staff", "action": "send"}])
+    (Rule(who='@staff', action='send', destination='*', vhost='*', allow=True),)
+    """
+    return tuple(Rule(**entry) for entry in _tables(_RULE, value))

@@ -33,7 +33,7 @@ _CARRIED = "bridge-path"
 
 
 class OverStomp:
-    """The requests of the sessions of a broker. While it is there, SENDs to `management.prefix` come here."""
+    """The requests of the sessions of a broker. While it is there, SENDs to its `management_prefix` come here."""
 
     def __init__(self, management: Management) -> None:
         self._management = management

@@ -1,7 +1,7 @@
 """QueueArguments: the x- headers by which a SUBSCRIBE or SEND configures a queue, as in RabbitMQ.
 
-They apply to a new queue, for as long as it exists. The configuration key `queues.arguments` says what happens to a
-client that names others later.
+They apply to a new queue, for as long as it exists. `Config.queue_arguments`, which the dialect sets, says what
+happens to a client that names others later.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 The first of these decides: a form of RabbitMQ (`/exchange/...`, `/amq/queue/...`); a prefix for a
 routing type, which is removed; a prefix of queues or topics; the header for the routing type; the first matching
-address setting. Names with `management.prefix` are not destinations.
+address setting. Names with `management_prefix` are not destinations.
 """
 
 from __future__ import annotations

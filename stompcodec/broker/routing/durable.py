@@ -90,10 +90,10 @@ class Shares:
         if not self._account.has_room(destination_cost(name)):
             return "All subscriptions and destinations together take too much of the broker's limits.memory."
         if maker.made >= self._most_of_session:
-            return "The share of a session is reached, queues.session_destinations: use fewer names."
+            return "The share of a session is reached, half of queues.max_destinations: use fewer names."
         if maker.owner.made >= self._most_of_owner:
             what = "a user" if self.has_users else "an address"
-            return f"The share of {what} is reached, queues.user_destinations: use fewer names."
+            return f"The share of {what} of queues.max_destinations is reached: use fewer names."
         return None
 
     def check(self, name: str, maker: Maker | None) -> None:

@@ -9,7 +9,7 @@
     the message takes its place, at once or by COMMIT, and `enter` notes its key: that of a persistent one in the same
     batch of the store, after which the message takes effect. If that batch fails, both are undone.
 
-A key is known for `idempotency.window` seconds; of each scope the last `idempotency.max_keys` are known. All keys
+A key is known for `idempotency.window` seconds; of each scope the last `Config.max_keys` are known. All keys
 share a part of the memory account; when it is full, the user with the most keys loses the oldest ones of them.
 """
 

@@ -12,7 +12,7 @@ from typing import Any
 
 from stompcodec import __version__
 from stompcodec.broker.auth import User, far_network_of
-from stompcodec.broker.config.heart_beats import answer
+from stompcodec.broker.config.config import answer
 from stompcodec.broker.context import Handlers, Host
 from stompcodec.broker.errors import Refused
 from stompcodec.broker.message import (

@@ -146,11 +146,11 @@ def remedy(terms: Terms | None, version: str) -> str:
         return "Nothing was received for twice the agreed interval."
     silence = f"Nothing was received for {terms.silence / 1000:g} s"
     if terms.heart_beat[1]:
-        return f"{silence}: the agreed heart-beat interval times the broker's sessions.ttl_modifier."
+        return f"{silence}: the agreed heart-beat interval times the factor of the broker's sessions.ttl."
     how = "use STOMP 1.1 or 1.2 and" if version == "1.0" else "have it"
     return (
         f"{silence}, and this client offers no heart-beats: {how} offer some in CONNECT, such as "
-        "heart-beat:10000,10000, or raise sessions.ttl (or ttl_override) in the broker's configuration."
+        "heart-beat:10000,10000, or raise sessions.ttl in the broker's configuration."
     )
 
 

@@ -143,9 +143,7 @@ class Spool:
             )
         share = self._owner_most or self.most - self.most // self._others
         if owner and self._owners[owner] >= share:
-            remedy = (
-                f"At most {share} of {self._share} can be received at a time (messages.user_uploads): send it later."
-            )
+            remedy = f"At most {share} of {self._share} can be received at a time: send it later."
             raise Refused("too many large messages at a time", remedy)
         try:
             folder = self._ready()

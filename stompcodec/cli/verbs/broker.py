@@ -102,8 +102,8 @@ _FLAGS = {"port": "--port", "ws_port": "--ws-port", "tls_port": "--tls-port"}
 #: How to choose a port: by a flag, or by a key of the configuration.
 _WAYS = {
     **{name: f"{flag} {{}}" for name, flag in _FLAGS.items()},
-    "legacy_port": "listen.legacy_port = {}",
-    "ports": "listen.ports = [{}]",
+    "legacy_port": "listen.legacy = {}",
+    "ports": "listen.port = [0, {}]",
 }
 #: Remedies if the system refuses a port or an address.
 _REMEDIES = {

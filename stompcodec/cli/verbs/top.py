@@ -70,7 +70,7 @@ def _checked_sort(view: str, sort: str | None) -> str:
     default="/management/",
     show_default=True,
     metavar="TEXT",
-    help="The management.prefix of the broker.",
+    help="The prefix of requests to the broker.",
 )
 @broker_options
 def command(

@@ -441,7 +441,7 @@ class Asker:
             why = f"{destination}: {str(error)[:300]}"
         return (
             f"{who} seems to have no management over STOMP: {why} "
-            "(name it with --prefix if the broker has another management.prefix)"
+            "(name it with --prefix if the broker has another one than /management/)"
         )
 
     def _refusal(self, refused: list[tuple[str, str]]) -> str:

@@ -11,10 +11,8 @@ import pytest
 
 import stompcodec
 from stompcodec.broker.auth import Auth, Rule, User, check_hash, hash_passcode
-from stompcodec.broker.config.config import Config
+from stompcodec.broker.config.config import DIALECTS, KEYS, Config
 from stompcodec.broker.config.file import explain, load_config, markdown, parse_config
-from stompcodec.broker.config.keys import KEYS
-from stompcodec.broker.config.presets import DIALECTS
 from stompcodec.broker.config.settings import Preset, Setting
 from stompcodec.errors import ConfigError
 from stompcodec.spec import Limits
@@ -35,20 +33,23 @@ def test_an_empty_file_is_the_default():
     assert parse_config("") == Config()
 
 
-def test_every_field_has_a_key_and_every_key_a_field():
-    targets = [key.target for key in KEYS]
-    assert len(set(targets)) == len(targets)
+def test_every_field_has_a_key_or_a_row_among_the_values_without_one():
     assert len({key.name for key in KEYS}) == len(KEYS)
-    fields = {field.name for field in dataclasses.fields(Config)}
-    parts = {f"{name}.{part}" for name in ("limits", "first_limits") for part in Limits._fields}
-    assert set(targets) == fields - {"limits", "first_limits"} | parts
+    targets = [name for key in KEYS for name in (key.target, *key.also)]
+    assert len(set(targets)) == len(targets)
+    fields = {field.name for field in dataclasses.fields(Config)} - {"limits"}
+    keyed = {name for name in targets if "." not in name}
+    rest = markdown().partition("## Values without a key")[2]
+    fixed = {name for row in rest.splitlines() for name in re.findall(r"`(\w+)`", row.rpartition(" | ")[2])}
+    assert keyed & fixed == set()
+    assert keyed | fixed == fields | {"limits"}
 
 
 def test_every_field_is_read_by_the_broker():
     """A key that does nothing is a lie."""
-    sources = [path for path in BROKER.rglob("*.py") if path.name not in ("config.py", "file.py")]
+    sources = [path for path in BROKER.rglob("*.py") if path.name != "file.py"]
     source = "\n".join(path.read_text(encoding="utf-8") for path in sources)
-    unused = [field.name for field in dataclasses.fields(Config) if not re.search(rf"onfig\.{field.name}\b", source)]
+    unused = [field.name for field in dataclasses.fields(Config) if not re.search(rf"config\.{field.name}\b", source)]
     assert unused == []
 
 
@@ -61,17 +62,14 @@ def test_what_is_explained_is_a_file_with_the_defaults():
     expected = Config(
         ws_port=15674,
         tls_port=61614,
-        legacy_port=61612,
         tls_cert="server.pem",
         tls_key="server.key",
         tls_ca="clients.pem",
         ws_origins=("https://app.example", "http://localhost:*"),
         ws_hosts=("broker.example",),
         data="stompcodec-data",
-        mode=0o640,
         group="stomp",
         large_folder="large",
-        window=10240,
         address_settings=(Setting("prices.#", default_address_routing_type="MULTICAST"),),
         presets=(Preset("prices", "MULTICAST", ("desk.prices",)),),
         exchanges={"orders": "topic"},
@@ -102,32 +100,21 @@ GOOD = {
     "tls.cert": ('"a.pem"', "a.pem"),
     "store.data": ('"somewhere"', "somewhere"),
     "store.durable": ('"all"', "all"),
-    "listen.ports": ("[61616, 0]", (61616, 0)),
     "limits.max_body": ('"2MiB"', Limits(max_body=2**21)),
-    "limits.ws_frame": ('"64KiB"', 65536),
     "messages.large": ("10_240", 10_240),
     "messages.large_folder": ('"/var/large"', "/var/large"),
     "messages.max_large_octets": ('"1GiB"', 2**30),
     "messages.jms": ("true", True),
     "messages.message_id_header": ("true", True),
-    "sessions.ttl": ('"60s"', 60_000),
-    "sessions.ttl_modifier": ("2", 2.0),
     "log.frames": ('"heads"', "heads"),
     "limits.max_headers": ("7", Limits(max_headers=7)),
-    "limits.before_login.max_body": ("0", Config().first_limits._replace(max_body=0)),
     "sessions.heart_beat": ("[0, 2500]", (0, 2500)),
     "sessions.login_timeout": ("2.5", 2.5),
-    "sessions.drain_timeout": ("2", 2.0),
     "sessions.max_unacked": ("5_000", 5000),
     "sessions.transactional_acks": ("false", False),
-    "queues.prefixes": ('["queue/", "/queue/"]', ("queue/", "/queue/")),
     "queues.dead_letter": ('"/queue/dead"', "/queue/dead"),
     "queues.max_octets": ("1000", 1000),
     "limits.memory": ('"2GiB"', 2**31),
-    "queues.session_destinations": ("7", 7),
-    "queues.user_destinations": ("0", 0),
-    "messages.user_uploads": ("0", 0),
-    "messages.upload_rate": ('"1KiB"', 1024),
     "topics.slow_consumer": ('"drop"', "drop"),
     "access.virtual_hosts": ('["/", "é"]', ("/", "é")),
 }
@@ -148,26 +135,52 @@ def test_a_key_sets_its_field(name, dotted):
     assert config == Config().replace(**expected)
 
 
+SEVERAL = [
+    ("listen.port = [61613, 0]", {"port": 61613, "ports": (0,)}),
+    ("listen.port = 7", {"port": 7}),
+    ("listen.legacy = true", {"detect_legacy": True}),
+    ("listen.legacy = 0", {"legacy_port": 0}),
+    ('sessions.ttl = "60s"', {"ttl": 60_000}),
+    ("sessions.ttl = { override = 3, factor = 4 }", {"ttl_override": 3000, "ttl_modifier": 4.0}),
+    ('sessions.ttl = { usual = 9, least = 2, most = "3m" }', {"ttl": 9000, "ttl_min": 2000, "ttl_max": 180_000}),
+    ("queues.prefetch = 7", {"prefetch": 7}),
+    ('queues.prefetch = "10KiB"', {"window": 10_240, "prefetch_octets": True}),
+    ('addresses.prefixes.anycast = "q/"', {"anycast_prefix": "q/"}),
+    ('addresses.prefixes = { multicast = "t/" }', {"multicast_prefix": "t/"}),
+    ('addresses.wildcards = "artemis"', {"wildcards": "artemis"}),
+    ('[addresses.wildcards]\ndelimiter = "/"', {"delimiter": "/"}),
+]
+
+
+@pytest.mark.parametrize(("source", "expected"), SEVERAL)
+def test_a_key_for_a_family_sets_the_fields_of_the_family(source, expected):
+    assert parse_config(source) == Config(**expected)
+
+
+def test_a_number_of_messages_replaces_the_bytes_of_a_dialect():
+    config = parse_config('broker.dialect = "artemis"\nqueues.prefetch = 7')
+    assert (config.prefetch, config.window, config.prefetch_octets) == (7, None, False)
+
+
 BAD = {
     "listen.host": ["1", '""', '"a\\nb"'],
-    "listen.port": ["-1", "65536", "true", '"61613"', "1.5"],
+    "listen.port": ["-1", "65536", "true", '"61613"', "1.5", "[]", "[-1]", "[65536]", "[true]", "[7, false]"],
+    "listen.legacy": ["-1", "65536", '"detect"', "[7]"],
     "store.durable": ['"some"', "true"],
     "limits.max_body": ["-1", '"2 Mb/s"', "1.5", "true", f"{2**62 + 1}"],
     "limits.max_headers": ["0", "100001", '"7"'],
-    "listen.ports": ["61616", "[-1]", "[65536]", "[true]", "[false]"],
     "messages.large": ["0", '"big"'],
     "sessions.ttl": ["-1", "true", '"60 000"', '"-1s"', "inf"],
-    "sessions.ttl_modifier": ["0", "-1", "inf", "nan", '"2"', "true"],
+    "queues.prefetch": ["0", "-1", '"much"', "1.5", "true", "[7]"],
+    "addresses.prefixes": ['"queue/"', '["queue/"]'],
+    "addresses.wildcards": ['"kafka"', "true"],
     "log.frames": ['"some"', "true"],
     "sessions.heart_beat": ["500", "[500]", "[1, -1]", "[1, 2, 3]", '["1", "2"]', "[true, 1]", "[3600001, 0]"],
     "sessions.login_timeout": ["0", "-1", "inf", "nan", '"3 w"', "true"],
     "sessions.max_unacked": ["0", "1.0"],
     "sessions.transactional_acks": ["1", '"yes"'],
-    "queues.prefixes": ["[]", '"/queue/"', '[""]', "[1]"],
-    "queues.temp_prefix": ['""', "3"],
     "queues.transient": ['"drop"', "true"],
     "queues.window": ["0", "-1", "1.5", "true", '"4000"'],
-    "queues.window_octets": ["0", "-1", "true", '"much"', "9_999_999_999"],
     "queues.dead_letter": ['""', '"{queue}"', '"/queue/{name"', "3"],
     "topics.slow_consumer": ['"wait"'],
     "access.virtual_hosts": ["[]", '"/"', "[1]"],
@@ -194,7 +207,9 @@ def test_a_bad_value_is_refused_with_its_place(name, text):
         ("[sessions]\nprefetch = 3", 2, "sessions.prefetch", "did you mean queues.prefetch?"),
         ("limits = 3", 1, "limits", "write [limits] on a line of its own"),
         ("[nothing.like.it]\nx = 1", 1, "nothing", "Allowed here: listen, tls, websocket, store"),
-        ("[limits.before_login.x]\ny = 1", 1, "limits.before_login.x", "max_body"),
+        ("[limits.before_login]\nmax_body = 1", 1, "limits.before_login", "Allowed here: memory, max_header_line"),
+        ("[sessions]\nttl = { last = 1 }", 2, "sessions.ttl.last", "one of usual, override, least, most, factor"),
+        ("[sessions.ttl]\nfactor = 0", 2, "sessions.ttl.factor", "0.01 to 1000"),
         ('[users]\n\nguest = "guest"', 3, "users.guest", "stompcodec broker --hash-passcode"),
         ('[users.guest]\npasscode = "guest"', 1, "users.guest", "passcode must be a hash"),
         ("[users.guest]\ngroups = []", 1, "users.guest", 'has "passcode"'),
@@ -207,8 +222,8 @@ def test_a_bad_value_is_refused_with_its_place(name, text):
         ('[[rules]]\nwho = "ada"', 1, "rules", "unknown user or group 'ada': add it to the users"),
         ("[listen]\nport = false", 2, "listen.port", "there is no port"),
         ("[listen]\nport = 3\nws_port = 3", 2, "listen.port", "cannot share"),
-        ("[listen]\nport = 3\nports = [4, 3]", 2, "listen.port", "cannot share"),
-        ("[sessions]\nttl_min = 3\nttl_max = 2", 2, "sessions.ttl_min", "cannot be above ttl_max, 2000 ms"),
+        ("[listen]\nport = [3, 4, 3]", 2, "listen.port", "cannot share"),
+        ("[sessions]\nttl = { least = 3, most = 2 }", 2, "sessions.ttl", "least cannot be above most, 2000 ms"),
         ("[listen]\ntls_port = 0", 2, "listen.tls_port", "TLS needs a certificate"),
         ('[tls]\nkey = "a"', 2, "tls.key", "needs its certificate"),
         ('[limits]\nmax_headers = 100_000\nmax_header_line = "1MiB"', 1, "limits", "less than 4 GiB"),
@@ -219,7 +234,6 @@ def test_a_bad_value_is_refused_with_its_place(name, text):
             "at most 2556528, for which limits.memory, 1073741824, has",
         ),
         ('[queues]\nwindow = 160_000\n[limits]\nmemory = "64MiB"', 2, "queues.window", "and at most 159783"),
-        ('[queues]\nwindow_octets = "2GiB"', 2, "queues.window_octets", "and at most limits.memory, 1073741824"),
         ("[queues]\nprefetch = 1_000_000", 2, "queues.prefetch", "cannot be above max_unacked"),
     ],
 )

@@ -3,8 +3,7 @@
 import pytest
 from broker.harness import Bench
 
-from stompcodec.broker.config.config import Config
-from stompcodec.broker.config.presets import DIALECTS
+from stompcodec.broker.config.config import DIALECTS, Config
 
 SWAPPED = {
     None: "0,0",

@@ -6,8 +6,7 @@ import pytest
 from broker.management.managing import ELSEWHERE, FIELDS, LOCAL, Managed, check, over_stomp
 
 from stompcodec.broker.auth import Rule, User, hash_passcode
-from stompcodec.broker.config.config import Config
-from stompcodec.broker.config.presets import DIALECTS
+from stompcodec.broker.config.config import DIALECTS, Config
 from stompcodec.broker.management.schema import MOST_ROWS, ORDERS, QUESTIONS, REQUESTS, Asker
 from stompcodec.errors import ConfigError
 

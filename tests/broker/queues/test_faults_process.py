@@ -55,7 +55,7 @@ class Client:
 
 @pytest.fixture(scope="module")
 def broker(tmp_path_factory):
-    with BrokerProcess(tmp_path_factory.mktemp("broker"), config="[listen]\nlegacy_port = 0\n") as broker:
+    with BrokerProcess(tmp_path_factory.mktemp("broker"), config="[listen]\nlegacy = 0\n") as broker:
         yield broker
         log = broker.log.read_text()
         assert "Traceback" not in log

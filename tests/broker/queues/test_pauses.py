@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 
 from stompcodec.broker.config.config import Config
 from stompcodec.broker.config.file import parse_config
-from stompcodec.broker.config.readers import pauses
-from stompcodec.broker.config.settings import Pauses, Setting
+from stompcodec.broker.config.settings import Pauses, Setting, pauses
 from stompcodec.errors import ConfigError
 
 GROWING = Pauses(1.0, 2.0, 30.0)

@@ -7,7 +7,7 @@ from broker.harness import Bench, Peer
 from broker.loop import MOST, QUEUE, Loop
 
 from stompcodec import serialize
-from stompcodec.broker.config.presets import DIALECTS
+from stompcodec.broker.config.config import DIALECTS
 from stompcodec.broker.loop_quota import AT_ONCE, FEW
 from stompcodec.broker.storage import journal
 from stompcodec.codec import Frame

@@ -254,7 +254,7 @@ def fill_up(bench: Bench, sender: Peer, number: int, name: str = QUEUE) -> int:
 
 
 def test_they_leave_space_on_the_disk_to_persistent_messages() -> None:
-    """Their producers wait from twice `store.free` on. Persistent messages are taken until there is less than it."""
+    """Their producers wait from twice `store_free` on. Persistent messages are taken until there is less than it."""
     store = SmallStore()
     bench, sender = spooled(50, store, max_queue_octets=200, store_free=FREE)
     store.left = 2 * FREE

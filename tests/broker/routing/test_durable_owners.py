@@ -10,7 +10,7 @@ from broker.harness import Bench, FaultyStore, Peer
 
 from stompcodec import Limits, Parser
 from stompcodec.broker.auth import Rule, User, hash_passcode
-from stompcodec.broker.config.presets import DIALECTS
+from stompcodec.broker.config.config import DIALECTS
 from stompcodec.broker.config.settings import Preset
 from stompcodec.broker.storage.sqlite import SqliteStore
 

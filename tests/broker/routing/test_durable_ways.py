@@ -5,7 +5,7 @@ from broker.durables import TOPIC, client, names, subscribe
 from broker.harness import Bench
 
 import stompcodec
-from stompcodec.broker.config.presets import DIALECTS
+from stompcodec.broker.config.config import DIALECTS
 from stompcodec.broker.storage.store import MemoryStore
 
 

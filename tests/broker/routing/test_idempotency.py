@@ -13,9 +13,8 @@ from broker.keyed import QUEUE, held, raw_send, receipts, send
 
 from stompcodec import Limits
 from stompcodec.broker.auth import User, hash_passcode
-from stompcodec.broker.config.config import Config
+from stompcodec.broker.config.config import DIALECTS, Config
 from stompcodec.broker.config.file import parse_config
-from stompcodec.broker.config.presets import DIALECTS
 from stompcodec.broker.loop_quota import AT_ONCE
 from stompcodec.broker.routing.idempotency import MOST_OCTETS, Mark
 from stompcodec.broker.storage.store import MemoryStore, SentKey

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from patience import patience
 
 import stompcodec.client as stomp
-from stompcodec.broker.config.presets import DIALECTS
+from stompcodec.broker.config.config import DIALECTS
 from stompcodec.broker.message import OF_DURABLE, RETURNS, STRAYS
 from stompcodec.broker.storage.body_files import BodyFile
 from stompcodec.broker.storage.checksums import message_crc

@@ -4,7 +4,7 @@ import pytest
 from broker.harness import Bench, FaultyStore
 
 from stompcodec.broker.auth import Rule
-from stompcodec.broker.config.presets import DIALECTS
+from stompcodec.broker.config.config import DIALECTS
 
 TOPIC = "/topic/VirtualTopic.Orders"
 

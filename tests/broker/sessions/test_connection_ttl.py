@@ -166,7 +166,7 @@ def test_a_client_that_does_what_connected_says_lives(interval: int, least: int,
         ("1.2", None, ["60 s", "no heart-beats", "heart-beat:10000,10000", "sessions.ttl"]),
         ("1.1", "0,500", ["60 s", "no heart-beats", "heart-beat:10000,10000", "sessions.ttl"]),
         ("1.0", "100,100", ["60 s", "STOMP 1.1", "heart-beat:10000,10000", "sessions.ttl"]),
-        ("1.2", "2000,0", ["4 s", "agreed", "ttl_modifier"]),
+        ("1.2", "2000,0", ["4 s", "agreed", "factor of"]),
     ],
 )
 def test_who_is_cut_off_is_told_what_to_configure(version: str, heart_beat: str | None, words: list[str]) -> None:

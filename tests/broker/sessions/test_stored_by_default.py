@@ -7,8 +7,7 @@ from collections.abc import Iterator
 import pytest
 from broker.harness import Bench, FaultyStore, Peer
 
-from stompcodec.broker.config.config import Config
-from stompcodec.broker.config.presets import DIALECTS
+from stompcodec.broker.config.config import DIALECTS, Config
 from stompcodec.broker.sessions import commands, plain
 
 ROADS = ["slow", "python", "c"] if plain.EXTENSION is not None else ["slow", "python"]

@@ -179,9 +179,6 @@ def test_what_is_no_mode(value: object) -> None:
 
 
 def test_keys_of_the_configuration() -> None:
-    with pytest.raises(ConfigError, match=r"line 2: store\.mode: it must be the octal mode"):
-        parse_config('[store]\nmode = "0777"', "b.toml")
-    assert parse_config('[store]\nmode = "0640"').mode == 0o640
     with pytest.raises(ConfigError, match="no group of this system is called 'no such group'"):
         access_to(parse_config('[store]\ngroup = "no such group"'))
 

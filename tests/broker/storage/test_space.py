@@ -269,8 +269,8 @@ def test_a_disk_that_is_full_heals_by_consuming(disk: Path, tmp_path: Path, full
     """With nothing left at all, too, because of somebody else's file. On the smaller disk the log of the database would
     not be copied before.
     """
-    config = f"[store]\ndata = '{disk / 'data'}'\nfree = {20 * MIB}\n"
-    broker = BrokerProcess(tmp_path / "broker", config=config, flags=("--data", str(disk / "data")))
+    fields = {"store_free": 20 * MIB}
+    broker = BrokerProcess(tmp_path / "broker", fields=fields, flags=("--data", str(disk / "data")))
     with broker:
         url = f"stomp://127.0.0.1:{broker.port}"
         sent = _fill(url)

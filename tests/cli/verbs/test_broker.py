@@ -22,7 +22,7 @@ from crash.process import BrokerProcess
 
 import stompcodec
 from stompcodec.broker.auth import check_hash
-from stompcodec.broker.config.keys import KEYS
+from stompcodec.broker.config.config import KEYS
 from stompcodec.broker.process import new_loop
 from stompcodec.cli.app import app
 from stompcodec.cli.verbs import broker as cli
@@ -102,8 +102,8 @@ def test_a_used_port_names_the_way_out(flag: str, tmp_path: Path) -> None:
     [
         ("port = {}", "--port {}"),
         ("ws_port = {}", "--ws-port {}"),
-        ("legacy_port = {}", "listen.legacy_port = {}"),
-        ("ports = [{}]", "listen.ports = [{}]"),
+        ("legacy = {}", "listen.legacy = {}"),
+        ("port = [0, {}]", "listen.port = [0, {}]"),
     ],
 )
 def test_a_used_port_of_a_configuration_names_the_way_out(key: str, way: str, tmp_path: Path) -> None:
@@ -119,8 +119,7 @@ def test_a_used_port_of_a_configuration_names_the_way_out(key: str, way: str, tm
 
 @posix
 def test_a_second_signal_does_not_wait(tmp_path: Path) -> None:
-    config = "[sessions]\ndrain_timeout = 60\n"
-    with BrokerProcess(tmp_path, config=config) as broker, socket.socket() as deaf:
+    with BrokerProcess(tmp_path, fields={"drain_timeout": 60}) as broker, socket.socket() as deaf:
         deaf.settimeout(20)
         deaf.connect(("127.0.0.1", broker.port))
         deaf.sendall(connect() + SUBSCRIBE.replace(b"ack:client", b"ack:auto"))

@@ -19,7 +19,7 @@ def run(broker: StompBroker, *arguments: str) -> Result:
 
 
 def test_no_message_becomes_a_request() -> None:
-    """Our broker answers what is sent to `management.prefix`, to the reply-to of the message, and keeps nothing."""
+    """Our broker answers what is sent to `management_prefix`, to the reply-to of the message, and keeps nothing."""
     request = {"original-destination": "/ops/broker", "reply-to": "/queue/answers"}
     with StompBroker(management_prefix="/ops/") as broker:
         with stomp.connect(broker.url) as client:

@@ -22,7 +22,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from stompcodec import Frame
-from stompcodec.broker.config.presets import DIALECTS
+from stompcodec.broker.config.config import DIALECTS
 from stompcodec.cli.app import app
 from stompcodec.cli.connecting import interrupts
 from stompcodec.cli.show.messages import FIELDS, Template
