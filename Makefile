@@ -114,9 +114,6 @@ interop: $(VENV)/package.stamp ## other people's clients against our broker, our
 bench: $(VENV)/package.stamp $(VENV)/bench.stamp ## time WHAT (all of "codec broker client spark") beside others; writes docs/benchmarks.md
 	@$(BIN)/python benchmarks/bench.py $(WHAT)
 
-bench-peers:
-	@$(MAKE) bench WHAT=codec
-
 bench-against: $(VENV)/package.stamp ## time our broker and that of the interpreter AGAINST in turns, LOADS of benchmarks/load.py
 	@$(BIN)/python benchmarks/bench.py --against $(or $(AGAINST),$(error AGAINST is not set: name a python with another stompcodec)) \
 		$(if $(LOADS),--only $(LOADS))

@@ -475,6 +475,20 @@ def duplicate(place: Place) -> None:
     client.close()
 
 
+@field("knows_keys")
+def knows_keys(place: Place) -> None:
+    """A second SEND with the same key is confirmed, and dropped where the row says so."""
+    client, name = place.connect(), fresh()
+    subscription, row = client.subscribe(name), place.row(client)
+    for key in (name, name, f"{name}-2"):
+        client.send(name, b"x", {row.duplicate: key}, receipt=True)
+    keys = [subscription.get(patience(_SECONDS)).get(row.duplicate)]
+    while keys[-1] == name:
+        keys.append(subscription.get(patience(_SECONDS)).get(row.duplicate))
+    same(len(keys), 2 if row.knows_keys else 3, f"the messages with the keys {keys}")
+    client.close()
+
+
 @field("lasting")
 def lasting(place: Place) -> None:
     """Two deliveries of a message have one identity, and two messages have two, where the row says so."""

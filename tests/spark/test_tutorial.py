@@ -121,5 +121,5 @@ def test_a_pipeline(spark: Any, folder: Path, page: str, language: str, capture:
 def test_the_page_is_tried_from_its_first_command_on() -> None:
     tried = parts()
     assert [block.language for block in tried[:2]] == ["sh", "python"]
-    assert len([block for block in tried if block.language != "text"]) > 12
+    assert len([block for block in tried if block.language != "text"]) > 10
     assert printed_by_each_run("{'b': 1, 'a': 2}\n\n|2026-11-21 16:44:...| G1|\n a  b\n") == [{"a": 2, "b": 1}, "a b"]

@@ -22,7 +22,6 @@ STEPS = st.lists(
         st.tuples(st.just("take_seqs"), st.sets(SEQS, max_size=20)),
         st.tuples(st.just("after"), SEQS),
         st.tuples(st.just("at"), SEQS),
-        st.tuples(st.just("seq_of"), st.tuples(SEQS, SEQS, st.integers(0, 61))),
     ),
     max_size=30,
 )
@@ -105,10 +104,6 @@ def change(step, value, backlog, model, order):
         assert backlog.at((5 if backlog.ranked else 0, value)) is (
             message if message is not None and (message.priority == 4 or not backlog.ranked) else None
         )
-    elif step == "seq_of":
-        seq, last, most = value
-        found = [other for other in sorted(model) if seq < other <= last][:most]
-        assert backlog.seq_of(seq, last, most) == (found[-1] if found else seq)
 
 
 @given(st.lists(st.integers(0, 200), max_size=200))

@@ -318,7 +318,7 @@ def test_options_and_errors_reach_the_user(spark: Any, feed: Path, tmp_path: Pat
     frames = spark.read.format("stompfile").option("mode", "DROPMALFORMED").option("headers", "false").load(str(feed))
     assert "headers" not in frames.columns
     assert frames.count() == 999
-    with pytest.raises(Exception, match="option splitBytes is 'much': it must be a size in bytes such as"):
+    with pytest.raises(Exception, match="option splitBytes is 'much': it must be a size in bytes, such as"):
         spark.read.format("stompfile").option("splitBytes", "much").load(str(feed))
     with pytest.raises(Exception, match="mode is FAILFAST"):
         spark.read.format("stompfile").option("mode", "FAILFAST").load(str(feed)).count()
