@@ -35,9 +35,9 @@ if TYPE_CHECKING:
     from stompcodec.client import Client, Message
 
 #: Brokers that know selectors. Others ignore them, and deliver everything.
-_SELECTING = ("stompcodec", "activemq", "artemis", "apollo")
+_SELECTING = ("stompcodec", "activemq", "artemis")
 #: Brokers that commit SENDs and ACKs together, so that a crash of the tool or of the broker undoes both or neither.
-_ATOMIC = ("stompcodec", "activemq", "apollo")
+_ATOMIC = ("stompcodec", "activemq")
 
 
 class Kind(NamedTuple):

@@ -274,7 +274,6 @@ _ELSEWHERE = {
     "rabbitmq": "its numbers are on its management page, by default port 15672, and in `rabbitmqctl list_queues`",
     "activemq": "its numbers are on its web console, by default port 8161 at /admin, and in JMX",
     "artemis": "its numbers are on its console, by default port 8161 at /console, and in `artemis queue stat`",
-    "apollo": "its numbers are on its web console, by default port 61680",
 }
 _STRANGE = "{} answers something else than the management of a broker"
 
