@@ -41,7 +41,6 @@ FLOORS = {
             "bodies",
             "connections",
             "selectors, storage",
-            "storage.repair",
             "queues",
             "routing",
             "context",

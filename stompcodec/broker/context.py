@@ -13,7 +13,7 @@ from stompcodec.broker.routing.delayed import Delayed
 from stompcodec.broker.routing.idempotency import SenderContext, SentKeys
 from stompcodec.broker.routing.virtual_host import VirtualHost
 from stompcodec.broker.storage.journal import Journal
-from stompcodec.broker.storage.spool import Spool
+from stompcodec.broker.storage.large import Spool
 
 #: The handler of each command: called with the session and the frame.
 Handlers = Mapping[str, Callable[[Any, Any], None]]

@@ -15,7 +15,7 @@ from typing import Any
 from crash.ledger import Ledger
 from crash.process import ROOT
 
-from stompcodec.broker.storage.repair.salvage import check
+from stompcodec.broker.storage.salvage import check
 from stompcodec.broker.storage.sqlite import SqliteStore
 from stompcodec.broker.storage.store import Stored
 
@@ -29,7 +29,7 @@ while store._writer.tidy():
     pass
 store.close()
 """,
-    "salvage": """from stompcodec.broker.storage.repair.salvage import salvage
+    "salvage": """from stompcodec.broker.storage.salvage import salvage
 salvage(sys.argv[1], sys.argv[1] + '-new')""",
 }
 _COMMON = "import sys\nfrom stompcodec.broker.storage.sqlite import SqliteStore\nprint(1, flush=True)\n"

@@ -18,13 +18,24 @@ from typing import Any, NamedTuple
 from zlib import crc32
 
 from stompcodec.broker.storage.body_files import Bodies, BodyFile
-from stompcodec.broker.storage.checksums import message_crc, start_crc
 from stompcodec.broker.storage.damage import Damage, shown
 from stompcodec.broker.storage.folder_lock import Places
-from stompcodec.broker.storage.rows import COLUMNS, Bad, raw, row_of
+from stompcodec.broker.storage.rows import (
+    COLUMNS,
+    MOST_SEQ,
+    NO_LEFTOVER,
+    SEQ_BITS,
+    Bad,
+    Leftovers,
+    Total,
+    Totals,
+    message_crc,
+    raw,
+    row_of,
+    start_crc,
+)
 from stompcodec.broker.storage.sqlite_schema import connect, fault
 from stompcodec.broker.storage.store import Held, Stored
-from stompcodec.broker.storage.totals import MOST_SEQ, NO_LEFTOVER, SEQ_BITS, Leftovers, Total, Totals
 from stompcodec.errors import StoreError
 
 #: Rows that are examined for a page in which some are left out: those of other priorities, or delayed ones.

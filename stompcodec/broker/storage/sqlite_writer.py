@@ -20,31 +20,57 @@ from zlib import crc32
 
 from stompcodec.broker.message import Message
 from stompcodec.broker.storage.body_files import Bodies, BodyFile
-from stompcodec.broker.storage.checksums import CRC, message_crc, record_crc, shifted, start_crc
 from stompcodec.broker.storage.damage import Damage, examine_wal
-from stompcodec.broker.storage.folder_lock import DATABASE, FolderLock, Places, StoreGone, examine_data, kind_of, mark
+from stompcodec.broker.storage.folder_lock import (
+    DATABASE,
+    FolderLock,
+    Places,
+    Reserve,
+    StoreGone,
+    examine_data,
+    free_space,
+    is_full,
+    kind_of,
+    mark,
+)
 from stompcodec.broker.storage.helper import Helper
 from stompcodec.broker.storage.rows import (
     COLUMNS,
+    CRC,
     INSERT_SPECIAL,
     LARGE,
+    MOST_SEQ,
+    NO_LEFTOVER,
+    SEQ_BITS,
     Batch,
+    Leftovers,
     Row,
     Share,
     State,
+    Total,
+    Totals,
     delete,
     execute,
     inserts,
+    message_crc,
     raw,
+    record_crc,
     row_of,
+    shifted,
     special_of,
+    start_crc,
 )
-from stompcodec.broker.storage.small_tables import read_keys, read_subscriptions, write_keys, write_subscription
-from stompcodec.broker.storage.space import Reserve, free_space, is_full
 from stompcodec.broker.storage.sqlite_reader import NameOf, Reader, held
-from stompcodec.broker.storage.sqlite_schema import fault, is_transient, open_database
+from stompcodec.broker.storage.sqlite_schema import (
+    fault,
+    is_transient,
+    open_database,
+    read_keys,
+    read_subscriptions,
+    write_keys,
+    write_subscription,
+)
 from stompcodec.broker.storage.store import CallSoon, Done, Held, SentKey, Storable, Subscribed
-from stompcodec.broker.storage.totals import MOST_SEQ, NO_LEFTOVER, SEQ_BITS, Leftovers, Total, Totals
 from stompcodec.disk import PRIVATE, Access, create, guard
 from stompcodec.errors import StoreError
 

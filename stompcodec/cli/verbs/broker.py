@@ -21,7 +21,7 @@ from stompcodec.errors import StompError
 if TYPE_CHECKING:
     from stompcodec.broker.config.config import Config
     from stompcodec.broker.server import Server
-    from stompcodec.broker.storage.repair.salvage import Findings
+    from stompcodec.broker.storage.salvage import Findings
 
 
 def _refuse(verb: str, error: Exception) -> NoReturn:
@@ -60,7 +60,7 @@ def check(folder: str, as_json: bool) -> None:
     \b
       stompcodec broker check stompcodec-data
     """
-    from stompcodec.broker.storage.repair.salvage import check as run
+    from stompcodec.broker.storage.salvage import check as run
 
     try:
         findings = run(folder)
@@ -84,7 +84,7 @@ def salvage(folder: str, new: str, as_json: bool) -> None:
       stompcodec broker salvage stompcodec-data rescued
       stompcodec broker --data rescued
     """
-    from stompcodec.broker.storage.repair.salvage import salvage as run
+    from stompcodec.broker.storage.salvage import salvage as run
 
     try:
         findings = run(folder, new)

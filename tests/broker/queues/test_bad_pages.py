@@ -10,7 +10,7 @@ import pytest
 from broker.harness import AtOnce, Bench
 from broker.large import settle
 
-from stompcodec.broker.storage.repair.salvage import check
+from stompcodec.broker.storage.salvage import check
 from stompcodec.broker.storage.sqlite import SqliteStore
 
 QUEUE = "/queue/a"

@@ -12,7 +12,8 @@ from broker.loop import QUEUE, Loop
 
 from stompcodec.broker.loop_quota import AT_ONCE, FEW
 from stompcodec.broker.sessions import plain
-from stompcodec.broker.storage import journal, page_line
+from stompcodec.broker.storage import journal
+from stompcodec.broker.storage import sqlite as page_line
 from stompcodec.broker.storage.sqlite import SqliteStore
 
 MANY = 12 * FEW
@@ -244,7 +245,7 @@ def test_small_pages_are_read_in_the_loop(
 ) -> None:
     """While others are active, unless the disk is slow: a helper's thread would take the interpreter from them."""
     if not fast:
-        monkeypatch.setattr(page_line, "_FAST", 0.0)
+        monkeypatch.setattr(page_line, "_FAST_PAGES", 0.0)
     helper = Counting()
     bench = Bench(SqliteStore(tmp_path, helper=Counting(), page_helper=helper), window_messages=2 * FEW, prefetch=MANY)
     fill(bench)

@@ -13,7 +13,7 @@ pytest.importorskip("click")
 from crash.process import BrokerProcess
 
 from stompcodec import Frame, Parser, serialize
-from stompcodec.broker.storage.repair.salvage import check
+from stompcodec.broker.storage.salvage import check
 
 WISHED = ("RECEIVE", "EMPTY")
 

@@ -13,7 +13,7 @@ from broker.harness import Bench, FaultyStore
 from broker.keyed import QUEUE, held, receipts, send
 from broker.large import settle
 
-from stompcodec.broker.storage.repair.salvage import check, salvage
+from stompcodec.broker.storage.salvage import check, salvage
 from stompcodec.broker.storage.sqlite import SqliteStore
 from stompcodec.broker.storage.store import MemoryStore
 

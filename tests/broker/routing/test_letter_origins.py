@@ -20,8 +20,8 @@ import stompcodec.client as stomp
 from stompcodec.broker.config.config import DIALECTS
 from stompcodec.broker.message import OF_DURABLE, RETURNS, STRAYS
 from stompcodec.broker.storage.body_files import BodyFile
-from stompcodec.broker.storage.checksums import message_crc
-from stompcodec.broker.storage.repair.salvage import salvage
+from stompcodec.broker.storage.rows import message_crc
+from stompcodec.broker.storage.salvage import salvage
 from stompcodec.codec import Frame
 from stompcodec.testing import StompBroker
 

@@ -17,7 +17,7 @@ from broker.large import pattern, settle, stored_bench
 
 from stompcodec.broker.storage.damage import examine_wal
 from stompcodec.broker.storage.folder_lock import is_body
-from stompcodec.broker.storage.repair.salvage import check, salvage
+from stompcodec.broker.storage.salvage import check, salvage
 from stompcodec.errors import StoreError
 
 pytestmark = pytest.mark.long

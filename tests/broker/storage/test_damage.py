@@ -16,7 +16,7 @@ from broker.large import QUEUE, Slow, pattern, settle, stored_bench
 from stompcodec.broker.message import Message
 from stompcodec.broker.storage.damage import examine_wal
 from stompcodec.broker.storage.folder_lock import is_body
-from stompcodec.broker.storage.repair.salvage import check, salvage
+from stompcodec.broker.storage.salvage import check, salvage
 from stompcodec.broker.storage.sqlite import SqliteStore
 from stompcodec.broker.storage.store import Stored, Subscribed
 from stompcodec.errors import StoreError

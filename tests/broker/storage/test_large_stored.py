@@ -16,10 +16,9 @@ from broker.large import QUEUE, assert_empty, bench_of, files, pattern, settle, 
 
 from stompcodec.broker.errors import Refused
 from stompcodec.broker.storage import folder_lock as folder_module
-from stompcodec.broker.storage import spool as spool_module
-from stompcodec.broker.storage.body_files import Body
-from stompcodec.broker.storage.body_folder import BodyFolder
-from stompcodec.broker.storage.spool import Spool
+from stompcodec.broker.storage import large as spool_module
+from stompcodec.broker.storage.body_files import Body, BodyFolder
+from stompcodec.broker.storage.large import Spool
 from stompcodec.broker.storage.sqlite_writer import Writer
 
 # ---- persistent ----

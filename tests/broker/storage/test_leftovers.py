@@ -11,7 +11,7 @@ from broker.harness import AtOnce
 
 from stompcodec.broker.storage import sqlite_reader as reader_module
 from stompcodec.broker.storage import sqlite_writer as writer_module
-from stompcodec.broker.storage.repair.salvage import check
+from stompcodec.broker.storage.salvage import check
 from stompcodec.broker.storage.sqlite import SqliteStore
 from stompcodec.broker.storage.store import Stored
 

@@ -13,7 +13,7 @@ from broker.folders import OURS, put_file, start, stop, tree, use
 from broker.storage.test_damage import change, content, fill
 from broker.storage.test_salvage import run
 
-from stompcodec.broker.storage.repair.salvage import check, salvage
+from stompcodec.broker.storage.salvage import check, salvage
 from stompcodec.broker.storage.sqlite import SqliteStore
 from stompcodec.broker.storage.store import Stored
 from stompcodec.errors import StoreError

@@ -18,7 +18,7 @@ from patience import patience
 from stompcodec.broker.storage import sqlite_reader as reader_module
 from stompcodec.broker.storage import sqlite_writer as writer_module
 from stompcodec.broker.storage.body_files import Bodies, Body
-from stompcodec.broker.storage.repair.salvage import check, salvage
+from stompcodec.broker.storage.salvage import check, salvage
 from stompcodec.broker.storage.sqlite import SqliteStore
 from stompcodec.broker.storage.store import Page, Stored
 from stompcodec.errors import StoreError

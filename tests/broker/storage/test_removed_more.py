@@ -24,11 +24,11 @@ from stompcodec.broker.process import run
 from stompcodec.broker.sessions.plain import EXTENSION
 from stompcodec.broker.storage import folder_lock
 from stompcodec.broker.storage.folder_lock import FolderLock
-from stompcodec.broker.storage.repair.salvage import check, salvage
-from stompcodec.broker.storage.spool import Spool
+from stompcodec.broker.storage.large import Spool
+from stompcodec.broker.storage.rows import Leftovers
+from stompcodec.broker.storage.salvage import check, salvage
 from stompcodec.broker.storage.sqlite import SqliteStore
 from stompcodec.broker.storage.store import Stored
-from stompcodec.broker.storage.totals import Leftovers
 from stompcodec.capture.index import CaptureBusyError, Lock
 from stompcodec.errors import StoreError
 

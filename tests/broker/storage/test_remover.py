@@ -20,9 +20,9 @@ from patience import patience
 from stompcodec import Frame, serialize
 from stompcodec.broker import Config, serve
 from stompcodec.broker.errors import Refused
-from stompcodec.broker.storage.body_folder import BodyFolder
+from stompcodec.broker.storage.body_files import BodyFolder
 from stompcodec.broker.storage.helper import HelperThread, Remover
-from stompcodec.broker.storage.spool import Spool
+from stompcodec.broker.storage.large import Spool
 from stompcodec.broker.storage.sqlite import SqliteStore
 from stompcodec.errors import StoreError
 
@@ -248,7 +248,7 @@ def frames_of_all_kinds() -> list[bytes]:
 
 def test_half_of_a_message_does_not_outrun_the_disk(monkeypatch: pytest.MonkeyPatch) -> None:
     """Files that are dropped faster than they are removed: at the bound, the next one is refused, and then taken."""
-    monkeypatch.setattr("stompcodec.broker.storage.spool._MOST_DISCARDED", 5)
+    monkeypatch.setattr("stompcodec.broker.storage.large._MOST_DISCARDED", 5)
     spool = Spool(None, 1000)
     spool.draft().drop()
     spool.flush()

@@ -16,7 +16,7 @@ from broker.storage.test_damage import SUBSCRIPTION, change, content, fill, flip
 from patience import patience
 
 import stompcodec
-from stompcodec.broker.storage.repair.salvage import check, salvage
+from stompcodec.broker.storage.salvage import check, salvage
 from stompcodec.broker.storage.sqlite import SqliteStore
 from stompcodec.broker.storage.store import Stored
 from stompcodec.errors import StoreError
@@ -202,7 +202,7 @@ def test_options_of_the_broker_do_not_go_with_a_verb(tmp_path: Path) -> None:
 
 KILLED = """
 import os, sys
-from stompcodec.broker.storage.repair import salvage
+from stompcodec.broker.storage import salvage
 from stompcodec.broker.storage import sqlite
 left = int(sys.argv[3])
 commit = sqlite.SqliteStore.commit

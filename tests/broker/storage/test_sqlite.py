@@ -15,10 +15,10 @@ import pytest
 from patience import patience
 
 from stompcodec.broker.storage import sqlite
+from stompcodec.broker.storage.rows import SEQ_BITS
 from stompcodec.broker.storage.sqlite import SqliteStore
 from stompcodec.broker.storage.sqlite_writer import Writer
 from stompcodec.broker.storage.store import Stored
-from stompcodec.broker.storage.totals import SEQ_BITS
 
 BIG = 70_000
 

@@ -14,7 +14,7 @@ from patience import patience
 
 import stompcodec
 from stompcodec.broker.storage import sqlite_schema as schema
-from stompcodec.broker.storage.repair.salvage import check, salvage
+from stompcodec.broker.storage.salvage import check, salvage
 from stompcodec.broker.storage.sqlite import SqliteStore
 from stompcodec.broker.storage.store import Stored
 from stompcodec.errors import StoreError

@@ -14,8 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from stompcodec.broker.auth import User, hash_passcode
-from stompcodec.broker.storage.large import Upload, why_stuck
-from stompcodec.broker.storage.spool import Spool
+from stompcodec.broker.storage.large import Spool, Upload, why_stuck
 from stompcodec.codec import Frame
 
 LENGTH = 5000

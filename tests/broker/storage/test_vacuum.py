@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from broker.storage.test_damage import content
 
-from stompcodec.broker.storage.repair.salvage import check
+from stompcodec.broker.storage.salvage import check
 from stompcodec.broker.storage.sqlite import SqliteStore
 from stompcodec.broker.storage.sqlite_writer import Writer
 from stompcodec.broker.storage.store import Stored

@@ -17,7 +17,7 @@ from patience import patience
 import stompcodec.client as stomp
 from stompcodec.broker.auth import Rule
 from stompcodec.broker.config.config import Config
-from stompcodec.broker.web.page import page_text
+from stompcodec.broker.web.site import page_text
 from stompcodec.testing import StompBroker
 
 pytestmark = [pytest.mark.long, needs_chromium]

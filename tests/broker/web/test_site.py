@@ -14,7 +14,7 @@ from patience import patience
 import stompcodec.client as stomp
 from stompcodec.broker.config.config import Config
 from stompcodec.broker.server import Server
-from stompcodec.broker.web import page as page_module
+from stompcodec.broker.web import site as page_module
 from stompcodec.errors import ConfigError
 
 pytest.importorskip("websockets")

@@ -1,1 +1,0 @@
-"""Repair: checks, salvages and compacts the data folder of a broker that is not running."""
