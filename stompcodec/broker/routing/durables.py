@@ -20,7 +20,7 @@ from stompcodec.broker.queues.queue import Queue
 from stompcodec.broker.routing.durable import Durable, Shares, durable_name, owner_of, title
 from stompcodec.broker.routing.topic import Topics
 from stompcodec.broker.selectors.selector import Selector
-from stompcodec.broker.selectors.texts import Texts
+from stompcodec.broker.selectors.values import Texts
 from stompcodec.broker.storage.journal import Journal
 from stompcodec.broker.storage.store import Subscribed
 
