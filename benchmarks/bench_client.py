@@ -132,8 +132,8 @@ class Kept(list[bytes]):
 
 
 class Task:
-    """What a client has to receive until a body of another size comes, and how many came. `start` are the CPU seconds
-    of this process when it was connected, and everything imported."""
+    """The messages that a client receives, up to the first body of another size, and their number. `start` is the CPU
+    time of this process, in seconds, once it has connected and imported everything."""
 
     def __init__(self, port: int, size: int, ack: str, check: bool) -> None:
         self.port, self.size, self.ack, self.count = port, size, ack, 0
@@ -283,7 +283,7 @@ def parse(library: str, patched: bool, count: int) -> float:
 
 
 def drive(args: Namespace) -> Any:
-    """In the process of a client: do the work, and return its figures."""
+    """Run one client in a process of its own, and return its figures."""
     if args.patched:
         from stompcodec import compat
 
@@ -329,7 +329,7 @@ Key = tuple[str, str, str]  # table, row, column
 
 
 def tasks(feeder: Feeder, seconds: float, parsed: int) -> dict[Key, Callable[[bool], float]]:
-    """Return what is measured. A task that is called with True checks what comes."""
+    """Return the tasks to measure. A task that is called with True checks the messages that it receives."""
     found: dict[Key, Callable[[bool], float]] = {}
     for row, (size, ack) in LOADS.items():
         for who in RECEIVE:

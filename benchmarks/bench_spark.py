@@ -67,7 +67,7 @@ def _events(count: int) -> list[str]:
 
 
 def capture(path: Path, count: int) -> Path:
-    """Write a capture of so many frames, unless it is there."""
+    """Write a capture with this number of frames, unless it exists already."""
     from stompcodec.capture import CaptureWriter
 
     if not (path / "whole").exists():

@@ -36,7 +36,7 @@ DURABLE = "persistent, 1 KiB, receipts, window 100, client-individual"
 
 @dataclass(frozen=True)
 class Load:
-    """What is sent, and how.
+    """The messages of a load, and how they are sent.
 
     Attributes:
         how: which function of HOW drives it.
@@ -107,7 +107,7 @@ def send_frame(load: Load, destination: str, producer: int, number: int, receipt
 
 
 def unit(load: Load, destination: str, producer: int, number: int, receipt: str = "") -> bytes:
-    """What a receipt is asked for: a SEND, or a transaction with its SENDs."""
+    """The unit that one receipt confirms: a SEND, or a transaction with its SENDs."""
     size = load.transaction
     if not size:
         return send_frame(load, destination, producer, number, receipt)
@@ -467,7 +467,7 @@ class SlowConsumer:
         return self._data.count(b"\0")
 
     def read(self) -> bool:
-        """Read one piece, acknowledge what came whole; whether there was something."""
+        """Read once, and acknowledge the complete messages. Return whether any bytes came."""
         try:
             piece = self.wire.socket.recv(PIECE)
         except BlockingIOError:
