@@ -53,12 +53,13 @@ _PAGE = """\
 # Interoperability
 
 Written by `python scripts/interop.py --markdown docs/interop.md`. Each `ok` is a real run of that client, driven by a
-program of `tests/interop/clients`. `-` means that the client, its version of STOMP or the broker lacks the feature; the
-reasons follow each table. `ws` is STOMP over WebSocket, the rest TCP; `chromium` is stompjs in a page of headless
-Chromium, `sync` and `asyncio` are the two interfaces of `stompcodec.client`.
+program of `tests/interop/clients`: {checks}.
+A check that is left out is one that the client, its version of STOMP or the broker cannot do; the table says why.
+`ws` is STOMP over WebSocket, the rest TCP; `chromium` is stompjs in a page of headless Chromium, `sync` and `asyncio`
+are the two interfaces of `stompcodec.client`. The dialects of our client are checked by column: {fields}.
 
-Through `stompcodec proxy` all checks have to pass, but those that fail without it, too, which are a `-`. A row of the
-command line and middleware is a test of pytest with all its parameters. The checks are in `tests/interop`.
+Through `stompcodec proxy` all checks have to pass, but those that fail without it, too, which are left out. A row of
+the command line and middleware is a test of pytest with all its parameters. The checks are in `tests/interop`.
 
 Brokers are started here: those of Debian's packages, and the servers of `scripts/peers` that can run here. Servers that
 keep no messages or have no ACK are asked for what they have. `--broker NAME=URL` runs the checks against a running
@@ -139,19 +140,36 @@ def libraries() -> dict[str, str]:
     }
 
 
-def table(outcomes: Outcomes, markdown: bool, head: str = "client") -> list[str]:
-    """Clients x checks, or what the first column has instead of clients, x what the others have."""
+def table(outcomes: Outcomes) -> list[str]:
+    """Return clients x checks, or what the first column has instead of clients x what the others have."""
     width = max(len(name) for name in outcomes)
-    heads = [name.replace("-", " ") for name in next(iter(outcomes.values()))]
-    if markdown:
-        lines = [f"| {head} | {' | '.join(heads)} |", f"| --- |{' :-: |' * len(heads)}"]
-        for name, row in outcomes.items():
-            lines.append(f"| {name} | {' | '.join(MARKS[outcome.word] for outcome in row.values())} |")
-        return lines
-    numbers = "".join(f"{number:>5}" for number in range(1, len(heads) + 1))
-    lines = [f"{'':{width}} {numbers}"]
+    heads = next(iter(outcomes.values()))
+    lines = [f"{'':{width}} " + "".join(f"{number:>5}" for number in range(1, len(heads) + 1))]
     for name, row in outcomes.items():
         lines.append(f"{name:{width}} " + "".join(f"{MARKS[outcome.word]:>5}" for outcome in row.values()))
+    return lines
+
+
+def matrix(outcomes: Outcomes, head: str) -> list[str]:
+    """Return the same in Markdown."""
+    heads = [name.replace("-", " ") for name in next(iter(outcomes.values()))]
+    lines = [f"| {head} | {' | '.join(heads)} |", f"| --- |{' :-: |' * len(heads)}"]
+    for name, row in outcomes.items():
+        lines.append(f"| {name} | {' | '.join(MARKS[outcome.word] for outcome in row.values())} |")
+    return [*lines, "", *(f"- {line}" for line in reasons(outcomes))]
+
+
+def summed(title: str, outcomes: Outcomes) -> list[str]:
+    """Return a row of Markdown for all clients of a table that did alike."""
+    alike: dict[tuple[tuple[str, str, str], ...], list[str]] = {}
+    for name, row in outcomes.items():
+        alike.setdefault(tuple((check, *outcome) for check, outcome in row.items()), []).append(name)
+    lines = []
+    for cells, names in alike.items():
+        passed = sum(word == "ok" for _, word, _ in cells)
+        rest = "; ".join(line.replace(f" of {names[0]}:", ":") for line in reasons({names[0]: outcomes[names[0]]}))
+        lines.append(f"| {title} | {', '.join(names)} | {passed} of {len(cells)} | {rest} |")
+        title = ""
     return lines
 
 
@@ -162,27 +180,37 @@ def counts(outcomes: list[Outcomes]) -> dict[str, int]:
 
 def reasons(outcomes: Outcomes) -> list[str]:
     """Return why checks were not run or failed, and what is to be said of others: a line for each reason."""
-    found: dict[str, dict[str, list[str]]] = {}
+    found: dict[tuple[str, bool], dict[str, list[str]]] = {}
     for name, row in outcomes.items():
         for check, outcome in row.items():
             if outcome.why:
-                found.setdefault(outcome.why.splitlines()[0][:200], {}).setdefault(name, []).append(check)
+                why = outcome.why.splitlines()[0][:200], outcome.word == "FAIL"
+                found.setdefault(why, {}).setdefault(name, []).append(check)
     lines = []
-    for why, rows in found.items():
+    for (why, failed), rows in found.items():
         checks = sorted({check.replace("-", " ") for some in rows.values() for check in some})
-        every = next(iter(outcomes.values()))
-        what = ", ".join(checks) if len(checks) < len(every) else "all checks"
-        lines.append(f"- {what} of {', '.join(rows)}: {why}")
+        what = ", ".join(checks) if len(checks) < len(next(iter(outcomes.values()))) else "all checks"
+        lines.append(f"{'FAIL: ' * failed}{what} of {', '.join(rows)}: {why}")
     return lines
 
 
 def page(sections: list[Section], versions: dict[str, str]) -> str:
     """docs/interop.md."""
-    lines = _PAGE.splitlines()
+    checks = ", ".join(name.replace("-", " ") for name in CHECKS)
+    lines = _PAGE.format(checks=checks, fields=", ".join(f"`{name}`" for name in FIELDS)).splitlines()
     texts = ", ".join(f"{name} {version}".rstrip() for name, version in versions.items())
     lines += [f"Versions on {time.strftime('%Y-%m-%d', time.localtime())}: {texts}.", ""]
+    rows = [row for title, outcomes, head in sections if head == "client" for row in summed(title, outcomes)]
+    if rows:
+        lines += [
+            "| who against whom | clients | passed | the others, and why |",
+            "| --- | --- | --- | --- |",
+            *rows,
+            "",
+        ]
     for title, outcomes, head in sections:
-        lines += [f"## {title}", "", *table(outcomes, True, head), "", *reasons(outcomes), ""]
+        if head != "client":
+            lines += [f"## {title}", "", *matrix(outcomes, head), ""]
     return re.sub(r"\n{3,}", "\n\n", "\n".join(lines)).rstrip() + "\n"
 
 
@@ -209,7 +237,7 @@ def asked(candidate: Any, rows: list[str], checks: list[str], run: Callable[[Tar
         if not why:
             with candidate as target:
                 outcomes = run(target)
-            print("\n".join(table(outcomes, markdown=False)), flush=True)
+            print("\n".join(table(outcomes)), flush=True)
             return outcomes
         outcome = Outcome("n/a", why)
     except OSError as error:
@@ -241,7 +269,7 @@ def through_section(
         PROXIES[broker] = Outcome("FAIL", str(error))
         return {row.name: {check: Outcome("FAIL", str(error)) for check in checks} for row in rows}
     PROXIES[broker] = Outcome("FAIL", "; ".join(through.trouble)) if through.trouble else Outcome("ok")
-    print("\n".join(table(outcomes, markdown=False)), flush=True)
+    print("\n".join(table(outcomes)), flush=True)
     return outcomes
 
 
@@ -265,7 +293,7 @@ def tools_section(title: str, arguments: argparse.Namespace) -> Outcomes:
             if outcome.why or arguments.verbose:
                 print(f"  {outcome.word} {row}, {broker}: {outcome.why}".rstrip(": "), flush=True)
     if outcomes:
-        print("\n".join(table(outcomes, markdown=False)), flush=True)
+        print("\n".join(table(outcomes)), flush=True)
     return outcomes
 
 
@@ -302,7 +330,7 @@ def spark_section(title: str, checks: list[str], arguments: argparse.Namespace) 
                 outcomes[candidate.title] = {check: Outcome("FAIL", why) for check in checks}
         if targets:
             outcomes.update(run_spark(stack.enter_context(sparks()), targets, checks, partial(tell, arguments.verbose)))
-    print("\n".join(table(outcomes, markdown=False)), flush=True)
+    print("\n".join(table(outcomes)), flush=True)
     return outcomes
 
 
