@@ -25,6 +25,10 @@ RUN = {
     ("docs/client.md", "python"): "client/test_docs.py::test_the_examples_run",
     ("docs/coming-from-stomp-py.md", "python"): "compat/test_stomppy_docs.py::test_the_examples_run",
     ("docs/coming-from-stompman.md", "python"): "compat/test_stompman.py::test_the_examples_of_the_docs_run",
+    **{
+        ("docs/how-to-extend.md", kind): "docsite/test_how_to_extend.py::test_each_recipe_works_as_written"
+        for kind in ("diff", "python")
+    },
     ("docs/large-bodies.md", "python"): "client/test_large_docs.py::test_the_examples_run",
     ("docs/middleware.md", "python"): "client/middleware/test_docs.py::test_the_examples_run",
     ("docs/proxies.md", "python"): "client/test_proxies_docs.py::test_the_examples_run",
