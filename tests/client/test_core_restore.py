@@ -48,28 +48,26 @@ def test_a_first_message_confirms_as_well(client):
     assert outcome(subscription.call) == "accepted"
 
 
-def test_a_refused_subscription_does_not_come_back(client):
+@pytest.mark.parametrize("when", ["at once", "on return", "unsubscribed"])
+def test_what_is_refused_or_unsubscribed_does_not_come_back(client, when):
     good, bad = client.subscribed(), client.subscribe()
-    (frame,) = client.frames()
-    client.error(frame, "access refused")
-    assert outcome(bad.call) == "RejectedError"
-    assert bad.closed
+    if when == "unsubscribed":
+        client.confirm_all()
+        call = client.call("UNSUBSCRIBE", command="UNSUBSCRIBE")
+        client.core.inbound.unsubscribe(bad, client.now, call)
+        client.frames()
+        client.lose()
+        assert outcome(call) == "accepted"
+    else:
+        if when == "on return":
+            client.confirm_all()
+            client.lose()
+            client.connect(confirm=False)
+        client.error(client.frames()[-1], "access refused")
+        assert isinstance(bad.error, RejectedError)
     client.connect()
-    assert [frame.headers["id"] for number, frame in client.seen if number == 2 and frame.command == "SUBSCRIBE"] == [
-        good.id
-    ]
-
-
-def test_one_that_is_refused_on_return_does_not_come_back(client):
-    good, bad = client.subscribed(), client.subscribed()
-    client.lose()
-    client.connect(confirm=False)
-    frames = client.frames()
-    client.receipt(frames[0])
-    client.error(frames[1], "gone")
-    assert isinstance(bad.error, RejectedError)
-    client.connect()
-    assert list(client.core.inbound.subscriptions) == [good.id]
+    asked = [f.headers["id"] for number, f in client.seen if number == client.connections and f.command == "SUBSCRIBE"]
+    assert asked == list(client.core.inbound.subscriptions) == [good.id]
     assert client.core.link.state == "connected"
 
 
@@ -116,13 +114,6 @@ def test_a_subscription_that_waits_for_its_receipt_survives_a_loss(client):
     assert outcome(subscription.call) == "accepted"
 
 
-def test_a_subscription_made_without_a_connection(client):
-    client.lose()
-    subscription = client.subscribe()
-    client.connect()
-    assert outcome(subscription.call) == "accepted"
-
-
 def test_one_that_is_never_confirmed_is_given_up(client):
     subscription = client.subscribe(timeout=3.0)
     client.frames()
@@ -130,17 +121,6 @@ def test_one_that_is_never_confirmed_is_given_up(client):
     assert outcome(subscription.call) == "ReceiptTimeoutError"
     assert client.commands() == ["UNSUBSCRIBE"]
     assert not client.core.inbound.subscriptions
-
-
-def test_an_unsubscribed_one_does_not_come_back(client):
-    subscription = client.subscribed()
-    call = client.call("UNSUBSCRIBE", command="UNSUBSCRIBE")
-    client.core.inbound.unsubscribe(subscription, client.now, call)
-    client.frames()
-    client.lose()
-    assert outcome(call) == "accepted"
-    client.connect()
-    assert not [frame for number, frame in client.seen if number == 2 and frame.command == "SUBSCRIBE"]
 
 
 def test_two_subscriptions_with_one_id(client):
@@ -189,11 +169,20 @@ def test_a_reply_finds_its_request(client):
     ]
 
 
-def test_a_reply_without_correlation_id_can_be_told_if_only_one_waits(client):
+@pytest.mark.parametrize(("server", "correlated"), [("test/1", False), ("RabbitMQ/3.10.8", True)])
+def test_a_reply_can_be_told_if_only_one_waits_or_it_is_correlated(server, correlated):
+    client = Scripted(server=server).connect()
     call = ask(client)
-    client.confirm_all()
-    client.answer("MESSAGE", {"subscription": "/temp-queue/replies", "message-id": "m", "destination": "d"}, b"!")
+    *subscribes, send = client.confirm_all()
+    assert len(subscribes) == (server == "test/1")  # RabbitMQ makes the reply queue by itself
+    assert send.headers["reply-to"] == "/temp-queue/replies"
+    key = {"correlation-id": send.headers["correlation-id"]} if correlated else {}
+    pairs = {"subscription": "/temp-queue/replies", "message-id": "m", "destination": "d"}
+    client.answer("MESSAGE", {**pairs, **key}, b"!")
     assert call.result.body == b"!"
+    client.lose()
+    client.connect(confirm=False)
+    assert len(client.frames()) == len(subscribes)
 
 
 def test_requests_end_with_their_connection(client):
@@ -217,20 +206,6 @@ def test_a_request_may_be_refused_or_time_out(client):
     client.error(frame)
     assert outcome(refused) == "RejectedError"
     assert not client.core.inbound.replies
-
-
-def test_rabbitmq_makes_the_reply_queue_by_itself():
-    client = Scripted(server="RabbitMQ/3.10.8").connect()
-    call = ask(client)
-    (send,) = client.confirm_all()
-    assert send.headers["reply-to"] == "/temp-queue/replies"
-    pairs = {"subscription": "/temp-queue/replies", "message-id": "m", "destination": "d"}
-    client.answer("MESSAGE", {**pairs, "correlation-id": send.headers["correlation-id"]}, b"!")
-    assert call.result.body == b"!"
-    client.lose()
-    client.connect(confirm=False)
-    assert client.frames() == []
-    assert client.core.link.state == "connected"
 
 
 # ---- draining ----
