@@ -2,7 +2,6 @@
 
 import asyncio
 import logging
-import socket
 
 import pytest
 from client.broker import BrokerThread
@@ -11,11 +10,10 @@ from crash.process import BrokerProcess
 from patience import patience
 
 import stompcodec.client as stomp
-from stompcodec import Frame, Parser, serialize
 from stompcodec.client.dialects import BROKERS
-from stompcodec.errors import LocalProtocolError, StompError
+from stompcodec.errors import StompError
 
-ATTEMPTS, COUNT = 3, 100
+ATTEMPTS, COUNT = 3, 60
 POISON = b"50"
 #: What a stranger may ask for as the address of the answer.
 LONG, RESERVED, FORBIDDEN = "/queue/" + "x" * 5000, "/management/x", "/queue/closed"
@@ -46,38 +44,6 @@ def quiet():
     logging.getLogger("stompcodec.client").setLevel(logging.CRITICAL)
     yield
     logging.getLogger("stompcodec.client").setLevel(logging.NOTSET)
-
-
-def reply(client, message):
-    message.reply(message.body)
-
-
-def send(client, message):
-    client.send(message.get("reply-to"), message.body)
-
-
-def send_with_receipt(client, message):
-    client.send(message.get("reply-to"), message.body, receipt=True)
-
-
-def send_many(client, message):
-    client.send_many([(message.get("reply-to"), message.body)], receipt_every=0)
-
-
-def commit(client, message):
-    with client.transaction() as transaction:
-        transaction.send(message.get("reply-to"), message.body)
-        transaction.ack(message)
-
-
-def processing(client, message):
-    with message.processing():
-        client.send(message.get("reply-to"), message.body)
-
-
-WAYS = (reply, send, send_with_receipt, send_many, commit, processing)
-#: What `reply` itself refuses; the broker, all.
-CASES = [(way, LONG) for way in WAYS] + [(reply, RESERVED), (send, RESERVED), (reply, FORBIDDEN), (send, FORBIDDEN)]
 
 
 def url(broker):
@@ -114,59 +80,60 @@ def check(broker, name, attempts=ATTEMPTS):
         assert dead.get(0) is None
 
 
-@pytest.mark.parametrize(("way", "reply_to"), CASES, ids=lambda value: getattr(value, "__name__", str(value)[:20]))
-def test_one_dead_letter_and_all_others_answered(shell, broker, way, reply_to):
-    name = f"{shell.name}-{way.__name__}-{reply_to[7:11]}"
-    ask(broker, name, reply_to)
-    client, seen = shell.connect(url(broker), reconnect=QUICK), Seen()
+def handler_of(shell, seen, way):
+    """A handler of the shell, that notes the body and then answers in one of several ways."""
+    if shell.name == "sync":
+        client = shell.clients[-1]
 
-    def handle(message):
-        seen.add(message.body)
-        way(client, message)
+        def send(message):
+            seen.add(message.body)
+            client.send(message.get("reply-to"), message.body)
 
-    handler = handle if shell.name == "sync" else in_loop(shell, seen, way)
-    client.subscribe(f"/queue/{name}", prefetch=COUNT, handler=handler, attempts=ATTEMPTS)
-    is_refused_here = way is reply and reply_to != FORBIDDEN  # then the handler is called again in place
-    check(broker, name, 1 if is_refused_here else ATTEMPTS)
-    assert seen.bodies.count(POISON) == ATTEMPTS
-
-
-def in_loop(shell, seen, way):
-    """A handler in the event loop, that does the same as one of `WAYS`."""
+        return send
     client = shell.clients[-1].target
 
     async def handle(message):
         seen.add(message.body)
         to, body = message.get("reply-to"), message.body
-        if way is reply:
+        if way == "reply":
             await message.reply(body)
-        elif way is commit:
+        elif way == "commit":
             async with client.transaction() as transaction:
                 await transaction.send(to, body)
                 await transaction.ack(message)
-        elif way is send_many:
+        elif way == "send_many":
             await client.send_many([(to, body)], receipt_every=0)
-        elif way is processing:
+        elif way == "processing":
             async with message.processing():
                 await client.send(to, body)
         else:
-            await client.send(to, body, receipt=way is send_with_receipt)
+            await client.send(to, body, receipt=way == "receipt")
 
     return handle
 
 
-def test_of_several_calls_of_a_handler_only_the_one_that_is_refused_counts(shell, broker):
-    name, calls = f"{shell.name}-several", 8
-    ask(broker, name, LONG)
+#: `reply` refuses a long address itself, the broker all. The thread has the code of the event loop: it tries one way.
+@pytest.mark.parametrize(
+    ("shell", "way", "reply_to", "options"),
+    [
+        ("sync", "send", LONG, {}),
+        ("sync", "send", LONG, {"concurrency": 8}),
+        *(("async", way, LONG, {}) for way in ("reply", "send", "receipt", "send_many", "commit", "processing")),
+        *(("async", way, FORBIDDEN, {}) for way in ("reply", "send")),
+        ("async", "send", LONG, {"concurrency": 8}),
+    ],
+    indirect=["shell"],
+    ids=lambda value: value[:12] if isinstance(value, str) else len(value),
+)
+def test_one_dead_letter_and_all_others_answered(shell, broker, way, reply_to, options):
+    name = f"{shell.name}-{way}-{reply_to[7:11]}-{len(options)}"
+    ask(broker, name, reply_to)
     client, seen = shell.connect(url(broker), reconnect=QUICK), Seen()
-    client.subscribe(
-        f"/queue/{name}",
-        ack="client-individual",
-        prefetch=COUNT,
-        concurrency=calls,
-        handler=in_loop(shell, seen, send) if shell.name == "async" else lambda message: send(client, message),
-    )
-    check(broker, name)
+    handler = handler_of(shell, seen, way)
+    client.subscribe(f"/queue/{name}", prefetch=COUNT, handler=handler, attempts=ATTEMPTS, **options)
+    is_refused_here = way == "reply" and reply_to == LONG  # then the handler is called again in place
+    check(broker, name, 1 if is_refused_here else ATTEMPTS)
+    assert options or seen.bodies.count(POISON) == ATTEMPTS
 
 
 def test_a_program_that_takes_messages_itself(shell, broker):
@@ -237,18 +204,8 @@ def fail(seen, message):
     raise ValueError("no")
 
 
-def test_the_headers_that_name_a_message_reach_no_consumer(shell):
-    with BrokerThread() as broker:
-        client = shell.connect(broker.url)
-        client.send("/queue/a", b"q", {"reply-to": "/queue/b"})
-        client.subscribe("/queue/a", ack="client-individual", handler=shell.handler(lambda m: m.reply(b"a")))
-        answer = client.subscribe("/queue/b").get(patience(10))
-        assert answer.get("ack") is None
-        assert answer.get("subscription") != "s1"
-
-
 @pytest.mark.parametrize("dialect", sorted(BROKERS))
-def test_reply_checks_what_it_can(shell, dialect):
+def test_reply_checks_what_it_can(dialect):
     ours, row = dialect == "stompcodec", BROKERS[dialect]
     for fine in ("/queue/a", "a", "queue://a", "/temp-queue/x", "x" * 4096):
         assert row.fault_of(fine) is None
@@ -258,24 +215,20 @@ def test_reply_checks_what_it_can(shell, dialect):
         assert bool(row.fault_of(name)) is ours
 
 
-def test_reply_says_what_is_wrong(shell):
-    with BrokerThread() as broker:
-        client = shell.connect(broker.url)
-        client.send("/queue/a", b"", {"reply-to": RESERVED})
-        message = client.subscribe("/queue/a").get(patience(10))
-        with pytest.raises(LocalProtocolError, match="the reply-to '/management/x' begins with /management/"):
-            message.reply(b"")
-        assert client.ping() >= 0
-
-
 @pytest.mark.slow
 def test_the_attempts_survive_a_crash(tmp_path):
     with BrokerProcess(tmp_path, config=RULES) as broker:
         ask(broker, "rpc", FORBIDDEN)
         seen = Seen()
+
+        def handle(message):
+            if message.body == POISON:
+                seen.add(message.body)
+            client.send(message.get("reply-to"), message.body)
+
         for life in range(1, ATTEMPTS + 1):
             with stomp.connect(url(broker), reconnect=QUICK) as client:
-                client.subscribe("/queue/rpc", ack="client-individual", handler=handler_of(client, seen))
+                client.subscribe("/queue/rpc", ack="client-individual", handler=handle)
                 if life == ATTEMPTS:
                     dead = client.subscribe("/queue/DLQ.rpc")
                     assert dead.get(patience(20)).body == POISON
@@ -285,56 +238,3 @@ def test_the_attempts_survive_a_crash(tmp_path):
             if life < ATTEMPTS:
                 broker.start()
         assert seen.bodies.count(POISON) <= ATTEMPTS + 2  # an attempt just before the kill may not be stored
-
-
-def handler_of(client, seen):
-    def handle(message):
-        if message.body == POISON:
-            seen.add(message.body)
-        send(client, message)
-
-    return handle
-
-
-class Foreign:
-    """A client of someone else: a socket, and frames."""
-
-    def __init__(self, port):
-        self.socket = socket.create_connection(("127.0.0.1", port), patience(10))
-        self.parser, self.frames = Parser("1.2"), []
-        self.send(Frame("CONNECT", {"accept-version": "1.2", "host": "/"}))
-        assert self.next().command == "CONNECTED"
-
-    def send(self, *frames):
-        self.socket.sendall(b"".join(serialize(frame, "1.2") for frame in frames))
-
-    def next(self):
-        while not self.frames:
-            data = self.socket.recv(65536)
-            assert data
-            self.frames += self.parser.feed(data)
-        return self.frames.pop(0)
-
-    def serve(self, queue):
-        """Answer requests one after the other until an ERROR comes, or all are answered; return whether that is so."""
-        self.send(Frame("SUBSCRIBE", {"id": "1", "destination": queue, "ack": "client-individual"}))
-        while (frame := self.next()).command != "ERROR":
-            if frame.command == "MESSAGE":
-                answer = Frame("SEND", {"destination": frame.headers["reply-to"]}, frame.body)
-                last = {"receipt": "last"} if frame.body == b"%d" % (COUNT - 1) else {}
-                self.send(answer, Frame("ACK", {"id": frame.headers["ack"], **last}))
-            elif frame.command == "RECEIPT":
-                return True
-        return False
-
-
-def test_a_client_of_someone_else_is_served_as_well(broker):
-    ask(broker, "foreign", FORBIDDEN)
-    for _ in range(ATTEMPTS):
-        foreign = Foreign(broker.port)
-        assert not foreign.serve("/queue/foreign")
-        foreign.socket.close()
-    foreign = Foreign(broker.port)
-    assert foreign.serve("/queue/foreign")
-    check(broker, "foreign")
-    foreign.socket.close()

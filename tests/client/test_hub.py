@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import selectors
 import socket
 import threading
 import time
@@ -122,73 +121,36 @@ def test_a_server_that_says_nothing_holds_up_nobody(other, scheme) -> None:
             thread.join(0.02)
 
 
-def test_a_credential_that_takes_long_holds_up_nobody(other) -> None:
-    asked, go_on = threading.Event(), threading.Event()
+@pytest.mark.parametrize("which", ["login", "getaddrinfo", "on_state", "on_frame", "handler"])
+def test_what_blocks_in_the_program_holds_up_nobody(other, monkeypatch, which) -> None:
+    blocked, go_on, resolve = threading.Event(), threading.Event(), socket.getaddrinfo
 
-    def token() -> str:
-        asked.set()
-        go_on.wait(patience(_LONG))
-        return "x"
-
-    with Peer() as peer:
-        thread = connecting(peer.url, login=token, passcode="y", connect_timeout=patience(_LONG))
-        try:
-            assert asked.wait(patience(_LONG))
-            other.ping(patience(_LONG))
-        finally:
-            go_on.set()
-            thread.join()
-
-
-def test_a_host_that_is_resolved_slowly_holds_up_nobody(other, monkeypatch) -> None:
-    asked, go_on, resolve = threading.Event(), threading.Event(), socket.getaddrinfo
-
-    def slowly(*args, **kwargs):
-        asked.set()
-        go_on.wait(patience(_LONG))
-        return resolve(*args, **kwargs)
-
-    with Peer() as peer:
-        monkeypatch.setattr(socket, "getaddrinfo", slowly)
-        thread = connecting(peer.url, connect_timeout=patience(_LONG))
-        try:
-            assert asked.wait(patience(_LONG))
-            other.ping(patience(_LONG))
-        finally:
-            go_on.set()
-            thread.join()
-
-
-@pytest.mark.parametrize("which", ["on_state", "on_frame", "handler"])
-def test_a_callback_that_blocks_holds_up_nobody(other, which) -> None:
-    blocked, go_on = threading.Event(), threading.Event()
-
-    def block(*_: object) -> None:
+    def block(*args: object, **options: object) -> object:
         blocked.set()
         go_on.wait(patience(_LONG))
+        return "x" if which == "login" else resolve(*args, **options) if which == "getaddrinfo" else None
 
+    options = {which: block} if which not in ("getaddrinfo", "handler") else {}
+    options |= {"passcode": "y"} if which == "login" else {}
     with Peer() as peer:
-        client = stomp.connect(peer.url, **({} if which == "handler" else {which: block}))
-        try:
+        if which in ("login", "getaddrinfo"):
+            if which == "getaddrinfo":
+                monkeypatch.setattr(socket, "getaddrinfo", block)
+            end = connecting(peer.url, connect_timeout=patience(_LONG), **options).join
+        else:
+            client = stomp.connect(peer.url, **options)
+            end = client.close
             if which == "handler":
                 client.subscribe("/queue/a", id="s", handler=block)
                 peer.deliver("s", b"x")
+        try:
             assert blocked.wait(patience(_LONG))
             other.ping(patience(_LONG))
-            client.ping(patience(_LONG))
+            if which in ("on_state", "on_frame", "handler"):
+                client.ping(patience(_LONG))
         finally:
             go_on.set()
-            client.close()
-
-
-def test_an_event_loop_that_blocks_holds_up_nobody(other) -> None:
-    async def main(url: str) -> None:
-        async with stomp.connect_async(url) as client:
-            await client.send("/queue/a", b"x", receipt=True)
-            other.ping(patience(_LONG))  # the loop does nothing else meanwhile
-
-    with Peer() as peer:
-        asyncio.run(main(peer.url))
+            end()
 
 
 def test_a_thread_that_keeps_the_server_waiting_holds_up_nobody(other) -> None:
@@ -402,54 +364,16 @@ def test_a_hub_that_was_held_up_says_so(monkeypatch, caplog) -> None:
 
 
 def test_a_task_that_ends_is_not_called_again() -> None:
-    calls = []
+    calls, ready = [], threading.Event()
 
     def steps():
+        assert ready.wait(patience(_LONG))
         calls.append(1)
         task.wake()
-        return
-        yield
+        yield from ()
 
-    task = None
-    ready = threading.Event()
-
-    def later():
-        assert ready.wait(patience(_LONG)) is True
-        yield from steps()
-
-    task = hub.run(later())
+    task = hub.run(steps())
     ready.set()
     task.join(patience(_LONG))
-    assert calls == [1]
     task.wake()
-    assert task.ended.is_set()
-
-
-def test_a_socket_is_given_the_events_that_it_asked_for() -> None:
-    found, stop = [], []
-    here, there = socket.socketpair()
-
-    def steps():
-        task.selector.register(here, selectors.EVENT_READ, task)
-        while not stop:
-            events = yield None
-            if events:
-                found.append(events)
-                here.recv(10)
-        task.selector.unregister(here)
-
-    begin = threading.Event()
-
-    def main():
-        begin.wait()
-        yield from steps()
-
-    task = hub.run(main())
-    begin.set()
-    with here, there:
-        for _ in range(3):
-            count = len(found)
-            there.send(b"x")
-            until(lambda count=count: len(found) == count + 1)
-        assert found == [selectors.EVENT_READ] * 3
-        finish(task, stop)
+    assert (calls, task.ended.is_set()) == ([1], True)

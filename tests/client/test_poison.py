@@ -6,8 +6,9 @@ import logging
 
 import pytest
 from client.broker import BrokerThread
+from client.peer import Peer
 from client.scripted import Scripted
-from client.shells import Seen
+from client.shells import Seen, Shell
 from patience import patience
 
 import stompcodec.client as stomp
@@ -16,7 +17,6 @@ from stompcodec.client.handlers import WITHOUT_NACK, leave
 
 #: More messages than may be unacknowledged at one time, and how often each is delivered.
 COUNT, PREFETCH, ATTEMPTS = 8, 3, 2
-MODES = ("client", "client-individual")
 #: Three of them fill a window that is counted in bytes.
 BODIES = [b"%d" % number + bytes(1100) for number in range(COUNT)]
 _numbers = itertools.count(1)
@@ -32,6 +32,13 @@ def broker(request):
 def plain():
     with BrokerThread(max_attempts=ATTEMPTS, detect_legacy=True) as broker:
         yield broker
+
+
+@pytest.fixture
+def sync():
+    shell = Shell("sync")
+    yield shell
+    shell.stop()
 
 
 @pytest.fixture(autouse=True)
@@ -66,27 +73,21 @@ def failing(shell, seen, error=ValueError):
     return shell.handler(fail)
 
 
-@pytest.mark.parametrize("policy", ["nack", "requeue", "discard", "ack"])
-def test_every_policy_frees_the_way_in_every_dialect(shell, broker, policy):
-    client = shell.connect(broker.url)
-    for mode in ("auto", *MODES):
-        name, seen = filled(client), Seen()
-        options = {} if mode == "auto" else {"on_error": policy}
-        subscription = client.subscribe(
-            name, ack=mode, prefetch=PREFETCH, handler=failing(shell, seen), attempts=1, **options
-        )
-        again = mode != "auto" and policy in ("nack", "requeue")
-        seen.wait(COUNT * (ATTEMPTS if again else 1))
-        letters(client, name, 0 if mode == "auto" or policy == "ack" else COUNT)
-        subscription.unsubscribe()
+@pytest.mark.parametrize("policy", ["nack", "requeue", "discard", "ack", None])
+def test_every_policy_frees_the_way_in_every_dialect(sync, broker, policy):
+    client, seen = sync.connect(broker.url), Seen()
+    name, mode = filled(client), "client-individual" if policy else "auto"
+    client.subscribe(name, ack=mode, prefetch=PREFETCH, handler=failing(sync, seen), attempts=1, on_error=policy)
+    seen.wait(COUNT * (ATTEMPTS if policy in ("nack", "requeue") else 1))
+    letters(client, name, 0 if policy in ("ack", None) else COUNT)
 
 
 @pytest.mark.parametrize("version", ["legacy", "1.0", "1.1", "1.2"])
-@pytest.mark.parametrize("mode", MODES)
-def test_discarded_messages_free_the_way_in_every_version(shell, plain, version, mode):
-    client = shell.connect(plain.url, versions=[version], login="ann", passcode="secret")
-    name, seen = filled(client), Seen()
-    client.subscribe(name, ack=mode, prefetch=PREFETCH, handler=failing(shell, seen), on_error="discard", attempts=1)
+@pytest.mark.parametrize("mode", ["client", "client-individual"])
+def test_discarded_messages_free_the_way_in_every_version(sync, plain, version, mode):
+    client, seen = sync.connect(plain.url, versions=[version], login="ann", passcode="secret"), Seen()
+    name = filled(client)
+    client.subscribe(name, ack=mode, prefetch=PREFETCH, handler=failing(sync, seen), on_error="discard", attempts=1)
     seen.wait(COUNT)
     letters(client, name, 0 if version in WITHOUT_NACK else COUNT)  # there an ACK drops them
 
@@ -131,63 +132,47 @@ def test_messages_that_are_taken_one_by_one_free_the_way(shell, plain):
     letters(client, name, COUNT)
 
 
-@pytest.mark.parametrize("name", ["sync", "async"])
-def test_what_would_end_the_worker_is_a_failure_like_others(name, plain):
-    if name == "sync":
-        with stomp.connect(plain.url) as client:
-            queue, seen = filled(client), Seen()
+def test_what_would_end_the_worker_is_a_failure_like_others(shell, plain):
+    """SystemExit in a thread, CancelledError of another task in a loop."""
+    client, seen = shell.connect(plain.url), Seen()
+    name = filled(client)
 
-            def leave_all(message):
-                seen.add(message.body)
-                raise SystemExit(1)
+    async def wait_for_a_cancelled_task(message):
+        seen.add(message.body)
+        other = asyncio.ensure_future(asyncio.sleep(60))
+        other.cancel()
+        await other
 
-            client.subscribe(queue, ack="client", prefetch=PREFETCH, handler=leave_all, on_error="discard", attempts=1)
-            seen.wait(COUNT)
-            letters(client, queue, COUNT)
-        return
-
-    async def main():
-        async with stomp.connect_async(plain.url) as client:
-            queue, bodies = f"/queue/poison-{next(_numbers)}", []
-            for number in range(COUNT):
-                await client.send(queue, b"%d" % number)
-
-            async def wait_for_a_cancelled_task(message):
-                bodies.append(message.body)
-                other = asyncio.ensure_future(asyncio.sleep(60))
-                other.cancel()
-                await other
-
-            options = {"ack": "client-individual", "prefetch": PREFETCH, "on_error": "discard", "attempts": 1}
-            await client.subscribe(queue, handler=wait_for_a_cancelled_task, **options)
-            letters = await client.subscribe(f"/queue/DLQ.{queue.removeprefix('/queue/')}")
-            assert [(await letters.get(patience(10))).body for _ in range(COUNT)] == bodies
-
-    asyncio.run(main())
+    handler = failing(shell, seen, SystemExit) if shell.name == "sync" else wait_for_a_cancelled_task
+    options = {"ack": "client-individual", "prefetch": PREFETCH, "on_error": "discard", "attempts": 1}
+    client.subscribe(name, handler=handler, **options)
+    seen.wait(COUNT)
+    letters(client, name, COUNT)
 
 
 # ---- what cannot be had is said ----
 
 
-@pytest.mark.parametrize("server", ["ActiveMQ/5.17.2", "ActiveMQ-Artemis/2.31.0"])
-def test_requeue_is_refused_where_messages_would_stay_unsettled(shell, server):
-    from client.peer import Peer
-
-    with Peer(server=server) as peer:
+def test_requeue_is_refused_where_messages_would_stay_unsettled(shell):
+    with Peer(server="ActiveMQ-Artemis/2.31.0") as peer:
         client = shell.connect(peer.url)
         with pytest.raises(stomp.LocalProtocolError, match=r"on_error=.requeue.: the NACK of \S+ cannot requeue"):
             client.subscribe("/queue/a", ack="client", handler=shell.handler(print), on_error="requeue")
         assert not peer.got("SUBSCRIBE")
-        message = client.subscribe("/queue/b", id="b", ack="client")
+        subscription = client.subscribe("/queue/b", id="b", ack="client")
         peer.deliver("b", b"x")
         with pytest.raises(stomp.LocalProtocolError, match="cannot requeue"):
-            message.get(patience(10)).processing(requeue=True)
+            subscription.get(patience(10)).processing(requeue=True)
 
 
 def test_messages_that_are_left_and_hold_the_whole_prefetch_are_told(caplog):
     logging.getLogger("stompcodec.client").setLevel(logging.ERROR)
     client = Scripted().connect()
-    subscription = client.subscribed("client-individual", prefetch=2)
+    settled, subscription = (client.subscribed("client-individual", prefetch=2) for _ in range(2))
+    for number in range(10):
+        message = client.deliver(settled, f"m{number}")
+        leave(message)
+        client.ack(message)  # it holds nothing
     first, second = (client.deliver(subscription, name) for name in ("m1", "m2"))
     leave(first)
     assert not caplog.records
@@ -202,14 +187,3 @@ def test_messages_that_are_left_and_hold_the_whole_prefetch_are_told(caplog):
     client.ack(second)
     leave(client.deliver(subscription, "m3"))
     assert "hold the whole prefetch of 2" in caplog.text
-
-
-def test_messages_that_were_settled_later_hold_nothing(caplog):
-    logging.getLogger("stompcodec.client").setLevel(logging.ERROR)
-    client = Scripted().connect()
-    subscription = client.subscribed("client-individual", prefetch=2)
-    for number in range(10):
-        message = client.deliver(subscription, f"m{number}")
-        leave(message)
-        client.ack(message)
-    assert not caplog.records

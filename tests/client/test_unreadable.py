@@ -5,13 +5,12 @@ import logging
 import pytest
 from client.peer import Peer
 from client.scripted import Scripted
-from client.shells import Seen
 from patience import patience
 
 import stompcodec.client as stomp
 from stompcodec.client.subscription import Subscription
 from stompcodec.client.unreadable import SETTLED
-from stompcodec.errors import ConnectionLostError, RemoteProtocolError
+from stompcodec.errors import RemoteProtocolError
 
 #: As ActiveMQ 6 writes a JMS message whose property is called "new\nline", and one whose text has a NUL.
 LF = (
@@ -113,14 +112,6 @@ def test_the_third_time_ends_its_subscription_alone(client, poison, size):
     write(client, (GOOD, good, "good-4"))
     assert bodies(client, good) == [b"good"]
     assert [frame.headers["id"] for _, frame in client.seen if frame.command == "SUBSCRIBE"][-1] == good.id
-
-
-def test_different_messages_are_no_reason_to_end(client):
-    subscription = client.subscribed("client-individual")
-    for number in range(10):
-        write(client, (LF, subscription, f"ID:{number}"))
-        client.connect()
-    assert not subscription.closed
 
 
 def test_messages_without_id_are_told_by_what_was_read(client):
@@ -284,19 +275,6 @@ def test_a_streamed_body_goes_on_behind_it(tmp_path):
     assert not client.core.inbound.in_body
 
 
-def test_the_session_is_as_good_as_before(client):
-    subscription = client.subscribed("client-individual", on_unreadable="skip")
-    write(client, (LF, subscription, "1"))
-    client.frames()
-    call = client.send(receipt=True)
-    (frame,) = client.frames()
-    client.receipt(frame)
-    assert call.done
-    assert call.error is None
-    client.ack(client.deliver(subscription, "m5"))
-    assert [headers["id"] for headers in sent(client, "ACK")] == ["am5"]
-
-
 def test_values():
     for value in SETTLED:
         assert Subscription("/queue/a", id="1", on_unreadable=value).on_unreadable == value
@@ -349,17 +327,3 @@ def test_raise_in_both_shells(shell, peer):
         until_it_fails(subscription)
     other = client.subscribe("/queue/b", ack="client-individual", on_unreadable="skip")
     assert other.get(patience(5)).id == "1"
-
-
-def test_an_error_says_it_without_reconnect(shell, peer):
-    client = shell.connect(peer.url, reconnect=None)
-    subscription = client.subscribe("/queue/a", ack="client-individual")
-    with pytest.raises((RemoteProtocolError, ConnectionLostError), match="message-id '2'"):
-        until_it_fails(subscription)
-
-
-def test_a_handler_gets_the_others(shell, peer):
-    client, seen = shell.connect(peer.url), Seen()
-    handler = shell.handler(lambda message: seen.add(message.id))
-    client.subscribe("/queue/a", ack="client-individual", on_unreadable="skip", handler=handler)
-    assert seen.wait(2) == ["1", "4"]
