@@ -166,13 +166,15 @@ def test_a_reconnect_to_another_broker_uses_its_words(before, after, names, expe
     assert [tuple(frame.get(name) for name in names) for frame in asked] == expected
 
 
-def test_each_connection_has_a_durable_queue_of_its_own():
+def test_each_subscription_and_connection_has_a_durable_queue_of_its_own():
+    """A shared queue would halve the messages."""
     client = Scripted(server="RabbitMQ/4.3.0", topic_queues="durable").connect()
-    client.subscribed(destination="/topic/a")
+    for _ in range(2):
+        client.subscribed(destination="/topic/a")
     client.lose()
     client.connect()
     names = [frame.get("x-queue-name") for _, frame in client.seen if frame.command == "SUBSCRIBE"]
-    assert len(names) == len(set(names)) == 2
+    assert len(names) == len(set(names)) == 4
 
 
 @pytest.mark.parametrize(
