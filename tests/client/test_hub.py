@@ -377,3 +377,74 @@ def test_a_task_that_ends_is_not_called_again() -> None:
     task.join(patience(_LONG))
     task.wake()
     assert (calls, task.ended.is_set()) == ([1], True)
+
+
+# ---- turns ----
+
+
+def test_who_lets_it_pass_comes_behind() -> None:
+    """And so it needs no luck: without that, the lock is taken again before it wakes."""
+    lock = threading.Lock()
+    turns, order, go_on = hub.Turns(lock), [], threading.Event()
+
+    def work() -> None:
+        with turns:
+            assert go_on.wait(patience(_LONG))
+            order.append("the waiting one")
+
+    for number in range(1, 20):
+        with lock:
+            thread = threading.Thread(target=work, daemon=True)
+            thread.start()
+            until(lambda: turns.waits)
+            go_on.set()
+        turns.let_pass()
+        with lock:
+            order.append("the busy one")
+        thread.join(patience(_LONG))
+        go_on.clear()
+        assert not turns.waits
+        assert order == ["the waiting one", "the busy one"] * number
+    turns.let_pass()  # nothing holds it up
+
+
+def test_an_error_frees_the_lock() -> None:
+    lock = threading.Lock()
+    turns = hub.Turns(lock)
+    for _ in range(2):
+        with pytest.raises(KeyError), turns:
+            raise KeyError
+        assert not lock.locked()
+
+
+def test_callers_let_the_io_thread_pass() -> None:
+    """Whatever they do with each message."""
+    asked = []
+
+    class Waiting(hub.Turns):
+        """Turns at which the I/O thread always waits."""
+
+        waits = property(lambda _: True, lambda _, value: None)
+
+        def let_pass(self) -> None:
+            asked.append(1)
+
+        def __exit__(self, *_: object) -> None:
+            self._lock.release()
+
+    with Peer() as peer, stomp.connect(peer.url, heart_beat=(0, 0)) as client:
+        subscription = client.subscribe("/queue/b", id="s", ack="client-individual")
+        peer.deliver("s", b"x", count=2)
+        first, second = subscription.get(patience(_LONG)), subscription.get(patience(_LONG))
+        engine = client._link.engine
+        turns, engine._turns = engine._turns, Waiting(engine.lock)
+        for call in (
+            lambda: client.send("/queue/a", b"x"),
+            lambda: client.send("/queue/a", b"x", {"a": "b"}),
+            first.ack,
+            second.ack,
+        ):
+            asked.clear()
+            call()
+            assert asked
+        engine._turns = turns

@@ -7,16 +7,10 @@ keeps account of can be compared before and after.
 import asyncio
 import inspect
 import itertools
-import socket
 import time
 
 import pytest
 from client.scripted import Scripted, outcome
-from client.shells import QUICK, Seen
-from crash.process import BrokerProcess
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
-from patience import patience
 
 import stompcodec.client as stomp
 from stompcodec import Frame
@@ -146,8 +140,6 @@ STATES = {
     "closing": Driven.closing,
 }
 
-#: Those after which there may be another one.
-ORDER = [state for state in STATES if state != "closing"]
 
 # ---- the calls ----
 
@@ -279,35 +271,21 @@ def impatient(monkeypatch):
     monkeypatch.setattr(stomp.AsyncReceipt, "wait", wait)
 
 
-def check(driven, name, number):
-    before = driven.account()
-    with pytest.raises((TypeError, ValueError, stomp.StompError)):
-        driven.wait_for(CALLS[name][number](driven))
-    assert driven.account() == before, (name, number)
-
-
-@pytest.mark.parametrize("state", STATES)
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(
+    ("kind", "state"),
+    [*(("async", state) for state in STATES), *(("sync", state) for state in ("up", "reconnecting", "uploading"))],
+)
 def test_each_odd_argument(kind, state, impatient):
+    """In each state; the thread has the code of the event loop."""
     driven = Driven(KINDS[kind]).prepare()
     driven.enter(state)
     for name, works in CALLS.items():
-        for number in range(len(works)):
-            check(driven, name, number)
+        for work in works:
+            before = driven.account()
+            with pytest.raises((TypeError, ValueError, stomp.StompError)):
+                driven.wait_for(work(driven))
+            assert driven.account() == before, (name, works.index(work))
     driven.survives()
-
-
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.usefixtures("impatient")
-@settings(max_examples=50, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(data=st.data())
-def test_a_call_that_raised_leaves_nothing(kind, data):
-    driven = Driven(KINDS[kind]).prepare()
-    for state in data.draw(st.lists(st.sampled_from(ORDER), min_size=1, max_size=4), "states"):
-        driven.enter(state)
-        for name in data.draw(st.lists(st.sampled_from(list(CALLS)), min_size=1, max_size=5), "calls"):
-            check(driven, name, data.draw(st.integers(0, len(CALLS[name]) - 1), "argument"))
-        driven.survives()
 
 
 # ---- the I/O thread ----
@@ -351,39 +329,3 @@ def test_calls_that_timed_out_are_not_kept():
     client.core.when_room(client.call(timeout=5.0), client.now, 1)
     client.wait(6.0)
     assert (client.core.link.waiters, client.core.link.room) == ([], [])
-
-
-# ---- a broker that is killed ----
-
-REFUSED = [
-    {"id": 1},
-    {"headers": {"x": 5}},
-    {"headers": {"id": "mine"}},
-    {"selector": 3},
-    {"durable": b"daily"},
-    {"prefetch": 10**30, "ack": "client"},
-]
-
-
-@pytest.mark.long
-def test_a_refused_subscription_does_not_end_the_others(shell, tmp_path):
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
-    seen = Seen()
-    with BrokerProcess(tmp_path, memory=True, flags=("--port", str(port))) as broker:
-        client = shell.connect(f"stomp://127.0.0.1:{port}", reconnect=QUICK)
-        handled = shell.handler(lambda message: seen.add(message.body))
-        client.subscribe("/queue/handled", ack="client-individual", handler=handled)
-        subscription = client.subscribe("/queue/kept")
-        for arguments in REFUSED:
-            with pytest.raises((TypeError, ValueError)):
-                client.subscribe("/queue/refused", **arguments)
-        with pytest.raises(TypeError):
-            client.on_message(None)(handled)
-        broker.kill()
-        broker.start()
-        client.wait_connected(patience(20))
-        client.send("/queue/kept", b"again", receipt=True)
-        client.send("/queue/handled", b"again", receipt=True)
-        assert (subscription.get(patience(10)).body, seen.wait(1)) == (b"again", [b"again"])
-        assert client.state == "connected"

@@ -5,7 +5,6 @@ import threading
 
 import pytest
 from client.peer import Peer
-from client.shells import QUICK
 from patience import patience
 
 import stompcodec.client as stomp
@@ -23,8 +22,13 @@ def broker():
 
 
 @pytest.mark.parametrize("timeout", LONG)
-def test_a_call_with_a_very_long_timeout_works(shell, broker, timeout):
-    client = shell.connect(broker.url, heart_beat=(0, 0))
+def test_a_very_long_timeout_works(shell, broker, timeout):
+    async def passcode():
+        return "x"
+
+    names = ("startup_timeout", "connect_timeout", "receipt_timeout", "close_timeout")
+    credentials = {"login": lambda: "ann", "passcode": passcode if shell.name == "async" else "x"}
+    client = shell.connect(broker.url, heart_beat=(0, 0), **credentials, **dict.fromkeys(names, timeout))
     client.send("/queue/long", b"1", receipt=True, timeout=timeout)
     client.send_many([("/queue/long", b"2")], timeout=timeout)
     subscription = client.subscribe("/queue/long", ack="client-individual", timeout=timeout)
@@ -37,27 +41,6 @@ def test_a_call_with_a_very_long_timeout_works(shell, broker, timeout):
     subscription.join(timeout)
     client.drain(timeout)
     client.close(timeout)
-
-
-@pytest.mark.parametrize("timeout", LONG)
-def test_very_long_timeouts_of_the_connection_work(shell, broker, timeout):
-    names = ("startup_timeout", "connect_timeout", "receipt_timeout", "close_timeout")
-    client = shell.connect(
-        broker.url, heart_beat=(0, 0), login=lambda: "ann", passcode="x", **dict.fromkeys(names, timeout)
-    )
-    client.send("/queue/a", receipt=True)
-    client.close()
-
-
-@pytest.mark.parametrize("timeout", LONG)
-def test_a_credential_may_take_long(shell, broker, timeout):
-    async def passcode():
-        return "x"
-
-    client = shell.connect(
-        broker.url, login="ann", passcode=passcode if shell.name == "async" else "x", connect_timeout=timeout
-    )
-    client.close()
 
 
 def test_the_io_thread_survives_a_wait_for_nothing(shell):
@@ -97,58 +80,38 @@ def test_a_timeout_that_has_passed_is_over_at_once(shell, timeout):
 
 @pytest.mark.parametrize(("timeout", "why"), [(math.nan, "is nan"), (10**400, "is too large")])
 def test_no_number_of_seconds_is_refused_at_once(shell, broker, timeout, why):
+    """For all calls see `test_nothing_left.py`."""
     client = shell.connect(broker.url)
-    subscription = client.subscribe("/queue/a")
-    for call in (
-        lambda: client.send("/queue/a", timeout=timeout),
-        lambda: client.send("/queue/a", receipt=True, timeout=timeout),
-        lambda: client.send_many([("/queue/a", b"")], timeout=timeout),
-        lambda: client.request("/queue/a", timeout=timeout),
-        lambda: client.ping(timeout),
-        lambda: client.wait_connected(timeout),
-        lambda: client.subscribe("/queue/b", timeout=timeout),
-        lambda: subscription.get(timeout),
-        lambda: subscription.take(1, timeout),
-        lambda: subscription.join(timeout),
-        lambda: subscription.unsubscribe(timeout=timeout),
-        lambda: client.drain(timeout),
-        lambda: client.close(timeout),
-    ):
-        with pytest.raises(ValueError, match=f"timeout {why}"):
-            call()
+    with pytest.raises(ValueError, match=f"timeout {why}"):
+        client.send("/queue/a", receipt=True, timeout=timeout)
     client.ping()
-    client.close()
-
-
-@pytest.mark.parametrize("name", ["startup_timeout", "connect_timeout", "receipt_timeout", "close_timeout"])
-@pytest.mark.parametrize("value", [math.nan, -1, 10**400])
-def test_an_option_that_is_no_time_is_refused_by_name(name, value):
-    with pytest.raises(ValueError, match=name):
-        stomp.connect("stomp://h", **{name: value})
 
 
 @pytest.mark.parametrize(
-    "beats", [(-1, 0), (0, -1), (math.nan, 0), (math.inf, 0), (1.5, 0), (2**63, 0), (0, 10**400), (1000,)]
+    ("name", "values"),
+    [
+        *(
+            (name, [math.nan, -1, 10**400])
+            for name in ("startup_timeout", "connect_timeout", "receipt_timeout", "close_timeout")
+        ),
+        (
+            "heart_beat",
+            [(-1, 0), (0, -1), (math.nan, 0), (math.inf, 0), (1.5, 0), (2**63, 0), (0, 10**400), (1000,)],
+        ),
+    ],
 )
-def test_intervals_that_no_header_can_hold_are_refused(beats):
-    with pytest.raises(ValueError, match="heart_beat is"):
-        stomp.connect("stomp://h", heart_beat=beats)
+def test_an_option_that_is_no_time_is_refused_by_name(name, values):
+    for value in values:
+        with pytest.raises(ValueError, match=name):
+            stomp.Options(**{name: value})
 
 
-@pytest.mark.parametrize(
-    "delays", [{"factor": math.nan}, {"first": math.nan}, {"most": math.nan}, {"first": math.inf, "most": math.inf}]
-)
-def test_delays_that_are_no_numbers_are_refused(delays):
-    with pytest.raises(ValueError, match=r"first is|factor is"):
-        stomp.Backoff(**delays)
-
-
-def test_delays_may_grow_without_end():
+def test_delays_may_grow_without_end_and_are_numbers():
     delays = stomp.Backoff(first=1e300, factor=math.inf, most=math.inf, jitter=0.5).delays(lambda: 0.0)
     assert [next(delays), next(delays)] == [5e299, math.inf]
-
-
-def test_a_call_counts_its_time_as_a_float():
+    for wrong in ({"factor": math.nan}, {"first": math.nan}, {"most": math.nan}, {"first": math.inf, "most": math.inf}):
+        with pytest.raises(ValueError, match=r"first is|factor is"):
+            stomp.Backoff(**wrong)
     assert Calls().make("SEND", 2**70).timeout == 2.0**70
 
 
@@ -166,9 +129,3 @@ def test_a_client_that_waits_for_its_next_attempt_can_be_closed(shell):
         assert reconnecting.wait(patience(10))
         client.close()
         assert client.state == "closed"
-
-
-def test_the_brokers_records_can_be_waited_for(broker):
-    with stomp.connect(broker.url, reconnect=QUICK) as client:
-        client.send("/queue/a", b"here", receipt=True)
-        assert broker.expect("SEND", timeout=math.inf, destination="/queue/a") is not None
