@@ -61,14 +61,6 @@ def test_a_lone_bad_message_costs_three_seconds_and_is_given_up_after_six_calls(
     assert desk.pauses == LONE
 
 
-def test_a_database_that_is_away_for_two_seconds_makes_no_dead_letter(monkeypatch):
-    desk = Down(monkeypatch, away=[(0.0, 2.0), (10.0, 12.0)]).desk.put(50)
-    desk.run()
-    desk.clock = 10.0
-    desk.put(50).run()
-    assert (len(desk.fates), dead(desk)) == (100, [])
-
-
 def test_one_that_is_away_for_ten_minutes_makes_a_handful_and_holds_no_window(monkeypatch):
     desk = Down(monkeypatch, away=[(0.0, 600.0)], prefetch=50).desk.put(200).run()
     assert [number for number, _ in desk.fates] == [f"m{number:04}" for number in range(1, 201)]

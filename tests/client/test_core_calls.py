@@ -212,58 +212,6 @@ def test_a_transaction_commits(client):
         client.core.send(Frame("SEND", {"destination": "/queue/b"}), client.now, transaction=transaction)
 
 
-def test_a_transaction_ends_with_its_connection(client):
-    subscription = client.subscribed("client-individual")
-    message = client.deliver(subscription)
-    transaction = client.begin()
-    client.frames()
-    client.lose()
-    client.connect()
-    for attempt in (
-        lambda: client.core.send(Frame("SEND", {"destination": "/queue/b"}), client.now, transaction=transaction),
-        lambda: client.ack(message, transaction=transaction),
-        lambda: client.finish(transaction),
-    ):
-        with pytest.raises(ConnectionLostError, match="took no effect"):
-            attempt()
-    assert "COMMIT" not in [frame.command for _, frame in client.seen]
-    assert not [frame for number, frame in client.seen if number == 2 and frame.get("transaction")]
-
-
-def test_a_commit_that_was_sent_is_unknown_and_one_that_was_not_is_not(client):
-    sent = client.begin("t1")
-    first = client.finish(sent)
-    client.frames()
-    client.core.link.writable(False)
-    unsent = client.begin("t2")
-    second = client.finish(unsent)
-    client.lose()
-    assert isinstance(first.error, ConnectionLostError)
-    assert first.error.sent
-    assert isinstance(second.error, ConnectionLostError)
-    assert not second.error.sent
-
-
-def test_what_an_aborted_transaction_acknowledged_is_open_again(client):
-    subscription = client.subscribed("client-individual")
-    message = client.deliver(subscription)
-    transaction = client.begin()
-    client.ack(message, transaction=transaction)
-    assert subscription.open == 0
-    client.finish(transaction, "ABORT")
-    assert subscription.open == 1
-    client.ack(message)
-    assert client.commands() == ["BEGIN", "ACK", "ABORT", "ACK"]
-
-
-def test_a_transaction_begins_once(client):
-    """A second BEGIN would end the session by an ERROR."""
-    transaction = client.begin("t1")
-    with pytest.raises(LocalProtocolError, match="BEGIN not sent: the transaction is open"):
-        client.core.begin(transaction, client.now)
-    assert client.commands() == ["BEGIN"]
-
-
 def test_begin_waits_for_a_connection(client):
     from stompcodec.client.transaction import BaseTransaction
 
@@ -290,15 +238,6 @@ def test_close_copes_without_the_last_receipt(client, how):
     else:
         client.wait(5.1)
     assert (outcome(close), client.core.link.state) == ("accepted", "closed")
-
-
-def test_closing_twice_is_fine(client):
-    calls = [client.call("close", command="") for _ in range(3)]
-    client.core.close(client.now, calls[0])
-    client.core.close(client.now, calls[1])
-    client.confirm_all()
-    client.core.close(client.now, calls[2])
-    assert [outcome(call) for call in calls] == ["accepted"] * 3
 
 
 def test_the_end_gives_every_call_an_outcome_and_tells_what_was_lost(client, caplog):

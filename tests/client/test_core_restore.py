@@ -3,7 +3,6 @@
 import pytest
 from client.scripted import Scripted, outcome
 
-from stompcodec.client.backoff import STEP
 from stompcodec.client.subscription import Subscription
 from stompcodec.errors import LocalProtocolError, RejectedError
 
@@ -30,15 +29,6 @@ def test_subscriptions_come_back_before_anything_else(client):
     client.receipt(second)
     assert client.commands() == ["SEND"]
     assert client.core.link.state == "connected"
-
-
-def test_a_subscription_that_asks_for_no_receipt_holds_up_nothing(client):
-    subscription = client.subscribe(confirm=False)
-    assert outcome(subscription.call) == "accepted"
-    client.lose()
-    client.send()
-    client.connect(confirm=False)
-    assert client.commands() == ["SUBSCRIBE", "SEND"]
 
 
 def test_a_first_message_confirms_as_well(client):
@@ -69,40 +59,6 @@ def test_what_is_refused_or_unsubscribed_does_not_come_back(client, when):
     asked = [f.headers["id"] for number, f in client.seen if number == client.connections and f.command == "SUBSCRIBE"]
     assert asked == list(client.core.inbound.subscriptions) == [good.id]
     assert client.core.link.state == "connected"
-
-
-def test_an_error_without_a_name_on_return_finds_its_subscription(client):
-    """It would be replayed for ever otherwise: after the first such ERROR they come back one by one."""
-    subscriptions = [client.subscribed() for _ in range(4)]
-    bad = subscriptions[2]
-    client.lose()
-    for _ in range(5):
-        client.connect(confirm=False)
-        client.wait(2 * STEP if client.core.link.pace.item is None else 0)  # nothing is sent for a step
-        while client.core.link.connection is not None and (frames := client.frames()):
-            if any(frame.headers["id"] == bad.id for frame in frames):
-                client.error(None, "not this one")
-                break
-            for frame in frames:
-                client.receipt(frame)
-        if client.core.link.connection is not None:
-            break
-    assert client.core.link.state == "connected"
-    assert isinstance(bad.error, RejectedError)
-    assert bad.id not in client.core.inbound.subscriptions
-    assert len(client.core.inbound.subscriptions) == 3
-
-
-def test_a_loss_while_coming_back_blames_nobody(client):
-    subscriptions = [client.subscribed() for _ in range(2)]
-    for _ in range(3):
-        client.lose()
-        client.connect(confirm=False)
-        client.frames()
-    client.lose()
-    client.connect()
-    assert client.core.link.state == "connected"
-    assert all(not subscription.closed for subscription in subscriptions)
 
 
 def test_a_subscription_that_waits_for_its_receipt_survives_a_loss(client):

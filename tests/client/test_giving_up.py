@@ -274,36 +274,6 @@ def test_no_exception_of_a_handler_loses_a_message(
         assert attempts == 1 or dead_letter is None
 
 
-@pytest.mark.parametrize(
-    ("broker", "lasting", "copies"),
-    [
-        ("artemis", True, 2),
-        ("artemis", False, 1),  # an id of another form: no two deliveries can be told to be of one message
-        ("ours", False, 2),
-        ("activemq", False, 1),  # it knows no keys
-    ],
-)
-def test_a_copy_without_receipt_is_sent_again_where_the_second_one_is_a_duplicate(monkeypatch, broker, lasting, copies):
-    """Elsewhere the handler rests until the connection ends."""
-
-    def handle(message):
-        raise json.JSONDecodeError("bad", "", 0)
-
-    def lose():
-        if len(desk.pauses) == 3:
-            sent.append(len([frame for frame in desk.frames if frame.command == "SEND"]))
-            desk.lose()
-
-    options = {"server": SERVERS[broker], "lasting": lasting, "attempts": 2}
-    desk, sent = Letters(monkeypatch, handle, ["silent"], False, **options), []
-    desk.subscription.dead_letter, desk.at_pause = "/queue/dead", lose
-    desk.put(1).run(until=3600.0)
-    assert (sent or [len([frame for frame in desk.frames if frame.command == "SEND"])]) == [copies]
-    assert desk.letters == ["m0001"]
-    assert dict(desk.fates) == {"m0001": "ACK"}
-    assert desk.wrong == []
-
-
 # ---- both shells ----
 
 

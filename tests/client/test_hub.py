@@ -324,43 +324,30 @@ def test_timers_are_those_of_a_model_and_few(steps) -> None:
         test.close()
 
 
-def test_a_timer_that_is_too_early_is_set_anew(monkeypatch) -> None:
-    test = hub.Hub()
-    task = hub.Task(test, None)  # type: ignore[arg-type]  # its steps do not run
-    clock = [0.0]
+def test_a_timer_that_is_too_early_is_set_anew_and_a_late_one_is_told(monkeypatch, caplog) -> None:
+    test, clock = hub.Hub(), [0.0]
+    tasks = [hub.Task(test, None) for _ in range(3)]  # type: ignore[arg-type]  # their steps do not run
     monkeypatch.setattr(hub.time, "monotonic", lambda: clock[0])
     try:
         for due in (5.0, 9.0):
-            task.due = due
-            test._set_timer(task)
-        assert [at for at, *_ in test._timers] == [5.0]
-        clock[0] = 6.0
-        test._look_at_the_time()
-        assert not test.ready
-        assert [at for at, *_ in test._timers] == [9.0]
-        clock[0] = 9.0
-        test._look_at_the_time()
-        assert list(test.ready) == [task]
-        assert not test._timers
-    finally:
-        test.close()
-
-
-def test_a_hub_that_was_held_up_says_so(monkeypatch, caplog) -> None:
-    test = hub.Hub()
-    clock = [0.0]
-    monkeypatch.setattr(hub.time, "monotonic", lambda: clock[0])
-    try:
-        for late in (hub.LATE, hub.LATE + 0.01):
-            for _ in range(3):
-                task = hub.Task(test, None)  # type: ignore[arg-type]  # its steps do not run
-                task.due = clock[0] + 1
+            for task in tasks:
+                task.due = due
                 test._set_timer(task)
-            clock[0] += 1 + late
+        assert {at for at, *_ in test._timers} == {5.0}
+        for now, ready, due in ((5.0 + hub.LATE, [], {9.0}), (9.0 + hub.LATE, tasks, set())):
+            clock[0] = now
             test._look_at_the_time()
+            assert (list(test.ready), {at for at, *_ in test._timers}) == (ready, due)
+        assert not caplog.records
+        test.ready.clear()
+        for task in tasks:
+            task.due = 20.0
+            test._set_timer(task)
+        clock[0] = 20.0 + hub.LATE + 0.01
+        test._look_at_the_time()
+        assert caplog.text.count("held up for 0.5 s") == 1
     finally:
         test.close()
-    assert caplog.text.count("held up for 0.5 s") == 1
 
 
 def test_a_task_that_ends_is_not_called_again() -> None:

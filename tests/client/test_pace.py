@@ -54,17 +54,6 @@ def test_after_three_short_connections_the_next_one_restores_one_by_one(client, 
     assert client.core.link.phase == ("restoring" if confirm else "up")
 
 
-def test_a_receipt_or_a_first_message_ends_the_step(client):
-    first, second, third = (client.subscribed(confirm=confirm) for confirm in (True, False, True))
-    flap(client)
-    (frame,) = client.frames()
-    client.receipt(frame)
-    assert sent(client) == [("SUBSCRIBE", second.id)]
-    client.deliver(second)
-    assert sent(client) == [("SUBSCRIBE", third.id)]
-    assert [each.confirmed for each in (first, second, third)] == [True, True, False]
-
-
 def test_what_the_program_does_meanwhile_waits(client):
     subscription = client.subscribed("client-individual")
     again = client.send(b"again", receipt=True, resend=True)

@@ -222,16 +222,6 @@ def test_two_threads_wait_for_one_receipt(kept, client, peer) -> None:
     assert len(done) == 3
 
 
-def test_who_waits_for_room_gives_the_socket_back(kept, client) -> None:
-    """Otherwise the socket would stay unread for up to 20 ms."""
-    polled = []
-    talk(client)
-    call = client._link.call("waiting for room", "", LONG)
-    client._link.engine.read_for(polled.append, call)
-    assert not polled
-    assert not is_lent(client)
-
-
 def test_a_silent_broker_gives_the_socket_back(client, peer) -> None:
     talk(client)
     peer.rules["SEND"] = lambda side, frame: None
@@ -355,16 +345,6 @@ def test_a_conversation_of_messages_needs_no_other_thread(kept, client, subscrip
     (settled,) = peer.got("ACK")
     assert settled.get("id") == last.headers["ack"]
     assert client.epoch == 1
-
-
-def test_receipts_and_messages_take_turns(kept, client, subscription, peer) -> None:
-    peer.rules["SEND"] = lambda side, frame: side.receipt(frame) if frame.get("receipt") else side.deliver("s", b"talk")
-    converse(client, subscription, peer)
-    with busy_hub():
-        for _ in range(3):
-            client.send("/queue/a", b"x", receipt=True)
-            client.send("/queue/a", b"x")
-            assert take(subscription) == b"talk"
 
 
 @pytest.mark.parametrize(
@@ -540,31 +520,6 @@ def test_others_who_wait_for_messages_have_them_read(kept, client, subscription,
     assert got == [b"x"]
 
 
-def test_threads_that_share_a_subscription_get_all(client, peer) -> None:
-    """It makes no difference which one reads, or if that one reads several messages."""
-    got, subscription = [], client.subscribe("/queue/b", id="s")
-    done = threading.Event()
-
-    def work() -> None:
-        while not done.is_set():
-            if (each := subscription.get(0.05)) is not None:
-                got.append(each.body)
-
-    threads = [threading.Thread(target=work, daemon=True) for _ in range(3)]
-    for thread in threads:
-        thread.start()
-    until = time.monotonic() + patience(LONG)
-    for number in range(200):
-        sends(peer, b"".join(message(b"%d" % each) for each in range(number * 2, number * 2 + 1 + number % 2)))
-        while len(got) < sum(1 + each % 2 for each in range(number + 1)):
-            assert time.monotonic() < until
-            time.sleep(0.0001)
-    done.set()
-    for thread in threads:
-        thread.join(patience(LONG))
-    assert len(got) == len(set(got)) == 300
-
-
 def test_who_is_left_with_a_message_is_woken(kept, client, subscription, peer) -> None:
     """The thread that reads takes one of two; the other one sleeps, and nothing else would wake it."""
     got, gate = [], threading.Event()
@@ -609,15 +564,6 @@ def test_a_stream_is_left_to_the_io_thread(kept, client, subscription, peer) -> 
         sends(peer, b"".join(map(message, bodies)))
         assert [take(subscription) for _ in range(20)] == bodies
         assert not is_lent(client)
-
-
-def test_messages_with_pauses_are_left_to_the_io_thread(client, subscription, peer, monkeypatch) -> None:
-    """To lend the socket for each of them would cost more than it saves."""
-    monkeypatch.setattr(engine, "_IDLE", 0.0)
-    for _ in range(10):
-        peer.deliver("s", b"x")
-        assert take(subscription) == b"x"
-        assert not subscription.in_turn
 
 
 @pytest.mark.parametrize("options", [{"on_frame": lambda *_: None}, {"middleware": [stomp.Middleware()]}])
