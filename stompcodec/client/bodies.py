@@ -32,11 +32,7 @@ Streamed = os.PathLike[str] | BinaryFile | Iterable[bytes]
 
 
 def is_whole(body: object) -> TypeGuard[str | bytes]:
-    """Return whether a body is text or bytes, and not a source of bytes.
-
-    >>> is_whole("text"), is_whole(b"bytes"), is_whole(io.BytesIO()), is_whole([b"a", b"b"])
-    (True, True, False, False)
-    """
+    """Return whether a body is text or bytes, and not a source of bytes."""
     return isinstance(body, _WHOLE)
 
 
@@ -155,11 +151,7 @@ def opened(body: Any, length: int | None) -> Source | None:
 
 
 def may_block(body: object) -> bool:
-    """Return whether `opened` may take long: it does for what is no ordinary file, such as a pipe.
-
-    >>> may_block(io.BytesIO()), may_block([b"a"])
-    (False, False)
-    """
+    """Return whether `opened` may take long: it does for what is no ordinary file, such as a pipe."""
     if isinstance(body, os.PathLike):
         try:
             return not stat.S_ISREG(os.stat(body).st_mode)
@@ -378,13 +370,7 @@ class Upload:
 
 
 class ReceivedBody:
-    """A body in a file, which is removed with the last message or reader that holds this.
-
-    >>> body = ReceivedBody(None)
-    >>> body.write(b"hello")
-    >>> BodyReader(body).read(), body.size
-    (b'hello', 5)
-    """
+    """A body in a file, which is removed with the last message or reader that holds this."""
 
     def __init__(self, folder: str | os.PathLike[str] | None) -> None:
         self.size = 0

@@ -42,11 +42,7 @@ _URGENT = 4
 
 
 def said(frame: Frame) -> str:
-    """Return the server's words in an ERROR as one printable line.
-
-    >>> said(Frame("ERROR", {"message": "no"}, b"such queue\\nat Server.java:1"))
-    'no: such queue'
-    """
+    """Return the server's words in an ERROR as one printable line."""
     first = (frame.body or b"")[:_MOST_SAID].decode("utf-8", "replace").strip().partition("\n")[0].strip()
     summary = (frame.get("message") or "ERROR")[:_MOST_SAID]
     words = f"{summary}: {first}" if first and first not in summary else summary
