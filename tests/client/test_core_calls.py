@@ -1,4 +1,4 @@
-"""Calls and their outcomes: accepted, rejected, unknown; the outbox; transactions."""
+"""Calls and their outcomes, the outbox, transactions, what comes back after a loss, requests, time and limits."""
 
 import logging
 
@@ -7,6 +7,7 @@ from client.scripted import Scripted, outcome
 
 from stompcodec import Frame
 from stompcodec.client.outbox import OutboxFullError
+from stompcodec.client.subscription import Subscription
 from stompcodec.errors import (
     ConnectionLostError,
     FrameError,
@@ -284,3 +285,309 @@ def test_secrets_are_masked_in_the_trace():
     client.open()
     ((direction, frame),) = client.core.link.trace
     assert (direction, frame.headers["passcode"]) == ("out", "***")
+
+
+# ---- coming back ----
+
+
+def test_subscriptions_come_back_before_anything_else(client):
+    client.subscribed("client")
+    client.subscribed("auto")
+    client.lose()
+    client.send(b"waits")
+    client.connect(confirm=False)
+    first, second = client.frames()
+    assert {first.command, second.command} == {"SUBSCRIBE"}
+    client.receipt(first)
+    assert client.frames() == []
+    assert client.core.link.state == "reconnecting"
+    client.receipt(second)
+    assert client.commands() == ["SEND"]
+    assert client.core.link.state == "connected"
+
+
+def test_a_first_message_confirms_as_well(client):
+    subscription = client.subscribe("auto")
+    client.frames()
+    client.deliver(subscription)
+    assert outcome(subscription.call) == "accepted"
+
+
+@pytest.mark.parametrize("when", ["at once", "on return", "unsubscribed"])
+def test_what_is_refused_or_unsubscribed_does_not_come_back(client, when):
+    good, bad = client.subscribed(), client.subscribe()
+    if when == "unsubscribed":
+        client.confirm_all()
+        call = client.call("UNSUBSCRIBE", command="UNSUBSCRIBE")
+        client.core.inbound.unsubscribe(bad, client.now, call)
+        client.frames()
+        client.lose()
+        assert outcome(call) == "accepted"
+    else:
+        if when == "on return":
+            client.confirm_all()
+            client.lose()
+            client.connect(confirm=False)
+        client.error(client.frames()[-1], "access refused")
+        assert isinstance(bad.error, RejectedError)
+    client.connect()
+    asked = [f.headers["id"] for number, f in client.seen if number == client.connections and f.command == "SUBSCRIBE"]
+    assert asked == list(client.core.inbound.subscriptions) == [good.id]
+    assert client.core.link.state == "connected"
+
+
+def test_a_subscription_that_waits_for_its_receipt_survives_a_loss(client):
+    subscription = client.subscribe()
+    client.frames()
+    client.lose()
+    assert outcome(subscription.call) == "waits"
+    client.connect()
+    assert outcome(subscription.call) == "accepted"
+
+
+def test_one_that_is_never_confirmed_is_given_up(client):
+    subscription = client.subscribe(timeout=3.0)
+    client.frames()
+    client.wait(4)
+    assert outcome(subscription.call) == "ReceiptTimeoutError"
+    assert client.commands() == ["UNSUBSCRIBE"]
+    assert not client.core.inbound.subscriptions
+
+
+def test_two_subscriptions_with_one_id(client):
+    client.subscribed(durable=None)
+    with pytest.raises(LocalProtocolError, match="id"):
+        client.core.inbound.subscribe(Subscription("/queue/x", id="s1"), client.now, client.call())
+
+
+def test_1_0_may_leave_the_subscription_out():
+    client = Scripted(version="1.0").connect()
+    subscription = client.subscribed()
+    client.answer("MESSAGE", {"message-id": "m", "destination": subscription.destination}, b"hi")
+    assert [message.body for message in client.take(subscription)] == [b"hi"]
+
+
+def test_messages_for_nobody_are_dropped(client):
+    subscription = client.subscribed()
+    client.core.inbound.unsubscribe(subscription, client.now)
+    client.answer("MESSAGE", {"subscription": subscription.id, "message-id": "m", "destination": "d"}, b"late")
+    assert client.core.inbound.backlog == 0
+
+
+# ---- requests ----
+
+
+def ask(client, timeout=30.0):
+    call = client.call("request", timeout)
+    assert client.core.request([("destination", "/queue/service")], b"?", client.now, call)
+    return call
+
+
+def test_a_reply_finds_its_request(client):
+    first, second = ask(client), ask(client)
+    subscribe, *asked = client.frames()
+    assert (subscribe.command, subscribe.headers["destination"]) == ("SUBSCRIBE", "/temp-queue/replies")
+    for frame in (subscribe, *asked):
+        client.receipt(frame)
+    assert (outcome(first), outcome(second)) == ("waits", "waits")
+    for frame in reversed(asked):
+        assert frame.headers["reply-to"] == "/temp-queue/replies"
+        pairs = {"subscription": subscribe.headers["id"], "message-id": "m", "destination": "d"}
+        key = frame.headers["correlation-id"]
+        client.answer("MESSAGE", {**pairs, "correlation-id": key}, key.encode())
+    assert [call.result.body for call in (first, second)] == [
+        frame.headers["correlation-id"].encode() for frame in asked
+    ]
+
+
+@pytest.mark.parametrize(("server", "correlated"), [("test/1", False), ("RabbitMQ/3.10.8", True)])
+def test_a_reply_can_be_told_if_only_one_waits_or_it_is_correlated(server, correlated):
+    client = Scripted(server=server).connect()
+    call = ask(client)
+    *subscribes, send = client.confirm_all()
+    assert len(subscribes) == (server == "test/1")  # RabbitMQ makes the reply queue by itself
+    assert send.headers["reply-to"] == "/temp-queue/replies"
+    key = {"correlation-id": send.headers["correlation-id"]} if correlated else {}
+    pairs = {"subscription": "/temp-queue/replies", "message-id": "m", "destination": "d"}
+    client.answer("MESSAGE", {**pairs, **key}, b"!")
+    assert call.result.body == b"!"
+    client.lose()
+    client.connect(confirm=False)
+    assert len(client.frames()) == len(subscribes)
+
+
+def test_requests_end_with_their_connection(client):
+    call = ask(client)
+    client.confirm_all()
+    client.lose()
+    assert outcome(call) == "ConnectionLostError"
+    client.connect(confirm=False)
+    (subscribe,) = client.confirm_all()
+    assert subscribe.headers["destination"] == "/temp-queue/replies"
+    second = ask(client)
+    assert outcome(second) == "waits"
+
+
+def test_a_request_may_be_refused_or_time_out(client):
+    late = ask(client, 2.0)
+    refused = ask(client)
+    *_, frame = client.frames()
+    client.wait(3)
+    assert outcome(late) == "ReceiptTimeoutError"
+    client.error(frame)
+    assert outcome(refused) == "RejectedError"
+    assert not client.core.inbound.replies
+
+
+# ---- draining ----
+
+
+def test_drain_gives_back_what_was_not_handed_out(client):
+    explicit, auto = client.subscribed("client-individual"), client.subscribed("auto")
+    message = client.deliver(explicit, "m1")
+    for subscription in (explicit, auto):
+        client.flood(subscription, 3)
+    client.core.drain(client.now)
+    client.confirm_all()
+    assert client.take(explicit) == []
+    assert not client.core.is_quiet()  # one message is in hand, and three are to be taken
+    client.ack(message)
+    assert client.commands() == ["ACK"]
+    assert not client.core.is_quiet()
+    assert len(client.take(auto)) == 3
+    assert client.core.is_quiet()
+    client.flood(explicit, 1)
+    assert client.core.inbound.backlog == 0
+
+
+# ---- time ----
+
+
+@pytest.mark.req("S12-HB-08", "S12-HB-09", "S12-HB-10", "S12-HB-11", "S12-HB-12")
+def test_heart_beats_are_sent_and_a_dead_server_is_noticed_in_time():
+    client = Scripted(heart_beat=(1000, 1000), server_beat=(1000, 1000)).connect()
+    client.wait(0.6)
+    assert client.core.link.take_output(client.now) == [b"\n"]
+    client.core.inbound.receive(b"\n", client.now)
+    at = client.now
+    client.wait(2.9)
+    assert client.core.link.connection is not None
+    client.wait(0.2)
+    assert client.core.link.connection is None
+    assert client.now - at <= 3.2
+    assert "silent" in str(client.core.link.error)
+
+
+def test_any_octet_is_a_sign_of_life():
+    client = Scripted(heart_beat=(0, 1000), server_beat=(1000, 0)).connect()
+    client.subscribed()
+    frame = b"MESSAGE\nsubscription:s1\nmessage-id:m\ndestination:d\ncontent-length:100\n\n" + b"x" * 100 + b"\0"
+    for octet in frame:
+        client.wait(2.9)
+        client.core.inbound.receive(bytes([octet]), client.now)
+    assert client.core.link.connection is not None
+    assert client.core.inbound.backlog == 1
+
+
+def test_a_stall_of_ours_is_not_held_against_the_server():
+    client = Scripted(heart_beat=(0, 1000), server_beat=(1000, 0)).connect()
+    client.now += 60
+    client.core.link.tick(client.now, late=59.0)
+    assert client.core.link.connection is not None
+    client.wait(3.1)
+    assert client.core.link.connection is None
+
+
+def test_no_connected_in_time():
+    client = Scripted(connect_timeout=5.0)
+    client.open()
+    client.wait(5.1)
+    assert client.core.link.connection is None
+    assert "no CONNECTED" in str(client.core.link.error)
+
+
+_REFUSED = "login or passcode is wrong, or the virtual host is not open to this user."
+_VHOST = "write the virtual host into the URL: stomp://host/%2F"
+
+
+@pytest.mark.parametrize(
+    ("message", "body", "said"),
+    [
+        ("Bad CONNECT", "Access refused for user 'ann'\n", "Bad CONNECT: Access refused for user 'ann'"),
+        ("Bad CONNECT", "Virtual host '127.0.0.1' access denied", _VHOST),
+        ("Virtual host 'h' is unknown", "", _VHOST),
+        ("login refused", _REFUSED, f"CONNECT was rejected: login refused: {_REFUSED}"),
+    ],
+)
+def test_a_refused_login_says_how_a_virtual_host_is_written(caplog, message, body, said):
+    client = Scripted()
+    client.open()
+    client.frames()
+    client.answer("ERROR", {"message": message}, body.encode())
+    error = client.core.link.error
+    assert client.core.link.connection is None
+    assert isinstance(error, RejectedError)
+    assert said in str(error)
+    assert (_VHOST in str(error)) == (said == _VHOST)
+    assert "s3cret" not in caplog.text + str(error)
+
+
+def test_rubbish_ends_the_connection_only(client):
+    subscription = client.subscribed()
+    client.core.inbound.receive(
+        b"MESSAGE\nsubscription:s1\nmessage-id:m\ndestination:d\n\nok\0HTTP/1.1 200\n\n\0", client.now
+    )
+    assert client.core.link.connection is None
+    assert [message.body for message in client.take(subscription)] == [b"ok"]
+    client.connect()
+    assert client.core.link.state == "connected"
+
+
+# ---- too much ----
+
+
+@pytest.mark.parametrize(("count", "size"), [(100, 10), (10, 1000)])
+def test_reading_pauses_where_nobody_takes_and_goes_on_at_half(count, size):
+    client = Scripted(inbox_messages=100, inbox_octets=10_000).connect()
+    subscription = client.subscribed()
+    client.flood(subscription, count - 1, size)
+    assert not client.core.inbound.paused
+    client.flood(subscription, 1, size)
+    assert client.core.inbound.paused
+    assert len(client.take(subscription)) == count
+    assert not client.core.inbound.paused
+    assert (client.core.inbound.backlog, client.core.inbound.backlog_octets) == (0, 0)
+
+
+def test_a_call_that_waits_for_a_receipt_does_not_wait_for_a_consumer():
+    client = Scripted(inbox_messages=100).connect()
+    subscription = client.subscribed()
+    client.flood(subscription, 100)
+    assert client.core.inbound.paused
+    call = client.send(receipt=True)
+    assert not client.core.inbound.paused  # its receipt is behind the messages
+    (frame,) = client.frames()
+    client.flood(subscription, 250)
+    assert not client.core.inbound.paused
+    client.flood(subscription, 50)
+    assert client.core.inbound.paused  # even then there is a bound
+    client.receipt(frame)
+    assert outcome(call) == "accepted"
+
+
+@pytest.mark.parametrize("ticked", [True, False])
+def test_the_time_of_a_pause_is_not_held_against_the_server(ticked):
+    client = Scripted(inbox_messages=10, heart_beat=(0, 1000), server_beat=(1000, 0)).connect()
+    subscription = client.subscribed()
+    client.flood(subscription, 10)
+    if ticked:
+        client.wait(600)
+    else:
+        client.now += 600
+        client.send()  # the core learns what time it is
+    assert client.core.link.connection is not None
+    client.take(subscription)
+    client.wait(2.5)
+    assert client.core.link.connection is not None
+    client.wait(1)
+    assert client.core.link.connection is None

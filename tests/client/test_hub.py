@@ -10,6 +10,7 @@ import time
 
 import pytest
 from client.broker import BrokerThread
+from client.feeding import wait_for
 from client.peer import Peer
 from client.shells import QUICK
 from hypothesis import given
@@ -37,20 +38,13 @@ def threads(name: str = "stompcodec-") -> list[str]:
     return [thread.name for thread in threading.enumerate() if thread.name.startswith(name) and thread not in _OLD]
 
 
-def until(done) -> None:
-    give_up = time.monotonic() + patience(_LONG)
-    while not done():
-        assert time.monotonic() < give_up
-        time.sleep(0.001)
-
-
 # ---- one thread ----
 
 
 def test_one_thread_serves_all_clients_and_ends_with_the_last() -> None:
     async def main(url: str) -> None:
         clients = await asyncio.gather(*[stomp.connect_async(url).open() for _ in range(20)])
-        until(lambda: threads() == ["stompcodec-client"])
+        wait_for(lambda: threads() == ["stompcodec-client"])
         for client in clients:
             await client.send("/queue/a", b"x", receipt=True)
         assert threads() == ["stompcodec-client"]
@@ -70,7 +64,7 @@ def test_one_thread_serves_all_clients_and_ends_with_the_last() -> None:
         assert not first.is_alive()
         with stomp.connect(broker.url) as client:
             client.send("/queue/a", b"x", receipt=True)
-        until(lambda: threads() == [])  # that which has connected may still be ending
+        wait_for(lambda: threads() == [])  # that which has connected may still be ending
 
 
 def test_a_selector_that_takes_few_sockets_has_few_clients(monkeypatch) -> None:
@@ -80,7 +74,7 @@ def test_a_selector_that_takes_few_sockets_has_few_clients(monkeypatch) -> None:
         for _ in range(5):
             stack.enter_context(stomp.connect(peer.url))
         assert threads("stompcodec-client") == ["stompcodec-client"] * 3
-    until(lambda: threads() == [])
+    wait_for(lambda: threads() == [])
 
 
 # ---- clients that cannot hold up others ----
@@ -281,7 +275,7 @@ def test_no_wake_is_lost() -> None:
         giver.start()
     for giver in givers:
         giver.join()
-    until(lambda: len(found) == 6000)
+    wait_for(lambda: len(found) == 6000)
     finish(task, stop)
 
 
@@ -299,7 +293,7 @@ def test_a_task_goes_on_when_it_is_due_and_not_before() -> None:
             yield None
 
     task = hub.run(steps())
-    until(lambda: len(seen) == 5)
+    wait_for(lambda: len(seen) == 5)
     assert seen == [True] * 4 + [None]
     finish(task, stop)
 
@@ -383,7 +377,7 @@ def test_who_lets_it_pass_comes_behind() -> None:
         with lock:
             thread = threading.Thread(target=work, daemon=True)
             thread.start()
-            until(lambda: turns.waits)
+            wait_for(lambda: turns.waits)
             go_on.set()
         turns.let_pass()
         with lock:

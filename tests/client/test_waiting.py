@@ -10,6 +10,7 @@ from functools import partial
 
 import pytest
 from client.busy import busy_hub
+from client.feeding import wait_for
 from client.peer import Peer
 from client.test_interrupts import interrupted, is_sound
 from patience import patience
@@ -50,10 +51,7 @@ def is_lent(client) -> bool:
 
 def talk(client) -> None:
     """Have a conversation until waiting threads read."""
-    until = time.monotonic() + patience(LONG)
-    while not is_lent(client):
-        assert time.monotonic() < until
-        client.send("/queue/a", b"x", receipt=True)
+    wait_for(lambda: is_lent(client) or client.send("/queue/a", b"x", receipt=True))
 
 
 @pytest.mark.parametrize(
@@ -207,29 +205,12 @@ def test_many_threads_wait(client, peer) -> None:
     assert len(peer.got("SEND")) == 200
 
 
-def test_two_threads_wait_for_one_receipt(kept, client, peer) -> None:
-    held, done = [], []
-    talk(client)
-    peer.rules["SEND"] = lambda side, frame: held.append((side, frame))
-    receipt = client.send_for_receipt("/queue/a", b"x")
-    threads = [threading.Thread(target=lambda: done.append(receipt.wait()), daemon=True) for _ in range(3)]
-    for thread in threads:
-        thread.start()
-    peer.wait(lambda _: held)
-    peer.do(lambda: held[0][0].receipt(held[0][1]))
-    for thread in threads:
-        thread.join(patience(LONG))
-    assert len(done) == 3
-
-
 def test_a_silent_broker_gives_the_socket_back(client, peer) -> None:
     talk(client)
     peer.rules["SEND"] = lambda side, frame: None
     with pytest.raises(stomp.ReceiptTimeoutError):
         client.send("/queue/a", b"x", receipt=True, timeout=0.1)
-    until = time.monotonic() + patience(LONG)
-    while is_lent(client):
-        assert time.monotonic() < until
+    wait_for(lambda: not is_lent(client))
 
 
 def test_an_interrupt_at_each_place_loses_nothing(client, peer, monkeypatch) -> None:
@@ -318,10 +299,7 @@ def message(body, **headers) -> bytes:
 
 def is_lost(client, subscription, epoch) -> None:
     """The thread that waits ends up with the next connection."""
-    until = time.monotonic() + patience(LONG)
-    while client.epoch == epoch:
-        assert time.monotonic() < until
-        assert subscription.get(0.01) is None
+    wait_for(lambda: subscription.get(0.01) is None and client.epoch != epoch)
     client.wait_connected()
     assert client.epoch == epoch + 1
 
@@ -448,9 +426,7 @@ def waits(subscription, got):
     """A thread that waits for a message, and does not read itself."""
     thread = threading.Thread(target=lambda: got.append(take(subscription)), daemon=True)
     thread.start()
-    until = time.monotonic() + patience(LONG)
-    while not subscription.waiting:
-        assert time.monotonic() < until
+    wait_for(lambda: subscription.waiting)
     return thread
 
 
@@ -532,14 +508,10 @@ def test_who_is_left_with_a_message_is_woken(kept, client, subscription, peer) -
     threads = [threading.Thread(target=work, daemon=True) for _ in range(2)]
     for thread in threads:
         thread.start()
-    until = time.monotonic() + patience(LONG)
-    while len(subscription.waiting) < 2:
-        assert time.monotonic() < until
+    wait_for(lambda: len(subscription.waiting) == 2)
     with busy_hub():
         sends(peer, message(b"1") + message(b"2"))
-        while len(got) < 2:
-            assert time.monotonic() < until
-            time.sleep(0.001)
+        wait_for(lambda: len(got) == 2)
     gate.set()
     for thread in threads:
         thread.join(patience(LONG))
@@ -550,20 +522,9 @@ def test_a_busy_thread_gives_the_socket_back(client, subscription, peer) -> None
     """While no thread waits, the I/O thread reads."""
     converse(client, subscription, peer)
     peer.deliver("s", b"x", count=3)
-    until = time.monotonic() + patience(LONG)
-    while client._link.core.inbound.backlog < 3:
-        assert time.monotonic() < until
+    wait_for(lambda: client._link.core.inbound.backlog == 3)
     assert not is_lent(client)
     assert [take(subscription) for _ in range(3)] == [b"x"] * 3
-
-
-def test_a_stream_is_left_to_the_io_thread(kept, client, subscription, peer) -> None:
-    """It reads the next messages while the thread is busy with the last ones."""
-    for _ in range(10):
-        bodies = [b"%d" % number * 300 for number in range(20)]
-        sends(peer, b"".join(map(message, bodies)))
-        assert [take(subscription) for _ in range(20)] == bodies
-        assert not is_lent(client)
 
 
 @pytest.mark.parametrize("options", [{"on_frame": lambda *_: None}, {"middleware": [stomp.Middleware()]}])
@@ -576,17 +537,6 @@ def test_who_looks_at_frames_sees_each(peer, options) -> None:
             assert take(subscription) == b"x"
             client.send("/queue/a", b"x", receipt=True)
             assert not is_lent(client)
-
-
-def test_long_bodies_go_to_files(kept, peer) -> None:
-    with stomp.connect(peer.url, **OPTIONS, stream_over=AHEAD) as client:
-        subscription = client.subscribe("/queue/b", id="s")
-        converse(client, subscription, peer)
-        peer.deliver("s", b"x" * (AHEAD + 1))
-        long = subscription.get(patience(LONG))
-        assert long.is_streamed
-        with long.open() as reader:
-            assert reader.read() == b"x" * (AHEAD + 1)
 
 
 def test_an_interrupt_at_each_place_loses_no_message(kept, client, subscription, peer) -> None:

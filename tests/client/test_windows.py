@@ -230,14 +230,6 @@ def test_a_subscription_that_holds_messages_and_gets_none_is_named_once(caplog):
     assert "3 messages (consumer-window-size:3072)" in said
 
 
-def test_nothing_ticks_without_acknowledgements():
-    client = Scripted(server=ARTEMIS).connect()
-    client.deliver(client.subscribed("auto"))
-    client.core.inbound.unsubscribe(client.subscribed("client"), client.now)
-    client.wait(20)
-    assert client.core.link.next_deadline() is None
-
-
 # ---- further consumers that the broker refuses, must not have, or whose message cannot be read ----
 
 
@@ -300,22 +292,6 @@ def test_connections_that_end_now_and_then_do_not_end_further_consumers():
         (again,) = full(client, subscription)
         if confirmed:
             client.receipt(again)
-
-
-def test_a_client_that_closes_says_nothing_of_further_consumers(caplog):
-    client, subscription, _ = spared()
-    client.lose()
-    client.connect()
-    assert len(full(client, subscription)) == 1
-    client.core.close(client.now, client.call())
-    client.confirm_all()
-    assert not [record for record in caplog.records if "further consumer" in record.getMessage()]
-
-
-def test_the_id_of_a_further_consumer_is_taken():
-    client, _, spare = spared()
-    with pytest.raises(LocalProtocolError, match="exists already"):
-        client.subscribe("client", id=spare.headers["id"])
 
 
 @pytest.mark.parametrize("version", ["1.1", "1.2"])
