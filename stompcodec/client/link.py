@@ -672,7 +672,7 @@ class ClientLink:
         if upload is self.upload:
             self.break_off(ConnectionLostError(f"a body broke off after {upload.at} of {upload.size} bytes: {error}"))
         elif upload.state == "waiting":
-            self.outbox.drop(upload)
+            self.outbox.remove(upload)
         upload.over(error)
         if upload.call is not None:
             upload.call.resend = False

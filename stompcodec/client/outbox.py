@@ -177,22 +177,14 @@ class Outbox:
         self.push_front([each for each in waiting if not each.epoch])
         return [each for each in waiting if each.epoch]
 
-    def remove(self, call: Call) -> bool:
-        """Take out the entry of a call; return False if there is none."""
+    def remove(self, item: Call | Upload) -> bool:
+        """Take out the entry of a call, or an upload; return False if there is none."""
         for index, each in enumerate(self.waiting):
-            if each.call is call:
+            if each.call is item or each.frame is item:
                 del self.waiting[index]
                 self._count(each, -1)
                 return True
         return False
-
-    def drop(self, upload: Upload) -> None:
-        """Take out an upload, if it is here."""
-        for index, each in enumerate(self.waiting):
-            if each.frame is upload:
-                del self.waiting[index]
-                self._count(each, -1)
-                return
 
     def _count(self, waiting: Waiting, sign: int = 1) -> None:
         count, size = _weight(waiting.frame)
