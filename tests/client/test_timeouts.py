@@ -56,20 +56,6 @@ def test_a_very_long_timeout_works(shell, broker, timeout):
     client.close(timeout)
 
 
-def test_the_io_thread_survives_a_wait_for_nothing(shell):
-    """The server keeps the receipt back while the I/O thread waits until the timeout; another call ends that wait."""
-    kept = []
-    with Peer(rules={"SEND": lambda side, frame: kept.append((side, frame))}) as peer:
-        client = shell.connect(peer.url, heart_beat=(0, 0))
-        receipt = client.send_for_receipt("/queue/a", timeout=math.inf)
-        peer.wait(lambda peer: peer.got("SEND"))
-        client.ping()
-        side, frame = kept[0]
-        peer.do(lambda: side.receipt(frame))
-        receipt.wait()
-        client.close()
-
-
 @pytest.mark.parametrize("offer", [(0, 2**31), (2**31, 0), (10**99, 10**99)])
 def test_a_server_may_offer_any_interval_of_heart_beats(shell, offer):
     with Peer(heart_beat=offer) as peer:

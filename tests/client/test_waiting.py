@@ -451,18 +451,23 @@ def test_the_receipt_of_a_request_is_not_its_reply(kept, monkeypatch) -> None:
         assert client.request("/queue/a", b"x").body == b"reply"
 
 
-def test_two_subscriptions_are_read_by_the_io_thread(kept, client, subscription, peer) -> None:
-    """A thread that reads for itself would keep those waiting who want the messages of the other one."""
+@pytest.mark.parametrize("other", ["a subscription", "receipts"])
+def test_who_waits_beside_others_does_not_read(kept, client, subscription, peer, other) -> None:
+    """A thread that reads for itself would keep those waiting who want something else."""
     got = []
-    other = client.subscribe("/queue/c", id="t")
+    second = client.subscribe("/queue/c", id="t") if other == "a subscription" else None
     client._link.engine.stop_reading()
     for _ in range(10):
         thread = waits(subscription, got)
+        if second is None:
+            client.send("/queue/a", b"x", receipt=True)
+            assert not is_lent(client)
         peer.deliver("s", b"x")
         thread.join(patience(LONG))
-        assert not is_lent(client)
-    peer.deliver("t", b"y")
-    assert take(other) == b"y"
+        assert second is None or not is_lent(client)
+    if second is not None:
+        peer.deliver("t", b"y")
+        assert take(second) == b"y"
     assert got == [b"x"] * 10
 
 
@@ -481,19 +486,6 @@ def test_who_reads_a_receipt_thinks_of_those_who_wait_for_messages(kept, client,
     peer.deliver("s", b"x")
     thread.join(patience(LONG))
     assert (done, got) == ([None], [b"x"])
-
-
-def test_others_who_wait_for_messages_have_them_read(kept, client, subscription, peer) -> None:
-    """While a thread waits for messages, another one that gets receipts does not read."""
-    got = []
-    client._link.engine.stop_reading()
-    thread = waits(subscription, got)
-    for _ in range(10):
-        client.send("/queue/a", b"x", receipt=True)
-        assert not is_lent(client)
-    peer.deliver("s", b"x")
-    thread.join(patience(LONG))
-    assert got == [b"x"]
 
 
 def test_who_is_left_with_a_message_is_woken(kept, client, subscription, peer) -> None:
