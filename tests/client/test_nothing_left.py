@@ -32,7 +32,10 @@ class Driven(Scripted):
         self.core = self.link.core
 
     def wait_for(self, value):
-        return value if not inspect.isawaitable(value) else asyncio.run(_result(value))
+        async def result():
+            return await value
+
+        return asyncio.run(result()) if inspect.isawaitable(value) else value
 
     def prepare(self):
         self.connect()
@@ -50,8 +53,7 @@ class Driven(Scripted):
 
     def enter(self, state):
         link = self.core.link
-        if state != "up":
-            STATES[state](self)
+        STATES[state](self)
         assert (link.state, link.phase) == _STATES.get(state, ("connected", "up"))
 
     def full(self):
@@ -64,21 +66,6 @@ class Driven(Scripted):
         self.core.upload(upload, self.now)
         self.core.link.take_output(self.now)
         assert self.core.link.upload is upload
-
-    def closing(self):
-        self.core.close(self.now, self.call("close"))
-
-    def reconnecting(self):
-        self.lose()
-
-    def connecting(self):
-        self.lose()
-        self.open()
-        self.frames()
-
-    def restoring(self):
-        self.lose()
-        self.connect(confirm=False)
 
     def account(self):
         """All that the core keeps account of."""
@@ -113,15 +100,10 @@ class Driven(Scripted):
         self.connect()
         self.frames()  # the outbox flows
         assert (link.state, link.phase) == ("connected", "up")
-        assert [frame.headers["id"] for at, frame in self.seen if at == self.connections and frame.get("id")] == [
-            "kept"
-        ]
+        (asked,) = [frame for at, frame in self.seen if at == self.connections and frame.get("id")]
+        assert asked.headers["id"] == "kept"
         assert self.deliver(self.kept, "again").body == b"x"
         assert outcome(self.unanswered) == "ConnectionLostError"
-
-
-async def _result(value):
-    return await value
 
 
 _STATES = {
@@ -131,15 +113,14 @@ _STATES = {
     "closing": ("closing", "up"),
 }
 STATES = {
-    "up": None,
-    "connecting": Driven.connecting,
-    "restoring": Driven.restoring,
+    "up": lambda driven: None,
+    "connecting": lambda driven: (driven.lose(), driven.open(), driven.frames()),
+    "restoring": lambda driven: (driven.lose(), driven.connect(confirm=False)),
     "full": Driven.full,
     "uploading": Driven.uploading,
-    "reconnecting": Driven.reconnecting,
-    "closing": Driven.closing,
+    "reconnecting": Driven.lose,
+    "closing": lambda driven: driven.core.close(driven.now, driven.call("close")),
 }
-
 
 # ---- the calls ----
 
@@ -148,14 +129,8 @@ NAME = [None, *TEXT]
 MODE = ["no", 5, None, [], b"auto"]
 HEADERS = [5, "ab", ["a b"], {"x": 5}, {5: "x"}, [("a",)], [("a", "b", "c")], [([], "x")], {"x": None}, {"x": "\ud800"}]
 HEADERS += [{"receipt": "r"}, [("transaction", "t")], {"message-id": "m"}]
-SUBSCRIBED = [
-    *HEADERS,
-    {"id": "x"},
-    {"ack": "client"},
-    {"destination": "d"},
-    {"prefetch-count": "9"},
-    {"selector": "b"},
-]
+SUBSCRIBED = [*HEADERS, {"id": "x"}, {"ack": "client"}, {"destination": "d"}]
+SUBSCRIBED += [{"prefetch-count": "9"}, {"selector": "b"}]
 NUMBER = ["a", True, 10**30, 0, -1, 1.5, [], b"1"]
 SECONDS = ["a", "5", float("nan"), 10**400, [], b"1", 1j, {}]
 FUNCTION = [5, "x", []]
