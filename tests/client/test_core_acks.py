@@ -218,6 +218,8 @@ def test_which_attempt_it_is(server, headers, attempt):
     client = Scripted(server=server).connect()
     message = client.deliver(client.subscribed(), **headers)
     assert (message.attempt, message.redelivered) == (attempt, "redelivered" in headers)
+    message.count_calls(2)
+    assert message.attempt == attempt + 2
 
 
 # ---- which row it is ----

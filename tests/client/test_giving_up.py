@@ -15,8 +15,9 @@ from patience import patience
 import stompcodec.client as stomp
 from stompcodec import Frame
 from stompcodec.client.dialects import BROKERS, row_of
-from stompcodec.client.giving_up import copy_of, key_of, way_of
+from stompcodec.client.giving_up import copy_of, key_of, text_of, way_of
 from stompcodec.client.message import BaseMessage
+from stompcodec.client.outbox import KEPT
 from stompcodec.client.subscription import Subscription
 from stompcodec.errors import LocalProtocolError, ReceiptTimeoutError
 
@@ -132,6 +133,14 @@ def test_a_copy_says_where_it_comes_from_and_takes_no_effect_twice():
         "original-message-id": "m1",
         "dead-letter-reason": "ValueError('no\\nsuch')",
     }
+
+
+@pytest.mark.parametrize(
+    ("body", "more", "text"),
+    [("ü".encode(), [], KEPT), (b"\xc3", [], False), (b"a\0b", [], False), (b"x", [("content-length", "1")], False)],
+)
+def test_a_copy_is_text_as_its_message(body, more, text):
+    assert text_of(message_of(body=body, more=more), BROKERS["activemq"]) == text
 
 
 def test_the_key_of_a_copy_is_that_of_the_message_and_its_consumers():

@@ -70,6 +70,15 @@ def test_it_is_named_at_once(client, caplog, poison):
     assert not subscription.closed
 
 
+def test_other_violations_are_named_too(client):
+    subscription = client.subscribed("client-individual")
+    client.core.inbound.receive(b"MESSAGE\nsubscription:s1\ndestination:/queue/s1\n\n\0", client.now)
+    assert str(client.core.link.error) == (
+        "MESSAGE lacks message-id: MESSAGE with subscription 's1', destination '/queue/s1'"
+    )
+    assert not subscription.closed
+
+
 @POISON
 @pytest.mark.parametrize("before", ["RECEIPT\nreceipt-id:none\n\n\0\n", GOOD])
 def test_without_a_name_nobody_is_blamed(client, poison, before):
