@@ -4,7 +4,7 @@ import asyncio
 import json
 import logging
 import threading
-from collections import Counter, deque
+from collections import Counter
 
 import pytest
 from client.broker import BrokerThread
@@ -85,40 +85,6 @@ def test_a_dead_letter_that_its_broker_keeps_is_no_busy_loop(monkeypatch):
     assert len(down.desk.calls) < 50
 
 
-class Behind(Desk):
-    """As ActiveMQ: what comes back goes behind what came back before, and both before all others."""
-
-    def __init__(self, *args, **options):
-        self._back = deque()
-        super().__init__(*args, **options)
-
-    def _return(self):
-        self._back.extend((number, True) for number in sorted(self._unacked))
-        self._unacked.clear()
-        self._window = 0
-
-    def _deliver(self):
-        while self._back and len(self._unacked) < self._window:
-            self._queue.appendleft(self._back.popleft())
-            window, self._window = self._window, len(self._unacked) + 1
-            super()._deliver()
-            self._window = window
-        super()._deliver()
-
-
-def test_the_order_is_kept_when_the_window_grows_again(monkeypatch):
-    def handle(message):
-        if desk.clock < 100.0:
-            raise ValueError("no")
-
-    desk = Behind(monkeypatch, handle, server="ActiveMQ/5.18.6", prefetch=10).put(60)
-    desk.run()
-    handled = [number for number, _ in desk.fates]
-    assert handled == sorted(handled)
-    assert len(handled) == 60
-    assert desk.windows == [10, 1, 10]
-
-
 # ---- not called again ----
 
 
@@ -157,13 +123,6 @@ def test_a_transaction_that_was_left_open_is_aborted_before_the_next_call(monkey
     desk.run()
     commands = [frame.command for frame in desk.frames if frame.get("transaction") is not None]
     assert commands == ["BEGIN", "SEND", "ACK", "ABORT", "BEGIN", "SEND", "ACK", "COMMIT"]
-
-
-def test_a_transaction_of_another_part_of_the_program_stays_open(monkeypatch):
-    desk = Down(monkeypatch, bad={"m0001"}).desk
-    transaction = desk.transaction().begin()
-    desk.put(1).run()
-    assert transaction.state == "open"
 
 
 # ---- policies ----
@@ -205,14 +164,6 @@ def test_a_policy_acts_when_a_message_is_given_up(monkeypatch, options, fates, c
 def test_a_wrong_option_is_named(error, options, said):
     with pytest.raises(error, match=f"^{said}"):
         Handling(print, **options).checked(BROKERS["artemis"])
-
-
-def test_earlier_messages_are_acknowledged_before_the_first_pause(monkeypatch):
-    desk = Down(monkeypatch, bad={"m0002"}, ack="client").desk
-    found = []
-    desk.at_pause = lambda: found.append(list(desk.fates))
-    desk.put(3).run()
-    assert found[0] == [("m0001", "ACK")]
 
 
 def test_automatic_messages_are_handled_again_too(monkeypatch):

@@ -6,7 +6,6 @@ import logging
 
 import pytest
 from client.broker import BrokerThread
-from client.peer import Peer
 from client.scripted import Scripted
 from client.shells import QUICK, Seen, Shell
 from crash.process import BrokerProcess
@@ -15,7 +14,6 @@ from patience import patience
 import stompcodec.client as stomp
 from stompcodec.client.dialects import BROKERS
 from stompcodec.client.handlers import WITHOUT_NACK, leave
-from stompcodec.errors import StompError
 
 ATTEMPTS, COUNT = 3, 60
 POISON = b"50"
@@ -138,23 +136,6 @@ def test_one_dead_letter_and_all_others_answered(shell, broker, way, reply_to, o
     is_refused_here = way == "reply" and reply_to == LONG  # then the handler is called again in place
     check(broker, name, 1 if is_refused_here else ATTEMPTS)
     assert options or seen.bodies.count(POISON) == ATTEMPTS
-
-
-def test_a_program_that_takes_messages_itself(shell, broker):
-    name = f"{shell.name}-loop"
-    ask(broker, name, FORBIDDEN)
-    client = shell.connect(url(broker), reconnect=QUICK)
-    subscription = client.subscribe(f"/queue/{name}", ack="client-individual", prefetch=COUNT)
-    settled = set()
-    while len(settled) < COUNT - 1:
-        message = subscription.get(patience(20))
-        message.reply(message.body)
-        try:
-            message.ack(receipt=True)
-        except StompError:  # it comes again
-            continue
-        settled.add(message.body)
-    check(broker, name)
 
 
 def test_what_is_sent_outside_of_handlers_counts_against_nobody(shell):
@@ -343,18 +324,6 @@ def test_what_would_end_the_worker_is_a_failure_like_others(shell, plain):
 
 
 # ---- what cannot be had is said ----
-
-
-def test_requeue_is_refused_where_messages_would_stay_unsettled(shell):
-    with Peer(server="ActiveMQ-Artemis/2.31.0") as peer:
-        client = shell.connect(peer.url)
-        with pytest.raises(stomp.LocalProtocolError, match=r"on_error=.requeue.: the NACK of \S+ cannot requeue"):
-            client.subscribe("/queue/a", ack="client", handler=shell.handler(print), on_error="requeue")
-        assert not peer.got("SUBSCRIBE")
-        subscription = client.subscribe("/queue/b", id="b", ack="client")
-        peer.deliver("b", b"x")
-        with pytest.raises(stomp.LocalProtocolError, match="cannot requeue"):
-            subscription.get(patience(10)).processing(requeue=True)
 
 
 def test_messages_that_are_left_and_hold_the_whole_prefetch_are_told(caplog):

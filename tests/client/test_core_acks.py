@@ -39,15 +39,6 @@ def test_each_version_names_the_message_in_its_way(version, command, headers):
     assert (frame.command, dict(frame.headers)) == (command, headers)
 
 
-def test_1_0_has_no_nack():
-    client = Scripted(version="1.0").connect()
-    message = client.deliver(client.subscribed("client"))
-    with pytest.raises(LocalProtocolError, match="no NACK"):
-        client.ack(message, "NACK")
-    client.ack(message)
-    assert client.commands() == ["ACK"]
-
-
 def test_a_stale_ack_is_refused_and_never_sent(client):
     subscription = client.subscribed("client-individual")
     old = client.deliver(subscription)
@@ -74,17 +65,6 @@ def test_an_ack_that_waits_when_the_connection_goes_is_stale(client):
     client.connect()
     assert outcome(call) == "StaleAckError"
     assert client.frames() == []
-
-
-def test_messages_that_nobody_took_go_with_their_connection(client):
-    explicit, auto = client.subscribed("client-individual"), client.subscribed("auto")
-    for subscription in (explicit, auto):
-        client.core.inbound.receive(
-            b"MESSAGE\nsubscription:%s\nmessage-id:m\ndestination:d\nack:a\n\n\0" % subscription.id.encode(), 0
-        )
-    client.lose()
-    assert client.take(explicit) == []  # they come again
-    assert len(client.take(auto)) == 1  # they do not
 
 
 @pytest.mark.parametrize("mode", ["client-individual", "auto"])

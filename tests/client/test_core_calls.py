@@ -112,18 +112,6 @@ def test_with_resend_it_is_sent_again_in_order():
     assert [outcome(call) for call in calls] == ["accepted"] * 3
 
 
-def test_nothing_overtakes_while_the_transport_is_full(client):
-    subscription = client.subscribed("client-individual")
-    message = client.deliver(subscription)
-    client.core.link.writable(False)
-    client.send(b"reply")
-    client.ack(message)
-    client.send(b"last")
-    assert client.frames() == []
-    client.core.link.writable(True)
-    assert client.commands() == ["SEND", "ACK", "SEND"]
-
-
 def test_the_outbox_is_bounded():
     client = Scripted(outbox_frames=3).connect()
     client.core.link.writable(False)
@@ -306,13 +294,6 @@ def test_subscriptions_come_back_before_anything_else(client):
     assert client.core.link.state == "connected"
 
 
-def test_a_first_message_confirms_as_well(client):
-    subscription = client.subscribe("auto")
-    client.frames()
-    client.deliver(subscription)
-    assert outcome(subscription.call) == "accepted"
-
-
 @pytest.mark.parametrize("when", ["at once", "on return", "unsubscribed"])
 def test_what_is_refused_or_unsubscribed_does_not_come_back(client, when):
     good, bad = client.subscribed(), client.subscribe()
@@ -336,15 +317,6 @@ def test_what_is_refused_or_unsubscribed_does_not_come_back(client, when):
     assert client.core.link.state == "connected"
 
 
-def test_a_subscription_that_waits_for_its_receipt_survives_a_loss(client):
-    subscription = client.subscribe()
-    client.frames()
-    client.lose()
-    assert outcome(subscription.call) == "waits"
-    client.connect()
-    assert outcome(subscription.call) == "accepted"
-
-
 def test_one_that_is_never_confirmed_is_given_up(client):
     subscription = client.subscribe(timeout=3.0)
     client.frames()
@@ -365,13 +337,6 @@ def test_1_0_may_leave_the_subscription_out():
     subscription = client.subscribed()
     client.answer("MESSAGE", {"message-id": "m", "destination": subscription.destination}, b"hi")
     assert [message.body for message in client.take(subscription)] == [b"hi"]
-
-
-def test_messages_for_nobody_are_dropped(client):
-    subscription = client.subscribed()
-    client.core.inbound.unsubscribe(subscription, client.now)
-    client.answer("MESSAGE", {"subscription": subscription.id, "message-id": "m", "destination": "d"}, b"late")
-    assert client.core.inbound.backlog == 0
 
 
 # ---- requests ----
@@ -476,17 +441,6 @@ def test_heart_beats_are_sent_and_a_dead_server_is_noticed_in_time():
     assert client.core.link.connection is None
     assert client.now - at <= 3.2
     assert "silent" in str(client.core.link.error)
-
-
-def test_any_octet_is_a_sign_of_life():
-    client = Scripted(heart_beat=(0, 1000), server_beat=(1000, 0)).connect()
-    client.subscribed()
-    frame = b"MESSAGE\nsubscription:s1\nmessage-id:m\ndestination:d\ncontent-length:100\n\n" + b"x" * 100 + b"\0"
-    for octet in frame:
-        client.wait(2.9)
-        client.core.inbound.receive(bytes([octet]), client.now)
-    assert client.core.link.connection is not None
-    assert client.core.inbound.backlog == 1
 
 
 def test_a_stall_of_ours_is_not_held_against_the_server():

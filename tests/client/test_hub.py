@@ -318,49 +318,7 @@ def test_timers_are_those_of_a_model_and_few(steps) -> None:
         test.close()
 
 
-def test_a_timer_that_is_too_early_is_set_anew(monkeypatch) -> None:
-    test, clock = hub.Hub(), [0.0]
-    task = hub.Task(test, None)  # type: ignore[arg-type]  # its steps do not run
-    monkeypatch.setattr(hub.time, "monotonic", lambda: clock[0])
-    try:
-        for due in (5.0, 9.0):
-            task.due = due
-            test._set_timer(task)
-        for now, ready, timers in ((0.0, [], [5.0]), (6.0, [], [9.0]), (9.0, [task], [])):
-            clock[0] = now
-            test._look_at_the_time()
-            assert (list(test.ready), [at for at, *_ in test._timers]) == (ready, timers)
-    finally:
-        test.close()
-
-
 # ---- turns ----
-
-
-def test_who_lets_it_pass_comes_behind() -> None:
-    """And so it needs no luck: without that, the lock is taken again before it wakes."""
-    lock = threading.Lock()
-    turns, order, go_on = hub.Turns(lock), [], threading.Event()
-
-    def work() -> None:
-        with turns:
-            assert go_on.wait(patience(_LONG))
-            order.append("the waiting one")
-
-    for number in range(1, 20):
-        with lock:
-            thread = threading.Thread(target=work, daemon=True)
-            thread.start()
-            wait_for(lambda: turns.waits)
-            go_on.set()
-        turns.let_pass()
-        with lock:
-            order.append("the busy one")
-        thread.join(patience(_LONG))
-        go_on.clear()
-        assert not turns.waits
-        assert order == ["the waiting one", "the busy one"] * number
-    turns.let_pass()  # nothing holds it up
 
 
 def test_callers_let_the_io_thread_pass() -> None:

@@ -163,18 +163,6 @@ def test_a_suspect_is_the_first_so_that_no_delivery_is_spent_on_it(client):
     assert not good.subscribed
 
 
-def test_a_suspect_that_passes_once_is_a_suspect_no_more(client):
-    subscription = client.subscribed()
-    flap(client)
-    for _ in range(5):
-        assert sent(client) == [("SUBSCRIBE", subscription.id)]
-        by_error(client)
-        client.connect()
-        client.lose()
-        client.connect(confirm=False)
-    assert not subscription.closed
-
-
 def test_a_bare_cut_convicts_no_subscription_and_is_told_with_what_was_under_way(client, caplog):
     subscriptions = [client.subscribed() for _ in range(3)]
     for _ in range(20):

@@ -242,16 +242,6 @@ def test_it_ends_the_client_after_some_attempts(shell, at_once):
         assert len(peer.got("CONNECT")) == 1 + 3
 
 
-def test_it_does_not_end_the_client_within_a_minute(shell):
-    """A broker that restarts may refuse until its users are loaded."""
-    with Peer(server="RabbitMQ/3.10.8") as peer:
-        client, told = refused_later(shell, peer, RABBITMQ, login_attempts=1)
-        peer.wait(lambda peer: len(peer.got("CONNECT")) > 4)
-        del peer.rules["CONNECT"]
-        told.wait(lambda all: all[-1][0] == "connected")
-        assert client.state == "connected"
-
-
 def test_the_reason_is_told_each_time_it_changes(shell):
     with Peer(server="RabbitMQ/3.10.8") as peer:
         client, told = refused_later(shell, peer, RABBITMQ)
@@ -264,16 +254,6 @@ def test_the_reason_is_told_each_time_it_changes(shell):
     assert [reason for reason in told.reasons if "refused for" in reason] == [f"CONNECT was rejected: {RABBITMQ}"]
     assert told.reasons[0].startswith("the connection was lost")
     assert client.error is not None
-
-
-@pytest.mark.parametrize("words", ["Client: me already connected from tcp://10.0.0.1", "Broker not available."])
-def test_other_refusals_go_on(shell, at_once, words):
-    with Peer(server="ActiveMQ/6.3.1") as peer:
-        client, told = refused_later(shell, peer, words, login_attempts=1)
-        peer.wait(lambda peer: len(peer.got("CONNECT")) > 4)
-        assert client.state == "reconnecting"
-        del peer.rules["CONNECT"]
-        told.wait(lambda all: all[-1][0] == "connected")
 
 
 def test_a_session_or_another_answer_in_between_begins_the_count_anew(shell, at_once):

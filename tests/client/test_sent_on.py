@@ -253,21 +253,6 @@ def test_a_frame_of_its_headers_keeps_the_destination(received, peer):
     assert all(value != "theirs" for _, value in frame.headers.pairs())
 
 
-def test_a_request_and_a_reply_have_the_names_of_their_own(received, peer):
-    client, message = received
-    peer.rules["SEND"] = replies
-    assert client.request("/queue/a", b"x", patience(10), message.headers).body == b"y"
-    (asked,) = peer.got("SEND")
-    assert asked.headers.getall("reply-to") == ["/temp-queue/replies"]
-    assert len(asked.headers.getall("correlation-id")) == 1
-    subscription = client.subscribe("/queue/other")
-    del peer.rules["SEND"]
-    peer.deliver(subscription.id, b"?", headers={"correlation-id": "k2", "reply-to": "/queue/r2"})
-    subscription.get(patience(10)).reply(b"!", message.headers, receipt=True)
-    (reply,) = peer.got("SEND", destination="/queue/r2")
-    assert reply.headers.getall("correlation-id") == ["k2"]
-
-
 def test_a_message_that_was_sent_again_is_no_duplicate_where_it_is_sent_on(shell):
     """A key that the program itself gives counts, and drops the second one."""
     with BrokerThread() as broker:

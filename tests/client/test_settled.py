@@ -174,15 +174,6 @@ def test_a_refused_commit_settles_nothing(late):
     assert client.commands() == ["ACK"]
 
 
-def test_a_connection_that_is_lost_after_the_commit_leaves_it_unknown(client):
-    (message,), transaction, call, _ = held(client)
-    client.lose()
-    assert (outcome(call), call.error.sent, transaction.state) == ("ConnectionLostError", True, "unknown")
-    assert message.settled == "unknown"
-    client.connect()
-    raises(client, message, StaleAckError, "nobody knows whether")
-
-
 def test_a_connection_that_is_lost_before_the_commit_undoes_it(client):
     (message,), transaction, _, _ = held(client, commit=False)
     client.lose()

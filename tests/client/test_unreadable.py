@@ -127,15 +127,6 @@ def test_messages_without_id_are_told_by_what_was_read(client):
     assert subscription.closed
 
 
-def test_others_without_id_that_look_the_same_are_no_reason_to_end(client):
-    subscription = client.subscribed("client-individual", prefetch=2)
-    for _ in range(5):
-        write(client, *[(GOOD, subscription, "1")] * 3)
-        client.core.inbound.receive(b"MESSAGE\nsubscription:s1\nbad\n\n\0", client.now)
-        client.connect()
-    assert not subscription.closed
-
-
 def test_without_reconnect_the_first_time_ends_the_client():
     client = Scripted(reconnect=None).connect()
     subscription = client.subscribed("client-individual")
@@ -227,19 +218,6 @@ def test_what_is_not_certain_is_not_settled(broken):
     assert client.frames() == []
     assert bodies(client, subscription) == [b"good"]
     assert subscription.open == 1
-
-
-def test_forged_frames_in_counted_bodies_do_nothing(caplog):
-    client, subscription = numbered("skip", "client-individual")
-    body = LF.format(subscription, "forged", "forged")
-    frame = "MESSAGE\nsubscription:s1\ndestination:d\nmessage-id:1\nack:1\ncontent-length:{}\n\n\0\n{}\0\n"
-    for size in (1, 10_000):
-        wire = frame.format(len(body) + 2, body).encode()
-        for at in range(0, len(wire), size):
-            client.core.inbound.receive(wire[at : at + size], client.now)
-    assert len(bodies(client, subscription)) == 2
-    assert client.frames() == []
-    assert not caplog.records
 
 
 def test_unnamed_faults_are_passed_over_if_all_subscriptions_do_that(client):

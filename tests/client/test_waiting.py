@@ -519,18 +519,6 @@ def test_a_busy_thread_gives_the_socket_back(client, subscription, peer) -> None
     assert [take(subscription) for _ in range(3)] == [b"x"] * 3
 
 
-@pytest.mark.parametrize("options", [{"on_frame": lambda *_: None}, {"middleware": [stomp.Middleware()]}])
-def test_who_looks_at_frames_sees_each(peer, options) -> None:
-    """So a waiting thread does not read if there is an `on_frame` or middleware."""
-    with stomp.connect(peer.url, **OPTIONS, **options) as client:
-        subscription = client.subscribe("/queue/b", id="s")
-        for _ in range(10):
-            peer.deliver("s", b"x")
-            assert take(subscription) == b"x"
-            client.send("/queue/a", b"x", receipt=True)
-            assert not is_lent(client)
-
-
 def test_an_interrupt_at_each_place_loses_no_message(kept, client, subscription, peer) -> None:
     """Neither the connection nor a message, and none comes twice."""
     place, fired, lent = 1, True, 0

@@ -117,28 +117,6 @@ def test_a_program_that_holds_less_than_its_prefetch_gets_the_next_message(ack, 
     assert len(queue.modes) <= prefetch
 
 
-@pytest.mark.parametrize("ack", ["client", "client-individual"])
-def test_one_more_consumer_serves_batches_of_one_size(ack):
-    """While it can deliver, the program may wait as often as it likes: an empty queue is no reason for another one."""
-    client = Scripted(server=ARTEMIS).connect()
-    queue = ByteWindows(client, [])
-    subscription = client.subscribe(ack, prefetch=5, headers=TYPED)
-    queue.serve()
-    for _ in range(4):
-        held = []
-        for number in range(5):
-            queue.sizes.append((number, 100_000))
-            for _ in range(3):
-                client.core.waits(subscription, client.now, polls=False)
-                queue.serve()
-            held += client.take(subscription)
-        assert len(held) == 5
-        for message in held[-1:] if ack == "client" else held:
-            assert client.core.acknowledge(message) or client.ack(message) is None
-        queue.serve()
-    assert len(queue.modes) == 2
-
-
 def test_a_window_full_of_headers_grows_after_a_while():
     """Headers are not measured; the broker that delivers nothing tells."""
     client = Scripted(server=ARTEMIS).connect()
@@ -282,16 +260,6 @@ def test_what_is_not_about_a_further_consumer_does_not_end_these():
     client.lose()
     client.connect()
     assert [frame.command for frame in full(client, subscription)] == ["SUBSCRIBE"]
-
-
-def test_connections_that_end_now_and_then_do_not_end_further_consumers():
-    client, subscription, _ = spared()
-    for confirmed in (True, False, True, False):
-        client.lose()
-        client.connect()
-        (again,) = full(client, subscription)
-        if confirmed:
-            client.receipt(again)
 
 
 @pytest.mark.parametrize("version", ["1.1", "1.2"])
