@@ -4,7 +4,7 @@ import asyncio
 import json
 import logging
 import threading
-from collections import Counter
+from collections import Counter, deque
 
 import pytest
 from client.broker import BrokerThread
@@ -83,6 +83,40 @@ def test_a_dead_letter_that_its_broker_keeps_is_no_busy_loop(monkeypatch):
     down.desk.requeues = True
     down.desk.put(1).run(until=600.0)
     assert len(down.desk.calls) < 50
+
+
+class Behind(Desk):
+    """As ActiveMQ: what comes back goes behind what came back before, and both before all others."""
+
+    def __init__(self, *args, **options):
+        self._back = deque()
+        super().__init__(*args, **options)
+
+    def _return(self):
+        self._back.extend((number, True) for number in sorted(self._unacked))
+        self._unacked.clear()
+        self._window = 0
+
+    def _deliver(self):
+        while self._back and len(self._unacked) < self._window:
+            self._queue.appendleft(self._back.popleft())
+            window, self._window = self._window, len(self._unacked) + 1
+            super()._deliver()
+            self._window = window
+        super()._deliver()
+
+
+def test_the_order_is_kept_when_the_window_grows_again(monkeypatch):
+    def handle(message):
+        if desk.clock < 100.0:
+            raise ValueError("no")
+
+    desk = Behind(monkeypatch, handle, server="ActiveMQ/5.18.6", prefetch=10).put(60)
+    desk.run()
+    handled = [number for number, _ in desk.fates]
+    assert handled == sorted(handled)
+    assert len(handled) == 60
+    assert desk.windows == [10, 1, 10]
 
 
 # ---- not called again ----

@@ -199,6 +199,17 @@ def test_a_drain_waits_for_what_was_received_and_a_loss_ends_it_all():
     assert client.core.inbound.fetches == {}
 
 
+def test_the_id_of_a_receive_may_be_given(shell, broker):
+    name = f"/queue/given-{shell.name}"
+    client = shell.connect(broker.url, versions=["1.1"])  # its NACK names the subscription
+    client.send(name, b"1", receipt=True)
+    client.receive(name, ack="client-individual", id="x").nack(receipt=True)
+    assert client.receive(name, id="x").body == b"1"
+    client.subscribe("/queue/other", id="x")
+    with pytest.raises(stomp.LocalProtocolError, match="the id 'x' exists"):
+        client.receive(name, id="x")
+
+
 def test_a_cancelled_receive_leaves_its_message_to_others(broker):
     name = "/queue/cancelled"
 

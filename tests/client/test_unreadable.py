@@ -127,6 +127,15 @@ def test_messages_without_id_are_told_by_what_was_read(client):
     assert subscription.closed
 
 
+def test_others_without_id_that_look_the_same_are_no_reason_to_end(client):
+    subscription = client.subscribed("client-individual", prefetch=2)
+    for _ in range(5):
+        write(client, *[(GOOD, subscription, "1")] * 3)
+        client.core.inbound.receive(b"MESSAGE\nsubscription:s1\nbad\n\n\0", client.now)
+        client.connect()
+    assert not subscription.closed
+
+
 def test_without_reconnect_the_first_time_ends_the_client():
     client = Scripted(reconnect=None).connect()
     subscription = client.subscribed("client-individual")
