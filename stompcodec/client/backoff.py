@@ -102,13 +102,6 @@ class Refusals:
     Args:
         most: the number that ends the attempts; None for no limit.
         span: the least seconds from the first of them to the one that ends the attempts.
-
-    >>> refusals = Refusals(2, span=60.0)
-    >>> [refusals.note(at) for at in (0.0, 1.0, 60.0)]
-    [False, False, True]
-    >>> refusals.forget()
-    >>> refusals.note(61.0)
-    False
     """
 
     def __init__(self, most: int | None, span: float) -> None:
@@ -137,9 +130,6 @@ def is_refusal(error: BaseException | None) -> bool:
     """Return whether a connection ended by an answer of the server: an ERROR, or a close code that refuses something.
 
     An ERROR with a receipt-id does not count: it says itself what was refused.
-
-    >>> is_refusal(CloseCodeError(1008, "token expired")), is_refusal(CloseCodeError(1001, "going away"))
-    (True, False)
     """
     if isinstance(error, RejectedError):
         return error.frame.get("receipt-id") is None
@@ -152,23 +142,7 @@ def name_of(item: Item) -> str:
 
 
 class Pace:
-    """The pace of one client, over all its connections. Times are in seconds of its clock.
-
-    >>> pace, call = Pace(), Call("SEND to /queue/a", 30.0)
-    >>> for _ in range(MOST_SHORT):
-    ...     pace.begin(now=1.0)
-    ...     pace.end(now=1.0)
-    ...     _ = pace.lost(None, now=1.5)
-    >>> for _ in range(2):
-    ...     pace.begin(now=2.0)
-    ...     print(pace.is_free)
-    ...     pace.start(call, now=2.0)
-    ...     print(pace.lost(None, now=2.1))
-    True
-    None
-    False
-    <Call SEND to /queue/a: waits>
-    """
+    """The pace of one client, over all its connections. Times are in seconds of its clock."""
 
     def __init__(self) -> None:
         self.short = 0

@@ -12,7 +12,8 @@ import stat
 import tempfile
 import threading
 from collections.abc import AsyncIterable, AsyncIterator, Iterable, Iterator
-from typing import Any, Protocol, TypeGuard
+from dataclasses import dataclass
+from typing import Any, ClassVar, Protocol, TypeGuard
 
 from stompcodec.client.receipts import Call
 from stompcodec.codec import Frame, serialize
@@ -32,11 +33,7 @@ Streamed = os.PathLike[str] | BinaryFile | Iterable[bytes]
 
 
 def is_whole(body: object) -> TypeGuard[str | bytes]:
-    """Return whether a body is text or bytes, and not a source of bytes.
-
-    >>> is_whole("text"), is_whole(b"bytes"), is_whole(io.BytesIO()), is_whole([b"a", b"b"])
-    (True, True, False, False)
-    """
+    """Return whether a body is text or bytes, and not a source of bytes."""
     return isinstance(body, _WHOLE)
 
 
@@ -155,11 +152,7 @@ def opened(body: Any, length: int | None) -> Source | None:
 
 
 def may_block(body: object) -> bool:
-    """Return whether `opened` may take long: it does for what is no ordinary file, such as a pipe.
-
-    >>> may_block(io.BytesIO()), may_block([b"a"])
-    (False, False)
-    """
+    """Return whether `opened` may take long: it does for what is no ordinary file, such as a pipe."""
     if isinstance(body, os.PathLike):
         try:
             return not stat.S_ISREG(os.stat(body).st_mode)
@@ -275,6 +268,7 @@ class BodySourceError(StompError, ValueError):
     """
 
 
+@dataclass(eq=False, repr=False, slots=True)
 class Upload:
     """A SEND with a body of `size` bytes. `call` waits for its receipt; None without one.
 
@@ -283,41 +277,21 @@ class Upload:
     (b'SEND\\ndestination:/queue/a\\ncontent-length:5\\n\\n', b'', b'h', b'ello')
     """
 
-    command = "SEND"
-    body = b""  # for the outbox: only the head waits in memory
-
-    __slots__ = (
-        "_held",
-        "asked",
-        "at",
-        "call",
-        "error",
-        "is_text",
-        "pairs",
-        "size",
-        "state",
-        "timeout",
-        "to_the_end",
-        "watch",
-        "what",
-    )
-
-    def __init__(
-        self, what: str, pairs: list[tuple[str, str]], size: int, timeout: float, call: Call | None = None
-    ) -> None:
-        self.what = what
-        self.pairs = pairs
-        self.size = size
-        self.timeout = timeout
-        self.call = call
-        self.state = "waiting"
-        self.is_text = False  # it is sent without content-length
-        self.to_the_end = True  # the caller waits for the receipt, too
-        self.error: Exception | None = None  # why it is over
-        self.at = 0  # bytes of the body that were handed over
-        self.asked: Call | None = None  # the caller waits for this
-        self.watch: Call | None = None  # bounds the time in which the next piece has to be given
-        self._held = b""
+    command: ClassVar[str] = "SEND"
+    body: ClassVar[bytes] = b""  # for the outbox: only the head waits in memory
+    what: str
+    pairs: list[tuple[str, str]]
+    size: int
+    timeout: float
+    call: Call | None = None
+    state: str = "waiting"
+    is_text: bool = False  # it is sent without content-length
+    to_the_end: bool = True  # the caller waits for the receipt, too
+    error: Exception | None = None  # why it is over
+    at: int = 0  # bytes of the body that were handed over
+    asked: Call | None = None  # the caller waits for this
+    watch: Call | None = None  # bounds the time in which the next piece has to be given
+    _held: bytes = b""
 
     def frame(self) -> Frame:
         """Return the frame without its body, for `on_frame`."""
@@ -378,13 +352,7 @@ class Upload:
 
 
 class ReceivedBody:
-    """A body in a file, which is removed with the last message or reader that holds this.
-
-    >>> body = ReceivedBody(None)
-    >>> body.write(b"hello")
-    >>> BodyReader(body).read(), body.size
-    (b'hello', 5)
-    """
+    """A body in a file, which is removed with the last message or reader that holds this."""
 
     def __init__(self, folder: str | os.PathLike[str] | None) -> None:
         self.size = 0

@@ -540,16 +540,11 @@ class ClientCore:
 
     def _take_back(self, subscription: Subscription) -> None:
         """Take the last message out of an inbox, which holds one."""
-        inbound = self.inbound
         message: BaseMessage = subscription.inbox.pop()
-        size = message.size
-        subscription.streamed -= message.received is not None
-        subscription.inbox_octets -= size
+        self.inbound.count(message, -1)
         subscription.open -= 1
         if subscription.spares is not None:
             subscription.spares.settle((message.seq,))
-        inbound.backlog -= 1
-        inbound.backlog_octets -= size
 
     # ---- transactions ----
 

@@ -22,19 +22,10 @@ def lasting_identity(dialect: BrokerDialect, headers: Mapping[str, str]) -> str 
     """Return what is the same in each delivery of a message, and differs for another message; None if nothing is.
 
     Subscriptions to one topic get their copies with one identity: compare those of one subscription or destination.
+    On Artemis it is the number in the journal with the timestamp, since a new journal counts from the beginning again.
 
-    On Artemis it is the number of the message in the journal, and its timestamp: a new journal, or the second broker of
-    a failover list, counts from the beginning again.
-
-    Args:
-        dialect: of the broker that delivered it.
-        headers: of the MESSAGE; message-id and timestamp are enough.
-
-    >>> from stompcodec.client.dialects import BROKERS
     >>> lasting_identity(BROKERS["artemis"], {"message-id": "72,28", "timestamp": "1795935891986"})
     '28 1795935891986'
-    >>> lasting_identity(BROKERS["activemq"], {"message-id": "ID:a:1"}), lasting_identity(BROKERS["rabbitmq"], {})
-    ('ID:a:1', None)
     """
     kind = dialect.lasting
     if kind == "id":
@@ -162,10 +153,6 @@ class BrokerDialect(NamedTuple):
         Headers that must not be false are left out. A reply to a temporary destination gets no type: its consumer is
         there, and perhaps has named another one. Raises ValueError for a value by which the broker would lose the
         message.
-
-        >>> pairs = [("destination", "/queue/a")]
-        >>> BROKERS["artemis"].suit(pairs), pairs
-        ('ANYCAST', [('destination', '/queue/a'), ('destination-type', 'ANYCAST')])
         """
         if self.only_true:
             pairs[:] = self.without_false(pairs)
@@ -187,14 +174,7 @@ class BrokerDialect(NamedTuple):
         return kind
 
     def check_value(self, name: str, value: object) -> None:
-        """Raise ValueError for a value by which the broker would lose the message, or end the connection.
-
-        >>> BROKERS["activemq"].check_value("expires", "soon")
-        Traceback (most recent call last):
-            ...
-        ValueError: the header 'expires' is 'soon': with activemq it must be a whole number from -9223372036854775808 \
-to 9223372036854775807
-        """
+        """Raise ValueError for a value by which the broker would lose the message, or end the connection."""
         fault = fault_in(self.values, name, value)
         if fault is not None:
             raise ValueError(f"the header {name!r} is {value!r:.60}: with {self.name} it must be {fault}")
@@ -203,9 +183,6 @@ to 9223372036854775807
         """Return the headers of SUBSCRIBE for the type of the destination; none if `given` has one, which counts.
 
         Raises ValueError for a durable subscription to a queue.
-
-        >>> BROKERS["artemis"].type_headers("/topic/a", [], True)
-        (('subscription-type', 'MULTICAST'),)
         """
         if not self.types:
             return ()
@@ -219,22 +196,11 @@ to 9223372036854775807
         return () if said is not None or kind is None else (("subscription-type", kind),)
 
     def without_false(self, pairs: list[tuple[str, str]]) -> list[tuple[str, str]]:
-        """Return the headers of a SEND without those of `only_true` that are not true.
-
-        >>> BROKERS["rabbitmq"].without_false([("destination", "/queue/a"), ("persistent", "false")])
-        [('destination', '/queue/a')]
-        """
+        """Return the headers of a SEND without those of `only_true` that are not true."""
         return [pair for pair in pairs if pair[0] not in self.only_true or pair[1].lower() == "true"]
 
     def check_selector(self, selector: str | None) -> None:
-        """Raise LocalProtocolError for a selector that harms other clients of the broker.
-
-        >>> BROKERS["activemq"].check_selector("convert_string_expressions:n > 9")
-        Traceback (most recent call last):
-            ...
-        stompcodec.errors.LocalProtocolError: a selector with convert_string_expressions: breaks 'n > 9' for all \
-clients of activemq until it is restarted: compare with texts, as in n = '9'
-        """
+        """Raise LocalProtocolError for a selector that harms other clients of the broker."""
         if selector is not None and self.poisoned and self.poisoned in selector:
             plain = selector.replace(self.poisoned, "", 1).strip()
             raise LocalProtocolError(
@@ -243,11 +209,7 @@ clients of activemq until it is restarted: compare with texts, as in n = '9'
             )
 
     def is_same(self, one: str, other: str) -> bool:
-        """Return whether two names mean one queue.
-
-        >>> BROKERS["rabbitmq"].is_same("/queue/a", "/amq/queue/a"), BROKERS["stompcodec"].is_same("/queue/a", "a")
-        (True, False)
-        """
+        """Return whether two names mean one queue."""
         return self._bare(one) == self._bare(other)
 
     @property
@@ -256,11 +218,7 @@ clients of activemq until it is restarted: compare with texts, as in n = '9'
         return self.nacked in ("again", "counted")
 
     def is_read(self, source: str, destination: str) -> bool:
-        """Return whether a subscription to `source` gets what is sent to a destination, as far as the names tell.
-
-        >>> BROKERS["artemis"].is_read("/queue/a::a", "a"), BROKERS["activemq"].is_read("/queue/b,/queue/a?x=1", "a")
-        (True, True)
-        """
+        """Return whether a subscription to `source` gets what is sent to a destination, as far as the names tell."""
         names = self._each(destination)
         return any(self.is_same(each, name) for each in self._each(source) for name in names)
 
@@ -284,9 +242,6 @@ clients of activemq until it is restarted: compare with texts, as in n = '9'
         """Return the `requeue` of a NACK that a program asks for.
 
         Raises LocalProtocolError if it would drop the message, and `discard` does not say so.
-
-        >>> BROKERS["stompcodec"].refusing(None, True), BROKERS["artemis"].refusing(None, True)
-        (False, False)
         """
         if discard and requeue:
             raise ValueError("requeue=True and discard=True: give one of them")
@@ -308,11 +263,6 @@ clients of activemq until it is restarted: compare with texts, as in n = '9'
 
         Where windows are in bytes, 1 stands for one message of any size, and more messages count as a KiB each. `wide`
         says that no other consumer waits for what is delivered ahead: the window is at least 8 MiB then.
-
-        >>> BROKERS["rabbitmq"].prefetch_headers(10), BROKERS["artemis"].prefetch_headers(10)
-        ([('prefetch-count', '10')], [('consumer-window-size', '10240')])
-        >>> BROKERS["artemis"].prefetch_headers(10, "auto"), BROKERS["artemis"].prefetch_headers(10, wide=True)
-        ([], [('consumer-window-size', '8388608')])
         """
         if ack in self.unbounded:
             return []
@@ -322,14 +272,7 @@ clients of activemq until it is restarted: compare with texts, as in n = '9'
         return [(name, str(messages)) for name in self.prefetch]
 
     def check_window(self, ack: str, headers: Iterable[tuple[str, str]]) -> None:
-        """Raise ValueError if headers of SUBSCRIBE hold a window with which no messages come, or after some no more.
-
-        >>> BROKERS["artemis"].check_window("auto", [("consumer-window-size", "-1")])
-        >>> BROKERS["activemq"].check_window("auto", [("activemq.prefetchSize", "0")])
-        Traceback (most recent call last):
-            ...
-        ValueError: headers= holds 'activemq.prefetchSize' as '0': activemq takes 1 to 2147483647
-        """
+        """Raise ValueError if headers of SUBSCRIBE hold a window with which no messages come, or after some no more."""
         names = {self.window, *self.prefetch}
         for name, value in headers:
             if self.least is None or name not in names:
@@ -344,11 +287,7 @@ clients of activemq until it is restarted: compare with texts, as in n = '9'
                 )
 
     def beside(self, prefetch: int | None, headers: Iterable[tuple[str, str]]) -> int | None:
-        """Return a usual prefetch for `subscribe`, in messages; None if its headers say one in the broker's words.
-
-        >>> BROKERS["artemis"].beside(10, [("consumer-window-size", "0")]), BROKERS["artemis"].beside(10, [])
-        (None, 10)
-        """
+        """Return a usual prefetch for `subscribe`, in messages; None if its headers say one in the broker's words."""
         names = {name for name, _ in self.prefetch_headers(1)}
         return prefetch if names.isdisjoint(name for name, _ in headers) else None
 
@@ -356,11 +295,6 @@ clients of activemq until it is restarted: compare with texts, as in n = '9'
         """Return the headers of SUBSCRIBE for a durable subscription, and of UNSUBSCRIBE to delete it.
 
         Raises LocalProtocolError if the broker does not support them, or requires a client_id.
-
-        >>> BROKERS["activemq"].durable_headers("daily", "me")
-        [('activemq.subscriptionName', 'daily')]
-        >>> BROKERS["stompcodec"].durable_headers("daily", None)
-        [('durable', 'true'), ('auto-delete', 'false')]
         """
         if self.durable is None:
             raise LocalProtocolError(
@@ -376,11 +310,6 @@ clients of activemq until it is restarted: compare with texts, as in n = '9'
         """Return the headers of SUBSCRIBE that choose the queue behind a topic subscription, which is not durable.
 
         None are added if headers of the program (`given`) choose it. `unique` returns a name no other subscription has.
-
-        >>> row_of("auto", "RabbitMQ/4.3.0").topic_headers("/topic/a", "auto", (), lambda: "q1")
-        [('exclusive', 'true')]
-        >>> BROKERS["rabbitmq"].topic_headers("/topic/a", "durable", (), lambda: "q1")
-        [('durable', 'true'), ('auto-delete', 'true'), ('x-queue-name', 'q1')]
         """
         if not self.topics or not destination.startswith("/topic/") or not _CHOSEN.isdisjoint(given):
             return []
@@ -391,11 +320,7 @@ clients of activemq until it is restarted: compare with texts, as in n = '9'
         return [(key, unique() if value == "{}" else value) for key, value in dict(self.topics)[choice]]
 
     def fault_of(self, destination: str) -> str | None:
-        """Return why no message can be sent to a destination that a stranger chose; None if that is not known.
-
-        >>> BROKERS["rabbitmq"].fault_of(""), BROKERS["stompcodec"].fault_of("/management/purge")
-        ('is empty', 'begins with /management/, for orders to the broker')
-        """
+        """Return why no message can be sent to a destination that a stranger chose; None if that is not known."""
         if not destination:
             return "is empty"
         if any(character < " " for character in destination):
@@ -407,13 +332,7 @@ clients of activemq until it is restarted: compare with texts, as in n = '9'
         return None
 
     def refuses_login(self, words: str) -> bool:
-        """Return whether the words of an ERROR refuse the login, so that another attempt with it is refused as well.
-
-        >>> BROKERS["activemq"].refuses_login("User name [ann] or password is invalid.")
-        True
-        >>> BROKERS["activemq"].refuses_login("Broker: b - Client: me already connected from tcp://10.0.0.1:5")
-        False
-        """
+        """Return whether the words of an ERROR refuse the login, so that another attempt with it is refused as well."""
         folded = words.lower()
         return any(each in folded for each in self.login_refused)
 
@@ -421,9 +340,6 @@ clients of activemq until it is restarted: compare with texts, as in n = '9'
         """Return the headers of NACK: to deliver again (True), to drop (False), or for the broker's default (None).
 
         Raises LocalProtocolError if the broker does not support it.
-
-        >>> BROKERS["rabbitmq"].nack_headers(False)
-        (('requeue', 'false'),)
         """
         if transacted and not self.nack_transacted:
             raise LocalProtocolError(f"{self.name} does not support NACK in a transaction: refuse the message outside")
@@ -572,8 +488,6 @@ def row_of(name: str, server: str | None) -> BrokerDialect:
 
     >>> row_of("auto", "RabbitMQ/3.10.8").name, row_of("auto", "stompcodec/0.1.0 as artemis").name
     ('rabbitmq', 'artemis')
-    >>> row_of("activemq", "stompcodec/0.1.0").discard, row_of("activemq", "ActiveMQ/5.17.2").discard
-    ((('requeue', 'false'),), ())
     """
     folded = (server or "").lower()
     product, _, manner = folded.partition(" as ")
@@ -596,13 +510,7 @@ def row_of(name: str, server: str | None) -> BrokerDialect:
 
 
 def is_login_refused(error: BaseException) -> bool:
-    """Return whether the error of `connect` is a login that the broker, whichever it is, refused.
-
-    >>> from stompcodec import Frame
-    >>> from stompcodec.errors import RejectedError
-    >>> is_login_refused(RejectedError("CONNECT was rejected: login refused", Frame("ERROR")))
-    True
-    """
+    """Return whether the error of `connect` is a login that the broker, whichever it is, refused."""
     return isinstance(error, RejectedError) and _UNKNOWN.refuses_login(str(error))
 
 

@@ -147,14 +147,6 @@ class Handling(NamedTuple):
             ValueError: an unknown policy, one with ack="auto", a number out of range, or a concurrency above 1 with
                 ack="client": the ACK of a message would also cover messages that other calls still work on.
             LocalProtocolError: the broker does not support the policy: messages would stay unsettled.
-
-        >>> from stompcodec.client.dialects import BROKERS
-        >>> Handling(print).checked(BROKERS["activemq"]).ack, Handling().checked(BROKERS["activemq"]).ack
-        ('client-individual', 'auto')
-        >>> Handling(print, on_error="requeue").checked(BROKERS["activemq"])
-        Traceback (most recent call last):
-            ...
-        stompcodec.errors.LocalProtocolError: on_error='requeue': the NACK of activemq cannot requeue a message
         """
         for name, function in (("handler", self.handler), ("key", self.key)):
             if function is not None and not callable(function):
@@ -207,14 +199,6 @@ class Retries:
     """The failures of a subscription's handler, and the pauses that follow. Its threads or tasks share it.
 
     A message that was not given up, but comes again, keeps the number of its calls, if it keeps its message-id.
-
-    >>> retries = Retries(Handling(attempts=4))
-    >>> first = retries.pause(None)
-    >>> first, retries.pause(first), retries.pause(None)
-    (0.1, 0.2, 0.4)
-    >>> retries.succeed()
-    >>> retries.pause(None)
-    0.1
     """
 
     def __init__(self, handling: Handling) -> None:
@@ -293,9 +277,6 @@ def answer_of(policy: str, version: str | None) -> tuple[str, bool | None] | Non
     """Return what a policy sends: (command, requeue), or None.
 
     "discard" works in every version: where there is no NACK, ACK drops the message.
-
-    >>> answer_of("discard", "1.2"), answer_of("discard", "1.0")
-    (('NACK', False), ('ACK', None))
     """
     if policy == "discard" and version in WITHOUT_NACK:
         return "ACK", None
@@ -303,11 +284,7 @@ def answer_of(policy: str, version: str | None) -> tuple[str, bool | None] | Non
 
 
 def ended_by(error: BaseException) -> Exception:
-    """Return an Exception for policies, in place of a BaseException that would end the worker.
-
-    >>> ended_by(SystemExit(1))
-    RuntimeError('the handler raised SystemExit(1)')
-    """
+    """Return an Exception for policies, in place of a BaseException that would end the worker."""
     failure = RuntimeError(f"the handler raised {error!r}")
     failure.__cause__ = error
     return failure

@@ -42,11 +42,7 @@ _URGENT = 4
 
 
 def said(frame: Frame) -> str:
-    """Return the server's words in an ERROR as one printable line.
-
-    >>> said(Frame("ERROR", {"message": "no"}, b"such queue\\nat Server.java:1"))
-    'no: such queue'
-    """
+    """Return the server's words in an ERROR as one printable line."""
     first = (frame.body or b"")[:_MOST_SAID].decode("utf-8", "replace").strip().partition("\n")[0].strip()
     summary = (frame.get("message") or "ERROR")[:_MOST_SAID]
     words = f"{summary}: {first}" if first and first not in summary else summary
@@ -173,25 +169,18 @@ class Inbound:
         elif not subscription.deaf and self.subscriptions.get(subscription.id) is subscription:
             subscription.open += 1
             subscription.inbox.append(message)
-            subscription.inbox_octets += body.size
-            subscription.streamed += 1
-            self.backlog += 1
-            self.backlog_octets += body.size
+            self.count(message, 1)
             self.touch(subscription)
 
     def _take_streamed(self, subscription: Subscription) -> None:
         """Move messages of an inbox to the batch, up to the first with a body in a file: others count as not taken."""
         while subscription.inbox:
             message = subscription.inbox.popleft()
-            size = message.size
-            self.backlog -= 1
-            self.backlog_octets -= size
-            subscription.inbox_octets -= size
+            self.count(message, -1)
             subscription.batch.append(message)
-            subscription.octets += size
+            subscription.octets += message.size
             subscription.last = message if subscription.cumulative else None
             if message.received is not None:
-                subscription.streamed -= 1
                 break
         self.weigh()
 
@@ -235,13 +224,16 @@ class Inbound:
         if subscription.explicit and (message.epoch != self.link.epoch or subscription.deaf):
             return
         subscription.inbox.appendleft(message)
-        size = message.size
-        if message.received is not None:
-            subscription.streamed += 1
-        subscription.inbox_octets += size
-        self.backlog += 1
-        self.backlog_octets += size
+        self.count(message, 1)
         self.weigh()
+
+    def count(self, message: BaseMessage, one: int) -> None:
+        """Count a message that was put into an inbox (1), or taken out of it (-1)."""
+        subscription, size = message.subscription, message.size
+        subscription.streamed += one * (message.received is not None)
+        subscription.inbox_octets += one * size
+        self.backlog += one
+        self.backlog_octets += one * size
 
     # ---- frames of the server ----
 

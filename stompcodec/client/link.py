@@ -10,7 +10,7 @@ import logging
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 from stompcodec.client.backoff import Item, Pace, is_refusal, name_of
 from stompcodec.client.bodies import BodySourceError, Upload
@@ -74,11 +74,7 @@ CONNECTION = {
 
 
 def follow(table: Mapping[str, State], state: str, event: str) -> str:
-    """Return the state after an event.
-
-    >>> follow(CLIENT, "connected", "lost"), follow(CLIENT, "closing", "lost")
-    ('reconnecting', 'closing')
-    """
+    """Return the state after an event."""
     return table[state].after.get(event, state)
 
 
@@ -98,45 +94,6 @@ _STUCK = 5.0
 _FLUSH = 256 * 1024
 
 
-class Inbox(Protocol):
-    """The receiving half of a client, as its link sees it."""
-
-    late: list[Any]
-    """Subscriptions for `go_on`."""
-    windows: Any
-    """`Windows`, which has something to do at times."""
-
-    def restore_all(self) -> None:
-        """Subscribe again in a new session, then call `ClientLink.restored`."""
-
-    def restore(self) -> None:
-        """Go on restoring, then call `ClientLink.restored`."""
-
-    def pass_over(self, subscription: Any) -> None:
-        """Go on restoring: the SUBSCRIBE that is under way alone was not answered in its time."""
-
-    def close_subscription(self, subscription: Any, error: Exception | None) -> None:
-        """End a subscription by an error."""
-
-    def cut(self) -> None:
-        """Drop messages of the lost connection that no consumer has taken."""
-
-    def end(self, error: Exception | None) -> None:
-        """End all subscriptions."""
-
-    def go_on(self) -> None:
-        """Subscribe for those that had to wait: for the end of a body, or for an UNSUBSCRIBE in the outbox."""
-
-    def piece(self, piece: Any) -> None:
-        """Take a piece of a body that is streamed, then END_OF_BODY."""
-
-    def weigh(self) -> None:
-        """Pause or resume reading, by the size of the backlog."""
-
-    def unread(self) -> float:
-        """Return the seconds since reading was paused or this was last asked."""
-
-
 class _Wire(NamedTuple):
     """What the transport demands of the bytes: whole frames in each chunk; frames that are UTF-8."""
 
@@ -149,7 +106,7 @@ class ClientLink:
 
     def __init__(self, options: Options) -> None:
         self.options = options
-        self.inbox: Inbox
+        self.inbox: Any  # the receiving half, `Inbound`; set by the core
         self.state = "connecting"
         self.phase = "down"
         self.now = 0.0
@@ -715,7 +672,7 @@ class ClientLink:
         if upload is self.upload:
             self.break_off(ConnectionLostError(f"a body broke off after {upload.at} of {upload.size} bytes: {error}"))
         elif upload.state == "waiting":
-            self.outbox.drop(upload)
+            self.outbox.remove(upload)
         upload.over(error)
         if upload.call is not None:
             upload.call.resend = False
@@ -921,12 +878,7 @@ class Health:
 
 
 def health_of(link: ClientLink, now: float, running: bool) -> Health:
-    """Return how a client is doing. `running` says whether the I/O thread works for it.
-
-    >>> from stompcodec.client.options import Options
-    >>> bool(health_of(ClientLink(Options()), 0.0, running=True))
-    False
-    """
+    """Return how a client is doing. `running` says whether the I/O thread works for it."""
     due = link.next_deadline()
     in_time = due is None or now <= due + _STUCK
     heard, lost = link.heard_at, link.lost_at

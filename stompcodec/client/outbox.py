@@ -33,12 +33,7 @@ class OutboxFullError(StompError):
 
 @dataclass(eq=False, repr=False, slots=True)
 class Block:
-    """Many SEND frames as bytes, one after the other. They are written together, where the transport allows it.
-
-    >>> block = Block(b"SEND\\ndestination:a\\n\\n\\0" * 2, 2, "1.2")
-    >>> block.chunks("1.2", whole_frames=False) == [block.body], len(block.chunks("1.2", whole_frames=True))
-    (True, 2)
-    """
+    """Many SEND frames as bytes, one after the other. They are written together, where the transport allows it."""
 
     command: ClassVar[str] = "SEND"
     body: bytes
@@ -48,11 +43,7 @@ class Block:
     """The offset of the last frame, for `with_receipt`."""
 
     def with_receipt(self, receipt: str) -> Block:
-        """Return a copy whose last frame asks for a receipt. The header comes first: the first of repeated ones counts.
-
-        >>> Block(b"SEND\\ndestination:a\\n\\n\\0", 1, "1.2").with_receipt("r1").body
-        b'SEND\\nreceipt:r1\\ndestination:a\\n\\n\\x00'
-        """
+        """Return a copy whose last frame asks for a receipt. The header comes first, since the first one counts."""
         command, rest = memoryview(self.body)[: self.last + 5], memoryview(self.body)[self.last + 5 :]
         octets = b"".join((command, b"receipt:%b\n" % receipt.encode(), rest))
         return Block(octets, self.count, self.version, self.last)
@@ -186,22 +177,14 @@ class Outbox:
         self.push_front([each for each in waiting if not each.epoch])
         return [each for each in waiting if each.epoch]
 
-    def remove(self, call: Call) -> bool:
-        """Take out the entry of a call; return False if there is none."""
+    def remove(self, item: Call | Upload) -> bool:
+        """Take out the entry of a call, or an upload; return False if there is none."""
         for index, each in enumerate(self.waiting):
-            if each.call is call:
+            if each.call is item or each.frame is item:
                 del self.waiting[index]
                 self._count(each, -1)
                 return True
         return False
-
-    def drop(self, upload: Upload) -> None:
-        """Take out an upload, if it is here."""
-        for index, each in enumerate(self.waiting):
-            if each.frame is upload:
-                del self.waiting[index]
-                self._count(each, -1)
-                return
 
     def _count(self, waiting: Waiting, sign: int = 1) -> None:
         count, size = _weight(waiting.frame)

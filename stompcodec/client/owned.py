@@ -78,13 +78,6 @@ def pairs_of(command: str, headers: HeaderSource) -> Iterable[tuple[str, str]]:
     Raises:
         TypeError: they are neither a mapping nor pairs.
         ValueError: one of them belongs to the client.
-
-    >>> list(pairs_of("SEND", {"priority": "9"}))
-    [('priority', '9')]
-    >>> pairs_of("SEND", [("receipt", "mine")])
-    Traceback (most recent call last):
-        ...
-    ValueError: headers= holds 'receipt', which belongs to the client: use receipt=True, or receipt_every= of send_many
     """
     owned = OWNED[command]
     if type(headers) is list:  # a loop is the fastest for a few of them
@@ -116,11 +109,7 @@ def pairs_of(command: str, headers: HeaderSource) -> Iterable[tuple[str, str]]:
 
 
 def sendable(frame: Frame) -> Frame:
-    """Return a SEND of the program as it may be sent: without what its headers have for the delivery of a message.
-
-    >>> sendable(Frame("SEND", {"destination": "/queue/b", "message-id": "7", "subscription": "s1", "n": "1"})).headers
-    <Headers destination='/queue/b' n='1'>
-    """
+    """Return a SEND of the program as it may be sent: without what its headers have for the delivery of a message."""
     if "message-id" not in frame.headers or "subscription" not in frame.headers:
         return frame
     return Frame(frame.command, _without(_FORWARDS["frame"], frame.headers.pairs()), frame.body)
@@ -131,11 +120,7 @@ def _without(left: Collection[str], pairs: Iterable[tuple[str, str]]) -> list[tu
 
 
 def owned_of(command: str, names: Iterable[str]) -> str | None:
-    """Return the first of these names that belongs to the client; None if they may be sent.
-
-    >>> owned_of("SEND", ["n", "receipt"]), owned_of("SEND", ["message-id", "subscription", "destination"])
-    ('receipt', None)
-    """
+    """Return the first of these names that belongs to the client; None if they may be sent."""
     given, owned = list(names), OWNED[command]
     if command in _FORWARDS and is_received(given):
         return None

@@ -19,12 +19,7 @@ _TIDY = 1024
 def seconds_of(name: str, value: float) -> float:
     """Return a time in seconds as a float. `math.inf` is for ever; a negative time has passed already.
 
-    Raises:
-        TypeError: it is no number.
-        ValueError: it is nan, or an integer too large for a float.
-
-    >>> seconds_of("timeout", 5), seconds_of("timeout", math.inf)
-    (5.0, inf)
+    Raises TypeError if it is no number, ValueError if it is nan, or an integer too large for a float.
     """
     if type(value) is float and value == value:
         return value
@@ -41,11 +36,7 @@ def seconds_of(name: str, value: float) -> float:
 
 
 class Group:
-    """Calls that keep an order: once one has failed, those that were not sent yet are not sent.
-
-    >>> Group().failed is None
-    True
-    """
+    """Calls that keep an order: once one has failed, those that were not sent yet are not sent."""
 
     failed: Exception | None = None
 
@@ -56,10 +47,6 @@ class Call:
 
     `what` names it in messages, as in "SEND to /queue/a". The timeout is in seconds from the time it is opened. With
     `resend` it is sent again if the connection is lost before its receipt.
-
-    >>> call = Call("SEND to /queue/a", 30.0)
-    >>> call.done, call.error
-    (False, None)
     """
 
     what: str
@@ -88,14 +75,7 @@ class Call:
 
 
 class Calls:
-    """The open calls, and the finished ones whose callers were not woken yet.
-
-    >>> calls = Calls()
-    >>> call = calls.make("SEND to /queue/a", 30.0, "SEND")
-    >>> calls.open(call, now=0.0)
-    >>> calls.finish(call), calls.finish(call), calls.finished
-    (True, False, [<Call SEND to /queue/a: accepted>])
-    """
+    """The open calls, and the finished ones whose callers were not woken yet."""
 
     def __init__(self) -> None:
         self.sent: dict[str, Call] = {}  # by receipt-id, in the order of sending: their frames went to the connection
@@ -129,14 +109,7 @@ class Calls:
 
 
 class Deadlines:
-    """The deadlines of calls, in one queue for each timeout: calls with the same timeout expire in their order.
-
-    >>> deadlines = Deadlines()
-    >>> call = Call("SEND", 5.0)
-    >>> deadlines.add(call, now=10.0)
-    >>> deadlines.next(), [*deadlines.expired(14.0)], [*deadlines.expired(15.0)]
-    (15.0, [], [<Call SEND: waits>])
-    """
+    """The deadlines of calls, in one queue for each timeout: calls with the same timeout expire in their order."""
 
     def __init__(self) -> None:
         self._queues: dict[float, deque[Call]] = {}

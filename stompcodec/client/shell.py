@@ -72,9 +72,6 @@ def outgoing(
     Text becomes UTF-8, with a content-type that says so unless `headers` has one. An unknown `content_encoding` (gzip,
     deflate or base64, or several separated by commas) is a FrameError. `kind` is the row of `OWNED`: a header of it is
     a ValueError.
-
-    >>> outgoing("/queue/a", "hello").pairs
-    [('destination', '/queue/a'), ('content-type', 'text/plain;charset=utf-8')]
     """
     pairs = [("destination", destination)]
     if headers is not None:
@@ -102,16 +99,7 @@ def outgoing(
 
 
 def say_persistent(pairs: list[tuple[str, str]], persistent: bool | None, usual: bool | None = None) -> None:
-    """Add the header `persistent` of a SEND: what the call says, else what is `usual`, unless `headers=` has it.
-
-    >>> pairs = [("destination", "/queue/a")]
-    >>> say_persistent(pairs, None, True); pairs[1]
-    ('persistent', 'true')
-    >>> say_persistent(pairs, False)
-    Traceback (most recent call last):
-        ...
-    ValueError: persistent is False, and headers= says 'true': give one
-    """
+    """Add the header `persistent` of a SEND: what the call says, else what is `usual`, unless `headers=` has it."""
     if persistent is not None and type(persistent) is not bool:
         raise TypeError(f"persistent is {persistent!r:.60}: it must be True, False or None")
     wanted = usual if persistent is None else persistent

@@ -49,12 +49,7 @@ class BaseTransaction:
         return f"<Transaction {self.id} {self.state}>"
 
     def check(self) -> None:
-        """Check that it is open.
-
-        Raises:
-            ConnectionLostError: the connection was lost, and with it the transaction, which took no effect.
-            LocalProtocolError: it is not open.
-        """
+        """Raise ConnectionLostError if it was lost with its connection, else LocalProtocolError if it is not open."""
         if self.state == "lost":
             raise ConnectionLostError(
                 f"the transaction was lost with its connection, and took no effect ({self.lost})"

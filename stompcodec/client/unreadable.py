@@ -45,17 +45,10 @@ class Unreadable(NamedTuple):
 
 
 def unreadable(error: RemoteProtocolError, before: Frame | None) -> Unreadable:
-    """Return the message behind a violation of the server.
+    """Return the message behind a violation of the server, as `Connection.receive` raised it.
 
-    Args:
-        error: the violation, as `Connection.receive` raised it.
-        before: the frame before it. Some brokers write a text with a NUL as it is, without content-length: the frame
-            ends there, and the rest of the text is read as the next frame.
-
-    >>> from stompcodec.errors import FrameError
-    >>> before = Frame("MESSAGE", {"message-id": "7"}, b"nul")
-    >>> print(unreadable(RemoteProtocolError("malformed frame", cause=FrameError("unexpected-nul", 3)), before).error)
-    malformed frame, behind a MESSAGE without content-length, whose text may hold a NUL: MESSAGE with message-id '7'
+    `before` is the frame before it: some brokers write a text with a NUL as it is, without content-length. The frame
+    ends there, and the rest of the text is read as the next frame.
     """
     frame: Any = error.frame
     if frame is not None:
@@ -89,17 +82,7 @@ class Comings:
         """Count a message; return whether it came too often.
 
         Without message-id, or if that may be new each time, it is told by the other headers that were read. Another one
-        may have the same, so it is forgotten after more good messages than can come beside it each time.
-
-        Args:
-            frame: what was read of it.
-            good: the number of good messages of the subscription until now.
-            window: how many of them the broker may deliver again with it.
-            dialect: of the broker.
-
-        >>> comings, frame = Comings(), Frame("MESSAGE", {"message-id": "7"})
-        >>> [comings.is_last(each, 0, 100) for each in (frame, Frame("MESSAGE"), frame, frame)]
-        [False, False, False, True]
+        may have the same, so it is forgotten after more `good` messages than can come beside it each time (`window`).
         """
         headers = frame.headers
         id = lasting_identity(dialect, headers) if dialect.lasting else headers.get("message-id")

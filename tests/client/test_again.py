@@ -1,16 +1,26 @@
 """A handler that fails is called again with the same message, in place, after pauses; then the message is given up."""
 
+import asyncio
 import json
 import logging
+import threading
 from collections import Counter, deque
 
 import pytest
+from client.broker import BrokerThread
 from client.desk import Desk
+from client.peer import Peer
+from client.shells import Seen
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from patience import patience
 
-from stompcodec.client.handlers import ATTEMPTS
-from stompcodec.errors import ContentError
+import stompcodec.client as stomp
+from stompcodec.client.aio.waiting import AsyncPauses
+from stompcodec.client.dialects import BROKERS
+from stompcodec.client.handlers import ATTEMPTS, Handling, Retries
+from stompcodec.client.sync.waiting import Pauses
+from stompcodec.errors import ContentError, LocalProtocolError
 
 LONE = [0.1, 0.2, 0.4, 0.8, 1.6]
 #: What becomes of a transient message. The copy to a queue of dead letters comes before the ACK.
@@ -51,14 +61,6 @@ def test_a_lone_bad_message_costs_three_seconds_and_is_given_up_after_six_calls(
     assert desk.pauses == LONE
 
 
-def test_a_database_that_is_away_for_two_seconds_makes_no_dead_letter(monkeypatch):
-    desk = Down(monkeypatch, away=[(0.0, 2.0), (10.0, 12.0)]).desk.put(50)
-    desk.run()
-    desk.clock = 10.0
-    desk.put(50).run()
-    assert (len(desk.fates), dead(desk)) == (100, [])
-
-
 def test_one_that_is_away_for_ten_minutes_makes_a_handful_and_holds_no_window(monkeypatch):
     desk = Down(monkeypatch, away=[(0.0, 600.0)], prefetch=50).desk.put(200).run()
     assert [number for number, _ in desk.fates] == [f"m{number:04}" for number in range(1, 201)]
@@ -66,21 +68,6 @@ def test_one_that_is_away_for_ten_minutes_makes_a_handful_and_holds_no_window(mo
     assert max(desk.pauses) == 30.0
     assert desk.windows == [50, 1, 50]  # again its own after the first success
     assert max(Counter(number for number, _ in desk.calls).values()) == ATTEMPTS
-
-
-def test_one_in_a_hundred_with_bad_json_takes_less_than_ten_seconds_of_a_thousand(monkeypatch):
-    def handle(message):
-        json.loads("{" if message.id.endswith("50") else "{}")
-
-    desk = Desk(monkeypatch, handle).put(1000).run()
-    assert (len(desk.fates), len(dead(desk)), desk.clock) == (1000, 10, 0.0)
-
-
-def test_one_in_a_hundred_that_raises_takes_less_than_a_minute_of_a_thousand(monkeypatch):
-    bad = {f"m{number:04}" for number in range(50, 1001, 100)}
-    desk = Down(monkeypatch, bad=bad).desk.put(1000).run()
-    assert (len(desk.fates), set(dead(desk))) == (1000, bad)
-    assert desk.clock < 60
 
 
 @pytest.mark.parametrize("error", [ContentError, lambda text: UnicodeDecodeError("utf-8", b"", 0, 1, text), KeyError])
@@ -135,16 +122,6 @@ def test_the_order_is_kept_when_the_window_grows_again(monkeypatch):
 # ---- not called again ----
 
 
-def test_a_message_that_the_handler_has_settled_is_left_alone(monkeypatch):
-    def handle(message):
-        message.nack(requeue=True)
-        raise ValueError("no")
-
-    desk = Desk(monkeypatch, handle).put(2).run()
-    assert (desk.calls, desk.pauses) == ([("m0001", 1), ("m0002", 1)], [])
-    assert desk.fates == [("m0001", "NACK"), ("m0002", "NACK")]
-
-
 def test_a_message_whose_connection_has_ended_comes_again_with_the_calls_that_are_left(monkeypatch):
     desk = Down(monkeypatch, bad={"m0001"}).desk.put(2)
     lost = iter([None, desk.lose])
@@ -182,55 +159,45 @@ def test_a_transaction_that_was_left_open_is_aborted_before_the_next_call(monkey
     assert commands == ["BEGIN", "SEND", "ACK", "ABORT", "BEGIN", "SEND", "ACK", "COMMIT"]
 
 
-def test_a_transaction_of_another_part_of_the_program_stays_open(monkeypatch):
-    desk = Down(monkeypatch, bad={"m0001"}).desk
-    transaction = desk.transaction().begin()
-    desk.put(1).run()
-    assert transaction.state == "open"
-
-
 # ---- policies ----
 
 
 @pytest.mark.parametrize(
-    ("policy", "fates", "calls"),
+    ("options", "fates", "calls"),
     [
-        ("nack", [("m0001", "NACK false")], 6),
-        ("discard", [("m0001", "NACK false")], 6),
-        ("ack", [("m0001", "ACK")], 6),
-        ("ignore", [], 1),
-        ("stop", [], 1),
+        ({"on_error": "nack"}, ["NACK false"], 6),
+        ({"on_error": "discard"}, ["NACK false"], 6),
+        ({"on_error": "ack"}, ["ACK"], 6),
+        ({"on_error": "ignore"}, [], 1),
+        ({"on_error": "stop"}, [], 1),
+        ({"on_error": lambda message, error: {"6: no": "ack"}[f"{message.attempt}: {error}"]}, ["ACK"], 6),
+        ({"attempts": 1}, ["NACK"], 1),
     ],
 )
-def test_a_policy_acts_when_a_message_is_given_up(monkeypatch, policy, fates, calls):
-    desk = Down(monkeypatch, bad={"m0001"}, on_error=policy).desk.put(1).run()
-    assert (desk.fates, len(desk.calls)) == (fates, calls)
-    assert desk.subscription.closed is (policy == "stop")
+def test_a_policy_acts_when_a_message_is_given_up(monkeypatch, options, fates, calls):
+    desk = Down(monkeypatch, bad={"m0001"}, **options).desk.put(1).run()
+    assert (desk.fates, len(desk.calls)) == ([("m0001", fate) for fate in fates], calls)
+    assert desk.subscription.closed is (options.get("on_error") == "stop")
 
 
-def test_a_function_is_asked_once_with_the_last_error(monkeypatch):
-    asked = []
-
-    def on_error(message, error):
-        asked.append((message.attempt, str(error)))
-        return "ack"
-
-    desk = Down(monkeypatch, bad={"m0001"}, on_error=on_error).desk.put(1).run()
-    assert asked == [(6, "no")]
-    assert desk.fates == [("m0001", "ACK")]
-
-
-def test_with_one_attempt_the_broker_is_asked_for_the_next_one(monkeypatch):
-    desk = Down(monkeypatch, bad={"m0001"}, attempts=1).desk.put(1).run()
-    assert (desk.fates, desk.pauses) == ([("m0001", "NACK")], [])
-
-
-def test_earlier_messages_are_acknowledged_before_the_first_pause(monkeypatch):
-    desk = Down(monkeypatch, bad={"m0002"}, ack="client").desk
-    found = []
-    desk.at_pause = lambda: found.append(list(desk.fates))
-    desk.put(3).run()
-    assert found[0] == [("m0001", "ACK")]
+@pytest.mark.parametrize(
+    ("error", "options", "said"),
+    [
+        (ValueError, {"attempts": 0}, "attempts is 0"),
+        (TypeError, {"attempts": 1.5}, r"attempts is 1\.5"),
+        (TypeError, {"attempts": None}, "attempts is None"),
+        (TypeError, {"give_up": "ValueError"}, "give_up is "),
+        (TypeError, {"give_up": (ValueError("x"),)}, "give_up is "),
+        (TypeError, {"give_up": KeyboardInterrupt}, "give_up is "),
+        (ValueError, {"ack": "auto", "on_error": "nack"}, "on_error='nack' has no effect with ack='auto'"),
+        (ValueError, {"ack": "auto", "on_error": "stop"}, "on_error='stop' has no effect with ack='auto'"),
+        (ValueError, {"ack": "auto", "on_error": print}, "on_error=.* has no effect with ack='auto'"),
+        (LocalProtocolError, {"on_error": "requeue"}, "on_error='requeue': the NACK of artemis cannot requeue"),
+    ],
+)
+def test_a_wrong_option_is_named(error, options, said):
+    with pytest.raises(error, match=f"^{said}"):
+        Handling(print, **options).checked(BROKERS["artemis"])
 
 
 def test_automatic_messages_are_handled_again_too(monkeypatch):
@@ -293,3 +260,180 @@ def test_each_message_is_acknowledged_given_up_or_left_and_in_order(monkeypatch,
     assert max(failures.values(), default=0) <= attempts
     if desk.subscription.deaf:  # what was left does not keep a drain waiting
         assert desk.subscription.open == 0
+
+
+# ---- both shells ----
+
+
+@pytest.fixture
+def pauses(monkeypatch):
+    """The pauses, which take no time."""
+    made = Seen()
+
+    async def rest(_pauses, seconds, is_over):
+        made.add(seconds)
+        await asyncio.sleep(0)
+
+    monkeypatch.setattr(Pauses, "rest", lambda _pauses, seconds, is_over: made.add(seconds))
+    monkeypatch.setattr(AsyncPauses, "rest", rest)
+    return made
+
+
+@pytest.fixture
+def long_pauses(monkeypatch):
+    """Each pause lasts longer than any test."""
+    begun = Seen()
+    monkeypatch.setattr(Retries, "pause", lambda _retries, before: begun.add(b"") or patience(600.0))
+    return begun
+
+
+@pytest.fixture(scope="module")
+def ours():
+    with BrokerThread() as broker:
+        yield broker
+
+
+def failing(shell, seen, *bad):
+    def handle(message):
+        seen.add(message.body)
+        if message.body in bad:
+            raise ValueError("no")
+
+    return shell.handler(handle)
+
+
+def test_our_broker_makes_a_dead_letter_of_it_after_six_calls_in_all(shell, ours, pauses):
+    client, seen = shell.connect(ours.url), Seen()
+    queue = f"/queue/six-{shell.name}"
+    client.send_many([(queue, b"1"), (queue, b"bad"), (queue, b"2")])
+    client.subscribe(queue, handler=failing(shell, seen, b"bad"))
+    assert seen.wait(8) == [b"1", *[b"bad"] * 6, b"2"]
+    letter = client.subscribe(f"/queue/DLQ.six-{shell.name}").get(patience(10))
+    assert (letter.body, letter.headers["dead-letter-reason"]) == (b"bad", "rejected")
+    assert pauses.bodies == [0.1, 0.2, 0.4, 0.8, 1.6]
+
+
+def failing_twice(shell, calls):
+    def handle(message):
+        calls.add(message.body)
+        if len(calls.bodies) < 3:
+            raise ValueError("no")
+
+    return shell.handler(handle)
+
+
+def test_a_long_outage_gives_the_window_back_until_a_call_succeeds(shell, ours, pauses, monkeypatch):
+    monkeypatch.setattr(Retries, "pause", lambda _retries, before: 30.0)
+    windows, calls, queue = Seen(), Seen(), f"/queue/window-{shell.name}"
+
+    def watch(direction, frame):
+        if frame.command == "SUBSCRIBE":
+            windows.add(frame.get("prefetch-count"))
+
+    client = shell.connect(ours.url, on_frame=watch)
+    client.send_many([(queue, b"%d" % number) for number in range(5)])
+    client.subscribe(queue, handler=failing_twice(shell, calls))
+    assert windows.wait(3) == ["100", "1", "100"]
+    assert calls.wait(7) == [b"0"] * 3 + [b"1", b"2", b"3", b"4"]
+
+
+@pytest.mark.parametrize(("server", "windows"), [("RabbitMQ/3.10.8", ["100", "100"]), ("other/1", ["100"])])
+def test_a_window_stays_where_its_messages_would_not_come_again(shell, pauses, server, windows, monkeypatch):
+    """RabbitMQ keeps them for the connection. Behind the outage it gets the window that a new connection lacks."""
+    monkeypatch.setattr(Retries, "pause", lambda _retries, before: 30.0)
+    with Peer(server=server) as peer:
+        client, calls = shell.connect(peer.url), Seen()
+        client.send("/queue/a", b"x")
+        client.subscribe("/queue/a", handler=failing_twice(shell, calls))
+        peer.wait(lambda peer: peer.got("ACK"))
+        peer.wait(lambda peer: len(peer.got("SUBSCRIBE")) == len(windows))
+        assert [frame.get("prefetch-count") for frame in peer.got("SUBSCRIBE")] == windows
+
+
+# ---- what pauses, and what goes on ----
+
+
+@pytest.mark.parametrize("options", [{}, {"key": lambda message: message.body}])
+def test_only_the_worker_of_a_message_pauses(shell, peer, long_pauses, options):
+    client, seen = shell.connect(peer.url, close_timeout=0.1), Seen()
+    handler = failing(shell, seen, b"0")
+    client.subscribe("/queue/a", handler=handler, concurrency=2, **options)
+    peer.deliver("s1", b"0")
+    long_pauses.wait(1)
+    others = [b"%d" % number for number in range(1, 20) if hash(b"%d" % number) % 2 != hash(b"0") % 2 or not options]
+    for body in others:
+        peer.deliver("s1", body)
+    assert seen.wait(1 + len(others))[1:] == others
+    peer.wait(lambda peer: len(peer.got("ACK")) == len(others))
+
+
+@pytest.mark.parametrize("end", ["unsubscribe", "close", "drain", "lose"])
+def test_the_end_does_not_wait_for_a_pause_and_leaves_the_message(shell, peer, long_pauses, end):
+    client, seen = shell.connect(peer.url, close_timeout=patience(30)), Seen()
+    subscription = client.subscribe("/queue/a", handler=failing(shell, seen, b"bad"))
+    peer.deliver("s1", b"bad")
+    long_pauses.wait(1)
+    if end == "lose":
+        peer.cut()
+        client.close()
+    else:
+        {"unsubscribe": subscription.unsubscribe, "close": client.close, "drain": client.drain}[end]()
+    subscription.join(patience(30))
+    assert seen.bodies == [b"bad"]
+    assert not peer.got("ACK") + peer.got("NACK")
+
+
+def test_middleware_sees_each_call_and_its_receive_is_repeated_too(shell, peer, pauses):
+    places, seen = [], Seen()
+
+    class Failing(stomp.Middleware):
+        def receive(self, event):
+            return self._around("receive", 2)
+
+        def process(self, event):
+            return self._around("process", 3)
+
+        def _around(self, place, most):
+            places.append(place)
+            if places.count(place) < most:
+                raise ValueError(place)
+            return threading.Lock()  # a context
+
+    client = shell.connect(peer.url, middleware=[Failing()])
+    client.subscribe("/queue/a", handler=failing(shell, seen))
+    peer.deliver("s1", b"x")
+    peer.wait(lambda peer: peer.got("ACK"))
+    assert (places, seen.bodies) == (["receive"] * 2 + ["process"] * 3, [b"x"])
+
+
+# ---- the defaults of `subscribe` ----
+
+
+def test_a_handler_acknowledges_unless_something_else_is_asked_for(shell, peer):
+    client, seen = shell.connect(peer.url), Seen()
+    for options in ({"handler": failing(shell, seen)}, {}, {"handler": failing(shell, seen), "ack": "auto"}):
+        client.subscribe("/queue/a", **options)
+    modes = [(frame.headers["ack"], frame.get("prefetch-count")) for frame in peer.got("SUBSCRIBE")]
+    assert modes == [("client-individual", "100"), ("auto", None), ("auto", None)]
+    peer.deliver("s1", b"x")
+    peer.wait(lambda peer: peer.got("ACK"))
+
+
+def bare(peer, *bodies):
+    """Messages without an ack header, whatever the mode of the subscription."""
+    side = peer.side()
+    for number, body in enumerate(bodies):
+        more = {"subscription": "s1", "message-id": f"b{number}", "destination": "/queue/a"}
+        peer.do(lambda more=more, body=body: side.send("MESSAGE", more, body))
+
+
+def test_messages_without_ack_header_count_as_acknowledged_which_is_said_once(shell, peer, pauses, caplog):
+    client, seen = shell.connect(peer.url), Seen()
+    with caplog.at_level(logging.WARNING, "stompcodec.client"):
+        client.subscribe("/queue/a", handler=failing(shell, seen, b"bad"))
+        bare(peer, b"1", b"bad", b"2")
+        assert seen.wait(8) == [b"1", *[b"bad"] * 6, b"2"]
+        client.drain(patience(10))
+    assert not peer.got("ACK") + peer.got("NACK")
+    assert caplog.text.count("without an ack header") == 1
+    assert "not settled" not in caplog.text

@@ -1,21 +1,21 @@
-"""A request whose reply the broker refuses becomes a dead letter; the service goes on, and all others are answered."""
+"""Messages that cannot be handled, and requests whose reply is refused, become dead letters; the rest goes on."""
 
 import asyncio
+import itertools
 import logging
-import socket
 
 import pytest
 from client.broker import BrokerThread
-from client.shells import QUICK, Seen
+from client.scripted import Scripted
+from client.shells import QUICK, Seen, Shell
 from crash.process import BrokerProcess
 from patience import patience
 
 import stompcodec.client as stomp
-from stompcodec import Frame, Parser, serialize
 from stompcodec.client.dialects import BROKERS
-from stompcodec.errors import LocalProtocolError, StompError
+from stompcodec.client.handlers import WITHOUT_NACK, leave
 
-ATTEMPTS, COUNT = 3, 100
+ATTEMPTS, COUNT = 3, 60
 POISON = b"50"
 #: What a stranger may ask for as the address of the answer.
 LONG, RESERVED, FORBIDDEN = "/queue/" + "x" * 5000, "/management/x", "/queue/closed"
@@ -46,38 +46,6 @@ def quiet():
     logging.getLogger("stompcodec.client").setLevel(logging.CRITICAL)
     yield
     logging.getLogger("stompcodec.client").setLevel(logging.NOTSET)
-
-
-def reply(client, message):
-    message.reply(message.body)
-
-
-def send(client, message):
-    client.send(message.get("reply-to"), message.body)
-
-
-def send_with_receipt(client, message):
-    client.send(message.get("reply-to"), message.body, receipt=True)
-
-
-def send_many(client, message):
-    client.send_many([(message.get("reply-to"), message.body)], receipt_every=0)
-
-
-def commit(client, message):
-    with client.transaction() as transaction:
-        transaction.send(message.get("reply-to"), message.body)
-        transaction.ack(message)
-
-
-def processing(client, message):
-    with message.processing():
-        client.send(message.get("reply-to"), message.body)
-
-
-WAYS = (reply, send, send_with_receipt, send_many, commit, processing)
-#: What `reply` itself refuses; the broker, all.
-CASES = [(way, LONG) for way in WAYS] + [(reply, RESERVED), (send, RESERVED), (reply, FORBIDDEN), (send, FORBIDDEN)]
 
 
 def url(broker):
@@ -114,76 +82,60 @@ def check(broker, name, attempts=ATTEMPTS):
         assert dead.get(0) is None
 
 
-@pytest.mark.parametrize(("way", "reply_to"), CASES, ids=lambda value: getattr(value, "__name__", str(value)[:20]))
-def test_one_dead_letter_and_all_others_answered(shell, broker, way, reply_to):
-    name = f"{shell.name}-{way.__name__}-{reply_to[7:11]}"
-    ask(broker, name, reply_to)
-    client, seen = shell.connect(url(broker), reconnect=QUICK), Seen()
+def handler_of(shell, seen, way):
+    """A handler of the shell, that notes the body and then answers in one of several ways."""
+    if shell.name == "sync":
+        client = shell.clients[-1]
 
-    def handle(message):
-        seen.add(message.body)
-        way(client, message)
+        def send(message):
+            seen.add(message.body)
+            client.send(message.get("reply-to"), message.body)
 
-    handler = handle if shell.name == "sync" else in_loop(shell, seen, way)
-    client.subscribe(f"/queue/{name}", prefetch=COUNT, handler=handler, attempts=ATTEMPTS)
-    is_refused_here = way is reply and reply_to != FORBIDDEN  # then the handler is called again in place
-    check(broker, name, 1 if is_refused_here else ATTEMPTS)
-    assert seen.bodies.count(POISON) == ATTEMPTS
-
-
-def in_loop(shell, seen, way):
-    """A handler in the event loop, that does the same as one of `WAYS`."""
+        return send
     client = shell.clients[-1].target
 
     async def handle(message):
         seen.add(message.body)
         to, body = message.get("reply-to"), message.body
-        if way is reply:
+        if way == "reply":
             await message.reply(body)
-        elif way is commit:
+        elif way == "commit":
             async with client.transaction() as transaction:
                 await transaction.send(to, body)
                 await transaction.ack(message)
-        elif way is send_many:
+        elif way == "send_many":
             await client.send_many([(to, body)], receipt_every=0)
-        elif way is processing:
+        elif way == "processing":
             async with message.processing():
                 await client.send(to, body)
         else:
-            await client.send(to, body, receipt=way is send_with_receipt)
+            await client.send(to, body, receipt=way == "receipt")
 
     return handle
 
 
-def test_of_several_calls_of_a_handler_only_the_one_that_is_refused_counts(shell, broker):
-    name, calls = f"{shell.name}-several", 8
-    ask(broker, name, LONG)
+#: `reply` refuses a long address itself, the broker all. The thread has the code of the event loop: it tries one way.
+@pytest.mark.parametrize(
+    ("shell", "way", "reply_to", "options"),
+    [
+        ("sync", "send", LONG, {}),
+        ("sync", "send", LONG, {"concurrency": 8}),
+        *(("async", way, LONG, {}) for way in ("reply", "send", "receipt", "send_many", "commit", "processing")),
+        *(("async", way, FORBIDDEN, {}) for way in ("reply", "send")),
+        ("async", "send", LONG, {"concurrency": 8}),
+    ],
+    indirect=["shell"],
+    ids=lambda value: value[:12] if isinstance(value, str) else len(value),
+)
+def test_one_dead_letter_and_all_others_answered(shell, broker, way, reply_to, options):
+    name = f"{shell.name}-{way}-{reply_to[7:11]}-{len(options)}"
+    ask(broker, name, reply_to)
     client, seen = shell.connect(url(broker), reconnect=QUICK), Seen()
-    client.subscribe(
-        f"/queue/{name}",
-        ack="client-individual",
-        prefetch=COUNT,
-        concurrency=calls,
-        handler=in_loop(shell, seen, send) if shell.name == "async" else lambda message: send(client, message),
-    )
-    check(broker, name)
-
-
-def test_a_program_that_takes_messages_itself(shell, broker):
-    name = f"{shell.name}-loop"
-    ask(broker, name, FORBIDDEN)
-    client = shell.connect(url(broker), reconnect=QUICK)
-    subscription = client.subscribe(f"/queue/{name}", ack="client-individual", prefetch=COUNT)
-    settled = set()
-    while len(settled) < COUNT - 1:
-        message = subscription.get(patience(20))
-        message.reply(message.body)
-        try:
-            message.ack(receipt=True)
-        except StompError:  # it comes again
-            continue
-        settled.add(message.body)
-    check(broker, name)
+    handler = handler_of(shell, seen, way)
+    client.subscribe(f"/queue/{name}", prefetch=COUNT, handler=handler, attempts=ATTEMPTS, **options)
+    is_refused_here = way == "reply" and reply_to == LONG  # then the handler is called again in place
+    check(broker, name, 1 if is_refused_here else ATTEMPTS)
+    assert options or seen.bodies.count(POISON) == ATTEMPTS
 
 
 def test_what_is_sent_outside_of_handlers_counts_against_nobody(shell):
@@ -237,18 +189,8 @@ def fail(seen, message):
     raise ValueError("no")
 
 
-def test_the_headers_that_name_a_message_reach_no_consumer(shell):
-    with BrokerThread() as broker:
-        client = shell.connect(broker.url)
-        client.send("/queue/a", b"q", {"reply-to": "/queue/b"})
-        client.subscribe("/queue/a", ack="client-individual", handler=shell.handler(lambda m: m.reply(b"a")))
-        answer = client.subscribe("/queue/b").get(patience(10))
-        assert answer.get("ack") is None
-        assert answer.get("subscription") != "s1"
-
-
 @pytest.mark.parametrize("dialect", sorted(BROKERS))
-def test_reply_checks_what_it_can(shell, dialect):
+def test_reply_checks_what_it_can(dialect):
     ours, row = dialect == "stompcodec", BROKERS[dialect]
     for fine in ("/queue/a", "a", "queue://a", "/temp-queue/x", "x" * 4096):
         assert row.fault_of(fine) is None
@@ -258,24 +200,20 @@ def test_reply_checks_what_it_can(shell, dialect):
         assert bool(row.fault_of(name)) is ours
 
 
-def test_reply_says_what_is_wrong(shell):
-    with BrokerThread() as broker:
-        client = shell.connect(broker.url)
-        client.send("/queue/a", b"", {"reply-to": RESERVED})
-        message = client.subscribe("/queue/a").get(patience(10))
-        with pytest.raises(LocalProtocolError, match="the reply-to '/management/x' begins with /management/"):
-            message.reply(b"")
-        assert client.ping() >= 0
-
-
 @pytest.mark.slow
 def test_the_attempts_survive_a_crash(tmp_path):
     with BrokerProcess(tmp_path, config=RULES) as broker:
         ask(broker, "rpc", FORBIDDEN)
         seen = Seen()
+
+        def handle(message):
+            if message.body == POISON:
+                seen.add(message.body)
+            client.send(message.get("reply-to"), message.body)
+
         for life in range(1, ATTEMPTS + 1):
             with stomp.connect(url(broker), reconnect=QUICK) as client:
-                client.subscribe("/queue/rpc", ack="client-individual", handler=handler_of(client, seen))
+                client.subscribe("/queue/rpc", ack="client-individual", handler=handle)
                 if life == ATTEMPTS:
                     dead = client.subscribe("/queue/DLQ.rpc")
                     assert dead.get(patience(20)).body == POISON
@@ -287,54 +225,126 @@ def test_the_attempts_survive_a_crash(tmp_path):
         assert seen.bodies.count(POISON) <= ATTEMPTS + 2  # an attempt just before the kill may not be stored
 
 
-def handler_of(client, seen):
-    def handle(message):
-        if message.body == POISON:
-            seen.add(message.body)
-        send(client, message)
+# ---- a message that cannot be processed gives its credit back, on every road by which it can fail ----
 
-    return handle
-
-
-class Foreign:
-    """A client of someone else: a socket, and frames."""
-
-    def __init__(self, port):
-        self.socket = socket.create_connection(("127.0.0.1", port), patience(10))
-        self.parser, self.frames = Parser("1.2"), []
-        self.send(Frame("CONNECT", {"accept-version": "1.2", "host": "/"}))
-        assert self.next().command == "CONNECTED"
-
-    def send(self, *frames):
-        self.socket.sendall(b"".join(serialize(frame, "1.2") for frame in frames))
-
-    def next(self):
-        while not self.frames:
-            data = self.socket.recv(65536)
-            assert data
-            self.frames += self.parser.feed(data)
-        return self.frames.pop(0)
-
-    def serve(self, queue):
-        """Answer requests one after the other until an ERROR comes, or all are answered; return whether that is so."""
-        self.send(Frame("SUBSCRIBE", {"id": "1", "destination": queue, "ack": "client-individual"}))
-        while (frame := self.next()).command != "ERROR":
-            if frame.command == "MESSAGE":
-                answer = Frame("SEND", {"destination": frame.headers["reply-to"]}, frame.body)
-                last = {"receipt": "last"} if frame.body == b"%d" % (COUNT - 1) else {}
-                self.send(answer, Frame("ACK", {"id": frame.headers["ack"], **last}))
-            elif frame.command == "RECEIPT":
-                return True
-        return False
+#: More messages than may be unacknowledged at one time, and how often each is delivered.
+MESSAGES, PREFETCH, DELIVERIES = 8, 3, 2
+#: Three of them fill a window that is counted in bytes.
+BODIES = [b"%d" % number + bytes(1100) for number in range(MESSAGES)]
+_numbers = itertools.count(1)
 
 
-def test_a_client_of_someone_else_is_served_as_well(broker):
-    ask(broker, "foreign", FORBIDDEN)
-    for _ in range(ATTEMPTS):
-        foreign = Foreign(broker.port)
-        assert not foreign.serve("/queue/foreign")
-        foreign.socket.close()
-    foreign = Foreign(broker.port)
-    assert foreign.serve("/queue/foreign")
-    check(broker, "foreign")
-    foreign.socket.close()
+@pytest.fixture(scope="module")
+def plain():
+    with BrokerThread(max_attempts=DELIVERIES, detect_legacy=True) as broker:
+        yield broker
+
+
+@pytest.fixture
+def sync():
+    shell = Shell("sync")
+    yield shell
+    shell.stop()
+
+
+def filled(client):
+    """A queue with messages."""
+    name = f"/queue/poison-{next(_numbers)}"
+    client.send_many((name, body) for body in BODIES)
+    return name
+
+
+def letters(client, name, count):
+    """Exactly so many dead letters are there."""
+    subscription = client.subscribe(f"/queue/DLQ.{name.removeprefix('/queue/')}")
+    found = [subscription.get(patience(10)).body for _ in range(count)]
+    assert sorted(found) == BODIES[:count]
+    client.ping()
+    assert subscription.get(0) is None
+    subscription.unsubscribe()
+
+
+def failing(shell, seen, error=ValueError):
+    def fail(message):
+        seen.add(message.body)
+        raise error("no")
+
+    return shell.handler(fail)
+
+
+@pytest.mark.parametrize("version", ["legacy", "1.0", "1.1", "1.2"])
+@pytest.mark.parametrize("mode", ["client", "client-individual"])
+def test_discarded_messages_free_the_way_in_every_version(sync, plain, version, mode):
+    client, seen = sync.connect(plain.url, versions=[version], login="ann", passcode="secret"), Seen()
+    name = filled(client)
+    client.subscribe(name, ack=mode, prefetch=PREFETCH, handler=failing(sync, seen), on_error="discard", attempts=1)
+    seen.wait(MESSAGES)
+    letters(client, name, 0 if version in WITHOUT_NACK else MESSAGES)  # there an ACK drops them
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"on_error": lambda message, error: "discard"},
+        {"on_error": "discard", "concurrency": 3},
+        {"on_error": "discard", "concurrency": 3, "key": lambda message: message.body},
+        {"on_error": "ack", "key": lambda message: 1 / 0, "concurrency": 2},
+    ],
+    ids=["function", "workers", "lanes", "broken key"],
+)
+def test_every_way_to_call_handlers_frees_the_way(shell, plain, options):
+    client, seen = shell.connect(plain.url), Seen()
+    name = filled(client)
+    on_error = options["on_error"]
+    if "key" in options and on_error == "ack":  # the handler is not called then
+        options = {**options, "on_error": lambda message, error: seen.add(message.body) or "ack"}
+    client.subscribe(
+        name, ack="client-individual", prefetch=PREFETCH, handler=failing(shell, seen), attempts=1, **options
+    )
+    seen.wait(MESSAGES)
+    letters(client, name, 0 if on_error == "ack" else MESSAGES)
+
+
+def test_what_would_end_the_worker_is_a_failure_like_others(shell, plain):
+    """SystemExit in a thread, CancelledError of another task in a loop."""
+    client, seen = shell.connect(plain.url), Seen()
+    name = filled(client)
+
+    async def wait_for_a_cancelled_task(message):
+        seen.add(message.body)
+        other = asyncio.ensure_future(asyncio.sleep(60))
+        other.cancel()
+        await other
+
+    handler = failing(shell, seen, SystemExit) if shell.name == "sync" else wait_for_a_cancelled_task
+    options = {"ack": "client-individual", "prefetch": PREFETCH, "on_error": "discard", "attempts": 1}
+    client.subscribe(name, handler=handler, **options)
+    seen.wait(MESSAGES)
+    letters(client, name, MESSAGES)
+
+
+# ---- what cannot be had is said ----
+
+
+def test_messages_that_are_left_and_hold_the_whole_prefetch_are_told(caplog):
+    logging.getLogger("stompcodec.client").setLevel(logging.ERROR)
+    client = Scripted().connect()
+    settled, subscription = (client.subscribed("client-individual", prefetch=2) for _ in range(2))
+    for number in range(10):
+        message = client.deliver(settled, f"m{number}")
+        leave(message)
+        client.ack(message)  # it holds nothing
+    first, second = (client.deliver(subscription, name) for name in ("m1", "m2"))
+    leave(first)
+    assert not caplog.records
+    leave(second)
+    assert "hold the whole prefetch of 2" in caplog.text
+    caplog.clear()
+    client.lose()
+    client.connect()
+    first, second = (client.deliver(subscription, name) for name in ("m1", "m2"))
+    leave(first)
+    assert not caplog.records  # the other one is being processed
+    client.ack(second)
+    leave(client.deliver(subscription, "m3"))
+    assert "hold the whole prefetch of 2" in caplog.text

@@ -1,4 +1,4 @@
-"""Calls and their outcomes: accepted, rejected, unknown; the outbox; transactions."""
+"""Calls and their outcomes, the outbox, transactions, what comes back after a loss, requests, time and limits."""
 
 import logging
 
@@ -7,11 +7,11 @@ from client.scripted import Scripted, outcome
 
 from stompcodec import Frame
 from stompcodec.client.outbox import OutboxFullError
+from stompcodec.client.subscription import Subscription
 from stompcodec.errors import (
     ConnectionLostError,
     FrameError,
     LocalProtocolError,
-    ReceiptTimeoutError,
     RejectedError,
     StaleAckError,
 )
@@ -40,16 +40,6 @@ def test_connect_says_what_the_client_can():
     ]
 
 
-def test_a_receipt_accepts(client):
-    call = client.send(receipt=True)
-    (frame,) = client.frames()
-    assert outcome(call) == "waits"
-    client.receipt(frame)
-    assert outcome(call) == "accepted"
-    assert client.core.link.calls.finished.count(call) == 1
-    assert not client.core.link.calls.sent
-
-
 @pytest.mark.parametrize("version", ["1.0", "1.1", "1.2"])
 def test_an_error_goes_to_the_call_that_it_names(version):
     client = Scripted(version=version).connect()
@@ -67,8 +57,7 @@ def test_an_error_goes_to_the_call_that_it_names(version):
 def test_an_error_that_names_nobody_is_raised_from_iterators_and_logged(caplog):
     client = Scripted(version="1.1").connect()
     subscription = client.subscribed()
-    with caplog.at_level(logging.ERROR, "stompcodec.client"):
-        client.error(None, "something is wrong")
+    client.error(None, "something is wrong")
     assert isinstance(subscription.news, RejectedError)
     assert "something is wrong" in caplog.text
 
@@ -95,26 +84,17 @@ def test_time_runs_out_for_each_call_on_its_own(client):
     assert outcome(slow) == "ReceiptTimeoutError"
 
 
-def test_what_never_left_says_so():
-    client = Scripted().connect()
-    client.lose()
-    call = client.send(receipt=True, timeout=5.0)
-    client.wait(6)
-    assert isinstance(call.error, ReceiptTimeoutError)
-    assert not call.error.sent
-    client.connect()
-    assert client.commands() == []
-
-
-def test_a_loss_makes_the_outcome_unknown(client):
-    call = client.send(receipt=True)
+def test_a_loss_makes_the_outcome_unknown_and_what_never_left_says_so(client):
+    sent = client.send(receipt=True)
     client.frames()
     client.lose(OSError("reset"))
-    assert isinstance(call.error, ConnectionLostError)
-    assert call.error.sent
-    assert "reset" in str(call.error)
+    unsent = client.send(receipt=True, timeout=5.0)
+    client.wait(6)
+    assert [outcome(call) for call in (sent, unsent)] == ["ConnectionLostError", "ReceiptTimeoutError"]
+    assert (sent.error.sent, unsent.error.sent) == (True, False)
+    assert "reset" in str(sent.error)
     client.connect()
-    assert client.frames() == []
+    assert client.commands() == []
 
 
 def test_with_resend_it_is_sent_again_in_order():
@@ -132,26 +112,6 @@ def test_with_resend_it_is_sent_again_in_order():
     assert [outcome(call) for call in calls] == ["accepted"] * 3
 
 
-def test_what_waits_survives_and_keeps_its_order(client):
-    client.lose()
-    for number in range(5):
-        client.send(b"%d" % number)
-    client.connect()
-    assert [frame.body for _, frame in client.seen if frame.command == "SEND"] == [b"%d" % n for n in range(5)]
-
-
-def test_nothing_overtakes_while_the_transport_is_full(client):
-    subscription = client.subscribed("client-individual")
-    message = client.deliver(subscription)
-    client.core.link.writable(False)
-    client.send(b"reply")
-    client.ack(message)
-    client.send(b"last")
-    assert client.frames() == []
-    client.core.link.writable(True)
-    assert client.commands() == ["SEND", "ACK", "SEND"]
-
-
 def test_the_outbox_is_bounded():
     client = Scripted(outbox_frames=3).connect()
     client.core.link.writable(False)
@@ -167,27 +127,21 @@ def test_the_outbox_is_bounded():
     assert outcome(room) == "accepted"
 
 
-def test_the_outbox_is_bounded_in_octets():
-    client = Scripted(outbox_octets=10_000).connect()
+@pytest.mark.parametrize("full", ["block", "raise"])
+def test_the_outbox_is_bounded_in_octets(full):
+    client = Scripted(outbox_octets=10_000, outbox_full=full).connect()
+    client.send(b"x" * 15_000)  # a frame that is larger than the outbox may come alone
+    assert client.commands() == ["SEND"]
     client.lose()
     client.send(b"x" * 6000)
-    assert not client.core.send(Frame("SEND", {"destination": "a"}, b"x" * 6000), client.now)
+    large = Frame("SEND", {"destination": "a"}, b"x" * 6000)
+    if full == "raise":
+        with pytest.raises(OutboxFullError):
+            client.core.send(large, client.now)
+    else:
+        assert not client.core.send(large, client.now)
     client.send(b"x" * 10)
     assert client.core.link.outbox.octets < 10_000
-
-
-def test_one_frame_that_is_larger_than_the_outbox_may_come_alone():
-    client = Scripted(outbox_octets=1000).connect()
-    client.send(b"x" * 5000)
-    assert client.commands() == ["SEND"]
-
-
-def test_a_full_outbox_may_raise():
-    client = Scripted(outbox_frames=1, outbox_full="raise").connect()
-    client.lose()
-    client.send()
-    with pytest.raises(OutboxFullError):
-        client.core.send(Frame("SEND", {"destination": "a"}), client.now)
 
 
 def test_acknowledgements_find_room_always():
@@ -247,58 +201,6 @@ def test_a_transaction_commits(client):
         client.core.send(Frame("SEND", {"destination": "/queue/b"}), client.now, transaction=transaction)
 
 
-def test_a_transaction_ends_with_its_connection(client):
-    subscription = client.subscribed("client-individual")
-    message = client.deliver(subscription)
-    transaction = client.begin()
-    client.frames()
-    client.lose()
-    client.connect()
-    for attempt in (
-        lambda: client.core.send(Frame("SEND", {"destination": "/queue/b"}), client.now, transaction=transaction),
-        lambda: client.ack(message, transaction=transaction),
-        lambda: client.finish(transaction),
-    ):
-        with pytest.raises(ConnectionLostError, match="took no effect"):
-            attempt()
-    assert "COMMIT" not in [frame.command for _, frame in client.seen]
-    assert not [frame for number, frame in client.seen if number == 2 and frame.get("transaction")]
-
-
-def test_a_commit_that_was_sent_is_unknown_and_one_that_was_not_is_not(client):
-    sent = client.begin("t1")
-    first = client.finish(sent)
-    client.frames()
-    client.core.link.writable(False)
-    unsent = client.begin("t2")
-    second = client.finish(unsent)
-    client.lose()
-    assert isinstance(first.error, ConnectionLostError)
-    assert first.error.sent
-    assert isinstance(second.error, ConnectionLostError)
-    assert not second.error.sent
-
-
-def test_what_an_aborted_transaction_acknowledged_is_open_again(client):
-    subscription = client.subscribed("client-individual")
-    message = client.deliver(subscription)
-    transaction = client.begin()
-    client.ack(message, transaction=transaction)
-    assert subscription.open == 0
-    client.finish(transaction, "ABORT")
-    assert subscription.open == 1
-    client.ack(message)
-    assert client.commands() == ["BEGIN", "ACK", "ABORT", "ACK"]
-
-
-def test_a_transaction_begins_once(client):
-    """A second BEGIN would end the session by an ERROR."""
-    transaction = client.begin("t1")
-    with pytest.raises(LocalProtocolError, match="BEGIN not sent: the transaction is open"):
-        client.core.begin(transaction, client.now)
-    assert client.commands() == ["BEGIN"]
-
-
 def test_begin_waits_for_a_connection(client):
     from stompcodec.client.transaction import BaseTransaction
 
@@ -314,22 +216,6 @@ def test_begin_waits_for_a_connection(client):
 # ---- the end ----
 
 
-@pytest.mark.req("S12-DIS-01", "S12-DIS-02", "S11-DIS-01", "S11-DIS-02", "S10-DIS-01")
-def test_close_says_goodbye_behind_all_that_waits(client):
-    client.core.link.writable(False)
-    client.send(b"last")
-    close = client.call("close", command="")
-    client.core.close(client.now, close)
-    with pytest.raises(LocalProtocolError, match="closed"):
-        client.send(b"too late")
-    client.core.link.writable(True)
-    send, disconnect = client.frames()
-    assert (send.body, disconnect.command) == (b"last", "DISCONNECT")
-    assert outcome(close) == "waits"
-    client.receipt(disconnect)
-    assert (outcome(close), client.core.link.state) == ("accepted", "closed")
-
-
 @pytest.mark.req("S12-LNG-03", "S12-DIS-04")
 @pytest.mark.parametrize("how", ["lost", "silent"])
 def test_close_copes_without_the_last_receipt(client, how):
@@ -341,15 +227,6 @@ def test_close_copes_without_the_last_receipt(client, how):
     else:
         client.wait(5.1)
     assert (outcome(close), client.core.link.state) == ("accepted", "closed")
-
-
-def test_closing_twice_is_fine(client):
-    calls = [client.call("close", command="") for _ in range(3)]
-    client.core.close(client.now, calls[0])
-    client.core.close(client.now, calls[1])
-    client.confirm_all()
-    client.core.close(client.now, calls[2])
-    assert [outcome(call) for call in calls] == ["accepted"] * 3
 
 
 def test_the_end_gives_every_call_an_outcome_and_tells_what_was_lost(client, caplog):
@@ -372,12 +249,23 @@ def test_the_end_gives_every_call_an_outcome_and_tells_what_was_lost(client, cap
     assert "1 frames were never sent" in caplog.text
 
 
-def test_an_ack_after_close_is_stale(client):
-    subscription = client.subscribed("client-individual")
-    message = client.deliver(subscription)
-    client.core.close(client.now, client.call("close", command=""))
+@pytest.mark.req("S12-DIS-01", "S12-DIS-02", "S11-DIS-01", "S11-DIS-02", "S10-DIS-01")
+def test_close_says_goodbye_behind_all_that_waits(client):
+    message = client.deliver(client.subscribed("client-individual"))
+    client.core.link.writable(False)
+    client.send(b"last")
+    close = client.call("close", command="")
+    client.core.close(client.now, close)
+    with pytest.raises(LocalProtocolError, match="closed"):
+        client.send(b"too late")
     with pytest.raises(StaleAckError):
         client.ack(message)
+    client.core.link.writable(True)
+    send, disconnect = client.frames()
+    assert (send.body, disconnect.command) == (b"last", "DISCONNECT")
+    assert outcome(close) == "waits"
+    client.receipt(disconnect)
+    assert (outcome(close), client.core.link.state) == ("accepted", "closed")
 
 
 def test_secrets_are_masked_in_the_trace():
@@ -385,3 +273,275 @@ def test_secrets_are_masked_in_the_trace():
     client.open()
     ((direction, frame),) = client.core.link.trace
     assert (direction, frame.headers["passcode"]) == ("out", "***")
+
+
+# ---- coming back ----
+
+
+def test_subscriptions_come_back_before_anything_else(client):
+    client.subscribed("client")
+    client.subscribed("auto")
+    client.lose()
+    client.send(b"waits")
+    client.connect(confirm=False)
+    first, second = client.frames()
+    assert {first.command, second.command} == {"SUBSCRIBE"}
+    client.receipt(first)
+    assert client.frames() == []
+    assert client.core.link.state == "reconnecting"
+    client.receipt(second)
+    assert client.commands() == ["SEND"]
+    assert client.core.link.state == "connected"
+
+
+@pytest.mark.parametrize("when", ["at once", "on return", "unsubscribed"])
+def test_what_is_refused_or_unsubscribed_does_not_come_back(client, when):
+    good, bad = client.subscribed(), client.subscribe()
+    if when == "unsubscribed":
+        client.confirm_all()
+        call = client.call("UNSUBSCRIBE", command="UNSUBSCRIBE")
+        client.core.inbound.unsubscribe(bad, client.now, call)
+        client.frames()
+        client.lose()
+        assert outcome(call) == "accepted"
+    else:
+        if when == "on return":
+            client.confirm_all()
+            client.lose()
+            client.connect(confirm=False)
+        client.error(client.frames()[-1], "access refused")
+        assert isinstance(bad.error, RejectedError)
+    client.connect()
+    asked = [f.headers["id"] for number, f in client.seen if number == client.connections and f.command == "SUBSCRIBE"]
+    assert asked == list(client.core.inbound.subscriptions) == [good.id]
+    assert client.core.link.state == "connected"
+
+
+def test_one_that_is_never_confirmed_is_given_up(client):
+    subscription = client.subscribe(timeout=3.0)
+    client.frames()
+    client.wait(4)
+    assert outcome(subscription.call) == "ReceiptTimeoutError"
+    assert client.commands() == ["UNSUBSCRIBE"]
+    assert not client.core.inbound.subscriptions
+
+
+def test_two_subscriptions_with_one_id(client):
+    client.subscribed(durable=None)
+    with pytest.raises(LocalProtocolError, match="id"):
+        client.core.inbound.subscribe(Subscription("/queue/x", id="s1"), client.now, client.call())
+
+
+def test_1_0_may_leave_the_subscription_out():
+    client = Scripted(version="1.0").connect()
+    subscription = client.subscribed()
+    client.answer("MESSAGE", {"message-id": "m", "destination": subscription.destination}, b"hi")
+    assert [message.body for message in client.take(subscription)] == [b"hi"]
+
+
+# ---- requests ----
+
+
+def ask(client, timeout=30.0):
+    call = client.call("request", timeout)
+    assert client.core.request([("destination", "/queue/service")], b"?", client.now, call)
+    return call
+
+
+def test_a_reply_finds_its_request(client):
+    first, second = ask(client), ask(client)
+    subscribe, *asked = client.frames()
+    assert (subscribe.command, subscribe.headers["destination"]) == ("SUBSCRIBE", "/temp-queue/replies")
+    for frame in (subscribe, *asked):
+        client.receipt(frame)
+    assert (outcome(first), outcome(second)) == ("waits", "waits")
+    for frame in reversed(asked):
+        assert frame.headers["reply-to"] == "/temp-queue/replies"
+        pairs = {"subscription": subscribe.headers["id"], "message-id": "m", "destination": "d"}
+        key = frame.headers["correlation-id"]
+        client.answer("MESSAGE", {**pairs, "correlation-id": key}, key.encode())
+    assert [call.result.body for call in (first, second)] == [
+        frame.headers["correlation-id"].encode() for frame in asked
+    ]
+
+
+@pytest.mark.parametrize(("server", "correlated"), [("test/1", False), ("RabbitMQ/3.10.8", True)])
+def test_a_reply_can_be_told_if_only_one_waits_or_it_is_correlated(server, correlated):
+    client = Scripted(server=server).connect()
+    call = ask(client)
+    *subscribes, send = client.confirm_all()
+    assert len(subscribes) == (server == "test/1")  # RabbitMQ makes the reply queue by itself
+    assert send.headers["reply-to"] == "/temp-queue/replies"
+    key = {"correlation-id": send.headers["correlation-id"]} if correlated else {}
+    pairs = {"subscription": "/temp-queue/replies", "message-id": "m", "destination": "d"}
+    client.answer("MESSAGE", {**pairs, **key}, b"!")
+    assert call.result.body == b"!"
+    client.lose()
+    client.connect(confirm=False)
+    assert len(client.frames()) == len(subscribes)
+
+
+def test_requests_end_with_their_connection(client):
+    call = ask(client)
+    client.confirm_all()
+    client.lose()
+    assert outcome(call) == "ConnectionLostError"
+    client.connect(confirm=False)
+    (subscribe,) = client.confirm_all()
+    assert subscribe.headers["destination"] == "/temp-queue/replies"
+    second = ask(client)
+    assert outcome(second) == "waits"
+
+
+def test_a_request_may_be_refused_or_time_out(client):
+    late = ask(client, 2.0)
+    refused = ask(client)
+    *_, frame = client.frames()
+    client.wait(3)
+    assert outcome(late) == "ReceiptTimeoutError"
+    client.error(frame)
+    assert outcome(refused) == "RejectedError"
+    assert not client.core.inbound.replies
+
+
+# ---- draining ----
+
+
+def test_drain_gives_back_what_was_not_handed_out(client):
+    explicit, auto = client.subscribed("client-individual"), client.subscribed("auto")
+    message = client.deliver(explicit, "m1")
+    for subscription in (explicit, auto):
+        client.flood(subscription, 3)
+    client.core.drain(client.now)
+    client.confirm_all()
+    assert client.take(explicit) == []
+    assert not client.core.is_quiet()  # one message is in hand, and three are to be taken
+    client.ack(message)
+    assert client.commands() == ["ACK"]
+    assert not client.core.is_quiet()
+    assert len(client.take(auto)) == 3
+    assert client.core.is_quiet()
+    client.flood(explicit, 1)
+    assert client.core.inbound.backlog == 0
+
+
+# ---- time ----
+
+
+@pytest.mark.req("S12-HB-08", "S12-HB-09", "S12-HB-10", "S12-HB-11", "S12-HB-12")
+def test_heart_beats_are_sent_and_a_dead_server_is_noticed_in_time():
+    client = Scripted(heart_beat=(1000, 1000), server_beat=(1000, 1000)).connect()
+    client.wait(0.6)
+    assert client.core.link.take_output(client.now) == [b"\n"]
+    client.core.inbound.receive(b"\n", client.now)
+    at = client.now
+    client.wait(2.9)
+    assert client.core.link.connection is not None
+    client.wait(0.2)
+    assert client.core.link.connection is None
+    assert client.now - at <= 3.2
+    assert "silent" in str(client.core.link.error)
+
+
+def test_a_stall_of_ours_is_not_held_against_the_server():
+    client = Scripted(heart_beat=(0, 1000), server_beat=(1000, 0)).connect()
+    client.now += 60
+    client.core.link.tick(client.now, late=59.0)
+    assert client.core.link.connection is not None
+    client.wait(3.1)
+    assert client.core.link.connection is None
+
+
+def test_no_connected_in_time():
+    client = Scripted(connect_timeout=5.0)
+    client.open()
+    client.wait(5.1)
+    assert client.core.link.connection is None
+    assert "no CONNECTED" in str(client.core.link.error)
+
+
+_REFUSED = "login or passcode is wrong, or the virtual host is not open to this user."
+_VHOST = "write the virtual host into the URL: stomp://host/%2F"
+
+
+@pytest.mark.parametrize(
+    ("message", "body", "said"),
+    [
+        ("Bad CONNECT", "Access refused for user 'ann'\n", "Bad CONNECT: Access refused for user 'ann'"),
+        ("Bad CONNECT", "Virtual host '127.0.0.1' access denied", _VHOST),
+        ("Virtual host 'h' is unknown", "", _VHOST),
+        ("login refused", _REFUSED, f"CONNECT was rejected: login refused: {_REFUSED}"),
+    ],
+)
+def test_a_refused_login_says_how_a_virtual_host_is_written(caplog, message, body, said):
+    client = Scripted()
+    client.open()
+    client.frames()
+    client.answer("ERROR", {"message": message}, body.encode())
+    error = client.core.link.error
+    assert client.core.link.connection is None
+    assert isinstance(error, RejectedError)
+    assert said in str(error)
+    assert (_VHOST in str(error)) == (said == _VHOST)
+    assert "s3cret" not in caplog.text + str(error)
+
+
+def test_rubbish_ends_the_connection_only(client):
+    subscription = client.subscribed()
+    client.core.inbound.receive(
+        b"MESSAGE\nsubscription:s1\nmessage-id:m\ndestination:d\n\nok\0HTTP/1.1 200\n\n\0", client.now
+    )
+    assert client.core.link.connection is None
+    assert [message.body for message in client.take(subscription)] == [b"ok"]
+    client.connect()
+    assert client.core.link.state == "connected"
+
+
+# ---- too much ----
+
+
+@pytest.mark.parametrize(("count", "size"), [(100, 10), (10, 1000)])
+def test_reading_pauses_where_nobody_takes_and_goes_on_at_half(count, size):
+    client = Scripted(inbox_messages=100, inbox_octets=10_000).connect()
+    subscription = client.subscribed()
+    client.flood(subscription, count - 1, size)
+    assert not client.core.inbound.paused
+    client.flood(subscription, 1, size)
+    assert client.core.inbound.paused
+    assert len(client.take(subscription)) == count
+    assert not client.core.inbound.paused
+    assert (client.core.inbound.backlog, client.core.inbound.backlog_octets) == (0, 0)
+
+
+def test_a_call_that_waits_for_a_receipt_does_not_wait_for_a_consumer():
+    client = Scripted(inbox_messages=100).connect()
+    subscription = client.subscribed()
+    client.flood(subscription, 100)
+    assert client.core.inbound.paused
+    call = client.send(receipt=True)
+    assert not client.core.inbound.paused  # its receipt is behind the messages
+    (frame,) = client.frames()
+    client.flood(subscription, 250)
+    assert not client.core.inbound.paused
+    client.flood(subscription, 50)
+    assert client.core.inbound.paused  # even then there is a bound
+    client.receipt(frame)
+    assert outcome(call) == "accepted"
+
+
+@pytest.mark.parametrize("ticked", [True, False])
+def test_the_time_of_a_pause_is_not_held_against_the_server(ticked):
+    client = Scripted(inbox_messages=10, heart_beat=(0, 1000), server_beat=(1000, 0)).connect()
+    subscription = client.subscribed()
+    client.flood(subscription, 10)
+    if ticked:
+        client.wait(600)
+    else:
+        client.now += 600
+        client.send()  # the core learns what time it is
+    assert client.core.link.connection is not None
+    client.take(subscription)
+    client.wait(2.5)
+    assert client.core.link.connection is not None
+    client.wait(1)
+    assert client.core.link.connection is None

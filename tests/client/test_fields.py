@@ -4,7 +4,6 @@ from functools import partial
 
 import pytest
 from client.broker import BrokerThread
-from client.shells import Shell
 from interop.fields import FIELDS, Place
 from patience import patience
 
@@ -19,29 +18,29 @@ def broker(request):
         yield broker
 
 
-@pytest.fixture
-def place(broker, shell):
-    return Place(broker.config.dialect, lambda **options: shell.connect(broker.url, **options), own=True)
-
-
 def test_each_field_of_the_table_has_a_check():
     assert set(FIELDS) == set(BrokerDialect._fields)
     assert set(DIALECTS) <= set(BROKERS)
 
 
-@pytest.mark.parametrize("field", FIELDS)
-def test_a_field_of_the_table_holds(place, field):
-    FIELDS[field](place)
+#: A check may be that of several fields.
+CHECKS = {function: name for name, function in FIELDS.items()}
+each_check = pytest.mark.parametrize("check", CHECKS, ids=CHECKS.get)
 
 
+@each_check
+@pytest.mark.parametrize("shell", ["async"], indirect=True)
+def test_a_field_of_the_table_holds(broker, shell, check):
+    check(Place(broker.config.dialect, lambda **options: shell.connect(broker.url, **options), own=True))
+
+
+@each_check
 @pytest.mark.parametrize("version", ["1.0", "legacy"])
-@pytest.mark.parametrize("field", FIELDS)
-def test_a_field_of_the_table_holds_in_versions_that_lack_something(broker, field, version):
-    shell = Shell("sync")
+@pytest.mark.parametrize("shell", ["sync"], indirect=True)
+def test_a_field_of_the_table_holds_in_versions_that_lack_something(broker, shell, check, version):
     options = {"versions": [version], "login": "fred", "passcode": "x"}
     connect = partial(shell.connect, broker.url, **options)
-    FIELDS[field](Place(broker.config.dialect, connect, own=True, version=version))
-    shell.stop()
+    check(Place(broker.config.dialect, connect, own=True, version=version))
 
 
 @pytest.mark.parametrize("dialect", DIALECTS)

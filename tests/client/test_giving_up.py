@@ -5,7 +5,6 @@ import logging
 from collections import deque
 
 import pytest
-from client.broker import BrokerThread
 from client.desk import Desk
 from client.peer import Peer
 from client.shells import Seen
@@ -16,8 +15,9 @@ from patience import patience
 import stompcodec.client as stomp
 from stompcodec import Frame
 from stompcodec.client.dialects import BROKERS, row_of
-from stompcodec.client.giving_up import copy_of, way_of
+from stompcodec.client.giving_up import copy_of, key_of, text_of, way_of
 from stompcodec.client.message import BaseMessage
+from stompcodec.client.outbox import KEPT
 from stompcodec.client.subscription import Subscription
 from stompcodec.errors import LocalProtocolError, ReceiptTimeoutError
 
@@ -74,6 +74,9 @@ def test_each_broker_has_its_way(broker):
     for message in messages:  # a named queue is that of all brokers, and 1.0 has no NACK
         assert way_of(message, row, "1.2", "/queue/dead") == ("SEND", "/queue/dead", "")
         assert way_of(message, row, "1.0", None).command != "NACK"
+    later = message_of(ack="client")
+    later.seq = later.subscription.seq = 2  # it would settle an earlier message
+    assert way_of(later, row, "1.2", "/queue/dead").command == ""
 
 
 @pytest.mark.parametrize("broker", ["activemq", "artemis", "rabbitmq"])
@@ -85,13 +88,6 @@ def test_a_message_that_is_in_the_dead_letter_queue_stays_there(broker):
         message = message_of(source, more=[("destination", named or row.letters)])
         message.frame = Frame("MESSAGE", [("destination", named or row.letters), *message.headers.pairs()], b"")
         assert way_of(message, row, "1.2", named).command == ""
-
-
-def test_with_ack_client_no_earlier_message_is_settled_by_it():
-    message = message_of(ack="client")
-    message.seq = message.subscription.seq = 2
-    for row in BROKERS.values():
-        assert way_of(message, row, "1.2", "/queue/dead").command == ""
 
 
 @pytest.mark.parametrize(
@@ -107,14 +103,12 @@ def test_with_ack_client_no_earlier_message_is_settled_by_it():
         ("hidden", "/queue/a::b", "a"),
     ],
 )
-def test_a_dead_letter_queue_that_is_the_source_is_refused_at_the_call(shell, broker, source, dead_letter):
-    with Peer(server=SERVERS[broker]) as peer:
-        client = shell.connect(peer.url)
-        with pytest.raises(ValueError, match="is the same queue"):
-            client.subscribe(source, handler=print, dead_letter=dead_letter)
-        with pytest.raises(ValueError, match="dead_letter is empty"):
-            client.subscribe(source, handler=print, dead_letter="")
-        assert not peer.got("SUBSCRIBE")
+def test_a_dead_letter_queue_that_is_the_source_is_refused(broker, source, dead_letter):
+    row = row_of("auto", SERVERS[broker])
+    with pytest.raises(ValueError, match="is the same queue"):
+        Subscription(source, id="s1", dead_letter=dead_letter).check(row, None)
+    with pytest.raises(ValueError, match="dead_letter is empty"):
+        Subscription(source, id="s1", dead_letter="")
 
 
 # ---- the copy ----
@@ -141,6 +135,14 @@ def test_a_copy_says_where_it_comes_from_and_takes_no_effect_twice():
     }
 
 
+@pytest.mark.parametrize(
+    ("body", "more", "text"),
+    [("ü".encode(), [], KEPT), (b"\xc3", [], False), (b"a\0b", [], False), (b"x", [("content-length", "1")], False)],
+)
+def test_a_copy_is_text_as_its_message(body, more, text):
+    assert text_of(message_of(body=body, more=more), BROKERS["activemq"]) == text
+
+
 def test_the_key_of_a_copy_is_that_of_the_message_and_its_consumers():
     row = BROKERS["stompcodec"]
 
@@ -152,6 +154,27 @@ def test_the_key_of_a_copy_is_that_of_the_message_and_its_consumers():
     others += [key(message_of("/topic/a", durable=name), client_id="me") for name in ("one", "two")]
     assert len({key(message_of()), *others}) == 5
     assert key(message_of("/topic/a")) is None  # no later delivery is of the same message
+
+
+@pytest.mark.parametrize(
+    ("destination", "headers", "durable", "has_key"),
+    [
+        ("/queue/a", {}, None, True),
+        ("/queue/a", {"subscription-type": "MULTICAST"}, None, False),
+        ("jms.queue.a", {"subscription-type": "MULTICAST"}, None, False),
+        ("a", {"subscription-type": "ANYCAST"}, None, True),
+        ("a", {}, None, False),
+        ("/topic/a", {}, None, False),
+        ("/topic/a", {}, "daily", True),
+    ],
+)
+def test_a_copy_has_a_key_if_the_type_that_was_asked_for_keeps_the_message(destination, headers, durable, has_key):
+    row = BROKERS["artemis"]
+    subscription = Subscription(destination, id="s1", ack="client-individual", headers=headers, durable=durable)
+    subscription.asked = subscription.subscribe_headers(row, "me", "transient", lambda: "")
+    pairs = [("destination", destination), ("message-id", "8,7"), ("timestamp", "1"), ("subscription", "s1")]
+    message = BaseMessage(Frame("MESSAGE", pairs, b"x"), subscription, 1, 1)
+    assert bool(key_of(message, row, "DLQ", "me")) is has_key
 
 
 # ---- whatever happens ----
@@ -260,69 +283,13 @@ def test_no_exception_of_a_handler_loses_a_message(
         assert attempts == 1 or dead_letter is None
 
 
-@pytest.mark.parametrize(
-    ("broker", "lasting", "copies"),
-    [
-        ("artemis", True, 2),
-        ("artemis", False, 1),  # an id of another form: no two deliveries can be told to be of one message
-        ("ours", False, 2),
-        ("activemq", False, 1),  # it knows no keys
-    ],
-)
-def test_a_copy_without_receipt_is_sent_again_where_the_second_one_is_a_duplicate(monkeypatch, broker, lasting, copies):
-    """Elsewhere the handler rests until the connection ends."""
-
-    def handle(message):
-        raise json.JSONDecodeError("bad", "", 0)
-
-    def lose():
-        if len(desk.pauses) == 3:
-            sent.append(len([frame for frame in desk.frames if frame.command == "SEND"]))
-            desk.lose()
-
-    options = {"server": SERVERS[broker], "lasting": lasting, "attempts": 2}
-    desk, sent = Letters(monkeypatch, handle, ["silent"], False, **options), []
-    desk.subscription.dead_letter, desk.at_pause = "/queue/dead", lose
-    desk.put(1).run(until=3600.0)
-    assert (sent or [len([frame for frame in desk.frames if frame.command == "SEND"])]) == [copies]
-    assert desk.letters == ["m0001"]
-    assert dict(desk.fates) == {"m0001": "ACK"}
-    assert desk.wrong == []
-
-
 # ---- both shells ----
-
-
-def failing(shell, seen=None):
-    def handle(message):
-        if seen is not None:
-            seen.add(message.body)
-        raise json.JSONDecodeError("bad", "", 0)
-
-    return shell.handler(handle)
 
 
 @pytest.fixture
 def artemis():
     with Peer(server=SERVERS["artemis"]) as peer:
         yield peer
-
-
-def test_the_ack_waits_for_the_receipt_of_the_copy(shell, artemis):
-    receipts = []
-    artemis.rules["SEND"] = lambda side, frame: receipts.append((side, frame))
-    client = shell.connect(artemis.url)
-    client.subscribe("/queue/a", handler=failing(shell))
-    artemis.deliver("s1", b"text", headers={"content-type": "text/plain"})
-    artemis.wait(lambda peer: receipts)
-    assert not artemis.got("ACK")
-    side, frame = receipts[0]
-    assert (frame.get("destination"), frame.get("destination-type"), frame.get("persistent")) == (
-        *("DLQ", "ANYCAST", "true"),
-    )
-    artemis.do(lambda: side.receipt(frame))
-    artemis.wait(lambda peer: peer.got("ACK"))
-    assert not artemis.got("NACK")
 
 
 @pytest.mark.parametrize("layers", [[], [stomp.Middleware()]])
@@ -351,16 +318,44 @@ def test_text_stays_text_and_bytes_stay_bytes_also_in_a_file(shell, server, stre
     assert [copy.get("content-type") for copy in copies] == [None, None]
 
 
-@pytest.mark.parametrize("server", ["hidden", "vertx"])
-def test_without_a_place_the_message_stays_and_the_subscription_ends_with_the_error(shell, server):
-    with Peer(server=SERVERS[server]) as peer:
-        client = shell.connect(peer.url)
-        subscription = client.subscribe("/queue/a", handler=failing(shell))
+def failing(shell, seen=None):
+    def handle(message):
+        if seen is not None:
+            seen.add(message.body)
+        raise json.JSONDecodeError("bad", "", 0)
+
+    return shell.handler(handle)
+
+
+def test_without_a_place_the_message_stays_and_the_subscription_ends_with_the_error(shell):
+    with Peer(server=SERVERS["vertx"]) as peer:
+        subscription = shell.connect(peer.url).subscribe("/queue/a", handler=failing(shell))
         peer.deliver("s1", b"x")
         with pytest.raises(json.JSONDecodeError):
             subscription.join(patience(10))
         peer.wait(lambda peer: peer.got("UNSUBSCRIBE"))
         assert not peer.got("ACK") + peer.got("NACK") + peer.got("SEND")
+
+
+@pytest.mark.parametrize(
+    ("dead_letter", "types", "expected"),
+    [
+        (None, False, "ANYCAST"),  # DLQ is a queue, whatever a program says of its own names
+        ("DLQ", False, "ANYCAST"),
+        ("/queue/dead", True, "ANYCAST"),
+        ("/queue/dead", False, None),
+        ("/topic/dead", True, "MULTICAST"),
+        ("dead", True, "ANYCAST"),  # else Artemis drops it where there is no such queue
+    ],
+)
+def test_a_named_dead_letter_queue_has_the_type_that_every_send_writes(shell, artemis, dead_letter, types, expected):
+    client = shell.connect(artemis.url, artemis_types=types)
+    client.subscribe("/queue/a", dead_letter=dead_letter, handler=failing(shell))
+    artemis.deliver("s1", b"x")
+    artemis.wait(lambda peer: peer.got("ACK"))
+    (copy,) = artemis.got("SEND")
+    kinds = [value for name, value in copy.headers.pairs() if name == "destination-type"]
+    assert (copy.get("destination"), kinds) == (dead_letter or "DLQ", [expected] if expected else [])
 
 
 @pytest.mark.parametrize("how", ["no receipt", "refused"])
@@ -423,75 +418,39 @@ def test_nack_by_hand_is_refused_where_it_drops_the_message_unless_that_is_meant
         assert len(peer.got("NACK")) == 1
 
 
-def test_what_middleware_refuses_is_given_up_where_nack_would_drop_it(shell, artemis):
-    class Refusing(stomp.Middleware):
-        def receive(self, event):
+class Refusing(stomp.Middleware):
+    def receive(self, event):
+        if event.body == b"2":
             raise ValueError("no")
+        return super().receive(event)
 
+
+def test_what_middleware_refuses_is_given_up_where_nack_would_drop_it(shell, artemis):
     subscription = shell.connect(artemis.url, middleware=[Refusing()]).subscribe("/queue/a", ack="client-individual")
-    artemis.deliver("s1", b"x")
+    artemis.deliver("s1", b"2")
     assert subscription.get(0.2) is None
     artemis.wait(lambda peer: peer.got("ACK"))
     assert [frame.get("destination") for frame in artemis.got("SEND")] == ["DLQ"]
     assert not artemis.got("NACK")
 
 
-@pytest.mark.parametrize("server", ["artemis", "ours"])
-def test_what_middleware_refuses_is_not_settled_by_a_later_ack_in_mode_client(shell, server):
-    """The program gets the next message, and cannot know of the one before it."""
-
-    class Refusing(stomp.Middleware):
-        def receive(self, event):
-            if event.body == b"2":
-                raise ValueError("no")
-            return super().receive(event)
-
+@pytest.mark.parametrize(("server", "refuses"), [("artemis", True), ("ours", True), ("vertx", False)])
+def test_what_failed_is_not_settled_by_a_later_ack_in_mode_client(shell, server, refuses):
+    """What middleware refuses, too: the program gets the next message, and cannot know of the one before it."""
     with Peer(server=SERVERS[server]) as peer:
-        subscription = shell.connect(peer.url, middleware=[Refusing()]).subscribe("/queue/a", ack="client")
+        client = shell.connect(peer.url, middleware=[Refusing()] * refuses)
+        subscription = client.subscribe("/queue/a", ack="client")
         for body in (b"1", b"2", b"3"):
             peer.deliver("s1", body)
-        first, third = subscription.get(patience(10)), subscription.get(patience(10))
+        first, *failed, third = [subscription.get(patience(10)) for _ in range(3 - refuses)]
+        for message in failed:
+            with pytest.raises(KeyError), message.processing():
+                raise KeyError
         assert (first.body, third.body) == (b"1", b"3")
         with pytest.raises(LocalProtocolError, match="settle an earlier message of /queue/a that failed"):
             third.ack(receipt=True)
-        first.ack(receipt=True)
-        assert len(peer.got("ACK")) == 1
-        assert not peer.got("NACK") + peer.got("SEND")
-
-
-# ---- our broker ----
-
-
-def test_a_second_copy_of_the_same_message_is_a_duplicate(shell):
-    """The client is killed between the RECEIPT of the copy and its ACK, and another one gets the message."""
-    with BrokerThread() as broker:
-        shell.connect(broker.url).send("/queue/a", b"x", receipt=True)
-        for _ in range(2):
-            client = shell.connect(broker.url, dead_letter="/queue/dead")
-            message = client.subscribe("/queue/a", ack="client-individual").get(patience(10))
-            link = getattr(message, "target", message).subscription.link
-            link.engine.do(lambda link=link: setattr(link.core, "settle", lambda *_, **__: None))
-            with pytest.raises(KeyError), message.processing():
-                raise KeyError
-            client.close()
-        dead = shell.connect(broker.url).subscribe("/queue/dead")
-        assert dead.get(patience(10)).body == b"x"
-        assert dead.get(0.2) is None
-
-
-@pytest.mark.parametrize("server", ["vertx-stomp/5.0.7", ""])
-def test_a_later_ack_does_not_settle_a_message_that_could_not_be_given_up(shell, server):
-    with Peer(server=server) as peer:
-        subscription = shell.connect(peer.url).subscribe("/queue/a", ack="client")
-        for body in (b"1", b"2"):
-            peer.deliver("s1", body)
-        first = subscription.get(patience(10))
-        with pytest.raises(KeyError), first.processing():
-            raise KeyError
-        second = subscription.get(patience(10))
-        with pytest.raises(LocalProtocolError, match="settle an earlier message of /queue/a that failed"):
-            second.ack()
         assert not peer.got("ACK")
-        first.ack()
-        second.ack(receipt=True)
-        assert len(peer.got("ACK")) == 2
+        for message in [first, *failed, *[third][refuses:]]:
+            message.ack(receipt=True)
+        assert len(peer.got("ACK")) == (1 if refuses else 3)
+        assert not peer.got("NACK") + peer.got("SEND")

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import selectors
 import socket
 import threading
 import time
 
 import pytest
 from client.broker import BrokerThread
+from client.feeding import wait_for
 from client.peer import Peer
 from client.shells import QUICK
 from hypothesis import given
@@ -38,20 +38,13 @@ def threads(name: str = "stompcodec-") -> list[str]:
     return [thread.name for thread in threading.enumerate() if thread.name.startswith(name) and thread not in _OLD]
 
 
-def until(done) -> None:
-    give_up = time.monotonic() + patience(_LONG)
-    while not done():
-        assert time.monotonic() < give_up
-        time.sleep(0.001)
-
-
 # ---- one thread ----
 
 
 def test_one_thread_serves_all_clients_and_ends_with_the_last() -> None:
     async def main(url: str) -> None:
         clients = await asyncio.gather(*[stomp.connect_async(url).open() for _ in range(20)])
-        until(lambda: threads() == ["stompcodec-client"])
+        wait_for(lambda: threads() == ["stompcodec-client"])
         for client in clients:
             await client.send("/queue/a", b"x", receipt=True)
         assert threads() == ["stompcodec-client"]
@@ -71,7 +64,7 @@ def test_one_thread_serves_all_clients_and_ends_with_the_last() -> None:
         assert not first.is_alive()
         with stomp.connect(broker.url) as client:
             client.send("/queue/a", b"x", receipt=True)
-        until(lambda: threads() == [])  # that which has connected may still be ending
+        wait_for(lambda: threads() == [])  # that which has connected may still be ending
 
 
 def test_a_selector_that_takes_few_sockets_has_few_clients(monkeypatch) -> None:
@@ -81,7 +74,7 @@ def test_a_selector_that_takes_few_sockets_has_few_clients(monkeypatch) -> None:
         for _ in range(5):
             stack.enter_context(stomp.connect(peer.url))
         assert threads("stompcodec-client") == ["stompcodec-client"] * 3
-    until(lambda: threads() == [])
+    wait_for(lambda: threads() == [])
 
 
 # ---- clients that cannot hold up others ----
@@ -122,73 +115,36 @@ def test_a_server_that_says_nothing_holds_up_nobody(other, scheme) -> None:
             thread.join(0.02)
 
 
-def test_a_credential_that_takes_long_holds_up_nobody(other) -> None:
-    asked, go_on = threading.Event(), threading.Event()
+@pytest.mark.parametrize("which", ["login", "getaddrinfo", "on_state", "on_frame", "handler"])
+def test_what_blocks_in_the_program_holds_up_nobody(other, monkeypatch, which) -> None:
+    blocked, go_on, resolve = threading.Event(), threading.Event(), socket.getaddrinfo
 
-    def token() -> str:
-        asked.set()
-        go_on.wait(patience(_LONG))
-        return "x"
-
-    with Peer() as peer:
-        thread = connecting(peer.url, login=token, passcode="y", connect_timeout=patience(_LONG))
-        try:
-            assert asked.wait(patience(_LONG))
-            other.ping(patience(_LONG))
-        finally:
-            go_on.set()
-            thread.join()
-
-
-def test_a_host_that_is_resolved_slowly_holds_up_nobody(other, monkeypatch) -> None:
-    asked, go_on, resolve = threading.Event(), threading.Event(), socket.getaddrinfo
-
-    def slowly(*args, **kwargs):
-        asked.set()
-        go_on.wait(patience(_LONG))
-        return resolve(*args, **kwargs)
-
-    with Peer() as peer:
-        monkeypatch.setattr(socket, "getaddrinfo", slowly)
-        thread = connecting(peer.url, connect_timeout=patience(_LONG))
-        try:
-            assert asked.wait(patience(_LONG))
-            other.ping(patience(_LONG))
-        finally:
-            go_on.set()
-            thread.join()
-
-
-@pytest.mark.parametrize("which", ["on_state", "on_frame", "handler"])
-def test_a_callback_that_blocks_holds_up_nobody(other, which) -> None:
-    blocked, go_on = threading.Event(), threading.Event()
-
-    def block(*_: object) -> None:
+    def block(*args: object, **options: object) -> object:
         blocked.set()
         go_on.wait(patience(_LONG))
+        return "x" if which == "login" else resolve(*args, **options) if which == "getaddrinfo" else None
 
+    options = {which: block} if which not in ("getaddrinfo", "handler") else {}
+    options |= {"passcode": "y"} if which == "login" else {}
     with Peer() as peer:
-        client = stomp.connect(peer.url, **({} if which == "handler" else {which: block}))
-        try:
+        if which in ("login", "getaddrinfo"):
+            if which == "getaddrinfo":
+                monkeypatch.setattr(socket, "getaddrinfo", block)
+            end = connecting(peer.url, connect_timeout=patience(_LONG), **options).join
+        else:
+            client = stomp.connect(peer.url, **options)
+            end = client.close
             if which == "handler":
                 client.subscribe("/queue/a", id="s", handler=block)
                 peer.deliver("s", b"x")
+        try:
             assert blocked.wait(patience(_LONG))
             other.ping(patience(_LONG))
-            client.ping(patience(_LONG))
+            if which in ("on_state", "on_frame", "handler"):
+                client.ping(patience(_LONG))
         finally:
             go_on.set()
-            client.close()
-
-
-def test_an_event_loop_that_blocks_holds_up_nobody(other) -> None:
-    async def main(url: str) -> None:
-        async with stomp.connect_async(url) as client:
-            await client.send("/queue/a", b"x", receipt=True)
-            other.ping(patience(_LONG))  # the loop does nothing else meanwhile
-
-    with Peer() as peer:
-        asyncio.run(main(peer.url))
+            end()
 
 
 def test_a_thread_that_keeps_the_server_waiting_holds_up_nobody(other) -> None:
@@ -319,7 +275,7 @@ def test_no_wake_is_lost() -> None:
         giver.start()
     for giver in givers:
         giver.join()
-    until(lambda: len(found) == 6000)
+    wait_for(lambda: len(found) == 6000)
     finish(task, stop)
 
 
@@ -337,7 +293,7 @@ def test_a_task_goes_on_when_it_is_due_and_not_before() -> None:
             yield None
 
     task = hub.run(steps())
-    until(lambda: len(seen) == 5)
+    wait_for(lambda: len(seen) == 5)
     assert seen == [True] * 4 + [None]
     finish(task, stop)
 
@@ -362,94 +318,37 @@ def test_timers_are_those_of_a_model_and_few(steps) -> None:
         test.close()
 
 
-def test_a_timer_that_is_too_early_is_set_anew(monkeypatch) -> None:
-    test = hub.Hub()
-    task = hub.Task(test, None)  # type: ignore[arg-type]  # its steps do not run
-    clock = [0.0]
-    monkeypatch.setattr(hub.time, "monotonic", lambda: clock[0])
-    try:
-        for due in (5.0, 9.0):
-            task.due = due
-            test._set_timer(task)
-        assert [at for at, *_ in test._timers] == [5.0]
-        clock[0] = 6.0
-        test._look_at_the_time()
-        assert not test.ready
-        assert [at for at, *_ in test._timers] == [9.0]
-        clock[0] = 9.0
-        test._look_at_the_time()
-        assert list(test.ready) == [task]
-        assert not test._timers
-    finally:
-        test.close()
+# ---- turns ----
 
 
-def test_a_hub_that_was_held_up_says_so(monkeypatch, caplog) -> None:
-    test = hub.Hub()
-    clock = [0.0]
-    monkeypatch.setattr(hub.time, "monotonic", lambda: clock[0])
-    try:
-        for late in (hub.LATE, hub.LATE + 0.01):
-            for _ in range(3):
-                task = hub.Task(test, None)  # type: ignore[arg-type]  # its steps do not run
-                task.due = clock[0] + 1
-                test._set_timer(task)
-            clock[0] += 1 + late
-            test._look_at_the_time()
-    finally:
-        test.close()
-    assert caplog.text.count("held up for 0.5 s") == 1
+def test_callers_let_the_io_thread_pass() -> None:
+    """Whatever they do with each message."""
+    asked = []
 
+    class Waiting(hub.Turns):
+        """Turns at which the I/O thread always waits."""
 
-def test_a_task_that_ends_is_not_called_again() -> None:
-    calls = []
+        waits = property(lambda _: True, lambda _, value: None)
 
-    def steps():
-        calls.append(1)
-        task.wake()
-        return
-        yield
+        def let_pass(self) -> None:
+            asked.append(1)
 
-    task = None
-    ready = threading.Event()
+        def __exit__(self, *_: object) -> None:
+            self._lock.release()
 
-    def later():
-        assert ready.wait(patience(_LONG)) is True
-        yield from steps()
-
-    task = hub.run(later())
-    ready.set()
-    task.join(patience(_LONG))
-    assert calls == [1]
-    task.wake()
-    assert task.ended.is_set()
-
-
-def test_a_socket_is_given_the_events_that_it_asked_for() -> None:
-    found, stop = [], []
-    here, there = socket.socketpair()
-
-    def steps():
-        task.selector.register(here, selectors.EVENT_READ, task)
-        while not stop:
-            events = yield None
-            if events:
-                found.append(events)
-                here.recv(10)
-        task.selector.unregister(here)
-
-    begin = threading.Event()
-
-    def main():
-        begin.wait()
-        yield from steps()
-
-    task = hub.run(main())
-    begin.set()
-    with here, there:
-        for _ in range(3):
-            count = len(found)
-            there.send(b"x")
-            until(lambda count=count: len(found) == count + 1)
-        assert found == [selectors.EVENT_READ] * 3
-        finish(task, stop)
+    with Peer() as peer, stomp.connect(peer.url, heart_beat=(0, 0)) as client:
+        subscription = client.subscribe("/queue/b", id="s", ack="client-individual")
+        peer.deliver("s", b"x", count=2)
+        first, second = subscription.get(patience(_LONG)), subscription.get(patience(_LONG))
+        engine = client._link.engine
+        turns, engine._turns = engine._turns, Waiting(engine.lock)
+        for call in (
+            lambda: client.send("/queue/a", b"x"),
+            lambda: client.send("/queue/a", b"x", {"a": "b"}),
+            first.ack,
+            second.ack,
+        ):
+            asked.clear()
+            call()
+            assert asked
+        engine._turns = turns

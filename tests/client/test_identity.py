@@ -15,13 +15,12 @@ from hypothesis import strategies as st
 from patience import patience
 
 import stompcodec.client as stomp
-from stompcodec import Frame, serialize
+from stompcodec import Frame
 from stompcodec.capture import Capture, CaptureWriter
 from stompcodec.client.dedupe import Dedupe
 from stompcodec.client.dialects import BROKERS, lasting_identity, row_of
 from stompcodec.client.recorder import Recorder
 from stompcodec.client.unreadable import Comings
-from stompcodec.codec import backend
 from stompcodec.testing import StompBroker
 
 ARTEMIS = "ActiveMQ-Artemis/2.40.0 ActiveMQ Artemis Messaging Engine"
@@ -71,17 +70,6 @@ def test_messages_of_artemis_differ_by_number_or_timestamp(consumer, later, numb
     assert first is not None
     assert first == identity(f"{later},{number}", time)
     assert (first == identity(f"{later},{other}", after)) == ((number, time) == (other, after))
-
-
-@pytest.mark.parametrize("name", ["c", "python"])
-def test_columns_have_what_the_identity_needs(name: str) -> None:
-    """Through `parse_columns`, of a capture of Artemis."""
-    arrow = pytest.importorskip("pyarrow")
-    frames = [Frame("MESSAGE", headers(f"{n},28", AT)) for n in (72, 82)] + [Frame("MESSAGE", {"message-id": "72,30"})]
-    columns = backend(name).parse_columns(b"".join(map(serialize, frames)), names=["message-id", "timestamp"])
-    rows = arrow.record_batch(columns).select(["message-id", "timestamp"]).to_pylist()
-    found = [lasting_identity(BROKERS["artemis"], {name: row[name] for name in row if row[name]}) for row in rows]
-    assert found == [f"28 {AT}", f"28 {AT}", None]
 
 
 # ---- who uses it ----

@@ -1,8 +1,6 @@
 """What only some brokers offer: RECEIVE and PING, typed headers, the older worker dialect; and our broker offers it."""
 
 import asyncio
-import threading
-import time
 
 import pytest
 from client.broker import BrokerThread
@@ -43,29 +41,6 @@ def test_receive_fetches_one_message_or_none(shell, broker, version):
     client.close()
 
 
-def test_what_is_not_acknowledged_comes_again(shell, broker):
-    name = f"/queue/again-{shell.name}"
-    client = shell.connect(broker.url)
-    client.send(name, b"1", receipt=True)
-    client.receive(name, ack="client-individual").nack(receipt=True)
-    assert client.receive(name, ack="client-individual").attempt == 2
-    client.close()
-    client = shell.connect(broker.url)
-    with client.transaction() as transaction:
-        message = client.receive(name, ack="client-individual")
-        assert message.attempt == 2  # to close is no attempt
-        transaction.ack(message)
-    assert client.receive(name) is None
-
-
-def test_a_refused_receive_is_an_error_of_the_call(shell, broker):
-    client = shell.connect(broker.url)
-    with pytest.raises(stomp.RejectedError, match="RECEIVE from"):
-        client.receive("/queue/a", headers={"browser": "true"})
-    with pytest.raises(ValueError, match="ack is"):
-        client.receive("/queue/a", ack="perhaps")
-
-
 def test_a_broker_that_does_not_offer_it(shell):
     with Peer() as peer:
         client = shell.connect(peer.url)
@@ -75,11 +50,18 @@ def test_a_broker_that_does_not_offer_it(shell):
         assert [frame.command for _number, frame in peer.frames][-2:] == ["BEGIN", "ABORT"]
 
 
-@pytest.mark.req("WISH-PNG-01")
-def test_ping_takes_what_the_broker_offers(shell, broker):
+@pytest.mark.req("WISH-PNG-01", "WISH-NEG-01", "WISH-NEG-03")
+def test_what_the_broker_offers_is_taken(shell, broker):
+    """PING, RECEIVE and the highest version in the header `version`."""
     frames = []
-    client = shell.connect(broker.url, on_frame=lambda way, frame: frames.append((way, frame.command)))
+    options = {"on_frame": lambda way, frame: frames.append((way, frame.command)), "headers": {"version": "1.1"}}
+    client = shell.connect(broker.url, **options)
+    assert client.version == "1.1"
     assert 0 < client.ping() < patience(5)
+    with pytest.raises(stomp.RejectedError, match="RECEIVE from"):
+        client.receive("/queue/a", headers={"browser": "true"})
+    with pytest.raises(ValueError, match="ack is"):
+        client.receive("/queue/a", ack="perhaps")
     client.close()
     assert [each for each in frames if each[1] in ("PING", "PONG", "BEGIN")] == [("out", "PING"), ("in", "PONG")]
 
@@ -138,7 +120,7 @@ def test_a_message_that_came_is_not_lost_with_its_receipt():
     assert client.core.inbound.fetches == {}
 
 
-@pytest.mark.parametrize("ack", ["client", "client-individual"])
+@pytest.mark.parametrize("ack", ["auto", "client", "client-individual"])
 def test_a_message_that_comes_too_late_is_refused(ack):
     client = Offering().connect()
     call, subscription = client.fetch(ack)
@@ -147,20 +129,11 @@ def test_a_message_that_comes_too_late_is_refused(ack):
     for _ in range(2):  # only the first is the answer
         client.message(subscription)
         client.pump()
-    (nack,) = client.frames()
-    assert (nack.command, nack.headers["id"], nack.get("requeue")) == ("NACK", "ax", None)
+    nacks = [(frame.command, frame.headers["id"], frame.get("requeue")) for frame in client.frames()]
+    assert nacks == [("NACK", "ax", None)] * (ack != "auto")  # which the broker has forgotten
     client.server.send(Frame("RECEIPT", {"receipt-id": call.id}))
     client.pump()
     assert (call.result, client.core.inbound.fetches, client.core.is_quiet()) == (None, {}, True)
-
-
-def test_nothing_is_refused_in_mode_auto():
-    client = Offering().connect()
-    _call, subscription = client.fetch()
-    client.wait(6)
-    client.message(subscription)
-    client.pump()
-    assert (client.frames(), client.core.inbound.fetches) == ([], {})
 
 
 @pytest.mark.parametrize("came", ["message", "receipt", "nothing"])
@@ -212,11 +185,17 @@ def test_answers_under_one_id_come_in_the_order_of_their_calls():
     assert client.core.inbound.fetches == {}
 
 
-def test_a_late_receive_ends_with_its_connection():
+def test_a_drain_waits_for_what_was_received_and_a_loss_ends_it_all():
     client = Offering().connect()
+    call, subscription = client.fetch("client-individual")
     client.fetch("client-individual")
-    client.wait(6)
+    client.message(subscription)
+    client.server.send(Frame("RECEIPT", {"receipt-id": call.id}))
+    client.pump()
+    client.wait(6)  # the other one is late
+    assert not client.core.is_quiet()
     client.core.link.lost(OSError("cut"), client.now)
+    assert client.core.is_quiet()
     assert client.core.inbound.fetches == {}
 
 
@@ -264,41 +243,6 @@ def test_a_streamed_message_that_comes_too_late_is_refused_and_its_body_dropped(
             assert reader.read() == body
 
 
-def test_drain_waits_for_what_was_received(shell, broker):
-    name = f"/queue/drained-{shell.name}"
-    client = shell.connect(broker.url)
-    for body in (b"1", b"2"):
-        client.send(name, body, receipt=True)
-    messages = [client.receive(name, ack=ack) for ack in ("client-individual", "auto")]
-    errors = []
-
-    def drain():
-        try:
-            client.drain(patience(30))
-        except stomp.StompError as error:
-            errors.append(error)
-
-    thread = threading.Thread(target=drain)
-    thread.start()
-    time.sleep(0.3)
-    assert thread.is_alive()
-    messages[0].ack()
-    thread.join(patience(10))
-    assert (thread.is_alive(), errors) == (False, [])
-    assert shell.connect(broker.url).receive(name) is None
-
-
-def test_drain_does_not_wait_for_messages_of_a_lost_connection():
-    client = Offering().connect()
-    call, subscription = client.fetch("client-individual")
-    client.message(subscription)
-    client.server.send(Frame("RECEIPT", {"receipt-id": call.id}))
-    client.pump()
-    assert not client.core.is_quiet()
-    client.core.link.lost(OSError("cut"), client.now)
-    assert client.core.is_quiet()
-
-
 # ---- typed headers ----
 
 
@@ -340,12 +284,6 @@ def test_a_client_asks_for_a_coding_and_a_form(shell, broker):
 
 
 # ---- negotiation by the header version; the older worker dialect ----
-
-
-@pytest.mark.req("WISH-NEG-01", "WISH-NEG-03")
-def test_the_highest_version_in_the_header_version(shell, broker):
-    client = shell.connect(broker.url, headers={"version": "1.1"})
-    assert client.version == "1.1"
 
 
 @pytest.mark.req(

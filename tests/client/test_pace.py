@@ -1,9 +1,14 @@
 """What is sent again on each connection, and ends each of them, is found by name; nothing else is convicted."""
 
+import socket
+
 import pytest
 from client.scripted import Scripted, outcome
+from client.shells import QUICK
+from crash.process import BrokerProcess
 from hypothesis import given
 from hypothesis import strategies as st
+from patience import patience
 
 from stompcodec import Frame, serialize
 from stompcodec.client.backoff import MOST_SHORT, STEP
@@ -49,17 +54,6 @@ def test_after_three_short_connections_the_next_one_restores_one_by_one(client, 
     assert client.core.link.phase == ("restoring" if confirm else "up")
 
 
-def test_a_receipt_or_a_first_message_ends_the_step(client):
-    first, second, third = (client.subscribed(confirm=confirm) for confirm in (True, False, True))
-    flap(client)
-    (frame,) = client.frames()
-    client.receipt(frame)
-    assert sent(client) == [("SUBSCRIBE", second.id)]
-    client.deliver(second)
-    assert sent(client) == [("SUBSCRIBE", third.id)]
-    assert [each.confirmed for each in (first, second, third)] == [True, True, False]
-
-
 def test_what_the_program_does_meanwhile_waits(client):
     subscription = client.subscribed("client-individual")
     again = client.send(b"again", receipt=True, resend=True)
@@ -80,36 +74,26 @@ def test_what_the_program_does_meanwhile_waits(client):
     assert (outcome(again), client.core.link.state) == ("waits", "connected")
 
 
-def test_messages_are_sent_again_one_at_a_time_in_their_order(client):
-    calls = [client.send(b"%d" % number, receipt=True, resend=True) for number in range(3)]
-    keys = [frame.headers["receipt"] for frame in client.frames()]
-    flap(client)
-    for number, call in enumerate(calls):
-        (frame,) = client.frames()
-        assert (frame.body, frame.headers["receipt"]) == (b"%d" % number, keys[number])
-        client.receipt(frame)
-        assert outcome(call) == "accepted"
-    assert client.frames() == []
-    assert client.core.link.state == "connected"
-
-
-def test_a_connection_that_lasts_ends_the_pace(client):
+@pytest.mark.parametrize(("lasts", "error"), [(2, None), (3600, ConnectionLostError("the server was silent"))])
+def test_a_session_that_lasts_ends_the_pace(client, lasts, error):
     ids = [client.subscribed().id for _ in range(2)]
     flap(client)
     client.confirm_all(), client.confirm_all()
-    client.wait(2)
-    client.lose()
+    client.wait(lasts)
+    client.lose(error)
     client.connect(confirm=False)
     assert sent(client) == [("SUBSCRIBE", id) for id in ids]
 
 
-@pytest.mark.parametrize("error", [ConnectionLostError("the server was silent")])
-def test_ends_that_this_side_makes_do_not_count(client, error):
-    ids = [client.subscribed().id for _ in range(2)]
-    for _ in range(2 * MOST_SHORT):
-        client.lose(error)
+@pytest.mark.parametrize("code", [None, 1001, 1012, 1013])
+def test_ends_that_this_side_makes_and_a_server_that_goes_away_convict_nothing(client, code):
+    subscriptions = [client.subscribed() for _ in range(2)]
+    for _ in range(20):
+        client.lose(CloseCodeError(code, "restarting") if code else ConnectionLostError("the server was silent"))
         client.connect(confirm=False)
-    assert sent(client) == [("SUBSCRIBE", id) for id in ids]
+        assert code or sent(client) == [("SUBSCRIBE", each.id) for each in subscriptions]
+    client.connect()
+    assert not any(each.closed for each in subscriptions)
 
 
 # ---- refusals ----
@@ -149,12 +133,8 @@ def by_close_code(client):
     client.lose(CloseCodeError(1008, "bad selector"))
 
 
-HOWS = [by_error, by_error_and_end, by_close_code]
-
-
-@pytest.mark.parametrize("version", ["1.1", "1.2"])
 @pytest.mark.parametrize("confirm", [True, False])
-@pytest.mark.parametrize("how", HOWS[1:])
+@pytest.mark.parametrize(("version", "how"), [("1.1", by_error_and_end), ("1.2", by_close_code)])
 def test_a_subscription_that_ends_each_connection_is_ended(version, how, confirm):
     client = Scripted(version=version).connect()
     good = [client.subscribed(confirm=False), client.subscribed()]
@@ -169,14 +149,6 @@ def test_a_subscription_that_ends_each_connection_is_ended(version, how, confirm
     assert client.core.link.state == "connected"
 
 
-def test_two_of_them_are_ended_one_after_the_other(client):
-    subscriptions = [client.subscribed(confirm=False) for _ in range(5)]
-    bad = {subscriptions[1].id, subscriptions[3].id}
-    client.lose()
-    refuse(client, lambda frame: frame.get("id") in bad, by_error)
-    assert {each.id for each in subscriptions if each.closed} == bad
-
-
 def test_a_suspect_is_the_first_so_that_no_delivery_is_spent_on_it(client):
     """Artemis dead-letters a message after 10 lost connections, RabbitMQ drops it after 21."""
     good, bad = client.subscribed(), client.subscribed()
@@ -189,29 +161,6 @@ def test_a_suspect_is_the_first_so_that_no_delivery_is_spent_on_it(client):
     client.wait(2 * STEP)
     assert sent(client) == [("SUBSCRIBE", bad.id)]
     assert not good.subscribed
-
-
-def test_a_suspect_that_passes_once_is_a_suspect_no_more(client):
-    subscription = client.subscribed()
-    flap(client)
-    for _ in range(5):
-        assert sent(client) == [("SUBSCRIBE", subscription.id)]
-        by_error(client)
-        client.connect()
-        client.lose()
-        client.connect(confirm=False)
-    assert not subscription.closed
-
-
-@pytest.mark.parametrize("code", [1001, 1012, 1013])
-def test_a_server_that_goes_away_refuses_nothing(client, code):
-    subscriptions = [client.subscribed() for _ in range(2)]
-    for _ in range(20):
-        client.lose(CloseCodeError(code, "restarting"))
-        client.connect(confirm=False)
-        client.frames()
-    client.connect()
-    assert not any(each.closed for each in subscriptions)
 
 
 def test_a_bare_cut_convicts_no_subscription_and_is_told_with_what_was_under_way(client, caplog):
@@ -273,29 +222,7 @@ def test_what_keeps_an_order_stops_there(client):
     assert outcome(other) == "accepted"
 
 
-def test_frames_of_a_transaction_are_never_repeated(client):
-    transaction = client.begin()
-    client.core.send(Frame("SEND", {"destination": "/queue/a"}, b"t"), client.now, transaction=transaction)
-    commit = client.finish(transaction)
-    client.frames()
-    for _ in range(2 * MOST_SHORT):
-        client.lose()
-        client.connect(confirm=False)
-        assert client.frames() == []
-    assert outcome(commit) == "ConnectionLostError"
-
-
 # ---- sessions that end for other reasons ----
-
-
-def test_a_session_that_lasted_ends_the_pace_also_if_this_side_ended_it(client):
-    ids = [client.subscribed().id for _ in range(2)]
-    flap(client)
-    client.confirm_all(), client.confirm_all()
-    client.wait(3600)
-    client.lose(ConnectionLostError("the server was silent"))
-    client.connect(confirm=False)
-    assert sent(client) == [("SUBSCRIBE", id) for id in ids]
 
 
 @pytest.mark.parametrize("named", ["late", "unknown"])
@@ -362,16 +289,6 @@ def test_answers_that_come_late_find_the_culprit_too(late, count, data):
 # ---- what programs do meanwhile ----
 
 
-def test_a_new_subscription_does_not_wait_for_late_receipts(client):
-    client.subscribed()
-    flap(client)
-    client.frames()
-    client.wait(2 * STEP)
-    new = client.subscribe()
-    assert sent(client) == [("SUBSCRIBE", new.id)]
-    assert client.core.link.next_deadline() == client.now + STEP
-
-
 def test_a_body_that_is_sent_again_is_under_way_alone_too(client):
     call = client.call("SEND", 1e6, resend=True)
     upload = Upload("SEND to /queue/a", [("receipt", call.id), ("destination", "/queue/a")], 1000, 30.0, call)
@@ -387,24 +304,6 @@ def test_a_body_that_is_sent_again_is_under_way_alone_too(client):
     assert sent(client) == [("SUBSCRIBE", new.id)]
     client.wait(STEP)
     assert (new.confirmed, client.core.link.phase) == (True, "up")
-
-
-@pytest.mark.parametrize("short", [0, 1, MOST_SHORT])
-def test_the_id_of_a_closed_subscription_is_free_once_unsubscribe_was_sent(client, short):
-    """Else the UNSUBSCRIBE, which waits in the outbox, would end the new one."""
-    first, _ = client.subscribed(), client.subscribed()
-    flap(client, short)
-    client.core.link.writable(False)
-    client.send(b"x")
-    client.core.inbound.unsubscribe(first, client.now)
-    new = client.subscribe(id=first.id)
-    client.core.link.writable(True)
-    found = []
-    for _ in range(4):
-        found += client.confirm_all()
-        client.wait(STEP)
-    assert [frame.command for frame in found if frame.get("id") == first.id][-2:] == ["UNSUBSCRIBE", "SUBSCRIBE"]
-    assert new.confirmed
 
 
 # ---- whatever the culprits are ----
@@ -423,7 +322,7 @@ def test_only_culprits_end_and_all_of_them_do(data):
     client.frames()
     bad_ids = data.draw(st.sets(st.sampled_from([each.id for each in subscriptions]))) if subscriptions else set()
     bad_bodies = data.draw(st.sets(st.sampled_from(range(len(calls))))) if calls else set()
-    how = data.draw(st.sampled_from(HOWS[1:]))
+    how = data.draw(st.sampled_from([by_error_and_end, by_close_code]))
     cuts = data.draw(st.lists(st.integers(0, 3), max_size=12))  # after so many frames of a connection
     left = list(cuts)
     client.lose()
@@ -456,3 +355,33 @@ def test_only_culprits_end_and_all_of_them_do(data):
     assert bad_bodies <= failed
     assert len(failed - bad_bodies) <= len(cuts) // 2  # twice alone under way: the outcome is unknown
     assert all(calls[number].error.sent for number in failed - bad_bodies)
+
+
+# ---- a real process ----
+
+KILLS = 8
+
+
+def gets(client, subscription, body):
+    """A message arrives by the subscription, after others that were sent before."""
+    client.send(subscription.destination, body, {"persistent": "true"}, receipt=True, resend=True, timeout=patience(60))
+    while (message := subscription.get(patience(60))).body != body:
+        message.ack()
+    message.ack()
+
+
+@pytest.mark.slow
+def test_kills_of_the_broker_end_nothing(shell, tmp_path):
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    with BrokerProcess(tmp_path / "broker", flags=("--port", str(port))) as broker:
+        client = shell.connect(f"stomp://127.0.0.1:{broker.port}", reconnect=QUICK)
+        options = {"ack": "client-individual"}
+        subscriptions = [client.subscribe(f"/queue/{n}", confirm=n < 2, **options) for n in range(3)]
+        for number in range(KILLS):
+            gets(client, subscriptions[number % 3], b"%d" % number)
+            broker.kill()
+            broker.start()
+        for subscription in subscriptions:
+            gets(client, subscription, b"last")
+        assert [each.error for each in subscriptions] == [None] * 3

@@ -1,5 +1,9 @@
-"""Both shells: what happens when connections are lost."""
+"""Lost connections: when and where a client tries again, when it gives up, and refused logins."""
 
+from __future__ import annotations
+
+import asyncio
+import random
 import threading
 import time
 
@@ -9,6 +13,13 @@ from client.shells import QUICK
 from patience import patience
 
 import stompcodec.client as stomp
+from stompcodec.bridge import End
+from stompcodec.bridge import sources as bridge_ends
+from stompcodec.client.dialects import BROKERS, row_of
+from stompcodec.client.io import engine
+from stompcodec.client.io.owner import WireOwner
+from stompcodec.heartbeat import Heartbeat
+from stompcodec.testing.faults import FaultProxy
 
 
 def test_failover_list(shell):
@@ -31,56 +42,22 @@ def test_a_server_that_takes_sessions_and_drops_them_is_left(shell):
         assert len(bad.sides) < 3
 
 
-def test_a_client_that_does_not_reconnect(shell, peer):
-    client = shell.connect(peer.url, reconnect=None)
-    subscription = client.subscribe("/queue/a")
-    peer.cut()
-    with pytest.raises(stomp.ConnectionLostError):
-        next(subscription)
-    assert client.state == "closed"
-    with pytest.raises(stomp.LocalProtocolError):
-        client.send("/queue/a")
-
-
-def test_giving_up_after_so_many_attempts(shell):
+@pytest.mark.parametrize("reconnect", [None, stomp.Backoff(first=0.01, most=0.02, attempts=3)])
+def test_a_client_that_does_not_reconnect_or_gives_up(shell, reconnect):
     with Peer() as peer:
-        client = shell.connect(peer.url, reconnect=stomp.Backoff(first=0.01, most=0.02, attempts=3))
+        client = shell.connect(peer.url, reconnect=reconnect)
         subscription = client.subscribe("/queue/a", ack="client")
         peer.stop()
         with pytest.raises(stomp.ConnectionLostError):
             next(subscription)
         assert client.state == "closed"
+        with pytest.raises(stomp.LocalProtocolError):
+            client.send("/queue/a")
 
 
-def test_what_was_waiting_comes_after_the_subscriptions(shell):
-    with Peer() as peer:
-        client = shell.connect(peer.url, reconnect=QUICK)
-        subscription = client.subscribe("/queue/a", ack="client-individual")
-        peer.deliver("s1", b"old")
-        message = subscription.get(patience(5))
-        states = []
-        refuse = threading.Event()
-        peer.rules["CONNECT"] = lambda side, frame: peer.on_connect(side, frame) if refuse.is_set() else side.close()
-        peer.cut()
-        while client.state == "connected":
-            time.sleep(0.001)
-        client.send("/queue/a", b"waited")
-        states.append(client.state)
-        refuse.set()
-        assert subscription.get(patience(5)).body == b"waited"
-        assert states == ["reconnecting"]
-        with pytest.raises(stomp.StaleAckError):
-            message.ack()
-        last = peer.sides[-1].number
-        assert peer.commands(last)[:3] == ["CONNECT", "SUBSCRIBE", "SEND"]
-
-
-@pytest.mark.parametrize("seed", range(2))
-def test_nothing_with_a_receipt_is_lost_whenever_it_is_cut(shell, seed):
+def test_nothing_with_a_receipt_is_lost_whenever_it_is_cut(shell):
     """Cuts at any octet, both ways. A receipt means that it came; what is unknown is sent again by the program."""
-    from stompcodec.testing.faults import FaultProxy
-
-    with Peer() as peer, FaultProxy(("127.0.0.1", peer.port), seed=seed) as proxy:
+    with Peer() as peer, FaultProxy(("127.0.0.1", peer.port), seed=0) as proxy:
         client = shell.connect(f"stomp://127.0.0.1:{proxy.port}", reconnect=QUICK)
         proxy.rules.up.cut_after = (10, 3000)
         proxy.rules.down.cut_after = (10, 3000)
@@ -103,22 +80,250 @@ def test_nothing_with_a_receipt_is_lost_whenever_it_is_cut(shell, seed):
         assert peer.thread.is_alive()
 
 
-@pytest.mark.long
-def test_resend_through_cuts_at_least_once(shell):
-    from stompcodec.testing.faults import FaultProxy
+# ---- delays between attempts ----
 
-    with Peer() as peer, FaultProxy(("127.0.0.1", peer.port), seed=7) as proxy:
-        client = shell.connect(f"stomp://127.0.0.1:{proxy.port}", reconnect=QUICK, resend=True)
-        proxy.rules.up.cut_after = (200, 8000)
-        for start in range(0, 200, 5):
-            numbers = range(start, start + 5)
-            receipts = [client.send_for_receipt("/queue/a", b"%d" % number) for number in numbers]
-            for receipt in receipts:
-                receipt.wait()
-        proxy.rules.up.cut_after = None
-        assert client.epoch > 3
-        keys = {}
-        for frame in peer.got("SEND"):
-            keys.setdefault(frame.headers["idempotency-key"], set()).add(frame.body)
-        assert len(keys) == 200
-        assert all(len(bodies) == 1 for bodies in keys.values())
+ATTEMPTS = 4
+
+
+def delays(until, backoff=stomp.Backoff(), round_=0.0, seed=1):  # noqa: B008
+    """Each delay before a point of time, with the seconds since the loss; a round of attempts takes some, too."""
+    at, found = 0.0, []
+    following = backoff.delays(random.Random(seed).random, lambda: 1000.0 + at)
+    while at < until:
+        found.append((at, next(following)))
+        at += found[-1][1] + round_
+    return found
+
+
+def test_a_client_tries_every_five_seconds_for_five_minutes_and_then_every_half_a_minute():
+    for round_ in (0.0, 1.0, 10.0):
+        assert all(delay <= (5.0 if at <= 300.0 else 30.0) for at, delay in delays(3600.0, round_=round_))
+    steady = delays(3600.0, stomp.Backoff(jitter=0.0))
+    assert {delay for at, delay in steady if 30.0 < at < 300.0} == {5.0}
+    assert {delay for at, delay in steady if at > 500.0} == {30.0}
+
+
+def test_a_longest_delay_that_was_asked_for_holds_for_ever():
+    assert {delay for _, delay in delays(3600.0, stomp.Backoff(most=2.0, jitter=0.0))[20:]} == {2.0}
+    slow = delays(3600.0, stomp.Backoff(first=10.0, jitter=0.0))
+    assert {delay for at, delay in slow if at < 280.0} == {10.0}  # a first delay longer than 5 s stays valid
+
+
+def test_clients_that_lost_one_broker_together_are_spread_over_seconds():
+    """Of 500 clients, no more than 60 come in any 200 ms once the delays have grown."""
+    at = sorted(delays(30.0, seed=seed)[-1][0] for seed in range(500))
+    assert max(sum(1 for other in at if one <= other < one + 0.2) for one in at) <= 60
+
+
+def test_a_client_is_back_within_half_of_the_outage():
+    """A broker that was down for 8 s and is up for 3 s is found."""
+    for seed in range(200):
+        for at, delay in delays(60.0, seed=seed):
+            assert delay <= max(1.0, at / 2)
+            assert at > 8.0 or delay <= 3.0
+
+
+def gives_up(shell, peer, **options):
+    """How many sessions there were until the client gave up, which it does if delays never begin from the first."""
+    states = []
+    client = shell.connect(
+        peer.url,
+        reconnect=stomp.Backoff(first=0.001, most=0.002, attempts=ATTEMPTS),
+        on_state=lambda state, error: states.append(state),
+        **options,
+    )
+    give_up = time.monotonic() + patience(60)
+    while client.state != "closed" or "closed" not in states:  # states come from a thread of their own
+        assert time.monotonic() < give_up
+        time.sleep(0.005)
+    return states.count("connected")
+
+
+def test_short_sessions_use_up_the_attempts(shell):
+    with Peer(rules={"CONNECT": lambda side, frame: (accept(side), side.close())}) as peer:
+        assert gives_up(shell, peer) == ATTEMPTS + 1
+
+
+@pytest.mark.parametrize("shell", ["sync"], indirect=True)
+def test_sessions_that_last_for_a_heart_beat_begin_anew(shell):
+    """The server ends more sessions than there are attempts, each after some heart-beats."""
+
+    def on_connect(side, frame):
+        accept(side)
+        if side.number > 3 * ATTEMPTS:
+            side.close()
+        else:
+            threading.Timer(0.06, lambda: peer.do(side.close)).start()
+
+    with Peer(heart_beat=(0, 10), rules={"CONNECT": on_connect}) as peer:
+        assert gives_up(shell, peer, heart_beat=(10, 0)) > 3 * ATTEMPTS
+
+
+def accept(side):
+    side.connection.accept({"session": "1", "server": "test/1"})
+    side.flush()
+
+
+@pytest.mark.parametrize(
+    ("heartbeat", "lasted", "good"),
+    [
+        *(((0, 0), 4.9, False), ((0, 0), 5.0, True), ((10_000, 10_000), 9.9, False), ((10_000, 10_000), 10.0, True)),
+        *(((200, 0), 0.1, False), ((200, 0), 0.2, True), ((100, 3000), 2.9, False), ((100, 3000), 3.0, True)),
+        *(((0, 60_000), 59.0, False), (None, 1e9, False)),
+    ],
+)
+def test_what_a_good_session_is(heartbeat, lasted, good):
+    """It lasted for the longer interval that was agreed; five seconds where there is none."""
+    owner = WireOwner.__new__(WireOwner)
+    owner.up_at, owner.beat = None, 0.0
+    if heartbeat is not None:
+        owner.connection = type("Agreed", (), {"heartbeat": Heartbeat(*heartbeat)})
+        owner.up_at, owner.beat = 100.0, owner._beat()
+    assert owner.is_good(100.0 + lasted + 1e-9) is good
+
+
+# ---- refused logins ----
+
+RABBITMQ = "Bad CONNECT: Access refused for user 'ann'"
+
+
+class Told:
+    """What `on_state` was told, and a wait for it."""
+
+    def __init__(self):
+        self.all = []
+        self._changed = threading.Condition()
+
+    def __call__(self, state, error):
+        with self._changed:
+            self.all.append((state, error))
+            self._changed.notify_all()
+
+    def wait(self, condition):
+        with self._changed:
+            assert self._changed.wait_for(lambda: self.all and condition(self.all), patience(30)), self.all
+
+    @property
+    def reasons(self):
+        return [str(error) for state, error in self.all if state == "reconnecting"]
+
+
+def refuse(words):
+    return lambda side, frame: side.error(frame, words)
+
+
+def refused_later(shell, peer, words, **options):
+    """A client whose session is lost, and whose next logins are refused; and what it is told."""
+    told = Told()
+    client = shell.connect(peer.url, reconnect=QUICK, on_state=told, **options)
+    peer.rules["CONNECT"] = refuse(words)
+    peer.cut()
+    return client, told
+
+
+@pytest.fixture
+def at_once(monkeypatch):
+    """No least time from the first to the last refused login."""
+    monkeypatch.setattr(engine, "SPAN", 0.0)
+
+
+def test_it_ends_the_client_after_some_attempts(shell, at_once):
+    with Peer(server="RabbitMQ/3.10.8") as peer:
+        told = Told()
+        client = shell.connect(peer.url, reconnect=QUICK, on_state=told, login_attempts=3)
+        subscription = client.subscribe("/queue/a")
+        peer.rules["CONNECT"] = refuse(RABBITMQ)
+        peer.cut()
+        with pytest.raises(stomp.RejectedError, match="Access refused"):
+            subscription.get(patience(30))
+        told.wait(lambda all: all[-1][0] == "closed")
+        assert isinstance(client.error, stomp.RejectedError)
+        assert RABBITMQ in str(client.error)
+        assert len(peer.got("CONNECT")) == 1 + 3
+
+
+def test_the_reason_is_told_each_time_it_changes(shell):
+    with Peer(server="RabbitMQ/3.10.8") as peer:
+        client, told = refused_later(shell, peer, RABBITMQ)
+        told.wait(lambda all: RABBITMQ in str(all[-1:]))
+        peer.wait(lambda peer: len(peer.got("CONNECT")) > 4)
+        peer.rules["CONNECT"] = refuse("the server is busy")
+        told.wait(lambda all: "busy" in str(all[-1:]))
+        del peer.rules["CONNECT"]
+        told.wait(lambda all: all[-1][0] == "connected")
+    assert [reason for reason in told.reasons if "refused for" in reason] == [f"CONNECT was rejected: {RABBITMQ}"]
+    assert told.reasons[0].startswith("the connection was lost")
+    assert client.error is not None
+
+
+def test_a_session_or_another_answer_in_between_begins_the_count_anew(shell, at_once):
+    answers = [RABBITMQ, "the server is busy"] * 3 + [None]
+
+    def answer(side, frame):
+        words = answers.pop(0)
+        if words is None:
+            side.connection.accept({"session": "1", "server": peer.server})
+        else:
+            side.error(frame, words)
+
+    with Peer(server="RabbitMQ/3.10.8") as peer:
+        told = Told()
+        shell.connect(peer.url, reconnect=QUICK, on_state=told, login_attempts=2)
+        peer.rules["CONNECT"] = answer
+        peer.cut()
+        told.wait(lambda all: all[-1][0] == "connected" and len(all) > 1)
+
+
+def test_the_start_asks_no_more_often_than_login_attempts(shell, monkeypatch):
+    monkeypatch.setattr(engine, "_REFUSED", 0.01)
+    with Peer(rules={"CONNECT": refuse(RABBITMQ)}) as peer:
+        with pytest.raises(stomp.RejectedError, match="Access refused"):
+            shell.connect(peer.url, startup_timeout=patience(60), reconnect=QUICK, login_attempts=3)
+        assert len(peer.got("CONNECT")) == 3
+
+
+def test_the_start_tries_each_address_once(shell):
+    with Peer(rules={"CONNECT": refuse(RABBITMQ)}) as bad, Peer() as good:
+        url = f"failover:({bad.url},{bad.url},{good.url})"
+        assert shell.connect(url, login_attempts=1).state == "connected"
+
+
+def test_the_start_leaves_a_broker_that_refuses_some_time(shell, monkeypatch):
+    """Delays would otherwise shrink towards the end of startup_timeout."""
+    monkeypatch.setattr(engine, "_REFUSED", 0.3)
+    with Peer(rules={"CONNECT": refuse("the server is busy")}) as peer:
+        with pytest.raises(stomp.RejectedError, match="busy"):
+            shell.connect(peer.url, startup_timeout=1.0, reconnect=QUICK)
+        assert 1 <= len(peer.got("CONNECT")) <= 1.0 / 0.3 + 2
+
+
+@pytest.mark.parametrize("value", [0, -1, True, 2.0, "5"])
+def test_login_attempts_has_a_range(value):
+    with pytest.raises(ValueError, match="login_attempts"):
+        stomp.connect("stomp://127.0.0.1:1", login_attempts=value)
+
+
+@pytest.mark.parametrize(
+    ("server", "words"),
+    [
+        ("RabbitMQ/3.10.8", RABBITMQ),
+        ("ActiveMQ/6.3.1", "User name [ann] or password is invalid."),
+        ("ActiveMQ-Artemis/2.40.0", "Security Error occurred: User name [ann] or password is invalid"),
+        ("stompcodec/0.1.0", "login refused: login or passcode is wrong"),
+        ("stompcodec/0.1.0 as rabbitmq", "login refused: login or passcode is wrong"),
+    ],
+)
+def test_each_broker_has_its_words_and_an_unknown_one_all_of_them(server, words):
+    assert row_of("auto", server).refuses_login(words)
+    assert BROKERS["unknown"].refuses_login(words)
+    assert not row_of("auto", server).refuses_login("the disk is full")
+
+
+def test_an_end_of_a_bridge_gives_up_too(monkeypatch):
+    monkeypatch.setattr(bridge_ends, "SPAN", 0.0)
+    seen = []
+    with Peer(rules={"CONNECT": refuse(RABBITMQ)}) as peer:
+        end = End(peer.url, backoff=QUICK, login_attempts=3)
+        with pytest.raises(stomp.RejectedError):
+            asyncio.run(end.reopen(lambda end, error: seen.append(str(error))))
+        assert len(peer.got("CONNECT")) == len(seen) == 3

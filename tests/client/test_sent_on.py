@@ -1,31 +1,217 @@
-"""The headers of a received message are sent on without what belongs to its delivery; values that lose a message."""
+"""What each way to send writes: `persistent`, the type of a name of Artemis, headers without those of a delivery."""
 
+import io
 import json
+import logging
 import types
 
 import pytest
 from client.broker import BrokerThread
 from client.peer import Peer
+from client.shells import Shell
 from patience import patience
 
 import stompcodec.client as stomp
-from stompcodec import Frame
+from stompcodec import Frame, serialize
 from stompcodec.client.dialects import BROKERS
 from stompcodec.client.headers import LEFT
+from stompcodec.client.outbox import Block
+from stompcodec.errors import ConfigError
+
+
+def in_transaction(client, name, headers=None, **how):
+    with client.transaction() as transaction:
+        transaction.send(name, b"x", headers, **how)
+
+
+#: Each way to send.
+ROADS = {
+    "bytes": lambda client, name, **how: client.send(name, b"x", **how),
+    "receipt": lambda client, name, **how: client.send(name, b"x", receipt=True, **how),
+    "empty": lambda client, name, **how: client.send(name, b"", receipt=True, **how),
+    "text": lambda client, name, **how: client.send(name, "x", **how),
+    "headers": lambda client, name, **how: client.send(name, b"x", **{"headers": {"n": "1"}, **how}),
+    "streamed": lambda client, name, **how: client.send(name, io.BytesIO(b"x" * 9000), length=9000, **how),
+    "for receipt": lambda client, name, **how: client.send_for_receipt(name, b"x", **how).wait(),
+    "many": lambda client, name, headers=None, **how: client.send_many([(name, b"x", headers)], **how),
+    "transaction": in_transaction,
+}
+#: Those that take frames, whose headers are written as they are.
+FRAMES = {
+    "frames": lambda client, name, **how: client.send_many([Frame("SEND", {"destination": name}, b"x")], **how),
+    "block": lambda client, name, **how: client.send_many(
+        [Block(serialize(Frame("SEND", {"destination": name}, b"x")), 1, "1.2")], **how
+    ),
+}
+ALL = {**ROADS, **FRAMES}
+
+
+# ---- persistent ----
+
+
+@pytest.mark.parametrize("layers", [[], [stomp.Middleware()]])  # with middleware no call takes a fast path
+@pytest.mark.parametrize("option", [None, True, False])
+def test_the_argument_wins_over_the_option_of_the_client(shell, peer, option, layers):
+    client = shell.connect(peer.url, persistent=option, middleware=layers)
+    for road in ALL:
+        for argument in (None, True, False):
+            wanted, name = option if argument is None else argument, f"/queue/{road}-{argument}"
+            ALL[road](client, name, persistent=argument)
+            client.ping()
+            (frame,) = peer.got("SEND", destination=name)
+            assert frame.get("persistent") == (None if wanted is None else str(wanted).lower()), (road, argument)
+
+
+def test_headers_of_the_program_win_over_the_option(shell, peer):
+    """And over the argument of send_many, which is for messages that do not say. Two that differ are refused."""
+    client, no = shell.connect(peer.url, persistent=True), {"persistent": "false"}
+    client.send("/queue/a", b"x", no)
+    client.send_many([("/queue/a", b"x", no), Frame("SEND", {"destination": "/queue/a", **no}, b"x")], persistent=True)
+    client.send("/queue/a", b"x", no, persistent=False, receipt=True)
+    assert [frame.get("persistent") for frame in peer.got("SEND")] == ["false"] * 4
+    with pytest.raises(ValueError, match="persistent is True, and headers= says 'false': give one"):
+        client.send("/queue/a", b"x", no, persistent=True)
+
+
+@pytest.mark.parametrize("value", ["true", 1])
+def test_another_value_of_persistent_is_refused_by_name(shell, peer, value):
+    client = shell.connect(peer.url)
+    for call in (*ALL.values(), lambda client, name, **how: client.request(name, b"x", **how)):
+        with pytest.raises(TypeError, match=r"persistent is .*: it must be True, False or None"):
+            call(client, "/queue/a", persistent=value)
+    with pytest.raises(TypeError, match=r"persistent is .*: it must be True, False or None"):
+        stomp.Options(persistent=value)
+
+
+@pytest.mark.parametrize(
+    ("option", "argument", "header"),
+    [(None, None, "false"), (None, True, "true"), (True, None, "true"), (True, False, "false")],
+)
+def test_a_request_is_kept_in_memory_unless_told(shell, peer, option, argument, header):
+    client = shell.connect(peer.url, persistent=option)
+    with pytest.raises(stomp.ReceiptTimeoutError):
+        client.request("/queue/a", b"x", 0.05, persistent=argument)
+    assert peer.got("SEND")[0].get("persistent") == header
+
+
+# ---- types of Artemis ----
+
+NAMES = {
+    **dict.fromkeys(("/queue/a", "queue/a", "jms.queue.a", "queue://a", "/temp-queue/a", "temp-queue://a"), "ANYCAST"),
+    **dict.fromkeys(("/topic/a", "topic/a", "jms.topic.a", "topic://a", "/temp-topic/a"), "MULTICAST"),
+    **dict.fromkeys(("temp-topic://a", "/topic/#"), "MULTICAST"),
+    "/queue/a.*": "ANYCAST",
+    **dict.fromkeys(("a", "a.*", "#", "a::b", "/queue/a::b", "/exchange/a", "queue", "/queues/a"), None),
+}
+
+
+@pytest.fixture
+def artemis():
+    with Peer(server="ActiveMQ-Artemis/2.40.0 ActiveMQ Artemis Messaging Engine") as peer:
+        yield peer
+
+
+def typed(frames):
+    return {tuple(frame.headers.getall("destination-type")) for frame in frames}
+
+
+def test_each_way_to_send_writes_the_type_of_a_name_that_has_one(shell, artemis):
+    client = shell.connect(artemis.url)
+    for name in NAMES:
+        for road in ALL.values():
+            road(client, name)
+    client.ping()
+    for name, kind in NAMES.items():
+        sent = artemis.got("SEND", destination=name)
+        assert len(sent) == len(ALL)
+        assert typed(sent) == {() if kind is None else (kind,)}, name
+
+
+def test_a_subscription_names_the_type_and_the_one_in_headers_wins(shell, artemis):
+    client = shell.connect(artemis.url)
+    for name, kind in NAMES.items():
+        client.subscribe(name)
+        (frame,) = artemis.got("SUBSCRIBE", destination=name)
+        assert frame.get("subscription-type") == kind, name
+    client.subscribe("/queue/own", headers={"subscription-type": "MULTICAST"})
+    client.send("/queue/own", b"x", {"destination-type": "MULTICAST"}, receipt=True)
+    assert artemis.got("SUBSCRIBE", destination="/queue/own")[0].headers.getall("subscription-type") == ["MULTICAST"]
+    assert typed(artemis.got("SEND", destination="/queue/own")) == {("MULTICAST",)}
+
+
+@pytest.mark.parametrize("way", ["option", "url", "another broker"])
+def test_no_type_is_written_where_none_is_wanted(shell, artemis, way):
+    artemis.server = "ActiveMQ/6.3.1" if way == "another broker" else artemis.server
+    options = {"artemis_types": False} if way == "option" else {}
+    client = shell.connect(artemis.url + ("?artemis_types=false" if way == "url" else ""), **options)
+    for road in ALL.values():
+        road(client, "/queue/a")
+    client.subscribe("/queue/a")
+    assert typed(artemis.got("SEND")) == {()}
+    assert artemis.got("SUBSCRIBE")[0].get("subscription-type") is None
+
+
+def test_the_url_takes_true_and_false():
+    for fault in ("no", "", "1"):
+        with pytest.raises(ConfigError, match="artemis_types: it must be true or false"):
+            stomp.connect(f"stomp://127.0.0.1:1?artemis_types={fault}")
+    with pytest.raises(TypeError, match="artemis_types is 'no'"):
+        stomp.Options(artemis_types="no")
+
+
+def test_the_first_send_to_a_queue_is_logged_once(shell, artemis, caplog):
+    caplog.set_level(logging.INFO, "stompcodec.client")
+    client = shell.connect(artemis.url)
+    for name in ("/topic/a", "/queue/first", "/queue/second"):
+        client.send(name, b"x", receipt=True)
+    (told,) = [record.getMessage() for record in caplog.records if "destination-type" in record.getMessage()]
+    assert told.startswith("SEND to /queue/first has destination-type:ANYCAST from now on")
+    assert "artemis_types=False" in told
+
+
+def test_a_queue_has_no_durable_subscription(shell, artemis):
+    client = shell.connect(artemis.url, client_id="me")
+    for name, headers in (("/queue/a", {}), ("a", {"subscription-type": "ANYCAST"})):
+        with pytest.raises(ValueError, match="which is a queue"):
+            client.subscribe(name, durable="d", headers=headers)
+    assert not artemis.got("SUBSCRIBE")
+    client.subscribe("/queue/a", durable="d", headers={"subscription-type": "MULTICAST"})
+    shell.connect(artemis.url, client_id="me", artemis_types=False).subscribe("/queue/a", durable="d")
+
+
+def test_each_client_has_a_queue_of_its_own_for_replies(shell, artemis):
+    artemis.rules["SEND"] = replies
+    names = set()
+    for _ in range(2):
+        client = shell.connect(artemis.url)
+        assert client.request("/queue/a", b"x", patience(10)).body == b"y"
+        assert client.request("/queue/a", b"x", patience(10)).body == b"y"
+        names.add(artemis.got("SEND")[-1].headers["reply-to"])
+    subscribed = {frame.headers["destination"]: frame.get("subscription-type") for frame in artemis.got("SUBSCRIBE")}
+    assert subscribed == dict.fromkeys(names, "ANYCAST")
+    assert len(names) == 2
+    assert typed(artemis.got("SEND")) == {("ANYCAST",)}
+
+
+def replies(side, frame):
+    side.receipt(frame)
+    side.deliver("/temp-queue/replies", b"y", {"correlation-id": frame.headers["correlation-id"]})
+
+
+def test_a_reply_goes_as_the_requester_has_subscribed_to_its_temporary_queue(shell, artemis):
+    client = shell.connect(artemis.url)
+    subscription = client.subscribe("/queue/asked")
+    for name, expected in (("/temp-queue/r", ()), ("temp-topic://r", ()), ("/queue/r", ("ANYCAST",)), ("r", ())):
+        artemis.deliver(subscription.id, b"?", headers={"reply-to": name, "destination-type": "ANYCAST"})
+        subscription.get(patience(10)).reply(b"!", receipt=True)
+        assert typed(artemis.got("SEND", destination=name)) == {expected}, name
+
+
+# ---- headers of a received message ----
 
 #: What a MESSAGE may have beside the headers that the scripted server writes.
 DELIVERED = {name: "theirs" for name in sorted(LEFT - {"destination", "message-id", "subscription", "content-length"})}
 OWN = {"n": "1", "priority": "4", "correlation-id": "k", "reply-to": "/queue/r"}
-
-
-@pytest.fixture
-def received(shell, peer):
-    client = shell.connect(peer.url)
-    subscription = client.subscribe("/queue/source")
-    peer.deliver(subscription.id, b"x", headers={**DELIVERED, **OWN})
-    return client, subscription.get(patience(10))
-
-
 COPIES = {
     "as they are": lambda headers: headers,
     "a dict": dict,
@@ -36,33 +222,27 @@ COPIES = {
 }
 
 
-def in_transaction(client, headers):
-    with client.transaction() as transaction:
-        transaction.send("/queue/target", b"x", headers)
-
-
-ROADS = {
-    "send": lambda client, headers: client.send("/queue/target", b"x", headers, receipt=True),
-    "send, text": lambda client, headers: client.send("/queue/target", "x", headers),
-    "send, streamed": lambda client, headers: client.send("/queue/target", [b"x"], headers),
-    "send_for_receipt": lambda client, headers: client.send_for_receipt("/queue/target", b"x", headers).wait(),
-    "send_many": lambda client, headers: client.send_many([("/queue/target", b"x", headers)]),
-    "transaction": in_transaction,
-}
+@pytest.fixture
+def received(shell, peer):
+    client = shell.connect(peer.url)
+    subscription = client.subscribe("/queue/source")
+    peer.deliver(subscription.id, b"x", headers={**DELIVERED, **OWN})
+    return client, subscription.get(patience(10))
 
 
 @pytest.mark.parametrize("copy", COPIES)
-@pytest.mark.parametrize("road", ROADS)
-def test_a_copy_has_nothing_of_the_delivery(received, peer, road, copy):
+def test_a_copy_has_nothing_of_the_delivery(received, peer, copy):
     client, message = received
-    ROADS[road](client, COPIES[copy](message.headers))
+    for road in ROADS.values():
+        road(client, "/queue/target", headers=COPIES[copy](message.headers))
     client.ping()
-    (frame,) = peer.got("SEND")
-    assert frame.headers["destination"] == "/queue/target"
-    left = {name: frame.get(name) for name in LEFT - {"destination", "content-length", "transaction", "receipt"}}
-    assert left == dict.fromkeys(left)
-    assert "theirs" not in frame.headers.getall("receipt") + frame.headers.getall("transaction")
-    assert {name: frame.get(name) for name in OWN} == OWN
+    frames = peer.got("SEND", destination="/queue/target")
+    assert len(frames) == len(ROADS)
+    for frame in frames:
+        left = {name: frame.get(name) for name in LEFT - {"destination", "content-length", "transaction", "receipt"}}
+        assert left == dict.fromkeys(left)
+        assert "theirs" not in frame.headers.getall("receipt") + frame.headers.getall("transaction")
+        assert {name: frame.get(name) for name in OWN} == OWN
 
 
 def test_a_frame_of_its_headers_keeps_the_destination(received, peer):
@@ -71,24 +251,6 @@ def test_a_frame_of_its_headers_keeps_the_destination(received, peer):
     (frame,) = peer.got("SEND")
     assert frame.headers["destination"] == "/queue/source"
     assert all(value != "theirs" for _, value in frame.headers.pairs())
-
-
-def test_a_request_and_a_reply_have_the_names_of_their_own(shell, received, peer):
-    client, message = received
-    peer.rules["SEND"] = lambda side, frame: (
-        side.receipt(frame),
-        side.deliver("/temp-queue/replies", b"y", {"correlation-id": frame.headers["correlation-id"]}),
-    )
-    assert client.request("/queue/a", b"x", patience(10), message.headers).body == b"y"
-    (asked,) = peer.got("SEND")
-    assert asked.headers.getall("reply-to") == ["/temp-queue/replies"]
-    assert len(asked.headers.getall("correlation-id")) == 1
-    subscription = client.subscribe("/queue/other")
-    del peer.rules["SEND"]
-    peer.deliver(subscription.id, b"?", headers={"correlation-id": "k2", "reply-to": "/queue/r2"})
-    subscription.get(patience(10)).reply(b"!", message.headers, receipt=True)
-    (reply,) = peer.got("SEND", destination="/queue/r2")
-    assert reply.headers.getall("correlation-id") == ["k2"]
 
 
 def test_a_message_that_was_sent_again_is_no_duplicate_where_it_is_sent_on(shell):
@@ -147,8 +309,9 @@ def test_each_rule_has_examples():
 
 
 @pytest.mark.parametrize("server", VALUES)
-def test_a_value_by_which_the_broker_loses_the_message_is_refused(shell, server):
+def test_a_value_by_which_the_broker_loses_the_message_is_refused(server):
     """And it is not sent, while the values that the broker takes are; other brokers judge themselves."""
+    shell = Shell("sync")
     with Peer(server=server) as peer:
         client = shell.connect(peer.url)
         for name, (lost, taken) in {**ARTEMIS, **ACTIVEMQ, **VALUES[server]}.items():
@@ -162,16 +325,12 @@ def test_a_value_by_which_the_broker_loses_the_message_is_refused(shell, server)
                     with pytest.raises(stomp.SendManyError) as caught:
                         client.send_many([(destination, b"x", headers)])
                     assert isinstance(caught.value.reason, ValueError)
+                    if name == "destination" and value != "/queue/ ":
+                        with pytest.raises(ValueError, match="the header 'destination'"):
+                            client.subscribe(destination)
                 elif name in VALUES[server] or server == "stompcodec/1":
                     client.send(destination, b"x", headers, receipt=True)
                     before += 1
                 assert len(peer.got("SEND")) == before
-
-
-def test_a_subscription_to_a_bare_prefix_is_refused(shell):
-    with Peer(server="ActiveMQ/6.3.1") as peer:
-        client = shell.connect(peer.url)
-        for name in ("/queue/", "/topic/"):
-            with pytest.raises(ValueError, match="the header 'destination'"):
-                client.subscribe(name)
         assert not peer.got("SUBSCRIBE")
+        shell.stop()

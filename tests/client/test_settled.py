@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import logging
 
 import pytest
 from client.scripted import Scripted, outcome
@@ -16,7 +17,6 @@ from stompcodec.errors import (
     LocalProtocolError,
     ReceiptTimeoutError,
     StaleAckError,
-    StompError,
 )
 from stompcodec.testing import StompBroker
 
@@ -90,18 +90,14 @@ def test_what_the_client_says_is_what_the_broker_does(broker, mode):
     check()
 
 
-def test_an_abort_reopens_what_a_later_message_did_not_cover(broker):
-    with stomp.connect(broker.url) as client:
-        client.send_many([("/queue/reopened", b"0"), ("/queue/reopened", b"1")])
-        subscription = client.subscribe("/queue/reopened", ack="client")
-        first, second = subscription.get(5), subscription.get(5)
-        transaction = client.transaction().begin()
-        transaction.ack(first)
-        second.ack()
-        transaction.abort()
-        first.ack(receipt=True)
-    with stomp.connect(broker.url) as client:
-        assert client.receive("/queue/reopened") is None
+def test_an_abort_reopens_what_a_later_message_did_not_cover():
+    client = Scripted().connect()
+    (first,), transaction, _, _ = held(client, "client", commit=False)
+    second = client.deliver(first.subscription, "m1")
+    client.ack(second)
+    client.finish(transaction, "ABORT")
+    client.ack(first)
+    assert [frame.get("id") for frame in client.frames() if frame.command == "ACK"] == ["am1", "am0"]
 
 
 # ---- a COMMIT without answer ----
@@ -167,30 +163,15 @@ def test_a_late_receipt_resolves_it(client):
     assert outcome(again) == "accepted"
 
 
-def test_a_late_refusal_resolves_it_too():
+@pytest.mark.parametrize("late", [True, False])
+def test_a_refused_commit_settles_nothing(late):
     client = Scripted(version="1.1").connect()
     (message,), transaction, _, commit = held(client)
-    client.wait(31)
-    client.error(commit)
-    assert (transaction.state, message.settled) == ("aborted", "")
-
-
-def test_a_refused_commit_settles_nothing():
-    client = Scripted(version="1.1").connect()
-    (message,), transaction, _, commit = held(client)
+    client.wait(31 * late)
     client.error(commit)
     assert (transaction.state, message.settled) == ("aborted", "")
     client.ack(message)
     assert client.commands() == ["ACK"]
-
-
-def test_a_connection_that_is_lost_after_the_commit_leaves_it_unknown(client):
-    (message,), transaction, call, _ = held(client)
-    client.lose()
-    assert (outcome(call), call.error.sent, transaction.state) == ("ConnectionLostError", True, "unknown")
-    assert message.settled == "unknown"
-    client.connect()
-    raises(client, message, StaleAckError, "nobody knows whether")
 
 
 def test_a_connection_that_is_lost_before_the_commit_undoes_it(client):
@@ -244,24 +225,87 @@ def test_a_receipt_of_an_ack_that_may_be_lost_is_not_invented(client):
     assert outcome(again) == "accepted"
 
 
-def test_a_commit_that_times_out_has_arrived(broker):
-    """Over sockets: the broker is held up, then goes on."""
-    from stompcodec.testing.faults import FaultProxy
+# ---- Artemis: acknowledgements that wait for the answer to a COMMIT ----
 
-    with FaultProxy(("127.0.0.1", broker.port)) as proxy, stomp.connect(f"stomp://127.0.0.1:{proxy.port}") as client:
-        client.send("/queue/unknown", b"x", receipt=True)
-        message = client.subscribe("/queue/unknown", ack="client-individual").get(5)
-        transaction = client.transaction().begin()
-        transaction.ack(message)
-        proxy.rules.down.hold = True
-        with pytest.raises(ReceiptTimeoutError):
-            transaction.commit(timeout=0.05)
-        assert (transaction.state, message.settled) == ("unknown", "unknown")
-        with pytest.raises(ReceiptTimeoutError, match="outcome is unknown"):
-            message.ack(receipt=True)
-        proxy.rules.down.hold = False
-        client.send("/queue/other", b"x", receipt=True)
-        assert (transaction.state, message.settled) == ("committed", "ACK")
-        message.ack(receipt=True)
-        with pytest.raises(StompError):
-            message.nack()
+
+def committing(count=3, *, prefetch=3, acknowledged=2, ack="client-individual", **options):
+    """A client whose COMMIT is on its way, its subscription, and the call."""
+    client = Scripted(server="ActiveMQ-Artemis/2.40.0", **options).connect()
+    subscription = client.subscribed(ack, prefetch=prefetch)
+    messages = [client.deliver(subscription, f"m{number}") for number in range(count)]
+    transaction = client.begin()
+    for message in messages[:acknowledged]:
+        client.ack(message, transaction=transaction)
+    call = client.finish(transaction)
+    commit = client.frames()[-1]
+    assert commit.command == "COMMIT"
+    return client, subscription, call, commit
+
+
+@pytest.mark.parametrize("waits", [True, False])
+@pytest.mark.parametrize(("acknowledged", "prefetch"), [(2, 3), (3, 3), (3, 4)])
+def test_acks_of_a_commit_without_answer_that_fill_the_window_are_named_once(waits, acknowledged, prefetch, caplog):
+    """Also if the program was waiting before; not while messages can come."""
+    client, subscription, call, _ = committing(acknowledged=acknowledged, prefetch=prefetch)
+    with caplog.at_level(logging.WARNING):
+        client.core.waits(subscription, client.now, polls=False)
+        client.wait(29)
+        assert not caplog.records
+        client.wait(1.5)
+        assert outcome(call) == "ReceiptTimeoutError"
+        for _ in range(3):
+            if waits:
+                client.core.waits(subscription, client.now, polls=False)
+            client.wait(20)
+    said = [record.getMessage() for record in caplog.records]
+    assert len(said) == (prefetch == 3)
+    for part in ("transaction t1", "prefetch of 3", f"{acknowledged} of them"):
+        assert all(part in text for text in said)
+
+
+@pytest.mark.parametrize("ack", ["client", "client-individual"])
+def test_close_waits_for_the_answer_to_commit_and_sends_the_acks(ack):
+    client, _, call, commit = committing(ack=ack)
+    closing = client.call("close")
+    client.core.close(client.now, closing)
+    again = client.call("close")
+    client.core.close(client.now, again)
+    assert client.frames() == []
+    client.receipt(commit)
+    frames = client.frames()
+    assert [frame.command for frame in frames] == ["ACK", "ACK", "DISCONNECT"]
+    assert outcome(call) == "accepted"
+    client.receipt(frames[-1])
+    assert outcome(closing) == outcome(again) == "accepted"
+    assert client.core.link.state == "closed"
+
+
+@pytest.mark.parametrize("end", ["refused", "lost", "silent", "silent later"])
+def test_close_waits_no_longer_than_its_time(end):
+    client, _, call, commit = committing(close_timeout=5.0)
+    closing = client.call("close", 60.0)
+    client.core.close(client.now, closing)
+    if end == "refused":
+        client.error(commit)
+    elif end == "lost":
+        client.lose()
+    elif end == "silent later":
+        client.wait(3)
+        client.receipt(commit)
+        assert client.commands() == ["ACK", "ACK", "DISCONNECT"]
+        client.wait(1.9)
+        assert client.core.link.state == "closing"
+        client.wait(0.2)
+    else:
+        client.wait(5.1)
+    assert client.core.link.state == "closed"
+    assert outcome(closing) == "accepted"
+    assert outcome(call) == {"refused": "RejectedError", "silent later": "accepted"}.get(end, "ConnectionLostError")
+    assert client.commands() == []
+    assert client.core.link.next_deadline() is None
+
+
+def test_close_does_not_wait_for_a_commit_that_holds_nothing():
+    client, _, _, _ = committing(acknowledged=0)
+    client.core.close(client.now, client.call())
+    assert client.commands() == ["DISCONNECT"]

@@ -1,16 +1,28 @@
-"""Time-outs and intervals of any size: very long ones wait, nan is refused, and none of them ends the I/O thread."""
+"""Time-outs and intervals of any size, the silence of a peer, and what a probe is told."""
 
+from __future__ import annotations
+
+import json
 import math
+import os
+import subprocess
+import sys
 import threading
+import time
 
 import pytest
+from client.broker import BrokerThread
 from client.peer import Peer
+from client.scripted import Scripted
 from client.shells import QUICK
 from patience import patience
 
 import stompcodec.client as stomp
+from stompcodec.client.io import hub
+from stompcodec.client.link import health_of
 from stompcodec.client.receipts import Calls
 from stompcodec.testing import StompBroker
+from stompcodec.testing.faults import FaultProxy
 
 #: Beyond what `poll` takes (24.8 days), what locks take (292 years), and what a float holds.
 LONG = [3e8, 1e10, 1e300, math.inf]
@@ -23,8 +35,13 @@ def broker():
 
 
 @pytest.mark.parametrize("timeout", LONG)
-def test_a_call_with_a_very_long_timeout_works(shell, broker, timeout):
-    client = shell.connect(broker.url, heart_beat=(0, 0))
+def test_a_very_long_timeout_works(shell, broker, timeout):
+    async def passcode():
+        return "x"
+
+    names = ("startup_timeout", "connect_timeout", "receipt_timeout", "close_timeout")
+    credentials = {"login": lambda: "ann", "passcode": passcode if shell.name == "async" else "x"}
+    client = shell.connect(broker.url, heart_beat=(0, 0), **credentials, **dict.fromkeys(names, timeout))
     client.send("/queue/long", b"1", receipt=True, timeout=timeout)
     client.send_many([("/queue/long", b"2")], timeout=timeout)
     subscription = client.subscribe("/queue/long", ack="client-individual", timeout=timeout)
@@ -37,50 +54,6 @@ def test_a_call_with_a_very_long_timeout_works(shell, broker, timeout):
     subscription.join(timeout)
     client.drain(timeout)
     client.close(timeout)
-
-
-@pytest.mark.parametrize("timeout", LONG)
-def test_very_long_timeouts_of_the_connection_work(shell, broker, timeout):
-    names = ("startup_timeout", "connect_timeout", "receipt_timeout", "close_timeout")
-    client = shell.connect(
-        broker.url, heart_beat=(0, 0), login=lambda: "ann", passcode="x", **dict.fromkeys(names, timeout)
-    )
-    client.send("/queue/a", receipt=True)
-    client.close()
-
-
-@pytest.mark.parametrize("timeout", LONG)
-def test_a_credential_may_take_long(shell, broker, timeout):
-    async def passcode():
-        return "x"
-
-    client = shell.connect(
-        broker.url, login="ann", passcode=passcode if shell.name == "async" else "x", connect_timeout=timeout
-    )
-    client.close()
-
-
-def test_the_io_thread_survives_a_wait_for_nothing(shell):
-    """The server keeps the receipt back while the I/O thread waits until the timeout; another call ends that wait."""
-    kept = []
-    with Peer(rules={"SEND": lambda side, frame: kept.append((side, frame))}) as peer:
-        client = shell.connect(peer.url, heart_beat=(0, 0))
-        receipt = client.send_for_receipt("/queue/a", timeout=math.inf)
-        peer.wait(lambda peer: peer.got("SEND"))
-        client.ping()
-        side, frame = kept[0]
-        peer.do(lambda: side.receipt(frame))
-        receipt.wait()
-        client.close()
-
-
-@pytest.mark.parametrize("offer", [(0, 2**31), (2**31, 0), (10**99, 10**99)])
-def test_a_server_may_offer_any_interval_of_heart_beats(shell, offer):
-    with Peer(heart_beat=offer) as peer:
-        client = shell.connect(peer.url, heart_beat=(1000, 1000))
-        client.send("/queue/a", receipt=True)
-        assert client.state == "connected"
-        client.close()
 
 
 @pytest.mark.parametrize("timeout", [0, -1, -6, -math.inf, -1e300])
@@ -97,58 +70,38 @@ def test_a_timeout_that_has_passed_is_over_at_once(shell, timeout):
 
 @pytest.mark.parametrize(("timeout", "why"), [(math.nan, "is nan"), (10**400, "is too large")])
 def test_no_number_of_seconds_is_refused_at_once(shell, broker, timeout, why):
+    """For all calls see `test_nothing_left.py`."""
     client = shell.connect(broker.url)
-    subscription = client.subscribe("/queue/a")
-    for call in (
-        lambda: client.send("/queue/a", timeout=timeout),
-        lambda: client.send("/queue/a", receipt=True, timeout=timeout),
-        lambda: client.send_many([("/queue/a", b"")], timeout=timeout),
-        lambda: client.request("/queue/a", timeout=timeout),
-        lambda: client.ping(timeout),
-        lambda: client.wait_connected(timeout),
-        lambda: client.subscribe("/queue/b", timeout=timeout),
-        lambda: subscription.get(timeout),
-        lambda: subscription.take(1, timeout),
-        lambda: subscription.join(timeout),
-        lambda: subscription.unsubscribe(timeout=timeout),
-        lambda: client.drain(timeout),
-        lambda: client.close(timeout),
-    ):
-        with pytest.raises(ValueError, match=f"timeout {why}"):
-            call()
+    with pytest.raises(ValueError, match=f"timeout {why}"):
+        client.send("/queue/a", receipt=True, timeout=timeout)
     client.ping()
-    client.close()
-
-
-@pytest.mark.parametrize("name", ["startup_timeout", "connect_timeout", "receipt_timeout", "close_timeout"])
-@pytest.mark.parametrize("value", [math.nan, -1, 10**400])
-def test_an_option_that_is_no_time_is_refused_by_name(name, value):
-    with pytest.raises(ValueError, match=name):
-        stomp.connect("stomp://h", **{name: value})
 
 
 @pytest.mark.parametrize(
-    "beats", [(-1, 0), (0, -1), (math.nan, 0), (math.inf, 0), (1.5, 0), (2**63, 0), (0, 10**400), (1000,)]
+    ("name", "values"),
+    [
+        *(
+            (name, [math.nan, -1, 10**400])
+            for name in ("startup_timeout", "connect_timeout", "receipt_timeout", "close_timeout")
+        ),
+        (
+            "heart_beat",
+            [(-1, 0), (0, -1), (math.nan, 0), (math.inf, 0), (1.5, 0), (2**63, 0), (0, 10**400), (1000,)],
+        ),
+    ],
 )
-def test_intervals_that_no_header_can_hold_are_refused(beats):
-    with pytest.raises(ValueError, match="heart_beat is"):
-        stomp.connect("stomp://h", heart_beat=beats)
+def test_an_option_that_is_no_time_is_refused_by_name(name, values):
+    for value in values:
+        with pytest.raises(ValueError, match=name):
+            stomp.Options(**{name: value})
 
 
-@pytest.mark.parametrize(
-    "delays", [{"factor": math.nan}, {"first": math.nan}, {"most": math.nan}, {"first": math.inf, "most": math.inf}]
-)
-def test_delays_that_are_no_numbers_are_refused(delays):
-    with pytest.raises(ValueError, match=r"first is|factor is"):
-        stomp.Backoff(**delays)
-
-
-def test_delays_may_grow_without_end():
+def test_delays_may_grow_without_end_and_are_numbers():
     delays = stomp.Backoff(first=1e300, factor=math.inf, most=math.inf, jitter=0.5).delays(lambda: 0.0)
     assert [next(delays), next(delays)] == [5e299, math.inf]
-
-
-def test_a_call_counts_its_time_as_a_float():
+    for wrong in ({"factor": math.nan}, {"first": math.nan}, {"most": math.nan}, {"first": math.inf, "most": math.inf}):
+        with pytest.raises(ValueError, match=r"first is|factor is"):
+            stomp.Backoff(**wrong)
     assert Calls().make("SEND", 2**70).timeout == 2.0**70
 
 
@@ -168,7 +121,154 @@ def test_a_client_that_waits_for_its_next_attempt_can_be_closed(shell):
         assert client.state == "closed"
 
 
-def test_the_brokers_records_can_be_waited_for(broker):
-    with stomp.connect(broker.url, reconnect=QUICK) as client:
-        client.send("/queue/a", b"here", receipt=True)
-        assert broker.expect("SEND", timeout=math.inf, destination="/queue/a") is not None
+# ---- silence ----
+
+BURST = 5000
+each_scheme = pytest.mark.parametrize("scheme", ["ws", "stomp"])
+
+
+def started(folder):
+    """A broker in a process of its own, and its ports."""
+    ready = folder / "ready.json"
+    command = [sys.executable, "-m", "stompcodec", "broker", "--memory", "--port", "0", "--ws-port", "0"]
+    process = subprocess.Popen([*command, "--ready-file", ready, "--log-level", "error"], cwd=folder)
+    until = time.monotonic() + patience(10)
+    while not ready.exists():
+        assert process.poll() is None
+        assert time.monotonic() < until
+        time.sleep(0.01)
+    return process, json.loads(ready.read_text())
+
+
+@pytest.mark.slow
+@each_scheme
+def test_a_black_hole_after_a_burst_is_noticed(tmp_path, scheme):
+    """Real processes; on a machine that has been up for long, the silence would be excused for as long."""
+    process, ports = started(tmp_path)
+    port, ended = ports["ws_port" if scheme == "ws" else "port"], threading.Event()
+    try:
+        with stomp.connect(f"stomp://127.0.0.1:{ports['port']}") as producer, FaultProxy(("127.0.0.1", port)) as proxy:
+            producer.send_many([("/queue/a", b"x")] * BURST)
+            client = stomp.connect(
+                f"{scheme}://127.0.0.1:{proxy.port}",
+                heart_beat=(200, 200),
+                reconnect=None,
+                on_state=lambda state, _: state == "closed" and ended.set(),
+            )
+            subscription = client.subscribe("/queue/a")
+            for _ in range(BURST):
+                assert subscription.get(patience(10)) is not None
+            proxy.rules.down.swallow = True  # the broker goes on hearing the client
+            assert ended.wait(patience(6))
+            assert "silent" in str(client.error)
+            client.close()
+    finally:
+        process.terminate()
+        process.wait(patience(10))
+
+
+@each_scheme
+def test_no_deadline_of_the_hub_lies_before_the_client(monkeypatch, scheme):
+    """Each time for which the client waits is one of the clock, also in the middle of a burst."""
+    began, times = time.monotonic(), []
+    go_on = hub.Task.go_on
+
+    def watched(task):
+        going_on = go_on(task)
+        times.append(task.due)
+        return going_on
+
+    monkeypatch.setattr(hub.Task, "go_on", watched)
+    with BrokerThread(ws_port=0) as broker, FaultProxy(("127.0.0.1", 0)) as proxy:
+        proxy.upstream = ("127.0.0.1", broker.ws_port if scheme == "ws" else broker.port)
+        with stomp.connect(broker.url) as producer:
+            producer.send_many([("/queue/a", b"x")] * 3000)
+        url = f"{scheme}://127.0.0.1:{proxy.port}"
+        with stomp.connect(url, heart_beat=(20_000, 20_000), inbox_messages=500, startup_timeout=10) as client:
+            subscription = client.subscribe("/queue/a")
+            for _ in range(3000):
+                assert subscription.get(patience(10)) is not None
+            proxy.cut()
+            client.send("/queue/b", b"x", receipt=True, resend=True)
+            connection = client._link.core.link.connection
+            assert connection._heard <= time.monotonic()
+    assert all(due is None or began <= due < math.inf for due in times)
+
+
+# ---- is_alive ----
+
+
+def test_only_a_client_with_a_session_is_alive(shell, peer):
+    lost = threading.Event()
+    client = shell.connect(
+        peer.url, reconnect=QUICK, on_state=lambda state, error: lost.set() if state == "reconnecting" else None
+    )
+    health = client.is_alive()
+    assert health
+    assert (health.alive, health.state, health.outstanding, health.reconnecting_since) == (True, "connected", 0, None)
+    assert 0 <= health.last_received < patience(10)
+    started = time.monotonic()
+    peer.stop()
+    assert lost.wait(patience(10))
+    health = client.is_alive()
+    assert (bool(health), health.state) == (False, "reconnecting")
+    assert 0 <= health.reconnecting_since <= time.monotonic() - started
+    client.close()
+    health = client.is_alive()
+    assert (bool(health), health.state, health.reconnecting_since) == (False, "closed", None)
+
+
+@pytest.fixture
+def client():
+    return Scripted(heart_beat=(0, 1000), server_beat=(1000, 0)).connect()
+
+
+def health(client, running=True):
+    return health_of(client.core.link, client.now, running)
+
+
+def test_bytes_of_any_kind_are_received(client):
+    client.wait(2.0)
+    before = health(client).last_received
+    client.core.inbound.receive(b"\n", client.now)
+    assert (before >= 2.0, health(client).last_received) == (True, 0.0)
+
+
+def test_a_loss_is_dated_until_the_session_is_back(client):
+    client.core.link.lost(None, client.now)
+    at = client.now
+    client.now += 7.5
+    assert health(client).reconnecting_since == client.now - at == 7.5
+    client.connect()
+    assert health(client).reconnecting_since is None
+    assert health(client)
+
+
+def test_frames_that_wait_and_calls_without_an_answer_are_outstanding(client):
+    core = client.core
+    call = client.send(receipt=True)
+    assert health(client).outstanding == 1
+    core.link.writable(False)
+    client.send()
+    assert health(client).outstanding == 2
+    core.link.finish(call)
+    assert health(client).outstanding == 1
+
+
+def test_a_client_whose_thread_is_gone_or_late_is_not_alive(client):
+    assert not health(client, running=False)
+    due = client.core.link.next_deadline()
+    client.now = due + 5.0
+    assert health(client)
+    client.now = due + 5.001
+    assert not health(client)
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork here")
+def test_a_forked_copy_is_not_alive(peer):
+    with stomp.connect(peer.url, connect_timeout=patience(10)) as client:
+        child = os.fork()
+        if child == 0:
+            os._exit(0 if not client.is_alive() and client.is_alive().state == "closed" else 1)
+        assert os.waitpid(child, 0)[1] == 0
+        assert client.is_alive()

@@ -5,13 +5,12 @@ import logging
 import pytest
 from client.peer import Peer
 from client.scripted import Scripted
-from client.shells import Seen
 from patience import patience
 
 import stompcodec.client as stomp
 from stompcodec.client.subscription import Subscription
 from stompcodec.client.unreadable import SETTLED
-from stompcodec.errors import ConnectionLostError, RemoteProtocolError
+from stompcodec.errors import RemoteProtocolError
 
 #: As ActiveMQ 6 writes a JMS message whose property is called "new\nline", and one whose text has a NUL.
 LF = (
@@ -115,14 +114,6 @@ def test_the_third_time_ends_its_subscription_alone(client, poison, size):
     assert [frame.headers["id"] for _, frame in client.seen if frame.command == "SUBSCRIBE"][-1] == good.id
 
 
-def test_different_messages_are_no_reason_to_end(client):
-    subscription = client.subscribed("client-individual")
-    for number in range(10):
-        write(client, (LF, subscription, f"ID:{number}"))
-        client.connect()
-    assert not subscription.closed
-
-
 def test_messages_without_id_are_told_by_what_was_read(client):
     subscription = client.subscribed("client-individual")
     frame = "MESSAGE\nsubscription:s1\nack:%d\nn:%s\nbad\n\n\0"
@@ -141,15 +132,6 @@ def test_others_without_id_that_look_the_same_are_no_reason_to_end(client):
     for _ in range(5):
         write(client, *[(GOOD, subscription, "1")] * 3)
         client.core.inbound.receive(b"MESSAGE\nsubscription:s1\nbad\n\n\0", client.now)
-        client.connect()
-    assert not subscription.closed
-
-
-def test_a_cut_within_a_message_blames_nobody(client):
-    subscription = client.subscribed("client-individual")
-    for _ in range(5):
-        write(client, (GOOD[:-8], subscription, "1"))
-        client.lose()
         client.connect()
     assert not subscription.closed
 
@@ -247,19 +229,6 @@ def test_what_is_not_certain_is_not_settled(broken):
     assert subscription.open == 1
 
 
-def test_forged_frames_in_counted_bodies_do_nothing(caplog):
-    client, subscription = numbered("skip", "client-individual")
-    body = LF.format(subscription, "forged", "forged")
-    frame = "MESSAGE\nsubscription:s1\ndestination:d\nmessage-id:1\nack:1\ncontent-length:{}\n\n\0\n{}\0\n"
-    for size in (1, 10_000):
-        wire = frame.format(len(body) + 2, body).encode()
-        for at in range(0, len(wire), size):
-            client.core.inbound.receive(wire[at : at + size], client.now)
-    assert len(bodies(client, subscription)) == 2
-    assert client.frames() == []
-    assert not caplog.records
-
-
 def test_unnamed_faults_are_passed_over_if_all_subscriptions_do_that(client):
     skips = client.subscribed(on_unreadable="skip")
     client.core.inbound.receive(b"garbage\n\0", client.now)
@@ -282,19 +251,6 @@ def test_a_streamed_body_goes_on_behind_it(tmp_path):
     assert taken == ["2", "1"]
     assert [headers["id"] for headers in sent(client, "NACK")] == ["1"]
     assert not client.core.inbound.in_body
-
-
-def test_the_session_is_as_good_as_before(client):
-    subscription = client.subscribed("client-individual", on_unreadable="skip")
-    write(client, (LF, subscription, "1"))
-    client.frames()
-    call = client.send(receipt=True)
-    (frame,) = client.frames()
-    client.receipt(frame)
-    assert call.done
-    assert call.error is None
-    client.ack(client.deliver(subscription, "m5"))
-    assert [headers["id"] for headers in sent(client, "ACK")] == ["am5"]
 
 
 def test_values():
@@ -349,17 +305,3 @@ def test_raise_in_both_shells(shell, peer):
         until_it_fails(subscription)
     other = client.subscribe("/queue/b", ack="client-individual", on_unreadable="skip")
     assert other.get(patience(5)).id == "1"
-
-
-def test_an_error_says_it_without_reconnect(shell, peer):
-    client = shell.connect(peer.url, reconnect=None)
-    subscription = client.subscribe("/queue/a", ack="client-individual")
-    with pytest.raises((RemoteProtocolError, ConnectionLostError), match="message-id '2'"):
-        until_it_fails(subscription)
-
-
-def test_a_handler_gets_the_others(shell, peer):
-    client, seen = shell.connect(peer.url), Seen()
-    handler = shell.handler(lambda message: seen.add(message.id))
-    client.subscribe("/queue/a", ack="client-individual", on_unreadable="skip", handler=handler)
-    assert seen.wait(2) == ["1", "4"]

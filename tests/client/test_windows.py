@@ -12,10 +12,27 @@ from client.scripted import Scripted, outcome
 from patience import patience
 
 import stompcodec.client as stomp
-from stompcodec.errors import LocalProtocolError
+from stompcodec.client.handlers import holding
+from stompcodec.errors import LocalProtocolError, RejectedError
 
 ARTEMIS = "ActiveMQ-Artemis/2.40.0"
 TYPED = {"subscription-type": "ANYCAST"}
+
+
+def full(client, subscription, number="m1"):
+    """What the client sends once its window is full, while the program holds fewer messages than its prefetch."""
+    client.deliver(subscription, number, body=bytes(100_000))
+    client.core.waits(subscription, client.now, polls=False)
+    return client.frames()
+
+
+def spared(version="1.2", server=ARTEMIS, **options):
+    """A client, its subscription, and the SUBSCRIBE of a further consumer."""
+    client = Scripted(server=server, version=version).connect()
+    options = {"ack": "client-individual", "prefetch": 5, "headers": TYPED, **options}
+    subscription = client.subscribed(**options)
+    (spare,) = full(client, subscription)
+    return client, subscription, spare
 
 
 class ByteWindows:
@@ -100,28 +117,6 @@ def test_a_program_that_holds_less_than_its_prefetch_gets_the_next_message(ack, 
     assert len(queue.modes) <= prefetch
 
 
-@pytest.mark.parametrize("ack", ["client", "client-individual"])
-def test_one_more_consumer_serves_batches_of_one_size(ack):
-    """While it can deliver, the program may wait as often as it likes: an empty queue is no reason for another one."""
-    client = Scripted(server=ARTEMIS).connect()
-    queue = ByteWindows(client, [])
-    subscription = client.subscribe(ack, prefetch=5, headers=TYPED)
-    queue.serve()
-    for _ in range(4):
-        held = []
-        for number in range(5):
-            queue.sizes.append((number, 100_000))
-            for _ in range(3):
-                client.core.waits(subscription, client.now, polls=False)
-                queue.serve()
-            held += client.take(subscription)
-        assert len(held) == 5
-        for message in held[-1:] if ack == "client" else held:
-            assert client.core.acknowledge(message) or client.ack(message) is None
-        queue.serve()
-    assert len(queue.modes) == 2
-
-
 def test_a_window_full_of_headers_grows_after_a_while():
     """Headers are not measured; the broker that delivers nothing tells."""
     client = Scripted(server=ARTEMIS).connect()
@@ -135,31 +130,31 @@ def test_a_window_full_of_headers_grows_after_a_while():
     assert client.commands() == []
 
 
-@pytest.mark.parametrize("typed", [True, False])
-def test_more_consumers_only_where_they_share_the_messages(typed):
-    """To another consumer of a topic each message comes again."""
+@pytest.mark.parametrize(
+    ("destination", "headers", "shares"),
+    [
+        ("/queue/a", {}, True),
+        ("a", {}, False),
+        ("a", TYPED, True),
+        ("a", {**TYPED, "browser": "true"}, False),
+        ("a", {**TYPED, "browser": "TRUE"}, False),
+    ],
+)
+def test_more_consumers_only_where_they_share_the_messages(destination, headers, shares):
+    """To another consumer of a topic, and to another browser, each message comes again."""
     client = Scripted(server=ARTEMIS).connect()
-    subscription = client.subscribed("client-individual", prefetch=5, destination="/queue/a" if typed else "a")
-    client.deliver(subscription, body=bytes(100_000))
-    client.core.waits(subscription, client.now, polls=False)
-    assert client.commands() == ["SUBSCRIBE"] * typed
+    subscription = client.subscribed("client-individual", prefetch=5, destination=destination, headers=headers)
+    assert [frame.command for frame in full(client, subscription)] == ["SUBSCRIBE"] * shares
 
 
 def test_the_consumers_of_a_subscription_end_with_it():
-    client = Scripted(server=ARTEMIS).connect()
-    subscription = client.subscribed("client-individual", prefetch=5, headers=TYPED)
-    message = client.deliver(subscription, body=bytes(100_000))
-    client.core.waits(subscription, client.now, polls=False)
-    (spare,) = client.frames()
+    client, subscription, spare = spared()
     client.lose()
     client.connect()
-    assert [frame.get("id") for _, frame in client.seen if frame.command == "SUBSCRIBE"] == [
-        "s1",
-        spare.get("id"),
-        "s1",
-    ]
+    asked = [frame.get("id") for _, frame in client.seen if frame.command == "SUBSCRIBE"]
+    assert asked == ["s1", spare.get("id"), "s1"]
     assert not client.core.inbound.windows.spares
-    message = client.deliver(subscription, body=bytes(100_000))
+    message = client.deliver(subscription, "m2", body=bytes(100_000))
     client.core.waits(subscription, client.now, polls=False)
     client.frames()
     client.core.inbound.unsubscribe(subscription, client.now)
@@ -167,17 +162,18 @@ def test_the_consumers_of_a_subscription_end_with_it():
     assert client.core.is_stale(message)
 
 
-def test_a_large_prefetch_is_a_window_that_brokers_read():
-    client = Scripted(server=ARTEMIS).connect()
-    client.subscribe("client", prefetch=2**31 - 1)
-    assert client.frames()[0].get("consumer-window-size") == str(2**31 - 1)
-
-
-@pytest.mark.parametrize("server", [ARTEMIS, "stompcodec/1 as artemis"])
-def test_mode_auto_has_no_window_in_bytes(server):
+@pytest.mark.parametrize(
+    ("server", "ack", "prefetch", "window"),
+    [
+        (ARTEMIS, "client", 2**31 - 1, str(2**31 - 1)),  # that brokers read
+        (ARTEMIS, "auto", 5, None),
+        ("stompcodec/1 as artemis", "auto", 5, None),
+    ],
+)
+def test_the_largest_window_in_bytes_and_none(server, ack, prefetch, window):
     client = Scripted(server=server).connect()
-    client.subscribe("auto", prefetch=5)
-    assert client.frames()[0].get("consumer-window-size") is None
+    client.subscribe(ack, prefetch=prefetch)
+    assert client.frames()[0].get("consumer-window-size") == window
 
 
 def test_windows_that_mean_never_are_refused():
@@ -212,12 +208,88 @@ def test_a_subscription_that_holds_messages_and_gets_none_is_named_once(caplog):
     assert "3 messages (consumer-window-size:3072)" in said
 
 
-def test_nothing_ticks_without_acknowledgements():
-    client = Scripted(server=ARTEMIS).connect()
-    client.deliver(client.subscribed("auto"))
-    client.core.inbound.unsubscribe(client.subscribed("client"), client.now)
-    client.wait(20)
-    assert client.core.link.next_deadline() is None
+# ---- further consumers that the broker refuses, must not have, or whose message cannot be read ----
+
+
+def refuse(client, spare, how):
+    if how == "named":
+        client.error(spare)
+    elif how == "said":  # as Artemis 2.40
+        client.error(message=f"AMQ339016 Error creating subscription {spare.headers['id']}")
+    elif how == "alone":
+        client.error(message="no")
+    if client.core.link.connection is not None and (how == "closed" or client.version == "1.2"):
+        client.lose()
+
+
+@pytest.mark.parametrize("version", ["1.1", "1.2"])
+@pytest.mark.parametrize("how", ["named", "said", "alone", "closed"])
+def test_a_further_consumer_that_the_broker_refuses_is_not_asked_for_again(how, version, caplog):
+    """Whatever the answer: else each connection would end by it. The log says once what to do."""
+    client, subscription, spare = spared(version)
+    asked, most = 1, 2 if how == "closed" else 1  # a connection may be lost by chance
+    with caplog.at_level(logging.WARNING):
+        refuse(client, spare, how)
+        for number in range(5):
+            if client.core.link.connection is None:
+                client.connect()
+            again = full(client, subscription, f"n{number}")
+            asked += len(again)
+            for frame in again:
+                refuse(client, frame, how)
+    assert asked == most
+    said = [record.getMessage() for record in caplog.records if "further consumer" in record.getMessage()]
+    assert len(said) == 1
+    assert "consumer-window-size:-1" in said[0]
+    assert subscription.news is subscription.error is None  # iterators do not raise it
+    client.core.inbound.unsubscribe(subscription, client.now)
+    assert [frame.get("id") for frame in client.frames()] == [subscription.id]
+    anew = client.subscribed("client-individual", prefetch=5, headers=TYPED)
+    assert len(full(client, anew)) == 1
+
+
+def test_what_is_not_about_a_further_consumer_does_not_end_these():
+    client, subscription, spare = spared("1.1")
+    call = client.send(receipt=True)
+    (send,) = client.frames()
+    client.error(send)
+    assert isinstance(call.error, RejectedError)
+    client.receipt(spare)
+    client.error(message="no")
+    assert isinstance(subscription.news, RejectedError)
+    client.lose()
+    client.connect()
+    assert [frame.command for frame in full(client, subscription)] == ["SUBSCRIBE"]
+
+
+@pytest.mark.parametrize("version", ["1.1", "1.2"])
+def test_a_message_of_a_further_consumer_that_cannot_be_read_is_passed_over_as_its_subscription_says(
+    version,
+):
+    client, subscription, spare = spared(version, on_unreadable="skip")
+    client.receipt(spare)
+    head = f"MESSAGE\nsubscription:{spare.headers['id']}\nmessage-id:m2\nack:am2\ndestination:/queue/s1\n"
+    octets = f"{head}bad\\escape:\\x\n\n\0".encode()
+    client.core.inbound.receive(octets, client.now)
+    assert client.core.link.connection is not None
+    (ack,) = client.frames()
+    assert ack.command in ("ACK", "NACK")
+    assert ack.get("id" if version == "1.2" else "message-id") == ("am2" if version == "1.2" else "m2")
+    assert version == "1.2" or ack.get("subscription") == spare.headers["id"]
+    assert subscription.open == 1
+
+
+def test_what_is_sent_for_a_message_names_the_consumer_that_it_came_by():
+    client, subscription, spare = spared(server="stompcodec/1 as artemis")
+    client.receipt(spare)
+    client.core.link.expect_handlers()
+    pairs = {"subscription": spare.headers["id"], "message-id": "m2", "ack": "am2", "destination": "/queue/s1"}
+    client.answer("MESSAGE", pairs, b"x")
+    message = client.take(subscription)[-1]
+    with holding(message):
+        client.send()
+    (sent,) = client.frames()
+    assert (sent.get("ack"), sent.get("subscription")) == ("m2", spare.headers["id"])
 
 
 # ---- transactions of brokers where ACK is never part of one ----
@@ -236,12 +308,16 @@ def held(request):
     return client, subscription, messages, transaction
 
 
-def test_acks_of_a_transaction_follow_the_receipt_of_its_commit(held):
+@pytest.mark.parametrize("late", [False, True])
+def test_acks_of_a_transaction_follow_the_receipt_of_its_commit(held, late):
     client, _, messages, transaction = held
     call = client.finish(transaction)
     (commit,) = client.frames()
+    if late:
+        client.wait(31)
+        assert (transaction.state, client.commands()) == ("unknown", [])
     client.receipt(commit)
-    assert outcome(call) == "accepted"
+    assert outcome(call) == ("ReceiptTimeoutError" if late else "accepted")
     assert [(frame.command, frame.get("id")) for frame in client.frames()] == [("ACK", "am0"), ("ACK", "am1")]
     assert [message.settled for message in messages] == ["ACK", "ACK", ""]
     assert not messages[0].is_confirmed
@@ -250,45 +326,30 @@ def test_acks_of_a_transaction_follow_the_receipt_of_its_commit(held):
 @pytest.mark.parametrize("end", ["abort", "refused", "lost", "unknown", "closed", "ended"])
 def test_acks_of_a_transaction_are_not_sent_unless_it_is_committed(held, end):
     client, subscription, messages, transaction = held
+    if end in ("refused", "unknown", "ended"):
+        client.finish(transaction)
+        (commit,) = client.frames()
     if end == "abort":
         client.finish(transaction, "ABORT")
         client.confirm_all()
     elif end == "ended":  # the broker has the messages back before the answer comes
-        client.finish(transaction)
-        (commit,) = client.frames()
         client.core.inbound.unsubscribe(subscription, client.now)
         client.receipt(commit)
-    elif end != "closed":
-        if end != "lost":
-            client.finish(transaction)
-            (commit,) = client.frames()
-        if end == "refused":
-            client.version = "1.1"
-            client.error(commit)
-        elif end == "unknown":
-            client.wait(31)
-            assert transaction.state == "unknown"
-        if end != "refused":
-            client.lose()
-            client.connect()
-    else:
+    elif end == "refused":
+        client.version = "1.1"
+        client.error(commit)
+    elif end == "closed":
         client.core.close(client.now, client.call())
+    else:
+        client.wait(31 if end == "unknown" else 0)
+        assert transaction.state == ("unknown" if end == "unknown" else "open")
+        client.lose()
+        client.connect()
     assert "ACK" not in [*client.commands(), *(frame.command for _, frame in client.seen)]
     if end == "abort":
         assert [message.settled for message in messages] == ["", "", ""]
         client.ack(messages[1])
         assert client.commands() == ["ACK"]
-
-
-def test_a_late_answer_to_commit_releases_the_acks(held):
-    client, _, _, transaction = held
-    client.finish(transaction)
-    (commit,) = client.frames()
-    client.wait(31)
-    assert transaction.state == "unknown"
-    assert client.commands() == []
-    client.receipt(commit)
-    assert client.commands() == ["ACK", "ACK"]
 
 
 @pytest.mark.parametrize("command", ["COMMIT", "ABORT"])
