@@ -8,7 +8,6 @@ from patience import patience
 from transport.proxies import ScriptedProxy
 
 import stompcodec.client as stomp
-from stompcodec.errors import ConfigError
 
 
 @pytest.fixture(scope="module")
@@ -47,8 +46,3 @@ def test_a_wrong_login_is_told_without_the_passcode(shell, broker, caplog):
         with pytest.raises(stomp.ConnectionLostError, match="does not accept this login") as raised:
             shell.connect(broker.url, proxy=url)
     assert "s3cret" not in str(raised.value) + caplog.text
-
-
-def test_a_bad_url_is_refused_at_once(shell):
-    with pytest.raises(ConfigError, match="proxy"):
-        shell.connect("stomp://127.0.0.1:1", proxy="socks5://h:1")

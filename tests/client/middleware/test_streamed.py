@@ -1,20 +1,14 @@
-"""Streamed bodies pass the middleware with both shells, and asyncio's `send` sends at once with it."""
+"""Streamed bodies pass the middleware with both shells."""
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
-import contextvars
 import itertools
 
 import pytest
 from client.broker import BrokerThread
-from client.middleware.layers import Notes, layer_for
-from client.peer import Peer
+from client.middleware.layers import layer_for
 from patience import patience
 
-import stompcodec.client as stomp
-from stompcodec.client.aio.waiting import Begun, Sent
 from stompcodec.errors import LocalProtocolError
 
 NUMBERS = itertools.count()
@@ -154,121 +148,3 @@ def test_spans_and_counters_have_the_size(shell, broker, queue, path):
     for name in ("sent", "received"):
         value = registry.get_sample_value(f"stompcodec_client_{name}_bytes_total", {"destination": queue})
         assert value == len(BODY)
-
-
-# ---- asyncio: at once ----
-
-
-def run(work, *middleware, **options):
-    async def main(peer) -> None:
-        more = {"heart_beat": (0, 0), "receipt_timeout": 60.0, **options}
-        async with stomp.connect_async(peer.url, middleware=middleware, **more) as client:
-            await work(client, peer)
-
-    with Peer() as peer:
-        asyncio.run(main(peer))
-        return [frame.body for frame in peer.got("SEND")]
-
-
-@pytest.mark.parametrize("middleware", [[], [Notes()]], ids=["without", "with"])
-def test_the_order_of_all_kinds_is_that_of_the_calls(path, middleware) -> None:
-    async def work(client, peer) -> None:
-        sends = [
-            client.send("/queue/a", b"1", {"a": "b"}),
-            client.send("/queue/a", path),
-            client.send("/queue/a", b"2"),
-            client.send("/queue/a", [b"3", b""], receipt=True, length=1),
-            client.send("/queue/a", b"4", receipt=True),
-            client.send("/queue/a", "5"),
-        ]
-        await asyncio.gather(*reversed(sends))
-        await client.send("/queue/a", b"6", receipt=True)
-
-    assert run(work, *middleware) == [b"1", BODY, b"2", b"3", b"4", b"5", b"6"]
-
-
-def test_it_is_sent_before_it_is_awaited() -> None:
-    notes = Notes()
-
-    async def work(client, peer) -> None:
-        held = []
-        peer.rules["SEND"] = lambda side, frame: held.append((side, frame))
-        assert type(client.send("/queue/a", b"1")) is Sent
-        begun = client.send("/queue/a", b"2", receipt=True)
-        assert type(begun) is Begun
-        assert asyncio.iscoroutine(begun)
-        assert notes.steps == ["a>send", "a<send", "a>send"]
-        await asyncio.to_thread(peer.wait, lambda _: len(peer.got("SEND")) == 2)
-        peer.do(lambda: held[1][0].receipt(held[1][1]))
-        assert await asyncio.create_task(begun) is None
-        assert notes.steps[-1] == "a<send"
-
-    assert run(work, notes) == [b"1", b"2"]
-
-
-def test_errors_come_when_it_is_awaited() -> None:
-    def refuse(event) -> None:
-        if event.body == b"bad":
-            raise PermissionError("no")
-
-    async def work(client, peer) -> None:
-        sends = [client.send("/queue/a", body) for body in (b"bad", b"good", 5)]
-        found = await asyncio.gather(*sends, return_exceptions=True)
-        assert [type(each) for each in found] == [PermissionError, type(None), TypeError]
-
-    assert run(work, Notes(before_send=refuse)) == [b"good"]
-
-
-def test_a_cancelled_send_leaves_the_middleware() -> None:
-    notes = Notes()
-
-    async def work(client, peer) -> None:
-        peer.rules["SEND"] = lambda side, frame: None
-        task = asyncio.create_task(client.send("/queue/a", b"1", receipt=True))
-        task.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await task
-        assert notes.steps[-1] == "a!send CancelledError"
-        client.send("/queue/a", b"2", receipt=True).close()
-        assert notes.steps[-1] == "a!send GeneratorExit"
-
-    run(work, notes)
-
-
-def test_each_send_has_a_context_of_its_own() -> None:
-    depth = contextvars.ContextVar("depth", default=0)
-    seen = []
-
-    class Deeper(stomp.Middleware):
-        @contextlib.contextmanager
-        def send(self, event):
-            seen.append(depth.get())
-            token = depth.set(depth.get() + 1)
-            yield
-            depth.reset(token)
-
-    async def work(client, peer) -> None:
-        await asyncio.gather(*[client.send("/queue/a", b"%d" % number, receipt=True) for number in range(3)])
-        assert depth.get() == 0
-
-    assert run(work, Deeper()) == [b"0", b"1", b"2"]
-    assert seen == [0, 0, 0]
-
-
-def test_middleware_that_awaits_begins_in_the_task_that_awaits_it() -> None:
-    tasks = []
-
-    class Entered(stomp.AsyncMiddleware):
-        @contextlib.asynccontextmanager
-        async def send(self, event):
-            tasks.append(asyncio.current_task())
-            yield
-
-    async def work(client, peer) -> None:
-        send = client.send("/queue/a", b"1")
-        assert not tasks
-        task = asyncio.create_task(send)
-        await task
-        assert tasks == [task]
-
-    assert run(work, Entered()) == [b"1"]
