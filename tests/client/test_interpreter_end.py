@@ -59,22 +59,10 @@ class A:
 a = A()
 """
 ALONE = {
-    "a generator that is left in its block": """
+    "a generator that is left in its blocks": """
 def g():
-    with s.connect(URL) as c:
-        yield c
-x = g(); next(x)
-""",
-    "a generator in a transaction": """
-def g():
-    with s.connect(URL) as c, c.transaction() as t:
+    with s.connect(URL) as c, c.subscribe("/queue/a"), c.transaction() as t:
         t.send("/queue/a")
-        yield c
-x = g(); next(x)
-""",
-    "a generator in a subscription": """
-def g():
-    with s.connect(URL) as c, c.subscribe("/queue/a"):
         yield c
 x = g(); next(x)
 """,
