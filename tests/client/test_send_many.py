@@ -93,25 +93,6 @@ def test_what_waits_is_bounded(shell):
         assert error.outcomes == [(range(len(taken)), "unknown")]
 
 
-def test_room_in_octets(shell):
-    """A server that does not read: no more than the outbox allows, and the kernel, is taken."""
-    stop = threading.Event()
-    with Peer(rules={"SEND": lambda side, frame: stop.wait(patience(20))}) as peer:
-        client = shell.connect(peer.url, outbox_octets=200_000, close_timeout=0.1)
-        taken = []
-
-        def messages():
-            while True:
-                taken.append(client._link.core.link.outbox.octets)
-                yield ("/queue/a", bytes(50_000))
-
-        error = failed(client, messages(), receipt_every=0, timeout=0.3)
-        stop.set()
-        assert isinstance(error.reason, stomp.OutboxFullError)
-        assert max(taken) < 450_000  # a block that is too large may come alone
-        assert error.outcomes == [(range(error.outcomes[0][0].stop), "unknown")]
-
-
 # ---- rejected ----
 
 
@@ -151,26 +132,6 @@ def test_a_refusal_that_names_nothing_is_about_a_block(shell):
         assert error.outcomes == [(range(10), "accepted"), (range(10, 20), "unknown")]
         client.wait_connected()
         assert len(peer.got("SEND")) <= 20  # nothing is sent again: it would be refused again
-
-
-def test_a_session_that_goes_on_after_an_error(shell):
-    """In 1.1 the last receipt of the block still comes; one of its messages was refused all the same."""
-
-    def on_send(side, frame):
-        if frame.body == b"3":
-            data = b"ERROR\nmessage:no\n\n\0"
-            side.sock.sendall(data)
-        else:
-            side.receipt(frame)
-
-    with Peer(rules={"SEND": on_send}, versions=["1.1"]) as peer:
-        client = shell.connect(peer.url)
-        error = failed(client, numbered(10), receipt_every=5)
-        assert isinstance(error.reason, stomp.RejectedError)
-        assert error.outcomes[0][0].start == 0
-        assert error.outcome(3) == "unknown"
-        assert client.epoch == 1
-        client.send("/queue/a", b"fine", receipt=True)
 
 
 # ---- unwritable ----

@@ -51,23 +51,6 @@ def test_the_three_outcomes(shell):
         client.send("/queue/a", b"accept", receipt=True)
 
 
-def test_resend_at_least_once_with_a_key(shell):
-    def on_send(side, frame):
-        if side.number == 1:
-            side.close()
-        else:
-            side.receipt(frame)
-
-    with Peer(rules={"SEND": on_send}) as peer:
-        client = shell.connect(peer.url, resend=True)
-        client.send("/queue/a", b"once", receipt=True)
-        first, second = peer.got("SEND")
-        assert first == second
-        assert len(first.headers["idempotency-key"]) == 32
-        with pytest.raises(stomp.LocalProtocolError, match="receipt"):
-            client.send("/queue/a", resend=True)
-
-
 def test_what_cannot_be_written_is_an_error_of_the_call(shell, peer):
     client = shell.connect(peer.url)
     with pytest.raises(FrameError):
@@ -136,17 +119,6 @@ def test_a_transaction_that_loses_its_connection(shell, peer):
     client.ping()
     assert not peer.got("COMMIT")
     assert [frame.body for frame in peer.got("SEND", destination="/queue/b")] == [b"1"]
-
-
-@pytest.mark.parametrize(("how", "error"), [("error", stomp.RejectedError), ("close", stomp.ConnectionLostError)])
-def test_a_commit_that_fails(shell, how, error):
-    def on_commit(side, frame):
-        side.error(frame, "no") if how == "error" else side.close()
-
-    with Peer(rules={"COMMIT": on_commit}) as peer:
-        client = shell.connect(peer.url)
-        with pytest.raises(error), client.transaction() as transaction:
-            transaction.send("/queue/b", b"1")
 
 
 # ---- the end ----

@@ -8,7 +8,6 @@ import subprocess
 import sys
 from pathlib import Path
 from typing import Any
-from xml.sax.saxutils import escape as quote
 
 import pytest
 from interop import suites
@@ -105,27 +104,6 @@ def test_outcomes_by_names_that_pytest_takes(tmp_path: Path) -> None:
     assert [word for name, word in found.items() if "test_none" in name] == ["error"]
     again = run(tmp_path, *(name for name in found if "each" in name), STOMPCODEC_COMPAT="")
     assert "2 passed" in again.stdout
-
-
-def test_what_a_suite_asks_for_besides_stomp_has_an_outcome_of_its_own(tmp_path: Path) -> None:
-    """As django-stomp, which asks a management page over HTTP."""
-    besides = suites.SUITES["django-stomp"].besides
-    text = "HTTPConnectionPool(host='localhost', port={}): Max retries exceeded with url: /api/queues"
-    cases = {
-        "test_page": text.format(15672),
-        "test_console": text.format(8161),
-        "test_other": text.format(80),
-        "test_assert": "assert 0 == 2",
-    }
-    lines = [
-        f'<testcase file="t.py" classname="t" name="{name}"><failure message="E">{quote(words)}</failure></testcase>'
-        for name, words in cases.items()
-    ]
-    (tmp_path / "report.xml").write_text(f"<testsuites><testsuite>{''.join(lines)}</testsuite></testsuites>")
-    ((word, _),) = {(word, "") for _, word in besides}
-    outcomes = dict(zip(cases, [word, word, "failed", "failed"]))
-    assert suites.read(tmp_path / "report.xml", besides) == {f"t.py::{name}": found for name, found in outcomes.items()}
-    assert set(suites.read(tmp_path / "report.xml").values()) == {"failed"}
 
 
 @pytest.mark.parametrize(

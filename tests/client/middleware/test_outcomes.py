@@ -13,18 +13,15 @@ from pathlib import Path
 import pytest
 from client.broker import BrokerThread
 from client.feeding import wait_for
-from client.middleware.layers import Notes, layer_for, stamp
+from client.middleware.layers import Notes, layer_for
 from client.shells import QUICK, Seen
 from patience import patience
 
 import stompcodec.client as stomp
-from stompcodec.bridge import Bridge, End, Mapping, Request
-from stompcodec.capture import Capture, CaptureWriter
 from stompcodec.client.middleware import AsyncMiddleware
 from stompcodec.client.middleware.base import PLACES
 from stompcodec.client.middleware.events import FIXED, EditableHeaders
 from stompcodec.client.owned import REQUEST
-from stompcodec.client.recorder import Recorder
 
 NUMBERS = itertools.count()
 PAGE = Path(__file__).parents[3] / "docs" / "middleware.md"
@@ -396,22 +393,6 @@ def test_headers_are_a_mapping():
     assert "4" not in repr(headers)
 
 
-# ---- those who use a client ----
-
-
-def test_recorded_messages_have_passed(broker, queue, tmp_path):
-    path = tmp_path / "a.stompcap"
-    layer = Notes(after_receive=lambda event: event.headers.update({"checked": "yes"}))
-    with stomp.connect(broker.url, middleware=[layer]) as client, CaptureWriter(path) as capture:
-        client.send_many([(queue, b"%d" % number) for number in range(3)])
-        recorder = Recorder(client, capture, most=3)
-        recorder.subscribe(queue)
-        recorder.run()
-    frames = [frame for chain in Capture(path).chains() for _, _, frame in Capture(path).frames(chain)]
-    assert [(frame.body, frame.headers["checked"]) for frame in frames] == [(b"%d" % n, "yes") for n in range(3)]
-    assert layer.notes.count("a<settle") == 3
-
-
 @pytest.mark.skipif(not PAGE.exists(), reason="without the docs")
 def test_the_page_has_the_places_and_the_headers():
     text = PAGE.read_text("utf-8")
@@ -419,19 +400,3 @@ def test_the_page_has_the_places_and_the_headers():
     rows = dict(re.findall(r"^\| ([A-Z, ]+) \| (`.*`) \|$", text, re.MULTILINE))
     told = {command: set(re.findall(r"`([^`]+)`", names)) for row, names in rows.items() for command in row.split(", ")}
     assert told == {command: set(names) for command, names in FIXED.items()}
-
-
-def test_a_bridge_passes_messages_through(broker, queue):
-    """Its ends are clients: one checks what comes, the other one signs what goes."""
-    source = Notes(after_receive=lambda event: event.headers.update({"checked": "yes"}))
-    target = Notes(before_send=stamp)
-    with stomp.connect(broker.url) as client, BrokerThread() as other:
-        client.send_many([(queue, b"%d" % number) for number in range(3)])
-        ends = End(broker.url, middleware=[source]), End(other.url, middleware=[target])
-        asyncio.run(Bridge(*ends, Request(Mapping.parse([f"{queue}={queue}-out"]), drain=True)).run())
-        with stomp.connect(other.url) as taker:
-            subscription = taker.subscribe(f"{queue}-out")
-            found = [subscription.get(patience(10)) for _ in range(3)]
-    assert [(each.body, each.headers["checked"], each.headers.getall("stamp")) for each in found] == [
-        (b"%d" % number, "yes", ["1"]) for number in range(3)
-    ]
