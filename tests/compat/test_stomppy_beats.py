@@ -5,15 +5,19 @@ from __future__ import annotations
 import contextlib
 import functools
 import itertools
+import re
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 from client.broker import BrokerThread
 from compat.stomppy_peer import Server as Scripted
 from compat.stomppy_peer import compat, needs_stomppy, stomp
+
+import stompcodec.compat
 
 pytestmark = needs_stomppy
 WAIT = 30.0
@@ -145,7 +149,33 @@ def survives(connection, listener):
     return True
 
 
+TOP = Path(__file__).parents[2]
+PAGES = [page for page in ("README.md", "docs/coming-from-stomp-py.md") if (TOP / page).is_file()]
 ROADS = ["installed-strict", "taken-over", "class", "class-taken-over"]
+
+
+def install_as_told(page):
+    """Do what the page's first lines about stomp.py do."""
+    blocks = re.findall(r"^```python\n(.*?)^```", (TOP / page).read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
+    exec(compile(next(block for block in blocks if "compat.install(" in block), page, "exec"), {})
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_a_listener_may_block_with_the_first_lines_of_a_page(brokers, files, page, request):
+    request.addfinalizer(stompcodec.compat.undo)
+    install_as_told(page)
+    assert any(survives(*dial(brokers(beats), files, "1.2", (beats, beats), stomp)) for beats in BEATS)
+
+
+@pytest.mark.peer("activemq6")
+@pytest.mark.parametrize("page", [None, *PAGES])
+def test_a_listener_that_blocks_keeps_its_connection_to_activemq(peer, page, request):
+    """Without those lines it is cut."""
+    request.addfinalizer(stompcodec.compat.undo)
+    if page is not None:
+        install_as_told(page)
+    place = SimpleNamespace(port=peer.ports["stomp"], ws_port=0, tls_port=0)
+    assert survives(*dial(place, None, "1.2", (1500, 1500), stomp)) is (page is not None)
 
 
 @pytest.mark.parametrize(
