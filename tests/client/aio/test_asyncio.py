@@ -3,9 +3,11 @@
 import asyncio
 import threading
 import time
+from types import SimpleNamespace
 
 import pytest
 from client.broker import BrokerThread
+from client.calls import CALLS
 from client.peer import Peer
 from client.shells import QUICK
 from patience import patience
@@ -181,37 +183,14 @@ def test_states_do_not_overtake_each_other(peer, monkeypatch):
     assert states == ["connected", "reconnecting", "connected", "closing", "closed"]
 
 
-#: What waits, in a second loop: `c` is the client, `s` a subscription, `m` a message, `r` a receipt that was not
-#: waited for, `t` an open transaction.
-CALLS = {
-    "open": lambda c, **_: c.open(),
-    "block": lambda c, **_: c.__aenter__(),
-    "send with a receipt": lambda c, **_: c.send("/queue/never", b"x", receipt=True),
-    "send text": lambda c, **_: c.send("/queue/never", "x", {"a": "b"}, receipt=True),
-    "send in pieces": lambda c, **_: c.send("/queue/never", [b"x"]),
-    "send for a receipt": lambda c, **_: c.send_for_receipt("/queue/never", b"x"),
-    "send many": lambda c, **_: c.send_many([("/queue/never", b"x")]),
-    "send many without receipts": lambda c, **_: c.send_many([("/queue/never", b"x")], receipt_every=0),
-    "request": lambda c, **_: c.request("/queue/never"),
-    "receive": lambda c, **_: c.receive("/queue/a"),
-    "ping": lambda c, **_: c.ping(),
-    "wait for a connection": lambda c, **_: c.wait_connected(),
-    "get": lambda s, **_: s.get(),
-    "take": lambda s, **_: s.take(2),
-    "iteration": lambda s, **_: s.__anext__(),
-    "confirmation": lambda s, **_: s,
-    "join": lambda s, **_: s.join(),
-    "unsubscribe": lambda s, **_: s.unsubscribe(),
-    "ack": lambda m, **_: m.ack(receipt=True),
-    "nack": lambda m, **_: m.nack(receipt=True),
-    "reply": lambda m, **_: m.reply(b"x", receipt=True),
-    "receipt": lambda r, **_: r,
-    "receipt, waited for": lambda r, **_: r.wait(),
-    "begin": lambda c, **_: c.transaction().begin(),
-    "commit": lambda t, **_: t.commit(),
-    "abort": lambda t, **_: t.abort(),
-    "drain": lambda c, **_: c.drain(),
-    "close": lambda c, **_: c.close(),
+#: What waits beside the others.
+OTHERS = {
+    "open": lambda o: o.client.open(),
+    "block": lambda o: o.client.__aenter__(),
+    "iteration": lambda o: o.subscription.__anext__(),
+    "confirmation": lambda o: o.subscription,
+    "receipt": lambda o: o.receipt,
+    "close": lambda o: o.client.close(),
 }
 
 
@@ -230,7 +209,8 @@ async def opened(url):
     receipt = await client.send_for_receipt("/queue/c", b"x")
     await client.ping()  # both have come
     receipt._call.done = subscription.receipt._call.done = False  # as if they had not come
-    return {"c": client, "s": subscription, "m": message, "t": transaction, "r": receipt}
+    objects = {"client": client, "subscription": subscription, "handled": subscription, "message": message}
+    return SimpleNamespace(**objects, transaction=transaction, receipt=receipt)
 
 
 @pytest.mark.parametrize("is_over", [True, False], ids=["after the first", "beside the first"])
@@ -240,25 +220,28 @@ def test_every_call_that_waits_says_so(broker, is_over):
     if is_over:
         first.close()
 
+    waits = {**CALLS, **OTHERS}
+    del waits["send"], waits["ack"], waits["send in a transaction"]  # these wait for nothing
+
     async def second():
         said = {}
-        for name, call in CALLS.items():
+        for name, call in waits.items():
             try:
-                await asyncio.wait_for(call(**objects), patience(5))
+                await asyncio.wait_for(call(objects), patience(5))
             except stomp.LocalProtocolError as error:
                 said[name] = "was opened in another event loop" in str(error)
-        assert said == dict.fromkeys(CALLS, True)
+        assert said == dict.fromkeys(waits, True)
         with pytest.raises(stomp.LocalProtocolError, match=r"open a client in each asyncio\.run"):
-            objects["c"].subscribe("/queue/a", handler=print)
+            objects.client.subscribe("/queue/a", handler=print)
         async with stomp.connect_async(broker.url) as other:  # nothing was sent
             assert await other.receive("/queue/never") is None
 
     asyncio.run(second())
     if not is_over:
-        assert objects["c"].state == "connected"
-        first.run_until_complete(objects["c"].close())
+        assert objects.client.state == "connected"
+        first.run_until_complete(objects.client.close())
         first.close()
-        asyncio.run(objects["c"].close())  # to close again does nothing
+        asyncio.run(objects.client.close())  # to close again does nothing
 
 
 def test_a_client_whose_loop_has_ended_can_be_closed(broker):
