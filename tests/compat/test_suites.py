@@ -131,25 +131,45 @@ def test_what_differs_is_run_again(
     assert ("NOT EXPLAINED" in shown) == bool(differ)
 
 
-@pytest.mark.parametrize(("reason", "status"), [(None, 1), ("the clock", 0)])
+@pytest.mark.parametrize(
+    ("reason", "is_there", "crashes", "status"),
+    [(None, True, False, 1), ("the clock", True, False, 0), (None, False, False, 1), (None, True, True, 2)],
+)
 def test_exit_status(
     script: Any,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
     tmp_path: Path,
     reason: str | None,
+    is_there: bool,
+    crashes: bool,
     status: int,
 ) -> None:
-    (tmp_path / "stomp.py").mkdir()
+    """Of a difference that is explained or not, of nothing to run, and of a crash, behind which the others run."""
+    runs: list[str] = []
+
+    def run(python: str, name: str, _checkout: Path, mode: str, *_: object) -> dict[str, str]:
+        runs.append(name)
+        if crashes and name == "stomp.py" and mode:
+            raise script.DidNotRun("signal 11", tmp_path / "log")
+        return {"t": "failed" if mode and not crashes else "passed"}
+
+    for name in ("stomp.py", "django-stomp") if is_there else ():
+        (tmp_path / name).mkdir()
+    (tmp_path / "log").write_text("the reason\n")
     monkeypatch.setattr(sys, "argv", ["compat.py", str(tmp_path)])
+    monkeypatch.setattr(script, "run", run)
+    monkeypatch.setattr(script, "python_of", lambda *_: "python")
     monkeypatch.setattr(script.signal, "signal", lambda *_: None)
-    monkeypatch.setattr(script, "compare", lambda *_: script.Outcome({"t": "passed"}, {"t": "failed"}))
-    monkeypatch.setattr(script, "EXPLAINED", {("stomp.py", "t"): reason} if reason else {})
+    monkeypatch.setattr(script, "EXPLAINED", {(name, "t"): reason for name in script.SUITES} if reason else {})
     assert script.main() == status
     shown = capsys.readouterr()
     assert "skipped: the suite of stompman is not in" in shown.err
-    assert "git clone https://github.com/juntossomosmais/django-stomp" in shown.err
-    assert (reason or "NOT EXPLAINED") in shown.out
+    assert ("git clone https://github.com/juntossomosmais/django-stomp" in shown.err) is not is_there
+    assert ("CRASHED: did not run to its end: signal 11" in shown.out) is crashes
+    assert ("| the reason" in shown.out) is crashes
+    assert ("NOT EXPLAINED" in shown.out) is (is_there and not crashes and reason is None)
+    assert runs.count("django-stomp") == is_there * 2 * (2 if crashes else 6)  # in two dialects
 
 
 @pytest.mark.parametrize(
@@ -183,35 +203,6 @@ def test_an_internal_error_of_pytest_is_no_outcome(tmp_path: Path, monkeypatch: 
     suite = suites.Suite("stomp.py", (), {}, ("test_suite.py",))
     with pytest.raises(suites.DidNotRun, match="pytest itself failed"):
         suites.run_suite(sys.executable, suite, tmp_path, "", ["--version"], None, tmp_path / "run", tmp_path / "log")
-
-
-def test_a_crash_is_told_from_a_difference(
-    script: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
-) -> None:
-    """The other suites are run, the status is 2, and nothing is run again over the log."""
-    for name in ("stomp.py", "django-stomp"):
-        (tmp_path / name).mkdir()
-    (tmp_path / "log").write_text("the reason\n")
-    runs: list[tuple[object, ...]] = []
-
-    def run(*arguments: object) -> dict[str, str]:
-        runs.append(arguments)
-        if arguments[1] == "stomp.py" and arguments[3]:
-            raise script.DidNotRun("signal 11", tmp_path / "log")
-        return {"t": "passed"}
-
-    monkeypatch.setattr(script, "run", run)
-    monkeypatch.setattr(script, "python_of", lambda *_: "python")
-    monkeypatch.setattr(script.signal, "signal", lambda *_: None)
-    monkeypatch.setattr(sys, "argv", ["compat.py", str(tmp_path)])
-    assert script.main() == 2
-    shown = capsys.readouterr().out
-    assert "stomp.py" in shown
-    assert "CRASHED: did not run to its end: signal 11" in shown
-    assert "| the reason" in shown
-    assert [words[1] for words in runs].count("stomp.py") == 2
-    assert [words[1] for words in runs].count("django-stomp") == 4  # in two dialects
-    assert "NOT EXPLAINED" not in shown
 
 
 def test_a_suite_is_told_where_the_broker_is(tmp_path: Path) -> None:
