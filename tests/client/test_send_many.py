@@ -93,6 +93,25 @@ def test_what_waits_is_bounded(shell):
         assert error.outcomes == [(range(len(taken)), "unknown")]
 
 
+def test_room_in_octets(shell):
+    """A server that does not read: no more than the outbox allows, and the kernel, is taken."""
+    stop = threading.Event()
+    with Peer(rules={"SEND": lambda side, frame: stop.wait(patience(20))}) as peer:
+        client = shell.connect(peer.url, outbox_octets=200_000, close_timeout=0.1)
+        taken = []
+
+        def messages():
+            while True:
+                taken.append(client._link.core.link.outbox.octets)
+                yield ("/queue/a", bytes(50_000))
+
+        error = failed(client, messages(), receipt_every=0, timeout=0.3)
+        stop.set()
+        assert isinstance(error.reason, stomp.OutboxFullError)
+        assert max(taken) < 450_000  # a block that is too large may come alone
+        assert error.outcomes == [(range(error.outcomes[0][0].stop), "unknown")]
+
+
 # ---- rejected ----
 
 

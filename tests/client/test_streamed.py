@@ -398,6 +398,18 @@ def test_an_asynchronous_reader(broker, queue):
     assert longest == 256 * 1024
 
 
+def test_replies_and_fetched_messages_are_streamed_too(shell, broker, queue):
+    client = shell.connect(broker.url, stream_over=4096)
+    client.subscribe(queue, handler=shell.handler(lambda message: message.reply(BODY)))
+    reply = client.request(queue, b"please", timeout=patience(10))
+    with reply.open() as reader:
+        assert reader.read() == BODY
+    client.send(queue + "2", BODY, receipt=True)
+    fetched = client.receive(queue + "2")
+    with fetched.open() as reader:
+        assert reader.read() == BODY
+
+
 def test_a_full_disk_fails_the_reader_and_not_the_connection(shell, broker, queue, monkeypatch):
     def full(*_):
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
