@@ -304,7 +304,7 @@ def test_a_name_that_is_missing_changes_nothing(monkeypatch):
 def test_nack_is_sent_and_a_broker_that_drops_the_message_is_named_once(
     server, warnings, installed, caplog, monkeypatch
 ):
-    monkeypatch.setattr("stompcodec.compat.nacks._warned", set())
+    monkeypatch.setattr("stompcodec.compat.seams._warned", set())
 
     async def work(port):
         servers = [stompman.ConnectionParameters("127.0.0.1", port, "a", "b")]

@@ -242,7 +242,7 @@ def test_tls(installed, tmp_path):
     ("server", "warnings"), [("ActiveMQ-Artemis/2.40.0", 1), ("vertx-stomp/5.0.7", 1), ("ActiveMQ/6.3.1", 0)]
 )
 def test_nack_is_sent_and_a_broker_that_drops_the_message_is_named_once(server, warnings, caplog, monkeypatch):
-    monkeypatch.setattr("stompcodec.compat.nacks._warned", set())
+    monkeypatch.setattr("stompcodec.compat.seams._warned", set())
     with Peer(server=server, heart_beat=(0, 0)) as peer, caplog.at_level(logging.WARNING, "stomp.py"):
         peer.rules |= {"STOMP": peer.on_connect, "NACK": lambda side, frame: None}
         for _ in range(2):
