@@ -21,6 +21,7 @@ from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
 import stompcodec.client as stomp
+from stompcodec.client.middleware.events import Destinations
 from stompcodec.client.middleware.prometheus import Prometheus
 from stompcodec.errors import MissingExtraError
 
@@ -100,6 +101,7 @@ def test_labels_are_bounded(broker, registry):
         client.send("/temp-queue/mine", b"body")
     assert value(registry, "sent_messages_total", "_other") == 4
     assert value(registry, "sent_messages_total", "/queue/bounded-1") == 1
+    assert Destinations(0).label("/queue/a") == "_other"
     with pytest.raises(ValueError, match="destinations is -1"):
         Prometheus(registry, destinations=-1)
 
