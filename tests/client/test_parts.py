@@ -12,7 +12,6 @@ from pathlib import Path
 
 import pytest
 from client.peer import closed_port
-from client.scripted import Scripted
 from hypothesis import given
 from hypothesis import strategies as st
 from patience import patience
@@ -20,7 +19,6 @@ from patience import patience
 import stompcodec.client as stomp
 from stompcodec import Frame
 from stompcodec.client.handlers import SubscribeOptions
-from stompcodec.client.io.engine import News
 from stompcodec.client.outbox import Outbox, Waiting
 from stompcodec.client.receipts import Calls, Deadlines
 
@@ -120,25 +118,6 @@ def test_the_outbox_counts_right(steps):
         assert list(outbox) == model
         assert (outbox.frames, outbox.octets) == (len(frames), sum(len(each.body) + 256 for each in frames))
         assert outbox.has_room(0) == (not frames or (len(frames) < 10 and outbox.octets + 256 <= 5000))
-
-
-def test_news_are_told_once_and_by_one():
-    client = Scripted(on_frame=print).connect()
-    client.core.link.events.clear()
-    client.core.link.trace.clear()
-    client.core.link.calls.finished.clear()
-    empty = News(client.core)
-    assert not empty
-    subscription = client.subscribed()
-    client.deliver(subscription)
-    client.lose()
-    assert not empty
-    news = News(client.core)
-    assert news.calls == [subscription.call]
-    assert news.subscriptions == [subscription]
-    assert news.events[0][0] == "reconnecting"
-    assert {way for way, _ in news.frames} == {"in", "out"}
-    assert not News(client.core)
 
 
 def test_it_needs_no_other_package():

@@ -4,7 +4,6 @@ import asyncio
 import threading
 
 import pytest
-from client.broker import BrokerThread
 from client.peer import Peer
 from client.shells import QUICK
 from patience import patience
@@ -294,26 +293,6 @@ def test_a_transaction_that_ends_on_the_way(shell):
 
 
 # ---- around it ----
-
-
-@pytest.mark.parametrize("place", ["tcp", "ws"])
-def test_with_the_broker(shell, place):
-    if place == "ws":
-        pytest.importorskip("websockets")
-    with BrokerThread(ws_port=0, max_destinations=2) as broker:
-        url = broker.url if place == "tcp" else f"ws://127.0.0.1:{broker.ws_port}/stomp"
-        client = shell.connect(url)
-        subscription = client.subscribe("/queue/many", ack="client-individual", prefetch=3000)
-        assert client.send_many(numbered(2000, "/queue/many")) == 2000
-        with client.transaction() as transaction:
-            client.send_many(numbered(500, "/queue/many"), transaction=transaction)
-        got = [int(subscription.get(patience(5)).body) for _ in range(2500)]
-        assert got == [*range(2000), *range(500)]
-        error = failed(client, [*numbered(4, "/queue/o"), ("/queue/x", b""), ("/queue/o", b"")])
-        assert isinstance(error.reason, stomp.RejectedError)
-        assert (error.outcome(4), error.accepted) == ("unknown", 0)
-        error = failed(client, [*numbered(4, "/queue/o"), ("/queue/x", b"")], receipt_every=1)
-        assert (error.outcome(4), error.accepted) == ("rejected", 4)
 
 
 def test_the_loop_gets_its_turns_and_may_be_asked_for_messages():

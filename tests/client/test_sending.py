@@ -102,25 +102,6 @@ def test_a_transaction_that_raises_is_aborted(shell, peer):
     assert not peer.got("COMMIT")
 
 
-def test_a_transaction_that_loses_its_connection(shell, peer):
-    client = shell.connect(peer.url)
-
-    def work(transaction):
-        transaction.send("/queue/b", b"1")
-        client.ping()
-        peer.cut()
-        client.send("/queue/c", b"waits for the next connection", receipt=True, resend=True)
-        assert client.epoch > 1
-        transaction.send("/queue/b", b"2")
-
-    lost = pytest.raises(stomp.ConnectionLostError, match="took no effect")
-    with lost, client.transaction() as transaction:
-        work(transaction)
-    client.ping()
-    assert not peer.got("COMMIT")
-    assert [frame.body for frame in peer.got("SEND", destination="/queue/b")] == [b"1"]
-
-
 # ---- the end ----
 
 

@@ -38,8 +38,9 @@ def test_a_round_of_everything(shell, place):
     assert (client.version, client.dialect) == ("1.2", "stompcodec")
     name = f"/queue/all-{shell.name}-{place.name}"
     bodies = [b"plain", b"\0\xff", "grüße".encode(), bytes(300_000)]
-    for body in bodies:
+    for body in bodies[:2]:
         client.send(name, body, {"a:b": "c\\d\ne", "größe": "ß"}, receipt=True)
+    assert client.send_many([(name, body) for body in bodies[2:]]) == 2
     with client.subscribe(name, ack="client-individual", prefetch=2) as subscription:
         first, second = subscription.get(patience(5)), subscription.get(patience(5))
         assert subscription.get(0.05) is None

@@ -361,29 +361,6 @@ def test_a_client_without_a_loop_is_closed_at_once(broker):
     assert not client._link.engine.running
 
 
-def test_states_of_a_client_without_a_loop_do_not_overtake_each_other(broker, monkeypatch):
-    """The I/O thread is held up before it tells that the client is connected again; another thread closes it."""
-    connected, closing = threading.Event(), threading.Event()
-    delivery_class = OpenedClient._link_class.delivery_class
-    deliver = delivery_class.deliver
-
-    def slow_deliver(delivery, news):
-        if ("connected", None) in news.events and "reconnecting" in states:
-            connected.set()
-            closing.wait(patience(30))
-        deliver(delivery, news)
-        if ("closing", None) in news.events:
-            closing.set()
-
-    states = []
-    monkeypatch.setattr(delivery_class, "deliver", slow_deliver)
-    client, states = opened(broker, reconnect=stomp.Backoff(first=0.01))
-    broker.cut()
-    assert connected.wait(patience(30))
-    client.close_here()
-    assert states == ["connected", "reconnecting", "connected", "closing", "closed"]
-
-
 def test_states_that_a_loop_has_not_told_are_told_without_one(broker):
     """The loop ends before it has told that the connection is lost."""
     client, states = opened(broker, reconnect=None)
