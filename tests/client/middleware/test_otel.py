@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import importlib
-import itertools
 import sys
 import threading
 
 import pytest
-from client.broker import BrokerThread
 from client.middleware.conventions import KINDS, METRICS, SPANS
 from patience import patience
 
@@ -30,19 +28,7 @@ from stompcodec import Frame
 from stompcodec.client.middleware.otel import BUCKETS, OpenTelemetry
 from stompcodec.errors import MissingExtraError
 
-NUMBERS = itertools.count()
 TRACEPARENT = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
-
-
-@pytest.fixture(scope="module")
-def broker():
-    with BrokerThread() as broker:
-        yield broker
-
-
-@pytest.fixture
-def queue():
-    return f"/queue/otel-{next(NUMBERS)}"
 
 
 class Telemetry:

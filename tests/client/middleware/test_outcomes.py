@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import itertools
 import logging
 import re
 import time
 from pathlib import Path
 
 import pytest
-from client.broker import BrokerThread
 from client.feeding import wait_for
 from client.middleware.layers import Notes, layer_for
 from client.shells import QUICK, Seen
@@ -23,7 +21,6 @@ from stompcodec.client.middleware.base import PLACES
 from stompcodec.client.middleware.events import FIXED, EditableHeaders
 from stompcodec.client.owned import REQUEST
 
-NUMBERS = itertools.count()
 PAGE = Path(__file__).parents[3] / "docs" / "middleware.md"
 
 
@@ -38,17 +35,6 @@ def refuse(event):
 def refuse_bad(event):
     if event.message.body == b"bad":
         raise Refused("no")
-
-
-@pytest.fixture(scope="module")
-def broker():
-    with BrokerThread() as broker:
-        yield broker
-
-
-@pytest.fixture
-def queue():
-    return f"/queue/outcomes-{next(NUMBERS)}"
 
 
 # ---- send ----

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import importlib
-import itertools
 import re
 import sys
 from pathlib import Path
 
 import pytest
-from client.broker import BrokerThread
 from client.feeding import wait_for
 from client.middleware.layers import Notes
 from client.peer import closed_port
@@ -25,14 +23,7 @@ from stompcodec.client.middleware.events import Destinations
 from stompcodec.client.middleware.prometheus import Prometheus
 from stompcodec.errors import MissingExtraError
 
-NUMBERS = itertools.count()
 PAGE = Path(__file__).parents[3] / "docs" / "tracing.md"
-
-
-@pytest.fixture(scope="module")
-def broker():
-    with BrokerThread() as broker:
-        yield broker
 
 
 @pytest.fixture
@@ -51,8 +42,7 @@ def value(registry, name, *labels):
     return sum(found)
 
 
-def test_each_step_is_counted(shell, broker, registry):
-    queue = f"/queue/prometheus-{next(NUMBERS)}"
+def test_each_step_is_counted(shell, broker, queue, registry):
     client = shell.connect(broker.url, middleware=[Prometheus(registry)])
     client.send(queue, b"12345", receipt=True)
     client.send_many([(queue, b"67"), (queue, b"8")])

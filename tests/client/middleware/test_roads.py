@@ -6,7 +6,6 @@ import itertools
 import threading
 
 import pytest
-from client.broker import BrokerThread
 from client.feeding import wait_for
 from client.middleware.layers import AsyncNotes, Notes, layer_for, stamp
 from client.shells import QUICK, Seen
@@ -15,19 +14,6 @@ from patience import patience
 import stompcodec.client as stomp
 from stompcodec import Frame
 from stompcodec.client.middleware.base import PLACES
-
-NUMBERS = itertools.count()
-
-
-@pytest.fixture(scope="module")
-def broker():
-    with BrokerThread() as broker:
-        yield broker
-
-
-@pytest.fixture
-def queue():
-    return f"/queue/middleware-{next(NUMBERS)}"
 
 
 def transacted(client, queue):

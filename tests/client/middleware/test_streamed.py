@@ -2,28 +2,13 @@
 
 from __future__ import annotations
 
-import itertools
-
 import pytest
-from client.broker import BrokerThread
 from client.middleware.layers import layer_for
 from patience import patience
 
 from stompcodec.errors import LocalProtocolError
 
-NUMBERS = itertools.count()
 BODY = bytes(range(256)) * 64
-
-
-@pytest.fixture(scope="module")
-def broker():
-    with BrokerThread() as broker:
-        yield broker
-
-
-@pytest.fixture
-def queue():
-    return f"/queue/streamed-{next(NUMBERS)}"
 
 
 @pytest.fixture
