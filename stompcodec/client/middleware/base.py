@@ -12,7 +12,7 @@ from contextlib import (
     contextmanager,
     nullcontext,
 )
-from typing import Any, Generic, TypeVar
+from typing import Any
 
 from stompcodec.client.middleware.events import (
     ConnectEvent,
@@ -81,40 +81,7 @@ async def async_around(layers: Iterable[Middleware | AsyncMiddleware], place: st
 PLACES = ("connect", "send", "send_many", "receive", "process", "settle")
 
 
-_Context = TypeVar("_Context")
-
-
-class _Places(Generic[_Context]):
-    """The methods of middleware, which do nothing."""
-
-    _nothing: Callable[..., _Context] = nullcontext  # type: ignore[assignment]  # of both kinds
-
-    def connect(self, event: ConnectEvent) -> _Context:
-        """Return a context around an attempt to connect. In threads, it runs in one of its own."""
-        return self._nothing()
-
-    def send(self, event: SendEvent) -> _Context:
-        """Return a context around sending a message."""
-        return self._nothing()
-
-    def send_many(self, event: SendManyEvent) -> _Context:
-        """Return a context around a call of `send_many`, whose messages pass `send`, too."""
-        return self._nothing()
-
-    def receive(self, event: ReceiveEvent) -> _Context:
-        """Return a context around handing a message to the program, or to its handler."""
-        return self._nothing()
-
-    def process(self, event: ProcessEvent) -> _Context:
-        """Return a context around a handler, or around the block of `message.processing()`."""
-        return self._nothing()
-
-    def settle(self, event: SettleEvent) -> _Context:
-        """Return a context around ACK or NACK of a message."""
-        return self._nothing()
-
-
-class Middleware(_Places[AbstractContextManager[object]]):
+class Middleware:
     """The base of middleware, for threads and asyncio. Each method returns a context manager around one step.
 
     A subclass overrides the methods of the places it needs, with `contextlib.contextmanager`. The option `middleware`
@@ -134,8 +101,32 @@ class Middleware(_Places[AbstractContextManager[object]]):
     '1'
     """
 
+    def connect(self, event: ConnectEvent) -> AbstractContextManager[object]:
+        """Return a context around an attempt to connect. It runs in a thread of its own."""
+        return nullcontext()
 
-class AsyncMiddleware(_Places[AbstractAsyncContextManager[object]]):
+    def send(self, event: SendEvent) -> AbstractContextManager[object]:
+        """Return a context around sending a message."""
+        return nullcontext()
+
+    def send_many(self, event: SendManyEvent) -> AbstractContextManager[object]:
+        """Return a context around a call of `send_many`, whose messages pass `send`, too."""
+        return nullcontext()
+
+    def receive(self, event: ReceiveEvent) -> AbstractContextManager[object]:
+        """Return a context around handing a message to the program, or to its handler."""
+        return nullcontext()
+
+    def process(self, event: ProcessEvent) -> AbstractContextManager[object]:
+        """Return a context around a handler, or around the block of `message.processing()`."""
+        return nullcontext()
+
+    def settle(self, event: SettleEvent) -> AbstractContextManager[object]:
+        """Return a context around ACK or NACK of a message."""
+        return nullcontext()
+
+
+class AsyncMiddleware:
     """The base of middleware that awaits something, for asyncio alone: `Middleware` with `asynccontextmanager`.
 
     It runs in the client's event loop, `connect` included.
@@ -157,6 +148,30 @@ class AsyncMiddleware(_Places[AbstractAsyncContextManager[object]]):
     ...     asyncio.run(main(broker.url))
     'yes'
     """
+
+    def connect(self, event: ConnectEvent) -> AbstractAsyncContextManager[object]:
+        """Return a context around an attempt to connect."""
+        return nullcontext()
+
+    def send(self, event: SendEvent) -> AbstractAsyncContextManager[object]:
+        """Return a context around sending a message."""
+        return nullcontext()
+
+    def send_many(self, event: SendManyEvent) -> AbstractAsyncContextManager[object]:
+        """Return a context around a call of `send_many`, whose messages pass `send`, too."""
+        return nullcontext()
+
+    def receive(self, event: ReceiveEvent) -> AbstractAsyncContextManager[object]:
+        """Return a context around handing a message to the program, or to its handler."""
+        return nullcontext()
+
+    def process(self, event: ProcessEvent) -> AbstractAsyncContextManager[object]:
+        """Return a context around a handler, or around the block of `message.processing()`."""
+        return nullcontext()
+
+    def settle(self, event: SettleEvent) -> AbstractAsyncContextManager[object]:
+        """Return a context around ACK or NACK of a message."""
+        return nullcontext()
 
 
 #: For each place the middleware that overrides its method, outermost first.
@@ -190,4 +205,5 @@ def layers_of(middleware: Iterable[Middleware | AsyncMiddleware]) -> Layers:
 
 
 def _overrides(layer: Middleware | AsyncMiddleware, place: str) -> bool:
-    return getattr(type(layer), place) is not getattr(_Places, place) or place in vars(layer)
+    base = AsyncMiddleware if isinstance(layer, AsyncMiddleware) else Middleware
+    return getattr(type(layer), place) is not getattr(base, place) or place in vars(layer)
