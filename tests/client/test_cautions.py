@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import logging
+from types import SimpleNamespace
 
 import pytest
 from client.peer import Peer
 from client.scripted import Scripted, outcome
 
 from stompcodec import Frame
-from stompcodec.client import dialects
+from stompcodec.client import dialects, handlers
 from stompcodec.errors import LocalProtocolError, ReceiptTimeoutError
 
 CONVERTS = "convert_string_expressions:n > 9"
@@ -130,3 +131,37 @@ def test_rabbitmq_is_not_told_what_makes_a_queue_exclusive(shell, said):
         assert sent
         assert set(sent) <= {None, "true"}
         assert ("true" in sent) == (said in ("call", "option", "headers"))
+
+
+# ---- windows of Artemis, which count in bytes ----
+
+UNTYPED = [
+    ({"artemis_types": False}, {}),
+    ({}, {"subscription-type": "MULTICAST"}),
+]
+
+
+@pytest.mark.parametrize(("options", "headers"), UNTYPED)
+def test_a_queue_without_its_type_has_a_wide_window(options, headers):
+    client = Scripted(server=FOREIGN["artemis"], **options).connect()
+    subscription = client.subscribed("client-individual", prefetch=5, destination="/queue/a", headers=headers)
+    assert int(dict(subscription.asked)["consumer-window-size"]) >= 2**23
+
+
+@pytest.mark.parametrize(("options", "headers"), UNTYPED)
+def test_an_address_that_is_no_queue_is_not_left_for_a_window(options, headers):
+    """With the subscription, all that waits would go."""
+    client = Scripted(server=FOREIGN["artemis"], **options).connect()
+    subscription = client.subscribed("client-individual", prefetch=5, destination="/queue/a", headers=headers)
+    call = client.call("UNSUBSCRIBE", 30.0, "UNSUBSCRIBE")
+    client.core.inbound.begin_again(subscription, client.now, call, narrow=True)
+    assert client.commands() == []
+
+
+def test_the_calls_with_a_message_are_counted_over_its_deliveries():
+    """Its message-id is another one in each of them, and not all are said to be redelivered."""
+    retries = handlers.Retries(handlers.Handling(print, "client-individual", None, 1, None, 4, ()))
+    first = SimpleNamespace(id="1,7", identity="7 5", redelivered=False, subscription=SimpleNamespace(destination="a"))
+    again = SimpleNamespace(id="2,7", identity="7 5", redelivered=False)
+    retries.keep(first, 3)
+    assert retries.calls_of(again) == 3
