@@ -43,7 +43,7 @@ dev: $(VENV)/dev.stamp ## install this tree itself: a change of Python takes eff
 	@rm -f $(VENV)/package.stamp
 	@touch $(VENV)/editable.stamp
 
-quick: $(or $(wildcard $(VENV)/editable.stamp),$(VENV)/package.stamp) ## ruff, and the tests of ROOM (broker, client/aio, …) but long ones, those that failed last time first
+quick: $(or $(wildcard $(VENV)/editable.stamp),$(VENV)/package.stamp) ## ruff, and the tests of ROOM (broker, client/middleware, …) but long ones, those that failed last time first
 	@$(BIN)/ruff check --quiet . && $(BIN)/ruff format --quiet --check .
 	@HYPOTHESIS_PROFILE=$(or $(HYPOTHESIS_PROFILE),light) $(PYTEST) --numprocesses 2 -m "not slow and not long" \
 		--failed-first --maxfail 10 --durations 5 tests/$(or $(ROOM),$(error ROOM is not set: use a folder of tests/))

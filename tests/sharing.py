@@ -76,7 +76,7 @@ LONG = tuple(
         "cli/verbs/test_sub",
         "cli/test_process",
         "cli/test_terminal",
-        "client/recording/test_recorder",
+        "client/test_recorder",
         "client/test_parts",
         "client/test_with_broker",
         "codec/test_isolated",

@@ -8,6 +8,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple
 
+from stompcodec.client.dialects import row_of
 from stompcodec.errors import StompError
 
 #: Module of `stompcodec.compat` -> the library's name in the registry.
@@ -201,3 +202,20 @@ def _owner(name: str) -> Any:
 
 def _dotted(version: tuple[int, ...]) -> str:
     return ".".join(map(str, version))
+
+
+#: The dialects of whose NACK a program was warned.
+_warned: set[str] = set()
+
+
+def warn_of_nack(server: str | None, warn: Callable[[str, str], object]) -> None:
+    """Warn once that the NACK of a broker drops the message.
+
+    Args:
+        server: the header of its CONNECTED.
+        warn: the `warning` of the library's log.
+    """
+    dialect = row_of("auto", server)
+    if dialect.nacked == "drops" and dialect.name not in _warned:
+        _warned.add(dialect.name)
+        warn("NACK: %s drops the message: to keep it, send a copy to another queue, then ACK", dialect.name)

@@ -20,8 +20,7 @@ from types import MemberDescriptorType
 from typing import Any, ClassVar
 
 from stompcodec.codec import HEARTBEAT, Frame, Parser, parse, serialize, serialize_many
-from stompcodec.compat.nacks import warn_of_nack
-from stompcodec.compat.seams import Peer, PeerError, version_of
+from stompcodec.compat.seams import Peer, PeerError, version_of, warn_of_nack
 from stompcodec.errors import FrameError
 from stompcodec.spec import Limits
 

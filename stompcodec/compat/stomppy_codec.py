@@ -15,8 +15,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from stompcodec.codec import HEARTBEAT, Frame, Parser, parse_columns, serialize
-from stompcodec.compat.nacks import warn_of_nack
-from stompcodec.compat.seams import Peer, version_of
+from stompcodec.compat.seams import Peer, version_of, warn_of_nack
 from stompcodec.errors import FrameError
 from stompcodec.spec import VERSIONS
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import itertools
 import os
 import time
 from collections.abc import Callable
@@ -14,11 +13,10 @@ from typing import Any, TypeVar
 from stompcodec.broker import Config
 from stompcodec.broker.server import Server, serve
 from stompcodec.capture import CaptureWriter, octets_of
-from stompcodec.codec import Frame
 from stompcodec.testing.faults import FaultProxy, LoopThread
 from stompcodec.testing.frame_faults import FrameFaults
 from stompcodec.testing.record import Record, RecordedFrame, lines
-from stompcodec.testing.session import WatchedSession
+from stompcodec.testing.session import Watch, WatchedSession
 
 
 class ShiftedClock:
@@ -79,7 +77,7 @@ class StompBroker:
         """Its faults; set them by the methods of `FrameFaults`."""
         self.record = Record(keep)
         """The recorded frames."""
-        self._watch = _Watch(self)
+        self._watch = Watch(self.record, self.clock, self.faults)
         self._server: Server | None = None
         self._thread: LoopThread | None = None
 
@@ -95,16 +93,11 @@ class StompBroker:
             OSError, StoreError: as for `stompcodec.broker.serve`.
         """
         assert self._thread is None, "it runs already"
-        self._thread = LoopThread("stomp-broker")
-        try:
-            self._thread.run(self._start())
-        except BaseException:
-            self._end_thread()
-            raise
+        self._thread = LoopThread.running("stomp-broker", self._start())
 
     async def _start(self) -> None:
         server = serve(self.config, clock=self.clock, sessions=partial(WatchedSession, self._watch))
-        self._watch.begin(self.clock.monotonic(), asyncio.get_running_loop())
+        self._watch.begin()
         await server.start()
         ports = {"port": server.port, "ws_port": server.ws_port, "tls_port": server.tls_port}
         self.config = self.config.replace(**ports, ports=tuple(server.ports), legacy_port=server.legacy_port)
@@ -121,18 +114,10 @@ class StompBroker:
         """
         if self._thread is None:
             return
-        server, self._server = self._server, None
-        try:
-            if server is not None:
-                self._thread.run(server.stop(drain))
-        finally:
-            self._end_thread()
+        assert self._server is not None
+        thread, server, self._thread, self._server = self._thread, self._server, None, None
+        thread.end(server.stop(drain))
         self._watch.end()
-
-    def _end_thread(self) -> None:
-        assert self._thread is not None
-        thread, self._thread = self._thread, None
-        thread.end()
 
     def __enter__(self) -> StompBroker:
         self.start()
@@ -259,13 +244,8 @@ class StompBroker:
 
     def inject(self, function: Callable[[], _T]) -> _T:
         """Call a function in the broker's thread, and return its result."""
-
-        async def call() -> _T:
-            return function()
-
         assert self._thread is not None, "the broker does not run"
-        result: _T = self._thread.run(call())
-        return result
+        return self._thread.call(function)
 
     def _wait(self, holds: Callable[[], bool], timeout: float, what: Callable[[], str]) -> None:
         until = time.monotonic() + timeout
@@ -334,43 +314,3 @@ def _cut(server: Server) -> int:
     for peer in peers:
         peer.wire.abort()
     return len(peers)
-
-
-class _Watch:
-    """The link from the sessions to their StompBroker."""
-
-    def __init__(self, owner: StompBroker) -> None:
-        self.faults = owner.faults
-        self.real_start = 0.0
-        self._owner = owner
-        self._numbers = itertools.count(1)
-        self._start = 0.0
-        self._loop: asyncio.AbstractEventLoop
-        self._errors: list[Exception] = []
-
-    def begin(self, now: float, loop: asyncio.AbstractEventLoop) -> None:
-        """Note a start. After a restart, time continues."""
-        if not self.real_start:
-            self._start, self.real_start = now, time.monotonic()
-        self._loop = loop
-
-    def end(self) -> None:
-        """Raise the first error since the start, if there was one."""
-        errors, self._errors = self._errors, []
-        if errors:
-            raise errors[0]
-
-    def number(self) -> int:
-        return next(self._numbers)
-
-    def note(self, number: int, direction: str, frame: Frame) -> None:
-        self._owner.record.add(RecordedFrame(self._owner.clock.monotonic() - self._start, number, direction, frame))
-
-    def change(self) -> None:
-        self._owner.record.change()
-
-    def failed(self, error: Exception) -> None:
-        self._errors.append(error)
-
-    def later(self, seconds: float, work: Callable[[], object]) -> None:
-        self._loop.call_later(seconds, work)

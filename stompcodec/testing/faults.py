@@ -12,12 +12,13 @@ import random
 import socket
 import struct
 import threading
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
 #: Seconds for the thread to answer.
 _PATIENCE = 30.0
+_T = TypeVar("_T")
 
 
 class LoopThread:
@@ -34,6 +35,17 @@ class LoopThread:
         self._thread = threading.Thread(target=self._loop.run_forever, name=name, daemon=True)
         self._thread.start()
 
+    @classmethod
+    def running(cls, name: str, work: Coroutine[Any, Any, Any]) -> LoopThread:
+        """Return a thread that has done some work; end it if that fails."""
+        thread = cls(name)
+        try:
+            thread.run(work)
+        except BaseException:
+            thread.end()
+            raise
+        return thread
+
     @property
     def is_current(self) -> bool:
         """True if the caller is in this thread."""
@@ -43,12 +55,25 @@ class LoopThread:
         """Run a coroutine in the loop, for at most 30 s, and return its result."""
         return asyncio.run_coroutine_threadsafe(work, self._loop).result(_PATIENCE)
 
-    def end(self) -> None:
-        """Stop the loop, and end the thread. The caller may be inside another loop, as in a notebook."""
-        self.run(self._loop.shutdown_asyncgens())
-        self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join()
-        self._loop.close()
+    def call(self, function: Callable[[], _T]) -> _T:
+        """Call a function in the loop, and return its result."""
+
+        async def work() -> _T:
+            return function()
+
+        result: _T = self.run(work())
+        return result
+
+    def end(self, work: Coroutine[Any, Any, Any] | None = None) -> None:
+        """Do some work, stop the loop, and end the thread. The caller may be inside another loop, as in a notebook."""
+        try:
+            if work is not None:
+                self.run(work)
+        finally:
+            self.run(self._loop.shutdown_asyncgens())
+            self._loop.call_soon_threadsafe(self._loop.stop)
+            self._thread.join()
+            self._loop.close()
 
 
 _MOST = 65536  # the largest read in bytes
@@ -188,10 +213,7 @@ class FaultProxy:
         """Cut all connections, from any thread. Return how many there were."""
         if self._thread is None or self._thread.is_current:
             return self._cut_all()
-        return int(self._thread.run(self._cut_in_loop()))
-
-    async def _cut_in_loop(self) -> int:
-        return self._cut_all()
+        return self._thread.call(self._cut_all)
 
     def _cut_all(self) -> int:
         links = list(self._links)
@@ -232,25 +254,13 @@ class FaultProxy:
         await self.stop()
 
     def __enter__(self) -> FaultProxy:
-        self._thread = LoopThread("fault-proxy")
-        try:
-            self._thread.run(self.start())
-        except BaseException:
-            self._end_thread()
-            raise
+        self._thread = LoopThread.running("fault-proxy", self.start())
         return self
 
     def __exit__(self, *_: object) -> None:
         assert self._thread is not None
-        try:
-            self._thread.run(self.stop())
-        finally:
-            self._end_thread()
-
-    def _end_thread(self) -> None:
-        assert self._thread is not None
-        thread, self._thread = self._thread, None
-        thread.end()
+        self._thread.end(self.stop())
+        self._thread = None
 
     # ---- one connection ----
 

@@ -2,42 +2,69 @@
 
 from __future__ import annotations
 
+import asyncio
+import itertools
+import time
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Any, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Literal
 
 from stompcodec.broker.sessions.session import Session
 from stompcodec.codec import Frame, frame_ends, parse, serialize
 from stompcodec.errors import FrameError
 from stompcodec.spec import Limits
 from stompcodec.testing.frame_faults import Fault, FrameFaults
+from stompcodec.testing.record import Record, RecordedFrame
 
 if TYPE_CHECKING:
     from stompcodec.broker.context import Host
+    from stompcodec.broker.server import Clock
 
 #: Large enough for the broker's own frames, which are parsed to record them.
 _LIMITS = Limits(max_header_line=2**20, max_headers=4000, max_body=2**62)
 
 
-class Watch(Protocol):
-    """The observer of sessions."""
+class Watch:
+    """The link from the sessions of a `StompBroker` to its record and its faults."""
 
-    faults: FrameFaults
+    def __init__(self, record: Record, clock: Clock, faults: FrameFaults) -> None:
+        self.faults = faults
+        self.real_start = 0.0
+        self._record = record
+        self._clock = clock
+        self._numbers = itertools.count(1)
+        self._start = 0.0
+        self._loop: asyncio.AbstractEventLoop
+        self._errors: list[Exception] = []
+        #: Note that a frame took effect, or that a session has ended.
+        self.change = record.change
+        #: Keep an error of a fault, which fails the test.
+        self.failed = self._errors.append
+
+    def begin(self) -> None:
+        """Note a start, in the broker's loop. After a restart, time continues."""
+        if not self.real_start:
+            self._start, self.real_start = self._clock.monotonic(), time.monotonic()
+        self._loop = asyncio.get_running_loop()
+
+    def end(self) -> None:
+        """Raise the first error since the start, if there was one."""
+        errors = self._errors[:]
+        self._errors.clear()
+        if errors:
+            raise errors[0]
 
     def number(self) -> int:
         """Return the number of the next connection."""
+        return next(self._numbers)
 
     def note(self, number: int, direction: str, frame: Frame) -> None:
         """Record a frame."""
-
-    def change(self) -> None:
-        """Note that a frame took effect, or that a session has ended."""
-
-    def failed(self, error: Exception) -> None:
-        """Keep an error of a fault, which fails the test."""
+        self._record.add(RecordedFrame(self._clock.monotonic() - self._start, number, direction, frame))
 
     def later(self, seconds: float, work: Callable[[], object]) -> None:
         """Call `work` in the loop after some seconds."""
+        self._loop.call_later(seconds, work)
 
 
 def _watched(handler: Callable[[Session, Frame], None], session: WatchedSession, frame: Frame) -> None:

@@ -3,23 +3,26 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import contextvars
 import inspect
 from unittest import mock
 
 import pytest
+from client.middleware.layers import Notes
 from client.peer import Peer
 from patience import patience
 
 import stompcodec.client as stomp
-from stompcodec.client.aio.waiting import Sent
+from stompcodec.client.aio.waiting import Begun, Sent
 from stompcodec.errors import LocalProtocolError
 
 OPTIONS = {"heart_beat": (0, 0), "receipt_timeout": 60.0}
 
 
-def run(work, **options):
+def run(work, *middleware):
     async def main(peer) -> None:
-        async with stomp.connect_async(peer.url, **{**OPTIONS, **options}) as client:
+        async with stomp.connect_async(peer.url, middleware=middleware, **OPTIONS) as client:
             await work(client, peer)
 
     with Peer() as peer:
@@ -62,37 +65,50 @@ def test_gathered_sends_make_no_tasks() -> None:
     assert run(work) == [*(b"%d" % number for number in range(100)), b"last"]
 
 
-def test_the_order_of_all_kinds_is_that_of_the_calls() -> None:
+@pytest.mark.parametrize("middleware", [[], [Notes()]], ids=["without", "with"])
+def test_the_order_of_all_kinds_is_that_of_the_calls(middleware, tmp_path) -> None:
+    (tmp_path / "body").write_bytes(b"3")
+
     async def work(client, peer) -> None:
-        await asyncio.gather(
+        sends = [
             client.send("/queue/a", b"1", {"a": "b"}),
             client.send("/queue/a", b"2"),
-            client.send("/queue/a", b"3", receipt=True),
-            client.send("/queue/a", "4"),
-            client.send("/queue/a", b"5", receipt=True, resend=True),
-            client.send("/queue/a", b"6"),
-        )
+            client.send("/queue/a", tmp_path / "body"),
+            client.send("/queue/a", [b"4", b""], receipt=True, length=1),
+            client.send("/queue/a", "5"),
+            client.send("/queue/a", b"6", receipt=True, resend=True),
+        ]
+        await asyncio.gather(*reversed(sends))
         await client.send("/queue/a", b"7", receipt=True)
 
-    assert run(work) == [b"%d" % number for number in range(1, 8)]
+    assert run(work, *middleware) == [b"%d" % number for number in range(1, 8)]
 
 
 def test_errors_come_when_it_is_awaited() -> None:
+    def refuse(event) -> None:
+        if event.body == b"bad":
+            raise PermissionError("no")
+
     async def work(client, peer) -> None:
         found = await asyncio.gather(
             client.send("/queue/a", 5),
+            client.send("/queue/a", b"bad"),
             client.send("/queue/a", b"x", timeout=float("nan")),
             client.send("/queue/a", b"x", resend=True),
             client.send("/queue/a", b"good", receipt=True),
             return_exceptions=True,
         )
-        assert [type(each) for each in found] == [TypeError, ValueError, LocalProtocolError, type(None)]
+        errors = [TypeError, PermissionError, ValueError, LocalProtocolError, type(None)]
+        if not layers:
+            errors[1] = type(None)
+        assert [type(each) for each in found] == errors
         await client.close()
         refused = client.send("/queue/a", b"x")
         with pytest.raises(LocalProtocolError):
             await refused
 
-    assert run(work) == [b"good"]
+    for layers, sent in (([], [b"bad", b"good"]), ([Notes(before_send=refuse)], [b"good"])):
+        assert run(work, *layers) == sent
 
 
 def test_a_cancelled_wait_leaves_the_receipt_to_others() -> None:
@@ -120,3 +136,80 @@ def test_it_still_looks_like_a_coroutine_function() -> None:
     result = double.send("/queue/a", b"x")
     assert inspect.iscoroutine(result)
     result.close()
+
+
+# ---- with middleware ----
+
+
+def test_it_is_sent_before_it_is_awaited() -> None:
+    notes = Notes()
+
+    async def work(client, peer) -> None:
+        held = []
+        peer.rules["SEND"] = lambda side, frame: held.append((side, frame))
+        assert type(client.send("/queue/a", b"1")) is Sent
+        begun = client.send("/queue/a", b"2", receipt=True)
+        assert type(begun) is Begun
+        assert asyncio.iscoroutine(begun)
+        assert notes.steps == ["a>send", "a<send", "a>send"]
+        await asyncio.to_thread(peer.wait, lambda _: len(peer.got("SEND")) == 2)
+        peer.do(lambda: held[1][0].receipt(held[1][1]))
+        assert await asyncio.create_task(begun) is None
+        assert notes.steps[-1] == "a<send"
+
+    assert run(work, notes) == [b"1", b"2"]
+
+
+def test_a_cancelled_send_leaves_the_middleware() -> None:
+    notes = Notes()
+
+    async def work(client, peer) -> None:
+        peer.rules["SEND"] = lambda side, frame: None
+        task = asyncio.create_task(client.send("/queue/a", b"1", receipt=True))
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        assert notes.steps[-1] == "a!send CancelledError"
+        client.send("/queue/a", b"2", receipt=True).close()
+        assert notes.steps[-1] == "a!send GeneratorExit"
+
+    run(work, notes)
+
+
+def test_each_send_has_a_context_of_its_own() -> None:
+    depth = contextvars.ContextVar("depth", default=0)
+    seen = []
+
+    class Deeper(stomp.Middleware):
+        @contextlib.contextmanager
+        def send(self, event):
+            seen.append(depth.get())
+            token = depth.set(depth.get() + 1)
+            yield
+            depth.reset(token)
+
+    async def work(client, peer) -> None:
+        await asyncio.gather(*[client.send("/queue/a", b"%d" % number, receipt=True) for number in range(3)])
+        assert depth.get() == 0
+
+    assert run(work, Deeper()) == [b"0", b"1", b"2"]
+    assert seen == [0, 0, 0]
+
+
+def test_middleware_that_awaits_begins_in_the_task_that_awaits_it() -> None:
+    tasks = []
+
+    class Entered(stomp.AsyncMiddleware):
+        @contextlib.asynccontextmanager
+        async def send(self, event):
+            tasks.append(asyncio.current_task())
+            yield
+
+    async def work(client, peer) -> None:
+        send = client.send("/queue/a", b"1")
+        assert not tasks
+        task = asyncio.create_task(send)
+        await task
+        assert tasks == [task]
+
+    assert run(work, Entered()) == [b"1"]

@@ -1,5 +1,6 @@
-"""The examples of docs/client.md run as they stand, and the tables say what the code says."""
+"""The examples of the client's pages run as they stand, and their tables say what the code says."""
 
+import contextlib
 import re
 from pathlib import Path
 
@@ -8,42 +9,83 @@ from client.broker import BrokerThread
 
 from stompcodec.client.dialects import BROKERS
 from stompcodec.client.handlers import POLICIES
-from stompcodec.client.options import Options
+from stompcodec.client.io import owner
+from stompcodec.client.options import SHORT, Options
+from stompcodec.transport import proxy, websocket
 
 DOCS = Path(__file__).parents[2] / "docs"
+pytestmark = pytest.mark.skipif(not DOCS.is_dir(), reason="without the docs")
+
+#: Page -> what its examples print, in any order; the modules that it needs.
+PRINTED = {
+    "client": (["/queue/a b'hello'", "hello", "handled b'for the handler'", "b'HELLO'"], ()),
+    "large-bodies": (["100000 900000 True", "b'one line' 900000"], ()),
+    "middleware": (["/queue/a was handled in less than a minute: True", "True", "a fresh token", "b'genuine'"], ()),
+    "proxies": ([], ("websockets",)),
+    "tracing": (["b'one'", "1.0"], ("opentelemetry", "prometheus_client")),
+}
 
 
-@pytest.mark.skipif(not DOCS.is_dir(), reason="without the docs")
-class TestDocs:
-    def test_the_examples_run(self, capsys):
-        text = (DOCS / "client.md").read_text(encoding="utf-8")
-        blocks = re.findall(r"^```python\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
-        assert len(blocks) > 5
-        with BrokerThread() as broker:
-            names = {"url": broker.url}
-            for block in blocks:
-                exec(compile(block, "docs/client.md", "exec"), names)
-        printed = capsys.readouterr().out
-        assert printed.splitlines() == ["/queue/a b'hello'", "hello", "handled b'for the handler'", "b'HELLO'"]
+def page(name):
+    return (DOCS / f"{name}.md").read_text(encoding="utf-8")
 
-    def test_the_defaults_are_told(self):
-        text = (DOCS / "client.md").read_text(encoding="utf-8")
-        options = Options()
-        assert f"`heart_beat=({options.heart_beat[0]:_}, {options.heart_beat[1]:_})`" in text
-        assert f"{options.outbox_frames:,} frames, {options.outbox_octets // 2**20} MiB" in text
-        assert f"{options.inbox_messages:,} messages, {options.inbox_octets // 2**20} MiB" in text
-        assert f"`close_timeout` ({options.close_timeout:g} s)" in text
-        for policy in POLICIES:
-            assert f'"{policy}"' in text
 
-    def test_every_dialect_and_its_headers_are_told(self):
-        text = (DOCS / "brokers.md").read_text(encoding="utf-8")
-        for dialect in BROKERS.values():
-            assert dialect.server in text.lower()
-            for name in (*dialect.prefetch, dialect.window, *dialect.attempts, dialect.duplicate):
-                assert name in text
-            for name, _ in dialect.durable or ():
-                assert name in text
-            for choice, headers in dialect.topics:
-                assert f'| `"{choice}"` |' in text
-                assert all(name in text for name, _ in headers)
+@pytest.mark.parametrize("name", PRINTED)
+def test_the_examples_run(name, capsys, tmp_path):
+    printed, needed = PRINTED[name]
+    for module in needed:
+        pytest.importorskip(module)
+    with contextlib.ExitStack() as stack:
+        broker = stack.enter_context(BrokerThread())
+        names = {"url": broker.url, "folder": tmp_path}
+        if name == "proxies":
+            from transport.endpoints import Endpoint
+            from transport.proxies import ScriptedProxy
+
+            through, endpoint = stack.enter_context(ScriptedProxy()), stack.enter_context(Endpoint(broker.port))
+            names["proxy_url"] = f"http://127.0.0.1:{through.port}"
+            names["sockjs_url"] = f"http://127.0.0.1:{endpoint.port}/stomp"
+        blocks = re.findall(r"^```python\n(.*?)^```", page(name), re.MULTILINE | re.DOTALL)
+        assert len(blocks) >= 2
+        for block in blocks:
+            exec(compile(block, f"docs/{name}.md", "exec"), names)
+        if name == "proxies":
+            assert through.heads
+            assert endpoint.asked
+    assert sorted(capsys.readouterr().out.splitlines()) == sorted(printed)
+
+
+def test_the_numbers_are_told():
+    options = Options()
+    told = {
+        "client": [
+            f"`heart_beat=({options.heart_beat[0]:_}, {options.heart_beat[1]:_})`",
+            f"{options.outbox_frames:,} frames, {options.outbox_octets // 2**20} MiB",
+            f"{options.inbox_messages:,} messages, {options.inbox_octets // 2**20} MiB",
+            f"`close_timeout` ({options.close_timeout:g} s)",
+            *[f'"{policy}"' for policy in POLICIES],
+        ],
+        "large-bodies": [
+            f"`inbox_octets` ({options.inbox_octets // 2**20} MiB)",
+            f"up to {SHORT // 1024} KiB are never streamed",
+            f"more than {(owner._WHOLE_BODY + owner._BESIDE_BODY) // 2**20} MiB",
+        ],
+        "proxies": [
+            f"a head over {proxy.MAX_HEAD // 1024} KiB",
+            f"an answer over {websocket.MAX_INFO // 1024} KiB",
+        ],
+    }
+    assert [text for name, texts in told.items() for text in texts if text not in page(name)] == []
+
+
+def test_every_dialect_and_its_headers_are_told():
+    text = page("brokers")
+    for dialect in BROKERS.values():
+        assert dialect.server in text.lower()
+        for name in (*dialect.prefetch, dialect.window, *dialect.attempts, dialect.duplicate):
+            assert name in text
+        for name, _ in dialect.durable or ():
+            assert name in text
+        for choice, headers in dialect.topics:
+            assert f'| `"{choice}"` |' in text
+            assert all(name in text for name, _ in headers)

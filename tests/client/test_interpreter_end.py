@@ -4,77 +4,55 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 from client.broker import BrokerThread
+from client.calls import CALLS
 from patience import patience
 
-#: What each program does at its end; `URL` is the broker's, `c` the client. Then the word that it has to print.
+#: What programs do beside the calls that wait, and the word that is printed then.
 IN_DEL = {
-    "close": ("self.c.close()", "done"),
-    "close twice": ("self.c.close(); self.c.close(5)", "done"),
-    "block": ("self.c.__exit__(None, None, None)", "done"),
-    "send with receipt": ("self.c.send('/queue/a', b'x', receipt=True)", "LocalProtocolError"),
-    "plain send": ("self.c.send('/queue/a', b'x')", "LocalProtocolError"),
-    "send in pieces": ("self.c.send('/queue/a', [b'x'])", "LocalProtocolError"),
-    "send many": ("self.c.send_many([('/queue/a', b'x')])", "LocalProtocolError"),
-    "request": ("self.c.request('/queue/a')", "LocalProtocolError"),
-    "get": ("self.s.get()", "LocalProtocolError"),
-    "iteration": ("next(self.s)", "LocalProtocolError"),
-    "receipt": ("self.r.wait()", "LocalProtocolError"),
-    "acknowledgement": ("self.m.ack()", "LocalProtocolError"),
-    "refusal": ("self.m.nack(receipt=True)", "LocalProtocolError"),
-    "transaction": ("self.c.transaction().begin()", "LocalProtocolError"),
-    "receive": ("self.c.receive('/queue/a')", "LocalProtocolError"),
-    "subscribe": ("self.c.subscribe('/queue/a')", "LocalProtocolError"),
-    "unsubscribe": ("self.s.unsubscribe()", "LocalProtocolError"),
-    "block of a subscription": ("self.s.__exit__(None, None, None)", "done"),
-    "join": ("self.h.join()", "LocalProtocolError"),
-    "ping": ("self.c.ping()", "LocalProtocolError"),
-    "drain": ("self.c.drain()", "LocalProtocolError"),
-    "wait": ("self.c.wait_connected()", "LocalProtocolError"),
-    "health": ("assert not self.c.is_alive()", "done"),
+    "close": ("o.client.close()", "done"),
+    "close twice": ("o.client.close(); o.client.close(5)", "done"),
+    "block": ("o.client.__exit__(None, None, None)", "done"),
+    "block of a subscription": ("o.subscription.__exit__(None, None, None)", "done"),
+    "iteration": ("next(o.subscription)", "LocalProtocolError"),
+    "subscribe": ("o.client.subscribe('/queue/a')", "LocalProtocolError"),
+    "health": ("assert not o.client.is_alive()", "done"),
     "a new client": ("s.connect(URL)", "LocalProtocolError"),
 }
 #: All of them in one program, in turn: they need no interpreter each.
 TOGETHER = """
+import sys
+sys.path.insert(0, TESTS)
+from client.calls import CALLS
 import stompcodec.client as s
 class A:
     def __init__(self):
-        self.c = s.connect(URL)
-        self.c.send("/queue/m", b"x")
-        self.m = self.c.subscribe("/queue/m", ack="client-individual").get(5)
-        self.h = self.c.subscribe("/queue/h", handler=print)
-        self.s = self.c.subscribe("/queue/s")
-        self.r = self.c.send_for_receipt("/queue/a", b"x")
-        self.r._call.done or self.r.wait()
-        self.r._call.done = False  # as if it had not come
-    def __del__(self):
-        for name, work in PROGRAMS:
+        self.client = s.connect(URL)
+        self.client.send("/queue/m", b"x", {"reply-to": "/queue/r"})
+        self.message = self.client.subscribe("/queue/m", ack="client-individual").get(5)
+        self.handled = self.client.subscribe("/queue/h", handler=print)
+        self.subscription = self.client.subscribe("/queue/s")
+        self.transaction = self.client.transaction().begin()
+        self.receipt = self.client.send_for_receipt("/queue/a", b"x")
+        self.receipt._call.done or self.receipt.wait()
+        self.receipt._call.done = False  # as if it had not come
+    def __del__(o):
+        for name, work in PROGRAMS + list(CALLS.items()):
             try:
-                exec(work)
+                exec(work) if type(work) is str else work(o)
                 print(name, "done")
             except Exception as error:
                 print(name, type(error).__name__)
 a = A()
 """
 ALONE = {
-    "a generator that is left in its block": """
+    "a generator that is left in its blocks": """
 def g():
-    with s.connect(URL) as c:
-        yield c
-x = g(); next(x)
-""",
-    "a generator in a transaction": """
-def g():
-    with s.connect(URL) as c, c.transaction() as t:
+    with s.connect(URL) as c, c.subscribe("/queue/a"), c.transaction() as t:
         t.send("/queue/a")
-        yield c
-x = g(); next(x)
-""",
-    "a generator in a subscription": """
-def g():
-    with s.connect(URL) as c, c.subscribe("/queue/a"):
         yield c
 x = g(); next(x)
 """,
@@ -126,8 +104,9 @@ def ended(program, url):
 
 def test_calls_in_del_end_at_once(url):
     programs = [(name, work) for name, (work, _) in IN_DEL.items()]
-    lines, errors = ended(f"PROGRAMS = {programs!r}\n{TOGETHER}", url)
-    assert lines == [f"{name} {word}" for name, (_, word) in IN_DEL.items()]
+    lines, errors = ended(f"PROGRAMS, TESTS = {programs!r}, {str(Path(__file__).parents[1])!r}\n{TOGETHER}", url)
+    wanted = {name: word for name, (_, word) in IN_DEL.items()} | dict.fromkeys(CALLS, "LocalProtocolError")
+    assert lines == [f"{name} {word}" for name, word in wanted.items()]
     assert errors == ""
 
 

@@ -116,52 +116,27 @@ def every_place(client: Any, call: Any) -> int:
     return place
 
 
-def test_get_with_a_time_out(client: Any) -> None:
-    """Nothing comes: it waits, and gives up."""
+@pytest.mark.parametrize("is_woken", [False, True])
+def test_get_with_a_time_out(client: Any, is_woken: bool) -> None:
+    """Nothing comes: it waits, and gives up. Also when it is woken just before, while or just after it begins."""
     subscription = client.subscribe("/queue/a", id="s")
-    assert every_place(client, lambda: subscription.get(0.001)) > 10
-    assert subscription.get(0.001) is None
-    assert len(subscription._waiters._locks) <= 5, "who has given up waits no more"
-
-
-def test_get_of_what_is_there(client: Any, peer: Any) -> None:
-    subscription = client.subscribe("/queue/a", id="s", ack="client-individual", prefetch=1000)
-    peer.deliver("s", b"x", count=500)
-    while len(subscription.inbox) < 500:
-        time.sleep(0.001)
-
-    def get() -> None:
-        if subscription.batch:  # each time by the long way
-            subscription.inbox.extendleft(reversed(subscription.batch))
-            subscription.batch.clear()
-        assert subscription.get(patience(30)).body == b"x"
-
-    assert every_place(client, get) > 5
-    assert subscription.get(patience(30)).body == b"x"
-
-
-def test_get_of_what_comes_while_it_waits(client: Any) -> None:
-    """Woken just before, while or just after it begins to wait."""
-    subscription = client.subscribe("/queue/a", id="s")
-
-    def woken() -> None:
-        with client._link.engine.lock:
-            subscription.wake()
-
     stop = threading.Event()
 
     def wake() -> None:
-        while not stop.is_set():
-            woken()
+        while is_woken and not stop.is_set():
+            with client._link.engine.lock:
+                subscription.wake()
 
     waking = threading.Thread(target=wake, daemon=True)
     waking.start()
     try:
-        every_place(client, lambda: subscription.get(0.001))
+        assert every_place(client, lambda: subscription.get(0.001)) > 10
     finally:
         stop.set()
         waking.join(patience(30))
     assert not waking.is_alive()
+    assert subscription.get(0.001) is None
+    assert len(subscription._waiters._locks) <= 5, "who has given up waits no more"
 
 
 @pytest.mark.parametrize("receipt", [False, True])
@@ -203,14 +178,11 @@ def test_send(client: Any, peer: Any, gather: float, headers: Any, monkeypatch: 
     assert client.epoch == 1
 
 
-def test_a_receipt_may_be_waited_for_again(client: Any) -> None:
-    """An interrupt while it is waited for changes nothing."""
+@pytest.mark.parametrize("is_there", [True, False])
+def test_a_receipt_may_be_waited_for_again(client: Any, is_there: bool) -> None:
     receipt = client.send_for_receipt("/queue/a", b"x")
-    while not receipt.done:
+    while is_there and not receipt.done:
         time.sleep(0.001)
-    every_place(client, receipt.wait)
-    receipt.wait()
-    receipt = client.send_for_receipt("/queue/a", b"x")
     every_place(client, receipt.wait)
     receipt.wait()
 

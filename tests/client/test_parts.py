@@ -12,7 +12,6 @@ from pathlib import Path
 
 import pytest
 from client.peer import closed_port
-from client.scripted import Scripted
 from hypothesis import given
 from hypothesis import strategies as st
 from patience import patience
@@ -20,7 +19,6 @@ from patience import patience
 import stompcodec.client as stomp
 from stompcodec import Frame
 from stompcodec.client.handlers import SubscribeOptions
-from stompcodec.client.io.engine import News
 from stompcodec.client.outbox import Outbox, Waiting
 from stompcodec.client.receipts import Calls, Deadlines
 
@@ -122,30 +120,6 @@ def test_the_outbox_counts_right(steps):
         assert outbox.has_room(0) == (not frames or (len(frames) < 10 and outbox.octets + 256 <= 5000))
 
 
-def test_news_are_told_once_and_by_one():
-    client = Scripted(on_frame=print).connect()
-    client.core.link.events.clear()
-    client.core.link.trace.clear()
-    client.core.link.calls.finished.clear()
-    empty = News(client.core)
-    assert not empty
-    subscription = client.subscribed()
-    client.deliver(subscription)
-    client.lose()
-    assert not empty
-    news = News(client.core)
-    assert news.calls == [subscription.call]
-    assert news.subscriptions == [subscription]
-    assert news.events[0][0] == "reconnecting"
-    assert {way for way, _ in news.frames} == {"in", "out"}
-    assert not News(client.core)
-
-
-def test_the_door():
-    assert [name for name in stomp.__all__ if not hasattr(stomp, name)] == []
-    assert all(getattr(stomp, name).__doc__ for name in stomp.__all__)
-
-
 def test_it_needs_no_other_package():
     program = """
 import sys
@@ -161,17 +135,11 @@ print(sorted(name for name in inner - known if 'cython' not in name))  # the mod
     assert run.stdout.strip() == "[]"
 
 
-def test_both_shells_have_the_same_names():
-    pairs = [
-        (stomp.Client, stomp.AsyncClient),
-        (stomp.Message, stomp.AsyncMessage),
-        (stomp.Receipt, stomp.AsyncReceipt),
-        (stomp.Subscription, stomp.AsyncSubscription),
-        (stomp.Transaction, stomp.AsyncTransaction),
-    ]
-    for one, other in pairs:
-        names = [{name for name in dir(each) if not name.startswith("_")} for each in (one, other)]
-        assert names[0] == names[1]
+@pytest.mark.parametrize("name", ["Client", "Message", "Receipt", "Subscription", "Transaction"])
+def test_both_shells_have_the_same_names(name):
+    shells = getattr(stomp, name), getattr(stomp, f"Async{name}")
+    names = [{name for name in dir(each) if not name.startswith("_")} for each in shells]
+    assert names[0] == names[1]
 
 
 def test_the_public_names_of_a_client():

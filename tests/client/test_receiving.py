@@ -1,14 +1,26 @@
-"""Both shells against a scripted server on real sockets: receiving, settling, handlers."""
+"""Both shells: receiving, settling, handlers, and `receive`, which is never None while a message waits."""
 
+import contextlib
 import logging
 import threading
+from types import SimpleNamespace
 
 import pytest
+from client.broker import BrokerThread
 from client.peer import Peer
+from client.scripted import Scripted
 from client.shells import Seen
 from patience import patience
 
 import stompcodec.client as stomp
+from stompcodec.errors import ContentError
+
+
+@pytest.fixture(scope="module")
+def broker():
+    with BrokerThread() as broker:
+        yield broker
+
 
 # ---- receiving ----
 
@@ -94,13 +106,6 @@ def test_an_error_of_nobody_is_raised_from_the_iterator(shell):
         assert next(subscription).body == b"still here"
 
 
-def test_many_messages_in_order(shell, peer):
-    client = shell.connect(peer.url)
-    subscription = client.subscribe("/queue/a")
-    peer.do(lambda: [peer.side().deliver("s1", b"%d" % number) for number in range(3000)])
-    assert [int(next(subscription).body) for _ in range(3000)] == list(range(3000))
-
-
 def test_reply(shell, peer):
     service = shell.connect(peer.url)
     client = shell.connect(peer.url)
@@ -122,30 +127,15 @@ def test_reply(shell, peer):
 # ---- handlers ----
 
 
-def test_a_handler_gets_messages_in_order_and_acknowledges(shell, peer):
-    client = shell.connect(peer.url)
-    seen = Seen()
-    handler = shell.handler(lambda message: seen.add(message.body))
-    subscription = client.subscribe("/queue/a", ack="client-individual", handler=handler)
-    peer.do(lambda: [peer.side().deliver("s1", b"%d" % number) for number in range(50)])
-    assert [int(body) for body in seen.wait(50)] == list(range(50))
-    peer.wait(lambda peer: len(peer.got("ACK")) == 50)
-    subscription.unsubscribe()
-    subscription.join(patience(5))
-
-
 @pytest.mark.parametrize(
     ("policy", "commands"),
     [
         ("nack", ["NACK", "ACK"]),
-        ("ack", ["ACK", "ACK"]),
         ("ignore", ["ACK"]),
         (lambda message, error: "ack" if "first" in str(error) else "nack", ["ACK", "ACK"]),
-        (lambda message, error: "nack", ["NACK", "ACK"]),
         (lambda message, error: "no such policy", ["ACK"]),
         (lambda message, error: 1 / 0, ["ACK"]),
     ],
-    ids=["nack", "ack", "ignore", "function", "function nack", "wrong function", "broken function"],
 )
 def test_errors_of_handlers_stay_where_they_are(shell, peer, policy, commands, caplog):
     peer.server = "stompcodec/1"  # an unknown broker gets no NACK
@@ -168,15 +158,6 @@ def test_errors_of_handlers_stay_where_they_are(shell, peer, policy, commands, c
     assert [command for command in peer.commands() if "ACK" in command] == commands
     assert "first fails" in caplog.text
     assert client.state == "connected"
-
-
-def test_requeue_as_the_broker_spells_it(shell):
-    with Peer(server="RabbitMQ/3.10") as peer:
-        client = shell.connect(peer.url)
-        handler = shell.handler(lambda message: 1 / 0)
-        client.subscribe("/queue/a", ack="client-individual", handler=handler, on_error="discard", attempts=1)
-        peer.deliver("s1", b"x")
-        peer.wait(lambda peer: peer.got("NACK", requeue="false"))
 
 
 def test_on_error_stop(shell, peer):
@@ -268,6 +249,7 @@ def test_a_handler_may_use_the_client(shell, peer):
 
 
 def test_on_message(peer):
+    """In order, each acknowledged; the function stays what it is."""
     seen = Seen()
     with stomp.connect(peer.url) as client:
 
@@ -275,7 +257,108 @@ def test_on_message(peer):
         def handle(message):
             seen.add(message.body)
 
-        peer.deliver("s1", b"x")
-        assert seen.wait(1) == [b"x"]
-        handle(next(iter([type("M", (), {"body": b"direct"})])))
+        peer.do(lambda: [peer.side().deliver("s1", b"%d" % number) for number in range(50)])
+        assert [int(body) for body in seen.wait(50)] == list(range(50))
+        peer.wait(lambda peer: len(peer.got("ACK")) == 50)
+        handle(SimpleNamespace(body=b"direct"))
         assert seen.bodies[-1] == b"direct"
+
+
+class Refusing(stomp.Middleware):
+    """Middleware that raises for the first message, before or after the program would have it."""
+
+    def __init__(self, after):
+        self.after = after
+        self.refused = 0
+
+    @contextlib.contextmanager
+    def receive(self, event):
+        if self.after:
+            yield
+        if not self.refused:
+            self.refused += 1
+            raise ValueError("not this one")
+        if not self.after:
+            yield
+
+
+@pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
+@pytest.mark.parametrize("mode", ["auto", "client", "client-individual"])
+def test_a_message_that_middleware_refuses_is_given_back(shell, broker, mode, after):
+    name = f"/queue/refused-{shell.name}-{mode}-{after}"
+    client, other = shell.connect(broker.url, middleware=[Refusing(after)]), shell.connect(broker.url)
+    client.send(name, b"1", receipt=True)
+    with pytest.raises(ValueError, match="not this one"):
+        client.receive(name, ack=mode)
+    client.ping()  # the NACK has arrived
+    message = other.receive(name)
+    if mode == "auto":  # the error is all that is left
+        assert message is None
+    else:
+        assert (message.body, message.attempt) == (b"1", 2)
+    assert client.receive(name, ack=mode) is None
+
+
+def test_receive_from_the_own_durable_subscription(shell, broker):
+    name, topic = f"d-{shell.name}", f"/topic/{shell.name}"
+    client, producer = shell.connect(broker.url, client_id=name), shell.connect(broker.url)
+    with pytest.raises(stomp.RejectedError, match="no such durable subscription"):
+        client.receive(topic, durable=name)
+    client.wait_connected()
+    subscription = client.subscribe(topic, durable=name, ack="client-individual")
+    with pytest.raises(stomp.LocalProtocolError, match="exists already"):
+        client.receive(topic, durable=name)
+    subscription.unsubscribe()
+    producer.send(topic, b"1", receipt=True)
+    with pytest.raises(stomp.RejectedError, match="no such durable subscription"):
+        client.receive(topic, headers={"durable-subscription-name": name})
+    client.wait_connected()
+    message = client.receive(topic, durable=name, ack="client-individual")
+    assert message.body == b"1"
+    message.ack(receipt=True)
+    assert client.receive(topic, durable=name) is None
+
+
+def test_receive_from_the_own_durable_subscription_in_the_manner_of_artemis(shell):
+    with BrokerThread(dialect="artemis") as broker:
+        client, producer = shell.connect(broker.url, client_id="me"), shell.connect(broker.url)
+        subscription = client.subscribe("/topic/t", durable="d", ack="client-individual")
+        with pytest.raises(stomp.RejectedError, match="in use"):
+            client.receive("/topic/t", headers={"durable-subscription-name": "d"})
+        client.wait_connected()
+        subscription.unsubscribe()
+        producer.send("/topic/t", b"1", receipt=True)
+        assert client.receive("/topic/t", headers={"durable-subscription-name": "d"}).body == b"1"
+
+
+# ---- text ----
+
+
+def received(body, **headers):
+    client = Scripted().connect()
+    return client.deliver(client.subscribed(), body=body, **{name.replace("_", "-"): v for name, v in headers.items()})
+
+
+@pytest.mark.parametrize("body", [b"", b"{}", "café".encode()])
+def test_a_body_without_content_type_is_utf_8(body):
+    assert received(body).text() == body.decode()
+
+
+def test_a_body_without_content_type_that_is_not_utf_8_names_what_to_do():
+    with pytest.raises(ContentError, match=r"byte 3 of the body is not utf_8: .* no content-type: .*charset='latin-1'"):
+        received(b"caf\xe9").text()
+
+
+@pytest.mark.parametrize("headers", [{}, {"content_type": "application/octet-stream"}, {"content_type": "text/plain"}])
+def test_a_charset_that_the_program_names_counts_more_than_the_content_type(headers):
+    assert received(b"caf\xe9", **headers).text(charset="Latin-1") == "café"
+
+
+def test_a_mistake_in_the_charset_is_no_fault_of_the_message():
+    """Else a handler would give up every message."""
+    message = received(b"x")
+    with pytest.raises(ValueError, match="charset is 'utf-99': it must be one that Python knows") as found:
+        message.text(charset="utf-99")
+    assert not isinstance(found.value, ContentError)
+    with pytest.raises(TypeError, match="charset is 8: it must be str"):
+        message.text(charset=8)

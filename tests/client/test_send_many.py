@@ -4,7 +4,6 @@ import asyncio
 import threading
 
 import pytest
-from client.broker import BrokerThread
 from client.peer import Peer
 from client.shells import QUICK
 from patience import patience
@@ -30,52 +29,49 @@ def failed(client, messages, **options):
 
 @pytest.mark.req("S12-SND-01", "S12-RCP-01")
 def test_all_arrive_in_order_with_few_receipts(shell, peer):
-    client = shell.connect(peer.url)
+    seen = []
+    client = shell.connect(peer.url, on_frame=lambda direction, frame: seen.append((direction, frame.command)))
     assert client.send_many(numbered(2500)) == 2500
-    assert numbers(peer) == list(range(2500))
-    assert [int(frame.body) for frame in peer.got("SEND") if frame.get("receipt")] == [999, 1999, 2499]
+    assert client.send_many(numbered(3, "/queue/each"), receipt_every=1) == 3
+    assert client.send_many(numbered(1500, "/queue/none"), receipt_every=0) == 1500
     assert client.send_many([]) == 0
-    assert client.send_many(numbered(3), receipt_every=1) == 3
-    assert all(frame.get("receipt") for frame in peer.got("SEND")[-3:])
+    client.send_many(("/queue/large", bytes(BLOCK // 4)) for _ in range(10))
+    found = {name: peer.got("SEND", destination=f"/queue/{name}") for name in ("a", "each", "none", "large")}
+    for name, count in (("a", 2500), ("each", 3), ("none", 1500)):
+        assert [int(frame.body) for frame in found[name]] == list(range(count))
+    receipts = {name: [at for at, frame in enumerate(frames) if frame.get("receipt")] for name, frames in found.items()}
+    assert receipts == {"a": [999, 1999, 2499], "each": [0, 1, 2], "none": [], "large": [3, 7, 9]}
+    client.close()
+    assert seen.count(("out", "SEND")) == 4013
 
 
-def test_every_form_of_a_message_is_as_send_writes_it(shell, peer):
-    client = shell.connect(peer.url)
+@pytest.mark.parametrize("server", ["test/1", "ActiveMQ/5.17"])
+def test_every_form_of_a_message_is_as_send_writes_it(shell, server):
+    """Text for JMS goes without content-length."""
     forms = [
         ("/queue/a", b"\0octets"),
         ("/queue/a", "grüße", None),
         ("/queue/a", b"x", [("x", "1"), ("x", "2"), ("größe: \\ \n", "a:b")]),
         ("/queue/a", "x", {"content-type": "application/json"}),
         ("/queue/a", b""),
+        ("/queue/a", "nul \0"),
     ]
-    for form in forms:
-        client.send(*form, receipt=True)
-    one_by_one = [serialize(without_receipt(frame)) for frame in peer.got("SEND")]
     frames = [Frame("SEND", {"destination": "/queue/b", "y": "z"}, b"a frame")]
-    client.send_many([*forms, *frames])
-    *same, frame = peer.got("SEND")[len(forms) :]
-    assert [serialize(frame) for frame in same] == one_by_one
+    with Peer(server=server) as peer:
+        client = shell.connect(peer.url)
+        for form in forms:
+            client.send(*form, receipt=True)
+        one_by_one = [serialize(without_receipt(frame)) for frame in peer.got("SEND")]
+        client.send_many([*forms, *frames])
+        *same, frame = peer.got("SEND")[len(forms) :]
+        assert [serialize(frame) for frame in same] == one_by_one
+        assert [frame.get("content-length") for frame in same][-1] == "5"
     assert (frame.headers["destination"], frame.headers["y"], frame.body) == ("/queue/b", "z", b"a frame")
 
 
 def without_receipt(frame):
     pairs = [pair for pair in frame.headers.pairs() if pair[0] != "receipt"]
     return Frame(frame.command, pairs, frame.body)
-
-
-def test_a_receipt_for_every_block(shell, peer):
-    client = shell.connect(peer.url)
-    client.send_many(("/queue/a", bytes(BLOCK // 4)) for _ in range(10))
-    receipts = [index for index, frame in enumerate(peer.got("SEND")) if frame.get("receipt")]
-    assert receipts == [3, 7, 9]
-
-
-def test_without_receipts(shell, peer):
-    client = shell.connect(peer.url)
-    assert client.send_many(numbered(2500), receipt_every=0) == 2500
-    client.send("/queue/a", b"2500", receipt=True)
-    assert numbers(peer) == list(range(2501))
-    assert not any(frame.get("receipt") for frame in peer.got("SEND")[:-1])
 
 
 def test_what_waits_is_bounded(shell):
@@ -129,6 +125,10 @@ def refuse(number, named):
 
 
 def test_a_refused_message_is_named(shell):
+    """Also as the last of its block."""
+    with Peer(rules=refuse(19, named=True)) as peer:
+        error = failed(shell.connect(peer.url), numbered(25), receipt_every=10)
+        assert error.outcomes[:3] == [(range(10), "accepted"), (range(10, 19), "unknown"), (range(19, 20), "rejected")]
     with Peer(rules=refuse(7, named=True)) as peer:
         client = shell.connect(peer.url, reconnect=QUICK)
         error = failed(client, numbered(20), receipt_every=1)
@@ -141,12 +141,6 @@ def test_a_refused_message_is_named(shell):
         assert client.send_many(numbered(7), receipt_every=2) == 7
 
 
-def test_a_refused_message_that_is_the_last_of_its_block(shell):
-    with Peer(rules=refuse(19, named=True)) as peer:
-        error = failed(shell.connect(peer.url), numbered(25), receipt_every=10)
-        assert error.outcomes[:3] == [(range(10), "accepted"), (range(10, 19), "unknown"), (range(19, 20), "rejected")]
-
-
 def test_a_refusal_that_names_nothing_is_about_a_block(shell):
     with Peer(rules=refuse(14, named=False)) as peer:
         client = shell.connect(peer.url, reconnect=QUICK, resend=True)
@@ -156,26 +150,6 @@ def test_a_refusal_that_names_nothing_is_about_a_block(shell):
         assert error.outcomes == [(range(10), "accepted"), (range(10, 20), "unknown")]
         client.wait_connected()
         assert len(peer.got("SEND")) <= 20  # nothing is sent again: it would be refused again
-
-
-def test_a_session_that_goes_on_after_an_error(shell):
-    """In 1.1 the last receipt of the block still comes; one of its messages was refused all the same."""
-
-    def on_send(side, frame):
-        if frame.body == b"3":
-            data = b"ERROR\nmessage:no\n\n\0"
-            side.sock.sendall(data)
-        else:
-            side.receipt(frame)
-
-    with Peer(rules={"SEND": on_send}, versions=["1.1"]) as peer:
-        client = shell.connect(peer.url)
-        error = failed(client, numbered(10), receipt_every=5)
-        assert isinstance(error.reason, stomp.RejectedError)
-        assert error.outcomes[0][0].start == 0
-        assert error.outcome(3) == "unknown"
-        assert client.epoch == 1
-        client.send("/queue/a", b"fine", receipt=True)
 
 
 # ---- unwritable ----
@@ -266,28 +240,6 @@ def test_resend_after_a_loss(shell):
         assert len(set.union(*keys.values())) == 100
 
 
-def test_without_a_connection_it_waits_and_goes_out_later(shell):
-    with Peer() as peer:
-        client = shell.connect(peer.url, reconnect=stomp.Backoff(first=0.3, most=0.3))
-        peer.cut()
-        while client.state == "connected" and client.epoch == 1:
-            threading.Event().wait(0.005)
-        assert client.send_many(numbered(30), receipt_every=10) == 30
-        assert numbers(peer) == list(range(30))
-        assert client.epoch == 2
-
-
-def test_a_client_that_is_closed_meanwhile(shell):
-    with Peer(rules={"SEND": lambda side, frame: None}) as peer:
-        client = shell.connect(peer.url, close_timeout=0.3)
-        closer = threading.Thread(target=lambda: (peer.wait(lambda peer: len(peer.got("SEND")) >= 10), client.close()))
-        closer.start()
-        error = failed(client, numbered(10), receipt_every=5)
-        closer.join()
-        assert isinstance(error.reason, stomp.ConnectionLostError)
-        assert error.outcomes == [(range(10), "unknown")]
-
-
 # ---- transactions ----
 
 
@@ -341,56 +293,6 @@ def test_a_transaction_that_ends_on_the_way(shell):
 
 
 # ---- around it ----
-
-
-def test_text_for_jms_goes_without_content_length(shell):
-    with Peer(server="ActiveMQ/5.17") as peer:
-        client = shell.connect(peer.url)
-        client.send_many([("/queue/a", "text"), ("/queue/a", b"octets"), ("/queue/a", "nul \0"), ("/queue/a", "last")])
-        assert [frame.get("content-length") for frame in peer.got("SEND")] == [None, "6", "5", None]
-
-
-def test_hooks_see_every_frame(shell, peer):
-    seen = []
-    client = shell.connect(peer.url, on_frame=lambda direction, frame: seen.append((direction, frame.command)))
-    client.send_many(numbered(50), receipt_every=20)
-    client.close()
-    assert seen.count(("out", "SEND")) == 50
-
-
-def test_other_threads_send_between(shell, peer):
-    client = shell.connect(peer.url)
-    threads = [threading.Thread(target=client.send_many, args=(numbered(500, f"/queue/{at}"),)) for at in range(3)]
-    for thread in threads:
-        thread.start()
-    for number in range(50):
-        client.send("/queue/3", b"%d" % number)
-    for thread in threads:
-        thread.join()
-    client.send("/queue/3", b"50", receipt=True)
-    for at in range(3):
-        assert [int(frame.body) for frame in peer.got("SEND", destination=f"/queue/{at}")] == list(range(500))
-    assert [int(frame.body) for frame in peer.got("SEND", destination="/queue/3")] == list(range(51))
-
-
-@pytest.mark.parametrize("place", ["tcp", "ws"])
-def test_with_the_broker(shell, place):
-    if place == "ws":
-        pytest.importorskip("websockets")
-    with BrokerThread(ws_port=0, max_destinations=2) as broker:
-        url = broker.url if place == "tcp" else f"ws://127.0.0.1:{broker.ws_port}/stomp"
-        client = shell.connect(url)
-        subscription = client.subscribe("/queue/many", ack="client-individual", prefetch=3000)
-        assert client.send_many(numbered(2000, "/queue/many")) == 2000
-        with client.transaction() as transaction:
-            client.send_many(numbered(500, "/queue/many"), transaction=transaction)
-        got = [int(subscription.get(patience(5)).body) for _ in range(2500)]
-        assert got == [*range(2000), *range(500)]
-        error = failed(client, [*numbered(4, "/queue/o"), ("/queue/x", b""), ("/queue/o", b"")])
-        assert isinstance(error.reason, stomp.RejectedError)
-        assert (error.outcome(4), error.accepted) == ("unknown", 0)
-        error = failed(client, [*numbered(4, "/queue/o"), ("/queue/x", b"")], receipt_every=1)
-        assert (error.outcome(4), error.accepted) == ("rejected", 4)
 
 
 def test_the_loop_gets_its_turns_and_may_be_asked_for_messages():

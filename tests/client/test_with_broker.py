@@ -38,8 +38,9 @@ def test_a_round_of_everything(shell, place):
     assert (client.version, client.dialect) == ("1.2", "stompcodec")
     name = f"/queue/all-{shell.name}-{place.name}"
     bodies = [b"plain", b"\0\xff", "grüße".encode(), bytes(300_000)]
-    for body in bodies:
+    for body in bodies[:2]:
         client.send(name, body, {"a:b": "c\\d\ne", "größe": "ß"}, receipt=True)
+    assert client.send_many([(name, body) for body in bodies[2:]]) == 2
     with client.subscribe(name, ack="client-individual", prefetch=2) as subscription:
         first, second = subscription.get(patience(5)), subscription.get(patience(5))
         assert subscription.get(0.05) is None
@@ -62,20 +63,16 @@ def test_a_round_of_everything(shell, place):
     client.wait_connected()
 
 
-def test_request_and_reply(shell, place):
-    service, client = (shell.connect(place.url, **place.options) for _ in range(2))
-    name = f"/queue/service-{shell.name}-{place.name}"
-    service.subscribe(name, handler=shell.handler(lambda message: message.reply(message.body[::-1])))
-    for number in range(10):
-        assert client.request(name, b"%d." % number, 5).body == b".%d" % number
-
-
-def test_topics(shell, place):
+def test_topics_requests_and_replies(shell, place):
     clients = [shell.connect(place.url, **place.options) for _ in range(3)]
     name = f"/topic/news-{shell.name}-{place.name}"
     subscriptions = [client.subscribe(name) for client in clients]
     clients[0].send(name, b"to all", receipt=True)
     assert [subscription.get(patience(5)).body for subscription in subscriptions] == [b"to all"] * 3
+    name = f"/queue/service-{shell.name}-{place.name}"
+    clients[0].subscribe(name, handler=shell.handler(lambda message: message.reply(message.body[::-1])))
+    for number in range(10):
+        assert clients[1].request(name, b"%d." % number, 5).body == b".%d" % number
 
 
 class Consumer:
@@ -118,7 +115,7 @@ class Consumer:
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("seed", [1, 2])
+@pytest.mark.parametrize("seed", [1])
 def test_cuts_lose_nothing(shell, seed):
     """The program sends again what has an unknown outcome, as `resend` would; so numbers may come twice, never not."""
     name = "/queue/cuts"
@@ -154,19 +151,3 @@ def test_cuts_lose_nothing(shell, seed):
         assert consumer.failures == []
         assert accepted <= set(consumer.seen)
         assert set(consumer.seen) <= accepted | unknown
-
-
-def test_a_broker_that_goes_and_comes_back(shell):
-    with BrokerThread() as second, FaultProxy(("127.0.0.1", 0)) as proxy:
-        with BrokerThread() as first:
-            proxy.upstream = ("127.0.0.1", first.port)
-            client = shell.connect(f"stomp://127.0.0.1:{proxy.port}", reconnect=QUICK)
-            subscription = client.subscribe("/queue/a", ack="client")
-            client.send("/queue/a", b"before", receipt=True)
-            assert subscription.get(patience(5)).body == b"before"
-        client.send("/queue/a", b"in between")
-        proxy.upstream = ("127.0.0.1", second.port)
-        message = subscription.get(patience(20))
-        assert message.body == b"in between"
-        message.ack(receipt=True)
-        client.close()

@@ -1,14 +1,16 @@
 """stompman's client on our connections, against our broker and a scripted server; and what `install` does."""
 
 import asyncio
+import logging
 import re
 import ssl
-from contextlib import asynccontextmanager
+from contextlib import ExitStack, asynccontextmanager
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 from client.broker import BrokerThread
+from client.peer import Peer
 from patience import patience
 
 stompman = pytest.importorskip(
@@ -72,30 +74,23 @@ def client_of(port, **options):
     return stompman.Client([server], connect_retry_interval=0, **options)
 
 
-@pytest.mark.parametrize("kind", [ours.Connection, Strict], ids=["quirks", "strict"])
-@pytest.mark.parametrize("secure", [False, True], ids=["tcp", "tls"])
-def test_a_client_of_stompman_on_our_connection(place, kind, secure):
+@pytest.mark.parametrize("quirks", [True, False])
+@pytest.mark.parametrize("over", ["tcp", "tls", "ws"])
+def test_a_client_of_stompman_on_our_connection(place, request, quirks, over):
+    base = request.getfixturevalue("websocket_connection") if over == "ws" else ours.Connection
+    port = {"tcp": place.broker.port, "tls": place.broker.tls_port, "ws": place.broker.ws_port}[over]
+    options = {"ssl": place.context} if over == "tls" else {"server": {"ws_uri_path": "/stomp"}} if over == "ws" else {}
+    kind = type("Kind", (base,), {"quirks": quirks})
+
     async def work():
-        port = place.broker.tls_port if secure else place.broker.port
-        async with client_of(port, connection_class=kind, ssl=place.context if secure else None) as client:
-            return await round_trip(client, f"/queue/{kind.__name__}-{secure}")
+        async with client_of(port, connection_class=kind, **options) as client:
+            return await round_trip(client, f"/queue/{over}-{quirks}")
 
     got = run(work())
     assert sorted(frame.body for frame in got) == sorted(BODIES)
     for frame in got:
         assert {name: frame.headers[name] for name in ODD} == ODD
         assert frame.headers["message-id"]
-
-
-@pytest.mark.parametrize("quirks", [True, False])
-def test_over_websocket(place, websocket_connection, quirks):
-    Kind = type("Kind", (websocket_connection,), {"quirks": quirks})
-
-    async def work():
-        async with client_of(place.broker.ws_port, connection_class=Kind, server={"ws_uri_path": "/stomp"}) as client:
-            return await round_trip(client, f"/queue/ws-{quirks}")
-
-    assert sorted(frame.body for frame in run(work())) == sorted(BODIES)
 
 
 def test_secure_websocket_which_stompman_cannot(place, websocket_connection):
@@ -187,8 +182,7 @@ def test_what_follows_connected_in_the_same_read_is_not_lost(kind):
     assert [frame.body for frame in run(work())] == [b"%d" % number for number in range(200)]
 
 
-@pytest.mark.parametrize("kind", [ours.Connection, Strict], ids=["quirks", "strict"])
-def test_handlers_have_their_turn_while_frames_are_there(kind):
+def test_handlers_have_their_turn_while_frames_are_there():
     """stompman lets a hundred run at once; then it has to wait for room."""
 
     async def handler():
@@ -196,9 +190,8 @@ def test_handlers_have_their_turn_while_frames_are_there(kind):
 
     async def work():
         async with scripted(MESSAGES) as port:
-            connection = await connected(kind, port)
-            waiting, most = set(), 0
-            got = 0
+            connection = await connected(ours.Connection, port)
+            waiting, most, got = set(), 0, 0
             async for _frame in connection.read_frames():
                 task = asyncio.ensure_future(handler())
                 waiting.add(task)
@@ -210,18 +203,6 @@ def test_handlers_have_their_turn_while_frames_are_there(kind):
             return most
 
     assert run(work()) < 100
-
-
-@pytest.mark.parametrize("kind", [ours.Connection, Strict], ids=["quirks", "strict"])
-def test_the_end_of_the_stream_is_told(kind):
-    async def work():
-        async with scripted(b"\nMESSAGE\nmessage-id:1\n\nhal", keep_open=False) as port:
-            connection = await connected(kind, port)
-            with pytest.raises(stompman.ConnectionLostError, match="eof"):
-                await take(connection, 2)
-            await connection.close()
-
-    run(work())
 
 
 def test_what_is_no_stomp_ends_a_strict_connection():
@@ -240,16 +221,19 @@ def test_what_is_no_stomp_ends_a_strict_connection():
     run(work())
 
 
-def test_a_write_to_a_closed_connection_is_a_lost_one():
+def test_the_end_of_the_stream_is_told():
+    """A write to a closed connection tells it, too."""
+
     async def work():
-        async with scripted(keep_open=False) as port:
+        async with scripted(b"\nMESSAGE\nmessage-id:1\n\nhal", keep_open=False) as port:
             connection = await connected(ours.Connection, port)
-            with pytest.raises(stompman.ConnectionLostError):
-                await take(connection, 1)
+            with pytest.raises(stompman.ConnectionLostError, match="eof"):
+                await take(connection, 2)
             connection.writer.transport.abort()
             await asyncio.sleep(0)  # the transport tells its protocol
             with pytest.raises(stompman.ConnectionLostError):
                 await connection.write_frame(stompman.BeginFrame(headers={"transaction": "t"}))
+            await connection.close()
 
     run(work())
 
@@ -313,9 +297,36 @@ def test_a_name_that_is_missing_changes_nothing(monkeypatch):
     assert stompman.FrameParser is parser
 
 
-def test_no_such_name():
-    with pytest.raises(AttributeError, match="no_such"):
-        ours.no_such  # noqa: B018
+@pytest.mark.parametrize("installed", [False, True])
+@pytest.mark.parametrize(
+    ("server", "warnings"), [("ActiveMQ-Artemis/2.40.0", 1), ("vertx-stomp/5.0.7", 1), ("ActiveMQ/6.3.1", 0)]
+)
+def test_nack_is_sent_and_a_broker_that_drops_the_message_is_named_once(
+    server, warnings, installed, caplog, monkeypatch
+):
+    monkeypatch.setattr("stompcodec.compat.seams._warned", set())
+
+    async def work(port):
+        servers = [stompman.ConnectionParameters("127.0.0.1", port, "a", "b")]
+        options = {} if installed else {"connection_class": ours.Connection}
+        for _ in range(2):
+            async with stompman.Client(servers, **options) as client:
+                for number in ("1", "2"):
+                    frame = stompman.NackFrame(headers={"id": number, "subscription": "s"})
+                    await client._connection_manager.maybe_write_frame(frame)
+
+    with ExitStack() as stack:
+        peer = stack.enter_context(Peer(server=server, heart_beat=(0, 0)))
+        peer.rules["NACK"] = lambda side, frame: None
+        if installed:
+            stack.enter_context(ours.install())
+        stack.enter_context(caplog.at_level(logging.WARNING, "stompman"))
+        asyncio.run(asyncio.wait_for(work(peer.port), patience(30)))
+        peer.wait(lambda peer: len(peer.got("NACK")) == 4)
+        assert sorted(frame.headers["id"] for frame in peer.got("NACK")) == ["1", "1", "2", "2"]
+    said = [record.getMessage() for record in caplog.records if record.getMessage().startswith("NACK: ")]
+    assert len(said) == warnings
+    assert all("drops the message" in each for each in said)
 
 
 DOCS = Path(__file__).parents[2] / "docs"

@@ -3,21 +3,27 @@
 from __future__ import annotations
 
 import copy
+import inspect
 import logging
 import pickle
-import socket
+import re
 import ssl
 import threading
 import time
+from pathlib import Path
 
 import pytest
 from client.broker import BrokerThread
-from compat.stomppy_peer import compat, needs_stomppy, stomp
+from client.peer import Peer
+from compat.stomppy_peer import Server, compat, needs_stomppy, stomp
 from patience import patience
 
 import stompcodec
+import stompcodec.client
+from stompcodec.client import Client, Message, Options, Transaction
 
 pytestmark = needs_stomppy
+PAGE = Path(__file__).parents[2] / "docs" / "coming-from-stomp-py.md"
 
 
 @pytest.fixture(scope="module")
@@ -36,7 +42,7 @@ class Listener:
     """Keeps what comes, and which thread brought it."""
 
     def __init__(self):
-        self.frames, self.beats, self.threads = [], 0, set()
+        self.frames, self.threads = [], set()
         self.changed = threading.Condition()
 
     def put(self, kind, frame=None):
@@ -75,23 +81,30 @@ def disconnect(connection, listener):
 
 CLASSES = ["Connection10", "Connection11", "Connection12", "WSConnection"]
 ODD = "a:b\\c\nd"
+BODY = bytes(range(256)) * (1 << 12)
 
 
-BODY = bytes(range(256)) * 100
-
-
-def made(module, name, broker, **options):
-    """A connection of a class."""
+@pytest.mark.parametrize("name", CLASSES)
+@pytest.mark.parametrize("quirks", [True, False])
+@pytest.mark.parametrize("way", ["class", "installed"])
+def test_connection_classes(broker, request, name, quirks, way):
+    """A message with an odd header, NULs and 1 MiB, there and back, acknowledged."""
+    options = {"auto_decode": False}
+    if way == "installed":
+        module = stomp
+        request.addfinalizer(compat.install(quirks).undo)
+    else:
+        module = compat
+        options["quirks"] = quirks
     if name == "WSConnection":
         if "binary_mode" not in stomp.WSConnection.__init__.__code__.co_varnames:
             pytest.skip("stomp.py 8.1 raises when it closes a WebSocket")
         options["binary_mode"] = True
     address = ("127.0.0.1", broker.ws_port if name == "WSConnection" else broker.port)
-    return getattr(module, name)([address], auto_decode=False, **options)
-
-
-def round_trip(connection, listener):
-    """A message with an odd header and NULs, there and back, acknowledged."""
+    connection = getattr(module, name)([address], **options)
+    assert isinstance(connection, getattr(stomp, name))
+    assert (way == "class") == type(connection.transport).__name__.startswith("Codec")
+    listener = connected(connection)
     version = connection.version
     value = ODD if version != "1.0" else "plain"
     queue = f"/queue/{time.monotonic_ns()}"
@@ -104,40 +117,36 @@ def round_trip(connection, listener):
     connection.ack(*(frame.headers[name] for name in ids))
     assert [frame.headers["receipt-id"] for frame in listener.wait("receipt")] == ["sent"]
     assert listener.of("error") == []
-
-
-@pytest.mark.parametrize("name", CLASSES)
-@pytest.mark.parametrize("quirks", [True, False])
-def test_connection_classes(broker, name, quirks):
-    connection = made(compat, name, broker, quirks=quirks)
-    assert isinstance(connection, getattr(stomp, name))
-    listener = connected(connection)
-    assert type(connection.transport).__name__.startswith("Codec")
-    round_trip(connection, listener)
     disconnect(connection, listener)
 
 
-@pytest.mark.parametrize("name", CLASSES)
-def test_installed(broker, installed, name):
-    connection = made(stomp, name, broker)
-    listener = connected(connection)
-    round_trip(connection, listener)
-    disconnect(connection, listener)
+def round_trip_text(connection, listener):
+    queue = f"/queue/{time.monotonic_ns()}"
+    connection.subscribe(queue, id="1")
+    connection.send(queue, "héllo")
+    (frame,) = listener.wait("message")
+    assert frame.body == "héllo"
+    return frame
 
 
-def test_listeners_are_called_in_the_io_thread(broker, installed):
+def test_listeners_are_called_in_the_io_thread_also_of_a_second_connection(broker, installed):
     made = []
 
     def create(callback):
         made.append(stomp.utils.default_create_thread(callback))
         return made[-1]
 
-    connection = stomp.Connection12([("127.0.0.1", broker.port)])
+    connection = stomp.Connection11([("127.0.0.1", broker.port)])
     connection.transport.override_threading(create)
-    listener = connected(connection)
-    round_trip_text(connection, listener)
-    assert listener.threads == set(made)
-    disconnect(connection, listener)
+    for _ in range(2):
+        made.clear()
+        listener = connected(connection)
+        frame = round_trip_text(connection, listener)
+        assert listener.threads == set(made)
+        disconnect(connection, listener)
+        assert len(listener.of("message")) == 1
+    for other in (pickle.loads(pickle.dumps(frame)), copy.deepcopy(frame), copy.copy(frame)):
+        assert (other.cmd, other.headers, other.body) == (frame.cmd, frame.headers, frame.body)
 
 
 @pytest.mark.parametrize("level", [logging.DEBUG, logging.INFO])
@@ -166,128 +175,48 @@ def test_listeners_are_called_in_the_order_of_their_names(broker, installed, lev
     assert called == [("before", "a"), ("before", "b"), ("before", "zz"), ("zz", "a"), ("zz", "b"), ("zz", "zz")]
 
 
-def round_trip_text(connection, listener):
-    queue = f"/queue/{time.monotonic_ns()}"
-    connection.subscribe(queue, id="1")
-    connection.send(queue, "héllo")
-    (frame,) = listener.wait("message")
-    assert frame.body == "héllo"
-    return frame
-
-
-def test_a_received_frame_is_copied_and_pickled(broker, installed):
-    connection = stomp.Connection12([("127.0.0.1", broker.port)])
-    listener = connected(connection)
-    frame = round_trip_text(connection, listener)
-    for other in (pickle.loads(pickle.dumps(frame)), copy.deepcopy(frame), copy.copy(frame)):
-        assert (other.cmd, other.headers, other.body) == (frame.cmd, frame.headers, frame.body)
-    disconnect(connection, listener)
-
-
-def test_it_connects_again(broker, installed):
-    connection = stomp.Connection11([("127.0.0.1", broker.port)])
-    for turn in range(1, 3):
-        listener = connected(connection)
-        round_trip_text(connection, listener)
-        disconnect(connection, listener)
-        assert len(listener.of("message")) == 1, turn
-
-
-def test_a_large_binary_body(broker):
-    """16 MiB through sockets."""
-    body = bytes(range(256)) * (1 << 16)
-    with compat.install():
-        connection = stomp.Connection12([("127.0.0.1", broker.port)], auto_decode=False)
-        listener = connected(connection)
-        connection.subscribe("/queue/large", id="1")
-        connection.send("/queue/large", body)
-        assert listener.wait("message")[0].body == body
-        disconnect(connection, listener)
-
-
 # ---- a scripted server ----
 
 
-class Server:
-    """Accepts one connection, and sends what the test says once CONNECT has come."""
-
-    def __init__(self, context=None):
-        self.listener = socket.create_server(("127.0.0.1", 0))
-        self.port = self.listener.getsockname()[1]
-        self.context, self.peer, self.came = context, None, b""
-        self.ready = threading.Event()
-        self.thread = threading.Thread(target=self.accept, daemon=True)
-
-    def __enter__(self):
-        self.thread.start()
-        return self
-
-    def accept(self):
-        peer, _ = self.listener.accept()
-        peer.settimeout(patience(10))
-        self.peer = peer if self.context is None else self.context.wrap_socket(peer, server_side=True)
-        while b"\0" not in self.came:
-            self.came += self.peer.recv(65536)
-        self.peer.sendall(b"CONNECTED\nversion:1.2\nheart-beat:0,0\n\n\0")
-        self.ready.set()
-
-    def send(self, data):
-        assert self.ready.wait(patience(10))
-        self.peer.sendall(data)
-
-    def __exit__(self, *_):
-        self.thread.join(patience(10))
-        if self.peer is not None:
-            self.peer.close()
-        self.listener.close()
-
-
 def test_the_end_of_the_stream_is_a_disconnect(installed):
+    """A listener of stomp.py has added heart-beats to CONNECT."""
     with Server() as server:
-        connection = stomp.Connection12([("127.0.0.1", server.port)])
-        listener = connected(connection)
-        server.send(b"MESSAGE\n\nwhole\0MESSAGE\n\nhalf")
+        connection = stomp.Connection12([server.address], heartbeats=(60_000, 0))
+        listener = server.connect(connection, Listener())
+        assert b"\nheart-beat:60000,0\n" in server.came[0]
+        server.peer.sendall(b"MESSAGE\n\nwhole\0MESSAGE\n\nhalf")
         server.peer.close()
         listener.wait("disconnected")
         assert [frame.body for frame in listener.of("message")] == ["whole"]
         assert not connection.is_connected()
 
 
-def test_listeners_add_to_what_is_sent(installed):
-    with Server() as server:
-        connection = stomp.Connection12([("127.0.0.1", server.port)], heartbeats=(60_000, 0))
-        listener = connected(connection)
-        assert b"\nheart-beat:60000,0\n" in server.came
-        server.peer.close()
-        listener.wait("disconnected")
-
-
 def test_the_receipt_of_disconnect_closes_the_socket(installed):
     with Server() as server:
-        connection = stomp.Connection12([("127.0.0.1", server.port)])
-        listener = connected(connection)
+        connection = stomp.Connection12([server.address])
+        listener = server.connect(connection, Listener())
         closer = threading.Thread(target=connection.disconnect, kwargs={"receipt": "bye"})
         closer.start()
-        said = server.peer.recv(65536)
-        assert said == b"DISCONNECT\nreceipt:bye\n\n\0"
-        server.send(b"RECEIPT\nreceipt-id:bye\n\n\0")
+        assert server.peer.recv(65536) == b"DISCONNECT\nreceipt:bye\n\n\0"
+        server.peer.sendall(b"RECEIPT\nreceipt-id:bye\n\n\0")
         assert server.peer.recv(1) == b""
         closer.join(patience(10))
         assert not closer.is_alive()
         listener.wait("disconnected")
 
 
-def test_what_is_no_stomp_ends_the_connection_or_not(installed):
-    with Server() as server:
-        connection = stomp.Connection12([("127.0.0.1", server.port)])
-        listener = connected(connection)
-        server.send(b"MESSAGE\nbad:\\t\n\n\0MESSAGE\n\nlast\0")
-        if compat.parse_frame is stomp.transport.parse_frame:
+@pytest.mark.parametrize("quirks", [True, False])
+def test_what_is_no_stomp_ends_the_connection_or_not(quirks):
+    with compat.install(quirks), Server() as server:
+        connection = stomp.Connection12([server.address])
+        listener = server.connect(connection, Listener())
+        server.peer.sendall(b"MESSAGE\nbad:\\t\n\n\0MESSAGE\n\nlast\0")
+        if quirks:
             assert [frame.body for frame in listener.wait("message", 2)] == ["", "last"]
             connection.disconnect()
             server.peer.close()
         listener.wait("disconnected")
-        assert len(listener.of("message")) in (0, 2)
+        assert len(listener.of("message")) == (2 if quirks else 0)
 
 
 def test_tls(installed, tmp_path):
@@ -297,17 +226,36 @@ def test_tls(installed, tmp_path):
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     authority.issue_cert("127.0.0.1", "localhost").configure_cert(context)
     body = bytes(range(256)) * 2048
-    with Server(context) as server:
-        address = ("127.0.0.1", server.port)
-        connection = stomp.Connection12([address], auto_decode=False)
-        connection.set_ssl([address], ca_certs=str(tmp_path / "ca.pem"))
+    with Server(context=context) as server:
+        connection = stomp.Connection12([server.address], auto_decode=False)
+        connection.set_ssl([server.address], ca_certs=str(tmp_path / "ca.pem"))
         if hasattr(connection.transport, "send_queue"):  # since 9.0 only the I/O thread writes to TLS sockets
             connection.transport.send = None
-        listener = connected(connection)
-        server.send(b"MESSAGE\ncontent-length:%d\n\n%b\0" % (len(body), body))
+        listener = server.connect(connection, Listener())
+        server.peer.sendall(b"MESSAGE\ncontent-length:%d\n\n%b\0" % (len(body), body))
         assert listener.wait("message")[0].body == body
         server.peer.close()  # 9.0.0 by itself would now ask the socket again for ever
         listener.wait("disconnected")
+
+
+@pytest.mark.parametrize(
+    ("server", "warnings"), [("ActiveMQ-Artemis/2.40.0", 1), ("vertx-stomp/5.0.7", 1), ("ActiveMQ/6.3.1", 0)]
+)
+def test_nack_is_sent_and_a_broker_that_drops_the_message_is_named_once(server, warnings, caplog, monkeypatch):
+    monkeypatch.setattr("stompcodec.compat.seams._warned", set())
+    with Peer(server=server, heart_beat=(0, 0)) as peer, caplog.at_level(logging.WARNING, "stomp.py"):
+        peer.rules |= {"STOMP": peer.on_connect, "NACK": lambda side, frame: None}
+        for _ in range(2):
+            connection = compat.Connection12([("127.0.0.1", peer.port)])
+            connection.connect(wait=True)
+            for number in ("1", "2"):
+                connection.nack(number)
+            connection.disconnect()
+        peer.wait(lambda peer: len(peer.got("NACK")) == 4)
+        assert sorted(frame.headers["id"] for frame in peer.got("NACK")) == ["1", "1", "2", "2"]
+    said = [record.getMessage() for record in caplog.records if record.getMessage().startswith("NACK: ")]
+    assert len(said) == warnings
+    assert all("drops the message" in each for each in said)
 
 
 # ---- what is written ----
@@ -353,15 +301,12 @@ def test_without_quirks_what_cannot_be_read_back_is_not_sent(headers, body):
 def test_no_passcode_is_logged(quirks, name, caplog):
     """1.0 sends it by CONNECT, the others by STOMP."""
     with Server() as server, compat.install(quirks), caplog.at_level(logging.DEBUG, "stomp.py"):
-        connection = getattr(stomp, name)([("127.0.0.1", server.port)])
-        listener = Listener()
-        connection.set_listener("", listener)
-        connection.connect("guest", "sesame", wait=True)
-        assert b"passcode:sesame" in server.came
+        listener = server.connect(getattr(stomp, name)([server.address]), Listener())
+        assert b"passcode:guest" in server.came[0]
         server.peer.close()
         listener.wait("disconnected")
     assert "passcode:********" in caplog.text
-    assert "sesame" not in caplog.text
+    assert "passcode:guest" not in caplog.text
 
 
 def sent_in_the_log(name, broker, caplog):
@@ -393,16 +338,10 @@ def test_frames_are_logged_as_before(broker, name, options, caplog):
 
 
 PARSED = [
-    b"FOO",
-    b"\nRECEIPT\nreceipt-id:1\n\n",
-    b"MESSAGE\ncontent-length:3\na:\\t\\c\n\nhello",
-    b"MESSAGE\ncontent-length:9\n\nhello",
-    b"MESSAGE\n\na\0b",
-    b"CONNECTED\na:\\c\n\n",
+    *(b"FOO", b"\nRECEIPT\nreceipt-id:1\n\n", b"MESSAGE\ncontent-length:3\na:\\t\\c\n\nhello"),
+    *(b"MESSAGE\ncontent-length:9\n\nhello", b"MESSAGE\n\na\0b", b"CONNECTED\na:\\c\n\n"),
     b"MESSAGE\ncontent-length:1\n\na\0MESSAGE\ncontent-length:9\n\nb",
-    b"MESSAGE\ncontent-length:3\n\na\0b",
-    b"",
-    b"\n",
+    *(b"MESSAGE\ncontent-length:3\n\na\0b", b"", b"\n"),
 ]
 
 
@@ -421,3 +360,31 @@ def test_parse_functions():
             stomp.utils.parse_headers(["a:\\t"])
         with pytest.raises(stompcodec.FrameError, match="bad-header-line"):
             stomp.utils.parse_headers(["a"])
+
+
+# ---- docs/coming-from-stomp-py.md ----
+
+
+@pytest.mark.skipif(not PAGE.is_file(), reason="without the docs")
+def test_the_examples_of_the_page_run(broker, capsys):
+    blocks = re.findall(r"^```python\n(.*?)^```", PAGE.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
+    assert len(blocks) == 3
+    names = {"host": "127.0.0.1", "port": broker.port}
+    try:
+        for block in blocks:
+            exec(compile(block, PAGE.name, "exec"), names)
+    finally:
+        compat.install().undo()
+    assert capsys.readouterr().out == "/queue/orders hello\n"
+
+
+@pytest.mark.skipif(not PAGE.is_file(), reason="without the docs")
+def test_the_names_of_our_client_exist():
+    """What the second column calls."""
+    column = " ".join(line.split(" | ")[1] for line in PAGE.read_text(encoding="utf-8").splitlines() if " | " in line)
+    known = {name for owner in (stompcodec.client, Client, Message, Transaction) for name in dir(owner)}
+    calls = [Options, *(call for kind in (Client, Message) for call in vars(kind).values() if inspect.isfunction(call))]
+    known |= {name for call in calls for name in inspect.signature(call).parameters}
+    called = set(re.findall(r"\b([a-z_]+)(?:=|\()", column)) - {"failover", "stomp"}
+    assert len(called) > 20
+    assert called <= known | {"attempts", "unsubscribe"}, called - known

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import contextlib
 import importlib.util
 import os
 import subprocess
 import sys
 from pathlib import Path
 from typing import Any
-from xml.sax.saxutils import escape as quote
 
 import pytest
 from interop import suites
@@ -74,11 +72,9 @@ def run(folder: Path, *arguments: str, **environment: str) -> subprocess.Complet
 @pytest.mark.parametrize(
     ("mode", "name"),
     [
-        ("", "stompman.serde.FrameParser"),
         ("stompman", "stompcodec.compat.stompman_frames.FrameParser"),
         ("stompman:strict", "stompcodec.compat.stompman_frames.StrictFrameParser"),
     ],
-    ids=["as-it-is", "quirks", "strict"],
 )
 def test_the_plug_in_comes_before_the_suite(tmp_path: Path, mode: str, name: str) -> None:
     if importlib.util.find_spec("stompman") is None:
@@ -87,11 +83,6 @@ def test_the_plug_in_comes_before_the_suite(tmp_path: Path, mode: str, name: str
     done = run(tmp_path, STOMPCODEC_COMPAT=mode)
     assert done.returncode == 0, done.stdout + done.stderr
     assert f"stompcodec.compat: {mode.split(':')[0] or 'nothing'}" in done.stdout
-
-
-def test_a_peer_that_nobody_knows_ends_it(tmp_path: Path) -> None:
-    (tmp_path / "test_suite.py").write_text(OUTCOMES)
-    assert run(tmp_path, STOMPCODEC_COMPAT="pika").returncode not in (0, 1)
 
 
 def test_outcomes_by_names_that_pytest_takes(tmp_path: Path) -> None:
@@ -113,27 +104,6 @@ def test_outcomes_by_names_that_pytest_takes(tmp_path: Path) -> None:
     assert [word for name, word in found.items() if "test_none" in name] == ["error"]
     again = run(tmp_path, *(name for name in found if "each" in name), STOMPCODEC_COMPAT="")
     assert "2 passed" in again.stdout
-
-
-def test_what_a_suite_asks_for_besides_stomp_has_an_outcome_of_its_own(tmp_path: Path) -> None:
-    """As django-stomp, which asks a management page over HTTP."""
-    besides = suites.SUITES["django-stomp"].besides
-    text = "HTTPConnectionPool(host='localhost', port={}): Max retries exceeded with url: /api/queues"
-    cases = {
-        "test_page": text.format(15672),
-        "test_console": text.format(8161),
-        "test_other": text.format(80),
-        "test_assert": "assert 0 == 2",
-    }
-    lines = [
-        f'<testcase file="t.py" classname="t" name="{name}"><failure message="E">{quote(words)}</failure></testcase>'
-        for name, words in cases.items()
-    ]
-    (tmp_path / "report.xml").write_text(f"<testsuites><testsuite>{''.join(lines)}</testsuite></testsuites>")
-    ((word, _),) = {(word, "") for _, word in besides}
-    outcomes = dict(zip(cases, [word, word, "failed", "failed"]))
-    assert suites.read(tmp_path / "report.xml", besides) == {f"t.py::{name}": found for name, found in outcomes.items()}
-    assert set(suites.read(tmp_path / "report.xml").values()) == {"failed"}
 
 
 @pytest.mark.parametrize(
@@ -161,64 +131,68 @@ def test_what_differs_is_run_again(
     assert ("NOT EXPLAINED" in shown) == bool(differ)
 
 
-@pytest.mark.parametrize(("reason", "status"), [(None, 1), ("the clock", 0)])
+@pytest.mark.parametrize(
+    ("reason", "is_there", "crashes", "status"),
+    [(None, True, False, 1), ("the clock", True, False, 0), (None, False, False, 1), (None, True, True, 2)],
+)
 def test_exit_status(
     script: Any,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
     tmp_path: Path,
     reason: str | None,
+    is_there: bool,
+    crashes: bool,
     status: int,
 ) -> None:
-    (tmp_path / "stomp.py").mkdir()
+    """Of a difference that is explained or not, of nothing to run, and of a crash, behind which the others run."""
+    runs: list[str] = []
+
+    def run(python: str, name: str, _checkout: Path, mode: str, *_: object) -> dict[str, str]:
+        runs.append(name)
+        if crashes and name == "stomp.py" and mode:
+            raise script.DidNotRun("signal 11", tmp_path / "log")
+        return {"t": "failed" if mode and not crashes else "passed"}
+
+    for name in ("stomp.py", "django-stomp") if is_there else ():
+        (tmp_path / name).mkdir()
+    (tmp_path / "log").write_text("the reason\n")
     monkeypatch.setattr(sys, "argv", ["compat.py", str(tmp_path)])
+    monkeypatch.setattr(script, "run", run)
+    monkeypatch.setattr(script, "python_of", lambda *_: "python")
     monkeypatch.setattr(script.signal, "signal", lambda *_: None)
-    monkeypatch.setattr(script, "compare", lambda *_: script.Outcome({"t": "passed"}, {"t": "failed"}))
-    monkeypatch.setattr(script, "EXPLAINED", {("stomp.py", "t"): reason} if reason else {})
+    monkeypatch.setattr(script, "EXPLAINED", {(name, "t"): reason for name in script.SUITES} if reason else {})
     assert script.main() == status
     shown = capsys.readouterr()
     assert "skipped: the suite of stompman is not in" in shown.err
-    assert "git clone https://github.com/juntossomosmais/django-stomp" in shown.err
-    assert (reason or "NOT EXPLAINED") in shown.out
-
-
-def test_nothing_to_run_is_no_success(script: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(sys, "argv", ["compat.py", str(tmp_path)])
-    monkeypatch.setattr(script.signal, "signal", lambda *_: None)
-    assert script.main() == 1
-
-
-#: What a suite is -> what the error says.
-CRASHES = {
-    "exits": ("import os\n\ndef test_a(): os._exit(7)\n", "pytest's exit status was 7"),
-    "killed": ("import os, signal\n\ndef test_a(): os.kill(os.getpid(), signal.SIGKILL)\n", "signal 9"),
-    "not-collected": ("import no_such_module\n", "pytest's exit status was 2"),
-    "empty": ("", "pytest's exit status was 5"),
-    "interrupted": ("def test_a(): raise KeyboardInterrupt\n", "pytest's exit status was 2"),
-    "hangs": ("import threading\n\ndef test_a(): threading.Event().wait()\n", "it was ended after 0.5 s"),
-}
-
-
-#: The others take another way to the same two lines.
-_QUICK = ("exits", "killed", "hangs")
+    assert ("git clone https://github.com/juntossomosmais/django-stomp" in shown.err) is not is_there
+    assert ("CRASHED: did not run to its end: signal 11" in shown.out) is crashes
+    assert ("| the reason" in shown.out) is crashes
+    assert ("NOT EXPLAINED" in shown.out) is (is_there and not crashes and reason is None)
+    assert runs.count("django-stomp") == is_there * 2 * (2 if crashes else 6)  # in two dialects
 
 
 @pytest.mark.parametrize(
-    "kind", [each if each in _QUICK else pytest.param(each, marks=pytest.mark.slow) for each in CRASHES]
+    ("text", "why", "most"),
+    [
+        ("import os\n\ndef test_a(): os._exit(7)\n", "pytest's exit status was 7", 120),
+        ("import os, signal\n\ndef test_a(): os.kill(os.getpid(), signal.SIGKILL)\n", "signal 9", 120),
+        ("import threading\n\ndef test_a(): threading.Event().wait()\n", "it was ended after 0.5 s", 0.5),
+    ],
+    ids=["exits", "killed", "hangs"],
 )
-def test_a_suite_that_crashed_is_no_outcome(kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_suite_that_crashed_is_no_outcome(
+    text: str, why: str, most: float, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     pytest.importorskip("pytest_timeout", reason="pytest-timeout is not installed: pip install pytest-timeout")
-    text, why = CRASHES[kind]
-    monkeypatch.setattr(suites, "_SUITE", 0.5 if kind == "hangs" else 120)
+    monkeypatch.setattr(suites, "_SUITE", most)
     (tmp_path / "checkout").mkdir()
     (tmp_path / "checkout" / "test_suite.py").write_text(text)
     suite = suites.Suite("stomp.py", (), {"test_suite.py": "test_suite.py"}, ("test_suite.py",))
     log = tmp_path / "logs" / "one.log"
     with pytest.raises(suites.DidNotRun, match=why) as raised:
         suites.run_suite(sys.executable, suite, tmp_path / "checkout", "", [], None, tmp_path / "run", log)
-    assert log.is_file()
-    assert str(log) in str(raised.value)
-    for line in log.read_text().splitlines()[-3:]:
+    for line in [str(log), *log.read_text().splitlines()[-3:]]:
         assert line in str(raised.value)
 
 
@@ -229,51 +203,6 @@ def test_an_internal_error_of_pytest_is_no_outcome(tmp_path: Path, monkeypatch: 
     suite = suites.Suite("stomp.py", (), {}, ("test_suite.py",))
     with pytest.raises(suites.DidNotRun, match="pytest itself failed"):
         suites.run_suite(sys.executable, suite, tmp_path, "", ["--version"], None, tmp_path / "run", tmp_path / "log")
-
-
-def test_a_crash_is_told_from_a_difference(
-    script: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
-) -> None:
-    """The other suites are run, the status is 2, and nothing is run again over the log."""
-    for name in ("stomp.py", "django-stomp"):
-        (tmp_path / name).mkdir()
-    (tmp_path / "log").write_text("the reason\n")
-    runs: list[tuple[object, ...]] = []
-
-    def run(*arguments: object) -> dict[str, str]:
-        runs.append(arguments)
-        if arguments[1] == "stomp.py" and arguments[3]:
-            raise script.DidNotRun("signal 11", tmp_path / "log")
-        return {"t": "passed"}
-
-    monkeypatch.setattr(script, "run", run)
-    monkeypatch.setattr(script, "python_of", lambda *_: "python")
-    monkeypatch.setattr(script.signal, "signal", lambda *_: None)
-    monkeypatch.setattr(sys, "argv", ["compat.py", str(tmp_path)])
-    assert script.main() == 2
-    shown = capsys.readouterr().out
-    assert "stomp.py" in shown
-    assert "CRASHED: did not run to its end: signal 11" in shown
-    assert "| the reason" in shown
-    assert [words[1] for words in runs].count("stomp.py") == 2
-    assert [words[1] for words in runs].count("django-stomp") == 4  # in two dialects
-    assert "NOT EXPLAINED" not in shown
-
-
-def test_every_run_has_a_log_of_its_own(script: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    logs: list[str] = []
-    monkeypatch.setattr(script, "python_of", lambda *_: "python")
-    monkeypatch.setattr(script, "broker", lambda *_: contextlib.nullcontext())
-
-    def run_suite(*arguments: Any) -> dict[str, str]:
-        logs.append(arguments[-1].name)
-        return {"t": "failed" if arguments[3] else "passed"}
-
-    monkeypatch.setattr(script, "run_suite", run_suite)
-    script.compare("django-stomp", tmp_path, False, [], "rabbitmq")
-    assert len(logs) == 6
-    assert len(set(logs)) == 6
-    assert all("rabbitmq" in name for name in logs)
 
 
 def test_a_suite_is_told_where_the_broker_is(tmp_path: Path) -> None:

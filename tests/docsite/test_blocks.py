@@ -23,17 +23,17 @@ TESTS = ROOT / "tests"
 #: Which test runs the blocks of a page in a language. `test_it_is_run_there` sees to it that it reads the page.
 RUN = {
     ("docs/client.md", "python"): "client/test_docs.py::test_the_examples_run",
-    ("docs/coming-from-stomp-py.md", "python"): "compat/test_stomppy_docs.py::test_the_examples_run",
+    ("docs/coming-from-stomp-py.md", "python"): "compat/test_stomppy.py::test_the_examples_of_the_page_run",
     ("docs/coming-from-stompman.md", "python"): "compat/test_stompman.py::test_the_examples_of_the_docs_run",
     **{
         ("docs/how-to-extend.md", kind): "docsite/test_how_to_extend.py::test_each_recipe_works_as_written"
         for kind in ("diff", "python")
     },
-    ("docs/large-bodies.md", "python"): "client/test_large_docs.py::test_the_examples_run",
-    ("docs/middleware.md", "python"): "client/middleware/test_docs.py::test_the_examples_run",
-    ("docs/proxies.md", "python"): "client/test_proxies_docs.py::test_the_examples_run",
+    ("docs/large-bodies.md", "python"): "client/test_docs.py::test_the_examples_run",
+    ("docs/middleware.md", "python"): "client/test_docs.py::test_the_examples_run",
+    ("docs/proxies.md", "python"): "client/test_docs.py::test_the_examples_run",
     ("docs/testing.md", "python"): "testing/test_plugin.py::test_the_documentation_is_right",
-    ("docs/tracing.md", "python"): "client/middleware/test_docs.py::test_the_examples_run",
+    ("docs/tracing.md", "python"): "client/test_docs.py::test_the_examples_run",
     ("docs/spark-semantics.md", "python"): (
         "spark/jobs/test_supervise.py::test_the_supervisor_of_the_page_survives_kills_of_the_source"
     ),

@@ -309,47 +309,21 @@ async def _fail(error: Exception) -> None:
     raise error
 
 
-class AsyncWaiters:
-    """Tasks that wait for messages of a subscription."""
-
-    def __init__(self, subscription: object) -> None:
-        self._futures: list[asyncio.Future[None]] = []
-
-    def enter(self) -> asyncio.Future[None]:
-        """Return a future for `wait`. The caller holds the client's lock."""
-        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._futures.append(future)
-        return future
-
-    async def wait(self, waiter: asyncio.Future[None], until: float | None) -> None:
-        """Wait until `wake` is called, or until a point in time."""
-        try:
-            await asyncio.wait([waiter], timeout=None if until is None else max(until - time.monotonic(), 0))
-        finally:
-            with contextlib.suppress(ValueError):
-                self._futures.remove(waiter)
-
-    def wake(self) -> None:
-        """Wake all tasks. Called in the event loop."""
-        futures, self._futures = self._futures, []
-        for future in futures:
-            if not future.done():
-                future.set_result(None)
-
-
-class AsyncPauses:
-    """Tasks that pause between two calls of a handler."""
+class _Futures:
+    """The futures of tasks that wait."""
 
     def __init__(self) -> None:
         self._futures: list[asyncio.Future[None]] = []
 
-    async def rest(self, seconds: float, is_over: Callable[[], bool]) -> None:
-        """Wait so many seconds, or until `wake` is called; not at all if it is over."""
+    def enter(self) -> asyncio.Future[None]:
+        """Return a future to wait for."""
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._futures.append(future)
+        return future
+
+    async def _wait(self, future: asyncio.Future[None], seconds: float | None) -> None:
         try:
-            if not is_over():
-                await asyncio.wait([future], timeout=seconds)
+            await asyncio.wait([future], timeout=seconds)
         finally:
             with contextlib.suppress(ValueError):
                 self._futures.remove(future)
@@ -360,6 +334,26 @@ class AsyncPauses:
         for future in futures:
             if not future.done():
                 future.set_result(None)
+
+
+class AsyncWaiters(_Futures):
+    """Tasks that wait for messages of a subscription. They `enter` under the client's lock."""
+
+    def __init__(self, subscription: object) -> None:
+        super().__init__()
+
+    async def wait(self, waiter: asyncio.Future[None], until: float | None) -> None:
+        """Wait until `wake` is called, or until a point in time."""
+        await self._wait(waiter, None if until is None else max(until - time.monotonic(), 0))
+
+
+class AsyncPauses(_Futures):
+    """Tasks that pause between two calls of a handler."""
+
+    async def rest(self, seconds: float, is_over: Callable[[], bool]) -> None:
+        """Wait so many seconds, or until `wake` is called; not at all if it is over."""
+        future = self.enter()
+        await self._wait(future, 0 if is_over() else seconds)
 
 
 class AsyncWorkers:
@@ -583,10 +577,6 @@ class AsyncBodyReader:
         await self.close()
 
 
-def _is_file(body: object) -> bool:
-    return isinstance(body, os.PathLike) or hasattr(body, "read")
-
-
 async def open_source(body: Any, length: int | None, folder: str | os.PathLike[str] | None) -> Source:
     """Return the source of a body. One whose length is not known is written to a temporary file first."""
     source = await asyncio.to_thread(opened, body, length) if may_block(body) else opened(body, length)
@@ -597,7 +587,7 @@ async def open_source(body: Any, length: int | None, folder: str | os.PathLike[s
         if isinstance(pieces, AsyncIterable):
             async for piece in pieces:
                 await _spool(spool, checked(piece))
-        elif _is_file(body):
+        elif isinstance(body, os.PathLike) or hasattr(body, "read"):
             await asyncio.to_thread(spool.fill, pieces)
         else:
             for piece in pieces:

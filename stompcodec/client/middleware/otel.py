@@ -8,6 +8,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
+from functools import partial
 from typing import Any
 
 from stompcodec import __version__
@@ -111,18 +112,10 @@ class OpenTelemetry(Middleware):
             "{message}",
             "Number of messages that were delivered to the application.",
         )
-        self._operations = meter.create_histogram(
-            "messaging.client.operation.duration",
-            "s",
-            "Duration of messaging operation initiated by a producer or consumer client.",
-            explicit_bucket_boundaries_advisory=BUCKETS,
-        )
-        self._processing = meter.create_histogram(
-            "messaging.process.duration",
-            "s",
-            "Duration of processing operation.",
-            explicit_bucket_boundaries_advisory=BUCKETS,
-        )
+        histogram = partial(meter.create_histogram, unit="s", explicit_bucket_boundaries_advisory=BUCKETS)
+        what = "Duration of messaging operation initiated by a producer or consumer client."
+        self._operations = histogram("messaging.client.operation.duration", description=what)
+        self._processing = histogram("messaging.process.duration", description="Duration of processing operation.")
 
     def __repr__(self) -> str:
         return "<OpenTelemetry>"
@@ -185,36 +178,34 @@ class OpenTelemetry(Middleware):
         if event.by == "handler":
             yield
             return
-        message = event.message
-        attributes = self._attributes(event.session, "receive", "receive", event.destination)
-        attributes |= self._of_message(message.headers, message.size, message)
-        given = self._context_of(message.headers)
-        counts = [self._consumed]
-        with self._step(
-            attributes, SpanKind.CLIENT, given, [self._operations], counts, continues=True, since=event.since
-        ):
+        measures = [self._operations], [self._consumed]
+        with self._consuming(event, "receive", "receive", SpanKind.CLIENT, *measures, since=event.since):
             yield
 
-    @contextmanager
-    def process(self, event: ProcessEvent) -> Iterator[None]:
+    def process(self, event: ProcessEvent) -> AbstractContextManager[object]:
         """Return a span of a consumer."""
-        message = event.message
-        attributes = self._attributes(event.session, "process", "process", event.destination)
-        attributes |= self._of_message(message.headers, message.size, message)
-        given = self._context_of(message.headers)
         counts = [self._consumed] if event.by == "handler" else []
-        with self._step(attributes, SpanKind.CONSUMER, given, [self._processing], counts, continues=True):
-            yield
+        return self._consuming(event, "process", "process", SpanKind.CONSUMER, [self._processing], counts)
 
-    @contextmanager
-    def settle(self, event: SettleEvent) -> Iterator[None]:
+    def settle(self, event: SettleEvent) -> AbstractContextManager[object]:
         """Return a span around ACK or NACK."""
-        message = event.message
-        attributes = self._attributes(event.session, event.command.lower(), "settle", event.destination)
-        attributes |= self._of_message(message.headers, None, message)
+        return self._consuming(event, event.command.lower(), "settle", SpanKind.CLIENT, [self._operations], [])
+
+    def _consuming(
+        self,
+        event: ReceiveEvent | ProcessEvent | SettleEvent,
+        name: str,
+        kind: str,
+        span: SpanKind,
+        durations: list[metrics.Histogram],
+        counts: list[metrics.Counter],
+        since: int | None = None,
+    ) -> AbstractContextManager[Span]:
+        """Return a step with a received message."""
+        message, attributes = event.message, self._attributes(event.session, name, kind, event.destination)
+        attributes |= self._of_message(message.headers, None if kind == "settle" else message.size, message)
         given = self._context_of(message.headers)
-        with self._step(attributes, SpanKind.CLIENT, given, [self._operations], [], continues=True):
-            yield
+        return self._step(attributes, span, given, durations, counts, continues=True, since=since)
 
     # ---- spans and metrics ----
 

@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 
 from stompcodec.client.middleware import AsyncMiddleware, Middleware
+from stompcodec.client.middleware.base import PLACES
+
+
+def _place(name):
+    return lambda self, event: self._around(name, event)
 
 
 class Notes(Middleware):
@@ -32,23 +38,7 @@ class Notes(Middleware):
         self.actions.get(f"after_{place}", lambda event: None)(event)
         self.notes.append(f"{self.name}<{place}")
 
-    def connect(self, event):
-        return self._around("connect", event)
-
-    def send(self, event):
-        return self._around("send", event)
-
-    def send_many(self, event):
-        return self._around("send_many", event)
-
-    def receive(self, event):
-        return self._around("receive", event)
-
-    def process(self, event):
-        return self._around("process", event)
-
-    def settle(self, event):
-        return self._around("settle", event)
+    connect, send, send_many, receive, process, settle = (_place(name) for name in PLACES)
 
     def of(self, place):
         """The events of a place, in order."""
@@ -71,30 +61,12 @@ class AsyncNotes(AsyncMiddleware):
 
     @contextlib.asynccontextmanager
     async def _around(self, place, event):
-        import asyncio
-
         await asyncio.sleep(0)
         with self.inner._around(place, event):
             yield
         await asyncio.sleep(0)
 
-    def connect(self, event):
-        return self._around("connect", event)
-
-    def send(self, event):
-        return self._around("send", event)
-
-    def send_many(self, event):
-        return self._around("send_many", event)
-
-    def receive(self, event):
-        return self._around("receive", event)
-
-    def process(self, event):
-        return self._around("process", event)
-
-    def settle(self, event):
-        return self._around("settle", event)
+    connect, send, send_many, receive, process, settle = (_place(name) for name in PLACES)
 
 
 def layer_for(shell, *args, **actions):

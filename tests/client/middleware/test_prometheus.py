@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import importlib
-import itertools
 import re
 import sys
 from pathlib import Path
 
 import pytest
-from client.broker import BrokerThread
 from client.feeding import wait_for
 from client.middleware.layers import Notes
 from client.peer import closed_port
@@ -21,17 +19,11 @@ from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
 import stompcodec.client as stomp
+from stompcodec.client.middleware.events import Destinations
 from stompcodec.client.middleware.prometheus import Prometheus
 from stompcodec.errors import MissingExtraError
 
-NUMBERS = itertools.count()
 PAGE = Path(__file__).parents[3] / "docs" / "tracing.md"
-
-
-@pytest.fixture(scope="module")
-def broker():
-    with BrokerThread() as broker:
-        yield broker
 
 
 @pytest.fixture
@@ -50,8 +42,7 @@ def value(registry, name, *labels):
     return sum(found)
 
 
-def test_each_step_is_counted(shell, broker, registry):
-    queue = f"/queue/prometheus-{next(NUMBERS)}"
+def test_each_step_is_counted(shell, broker, queue, registry):
     client = shell.connect(broker.url, middleware=[Prometheus(registry)])
     client.send(queue, b"12345", receipt=True)
     client.send_many([(queue, b"67"), (queue, b"8")])
@@ -100,6 +91,9 @@ def test_labels_are_bounded(broker, registry):
         client.send("/temp-queue/mine", b"body")
     assert value(registry, "sent_messages_total", "_other") == 4
     assert value(registry, "sent_messages_total", "/queue/bounded-1") == 1
+    assert Destinations(0).label("/queue/a") == "_other"
+    with pytest.raises(ValueError, match="destinations is -1"):
+        Prometheus(registry, destinations=-1)
 
 
 def test_prometheus_reads_it(broker, registry):
@@ -112,11 +106,6 @@ def test_prometheus_reads_it(broker, registry):
         counters = {name for name in told if name.endswith("_total")}
         ours = {name for name in names if not name.endswith("_created")}  # the library's own, beside each
         assert {name.removesuffix("_total") for name in counters} | (told - counters) == ours
-
-
-def test_a_negative_number_of_destinations_is_refused(registry):
-    with pytest.raises(ValueError, match="destinations is -1"):
-        Prometheus(registry, destinations=-1)
 
 
 def test_without_the_package_the_error_names_the_extra(monkeypatch):
