@@ -11,7 +11,7 @@ from client.peer import Peer
 pytest.importorskip("click")
 pytest.importorskip("pty")  # there are no terminals of POSIX on Windows
 
-from cli.running import process, terminal
+from cli.running import terminal
 
 import stompcodec.client as stomp
 from stompcodec import Frame, serialize
@@ -66,13 +66,6 @@ def test_sub(view: list[str], broker: StompBroker) -> None:
         assert ["nasty", NASTY] in found["headers"]
 
 
-def test_req(broker: StompBroker) -> None:
-    with stomp.connect(broker.url) as client:
-        client.subscribe("/queue/req", handler=lambda message: message.reply(NASTY))
-        assert "evil" in shown("req", "/queue/req", "x", "-u", broker.url)
-        assert json.loads(shown("req", "/queue/req", "x", "-u", broker.url, "--json"))["body"] == NASTY
-
-
 def test_queue_tools(broker: StompBroker) -> None:
     letter = {"original-destination": NASTY, "dead-letter-reason": NASTY, "dead-letter-attempts": NASTY, NASTY: "x"}
     with stomp.connect(broker.url) as client:
@@ -110,7 +103,3 @@ def test_json_means_the_same() -> None:
         assert json.loads(escape_json(line)) == {"a": text}
         assert escape_json(line).isprintable()
     assert escape_json('{"a":"caf\xe9"}') == '{"a":"caf\xe9"}'
-
-
-def test_a_pipe_gets_it_as_it_is(file: Path) -> None:
-    assert "\u202e" in process("decode", "--json", file).stdout.decode()

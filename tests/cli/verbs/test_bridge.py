@@ -18,7 +18,7 @@ from patience import interval, patience
 pytest.importorskip("click")
 
 from bridge.running import fill, take_all
-from cli.running import COMMAND, objects, terminal
+from cli.running import COMMAND, objects
 from cli.running import run as run_verb
 from click.testing import Result
 
@@ -160,16 +160,6 @@ def test_it_drains_all_queues_by_default(one: StompBroker, other: StompBroker) -
     assert carry(one, other, "--drain", "-q").output == ""
 
 
-@posix
-@pytest.mark.long
-def test_what_a_terminal_shows(one: StompBroker, other: StompBroker) -> None:
-    command = ["bridge", one.url, other.url, "-m", "/queue/a", "--drain"]
-    shown = terminal(*command)
-    assert shown.startswith("carrying from ")
-    assert "\x1b[K0 messages carried" in shown
-    assert "\x1b" not in terminal(*command, TERM="dumb")
-
-
 def test_maps_of_a_file_and_json(one: StompBroker, other: StompBroker, tmp_path: Path) -> None:
     fill(one.url, "/queue/a", 3)
     (tmp_path / "maps").write_text("# what goes where\n\n/queue/a=/queue/b\n")
@@ -202,14 +192,6 @@ def test_messages_that_a_drain_leaves_are_exit_status_1(one: StompBroker, other:
     assert "1 message carried" in result.stderr
     assert "1 left in FROM" in result.stderr
     assert objects(result)[-1]["left"] == 1
-
-
-def test_a_circle_is_refused(one: StompBroker, other: StompBroker) -> None:
-    fill(one.url, "/queue/a", 2)
-    assert carry(one, other, "--drain").exit_code == 0
-    result = carry(other, one, "--drain")
-    assert (result.exit_code, "loop: it was carried from" in result.stderr) == (1, True)
-    assert one.queued("/queue/a") == 0
 
 
 def test_a_large_body_is_refused_by_name(one: StompBroker, other: StompBroker, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -246,13 +228,6 @@ def test_a_login_for_each_end(way: str) -> None:
         assert result.exit_code == 0, result.output
         result = run(urls[0], urls[1].replace("bob", "eve"), "-m", "/queue/a", "-w", "0", **environment)
         assert (result.exit_code, "STOMPCODEC_TO_PASSCODE" in result.output) == (1, True)
-
-
-def test_a_prompt_names_the_login(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(connecting, "_has_terminal", lambda: True)
-    result = run("stomp://127.0.0.1:1", ELSEWHERE.replace("//", "//bob@"), input="hidden\n")
-    assert "Passcode of bob" in result.output
-    assert "hidden" not in result.output
 
 
 #: Runs the rest of its arguments as a shell would: the terminal that is its standard input sends it SIGHUP.

@@ -15,7 +15,7 @@ from patience import patience
 
 pytest.importorskip("click")
 
-from cli.running import process, run
+from cli.running import run
 from client.feeding import wait_for
 from crash.process import BrokerProcess
 
@@ -184,12 +184,6 @@ def test_failures_are_one_line(
     result = run("broker", *arguments.split())
     assert (result.exit_code, said in result.stderr) == (status, True), result.output
     assert status == 2 or len(result.stderr.splitlines()) == 1
-
-
-def test_a_failure_of_the_process_has_no_traceback() -> None:
-    done = process("broker", "--config", "nowhere.toml")
-    assert done.returncode == 1
-    assert done.stderr.startswith(b"stompcodec broker: nowhere.toml: ")
 
 
 def test_help() -> None:

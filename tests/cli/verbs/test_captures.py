@@ -181,16 +181,6 @@ def test_decode_does_not_go_on_within_a_file(tmp_path: Path) -> None:
     assert len(objects(run("decode", "--json", "--resync", path))) == 2
 
 
-def test_lint_continues_after_a_broken_frame(tmp_path: Path) -> None:
-    path = write(tmp_path / "a.stompcap", [FRAMES[0], FRAMES[1] + BROKEN + FRAMES[2], FRAMES[3]])
-    result = run("lint", path)
-    assert result.exit_code == 1
-    assert f"{files_of(path)[1]}:{len(FRAMES[1]) + BROKEN.index(bytes([92]))}: error " in result.stdout
-    (counts,) = (line for line in result.stdout.splitlines() if line.startswith(f"{files_of(path)[1]}: errors 1, "))
-    assert counts.endswith(", frames 2")
-    assert f"{files_of(path)[2]}: errors 0, " in result.stdout
-
-
 @each_reader
 @pytest.mark.parametrize(
     ("damage", "said"),

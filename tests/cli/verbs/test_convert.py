@@ -24,7 +24,6 @@ from hypothesis import strategies as st
 
 from stompcodec import Frame, parse, serialize
 from stompcodec.capture import Capture, CaptureWriter, octets_of
-from stompcodec.capture.index import index_path
 from stompcodec.cli.files.packets import Dissection, Flow, packets
 
 TIME = 1_700_000_000_123_456
@@ -147,16 +146,6 @@ def test_what_is_broken_is_told_and_the_rest_is_written(tmp_path: Path, name: st
     assert result.stderr.count("stompcodec: ") == 1
     assert result.stderr.startswith(f"stompcodec: {tmp_path / name}: ")
     assert len(result.stdout.splitlines()) == (0 if name.endswith((".gz", "pcapng")) else 1)
-
-
-def test_a_damaged_capture_is_told_and_converted_whole(capture: Path, tmp_path: Path) -> None:
-    (segment,) = Capture(capture).segments()
-    index = index_path(segment.path)
-    index.write_bytes(index.read_bytes()[:48] + b"x" + index.read_bytes()[49:])
-    result = run(capture, tmp_path / "good.stompcap")
-    assert result.exit_code == 1
-    assert "the index is damaged" in result.stderr
-    assert [frame for _, frame in held(tmp_path / "good.stompcap")] == [parse(octets_of(each))[0] for each in FRAMES]
 
 
 def test_resync_and_lenient(tmp_path: Path) -> None:

@@ -8,7 +8,6 @@ from base64 import b64decode
 from pathlib import Path
 
 import pytest
-from railway import capture
 
 pytest.importorskip("click")
 
@@ -301,15 +300,6 @@ def test_the_version_is_followed(version: str) -> None:
     value = {"1.0": "\\:x", "1.1": "\r\n:\\", "1.2": "\r\n:\\"}[version]
     data = serialize(Frame("CONNECTED", greeting), version) + serialize(Frame("MESSAGE", {"a": value}, b"x"), version)
     assert encode(input=decoded(data)).stdout_bytes == data
-
-
-def test_a_whole_capture_comes_back_but_for_its_heart_beats() -> None:
-    lines = decoded(b"".join(piece.rstrip(b"\n") for piece in capture(150)))
-    again = objects(decoded(encode(input=lines).stdout_bytes))
-    assert len(again) == len(lines.splitlines())
-    for line, other in zip(objects(lines), again):
-        assert [pair for pair in other["headers"] if pair in line["headers"]] == line["headers"]
-        assert [line.get(key) for key in ("body", "body_b64")] == [other.get(key) for key in ("body", "body_b64")]
 
 
 def test_octets_that_are_no_utf8_come_back_leniently() -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import re
 import signal
 import socket
@@ -17,7 +16,6 @@ import pytest
 pytest.importorskip("click")
 pty = pytest.importorskip("pty")
 
-from cli.at_broker import read_until
 from cli.running import objects, run
 from client.peer import closed_port
 from patience import patience
@@ -127,22 +125,6 @@ def test_quiet_tells_only_of_a_target_that_is_down(at: Runner) -> None:
     assert status == 0
     assert f"connection 1 closed: cannot connect to stomp://127.0.0.1:{port}: Connection refused" in err
     assert "(1 did not reach the target)" in err
-
-
-@pytest.mark.parametrize("plain", ["", "1"])
-def test_colours_on_a_terminal(at: Runner, plain: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("TERM", "xterm-256color")
-    monkeypatch.setenv("NO_COLOR", plain)
-    master, slave = pty.openpty()
-    with running(at, stdout=slave) as proxy:
-        os.close(slave)
-        proxy.say(b"CONNECT\naccept-version:1.2\nhost:a\nx:\x1b[2J\n\n\0")
-        shown = read_until(master, b"closed")
-        proxy.process.terminate()
-        assert proxy.process.wait(patience(30)) == 0
-    os.close(master)
-    assert (b"\x1b[" in shown) is not bool(plain)
-    assert b"\x1b[2J" not in shown
 
 
 def test_a_closed_pipe_ends_it(at: Runner) -> None:

@@ -27,7 +27,6 @@ from cli.packets import ethernet, pcapng, tcp
 from cli.running import run
 from client.feeding import left, publish, wait_for
 from client.peer import Peer
-from crash.process import BrokerProcess
 
 import stompcodec.client as stomp
 from stompcodec import Frame, serialize
@@ -151,28 +150,6 @@ def test_a_full_disk_acknowledges_nothing(at: Runner, fresh: str, tmp_path: Path
     at.good("record", fresh, "-o", path, "-n", str(200 - count), "-q")
     assert sorted(int(body.split()[0]) for body in bodies(path)) == list(range(200))
     assert at.good("sub", fresh, "-w", "0.2") == b""
-
-
-@posix
-def test_a_broker_that_comes_back(at: Runner, tmp_path: Path) -> None:
-    path = tmp_path / "a.stompcap"
-    with BrokerProcess(tmp_path / "broker") as broker:
-        port = broker.port
-        url = f"stomp://127.0.0.1:{port}"
-        with at.process("record", url, "/queue/a", "-o", path, stderr=subprocess.PIPE) as process:
-            at.good("pub", "-u", url, "/queue/a", "one", "-p")
-            wait_until_recorded(path, 1)
-            broker.kill()
-            assert process.stderr is not None
-            assert b"connecting again" in process.stderr.readline()
-            broker._command[broker._command.index("--port") + 1] = str(port)
-            broker.start()
-            at.good("pub", "-u", url, "/queue/a", "two", "-p")
-            wait_for(lambda: b"two" in bodies(path))
-            process.terminate()
-            process.stderr.read()
-            assert process.wait(patience(60)) == 0
-    assert set(bodies(path)) == {b"one", b"two"}  # one may be there twice: its ACK may have been lost
 
 
 @posix
@@ -338,21 +315,6 @@ def test_forms_of_files(at: Runner, fresh: str, tmp_path: Path) -> None:
         input=json.dumps({"command": "SEND", "headers": [["destination", fresh]]}) + "\n",
     )
     assert shown(at, fresh, 5) == ["sent", "got", "sent", "got", ""]
-
-
-def test_what_is_broken_is_told(at: Runner, fresh: str, tmp_path: Path) -> None:
-    path = recorded(tmp_path / "a.stompcap", fresh, 0)
-    with path.open("r+b") as file:
-        file.truncate(path.stat().st_size - 1)  # the index at its end is none any more
-    result = at("replay", path)
-    assert (result.exit_code, "are not whole frames: skipped" in result.stderr) == (1, True)
-    assert shown(at, fresh, 1) == ["0"]
-
-
-def test_a_broker_that_refuses(at: Runner, tmp_path: Path) -> None:
-    path = recorded(tmp_path / "a.stompcap", "/queue/closed", 0)
-    result = at("replay", path, at.guarded_url.replace("//", "//guest:guest@"))
-    assert (result.exit_code, "stopped: 1 message sent, 0 confirmed" in result.stderr) == (1, True)
 
 
 @pytest.mark.parametrize("options", ["--speed=0", "--speed=fast", "--from=noon", "-d a=", "--destination="])

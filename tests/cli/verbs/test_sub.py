@@ -34,7 +34,6 @@ from stompcodec.cli.streams import ENDING
 from stompcodec.client.handlers import Retries
 from stompcodec.client.message import BaseMessage
 from stompcodec.testing import StompBroker
-from stompcodec.testing.faults import FaultProxy
 
 
 def headers(line: bytes) -> dict[str, str]:
@@ -130,24 +129,6 @@ def test_several_destinations(at: Runner, fresh: str) -> None:
     at.good("pub", f"{fresh}2", "b")
     found = at.good("sub", fresh, f"{fresh}2", "-n", "2", "-w", "10", "-f", "{destination} {body}\\n").splitlines()
     assert sorted(found) == [f"{fresh} a".encode(), f"{fresh}2 b".encode()]
-
-
-def test_a_lost_connection_is_made_again(at: Runner, fresh: str) -> None:
-    with FaultProxy(("127.0.0.1", at.broker.port)) as proxy:
-        url = f"stomp://127.0.0.1:{proxy.port}"
-        process = at.process("sub", fresh, "-u", url, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
-        assert process.stdout is not None
-        at.good("pub", fresh, "before")
-        assert process.stdout.readline() == b"before\n"
-        proxy.cut()
-        at.good("pub", fresh, "after")
-        seen = process.stdout.readline()
-        if seen == b"before\n":  # its ACK was lost with the connection
-            seen = process.stdout.readline()
-        assert seen == b"after\n"
-        process.send_signal(signal.SIGINT)
-        _out, said = process.communicate(timeout=patience(30))
-    assert b"connecting again" in said
 
 
 @pytest.mark.parametrize("arguments", [("sub", "/queue/closed"), ("req", "/queue/closed", "x")], ids=" ".join)
@@ -339,14 +320,6 @@ def test_a_request_without_an_address_is_taken_and_counted_as_failed(at: Runner,
     result = at("reply", fresh, "x", "-n", "1", "-w", "30")
     assert (result.exit_code, "it has no reply-to" in result.stderr) == (1, True)
     assert at.good("sub", fresh, "-w", "0.1") == b""
-
-
-def test_a_request_is_answered_by_a_later_run(at: Runner, fresh: str, tmp_path: Path, no_pauses: None) -> None:
-    with stomp.connect(at.url) as client:
-        client.send(fresh, b"x", {"reply-to": f"{fresh}-answers"}, receipt=True)
-        result = at("reply", fresh, "-n", "1", "-w", "30", "--exec", f"{ONCE.format(tmp_path / 'ran')}; echo done")
-        assert (result.exit_code, "1 request answered" in result.stderr) == (0, True)
-    assert at.good("sub", f"{fresh}-answers", "-n", "1", "-w", "30") == b"done\n\n"
 
 
 def test_a_refused_answer_does_not_come_round_for_ever(at: Runner, fresh: str) -> None:
