@@ -435,7 +435,7 @@ subscription_options = option_group(
 
 def subscription_of(given: dict[str, Any]) -> dict[str, Any]:
     """Remove the options of `Client.subscribe` from a verb's options, which leaves those of `connected`."""
-    return {name: given.pop(name) for name in ("selector", "durable", "headers", "prefetch")}
+    return {name: given.pop(name) for name in ("selector", "durable", "headers")}
 
 
 def report_reconnect(state: str, error: Exception | None) -> None:

@@ -145,24 +145,22 @@ def moment(time: int) -> str:
 
 
 class Inspection:
-    """The entries of a file ("-": standard input) in a form: raw, capture, pcapng, or None to detect it."""
+    """The entries of a file ("-": standard input)."""
 
-    def __init__(self, file: str, form: str | None, say: Callable[[str], object], options: dict[str, Any]) -> None:
+    def __init__(self, file: str, say: Callable[[str], object], options: dict[str, Any]) -> None:
         self.name = name_of(file)
         self.problems = 0  #: problems reported
         self.left = 0  #: entries left out
         self.count = 0  #: entries found
         self.full = False  #: set it to leave out all further entries
         self._file = file
-        self._form = form or format_of(file, reading=True)
+        self._form = format_of(file, reading=True)
         self._say = say
         self._options = options
         self._judged_as = None if options["version"] == "auto" or self._form == "capture" else options["version"]
         self._conversations: dict[str, Conversation] = {}
         if self._form not in ("raw", "capture", "pcapng"):
-            raise click.UsageError(
-                f"{self._form} has no frames in their original bytes: convert it first, or name its format with --from"
-            )
+            raise click.UsageError(f"{self._form} has no frames in their original bytes: convert it first")
 
     def entries(self, most: int | None = None) -> Iterator[Entry]:
         """Yield the entries in order, at most `most`; the others are only counted.

@@ -358,7 +358,6 @@ view_options = option_group(
     click.option(
         "--pretty", "view", flag_value="pretty", help="Print headers, and the body decompressed and indented."
     ),
-    click.option("-q", "--quiet", is_flag=True, help="Do not print the number of messages."),
     lenient_option,
 )
 
@@ -373,7 +372,7 @@ def look(queue: str, selector: str | None, given: dict[str, Any], table: Callabl
         table: makes the handler that prints the table, for a kind of broker.
         why: what to do if the broker does not show queues.
     """
-    limit, form, view, quiet, lenient = (given.pop(name) for name in ("limit", "form", "view", "quiet", "lenient"))
+    limit, form, view, lenient = (given.pop(name) for name in ("limit", "form", "view", "lenient"))
     number, stopped = 0, []
     signals = stop_on_signals(lambda: stopped.append(1))
     with passing_over(lenient) as passed, reporting_errors(), connected(**given) as client, signals:
@@ -389,9 +388,8 @@ def look(queue: str, selector: str | None, given: dict[str, Any], table: Callabl
         except Interrupted:
             sys.exit(INTERRUPTED)
     sys.stdout.flush()
-    if not quiet:
-        more = "; --limit shows no more" if number == limit else ""
-        click.echo(f"{number:,} message{'s' * (number != 1)} in {printable(queue)}{more}", err=True)
+    more = "; --limit shows no more" if number == limit else ""
+    click.echo(f"{number:,} message{'s' * (number != 1)} in {printable(queue)}{more}", err=True)
 
 
 def _first(messages: Iterator[Message], limit: int | None) -> Iterator[Message]:

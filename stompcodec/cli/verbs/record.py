@@ -157,6 +157,7 @@ def command(
     keep_time: float | None,
     most: int | None,
     seconds: float | None,
+    prefetch: int,
     dedupe: str,
     quiet: bool,
     lenient: bool,
@@ -178,7 +179,11 @@ def command(
     destinations = _without_url(destinations, broker)
     if single and (keep is not None or keep_time is not None):
         raise click.UsageError("a single file has no segments to delete: --keep cannot be used with --single")
-    options = {**subscription_of(broker), "on_unreadable": "skip" if lenient else "raise"}
+    options = {
+        **subscription_of(broker),
+        "prefetch": prefetch,
+        "on_unreadable": "skip" if lenient else "raise",
+    }
     stopped = threading.Event()
     with stop_on_signals(stopped.set), passing_over(lenient), reporting_errors():
         how: dict[str, Any] = {"single": True if single else None, "access": group, "segment_octets": segment}

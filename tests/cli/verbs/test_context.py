@@ -72,9 +72,6 @@ def test_contexts_are_added_selected_listed_shown_and_removed() -> None:
     good("context", "remove", "local")
     assert run("context", "show").exit_code == 2  # none is selected any more
     assert load().all["prod"].passcode == SECRET
-    good("context", "use", "prod")
-    good("context", "use", "--none")
-    assert load().selected is None
 
 
 def test_a_passcode_is_never_shown() -> None:
@@ -185,7 +182,6 @@ def test_a_file_of_the_largest_size_is_read(config: Path) -> None:
         ["add", "a", "localhost:1", "--ask-passcode", "--passcode-file", "b"],
         ["use", "nobody"],
         ["use"],
-        ["use", "t" * 64, "--none"],
         ["show", "nobody"],
         ["show"],
         ["remove", "nobody"],
