@@ -15,7 +15,6 @@ from patience import patience
 
 pytest.importorskip("click")
 
-from stompcodec.cli.connecting import interrupts
 from stompcodec.cli.streams import ENDING, stop_on_signals
 
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="signals of POSIX")
@@ -56,9 +55,8 @@ def test_nohup_keeps_its_word() -> None:
     before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
     stops: list[int] = []
     try:
-        with stop_on_signals(lambda: stops.append(1)), interrupts() as interrupted:
+        with stop_on_signals(lambda: stops.append(1)):
             signal.raise_signal(signal.SIGHUP)
-            assert not interrupted()
         assert not stops
         assert signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
     finally:
@@ -115,26 +113,3 @@ def stopped_before(place: int) -> bool:
             sys.settrace(before)
     assert stopped.is_set() == bool(raised)
     return bool(raised)
-
-
-@pytest.mark.parametrize("number", ENDING)
-def test_an_interrupt_is_noted_wherever_it_comes(number: signal.Signals) -> None:
-    """Raised, it could come between taking a lock and knowing that; closing would wait for that lock for ever."""
-
-    class SecondError(Exception):
-        pass
-
-    def raises(number: int, frame: object) -> None:
-        raise SecondError
-
-    before = signal.signal(number, raises)
-    try:
-        with interrupts() as interrupted:
-            assert not interrupted()
-            signal.raise_signal(number)
-            assert interrupted()
-            with pytest.raises(SecondError):
-                signal.raise_signal(number)
-        assert signal.getsignal(number) is raises
-    finally:
-        signal.signal(number, before)

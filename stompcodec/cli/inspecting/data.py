@@ -14,9 +14,12 @@ from stompcodec.cli.files.sources import Supply, capture_of, format_of, streams_
 from stompcodec.cli.inputs import Broken, FrameReader, Place, Unreadable, complaint, name_of, opened, remedy_of
 from stompcodec.cli.linting import Conversation, Finding, Subject, check_frame, finding_of, subject_of
 from stompcodec.cli.screen import header_value, mask_lines, printable
+from stompcodec.cli.show.views import Body, body_of
 from stompcodec.errors import ERROR_KINDS, StompError
 
 _READ = 256 * 1024
+#: Largest size to which a body is decompressed, in bytes.
+_INFLATED = 2**20
 _EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 
 
@@ -128,6 +131,23 @@ def masked(entry: Entry) -> bytes:
         elif part.kind == "skipped":
             data[start:end] = mask_lines(bytes(data[start:end]))
     return bytes(data)
+
+
+def shown_runs(octets: bytes, entry: Entry, head: int, most: int) -> list[tuple[int, int]]:
+    """Return which bytes of an entry are shown: `head` of its head, and `most` of its body; with the NUL if all."""
+    body = len(octets) if entry.place is None else entry.place.body - entry.seen.found.start
+    end = body + most
+    end = len(octets) if end >= len(octets) - 1 else end
+    runs = [(0, end)] if body <= head else [(0, head), (body, end)]
+    return [(start, stop) for start, stop in runs if start < stop]
+
+
+def shown_body(place: Place, most: int) -> Body:
+    """Return the body of a frame made readable: twice as many characters as `most`, the bytes that are shown."""
+    notes, form, text = body_of(place.frame, _INFLATED)
+    if len(text) > 2 * most:
+        notes = [*notes, f"the first {2 * most} of {len(text)} characters"]
+    return Body(notes, form, text[: 2 * most])
 
 
 def moment(time: int) -> str:

@@ -565,14 +565,15 @@ class Proxy:
         return back
 
     def _messages(self, front: Leg) -> Messages:
-        from stompcodec.cli.proxying.messages import Messages, place_of
+        from stompcodec.cli.proxying.messages import Messages
         from stompcodec.transport.websocket import SUBPROTOCOLS
 
         address = self._target.address
         offered, headers = list(SUBPROTOCOLS), []
         if front.messages is not None:  # the broker decides about its pages, as without the proxy
             offered, headers = front.messages.offered, front.messages.passed_on()
-        return Messages.client(place_of(address), offered, headers, address.tls)
+        place = address.host, address.port, address.path
+        return Messages.client(place, offered, headers, address.tls)
 
     async def _agree(self, front: Leg, back: Leg, address: str) -> None:
         """Accept the client's WebSocket, with what the broker has chosen."""

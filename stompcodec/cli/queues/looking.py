@@ -23,7 +23,7 @@ from stompcodec.cli.connecting import (
 )
 from stompcodec.cli.groups import INTERRUPTED
 from stompcodec.cli.inputs import option_group
-from stompcodec.cli.screen import cut, header_value, pad, printable, screen
+from stompcodec.cli.screen import counted, cut, header_value, pad, printable, screen
 from stompcodec.cli.show.messages import Handler, handler, template_of
 from stompcodec.cli.show.views import body_begin
 from stompcodec.cli.streams import stop_on_signals
@@ -69,21 +69,13 @@ class Kind(NamedTuple):
         return bool(self.management) and destination.startswith(self.management)
 
     def check_keeps(self, destination: str) -> None:
-        """Check that the broker keeps what is sent to a destination.
-
-        Raises:
-            click.UsageError: it answers it.
-        """
+        """Check that the broker keeps what is sent to a destination."""
         if self.answers(destination):
             what = f"names with {printable(self.management)} are requests to the broker"
             raise click.UsageError(f"{printable(destination)!r} is not a queue: {what}")
 
     def check_differ(self, source: str, target: str) -> None:
-        """Check that two names mean two queues.
-
-        Raises:
-            click.UsageError: they mean one.
-        """
+        """Check that two names mean two queues."""
         if self.row.is_same(source, target):
             names = f"{printable(source)} and {printable(target)}"
             raise click.UsageError(f"{names} are one queue: name another one to send the messages to")
@@ -95,20 +87,12 @@ class Kind(NamedTuple):
         return message.id.endswith("-end") if self.is_ours else not message.id.startswith("ID:")
 
     def check_shows(self, queue: str, why: str) -> None:
-        """Check that the broker can show the messages of a queue.
-
-        Raises:
-            click.UsageError: it cannot.
-        """
+        """Check that the broker can show the messages of a queue."""
         if not self.shows:
             raise click.UsageError(f"{self.title} cannot show the messages of {queue} without taking them: {why}")
 
     def check_selects(self, selector: str | None) -> None:
-        """Check that the broker knows selectors, if there is one.
-
-        Raises:
-            click.UsageError: it ignores them.
-        """
+        """Check that the broker knows selectors, if there is one."""
         if selector is not None and not self.selects:
             raise click.UsageError(f"{self.title} ignores selectors, and would give all messages: leave out --selector")
 
@@ -389,7 +373,7 @@ def look(queue: str, selector: str | None, given: dict[str, Any], table: Callabl
             sys.exit(INTERRUPTED)
     sys.stdout.flush()
     more = "; --limit shows no more" if number == limit else ""
-    click.echo(f"{number:,} message{'s' * (number != 1)} in {printable(queue)}{more}", err=True)
+    click.echo(f"{counted(number, 'message')} in {printable(queue)}{more}", err=True)
 
 
 def _first(messages: Iterator[Message], limit: int | None) -> Iterator[Message]:

@@ -37,7 +37,7 @@ from stompcodec.cli.queues.looking import (
     management_of,
     origin_of,
 )
-from stompcodec.cli.screen import StatusLine, printable
+from stompcodec.cli.screen import StatusLine, counted, pace_of, printable
 from stompcodec.cli.streams import stop_on_signals
 from stompcodec.errors import ConnectionLostError, FrameError, ReceiptTimeoutError, RejectedError, StompError
 
@@ -424,11 +424,7 @@ batch_option = click.option(
 
 
 def check_queue(destination: str, hint: str) -> None:
-    """Check that a destination keeps messages.
-
-    Raises:
-        click.BadParameter: it is a topic or temporary, where messages would be lost; or a wildcard.
-    """
+    """Check that a destination keeps messages."""
     if any(word in _WILDCARDS for word in re.split(r"[./]", destination)):
         raise click.BadParameter(f"{printable(destination)!r} is a wildcard: name one queue", param_hint=hint)
     if not is_queue(destination) or not destination.strip():
@@ -502,7 +498,7 @@ class Tool(NamedTuple):
                 last = self._do(work, taking, tally, most)
         if stopped.is_set():
             self._interrupted(tally)
-        self._show(f"{_number(tally.messages)} {self.done}{self.aim}", tally.messages, tally)
+        self._show(f"{counted(tally.messages, 'message')} {self.done}{self.aim}", tally.messages, tally)
         sys.exit(1 if self._report_left(last, tally) else 0)
 
     def _checked(self, client: Client) -> Kind:
@@ -535,9 +531,9 @@ class Tool(NamedTuple):
         passed = taking.looking.passed
         unread = 0 if passed is None else passed.count
         if unread:
-            complain(f"{_number(unread)} stayed in {self.queue}: they cannot be read")
+            complain(f"{counted(unread, 'message')} stayed in {self.queue}: they cannot be read")
         for why, number in tally.stays.most_common(MOST_LISTED):
-            complain(f"{_number(number)} stayed in {self.queue}: {why}")
+            complain(f"{counted(number, 'message')} stayed in {self.queue}: {why}")
         if taking.is_full:
             complain(f"those that stay in {self.queue} fill the window, so later ones were not tried")
         elif taking.withheld and not tally.left:
@@ -562,7 +558,8 @@ class Tool(NamedTuple):
             progress.clear()
             unknown = isinstance(error, (ConnectionLostError, ReceiptTimeoutError))
             but = f", but the last batch may be {self.done}, too" if unknown else ""
-            complain(f"{_number(tally.messages)} {self.done} before this error; the others are in {self.queue}{but}")
+            done = f"{counted(tally.messages, 'message')} {self.done}"
+            complain(f"{done} before this error; the others are in {self.queue}{but}")
             if "transaction" in str(error).lower():
                 complain("if the broker refuses transactions of this size, give a smaller --batch")
             raise
@@ -574,7 +571,7 @@ class Tool(NamedTuple):
         tally = Tally()
         if returning is not None:
             most, tally.stays = returning.outcome()
-        self._show(f"would {self.verb} {_number(most)}{self.aim}", most, tally)
+        self._show(f"would {self.verb} {counted(most, 'message')}{self.aim}", most, tally)
         if returning is not None and not self.as_json:
             for line in returning.listed():
                 click.echo(line)
@@ -591,19 +588,15 @@ class Tool(NamedTuple):
             click.echo(printable(text), err=not self.dry_run)
 
     def _interrupted(self, tally: Tally) -> NoReturn:
-        complain(f"interrupted: {_number(tally.messages)} {self.done}; the others are in {self.queue}")
+        complain(f"interrupted: {counted(tally.messages, 'message')} {self.done}; the others are in {self.queue}")
         sys.exit(INTERRUPTED)
 
     def _ask(self, most: int | None) -> None:
-        what = "all messages" if most is None else _number(most)
+        what = "all messages" if most is None else counted(most, "message")
         question = f"{self.verb.capitalize()} {what} of {printable(self.queue)}{printable(self.aim)}?"
         if not click.confirm(question, err=True):
             complain(f"nothing was {self.done}")
             sys.exit(1)
-
-
-def _number(count: int) -> str:
-    return f"{count:,} message{'s' * (count != 1)}"
 
 
 def _has_terminal() -> bool:
@@ -620,11 +613,10 @@ class _Progress:
         self._start = time.monotonic()
 
     def text(self) -> str:
-        seconds = max(time.monotonic() - self._start, 1e-6)
         tally = self._tally
         of = "" if self._most is None else f" of {self._most:,}"
-        rate = f"{seconds:.0f} s, {tally.messages / seconds:,.0f}/s"
-        return f"{tally.messages:,}{of} {self._tool.done}, {tally.octets / 1e6:,.1f} MB, {rate}"
+        pace = pace_of(tally.messages, tally.octets, self._start)
+        return f"{tally.messages:,}{of} {self._tool.done}, {pace}"
 
     def moved(self) -> None:
         """Update the line, now and then."""

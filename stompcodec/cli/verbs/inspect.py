@@ -20,9 +20,8 @@ _MOST = 2000
 _PAGE = 2_000_000
 #: Bytes reserved in a page for its numbers.
 _SPARE = 100
-#: Bytes of a body in a page, and on the terminal.
-_BODY_OF_PAGE = 4096
-_BODY_OF_SCREEN = 512
+#: Bytes of a body on the terminal.
+_BODY = 512
 #: Entries of the list before and after the chosen one.
 _AROUND = 6
 
@@ -51,7 +50,7 @@ def json_object(entry: Entry) -> dict[str, Any]:
     ]
     line["lint"] = [
         {
-            **{name: getattr(mark, name) for name in ("rule", "severity", "offset", "text", "remedy")},
+            **mark.record(),
             "title": title_of(mark.rule),
             "part": part,
         }
@@ -71,8 +70,8 @@ def _write_page(inspection: Inspection, output: str, secrets: bool) -> bool:
     """Write the page, and return whether that succeeded."""
     from stompcodec.cli.inspecting.page import Book, page_of
 
-    frame = len(page_of(inspection.name, Book(_BODY_OF_PAGE, secrets, 0).text(0)).encode()) + _SPARE
-    book = Book(_BODY_OF_PAGE, secrets, _PAGE - frame)
+    frame = len(page_of(inspection.name, Book(secrets, 0).text(0)).encode()) + _SPARE
+    book = Book(secrets, _PAGE - frame)
     for entry in inspection.entries(_MOST):
         if not book.add(entry):
             inspection.full = True
@@ -117,7 +116,7 @@ def _show(inspection: Inspection, number: int | None, secrets: bool) -> bool:
             complain(f"{inspection.name}: no frame {number or 1}: it has {inspection.count}")
         return False
     around = [row for row in rows if abs(row.number - chosen.number) <= _AROUND]
-    show_entry(screen(), around, chosen, _BODY_OF_SCREEN, secrets)
+    show_entry(screen(), around, chosen, _BODY, secrets)
     return True
 
 

@@ -60,11 +60,7 @@ def is_broker(text: str) -> bool:
 
 
 def at_context(context: Context, options: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the options of a verb completed by those of a context.
-
-    Raises:
-        click.UsageError: it has a field for which Spark has no option.
-    """
+    """Return the options of a verb completed by those of a context."""
     for name in ("vhost", "version", "insecure"):
         if getattr(context, name):
             raise click.UsageError(f"context {context.name} has {name}, which pipeline does not support")
@@ -182,11 +178,7 @@ def _silent_stderr() -> Iterator[None]:
 
 
 def _check_file(source: str) -> None:
-    """Check that an input is there, and holds the bytes of frames or Parquet.
-
-    Raises:
-        click.UsageError: it does not. Read as bytes of frames, it would be rows of malformed ones.
-    """
+    """Check that an input is there, and holds the bytes of frames or Parquet."""
     if not os.path.exists(source):
         raise click.UsageError(f"{printable(source)}: no such file or folder")
     held = _CONVERTED.get(format_of(source, reading=True))

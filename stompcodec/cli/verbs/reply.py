@@ -78,11 +78,7 @@ class Answers:
 def _maker(
     body: str | None, template: Template | None, shell_command: str | None, headers: tuple[tuple[str, str], ...]
 ) -> Maker:
-    """Return what makes the answers.
-
-    Raises:
-        click.UsageError: it is not given once.
-    """
+    """Return what makes the answers."""
     if sum(each is not None for each in (body, template, shell_command)) != 1:
         raise click.UsageError("give the answer once: as BODY, --format or --exec")
     if shell_command is not None:

@@ -16,7 +16,6 @@ from stompcodec.cli.connecting import (
     broker_options,
     check_count,
     connected,
-    interrupts,
     lenient_option,
     passing_over,
     report_reconnect,
@@ -27,6 +26,7 @@ from stompcodec.cli.connecting import (
 )
 from stompcodec.cli.inputs import Duration, complain
 from stompcodec.cli.show.messages import CommandError, Handler, Template, handler, template_of
+from stompcodec.cli.streams import stop_on_signals
 from stompcodec.errors import LocalProtocolError, StaleAckError
 
 if TYPE_CHECKING:
@@ -217,8 +217,8 @@ def command(
 
     options = {**subscription_of(broker), "on_unreadable": "skip" if lenient else "raise", "dead_letter": dead_letter}
     usual = 1 if shell_command is not None else _PREFETCH  # messages waiting for a command may go to another worker
-    receiver, watch = Receiver(handler(form, view, shell_command), most, attempts), Watch()
-    with reporting_errors(), interrupts() as interrupted:
+    receiver, watch, stopped = Receiver(handler(form, view, shell_command), most, attempts), Watch(), threading.Event()
+    with reporting_errors(), stop_on_signals(stopped.set):
         with passing_over(lenient), connected(**broker, reconnect=Backoff(), on_state=watch) as client:
             options["prefetch"] = BROKERS[client.dialect].beside(min(usual, most or usual), options["headers"])
             for destination in destinations:
@@ -228,8 +228,8 @@ def command(
                 receiver.watch(subscription)
             if sys.stderr.isatty():
                 click.echo(f"waiting for messages of {', '.join(destinations)}; Ctrl-C ends", err=True)
-            receiver.wait(seconds, interrupted)
-            if interrupted():
+            receiver.wait(seconds, stopped.is_set)
+            if stopped.is_set():
                 sys.exit(130)
         if receiver.error is not None:
             raise receiver.error
