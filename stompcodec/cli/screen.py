@@ -70,15 +70,6 @@ class StatusLine:
             self.live = False
 
 
-def counted(number: int, noun: str) -> str:
-    """Return a number with its noun.
-
-    >>> counted(1, "frame"), counted(1200, "byte")
-    ('1 frame', '1,200 bytes')
-    """
-    return f"{number:,} {noun}{'s' * (number != 1)}"
-
-
 def pace_of(number: int, octets: int, since: float) -> str:
     """Return megabytes, seconds and the rate of a number of things since a time of `time.monotonic`."""
     seconds = max(time.monotonic() - since, 1e-6)

@@ -18,9 +18,9 @@ from stompcodec.cli.show.views import Body, body_of
 from stompcodec.errors import ERROR_KINDS, StompError
 
 _READ = 256 * 1024
+_EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 #: Largest size to which a body is decompressed, in bytes.
 _INFLATED = 2**20
-_EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 
 
 class Part(NamedTuple):
@@ -66,6 +66,15 @@ class Entry(NamedTuple):
         """The command, or the kind of error, safe to print."""
         found = self.seen.found
         return printable(found.frame.command) if isinstance(found, Place) else found.error.kind
+
+    @property
+    def time(self) -> str:
+        """When it passed, in UTC; "" if unknown."""
+        micros = self.seen.time
+        try:
+            return (_EPOCH + timedelta(microseconds=micros)).strftime("%Y-%m-%d %H:%M:%S.%f") if micros else ""
+        except OverflowError:
+            return f"{micros} us"
 
     @property
     def is_message(self) -> bool:
@@ -148,20 +157,6 @@ def shown_body(place: Place, most: int) -> Body:
     if len(text) > 2 * most:
         notes = [*notes, f"the first {2 * most} of {len(text)} characters"]
     return Body(notes, form, text[: 2 * most])
-
-
-def moment(time: int) -> str:
-    """Return a time in µs as text, UTC; "" if unknown.
-
-    >>> moment(1_700_000_000_123_456), moment(0)
-    ('2023-11-14 22:13:20.123456', '')
-    """
-    if not time:
-        return ""
-    try:
-        return (_EPOCH + timedelta(microseconds=time)).strftime("%Y-%m-%d %H:%M:%S.%f")
-    except OverflowError:
-        return f"{time} us"
 
 
 class Inspection:

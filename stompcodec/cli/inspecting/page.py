@@ -14,7 +14,7 @@ from html import escape
 from importlib.resources import files
 from typing import Any
 
-from stompcodec.cli.inspecting.data import Entry, Part, masked, moment, shown_body, shown_runs
+from stompcodec.cli.inspecting.data import Entry, Part, masked, shown_body, shown_runs
 from stompcodec.cli.linting import title_of
 from stompcodec.cli.screen import cut, header_value, printable
 
@@ -152,7 +152,7 @@ def entry_data(entry: Entry, most: int, secrets: bool) -> dict[str, Any]:
     data: dict[str, Any] = {
         "n": entry.number,
         "at": found.start,
-        "time": moment(entry.seen.time),
+        "time": entry.time,
         "flow": entry.seen.flow,
         "command": cut(entry.command, 80),
         "destination": entry.destination,

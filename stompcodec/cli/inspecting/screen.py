@@ -9,7 +9,7 @@ from typing import NamedTuple
 from rich.console import Console
 from rich.text import Text
 
-from stompcodec.cli.inspecting.data import Entry, Part, masked, moment, shown_body, shown_runs
+from stompcodec.cli.inspecting.data import Entry, Part, masked, shown_body, shown_runs
 from stompcodec.cli.linting import STYLES, Finding, title_of
 from stompcodec.cli.screen import COMMAND_STYLES, cut, header_value, hex_lines, pad, printable
 
@@ -43,7 +43,7 @@ def row_of(entry: Entry) -> Row:
     worst = next((severity for severity in STYLES if severity in severities), "")
     size = "-" if entry.place is None else str(entry.place.size)
     ids = list(dict.fromkeys(mark.rule for mark in entry.marks))
-    texts = moment(entry.seen.time)[11:23], entry.seen.flow, entry.command, entry.destination or "-"
+    texts = entry.time[11:23], entry.seen.flow, entry.command, entry.destination or "-"
     return Row(entry.number, entry.seen.found.start, *texts, size, ids, worst)
 
 

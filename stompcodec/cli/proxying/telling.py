@@ -19,9 +19,10 @@ from stompcodec import Frame, FrameError
 from stompcodec.capture import CaptureWriter, octets_of
 from stompcodec.cli.linting import STYLES, Conversation, Finding, check_frame, finding_of, subject_of
 from stompcodec.cli.proxying.bytes import DIRECTIONS, Beats, Direction, Event, Foreign, Passed, Raw
-from stompcodec.cli.screen import COMMAND_STYLES, counted, cut, hex_lines, mask_lines, pad, printable, write_json
+from stompcodec.cli.screen import COMMAND_STYLES, cut, hex_lines, mask_lines, pad, printable, write_json
 from stompcodec.cli.show.views import body_begin, header_begin, json_of
 from stompcodec.errors import StoreError, may_be_secret
+from stompcodec.shown import plural
 from stompcodec.states import Sender
 
 
@@ -61,24 +62,24 @@ class Tally:
     def lines(self) -> list[str]:
         """Return the counts as lines for people."""
         sides = [
-            f"from {'clients' if side == 'client' else 'the broker'} {counted(self.frames[side], 'frame')}, "
-            f"{counted(self.octets[side], 'byte')}"
+            f"from {'clients' if side == 'client' else 'the broker'} {plural(self.frames[side], 'frame')}, "
+            f"{plural(self.octets[side], 'byte')}"
             + (f" ({self.foreign[side]:,} of them not STOMP)" if self.foreign[side] else "")
             for side in DIRECTIONS
         ]
         refused = f" ({self.refused:,} did not reach the target)" if self.refused else ""
-        lines = ["; ".join([counted(self.connections, "connection") + refused, *sides])]
+        lines = ["; ".join([plural(self.connections, "connection") + refused, *sides])]
         if self.rules:
             lines.append("lint: " + ", ".join(f"{rule} {count:,}" for rule, count in sorted(self.rules.items())))
         if self.faults:
             lines.append("faults: " + ", ".join(f"{text} {count:,}" for text, count in sorted(self.faults.items())))
         if self.recorded or self.not_recorded:
-            lines.append(f"recorded {counted(self.recorded, 'frame')}")
+            lines.append(f"recorded {plural(self.recorded, 'frame')}")
         if self.not_recorded:
             lines[-1] += f"; {self.not_recorded:,} not recorded"
         if self.not_shown:
             unchecked = f", {self.not_checked:,} of them not checked" if self.not_checked else ""
-            lines.append(f"{counted(self.not_shown, 'frame')} not shown, since the output was slower{unchecked}")
+            lines.append(f"{plural(self.not_shown, 'frame')} not shown, since the output was slower{unchecked}")
         return lines
 
     def json(self) -> dict[str, Any]:
@@ -337,7 +338,7 @@ class Output:
     def add(self, entry: Entry) -> None:
         """Show an entry, if there is room for it."""
         if self._skipped:
-            text = f"{counted(self._skipped, 'frame')} not shown, since this output is slower than the stream"
+            text = f"{plural(self._skipped, 'frame')} not shown, since this output is slower than the stream"
             if self._put(Entry("missed", entry.time, 0, text=text, size=self._skipped)):
                 self._skipped = 0
         if not self._put(entry) and entry.frame is not None:

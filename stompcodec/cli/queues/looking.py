@@ -23,13 +23,14 @@ from stompcodec.cli.connecting import (
 )
 from stompcodec.cli.groups import INTERRUPTED
 from stompcodec.cli.inputs import option_group
-from stompcodec.cli.screen import counted, cut, header_value, pad, printable, screen
+from stompcodec.cli.screen import cut, header_value, pad, printable, screen
 from stompcodec.cli.show.messages import Handler, handler, template_of
 from stompcodec.cli.show.views import body_begin
 from stompcodec.cli.streams import stop_on_signals
 from stompcodec.client.dialects import BROKERS, BrokerDialect, row_of
 from stompcodec.client.headers import ANYCAST, AsIs, of
 from stompcodec.errors import ConnectionLostError, LocalProtocolError, ReceiptTimeoutError, RejectedError
+from stompcodec.shown import plural
 
 if TYPE_CHECKING:
     from stompcodec.client import Client, Message
@@ -373,7 +374,7 @@ def look(queue: str, selector: str | None, given: dict[str, Any], table: Callabl
             sys.exit(INTERRUPTED)
     sys.stdout.flush()
     more = "; --limit shows no more" if number == limit else ""
-    click.echo(f"{counted(number, 'message')} in {printable(queue)}{more}", err=True)
+    click.echo(f"{plural(number, 'message')} in {printable(queue)}{more}", err=True)
 
 
 def _first(messages: Iterator[Message], limit: int | None) -> Iterator[Message]:

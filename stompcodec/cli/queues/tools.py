@@ -37,9 +37,10 @@ from stompcodec.cli.queues.looking import (
     management_of,
     origin_of,
 )
-from stompcodec.cli.screen import StatusLine, counted, pace_of, printable
+from stompcodec.cli.screen import StatusLine, pace_of, printable
 from stompcodec.cli.streams import stop_on_signals
 from stompcodec.errors import ConnectionLostError, FrameError, ReceiptTimeoutError, RejectedError, StompError
+from stompcodec.shown import plural
 
 if TYPE_CHECKING:
     from stompcodec.client import Client, Message, Receipt, Subscription
@@ -498,7 +499,7 @@ class Tool(NamedTuple):
                 last = self._do(work, taking, tally, most)
         if stopped.is_set():
             self._interrupted(tally)
-        self._show(f"{counted(tally.messages, 'message')} {self.done}{self.aim}", tally.messages, tally)
+        self._show(f"{plural(tally.messages, 'message')} {self.done}{self.aim}", tally.messages, tally)
         sys.exit(1 if self._report_left(last, tally) else 0)
 
     def _checked(self, client: Client) -> Kind:
@@ -531,9 +532,9 @@ class Tool(NamedTuple):
         passed = taking.looking.passed
         unread = 0 if passed is None else passed.count
         if unread:
-            complain(f"{counted(unread, 'message')} stayed in {self.queue}: they cannot be read")
+            complain(f"{plural(unread, 'message')} stayed in {self.queue}: they cannot be read")
         for why, number in tally.stays.most_common(MOST_LISTED):
-            complain(f"{counted(number, 'message')} stayed in {self.queue}: {why}")
+            complain(f"{plural(number, 'message')} stayed in {self.queue}: {why}")
         if taking.is_full:
             complain(f"those that stay in {self.queue} fill the window, so later ones were not tried")
         elif taking.withheld and not tally.left:
@@ -558,7 +559,7 @@ class Tool(NamedTuple):
             progress.clear()
             unknown = isinstance(error, (ConnectionLostError, ReceiptTimeoutError))
             but = f", but the last batch may be {self.done}, too" if unknown else ""
-            done = f"{counted(tally.messages, 'message')} {self.done}"
+            done = f"{plural(tally.messages, 'message')} {self.done}"
             complain(f"{done} before this error; the others are in {self.queue}{but}")
             if "transaction" in str(error).lower():
                 complain("if the broker refuses transactions of this size, give a smaller --batch")
@@ -571,7 +572,7 @@ class Tool(NamedTuple):
         tally = Tally()
         if returning is not None:
             most, tally.stays = returning.outcome()
-        self._show(f"would {self.verb} {counted(most, 'message')}{self.aim}", most, tally)
+        self._show(f"would {self.verb} {plural(most, 'message')}{self.aim}", most, tally)
         if returning is not None and not self.as_json:
             for line in returning.listed():
                 click.echo(line)
@@ -588,11 +589,11 @@ class Tool(NamedTuple):
             click.echo(printable(text), err=not self.dry_run)
 
     def _interrupted(self, tally: Tally) -> NoReturn:
-        complain(f"interrupted: {counted(tally.messages, 'message')} {self.done}; the others are in {self.queue}")
+        complain(f"interrupted: {plural(tally.messages, 'message')} {self.done}; the others are in {self.queue}")
         sys.exit(INTERRUPTED)
 
     def _ask(self, most: int | None) -> None:
-        what = "all messages" if most is None else counted(most, "message")
+        what = "all messages" if most is None else plural(most, "message")
         question = f"{self.verb.capitalize()} {what} of {printable(self.queue)}{printable(self.aim)}?"
         if not click.confirm(question, err=True):
             complain(f"nothing was {self.done}")

@@ -27,9 +27,10 @@ from stompcodec.cli.connecting import (
 )
 from stompcodec.cli.groups import INTERRUPTED
 from stompcodec.cli.inputs import Duration, complain
-from stompcodec.cli.screen import StatusLine, counted, pace_of, printable, write_json
+from stompcodec.cli.screen import StatusLine, pace_of, printable, write_json
 from stompcodec.cli.streams import stop_on_signals
 from stompcodec.errors import ConfigError, StompError
+from stompcodec.shown import plural
 
 if TYPE_CHECKING:
     from stompcodec.bridge import Bridge, End, Mapping, Request, Way
@@ -72,7 +73,7 @@ class Progress:
     def text(self) -> str:
         tally = self.bridge.tally
         pace = pace_of(tally.carried, tally.octets, self._start)
-        parts = [f"{counted(tally.carried, 'message')} carried, {pace}"]
+        parts = [f"{plural(tally.carried, 'message')} carried, {pace}"]
         for count, what in (
             (tally.refused, "refused"),
             (tally.looped, "left out as loops"),
@@ -116,7 +117,7 @@ class Progress:
     def finish(self) -> None:
         """Report lines of --json that were not written."""
         if lines := streams.dropped("stdout"):
-            complain(f"{counted(lines, 'line')} of --json dropped: their reader does not keep up")
+            complain(f"{plural(lines, 'line')} of --json dropped: their reader does not keep up")
 
     def trouble(self, end: End | None, error: Exception | str) -> None:
         """Report the loss of an end once, and the first messages that were refused."""

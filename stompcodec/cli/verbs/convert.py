@@ -11,8 +11,8 @@ import click
 from stompcodec.cli.files.sinks import Sink, check_target, sink_of
 from stompcodec.cli.files.sources import FORMATS, Recorded, Source, format_of
 from stompcodec.cli.inputs import Complaints, stream_options
-from stompcodec.cli.screen import counted
 from stompcodec.errors import FrameError, MissingExtraError, StompError
+from stompcodec.shown import plural
 
 #: Number of unwritable frames that are reported one by one; further ones are only counted.
 _TOLD = 10
@@ -68,7 +68,7 @@ def command(
     except (MissingExtraError, StompError) as error:
         complaints(str(error))
     if target != "-" and out.opened:
-        click.echo(f"{counted(count, 'frame')} written to {target}", err=True)
+        click.echo(f"{plural(count, 'frame')} written to {target}", err=True)
     sys.exit(1 if complaints.count else 0)
 
 

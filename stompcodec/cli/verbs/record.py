@@ -25,9 +25,10 @@ from stompcodec.cli.connecting import (
     warn_of_missing_slash,
 )
 from stompcodec.cli.inputs import Duration, complain
-from stompcodec.cli.screen import StatusLine, counted, pace_of, printable
+from stompcodec.cli.screen import StatusLine, pace_of, printable
 from stompcodec.cli.streams import stop_on_signals
 from stompcodec.disk import Access, access_of
+from stompcodec.shown import plural
 
 if TYPE_CHECKING:
     from stompcodec.capture import CaptureWriter
@@ -81,7 +82,7 @@ class Progress:
         pace = pace_of(recorder.messages, recorder.octets, self._start)
         again = f", {recorder.redelivered:,} of them redelivered" if recorder.redelivered else ""
         again += f", {recorder.duplicates:,} more were recorded already" if recorder.duplicates else ""
-        return f"{counted(recorder.messages, 'message')} recorded, {pace}{again}"
+        return f"{plural(recorder.messages, 'message')} recorded, {pace}{again}"
 
     def turn(self) -> None:
         """Update the line and the segments, between two syncs."""
