@@ -633,13 +633,7 @@ def _has_terminal() -> bool:
 def credentials(
     addresses: list[Address], login: str | None, passcode_file: str | None, passcode: str | None = None
 ) -> dict[str, str]:
-    """Return the login and passcode that override those of the URL, as options of `stompcodec.client.connect`.
-
-    Args:
-        addresses: the addresses in the URL.
-        login, passcode_file: the options.
-        passcode: that of a context, which takes precedence over the environment.
-    """
+    """Return login and passcode that override those of the URL, for `connect`; a context's passcode comes first."""
     if passcode is None or passcode_file is not None:
         passcode = passcode_of(addresses, login, passcode_file)
     given = {"login": login, "passcode": passcode}
@@ -710,11 +704,7 @@ def warn_of_missing_slash(client: Client, destination: str) -> None:
 
 @contextmanager
 def reporting_errors(explain: Callable[[Exception], str] | None = None) -> Iterator[None]:
-    """Report errors of the broker or network in one line on standard error, and exit with status 1.
-
-    Args:
-        explain: returns the line for an error; None for `explanation`.
-    """
+    """Report errors of the broker or network in one line on standard error, and exit with status 1."""
     try:
         yield
     except (StompError, ValueError) as error:

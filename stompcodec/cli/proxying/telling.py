@@ -319,13 +319,7 @@ _MOST = 4 * 2**20
 
 
 class Output:
-    """Shows entries. Those that do not fit into the queue are counted and left out.
-
-    Args:
-        console: for rows; None for JSON.
-        tally: where frames that are not shown are counted.
-        failed: called with the error if the output cannot be written.
-    """
+    """Shows entries. Those that do not fit into the queue are counted and left out."""
 
     def __init__(self, console: Console | None, tally: Tally, failed: Callable[[Exception], object]) -> None:
         self._console = console
@@ -382,10 +376,6 @@ def chain_of(connection: int, direction: Direction) -> str:
 
 class Recorder:
     """Writes frames to a capture; `work` is that of a `Lane`. Frames are on the disk after each call.
-
-    Args:
-        folder: the capture, which must not exist, or be an empty folder.
-        tally: where frames are counted.
 
     Raises:
         StoreError: the folder cannot be used.

@@ -175,11 +175,6 @@ def origin_of(message: Message, letters: str, kind: Kind) -> Origin:
 
     The message-id of a letter that our broker made has a mark, which no sender can write. At other brokers, and of
     other messages, there are only headers.
-
-    Args:
-        message: the dead letter.
-        letters: the queue it is in. A bare name of an origin gets its prefix, where both mean one queue.
-        kind: the broker.
     """
     mark = _MARK.fullmatch(message.id) if kind.is_ours else None
     if mark is not None:
@@ -348,15 +343,7 @@ view_options = option_group(
 
 
 def look(queue: str, selector: str | None, given: dict[str, Any], table: Callable[[Kind], Handler], why: str) -> None:
-    """Show the messages of a queue by the options of a verb. Exit with status 2 if the broker cannot.
-
-    Args:
-        queue: the queue.
-        selector: shows only messages that match.
-        given: the options of `view_options` and of the broker.
-        table: makes the handler that prints the table, for a kind of broker.
-        why: what to do if the broker does not show queues.
-    """
+    """Show the messages of a queue. Exit with status 2 if the broker cannot; `why` says what to do then."""
     limit, form, view, lenient = (given.pop(name) for name in ("limit", "form", "view", "lenient"))
     number, stopped = 0, []
     signals = stop_on_signals(lambda: stopped.append(1))

@@ -457,13 +457,7 @@ class Tool(NamedTuple):
     """Messages that cannot be read are removed, too, with `lenient`; else they stay."""
 
     def run(self, broker: dict[str, Any], work: Work, returning: Returning | None = None) -> NoReturn:
-        """Do it, and exit.
-
-        Args:
-            broker: the options of the broker.
-            work: the work.
-            returning: where each dead letter goes, unless all go to one queue.
-        """
+        """Do it, and exit."""
         if not (self.dry_run or self.yes or _has_terminal()):
             raise click.UsageError(f"there is no terminal to confirm on, so nothing was {self.done}: give --yes")
         stopped = threading.Event()

@@ -188,14 +188,7 @@ def _names(file: str | None, mapping: Mapping) -> tuple[str, ...] | None:
 
 
 def _end(side: str, url: str, given: dict[str, Any], **options: Any) -> End:
-    """Return one end.
-
-    Args:
-        side: from or to.
-        url: its URL.
-        given: options of the verb; those of this end are taken out.
-        options: further ones of `End`.
-    """
+    """Return one end."""
     from stompcodec.bridge import End
 
     end = side.upper()
