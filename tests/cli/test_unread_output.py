@@ -138,14 +138,14 @@ def is_served(port: int, count: int = 1) -> None:
 # ---- the broker ----
 
 
-@pytest.mark.parametrize("buffered", ["1", ""])
+@pytest.mark.parametrize("unbuffered", ["1", ""])
 def test_a_log_that_nobody_reads_stops_no_broker_and_is_whole_once_its_reader_is_back(
-    buffered: str, unread: Pipe, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    unbuffered: str, unread: Pipe, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("PYTHONUNBUFFERED", buffered)  # as in many images, and as by default
+    monkeypatch.setenv("PYTHONUNBUFFERED", unbuffered)  # as in many images, and as by default
     with serving(tmp_path, stdout=subprocess.DEVNULL, stderr=unread.far) as (process, port):
         is_served(port, 20)
-        if buffered:
+        if unbuffered:
             assert ended(process) == 0
             return
         process.send_signal(signal.SIGTERM)

@@ -216,31 +216,6 @@ def test_damage_is_told_and_the_frames_are_shown(
         assert len(result.stdout.splitlines()) == (2 if damage == "unreadable" else 4)
 
 
-@pytest.mark.parametrize("single", [False, True])
-@pytest.mark.parametrize("verb", ["decode", "lint"])
-def test_an_unfinished_capture_has_what_was_synced(tmp_path: Path, verb: str, single: bool) -> None:
-    path = tmp_path / "a.stompcap"
-    writer = CaptureWriter(path, single=single)
-    try:
-        writer.append(FRAMES[0], TIME)
-        writer.sync()
-        writer.append(FRAMES[1], TIME)  # on its way
-        result = run(verb, path)
-    finally:
-        writer.close(seal=False)
-    (file,) = files_of(path)
-    with file.open("ab") as stream:
-        stream.write(FRAMES[2][:-9])  # as a crash leaves it
-    for each in (result, run(verb, path)):
-        assert (each.exit_code, each.stderr) == (0, "")
-        assert each.stdout.splitlines()[-1].startswith("frames 1, ") or each.stdout.endswith(", frames 1\n")
-    index_path(file).unlink()
-    torn = run(verb, path)
-    assert torn.exit_code == 1
-    assert "are not whole frames: skipped" in torn.stderr.splitlines()[-1]
-    assert "frames 2" in torn.stdout
-
-
 @each_reader
 def test_an_empty_capture_is_good_and_a_folder_of_something_else_is_not(
     tmp_path: Path, before: list[str], after: list[str]

@@ -496,15 +496,6 @@ def test_a_page_has_at_most_2000_frames(tmp_path: Path) -> None:
     assert len(objects("-", input=b"ACK\nid:1\n\n\0" * 2001)) == 2001
 
 
-def test_the_size_of_a_page_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    from stompcodec.cli.verbs import inspect
-
-    monkeypatch.setattr(inspect, "_PAGE", len(Page(input=SEND).text) + 1000)
-    page = Page(input=SEND * 30)
-    assert 1 <= len(page.entries) < 5
-    assert len(page.entries) + page.book["left"] == 30
-
-
 @pytest.mark.parametrize(("size", "shown", "pane"), [(512, 512, 512), (4096, 4096, 512), (4097, 4096, 512)])
 def test_bodies_are_cut(size: int, shown: int, pane: int) -> None:
     data = serialize(Frame("SEND", {"destination": "/q"}, b"x" * size))
