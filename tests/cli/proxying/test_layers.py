@@ -231,6 +231,13 @@ def test_a_target_that_is_down_answers_502() -> None:
         assert "Connection refused" in proxy.closed()
 
 
+@pytest.mark.parametrize("data", [b"GET / HTTP/1.1\r\n\r\n", b"\xff" * 70_000])
+def test_noise_at_a_port_of_websocket(data: bytes, broker: StompBroker) -> None:
+    with proxied(broker.ws_url, place=WS) as proxy:
+        last_words(proxy.port, data)
+        assert proxy.closed() != "closed"
+
+
 def test_faults_keep_the_kind_of_messages() -> None:
     def handler(connection: Any) -> None:
         connection.send("MESSAGE\nmessage-id:1\n\n\0")
