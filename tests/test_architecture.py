@@ -27,7 +27,7 @@ FLOORS = {
         *("_scan_py, _serialize_py, _websocket_py", "_codec_py", "codec"),
         *("states, heartbeat, values", "uri", "connection"),
         "__init__",
-        *("disk", "transport, capture", "client, broker", "bridge, compat, testing", "spark", "cli"),
+        *("disk, shown", "transport, capture", "client, broker", "bridge, compat, testing", "spark", "cli"),
         "__main__",
     ),
     "broker": (

@@ -114,7 +114,7 @@ ISOLATION = {
     "a full disk": "broker/storage/test_space.py::test_a_disk_that_is_full_heals_by_consuming",
     "shares of names": "broker/routing/test_shares.py::test_twelve_thousand_queues_by_one_client_leave_room",
     "origins": "broker/test_origins.py::test_what_the_file_lists_is_let_in_by_a_process",
-    "rights of files": "cli/test_access.py::test_what_is_recorded",
+    "rights of files": "cli/verbs/test_record.py::test_who_may_read_what_is_recorded",
     "interpreters": "codec/test_isolated.py::test_another_interpreter_of_the_process_says_so",
     "answers on a terminal": "cli/test_terminal.py::test_sub",
     "failing memory": "codec/test_no_memory.py::test_parsers",

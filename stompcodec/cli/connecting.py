@@ -7,11 +7,9 @@ import json
 import logging
 import os
 import re
-import signal
 import stat
 import sys
 import tempfile
-import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
@@ -21,11 +19,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn, TypeVar
 import click
 from click.core import ParameterSource
 
-from stompcodec.cli import streams
 from stompcodec.cli.groups import INTERRUPTED
 from stompcodec.cli.inputs import Duration, complain, option_group
 from stompcodec.cli.screen import printable
-from stompcodec.cli.streams import ending
 from stompcodec.content import is_text_type
 from stompcodec.disk import PRIVATE, create, lock, make_folder, sync, sync_folder
 from stompcodec.errors import (
@@ -108,9 +104,6 @@ def path_of() -> Path:
 def checked_name(name: str) -> str:
     """Return the name of a context.
 
-    Raises:
-        click.BadParameter: it has other characters than letters, digits, dot, dash and underscore.
-
     >>> checked_name("prod-1")
     'prod-1'
     """
@@ -123,11 +116,7 @@ def checked_name(name: str) -> str:
 
 
 def load() -> Contexts:
-    """Return the contexts of the file; none if the file does not exist.
-
-    Raises:
-        click.UsageError: it cannot be read, is broken, or others can read it.
-    """
+    """Return the contexts of the file; none if the file does not exist."""
     path = path_of()
     try:
         with open(path, "rb") as stream:
@@ -203,11 +192,7 @@ def check_url(url: str) -> None:
 
 
 def save(contexts: Contexts) -> None:
-    """Replace the file by another one, all at once.
-
-    Raises:
-        click.UsageError: it cannot be written.
-    """
+    """Replace the file by another one, all at once."""
     fields = {
         name: {
             field: value for field, value in context._asdict().items() if field != "name" and value not in (None, False)
@@ -235,11 +220,7 @@ def save(contexts: Contexts) -> None:
 
 @contextmanager
 def changing() -> Iterator[Contexts]:
-    """Yield the contexts, for `save`, while no other process changes them.
-
-    Raises:
-        click.UsageError: they cannot be read, or another process does not finish.
-    """
+    """Yield the contexts, for `save`, while no other process changes them."""
     path = path_of()
     try:
         make_folder(path.parent, PRIVATE)
@@ -264,12 +245,7 @@ def changing() -> Iterator[Contexts]:
 
 
 def context_named(name: str, hint: str = "'--context'") -> Context:
-    """Return the context of a name.
-
-    Raises:
-        click.BadParameter: there is none. The message names the others.
-        click.UsageError: the file cannot be used.
-    """
+    """Return the context of a name."""
     contexts = load().all
     if name not in contexts:
         known = ", ".join(sorted(contexts)) or "none; make one with `stompcodec context add`"
@@ -287,11 +263,7 @@ def refers_to_context(text: str) -> bool:
 
 
 def referred(text: str, hint: str = "URL") -> Context | None:
-    """Return the context that a URL such as context:prod names; None for other URLs.
-
-    Raises:
-        click.UsageError: as `context_named`.
-    """
+    """Return the context that a URL such as context:prod names; None for other URLs."""
     return context_named(text[len(_REFERENCE) :], hint) if refers_to_context(text) else None
 
 
@@ -435,7 +407,7 @@ subscription_options = option_group(
 
 def subscription_of(given: dict[str, Any]) -> dict[str, Any]:
     """Remove the options of `Client.subscribe` from a verb's options, which leaves those of `connected`."""
-    return {name: given.pop(name) for name in ("selector", "durable", "headers", "prefetch")}
+    return {name: given.pop(name) for name in ("selector", "durable", "headers")}
 
 
 def report_reconnect(state: str, error: Exception | None) -> None:
@@ -480,11 +452,7 @@ def _with_context(command: F) -> F:
 
 
 def _chosen(name: str | None, url: str | None) -> Context | None:
-    """Return the context that counts.
-
-    Raises:
-        click.UsageError: a context and a URL are named in the same way; or the context cannot be read.
-    """
+    """Return the context that counts."""
     if name and url is not None:
         named, addressed = (_is_from(option, ParameterSource.COMMANDLINE) for option in ("context", "url"))
         if named == addressed:
@@ -529,11 +497,7 @@ connection_options = option_group(
 
 
 def at_url(broker: dict[str, Any], url: str) -> None:
-    """Replace the broker of `connection_options` by the one of an argument, with the context that it names, if any.
-
-    Raises:
-        click.UsageError: --context names another one; or the context cannot be read.
-    """
+    """Replace the broker of `connection_options` by the one of an argument, with the context that it names, if any."""
     if broker["context"] is not None and _is_from("context", ParameterSource.COMMANDLINE):
         raise click.UsageError(f"{printable(url)} and --context both name a broker: give one of them")
     broker["url"], broker["context"] = url, referred(url)
@@ -669,13 +633,7 @@ def _has_terminal() -> bool:
 def credentials(
     addresses: list[Address], login: str | None, passcode_file: str | None, passcode: str | None = None
 ) -> dict[str, str]:
-    """Return the login and passcode that override those of the URL, as options of `stompcodec.client.connect`.
-
-    Args:
-        addresses: the addresses in the URL.
-        login, passcode_file: the options.
-        passcode: that of a context, which takes precedence over the environment.
-    """
+    """Return login and passcode that override those of the URL, for `connect`; a context's passcode comes first."""
     if passcode is None or passcode_file is not None:
         passcode = passcode_of(addresses, login, passcode_file)
     given = {"login": login, "passcode": passcode}
@@ -683,11 +641,7 @@ def credentials(
 
 
 def tls_options(ca: str | None, insecure: bool, option: str = "--ca") -> dict[str, Any]:
-    """Return the option `ssl` of `stompcodec.client.connect`, if --ca or --insecure ask for one.
-
-    Raises:
-        click.BadParameter: the file cannot be used.
-    """
+    """Return the option `ssl` of `stompcodec.client.connect`, if --ca or --insecure ask for one."""
     if ca is None and not insecure:
         return {}
     from stompcodec.transport.tls import client_context
@@ -750,11 +704,7 @@ def warn_of_missing_slash(client: Client, destination: str) -> None:
 
 @contextmanager
 def reporting_errors(explain: Callable[[Exception], str] | None = None) -> Iterator[None]:
-    """Report errors of the broker or network in one line on standard error, and exit with status 1.
-
-    Args:
-        explain: returns the line for an error; None for `explanation`.
-    """
+    """Report errors of the broker or network in one line on standard error, and exit with status 1."""
     try:
         yield
     except (StompError, ValueError) as error:
@@ -762,39 +712,6 @@ def reporting_errors(explain: Callable[[Exception], str] | None = None) -> Itera
         sys.exit(1)
     except KeyboardInterrupt:
         sys.exit(INTERRUPTED)
-
-
-@contextmanager
-def interrupts() -> Iterator[Callable[[], bool]]:
-    """Yield a function that returns whether Ctrl-C, SIGTERM or SIGHUP came; none of them ends the process at once.
-
-    KeyboardInterrupt could interrupt the program while it holds a lock that would then never be released. A second
-    signal of the same kind does what it usually does. SIGHUP stays ignored if it is, as with nohup.
-
-    >>> with interrupts() as interrupted:
-    ...     signal.raise_signal(signal.SIGINT)
-    ...     interrupted()
-    True
-    """
-    noted: list[int] = []
-    before: dict[int, Any] = {number: signal.getsignal(number) for number in ending()}
-
-    def note(number: int, frame: object) -> None:
-        noted.append(number)
-        streams.hurry()
-        signal.signal(number, before[number])
-
-    if None in before.values() or threading.current_thread() is not threading.main_thread():  # others get no signals
-        yield lambda: False
-        return
-    streams.prepare()
-    for number in before:
-        signal.signal(number, note)
-    try:
-        yield lambda: bool(noted)
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
 
 
 def explanation(error: Exception) -> str:

@@ -20,7 +20,7 @@ from stompcodec import HEARTBEAT, Frame, FrameError, Limits, Parser
 from stompcodec.cli.screen import printable
 from stompcodec.cli.streams import flush_output
 from stompcodec.errors import ERROR_KINDS, moved
-from stompcodec.spec import VERSIONS, checked_commands, checked_limits, dialect_of
+from stompcodec.spec import VERSIONS, checked_limits, dialect_of
 from stompcodec.values import duration, shown_duration
 from stompcodec.values import size as size_of
 
@@ -84,7 +84,7 @@ class FrameReader:
     Args:
         read: returns up to this many bytes, and b"" at the end, as `io.BufferedReader.read1` does.
         version: "1.0", "1.1", "1.2", "legacy", or "auto" to follow CONNECTED.
-        lenient, limits, commands: see `Parser`.
+        lenient, limits: see `Parser`.
         resync: continue after a broken frame, at the next known command after a NUL.
         stream_over: larger bodies, in bytes, are not kept. Has no effect with `resync`, which may have to search them.
         base: the offset of the first byte.
@@ -103,7 +103,6 @@ class FrameReader:
         *,
         lenient: bool = False,
         limits: Limits | None = None,
-        commands: tuple[str, ...] = (),
         resync: bool = False,
         stream_over: int | None = None,
         base: int = 0,
@@ -114,10 +113,10 @@ class FrameReader:
         self.begin = b""  #: the first bytes
         self._read_from = read
         self._auto = version == "auto"
-        self._options: dict[str, Any] = {"lenient": lenient, "limits": limits, "commands": commands, "heartbeats": True}
+        self._options: dict[str, Any] = {"lenient": lenient, "limits": limits, "heartbeats": True}
         self._options["stream_over"] = None if resync else stream_over
         self._resync = resync
-        known = sorted(dialect_of("1.2").commands.union(commands))
+        known = sorted(dialect_of("1.2").commands)
         names = b"|".join(re.escape(name.encode()) for name in known)
         self._plausible = re.compile(rb"\0[\r\n]*(?=(?:%s) *\r?\n)" % names, re.I if version == "legacy" else 0)
         self._longest = max(map(len, known)) + 2
@@ -287,7 +286,7 @@ class FrameReader:
 
 #: Files with more bytes than this get a progress bar.
 _LARGE = 4 * 2**20
-_PACKETS = "this is a packet capture: stompcodec inspect and convert read it with --from pcapng"
+_PACKETS = "this is a packet capture: stompcodec inspect and convert read it"
 #: Remedies by the first bytes of files that contain frames in another format.
 _WRAPPED = {
     **dict.fromkeys((b"\n\r\r\n", b"\xa1\xb2\xc3\xd4", b"\xd4\xc3\xb2\xa1"), _PACKETS),
@@ -396,21 +395,6 @@ def _limits(_context: click.Context, _option: click.Parameter, values: tuple[str
         raise click.BadParameter(str(error)) from None
 
 
-def _commands(_context: click.Context, _option: click.Parameter, values: tuple[str, ...]) -> tuple[str, ...]:
-    """Check the names given by --command: a callback of click."""
-    try:
-        checked_commands(values)
-    except ValueError as error:
-        raise click.BadParameter(str(error)) from None
-    return values
-
-
-#: The option --command, common to all verbs that read or write frames.
-command_option = click.option(
-    "--command", "commands", metavar="NAME", multiple=True, callback=_commands, help="Accept this command too."
-)
-
-
 #: The arguments FILE… and the options for reading a stream.
 stream_options = option_group(
     click.argument("files", metavar="[FILE|-]...", nargs=-1, type=click.Path(allow_dash=True)),
@@ -421,7 +405,6 @@ stream_options = option_group(
         show_default=True,
         help="The STOMP version. auto follows CONNECTED in the stream, and is 1.2 without it.",
     ),
-    command_option,
     click.option(
         "--limit",
         "limits",
@@ -485,7 +468,11 @@ def remedy_of(error: FrameError) -> str:
     """Return the remedy for an error, in terms of the command line."""
     if error.limit:
         return f"raise it with --limit {error.limit}=SIZE if frames of this size are expected"
-    return ERROR_KINDS[error.kind].remedy.replace("lenient=True", "--lenient").replace("commands=", "--command")
+    return (
+        ERROR_KINDS[error.kind]
+        .remedy.replace("lenient=True", "--lenient")
+        .replace("name the command in commands=, ", "")
+    )
 
 
 @contextmanager

@@ -46,6 +46,10 @@ class Finding(NamedTuple):
     version: str
     """The version it was checked against."""
 
+    def record(self) -> dict[str, Any]:
+        """Return it for programs."""
+        return {name: getattr(self, name) for name in ("rule", "severity", "offset", "text", "remedy")}
+
 
 def ids(*words: str) -> dict[str, str]:
     """Return requirements by version, from words such as "1.2:ESC-05".
@@ -626,7 +630,7 @@ CHECKS = (
 )
 
 
-STYLES: dict[Severity, str] = {"error": "bold red", "warning": "yellow", "note": "cyan"}
+STYLES: dict[str, str] = {"error": "bold red", "warning": "yellow", "note": "cyan"}
 
 
 class Report:

@@ -70,6 +70,12 @@ class StatusLine:
             self.live = False
 
 
+def pace_of(number: int, octets: int, since: float) -> str:
+    """Return megabytes, seconds and the rate of a number of things since a time of `time.monotonic`."""
+    seconds = max(time.monotonic() - since, 1e-6)
+    return f"{octets / 1e6:,.1f} MB, {seconds:.0f} s, {number / seconds:,.0f}/s"
+
+
 def printable(text: str, keep: str = "") -> str:
     """Return text with control characters escaped.
 

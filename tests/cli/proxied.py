@@ -25,13 +25,12 @@ __all__ = ["Peer", "Proxied", "last_words", "proxied", "raw", "settle"]
 class Proxied:
     """A running proxy."""
 
-    def __init__(self, proxy: Proxy, watcher: Watcher, recorder: Recorder | None) -> None:
+    def __init__(self, proxy: Proxy, tally: Tally, errors: list[tuple[str, Exception]]) -> None:
         self.proxy = proxy
-        self.tally = watcher.tally
-        self.recorder = recorder
+        self.tally = tally
+        self.errors = errors
         self.entries: list[Entry] = []
         self.changed = threading.Condition()
-        self.errors: list[tuple[str, Exception]] = []
 
     @property
     def port(self) -> int:
@@ -46,21 +45,23 @@ class Proxied:
             self.entries.append(entry)
             self.changed.notify_all()
 
-    def wait(self, wanted: Callable[[Entry], object], seconds: float = 10) -> Entry:
-        """The first entry that is wanted, once it is there."""
+    def wait(self, wanted: Callable[[Entry], object], number: int = 1) -> Entry:
+        """The first entry that is wanted, or another one, once it is there."""
+
+        def found() -> list[Entry]:
+            return list(filter(wanted, self.entries))
+
         with self.changed:
-            found = self.changed.wait_for(lambda: next(filter(wanted, self.entries), None), patience(seconds))
-            assert found is not None, self.entries
-            return found
+            assert self.changed.wait_for(lambda: len(found()) >= number, patience(10)), self.entries
+            return found()[number - 1]
 
     def frame(self, command: str, number: int = 1) -> Entry:
         """The entry of a frame, the first one by default."""
-        with self.changed:
-            assert self.changed.wait_for(lambda: len(self._frames(command)) >= number, patience(10)), self.entries
-        return self._frames(command)[number - 1]
+        return self.wait(lambda entry: entry.frame is not None and entry.frame.command == command, number)
 
-    def _frames(self, command: str) -> list[Entry]:
-        return [entry for entry in self.entries if entry.frame is not None and entry.frame.command == command]
+    def closed(self, connection: int = 1) -> str:
+        """What is told of the end of a connection."""
+        return self.wait(lambda entry: entry.kind == "closed" and entry.connection == connection).text
 
     def lines(self) -> list[dict[str, Any]]:
         return [json.loads(json_line(entry)) for entry in self.entries]
@@ -74,7 +75,6 @@ def proxied(
     context: Any = None,
     folder: Path | None = None,
     seed: int = 0,
-    timeout: float = 10.0,
     **options: Any,
 ) -> Iterator[Proxied]:
     """Run a proxy; when this ends, all is shown and recorded."""
@@ -89,11 +89,10 @@ def proxied(
         watcher,
         faults=faults_of(faults, seed) if faults else None,
         whole=folder is not None,
-        timeout=patience(timeout),
+        timeout=patience(10),
     )
-    running = Proxied(proxy, watcher, recorder)
+    running = Proxied(proxy, tally, errors)
     outputs.append(running.add)
-    running.errors = errors
     thread = LoopThread("proxied")
     try:
         thread.run(proxy.start())
@@ -115,9 +114,7 @@ class Peer:
     def __init__(self, sock: socket.socket) -> None:
         self.sock = sock
         sock.settimeout(patience(10))
-
-    def send(self, data: bytes) -> None:
-        self.sock.sendall(data)
+        self.send = sock.sendall
 
     def read(self, size: int) -> bytes:
         data = b""
@@ -126,10 +123,7 @@ class Peer:
         return data
 
     def rest(self) -> bytes:
-        data = b""
-        while more := self.sock.recv(65536):
-            data += more
-        return data
+        return b"".join(iter(lambda: self.sock.recv(65536), b""))
 
     def end(self) -> None:
         self.sock.shutdown(socket.SHUT_WR)

@@ -28,36 +28,19 @@ class Reader:
         self.waits = threading.Event()
         self.seen = b""
         self.error: OSError | None = None
-        self.most = 2**16
 
     def write(self, data: memoryview) -> int:
         self.waits.set()
         assert self.reads.wait(patience(60))
         if self.error is not None:
             raise self.error
-        taken = bytes(data[: self.most])
-        self.seen += taken
-        return len(taken)
+        self.seen += bytes(data)
+        return len(data)
 
 
 @pytest.fixture
 def reader() -> Reader:
     return Reader()
-
-
-def numbered(first: int, last: int) -> list[bytes]:
-    return [b"%d" % number for number in range(first, last)]
-
-
-def test_a_caller_never_waits_and_the_order_is_kept(reader: Reader) -> None:
-    outlet = Outlet("test", reader.write)
-    for number in range(1000):
-        outlet.put(b"%d\n" % number)
-    assert reader.seen == b""
-    reader.reads.set()
-    assert outlet.close(patience(60))
-    assert reader.seen.split() == numbered(0, 1000)
-    assert outlet.dropped == 0
 
 
 def test_what_is_dropped_is_counted_and_told_in_its_place(reader: Reader) -> None:
@@ -66,7 +49,7 @@ def test_what_is_dropped_is_counted_and_told_in_its_place(reader: Reader) -> Non
     assert reader.waits.wait(patience(60))
     for number in range(1, 30):
         outlet.put(b"%02d\n" % number)
-    assert outlet.dropped == 20
+    assert (outlet.dropped, reader.seen) == (20, b"")
     reader.reads.set()
     assert outlet.close(patience(60))
     *lines, last = reader.seen.splitlines()
@@ -74,7 +57,7 @@ def test_what_is_dropped_is_counted_and_told_in_its_place(reader: Reader) -> Non
     assert TOLD.fullmatch(last)[1] == b"20"  # though no line came afterwards
 
 
-@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("seed", range(3))
 def test_every_line_is_written_or_told_of(reader: Reader, seed: int) -> None:
     """Whatever the reader does, memory stays bounded, and counts of dropped lines stand where these lines would."""
     chance = random.Random(seed)
@@ -101,7 +84,7 @@ def test_every_line_is_written_or_told_of(reader: Reader, seed: int) -> None:
     assert at == 2001
 
 
-def test_a_line_that_a_full_disk_has_cut_ends_before_the_next(reader: Reader) -> None:
+def test_a_line_that_a_full_disk_has_cut_ends_before_the_next() -> None:
     written: list[bytes] = []
     room = [3]
     full = threading.Event()
@@ -110,10 +93,9 @@ def test_a_line_that_a_full_disk_has_cut_ends_before_the_next(reader: Reader) ->
         if not room[0]:
             full.set()
             raise OSError(errno.ENOSPC, "full")
-        taken = bytes(data[: room[0]])
-        room[0] -= len(taken)
-        written.append(taken)
-        return len(taken)
+        written.append(bytes(data[: room[0]]))
+        room[0] -= len(written[-1])
+        return len(written[-1])
 
     outlet = Outlet("test", write)
     outlet.put(b"first\n")

@@ -1,13 +1,12 @@
-"""Output that nobody reads: a pipe that is full, a terminal that is stopped, a reader that has gone, a full disk.
+"""Output that nobody reads, and streams that are closed: the work goes on, and signals end it.
 
-Each verb runs as a process. Its work goes on, and signals end it.
+A pipe is full, a terminal is stopped, a reader has gone, a disk is full. Each verb runs as a process.
 """
 
 from __future__ import annotations
 
 import json
 import os
-import re
 import select
 import signal
 import socket
@@ -24,6 +23,7 @@ from patience import patience
 
 pytest.importorskip("click")
 
+from cli.running import COMMAND
 from client.feeding import wait_for
 
 import stompcodec
@@ -39,26 +39,11 @@ if TYPE_CHECKING:
 
 pytestmark = [pytest.mark.long, pytest.mark.skipif(os.name != "posix", reason="pipes and terminals of POSIX")]
 
-COMMAND = [sys.executable, "-m", "stompcodec.cli"]
 #: Runs the command with a bridge that reports all the time, not each second.
 EAGER = """
 import stompcodec.bridge.bridge, stompcodec.cli.verbs.bridge
 stompcodec.bridge.bridge._TURN, stompcodec.cli.verbs.bridge._REPORT = 0.001, 0.0
 stompcodec.cli.main()
-"""
-#: Logs lines as a broker does, says on standard output when all are logged, and ends when its input does.
-LOGS = """
-import logging, sys
-from stompcodec.cli import streams
-streams.begin()
-streams.hand_over("stderr")
-logging.basicConfig(stream=sys.stderr, format="%(message)s")
-for number in range(30_000):
-    logging.warning("%d", number)
-print("logged", streams.dropped("stderr"), flush=True)
-sys.stdin.read()
-logging.warning("last")
-streams.end()
 """
 
 
@@ -85,20 +70,15 @@ class Pipe:
         size = struct.unpack("i", fcntl.ioctl(self.near, termios.FIONREAD, bytes(4)))[0]
         return bool(size >= PAGE and not select.select((), (self.far,), (), 0)[1])
 
-    def close_far(self) -> None:
-        if self.far >= 0:
-            os.close(self.far)
-            self.far = -1
-
-    def close(self) -> None:
-        self.close_far()
-        if self.near >= 0:
-            os.close(self.near)
-            self.near = -1
+    def close(self, *ends: str) -> None:
+        for end in ends or ("near", "far"):
+            if getattr(self, end) >= 0:
+                os.close(getattr(self, end))
+                setattr(self, end, -1)
 
     def read(self) -> bytes:
         """All that was written, up to the end of the writers."""
-        self.close_far()
+        self.close("far")
         with open(self.near, "rb", closefd=False) as stream:
             return stream.read()[self._filled :]
 
@@ -117,27 +97,14 @@ def unread() -> Iterator[Pipe]:
     pipe.close()
 
 
-class Stopped:
-    """A terminal whose output is stopped, as by ^S."""
-
-    def __init__(self) -> None:
-        import pty
-
-        self.near, self.far = pty.openpty()
-        termios.tcflow(self.far, termios.TCOOFF)
-
-    def close(self) -> None:
-        os.close(self.near)
-        os.close(self.far)
-
-
 @contextmanager
 def serving(
     folder: Path, *flags: str, before: Sequence[str] = (), **streams: Any
 ) -> Iterator[tuple[subprocess.Popen[bytes], int]]:
     """Run a broker, and yield the process and its port. `before` goes before its command."""
     ready = folder / "ready"
-    command = [*before, *COMMAND, "broker", "--memory", "--port", "0", "--ready-file", str(ready), *flags]
+    command = [*before, *COMMAND, "broker", "--memory", "--port", "0", "--log-level", "info", *flags]
+    command += ["--ready-file", str(ready)]
     with subprocess.Popen(command, cwd=folder, **{"stdin": subprocess.DEVNULL, **streams}) as process:
         try:
             wait_for(lambda: ready.exists() or process.poll() is not None)
@@ -171,19 +138,16 @@ def is_served(port: int, count: int = 1) -> None:
 # ---- the broker ----
 
 
-@pytest.mark.parametrize("level", ["info", "debug"])
-def test_a_log_that_nobody_reads_stops_no_broker(
-    level: str, unread: Pipe, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("unbuffered", ["1", ""])
+def test_a_log_that_nobody_reads_stops_no_broker_and_is_whole_once_its_reader_is_back(
+    unbuffered: str, unread: Pipe, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("PYTHONUNBUFFERED", "1" if level == "info" else "")  # as in many images, and as by default
-    with serving(tmp_path, "--log-level", level, stdout=unread.far, stderr=unread.far) as (process, port):
+    monkeypatch.setenv("PYTHONUNBUFFERED", unbuffered)  # as in many images, and as by default
+    with serving(tmp_path, stdout=subprocess.DEVNULL, stderr=unread.far) as (process, port):
         is_served(port, 20)
-        assert ended(process) == 0
-
-
-def test_a_log_is_whole_once_its_reader_is_back(unread: Pipe, tmp_path: Path) -> None:
-    with serving(tmp_path, "--log-level", "info", stdout=subprocess.DEVNULL, stderr=unread.far) as (process, port):
-        is_served(port, 20)
+        if unbuffered:
+            assert ended(process) == 0
+            return
         process.send_signal(signal.SIGTERM)
         lines = unread.read().decode().splitlines()
         assert process.wait(patience(20)) == 0
@@ -191,108 +155,77 @@ def test_a_log_is_whole_once_its_reader_is_back(unread: Pipe, tmp_path: Path) ->
     assert lines[-1].endswith(": stopped")
 
 
-def test_a_terminal_that_is_stopped_stops_no_broker(tmp_path: Path) -> None:
-    terminal = Stopped()
-    with serving(tmp_path, "--log-level", "info", stdout=terminal.far, stderr=terminal.far) as (process, port):
+@pytest.mark.parametrize("what", ["a stopped terminal", "a reader that has gone", "a full disk"])
+def test_a_log_that_cannot_be_written_stops_no_broker(what: str, unread: Pipe, tmp_path: Path) -> None:
+    if what == "a stopped terminal":  # as by ^S
+        near, far = os.openpty()
+        termios.tcflow(far, termios.TCOOFF)
+    elif what == "a full disk":
+        if not os.path.exists("/dev/full"):
+            pytest.skip("there is no /dev/full")
+        near, far = os.open(os.devnull, os.O_RDONLY), os.open("/dev/full", os.O_WRONLY)
+    else:
+        near, far = os.open(os.devnull, os.O_RDONLY), os.dup(unread.far)
+        unread.close("near")
+    with serving(tmp_path, stdout=far, stderr=far) as (process, port):
         is_served(port, 5)
         assert ended(process, signal.SIGINT) == 0
-    terminal.close()
-
-
-@pytest.mark.parametrize("what", ["a reader that has gone", "a full disk"])
-def test_a_log_that_cannot_be_written_stops_no_broker(what: str, unread: Pipe, tmp_path: Path) -> None:
-    if what == "a full disk" and not os.path.exists("/dev/full"):
-        pytest.skip("there is no /dev/full")
-    far = unread.far if what == "a reader that has gone" else os.open("/dev/full", os.O_WRONLY)
-    if far == unread.far:
-        os.close(unread.near)
-        unread.near = -1
-    else:
-        unread.close()
-    with serving(tmp_path, "--log-level", "info", stdout=far, stderr=far) as (process, port):
-        is_served(port, 5)
-        assert ended(process) == 0
-
-
-def test_dropped_lines_are_told_when_the_reader_is_back() -> None:
-    """In their place: what is told and what was written is all that was logged."""
-    with subprocess.Popen(
-        [sys.executable, "-c", LOGS], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE
-    ) as process:
-        assert process.stdin is not None
-        assert process.stdout is not None
-        assert process.stderr is not None
-        word, dropped = process.stdout.readline().split()
-        assert word == b"logged"
-        assert int(dropped) > 1000
-        at, told = 0, []
-        while at + sum(told) < 30_000:
-            line = process.stderr.readline()
-            if found := re.fullmatch(rb"stompcodec: (\d+) lines were dropped, .*\n", line):
-                told.append(int(found[1]))
-            else:
-                assert line == b"%d\n" % (at + sum(told))
-                at += 1
-        assert sum(told) == int(dropped)
-        process.stdin.close()
-        assert process.stderr.read() == b"last\n"
-        assert process.wait(patience(20)) == 0
+    os.close(near)
+    os.close(far)
 
 
 # ---- the bridge ----
 
 
 @contextmanager
-def bridging(at: Runner, fresh: str, *flags: str, **streams: Any) -> Iterator[tuple[subprocess.Popen[bytes], Any]]:
-    """Bridge a queue to another broker, which is yielded with the process."""
-    command = [sys.executable, "-c", EAGER, "bridge", at.url, at.guarded_url.replace("//", "//guest@"), "-m", fresh]
+def bridging(
+    at: Runner, fresh: str, *flags: str, source: str | None = None, **streams: Any
+) -> Iterator[tuple[subprocess.Popen[bytes], Any]]:
+    """Bridge a queue to another broker: the process, and what carries messages one after the other."""
+    ends = [source or at.url, at.guarded_url.replace("//", "//guest@")]
     environment = at.environment(STOMPCODEC_TO_PASSCODE="guest")
-    with subprocess.Popen([*command, *flags], env=environment, **streams) as process:
+    command = [sys.executable, "-c", EAGER, "bridge", *ends, "-m", fresh, *flags]
+    with subprocess.Popen(command, env=environment, **streams) as process:
         try:
-            with connect(at.guarded_url, login="guest", passcode="guest") as client:
-                yield process, client.subscribe(fresh)
+            with connect(at.guarded_url, login="guest", passcode="guest") as client, connect(at.url) as sender:
+                arrived = client.subscribe(fresh)
+
+                def carry(count: int) -> None:
+                    for number in range(count):
+                        sender.send(fresh, b"%d" % number)
+                        assert arrived.get(patience(20)).body == b"%d" % number
+
+                yield process, carry
         finally:
             process.kill()
 
 
-def carried(at: Runner, fresh: str, arrived: Any, count: int) -> None:
-    """Have messages carried, one after the other, so that the bridge reports meanwhile."""
-    with connect(at.url) as client:
-        for number in range(count):
-            client.send(fresh, b"%d" % number)
-            assert arrived.get(patience(20)).body == b"%d" % number
-
-
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_a_bridge_carries_though_nobody_reads_json(at: Runner, fresh: str, unread: Pipe, number: int) -> None:
-    with bridging(at, fresh, "--json", stdout=unread.far, stderr=subprocess.PIPE) as (process, arrived):
+@pytest.mark.parametrize("has_gone", [False, True])
+def test_a_bridge_carries_though_nobody_reads_json(at: Runner, fresh: str, unread: Pipe, has_gone: bool) -> None:
+    if has_gone:
+        unread.close("near")
+    with bridging(at, fresh, "--json", stdout=unread.far, stderr=subprocess.PIPE) as (process, carry):
         assert process.stderr is not None
-        carried(at, fresh, arrived, 30)
-        assert ended(process, number) == 0
-        assert process.stderr.read().startswith(b"30 messages carried")
+        carry(30)
+        assert ended(process) == 0
+        said = process.stderr.read()
+    assert b"30 messages carried" in said
+    assert (b"lines of --json dropped" in said) or not has_gone
 
 
 def test_a_bridge_carries_though_nobody_reads_its_trouble(at: Runner, fresh: str, unread: Pipe) -> None:
     with FaultProxy(("127.0.0.1", at.broker.port)) as proxy:
-        command = [*COMMAND, "bridge", f"stomp://127.0.0.1:{proxy.port}", at.guarded_url.replace("//", "//guest@")]
-        environment = at.environment(STOMPCODEC_TO_PASSCODE="guest")
-        with (
-            subprocess.Popen([*command, "-m", fresh], env=environment, stderr=unread.far) as process,
-            connect(at.guarded_url, login="guest", passcode="guest") as client,
-        ):
-            arrived = client.subscribe(fresh)
-            try:
-                carried(at, fresh, arrived, 1)
-                proxy.cut()
-                carried(at, fresh, arrived, 5)
-                assert ended(process) == 0
-            finally:
-                process.kill()
+        source = f"stomp://127.0.0.1:{proxy.port}"
+        with bridging(at, fresh, source=source, stderr=unread.far) as (process, carry):
+            carry(1)
+            proxy.cut()
+            carry(5)
+            assert ended(process) == 0
 
 
 def test_the_reader_of_a_bridge_gets_whole_lines_when_it_is_back(at: Runner, fresh: str, unread: Pipe) -> None:
-    with bridging(at, fresh, "--json", stdout=unread.far, stderr=subprocess.DEVNULL) as (process, arrived):
-        carried(at, fresh, arrived, 30)
+    with bridging(at, fresh, "--json", stdout=unread.far, stderr=subprocess.DEVNULL) as (process, carry):
+        carry(30)
         process.send_signal(signal.SIGTERM)
         lines = [json.loads(line) for line in unread.read().splitlines()]
         assert process.wait(patience(20)) == 0
@@ -302,20 +235,10 @@ def test_the_reader_of_a_bridge_gets_whole_lines_when_it_is_back(at: Runner, fre
     assert counts[-1] == 30
 
 
-def test_a_bridge_carries_after_the_reader_of_json_has_gone(at: Runner, fresh: str, unread: Pipe) -> None:
-    os.close(unread.near)
-    unread.near = -1
-    with bridging(at, fresh, "--json", stdout=unread.far, stderr=subprocess.PIPE) as (process, arrived):
-        carried(at, fresh, arrived, 10)
-        assert ended(process) == 0
-        assert process.stderr is not None
-        assert b"lines of --json dropped" in process.stderr.read()
-
-
 # ---- verbs whose output is their job ----
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
 def test_sub_acknowledges_only_what_was_written(
     at: Runner, fresh: str, small: Pipe, number: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -359,13 +282,7 @@ def test_sub_connects_again_while_it_waits_for_its_reader(at: Runner, fresh: str
     [("top", ("--json", "--limit", "100"), 0), ("browse", ("--json",), 130)],
 )
 def test_a_signal_ends_a_verb_that_waits_for_its_reader(
-    verb: str,
-    flags: tuple[str, ...],
-    status: int,
-    at: Runner,
-    fresh: str,
-    small: Pipe,
-    monkeypatch: pytest.MonkeyPatch,
+    verb: str, flags: tuple[str, ...], status: int, at: Runner, fresh: str, small: Pipe, monkeypatch: Any
 ) -> None:
     monkeypatch.setenv("PYTHONUNBUFFERED", "")  # so that it writes more than a page at a time
     at.good("pub", fresh, "-l", input=b"\n".join(b"%d." % number * 4000 for number in range(30)))
@@ -384,35 +301,83 @@ def test_a_signal_ends_a_verb_that_waits_for_its_reader(
 # ---- what other verbs tell ----
 
 
-def test_record_ends_though_nobody_reads_what_it_tells(at: Runner, fresh: str, unread: Pipe, tmp_path: Path) -> None:
-    process = at.process("record", fresh, "-o", tmp_path / "a.stompcap", stderr=unread.far)
+def test_record_and_reply_end_though_nobody_reads_what_they_tell(
+    at: Runner, fresh: str, unread: Pipe, tmp_path: Path
+) -> None:
+    recording = at.process("record", fresh, "-o", tmp_path / "a.stompcap", stderr=unread.far)
     at.good("pub", fresh, "one")
-    wait_for(lambda: stored(tmp_path))
-    assert ended(process) == 0
-
-
-def stored(folder: Path) -> bool:
-    return any(b"MESSAGE" in file.read_bytes() for file in folder.rglob("*") if file.is_file())
-
-
-def test_reply_ends_though_nobody_reads_what_it_tells(at: Runner, fresh: str, unread: Pipe) -> None:
-    process = at.process("reply", fresh, "pong", stderr=unread.far)
-    assert at.good("req", fresh, "ping", "--timeout", str(patience(20))) == b"pong"
-    assert ended(process) == 0
+    wait_for(lambda: any(b"MESSAGE" in file.read_bytes() for file in tmp_path.rglob("*") if file.is_file()))
+    assert ended(recording) == 0
+    replying = at.process("reply", f"{fresh}.asked", "pong", stderr=unread.far)
+    assert at.good("req", f"{fresh}.asked", "ping", "--timeout", str(patience(20))) == b"pong"
+    assert ended(replying) == 0
 
 
 @pytest.mark.parametrize("which", ["stdout", "stderr"])
 def test_a_proxy_carries_and_ends_though_nobody_reads_what_it_tells(which: str, at: Runner, unread: Pipe) -> None:
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
-    with open(os.devnull, "wb") as null:
-        streams = {"stdout": null, "stderr": null, which: unread.far}
-        process = at.process("proxy", str(port), f"127.0.0.1:{at.broker.port}", "--json", **streams)
-        wait_for(lambda: listens(port))
-        is_served(port, 10)
+
+    def listens() -> bool:
+        with socket.socket() as wire:
+            return wire.connect_ex(("127.0.0.1", port)) == 0
+
+    streams = {"stdout": subprocess.DEVNULL, "stderr": subprocess.PIPE, which: unread.far}
+    process = at.process("proxy", str(port), f"127.0.0.1:{at.broker.port}", "--json", **streams)
+    wait_for(listens)
+    is_served(port, 10)
+    assert ended(process) == 0
+    if process.stderr is not None:
+        assert b"nobody reads the output" in process.stderr.read()
+        process.stderr.close()
+
+
+# ---- closed streams, as by some supervisors: nothing else gets their descriptors ----
+
+CLOSED = ["<&-", ">&-", "2>&-", "<&- >&- 2>&-"]
+
+
+def shell(closing: str) -> list[str]:
+    return ["sh", "-c", f'exec "$@" {closing}', "sh"]
+
+
+def run(at: Runner, closing: str, *arguments: str, **environment: str) -> subprocess.CompletedProcess[bytes]:
+    command = [*shell(closing), *COMMAND, *arguments]
+    environment = at.environment(**environment)
+    return subprocess.run(command, capture_output=True, env=environment, timeout=patience(60), check=False)
+
+
+@pytest.mark.parametrize("closing", CLOSED)
+def test_pub_sends_and_sub_acknowledges_what_it_could_write(closing: str, at: Runner, fresh: str) -> None:
+    sent = run(at, closing, "pub", fresh, "body")
+    assert (sent.returncode, b"Traceback" in sent.stderr) == (0, False)
+    shown = run(at, closing, "sub", fresh, "-n", "1")
+    if ">&-" in closing.split():
+        assert (shown.returncode, shown.stdout) == (1, b"")
+        assert shown.stderr in (b"", b"stompcodec: cannot write: Bad file descriptor\n")
+        assert bool(shown.stderr) is ("2>&-" not in closing)
+        assert at.good("sub", fresh, "-n", "1") == b"body\n"
+    else:
+        assert (shown.returncode, shown.stdout, shown.stderr) == (0, b"body\n", b"")
+
+
+@pytest.mark.parametrize("closing", [">&-", "<&- >&- 2>&-"])
+def test_a_broker_serves_and_a_bridge_carries(closing: str, at: Runner, fresh: str, tmp_path: Path) -> None:
+    with serving(tmp_path, before=shell(closing), stderr=subprocess.PIPE, stdin=None) as (process, port):
+        is_served(port, 3)
         assert ended(process) == 0
+        assert process.stderr is not None
+        lines = process.stderr.read().splitlines()
+    assert (lines != []) == ("2>&-" not in closing)
+    assert not any(b"Traceback" in line for line in lines)
+    at.good("pub", fresh, "body")
+    ends = (at.url, at.guarded_url.replace("//", "//guest@"), "-m", fresh, "-n", "1", "--json")
+    done = run(at, closing, "bridge", *ends, STOMPCODEC_TO_PASSCODE="guest")
+    assert (done.returncode, b"Traceback" in done.stderr) == (0, False)
 
 
-def listens(port: int) -> bool:
-    with socket.socket() as wire:
-        return wire.connect_ex(("127.0.0.1", port)) == 0
+@pytest.mark.parametrize(("stream", "closing"), [("1", ">&-"), ("2", "2>&-")])
+def test_a_command_of_sub_gets_them(stream: str, closing: str, at: Runner, fresh: str) -> None:
+    """Else the first file that it opens would."""
+    at.good("pub", fresh, "body")
+    assert run(at, closing, "sub", fresh, "-n", "1", "--exec", f"test -e /dev/fd/{stream}").returncode == 0

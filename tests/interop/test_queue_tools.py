@@ -137,7 +137,7 @@ def test_kill_9_loses_nothing(url: str, queues: tuple[str, str]) -> None:
 
 def test_activemq_shows_selects_and_says_how_many(activemq: str, queues: tuple[str, str]) -> None:
     expected = fill(activemq, queues[0], COUNT)
-    shown = good(activemq, "browse", queues[0], "-q", "-f", "{body} ")
+    shown = good(activemq, "browse", queues[0], "-f", "{body} ")
     assert shown.split() == [body.decode() for body in expected]
     assert good(activemq, "move", *queues, "--dry-run") == f"would move {COUNT} messages to {queues[1]}\n"
     good(activemq, "move", *queues, "--yes", "--selector", "n = '7'")

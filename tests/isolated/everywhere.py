@@ -109,7 +109,7 @@ def command_line(folder: Path, url: str) -> None:
     call("inspect", folder / "raw.stomp", "-o", folder / "page.html")
     assert (folder / "page.html").stat().st_size > 1000
     for body in ("first", "second"):
-        call("pub", "/queue/c", body, "--receipt", "--url", url)
+        call("pub", "/queue/c", body, "--url", url)
     assert "first" in call("sub", "/queue/c", "--count", 1, "--url", url)
     call("record", url, "/queue/c", "-o", folder / "feed.stompcap", "--count", 1)
     assert "second" in frames(folder / "feed.stompcap")

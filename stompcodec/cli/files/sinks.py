@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from typing import Any, BinaryIO, Protocol
+from typing import BinaryIO, Protocol
 
 import click
 
@@ -65,29 +65,25 @@ class _JsonSink(_StreamSink):
 
 
 class _CaptureSink:
-    """Writes a capture, with one index row for frames of the same time."""
+    """Writes a capture in a single file, with one index row for frames of the same time."""
 
-    def __init__(self, file: str, segment: int | None) -> None:
-        single = segment is None
-        more: dict[str, Any] = {} if segment is None else {"segment_octets": segment}
-        self._writer = CaptureWriter(file.rstrip("/"), single=single, **more)
-        self._single = single
+    def __init__(self, file: str) -> None:
+        self._writer = CaptureWriter(file.rstrip("/"), single=True)
         self._held: list[bytes] = []
         self._octets = 0
-        self._at = (0, "")
+        self._time = 0
 
     def write(self, each: Recorded) -> None:
         data = each.octets or octets_of(each.frame)
-        at = (each.time, "frames" if self._single else each.chain)
-        if at != self._at or self._octets >= _JOINED:
+        if each.time != self._time or self._octets >= _JOINED:
             self._flush()
-        self._at = at
+        self._time = each.time
         self._held.append(data)
         self._octets += len(data)
 
     def _flush(self) -> None:
         if self._held:
-            self._writer.append(b"".join(self._held), *self._at)
+            self._writer.append(b"".join(self._held), self._time)
         self._held.clear()
         self._octets = 0
 
@@ -98,42 +94,37 @@ class _CaptureSink:
             self._writer.close()
 
 
-def _stream(file: str, force: bool) -> BinaryIO:
+def _stream(file: str) -> BinaryIO:
     if file == "-":
         return sys.stdout.buffer
     try:
-        return open(file, "wb" if force else "xb")
-    except FileExistsError:
-        raise click.ClickException(f"{file}: it exists already (--force overwrites it)") from None
+        return open(file, "xb")
     except OSError as error:
         raise click.ClickException(f"{file}: cannot be written: {error.strerror}") from None
 
 
-def check_target(file: str, form: str, *, force: bool) -> None:
+def check_target(file: str, form: str) -> None:
     """Raise the error that `sink_of` would raise, before anything is read."""
     if form not in _WRITTEN:
         raise click.UsageError(f"{form} can be read, but not written; see --to")
     if form == "capture" and file == "-":
         raise click.UsageError("a capture is a file or folder: it cannot go to standard output")
-    if form == "capture" and os.path.exists(file):
-        raise click.ClickException(f"{file}: it exists already: name another one")
-    if file != "-" and not force and os.path.exists(file):
-        raise click.ClickException(f"{file}: it exists already (--force overwrites it)")
+    if file != "-" and os.path.exists(file):
+        raise click.ClickException(f"{file}: it exists already: remove it, or name another one")
 
 
-def sink_of(file: str, form: str, *, force: bool, segment: int | None) -> Sink:
+def sink_of(file: str, form: str) -> Sink:
     """Return the output for a file, "-" for standard output, in one of `FORMATS`.
 
-    `force` overwrites an existing file, but never a capture. A capture is a folder with `segment` bytes each, or a
-    single file, which only its owner can read, while other files follow the umask.
+    Only its owner can read a capture, while other files follow the umask.
     """
     if form == "raw":
-        return _RawSink(_stream(file, force))
+        return _RawSink(_stream(file))
     if form == "json":
-        return _JsonSink(_stream(file, force))
+        return _JsonSink(_stream(file))
     if form == "capture":
-        return _CaptureSink(file, segment)
+        return _CaptureSink(file)
     from stompcodec.cli.files.sources import ParquetSink, pyarrow_modules
 
     pyarrow_modules()  # before the file is created
-    return ParquetSink(_stream(file, force))
+    return ParquetSink(_stream(file))

@@ -14,10 +14,13 @@ from stompcodec.cli.files.sources import Supply, capture_of, format_of, streams_
 from stompcodec.cli.inputs import Broken, FrameReader, Place, Unreadable, complaint, name_of, opened, remedy_of
 from stompcodec.cli.linting import Conversation, Finding, Subject, check_frame, finding_of, subject_of
 from stompcodec.cli.screen import header_value, mask_lines, printable
+from stompcodec.cli.show.views import Body, body_of
 from stompcodec.errors import ERROR_KINDS, StompError
 
 _READ = 256 * 1024
 _EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
+#: Largest size to which a body is decompressed, in bytes.
+_INFLATED = 2**20
 
 
 class Part(NamedTuple):
@@ -63,6 +66,15 @@ class Entry(NamedTuple):
         """The command, or the kind of error, safe to print."""
         found = self.seen.found
         return printable(found.frame.command) if isinstance(found, Place) else found.error.kind
+
+    @property
+    def time(self) -> str:
+        """When it passed, in UTC; "" if unknown."""
+        micros = self.seen.time
+        try:
+            return (_EPOCH + timedelta(microseconds=micros)).strftime("%Y-%m-%d %H:%M:%S.%f") if micros else ""
+        except OverflowError:
+            return f"{micros} us"
 
     @property
     def is_message(self) -> bool:
@@ -130,39 +142,40 @@ def masked(entry: Entry) -> bytes:
     return bytes(data)
 
 
-def moment(time: int) -> str:
-    """Return a time in µs as text, UTC; "" if unknown.
+def shown_runs(octets: bytes, entry: Entry, head: int, most: int) -> list[tuple[int, int]]:
+    """Return which bytes of an entry are shown: `head` of its head, and `most` of its body; with the NUL if all."""
+    body = len(octets) if entry.place is None else entry.place.body - entry.seen.found.start
+    end = body + most
+    end = len(octets) if end >= len(octets) - 1 else end
+    runs = [(0, end)] if body <= head else [(0, head), (body, end)]
+    return [(start, stop) for start, stop in runs if start < stop]
 
-    >>> moment(1_700_000_000_123_456), moment(0)
-    ('2023-11-14 22:13:20.123456', '')
-    """
-    if not time:
-        return ""
-    try:
-        return (_EPOCH + timedelta(microseconds=time)).strftime("%Y-%m-%d %H:%M:%S.%f")
-    except OverflowError:
-        return f"{time} us"
+
+def shown_body(place: Place, most: int) -> Body:
+    """Return the body of a frame made readable: twice as many characters as `most`, the bytes that are shown."""
+    notes, form, text = body_of(place.frame, _INFLATED)
+    if len(text) > 2 * most:
+        notes = [*notes, f"the first {2 * most} of {len(text)} characters"]
+    return Body(notes, form, text[: 2 * most])
 
 
 class Inspection:
-    """The entries of a file ("-": standard input) in a form: raw, capture, pcapng, or None to detect it."""
+    """The entries of a file ("-": standard input)."""
 
-    def __init__(self, file: str, form: str | None, say: Callable[[str], object], options: dict[str, Any]) -> None:
+    def __init__(self, file: str, say: Callable[[str], object], options: dict[str, Any]) -> None:
         self.name = name_of(file)
         self.problems = 0  #: problems reported
         self.left = 0  #: entries left out
         self.count = 0  #: entries found
         self.full = False  #: set it to leave out all further entries
         self._file = file
-        self._form = form or format_of(file, reading=True)
+        self._form = format_of(file, reading=True)
         self._say = say
         self._options = options
         self._judged_as = None if options["version"] == "auto" or self._form == "capture" else options["version"]
         self._conversations: dict[str, Conversation] = {}
         if self._form not in ("raw", "capture", "pcapng"):
-            raise click.UsageError(
-                f"{self._form} has no frames in their original bytes: convert it first, or name its format with --from"
-            )
+            raise click.UsageError(f"{self._form} has no frames in their original bytes: convert it first")
 
     def entries(self, most: int | None = None) -> Iterator[Entry]:
         """Yield the entries in order, at most `most`; the others are only counted.

@@ -14,20 +14,17 @@ from html import escape
 from importlib.resources import files
 from typing import Any
 
-from stompcodec.cli.inspecting.data import Entry, Part, masked, moment
+from stompcodec.cli.inspecting.data import Entry, Part, masked, shown_body, shown_runs
 from stompcodec.cli.linting import title_of
 from stompcodec.cli.screen import cut, header_value, printable
-from stompcodec.cli.show.views import body_of
 
 #: Bytes of a head in the page. Headers that begin after them are only counted.
 _HEAD = 16 * 1024
-#: Bytes of a body when space is short.
-_LEAN = 256
+#: Bytes of a body, and of one when space is short.
+_BODY, _LEAN = 4096, 256
 #: Characters of a header's value, and findings per frame.
 _VALUE = 2000
 _MARKS = 50
-#: Largest size to which a body is decompressed, in bytes.
-_INFLATED = 2**20
 _PAGE = """<!DOCTYPE html>
 <html lang="en">
 <head>
@@ -62,12 +59,11 @@ autocomplete="off" spellcheck="false">
 class Book:
     """The entries of a page, limited to `room` bytes.
 
-    If not all bodies fit, those of later entries are cut before entries are left out. `body` bytes of each are shown;
-    of its text, twice as many characters.
+    If not all bodies fit, those of later entries are cut before entries are left out.
     """
 
-    def __init__(self, body: int, secrets: bool, room: int) -> None:
-        self._body, self._secrets, self._room = body, secrets, room
+    def __init__(self, secrets: bool, room: int) -> None:
+        self._secrets, self._room = secrets, room
         self._kept = room // 4  # reserved for whole bodies if some do not fit
         self._cut = False
         self._lean: list[str] = []
@@ -81,10 +77,10 @@ class Book:
 
     def add(self, entry: Entry) -> bool:
         """Add an entry, and return whether there was space for it. The first one is always added."""
-        lean = script_text(entry_data(entry, min(self._body, _LEAN), self._secrets))
+        lean = script_text(entry_data(entry, _LEAN, self._secrets))
         whole = ""
-        if self._body > _LEAN and entry.place is not None and entry.place.size > _LEAN:
-            whole = script_text(entry_data(entry, self._body, self._secrets))
+        if entry.place is not None and entry.place.size > _LEAN:
+            whole = script_text(entry_data(entry, _BODY, self._secrets))
         new = {mark.rule: title_of(mark.rule) for mark in entry.marks if mark.rule not in self._rules}
         size = len(lean) + 1 + len(script_text(new))
         self._cut = self._cut or bool(whole)
@@ -149,18 +145,14 @@ def script_text(data: Any) -> str:
 
 
 def entry_data(entry: Entry, most: int, secrets: bool) -> dict[str, Any]:
-    """Return an entry as the page shows it. Offsets of its parts are relative to the entry.
-
-    `most` bytes of the body are shown; of its text, twice as many characters.
-    """
+    """Return an entry as the page shows it, with `most` bytes of its body. Offsets of its parts are relative to it."""
     found = entry.seen.found
     octets = entry.seen.octets if secrets else masked(entry)
-    body_at = len(octets) if entry.place is None else entry.place.body - found.start
     shown = [part for part in entry.parts if part.start - found.start < _HEAD or part.kind in ("body", "end")]
     data: dict[str, Any] = {
         "n": entry.number,
         "at": found.start,
-        "time": moment(entry.seen.time),
+        "time": entry.time,
         "flow": entry.seen.flow,
         "command": cut(entry.command, 80),
         "destination": entry.destination,
@@ -168,7 +160,7 @@ def entry_data(entry: Entry, most: int, secrets: bool) -> dict[str, Any]:
         "size": None if entry.place is None else entry.place.size,
         "parts": [_part(part, found.start, octets, secrets) for part in shown],
         "more": len(entry.parts) - len(shown),
-        "runs": _runs(octets, body_at, most),
+        "runs": [(at, b64encode(octets[at:end]).decode()) for at, end in shown_runs(octets, entry, _HEAD, most)],
         "length": None if entry.place is None else entry.place.end - found.start,
         "marks": _marks(entry, shown),
     }
@@ -176,10 +168,7 @@ def entry_data(entry: Entry, most: int, secrets: bool) -> dict[str, Any]:
         what, remedy = entry.fault_text()
         data["fault"] = {"at": entry.fault.error.offset, "what": what, "remedy": remedy, "on": entry.fault.resumed}
     if entry.place is not None and entry.place.size:
-        notes, form, text = body_of(entry.place.frame, _INFLATED)
-        if len(text) > 2 * most:
-            notes = [*notes, f"the first {2 * most} of {len(text)} characters"]
-        data["body"] = {"form": form, "notes": notes, "text": text[: 2 * most]}
+        data["body"] = shown_body(entry.place, most)._asdict()
     return data
 
 
@@ -195,15 +184,6 @@ def _part(part: Part, base: int, octets: bytes, secrets: bool) -> dict[str, Any]
         if part.kind == "skipped" or not data["plain"]:
             data["written"] = cut(printable(written), _VALUE)
     return data
-
-
-def _runs(octets: bytes, body_at: int, most: int) -> list[tuple[int, str]]:
-    """Return the bytes for the page, the head and the body, cut if needed, with the offset of each."""
-    head, end = min(body_at, _HEAD), body_at + most
-    # The NUL is not part of the body, but is shown if the whole body is.
-    end = len(octets) if end >= len(octets) - 1 else end
-    cuts = [(0, end)] if head == body_at else [(0, head), (body_at, end)]
-    return [(start, b64encode(octets[start:stop]).decode()) for start, stop in cuts if start < stop]
 
 
 def _marks(entry: Entry, shown: list[Part]) -> list[dict[str, Any]]:

@@ -9,16 +9,13 @@ from typing import NamedTuple
 from rich.console import Console
 from rich.text import Text
 
-from stompcodec.cli.inspecting.data import Entry, Part, masked, moment
-from stompcodec.cli.linting import Finding, title_of
+from stompcodec.cli.inspecting.data import Entry, Part, masked, shown_body, shown_runs
+from stompcodec.cli.linting import STYLES, Finding, title_of
 from stompcodec.cli.screen import COMMAND_STYLES, cut, header_value, hex_lines, pad, printable
-from stompcodec.cli.show.views import body_of
 
 #: Bytes of a head, and characters of a header's value.
 _HEAD = 4096
 _VALUE = 2000
-_INFLATED = 2**20
-_STYLES = {"error": "bold red", "warning": "yellow", "note": "cyan"}
 _PARTS = {"command": "bold magenta", "body": "green", "end": "dim", "fault": "bold red reverse", "skipped": "red"}
 _HEADERS = ("cyan", "bright_blue")
 _ROW_OCTETS = 16
@@ -43,18 +40,15 @@ class Row(NamedTuple):
 def row_of(entry: Entry) -> Row:
     """Return the line of an entry."""
     severities = [mark.severity for mark in entry.marks]
-    worst = next((severity for severity in _STYLES if severity in severities), "")
+    worst = next((severity for severity in STYLES if severity in severities), "")
     size = "-" if entry.place is None else str(entry.place.size)
     ids = list(dict.fromkeys(mark.rule for mark in entry.marks))
-    texts = moment(entry.seen.time)[11:23], entry.seen.flow, entry.command, entry.destination or "-"
+    texts = entry.time[11:23], entry.seen.flow, entry.command, entry.destination or "-"
     return Row(entry.number, entry.seen.found.start, *texts, size, ids, worst)
 
 
 def show_entry(console: Console, rows: Iterable[Row], entry: Entry, most: int, secrets: bool) -> None:
-    """Print an entry below the rows of the list around it.
-
-    `most` bytes of the body are shown; of its text, twice as many characters.
-    """
+    """Print an entry below the rows of the list around it. `most` bytes of the body are shown."""
     text = _list(list(rows), entry.number, console.width)
     text.append_text(_headers(entry, secrets, console.width))
     text.append_text(_octets(entry, most, secrets, console.width))
@@ -83,11 +77,11 @@ def _list(rows: list[Row], chosen: int, width: int) -> Text:
             text.append(pad(row.time, times), "dim")
         if flows:
             text.append(pad(chr(65 + flows.index(row.flow)), 4), "dim")
-        style = COMMAND_STYLES.get(row.command, "yellow") if row.size != "-" else _STYLES["error"]
+        style = COMMAND_STYLES.get(row.command, "yellow") if row.size != "-" else STYLES["error"]
         text.append(pad(row.command, 13), style)
         text.append(pad(row.destination, destination) + f"{row.size:>8}")
         marks = "".join("  " * (not index) + rule + " " for index, rule in enumerate(row.marks)).rstrip()
-        text.append(cut(marks, max(room - destination, 10)) + "\n", _STYLES.get(row.worst, ""))
+        text.append(cut(marks, max(room - destination, 10)) + "\n", STYLES.get(row.worst, ""))
     for index, flow in enumerate(flows):
         text.append(f"  {chr(65 + index)} {flow}\n", "dim")
     return text
@@ -99,7 +93,7 @@ def _headers(entry: Entry, secrets: bool, width: int) -> Text:
     text = _rule(f"{entry.number}: {cut(entry.command, 60)} at octet {found.start}{size}", width)
     if entry.fault is not None:
         what, remedy = entry.fault_text()
-        text.append(f"octet {entry.fault.error.offset}: {what}", _STYLES["error"]).append(f" ({remedy})\n")
+        text.append(f"octet {entry.fault.error.offset}: {what}", STYLES["error"]).append(f" ({remedy})\n")
         if entry.fault.resumed is not None:
             text.append(f"reading continued at octet {entry.fault.resumed}\n")
     by_part: dict[int | None, list[Finding]] = {}
@@ -133,7 +127,7 @@ def _header(text: Text, part: Part, octets: bytes, secrets: bool, longest: int, 
 
 
 def _mark(text: Text, mark: Finding) -> None:
-    text.append(f"{'':>8}  {mark.severity} {mark.rule}: ", _STYLES[mark.severity])
+    text.append(f"{'':>8}  {mark.severity} {mark.rule}: ", STYLES[mark.severity])
     text.append(f"{printable(mark.text)} ({mark.remedy})\n")
     title = title_of(mark.rule)
     if title and title != mark.text:
@@ -143,10 +137,7 @@ def _mark(text: Text, mark: Finding) -> None:
 def _octets(entry: Entry, most: int, secrets: bool, width: int) -> Text:
     octets = entry.seen.octets if secrets else masked(entry)
     start = entry.seen.found.start
-    body = len(octets) if entry.place is None else entry.place.body - start
-    end = body + most
-    end = len(octets) if end >= len(octets) - 1 else end
-    cuts = [(0, end)] if body <= _HEAD else [(0, _HEAD), (body, end)]
+    cuts = shown_runs(octets, entry, _HEAD, most)
     text = _rule("bytes", width)
     for first, last in cuts:
         text.append_text(_hex(octets[first:last], start + first, entry.parts))
@@ -186,10 +177,8 @@ def _column(octet: int) -> int:
 def _body(entry: Entry, most: int, width: int) -> Text:
     if entry.place is None or not entry.place.size:
         return Text()
-    notes, form, shown = body_of(entry.place.frame, _INFLATED)
-    if len(shown) > 2 * most:
-        notes = [*notes, f"the first {2 * most} of {len(shown)} characters"]
+    notes, form, shown = shown_body(entry.place, most)
     text = _rule(f"body as {form}", width)
     for note in notes:
         text.append(f"({note})\n", "dim italic")
-    return text.append(shown[: 2 * most] + "\n")
+    return text.append(shown + "\n")

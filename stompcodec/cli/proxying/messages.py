@@ -15,7 +15,6 @@ from stompcodec.broker.auth import Gate
 from stompcodec.cli.proxying.bytes import BINARY, TEXT, Chunk
 from stompcodec.errors import MissingExtraError
 from stompcodec.spec import VERSIONS
-from stompcodec.transport.owner import Place
 
 try:
     from websockets.client import ClientProtocol
@@ -210,8 +209,3 @@ def subprotocol_of(offered: Sequence[str]) -> str | None:
     """
     ours = [f"v{version.replace('.', '')}.stomp" for version in sorted(VERSIONS, reverse=True)]
     return next((name for name in ours if name in offered), None)
-
-
-def place_of(target: Place) -> tuple[str, int, str]:
-    """Return host, port and path of a target."""
-    return target.host, target.port, target.path

@@ -20,22 +20,14 @@ from stompcodec.capture import CaptureWriter, octets_of
 from stompcodec.cli.linting import STYLES, Conversation, Finding, check_frame, finding_of, subject_of
 from stompcodec.cli.proxying.bytes import DIRECTIONS, Beats, Direction, Event, Foreign, Passed, Raw
 from stompcodec.cli.screen import COMMAND_STYLES, cut, hex_lines, mask_lines, pad, printable, write_json
-from stompcodec.cli.show.views import SAYS_LITTLE, body_begin, json_of
+from stompcodec.cli.show.views import body_begin, header_begin, json_of
 from stompcodec.errors import StoreError, may_be_secret
+from stompcodec.shown import plural
 from stompcodec.states import Sender
 
 
 def _zero() -> dict[Direction, int]:
     return dict.fromkeys(DIRECTIONS, 0)
-
-
-def counted(number: int, noun: str) -> str:
-    """Return a number with its noun.
-
-    >>> counted(1, "frame"), counted(1200, "byte")
-    ('1 frame', '1,200 bytes')
-    """
-    return f"{number:,} {noun}{'s' * (number != 1)}"
 
 
 @dataclass
@@ -70,24 +62,24 @@ class Tally:
     def lines(self) -> list[str]:
         """Return the counts as lines for people."""
         sides = [
-            f"from {'clients' if side == 'client' else 'the broker'} {counted(self.frames[side], 'frame')}, "
-            f"{counted(self.octets[side], 'byte')}"
+            f"from {'clients' if side == 'client' else 'the broker'} {plural(self.frames[side], 'frame')}, "
+            f"{plural(self.octets[side], 'byte')}"
             + (f" ({self.foreign[side]:,} of them not STOMP)" if self.foreign[side] else "")
             for side in DIRECTIONS
         ]
         refused = f" ({self.refused:,} did not reach the target)" if self.refused else ""
-        lines = ["; ".join([counted(self.connections, "connection") + refused, *sides])]
+        lines = ["; ".join([plural(self.connections, "connection") + refused, *sides])]
         if self.rules:
             lines.append("lint: " + ", ".join(f"{rule} {count:,}" for rule, count in sorted(self.rules.items())))
         if self.faults:
             lines.append("faults: " + ", ".join(f"{text} {count:,}" for text, count in sorted(self.faults.items())))
         if self.recorded or self.not_recorded:
-            lines.append(f"recorded {counted(self.recorded, 'frame')}")
+            lines.append(f"recorded {plural(self.recorded, 'frame')}")
         if self.not_recorded:
             lines[-1] += f"; {self.not_recorded:,} not recorded"
         if self.not_shown:
             unchecked = f", {self.not_checked:,} of them not checked" if self.not_checked else ""
-            lines.append(f"{counted(self.not_shown, 'frame')} not shown, since the output was slower{unchecked}")
+            lines.append(f"{plural(self.not_shown, 'frame')} not shown, since the output was slower{unchecked}")
         return lines
 
     def json(self) -> dict[str, Any]:
@@ -227,11 +219,6 @@ def masked(frame: Frame) -> Frame:
     return Frame(frame.command, [(name, "***" if may_be_secret(name) else value) for name, value in pairs], frame.body)
 
 
-def finding_json(finding: Finding) -> dict[str, Any]:
-    """Return a finding for programs."""
-    return {name: getattr(finding, name) for name in ("rule", "severity", "offset", "text", "remedy")}
-
-
 def json_line(entry: Entry) -> bytes:
     """Return an entry as a line of JSON. Command, headers and body of a frame are those of `decode --json`.
 
@@ -243,12 +230,10 @@ def json_line(entry: Entry) -> bytes:
         before["from"] = entry.direction
     after: dict[str, Any] = {}
     if entry.findings:
-        after["lint"] = [finding_json(finding) for finding in entry.findings]
+        after["lint"] = [finding.record() for finding in entry.findings]
     if entry.faults:
         after["faults"] = list(entry.faults)
     if entry.frame is None:
-        import json
-
         line = {**before, **({"text": entry.text} if entry.text else {}), **after}
         if entry.begin:
             line["begin"] = entry.begin.hex()
@@ -294,19 +279,10 @@ class Rows:
         command = printable(frame.command)
         text.append(pad(command, _COMMAND), COMMAND_STYLES.get(command, "yellow")).append(" ")
         text.append(pad(printable(frame.get("destination", "-")[:200]), self._destination)).append("  ")
-        text.append(pad(self._header_text(frame), self._headers), "dim").append(f"  {entry.size:>{_SIZE}}  ")
+        text.append(pad(header_begin(frame, self._headers), self._headers), "dim").append(f"  {entry.size:>{_SIZE}}  ")
         text.append(cut(body_begin(entry.begin, self._body), self._body))
         text.rstrip()
         text.append("\n")
-
-    def _header_text(self, frame: Frame) -> str:
-        short = ""
-        for name, value in frame.headers.pairs():
-            if len(short) >= self._headers:
-                break
-            if name not in SAYS_LITTLE:
-                short += f"{printable(name[: self._headers])}={printable(value[: self._headers])} "
-        return short
 
 
 #: Largest size to which a body is decompressed to check it, in bytes.
@@ -332,97 +308,6 @@ class Note(NamedTuple):
     """Frames of this connection that were left out before it."""
 
 
-class Reporter:
-    """Makes entries of notes.
-
-    Args:
-        tally: where findings are counted.
-        outputs: called with each entry.
-        heart_beats: whether they are entries, too.
-        lint: whether frames are checked.
-
-    >>> from stompcodec.cli.proxying.bytes import Observer
-    >>> entries = []
-    >>> reporter = Reporter(Tally(), [entries.append])
-    >>> event, = Observer().feed(b"CONNECT\\npasscode:x\\naccept-version:1.2\\nhost:a\\nreceipt:7\\n\\n\\0")
-    >>> reporter.work([Note(0, 1, "client", event)])
-    >>> entries[0].frame.get("passcode"), [finding.rule for finding in entries[0].findings]
-    ('***', ['S12-RCP-01'])
-    """
-
-    def __init__(
-        self,
-        tally: Tally,
-        outputs: list[Callable[[Entry], object]],
-        *,
-        heart_beats: bool = False,
-        lint: bool = True,
-    ) -> None:
-        self._tally = tally
-        self._outputs = outputs
-        self._heart_beats = heart_beats
-        self._lint = lint
-        self._conversations: dict[int, Conversation] = {}
-
-    def work(self, notes: list[Note]) -> None:
-        """Hand on the entries of these notes: the work of a `Lane`."""
-        for note in notes:
-            entry = self._entry(note)
-            if entry is not None:
-                self._tally.rules.update(finding.rule for finding in entry.findings)
-                for output in self._outputs:
-                    output(entry)
-
-    def _entry(self, note: Note) -> Entry | None:
-        event = note.event
-        if note.missed:
-            self._conversations.pop(note.connection, None)  # it would accuse peers of what it has not seen
-        if isinstance(event, str):
-            if event == "closed":
-                self._conversations.pop(note.connection, None)
-            text = printable(note.text)
-            return Entry(event, note.time, note.connection, note.direction, text, faults=note.faults)
-        if isinstance(event, Beats):
-            count = event.octets.count(b"\n")
-            if not self._heart_beats or not count:
-                return None
-            text = f"{count:,} heart-beats" if count > 1 else "heart-beat"
-            return Entry("heart-beats", note.time, note.connection, note.direction, text, size=count)
-        return self._foreign(note, event) if isinstance(event, Foreign) else self._passed(note, event)
-
-    def _foreign(self, note: Note, event: Foreign) -> Entry:
-        broken = event.broken
-        text = "not STOMP: it passes unchanged from here on"
-        if broken.error.kind == "truncated":
-            text = "the stream ends inside a frame"
-        findings = (finding_of(broken._replace(resumed=broken.start)),) if self._lint else ()
-        begin = mask_lines(broken.head)
-        return Entry(
-            *("not-stomp", note.time, note.connection, note.direction, text, broken.start),
-            begin=begin,
-            findings=findings,
-            faults=note.faults,
-        )
-
-    def _passed(self, note: Note, event: Passed) -> Entry:
-        place = event.place
-        findings: tuple[Finding, ...] = ()
-        if self._lint and note.direction is not None:
-            findings = tuple(self._check(note.connection, note.direction, event))
-        return Entry(
-            *("frame", note.time, note.connection, note.direction, "", place.start, masked(_shown(event))),
-            *(event.streamed, place.size, place.begin, findings, note.faults),
-        )
-
-    def _check(self, connection: int, direction: Direction, event: Passed) -> list[Finding]:
-        conversation = self._conversations.setdefault(connection, Conversation(both=True))
-        if len(self._conversations) > _CONVERSATIONS:
-            del self._conversations[next(iter(self._conversations))]
-        subject = subject_of(event.place._replace(frame=_shown(event)), event.head, None, _INFLATED)
-        found = list(conversation.check(subject, _SENDERS[direction]))
-        return found if event.streamed else [*check_frame(subject), *found]  # the other checks need the body
-
-
 def _shown(event: Passed) -> Frame:
     """Return the frame, without a body that was not kept."""
     frame = event.place.frame
@@ -434,13 +319,7 @@ _MOST = 4 * 2**20
 
 
 class Output:
-    """Shows entries. Those that do not fit into the queue are counted and left out.
-
-    Args:
-        console: for rows; None for JSON.
-        tally: where frames that are not shown are counted.
-        failed: called with the error if the output cannot be written.
-    """
+    """Shows entries. Those that do not fit into the queue are counted and left out."""
 
     def __init__(self, console: Console | None, tally: Tally, failed: Callable[[Exception], object]) -> None:
         self._console = console
@@ -453,7 +332,7 @@ class Output:
     def add(self, entry: Entry) -> None:
         """Show an entry, if there is room for it."""
         if self._skipped:
-            text = f"{counted(self._skipped, 'frame')} not shown, since this output is slower than the stream"
+            text = f"{plural(self._skipped, 'frame')} not shown, since this output is slower than the stream"
             if self._put(Entry("missed", entry.time, 0, text=text, size=self._skipped)):
                 self._skipped = 0
         if not self._put(entry) and entry.frame is not None:
@@ -497,10 +376,6 @@ def chain_of(connection: int, direction: Direction) -> str:
 
 class Recorder:
     """Writes frames to a capture; `work` is that of a `Lane`. Frames are on the disk after each call.
-
-    Args:
-        folder: the capture, which must not exist, or be an empty folder.
-        tally: where frames are counted.
 
     Raises:
         StoreError: the folder cannot be used.
@@ -570,7 +445,8 @@ class Watcher:
         tally: the counts.
         outputs: called with each entry, in a thread.
         recorder: None to record nothing.
-        heart_beats, lint: as for `Reporter`.
+        heart_beats: whether they are entries, too.
+        lint: whether frames are checked.
         failed: called in a thread with an error that ends showing or recording.
     """
 
@@ -585,12 +461,14 @@ class Watcher:
         failed: Callable[[str, Exception], object],
     ) -> None:
         self.tally = tally
+        self._outputs = outputs
         self._heart_beats = heart_beats
+        self._lint = lint
+        self._conversations: dict[int, Conversation] = {}  # of the thread
         self._missed: Counter[int] = Counter()
         self._ended: deque[int] = deque(maxlen=_ENDED)  # connections whose files are open still
-        reporter = Reporter(tally, outputs, heart_beats=heart_beats, lint=lint)
         self._notes: Lane[Note] = Lane(
-            "proxy-check", reporter.work, _CHECKING, lambda error: failed("nothing more is shown", error)
+            "proxy-check", self._work, _CHECKING, lambda error: failed("nothing more is shown", error)
         )
         self._taken: Lane[Taken] | None = None
         if recorder is not None:
@@ -640,6 +518,64 @@ class Watcher:
             self._missed[connection] += 1
             tally.not_shown += 1
             tally.not_checked += 1
+
+    def _work(self, notes: list[Note]) -> None:
+        """Hand on the entries of these notes, in a thread."""
+        for note in notes:
+            entry = self._entry(note)
+            if entry is not None:
+                self.tally.rules.update(finding.rule for finding in entry.findings)
+                for output in self._outputs:
+                    output(entry)
+
+    def _entry(self, note: Note) -> Entry | None:
+        event = note.event
+        if note.missed:
+            self._conversations.pop(note.connection, None)  # it would accuse peers of what it has not seen
+        if isinstance(event, str):
+            if event == "closed":
+                self._conversations.pop(note.connection, None)
+            text = printable(note.text)
+            return Entry(event, note.time, note.connection, note.direction, text, faults=note.faults)
+        if isinstance(event, Beats):
+            count = event.octets.count(b"\n")
+            if not self._heart_beats or not count:
+                return None
+            text = f"{count:,} heart-beats" if count > 1 else "heart-beat"
+            return Entry("heart-beats", note.time, note.connection, note.direction, text, size=count)
+        return self._foreign(note, event) if isinstance(event, Foreign) else self._passed(note, event)
+
+    def _foreign(self, note: Note, event: Foreign) -> Entry:
+        broken = event.broken
+        text = "not STOMP: it passes unchanged from here on"
+        if broken.error.kind == "truncated":
+            text = "the stream ends inside a frame"
+        findings = (finding_of(broken._replace(resumed=broken.start)),) if self._lint else ()
+        begin = mask_lines(broken.head)
+        return Entry(
+            *("not-stomp", note.time, note.connection, note.direction, text, broken.start),
+            begin=begin,
+            findings=findings,
+            faults=note.faults,
+        )
+
+    def _passed(self, note: Note, event: Passed) -> Entry:
+        place = event.place
+        findings: tuple[Finding, ...] = ()
+        if self._lint and note.direction is not None:
+            findings = tuple(self._check(note.connection, note.direction, event))
+        return Entry(
+            *("frame", note.time, note.connection, note.direction, "", place.start, masked(_shown(event))),
+            *(event.streamed, place.size, place.begin, findings, note.faults),
+        )
+
+    def _check(self, connection: int, direction: Direction, event: Passed) -> list[Finding]:
+        conversation = self._conversations.setdefault(connection, Conversation(both=True))
+        if len(self._conversations) > _CONVERSATIONS:
+            del self._conversations[next(iter(self._conversations))]
+        subject = subject_of(event.place._replace(frame=_shown(event)), event.head, None, _INFLATED)
+        found = list(conversation.check(subject, _SENDERS[direction]))
+        return found if event.streamed else [*check_frame(subject), *found]  # the other checks need the body
 
     def close(self, seconds: float) -> bool:
         """Wait until everything is checked and recorded. Return False if it takes longer."""

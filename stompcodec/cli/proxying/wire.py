@@ -224,15 +224,7 @@ _NAP = 0.01
 
 
 class Link:
-    """A connection through the proxy.
-
-    Args:
-        number: counted from 1.
-        front, back: the ends at the client and at the broker, with their handshakes done.
-        faults: None for none.
-        watcher: gets what passes.
-        keep: bytes of a body that are kept.
-    """
+    """A connection through the proxy, whose ends have done their handshakes. `keep` bytes of a body are kept."""
 
     def __init__(
         self, number: int, front: Leg, back: Leg, *, faults: Faults | None, watcher: Watcher, keep: int = KEEP
@@ -414,16 +406,7 @@ class Target:
 
 
 class Proxy:
-    """A proxy between clients and a broker.
-
-    Args:
-        place: where to listen.
-        target: the broker.
-        watcher: gets what passes.
-        faults: None for none.
-        whole: whether frames with large bodies are kept, to be recorded.
-        timeout: seconds to connect, and for handshakes.
-    """
+    """A proxy between clients and a broker. `whole` keeps large bodies, to be recorded; `timeout` is in seconds."""
 
     def __init__(
         self,
@@ -565,14 +548,15 @@ class Proxy:
         return back
 
     def _messages(self, front: Leg) -> Messages:
-        from stompcodec.cli.proxying.messages import Messages, place_of
+        from stompcodec.cli.proxying.messages import Messages
         from stompcodec.transport.websocket import SUBPROTOCOLS
 
         address = self._target.address
         offered, headers = list(SUBPROTOCOLS), []
         if front.messages is not None:  # the broker decides about its pages, as without the proxy
             offered, headers = front.messages.offered, front.messages.passed_on()
-        return Messages.client(place_of(address), offered, headers, address.tls)
+        place = address.host, address.port, address.path
+        return Messages.client(place, offered, headers, address.tls)
 
     async def _agree(self, front: Leg, back: Leg, address: str) -> None:
         """Accept the client's WebSocket, with what the broker has chosen."""

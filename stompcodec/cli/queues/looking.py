@@ -30,6 +30,7 @@ from stompcodec.cli.streams import stop_on_signals
 from stompcodec.client.dialects import BROKERS, BrokerDialect, row_of
 from stompcodec.client.headers import ANYCAST, AsIs, of
 from stompcodec.errors import ConnectionLostError, LocalProtocolError, ReceiptTimeoutError, RejectedError
+from stompcodec.shown import plural
 
 if TYPE_CHECKING:
     from stompcodec.client import Client, Message
@@ -69,21 +70,13 @@ class Kind(NamedTuple):
         return bool(self.management) and destination.startswith(self.management)
 
     def check_keeps(self, destination: str) -> None:
-        """Check that the broker keeps what is sent to a destination.
-
-        Raises:
-            click.UsageError: it answers it.
-        """
+        """Check that the broker keeps what is sent to a destination."""
         if self.answers(destination):
             what = f"names with {printable(self.management)} are requests to the broker"
             raise click.UsageError(f"{printable(destination)!r} is not a queue: {what}")
 
     def check_differ(self, source: str, target: str) -> None:
-        """Check that two names mean two queues.
-
-        Raises:
-            click.UsageError: they mean one.
-        """
+        """Check that two names mean two queues."""
         if self.row.is_same(source, target):
             names = f"{printable(source)} and {printable(target)}"
             raise click.UsageError(f"{names} are one queue: name another one to send the messages to")
@@ -95,20 +88,12 @@ class Kind(NamedTuple):
         return message.id.endswith("-end") if self.is_ours else not message.id.startswith("ID:")
 
     def check_shows(self, queue: str, why: str) -> None:
-        """Check that the broker can show the messages of a queue.
-
-        Raises:
-            click.UsageError: it cannot.
-        """
+        """Check that the broker can show the messages of a queue."""
         if not self.shows:
             raise click.UsageError(f"{self.title} cannot show the messages of {queue} without taking them: {why}")
 
     def check_selects(self, selector: str | None) -> None:
-        """Check that the broker knows selectors, if there is one.
-
-        Raises:
-            click.UsageError: it ignores them.
-        """
+        """Check that the broker knows selectors, if there is one."""
         if selector is not None and not self.selects:
             raise click.UsageError(f"{self.title} ignores selectors, and would give all messages: leave out --selector")
 
@@ -190,11 +175,6 @@ def origin_of(message: Message, letters: str, kind: Kind) -> Origin:
 
     The message-id of a letter that our broker made has a mark, which no sender can write. At other brokers, and of
     other messages, there are only headers.
-
-    Args:
-        message: the dead letter.
-        letters: the queue it is in. A bare name of an origin gets its prefix, where both mean one queue.
-        kind: the broker.
     """
     mark = _MARK.fullmatch(message.id) if kind.is_ours else None
     if mark is not None:
@@ -358,22 +338,13 @@ view_options = option_group(
     click.option(
         "--pretty", "view", flag_value="pretty", help="Print headers, and the body decompressed and indented."
     ),
-    click.option("-q", "--quiet", is_flag=True, help="Do not print the number of messages."),
     lenient_option,
 )
 
 
 def look(queue: str, selector: str | None, given: dict[str, Any], table: Callable[[Kind], Handler], why: str) -> None:
-    """Show the messages of a queue by the options of a verb. Exit with status 2 if the broker cannot.
-
-    Args:
-        queue: the queue.
-        selector: shows only messages that match.
-        given: the options of `view_options` and of the broker.
-        table: makes the handler that prints the table, for a kind of broker.
-        why: what to do if the broker does not show queues.
-    """
-    limit, form, view, quiet, lenient = (given.pop(name) for name in ("limit", "form", "view", "quiet", "lenient"))
+    """Show the messages of a queue. Exit with status 2 if the broker cannot; `why` says what to do then."""
+    limit, form, view, lenient = (given.pop(name) for name in ("limit", "form", "view", "lenient"))
     number, stopped = 0, []
     signals = stop_on_signals(lambda: stopped.append(1))
     with passing_over(lenient) as passed, reporting_errors(), connected(**given) as client, signals:
@@ -389,9 +360,8 @@ def look(queue: str, selector: str | None, given: dict[str, Any], table: Callabl
         except Interrupted:
             sys.exit(INTERRUPTED)
     sys.stdout.flush()
-    if not quiet:
-        more = "; --limit shows no more" if number == limit else ""
-        click.echo(f"{number:,} message{'s' * (number != 1)} in {printable(queue)}{more}", err=True)
+    more = "; --limit shows no more" if number == limit else ""
+    click.echo(f"{plural(number, 'message')} in {printable(queue)}{more}", err=True)
 
 
 def _first(messages: Iterator[Message], limit: int | None) -> Iterator[Message]:

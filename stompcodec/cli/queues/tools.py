@@ -37,9 +37,10 @@ from stompcodec.cli.queues.looking import (
     management_of,
     origin_of,
 )
-from stompcodec.cli.screen import StatusLine, printable
+from stompcodec.cli.screen import StatusLine, pace_of, printable
 from stompcodec.cli.streams import stop_on_signals
 from stompcodec.errors import ConnectionLostError, FrameError, ReceiptTimeoutError, RejectedError, StompError
+from stompcodec.shown import plural
 
 if TYPE_CHECKING:
     from stompcodec.client import Client, Message, Receipt, Subscription
@@ -424,11 +425,7 @@ batch_option = click.option(
 
 
 def check_queue(destination: str, hint: str) -> None:
-    """Check that a destination keeps messages.
-
-    Raises:
-        click.BadParameter: it is a topic or temporary, where messages would be lost; or a wildcard.
-    """
+    """Check that a destination keeps messages."""
     if any(word in _WILDCARDS for word in re.split(r"[./]", destination)):
         raise click.BadParameter(f"{printable(destination)!r} is a wildcard: name one queue", param_hint=hint)
     if not is_queue(destination) or not destination.strip():
@@ -460,13 +457,7 @@ class Tool(NamedTuple):
     """Messages that cannot be read are removed, too, with `lenient`; else they stay."""
 
     def run(self, broker: dict[str, Any], work: Work, returning: Returning | None = None) -> NoReturn:
-        """Do it, and exit.
-
-        Args:
-            broker: the options of the broker.
-            work: the work.
-            returning: where each dead letter goes, unless all go to one queue.
-        """
+        """Do it, and exit."""
         if not (self.dry_run or self.yes or _has_terminal()):
             raise click.UsageError(f"there is no terminal to confirm on, so nothing was {self.done}: give --yes")
         stopped = threading.Event()
@@ -502,7 +493,7 @@ class Tool(NamedTuple):
                 last = self._do(work, taking, tally, most)
         if stopped.is_set():
             self._interrupted(tally)
-        self._show(f"{_number(tally.messages)} {self.done}{self.aim}", tally.messages, tally)
+        self._show(f"{plural(tally.messages, 'message')} {self.done}{self.aim}", tally.messages, tally)
         sys.exit(1 if self._report_left(last, tally) else 0)
 
     def _checked(self, client: Client) -> Kind:
@@ -535,9 +526,9 @@ class Tool(NamedTuple):
         passed = taking.looking.passed
         unread = 0 if passed is None else passed.count
         if unread:
-            complain(f"{_number(unread)} stayed in {self.queue}: they cannot be read")
+            complain(f"{plural(unread, 'message')} stayed in {self.queue}: they cannot be read")
         for why, number in tally.stays.most_common(MOST_LISTED):
-            complain(f"{_number(number)} stayed in {self.queue}: {why}")
+            complain(f"{plural(number, 'message')} stayed in {self.queue}: {why}")
         if taking.is_full:
             complain(f"those that stay in {self.queue} fill the window, so later ones were not tried")
         elif taking.withheld and not tally.left:
@@ -562,7 +553,8 @@ class Tool(NamedTuple):
             progress.clear()
             unknown = isinstance(error, (ConnectionLostError, ReceiptTimeoutError))
             but = f", but the last batch may be {self.done}, too" if unknown else ""
-            complain(f"{_number(tally.messages)} {self.done} before this error; the others are in {self.queue}{but}")
+            done = f"{plural(tally.messages, 'message')} {self.done}"
+            complain(f"{done} before this error; the others are in {self.queue}{but}")
             if "transaction" in str(error).lower():
                 complain("if the broker refuses transactions of this size, give a smaller --batch")
             raise
@@ -574,7 +566,7 @@ class Tool(NamedTuple):
         tally = Tally()
         if returning is not None:
             most, tally.stays = returning.outcome()
-        self._show(f"would {self.verb} {_number(most)}{self.aim}", most, tally)
+        self._show(f"would {self.verb} {plural(most, 'message')}{self.aim}", most, tally)
         if returning is not None and not self.as_json:
             for line in returning.listed():
                 click.echo(line)
@@ -591,19 +583,15 @@ class Tool(NamedTuple):
             click.echo(printable(text), err=not self.dry_run)
 
     def _interrupted(self, tally: Tally) -> NoReturn:
-        complain(f"interrupted: {_number(tally.messages)} {self.done}; the others are in {self.queue}")
+        complain(f"interrupted: {plural(tally.messages, 'message')} {self.done}; the others are in {self.queue}")
         sys.exit(INTERRUPTED)
 
     def _ask(self, most: int | None) -> None:
-        what = "all messages" if most is None else _number(most)
+        what = "all messages" if most is None else plural(most, "message")
         question = f"{self.verb.capitalize()} {what} of {printable(self.queue)}{printable(self.aim)}?"
         if not click.confirm(question, err=True):
             complain(f"nothing was {self.done}")
             sys.exit(1)
-
-
-def _number(count: int) -> str:
-    return f"{count:,} message{'s' * (count != 1)}"
 
 
 def _has_terminal() -> bool:
@@ -620,11 +608,10 @@ class _Progress:
         self._start = time.monotonic()
 
     def text(self) -> str:
-        seconds = max(time.monotonic() - self._start, 1e-6)
         tally = self._tally
         of = "" if self._most is None else f" of {self._most:,}"
-        rate = f"{seconds:.0f} s, {tally.messages / seconds:,.0f}/s"
-        return f"{tally.messages:,}{of} {self._tool.done}, {tally.octets / 1e6:,.1f} MB, {rate}"
+        pace = pace_of(tally.messages, tally.octets, self._start)
+        return f"{tally.messages:,}{of} {self._tool.done}, {pace}"
 
     def moved(self) -> None:
         """Update the line, now and then."""

@@ -142,14 +142,7 @@ def _show_json(message: Message, number: int) -> None:
 
 
 def run_command(shell_command: str, message: Message, number: int, output: int | None = None) -> bytes:
-    """Run a command for a message, which is its input. Return its output; raise CommandError if it fails.
-
-    Args:
-        shell_command: the command, for the shell.
-        message: its body is the input; other fields are in the environment.
-        number: the number of the message.
-        output: subprocess.PIPE to return the output; None to let it pass, which returns b"".
-    """
+    """Run a command for a message, which is its input. Return its output; raise CommandError if it fails."""
     environment = {
         **os.environ,
         "STOMP_DESTINATION": message.destination,

@@ -100,7 +100,7 @@ _NAMES = ("OFFSET", "COMMAND", "DESTINATION", "HEADERS", "BODY", "BEGINS WITH")
 #: Below this many columns, only the number of headers is shown.
 _WIDE = 110
 #: Headers with a column of their own, or of little interest.
-SAYS_LITTLE = frozenset((
+_SAYS_LITTLE = frozenset((
     "destination", "content-length", "content-type", "persistent", "priority", "transformation", "timestamp", "expires",
 ))  # fmt: skip
 #: Characters that do not occur in text.
@@ -174,14 +174,18 @@ class TableView(View):
         pairs = frame.headers.pairs()
         if not self._wide:
             return f"{len(pairs):>7}"
-        room = self._widths[3]
-        short = f"{len(pairs):>2}"
-        for name, value in pairs:
-            if len(short) >= room:
-                break
-            if name not in SAYS_LITTLE:
-                short += f" {printable(name[:room])}={header_value(name, value[:room])}"
-        return short
+        return f"{len(pairs):>2} {header_begin(frame, self._widths[3])}"
+
+
+def header_begin(frame: Frame, width: int) -> str:
+    """Return the first interesting headers on one line, at least `width` columns if there are so many."""
+    short = ""
+    for name, value in frame.headers.pairs():
+        if len(short) >= width:
+            break
+        if name not in _SAYS_LITTLE:
+            short += f"{printable(name[:width])}={header_value(name, value[:width])} "
+    return short
 
 
 def body_begin(data: bytes, width: int) -> str:

@@ -27,9 +27,10 @@ from stompcodec.cli.connecting import (
 )
 from stompcodec.cli.groups import INTERRUPTED
 from stompcodec.cli.inputs import Duration, complain
-from stompcodec.cli.screen import StatusLine, printable, write_json
+from stompcodec.cli.screen import StatusLine, pace_of, printable, write_json
 from stompcodec.cli.streams import stop_on_signals
 from stompcodec.errors import ConfigError, StompError
+from stompcodec.shown import plural
 
 if TYPE_CHECKING:
     from stompcodec.bridge import Bridge, End, Mapping, Request, Way
@@ -71,11 +72,8 @@ class Progress:
 
     def text(self) -> str:
         tally = self.bridge.tally
-        seconds = max(time.monotonic() - self._start, 1e-6)
-        parts = [
-            f"{tally.carried:,} message{'s' * (tally.carried != 1)} carried, {tally.octets / 1e6:,.1f} MB",
-            f"{seconds:.0f} s, {tally.carried / seconds:,.0f}/s",
-        ]
+        pace = pace_of(tally.carried, tally.octets, self._start)
+        parts = [f"{plural(tally.carried, 'message')} carried, {pace}"]
         for count, what in (
             (tally.refused, "refused"),
             (tally.looped, "left out as loops"),
@@ -119,7 +117,7 @@ class Progress:
     def finish(self) -> None:
         """Report lines of --json that were not written."""
         if lines := streams.dropped("stdout"):
-            complain(f"{lines:,} line{'s' * (lines != 1)} of --json dropped: their reader does not keep up")
+            complain(f"{plural(lines, 'line')} of --json dropped: their reader does not keep up")
 
     def trouble(self, end: End | None, error: Exception | str) -> None:
         """Report the loss of an end once, and the first messages that were refused."""
@@ -144,11 +142,7 @@ def _dropped(lines: int) -> bytes:
 
 
 def _mapping(texts: tuple[str, ...], dead_letter: str) -> Mapping:
-    """Return the map of --map.
-
-    Raises:
-        click.BadParameter: it is malformed.
-    """
+    """Return the map of --map."""
     from stompcodec.bridge import Mapping
 
     if "@" in texts:
@@ -181,11 +175,7 @@ def _lines(file: str, hint: str) -> list[str]:
 
 
 def _names(file: str | None, mapping: Mapping) -> tuple[str, ...] | None:
-    """Return the names of --destinations.
-
-    Raises:
-        click.BadParameter: the file cannot be read, or the map matches none of them.
-    """
+    """Return the names of --destinations."""
     if file is None:
         return None
     names = [line if line.startswith("/") else f"/queue/{line}" for line in _lines(file, "'--destinations'")]
@@ -198,17 +188,7 @@ def _names(file: str | None, mapping: Mapping) -> tuple[str, ...] | None:
 
 
 def _end(side: str, url: str, given: dict[str, Any], **options: Any) -> End:
-    """Return one end.
-
-    Args:
-        side: from or to.
-        url: its URL.
-        given: options of the verb; those of this end are taken out.
-        options: further ones of `End`.
-
-    Raises:
-        click.BadParameter: the URL or another option cannot be used.
-    """
+    """Return one end."""
     from stompcodec.bridge import End
 
     end = side.upper()
@@ -230,11 +210,7 @@ def _end(side: str, url: str, given: dict[str, Any], **options: Any) -> End:
 
 
 def _way(given: dict[str, Any]) -> Way:
-    """Return how to carry; its options are taken out.
-
-    Raises:
-        click.UsageError: options exclude each other.
-    """
+    """Return how to carry; its options are taken out."""
     from stompcodec.bridge import Way
 
     key = given.pop("key")
@@ -247,11 +223,7 @@ def _way(given: dict[str, Any]) -> Way:
 
 
 def _request(given: dict[str, Any], dead_letter: str) -> Request:
-    """Return what to take; its options are taken out of those of the verb.
-
-    Raises:
-        click.UsageError: an option cannot be used.
-    """
+    """Return what to take; its options are taken out of those of the verb."""
     from stompcodec.bridge import Request
 
     mapping = _mapping(given.pop("maps"), dead_letter)

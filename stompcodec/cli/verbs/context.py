@@ -69,13 +69,11 @@ def _name(_context: click.Context, _argument: click.Parameter, value: str) -> st
 @click.option("--version", type=click.Choice(VERSIONS), help="Offer this STOMP version only.")
 @click.option("--ca", type=click.Path(), metavar="FILE", help="Trust the certificates in FILE (PEM).")
 @click.option("--insecure", is_flag=True, help="Do not check the broker's certificate.")
-@click.option("--replace", is_flag=True, help="Replace a context of this name.")
-@click.option("--use", "selected", is_flag=True, help="Select the context, too.")
-def add(name: str, address: str, file: str | None, asked: bool, replace: bool, selected: bool, **fields: Any) -> None:
+def add(name: str, address: str, file: str | None, asked: bool, **fields: Any) -> None:
     """Add a context for the broker at URL. Nothing is connected.
 
     \b
-      stompcodec context add local localhost:61613 --use
+      stompcodec context add local localhost:61613
       stompcodec context add prod stomp+ssl://broker --login ann --passcode-file ~/.prod
     """
     if file is not None and asked:
@@ -86,16 +84,19 @@ def add(name: str, address: str, file: str | None, asked: bool, replace: bool, s
     except ConfigError as error:
         what = str(error).replace("which is a field of its own", "which others can see here: give --ask-passcode")
         raise click.BadParameter(what, param_hint="URL") from None
-    if name in load().all and not replace:
-        raise click.UsageError(f"there is a context {name} already: replace it with --replace")
+    _check_free(load(), name)
     passcode = _passcode() if asked else None
     paths = {"passcode_file": file, "ca": fields.pop("ca")}
     paths = {key: None if value is None else os.path.abspath(os.path.expanduser(value)) for key, value in paths.items()}
     with changing() as contexts:
-        if name in contexts.all and not replace:  # another process was faster
-            raise click.UsageError(f"there is a context {name} already: replace it with --replace")
+        _check_free(contexts, name)  # another process may have been faster
         made = Named(name, url, passcode=passcode, **paths, **fields)
-        save(Contexts({**contexts.all, name: made}, name if selected else contexts.selected))
+        save(Contexts({**contexts.all, name: made}, contexts.selected))
+
+
+def _check_free(contexts: Contexts, name: str) -> None:
+    if name in contexts.all:
+        raise click.UsageError(f"there is a context {name} already: remove it first, or take another name")
 
 
 def _passcode() -> str:
@@ -112,20 +113,15 @@ def _passcode() -> str:
 
 
 @command.command("use")
-@click.argument("name", metavar="[NAME]", required=False)
-@click.option("--none", "nothing", is_flag=True, help="Select no context.")
-def use(name: str | None, nothing: bool) -> None:
+@click.argument("name", metavar="NAME")
+def use(name: str) -> None:
     """Select the context that counts where neither --context nor a URL is given.
 
     \b
       stompcodec context use prod
-      stompcodec context use --none
     """
-    if (name is None) != nothing:
-        raise click.UsageError("give the NAME of a context, or --none")
     with changing() as contexts:
-        if name is not None:
-            context_named(name, "NAME")
+        context_named(name, "NAME")
         save(contexts._replace(selected=name))
 
 
@@ -158,8 +154,7 @@ def list_command(as_json: bool) -> None:
 
 @command.command("show")
 @click.argument("name", metavar="[NAME]", required=False)
-@click.option("--json", "as_json", is_flag=True, help="Print a JSON object.")
-def show(name: str | None, as_json: bool) -> None:
+def show(name: str | None) -> None:
     """Show a context, or the selected one. A passcode is masked.
 
     \b
@@ -169,9 +164,6 @@ def show(name: str | None, as_json: bool) -> None:
     if name is None and contexts.selected is None:
         raise click.UsageError("no context is selected: give a NAME")
     context = context_named(name or contexts.selected or "", "NAME")
-    if as_json:
-        click.echo(json.dumps(context.shown()))
-        return
     console = screen()
     from rich.text import Text
 

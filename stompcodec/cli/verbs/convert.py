@@ -8,11 +8,11 @@ from typing import Any
 
 import click
 
-from stompcodec.cli.connecting import size
 from stompcodec.cli.files.sinks import Sink, check_target, sink_of
 from stompcodec.cli.files.sources import FORMATS, Recorded, Source, format_of
 from stompcodec.cli.inputs import Complaints, stream_options
 from stompcodec.errors import FrameError, MissingExtraError, StompError
+from stompcodec.shown import plural
 
 #: Number of unwritable frames that are reported one by one; further ones are only counted.
 _TOLD = 10
@@ -24,18 +24,12 @@ _TOLD = 10
     "--from", "source_form", type=click.Choice(FORMATS), help="Format of IN. Default: by its name and content."
 )
 @click.option("--to", "target_form", type=click.Choice(FORMATS), help="Format of OUT. Default: by its name.")
-@click.option("--segment", callback=size, metavar="SIZE", help="Make a folder of segments of this size, as in 128MiB.")
-@click.option("--force", is_flag=True, help="Overwrite OUT, unless it is a capture.")
 @click.option("--lenient", is_flag=True, help="Tolerate common mistakes of peers.")
 @click.option("--resync", is_flag=True, help="Continue after a broken frame.")
-@click.option("-q", "--quiet", is_flag=True, help="Print nothing on success.")
 def command(
     files: tuple[str, ...],
     source_form: str | None,
     target_form: str | None,
-    segment: int | None,
-    force: bool,
-    quiet: bool,
     **options: Any,
 ) -> None:
     """Convert the frames of the file IN into the file OUT (two FILEs; - for standard input or output).
@@ -62,8 +56,8 @@ def command(
     source = Source(source_file, source_form, complaints, options)
     form = target_form or format_of(target, reading=False)
     count = 0
-    check_target(target, form, force=force)
-    out = _Lazy(lambda: sink_of(target, form, force=force, segment=segment))
+    check_target(target, form)
+    out = _Lazy(lambda: sink_of(target, form))
     try:
         try:
             count = _copy(source, out, target, complaints)
@@ -73,8 +67,8 @@ def command(
             out.close()
     except (MissingExtraError, StompError) as error:
         complaints(str(error))
-    if not quiet and target != "-" and out.opened:
-        click.echo(f"{count:,} frame{'s' * (count != 1)} written to {target}", err=True)
+    if target != "-" and out.opened:
+        click.echo(f"{plural(count, 'frame')} written to {target}", err=True)
     sys.exit(1 if complaints.count else 0)
 
 

@@ -96,11 +96,7 @@ def list_command(queues: tuple[str, ...], as_json: bool, lenient: bool, **broker
 
 
 def _usual(client: Client, kind: Kind) -> tuple[str, ...]:
-    """Return the queues of dead letters by the name that the broker gives them.
-
-    Raises:
-        click.UsageError: that is not known.
-    """
+    """Return the queues of dead letters by the name that the broker gives them."""
     if kind.is_ours:
         rows = listed(client, kind.dead_letters)
         if rows is not None:

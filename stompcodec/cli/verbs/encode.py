@@ -10,13 +10,13 @@ import click
 from stompcodec import Frame, FrameError, serialize
 from stompcodec.cli.connecting import read_body
 from stompcodec.cli.files.sources import frame_of, lines_of
-from stompcodec.cli.inputs import HANDSHAKE, Unreadable, command_option, complain, name_of, remedy_of, version_after
+from stompcodec.cli.inputs import HANDSHAKE, Unreadable, complain, name_of, remedy_of, version_after
 from stompcodec.errors import ERROR_KINDS
 from stompcodec.spec import VERSIONS
 
 #: Remedies that differ from those for reading.
 _REMEDIES = {
-    "unknown-command": "check its spelling and --version, or name it with --command",
+    "unknown-command": "check its spelling and --version",
     "body-not-allowed": "leave the body out, or use --version 1.0",
 }
 
@@ -80,14 +80,6 @@ def _all_lines(file: str, version: str, options: dict[str, Any]) -> str:
     show_default=True,
     help="The STOMP version. auto is 1.2; with --json it follows CONNECTED.",
 )
-@click.option(
-    "--content-length",
-    type=click.Choice(["auto", "always", "never"]),
-    default="auto",
-    show_default=True,
-    help="Add content-length: to frames with a body, to all, or to none.",
-)
-@command_option
 @click.option("--lenient", is_flag=True, help="Write headers that are not UTF-8 as decode --lenient has read them.")
 def command(
     arguments: tuple[str, ...], headers: tuple[str, ...], body: str, lines: bool, version: str, **options: Any

@@ -20,9 +20,8 @@ _MOST = 2000
 _PAGE = 2_000_000
 #: Bytes reserved in a page for its numbers.
 _SPARE = 100
-#: Bytes of a body in a page, and on the terminal.
-_BODY_OF_PAGE = 4096
-_BODY_OF_SCREEN = 512
+#: Bytes of a body on the terminal.
+_BODY = 512
 #: Entries of the list before and after the chosen one.
 _AROUND = 6
 
@@ -51,7 +50,7 @@ def json_object(entry: Entry) -> dict[str, Any]:
     ]
     line["lint"] = [
         {
-            **{name: getattr(mark, name) for name in ("rule", "severity", "offset", "text", "remedy")},
+            **mark.record(),
             "title": title_of(mark.rule),
             "part": part,
         }
@@ -60,20 +59,20 @@ def json_object(entry: Entry) -> dict[str, Any]:
     return line
 
 
-def _show_json(inspection: Inspection, most: int | None) -> None:
-    for entry in inspection.entries(most):
+def _show_json(inspection: Inspection) -> None:
+    for entry in inspection.entries():
         line = json.dumps(json_object(entry), separators=(",", ":"))
         write_json(line.encode() + b"\n")
         sys.stdout.flush()
 
 
-def _write_page(inspection: Inspection, output: str, most: int, body: int, secrets: bool) -> bool:
+def _write_page(inspection: Inspection, output: str, secrets: bool) -> bool:
     """Write the page, and return whether that succeeded."""
     from stompcodec.cli.inspecting.page import Book, page_of
 
-    frame = len(page_of(inspection.name, Book(body, secrets, 0).text(0)).encode()) + _SPARE
-    book = Book(body, secrets, _PAGE - frame)
-    for entry in inspection.entries(most):
+    frame = len(page_of(inspection.name, Book(secrets, 0).text(0)).encode()) + _SPARE
+    book = Book(secrets, _PAGE - frame)
+    for entry in inspection.entries(_MOST):
         if not book.add(entry):
             inspection.full = True
             inspection.left += 1
@@ -89,13 +88,13 @@ def _write_page(inspection: Inspection, output: str, most: int, body: int, secre
     except OSError as error:
         complain(f"{output}: cannot be written: {error.strerror}")
         return False
-    why = "see --most" if len(book) >= most else f"a page has at most {_PAGE / 1e6:g} MB"
+    why = f"a page has at most {_MOST:,} frames and {_PAGE / 1e6:g} MB"
     left = f", {inspection.left:,} left out ({why})" if inspection.left else ""
     click.echo(f"{len(book):,} entr{'y' if len(book) == 1 else 'ies'} written to {output}{left}", err=True)
     return True
 
 
-def _show(inspection: Inspection, number: int | None, body: int, secrets: bool) -> bool:
+def _show(inspection: Inspection, number: int | None, secrets: bool) -> bool:
     """Print an entry, by default the first MESSAGE, and return whether it exists."""
     from stompcodec.cli.inspecting.page import interest
     from stompcodec.cli.inspecting.screen import row_of, show_entry
@@ -117,7 +116,7 @@ def _show(inspection: Inspection, number: int | None, body: int, secrets: bool) 
             complain(f"{inspection.name}: no frame {number or 1}: it has {inspection.count}")
         return False
     around = [row for row in rows if abs(row.number - chosen.number) <= _AROUND]
-    show_entry(screen(), around, chosen, body, secrets)
+    show_entry(screen(), around, chosen, _BODY, secrets)
     return True
 
 
@@ -131,21 +130,6 @@ def _show(inspection: Inspection, number: int | None, body: int, secrets: bool) 
     help="The frame to show on the terminal. Default: the first MESSAGE.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print a JSON object per frame, with the positions of its parts.")
-@click.option(
-    "--from", "form", type=click.Choice(["capture", "raw", "pcapng"]), help="Format of FILE. Default: by its content."
-)
-@click.option(
-    "--most",
-    type=click.IntRange(min=1),
-    metavar="N",
-    help=f"Frames in the page, or for --json. Default: {_MOST}, or all.",
-)
-@click.option(
-    "--body",
-    type=click.IntRange(min=0),
-    metavar="SIZE",
-    help=f"How much of a body to show. Default: {_BODY_OF_PAGE} in the page, {_BODY_OF_SCREEN} on the terminal.",
-)
 @click.option("--secrets", is_flag=True, help="Show passcodes and other secrets.")
 @click.option("--lenient", is_flag=True, help="Tolerate common mistakes of peers.")
 @click.option("--resync", is_flag=True, help="Continue after a broken frame.")
@@ -154,9 +138,6 @@ def command(
     output: str | None,
     frame: int | None,
     as_json: bool,
-    form: str | None,
-    most: int | None,
-    body: int | None,
     secrets: bool,
     **options: Any,
 ) -> None:
@@ -178,14 +159,14 @@ def command(
     file = files[0] if files else "-"
     if output not in (None, "-") and file != "-" and _same(file, output):
         raise click.UsageError("the page would overwrite the file")
-    inspection = Inspection(file, form, complain, options)
+    inspection = Inspection(file, complain, options)
     good = True
     if as_json:
-        _show_json(inspection, most)
+        _show_json(inspection)
     elif output is not None:
-        good = _write_page(inspection, output, most or _MOST, _BODY_OF_PAGE if body is None else body, secrets)
+        good = _write_page(inspection, output, secrets)
     else:
-        good = _show(inspection, frame, _BODY_OF_SCREEN if body is None else body, secrets)
+        good = _show(inspection, frame, secrets)
     sys.exit(0 if good and not inspection.problems else 1)
 
 

@@ -11,13 +11,14 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from stompcodec.cli.connecting import at_url, broker_options, connected, reporting_errors
-from stompcodec.cli.inputs import Duration
 from stompcodec.cli.screen import printable, screen
 from stompcodec.heartbeat import negotiate_heart_beat
 
 if TYPE_CHECKING:
     from stompcodec.client import Client
 
+#: Seconds between two round trips.
+_PAUSE = 0.2
 _DIALECTS = {
     "stompcodec": "stompcodec",
     "rabbitmq": "RabbitMQ",
@@ -74,18 +75,9 @@ def _show_facts(facts: dict[str, Any], client: Client) -> None:
     metavar="N",
     help="How many round trips to time.",
 )
-@click.option(
-    "-i",
-    "--interval",
-    type=Duration(0),
-    default=0.2,
-    show_default=True,
-    metavar="TIME",
-    help="How long to wait between round trips.",
-)
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 @broker_options
-def command(address: str | None, count: int, interval: float, as_json: bool, **broker: Any) -> None:
+def command(address: str | None, count: int, as_json: bool, **broker: Any) -> None:
     """Connect, describe the broker, and time round trips.
 
     A round trip is an empty transaction with a receipt: it leaves nothing behind.
@@ -109,7 +101,7 @@ def command(address: str | None, count: int, interval: float, as_json: bool, **b
             if not as_json:
                 click.echo(f"receipt {number}: {trips[-1]:.2f} ms")
             if number < count:
-                time.sleep(interval)
+                time.sleep(_PAUSE)
     if as_json:
         click.echo(json.dumps({**facts, "round_trips_ms": trips}))
     elif trips:

@@ -60,11 +60,7 @@ def is_broker(text: str) -> bool:
 
 
 def at_context(context: Context, options: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the options of a verb completed by those of a context.
-
-    Raises:
-        click.UsageError: it has a field for which Spark has no option.
-    """
+    """Return the options of a verb completed by those of a context."""
     for name in ("vhost", "version", "insecure"):
         if getattr(context, name):
             raise click.UsageError(f"context {context.name} has {name}, which pipeline does not support")
@@ -182,11 +178,7 @@ def _silent_stderr() -> Iterator[None]:
 
 
 def _check_file(source: str) -> None:
-    """Check that an input is there, and holds the bytes of frames or Parquet.
-
-    Raises:
-        click.UsageError: it does not. Read as bytes of frames, it would be rows of malformed ones.
-    """
+    """Check that an input is there, and holds the bytes of frames or Parquet."""
     if not os.path.exists(source):
         raise click.UsageError(f"{printable(source)}: no such file or folder")
     held = _CONVERTED.get(format_of(source, reading=True))
@@ -268,11 +260,10 @@ class Input:
         if self.archive:
             return reader.schema(whole).parquet(self.source).select(*schema.fieldNames())  # type: ignore[no-any-return]
         if not self.broker:
-            options = dict(self._options["source_options"])
-            return reader.format("stompfile").options(**options).schema(schema).load(self.source)  # type: ignore[no-any-return]
+            return reader.format("stompfile").schema(schema).load(self.source)  # type: ignore[no-any-return]
         reader = reader.format("stomp").schema(schema)
         given = {"url": self.source, "destination": ",".join(self._options["destinations"])}
-        given |= {"spoolDir": self._options["spool"], **self.credentials, **dict(self._options["source_options"])}
+        given |= {"spoolDir": self._options["spool"], **self.credentials}
         return reader.options(**given).load()  # type: ignore[no-any-return]
 
     @property
@@ -285,34 +276,29 @@ class Input:
         return {name: value for name, value in given.items() if value is not None}
 
 
-def _pairs(_context: click.Context, _option: click.Parameter, values: tuple[str, ...]) -> tuple[tuple[str, str], ...]:
-    pairs = []
+def _conf(_context: click.Context, _option: click.Parameter, values: tuple[str, ...]) -> dict[str, str]:
+    pairs = {}
     for value in values:
         name, sign, text = value.partition("=")
         if not sign or not name:
             raise click.BadParameter(f"{value!r}: write NAME=VALUE")
-        if "passcode" == name.lower():
-            raise click.BadParameter("give a passcode by STOMPCODEC_PASSCODE or --passcode-file")
-        pairs.append((name, text))
-    return tuple(pairs)
+        pairs[name] = text
+    return pairs
 
 
-def _conf(context: click.Context, option: click.Parameter, values: tuple[str, ...]) -> dict[str, str]:
-    return dict(_pairs(context, option, values))
-
-
+_destination = click.option(
+    "-d", "--destination", "destinations", multiple=True, metavar="DEST",
+    help="For a broker: what to subscribe to. Otherwise: only these frames; /topic/a* is a prefix.",
+)  # fmt: skip
 #: The options of the input and of streams.
 input_options = option_group(
-    click.option("-d", "--destination", "destinations", multiple=True, metavar="DEST",
-                 help="For a broker: what to subscribe to. Otherwise: only these frames; /topic/a* is a prefix."),
+    _destination,
     click.option("--follow", is_flag=True, help="Keep processing as INPUT grows, until Ctrl-C."),
     click.option("--available-now", is_flag=True, help="Process what is new since the last run, then exit."),
     click.option("--checkpoint", type=click.Path(), metavar="DIR",
                  help="Where a stream keeps its progress. Default: in the output."),
     click.option("--spool", type=click.Path(), metavar="DIR", help="For a broker: the folder for its messages."),
     login_options,
-    click.option("--option", "source_options", multiple=True, callback=_pairs, metavar="NAME=VALUE",
-                 help="A further option of the source, as in prefetch=500, ackMode=batch; repeatable."),
 )  # fmt: skip
 
 
@@ -448,12 +434,11 @@ def _done(start: Callable[[], Any], reading: Input, spark: Any) -> Any:
 @command.command("archive")
 @click.argument("source", metavar="INPUT")
 @click.option("-o", "--output", required=True, type=click.Path(), metavar="DIR", help="Output folder.")
-@click.option("--no-dedupe", is_flag=True, help="Keep redelivered frames, too.")
 @_mode
 @input_options
 @output_options
 def archive(
-    source: str, output: str, no_dedupe: bool, mode: str | None, conf: dict[str, str],
+    source: str, output: str, mode: str | None, conf: dict[str, str],
     as_json: bool, **options: Any,
 ) -> None:  # fmt: skip
     """Write frames to Parquet, in folders date=/destination=. All frames and all their headers are kept.
@@ -468,7 +453,7 @@ def archive(
 
         made = _done(
             lambda: jobs.archive(
-                reading.frames(spark), output, dedupe=not no_dedupe, mode=mode or "errorifexists", **reading.how,
+                reading.frames(spark), output, mode=mode or "errorifexists", **reading.how,
             ), reading, spark,
         )  # fmt: skip
     finish({"archive": output, **(made if reading.streaming else {"frames": made})}, as_json)
@@ -481,12 +466,11 @@ def archive(
 @click.option(
     "-s", "--schema", metavar="FILE", help="Schema of JSON bodies: Spark's JSON of a StructType, DDL, or a preset."
 )
-@click.option("--gzip", is_flag=True, help="Decompress JSON bodies with gzip.")
 @_mode
 @input_options
 @output_options
 def explode(
-    source: str, output: str, preset: str | None, schema: str | None, gzip: bool, mode: str | None,
+    source: str, output: str, preset: str | None, schema: str | None, mode: str | None,
     conf: dict[str, str], as_json: bool, **options: Any,
 ) -> None:  # fmt: skip
     """Write bodies to a table: DIR/rows has a row for each record, DIR/_quarantine invalid ones with the reason.
@@ -510,7 +494,7 @@ def explode(
             last.update(counts)
 
         def start() -> Any:
-            exploded = jobs.explode(reading.frames(spark, *_EXPLODED), preset, schema, gzip=gzip)
+            exploded = jobs.explode(reading.frames(spark, *_EXPLODED), preset, schema)
             return jobs.write_exploded(exploded, output, mode=mode or "errorifexists", on_counts=add, **reading.how)
 
         made = _done(start, reading, spark)
@@ -603,7 +587,8 @@ def _cell(value: Any) -> str:
 @click.option("--to", "to", metavar="DEST", help="Send all messages to this destination.")
 @click.option("--ids", metavar="HEADER", help="A header for an id that is equal in each replay.")
 @click.option("--management", is_flag=True, help="Send requests to /management/, too. They act with your rights.")
-@input_options
+@_destination
+@login_options
 @output_options
 def replay(
     source: str, url: str, speed: float | None, to: str | None, ids: str | None, management: bool,
@@ -620,15 +605,14 @@ def replay(
     """
     if is_broker(source) or not is_broker(url):
         raise click.UsageError("replay needs a capture or an archive, then a broker's URL")
-    further, options["source_options"] = dict(options["source_options"]), ()  # here they are options of the sink
-    options.update(follow=False, available_now=False, checkpoint=None)
+    options = {**dict.fromkeys(("follow", "available_now", "checkpoint", "spool")), **options}
     context = referred(url)
     if context is not None:
         url, options = context.url, at_context(context, options)
     url = url_of(url)
     reading = Input(source, options, broker=url)
     sink = {"url": url, "transaction": "true", "receiptEvery": "1000"}
-    given = {**sink, **reading.credentials, **further}
+    given = {**sink, **reading.credentials}
     with started(conf) as spark:
         from stompcodec.spark import jobs
 

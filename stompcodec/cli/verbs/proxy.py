@@ -42,7 +42,7 @@ _SWITCH = 0.0005
 _LAST, _SHOWING = 10.0, 3.0
 
 
-def _place(listen: str, cert: str | None, key: str | None, public: bool) -> Place:
+def _place(listen: str, cert: str | None, public: bool) -> Place:
     """Return where to listen."""
     from stompcodec.broker.auth import is_loopback
     from stompcodec.cli.proxying.wire import Place
@@ -61,14 +61,12 @@ def _place(listen: str, cert: str | None, key: str | None, public: bool) -> Plac
         raise click.UsageError(
             "a scheme with TLS in LISTEN, such as stomp+ssl, and --cert go together: the client has to trust it"
         )
-    if key is not None and cert is None:
-        raise click.UsageError("--key is for --cert, which is missing")
     context = None
     if cert is not None:
         from stompcodec.transport.tls import server_context
 
         try:
-            context = server_context(cert, key)
+            context = server_context(cert)
         except OSError as error:
             raise click.UsageError(f"{printable(cert)}: {error.strerror or error}") from None
     return Place(host, int(found["port"]), context, websocket)
@@ -188,8 +186,9 @@ def _complain_of(entry: Entry) -> None:
     metavar="TEXT",
     help="Inject a fault, as in 'lose RECEIPT nth=2'; repeatable. docs/proxy.md has the table.",
 )
-@click.option("--cert", type=click.Path(), metavar="FILE", help="Certificate chain for TLS with clients, PEM.")
-@click.option("--key", type=click.Path(), metavar="FILE", help="Its private key, PEM, if not in the same file.")
+@click.option(
+    "--cert", type=click.Path(), metavar="FILE", help="Private key and certificate chain for TLS with clients, PEM."
+)
 @click.option("--ca", type=click.Path(), metavar="FILE", help="Trust the certificates in FILE (PEM) for TARGET.")
 @click.option("--insecure", is_flag=True, help="Do not check the certificate of TARGET.")
 @click.option("--public", is_flag=True, help="Allow LISTEN to be an address that other machines reach.")
@@ -211,7 +210,6 @@ def command(
     folder: str | None,
     texts: tuple[str, ...],
     cert: str | None,
-    key: str | None,
     ca: str | None,
     insecure: bool,
     public: bool,
@@ -230,7 +228,7 @@ def command(
     from stompcodec.cli.proxying.bytes import faults_of
 
     try:
-        place, broker = _place(listen, cert, key, public), _target(target, ca, insecure)
+        place, broker = _place(listen, cert, public), _target(target, ca, insecure)
         if place.websocket or broker.address.websocket:
             import stompcodec.cli.proxying.messages  # noqa: F401 - it needs an extra
     except MissingExtraError as error:

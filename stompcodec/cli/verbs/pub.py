@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 import time
-from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from itertools import repeat
@@ -31,8 +30,6 @@ if TYPE_CHECKING:
     from stompcodec import Frame
     from stompcodec.client import Client
 
-#: Number of receipts to wait for at the same time.
-_WINDOW = 500
 #: Headers of a MESSAGE that the broker sets, not the sender.
 OF_DELIVERY = frozenset(
     {"destination", "message-id", "subscription", "ack", "content-length", "redelivered", "receipt", "transaction"}
@@ -141,20 +138,11 @@ class Refusals:
             raise RejectedError(f"a message was refused: {self.frames[0].get('message', 'ERROR')}", self.frames[0])
 
 
-def send_with_receipts(client: Client, messages: Iterator[Outgoing], tally: Tally) -> None:
-    """Send all messages with receipts, many at a time."""
-    waiting: deque[Any] = deque()
+def _send_one(client: Client, messages: Iterator[Outgoing], tally: Tally) -> None:
+    """Send a message with a receipt, so that a refusal is that of the call."""
     for message in messages:
-        waiting.append(client.send_for_receipt(*message))
-        tally.sent += 1
-        while len(waiting) >= _WINDOW or (waiting and waiting[0].done):
-            waiting.popleft().wait()
-            tally.confirmed += 1
-        tally.moved()
-    for receipt in waiting:
-        receipt.wait()
-        tally.confirmed += 1
-        tally.moved()
+        client.send(*message, receipt=True)
+        tally.sent = tally.confirmed = 1
 
 
 def send_quickly(client: Client, messages: Iterator[Outgoing], tally: Tally) -> None:
@@ -232,7 +220,6 @@ def _messages(
     default=None,
     help="Keep the messages across restarts, or not: persistent:true or false.  [default: as the broker is configured]",
 )
-@click.option("--receipt", is_flag=True, help="Request a receipt for each message, not only at the end.")
 @click.option("--tx", is_flag=True, help="Send all in one transaction: all of them arrive, or none.")
 @click.option("--rate", type=Number(0, min_open=True), metavar="N", help="At most N messages per second.")
 @click.option("--count", type=click.IntRange(1), metavar="N", help="Send BODY this many times.")
@@ -244,7 +231,6 @@ def command(
     headers: tuple[tuple[str, str], ...],
     form: str | None,
     persistent: bool | None,
-    receipt: bool,
     tx: bool,
     rate: float | None,
     count: int | None,
@@ -263,14 +249,12 @@ def command(
     """
     if form is not None and count is not None:
         raise click.UsageError("--count repeats one BODY: it cannot be used with --lines or --json")
-    if receipt and tx:
-        raise click.UsageError("--tx has one receipt for all: it cannot be used with --receipt")
     if persistent is not None:
         headers = (*headers, ("persistent", str(persistent).lower()))
     messages = _paced(_messages(destination, body, headers, form, count or 1), rate)
     single = form is None and (count or 1) == 1
     tally = Tally(quiet)
-    send = _send_together if tx else send_with_receipts if receipt or single else send_quickly
+    send = _send_together if tx else _send_one if single else send_quickly
     send_all(messages, send, tally, broker, single=single, destination="" if quiet else destination)
     if not quiet and not single:
         click.echo(tally.text(), err=True)

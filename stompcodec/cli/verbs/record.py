@@ -25,9 +25,10 @@ from stompcodec.cli.connecting import (
     warn_of_missing_slash,
 )
 from stompcodec.cli.inputs import Duration, complain
-from stompcodec.cli.screen import StatusLine, printable
+from stompcodec.cli.screen import StatusLine, pace_of, printable
 from stompcodec.cli.streams import stop_on_signals
 from stompcodec.disk import Access, access_of
+from stompcodec.shown import plural
 
 if TYPE_CHECKING:
     from stompcodec.capture import CaptureWriter
@@ -78,14 +79,10 @@ class Progress:
 
     def text(self) -> str:
         recorder = self.recorder
-        seconds = max(time.monotonic() - self._start, 1e-6)
-        count = recorder.messages
+        pace = pace_of(recorder.messages, recorder.octets, self._start)
         again = f", {recorder.redelivered:,} of them redelivered" if recorder.redelivered else ""
         again += f", {recorder.duplicates:,} more were recorded already" if recorder.duplicates else ""
-        return (
-            f"{count:,} message{'s' * (count != 1)} recorded, {recorder.octets / 1e6:,.1f} MB,"
-            f" {seconds:.0f} s, {count / seconds:,.0f}/s{again}"
-        )
+        return f"{plural(recorder.messages, 'message')} recorded, {pace}{again}"
 
     def turn(self) -> None:
         """Update the line and the segments, between two syncs."""
@@ -178,7 +175,8 @@ def command(
     destinations = _without_url(destinations, broker)
     if single and (keep is not None or keep_time is not None):
         raise click.UsageError("a single file has no segments to delete: --keep cannot be used with --single")
-    options = {**subscription_of(broker), "on_unreadable": "skip" if lenient else "raise"}
+    options = {**subscription_of(broker), "prefetch": broker.pop("prefetch")}
+    options["on_unreadable"] = "skip" if lenient else "raise"
     stopped = threading.Event()
     with stop_on_signals(stopped.set), passing_over(lenient), reporting_errors():
         how: dict[str, Any] = {"single": True if single else None, "access": group, "segment_octets": segment}

@@ -15,7 +15,7 @@ from stompcodec.cli.connecting import at_url, broker_options
 from stompcodec.cli.files.sources import FORMATS, Recorded, Source
 from stompcodec.cli.inputs import Complaints
 from stompcodec.cli.queues.looking import kind_of, management_of
-from stompcodec.cli.verbs.pub import OF_DELIVERY, Outgoing, Tally, send_all, send_quickly, send_with_receipts
+from stompcodec.cli.verbs.pub import OF_DELIVERY, Outgoing, Tally, send_all, send_quickly
 
 if TYPE_CHECKING:
     from stompcodec.client import Client
@@ -206,7 +206,6 @@ def _due(
     metavar="[OLD=]NEW",
     help="Send to another destination; /topic/*=/queue/* keeps the rest. Repeatable, the first match counts.",
 )
-@click.option("--receipts", is_flag=True, help="Request a receipt for each message, not only at the end.")
 @click.option(
     "--only", type=click.Choice(["MESSAGE", "SEND"]), help="Only the frames that one side of a conversation sent."
 )
@@ -223,7 +222,6 @@ def command(
     since: str | None,
     until: str | None,
     rules: tuple[tuple[str, str], ...],
-    receipts: bool,
     only: str | None,
     form: str | None,
     management: bool,
@@ -250,7 +248,7 @@ def command(
         raise SystemExit(1)
     requests = Requests(management)
     messages = _due(_messages(source, period, only), rules, Pace(speed), tally, requests)
-    send_all(messages, send_with_receipts if receipts else send_quickly, tally, broker, begin=requests.begin)
+    send_all(messages, send_quickly, tally, broker, begin=requests.begin)
     requests.report(complaints)
     if period.unknown:
         complaints(f"{source.name}: {period.unknown} messages were left out, because their time is unknown")

@@ -78,11 +78,7 @@ class Answers:
 def _maker(
     body: str | None, template: Template | None, shell_command: str | None, headers: tuple[tuple[str, str], ...]
 ) -> Maker:
-    """Return what makes the answers.
-
-    Raises:
-        click.UsageError: it is not given once.
-    """
+    """Return what makes the answers."""
     if sum(each is not None for each in (body, template, shell_command)) != 1:
         raise click.UsageError("give the answer once: as BODY, --format or --exec")
     if shell_command is not None:
@@ -116,7 +112,6 @@ def _maker(
 @header_option("SEND")
 @click.option("-n", "--count", "most", type=click.IntRange(1), metavar="N", help="End after N requests.")
 @click.option("-w", "--wait", "seconds", type=Duration(0), metavar="TIME", help="End after this time.")
-@click.option("-q", "--quiet", is_flag=True, help="Print nothing on success.")
 @broker_options
 def command(
     destination: str,
@@ -128,7 +123,6 @@ def command(
     headers: tuple[tuple[str, str], ...],
     most: int | None,
     seconds: float | None,
-    quiet: bool,
     **broker: Any,
 ) -> None:
     """Answer the requests that come to DEST.
@@ -153,13 +147,12 @@ def command(
             subscription = client.subscribe(destination, ack="client-individual", **options)
             watch.subscribed = True
             receiver.watch(subscription)
-            if sys.stderr.isatty() and not quiet:
+            if sys.stderr.isatty():
                 click.echo(f"answering requests to {printable(destination)}; Ctrl-C ends", err=True)
             receiver.wait(seconds, stopped.is_set)
         if receiver.error is not None:
             raise receiver.error
-    if not quiet:
-        click.echo(f"{answers.answered} request{'s' * (answers.answered != 1)} answered", err=True)
+    click.echo(f"{answers.answered} request{'s' * (answers.answered != 1)} answered", err=True)
     if not stopped.is_set():
         check_count(receiver.count, most, seconds)
     sys.exit(1 if answers.failed or receiver.failed else 0)

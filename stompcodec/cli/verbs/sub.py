@@ -16,7 +16,6 @@ from stompcodec.cli.connecting import (
     broker_options,
     check_count,
     connected,
-    interrupts,
     lenient_option,
     passing_over,
     report_reconnect,
@@ -27,10 +26,11 @@ from stompcodec.cli.connecting import (
 )
 from stompcodec.cli.inputs import Duration, complain
 from stompcodec.cli.show.messages import CommandError, Handler, Template, handler, template_of
+from stompcodec.cli.streams import stop_on_signals
 from stompcodec.errors import LocalProtocolError, StaleAckError
 
 if TYPE_CHECKING:
-    from stompcodec.client import Client, Message, Subscription
+    from stompcodec.client import Message, Subscription
 
 _PREFETCH = 100
 #: Runs of a command for one message, as of a handler of the client.
@@ -97,12 +97,11 @@ class Receiver:
         self.failed += error is not None
         if error is not None:
             complain(f"{error}; given up after {calls} calls" if calls > 1 else str(error))
-        if message.subscription.explicit:
-            with suppress(StaleAckError):  # the connection was lost meanwhile: it is delivered again
-                if error is None:
-                    message.ack()
-                else:
-                    self._give_up(message, error)
+        with suppress(StaleAckError):  # the connection was lost meanwhile: it is delivered again
+            if error is None:
+                message.ack()
+            else:
+                self._give_up(message, error)
         if self.count == self._most:
             self.over.set()
 
@@ -165,16 +164,6 @@ class Watch:
             report_reconnect(state, error)
 
 
-def _prefetch(client: Client, ack: str, options: dict[str, Any], usual: int) -> int | None:
-    """Return the prefetch that was given, or the usual one unless a header says another one."""
-    from stompcodec.client.dialects import BROKERS
-
-    given: int | None = options["prefetch"]
-    if given is not None or ack == "auto":
-        return given
-    return BROKERS[client.dialect].beside(usual, options["headers"])
-
-
 @click.command("sub")
 @click.argument("destinations", metavar="DEST...", nargs=-1, required=True)
 @click.option("-n", "--count", "most", type=click.IntRange(1), metavar="N", help="End after N messages.")
@@ -199,30 +188,19 @@ def _prefetch(client: Client, ack: str, options: dict[str, Any], usual: int) -> 
     "STOMP_HEADERS (JSON) in the environment. If it fails, it runs again; at last the message becomes a dead letter.",
 )
 @attempts_option
-@click.option(
-    "--ack",
-    type=click.Choice(["auto", "client", "client-individual"]),
-    default="client-individual",
-    show_default=True,
-    help="With auto, messages that were sent but not shown are lost.",
-)
-@click.option("--prefetch", type=click.IntRange(1), metavar="N", help="Most unacknowledged messages.")
 @subscription_options
-@click.option("-q", "--quiet", is_flag=True, help="Do not print that it is waiting.")
 @lenient_option
 @broker_options
 def command(
     destinations: tuple[str, ...],
     most: int | None,
     seconds: float | None,
-    quiet: bool,
     lenient: bool,
     form: Template,
     view: str | None,
     shell_command: str | None,
     attempts: int,
     dead_letter: str | None,
-    ack: str,
     **broker: Any,
 ) -> None:
     """Show the messages of queues and topics as they come.
@@ -235,22 +213,23 @@ def command(
       stompcodec sub /queue/jobs --exec 'process-job'
     """
     from stompcodec.client import Backoff
+    from stompcodec.client.dialects import BROKERS
 
     options = {**subscription_of(broker), "on_unreadable": "skip" if lenient else "raise", "dead_letter": dead_letter}
     usual = 1 if shell_command is not None else _PREFETCH  # messages waiting for a command may go to another worker
-    receiver, watch = Receiver(handler(form, view, shell_command), most, attempts), Watch()
-    with reporting_errors(), interrupts() as interrupted:
+    receiver, watch, stopped = Receiver(handler(form, view, shell_command), most, attempts), Watch(), threading.Event()
+    with reporting_errors(), stop_on_signals(stopped.set):
         with passing_over(lenient), connected(**broker, reconnect=Backoff(), on_state=watch) as client:
-            options["prefetch"] = _prefetch(client, ack, options, min(usual, most or usual))
+            options["prefetch"] = BROKERS[client.dialect].beside(min(usual, most or usual), options["headers"])
             for destination in destinations:
                 warn_of_missing_slash(client, destination)
-                subscription = client.subscribe(destination, ack=ack, **options)
+                subscription = client.subscribe(destination, ack="client-individual", **options)
                 watch.subscribed = True  # before the first message is shown, after which users may rely on it
                 receiver.watch(subscription)
-            if sys.stderr.isatty() and not quiet:
+            if sys.stderr.isatty():
                 click.echo(f"waiting for messages of {', '.join(destinations)}; Ctrl-C ends", err=True)
-            receiver.wait(seconds, interrupted)
-            if interrupted():
+            receiver.wait(seconds, stopped.is_set)
+            if stopped.is_set():
                 sys.exit(130)
         if receiver.error is not None:
             raise receiver.error

@@ -28,11 +28,7 @@ _LEAST_INTERVAL = 0.1
 
 
 def _checked_sort(view: str, sort: str | None) -> str:
-    """Return the field to sort by.
-
-    Raises:
-        click.BadParameter: the view cannot be sorted by it.
-    """
+    """Return the field to sort by."""
     known = (BY_NAME, *VIEWS[view].sorts)
     if sort is None:
         return VIEWS[view].sort

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import heapq
 import json
-import math
 from collections.abc import Callable, Iterable
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from stompcodec.cli.screen import printable
 from stompcodec.errors import ConnectionLostError, ReceiptTimeoutError, RejectedError
+from stompcodec.shown import compact, finite, octets
 
 if TYPE_CHECKING:
     from stompcodec.client import Client
@@ -18,24 +18,8 @@ if TYPE_CHECKING:
 #: What stands for a number that the broker does not know.
 UNKNOWN = "–"
 _BLOCKS = "▁▂▃▄▅▆▇█"
-_LARGE = 10_000_000
 #: A text in a place for a number is cut to so many characters before it is escaped.
 _LONGEST = 200
-
-
-def number_of(value: Any) -> float | None:
-    """Return a value as a finite number, or None.
-
-    >>> number_of(5), number_of("5"), number_of(float("nan")), number_of(True)
-    (5.0, None, None, None)
-    """
-    if isinstance(value, bool) or not isinstance(value, (int, float)):
-        return None
-    try:
-        number = float(value)
-    except OverflowError:
-        return None
-    return number if math.isfinite(number) else None
 
 
 def text(value: Any) -> str:
@@ -51,77 +35,19 @@ def text(value: Any) -> str:
     return printable(str(value)[:_LONGEST])
 
 
-def count(value: Any) -> str:
-    """Return a number of things.
-
-    >>> count(1234567), count(12345678), count(None)
-    ('1,234,567', '12.3 M', '–')
-    """
-    number = number_of(value)
-    if number is None:
-        return UNKNOWN
-    if abs(number) < _LARGE:
-        return f"{number:,.0f}"
-    for unit, factor in (("M", 1e6), ("G", 1e9), ("T", 1e12)):
-        if abs(number) < 1000 * factor:
-            return f"{number / factor:,.1f} {unit}"
-    return f"{number:.1e}"
-
-
-def rate(value: Any) -> str:
-    """Return a number per second.
-
-    >>> rate(0.0), rate(2.54), rate(12345.6), rate(None)
-    ('0', '2.5', '12,346', '–')
-    """
-    number = number_of(value)
-    if number is not None and 0 < abs(number) < 10:
-        return f"{number:.1f}"
-    return count(number)
-
-
-def size(value: Any) -> str:
-    """Return a number of bytes.
-
-    >>> size(100), size(2048), size(512 * 2**20)
-    ('100 B', '2.0 KiB', '512 MiB')
-    """
-    number = number_of(value)
-    if number is None:
-        return UNKNOWN
-    for unit in ("B", "KiB", "MiB", "GiB", "TiB"):
-        if abs(number) < 1024 or unit == "TiB":
-            break
-        number /= 1024
-    digits = 1 if unit != "B" and abs(number) < 100 else 0
-    return f"{number:,.{digits}f} {unit}"
-
-
 def seconds(value: Any) -> str:
     """Return an age.
 
     >>> seconds(0.4), seconds(119), seconds(125), seconds(7200), seconds(3 * 86400)
     ('0 s', '119 s', '2 min', '120 min', '3.0 d')
     """
-    number = number_of(value)
+    number = finite(value)
     if number is None:
         return UNKNOWN
     for unit, factor, least in (("d", 86400, 172800), ("h", 3600, 10800), ("min", 60, 120)):
         if number >= least:
             return f"{number / factor:,.{0 if unit == 'min' else 1}f} {unit}"
     return f"{number:.0f} s"
-
-
-def milliseconds(value: Any) -> str:
-    """Return a short time, given in seconds.
-
-    >>> milliseconds(0.00123), milliseconds(0.5), milliseconds(None)
-    ('1.2 ms', '500 ms', '–')
-    """
-    number = number_of(value)
-    if number is None:
-        return UNKNOWN
-    return f"{number * 1000:,.1f} ms" if number < 0.1 else f"{number * 1000:,.0f} ms"
 
 
 def sparkline(values: Iterable[float], width: int) -> str:
@@ -142,7 +68,7 @@ def bar(used: Any, limit: Any, width: int) -> str:
     >>> bar(50, 100, 4), bar(500, 100, 4), bar(None, 100, 4)
     ('██░░', '████', '░░░░')
     """
-    number, most = number_of(used) or 0.0, number_of(limit) or 0.0
+    number, most = finite(used) or 0.0, finite(limit) or 0.0
     full = round(min(1.0, max(0.0, number / most)) * width) if most > 0 else 0
     return "█" * full + "░" * (width - full)
 
@@ -192,28 +118,28 @@ class View(NamedTuple):
 
 def _state(row: Row) -> str:
     """Return what is unusual about a destination."""
-    waiting = number_of(row.get("producers_waiting")) or 0
+    waiting = finite(row.get("producers_waiting")) or 0
     marks = ["paused"] if row.get("paused") is True else []
     marks += [f"{waiting:.0f} wait"] if waiting else []
     return " ".join(marks)
 
 
-_UNACKNOWLEDGED = Column("unacknowledged", "unacked", 9, count, key="U")
+_UNACKNOWLEDGED = Column("unacknowledged", "unacked", 9, compact, key="U")
 
 DESTINATIONS = View(
     "destinations",
     "d",
     ("destination",),
     (
-        Column("ready", "ready", 10, count, key="R"),
+        Column("ready", "ready", 10, compact, key="R"),
         _UNACKNOWLEDGED,
-        Column("received_rate", "in/s", 8, rate, key="I"),
-        Column("delivered_rate", "out/s", 8, rate, key="O"),
+        Column("received_rate", "in/s", 8, compact, key="I"),
+        Column("delivered_rate", "out/s", 8, compact, key="O"),
         Column("rates", "trend", 10, str, need=100),
-        Column("consumers", "consumers", 9, count, key="C"),
+        Column("consumers", "consumers", 9, compact, key="C"),
         Column("oldest", "oldest", 7, seconds, need=80),
-        Column("bytes", "memory", 9, size, need=120, key="M"),
-        Column("dead_letters", "dead", 7, count, need=110, key="D"),
+        Column("bytes", "memory", 9, octets, need=120, key="M"),
+        Column("dead_letters", "dead", 7, compact, need=110, key="D"),
         Column("", "state", 14, _state, need=140),
     ),
     "ready",
@@ -233,11 +159,11 @@ SESSIONS = View(
         Column("listener", "by", 6, text, need=90),
         Column("version", "version", 7, text, need=120),
         Column("age", "age", 8, seconds, key="A"),
-        Column("subscriptions", "subs", 7, count, key="B"),
+        Column("subscriptions", "subs", 7, compact, key="B"),
         _UNACKNOWLEDGED,
-        Column("transactions", "trans", 6, count, need=100, key="T"),
-        Column("unwritten", "unread", 9, size, need=80, key="W"),
-        Column("memory", "memory", 9, size, key="M"),
+        Column("transactions", "trans", 6, compact, need=100, key="T"),
+        Column("unwritten", "unread", 9, octets, need=80, key="W"),
+        Column("memory", "memory", 9, octets, key="M"),
         Column("waiting", "waits", 5, text, need=80),
     ),
     "unacknowledged",
@@ -252,9 +178,9 @@ SUBSCRIPTIONS = View(
         Column("subscription", "id", 10, text, need=100),
         Column("ack", "ack", 17, text, need=90),
         _UNACKNOWLEDGED,
-        Column("credit", "credit", 9, count, key="C"),
-        Column("waiting", "waiting", 9, count, key="W"),
-        Column("priority", "priority", 8, count, need=120, key="P"),
+        Column("credit", "credit", 9, compact, key="C"),
+        Column("waiting", "waiting", 9, compact, key="W"),
+        Column("priority", "priority", 8, compact, need=120, key="P"),
         Column("durable", "durable", 14, text, need=130),
         Column("selector", "selector", 20, text, need=150),
     ),
@@ -382,7 +308,7 @@ class Asker:
             rows, more, partial = rows[: wish.limit], isinstance(rest, str), False
         else:
             rows, more, partial = *_selected(wish, rows), isinstance(rest, str)
-        time = number_of(answer.get("time"))
+        time = finite(answer.get("time"))
         return Snapshot(wish, time, whole["broker"], whole["store"], rows, more, partial)
 
     def _check_kind(self) -> None:
@@ -466,7 +392,7 @@ def _selected(wish: Wish, rows: list[Row]) -> tuple[list[Row], bool]:
         rows = [row for row in rows if fnmatchcase(wish.view.name_of(row), pattern)]
     end = (wish.page + 1) * wish.limit
     if wish.sort != BY_NAME:
-        rows = heapq.nlargest(end + 1, rows, key=lambda row: number_of(row.get(wish.sort)) or 0.0)
+        rows = heapq.nlargest(end + 1, rows, key=lambda row: finite(row.get(wish.sort)) or 0.0)
     return rows[end - wish.limit : end], len(rows) > end
 
 

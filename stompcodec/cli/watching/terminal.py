@@ -28,6 +28,7 @@ from stompcodec.cli.streams import is_stuck, stop_on_signals
 from stompcodec.cli.watching import figures as numbers
 from stompcodec.cli.watching.figures import BY_NAME, HELP, MOST_ROWS, Asker, Choice, Column, Row, Snapshot, View, Wish
 from stompcodec.errors import StompError
+from stompcodec.shown import compact, duration, finite, octets
 
 if TYPE_CHECKING:
     from stompcodec.client import Client
@@ -177,11 +178,11 @@ class History:
 
     def add(self, shown: Snapshot) -> None:
         """Note the rates of a snapshot."""
-        rate = numbers.number_of(shown.broker.get("messages_rate"))
+        rate = finite(shown.broker.get("messages_rate"))
         if rate is not None:
             self.messages.append(rate)
         for row in shown.rows:
-            rate, name = numbers.number_of(row.get("received_rate")), shown.wish.view.name_of(row)
+            rate, name = finite(row.get("received_rate")), shown.wish.view.name_of(row)
             if rate is not None:
                 self._rates.setdefault(name, deque(maxlen=_WIDTH)).append(rate)
                 self._rates.move_to_end(name)
@@ -201,12 +202,12 @@ def head(shown: Snapshot, history: History, address: str, trouble: str | None, w
     )
     first.append(f"  up {numbers.seconds(broker.get('uptime'))}", "not bold")
     for name in ("sessions", "queues", "topics", "subscriptions"):
-        first.append(f"  {name} ", "not bold dim").append(numbers.count(broker.get(name)), "not bold")
-    second = Text("messages ", "dim").append(f"{numbers.rate(broker.get('messages_rate'))}/s ", "bold not dim")
+        first.append(f"  {name} ", "not bold dim").append(compact(broker.get(name)), "not bold")
+    second = Text("messages ", "dim").append(f"{compact(broker.get('messages_rate'))}/s ", "bold not dim")
     second.append(numbers.sparkline(history.messages, 12).strip(), "cyan not dim")
     used, limit = broker.get("memory_used"), broker.get("memory_limit")
     second.append("  memory ").append(numbers.bar(used, limit, 10), "green not dim")
-    second.append(f" {numbers.size(used)} of {numbers.size(limit)}", "not dim").append("  store ")
+    second.append(f" {octets(used)} of {octets(limit)}", "not dim").append("  store ")
     second.append(_store(store), "not dim")
     for sign, words in (("behind", "the disk is slow"), ("refusing", "the disk is nearly full")):
         if store.get(sign) is True:
@@ -220,9 +221,9 @@ def head(shown: Snapshot, history: History, address: str, trouble: str | None, w
 def _store(store: Row) -> str:
     if store.get("kind") in ("none", None):
         return "none"
-    last, most = (numbers.milliseconds(store.get(name)) for name in ("commit_time", "commit_time_most"))
+    last, most = (duration(store.get(name)) for name in ("commit_time", "commit_time_most"))
     took = "" if last == numbers.UNKNOWN else f", commit {last}, longest {most}"
-    return f"{numbers.text(store.get('kind'))} {numbers.size(store.get('bytes'))}{took}"
+    return f"{numbers.text(store.get('kind'))} {octets(store.get('bytes'))}{took}"
 
 
 def _third(shown: Snapshot, trouble: str | None) -> Text:
@@ -288,7 +289,7 @@ def _cell(column: Column, row: Row, history: History, name: str) -> str:
 
 
 def _style(column: Column, row: Row) -> str:
-    value = numbers.number_of(row.get(column.field)) or 0
+    value = finite(row.get(column.field)) or 0
     if column.field == "dead_letters" and value:
         return "red"
     if column.field == "ready" and value:

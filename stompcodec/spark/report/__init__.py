@@ -41,9 +41,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from stompcodec.errors import StoreError
+from stompcodec.shown import finite
 from stompcodec.spark.report.page import page_of
 from stompcodec.spark.report.spool import spool_state, state_of
-from stompcodec.spark.report.text import finite
 from stompcodec.spark.report.verdict import thresholds_of, verdict_of
 
 if TYPE_CHECKING:

@@ -10,8 +10,9 @@ from functools import cache
 from importlib.resources import files
 from typing import Any
 
+from stompcodec.shown import count, duration, finite, octets, plural, share
 from stompcodec.spark.report.plot import HALF, Series, plot
-from stompcodec.spark.report.text import count, duration, escape, finite, moment, octets, plural, share
+from stompcodec.spark.report.text import escape, moment
 from stompcodec.spark.report.verdict import LEVELS, Threshold, level_of, limit_of, value_of, written
 
 Found = Mapping[str, Any]

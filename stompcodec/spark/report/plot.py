@@ -11,7 +11,8 @@ from collections.abc import Callable, Iterable, Sequence
 from itertools import islice
 from typing import Any, NamedTuple
 
-from stompcodec.spark.report.text import compact, count, duration, escape, finite, moment
+from stompcodec.shown import compact, count, duration, finite
+from stompcodec.spark.report.text import escape, moment
 
 MOST_POINTS, MOST_SERIES, MOST_MARKS = 400, 8, 200
 #: Widths of a plot on a desk, on half of one, and on a phone, in pixels.

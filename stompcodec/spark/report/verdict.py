@@ -6,7 +6,8 @@ from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 from stompcodec.errors import ConfigError
-from stompcodec.spark.report.text import count, duration, finite, octets, plural, share, visible
+from stompcodec.shown import count, duration, finite, octets, plural, share
+from stompcodec.spark.report.text import visible
 
 #: Levels from good to bad, with the word that the page shows.
 LEVELS = {"healthy": "Healthy", "look": "Look here", "unhealthy": "Unhealthy"}

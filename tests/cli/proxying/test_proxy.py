@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import socket
 import struct
 import subprocess
-import sys
 import threading
 from pathlib import Path
 
@@ -15,15 +13,14 @@ import pytest
 
 pytest.importorskip("click")
 
-from cli.proxied import Proxied, last_words, proxied, raw, settle
-from click.testing import CliRunner
+from cli.proxied import Proxied, proxied, raw, settle
+from cli.running import COMMAND, objects, run
 from hypothesis import given
 from hypothesis import strategies as st
 from patience import patience
 
 import stompcodec.client as stomp
 from stompcodec.capture import CaptureWriter
-from stompcodec.cli.app import app
 from stompcodec.cli.proxying.telling import chain_of
 from stompcodec.errors import StoreError
 from stompcodec.testing import StompBroker
@@ -58,18 +55,6 @@ def shared():  # type: ignore[no-untyped-def]
         yield made
 
 
-def test_a_half_closed_connection_still_carries_the_other_half() -> None:
-    with raw() as (_, connect):
-        near, far = connect()
-        near.send(CONNECT)
-        near.end()
-        assert far.rest() == CONNECT
-        far.send(CONNECTED)
-        assert near.read(len(CONNECTED)) == CONNECTED
-        far.end()
-        assert near.rest() == b""
-
-
 def test_a_reset_is_passed_on() -> None:
     with raw() as (proxy, connect):
         near, far = connect()
@@ -77,7 +62,7 @@ def test_a_reset_is_passed_on() -> None:
         near.sock.close()
         with pytest.raises(ConnectionResetError):
             far.rest()
-        assert "the client was lost" in proxy.wait(lambda entry: entry.kind == "closed").text
+        assert "the client was lost" in proxy.closed()
 
 
 def test_a_slow_reader_stops_the_sender() -> None:
@@ -121,73 +106,10 @@ def test_a_large_body_streams() -> None:
     assert (line["body"], line["size"]) == (None, size)
 
 
-# Peers
-
-
 @pytest.fixture(scope="module")
 def broker():  # type: ignore[no-untyped-def]
     with StompBroker() as running:
         yield running
-
-
-def test_our_client_and_broker(broker: StompBroker) -> None:
-    with proxied(broker.url) as proxy, stomp.connect(proxy.url, login="ann", passcode="hunter2") as client:
-        messages = client.subscribe("/queue/ours", ack="client-individual")
-        client.send("/queue/ours", b"hello", receipt=True)
-        message = messages.get(timeout=patience(10))
-        assert message is not None
-        assert message.body == b"hello"
-        message.ack()
-        proxy.frame("ACK")
-    commands = [(entry.direction, entry.frame.command) for entry in proxy.entries if entry.frame is not None]
-    for wanted in [("client", "CONNECT"), ("broker", "CONNECTED"), ("client", "SEND"), ("broker", "MESSAGE")]:
-        assert wanted in commands
-    assert proxy.tally.frames["client"] == sum(side == "client" for side, _ in commands)
-    assert not [entry for entry in proxy.entries if any(each.severity == "error" for each in entry.findings)]
-
-
-def test_stomp_py(broker: StompBroker) -> None:
-    library = pytest.importorskip("stomp")
-    came = threading.Event()
-
-    class Listener(library.ConnectionListener):  # type: ignore[misc,name-defined]
-        def on_message(self, frame: object) -> None:
-            came.set()
-
-    with proxied(broker.url) as proxy:
-        connection = library.Connection12([("127.0.0.1", proxy.port)])
-        connection.set_listener("", Listener())
-        connection.connect("ann", "hunter2", wait=True)
-        connection.subscribe("/queue/stomppy", "1")
-        connection.send("/queue/stomppy", "hello")
-        assert came.wait(patience(10))
-        connection.disconnect()
-        proxy.frame("DISCONNECT")
-    assert "hunter2" not in json.dumps(proxy.lines())
-
-
-def test_many_connections_at_a_time(broker: StompBroker) -> None:
-    with proxied(broker.url) as proxy, contextlib.ExitStack() as stack:
-        clients = [stack.enter_context(stomp.connect(proxy.url)) for _ in range(20)]
-        for number, client in enumerate(clients):
-            client.send(f"/queue/many{number}", b"x", receipt=True)
-        proxy.frame("SEND", 20)
-    of = {entry.frame.get("destination"): entry.connection for entry in proxy.entries if entry.frame}
-    assert len({of[f"/queue/many{number}"] for number in range(20)}) == 20
-    assert proxy.tally.connections == 20
-
-
-# The target, the limits
-
-
-def test_a_target_that_is_down_closes_the_client() -> None:
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        port = listener.getsockname()[1]
-    with proxied(f"stomp://127.0.0.1:{port}") as proxy:
-        assert last_words(proxy.port) == b""
-        closed = proxy.wait(lambda entry: entry.kind == "closed")
-    assert closed.text == f"closed: cannot connect to stomp://127.0.0.1:{port}: Connection refused"
-    assert proxy.tally.refused == 1
 
 
 # What is not STOMP, and findings
@@ -217,21 +139,19 @@ def test_rules_of_the_conversation_of_both_directions() -> None:
     message = b"MESSAGE\nsubscription:1\nmessage-id:7\ndestination:/queue/a\n\n\0"
     with raw() as (proxy, connect):
         near, far = connect()
-        near.send(CONNECT)
-        far.read(len(CONNECT))
-        far.send(CONNECTED)
-        near.read(len(CONNECTED))
-        near.send(subscribe * 2)
-        far.read(2 * len(subscribe))
-        far.send(message)
-        near.read(len(message))
+        for peer, reader, data in (
+            (near, far, CONNECT),
+            (far, near, CONNECTED),
+            (near, far, subscribe * 2),
+            (far, near, message),
+        ):
+            peer.send(data)
+            reader.read(len(data))
         near.send(b"ACK\nid:1\ntransaction:t\n\n\0")
         proxy.frame("ACK")
         proxy.frame("MESSAGE")
-        other, there = connect()
-        other.send(CONNECT)
-        there.read(len(CONNECT))
-        other.send(subscribe)  # no rule of another connection holds for it
+        other, _ = connect()
+        other.send(CONNECT + subscribe)  # no rule of another connection holds for it
         proxy.frame("SUBSCRIBE", 3)
     rules = {
         (entry.connection, entry.frame.command): {finding.rule for finding in entry.findings}
@@ -241,28 +161,20 @@ def test_rules_of_the_conversation_of_both_directions() -> None:
     assert "S12-SUB-06" in rules[1, "SUBSCRIBE"]
     assert "S12-MSG-05" in rules[1, "MESSAGE"]
     assert "S12-TX-02" in rules[1, "ACK"]
-    assert not [rule for (number, command), rule in rules.items() if number == 2 and command == "SUBSCRIBE"]
+    assert (2, "SUBSCRIBE") not in rules
     assert proxy.tally.rules["S12-SUB-06"] == 1
     assert not any(rule.endswith(("FRM-06", "FRM-07")) for rule in proxy.tally.rules)
 
 
-def test_no_lint() -> None:
-    with raw(lint=False) as (proxy, connect):
+@pytest.mark.parametrize("shown", [False, True])
+def test_heart_beats_and_findings_are_shown_if_asked(shown: bool) -> None:
+    with raw(heart_beats=shown, lint=shown) as (proxy, connect):
         near, _ = connect()
-        near.send(SEND + b"?\n")
+        near.send(b"\n\r\n" + SEND + b"?\n")
         proxy.wait(lambda entry: entry.kind == "not-stomp")
-    assert not proxy.tally.rules
-
-
-def test_heart_beats_are_shown_if_asked() -> None:
-    for shown in (False, True):
-        with raw(heart_beats=shown) as (proxy, connect):
-            near, _ = connect()
-            near.send(b"\n\r\n" + SEND)
-            proxy.frame("SEND")
-        kinds = [entry.kind for entry in proxy.entries]
-        assert ("heart-beats" in kinds) is shown
-        assert proxy.tally.heart_beats["client"] == 2
+    assert ("heart-beats" in [entry.kind for entry in proxy.entries]) is shown
+    assert proxy.tally.heart_beats["client"] == 2
+    assert bool(proxy.tally.rules) is shown
 
 
 # The capture
@@ -277,27 +189,23 @@ def test_the_capture_holds_what_is_shown(tmp_path: Path, broker: StompBroker) ->
                 messages = client.subscribe("/queue/captured")
                 client.send("/queue/captured", b"\0binary\xff", {"x-token": "hunter2", "n": f"a:\n{number}"})
                 assert messages.get(timeout=patience(10)) is not None
-    members = ("command", "headers", "body", "body_b64")
+
+    def told(line: dict[str, object]) -> dict[str, object]:
+        return {name: line[name] for name in ("command", "headers", "body", "body_b64") if name in line}
+
+    frames = [line for line in proxy.lines() if line["event"] == "frame"]
     for connection in (1, 2):
         for side in ("client", "broker"):
             (segment,) = folder.glob(f"{chain_of(connection, side)}-*.stomp")  # type: ignore[arg-type]
-            decoded = CliRunner().invoke(app, ["decode", "--json", str(segment)])
+            decoded = run("decode", "--json", segment)
             assert decoded.exit_code == 0, decoded.output
-            shown = [
-                {name: line[name] for name in members if name in line}
-                for line in proxy.lines()
-                if line["event"] == "frame" and (line["connection"], line["from"]) == (connection, side)
-            ]
+            shown = [told(line) for line in frames if (line["connection"], line["from"]) == (connection, side)]
             assert shown
-            assert [
-                {name: line[name] for name in members if name in line}
-                for line in map(json.loads, decoded.stdout.splitlines())
-            ] == shown
+            assert [told(line) for line in objects(decoded)] == shown
     assert not [path for path in folder.iterdir() if b"hunter2" in path.read_bytes()]
-    inspected = CliRunner().invoke(app, ["inspect", "--json", str(folder)])
+    inspected = run("inspect", "--json", folder)
     assert inspected.exit_code == 0
-    assert len(inspected.stdout.splitlines()) == proxy.tally.recorded
-    assert proxy.tally.recorded == sum(proxy.tally.frames.values())
+    assert len(objects(inspected)) == proxy.tally.recorded == sum(proxy.tally.frames.values())
 
 
 def test_a_body_that_is_too_large_is_not_recorded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -334,13 +242,12 @@ def test_a_capture_that_fails_does_not_end_the_stream(tmp_path: Path, monkeypatc
 
 
 @pytest.mark.long
-def test_a_slow_output_does_not_hold_up_the_stream(broker: StompBroker, tmp_path: Path) -> None:
+def test_a_slow_output_does_not_hold_up_the_stream(broker: StompBroker) -> None:
     """The output is a pipe that nobody reads, until the end. Frames that were not shown are counted."""
-    command = [sys.executable, "-m", "stompcodec.cli", "proxy", "0", broker.url, "--json"]
+    command = [*COMMAND, "proxy", "0", broker.url, "--json"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
         assert process.stderr is not None
-        url = process.stderr.readline().split()[2].decode()
-        with stomp.connect(url) as client:
+        with stomp.connect(process.stderr.readline().split()[2].decode()) as client:
             for _ in range(16):
                 client.send("/topic/nobody", b"x" * 400_000)
             client.send("/topic/nobody", b"the last one", receipt=True, timeout=patience(20))
@@ -351,25 +258,8 @@ def test_a_slow_output_does_not_hold_up_the_stream(broker: StompBroker, tmp_path
         assert process.wait(patience(20)) == 0
         reader.join()
     lines = [json.loads(line) for line in shown]
-    summary = lines[-1]
-    sends = [line for line in lines if line.get("command") == "SEND"]
-    assert summary["event"] == "summary"
+    summary, frames = lines[-1], [line for line in lines if line["event"] == "frame"]
+    assert (summary["event"], summary["frames"]["client"]) == ("summary", 19)
     assert summary["not_shown"] > 0
-    assert summary["frames"]["client"] == 19
-    frames = [line for line in lines if line["event"] == "frame"]
     assert len(frames) + summary["not_shown"] == sum(summary["frames"].values())
-    assert sends[0]["body"] == "x" * 400_000
-
-
-@pytest.mark.long
-def test_an_output_that_nobody_reads_does_not_keep_it_from_ending(broker: StompBroker) -> None:
-    command = [sys.executable, "-m", "stompcodec.cli", "proxy", "0", broker.url, "--json"]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
-        assert process.stderr is not None
-        with stomp.connect(process.stderr.readline().split()[2].decode()) as client:
-            client.send("/topic/nobody", b"x" * 400_000, receipt=True, timeout=patience(20))
-        process.terminate()
-        assert process.wait(patience(20)) == 0
-        said = process.stderr.read().decode()
-    assert "1 connection; from clients 3 frames" in said
-    assert "nobody reads the output" in said
+    assert next(line for line in frames if line["command"] == "SEND")["body"] == "x" * 400_000

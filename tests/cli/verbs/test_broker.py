@@ -6,17 +6,16 @@ import json
 import os
 import signal
 import socket
-import subprocess
-import sys
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 import pytest
 from patience import patience
 
 pytest.importorskip("click")
 
-from click.testing import CliRunner
+from cli.running import run
 from client.feeding import wait_for
 from crash.process import BrokerProcess
 
@@ -24,8 +23,7 @@ import stompcodec
 from stompcodec.broker.auth import check_hash
 from stompcodec.broker.config.config import KEYS
 from stompcodec.broker.process import new_loop
-from stompcodec.cli.app import app
-from stompcodec.cli.verbs import broker as cli
+from stompcodec.cli.verbs.broker import _config
 from stompcodec.errors import ConfigError
 
 posix = pytest.mark.skipif(os.name != "posix", reason="signals of POSIX")
@@ -37,10 +35,7 @@ def talk(port: int, data: bytes, count: int = 1) -> list[stompcodec.Frame]:
     parser = stompcodec.Parser("1.2")
     with socket.create_connection(("127.0.0.1", port), 20) as wire:
         wire.sendall(data)
-        while len(frames) < count:
-            got = wire.recv(65536)
-            if not got:
-                break
+        while len(frames) < count and (got := wire.recv(65536)):
             frames += parser.feed(got)
     return frames
 
@@ -57,14 +52,14 @@ SUBSCRIBE = b"SUBSCRIBE\nid:0\ndestination:/queue/a\nack:client\n\n\0"
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_life(tmp_path: Path, number: int) -> None:
     """It listens, says so, stores, ends with 0 at a signal, tells its peers, and has the message the next time."""
-    broker = BrokerProcess(tmp_path)
-    with broker:
+    with BrokerProcess(tmp_path) as broker:
         assert set(broker.address) == {"pid", "host", "port", "ws_port", "tls_port", "legacy_port"}
         assert broker.address["pid"] == broker.pid
+        assert json.loads(broker.ready.read_text()) == broker.address
         assert [frame.command for frame in talk(broker.port, connect() + SEND, 2)] == ["CONNECTED", "RECEIPT"]
-        lines = [line for line in broker.tail(1000).splitlines() if "listens on" in line]
-        assert len(lines) == 1
-        assert f"stomp://127.0.0.1:{broker.port}, ws://127.0.0.1:{broker.ws_port};" in lines[0]
+        (line,) = [line for line in broker.tail(1000).splitlines() if "listens on" in line]
+        assert f"stomp://127.0.0.1:{broker.port}, ws://127.0.0.1:{broker.ws_port};" in line
+        assert "\x1b" not in line
         with socket.create_connection(("127.0.0.1", broker.port), 20) as wire:
             wire.sendall(connect())
             first = wire.recv(1)  # the broker has accepted the connection
@@ -73,48 +68,38 @@ def test_a_life(tmp_path: Path, number: int) -> None:
             assert [frame.command for frame in said] == ["CONNECTED", "ERROR"]
         broker.start()
         frames = talk(broker.port, connect() + SUBSCRIBE, 2)
-        assert frames[1].body == b"hello"
-        assert frames[1].get("redelivered") is None
-
-
-@pytest.mark.parametrize("flag", ["--port", "--ws-port", "--tls-port"])
-def test_a_used_port_names_the_way_out(flag: str, tmp_path: Path) -> None:
-    more = []
-    if flag == "--tls-port":
-        trustme = pytest.importorskip("trustme")
-        certificate = tmp_path / "server.pem"
-        trustme.CA().issue_cert("localhost").private_key_and_cert_chain_pem.write_to_path(certificate)
-        more = ["--tls-cert", str(certificate)]
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        port = taken.getsockname()[1]
-        free = [] if flag == "--port" else ["--port", "0"]
-        result = CliRunner().invoke(app, ["broker", "--memory", *free, flag, str(port), *more])
-    assert result.exit_code == 1
-    (line,) = result.stderr.splitlines()
-    assert line == (
-        f"stompcodec broker: cannot listen at 127.0.0.1 port {port}: Address already in use "
-        f"(another program listens there: stop it, or use another port with {flag} N; {flag} 0 picks a free one)"
-    )
+        assert (frames[1].body, frames[1].get("redelivered")) == (b"hello", None)
 
 
 @pytest.mark.parametrize(
-    ("key", "way"),
+    ("keys", "flags", "way"),
     [
-        ("port = {}", "--port {}"),
-        ("ws_port = {}", "--ws-port {}"),
-        ("legacy = {}", "listen.legacy = {}"),
-        ("port = [0, {}]", "listen.port = [0, {}]"),
+        ("", "--port {}", "--port {}"),
+        ("", "--port 0 --ws-port {}", "--ws-port {}"),
+        ("", "--port 0 --tls-port {} --tls-cert server.pem", "--tls-port {}"),
+        ("port = {}", "", "--port {}"),
+        ("port = 0\nws_port = {}", "", "--ws-port {}"),
+        ("port = 0\nlegacy = {}", "", "listen.legacy = {}"),
+        ("port = [0, {}]", "", "listen.port = [0, {}]"),
     ],
 )
-def test_a_used_port_of_a_configuration_names_the_way_out(key: str, way: str, tmp_path: Path) -> None:
+def test_a_used_port_names_the_way_out(
+    keys: str, flags: str, way: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    if "tls" in flags:
+        trustme = pytest.importorskip("trustme")
+        trustme.CA().issue_cert("localhost").private_key_and_cert_chain_pem.write_to_path("server.pem")
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
-        free = "" if key.startswith("port =") else "port = 0\n"
-        (tmp_path / "broker.toml").write_text(f"[listen]\n{free}{key.format(port)}\n")
-        result = CliRunner().invoke(app, ["broker", "--memory", "--config", str(tmp_path / "broker.toml")])
+        Path("broker.toml").write_text(f"[listen]\n{keys.format(port)}\n")
+        result = run("broker", "--memory", "--config", "broker.toml", *flags.format(port).split())
     assert result.exit_code == 1
-    remedy = f"use another port with {way.format('N')}; {way.format(0)} picks a free one)"
-    assert result.stderr.splitlines()[0].endswith(remedy)
+    (line,) = result.stderr.splitlines()
+    assert line == (
+        f"stompcodec broker: cannot listen at 127.0.0.1 port {port}: Address already in use (another program listens "
+        f"there: stop it, or use another port with {way.format('N')}; {way.format(0)} picks a free one)"
+    )
 
 
 @posix
@@ -141,96 +126,72 @@ def test_the_event_loop(uvloop: bool, caplog: pytest.LogCaptureFixture) -> None:
 
 
 @posix
-def test_uvloop(tmp_path: Path) -> None:
-    """The same life on its loop, where it is installed; else it says so, and goes on."""
-    with BrokerProcess(tmp_path, flags=("--uvloop",)) as broker:
-        assert [frame.command for frame in talk(broker.port, connect() + SEND, 2)] == ["CONNECTED", "RECEIPT"]
+def test_uvloop_and_a_login(tmp_path: Path) -> None:
+    """--login makes the one user who may connect. Passcodes are never logged. --uvloop says if it is not there."""
+    flags = ("--login", "ada", "--passcode", "love-lace", "--log-level", "debug", "--uvloop")
+    with BrokerProcess(tmp_path, memory=True, flags=flags) as broker:
+        for login, passcode, answer in (
+            ("ada", "love-lace", "CONNECTED"),
+            ("ada", "wrong-code", "ERROR"),
+            ("guest", "guest", "ERROR"),
+        ):
+            assert talk(broker.port, connect(login, passcode))[0].command == answer
         assert broker.stop() == 0
-        assert ("uvloop is not installed" in broker.tail()) is (find_spec("uvloop") is None)
-        assert "Traceback" not in broker.tail(1000)
+        log = broker.tail(1000)
+    assert ("uvloop is not installed" in log) is (find_spec("uvloop") is None)
+    assert not [word for word in ("love-lace", "wrong-code", "Traceback") if word in log]
+    assert not (tmp_path / "stompcodec-data").exists()
 
 
 def test_flags_win_over_the_config(tmp_path: Path) -> None:
     config = tmp_path / "b.toml"
     config.write_text('[listen]\nport = 1\nhost = "::1"\n[queues]\nprefetch = 7\n[store]\ndata = "elsewhere"\n')
-    flags = {"host": "127.0.0.1", "port": 0, "ws_port": None, "tls_cert": None, "tls_key": None, "data": None}
-    merged = cli._config(str(config), False, None, None, **flags)
+    flags: dict[str, Any] = {"host": "127.0.0.1", "port": 0}
+    merged = _config(str(config), False, None, None, **flags)
     assert (merged.host, merged.port, merged.prefetch, merged.ws_port) == ("127.0.0.1", 0, 7, None)
     assert merged.data is not None
     assert merged.data.endswith("elsewhere")
-    assert cli._config(str(config), True, None, None, **flags).data is None
-    assert cli._config(None, False, None, None, **flags).data == "stompcodec-data"
-    assert cli._config(None, False, None, None, **{**flags, "data": "here"}).data == "here"
-    tls = cli._config(None, True, None, None, **{**flags, "tls_cert": "both.pem"})
+    assert _config(str(config), True, None, None, **flags).data is None
+    assert _config(None, False, None, None, **flags).data == "stompcodec-data"
+    assert _config(None, False, None, None, **flags, data="here").data == "here"
+    tls = _config(None, True, None, None, **flags, tls_cert="both.pem")
     assert (tls.tls_port, tls.tls_cert, tls.tls_key) == (61614, "both.pem", "both.pem")
     config.write_text('[store]\ndurable = "none"\n')
-    assert cli._config(str(config), False, None, None, **flags).data is None
-
-
-def test_a_flag_may_give_what_keys_of_the_file_need(tmp_path: Path) -> None:
-    (tmp_path / "broker.toml").write_text("[web]\nhealth = true\n")
-    config = cli._config(str(tmp_path / "broker.toml"), True, None, None, ws_port=0)
-    assert (config.ws_port, config.web_health) == (0, True)
+    assert _config(str(config), False, None, None, **flags).data is None
+    config.write_text("[web]\nhealth = true\n")  # a flag may give what keys of the file need
+    merged = _config(str(config), True, None, None, ws_port=0)
+    assert (merged.ws_port, merged.web_health) == (0, True)
     with pytest.raises(ConfigError, match=r"listen\.ws_port: .*need it"):
-        cli._config(str(tmp_path / "broker.toml"), True, None, None, ws_port=None)
+        _config(str(config), True, None, None, ws_port=None)
 
 
-def test_login(tmp_path: Path) -> None:
-    """--login makes the one user who may connect; the passcode may come from the environment, and is never logged."""
-    flags = ("--login", "ada", "--passcode", "love-lace")
-    with BrokerProcess(tmp_path, memory=True, flags=(*flags, "--log-level", "debug")) as broker:
-        assert talk(broker.port, connect("ada", "love-lace"))[0].command == "CONNECTED"
-        assert talk(broker.port, connect("ada", "wrong-code"))[0].command == "ERROR"
-        assert talk(broker.port, connect())[0].command == "ERROR"
-        log = broker.tail(1000)
-    assert "love-lace" not in log
-    assert "wrong-code" not in log
-    assert not (tmp_path / "stompcodec-data").exists()
-
-
-def failure(*arguments: str, status: int = 1) -> str:
-    done = subprocess.run(
-        [sys.executable, "-m", "stompcodec.cli", "broker", *arguments],
-        capture_output=True,
-        timeout=patience(60),
-        check=False,
-    )
-    text = done.stderr.decode()
-    assert done.returncode == status, text
-    assert "Traceback" not in text
-    return text
-
-
-def test_failures_are_one_line(tmp_path: Path) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        text = failure("--memory", "--port", str(taken.getsockname()[1]))
-    assert text.startswith("stompcodec broker: ")
-    config = tmp_path / "b.toml"
-    config.write_text("[queues]\nprefetsch = 7\n")
-    text = failure("--config", str(config))
-    assert "b.toml" in text
-    assert "prefetsch" in text
-    assert "--passcode" in failure("--login", "ada", status=2)
-    assert "--data" in failure("--memory", "--data", "x", status=2)
-    assert "nowhere.toml" in failure("--config", str(tmp_path / "nowhere.toml"))
+@pytest.mark.parametrize(
+    ("arguments", "status", "said"),
+    [
+        ("--config b.toml", 1, "b.toml"),
+        ("--config b.toml", 1, "prefetsch"),
+        ("--login ada", 2, "--passcode"),
+        ("--memory --data x", 2, "--data"),
+        ("--config nowhere.toml", 1, "nowhere.toml"),
+        ("--memory check x", 2, "check does not take the options of the broker"),
+    ],
+)
+def test_failures_are_one_line(
+    arguments: str, status: int, said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("b.toml").write_text("[queues]\nprefetsch = 7\n")
+    result = run("broker", *arguments.split())
+    assert (result.exit_code, said in result.stderr) == (status, True), result.output
+    assert status == 2 or len(result.stderr.splitlines()) == 1
 
 
 def test_help() -> None:
-    shown = CliRunner().invoke(app, ["broker", "--help"]).output
-    for flag in ("--config", "--ws-port", "--tls-cert", "--tls-key", "--data", "--memory", "--login", "--ready-file"):
-        assert flag in shown
-    keys = CliRunner().invoke(app, ["broker", "--help-config"]).output
+    keys = run("broker", "--help-config").output
     assert all(key.name.rpartition(".")[2] in keys for key in KEYS)
 
 
 def test_hashing_a_passcode() -> None:
-    result = CliRunner().invoke(app, ["broker", "--hash-passcode"], input="secret\nsecret\n")
+    result = run("broker", "--hash-passcode", input="secret\nsecret\n")
     assert result.exit_code == 0
     assert check_hash("secret", result.stdout.strip().splitlines()[-1])
-
-
-def test_the_ready_file_names_the_version_line(tmp_path: Path) -> None:
-    """NO_COLOR and no terminal: the line holds no escape sequence."""
-    with BrokerProcess(tmp_path, memory=True) as broker:
-        assert "\x1b" not in broker.tail(1000)
-        assert json.loads(broker.ready.read_text()) == broker.address

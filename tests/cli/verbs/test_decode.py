@@ -1,4 +1,4 @@
-"""stompcodec decode: its views, and what it says about bad input."""
+"""stompcodec decode and encode: the views, what they say about bad input, and that one undoes the other."""
 
 from __future__ import annotations
 
@@ -6,16 +6,19 @@ import gzip
 import json
 from base64 import b64decode
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 pytest.importorskip("click")
 
-from click.testing import CliRunner, Result
+from cli.running import objects
+from cli.running import run as run_verb
+from click.testing import Result
+from hypothesis import given
+from hypothesis import strategies as st
 
-from stompcodec import Frame, serialize
-from stompcodec.cli.app import app
+from stompcodec import Frame, serialize, serialize_many
+from stompcodec.cli.files.sources import frame_of
 from stompcodec.cli.show.views import Sizes, body_of, indent_json, indent_xml
 
 #: In the shape of what a railway feed sends: no content-length, a message-id with raw colons, an EOL at the end.
@@ -26,10 +29,12 @@ RAILWAY = (
     + b"\0\n"
 )
 LOGIN = b"CONNECT\nlogin:ann\npasscode:hunter2\naccept-version:1.2\nhost:a\n\n\0"
+BAD = b"SEND\nx:\\q\n\n\0"
+VIEWS: list[list[str]] = [[], ["--json"], ["--pretty"], ["--hex"], ["--summary"]]
 
 
-def run(*arguments: str, input: bytes | None = None, **options: Any) -> Result:
-    return CliRunner(env={"COLUMNS": "100"}).invoke(app, ["decode", *arguments], input=input, **options)
+def run(*arguments: str | Path, input: bytes | None = None, columns: int = 100) -> Result:
+    return run_verb("decode", *arguments, input=input, COLUMNS=str(columns))
 
 
 def test_the_table_is_the_default_and_reads_standard_input() -> None:
@@ -43,12 +48,12 @@ def test_the_table_is_the_default_and_reads_standard_input() -> None:
     assert last == f"frames 2, bytes in bodies {size}, heart-beats 1"
 
 
-@pytest.mark.parametrize("width", ["40", "80", "200"])
-def test_the_table_keeps_to_the_width(width: str) -> None:
+@pytest.mark.parametrize("width", [40, 80, 200])
+def test_the_table_keeps_to_the_width(width: int) -> None:
     wide = serialize(Frame("SEND", {"destination": "/queue/" + "日本" * 99, "x": "y" * 5000}, "äöü".encode() * 999))
-    output = CliRunner(env={"COLUMNS": width}).invoke(app, ["decode"], input=wide * 3).output
+    output = run(input=wide * 3, columns=width).output
     cells = [sum(1 + (letter in "日本") for letter in line) for line in output.splitlines()[:-1]]
-    assert max(cells) <= max(int(width), 80)
+    assert max(cells) <= max(width, 80)
 
 
 def test_json() -> None:
@@ -58,7 +63,7 @@ def test_json() -> None:
         Frame("MESSAGE", {}, b"\xff\0"),
     ]
     data = b"\n".join(serialize(frame) for frame in frames)
-    lines = [json.loads(line) for line in run("--json", input=data).stdout_bytes.splitlines()]
+    lines = objects(run("--json", input=data))
     assert [list(line) for line in lines] == [
         ["offset", "command", "headers", body] for body in ("body", "body", "body_b64")
     ]
@@ -66,11 +71,6 @@ def test_json() -> None:
     assert lines[1]["headers"] == [["a", "1"], ["a", "ü:\n"], ["content-length", "6"]]
     assert lines[1]["body"] == "grün\n"
     assert b64decode(lines[2]["body_b64"]) == b"\xff\0"
-
-
-def test_json_of_headers_that_are_no_utf8_is_still_json() -> None:
-    result = run("--json", "--lenient", input=b"SEND\na:\xff\n\n\0")
-    assert json.loads(result.stdout_bytes.decode())["headers"] == [["a", "\udcff"]]
 
 
 def test_pretty() -> None:
@@ -83,12 +83,10 @@ def test_pretty() -> None:
 
 
 def test_hex() -> None:
-    result = run("--hex", input=b"\n" + RAILWAY)
-    lines = result.output.splitlines()
+    lines = run("--hex", input=b"\n" + RAILWAY).output.splitlines()
     assert lines[0].startswith("MESSAGE at octet 1, body at ")
     assert lines[1] == "00000001  4d 45 53 53 41 47 45 0a  74 69 6d 65 73 74 61 6d  |MESSAGE.timestam|"
-    octets = b"".join(bytes.fromhex(line[10:58]) for line in lines[1:] if line)
-    assert octets == RAILWAY[:-1]
+    assert b"".join(bytes.fromhex(line[10:58]) for line in lines[1:] if line) == RAILWAY[:-1]
 
 
 def test_summary() -> None:
@@ -107,20 +105,16 @@ def test_summary() -> None:
 @pytest.mark.parametrize("view", [[], ["--summary"], ["--summary", "--resync"]])
 def test_large_bodies_are_measured_whole(view: list[str]) -> None:
     size = 3 * 2**20
-    data = serialize(Frame("SEND", {}, b"x" * size)) + b"SEND\n\n" + b"y" * size + b"\0"
-    result = run(*view, input=data)
+    result = run(*view, input=serialize(Frame("SEND", {}, b"x" * size)) + b"SEND\n\n" + b"y" * size + b"\0")
     assert result.exit_code == 0
     assert f"{2 * size:,}" in result.output or str(2 * size) in result.output
 
 
 @pytest.mark.parametrize("view", [[], ["--pretty"], ["--summary"]])
-def test_secrets_are_masked_for_people(view: list[str]) -> None:
+def test_secrets_are_masked_for_people_only(view: list[str]) -> None:
     result = run(*view, input=LOGIN + serialize(Frame("SEND", {"Authorization": "hunter2", "x-token": "hunter2"}, b"")))
     assert result.exit_code == 0
     assert "hunter2" not in result.output
-
-
-def test_json_and_hex_are_not_masked() -> None:
     assert "hunter2" in run("--json", input=LOGIN).output
     assert "|passcode:hunter2|" in run("--hex", input=b"STOMP\nhost:1234\n" + LOGIN[18:]).output
 
@@ -128,16 +122,15 @@ def test_json_and_hex_are_not_masked() -> None:
 @pytest.mark.parametrize("view", [[], ["--pretty"], ["--hex"]])
 def test_nothing_reaches_the_terminal_that_it_may_obey(view: list[str]) -> None:
     evil = "\x1b]0;owned\x07\u202e\x9b2J"
-    frame = Frame("SEND", {"destination": evil, evil: evil}, (evil + "\n").encode())
-    result = run(*view, input=serialize(frame))
+    result = run(*view, input=serialize(Frame("SEND", {"destination": evil, evil: evil}, (evil + "\n").encode())))
     assert not set(evil) - set("owned0;]2J") & set(result.output)
 
 
-@pytest.mark.parametrize("view", [[], ["--json"], ["--pretty"], ["--hex"], ["--summary"]])
+@pytest.mark.parametrize("view", VIEWS)
 def test_bad_input_shows_what_is_good_then_one_line(view: list[str], tmp_path: Path) -> None:
     file = tmp_path / "a.stomp"
-    file.write_bytes(RAILWAY + b"SEND\nx:\\q\n\n\0" + RAILWAY)
-    result = run(*view, str(file))
+    file.write_bytes(RAILWAY + BAD + RAILWAY)
+    result = run(*view, file)
     assert result.exit_code == 1
     assert "MESSAGE" in result.stdout
     assert "SEND" not in result.stdout
@@ -149,60 +142,45 @@ def test_bad_input_shows_what_is_good_then_one_line(view: list[str], tmp_path: P
 @pytest.mark.parametrize("view", [[], ["--json"], ["--summary"]])
 def test_resync_reports_each_break(view: list[str], tmp_path: Path) -> None:
     file = tmp_path / "a.stomp"
-    bad = b"SEND\nx:\\q\n\n\0"
-    file.write_bytes(RAILWAY + bad + RAILWAY + bad + RAILWAY + b"SEND\n")
-    result = run("--resync", *view, str(file))
+    file.write_bytes(RAILWAY + BAD + RAILWAY + BAD + RAILWAY + b"SEND\n")
+    result = run("--resync", *view, file)
     assert result.exit_code == 1
     first, second, third = result.stderr.splitlines()
-    assert first.endswith(f"continued at octet {len(RAILWAY + bad)})")
+    assert first.endswith(f"continued at octet {len(RAILWAY + BAD)})")
     assert "bad-escape" in second
     assert "truncated" in third
     if view == ["--json"]:
         assert len(result.stdout.splitlines()) == 3
 
 
-def test_several_files(tmp_path: Path) -> None:
-    good, bad = tmp_path / "good.stomp", tmp_path / "bad.stomp"
-    good.write_bytes(RAILWAY)
+def test_several_files_and_gzip(tmp_path: Path) -> None:
+    good, bad, torn = tmp_path / "good.stomp.gz", tmp_path / "bad.stomp", tmp_path / "torn.gz"
+    good.write_bytes(gzip.compress(RAILWAY))
     bad.write_bytes(b"junk\n\n\0")
-    result = run("--json", str(bad), str(tmp_path / "none"), str(tmp_path), str(good))
+    torn.write_bytes(gzip.compress(RAILWAY * 5000)[:-30])
+    result = run("--json", bad, tmp_path / "none", tmp_path, good)
     assert result.exit_code == 1
-    (line,) = result.stdout.splitlines()
-    assert json.loads(line)["file"] == str(good)
+    assert [line["file"] for line in objects(result)] == [str(good)]
     assert len(result.stderr.splitlines()) == 3
     assert "none: cannot be read: " in result.stderr
-    assert f"==> {good} <==" in run(str(good), str(good)).stdout
+    assert f"==> {good} <==" in run(good, good).stdout
+    result = run("--json", torn)
+    assert (result.exit_code, "cannot be read" in result.stderr) == (1, True)
 
 
-def test_gzip_captures_are_read(tmp_path: Path) -> None:
-    file = tmp_path / "a.stomp.gz"
-    file.write_bytes(gzip.compress(RAILWAY))
-    assert len(run("--json", str(file)).stdout.splitlines()) == 1
-    file.write_bytes(gzip.compress(RAILWAY * 5000)[:-30])
-    result = run("--json", str(file))
-    assert result.exit_code == 1
-    assert "cannot be read" in result.stderr
-
-
-def test_versions_limits_and_commands() -> None:
+def test_versions_and_limits() -> None:
     assert run("--version", "1.0", "--json", input=b"SEND\na:\\q\n\nx\0").exit_code == 0
     assert "limit-exceeded" in run("--limit", "max_body=1", input=RAILWAY).stderr
     assert "--limit max_body=SIZE" in run("--limit", "max_body=1", input=RAILWAY).stderr
     assert run("--limit", "max_body=1K", "--limit", "max_headers=9", input=RAILWAY).exit_code == 0
     for wrong in ("max_body", "max_body=-1", "body=1", "max_body=1X", "max_headers=9999999"):
         assert run("--limit", wrong, input=RAILWAY).exit_code == 2
-    assert run("--command", "PING", input=b"PING\n\n\0").exit_code == 0
-    assert run("--command", "", input=b"").exit_code == 2
 
 
-def test_a_packet_capture_gets_a_hint() -> None:
-    assert "this is a packet capture" in run(input=b"\n\r\r\n\xb8\0\0\0M<+\x1a").stderr
-
-
-def test_no_frames() -> None:
-    assert run(input=b"").exit_code == 0
-    assert run("--summary", input=b"\n\n").exit_code == 0
-    assert run("--json", input=b"").stdout == ""
+@pytest.mark.parametrize("view", VIEWS)
+def test_no_frames(view: list[str]) -> None:
+    result = run(*view, input=b"\n")
+    assert (result.exit_code, "MESSAGE" in result.stdout) == (0, False)
 
 
 @pytest.mark.parametrize(
@@ -241,12 +219,122 @@ def test_indenting_changes_white_space_only() -> None:
 
 
 def test_sizes_stay_exact_until_there_are_many() -> None:
-    sizes = Sizes()
+    sizes, other = Sizes(), Sizes()
     for size in range(10_000):
         sizes.add(size)
     assert (sizes.number, sizes.smallest, sizes.largest, sizes.total) == (10_000, 0, 9999, sum(range(10_000)))
     assert abs(sizes.percentile(50) - 5000) <= 50
     assert abs(sizes.percentile(99) - 9900) <= 99
-    other = Sizes()
     other.merge(sizes)
     assert (other.number, other.largest, other.total) == (sizes.number, sizes.largest, sizes.total)
+
+
+# encode
+
+
+def encode(*arguments: str | Path, input: bytes | None = None) -> Result:
+    return run_verb("encode", *arguments, input=input)
+
+
+def decoded(data: bytes, *arguments: str) -> bytes:
+    result = run("--json", *arguments, input=data)
+    assert result.exit_code == 0, result.stderr
+    return result.stdout_bytes
+
+
+def test_one_frame(tmp_path: Path) -> None:
+    result = encode("SEND", "-H", "destination:/queue/a", "-H", "x: a:b", "-b", "grün")
+    assert result.stdout_bytes == "SEND\ndestination:/queue/a\nx: a\\cb\ncontent-length:5\n\ngrün\0".encode()
+    assert encode("SEND", "-H", "a:b:c", "--version", "1.0").stdout_bytes == b"SEND\na:b:c\n\n\0"
+    (tmp_path / "body").write_bytes(b"\0\xff")
+    assert encode("SEND", "-b", f"@{tmp_path / 'body'}").stdout_bytes == b"SEND\ncontent-length:2\n\n\0\xff\0"
+    assert encode("SEND", "-b", "-", input=b"\r\n").stdout_bytes == b"SEND\ncontent-length:2\n\n\r\n\0"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "text"),
+    [
+        (("NONSENSE",), "unknown-command"),
+        (("ACK", "-b", "x"), "body-not-allowed"),
+        (("CONNECT", "-H", "a:b\nc"), "unencodable"),
+        (("SEND", "-H", "content-length:7", "-b", "x"), "bad-content-length"),
+        (("SEND", "-H", "passcode:a\0b"), "unencodable"),
+        (("SEND", "-b", "@/no/such/file"), "cannot be read"),
+        (("--json", "no such file"), "cannot be read"),
+    ],
+)
+def test_what_cannot_be_written(arguments: tuple[str, ...], text: str) -> None:
+    result = encode(*arguments)
+    assert (result.exit_code, result.stdout_bytes) == (1, b"")
+    (line,) = result.stderr.splitlines()
+    assert text in line
+    assert "a\0b" not in line
+
+
+@pytest.mark.parametrize("arguments", ["SEND -H nocolon", "SEND ACK", "--json -H a:b", "SEND --version 2"])
+def test_wrong_usage(arguments: str) -> None:
+    assert encode(*arguments.split()).exit_code == 2
+
+
+TEXT = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), max_size=8)
+FRAMES = st.lists(
+    st.builds(
+        Frame,
+        st.sampled_from(["SEND", "MESSAGE", "ERROR"]),
+        st.lists(st.tuples(TEXT.filter(lambda name: name not in ("", "content-length")), TEXT), max_size=4),
+        st.binary(max_size=20) | TEXT.map(str.encode),
+    ),
+    max_size=5,
+)
+
+
+@given(frames=FRAMES)
+def test_encode_undoes_decode(frames: list[Frame]) -> None:
+    data = serialize_many(frames, "1.2")
+    assert encode("--json", input=decoded(data)).stdout_bytes == data
+
+
+@pytest.mark.parametrize("version", ["1.0", "1.1", "1.2"])
+def test_the_version_is_followed(version: str) -> None:
+    greeting = {"1.0": {"session": "a"}}.get(version, {"version": version})
+    value = {"1.0": "\\:x", "1.1": "\r\n:\\", "1.2": "\r\n:\\"}[version]
+    data = serialize(Frame("CONNECTED", greeting), version) + serialize(Frame("MESSAGE", {"a": value}, b"x"), version)
+    assert encode(input=decoded(data)).stdout_bytes == data
+
+
+def test_octets_that_are_no_utf8_come_back_leniently() -> None:
+    data = b"SEND\na:\xff\n\n\0"
+    lines = decoded(data, "--lenient")
+    assert json.loads(lines)["headers"] == [["a", "\udcff"]]
+    assert encode("--lenient", input=lines).stdout_bytes == data
+    assert "unencodable" in encode(input=lines).stderr
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "nonsense",
+        "[]",
+        "{}",
+        '{"command": 1}',
+        '{"command": "SEND", "headers": 5}',
+        '{"command": "SEND", "headers": [["a"]]}',
+        '{"command": "SEND", "headers": ["ab"]}',
+        '{"command": "SEND", "headers": [["a", 1]]}',
+        '{"command": "SEND", "headers": null}',
+        '{"command": "SEND", "body": 1}',
+        '{"command": "SEND", "body": "a", "body_b64": ""}',
+        '{"command": "SEND", "body_b64": "?"}',
+        '{"command": "SEND", "body": "\\ud800"}',
+        "[" * 100_000,
+    ],
+)
+def test_lines_that_are_no_frames(line: str, tmp_path: Path) -> None:
+    file = tmp_path / "frames.jsonl.gz"
+    file.write_bytes(gzip.compress(f'{{"command": "ACK", "headers": {{"id": "1"}}}}\n\n{line}\n'.encode()))
+    result = encode("--json", file)
+    assert (result.exit_code, result.stdout_bytes) == (1, b"ACK\nid:1\n\n\0")
+    (text,) = result.stderr.splitlines()
+    assert text.startswith(f"stompcodec: {file}: line 3: ")
+    with pytest.raises(ValueError, match=r"."):
+        frame_of(line.encode())

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 import os
-import threading
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -15,6 +15,7 @@ from patience import patience
 
 pytest.importorskip("click")
 pytest.importorskip("websockets")
+pty = pytest.importorskip("pty")  # there are no terminals of POSIX on Windows
 
 from cli.at_broker import Runner, read_until
 from client.peer import Peer
@@ -24,8 +25,6 @@ import stompcodec.client as stomp
 from stompcodec.cli.queues.looking import Origin, kind_of, origin_of
 from stompcodec.cli.queues.tools import MOST_LISTED, Returning
 from stompcodec.testing import StompBroker
-
-pty = pytest.importorskip("pty")  # there are no terminals of POSIX on Windows
 
 #: eve may not send to /queue/secret, clerk not to /queue/closed; the passcode of all is guest.
 HASH = "scrypt$16384$8$1$nCg0MPa9EL6fOeJv2j7z6w==$Pq5fbnVFyrkPTlMrOHQRy6yHh4h3D9HuvI6/uPhKfMM="
@@ -49,27 +48,27 @@ def run(at: Runner, who: str, *arguments: str) -> Any:
     return at(arguments[0], *arguments[1:], "--login", who, STOMPCODEC_PASSCODE="guest")
 
 
-def lying(at: Runner, *queues: str, who: str = "chief") -> list[int]:
-    """How many messages wait in each queue."""
-    with by(at, who) as client:
-        rows = json.loads(client.request("/management/destinations", "{}", timeout=patience(20)).body)["rows"]
-    ready = {row["destination"]: row["ready"] for row in rows}
-    return [ready.get(queue, 0) for queue in queues]
+@contextmanager
+def left_lying(at: Runner, **expected: int) -> Iterator[None]:
+    """Check how many messages wait in each queue at the end, and remove them."""
+    try:
+        yield
+        with by(at, "chief") as client:
+            rows = json.loads(client.request("/management/destinations", "{}", timeout=patience(20)).body)["rows"]
+        ready = {row["destination"]: row["ready"] for row in rows}
+        assert {name: ready.get(f"/queue/{name.replace('DLQ_', 'DLQ.')}", 0) for name in expected} == expected
+    finally:
+        for name in expected:
+            run(at, "chief", "purge", f"/queue/{name.replace('DLQ_', 'DLQ.')}", "--yes")
 
 
-def bury(client: stomp.Client, *queues: str, **headers: str) -> None:
-    """Make a dead letter of a message in each queue."""
-    for queue in queues:
-        client.send(queue, b"job", {"persistent": "true", **headers}, receipt=True)
-        with client.subscribe(queue, ack="client-individual") as subscription:
-            message = subscription.get(patience(20))
-            assert message is not None
-            message.nack(requeue=False, receipt=True)
-
-
-def empty(at: Runner, *queues: str) -> None:
-    for queue in queues:
-        run(at, "chief", "purge", queue, "--yes")
+def bury(client: stomp.Client, queue: str) -> None:
+    """Make a dead letter of a message in a queue."""
+    client.send(queue, b"job", {"persistent": "true"}, receipt=True)
+    with client.subscribe(queue, ack="client-individual") as subscription:
+        message = subscription.get(patience(20))
+        assert message is not None
+        message.nack(requeue=False, receipt=True)
 
 
 @pytest.mark.parametrize("queue", ["orders", "jms.queue.orders", "/queue/orders", "/foo/orders"])
@@ -87,21 +86,16 @@ def test_a_letter_goes_back_to_the_queue_it_was_in(at: Runner, queue: str) -> No
         assert client.receive("/queue/orders") is None
 
 
-def test_two_queues_of_our_broker_are_no_one_queue_for_move(at: Runner) -> None:
-    with stomp.connect(at.url) as client:
-        client.send("parts", b"x", receipt=True)
-        assert at("move", "parts", "/queue/parts", "--yes").exit_code == 0
-        message = client.receive("/queue/parts")
-        assert message is not None
-
-
-def test_a_refused_move_is_no_attempt_of_a_message(guarded: Runner) -> None:
+@pytest.mark.parametrize("tool", ["dlq retry", "move"])
+def test_a_refused_move_is_no_attempt_of_a_message_and_leaves_it(guarded: Runner, tool: str) -> None:
     """Otherwise the tool would make dead letters of messages that nobody handled."""
     with by(guarded, "chief") as client:
         client.send("/queue/unmoved", b"x", receipt=True)
+        where = ["--to", "/queue/secret"] if tool == "dlq retry" else ["/queue/secret"]
         for _ in range(3):
-            result = run(guarded, "eve", "move", "/queue/unmoved", "/queue/secret", "--yes")
+            result = run(guarded, "eve", *tool.split(), "/queue/unmoved", *where, "--yes")
             assert (result.exit_code, "not allowed to send there" in result.stderr) == (1, True)
+        assert "0 messages" in result.stderr
         message = client.receive("/queue/unmoved")
         assert message is not None
         assert message.get("redelivery-count") == "1"  # for redelivered:true, however often
@@ -122,7 +116,7 @@ def test_the_dialect_says_whether_two_names_are_one_queue(at: Runner, dialect: s
         assert result.exit_code == (2 if is_one else 0)
 
 
-@pytest.mark.parametrize("server", ["RabbitMQ/3.10.8", "ActiveMQ/6.1", "what/1"])
+@pytest.mark.parametrize("server", ["RabbitMQ/3.10.8", "what/1"])
 def test_other_brokers_do_not_tell_the_two_names_apart(at: Runner, server: str) -> None:
     with Foreign(server, []) as peer:
         assert at("move", "/queue/a", "a", "--yes", "-u", peer.url).exit_code == 2
@@ -143,8 +137,7 @@ def test_a_retried_letter_that_fails_again_counts_on(at: Runner) -> None:
                 message.nack(requeue=False, receipt=True)
         letter = client.receive("/queue/DLQ.again")
     assert letter is not None
-    first.append(letter.headers["dead-letter-first-time"])
-    assert len(set(first)) == 1
+    assert {*first, letter.headers["dead-letter-first-time"]} == {first[0]}
     names = ("dead-letter-reason", "original-destination", "dead-letter-attempts")
     assert [letter.headers[name] for name in names] == ["rejected", "/queue/again", "1"]
     assert [name for name, _ in letter.headers.pairs()].count("original-destination") == 1
@@ -155,11 +148,11 @@ def test_a_retried_letter_that_fails_again_counts_on(at: Runner) -> None:
 
 @pytest.mark.parametrize("tool", ["dlq retry", "move"])
 def test_the_operator_is_not_the_deputy_of_a_sender(guarded: Runner, tool: str) -> None:
-    with by(guarded, "eve") as eve:
-        bury(eve, "/queue/pub")
-        forged = {"original-destination": "/queue/secret", "dead-letter-reason": "rejected"}
-        eve.send("/queue/DLQ.pub", b"evil", forged, receipt=True)
-    try:
+    with left_lying(guarded, secret=0, pub=1, DLQ_pub=1):
+        with by(guarded, "eve") as eve:
+            bury(eve, "/queue/pub")
+            forged = {"original-destination": "/queue/secret", "dead-letter-reason": "rejected"}
+            eve.send("/queue/DLQ.pub", b"evil", forged, receipt=True)
         if tool == "move":
             with by(guarded, "chief") as chief:
                 body = json.dumps({"destination": "/queue/DLQ.pub"})
@@ -170,9 +163,6 @@ def test_the_operator_is_not_the_deputy_of_a_sender(guarded: Runner, tool: str) 
             assert result.exit_code == 1
             assert "1 to /queue/secret (as a header says, which any sender could have written)" in result.stderr
             assert "1 message stayed in /queue/DLQ.pub: any sender could have written" in result.stderr
-        assert lying(guarded, "/queue/secret", "/queue/pub", "/queue/DLQ.pub") == [0, 1, 1]
-    finally:
-        empty(guarded, "/queue/pub", "/queue/DLQ.pub")
 
 
 def test_dlq_list_and_show_mark_what_a_sender_wrote(at: Runner) -> None:
@@ -181,7 +171,7 @@ def test_dlq_list_and_show_mark_what_a_sender_wrote(at: Runner) -> None:
         client.send("/queue/DLQ.seen", b"x", {"original-destination": "/queue/secret"}, receipt=True)
     rows = [json.loads(line) for line in at.good("dlq", "list", "/queue/DLQ.seen", "--json").splitlines()]
     assert {row["from"]: row.get("claimed") for row in rows} == {"/queue/seen": None, "/queue/secret": True}
-    shown = at.good("dlq", "show", "/queue/DLQ.seen", "-q").decode()
+    shown = at.good("dlq", "show", "/queue/DLQ.seen").decode()
     assert shown.count("(claimed)") == shown.count("/queue/secret (claimed)") == 1
 
 
@@ -199,53 +189,43 @@ IMPOSSIBLE = {
 
 @pytest.mark.parametrize("name", IMPOSSIBLE)
 def test_one_letter_that_cannot_be_moved_does_not_stop_the_other_99(guarded: Runner, name: str) -> None:
-    with by(guarded, "eve") as eve:
-        headers = [IMPOSSIBLE[name] if number == 41 else "/queue/many" for number in range(100)]
-        eve.send_many([("/queue/DLQ.many", b"%d" % n, {"original-destination": to}) for n, to in enumerate(headers)])
-    try:
+    with left_lying(guarded, many=0, DLQ_many=1):
+        with by(guarded, "eve") as eve:
+            origins = [IMPOSSIBLE[name] if number == 41 else "/queue/many" for number in range(100)]
+            eve.send_many(
+                [("/queue/DLQ.many", b"%d" % n, {"original-destination": to}) for n, to in enumerate(origins)]
+            )
         result = run(guarded, "clerk", "dlq", "retry", "/queue/DLQ.many", "--only", "*", "--yes")
         assert result.exit_code == 1, result.stderr
         assert "99 messages sent back to where they came from" in result.stderr
         assert "1 message stayed in /queue/DLQ.many: " in result.stderr
-        assert lying(guarded, "/queue/many", "/queue/DLQ.many") == [99, 1]
         with by(guarded, "chief") as chief:
             assert [message.body for message in iter(lambda: chief.receive("/queue/many"), None)] == [
                 b"%d" % number for number in range(100) if number != 41
             ]
-    finally:
-        empty(guarded, "/queue/DLQ.many", "/queue/many")
 
 
 def test_letters_for_several_queues_that_refuse_them_stop_no_others(guarded: Runner) -> None:
     long = "/queue/" + "y" * 4_100
-    with by(guarded, "eve") as eve:
-        for number in range(30):
-            to = ("/queue/closed", "/queue/good", long, "/queue/fine")[number % 4]
-            eve.send("/queue/DLQ.mixed", b"%d" % number, {"original-destination": to}, receipt=True)
-    try:
+    with left_lying(guarded, good=8, fine=7, DLQ_mixed=15):
+        with by(guarded, "eve") as eve:
+            for number in range(30):
+                to = ("/queue/closed", "/queue/good", long, "/queue/fine")[number % 4]
+                eve.send("/queue/DLQ.mixed", b"%d" % number, {"original-destination": to}, receipt=True)
         result = run(guarded, "clerk", "dlq", "retry", "/queue/DLQ.mixed", "--only", "/queue/*", "--yes", "--json")
         assert result.exit_code == 1
-        assert json.loads(result.stdout) | {"bytes": 0} == {
-            **{"verb": "send back", "queue": "/queue/DLQ.mixed", "messages": 15, "left": 15},
-            **{"bytes": 0, "dry_run": False},
-        }
+        counts = {"verb": "send back", "queue": "/queue/DLQ.mixed", "messages": 15, "left": 15, "dry_run": False}
+        assert json.loads(result.stdout).items() >= counts.items()
         assert "8 messages stayed in /queue/DLQ.mixed: /queue/closed takes none: " in result.stderr
-        assert lying(guarded, "/queue/good", "/queue/fine", "/queue/DLQ.mixed") == [8, 7, 15]
-    finally:
-        empty(guarded, "/queue/DLQ.mixed", "/queue/good", "/queue/fine")
 
 
 def test_many_letters_that_stay_do_not_hide_those_behind_them(guarded: Runner) -> None:
-    with by(guarded, "eve") as eve:
-        eve.send_many([("/queue/DLQ.deep", b"x" * 100, {"original-destination": "/queue/secret"})] * 350)
-        bury(eve, "/queue/deep")
-    try:
+    with left_lying(guarded, deep=1, secret=0, DLQ_deep=350):
+        with by(guarded, "eve") as eve:
+            eve.send_many([("/queue/DLQ.deep", b"x" * 100, {"original-destination": "/queue/secret"})] * 350)
+            bury(eve, "/queue/deep")
         result = run(guarded, "chief", "dlq", "retry", "/queue/DLQ.deep", "--yes")
-        assert result.exit_code == 1
-        assert "350 messages stayed" in result.stderr
-        assert lying(guarded, "/queue/deep", "/queue/secret", "/queue/DLQ.deep") == [1, 0, 350]
-    finally:
-        empty(guarded, "/queue/DLQ.deep", "/queue/deep")
+        assert (result.exit_code, "350 messages stayed" in result.stderr) == (1, True)
 
 
 def test_only_sends_those_of_the_named_queues_and_the_others_do_not_count(at: Runner) -> None:
@@ -259,18 +239,15 @@ def test_only_sends_those_of_the_named_queues_and_the_others_do_not_count(at: Ru
         planned = at.good("dlq", "retry", letters, "--only", "/queue/shop.*", "--dry-run").decode().splitlines()
         assert planned[0] == "would send back 2 messages to where they came from"
         assert "bank" not in str(planned)
-        assert at("dlq", "retry", letters, "--only", "/queue/shop.*", "--yes").exit_code == 0
-        assert at("dlq", "retry", letters, "--only", "/queue/[x]", "--yes").exit_code == 0
-        left = [message.body for message in iter(lambda: client.receive(letters), None)]
-    assert left == [b"/queue/bank"]
-    assert at("dlq", "retry", letters, "--only", "x", "--to", "/queue/b", "--yes").exit_code == 2
+        for pattern in ("/queue/shop.*", "/queue/[x]"):
+            assert at("dlq", "retry", letters, "--only", pattern, "--yes").exit_code == 0
+        assert [message.body for message in iter(lambda: client.receive(letters), None)] == [b"/queue/bank"]
 
 
 @pytest.mark.long
 def test_the_origin_survives_kill_9(tmp_path: Path) -> None:
     with BrokerProcess(tmp_path, config="[queues]\nwindow = 4\n") as broker:
-        at = Runner(broker, broker)
-        with stomp.connect(at.url) as client:
+        with stomp.connect(Runner(broker, broker).url) as client:
             for _ in range(8):
                 bury(client, "orders")
             client.send("/queue/DLQ.orders", b"x", {"original-destination": "a", "persistent": "true"}, receipt=True)
@@ -294,18 +271,15 @@ class Foreign(Peer):
     def __init__(self, server: str, origins: list[str], header: str = "original-destination") -> None:
         self.held = {f"ID:m-{number}": origin for number, origin in enumerate(origins)}
         self.header = header
-        self.lock = threading.Lock()
         super().__init__(server=server)
 
     def on_subscribe(self, side: Any, frame: Any) -> None:
         side.receipt(frame)
-        subscription, shows = frame.headers["id"], frame.get("browser") is not None
+        heads = {"subscription": frame.headers["id"], "destination": frame.headers["destination"]}
         for id, origin in self.held.items():
-            heads = {"subscription": subscription, "message-id": id, "destination": frame.headers["destination"]}
-            side.send("MESSAGE", {**heads, "ack": id, self.header: origin}, b"x")
-        if shows:
-            heads = {"subscription": subscription, "message-id": "1", "destination": "x", "browser": "end"}
-            side.send("MESSAGE", heads)
+            side.send("MESSAGE", {**heads, "message-id": id, "ack": id, self.header: origin}, b"x")
+        if frame.get("browser") is not None:
+            side.send("MESSAGE", {**heads, "message-id": "1", "browser": "end"})
 
     def on_ack(self, side: Any, frame: Any) -> None:
         self.held.pop(frame.headers["id"])
@@ -318,19 +292,7 @@ class Foreign(Peer):
 
 ORIGINS = ["/queue/orders", "/queue/secret", "/queue/orders"]
 ACTIVEMQ, ARTEMIS = "ActiveMQ/6.1", "ActiveMQ-Artemis/2.30 ActiveMQ Artemis Messaging Engine"
-
-
-def test_a_foreign_broker_s_letters_are_listed_and_marked_before_any_is_sent(at: Runner) -> None:
-    with Foreign(ACTIVEMQ, ORIGINS) as peer:
-        result = at("dlq", "retry", "/queue/ActiveMQ.DLQ", "--yes", "-u", peer.url)
-        assert result.exit_code == 1
-        listed = result.stderr.splitlines()[:2]
-        mark = "(as a header says, which any sender could have written)"
-        assert listed == [f"  2 to /queue/orders {mark}", f"  1 to /queue/secret {mark}"]
-        assert "3 messages stayed in /queue/ActiveMQ.DLQ: any sender could have written where they came from" in (
-            result.stderr
-        )
-        assert peer.sent == []
+MARK = "(as a header says, which any sender could have written)"
 
 
 @pytest.mark.parametrize(
@@ -341,23 +303,26 @@ def test_a_foreign_broker_s_letters_are_listed_and_marked_before_any_is_sent(at:
 @pytest.mark.parametrize(
     ("options", "sent", "status"),
     [
-        ([], [], 1),
-        (["--only", "/queue/orders"], ["/queue/orders"] * 2, 0),
-        (["--only", "/queue/o*"], ["/queue/orders"] * 2, 0),
-        (["--only", "*"], ["/queue/orders", "/queue/orders", "/queue/secret"], 0),
-        (["--to", "/queue/b"], ["/queue/b"] * 3, 0),
+        ("", [], 1),
+        ("--only /queue/orders", ["/queue/orders"] * 2, 0),
+        ("--only /queue/o*", ["/queue/orders"] * 2, 0),
+        ("--only *", ["/queue/orders", "/queue/orders", "/queue/secret"], 0),
+        ("--to /queue/b", ["/queue/b"] * 3, 0),
     ],
-    ids=lambda value: " ".join(value) if isinstance(value, list) else "",
 )
 def test_yes_alone_sends_only_to_queues_that_are_named(
-    at: Runner, server: str, header: str, prefix: str, options: list[str], sent: list[str], status: int
+    at: Runner, server: str, header: str, prefix: str, options: str, sent: list[str], status: int
 ) -> None:
     origins = [prefix + origin.removeprefix("/queue/") for origin in ORIGINS]
     with Foreign(server, origins, header) as peer:
-        result = at("dlq", "retry", "/queue/DLA", "--yes", "--idle", "0.05", *options, "-u", peer.url)
+        result = at("dlq", "retry", "/queue/DLA", "--yes", "--idle", "0.05", *options.split(), "-u", peer.url)
         assert result.exit_code == status, result.stderr
         assert sorted(peer.sent) == sent
         assert len(peer.held) == 3 - len(sent)
+    if not options:
+        assert "3 messages stayed in /queue/DLA: any sender could have written where they came" in result.stderr
+        if server == ACTIVEMQ:  # which shows a queue before the tool takes from it
+            assert result.stderr.splitlines()[:2] == [f"  2 to /queue/orders {MARK}", f"  1 to /queue/secret {MARK}"]
 
 
 @pytest.mark.long
@@ -375,18 +340,19 @@ def test_a_terminal_shows_the_list_and_yes_agrees_to_it(answer: bytes, at: Runne
         assert (status, len(peer.sent)) == ((0, 3) if answer == b"y\n" else (1, 0))
 
 
-def test_an_agreement_covers_only_what_was_listed(at: Runner) -> None:
-    with Foreign(ACTIVEMQ, []) as peer, stomp.connect(peer.url) as client:
-        kind = kind_of(client)
+def letter_of(id: str, origin: str) -> Any:
+    return SimpleNamespace(id=id, body=b"x", get={"original-destination": origin}.get)
 
-    class Letter:
-        id, body = "ID:1", b"x"
 
-        def __init__(self, number: int) -> None:
-            self.get = {"original-destination": f"/queue/{number}"}.get
+def kind_at(server: str, dialect: str) -> Any:
+    client: Any = SimpleNamespace(connected={"server": server}, dialect=dialect)
+    return kind_of(client)
 
+
+def test_an_agreement_covers_only_what_was_listed() -> None:
+    kind = kind_at(ACTIVEMQ, "activemq")
     returning = Returning("/queue/DLQ", None)
-    letters: list[Any] = [Letter(number) for number in range(5_000)]
+    letters = [letter_of("ID:1", f"/queue/{number}") for number in range(5_000)]
     returning.survey(letters, kind)
     returning.agree()
     going = [letter for letter in letters if returning.aim(letter, kind).queue is not None]
@@ -406,9 +372,7 @@ def test_an_agreement_covers_only_what_was_listed(at: Runner) -> None:
     ],
 )
 def test_the_message_id_proves_an_origin_only_at_our_broker(id: str, origin: Origin) -> None:
-    letter: Any = SimpleNamespace(id=id, get={"original-destination": "orders"}.get)
+    letter = letter_of(id, "orders")
     for server in ("stompcodec/1", "stompcodec/1 as artemis"):
-        client: Any = SimpleNamespace(connected={"server": server}, dialect="stompcodec")
-        assert origin_of(letter, "/queue/DLQ.a", kind_of(client)) == origin
-    other: Any = SimpleNamespace(connected={"server": "ActiveMQ/6.1"}, dialect="activemq")
-    assert origin_of(letter, "/queue/DLQ.a", kind_of(other)) == Origin("/queue/orders")
+        assert origin_of(letter, "/queue/DLQ.a", kind_at(server, "stompcodec")) == origin
+    assert origin_of(letter, "/queue/DLQ.a", kind_at(ACTIVEMQ, "activemq")) == Origin("/queue/orders")

@@ -13,11 +13,12 @@ import pytest
 pytest.importorskip("click")
 
 import run_vectors
-from click.testing import CliRunner, Result
+from cli.running import objects
+from cli.running import run as run_verb
+from click.testing import Result
+from railway import capture
 
-from stompcodec.cli import linting as conversation
-from stompcodec.cli import linting as rules
-from stompcodec.cli.app import app
+from stompcodec.cli import linting
 from stompcodec.cli.linting import CHECKS
 from stompcodec.errors import ERROR_KINDS
 from stompcodec.spec import Limits
@@ -31,13 +32,13 @@ IN_ORDER = {
 }
 
 
-def run(*arguments: str, input: bytes | None = None) -> Result:
-    return CliRunner().invoke(app, ["lint", *arguments], input=input)
+def run(*arguments: str | Path, input: bytes | None = None) -> Result:
+    return run_verb("lint", *arguments, input=input)
 
 
 def findings(data: bytes, *arguments: str) -> list[dict[str, Any]]:
     result = run("--json", *arguments, input=data)
-    found = [json.loads(line) for line in result.stdout.splitlines()]
+    found = objects(result)
     assert result.exit_code == any(finding["severity"] == "error" for finding in found)
     return found
 
@@ -183,46 +184,43 @@ def test_the_servers_side_over_several_frames() -> None:
 
 
 def test_many_ids_are_not_kept() -> None:
-    many = conversation._MOST + 5
+    many = linting._MOST + 5
     frames = b"".join(b"SUBSCRIBE\nid:%d\ndestination:a\n\n\0" % number for number in range(many))
     assert rules_of(IN_ORDER["1.2"] + frames + b"UNSUBSCRIBE\nid:nobody\n\n\0") == []
 
 
 #: The tables of what is only wrong in a conversation.
-_OF_CONVERSATIONS = (
-    "_ANOTHER_SIDE",
-    "_NOT_OFFERED",
-    "_AFTER_DISCONNECT",
-    "_AFTER_ERROR",
-    "_SAME_ID",
-    "_NOT_SUBSCRIBED",
-)
-_OF_CONVERSATIONS += ("_NO_ACK", "_SAME_TRANSACTION", "_NO_TRANSACTION", "_NOT_BEGUN")
+_OF_CONVERSATIONS = ("_ANOTHER_SIDE", "_NOT_OFFERED", "_AFTER_DISCONNECT", "_AFTER_ERROR", "_SAME_ID")
+_OF_CONVERSATIONS += ("_NOT_SUBSCRIBED", "_NO_ACK", "_SAME_TRANSACTION", "_NO_TRANSACTION", "_NOT_BEGUN")
 
 
-def test_ids_are_requirements() -> None:
+def test_rules_are_requirements_and_have_their_titles() -> None:
     with open(TESTS / "requirements.tsv", encoding="utf-8", newline="") as source:
-        known = {row["id"] for row in csv.DictReader(source, delimiter="\t")}
-    tables = [check.ids for check in CHECKS] + [*rules._KINDS.values(), *rules._LIMITS.values()]
-    tables += [rules._WRONG_CASE, rules._WRONG_EOL]
+        known = {row["id"]: row["requirement"] for row in csv.DictReader(source, delimiter="\t")}
+    tables = [check.ids for check in CHECKS] + [*linting._KINDS.values(), *linting._LIMITS.values()]
+    tables += [linting._WRONG_CASE, linting._WRONG_EOL]
     for name in _OF_CONVERSATIONS:
-        value = getattr(conversation, name)
+        value = getattr(linting, name)
         tables += [inner for inner in (value, *value.values()) if isinstance(inner, dict)]
     named = {rule for table in tables for rule in table.values() if isinstance(rule, str)}
     named |= {
-        rules.missing_id(version, command, names)
+        linting.missing_id(version, command, names)
         for (version, _sender), commands in REQUIRED_HEADERS.items()
         for command, required in commands.items()
         for names in required
     }
     assert len(named) > 100
-    assert named <= known
+    assert named <= set(known)
+    titled = {rule: text for rule, text in known.items() if rule.split("-")[0] in ("S10", "S11", "S12", "LEG")}
+    assert {rule: linting.title_of(rule) for rule in titled} == titled
+    assert set(linting._titles()) == set(titled)
+    assert all(linting.title_of(each) for each in (*named, *ERROR_KINDS))
 
 
 def test_each_error_of_reading_has_a_rule() -> None:
     written = {"unencodable", "no-common-version", "bad-heart-beat", "bad-content-encoding", "limit-exceeded"}
-    assert set(rules._KINDS) == set(ERROR_KINDS) - written
-    assert set(rules._LIMITS) == set(Limits._fields)
+    assert set(linting._KINDS) == set(ERROR_KINDS) - written
+    assert set(linting._LIMITS) == set(Limits._fields)
 
 
 VECTORS = [
@@ -239,7 +237,7 @@ def test_the_first_error_of_a_vector_is_found(vector: dict[str, Any]) -> None:
     limits = [f"--limit={name}={size}" for name, size in vector.get("limits", {}).items()]
     expected = [event["kind"] for event in vector["expect"] if event["type"] == "error"]
     result = run("--json", "--version", version, *limits, input=run_vectors.wire(vector))
-    texts = [json.loads(line)["text"] for line in result.stdout.splitlines()]
+    texts = [line["text"] for line in objects(result)]
     kinds = [kind for text in texts for kind in ERROR_KINDS if text.startswith(ERROR_KINDS[kind].what)]
     kinds += ["unknown-command" for text in texts if text.startswith("the command ")]
     # A vector may stop in the middle of a frame.
@@ -247,13 +245,19 @@ def test_the_first_error_of_a_vector_is_found(vector: dict[str, Any]) -> None:
     assert result.exit_code == 1 or not kinds
 
 
+@pytest.mark.parametrize("seed", range(3))
+def test_the_feed_of_the_examples_lints_clean(seed: int) -> None:
+    result = run("--most", "0", input=b"".join(capture(150, seed)))
+    assert (result.exit_code, result.output.partition(", frames")[0]) == (0, "<stdin>: errors 0, warnings 0, notes 0")
+
+
 BAD = SEND + b"x:a:b\nx:a:b\n\n\0SEND\n\n\0"
 
 
-def test_text(tmp_path: Path) -> None:
+def test_forms(tmp_path: Path) -> None:
     file = tmp_path / "a.stomp"
     file.write_bytes(BAD)
-    result = run(str(file))
+    result = run(file)
     assert result.exit_code == 1
     assert result.stdout.splitlines() == [
         f"{file}:29: warning S12-FRM-05: a raw colon in a value: header x (write it as \\c)",
@@ -262,24 +266,16 @@ def test_text(tmp_path: Path) -> None:
         f"{file}:40: error S12-SND-01: SEND has no header destination (add it)",
         f"{file}: errors 1, warnings 2, notes 1, frames 2",
     ]
-    few = run("--most", "1", str(file), str(file)).stdout
+    few = run("--most", "1", file, file).stdout
     assert few.count("raw colon") == 2
     assert few.count("S12-FRM-05: 1 more, shown with --most 0") == 2
-
-
-def test_github() -> None:
     result = run("--format", "github", input=BAD)
     assert "::error file=<stdin>,title=S12-SND-01::octet 40: SEND has no header destination (add it)" in result.stdout
-
-
-def test_sarif(tmp_path: Path) -> None:
-    file = tmp_path / "a.stomp"
-    file.write_bytes(BAD)
-    result = run("--format", "sarif", str(file))
+    result = run("--format", "sarif", file)
     assert result.exit_code == 1
     log = json.loads(result.stdout)
-    assert log["version"] == "2.1.0"
     (sarif,) = log["runs"]
+    assert log["version"] == "2.1.0"
     assert {rule["id"] for rule in sarif["tool"]["driver"]["rules"]} == {"S12-FRM-05", "S12-HDR-02", "S12-SND-01"}
     assert sarif["results"][-1]["level"] == "error"
     place = sarif["results"][-1]["locations"][0]["physicalLocation"]
@@ -295,16 +291,14 @@ def test_unreadable_files(tmp_path: Path) -> None:
     good, bad = tmp_path / "good.stomp", tmp_path / "bad.gz"
     good.write_bytes(SEND + b"\n\0")
     bad.write_bytes(gzip.compress(SEND + b"\n\0")[:-4])
-    result = run(str(tmp_path / "none"), str(bad), str(good))
-    assert result.exit_code == 1
-    assert len(result.stderr.splitlines()) == 2
+    result = run(tmp_path / "none", bad, good)
+    assert (result.exit_code, len(result.stderr.splitlines())) == (1, 2)
     assert f"{good}: errors 0" in result.stdout
 
 
-def test_secrets_and_control_octets_stay_out_of_findings() -> None:
+@pytest.mark.parametrize("form", ["text", "json", "sarif", "github"])
+def test_secrets_and_control_octets_stay_out_of_findings(form: str) -> None:
     data = b"CONNECT\naccept-version:1.2\nhost:a\npasscode: hunter2\\c\nx\x1b[2J:a\rb\n\n\0"
-    data += b"CONNECT\npasscode:hunter2\nx\n\n\0"
-    for form in ("text", "json", "sarif", "github"):
-        output = run("--format", form, input=data).output
-        assert "hunter2" not in output
-        assert "\x1b" not in output
+    output = run("--format", form, input=data + b"CONNECT\npasscode:hunter2\nx\n\n\0").output
+    assert "hunter2" not in output
+    assert "\x1b" not in output

@@ -1,58 +1,61 @@
-"""stompcodec record: on the disk first, acknowledged then, whatever happens."""
+"""stompcodec record and replay: on the disk first, acknowledged then; and the same messages again, at their pace."""
 
 from __future__ import annotations
 
+import json
 import os
 import random
 import signal
+import stat
 import subprocess
 import threading
 import time
+from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
-from client.feeding import wait_for
 from patience import patience
 
 pytest.importorskip("click")
 pytest.importorskip("websockets")
 
+from capture.removing import DEEDS
 from cli.at_broker import Runner, read_until
-from crash.process import BrokerProcess
+from cli.packets import ethernet, pcapng, tcp
+from cli.running import run
+from client.feeding import left, publish, wait_for
+from client.peer import Peer
 
 import stompcodec.client as stomp
-from stompcodec import Frame
-from stompcodec.capture import Capture, CaptureWriter
-from stompcodec.client.recorder import Recorder
-from stompcodec.errors import StoreError
+from stompcodec import Frame, serialize
+from stompcodec.capture import Capture, CaptureWriter, octets_of
+from stompcodec.testing import StompBroker
 
-posix = pytest.mark.skipif(os.name != "posix", reason="signals of POSIX")
+posix = pytest.mark.skipif(os.name != "posix", reason="signals of POSIX, and files that can be removed while open")
+GROUP = str(os.getegid()) if hasattr(os, "getegid") else "0"
 
 
 def bodies(path: Path) -> list[bytes]:
-    return [frame.body for _, _, frame in Capture(path).frames()]
-
-
-def count(path: Path) -> int:
-    return len(bodies(path)) if path.exists() else 0
+    return [frame.body for _, _, frame in Capture(path).frames()] if path.exists() else []
 
 
 def wait_until_recorded(path: Path, number: int) -> None:
-    wait_for(lambda: count(path) >= number)
+    wait_for(lambda: len(bodies(path)) >= number)
 
 
-@pytest.mark.parametrize("kind", ["folder", "single"])
-def test_messages_with_their_times(at: Runner, fresh: str, tmp_path: Path, kind: str) -> None:
+@pytest.mark.parametrize("options", [[], ["--single"]])
+def test_messages_with_their_times(at: Runner, fresh: str, tmp_path: Path, options: list[str]) -> None:
     path = tmp_path / "a.stompcap"
     before = time.time()
     at.good("pub", fresh, "-l", "-H", "kind:a:b", input=b"1\n2\n3\n")
-    at.good("record", fresh, "-o", path, "-n", "2", *(["--single"] if kind == "single" else []))
-    assert path.is_file() == (kind == "single")
+    at.good("record", fresh, "-o", path, "-n", "2", *options)
+    assert path.is_file() == bool(options)
     assert bodies(path) == [b"1", b"2"]
     for _, micros, frame in Capture(path).frames():
         assert before - 1 < micros / 1e6 < time.time() + 1
-        assert frame.headers["kind"] == "a:b"
-        assert frame.headers["destination"] == fresh
+        assert (frame.headers["kind"], frame.headers["destination"]) == ("a:b", fresh)
     result = at("record", at.url, fresh, "-o", path, "-n", "1")  # the URL may come first; what was there stays
     assert result.exit_code == 0
     assert result.stderr.startswith("1 message recorded, 0.0 MB, ")
@@ -66,32 +69,32 @@ def test_several_destinations_and_an_end_by_time(at: Runner, fresh: str, tmp_pat
     at.good("record", f"{fresh}.a", f"{fresh}.b", "-o", path, "-n", "2", "-w", f"{patience(60):.0f}", "-q")
     assert sorted(bodies(path)) == [b"a", b"b"]
     result = at("record", fresh, "-o", path, "-n", "2", "-w", "0.2")
-    assert result.exit_code == 1
-    assert "0 of 2 messages came in 0.2 s" in result.stderr
+    assert (result.exit_code, "0 of 2 messages came in 0.2 s" in result.stderr) == (1, True)
     assert at("record", fresh, "-o", path, "-w", "0.2").exit_code == 0
 
 
 @posix
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_a_signal_seals_the_capture(at: Runner, fresh: str, tmp_path: Path, number: int) -> None:
+def test_a_signal_seals_the_capture_and_a_terminal_shows_progress(at: Runner, fresh: str, tmp_path: Path) -> None:
+    pty = pytest.importorskip("pty")
     path = tmp_path / "a.stompcap"
-    with at.process("record", fresh, "-o", path, stderr=subprocess.PIPE) as process:
-        at.good("pub", fresh, "-l", input=b"x\n" * 50)
-        wait_until_recorded(path, 50)
-        process.send_signal(number)
-        assert process.stderr is not None
-        said = process.stderr.read()
+    at.good("pub", fresh, "-l", input=b"x\n" * 50)
+    terminal, inner = pty.openpty()
+    with at.process("record", fresh, "-o", path, stderr=inner) as process:
+        os.close(inner)
+        assert b"recording /queue/" in read_until(terminal, b"Ctrl-C ends")
+        read_until(terminal, b"50 messages recorded")
+        process.send_signal(signal.SIGINT)
         assert process.wait(patience(60)) == 0
-    assert said.startswith(b"50 messages recorded")
-    index = next(path.glob("*.idx"))
-    assert index.read_bytes()[-24:][7] & 0x80  # a seal
+    os.close(terminal)
+    assert next(path.glob("*.idx")).read_bytes()[-24:][7] & 0x80  # a seal
     assert at.good("sub", fresh, "-w", "0.2") == b""  # all were acknowledged
 
 
 @posix
-def test_kill_9_loses_nothing(at: Runner, fresh: str, tmp_path: Path) -> None:
-    """Whatever the broker has given up is in the capture: in the end all is there."""
-    path, total, roll = tmp_path / "a.stompcap", 6000, random.Random(3)
+def test_kill_9_neither_loses_nor_doubles(at: Runner, fresh: str, tmp_path: Path) -> None:
+    """Whatever the broker has given up is in the capture, and with --dedupe it is there once."""
+    path, total, roll = tmp_path / "a.stompcap", 4000, random.Random(4)
+    arguments = ["record", fresh, "-o", path, "-q", "--segment", "100K", "--dedupe", "messageId"]
 
     def publish() -> None:
         with stomp.connect(at.url) as client:
@@ -103,22 +106,30 @@ def test_kill_9_loses_nothing(at: Runner, fresh: str, tmp_path: Path) -> None:
 
     publisher = threading.Thread(target=publish)
     publisher.start()
-    for _ in range(4):  # the broker gives up a message that was delivered six times
-        before = count(path)
-        with at.process("record", fresh, "-o", path, "-q", "--segment", "100K") as process:
-            wait_until_recorded(path, min(before + roll.randrange(1, 1200), total))
-            process.kill()
+    rounds = 0
+    while rounds < 4 or len(set(bodies(path))) < total:
+        enough = len(bodies(path)) + roll.randrange(1, 900)
+        with at.process(*arguments) as process:
+            wait_until_recorded(path, min(enough, total))
+            process.send_signal(signal.SIGKILL if rounds < 4 else signal.SIGTERM)
             process.wait(patience(60))
+        rounds += 1
     publisher.join()
-    with at.process("record", fresh, "-o", path, "-q", "--segment", "100K") as process:
-        with stomp.connect(at.url) as client:
-            client.send(fresh, b"%d" % total)  # only this process can have it: once it has, it listens to signals
-        wait_for(lambda: len(set(bodies(path))) == total + 1)
-        process.terminate()
-        assert process.wait(patience(60)) == 0
-    assert {int(body) for body in bodies(path)} == set(range(total + 1))
-    assert at.good("sub", fresh, "-w", "0.2") == b""
+    found = Counter(map(int, bodies(path)))
+    assert {body: count for body, count in found.items() if count > 1} == {}
+    assert set(found) == set(range(total))
     assert len(Capture(path).segments()) > 1
+    assert at.good("sub", fresh, "-w", "0.2") == b""
+
+
+def test_duplicates_are_counted(at: Runner, fresh: str, tmp_path: Path) -> None:
+    """Two messages with the same id of their sender and the same octets are one, two with other octets are not."""
+    path = tmp_path / "a.stompcap"
+    for body in ("1", "1", "2", "3"):
+        at.good("pub", fresh, body, "-H", "uuid:x")
+    result = at("record", fresh, "-o", path, "-n", "3", "--dedupe", "header:uuid")
+    assert bodies(path) == [b"1", b"2", b"3"]
+    assert "1 more were recorded already" in result.stderr
 
 
 def test_a_full_disk_acknowledges_nothing(at: Runner, fresh: str, tmp_path: Path) -> None:
@@ -127,172 +138,231 @@ def test_a_full_disk_acknowledges_nothing(at: Runner, fresh: str, tmp_path: Path
     if not hasattr(resource, "prlimit"):
         pytest.skip("only Linux sets limits of other processes")
     path = tmp_path / "a.stompcap"
-    arguments = ["record", fresh, "-o", path, "--prefetch", "20"]
-    with at.process(*arguments, stderr=subprocess.PIPE) as process:
+    with at.process("record", fresh, "-o", path, "--prefetch", "20", stderr=subprocess.PIPE) as process:
         resource.prlimit(process.pid, resource.RLIMIT_FSIZE, (60_000, 60_000))
         at.good("pub", fresh, "-l", input=b"".join(b"%d %s\n" % (n, b"x" * 1000) for n in range(200)))
         assert process.stderr is not None
-        said = process.stderr.readline()
-        assert b"cannot be written: File too large; nothing is acknowledged" in said
+        assert b"cannot be written: File too large; nothing is acknowledged" in process.stderr.readline()
         process.terminate()
         assert process.wait(patience(60)) == 1
-    assert 0 < count(path) < 60
-    at.good("record", fresh, "-o", path, "-n", str(200 - count(path)), "-q")
-    assert {int(body.split()[0]) for body in bodies(path)} == set(range(200))
-    assert len(bodies(path)) == 200
+    count = len(bodies(path))
+    assert 0 < count < 60
+    at.good("record", fresh, "-o", path, "-n", str(200 - count), "-q")
+    assert sorted(int(body.split()[0]) for body in bodies(path)) == list(range(200))
     assert at.good("sub", fresh, "-w", "0.2") == b""
 
 
 @posix
-def test_a_broker_that_comes_back(at: Runner, tmp_path: Path) -> None:
+@pytest.mark.parametrize("deed", ["folder removed", "segment removed", "index removed", "folder renamed"])
+def test_a_capture_that_is_removed_ends_record_with_status_1(at: Runner, fresh: str, tmp_path: Path, deed: str) -> None:
     path = tmp_path / "a.stompcap"
-    with BrokerProcess(tmp_path / "broker") as broker:
-        port = broker.port
-        url = f"stomp://127.0.0.1:{port}"
-        with at.process("record", url, "/queue/a", "-o", path, stderr=subprocess.PIPE) as process:
-            at.good("pub", "-u", url, "/queue/a", "one", "-p")
-            wait_until_recorded(path, 1)
-            broker.kill()
-            assert process.stderr is not None
-            assert b"connecting again" in process.stderr.readline()
-            broker._command[broker._command.index("--port") + 1] = str(port)
-            broker.start()
-            at.good("pub", "-u", url, "/queue/a", "two", "-p")
-            wait_for(lambda: b"two" in bodies(path))
-            process.terminate()
-            process.stderr.read()
-            assert process.wait(patience(60)) == 0
-    assert set(bodies(path)) == {b"one", b"two"}  # one may be there twice: its ACK may have been lost
+    publish(at.url, fresh, 20)
+    with at.process("record", fresh, "-o", path, "-q", stderr=subprocess.PIPE) as process:
+        wait_until_recorded(path, 20)
+        process.send_signal(signal.SIGSTOP)  # what comes now finds it removed
+        DEEDS[deed](path)
+        publish(at.url, fresh, 30, first=20)
+        process.send_signal(signal.SIGCONT)
+        _, said = process.communicate(timeout=patience(60))
+    assert process.returncode == 1
+    (line,) = said.decode().splitlines()
+    assert f"{path}" in line
+    assert "removed, renamed or replaced while it was being written (start again" in line
+    assert left(at.url, fresh) >= 30
 
 
 @posix
-def test_progress_is_shown_on_a_terminal(at: Runner, fresh: str, tmp_path: Path) -> None:
-    pty = pytest.importorskip("pty")
-    at.good("pub", fresh, "hello")
-    terminal, inner = pty.openpty()
-    with at.process("record", fresh, "-o", tmp_path / "a.stompcap", stderr=inner) as process:
-        os.close(inner)
-        assert b"recording /queue/" in read_until(terminal, b"Ctrl-C ends")
-        read_until(terminal, b"1 message recorded")
-        process.terminate()
-        assert process.wait(patience(60)) == 0
-    os.close(terminal)
+@pytest.mark.parametrize(("options", "wanted"), [([], {0o600, 0o700}), (["--group", GROUP], {0o640, 0o750})])
+def test_who_may_read_what_is_recorded(
+    at: Runner, fresh: str, tmp_path: Path, options: list[str], wanted: set[int]
+) -> None:
+    at.good("pub", fresh, "-l", input=b"1\n2\n")
+    at.good("record", fresh, "-o", tmp_path / "deep" / "a.stompcap", "-n", "2", *options)
+    assert {stat.S_IMODE(path.lstat().st_mode) for path in tmp_path.rglob("*")} == wanted
 
 
-def test_wrong_usage(at: Runner, fresh: str, tmp_path: Path) -> None:
-    path = tmp_path / "a.stompcap"
-    assert at("record", fresh).exit_code == 2
-    assert at("record", "stomp://h", "-o", path).exit_code == 2
-    assert at("record", fresh, "-o", path, "--segment", "many").exit_code == 2
-    assert at("record", fresh, "-o", path, "--single", "--keep", "1G").exit_code == 2
-    result = at("record", "stomp://127.0.0.1:1", fresh, "-o", path)
-    assert result.exit_code == 1
-    assert "is the broker running there?" in result.stderr
-    with CaptureWriter(path, holder="me"):
-        result = at("record", fresh, "-o", path)
-    assert result.exit_code == 1
-    assert "another process writes this capture" in result.stderr
-    assert "held by me" in result.stderr
-    result = at("record", at.guarded_url.replace("//", "//guest:guest@"), "/queue/closed", "-o", path)
-    assert result.exit_code == 1
-    assert "SUBSCRIBE" in result.stderr
+@pytest.mark.parametrize(
+    ("arguments", "status", "said"),
+    [
+        ("/queue/a", 2, "--output"),
+        ("stomp://h -o {}", 2, "no DEST"),
+        ("/queue/a -o {} --segment many", 2, "--segment"),
+        ("/queue/a -o {} --single --keep 1G", 2, "--keep cannot be used"),
+        ("/queue/a -o {} --dedupe uuid", 2, "--dedupe"),
+        ("/queue/a -o {} --dedupe header:", 2, "--dedupe"),
+        ("/queue/a -o {} --group nobody_here", 2, "no group of this"),
+        ("stomp://127.0.0.1:1 /queue/a -o {}", 1, "is the broker running there?"),
+        ("/queue/a -o {}.held", 1, "another process writes this capture"),
+        ("{url} /queue/closed -o {}", 1, "SUBSCRIBE"),
+    ],
+)
+def test_wrong_usage(at: Runner, tmp_path: Path, arguments: str, status: int, said: str) -> None:
+    path = tmp_path / "a"
+    url = at.guarded_url.replace("//", "//guest:guest@")
+    with CaptureWriter(f"{path}.held", holder="me"):
+        result = at("record", *arguments.format(path, url=url).split())
+    assert result.exit_code == status, result.output
+    assert said in result.stderr
+    assert "Traceback" not in result.stderr
 
 
-def test_old_segments_are_deleted(at: Runner, fresh: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("option", "left"), [("--keep=30", [b"3", b"4"]), ("--keep-time=100", [b"4"])])
+def test_old_segments_are_deleted(at: Runner, fresh: str, tmp_path: Path, option: str, left: list[bytes]) -> None:
     path = tmp_path / "a.stompcap"
     with CaptureWriter(path, segment_octets=1) as writer:
         for number in range(5):
             writer.append(b"MESSAGE\n\n%d\0" % number, number + 1)
-    at.good("record", fresh, "-o", path, "--keep", "30", "-w", "0.3")
-    assert bodies(path) == [b"3", b"4"]
-    at.good("record", fresh, "-o", path, "--keep-time", "100", "-w", "0.3")
-    assert bodies(path) == [b"4"]
+    at.good("record", fresh, "-o", path, option, "-w", "0.3")
+    assert bodies(path) == left
 
 
-# ---- the recorder itself ----
+# replay
+
+SECOND = 10**6
+TIME = 1_700_000_000 * SECOND
 
 
-def recording(recorder: Recorder) -> threading.Thread:
-    thread = threading.Thread(target=recorder.run)
-    thread.start()
-    return thread
+def recorded(path: Path, destination: str, *seconds: float) -> Path:
+    """A capture with a message for each time; its body is its number."""
+    with CaptureWriter(path, single=True) as writer:
+        for number, second in enumerate(seconds):
+            headers = [("destination", destination), ("message-id", f"old-{number}"), ("subscription", "s")]
+            headers += [("ack", "7"), ("redelivered", "true"), ("n:1", "a\n"), ("content-type", "text/x")]
+            headers += [("expires", f"{TIME // 1000}")]  # long ago
+            time = TIME + round(second * SECOND) if second >= 0 else 0
+            writer.append(octets_of(Frame("MESSAGE", headers, b"%d" % number)), time)
+    return path
 
 
-def test_nothing_is_acknowledged_before_it_is_synced(at: Runner, fresh: str, tmp_path: Path) -> None:
-    at.good("pub", fresh, "-l", input=b"1\n2\n3\n")
-    acks: list[str] = []
-    syncing, may_sync = threading.Event(), threading.Event()
-
-    class Slow(CaptureWriter):
-        def sync(self) -> None:
-            syncing.set()
-            assert may_sync.wait(patience(60))
-            super().sync()
-
-    def see(direction: str, frame: Frame) -> None:
-        if frame.command == "ACK":
-            acks.append(direction)
-
-    with Slow(tmp_path / "a.stompcap") as capture, stomp.connect(at.url, on_frame=see) as client:
-        recorder = Recorder(client, capture, most=3)
-        recorder.subscribe(fresh)
-        thread = recording(recorder)
-        assert syncing.wait(patience(60))
-        client.ping()  # whatever was sent before has come to `see`, too
-        assert acks == []
-        assert recorder.messages == 0
-        may_sync.set()
-        thread.join(patience(60))
-        assert recorder.messages == 3
-        client.ping()
-        wait_for(lambda: len(acks) == 3)
+def taken(at: Runner, destination: str, number: int) -> list[dict[str, Any]]:
+    output = at.good("sub", destination, "-n", str(number), "-w", "20", "--json")
+    return [json.loads(line) for line in output.splitlines()]
 
 
-def test_what_cannot_be_written_is_tried_again(at: Runner, fresh: str, tmp_path: Path) -> None:
-    at.good("pub", fresh, "-l", input=b"1\n2\n3\n")
-    troubles: list[Exception] = []
-
-    class Full(CaptureWriter):
-        def sync(self) -> None:
-            if not troubles:
-                for segment in self._open.values():  # as a disk that is full would
-                    segment._undone(OSError(28, "No space left"))
-                raise StoreError("full")
-            super().sync()
-
-    with Full(tmp_path / "a.stompcap") as capture, stomp.connect(at.url) as client:
-        recorder = Recorder(client, capture, most=3, on_trouble=troubles.append)
-        recorder.subscribe(fresh)
-        recorder.run()
-    assert [str(error) for error in troubles] == ["full"]
-    assert bodies(tmp_path / "a.stompcap") == [b"1", b"2", b"3"]
+def shown(at: Runner, destination: str, number: int) -> list[str]:
+    return [message["body"] for message in taken(at, destination, number)]
 
 
-def test_chains_and_hold(at: Runner, fresh: str, tmp_path: Path) -> None:
-    for name in "ab":
-        at.good("pub", f"{fresh}.{name}", name)
-    held = threading.Event()
-    with CaptureWriter(tmp_path / "a.stompcap") as capture, stomp.connect(at.url) as client:
-        recorder = Recorder(client, capture, most=2, hold=lambda: not held.is_set())
-        for name in "ab":
-            recorder.subscribe(f"{fresh}.{name}", chain=name)
-        thread = recording(recorder)
-        time.sleep(0.3)
-        assert recorder.messages == 0
-        held.set()
-        thread.join(patience(60))
-    read = Capture(tmp_path / "a.stompcap")
-    assert {chain: [frame.body for _, _, frame in read.frames(chain)] for chain in read.chains()} == {
-        "a": [b"a"],
-        "b": [b"b"],
-    }
+def test_messages_go_in_order_with_their_headers(at: Runner, fresh: str, tmp_path: Path) -> None:
+    path = recorded(tmp_path / "a.stompcap", fresh, *[0.001 * n for n in range(700)])
+    result = at("replay", path, at.url, "--speed", "max")
+    assert result.exit_code == 0, result.stderr
+    assert result.stderr.startswith("700 messages sent, 700 confirmed")
+    messages = taken(at, fresh, 700)
+    assert [message["body"] for message in messages] == [str(n) for n in range(700)]
+    headers = dict(messages[0]["headers"])
+    assert (headers["n:1"], headers["content-type"]) == ("a\n", "text/x")
+    assert not headers["message-id"].startswith("old")
+    assert "redelivered" not in headers
 
 
-def test_a_subscription_that_ends_ends_the_recording(at: Runner, fresh: str, tmp_path: Path) -> None:
-    with CaptureWriter(tmp_path / "a.stompcap") as capture, stomp.connect(at.url) as client:
-        recorder = Recorder(client, capture)
-        recorder.subscribe(fresh)
-        thread = recording(recorder)
-        client.close()
-        thread.join(patience(60))
-        assert not thread.is_alive()
+@pytest.mark.parametrize(("speed", "least"), [("1", 0.8), ("2x", 0.4), ("max", 0.0)])
+def test_the_pace(at: Runner, fresh: str, tmp_path: Path, speed: str, least: float) -> None:
+    path = recorded(tmp_path / "a.stompcap", fresh, 0, 0.4, -1, 0.8)
+    start = time.monotonic()
+    at.good("replay", path, "--speed", speed, "-q")
+    assert time.monotonic() - start >= least
+    assert shown(at, fresh, 4) == ["0", "1", "2", "3"]
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        ("--from +10", "123"),
+        ("--to +30", "012"),
+        ("--from +9.5 --to +30", "12"),
+        ("--from 2023-11-14T22:13:40Z", "23"),  # TIME is 22:13:20
+        ("--to 2023-11-14T23:13:30+01:00", "0"),
+    ],
+)
+def test_a_part_by_time(at: Runner, fresh: str, tmp_path: Path, options: str, expected: str) -> None:
+    path = recorded(tmp_path / "a.stompcap", fresh, 0, 10, 20, 30)
+    at.good("replay", path, "--speed", "max", *options.split())
+    assert shown(at, fresh, len(expected)) == list(expected)
+    assert at.good("sub", fresh, "-w", "0.1") == b""
+
+
+def test_what_has_no_time_is_told_where_time_matters(at: Runner, fresh: str, tmp_path: Path) -> None:
+    result = at("replay", recorded(tmp_path / "a.stompcap", fresh, 0, -1, -1), "--to", "+5")
+    assert result.exit_code == 1
+    assert "2 messages were left out, because their time is unknown" in result.stderr
+    assert shown(at, fresh, 1) == ["0"]
+
+
+def test_other_destinations(at: Runner, fresh: str, tmp_path: Path) -> None:
+    path = recorded(tmp_path / "a.stompcap", "/topic/some.where", 0)
+    at.good("replay", path, "-d", "/queue/none=/queue/x", "-d", f"/topic/*={fresh}.*", "-d", "/queue/late")
+    assert shown(at, f"{fresh}.some.where", 1) == ["0"]
+    at.good("replay", path, "-d", f"{fresh}.all")
+    assert shown(at, f"{fresh}.all", 1) == ["0"]
+
+
+def test_forms_of_files(at: Runner, fresh: str, tmp_path: Path) -> None:
+    a, b = (b"\x0a\0\0\x01", 5), (b"\x0a\0\0\x02", 61613)
+    send = serialize(Frame("SEND", {"destination": fresh, "transaction": "t", "receipt": "r"}, b"sent"))
+    message = serialize(Frame("MESSAGE", {"destination": fresh, "message-id": "1", "subscription": "1"}, b"got"))
+    packets = [tcp(a, b, 1, serialize(Frame("BEGIN", {"transaction": "t"})) + send), tcp(b, a, 1, message)]
+    (tmp_path / "a.pcapng").write_bytes(pcapng([(TIME, ethernet(each)) for each in packets]))
+    (tmp_path / "a.stomp").write_bytes(message)
+    at.good("replay", tmp_path / "a.pcapng")
+    at.good("replay", tmp_path / "a.pcapng", "--only", "SEND")
+    at.good("replay", tmp_path / "a.stomp")
+    at.good(
+        "replay",
+        "-",
+        "--format",
+        "json",
+        input=json.dumps({"command": "SEND", "headers": [["destination", fresh]]}) + "\n",
+    )
+    assert shown(at, fresh, 5) == ["sent", "got", "sent", "got", ""]
+
+
+@pytest.mark.parametrize("options", ["--speed=0", "--speed=fast", "--from=noon", "-d a=", "--destination="])
+def test_wrong_usage_of_replay(at: Runner, options: str) -> None:
+    assert at("replay", "none", *options.split()).exit_code == 2
+
+
+# A capture of somebody else gives the broker no orders
+
+
+@pytest.fixture(params=["/management/", "/ops/"])
+def managed(request: pytest.FixtureRequest) -> Iterator[StompBroker]:
+    with StompBroker(management_prefix=request.param) as broker:
+        with stomp.connect(broker.url) as client:
+            client.send("/queue/a", b"x", receipt=True)
+        yield broker
+
+
+def orders(path: Path, *destinations: str, command: str = "SEND") -> Path:
+    with CaptureWriter(path, single=True) as writer:
+        for destination in destinations:
+            headers = [("destination", destination), ("message-id", "1"), ("reply-to", "/queue/answers")]
+            writer.append(octets_of(Frame(command, headers, b'{"destination":"/queue/a"}')), TIME)
+    return path
+
+
+@pytest.mark.parametrize(("command", "version"), [("SEND", "1.2"), ("MESSAGE", "1.0")])
+def test_requests_are_left_out_and_reported(managed: StompBroker, tmp_path: Path, command: str, version: str) -> None:
+    prefix = managed.config.management_prefix
+    names = ("/queue/b", f"{prefix}purge", f" {prefix}purge", "/queue/b")
+    path = orders(tmp_path / "a.stompcap", *names, command=command)
+    result = run("replay", path, managed.url, "--version", version)
+    assert result.exit_code == 1
+    assert f"2 messages were left out: they are requests to manage the broker (names with {prefix})" in result.stderr
+    assert "2 messages sent, 2 confirmed" in result.stderr
+    assert [managed.queued(name) for name in ("/queue/a", "/queue/b", "/queue/answers")] == [1, 2, 0]
+    # A rule for destinations does not lead there either.
+    result = run("replay", orders(tmp_path / "b.stompcap", "/topic/purge"), managed.url, "-d", f"/topic/*={prefix}*")
+    assert (result.exit_code, managed.queued("/queue/a")) == (1, 1)
+    # They are sent if the user says so.
+    path = orders(tmp_path / "c.stompcap", f"{prefix}purge")
+    assert run("replay", path, managed.url, "--management").exit_code == 0
+    managed.wait_queued("/queue/answers", 1, timeout=patience(20))
+    assert managed.queued("/queue/a") == 0
+
+
+@pytest.mark.parametrize(("server", "sent"), [("RabbitMQ/3.10.8", 1), ("what/1", 0), ("", 0)])
+def test_another_broker_may_have_such_a_queue(tmp_path: Path, server: str, sent: int) -> None:
+    with Peer(server=server) as peer:
+        run("replay", orders(tmp_path / "a.stompcap", "/management/purge"), peer.url)
+        assert len(peer.got("SEND")) == sent

@@ -1,11 +1,15 @@
-"""stompcodec sub: what it shows, keeps and runs, and that no message is lost by it."""
+"""stompcodec sub, reply and req: what they show, keep, run and answer, and that no message is lost by them."""
 
 from __future__ import annotations
 
 import json
 import os
 import signal
+import socket
 import subprocess
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -15,43 +19,41 @@ from patience import interval, patience
 pytest.importorskip("click")
 pytest.importorskip("websockets")
 
-from cli.at_broker import Runner, read_until
-from click.testing import CliRunner
-from client.broker import BrokerThread
+from cli.at_broker import Runner
+from cli.running import run
+from click.testing import Result
+from client.peer import Peer
 from hypothesis import given
 from hypothesis import strategies as st
 
+import stompcodec.client as stomp
 from stompcodec import Frame
 from stompcodec.broker.config.config import DIALECTS
-from stompcodec.cli.app import app
-from stompcodec.cli.connecting import interrupts
 from stompcodec.cli.show.messages import FIELDS, Template
 from stompcodec.cli.streams import ENDING
+from stompcodec.client.handlers import Retries
 from stompcodec.client.message import BaseMessage
-from stompcodec.testing.faults import FaultProxy
+from stompcodec.testing import StompBroker
 
-pty = pytest.importorskip("pty")  # there are no terminals of POSIX on Windows
+
+def headers(line: bytes) -> dict[str, str]:
+    """Those of a line of JSON."""
+    return dict(json.loads(line)["headers"])
+
+
+# Templates
 
 
 def message(body: bytes, **headers: str) -> BaseMessage:
     subscription = SimpleNamespace(folds_case=False)
-    return BaseMessage(
-        Frame("MESSAGE", {"destination": "/queue/a", "message-id": "7", **headers}, body), subscription, 1, 1
-    )
+    frame = Frame("MESSAGE", {"destination": "/queue/a", "message-id": "7", **headers}, body)
+    return BaseMessage(frame, subscription, 1, 1)
 
 
 @given(body=st.binary(), value=st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"])))
 def test_formats_keep_octets(body: bytes, value: str) -> None:
-    found = Template("{body}|{headers[k]}|{destination}|{id}|{size}|{number}|%\\t\\\\").render(
-        message(body, k=value), 3
-    )
-    expected = [body, value.encode(), b"/queue/a", b"7", str(len(body)).encode(), b"3", b"%\t\\"]
-    assert found == b"|".join(expected)
-
-
-def test_all_headers_and_absent_ones() -> None:
-    assert Template("{headers}").render(message(b""), 1) == b"destination:/queue/a message-id:7"
-    assert Template("[{headers[none]}]").render(message(b""), 1) == b"[]"
+    found = Template("{body}|{headers[k]}|{size}|%\\t\\\\").render(message(body, k=value), 3)
+    assert found == b"|".join([body, value.encode(), str(len(body)).encode(), b"%\t\\"])
 
 
 TEMPLATES = {
@@ -62,7 +64,6 @@ TEMPLATES = {
     '{{"a": "{body}"}}': b'{"a": "red"}',
     "100% {body} %": b"100% red %",
     "%b": b"%b",
-    "plain": b"plain",
 }
 
 
@@ -72,36 +73,22 @@ def test_a_template(form: str) -> None:
 
 
 #: What str.format would take, and other unknown fields.
-REFUSED = (
-    *("{}", "{0}", "{nope}", "{BODY}", "{body!r}", "{body:>9}", "{body.__class__}", "{message}", "{headers.pairs}"),
-    *(
-        "{headers[]}",
-        "{headers[a][b]}",
-        "{headers[a].x}",
-        "{body",
-        "{body}}",
-        "{ body }",
-        "{body} \\q",
-    ),
-    "{headers[a}]}",
-)
+REFUSED = ["{}", "{0}", "{nope}", "{BODY}", "{body!r}", "{body:>9}", "{body.__class__}", "{message}", "{headers.pairs}"]
+REFUSED += ["{headers[]}", "{headers[a][b]}", "{headers[a].x}", "{body", "{body}}", "{ body }", "{body} \\q"]
+REFUSED += ["{headers[a}]}"]
 
 
 @pytest.mark.parametrize("form", REFUSED)
 def test_an_unknown_field_is_2_before_connecting(form: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("stompcodec.client.connect", lambda *_arguments, **_options: pytest.fail("connected"))
-    result = CliRunner().invoke(app, ["sub", "/queue/a", "-u", "127.0.0.1:1", "-f", form])
+    result = run("sub", "/queue/a", "-u", "127.0.0.1:1", "-f", form)
     assert result.exit_code == 2, result.output
     assert "'-f' / '--format'" in result.output
     if form == "{nope}":
         assert f"{{nope}} is unknown: use {FIELDS}" in " ".join(result.output.split())
 
 
-def test_a_template_in_sub(at: Runner, fresh: str) -> None:
-    at.good("pub", fresh, "red", "-H", "k:v")
-    assert at.good("sub", fresh, "-n", "1", "-f", "{number}:{destination}:{headers[k]}:{body}\\n") == (
-        f"1:{fresh}:v:red\n".encode()
-    )
+# sub
 
 
 def test_messages_stay_that_were_not_asked_for(at: Runner, fresh: str) -> None:
@@ -112,16 +99,20 @@ def test_messages_stay_that_were_not_asked_for(at: Runner, fresh: str) -> None:
 
 @pytest.mark.parametrize("dialect", DIALECTS)
 def test_a_durable_subscription_gets_what_was_sent_meanwhile(at: Runner, dialect: str) -> None:
-    with BrokerThread(dialect=dialect) as broker:
+    with StompBroker(dialect=dialect) as broker:
         command = ("sub", "/topic/news", "--durable", "daily", "--client-id", "me", "-u", broker.url)
         assert at.good(*command, "-w", "0") == b""
         at.good("pub", "/topic/news", "meanwhile", "-u", broker.url)
         assert at.good(*command, "-n", "1", "-w", "20") == b"meanwhile\n"
 
 
-def test_octets_come_as_they_are(at: Runner, fresh: str) -> None:
+def test_octets_come_as_they_are_and_pretty_masks_secrets(at: Runner, fresh: str) -> None:
     at.good("pub", fresh, "-", input=b"\x1b[2J\0\xff\r\n")
     assert at.good("sub", fresh, "-n", "1", "-f", "{body}") == b"\x1b[2J\0\xff\r\n"
+    at.good("pub", fresh, '{"a":1}', "-H", "passcode:secret", "-H", "content-type:application/json")
+    shown = at.good("sub", fresh, "-n", "1", "--pretty").decode()
+    assert '{\n  "a": 1\n}' in shown
+    assert "secret" not in shown
 
 
 def test_a_time_without_messages(at: Runner, fresh: str) -> None:
@@ -129,8 +120,7 @@ def test_a_time_without_messages(at: Runner, fresh: str) -> None:
     at.good("pub", fresh, "one")
     seconds = f"{interval(1000) / 1000:g}"
     result = at("sub", fresh, "-n", "2", "-w", seconds)
-    assert result.exit_code == 1
-    assert result.stdout == "one\n"
+    assert (result.exit_code, result.stdout) == (1, "one\n")
     assert f"1 of 2 messages came in {seconds} s" in result.stderr
 
 
@@ -141,11 +131,73 @@ def test_several_destinations(at: Runner, fresh: str) -> None:
     assert sorted(found) == [f"{fresh} a".encode(), f"{fresh}2 b".encode()]
 
 
-def test_pretty(at: Runner, fresh: str) -> None:
-    at.good("pub", fresh, '{"a":1}', "-H", "passcode:secret", "-H", "content-type:application/json")
-    shown = at.good("sub", fresh, "-n", "1", "--pretty").decode()
-    assert '{\n  "a": 1\n}' in shown
-    assert "secret" not in shown
+@pytest.mark.parametrize("arguments", [("sub", "/queue/closed"), ("req", "/queue/closed", "x")], ids=" ".join)
+def test_what_the_broker_refuses_is_one_line(at: Runner, arguments: tuple[str, ...]) -> None:
+    result = at(*arguments, "-u", at.guarded_url, "--login", "guest", STOMPCODEC_PASSCODE="guest")
+    assert (result.exit_code, len(result.stderr.splitlines())) == (1, 1)
+
+
+def test_a_reader_that_goes_away_loses_nothing(at: Runner, fresh: str) -> None:
+    at.good("pub", fresh, "-l", input=b"1\n2\n3\n")
+    with at.process("sub", fresh, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        assert process.stdout.readline() == b"1\n"
+        process.stdout.close()
+        at.good("pub", fresh, "4")  # sub notices when it writes
+        assert b"Traceback" not in process.stderr.read()
+        assert process.wait(patience(30)) == 1
+    rest = at.good("sub", fresh, "-n", "1", "-w", "10")
+    assert rest in (b"2\n", b"3\n", b"4\n")  # what a pipe had taken was acknowledged; the rest is there
+
+
+@pytest.mark.parametrize("number", ENDING)
+def test_interrupted(number: signal.Signals, at: Runner, fresh: str) -> None:
+    process = at.process("sub", fresh, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    assert process.stdout is not None
+    at.good("pub", fresh, "one")
+    assert process.stdout.readline() == b"one\n"
+    process.send_signal(number)
+    _out, said = process.communicate(timeout=patience(30))
+    assert (process.returncode, said) == (130, b"")
+
+
+@pytest.mark.parametrize("arguments", ["", "/queue/a -f {q}", "/queue/a -n 0"])
+def test_wrong_usage(arguments: str) -> None:
+    assert run("sub", *arguments.split()).exit_code == 2
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(
+    "arguments", ["sub /queue/a", "reply /queue/a pong", "record /queue/a -o a.stompcap"], ids=lambda each: each[:5]
+)
+def test_a_verb_tells_that_its_login_is_refused_after_a_reconnect(at: Runner, tmp_path: Path, arguments: str) -> None:
+    with Peer(server="RabbitMQ/3.10.8") as peer:
+        streams = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+        process = at.process(*arguments.split(), "-u", peer.url, cwd=tmp_path, **streams)
+        peer.wait(lambda peer: peer.got("SUBSCRIBE"), 30)
+        peer.rules["CONNECT"] = lambda side, frame: side.error(frame, "Access refused for user 'ann'")
+        peer.cut()
+        assert process.stderr is not None
+        first, second = process.stderr.readline(), process.stderr.readline()
+        peer.wait(lambda peer: len(peer.got("CONNECT")) > 3, 30)
+        process.send_signal(signal.SIGINT)
+        said = process.stderr.read()
+        process.communicate(timeout=patience(30))
+    assert b"the connection was lost" in first
+    assert second.endswith(b"CONNECT was rejected: Access refused for user 'ann'; connecting again\n")
+    assert b"refused" not in said  # once, since the reason stays the same
+
+
+# --exec
+
+#: Fails once.
+ONCE = 'test -e "{0}" || {{ : > "{0}"; exit 3; }}'
+
+
+@pytest.fixture
+def no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Retries, "pause", lambda _retries, _before: 0.0)
 
 
 def test_exec(at: Runner, fresh: str) -> None:
@@ -154,77 +206,10 @@ def test_exec(at: Runner, fresh: str) -> None:
     process = at.process("sub", fresh, "-n", "1", "--exec", script, stdout=subprocess.PIPE)
     out, _ = process.communicate(timeout=patience(30))
     assert process.returncode == 0
-    body, destination, headers = out.decode().split(" ", 2)
+    body, destination, found = out.decode().split(" ", 2)
     assert (body, destination) == ("body", fresh)
-    assert ["k", "v"] in json.loads(headers)
+    assert ["k", "v"] in json.loads(found)
     assert at("sub", fresh, "-n", "1", "-w", "0.2").exit_code == 1  # it was acknowledged
-
-
-def test_a_command_that_fails_refuses_its_message(at: Runner, fresh: str) -> None:
-    at.good("pub", fresh, "body")
-    result = at("sub", fresh, "-n", "2", "-w", "10", "--exec", "exit 3", "--attempts", "1")
-    assert result.exit_code == 1
-    assert result.stderr.count("the command ended with status 3") == 2  # it came again
-    assert at.good("sub", fresh, "-n", "1", "-f", "{body} {headers[redelivered]}") == b"body true"
-
-
-def test_auto_and_client(at: Runner, fresh: str) -> None:
-    for ack in ("auto", "client"):
-        at.good("pub", fresh, "-l", input=b"1\n2\n")
-        assert at.good("sub", fresh, "-n", "2", "--ack", ack) == b"1\n2\n"
-    assert at("sub", fresh, "-n", "1", "-w", "0.2").exit_code == 1
-
-
-def test_a_lost_connection_is_made_again(at: Runner, fresh: str) -> None:
-    with FaultProxy(("127.0.0.1", at.broker.port)) as proxy:
-        url = f"stomp://127.0.0.1:{proxy.port}"
-        process = at.process("sub", fresh, "-u", url, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
-        assert process.stdout is not None
-        at.good("pub", fresh, "before")
-        assert process.stdout.readline() == b"before\n"
-        proxy.cut()
-        at.good("pub", fresh, "after")
-        seen = process.stdout.readline()
-        if seen == b"before\n":  # its ACK was lost with the connection
-            seen = process.stdout.readline()
-        assert seen == b"after\n"
-        process.send_signal(signal.SIGINT)
-        _out, said = process.communicate(timeout=patience(30))
-    assert b"connecting again" in said
-
-
-def test_a_refused_subscription(at: Runner) -> None:
-    result = at("sub", "/queue/closed", "-u", at.guarded_url, "--login", "guest", STOMPCODEC_PASSCODE="guest")
-    assert result.exit_code == 1
-    assert len(result.stderr.splitlines()) == 1
-
-
-def test_a_reader_that_goes_away_loses_nothing(at: Runner, fresh: str) -> None:
-    at.good("pub", fresh, "-l", input=b"1\n2\n3\n")
-    process = at.process("sub", fresh, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
-    assert process.stdout is not None
-    assert process.stderr is not None
-    assert process.stdout.readline() == b"1\n"
-    process.stdout.close()
-    at.good("pub", fresh, "4")  # sub notices when it writes
-    said = process.stderr.read()
-    process.stderr.close()
-    assert process.wait(patience(30)) == 1
-    assert b"Traceback" not in said
-    rest = at.good("sub", fresh, "-n", "1", "-w", "10")
-    assert rest in (b"2\n", b"3\n", b"4\n")  # what a pipe had taken was acknowledged; the rest is there
-
-
-@pytest.mark.parametrize("number", ENDING)
-def test_interrupted(number: signal.Signals, at: Runner, fresh: str, tmp_path: Path) -> None:
-    process = at.process("sub", fresh, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
-    assert process.stdout is not None
-    at.good("pub", fresh, "one")
-    assert process.stdout.readline() == b"one\n"
-    process.send_signal(number)
-    _out, said = process.communicate(timeout=patience(30))
-    assert process.returncode == 130
-    assert said == b""
 
 
 def test_sigterm_waits_for_the_command(at: Runner, fresh: str, tmp_path: Path) -> None:
@@ -244,53 +229,146 @@ def test_sigterm_waits_for_the_command(at: Runner, fresh: str, tmp_path: Path) -
     assert at("sub", fresh, "-n", "1", "-w", "0.2").exit_code == 1  # it was acknowledged
 
 
-@pytest.mark.parametrize("number", ENDING)
-def test_an_interrupt_is_noted_wherever_it_comes(number: signal.Signals) -> None:
-    """Raised, it could come between taking a lock and knowing that; closing would wait for that lock for ever."""
-
-    class SecondError(Exception):
-        pass
-
-    def raises(number: int, frame: object) -> None:
-        raise SecondError
-
-    before = signal.signal(number, raises)
-    try:
-        with interrupts() as interrupted:
-            assert not interrupted()
-            signal.raise_signal(number)
-            assert interrupted()
-            with pytest.raises(SecondError):
-                signal.raise_signal(number)
-        assert signal.getsignal(number) is raises
-    finally:
-        signal.signal(number, before)
+def test_what_fails_once_is_done_the_second_time(at: Runner, fresh: str, tmp_path: Path, no_pauses: None) -> None:
+    for body in ("1", "2"):
+        at.good("pub", fresh, body)
+    result = at("sub", fresh, "-n", "2", "-w", "30", "--exec", f"{ONCE.format(tmp_path / 'ran')}; cat")
+    assert result.exit_code == 0
+    assert result.stderr.count("status 3; it runs again in 0 s, 6 times in all at most") == 1
 
 
-@pytest.mark.skipif(not hasattr(signal, "SIGHUP"), reason="SIGHUP is missing on this system")
-def test_nohup_keeps_its_word() -> None:
-    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
-    try:
-        with interrupts() as interrupted:
-            signal.raise_signal(signal.SIGHUP)
-            assert not interrupted()
-    finally:
-        signal.signal(signal.SIGHUP, before)
+def test_what_always_fails_is_a_dead_letter_and_the_next_one_follows(
+    at: Runner, fresh: str, tmp_path: Path, no_pauses: None
+) -> None:
+    for body in ("bad", "good"):
+        at.good("pub", fresh, body)
+    result = at("sub", fresh, "-n", "2", "-w", "30", "--exec", f'echo >> "{tmp_path}/ran"; ! grep -q bad')
+    assert result.exit_code == 1
+    assert (tmp_path / "ran").read_text().count("\n") == 6 + 1
+    assert result.stderr.count("status 1") == 2
+    assert "; given up after 6 calls" in result.stderr
+    assert at.good("sub", f"/queue/DLQ.{fresh.removeprefix('/queue/')}", "-n", "1", "-w", "30") == b"bad\n"
 
 
-def test_a_terminal_obeys_no_message(at: Runner, fresh: str) -> None:
-    at.good("pub", fresh, "-", input=b"a\x1b[2Jb")
-    near, far = pty.openpty()
-    process = at.process("sub", fresh, "-n", "1", "-q", stdin=subprocess.DEVNULL, stdout=far, stderr=far)
-    os.close(far)
-    try:
-        seen = read_until(near, b"\n")
-    finally:
-        os.close(near)
-    assert process.wait(patience(30)) == 0
-    assert seen == b"a\\x1b[2Jb\r\n"
+@pytest.mark.parametrize("verb", ["sub", "reply"])
+def test_with_one_attempt_the_broker_delivers_it_again(at: Runner, fresh: str, verb: str) -> None:
+    at.good("pub", fresh, "x", "-H", "reply-to:/queue/answers")
+    result = at(verb, fresh, "-n", "1", "-w", "30", "--exec", "exit 3", "--attempts", "1")
+    assert (result.exit_code, "runs again" in result.stderr) == (1, False)
+    assert "the command ended with status 3" in result.stderr
+    assert headers(at.good("sub", fresh, "-n", "1", "--json"))["redelivered"] == "true"
 
 
-def test_wrong_usage(at: Runner) -> None:
-    for arguments in ([], ["/queue/a", "-f", "{q}"], ["/queue/a", "-n", "0"], ["/queue/a", "--ack", "never"]):
-        assert at("sub", *arguments).exit_code == 2
+@pytest.mark.parametrize("verb", ["sub", "reply"])
+def test_a_dead_letter_goes_where_the_option_says(at: Runner, fresh: str, verb: str, no_pauses: None) -> None:
+    with stomp.connect(at.url) as client:
+        client.send(fresh, b"x", {"reply-to": "/queue/answers"}, receipt=True)
+    dead = f"{fresh}-dead"
+    result = at(verb, fresh, "-n", "1", "-w", "30", "--exec", "exit 3", "--attempts", "2", "--dead-letter", dead)
+    assert (result.exit_code, "given up after 2 calls" in result.stderr) == (1, True)
+    found = headers(at.good("sub", dead, "-n", "1", "--json"))
+    assert (found["original-destination"], found["persistent"]) == (fresh, "true")
+    assert found["dead-letter-reason"].startswith("CommandError(")
+
+
+def test_a_broker_without_a_place_for_dead_letters_keeps_the_message(at: Runner) -> None:
+    with Peer() as peer:
+        peer.queues["/queue/a"].append(b"x")
+        result = at("sub", "/queue/a", "-u", peer.url, "-w", "30", "--exec", "exit 3", "--attempts", "1")
+        assert (result.exit_code, "name a queue by --dead-letter" in result.stderr) == (1, True)
+        assert not peer.got("ACK") + peer.got("NACK")
+        result = at("sub", "/queue/a", "-u", peer.url, "--exec", "exit 3", "--dead-letter", "a")
+        assert (result.exit_code, "is the same queue" in result.stderr) == (1, True)
+
+
+# reply and req
+
+
+@contextmanager
+def replying(at: Runner, destination: str, *arguments: str, **environment: str) -> Iterator[list[Result]]:
+    """`reply` in a thread, which ends by --count; its result afterwards."""
+    results: list[Result] = []
+    whole = ["reply", destination, "-u", at.url, "--wait", str(patience(60)), *arguments]
+    # CliRunner replaces the standard streams, so requests are sent by a client.
+    thread = threading.Thread(target=lambda: results.append(run(*whole, **environment)))
+    thread.start()
+    yield results
+    thread.join(patience(60))
+    assert results
+
+
+@pytest.mark.parametrize(
+    ("arguments", "answers"),
+    [
+        (["pong"], [b"pong", b"pong"]),
+        (["--format", "{number}: {body} {headers[k]}"], [b"1: a v", b"2: b v"]),
+        (["--exec", "tr ab xy"], [b"x", b"y"]),
+        (["--exec", 'printf %s "$STOMP_NUMBER"'], [b"1", b"2"]),
+    ],
+    ids=["body", "template", "command", "environment"],
+)
+def test_answers(at: Runner, fresh: str, arguments: list[str], answers: list[bytes]) -> None:
+    with replying(at, fresh, *arguments, "-n", "2", "-H", "by:me") as results, stomp.connect(at.url) as client:
+        for question, answer in zip((b"a", b"b"), answers):
+            found = client.request(fresh, question, patience(30), {"k": "v"})
+            assert (found.body, found.get("by")) == (answer, "me")
+    assert (results[0].exit_code, results[0].stderr) == (0, "2 requests answered\n")
+
+
+def test_a_request_without_an_address_is_taken_and_counted_as_failed(at: Runner, fresh: str) -> None:
+    at.good("pub", fresh, "nowhere")
+    result = at("reply", fresh, "x", "-n", "1", "-w", "30")
+    assert (result.exit_code, "it has no reply-to" in result.stderr) == (1, True)
+    assert at.good("sub", fresh, "-w", "0.1") == b""
+
+
+def test_a_refused_answer_does_not_come_round_for_ever(at: Runner, fresh: str) -> None:
+    """Our broker ends the session with its ERROR, so the request is delivered again."""
+    with stomp.connect(at.guarded_url, login="guest", passcode="guest") as client:
+        client.send(fresh, b"x", {"reply-to": "/queue/closed"}, receipt=True)
+        login = ["--login", "guest", "-u", at.guarded_url]
+        with replying(at, fresh, "y", "-n", "3", *login, STOMPCODEC_PASSCODE="guest") as results:
+            assert client.request(fresh, b"z", patience(30)).body == b"y"
+        assert results[0].exit_code == 1
+        assert "the answer was refused" in results[0].stderr
+        assert client.receive(fresh) is None
+
+
+@pytest.mark.long
+def test_a_signal_ends_reply_in_good_order(at: Runner, fresh: str) -> None:
+    process = at.process("reply", fresh, "pong", stderr=subprocess.PIPE)
+    with stomp.connect(at.url) as client:
+        assert client.request(fresh, b"", patience(60)).body == b"pong"
+    process.send_signal(signal.SIGINT)
+    _out, said = process.communicate(timeout=patience(60))
+    assert (process.returncode, said) == (0, b"1 request answered\n")
+
+
+@pytest.mark.parametrize(
+    "arguments", ["", "x --exec date", "x -f {body}", "-f {nope}", "-f {body} --exec date"], ids=str
+)
+def test_wrong_answers_are_2(arguments: str) -> None:
+    assert run("reply", "/queue/a", "-u", "127.0.0.1:1", *arguments.split()).exit_code == 2
+
+
+def test_an_answer(at: Runner, fresh: str) -> None:
+    def answer(message: stomp.Message) -> None:
+        message.reply(message.body[::-1], {"asked": message.get("asked", "")})
+
+    with stomp.connect(at.url) as client:
+        client.subscribe(fresh, ack="client-individual", handler=answer)
+        assert at.good("req", fresh, "abc") == b"cba"
+        assert at.good("req", fresh, "-", input=b"\0\xff\n") == b"\n\xff\0"
+        assert at.good("req", fresh, input=b"12") == b"21"
+        found = at.good("req", fresh, "abc", "-H", "asked:twice", "--json")
+    assert (json.loads(found)["body"], headers(found)["asked"]) == ("cba", "twice")
+
+
+@pytest.mark.parametrize(("option", "seconds"), [("-w", "0.2"), ("--timeout", "1")])
+def test_nobody_answers(at: Runner, fresh: str, option: str, seconds: str) -> None:
+    result = at("req", fresh, "hello?", option, seconds)
+    assert (result.exit_code, result.stdout) == (1, "")
+    assert f"no answer came in {seconds} s (does anything answer at {fresh}? wait longer with" in result.stderr
+    with socket.create_server(("127.0.0.1", 0)) as silent:  # it bounds connecting, too
+        result = at("req", fresh, "x", option, seconds, "-u", f"127.0.0.1:{silent.getsockname()[1]}")
+    assert (result.exit_code, f"no CONNECTED in {seconds} s" in result.stderr) == (1, True)

@@ -97,7 +97,6 @@ def test_what_is_new_is_added(spark: Any, tmp_path: Path) -> None:
     [
         (["explode", "-p", "none"], "preset 'none'"),
         (["explode", "-s", "n odd odd"], "neither Spark's JSON"),
-        (["archive", "--option", "nothing=1", "--available-now"], "nothing"),
     ],
 )
 def test_what_goes_wrong_is_one_line(spark: Any, tmp_path: Path, arguments: list[str], said: str) -> None:
@@ -113,7 +112,7 @@ def test_what_goes_wrong_is_one_line(spark: Any, tmp_path: Path, arguments: list
 @pytest.mark.parametrize("verb", ["archive", "explode", "metrics"])
 def test_a_stream_goes_on_when_its_source_is_killed(spark: Any, tmp_path: Path, verb: str) -> None:
     out, spool = tmp_path / "out", tmp_path / "spool"
-    further = {"archive": ["--no-dedupe"], "explode": ["-p", "networkrail-td"], "metrics": ["--window", "1 hour"]}
+    further = {"archive": [], "explode": ["-p", "networkrail-td"], "metrics": ["--window", "1 hour"]}
     results: list[Any] = []
     with LiveBroker() as broker:
         arguments = (verb, broker.url, "-d", "/queue/a", "--spool", spool, "-o", out, *further[verb])

@@ -9,8 +9,10 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from stompcodec.spark.report import plot, text
+from stompcodec import shown
+from stompcodec.spark.report import plot
 from stompcodec.spark.report.plot import MOST_POINTS, MOST_SERIES, Series
+from stompcodec.spark.report.text import escape, moment, visible
 
 SVG = "{http://www.w3.org/2000/svg}"
 HOSTILE = '</title><script>alert("1")</script>&\x00\x1b[31m\u202e\ud800]]><!--'
@@ -149,7 +151,7 @@ def test_ticks_are_few_in_order_and_inside(low, high, kind):
     values = [tick.value for tick in ticks]
     assert len(ticks) <= 7
     assert values == sorted(set(values))
-    a, b = text.finite(low), text.finite(high)
+    a, b = shown.finite(low), shown.finite(high)
     if a is not None and b is not None and b > a:
         room = (b - a) * 1e-9 + max(abs(a), abs(b)) * 1e-9
         assert all(a - room <= value <= b + room for value in values)
@@ -179,15 +181,15 @@ def test_time_ticks_are_round_times_of_the_calendar(start, span, most):
 
 @given(st.one_of(st.text(), st.binary(), st.just(HOSTILE), st.integers()), st.integers(2, 50))
 def test_texts_are_one_visible_line_of_bounded_length(value, most):
-    shown = text.visible(value, most)
-    assert len(shown) <= 10 * most
-    assert not re.search(r"[\x00-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\ud800-\udfff]", shown)
-    escaped = text.escape(value, most)
+    line = visible(value, most)
+    assert len(line) <= 10 * most
+    assert not re.search(r"[\x00-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\ud800-\udfff]", line)
+    escaped = escape(value, most)
     assert not set("<>\"'") & set(escaped)
     ET.fromstring(f'<a b="{escaped}">{escaped}</a>')
 
 
-@pytest.mark.parametrize("write", [text.count, text.octets, text.duration, text.moment])
+@pytest.mark.parametrize("write", [shown.count, shown.octets, shown.duration, moment])
 @given(numbers)
 def test_numbers_are_short(write, value):
     assert 1 <= len(write(value)) <= 24
@@ -196,21 +198,21 @@ def test_numbers_are_short(write, value):
 @given(st.floats(0.001, 1e9))
 def test_durations_are_near_to_what_they_say(seconds):
     units = {"d": 86400, "h": 3600, "min": 60, "s": 1, "ms": 1e-3}
-    parts = text.duration(seconds).replace(",", "").split()
+    parts = shown.duration(seconds).replace(",", "").split()
     said = sum(float(number) * units[unit] for number, unit in zip(parts[::2], parts[1::2]))
     assert said == pytest.approx(seconds, rel=0.022)  # two units: half an hour of a day
 
 
 @given(st.integers(0, 10**12), st.integers(1, 10**12))
 def test_shares_never_round_to_nothing_or_to_all(part, whole):
-    said = text.share(min(part, whole), whole)
+    said = shown.share(min(part, whole), whole)
     assert (said == "0 %") == (part == 0)
     assert (said == "100 %") == (part >= whole)
 
 
 def test_moments_are_utc():
     at = datetime(2024, 2, 29, 23, 59, 58, tzinfo=timezone.utc)
-    assert text.moment(at.timestamp() * 1e6) == "2024-02-29 23:59:58"
+    assert moment(at.timestamp() * 1e6) == "2024-02-29 23:59:58"
 
 
 @given(st.integers(300, 1100), st.floats(1e4, 1e10), st.integers(0, 10**10))
