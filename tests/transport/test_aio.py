@@ -34,8 +34,10 @@ def test_octets_arrive_as_they_were_sent(kind, run, contexts_of):
             client.wire.close()
             assert await client.gone() is None
             assert await server.peers[0].gone() is None
-            assert client.log[0] == "opened"
             assert client.log.count("opened") == 1
+            if kind == "tcp":  # a view is valid during the call only
+                with pytest.raises(ValueError, match="released"):
+                    bytes(client.view)
 
     run(main())
 
@@ -54,9 +56,8 @@ def test_what_a_wire_says_of_itself(kind, run, contexts_of):
             assert wire.whole_frames is accepted.whole_frames is (kind in ("ws", "wss"))
             assert wire.buffered == 0
             for side in (wire, accepted):
-                sock = side._transport.get_extra_info("socket")
-                assert sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
-                assert sock.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE)
+                assert side._transport.get_extra_info("socket").getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
+                assert side._transport.get_extra_info("socket").getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE)
             assert "closing" not in repr(wire)
             wire.abort()
             assert await client.gone() is None
@@ -79,26 +80,6 @@ def test_many_connections_share_a_read_buffer(run):
                 assert await client.has(octets) == bytes([number]) * octets
                 client.wire.close()
                 await client.gone()
-
-    run(main())
-
-
-def test_a_view_is_valid_during_the_call_only(run):
-    class Keeper(Peer):
-        def received(self, data):
-            self.kept = data
-            super().received(data)
-
-    async def main():
-        async with Server() as server:
-            client = await server.connect()
-            server.peers[0].__class__ = Keeper
-            client.wire.write([b"hello"])
-            await server.peers[0].has(5)
-            with pytest.raises(ValueError, match="released"):
-                bytes(server.peers[0].kept)
-            client.wire.abort()
-            await client.gone()
 
     run(main())
 
@@ -160,17 +141,6 @@ def test_close_sends_all_that_waits(kind, run, contexts_of):
             client.wire.abort()
             client.wire.close()
             assert client.log == ["opened", False, ("lost", None)]
-
-    run(main())
-
-
-def test_a_peer_that_never_reads_is_cut_off(run):
-    async def main():
-        async with Server() as server, Raw.to(server.port, buffer=4096):
-            peer = await server.first()
-            peer.wire.write([b"z" * 10_000_000])
-            peer.wire.close(linger=0.05)
-            assert isinstance(await peer.gone(), ConnectionAbortedError)
 
     run(main())
 
@@ -270,14 +240,18 @@ def test_the_end_may_come_in_the_same_turn_as_the_last_octets(run):
     run(main())
 
 
-def test_a_peer_that_is_done_and_never_reads_is_cut_off(run, monkeypatch):
+@pytest.mark.parametrize("closed_by", ["us", "the peer"])
+def test_a_peer_that_never_reads_is_cut_off(run, monkeypatch, closed_by):
     monkeypatch.setattr(aio.Wire.close, "__defaults__", (0.05,))
 
     async def main():
         async with Server() as server, Raw.to(server.port, buffer=4096) as raw:
             peer = await server.first()
             peer.wire.write([b"z" * 10_000_000])
-            raw.sock.shutdown(socket.SHUT_WR)
+            if closed_by == "us":
+                peer.wire.close()
+            else:
+                raw.sock.shutdown(socket.SHUT_WR)
             assert isinstance(await peer.gone(), ConnectionAbortedError)
 
     run(main())
@@ -302,13 +276,10 @@ def test_a_reset_is_an_error(kind, run, contexts_of):
     run(main())
 
 
-@kinds
-def test_abort_drops_what_waits(kind, run, contexts_of):
-    context = contexts_of(kind)
-
+def test_abort_drops_what_waits(run):
     async def main():
-        async with Server(kind, context=context.server) as server:
-            client = await server.connect(context.client)
+        async with Server() as server:
+            client = await server.connect()
             peer = await server.first()
             peer.wire.pause_reading()
             client.wire.write([b"y" * 20_000_000])
@@ -321,7 +292,7 @@ def test_abort_drops_what_waits(kind, run, contexts_of):
     run(main())
 
 
-def test_an_owner_may_close_while_it_receives(run, contexts_of):
+def test_an_owner_may_close_while_it_receives(run):
     """Nothing more is received, even if it was read already."""
 
     class Once(Peer):

@@ -11,7 +11,8 @@ import time
 
 import pytest
 from patience import patience
-from transport.wires import KINDS, Peer, Place, in_thread, place
+from transport.messages import PING, frame
+from transport.wires import KINDS, Peer, Place, in_thread
 
 from stompcodec.transport import sync
 
@@ -63,6 +64,23 @@ def pair(waker, buffer=None, **options):
         peer.wire.poll(0)
 
 
+@contextlib.contextmanager
+def reading(other, pause=0.0):
+    """Read all that comes in a thread, until the end of the stream; the sizes of what came."""
+    got = []
+
+    def read():
+        while piece := other.recv(2048 if pause else 65536):
+            got.append(len(piece))
+            time.sleep(pause)
+
+    reader = threading.Thread(target=read)
+    reader.start()
+    yield got
+    reader.join(patience(30))
+    assert not reader.is_alive()
+
+
 @kinds
 def test_octets_arrive_as_they_were_sent(kind, waker, contexts_of):
     roll = random.Random(kind)
@@ -82,6 +100,9 @@ def test_octets_arrive_as_they_were_sent(kind, waker, contexts_of):
             wire.write([chunks.pop(0) for _ in range(min(len(chunks), roll.randrange(6)))])
         until(peer, lambda: len(peer.data) >= len(whole))
         assert peer.data == whole
+        if kind == "tcp":  # a view is valid during the call only
+            with pytest.raises(ValueError, match="released"):
+                bytes(peer.view)
         assert wire._socket.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
         assert wire._socket.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE)
         assert "closing" not in repr(wire)
@@ -118,40 +139,6 @@ def test_an_owner_is_told_once_to_stop_and_once_to_go_on(kind, waker, contexts_o
         assert peer.log == ["opened", False, True]
         wire.close()
         assert gone(peer) is None
-
-
-def test_an_owner_goes_on_at_a_quarter(waker):
-    class Notes(Peer):
-        def writable(self, yes):
-            super().writable(yes)
-            self.at = self.wire.buffered
-
-    with pair(waker, buffer=8192, high=1_000_000) as (peer, other):
-        peer.__class__ = Notes
-        peer.wire._socket.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4096)
-        written = 0
-        while False not in peer.log:
-            peer.wire.write([b"x" * 10_000])
-            written += 10_000
-        assert 1_000_000 < peer.at < 1_020_000
-        go_on = threading.Event()
-
-        def read():
-            left = written - 220_000
-            while left > 0:
-                left -= len(other.recv(min(65536, left)))
-            go_on.wait(patience(20))  # what is not in buffers of the system waits meanwhile
-            while other.recv(65536):
-                pass
-
-        reader = threading.Thread(target=read)
-        reader.start()
-        until(peer, lambda: True in peer.log)
-        assert 100_000 < peer.at <= 250_000
-        go_on.set()
-        peer.wire.close()
-        assert gone(peer) is None
-        reader.join()
 
 
 @kinds
@@ -203,20 +190,6 @@ def test_only_a_wire_without_layers_is_lent(kind, waker, contexts_of):
         wire.poll(0)
 
 
-def test_a_view_is_valid_during_the_call_only(waker):
-    class Keeper(Peer):
-        def received(self, data):
-            self.kept = data
-            super().received(data)
-
-    with pair(waker) as (peer, other):
-        peer.__class__ = Keeper
-        other.sendall(b"hello")
-        until(peer, lambda: peer.data)
-        with pytest.raises(ValueError, match="released"):
-            bytes(peer.kept)
-
-
 def test_a_peer_that_never_reads_is_cut_off(waker):
     with pair(waker) as (peer, _):
         peer.wire.write([b"z" * 20_000_000])
@@ -235,20 +208,11 @@ def test_a_peer_that_reads_but_does_not_close_is_left_in_time(waker):
 def test_a_peer_that_reads_slowly_gets_everything(waker):
     with pair(waker, buffer=8192) as (peer, other):
         peer.wire._socket.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4096)
-        got = []
-
-        def read():
-            while piece := other.recv(2048):
-                got.append(len(piece))
-                time.sleep(0.002)
-
-        reader = threading.Thread(target=read)
-        reader.start()
-        peer.wire.write([b"z" * 600_000])
-        peer.wire.close(linger=0.3)
-        while peer.wire.poll(patience(30)):
-            pass
-        reader.join()
+        with reading(other, pause=0.002) as got:
+            peer.wire.write([b"z" * 600_000])
+            peer.wire.close(linger=0.3)
+            while peer.wire.poll(patience(30)):
+                pass
         assert sum(got) == 600_000
 
 
@@ -280,16 +244,8 @@ def test_a_peer_that_is_done_sending_still_gets_the_answer(waker, monkeypatch):
         other.shutdown(socket.SHUT_WR)
         until(peer, lambda: peer.wire._peer_done)
         assert peer.wire._watched == selectors.EVENT_WRITE  # its end would wake us for ever
-        got = []
-
-        def read():
-            while piece := other.recv(65536):
-                got.append(len(piece))
-
-        reader = threading.Thread(target=read)
-        reader.start()
-        assert gone(peer) is None
-        reader.join()
+        with reading(other) as got:
+            assert gone(peer) is None
         assert sum(got) == 600_000
 
 
@@ -311,6 +267,23 @@ def write_until_it_fails(wire):
     while not (wire._broken or wire._dead):
         assert time.monotonic() < until
         wire.write([b"x" * 1000])
+
+
+@pytest.mark.parametrize("size", [1, sync.AHEAD, sync.AHEAD + 1, 2 * sync.AHEAD])
+@pytest.mark.parametrize("ended", [False, True])
+def test_what_was_read_ahead_and_what_is_behind_it_are_one_read(waker, size, ended):
+    octets, reads = bytes(number % 251 for number in range(size)), []
+    with pair(waker) as (peer, other):
+        peer.received = lambda data: reads.append(bytes(data))
+        other.sendall(octets)
+        while len(peer.wire._socket.recv(size, socket.MSG_PEEK)) < size:
+            select.select([peer.wire._socket], [], [], patience(10))
+        assert peer.wire.read_ahead() == octets[: sync.AHEAD]
+        if ended:
+            other.shutdown(socket.SHUT_WR)
+        assert peer.wire.handle(0)
+        assert reads == [octets]
+        assert not peer.wire.ahead
 
 
 def test_a_reset_that_is_seen_when_writing(waker):
@@ -437,92 +410,51 @@ def test_an_owner_may_close_or_abort_while_it_receives(waker, monkeypatch):
 
 
 def test_a_flood_of_pings_is_cut_off(waker):
-    from transport.messages import PING, accept_of, answered, frame
-
-    def serve(listener):
-        other, _ = listener.accept()
-        with other, contextlib.suppress(ConnectionError):
-            asked = b""
-            while b"\r\n\r\n" not in asked:
-                asked += other.recv(4096)
-            key = answered(b"HTTP/1.1 200\r\n" + asked.partition(b"\r\n")[2])[1]["sec-websocket-key"]
-            other.sendall(
-                b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
-                b"Sec-WebSocket-Accept: " + accept_of(key).encode() + b"\r\n\r\n"
-            )
-            while True:
-                other.sendall(frame(PING, b"p" * 125, mask=None) * 1000)
-
-    with accepting() as (listener, where):
-        thread = threading.Thread(target=serve, args=[listener])
-        thread.start()
+    with in_thread("ws", echo=False) as server:
         peer = Peer()
-        sync.connect(where._replace(websocket=True), peer, waker=waker)
+        sync.connect(server.place, peer, waker=waker)
+        other = server.run(server.first())
+
+        async def flood():
+            other.wire.pause_reading()
+            other.wire._put([frame(PING, b"p" * 125, mask=None) * 100_000])
+
+        server.run(flood())
         assert isinstance(gone(peer), ConnectionAbortedError)
-        thread.join()
-
-
-# ---- connecting ----
-
-
-def test_nobody_listens(waker):
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        with pytest.raises(ConnectionRefusedError):
-            sync.connect(Place("127.0.0.1", taken.getsockname()[1]), Peer(), waker=waker)
-
-
-def test_a_host_without_an_address(waker):
-    with pytest.raises(OSError, match=r"\w"):
-        sync.connect(Place("no-such-host.invalid", 1), Peer(), waker=waker)
-
-
-@pytest.mark.parametrize("kind", ["tls", "ws", "wss"])
-def test_a_server_that_says_nothing(kind, waker, contexts_of):
-    with accepting() as (_, where):
-        peer = Peer()
-        with pytest.raises(TimeoutError):
-            sync.connect(place(kind, where.port), peer, ssl=contexts_of(kind).client, timeout=0.1, waker=waker)
-        assert peer.log == []
-
-
-@pytest.mark.parametrize("kind", ["tls", "ws", "wss"])
-@pytest.mark.parametrize("answer", [b"", b"ERROR\nmessage:who are you\n\n\0" * 9, b"HTTP/1.1 200 OK\r\n\r\nhello"])
-def test_a_server_that_speaks_something_else(kind, answer, waker, contexts_of):
-    def serve(listener):
-        other, _ = listener.accept()
-        with other, contextlib.suppress(ConnectionError):
-            other.recv(4096)
-            other.sendall(answer)
-
-    with accepting() as (listener, where):
-        thread = threading.Thread(target=serve, args=[listener])
-        thread.start()
-        peer = Peer()
-        with pytest.raises(OSError, match=r"(?i)closed|websocket|wrong version|ssl|record|reset"):
-            sync.connect(place(kind, where.port), peer, ssl=contexts_of(kind).client, waker=waker, timeout=patience(30))
-        thread.join()
-        assert peer.log == []
 
 
 # ---- the waker ----
 
 
-def test_a_wire_is_woken_from_another_thread(waker):
-    with pair(waker) as (peer, _):
-        waiting = threading.Event()
+def test_no_wake_is_lost(waker):
+    assert waker.wait(0) is False
+    waker.wake()
+    waker.wake()
+    assert waker.wait(None) is True
+    assert waker.wait(0) is False
+    for _ in range(5):
+        waker.wake()
+    assert waker._here.recv(100) == b"\0"  # many wakes cost one call of the kernel
+    waker.clear()
+    inner, waker._here = waker._here, Racing(waker)
+    waker.wake()
+    waker.clear()  # another thread wakes meanwhile
+    waker._here = inner
+    waker.wake()
+    assert waker.wait(0)
+    waker.close()
+    waker.wake()
 
-        def wake():
-            waiting.wait()
-            waker.wake()
 
-        thread = threading.Thread(target=wake)
-        thread.start()
-        waiting.set()
-        start = time.monotonic()
-        assert peer.wire.poll(patience(30))
-        assert time.monotonic() - start < patience(30)
-        thread.join()
+class Racing:
+    """A socket of a waker; another thread wakes whenever it is read."""
+
+    def __init__(self, waker):
+        self.waker, self.inner = waker, waker._here
+
+    def recv(self, size):
+        self.waker.wake()
+        return self.inner.recv(size)
 
 
 def test_no_work_is_left_behind(waker):
