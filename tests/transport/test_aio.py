@@ -66,24 +66,6 @@ def test_what_a_wire_says_of_itself(kind, run, contexts_of):
     run(main())
 
 
-def test_many_connections_share_a_read_buffer(run):
-    """And none sees the octets of another."""
-
-    async def main():
-        async with Server(echo=True) as server:
-            clients = [await server.connect() for _ in range(40)]
-            for turn in range(20):
-                for number, client in enumerate(clients):
-                    client.wire.write([bytes([number]) * (turn * 97)])
-            for number, client in enumerate(clients):
-                octets = sum(turn * 97 for turn in range(20))
-                assert await client.has(octets) == bytes([number]) * octets
-                client.wire.close()
-                await client.gone()
-
-    run(main())
-
-
 @kinds
 def test_an_owner_is_told_once_to_stop_and_once_to_go_on(kind, run, contexts_of):
     context = contexts_of(kind)
