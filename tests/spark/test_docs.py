@@ -70,18 +70,6 @@ def test_the_tables_of_options_are_complete():
     assert len(listed) == 3
 
 
-def test_links_between_pages_lead_somewhere():
-    for page in PAGES:
-        for target in re.findall(r"\]\(([\w./-]+\.md)\)", page.read_text(encoding="utf-8")):
-            assert (DOCS / target).is_file(), f"{page.name}: {target}"
-
-
-def test_snippets_are_python():
-    for page in PAGES:
-        for block in re.findall(r"```python\n(.*?)```", page.read_text(encoding="utf-8"), re.DOTALL):
-            compile(block, page.name, "exec")
-
-
 def test_reads_lead_with_a_schema():
     """Spark prunes nothing of a Python source: without a schema a count costs as much as all columns."""
     pages = [page for page in PAGES if page.name != "spark-filter-pushdown.md"]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 import shutil
 from pathlib import Path
@@ -18,7 +17,6 @@ pytest.importorskip("pyarrow")
 from spark.live_making import LiveBroker, Rows, publish, runner, running, wait_for
 from spark.read_back import ADMISSION
 
-import stompcodec.client as stomp
 from stompcodec.capture import Capture
 from stompcodec.spark.live.receiver import Receiver
 from stompcodec.spark.live.source import LiveReader
@@ -295,22 +293,3 @@ def test_a_passcode_is_in_no_plan_and_no_file(spark, broker, queue: str, tmp_pat
     kept = b"".join(path.read_bytes() for path in tmp_path.rglob("*") if path.is_file())
     assert SECRET not in shown
     assert SECRET.encode() not in kept
-
-
-def test_the_same_name_writes(spark, broker, queue: str, tmp_path: Path) -> None:
-    rows = spark.range(5).selectExpr(f"'{queue}' as destination", "cast(id as string) as body")
-    rows.write.format("stomp").mode("append").options(url=broker.url).save()
-    with stomp.connect(broker.url) as client:
-        subscription = client.subscribe(queue, ack="client-individual")
-        assert sorted(message.body for message in (subscription.get(patience(10)) for _ in range(5))) == [
-            b"0",
-            b"1",
-            b"2",
-            b"3",
-            b"4",
-        ]
-
-
-def test_spark_started_with_no_java_of_the_system(spark) -> None:
-    """The tests above ran on the Java that came by pip, or on one that was named."""
-    assert os.environ["JAVA_HOME"]

@@ -21,7 +21,6 @@ from spark.making import START, make_capture, make_stream, message, octets
 from spark.read_back import batches, read, rows, schema_of
 
 from stompcodec import Frame, Parser
-from stompcodec.errors import StoreError
 from stompcodec.spark.options.options import parse_file
 from stompcodec.spark.reading import decode, splits, window
 from stompcodec.spark.reading.garbage import begins_frame
@@ -250,15 +249,6 @@ def test_a_damaged_index_loses_times_and_no_frames(tmp_path: Path, row: int) -> 
         assert [each["received_at"] for each in good] == times
 
 
-def test_a_capture_without_an_index_still_has_its_frames(tmp_path: Path) -> None:
-    path = make_capture(tmp_path / "a.stompcap", [message(n) for n in range(10)])
-    (index,) = path.glob("*.idx")
-    index.unlink()
-    found = rows(path, NARROW)
-    assert found[0]["error"].startswith("damaged-index: it is missing")
-    assert [row["message_id"] for row in found[1:]] == [f"id-{n}" for n in range(10)]
-
-
 def test_what_is_not_synced_yet_is_left_alone(tmp_path: Path) -> None:
     """Its writer may be alive: frames count once the index tells of them."""
     path = make_capture(tmp_path / "a.stompcap", [message(n) for n in range(3)], seal=False)
@@ -301,15 +291,6 @@ def test_compressed_data_that_is_damaged_gives_what_comes_before(tmp_path: Path,
     assert good == [f"id-{n}" for n in range(len(good))]
     told = [row["error"] for row in found if row["error"]]
     assert told[0].startswith(("unreadable: ", "truncated: "))
-
-
-def test_a_file_that_is_gone_ends_the_query(tmp_path: Path) -> None:
-    path = make_stream(tmp_path / "a.stomp", [message(1)])
-    options = parse_file({})
-    (split,) = batch_splits([str(path)], options)
-    path.unlink()
-    with pytest.raises(StoreError, match="there is none"):
-        list(decode.read_split(split, Projection(NARROW), options))
 
 
 # ---- memory ----

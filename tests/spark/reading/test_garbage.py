@@ -215,20 +215,6 @@ def test_a_frame_that_is_too_large_is_one_row(
         assert frame.startswith(row["body"])
 
 
-def test_a_large_text_without_a_length_is_one_row(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in (decode, splits):
-        monkeypatch.setattr(module, "most_of", lambda options: options.max_body + 10_000)
-    monkeypatch.setattr(splits, "_PIECE", 10_000)
-    frame = large(7, b"x" * 400_000, counted=False)
-    path = make_stream(tmp_path / "a.stomp", [*frames(1), frame, *frames(2)])
-    for split in (2**25, 50_000):
-        found = rows(path, SCHEMA, maxBody=LIMIT, splitBytes=split)
-        assert right(found) == ["id-1", "id-2"]
-        ((_, length, body),) = wrong(found)
-        assert length == len(frame)
-        assert frame.startswith(body)
-
-
 @pytest.mark.parametrize("how", ["stream", "gzip"])
 @pytest.mark.parametrize("counted", [300_000, 10**14, 10**40])
 def test_a_length_that_lies_hides_nothing(tmp_path: Path, how: str, counted: int) -> None:
@@ -239,14 +225,6 @@ def test_a_length_that_lies_hides_nothing(tmp_path: Path, how: str, counted: int
     found = rows(path, SCHEMA, maxBody=LIMIT, splitBytes=50_000)
     assert len(right(found)) == 5001
     assert [body for _, _, body in wrong(found)] == [liar]
-
-
-def test_what_is_shown_of_a_large_frame_is_bounded(tmp_path: Path) -> None:
-    frame = large(7, bytes(3 * 2**20))
-    path = make_stream(tmp_path / "a.stomp", [frame, *frames(1)])
-    ((place, length, body),) = wrong(rows(path, SCHEMA, maxBody="1m"))
-    assert (place, length, body) == (0, len(frame), frame[: len(body)])
-    assert len(body) <= 2**20
 
 
 # ---- the parts ----
