@@ -1,7 +1,6 @@
-"""Octets over blocking sockets, moved by one thread; on real sockets, over TCP, TLS, WebSocket and both."""
+"""Blocking sockets, moved by one thread: lent wires, failed writes, and wakers. The rest: test_wire.py."""
 
 import contextlib
-import random
 import select
 import selectors
 import socket
@@ -11,7 +10,6 @@ import time
 
 import pytest
 from patience import patience
-from transport.messages import PING, frame
 from transport.wires import KINDS, Peer, Place, in_thread
 
 from stompcodec.transport import sync
@@ -25,15 +23,6 @@ def waker():
         yield waker
 
 
-def until(peer, done):
-    """Poll until something is so."""
-    deadline = time.monotonic() + patience(30)
-    while not done():
-        assert time.monotonic() < deadline
-        if not peer.wire.poll(1.0):
-            assert done()
-
-
 def gone(peer):
     deadline = time.monotonic() + patience(30)
     while peer.wire.poll(patience(30)):
@@ -43,133 +32,16 @@ def gone(peer):
 
 
 @contextlib.contextmanager
-def accepting(buffer=None):
-    """A socket that listens, for servers written out by hand. buffer: octets of receive buffers."""
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        if buffer is not None:
-            listener.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, buffer)
-        yield listener, Place("127.0.0.1", listener.getsockname()[1])
-
-
-@contextlib.contextmanager
-def pair(waker, buffer=None, **options):
+def pair(waker):
     """A client, and the other end as a plain socket."""
-    with accepting(buffer) as (listener, where):
+    with socket.create_server(("127.0.0.1", 0)) as listener:
         peer = Peer()
-        sync.connect(where, peer, waker=waker, **options)
+        sync.connect(Place("127.0.0.1", listener.getsockname()[1]), peer, waker=waker)
         other, _ = listener.accept()
         with other:
             yield peer, other
         peer.wire.abort()
         peer.wire.poll(0)
-
-
-@contextlib.contextmanager
-def reading(other, pause=0.0):
-    """Read all that comes in a thread, until the end of the stream; the sizes of what came."""
-    got = []
-
-    def read():
-        while piece := other.recv(2048 if pause else 65536):
-            got.append(len(piece))
-            time.sleep(pause)
-
-    reader = threading.Thread(target=read)
-    reader.start()
-    yield got
-    reader.join(patience(30))
-    assert not reader.is_alive()
-
-
-@kinds
-def test_octets_arrive_as_they_were_sent(kind, waker, contexts_of):
-    roll = random.Random(kind)
-    sizes = [0, 1, 5, 125, 126, 127, 1000, 65535, 65536, 65537, 200_000]
-    chunks = [roll.randbytes(roll.choice(sizes)) for _ in range(30)] + [b"", b"\n", "SEND\ncafé\0".encode()]
-    context = contexts_of(kind)
-    with in_thread(kind, context.server) as server:
-        peer = Peer()
-        wire = sync.connect(server.place, peer, ssl=context.client, waker=waker)
-        assert peer.log == ["opened"]
-        assert peer.wire is wire
-        assert wire.secure is (kind in ("tls", "wss"))
-        assert wire.whole_frames is (kind in ("ws", "wss"))
-        assert wire.peer == f"127.0.0.1:{server.port}"
-        whole = b"".join(chunks)
-        while chunks:
-            wire.write([chunks.pop(0) for _ in range(min(len(chunks), roll.randrange(6)))])
-        until(peer, lambda: len(peer.data) >= len(whole))
-        assert peer.data == whole
-        if kind == "tcp":  # a view is valid during the call only
-            with pytest.raises(ValueError, match="released"):
-                bytes(peer.view)
-        assert wire._socket.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
-        assert wire._socket.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE)
-        assert "closing" not in repr(wire)
-        wire.close()
-        assert "closing" in repr(wire)
-        assert gone(peer) is None
-        assert server.run(server.peers[0].gone()) is None
-
-
-@kinds
-def test_an_owner_is_told_once_to_stop_and_once_to_go_on(kind, waker, contexts_of):
-    context = contexts_of(kind)
-    with in_thread(kind, context.server, echo=False) as server:
-        peer = Peer()
-        wire = sync.connect(server.place, peer, ssl=context.client, waker=waker, high=50_000)
-        other = server.run(server.first())
-
-        async def call(what):
-            getattr(other.wire, what)()
-
-        server.run(call("pause_reading"))
-        written = 0
-        while False not in peer.log:
-            wire.write([b"x" * 10_000] * 10)
-            written += 100_000
-        wire.write([b"x" * 10_000] * 10)
-        assert wire.buffered > 50_000
-        assert peer.log == ["opened", False]
-        server.run(call("resume_reading"))
-        until(peer, lambda: True in peer.log)
-        assert wire.buffered <= 50_000 // 4
-        until(peer, lambda: not wire.buffered)
-        server.run(other.has(written + 100_000))
-        assert peer.log == ["opened", False, True]
-        wire.close()
-        assert gone(peer) is None
-
-
-@kinds
-def test_close_sends_all_that_waits(kind, waker, contexts_of):
-    context = contexts_of(kind)
-    with in_thread(kind, context.server, echo=False) as server:
-        peer = Peer()
-        wire = sync.connect(server.place, peer, ssl=context.client, waker=waker)
-        wire.write([b"y" * 20_000_000])
-        wire.close()
-        wire.write([b"dropped"])
-        wire.close()
-        assert gone(peer) is None
-        assert server.run(server.peers[0].gone()) is None
-        assert server.peers[0].data == b"y" * 20_000_000
-        wire.write([b"dropped"])
-        wire.pause_reading()
-        wire.resume_reading()
-        wire.abort()
-
-
-def test_a_paused_wire_reads_nothing(waker):
-    with pair(waker) as (peer, other):
-        peer.wire.pause_reading()
-        other.sendall(b"hello")
-        assert peer.wire.poll(0.05)
-        assert peer.data == b""
-        peer.wire.write([b"both ways are independent"])
-        assert other.recv(100)
-        peer.wire.resume_reading()
-        until(peer, lambda: peer.data == b"hello")
 
 
 @kinds
@@ -190,73 +62,10 @@ def test_only_a_wire_without_layers_is_lent(kind, waker, contexts_of):
         wire.poll(0)
 
 
-def test_a_peer_that_never_reads_is_cut_off_and_one_that_does_not_close_is_left_in_time(waker):
-    with pair(waker) as (peer, _):
-        peer.wire.write([b"z" * 20_000_000])
-        peer.wire.close(linger=0.05)
-        assert isinstance(gone(peer), ConnectionAbortedError)
-    with pair(waker) as (peer, other):
-        peer.wire.write([b"bye"])
-        peer.wire.close(linger=0.05)
-        assert gone(peer) is None
-        assert other.recv(100) == b"bye"
-
-
-def test_a_peer_that_reads_slowly_gets_everything(waker):
-    with pair(waker, buffer=8192) as (peer, other):
-        peer.wire._socket.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4096)
-        with reading(other, pause=0.002) as got:
-            peer.wire.write([b"z" * 600_000])
-            peer.wire.close(linger=0.3)
-            while peer.wire.poll(patience(30)):
-                pass
-        assert sum(got) == 600_000
-
-
-def test_what_comes_after_close_is_thrown_away(waker):
-    with pair(waker) as (peer, other):
-        peer.wire.pause_reading()
-        other.sendall(b"unread")
-        peer.wire.close(linger=60)
-        other.sendall(b"more" * 1000)
-        assert peer.wire.poll(1)
-        assert other.recv(10) == b""
-        other.close()
-        assert gone(peer) is None
-        assert peer.data == b""
-
-
-def test_a_peer_that_is_done_sending_still_gets_the_answer(waker, monkeypatch):
-    monkeypatch.setattr(sync.SyncWire.close, "__defaults__", (60,))  # nobody has to wait for that
-
-    class Answers(Peer):
-        def received(self, data):
-            super().received(data)
-            self.wire.write([b"answer" * 100_000])
-
-    with pair(waker, buffer=8192) as (peer, other):
-        peer.__class__ = Answers
-        peer.wire._socket.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4096)
-        other.sendall(b"question")
-        other.shutdown(socket.SHUT_WR)
-        until(peer, lambda: peer.wire._peer_done)
-        assert peer.wire._watched == selectors.EVENT_WRITE  # its end would wake us for ever
-        with reading(other) as got:
-            assert gone(peer) is None
-        assert sum(got) == 600_000
-
-
 def reset(other):
     """Close a socket with a RST, whatever was read."""
     other.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
     other.close()
-
-
-def test_a_reset_is_an_error(waker):
-    with pair(waker) as (peer, other):
-        reset(other)
-        assert isinstance(gone(peer), ConnectionError)
-        peer.wire.write([b"nobody is there"])
 
 
 def write_until_it_fails(wire):
@@ -339,14 +148,6 @@ def test_an_owner_that_closes_after_a_failed_write_receives_no_more(waker):
         assert peer.data == b""
 
 
-def test_abort_drops_what_waits(waker):
-    with pair(waker) as (peer, _):
-        peer.wire.write([b"z" * 20_000_000])
-        peer.wire.abort()
-        assert peer.wire.buffered == 0
-        assert gone(peer) is None
-
-
 @pytest.mark.skipif(not hasattr(select, "poll"), reason="no poll here")
 @kinds
 def test_abort_ends_the_stream_and_the_waits_of_other_threads(kind, waker, contexts_of):
@@ -379,33 +180,6 @@ def wait_for_a_poll(poller):
     while time.monotonic() < until:
         poller.poll(0)
         time.sleep(0.001)  # else the other thread hardly gets a chance
-
-
-@pytest.mark.parametrize("way", ["close", "abort"])
-def test_an_owner_may_end_it_while_it_receives(waker, monkeypatch, way):
-    monkeypatch.setattr("stompcodec.transport.websocket._QUICK", False)  # each message is received by itself
-    with in_thread("ws", None) as server:
-        peer = Peer()
-        wire = sync.connect(server.place, peer, waker=waker)
-        received = peer.received
-        peer.received = lambda data: (received(data), getattr(wire, way)())
-        wire.write([b"1", b"2", b"3"])
-        assert gone(peer) is None
-        assert peer.data == b"1"
-
-
-def test_a_flood_of_pings_is_cut_off(waker):
-    with in_thread("ws", echo=False) as server:
-        peer = Peer()
-        sync.connect(server.place, peer, waker=waker)
-        other = server.run(server.first())
-
-        async def flood():
-            other.wire.pause_reading()
-            other.wire._put([frame(PING, b"p" * 125, mask=None) * 100_000])
-
-        server.run(flood())
-        assert isinstance(gone(peer), ConnectionAbortedError)
 
 
 def test_a_wire_is_woken_from_another_thread(waker):
