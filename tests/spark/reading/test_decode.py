@@ -40,6 +40,16 @@ BAD = [
     b"\x16\x03\x01\0",
     b"ACK\nid:1\n\nbody\0",
 ]
+#: Runs of garbage, each of which is one row.
+GARBAGE = [
+    b"\0",
+    b"\0" * 100,
+    b"\0\n\0\r\n\r\n\0\n\n\0",
+    b"GET / HTTP/1.1\r\nhost: h\r\n\r\n\0hello\nworld\n\n\0more\0",
+    b"message\ndestination:/a\n\nx\0",
+    b"MESSAGES\n\n\0MESSAGE \n\n\0SENDER\n\n\0MES\n\n\0",
+    b"WHAT\ncontent-length:5\n\n\0\0\0\0\0\0",
+]
 
 
 def moment(us: int) -> datetime:
@@ -63,7 +73,9 @@ frames = st.builds(
     st.binary(max_size=80),
     st.booleans(),
 )
-parts = st.lists(st.one_of(frames, frames, st.sampled_from(BAD), st.sampled_from([b"\n", b"\r\n\n"])), max_size=12)
+parts = st.lists(
+    st.one_of(frames, frames, st.sampled_from([*BAD, *GARBAGE]), st.sampled_from([b"\n", b"\r\n\n"])), max_size=12
+)
 
 
 def expected(items: list[Any]) -> list[dict[str, Any]]:
