@@ -15,9 +15,9 @@ from spark.live_making import LiveBroker, publish, wait_for
 
 from stompcodec.capture import Capture
 from stompcodec.errors import StoreError
+from stompcodec.spark.link import parse_live
 from stompcodec.spark.live.receiver import Receiver
 from stompcodec.spark.live.source import LiveStreamReader
-from stompcodec.spark.options.live import parse_live
 from stompcodec.spark.reading.schema import FRAME_SCHEMA
 from stompcodec.spark.versions import ReadAllAvailable
 

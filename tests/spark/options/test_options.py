@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stompcodec.spark.options.options import (
+from stompcodec.spark.options import (
     FILE_OPTIONS,
     Choice,
     FileOptions,

@@ -21,7 +21,7 @@ from spark.making import START, make_capture, make_stream, message, octets
 from spark.read_back import batches, read, rows, schema_of
 
 from stompcodec import Frame, Parser
-from stompcodec.spark.options.options import parse_file
+from stompcodec.spark.options import parse_file
 from stompcodec.spark.reading import decode, splits, window
 from stompcodec.spark.reading.garbage import begins_frame
 from stompcodec.spark.reading.plan import batch_splits
@@ -330,7 +330,7 @@ def test_windows_stay_small(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
 _USED = """
 import resource, sys
 from stompcodec.spark.reading.decode import read_split
-from stompcodec.spark.options.options import FileOptions
+from stompcodec.spark.options import FileOptions
 from stompcodec.spark.reading.plan import batch_splits
 from stompcodec.spark.reading.schema import FRAME_SCHEMA, Projection
 options = FileOptions(split_bytes=10**12)

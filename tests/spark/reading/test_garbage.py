@@ -19,7 +19,7 @@ from spark.making import make_capture, make_stream, message, octets
 from spark.read_back import rows, schema_of
 from spark.reading.test_decode import GARBAGE
 
-from stompcodec.spark.options.options import FileOptions
+from stompcodec.spark.options import FileOptions
 from stompcodec.spark.reading import decode, splits
 from stompcodec.spark.reading.garbage import begins_frame, clean, declared_end, looker, rest_of_run
 from stompcodec.spark.reading.plan import chains_of, ends_of, limit_chains, splits_between

@@ -26,7 +26,7 @@ from stompcodec.capture import CaptureWriter
 from stompcodec.errors import StoreError
 from stompcodec.spark.live.source import LiveReader, LiveStreamReader
 from stompcodec.spark.live.spool import identify, identity_of
-from stompcodec.spark.options.options import parse_file
+from stompcodec.spark.options import parse_file
 from stompcodec.spark.reading.identity import Split
 from stompcodec.spark.reading.source import FileReader, FileStreamReader
 

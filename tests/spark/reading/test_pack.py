@@ -17,7 +17,7 @@ pytest.importorskip("pyspark")
 from spark.making import make_capture, make_stream, message, octets
 from spark.read_back import rows, schema_of
 
-from stompcodec.spark.options.options import FileOptions
+from stompcodec.spark.options import FileOptions
 from stompcodec.spark.reading.identity import Split
 from stompcodec.spark.reading.pack import Pack, octets_of, pack, packed_splits, parts_of
 from stompcodec.spark.reading.plan import batch_splits

@@ -21,7 +21,7 @@ from spark.read_back import rows, schema_of
 from stompcodec import codec
 from stompcodec.capture import Capture, CaptureWriter
 from stompcodec.errors import StoreError
-from stompcodec.spark.options.options import Choice, FileOptions
+from stompcodec.spark.options import Choice, FileOptions
 from stompcodec.spark.reading import splits as cut
 from stompcodec.spark.reading.decode import read_split
 from stompcodec.spark.reading.identity import Split

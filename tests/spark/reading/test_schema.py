@@ -23,7 +23,7 @@ from spark.making import START, make_capture, make_stream, message
 from spark.read_back import batches, read, rows, schema_of
 
 from stompcodec import Frame
-from stompcodec.spark.options.options import Choice, FileOptions
+from stompcodec.spark.options import Choice, FileOptions
 from stompcodec.spark.reading.schema import FRAME_SCHEMA, Projection, SchemaError, frame_schema
 
 UTC = timezone.utc

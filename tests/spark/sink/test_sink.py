@@ -17,13 +17,13 @@ from pyspark.sql import types as T
 
 import stompcodec.client as stomp
 from stompcodec.broker.auth import User, hash_passcode
+from stompcodec.spark import sink as sink_module
+from stompcodec.spark.lines import SinkError
+from stompcodec.spark.link import parse_sink
 from stompcodec.spark.live.source import Stomp
-from stompcodec.spark.options.options import OptionError
-from stompcodec.spark.options.sink import parse_sink
+from stompcodec.spark.options import OptionError
 from stompcodec.spark.reading.schema import SchemaError
-from stompcodec.spark.sink import sink as sink_module
-from stompcodec.spark.sink.connection import SinkError
-from stompcodec.spark.sink.sink import Sent, StompStreamWriter, StompWriter
+from stompcodec.spark.sink import Sent, StompStreamWriter, StompWriter
 
 SCHEMA = T.StructType(
     [
