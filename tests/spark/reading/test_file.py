@@ -19,7 +19,7 @@ pytest.importorskip("pyarrow")
 pytest.importorskip("pyspark")
 
 from pyspark import cloudpickle
-from pyspark.sql.datasource import DataSourceReader
+from pyspark.sql.datasource import DataSourceReader, InputPartition
 from spark.making import START, make_capture, make_stream, message, octets
 from spark.read_back import ADMISSION, schema_of
 
@@ -128,6 +128,9 @@ def test_a_stream_asks_for_what_the_options_say(tmp_path: Path) -> None:
     assert both.latestOffset({"frames": 0}, ReadAllAvailable()) == {"frames": 20 * one}
     assert both.reportLatestOffset() == {"frames": 20 * one}
     assert both.partitions({"frames": one}, {"frames": one}) == []
+    empty = StompFile({"path": str(make_stream(tmp_path / "empty.stomp", []))}).reader(IDS)
+    assert empty.partitions() == []
+    assert list(empty.read(InputPartition(None))) == []
 
 
 def test_available_now_stops_at_what_there_was(tmp_path: Path) -> None:

@@ -110,6 +110,13 @@ def test_a_task_that_fails_leaves_nothing(rows, says):
         assert task(broker.url, batches(3)) == Sent(0, 3)
 
 
+def test_without_transaction_what_was_sent_stays():
+    with BrokerThread() as broker:
+        with pytest.raises(SinkError, match="row 2500 has no body"):
+            task(broker.url, batches(3000, 1000, bad=2500), transaction="false")
+        assert len(waiting(broker.url, 2000)) == 2000
+
+
 def failing(count):
     yield from batches(count, 500)
     raise ValueError("out of rows")

@@ -142,3 +142,16 @@ def test_a_stream_of_micro_batches_and_one_that_is_done_again(spark, broker, tmp
     finally:
         client.close()
         writer.close()
+
+
+def test_secrets_are_in_no_plan_and_no_error(spark, broker, monkeypatch):
+    rows = spark.range(3).selectExpr("'/queue/a' as destination", "'x' as body")
+    write = rows.write.format("stomp").mode("append")
+    for options in ({"url": "stomp://ann:s3cret@h"}, {"url": broker.url, "passcode": "s3cret"}):
+        with pytest.raises(Exception, match="use passcodeEnv") as error:
+            write.options(**options).save()
+        assert "s3cret" not in str(error.value)
+    with pytest.raises(Exception, match="SchemaError: no column body"):
+        spark.range(3).selectExpr("'/queue/a' as destination", "id").write.format("stomp").option(
+            "url", broker.url
+        ).mode("append").save()
