@@ -187,6 +187,7 @@ def test_an_owner_is_told_once_to_stop_and_once_to_go_on(kind, shell, contexts_o
         server.do(lambda wire: wire.pause_reading())
         written = 0
         while False not in peer.log:
+            assert written < 500_000_000
             shell.call(lambda: peer.wire.write([b"x" * 10_000] * 10))
             written += 100_000
         assert shell.call(lambda: (peer.wire.write([b"x" * 10_000] * 10), peer.wire.buffered)[1]) > 50_000
