@@ -305,7 +305,9 @@ def test_what_waits_for_the_rest_of_its_message_is_bounded():
         assert layer.error is None
         if raised:
             layer.bound(100_000)
-        received = joined(layer.receive(announced[900:1100])) + joined(layer.receive(announced[1100:]))
+        received = joined(layer.receive(announced[900:1100]))
+        assert (layer.error is None) is raised
+        received += joined(layer.receive(announced[1100:]))
         assert received == (b"x" * 50_000 if raised else b"")
         assert raised or code_of(layer) == 1009
 
