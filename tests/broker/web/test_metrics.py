@@ -97,6 +97,8 @@ def test_a_destination_that_gets_labels_stays_in_the_totals_of_the_others():
     peer.put("/queue/b", "x")
     bench.result("delete", destination="/queue/c")
     assert told(bench, metrics)[CAME] == {("/", "/queue/b", "queue"): 3, ("", OTHER, OTHER): 4}
+    peer.put("/queue/d", "x")
+    assert told(bench, metrics)[CAME] == {("/", "/queue/b", "queue"): 3, ("", OTHER, OTHER): 5}
 
 
 QUEUES = [f"/queue/{letter}" for letter in "abcd"]
