@@ -160,12 +160,12 @@ def test_cut_and_refuse_and_a_server_that_comes_back_elsewhere():
             assert isinstance(server.run(peer.gone()), ConnectionError)
         assert (proxy.cut(), proxy.open, proxy.cuts) == (0, 0, 5)
         proxy.rules.refuse = True
-        with client_of(proxy) as client:
+        with contextlib.suppress(ConnectionResetError), client_of(proxy) as client:
             assert is_reset(client)
         assert (proxy.accepted, len(server.peers)) == (6, 5)
         proxy.rules.refuse = False
         proxy.upstream = ("127.0.0.1", 1)
-        with client_of(proxy) as client, contextlib.suppress(ConnectionError):
+        with contextlib.suppress(ConnectionError), client_of(proxy) as client:
             assert client.recv(1) == b""
         proxy.upstream = ("127.0.0.1", server.port)
         with client_of(proxy) as client:
