@@ -36,8 +36,7 @@ class Row:
     def __enter__(self) -> Row:
         from stompcodec.broker.config.config import Config
         from stompcodec.broker.core import Broker
-        from stompcodec.broker.management.management import Management
-        from stompcodec.broker.management.stomp import OverStomp
+        from stompcodec.broker.management.management import Management, OverStomp
 
         config = Config(ws_port=0, web_metrics=self.name == "metrics")
         self.broker = Broker(config, None, wall=lambda: 1e9, epoch="e", call_soon=None)

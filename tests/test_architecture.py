@@ -53,7 +53,8 @@ FLOORS = {
     ),
     "spark": (
         "versions, unsuitable, pickling, java",
-        "options",
+        "options, lines",
+        "link",
         "reading",
         "sink",
         "live",

@@ -15,7 +15,7 @@ from stompcodec.broker.config.file import parse_config
 from stompcodec.cli.connecting import size as size_option
 from stompcodec.cli.inputs import Duration
 from stompcodec.errors import ConfigError
-from stompcodec.spark.options.options import Option, OptionError, parse
+from stompcodec.spark.options import Option, OptionError, parse
 from stompcodec.uri import parse_uri
 from stompcodec.values import boolean, count, duration, shown_duration, shown_size, size
 

@@ -24,8 +24,7 @@ from stompcodec.broker.config.config import Config
 from stompcodec.broker.connections import Guest, Lobby, most_before_login, refusal
 from stompcodec.broker.core import Broker, store_of
 from stompcodec.broker.loop_quota import Heap
-from stompcodec.broker.management.management import Management
-from stompcodec.broker.management.stomp import OverStomp
+from stompcodec.broker.management.management import Management, OverStomp
 from stompcodec.broker.sessions.session import Session
 from stompcodec.broker.storage.store import Store
 from stompcodec.spec import Limits

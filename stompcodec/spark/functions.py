@@ -17,11 +17,11 @@ from pyspark.sql import types as T
 
 from stompcodec.codec import Frame, parse_columns, serialize
 from stompcodec.errors import FrameError
-from stompcodec.spark.options.options import ALL, FileOptions, OptionError, parse_file
+from stompcodec.spark.lines import SinkError
+from stompcodec.spark.options import ALL, FileOptions, OptionError, parse_file
 from stompcodec.spark.reading.decode import limits_of
 from stompcodec.spark.reading.project import MalformedError, Projector, Raw, error_text
 from stompcodec.spark.reading.schema import FRAME_SCHEMA, Projection, SchemaError
-from stompcodec.spark.sink.connection import SinkError
 from stompcodec.spec import VERSIONS
 
 #: Columns that tell where a frame was found, which values do not have.

@@ -257,8 +257,8 @@ class Wire(asyncio.BufferedProtocol):
         self._closing = True
         if self._gone is not None:
             asyncio.get_running_loop().call_soon(self._lose)
-            return
-        self._transport.abort()
+        elif self._owner is not None or self._timer is not None:  # else it is lost: asyncio's transport may fail then
+            self._transport.abort()
 
     # ---- called by the loop ----
 

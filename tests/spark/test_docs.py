@@ -40,10 +40,8 @@ def test_every_line_of_a_table_of_promises_has_a_test():
 
 def test_options_that_the_pages_name_are_options():
     pytest.importorskip("pyspark")
-    from stompcodec.spark.options.connection import LINK_OPTIONS
-    from stompcodec.spark.options.live import LIVE_OPTIONS
-    from stompcodec.spark.options.options import FILE_OPTIONS
-    from stompcodec.spark.options.sink import SINK_OPTIONS
+    from stompcodec.spark.link import LINK_OPTIONS, LIVE_OPTIONS, SINK_OPTIONS
+    from stompcodec.spark.options import FILE_OPTIONS
 
     known = {option.name for table in (FILE_OPTIONS, LINK_OPTIONS, LIVE_OPTIONS, SINK_OPTIONS) for option in table}
     for page in PAGES:
@@ -54,10 +52,8 @@ def test_options_that_the_pages_name_are_options():
 
 def test_the_tables_of_options_are_complete():
     pytest.importorskip("pyspark")
-    from stompcodec.spark.options.connection import LINK_OPTIONS
-    from stompcodec.spark.options.live import LIVE_OPTIONS
-    from stompcodec.spark.options.options import CHOICE_OPTIONS, FILE_OPTIONS
-    from stompcodec.spark.options.sink import SINK_OPTIONS
+    from stompcodec.spark.link import LINK_OPTIONS, LIVE_OPTIONS, SINK_OPTIONS
+    from stompcodec.spark.options import CHOICE_OPTIONS, FILE_OPTIONS
 
     page = (DOCS / "spark-tutorial.md").read_text(encoding="utf-8")
     tables = re.findall(r"\| option of .*\n\| -.*\n((?:\|.*\n)+)", page)
@@ -68,18 +64,6 @@ def test_the_tables_of_options_are_complete():
         for option in options:
             assert any(meaning.startswith(option.meaning) for name, meaning in rows if name == option.name), option.name
     assert len(listed) == 3
-
-
-def test_links_between_pages_lead_somewhere():
-    for page in PAGES:
-        for target in re.findall(r"\]\(([\w./-]+\.md)\)", page.read_text(encoding="utf-8")):
-            assert (DOCS / target).is_file(), f"{page.name}: {target}"
-
-
-def test_snippets_are_python():
-    for page in PAGES:
-        for block in re.findall(r"```python\n(.*?)```", page.read_text(encoding="utf-8"), re.DOTALL):
-            compile(block, page.name, "exec")
 
 
 def test_reads_lead_with_a_schema():

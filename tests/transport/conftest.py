@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import gc
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,7 +13,7 @@ from typing import Any
 import pytest
 from patience import patience
 
-from stompcodec.transport import tls
+from stompcodec.transport import aio, sync, tls
 
 
 @pytest.fixture(scope="session")
@@ -61,25 +62,39 @@ def road(request: pytest.FixtureRequest) -> Iterator[str]:
         yield request.param
 
 
+def finish(kind: str, work: Any) -> Any:
+    """Run a coroutine to its end. What a loop would only log, or a task that is left, is an error."""
+    new_loop = asyncio.new_event_loop
+    if kind == "uvloop":
+        new_loop = pytest.importorskip("uvloop").new_event_loop
+    loop, wrongs = new_loop(), []
+    loop.set_exception_handler(lambda _, context: wrongs.append(context))
+    try:
+        result = loop.run_until_complete(asyncio.wait_for(work, patience(30)))
+        loop.run_until_complete(asyncio.sleep(0))
+        assert asyncio.all_tasks(loop) == set()
+    finally:
+        loop.close()
+    gc.collect()
+    assert wrongs == []
+    return result
+
+
 @pytest.fixture(scope="session", params=["asyncio", "uvloop"])
 def run(request: pytest.FixtureRequest) -> Any:
-    """Runs a coroutine to its end, on both loops. What a loop would only log, or a task that is left, is an error."""
-    if request.param == "uvloop":
-        new_loop = pytest.importorskip("uvloop").new_event_loop
-    else:
-        new_loop = asyncio.new_event_loop
+    """Runs a coroutine to its end, on both loops."""
+    return functools.partial(finish, request.param)
 
-    def run(work: Any) -> Any:
-        loop, wrongs = new_loop(), []
-        loop.set_exception_handler(lambda _, context: wrongs.append(context))
-        try:
-            result = loop.run_until_complete(asyncio.wait_for(work, patience(30)))
-            loop.run_until_complete(asyncio.sleep(0))
-            assert asyncio.all_tasks(loop) == set()
-        finally:
-            loop.close()
-        gc.collect()
-        assert wrongs == []
-        return result
 
-    return run
+@pytest.fixture(params=["asyncio", "uvloop", "sync"])
+def connect(request: pytest.FixtureRequest) -> Any:
+    """Connects an owner by each shell, for attempts that fail."""
+
+    def connect(where: Any, peer: Any, **options: Any) -> None:
+        if request.param == "sync":
+            with sync.Waker() as waker:
+                sync.connect(where, peer, waker=waker, **options)
+        else:
+            finish(request.param, aio.connect(where, peer, **options))
+
+    return connect

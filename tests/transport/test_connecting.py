@@ -1,8 +1,10 @@
-"""How connections come to be, or do not: `connect`, `listen`, and peers that speak something else."""
+"""How connections come to be, or do not: `connect` of both shells, `listen`, and peers that speak something else."""
 
 import asyncio
+import contextlib
 import socket
 import struct
+import threading
 
 import pytest
 from hypothesis import given, settings
@@ -14,68 +16,69 @@ from transport.wires import KINDS, Peer, Place, Raw, Server, place
 from stompcodec.transport import aio, sync
 
 kinds = pytest.mark.parametrize("kind", KINDS)
+layered = pytest.mark.parametrize("kind", ["tls", "ws", "wss"])
 
 
-def test_nobody_listens(run):
-    async def main():
-        with socket.socket() as taken:
-            taken.bind(("127.0.0.1", 0))
-            with pytest.raises(ConnectionRefusedError):
-                await aio.connect(Place("127.0.0.1", taken.getsockname()[1]), Peer())
+@contextlib.contextmanager
+def answering(answer, *, closes=True):
+    """A server that answers the first bytes with these, and closes; its port."""
 
-    run(main())
+    def serve():
+        other, _ = listener.accept()
+        with other, contextlib.suppress(ConnectionError):
+            other.recv(4096)
+            other.sendall(answer)
+            while not closes and other.recv(4096):
+                pass
 
-
-@pytest.mark.parametrize("kind", ["tls", "ws", "wss"])
-def test_a_server_that_says_nothing(kind, run, contexts_of):
-    async def main():
-        async with Server() as server:
-            peer = Peer()
-            with pytest.raises(TimeoutError, match=r"no connection to 127\.0\.0\.1:\d+ in 0\.2 s"):
-                await aio.connect(place(kind, server.port), peer, ssl=contexts_of(kind).client, timeout=0.2)
-            await server.peers[0].gone()
-            assert peer.log == []
-
-    run(main())
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        thread = threading.Thread(target=serve)
+        thread.start()
+        yield listener.getsockname()[1]
+        thread.join(patience(30))
+        assert not thread.is_alive()
 
 
-@pytest.mark.parametrize("kind", ["tls", "ws", "wss"])
+def test_nobody_listens(connect):
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        with pytest.raises(ConnectionRefusedError):
+            connect(Place("127.0.0.1", taken.getsockname()[1]), Peer())
+
+
+def test_a_host_without_an_address():
+    with sync.Waker() as waker, pytest.raises(OSError, match=r"\w"):
+        sync.connect(Place("no-such-host.invalid", 1), Peer(), waker=waker)
+
+
+@layered
+def test_a_server_that_says_nothing(kind, connect, contexts_of):
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        peer = Peer()
+        with pytest.raises(TimeoutError, match=r"127\.0\.0\.1:\d+.* 0\.2 s|handshake"):
+            connect(place(kind, listener.getsockname()[1]), peer, ssl=contexts_of(kind).client, timeout=0.2)
+        assert peer.log == []
+
+
+@layered
 @pytest.mark.parametrize("answer", [b"", b"ERROR\nmessage:who are you\n\n\0" * 9, b"HTTP/1.1 200 OK\r\n\r\nhello"])
-def test_a_server_that_speaks_something_else(kind, answer, run, contexts_of):
-    class Other(Peer):
-        def received(self, data):
-            self.wire.write([answer])
-            self.wire.close()
-
-    async def main():
-        async with Server() as server:
-            server._join = Other
-            peer = Peer()
-            server.listener._plan.make_owner = Other
-            with pytest.raises(OSError, match=r"(?i)closed|websocket|wrong version|ssl|record"):
-                await aio.connect(place(kind, server.port), peer, ssl=contexts_of(kind).client, timeout=patience(30))
-            assert peer.log == []
-
-    run(main())
+def test_a_server_that_speaks_something_else(kind, answer, connect, contexts_of):
+    peer = Peer()
+    with (
+        answering(answer) as port,
+        pytest.raises(OSError, match=r"(?i)closed|websocket|wrong version|ssl|record|reset"),
+    ):
+        connect(place(kind, port), peer, ssl=contexts_of(kind).client, timeout=patience(30))
+    assert peer.log == []
 
 
-def test_a_refusal_is_told_at_once(run, monkeypatch):
+def test_a_refusal_is_told_at_once(connect, monkeypatch):
     """Even if the server does not close."""
     monkeypatch.setattr(aio.Wire.close, "__defaults__", (60,))
-
-    async def main():
-        loop = asyncio.get_running_loop()
-        with socket.create_server(("127.0.0.1", 0)) as listener:
-            listener.setblocking(False)
-            address = place("ws", listener.getsockname()[1])
-            connecting = asyncio.ensure_future(aio.connect(address, Peer(), timeout=patience(30)))
-            other, _ = await loop.sock_accept(listener)
-            with other:
-                await loop.sock_sendall(other, b"HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n")
-                with pytest.raises(ConnectionRefusedError, match="404"):
-                    await connecting
-
-    run(main())
+    monkeypatch.setattr(sync.SyncWire.close, "__defaults__", (60,))
+    answer = b"HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n"
+    with answering(answer, closes=False) as port, pytest.raises(ConnectionRefusedError, match="404"):
+        connect(place("ws", port), Peer(), timeout=patience(30))
 
 
 def test_connecting_can_be_cancelled(run):
@@ -93,21 +96,32 @@ def test_connecting_can_be_cancelled(run):
     run(main())
 
 
+def test_a_peer_that_is_gone_at_once(monkeypatch):
+    """It has accepted and reset the connection before we ask for its name: the socket is closed, not left behind."""
+    reached = []
+
+    def reach(host, port, deadline):
+        with socket.create_server(("127.0.0.1", 0)) as listener:
+            sock = socket.create_connection(listener.getsockname())
+            there, _ = listener.accept()
+        there.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        there.close()
+        reached.append(sock)
+        return sock
+
+    monkeypatch.setattr(sync, "_reach", reach)
+    with sync.Waker() as waker, pytest.raises(OSError, match=r"connected|argument"):  # as the system puts it
+        sync.connect(Place("127.0.0.1", 1), Peer(), waker=waker)
+    assert reached[0].fileno() == -1
+
+
 # ---- listening ----
 
 
-def test_all_addresses_of_a_host_share_one_port(run):
+def test_all_addresses_of_a_host_share_one_port_which_is_taken_then(run):
     async def main():
         async with Server(host=None) as server:
-            ports = {sock.getsockname()[1] for sock in server.listener._server.sockets}
-            assert ports == {server.port}
-
-    run(main())
-
-
-def test_a_port_that_is_taken(run):
-    async def main():
-        async with Server() as server:
+            assert {sock.getsockname()[1] for sock in server.listener._server.sockets} == {server.port}
             with pytest.raises(OSError, match="in use"):
                 await aio.listen("127.0.0.1", server.port, Peer)
 
@@ -137,28 +151,19 @@ def test_a_closed_listener_frees_its_port_and_keeps_open_wires(kind, run, contex
     run(main())
 
 
-@pytest.mark.parametrize("kind", ["tls", "ws", "wss"])
-def test_a_closed_listener_drops_those_that_are_shaking_hands(kind, run, contexts_of):
-    async def main():
-        async with Server(kind, context=contexts_of(kind).server) as server, Raw.to(server.port) as raw:
-            await raw.send(b"\x16\x03" if "s" in kind[1:] else b"GET / ")
-            while not server.listener._plan.opening:
-                await asyncio.sleep(0)
-            server.listener.close()
-            assert await raw.rest() == b""
-            assert server.peers == []
-
-    run(main())
-
-
-@pytest.mark.parametrize("kind", ["tls", "ws", "wss"])
-def test_a_handshake_must_be_done_in_time(kind, run, contexts_of):
+@layered
+@pytest.mark.parametrize("timeout", [60.0, 0.1])
+def test_a_handshake_ends_with_the_listener_or_in_time(kind, timeout, run, contexts_of):
     """However little comes at a time."""
 
     async def main():
-        async with Server(kind, context=contexts_of(kind).server, timeout=0.1) as server:
+        async with Server(kind, context=contexts_of(kind).server, timeout=timeout) as server:
             async with Raw.to(server.port) as raw:
-                await raw.send(b"\x16" if "s" in kind[1:] else b"G")
+                await raw.send(b"\x16\x03" if "s" in kind[1:] else b"GET / ")
+                while not server.listener._plan.opening:
+                    await asyncio.sleep(0)
+                if timeout > 1:
+                    server.listener.close()
                 assert await raw.rest() == b""
             assert server.peers == []
             assert server.listener._plan.opening == set()
@@ -168,40 +173,20 @@ def test_a_handshake_must_be_done_in_time(kind, run, contexts_of):
 
 @settings(max_examples=examples(20))
 @given(noise=st.binary(max_size=300))
-@pytest.mark.parametrize("kind", ["tls", "ws", "wss"])
+@layered
 def test_noise_is_refused_and_others_are_served(kind, noise, contexts, run):
     """Nothing is raised where nobody could catch it; see also fuzz/fuzz_websocket.py."""
-    context = contexts
 
     async def main():
-        async with Server(kind, context=context.server, echo=True, timeout=0.2) as server:
+        async with Server(kind, context=contexts.server, echo=True, timeout=0.2) as server:
             async with Raw.to(server.port) as raw:
                 await raw.send(noise + b"\r\n\r\n")
                 await raw.rest()
             server.listener._plan.timeout = patience(30)  # a busy machine may need more than 0.2 s for a handshake
-            client = await server.connect(context.client)
+            client = await server.connect(contexts.client)
             client.wire.write([b"hello"])
             await client.has(5)
             client.wire.abort()
             await client.gone()
 
     run(main())
-
-
-def test_a_peer_that_is_gone_at_once(monkeypatch):
-    """It has accepted and reset the connection before we ask for its name: the socket is closed, not left behind."""
-    reached = []
-
-    def reach(host, port, deadline):
-        with socket.create_server(("127.0.0.1", 0)) as listener:
-            sock = socket.create_connection(listener.getsockname())
-            there, _ = listener.accept()
-        there.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
-        there.close()
-        reached.append(sock)
-        return sock
-
-    monkeypatch.setattr(sync, "_reach", reach)
-    with sync.Waker() as waker, pytest.raises(OSError, match=r"connected|argument"):  # as the system puts it
-        sync.connect(Place("127.0.0.1", 1), Peer(), waker=waker)
-    assert reached[0].fileno() == -1

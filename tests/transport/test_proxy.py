@@ -12,15 +12,14 @@ from transport.proxies import ScriptedProxy
 from transport.wires import KINDS, Peer, Place, in_thread
 
 from stompcodec.errors import ConfigError
-from stompcodec.transport import proxy as room
 from stompcodec.transport import sync
 from stompcodec.transport.proxy import MAX_HEAD, ConnectLayer, Proxy, parse_proxy, proxy_of
 
 OK = b"HTTP/1.1 200 Connection established\r\nVia: x\r\n\r\n"
 
 
-def layer(url="http://proxy:3128"):
-    made = ConnectLayer("broker", 61613, parse_proxy(url))
+def layer(url="http://proxy:3128", host="broker", port=61613):
+    made = ConnectLayer(host, port, parse_proxy(url))
     made.start()
     return made
 
@@ -38,18 +37,11 @@ def test_the_login_is_sent_as_basic_and_shown_nowhere():
     assert "cret" not in str(made.error) + repr(parse_proxy("http://ann:s%3Acret@proxy:3128"))
 
 
-def test_an_ipv6_target_has_brackets():
-    made = ConnectLayer("::1", 5, parse_proxy("[::2]:8080"))
-    made.start()
-    assert asked(made).startswith(b"CONNECT [::1]:5 HTTP/1.1\r\nHost: [::1]:5\r\n")
-
-
-def test_a_name_cannot_add_lines_to_the_request():
+def test_the_target_is_named_as_http_does_and_cannot_add_lines():
+    assert asked(layer(host="::1", port=5)).startswith(b"CONNECT [::1]:5 HTTP/1.1\r\nHost: [::1]:5\r\n")
+    assert asked(layer(host="bücher.example", port=1)).startswith(b"CONNECT xn--bcher-kva.example:1 ")
     with pytest.raises(ValueError, match="cannot be asked"):
-        ConnectLayer("broker\r\nX: y", 1, parse_proxy("p:1"))
-    made = ConnectLayer("bücher.example", 1, parse_proxy("p:1"))
-    made.start()
-    assert asked(made).startswith(b"CONNECT xn--bcher-kva.example:1 ")
+        layer(host="broker\r\nX: y")
 
 
 @given(st.data())
@@ -91,23 +83,19 @@ def test_what_is_no_tunnel_is_an_error_that_says_what_to_do(answer, words):
     assert list(made.receive(OK)) == []
 
 
-@pytest.mark.parametrize("more", [0, 1])
-def test_a_head_of_the_limit_and_one_past_it(more):
-    made = layer()
+def test_a_head_of_the_limit_and_one_past_it():
+    assert MAX_HEAD == 16 * 1024
     start = b"HTTP/1.1 200 OK\r\nX: "
-    made.receive(start + b"x" * (MAX_HEAD - len(start) + more))
-    assert (made.error is None) is (more == 0)
-    assert made.buffered <= MAX_HEAD
-    if not more:
+    for more in (0, 1):
+        made = layer()
+        for _ in range(100):  # they open nothing, and do not count
+            made.receive(b"HTTP/1.1 100 Continue\r\n\r\n")
+        assert (made.opened, made.buffered) == (False, 0)
+        made.receive(start + b"x" * (MAX_HEAD - len(start) + more))
+        assert (made.error is None) is (more == 0)
+        assert made.buffered <= MAX_HEAD
         made.receive(b"\r\n\r\n")
-        assert made.opened
-
-
-def test_endless_interim_answers_open_nothing():
-    made = layer()
-    for _ in range(100):
-        made.receive(b"HTTP/1.1 100 Continue\r\n\r\n")
-    assert (made.opened, made.buffered) == (False, 0)
+        assert made.opened is (more == 0)
 
 
 @pytest.mark.parametrize(
@@ -162,51 +150,34 @@ def test_the_environment_counts_only_when_it_is_asked(monkeypatch):
 # ---- whole wires ----
 
 
-def answer_of(kind, server, proxy, contexts, **options):
-    """What comes back for hello through the proxy."""
-    peer = Peer()
-    wire = sync.connect(
-        server.place, peer, ssl=contexts.client, proxy=proxy, timeout=options.pop("timeout", patience(10)), **options
-    )
-    wire.write([b"hello"])
-    while len(peer.data) < 5:
-        assert wire.poll(patience(10))
-    wire.close()
-    while wire.poll(patience(10)):
-        pass
-    return bytes(peer.data)
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_every_kind_of_wire_goes_through_a_proxy(kind, contexts_of):
-    contexts = contexts_of(kind)
-    with in_thread(kind, contexts.server) as server, ScriptedProxy() as proxy:
-        assert answer_of(kind, server, parse_proxy(f"ann:x@127.0.0.1:{proxy.port}"), contexts) == b"hello"
+@pytest.mark.parametrize(
+    ("kind", "secured"), [*((kind, False) for kind in KINDS), ("tcp", True), ("wss", True)], ids=str
+)
+def test_every_kind_of_wire_goes_through_a_proxy(kind, secured, contexts_of, contexts):
+    own = contexts_of(kind)
+    with (
+        in_thread(kind, own.server) as server,
+        ScriptedProxy(context=contexts.server if secured else None) as proxy,
+    ):
+        peer, where = Peer(), parse_proxy(f"http{'s' * secured}://ann:x@127.0.0.1:{proxy.port}")
+        wire = sync.connect(server.place, peer, ssl=contexts.client, proxy=where, timeout=patience(10))
+        wire.write([b"hello"])
+        while len(peer.data) < 5:
+            assert wire.poll(patience(10))
+        wire.close()
+        while wire.poll(patience(10)):
+            pass
+        assert peer.data == b"hello"
         (head,) = proxy.heads
         assert head.startswith(f"CONNECT 127.0.0.1:{server.port} HTTP/1.1\r\n")
 
 
-@pytest.mark.parametrize("kind", ["tcp", "wss"])
-def test_a_proxy_behind_tls(kind, contexts):
-    with in_thread(kind, contexts.server) as server, ScriptedProxy(context=contexts.server) as proxy:
-        assert answer_of(kind, server, parse_proxy(f"https://127.0.0.1:{proxy.port}"), contexts) == b"hello"
-        assert len(proxy.heads) == 1
+@pytest.mark.parametrize(("answer", "error"), [(b"HTTP/1.1 407 No\r\n\r\n", "407"), (b"HTTP/1.1 ", "closed")])
+def test_a_refusal_or_an_end_ends_the_attempt(connect, answer, error):
+    with ScriptedProxy([answer]) as proxy, pytest.raises(ConnectionError, match=error):
+        connect(Place("b", 1), Peer(), proxy=parse_proxy(f"127.0.0.1:{proxy.port}"), timeout=patience(10))
 
 
-def test_a_refusal_ends_the_attempt(contexts_of):
-    with ScriptedProxy([b"HTTP/1.1 407 No\r\n\r\n"]) as proxy, pytest.raises(ConnectionRefusedError, match="407"):
-        sync.connect(Place("b", 1), Peer(), proxy=parse_proxy(f"127.0.0.1:{proxy.port}"), timeout=patience(10))
-
-
-def test_a_proxy_that_hangs_up(contexts_of):
-    with ScriptedProxy([b"HTTP/1.1 "]) as proxy, pytest.raises(ConnectionError):
-        sync.connect(Place("b", 1), Peer(), proxy=parse_proxy(f"127.0.0.1:{proxy.port}"), timeout=patience(10))
-
-
-def test_a_proxy_that_is_slow_is_given_up():
-    with in_thread("tcp", echo=False) as silent, pytest.raises(TimeoutError, match="handshake"):
-        sync.connect(Place("b", 1), Peer(), proxy=Proxy("127.0.0.1", silent.port, False), timeout=0.1)
-
-
-def test_the_limits_are_told():
-    assert room.MAX_HEAD == 16 * 1024
+def test_a_proxy_that_is_slow_is_given_up(connect):
+    with in_thread("tcp", echo=False) as silent, pytest.raises(TimeoutError, match=r"handshake|0\.1 s"):
+        connect(Place("b", 1), Peer(), proxy=Proxy("127.0.0.1", silent.port, False), timeout=0.1)

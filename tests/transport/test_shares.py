@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import random
 import socket
 from typing import Any, NamedTuple
 
@@ -12,11 +11,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from transport.messages import BINARY, CLOSE, CONT, PING, PONG, TEXT, frame, frames, request
-from transport.test_websocket import conversations, joined, opened_client, opened_server
-from transport.wires import Peer, Raw, Server, place
+from transport.test_websocket import conversations, joined, opened_server
+from transport.wires import Peer, Raw, Server
 from websockets.protocol import Protocol
 
-from stompcodec.transport import sync, websocket
+from stompcodec.transport import websocket
 from stompcodec.transport.owner import Over
 from stompcodec.transport.tls import TlsLayer
 
@@ -103,16 +102,6 @@ def test_a_share_at_a_time(flood, counting):
     assert len(counts) < 2 * MANY / websocket.SHARE
 
 
-@pytest.mark.parametrize("opcode", [TEXT, PONG])
-def test_a_client_has_shares_too(opcode, counting):
-    """A server does not mask: its frames are smaller."""
-    layer = opened_client()
-    _received, counts = drained(layer, counting, frame(opcode, mask=None) * MANY)
-    assert sum(map(sum, counts)) == MANY
-    assert counts[0].share <= websocket.FIRST_SHARE
-    assert max(count.share for count in counts) <= websocket.SHARE
-
-
 def test_a_share_is_about_frames_not_bytes():
     """One large message is no reason to wait, nor are many small ones that came one by one."""
     layer = opened_server()
@@ -180,15 +169,11 @@ def records(client, pieces):
 
 def test_small_records_have_shares(pair):
     client, server = pair
-    wire = records(client, [b"%05d" % number for number in range(MANY)])
-    shares = [server.receive(wire)]
+    shares = [server.receive(records(client, [b"%05d" % number for number in range(MANY)]))]
     while server.waiting:
         shares.append(server.receive(b""))
     assert max(map(len, shares)) <= 512, "a read may hold 6,000"
     assert joined(piece for share in shares for piece in share) == b"".join(b"%05d" % n for n in range(MANY))
-    client.send([b"more"])
-    assert server.receive(b"".join(client.take_output())) == [b"more"]
-    assert not server.waiting
 
 
 @pytest.mark.parametrize("end", ["close", "noise"])
@@ -219,15 +204,13 @@ def fragments(count: int) -> bytes:
     return frame(BINARY, b"x", fin=False) + frame(CONT, b"x", fin=False) * (count - 2) + frame(CONT, b"x")
 
 
-def turns_of(loop: asyncio.AbstractEventLoop, counting: Counting, turns: list[Frames]) -> None:
-    """Note the frames read in each turn of a loop: whoever has sent something is served in each."""
-    select = loop._selector.select
-
-    def noted(timeout=None):
-        turns.append(counting.take())
-        return select(timeout)
-
-    loop._selector.select = noted
+@contextlib.asynccontextmanager
+async def opened(**options):
+    """A raw socket behind a handshake of WebSocket, and the owner at its server."""
+    async with Server("ws", **options) as server, Raw.to(server.port) as raw:
+        await raw.send(request())
+        await raw.until(b"\r\n\r\n")
+        yield raw, await server.first()
 
 
 @pytest.mark.parametrize("kind", ["ws", "wss"])
@@ -237,18 +220,17 @@ def test_a_turn_of_the_loop_has_a_share(kind, contexts_of, counting):
     context = contexts_of(kind)
 
     async def main():
-        turns_of(asyncio.get_running_loop(), counting, turns)
+        selector = asyncio.get_running_loop()._selector
+        select = selector.select
+        selector.select = lambda timeout=None: (turns.append(counting.take()), select(timeout))[1]
         async with Server(kind, context=context.server) as server:
             client = await server.connect(context.client)
             peer = await server.first()
-            client.wire._layer.send = None  # frames are made by hand
-            lower = client.wire._layer.lower if kind == "wss" else None
-            wire = frame(BINARY, b"x") * 30_000
-            if lower is None:
-                client.wire._put([wire])
-            else:
-                lower.send([wire])
-                client.wire._put(lower.take_output())
+            wire = [frame(BINARY, b"x") * 30_000]  # made by hand
+            if kind == "wss":
+                client.wire._layer.lower.send(wire)
+                wire = client.wire._layer.lower.take_output()
+            client.wire._put(wire)
             assert await peer.has(30_000) == b"x" * 30_000
             turns.append(counting.take())
             assert max(turn.share for turn in turns) <= websocket.SHARE
@@ -264,13 +246,7 @@ def test_what_was_read_is_received_though_the_peer_is_gone(run, end):
     """In its turns, as if the peer was still there; then the owner learns of the end, once."""
 
     async def main():
-        async with Server("ws") as server, Raw.to(server.port) as raw:
-            await raw.send(request())
-            await raw.until(b"\r\n\r\n")
-            peer = await server.first()
-            sizes = []
-            received = peer.received
-            peer.received = lambda data: (sizes.append(len(data)), received(data))
+        async with opened() as (raw, peer):
             await raw.send(fragments(3000) + (frame(CLOSE) if end == "close" else b""))
             await peer.has(1)
             if end == "reset":
@@ -293,10 +269,7 @@ def test_an_owner_may_end_it_while_more_waits(run):
     async def main():
         for way in ("close", "abort"):
             for lost in (False, True):
-                async with Server("ws") as server, Raw.to(server.port) as raw:
-                    await raw.send(request())
-                    await raw.until(b"\r\n\r\n")
-                    peer = await server.first()
+                async with opened() as (raw, peer):
                     await raw.send(fragments(10_000))
                     await peer.has(1)
                     assert peer.wire._held
@@ -318,10 +291,7 @@ def test_an_owner_that_pauses_is_not_read_when_the_share_is_over(run):
     """`resume_reading` waits until the layer is done; `pause_reading` holds longer than the layer."""
 
     async def main():
-        async with Server("ws") as server, Raw.to(server.port) as raw:
-            await raw.send(request())
-            await raw.until(b"\r\n\r\n")
-            peer = await server.first()
+        async with opened() as (raw, peer):
             await raw.send(fragments(5000))
             await peer.has(1)
             assert peer.wire._held
@@ -343,10 +313,7 @@ def test_a_pace_is_kept():
     waiting: list[Peer] = []
 
     async def main():
-        async with Server("ws", pace=waiting.append) as server, Raw.to(server.port) as raw:
-            await raw.send(request())
-            await raw.until(b"\r\n\r\n")
-            peer = await server.first()
+        async with opened(pace=waiting.append) as (raw, peer):
             pieces: list[int] = []
             received = peer.received
             peer.received = lambda data: (pieces.append(len(data)), received(data))
@@ -365,20 +332,3 @@ def test_a_pace_is_kept():
             assert len(pieces) < 10
 
     asyncio.run(main())
-
-
-def test_a_client_in_a_thread_gets_it_all(contexts_of):
-    """It has one connection, and does not wait."""
-    from transport.wires import in_thread
-
-    with in_thread("ws") as server:
-        peer, waker = Peer(), sync.Waker()
-        wire = sync.connect(place("ws", server.port), peer, waker=waker)
-        sent = [random.Random(number).randbytes(3) for number in range(3000)]
-        wire.write(sent)
-        while len(peer.data) < 9000:
-            assert wire.poll(30)
-        assert bytes(peer.data) == b"".join(sent)
-        wire.abort()
-        assert not wire.poll(0)
-        waker.close()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import secrets
 import tracemalloc
-import zlib
 from typing import Any, NamedTuple
 
 import pytest
@@ -12,13 +11,10 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from transport.messages import BINARY, CLOSE, CONT, PING, PONG, TEXT, frame, frames
 from transport.test_websocket import joined, opened_client, opened_server
-from websockets.extensions.permessage_deflate import PerMessageDeflate
 
 from stompcodec.transport import websocket
-from stompcodec.transport.owner import Part
 
 MOST = 300
-RSV1 = 0x40  # the bit of the first byte that marks a compressed message
 
 
 class Outcome(NamedTuple):
@@ -145,76 +141,3 @@ def test_a_large_frame_in_small_reads_is_read_once(monkeypatch: pytest.MonkeyPat
     received = b"".join(joined(layer.receive(wire[at : at + 100])) for at in range(0, len(wire), 100))
     assert received == b"x" * 1_000_000
     assert sum(looks) < 1_000_000 + 1000
-
-
-def deflated(opcode: int, parts: list[bytes], mask: bytes | None) -> bytes:
-    """A message that is compressed (RFC 7692), in as many frames as there are parts; only the first says so."""
-    deflate = zlib.compressobj(wbits=-15)
-    payloads = [deflate.compress(part) + deflate.flush(zlib.Z_SYNC_FLUSH) for part in parts]
-    payloads[-1] = payloads[-1].removesuffix(b"\0\0\xff\xff")
-    wire = b""
-    for number, payload in enumerate(payloads):
-        made = frame(CONT if number else opcode, payload, fin=number == len(payloads) - 1, mask=mask)
-        wire += made if number else bytes([made[0] | RSV1]) + made[1:]
-    return wire
-
-
-PARTS = ([b"x" * 200], [b"caf\xc3", b"\xa9" + b"y" * 200], [b"", b"z", b""])
-
-
-@pytest.mark.parametrize("step", [1, 3, 1000])
-@pytest.mark.parametrize("parts", PARTS)
-@pytest.mark.parametrize("opcode", [TEXT, BINARY])
-@pytest.mark.parametrize("server", [True, False])
-@pytest.mark.usefixtures("road")
-def test_a_compressed_message_that_nobody_agreed_to_is_malformed(
-    server: bool, opcode: int, parts: list[bytes], step: int
-) -> None:
-    """Plain messages before it are received, nothing of it and nothing behind it."""
-    mask = b"abcd" if server else None
-    layer: Any = opened_server() if server else opened_client()
-    layer.take_output()
-    plain = frame(BINARY, b"SEND\n\n\0", mask=mask)
-    wire = plain * 2 + deflated(opcode, parts, mask) + plain
-    received = b"".join(joined(layer.receive(wire[at : at + step])) for at in range(0, len(wire), step))
-    assert received == b"SEND\n\n\0" * 2
-    assert isinstance(layer.error, ConnectionAbortedError)
-    (close,) = frames(b"".join(layer.take_output()))
-    assert (close.opcode, close.payload[:2]) == (CLOSE, (1002).to_bytes(2, "big"))
-
-
-@pytest.mark.parametrize("step", [1, 3, 1000])
-@pytest.mark.parametrize("parts", PARTS)
-@pytest.mark.parametrize("opcode", [TEXT, BINARY])
-@pytest.mark.parametrize("server", [True, False])
-@pytest.mark.usefixtures("road")
-def test_a_compressed_message_takes_the_road_of_the_library(
-    server: bool, opcode: int, parts: list[bytes], step: int
-) -> None:
-    """With compression in the library, it inflates such messages between plain ones, which are read as always."""
-    mask = b"abcd" if server else None
-    layer: Any = opened_server() if server else opened_client()
-    layer._protocol.extensions = [PerMessageDeflate(True, True, 15, 15)]
-    layer.take_output()
-    plain = frame(opcode, b"plain", mask=mask)
-    wire = (plain + deflated(opcode, parts, mask)) * 2 + plain * 2
-    received = b"".join(joined(layer.receive(wire[at : at + step])) for at in range(0, len(wire), step))
-    assert received == (b"plain" + b"".join(parts)) * 2 + b"plain" * 2
-    assert layer.error is None
-
-
-@pytest.mark.parametrize("server", [True, False])
-@pytest.mark.usefixtures("road")
-def test_chunks_and_parts_are_read_by_a_peer_with_compression(server: bool) -> None:
-    """Whoever of both roads writes them: a frame says of itself whether it is compressed."""
-    layer: Any = opened_server() if server else opened_client()
-    peer: Any = opened_client() if server else opened_server()
-    for each in (layer, peer):
-        each._protocol.extensions = [PerMessageDeflate(True, True, 15, 15)]
-        each.take_output()
-    layer.send([b"x" * 200, b"caf\xc3\xa9"])
-    layer.send([Part(b"a" * 200), b"b" * 200])
-    layer.send([b"y" * 200])
-    received = joined(peer.receive(b"".join(layer.take_output())))
-    assert received == b"x" * 200 + b"caf\xc3\xa9" + b"a" * 200 + b"b" * 200 + b"y" * 200
-    assert peer.error is None

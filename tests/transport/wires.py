@@ -45,6 +45,7 @@ class Peer:
         self._note("opened")
 
     def received(self, data: bytes | memoryview) -> None:
+        self.view = data
         assert self.log[0] == "opened"
         assert not self.is_lost
         self.data += data

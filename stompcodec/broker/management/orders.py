@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 from stompcodec.broker.core import Broker
 from stompcodec.broker.errors import Refused
 from stompcodec.broker.loop_quota import Line, Waiter
-from stompcodec.broker.management.finding import Walker, durable_named, is_wanted, queue_named, selector_of, seq_of
+from stompcodec.broker.management.questions import Walker, durable_named, is_wanted, queue_named, selector_of, seq_of
 from stompcodec.broker.management.schema import Asker, BadRequest
 from stompcodec.broker.memory import MESSAGE
 from stompcodec.broker.message import OF_DURABLE, RETURNS, SPOOLED, STRAYS, WITHOUT, Message

@@ -18,8 +18,7 @@ from typing import TYPE_CHECKING
 
 from stompcodec.broker.auth import far_network_of, has_origin, is_forwarded, is_loopback, is_own_origin
 from stompcodec.broker.loop_quota import Line, Work
-from stompcodec.broker.management.management import Management
-from stompcodec.broker.management.stomp import host_of_peer
+from stompcodec.broker.management.management import Management, host_of_peer
 from stompcodec.broker.memory import CONNECTION, Account, below_cost
 from stompcodec.transport.owner import PlainRequest
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import secrets
 from collections.abc import Callable
 from functools import reduce
 from operator import or_
@@ -15,11 +16,9 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from stompcodec.errors import ConfigError
-from stompcodec.spark.jobs.fields import given, is_struct, reason, rest, twice, typed
-from stompcodec.spark.jobs.items import FLAT, json_items, record_text
 from stompcodec.spark.jobs.output import Running, append_batch, run_id, start, write_new
-from stompcodec.spark.jobs.presets import Preset, load, of_schema
-from stompcodec.spark.jobs.reading import KEPT, inflating
+from stompcodec.spark.jobs.presets import Column, Preset, load, of_schema
+from stompcodec.spark.jobs.reading import KEPT, MOST_RECORDS, inflating
 from stompcodec.spark.reading.schema import FRAME_SCHEMA
 
 if TYPE_CHECKING:
@@ -242,3 +241,189 @@ def read_quarantine(spark: SparkSession, path: str) -> DataFrame:
     >>> read_quarantine(spark, "td").groupBy("_reason").count().show()                # doctest: +SKIP
     """
     return spark.read.schema(QUARANTINE_SCHEMA).parquet(f"{path}/_quarantine")
+
+
+# ---- JSON bodies as records: a row per item of a list, or one for a single object ----
+
+FLAT = "map<string,string>"
+_TWO = "map<string,map<string,string>>"
+_MALFORMED = "malformed JSON, or neither an object nor a list of them"
+#: Appended to each body: otherwise Spark would not notice data behind the end of a value.
+_END = secrets.token_hex(8)
+
+
+def json_items(frames: DataFrame, deep: bool, max_body: int) -> DataFrame:
+    """Return the records of JSON bodies of at most `max_body` bytes.
+
+    Columns in: KEPT, body, error, raw. Columns out: KEPT; item; rec, a map, of maps if `deep`; raw, the body if item is
+    null; each, for `record_text`; reason.
+    """
+    single = _single().alias("single")
+    step = frames.select(*KEPT, "raw", single, _refusal(max_body).alias("reason"), _wrapped().alias("whole"))
+    whole = F.when(F.col("reason").isNull(), F.col("whole"))
+    quick = F.from_json(whole, f"array<array<{_TWO if deep else FLAT}>>")
+    step = step.select(*KEPT, "raw", "single", "reason", whole.alias("whole"), quick.alias("quick"))
+    # If the whole does not parse, items are parsed one by one, so that one odd record does not spoil the others.
+    texts = F.from_json(F.when(F.col("quick").isNull(), F.col("whole")), "array<array<string>>")
+    step = step.select(*KEPT, "raw", "single", "reason", "quick", texts.alias("texts"))
+    step = step.select(*KEPT, "raw", _shape().alias("reason"), _listed(deep).alias("items"))
+    items = F.when(F.col("reason").isNull(), F.col("items"))
+    step = step.select(*KEPT, "raw", "reason", F.posexplode_outer(items).alias("item", "each"))
+    odd = F.when(F.col("item").isNotNull() & F.col("each.rec").isNull(), F.lit("a record is not a JSON object"))
+    raw = F.when(F.col("item").isNull(), F.col("raw"))
+    said = F.coalesce("reason", odd)
+    return step.select(*KEPT, "item", F.col("each.rec").alias("rec"), raw.alias("raw"), "each", said.alias("reason"))
+
+
+def record_text() -> C:
+    """Return what is kept of an invalid record: its text, or else the parsed record. Costly."""
+    return F.coalesce(F.col("each.text"), F.to_json("each.rec"), F.lit("null")).cast("binary")
+
+
+def _refusal(max_body: int) -> C:
+    """Return the reason why a body is not parsed at all."""
+    size = F.octet_length("body")
+    return (
+        F.when(F.col("error").isNotNull(), F.col("error"))
+        .when(F.coalesce(size, F.lit(0)) == 0, F.lit("no body"))
+        .when(size > max_body, F.lit(f"the body is larger than {max_body} bytes"))
+        .when(F.startswith("body", F.lit(b"\x1f\x8b")), F.lit("the body is gzip: inflate it first (gzip=True, --gzip)"))
+        .when(~F.is_valid_utf8(F.col("body").cast("string")), F.lit("not UTF-8"))
+    )
+
+
+def _single() -> C:
+    """Return whether a body looks like an object."""
+    return F.coalesce(F.col("body").cast("string").rlike(r"\A\s*\{"), F.lit(False))
+
+
+def _wrapped() -> C:
+    """Return a body, list or object, as [[record, …], [end]]."""
+    text = F.col("body").cast("string")
+    one = F.concat(F.lit("[["), text, F.lit("]"))
+    listed = F.when(_single(), one).otherwise(F.concat(F.lit("["), text))
+    return F.concat(listed, F.lit(f',[{{"{_END}":{{}}}}]]'))
+
+
+def _shape() -> C:
+    """Return why records are missing, for a result that is not a list followed by the end mark."""
+    quick, texts = F.col("quick"), F.col("texts")
+    last_quick = F.get(F.get(quick, F.lit(1)), F.lit(0))
+    ended = F.when(quick.isNotNull(), (F.size(quick) == 2) & F.map_contains_key(last_quick, F.lit(_END))).otherwise(
+        (F.size(texts) == 2) & F.get(F.get(texts, F.lit(1)), F.lit(0)).contains(_END)
+    )
+    count = F.when(quick.isNotNull(), F.size(F.get(quick, F.lit(0)))).otherwise(F.size(F.get(texts, F.lit(0))))
+    return (
+        F.when(F.col("reason").isNotNull(), F.col("reason"))
+        .when(
+            ~F.coalesce(ended & (count >= 0) & (~F.col("single") | (count == 1)), F.lit(False)),
+            F.lit(_MALFORMED),
+        )
+        .when(count == 0, F.lit("an empty list"))
+        .when(count > MOST_RECORDS, F.lit(f"more than {MOST_RECORDS} records"))
+    )
+
+
+def _listed(deep: bool) -> C:
+    """Return the records as structs of text, if it was kept, and rec."""
+
+    def parsed(text: C) -> C:
+        flat = F.from_json(text, FLAT)
+        return F.transform_values(flat, lambda _name, inner: F.from_json(inner, FLAT)) if deep else flat
+
+    none = F.lit(None).cast("string")
+    quick = F.transform(F.get("quick", F.lit(0)), lambda rec: F.struct(none.alias("text"), rec.alias("rec")))
+    slow = F.transform(F.get("texts", F.lit(0)), lambda text: F.struct(text.alias("text"), parsed(text).alias("rec")))
+    return F.coalesce(quick, slow)
+
+
+# ---- texts as typed columns, with the reason where that fails ----
+
+#: Timestamps that Python can hold, too: years 1 to 9999, in ms.
+_MS = (-62_135_596_800_000, 253_402_300_799_999)
+#: Most characters of a value in a reason.
+_SHOWN = 60
+_WORDS = {"ms": "a time in ms since 1970", "seconds": "a time in s since 1970", "date": "a date such as 2026-03-01"}
+_WORDS |= {"timestamp": "a time such as 2026-03-01T12:00:00Z", "long": "a whole number", "int": "a 32-bit whole number"}
+_WORDS |= {"double": "a number", "boolean": "true or false", "binary": "base64"}
+_MAP = "map<string,string>"
+
+
+def _cast(text: C, kind: str) -> C:
+    return text.try_cast(kind)
+
+
+def _moment(factor: int) -> Callable[[C], C]:
+    """Return a function that casts numbers of 1/factor ms to timestamps of the years 1 to 9999."""
+
+    def moment(text: C) -> C:
+        number = text.try_cast("bigint")
+        low, high = (bound // factor for bound in _MS)
+        return F.when(number.between(low, high), F.timestamp_millis(number * factor))
+
+    return moment
+
+
+_SCALARS: dict[str, Callable[[C], C]] = {
+    "string": lambda text: text,
+    "long": lambda text: _cast(text, "bigint"),
+    "int": lambda text: _cast(text, "int"),
+    "double": lambda text: _cast(text, "double"),
+    "boolean": lambda text: _cast(text, "boolean"),
+    "date": lambda text: F.try_to_timestamp(text, F.lit("yyyy-MM-dd")).cast("date"),
+    "timestamp": lambda text: F.when(text.contains("-"), _cast(text, "timestamp")),
+    "ms": _moment(1),
+    "seconds": _moment(1000),
+    "binary": lambda text: F.try_to_binary(text, F.lit("base64")),
+}
+
+
+def given(text: C, preset: Preset) -> C:
+    """Return the text, or null if it means that no value is given."""
+    none = F.trim(text) == ""
+    return F.when(~(none | text.isin(*preset.none) if preset.none else none), text)
+
+
+def typed(text: C, column: Column) -> C:
+    """Return the typed value of a text; for nested types a struct of the value `v` and the text if it is `bad`."""
+    if column.type in _SCALARS:
+        return _SCALARS[column.type](text)
+    if column.type.lower().startswith("decimal"):
+        return _cast(text, column.type)
+    shape = f"v {column.type}, bad string"
+    return F.from_json(F.concat(F.lit('{"v":'), text, F.lit("}")), shape, {"columnNameOfCorruptRecord": "bad"})
+
+
+def is_struct(column: Column) -> bool:
+    """Return whether `typed` makes a struct."""
+    return column.nested and not column.type.lower().startswith("decimal")
+
+
+def reason(text: C, value: C, column: Column) -> C:
+    """Return what is wrong with a field, null if nothing; a null `text` is missing, `value` is its `typed` value."""
+    lost = value.getField("bad").isNotNull() if is_struct(column) else value.isNull()
+    word = _WORDS.get(column.type, column.type if len(column.type) < _SHOWN else column.type[: _SHOWN - 1] + "…")
+    said = F.concat(F.lit(f"field {column.path}: '"), F.left(text, F.lit(_SHOWN)), F.lit(f"' is not {word}"))
+    wrong = F.when(text.isNotNull() & lost, said)
+    missing = F.when(text.isNull(), F.lit(f"field {column.path} is missing"))
+    return F.coalesce(missing, wrong) if column.required else wrong
+
+
+def twice(fields: C) -> C:
+    """Return whether a map has a duplicate name, which makes Spark's map functions fail."""
+    return F.size(F.array_distinct(F.map_keys(fields))) < F.size(fields)
+
+
+def rest(maps: list[tuple[str, C, set[str]]]) -> C:
+    """Return fields without a column of their own as a map of texts; null if there are none. Names must be unique.
+
+    Each of `maps` is the prefix of its names, a map of texts, and the names that have columns.
+    """
+    empty = F.create_map().cast(_MAP)
+    whole = reduce(F.map_concat, [F.coalesce(_left(*each), empty) for each in maps])
+    return F.when(F.size(whole) > 0, whole)
+
+
+def _left(prefix: str, fields: C, known: set[str]) -> C:
+    left = F.map_filter(fields, lambda name, _text: ~name.isin(*known))
+    return F.transform_keys(left, lambda name, _text: F.concat(F.lit(prefix), name)) if prefix else left

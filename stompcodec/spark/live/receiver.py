@@ -23,8 +23,8 @@ from stompcodec.client.dialects import is_login_refused
 from stompcodec.client.recorder import Recorder, holder_of
 from stompcodec.disk import access_of
 from stompcodec.errors import ConnectionLostError, ReceiptTimeoutError, RejectedError, StompError, StoreError
+from stompcodec.spark.link import LiveOptions
 from stompcodec.spark.live.spool import identify
-from stompcodec.spark.options.live import LiveOptions
 from stompcodec.spark.reading.index import open_index
 from stompcodec.spec import Limits
 

@@ -32,9 +32,9 @@ from stompcodec.spark.versions import Batches, ReadAllAvailable, ReadLimit, Supp
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
+    from stompcodec.spark.link import LiveOptions
     from stompcodec.spark.live.receiver import Receiver
-    from stompcodec.spark.options.live import LiveOptions
-    from stompcodec.spark.reading.chains import Chain
+    from stompcodec.spark.reading.plan import Chain
 
 #: Seconds that the first batch waits for the subscriptions, so that a refused login fails the query at once.
 _FIRST = 5.0
@@ -55,7 +55,7 @@ class Stomp(Shipped, DataSource):
         return "stomp"
 
     def schema(self) -> StructType:
-        from stompcodec.spark.options.live import parse_live
+        from stompcodec.spark.link import parse_live
         from stompcodec.spark.reading.schema import frame_schema
 
         return frame_schema(parse_live(self.options).file.headers)
@@ -67,15 +67,15 @@ class Stomp(Shipped, DataSource):
         return LiveStreamReader(self.options, schema)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
-        from stompcodec.spark.sink.connection import SinkError
-        from stompcodec.spark.sink.sink import StompWriter
+        from stompcodec.spark.lines import SinkError
+        from stompcodec.spark.sink import StompWriter
 
         if overwrite:
             raise SinkError('a broker has nothing to overwrite: use mode("append")')
         return StompWriter(self.options, schema)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
-        from stompcodec.spark.sink.sink import StompStreamWriter
+        from stompcodec.spark.sink import StompStreamWriter
 
         return StompStreamWriter(self.options, schema)  # any output mode will do
 
@@ -95,7 +95,7 @@ class LiveReader(SplitReader, DataSourceReader):
     """
 
     def __init__(self, options: Mapping[str, str], schema: StructType) -> None:
-        from stompcodec.spark.options.live import parse_live
+        from stompcodec.spark.link import parse_live
 
         self._options = parse_live(options)
         super().__init__(schema, self._options.file)
@@ -122,7 +122,7 @@ class LiveStreamReader(SplitReader, DataSourceStreamReader, SupportsTriggerAvail
     """Stream reader. Spark makes two of them and asks one for `latestOffset`; nothing happens before that."""
 
     def __init__(self, options: Mapping[str, str], schema: StructType) -> None:
-        from stompcodec.spark.options.live import parse_live
+        from stompcodec.spark.link import parse_live
 
         self._options = parse_live(options)
         super().__init__(schema, self._options.file)

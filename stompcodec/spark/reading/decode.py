@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 
 from stompcodec.codec import parse_columns
-from stompcodec.spark.options.options import ALL, FileOptions
+from stompcodec.spark.options import ALL, FileOptions
 from stompcodec.spark.reading.garbage import begins_frame, declared_end, looker, rest_of_run
 from stompcodec.spark.reading.identity import Split, check, shorter
 from stompcodec.spark.reading.index import IndexFile, open_index

@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow as pa
 from pyspark.sql.datasource import InputPartition
 
-from stompcodec.spark.options.options import FileOptions
+from stompcodec.spark.options import FileOptions
 from stompcodec.spark.reading.identity import Split
 
 #: Most parts of a task: opening 4,096 tiny files takes some seconds.

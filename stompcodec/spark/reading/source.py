@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, InputPartition
 
 from stompcodec.spark import pickling
-from stompcodec.spark.options.options import FileOptions, parse_file, paths_of
+from stompcodec.spark.options import FileOptions, parse_file, paths_of
 from stompcodec.spark.pickling import Shipped
 from stompcodec.spark.versions import (
     Batches,
@@ -26,7 +26,7 @@ from stompcodec.spark.versions import (
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
-    from stompcodec.spark.reading.chains import Chain
+    from stompcodec.spark.reading.plan import Chain
 
 Offset = dict[str, int]
 

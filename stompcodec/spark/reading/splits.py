@@ -14,7 +14,7 @@ import numpy as np
 from stompcodec.capture.index import fail
 from stompcodec.codec import Parser, frame_ends
 from stompcodec.errors import FrameError
-from stompcodec.spark.options.options import FileOptions
+from stompcodec.spark.options import FileOptions
 from stompcodec.spark.reading.decode import extra_of, most_of
 from stompcodec.spark.reading.garbage import begins_at, begins_frame, clean, declared_end, looker
 from stompcodec.spark.reading.identity import NO_INDEX, Split, mark_of

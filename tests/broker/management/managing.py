@@ -7,9 +7,8 @@ from typing import Any
 
 from broker.harness import Bench, Peer
 
-from stompcodec.broker.management.management import Management
+from stompcodec.broker.management.management import Management, OverStomp
 from stompcodec.broker.management.schema import REQUESTS, Asker
-from stompcodec.broker.management.stomp import OverStomp
 
 LOCAL, ELSEWHERE = "127.0.0.1:5000", "192.0.2.7:5000"
 #: Fields with which each request has a result.

@@ -1,4 +1,4 @@
-"""Who may ask and order what, by each listener of a broker on sockets; and over WebSocket behind a proxy with TLS."""
+"""Who may ask and order what, by each listener of a broker on sockets."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ import contextlib
 import json
 import socket
 import ssl
-from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -24,7 +23,7 @@ from stompcodec.broker.server import Server
 
 pytest.importorskip("websockets")
 
-LISTENERS = ("stomp", "tls", "ws", "wss")
+LISTENERS = ("stomp", "tls", "ws")
 HASH = hash_passcode("x", n=16)
 USERS = {name: User(name, HASH) for name in ("ada", "eve")}
 RULES = (Rule("ada", "manage"), Rule("*", "*"))
@@ -57,49 +56,12 @@ def own_address() -> list[str]:
     return []
 
 
-@contextlib.asynccontextmanager
-async def with_tls(host: str, port: int, path: str) -> AsyncIterator[int]:
-    """A proxy with TLS in front of a port, which passes on bytes; its own port."""
-
-    async def copy(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        with contextlib.suppress(OSError):  # also of TLS: some arrives while it closes
-            while octets := await reader.read(65536):
-                writer.write(octets)
-        writer.close()
-        with contextlib.suppress(OSError):
-            await writer.wait_closed()
-
-    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        running.add(asyncio.current_task())
-        there = await asyncio.open_connection(host, port, local_addr=(host, 0))
-        await asyncio.gather(copy(reader, there[1]), copy(there[0], writer))
-
-    running: set[Any] = set()
-
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.load_cert_chain(path)
-    async with await asyncio.start_server(serve, host, 0, ssl=context) as server:
-        yield server.sockets[0].getsockname()[1]
-        await asyncio.gather(*running)
-
-
-@contextlib.asynccontextmanager
-async def connected(
-    server: Server, listener: str, secured: Secured, login: str | None = None
-) -> AsyncIterator[stomp.AsyncClient]:
+def connected(server: Server, listener: str, secured: Secured, login: str | None = None) -> stomp.AsyncClient:
     """A client by a listener."""
-    host = server.config.host
-    async with contextlib.AsyncExitStack() as stack:
-        port = {"stomp": server.port, "tls": server.tls_port}.get(listener, server.ws_port)
-        assert port is not None
-        if listener == "wss":
-            port = await stack.enter_async_context(with_tls(host, port, secured.path))
-        scheme = {"tls": "stomp+ssl"}.get(listener, listener)
-        tls = secured.client if listener in ("tls", "wss") else None
-        given: dict[str, Any] = {} if login is None else {"login": login, "passcode": "x"}
-        yield await stack.enter_async_context(
-            stomp.connect_async(f"{scheme}://{host}:{port}", ssl=tls, reconnect=None, **given)
-        )
+    port = {"stomp": server.port, "tls": server.tls_port, "ws": server.ws_port}[listener]
+    scheme, tls = ("stomp+ssl", secured.client) if listener == "tls" else (listener, None)
+    given: dict[str, Any] = {} if login is None else {"login": login, "passcode": "x"}
+    return stomp.connect_async(f"{scheme}://{server.config.host}:{port}", ssl=tls, reconnect=None, **given)
 
 
 async def ask(client: stomp.AsyncClient, name: str, fields: dict[str, str]) -> dict[str, Any]:
@@ -145,7 +107,7 @@ def test_each_request_by_each_listener(secured: Secured, listener: str, who: str
                 while len(server.peers) != (2 if who == "eve" else 1):
                     await asyncio.sleep(0)
             (own,) = [peer for peer in server.peers.values() if peer.session.user.name != "victim"]
-            assert own.listener == {"wss": "ws"}.get(listener, listener)
+            assert own.listener == listener
 
     users: dict[str, Any] = {} if who is None else {"users": {**USERS, "victim": User("victim", HASH)}, "rules": RULES}
     run(main, config_of(secured, **users))
@@ -167,31 +129,3 @@ def test_without_users_other_machines_may_not(secured: Secured, listener: str) -
             assert len(server.peers) == 2
 
     run(main, config_of(secured, host=addresses[0]))
-
-
-@pytest.mark.parametrize("how", [{"Origin": "http://evil.example"}, {"Host": "evil.example"}])
-@pytest.mark.parametrize("users", [False, True])
-def test_pages_and_hosts_of_others_get_no_websocket(secured: Secured, how: dict[str, str], users: bool) -> None:
-    """So they can ask nothing, whatever login they know."""
-
-    async def main(server: Server) -> None:
-        assert server.ws_port is not None
-        async with with_tls("127.0.0.1", server.ws_port, secured.path) as port:
-            for place, tls in ((server.ws_port, None), (port, secured.client)):
-                head = {"Host": f"127.0.0.1:{place}", **UPGRADE, **how}
-                lines = ["GET / HTTP/1.1", *(f"{name}: {value}" for name, value in head.items()), "", ""]
-                reader, writer = await asyncio.open_connection("127.0.0.1", place, ssl=tls)
-                writer.write("\r\n".join(lines).encode())
-                assert (await asyncio.wait_for(reader.readline(), patience(20))).split()[1] == b"403"
-                writer.close()
-                with contextlib.suppress(OSError):
-                    await writer.wait_closed()
-
-    given: dict[str, Any] = {"users": USERS, "rules": RULES} if users else {}
-    run(main, config_of(secured, web_page=True, **given))
-
-
-UPGRADE = {
-    **{"Connection": "Upgrade", "Upgrade": "websocket", "Sec-WebSocket-Version": "13"},
-    **{"Sec-WebSocket-Key": "AAAAAAAAAAAAAAAAAAAAAA==", "Sec-WebSocket-Protocol": "v12.stomp"},
-}

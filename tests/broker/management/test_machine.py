@@ -56,7 +56,7 @@ class ManagedMachine(BrokerMachine):
         pair = self.pick(data)
         if pair is not None:
             self.managed().result("close", session=pair.peer.session.id)
-            assert pair.peer.error()
+            assert "closed by a manager" in pair.peer.error().headers["message"]
             pair.peer.lose()
             self.drop(pair)
 

@@ -1,13 +1,15 @@
 """Who may ask and order what, by which way; and what is said to a bad request."""
 
 import json
+import re
+from pathlib import Path
 
 import pytest
 from broker.management.managing import ELSEWHERE, FIELDS, LOCAL, Managed, check, over_stomp
 
 from stompcodec.broker.auth import Rule, User, hash_passcode
 from stompcodec.broker.config.config import DIALECTS, Config
-from stompcodec.broker.management.schema import MOST_ROWS, ORDERS, QUESTIONS, REQUESTS, Asker
+from stompcodec.broker.management.schema import MOST_ROWS, ORDERS, REQUESTS, Asker, markdown, page_of
 from stompcodec.errors import ConfigError
 
 HASH = hash_passcode("x", n=16)
@@ -49,48 +51,44 @@ def with_users():
     return bench
 
 
-@pytest.mark.parametrize("name", REQUESTS)
-@pytest.mark.parametrize(
-    ("address", "allowed"),
-    [(LOCAL, True), ("[::1]:9", True), (ELSEWHERE, False), ("[2001:db8::1]:9", False), ("", False), ("pipe", False)],
-)
-def test_without_users_this_machine_may(name, address, allowed):
-    bench = without_users()
-    answer = over_stomp(client(bench, address), name, None, **fields_of(bench, name))
-    assert ("error" not in answer) is allowed, answer
-    if not allowed:
-        assert answer["error"]["field"] == "destination"
-        assert bench.broker.queues["/", "/queue/a"].total == 1
+ADDRESSES = {LOCAL: True, "[::1]:9": True, ELSEWHERE: False, "[2001:db8::1]:9": False, "": False, "pipe": False}
 
 
-@pytest.mark.parametrize("name", REQUESTS)
-@pytest.mark.parametrize("address", [LOCAL, ELSEWHERE])
-@pytest.mark.parametrize(("login", "may"), [("ada", set(REQUESTS)), ("bob", {"broker"}), ("eve", set())])
-def test_with_users_a_rule_has_to_allow_it(name, address, login, may):
-    bench = with_users()
-    fields = fields_of(bench, name)
-    answer = over_stomp(client(bench, address, login), name, None, **fields)
-    if name in may:
+def judged(bench, peer, name, allowed):
+    """Whether a request has the answer that is due; what is refused changes nothing."""
+    answer = over_stomp(peer, name, None, **fields_of(bench, name))
+    if allowed:
         assert "error" not in answer, answer
     else:
         assert answer["error"]["field"] == "destination"
         assert bench.broker.queues["/", "/queue/a"].total == 1
 
 
-def test_no_rule_means_no_right():
+@pytest.mark.parametrize("name", REQUESTS)
+@pytest.mark.parametrize("address", [LOCAL, ELSEWHERE])
+def test_without_users_this_machine_may(name, address):
+    bench = without_users()
+    judged(bench, client(bench, address), name, ADDRESSES[address])
+
+
+def test_which_addresses_are_this_machine():
+    bench = without_users()
+    for address, allowed in ADDRESSES.items():
+        judged(bench, client(bench, address), "broker", allowed)
+
+
+@pytest.mark.parametrize("name", REQUESTS)
+@pytest.mark.parametrize(("login", "may"), [("ada", set(REQUESTS)), ("bob", {"broker"}), ("eve", set())])
+def test_with_users_a_rule_has_to_allow_it(name, login, may):
+    bench = with_users()
+    judged(bench, client(bench, LOCAL if login == "eve" else ELSEWHERE, login), name, name in may)
+
+
+@pytest.mark.parametrize("rules", [(), (Rule("*", "*"),), (Rule("ada", "send", "/management/*"),)])
+def test_no_rule_means_no_right(rules):
     """A rule for everything else does not include management."""
-    for rules in ((), (Rule("*", "*"),), (Rule("ada", "send", "/management/*"),)):
-        bench = Managed(users=USERS, rules=rules)
-        peer = bench.peer(peer=LOCAL, connect=False)
-        peer.connect(login="ada", passcode="x")
-        peer.put("/management/broker", reply_to="/queue/none")
-        assert not peer.closed or peer.error()
-        assert ("/", "/queue/none") not in bench.broker.queues or _only_error(bench)
-
-
-def _only_error(bench):
-    (message,) = bench.broker.queues["/", "/queue/none"].messages
-    return json.loads(message.frame.body)["error"]["field"] == "destination"
+    bench = Managed(users=USERS, rules=(*rules, Rule("*", "subscribe")))
+    assert over_stomp(client(bench, LOCAL, "ada"), "broker")["error"]["field"] == "destination"
 
 
 def test_a_rule_may_take_the_right_from_this_machine():
@@ -102,25 +100,18 @@ def test_a_rule_may_take_the_right_from_this_machine():
     assert "error" in over_stomp(far, "broker")
 
 
-def test_a_rule_about_management_limits_nothing_else():
-    bench = Managed(users=USERS, rules=(Rule("ada", "manage"),))
-    peer = client(bench, LOCAL, "eve")
-    peer.put("/queue/a", "hello", receipt="1")
-    assert peer.next().command == "RECEIPT"
-
-
 @pytest.mark.parametrize("name", [request.name for request in ORDERS])
 def test_an_order_is_logged_with_who_gave_it(name, caplog):
     bench = with_users()
-    fields = fields_of(bench, name)
-    peer = client(bench, ELSEWHERE, "ada")
-    over_stomp(peer, name, None, **fields)
-    *begun, done = [record for record in caplog.records if record.name == "stompcodec.broker.management"]
-    for record in (*begun, done):
-        assert f"order {name}" in record.getMessage()
-        assert "'ada'" in record.getMessage()
-        assert ELSEWHERE in record.getMessage()
-    assert [record.getMessage().endswith("has begun") for record in (*begun, done)] == [True] * len(begun) + [False]
+    over_stomp(client(bench, ELSEWHERE, "eve"), name, None, **fields_of(bench, name))
+    assert not caplog.records  # what is not allowed does not fill the log
+    over_stomp(client(bench, ELSEWHERE, "ada"), name, None, **fields_of(bench, name))
+    *begun, done = [record.getMessage() for record in caplog.records if record.name == "stompcodec.broker.management"]
+    for text in (*begun, done):
+        assert f"order {name}" in text
+        assert "'ada'" in text
+        assert ELSEWHERE in text
+    assert [text.endswith("has begun") for text in (*begun, done)] == [True] * len(begun) + [False]
 
 
 @pytest.mark.parametrize(("order", "fields"), [("purge", {}), ("move", {"to": "/queue/b"}), ("delete", {})])
@@ -142,12 +133,6 @@ def test_an_order_that_takes_some_turns_is_logged_before_it_takes_effect(order, 
     assert len(caplog.records) == 2
 
 
-def test_what_is_not_allowed_does_not_fill_the_log(caplog):
-    bench = with_users()
-    over_stomp(client(bench, LOCAL, "eve"), "purge", None, destination="/queue/a")
-    assert not caplog.records
-
-
 def test_orders_are_logged_at_any_level(caplog):
     bench = Managed()
     assert bench.result("log-level", level="error")["level"] == "error"
@@ -157,6 +142,16 @@ def test_orders_are_logged_at_any_level(caplog):
 
 
 # ---- bad requests ----
+
+
+@pytest.fixture(scope="module")
+def asked():
+    """A broker with a subscriber, and a peer that asks."""
+    bench = without_users()
+    other = bench.peer(peer=LOCAL)
+    other.subscribe("/topic/t", id="1")
+    other.subscribe("/queue/busy", id="2")
+    return bench, other, client(bench, LOCAL)
 
 
 @pytest.mark.parametrize(
@@ -225,12 +220,8 @@ def test_orders_are_logged_at_any_level(caplog):
         ("log-level", b"{}", "level"),
     ],
 )
-def test_a_bad_request_gets_an_error_that_names_the_field(name, body, field):
-    bench = without_users()
-    other = bench.peer(peer=LOCAL)
-    other.subscribe("/topic/t", id="1")
-    other.subscribe("/queue/busy", id="2")
-    peer = client(bench, LOCAL)
+def test_a_bad_request_gets_an_error_that_names_the_field(asked, name, body, field):
+    bench, other, peer = asked
     answer = over_stomp(peer, name, body)
     assert answer["error"]["field"] == field, answer
     assert answer["error"]["message"]
@@ -240,16 +231,11 @@ def test_a_bad_request_gets_an_error_that_names_the_field(name, body, field):
     assert bench.broker.queues["/", "/queue/a"].total == 1
 
 
-def test_the_most_rows_are_allowed():
+def test_the_most_rows_are_allowed_and_the_session_that_asks_stays():
     peer = client(without_users(), LOCAL)
     assert "rows" in over_stomp(peer, "sessions", None, limit=MOST_ROWS)
     assert "rows" in over_stomp(peer, "sessions", b'{"limit": 1}' + b" " * 65_000)
-
-
-def test_the_session_that_asks_is_not_closed():
-    peer = client(without_users(), LOCAL)
-    answer = over_stomp(peer, "close", None, session=peer.session.id)
-    assert answer["error"]["field"] == "session"
+    assert over_stomp(peer, "close", None, session=peer.session.id)["error"]["field"] == "session"
     assert not peer.closed
 
 
@@ -280,21 +266,22 @@ READERS = (
 
 
 @pytest.mark.parametrize("dialect", DIALECTS)
-@pytest.mark.parametrize("destination", READERS)
 @pytest.mark.parametrize("how", [{}, {"browser": "true"}, {"selector": "1 = 1"}, {"durable_subscription_name": "x"}])
-def test_nobody_reads_requests_and_answers_of_others(dialect, destination, how):
+def test_nobody_reads_requests_and_answers_of_others(dialect, how):
     bench = Managed(dialect=dialect, users=USERS, rules=RULES)
-    reader = bench.peer(peer=ELSEWHERE, connect=False)
-    reader.connect(login="eve", passcode="x", client_id="eve")
-    reader.subscribe(destination, id="9", **how)
-    asker = client(bench, ELSEWHERE, "ada")
-    assert "result" in over_stomp(asker, "broker")
-    found = reader.take()
-    assert {frame.command for frame in found} <= {"ERROR", "MESSAGE" if how.get("browser") else "ERROR"}
-    assert not [frame for frame in found if b"uptime" in frame.body]
-    if destination.startswith("/management/"):
-        (error,) = found
-        assert error.headers["message"] == "a reserved destination"
+    readers = {}
+    for number, destination in enumerate(READERS):
+        readers[destination] = reader = bench.peer(peer=ELSEWHERE, connect=False)
+        reader.connect(login="eve", passcode="x", client_id=f"eve{number}")
+        reader.subscribe(destination, id="9", **how)
+    assert "result" in over_stomp(client(bench, ELSEWHERE, "ada"), "broker")
+    for destination, reader in readers.items():
+        found = reader.take()
+        assert {frame.command for frame in found} <= {"ERROR", "MESSAGE" if how.get("browser") else "ERROR"}
+        assert not [frame for frame in found if b"uptime" in frame.body]
+        if destination.startswith("/management/"):
+            (error,) = found
+            assert error.headers["message"] == "a reserved destination"
 
 
 @pytest.mark.parametrize("dialect", DIALECTS)
@@ -340,22 +327,15 @@ def test_the_answer_goes_only_where_its_asker_may_send():
     assert "not allowed" in peer.error().headers["message"]
 
 
-def test_a_plain_queue_takes_answers_too():
+@pytest.mark.parametrize("version", ["1.0", "1.1", "1.2"])
+def test_every_version_may_ask_and_a_plain_queue_takes_answers(version):
     bench = without_users()
-    peer = client(bench, LOCAL)
+    peer = bench.peer(version, peer=LOCAL)
     peer.put("/management/broker", reply_to="/queue/answers", receipt="1")
     assert peer.next().command == "RECEIPT"
     (message,) = bench.broker.queues["/", "/queue/answers"].messages
     check(json.loads(message.frame.body))
     assert "correlation-id" not in message.frame.headers
-
-
-@pytest.mark.parametrize("version", ["1.0", "1.1", "1.2"])
-def test_every_version_may_ask(version):
-    bench = without_users()
-    peer = bench.peer(version, peer=LOCAL)
-    peer.subscribe("/temp-queue/answers")
-    assert "result" in over_stomp(peer, "broker")
 
 
 @pytest.mark.parametrize(
@@ -405,8 +385,12 @@ def test_a_manager_sees_its_own_virtual_host_only():
     assert over_stomp(here, "purge", None, destination="/queue/there")["error"]["field"] == "destination"
 
 
-def test_each_request_is_answered_as_the_schema_says():
-    for name in [request.name for request in (*QUESTIONS, *ORDERS)]:
-        bench = without_users()
-        answer = over_stomp(client(bench, LOCAL), name, None, **fields_of(bench, name))
-        assert "error" not in answer, answer
+def test_the_page_has_the_tables_which_name_each_field_once():
+    """`make docs` writes them anew."""
+    text = (Path(__file__).parents[3] / "docs" / "management.md").read_text(encoding="utf-8")
+    assert text.endswith(markdown())
+    assert page_of(text) == text
+    for request in REQUESTS.values():
+        for names in ([each.name for each in request.fields], [each.name for each in request.columns]):
+            assert len(set(names)) == len(names)
+            assert all(re.fullmatch("[a-z_]+", name) for name in names)

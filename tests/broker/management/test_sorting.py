@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 from broker.management.managing import Managed
 
@@ -34,7 +32,7 @@ def bench() -> Managed:
 
 
 @pytest.mark.parametrize("column", SORTS)
-def test_a_key_is_what_the_row_says(bench: Managed, column: str) -> None:
+def test_a_key_is_what_the_row_says_and_the_highest_are_first_on_all_pages(bench: Managed, column: str) -> None:
     for _ in range(3):  # the rates are known from the second time on
         host, now = bench.broker.virtual_host("/"), bench.broker.now
         rows = {row["destination"]: row for row in bench.result("destinations")}
@@ -42,39 +40,21 @@ def test_a_key_is_what_the_row_says(bench: Managed, column: str) -> None:
         for things in (host.queues, host.topics):
             for name, thing in things.items():
                 assert sort_key(thing, column, clock) == (rows[name][column] or 0), (name, column)
+        found = bench.result("destinations", sort=column, limit=3)
+        values = [row[column] or 0 for row in found]
+        assert values == sorted(values, reverse=True)
+        assert sorted(row["destination"] for row in found) == sorted(rows)
         bench.now += 2.0
         bench.turn()
 
 
-@pytest.mark.parametrize("column", SORTS)
-def test_the_highest_are_first_on_all_pages(bench: Managed, column: str) -> None:
-    rows: list[dict[str, Any]] = []
-    answer: dict[str, Any] = {"next": None}
-    while not rows or answer["next"] is not None:
-        page = {} if answer["next"] is None else {"page": answer["next"]}
-        answer = bench.ask("destinations", sort=column, limit=3, **page)
-        rows += answer["rows"]
-    values = [row[column] or 0 for row in rows]
-    assert values == sorted(values, reverse=True)
-    assert sorted(row["destination"] for row in rows) == sorted(
-        row["destination"] for row in bench.result("destinations")
-    )
-
-
 def test_only_a_page_of_rows_is_made(monkeypatch: pytest.MonkeyPatch) -> None:
-    bench, made = Managed(), 0
+    bench, made = Managed(), []
     peer = bench.peer()
     peer.raw(b"".join(peer.octets_of("SEND", destination=f"/queue/{number}") for number in range(300)))
     row_of = questions.destination_row
-
-    def counted(*arguments: Any) -> Any:
-        nonlocal made
-        made += 1
-        return row_of(*arguments)
-
-    monkeypatch.setattr(questions, "destination_row", counted)
-    assert len(bench.ask("destinations", sort="ready", limit=5)["rows"]) == 5
-    assert made == 5
+    monkeypatch.setattr(questions, "destination_row", lambda *given: made.append(given) or row_of(*given))
+    assert len(bench.ask("destinations", sort="ready", limit=5)["rows"]) == len(made) == 5
 
 
 def test_a_queue_that_took_the_place_of_another_is_listed_at_once() -> None:

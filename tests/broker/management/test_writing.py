@@ -90,19 +90,14 @@ def written(writer: Writer, rows: list[tuple[Any, ...]]) -> int:
     return turns
 
 
-def test_what_is_kept_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_is_kept_is_bounded_and_ends_when_nobody_asks(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(writing, "_MOST_KEPT", 10)
-    writer = Writer(LoopQuota())
+    bench = Managed()
+    writer = bench.over_stomp._writer
     for number in range(100):
         written(writer, [(f"/queue/{number}", *ROW[1:]), ("/queue/" + "x" * 1024, *ROW[1:])])
         assert 0 < len(kept(writer)) <= 10
         assert all(len(text) <= 1024 for text in kept(writer).values())
-
-
-def test_what_is_kept_ends_when_nobody_asks() -> None:
-    bench = Managed()
-    writer = bench.over_stomp._writer
-    written(writer, [ROW])
     for _ in range(5):
         bench.wait(1.0)
     assert kept(writer)

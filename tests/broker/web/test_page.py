@@ -70,27 +70,6 @@ def tile(page: Page, title: str) -> str:
 # ---- what it shows ----
 
 
-def test_numbers_are_those_of_management(broker: StompBroker, client: stomp.Client, opened: Any) -> None:
-    subscription = client.subscribe("/queue/busy", ack="client-individual", prefetch=5)
-    fill(client, "/queue/busy", 20)
-    fill(client, "/queue/calm", 3)
-    page = opened(broker, "destinations")
-    page.wait(f"{ROWS}.length >= 3")
-    page.wait(f"[...{ROWS}].some((row) => row.children[3].textContent === '5')")
-    rows = ask(client, "destinations", kind="queue", match="/queue/*")
-    shown = {row[0]: row[2:5] for row in cells(page)}
-    for row in rows:
-        expected = [str(row[key]) for key in ("ready", "unacknowledged", "consumers")]
-        assert shown[row["destination"]] == expected
-    page.get("location.hash = '#/sessions'")
-    page.wait(f"{ROWS}.length === 2")
-    (session,) = [row for row in ask(client, "sessions") if row["listener"] == "stomp"]
-    (own,) = [row for row in cells(page) if row[0] == session["session"]]
-    assert own[1:5] == [session["peer"], "–", "–", "1.2"] or own[1] == session["peer"]
-    assert own[8] == str(session["unacknowledged"]) == "5"
-    subscription.unsubscribe()
-
-
 def test_it_follows_a_broker_under_load(broker: StompBroker, client: stomp.Client, opened: Any) -> None:
     page = opened(broker)
     fill(client, "/queue/a", 50)
@@ -316,20 +295,6 @@ def test_dead_letters_are_sent_again(broker: StompBroker, client: stomp.Client, 
     page.click("Send again", "dialog")
     says(page, "2 messages sent again.", "#toasts")
     assert ready(client, "/queue/a") == 3
-
-
-def test_one_message_is_deleted(broker: StompBroker, client: stomp.Client, opened: Any) -> None:
-    fill(client, "/queue/a", 2)
-    page = opened(broker, quoted("/queue/a"))
-    page.wait(f"{ROWS}.length === 3")
-    page.get(f"{ROWS}[1].click()")
-    page.click("Delete…", ".message")
-    page.click("Cancel", "dialog")
-    assert ready(client, "/queue/a") == 3
-    page.click("Delete…", ".message")
-    page.click("Delete 1 message", "dialog")
-    page.wait(f"{ROWS}.length === 2")
-    assert [json.loads(row["body"])["number"] for row in ask(client, "messages", destination="/queue/a")] == [0, 2]
 
 
 def test_a_session_is_closed_and_the_level_set(broker: StompBroker, client: stomp.Client, opened: Any) -> None:

@@ -11,7 +11,6 @@ pytest.importorskip("websockets")
 
 from chromium import needs_chromium
 
-import stompcodec.client as stomp
 from stompcodec.broker.management.schema import REQUESTS
 from stompcodec.testing import StompBroker
 
@@ -118,14 +117,3 @@ def test_a_plot_moves_to_the_left(broker: StompBroker, opened: Any) -> None:
     assert places == pytest.approx([1 - 5 / 180, 1 - 65 / 180, 1 - 125 / 180, 1 - 179 / 180], abs=0.02)
     page.get("for (let at = 1140; at <= 1195; at += 1) line.add(at, at === 1190 ? 100 : 1); null")
     assert page.get(f"{PEAK}(plot, line, 1195)") == pytest.approx(1 - 5 / 180, abs=0.02)
-
-
-def test_the_plots_are_drawn_again_with_each_answer(broker: StompBroker, client: stomp.Client, opened: Any) -> None:
-    page = opened(broker)
-    page.wait("document.querySelectorAll('canvas')[1]?.width > 0 && app.asked > 1")
-    picture = "document.querySelectorAll('canvas')[1].toDataURL()"
-    for count in (3, 40, 500):
-        before = page.get(picture)
-        client.send_many([("/queue/a", b"x", {})] * count)
-        page.wait(f"{picture} !== {json.dumps(before)}")
-    page.wait("document.querySelector('.plot .now').textContent !== '–'")

@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import re
-import shutil
 from pathlib import Path
 from typing import Any
 
@@ -18,12 +15,11 @@ pytest.importorskip("pyarrow")
 from spark.live_making import LiveBroker, Rows, publish, runner, running, wait_for
 from spark.read_back import ADMISSION
 
-import stompcodec.client as stomp
 from stompcodec.capture import Capture
 from stompcodec.spark.live.receiver import Receiver
 from stompcodec.spark.live.source import LiveReader
 from stompcodec.spark.reading.schema import FRAME_SCHEMA
-from stompcodec.testing.faults import Direction, FaultProxy
+from stompcodec.testing.faults import FaultProxy
 
 SECRET = "s3cr3t-Pa55"
 #: How often a query without new data shows progress, in ms.
@@ -71,40 +67,6 @@ def test_a_batch_that_failed_comes_again_as_it_was(spark, broker, queue: str, tm
     }
 
 
-@pytest.mark.slow
-def test_what_is_delivered_again_after_a_restart_is_dropped(spark, broker, queue: str, tmp_path: Path) -> None:
-    """The ACKs of the first run get lost: the broker has all of it when the second one begins."""
-    sink = Rows()
-    with FaultProxy(("127.0.0.1", broker.port)) as proxy:
-        options = {"url": f"stomp://127.0.0.1:{proxy.port}", "destination": queue}
-        with running(spark, tmp_path, sink, options) as query:
-            publish(broker.url, queue, 1)
-            wait_for(lambda: len(sink.rows) == 1 and broker.count(queue) == 0, query)
-            proxy.rules.up = Direction(swallow=True)
-            publish(broker.url, queue, 29, first=1)
-            wait_for(lambda: len(sink.rows) == 30, query)
-            assert broker.count(queue) == 29
-    publish(broker.url, queue, 5, first=30)
-    with running(spark, tmp_path, sink, {**options, "url": broker.url}) as query:
-        wait_for(lambda: len(sink.rows) >= 35 and broker.count(queue) == 0, query)
-    assert sorted(sink.column()) == list(range(35))
-
-
-@pytest.mark.slow
-def test_a_second_query_on_a_spool_is_refused(spark, broker, queue: str, tmp_path: Path) -> None:
-    sink = Rows()
-    options = {"url": broker.url, "destination": queue}
-    with running(spark, tmp_path, sink, options) as query:
-        publish(broker.url, queue, 1)
-        wait_for(lambda: len(sink.rows) == 1, query)
-        other = {**options, "spoolDir": str(tmp_path / "spool")}
-        with running(spark, tmp_path / "other", Rows(), other) as second:
-            wait_for(second.exception, query)
-        assert "another query or recorder fills this spool" in str(second.exception())
-        publish(broker.url, queue, 1, first=1)
-        wait_for(lambda: len(sink.rows) == 2, query)
-
-
 def shown(query: Any) -> dict[str, Any]:
     """What the progress of a query shows of its source."""
     text = query.lastProgress["sources"][0]["latestOffset"]
@@ -142,23 +104,6 @@ def test_a_full_disk_stops_acknowledging_and_loses_nothing(
             wait_for(lambda: "#stalled" not in shown(query), query)
     assert sorted(sink.column()) == list(range(200))
     assert sorted(Capture(tmp_path / "spool").chains()) == ["frames", "frames.1"]
-
-
-@pytest.mark.slow
-def test_batches_are_as_large_as_asked_for(spark, broker, queue: str, tmp_path: Path) -> None:
-    class Waits(Rows):
-        def __call__(self, frame: Any, batch: int) -> None:
-            super().__call__(frame, batch)
-            wait_for(lambda: broker.count(queue) == 0)  # then at least 30 are there for the next batch
-
-    publish(broker.url, queue, 50)
-    sink = Waits()
-    options = {"url": broker.url, "destination": queue, "maxFramesPerTrigger": 20}
-    with running(spark, tmp_path, sink, options) as query:
-        wait_for(lambda: len(sink.rows) == 50, query)
-    if ADMISSION:  # else the first batch takes what there is
-        assert max(map(len, sink.batches.values())) == 20
-    assert sink.column() == list(range(50))
 
 
 @pytest.mark.slow
@@ -216,55 +161,6 @@ def test_a_batch_has_all_that_was_recorded_for_it(broker, queue: str, tmp_path: 
     assert sum(batch.num_rows for part in reader.partitions() for batch in reader.read(part)) == 6
 
 
-@pytest.mark.slow
-def test_a_spool_that_is_gone_is_told(spark, broker, queue: str, tmp_path: Path) -> None:
-    """With failOnDataLoss=false the query goes on with what there is."""
-    sink = Rows()
-    options = {"url": broker.url, "destination": queue, "failOnDataLoss": False, "ackMode": "batch"}
-    with running(spark, tmp_path, sink, options) as query:
-        publish(broker.url, queue, 10)
-        wait_for(lambda: len(sink.rows) == 10 and broker.count(queue) == 0, query)
-    shutil.rmtree(tmp_path / "spool")
-    publish(broker.url, queue, 3, first=10)
-    with running(spark, tmp_path, Rows(), {**options, "failOnDataLoss": True}) as query:
-        wait_for(query.exception)
-    assert "failOnDataLoss" in str(query.exception())
-    with running(spark, tmp_path, sink, options) as query:
-        wait_for(lambda: len(sink.rows) == 13, query)
-    assert sink.column() == list(range(13))
-
-
-@pytest.mark.parametrize(
-    "now", [pytest.param(False, id="stream"), pytest.param(True, id="availableNow", marks=pytest.mark.slow)]
-)
-def test_another_spool_is_never_taken_for_the_one_before(spark, broker, queue: str, tmp_path: Path, now: bool) -> None:
-    """The new spool may be longer than the old one: each start fails, and takes nothing from the broker."""
-    trigger = {"availableNow": True} if now else {"processingTime": "50 milliseconds"}
-    sink = Rows()
-    options = {"url": broker.url, "destination": queue, "idleTimeout": "200ms"}
-    with running(spark, tmp_path, sink, options) as query:
-        publish(broker.url, queue, 3)
-        wait_for(lambda: len(sink.rows) == 3 and broker.count(queue) == 0, query)
-    shutil.move(tmp_path / "spool", tmp_path / "kept")
-    with running(spark, tmp_path / "other", Rows(), {**options, "spoolDir": str(tmp_path / "spool")}) as query:
-        publish(broker.url, queue, 20, first=100)  # another query fills a spool of that name, and ends
-        wait_for(lambda: broker.count(queue) == 0, query)
-    publish(broker.url, queue, 5, first=3)
-    for _ in range(3):
-        with running(spark, tmp_path, sink, options, **trigger) as query:
-            wait_for(query.exception)
-        assert "is not the spool of the checkpoint" in str(query.exception())
-        assert re.search(
-            r"lost: (everything behind offset \d+ of frames|bytes \d+ to \d+ of frames)", str(query.exception())
-        )
-        assert broker.count(queue) == 5
-    shutil.rmtree(tmp_path / "spool")
-    shutil.move(tmp_path / "kept", tmp_path / "spool")
-    with running(spark, tmp_path, sink, options, **trigger) as query:
-        wait_for(lambda: len(sink.rows) == 8, query)
-    assert sink.column() == list(range(8))
-
-
 def test_options_are_looked_at_before_anything_happens(spark, broker, tmp_path: Path) -> None:
     good = {"url": broker.url, "destination": "/queue/a", "spoolDir": str(tmp_path / "spool")}
     for name, value, told in (
@@ -295,22 +191,3 @@ def test_a_passcode_is_in_no_plan_and_no_file(spark, broker, queue: str, tmp_pat
     kept = b"".join(path.read_bytes() for path in tmp_path.rglob("*") if path.is_file())
     assert SECRET not in shown
     assert SECRET.encode() not in kept
-
-
-def test_the_same_name_writes(spark, broker, queue: str, tmp_path: Path) -> None:
-    rows = spark.range(5).selectExpr(f"'{queue}' as destination", "cast(id as string) as body")
-    rows.write.format("stomp").mode("append").options(url=broker.url).save()
-    with stomp.connect(broker.url) as client:
-        subscription = client.subscribe(queue, ack="client-individual")
-        assert sorted(message.body for message in (subscription.get(patience(10)) for _ in range(5))) == [
-            b"0",
-            b"1",
-            b"2",
-            b"3",
-            b"4",
-        ]
-
-
-def test_spark_started_with_no_java_of_the_system(spark) -> None:
-    """The tests above ran on the Java that came by pip, or on one that was named."""
-    assert os.environ["JAVA_HOME"]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import pickle
 import platform
@@ -21,10 +20,10 @@ from patience import interval, patience
 
 from stompcodec.capture import Capture, CaptureBusyError, CaptureWriter
 from stompcodec.errors import ConnectionLostError, RejectedError, StoreError
+from stompcodec.spark.link import parse_live
 from stompcodec.spark.live import receiver as module
 from stompcodec.spark.live.receiver import Receiver
-from stompcodec.spark.options.live import parse_live
-from stompcodec.spark.options.options import OptionError
+from stompcodec.spark.options import OptionError
 from stompcodec.testing.faults import FaultProxy
 
 SECRET = "s3cr3t-Pa55"
@@ -180,25 +179,6 @@ def test_it_gets_the_spool_once_the_other_one_has_ended(broker, queue: str, spoo
     timer.join()
 
 
-def test_a_full_disk_stops_acknowledging(broker, queue: str, spool: Path, monkeypatch) -> None:
-    full = threading.Event()
-    fill_disk(monkeypatch, lambda data: full.is_set())
-    publish(broker.url, queue, 5)
-    with receiving(broker.url, queue, spool, prefetch=20) as receiver:
-        wait_for(lambda: receiver.count == 5)
-        full.set()
-        publish(broker.url, queue, 50, first=5)
-        wait_for(lambda: receiver._trouble)
-        receiver.check()  # it is no failure of the query
-        assert receiver.count == 5
-    full.clear()
-    assert numbers(spool) == list(range(5))
-    assert left(broker.url, queue) == 50
-    with receiving(broker.url, queue, spool, prefetch=20) as receiver:
-        wait_for(lambda: receiver.count == 50)
-    assert numbers(spool) == list(range(55))
-
-
 @pytest.mark.parametrize("segments", ["many", "one"])
 def test_a_full_disk_is_freed_of_what_spark_is_done_with(
     broker, queue: str, spool: Path, monkeypatch, segments: str
@@ -300,21 +280,21 @@ def test_a_broker_that_stays_away_ends_the_query(broker, queue: str, spool: Path
     assert "reconnectTimeout" in str(error)
 
 
-def test_a_broker_that_never_was_there_ends_the_query(queue: str, spool: Path) -> None:
-    with closed_port() as port, receiving(lambda: port, queue, spool, reconnectTimeout="300ms") as receiver:
-        assert isinstance(fails(receiver), ConnectionLostError)
-
-
-def test_a_broker_that_comes_late(queue: str, spool: Path) -> None:
-    with closed_port() as port:
-        receiver = Receiver(options_of(f"stomp://127.0.0.1:{port}", queue, spool))
-    try:
-        with BrokerThread(port=port) as broker:
-            publish(broker.url, queue, 3)
-            wait_for(lambda: receiver.count == 3)
-            receiver.check()
-    finally:
-        receiver.close()
+@pytest.mark.parametrize(
+    ("rules", "error"),
+    [
+        ({"CONNECT": lambda side, frame: side.error(frame, "bad login")}, RejectedError),
+        ({"SUBSCRIBE": lambda side, frame: side.error(frame, "not allowed")}, RejectedError),
+        (None, ConnectionLostError),
+    ],
+    ids=["login", "destination", "no broker"],
+)
+def test_what_is_refused_or_never_there_ends_the_query(queue: str, spool: Path, monkeypatch, rules, error) -> None:
+    monkeypatch.setattr(module, "_REFUSED", 0.2)
+    with contextlib.ExitStack() as stack:
+        port = stack.enter_context(closed_port()) if rules is None else stack.enter_context(Peer(rules=rules)).port
+        with receiving(lambda: port, queue, spool, reconnectTimeout="300ms" if rules is None else "60s") as receiver:
+            assert isinstance(fails(receiver), error)
 
 
 def test_a_message_that_breaks_each_connection_ends_the_query(queue: str, spool: Path) -> None:
@@ -330,20 +310,6 @@ def test_a_message_that_breaks_each_connection_ends_the_query(queue: str, spool:
         error = fails(receiver)
     assert "limit-exceeded" in str(error)
     assert len(peer.got("SUBSCRIBE")) > 1
-
-
-def test_a_login_that_is_refused_ends_the_query_soon(queue: str, spool: Path, monkeypatch) -> None:
-    monkeypatch.setattr(module, "_REFUSED", 0.2)
-    peer = Peer(rules={"CONNECT": lambda side, frame: side.error(frame, "bad login")})
-    with peer, receiving(peer.url, queue, spool) as receiver:
-        error = fails(receiver)
-    assert isinstance(error, RejectedError)
-
-
-def test_a_destination_that_is_refused_ends_the_query(queue: str, spool: Path) -> None:
-    peer = Peer(rules={"SUBSCRIBE": lambda side, frame: side.error(frame, "not allowed")})
-    with peer, receiving(peer.url, queue, spool) as receiver:
-        assert isinstance(fails(receiver), RejectedError)
 
 
 @pytest.mark.parametrize(
@@ -412,6 +378,9 @@ def test_a_passcode_that_is_not_there(queue: str, spool: Path) -> None:
     with pytest.raises(OptionError, match="cannot be read"):
         Receiver(options_of("stomp://h", queue, spool, passcodeFile=str(spool / "nothing")))
     assert not spool.exists()
+    spool.write_bytes(b"hello")
+    with pytest.raises(StoreError):
+        Receiver(options_of("stomp://h", queue, spool))
 
 
 @pytest.mark.parametrize(
@@ -458,14 +427,9 @@ def test_options_that_cannot_be(options, told: str) -> None:
     ],
 )
 def test_the_prefetch_follows_the_bounds_of_a_batch(options: dict[str, str], prefetch: int) -> None:
-    assert parse_live({"url": "stomp://h", "destination": "/queue/a", "spoolDir": "s", **options}).prefetch == prefetch
-
-
-def test_a_batch_may_hold_all_that_its_bound_allows(broker, queue: str, spool: Path) -> None:
-    """Nothing is acknowledged before the batch is done, and 2,500 messages come for one of 1,500."""
-    publish(broker.url, queue, 2500)
-    with receiving(broker.url, queue, spool, ackMode="batch", maxFramesPerTrigger="1500") as receiver:
-        wait_for(lambda: receiver.count == 2500)
+    given = {"url": "h:61613", "destination": "/queue/a", "spoolDir": "file:///data/s", "retain": "1.5", **options}
+    made = parse_live({**given, "reconnectTimeout": "2m"})
+    assert (made.prefetch, made.retain, made.reconnect_timeout, made.spool_dir) == (prefetch, 5400.0, 120.0, "/data/s")
 
 
 def test_the_metrics_tell_of_backlog_and_acknowledgements(broker, queue: str, spool: Path) -> None:
@@ -486,25 +450,3 @@ def test_the_metrics_tell_of_backlog_and_acknowledgements(broker, queue: str, sp
         assert age >= 0
     with receiving(broker.url, queue, spool, ackMode="batch") as receiver:  # nothing comes: the spool knows when
         assert receiver.metrics(end)["lastFrameAgeSeconds"] >= age
-
-
-def test_the_metrics_show_a_stall(broker, queue: str, spool: Path) -> None:
-    publish(broker.url, queue, 100, size=1000)
-    with receiving(broker.url, queue, spool, maxSpoolBytes=20_000, prefetch=5) as receiver:
-        wait_for(lambda: receiver.metrics({})["stalled"])
-        assert "is full" in receiver.metrics({})["stalled"]
-        wait_for(lambda: receiver.metrics({})["unacknowledged"] > 0)
-        assert json.dumps(receiver.metrics({}))
-
-
-def test_times_and_folders() -> None:
-    given = {"url": "h:61613", "destination": "/queue/a", "spoolDir": "file:///data/spool"}
-    options = parse_live({**given, "retain": "1.5", "reconnectTimeout": "2m"})
-    assert (options.retain, options.reconnect_timeout, options.spool_dir) == (5400.0, 120.0, "/data/spool")
-    assert parse_live({**given, "retain": "90m"}).retain == 5400.0
-
-
-def test_a_spool_that_is_a_file_is_refused(queue: str, tmp_path: Path) -> None:
-    (tmp_path / "file").write_bytes(b"hello")
-    with pytest.raises(StoreError):
-        Receiver(options_of("stomp://h", queue, tmp_path / "file"))

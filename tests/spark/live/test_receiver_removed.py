@@ -16,9 +16,9 @@ from client.feeding import wait_for
 from spark.live_making import LiveBroker, publish
 
 from stompcodec.errors import StoreError
+from stompcodec.spark.link import parse_live
 from stompcodec.spark.live.receiver import Receiver
 from stompcodec.spark.live.source import LiveStreamReader
-from stompcodec.spark.options.live import parse_live
 from stompcodec.spark.reading.schema import FRAME_SCHEMA
 from stompcodec.spark.versions import ReadAllAvailable
 

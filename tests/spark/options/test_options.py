@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stompcodec.spark.options.options import (
+from stompcodec.spark.options import (
     FILE_OPTIONS,
     Choice,
     FileOptions,
@@ -25,13 +25,6 @@ def test_the_table_and_the_record_agree() -> None:
     assert [*(option.field for option in FILE_OPTIONS), "choice"] == [field.name for field in fields(FileOptions)]
     assert {option.field: option.default for option in FILE_OPTIONS} | {"choice": Choice()} == vars(record)
     assert parse_file({}) == record
-
-
-def test_the_defaults_are_those_that_were_agreed() -> None:
-    options = FileOptions()
-    assert (options.split_bytes, options.batch_rows, options.batch_bytes) == (32 * 2**20, 8192, 8 * 2**20)
-    assert (options.mode, options.version, options.decode) == ("PERMISSIVE", "auto", "none")
-    assert (options.commands, options.headers, options.fail_on_data_loss) == (("MESSAGE", "SEND"), True, True)
 
 
 @pytest.mark.parametrize(
@@ -77,18 +70,12 @@ def test_a_bad_value_is_told_in_one_line(name: str, text: str) -> None:
     assert "\n" not in message
 
 
-def test_an_unknown_option_is_told_with_the_one_that_was_meant() -> None:
+def test_unknown_and_missing_options_are_told_and_those_of_spark_passed_over() -> None:
     with pytest.raises(OptionError, match="unknown option 'splitbyte': did you mean splitBytes"):
         parse_file({"splitbyte": "1"})
     with pytest.raises(OptionError, match="the options are mode, commands"):
         parse_file({"zzz": "1"})
-
-
-def test_options_of_spark_itself_are_passed_over() -> None:
     assert parse_file({"path": "x", "checkpointlocation": "y", "queryname": "z"}) == FileOptions()
-
-
-def test_an_option_that_has_to_be_given() -> None:
     table = [Option("spoolDir", "text", ..., "where frames are kept"), Option("wait", "seconds", 1.0, "how long")]
     with pytest.raises(OptionError, match="option spoolDir is missing: where frames are kept"):
         parse(table, {})

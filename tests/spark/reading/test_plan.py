@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gzip
-import pickle
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +21,7 @@ from spark.read_back import rows, schema_of
 from stompcodec import codec
 from stompcodec.capture import Capture, CaptureWriter
 from stompcodec.errors import StoreError
-from stompcodec.spark.options.options import Choice, FileOptions
+from stompcodec.spark.options import Choice, FileOptions
 from stompcodec.spark.reading import splits as cut
 from stompcodec.spark.reading.decode import read_split
 from stompcodec.spark.reading.identity import Split
@@ -91,14 +90,11 @@ def test_paths_globs_and_folders(tmp_path: Path) -> None:
     (segment,) = (tmp_path / "b.stompcap").glob("*.stomp")
     assert read(str(segment)) == ids(1)
     assert ids_of(batch_splits([str(tmp_path / "c.stomp"), str(tmp_path / "?.stomp")], FileOptions())) == ids(4)
+    bracketed = make_stream(tmp_path / "a[1].stomp", [message(6)])  # a name where there is such a file
+    assert read(str(bracketed)) == ids(6)
     for nothing in ("missing", "*.none", "empty"):
         with pytest.raises(StoreError, match="there is nothing to read"):
             batch_splits([f"{tmp_path}/{nothing}"], FileOptions())
-
-
-def test_a_name_with_brackets_is_a_name_where_there_is_such_a_file(tmp_path: Path) -> None:
-    path = make_stream(tmp_path / "a[1].stomp", [message(1)])
-    assert ids_of(batch_splits([str(path)], FileOptions())) == ids(1)
 
 
 # ---- splits ----
@@ -140,13 +136,6 @@ def test_one_row_of_an_index_that_tells_of_much_is_cut_too(tmp_path: Path, monke
     assert len(splits) > 4
     assert {(one.row, one.rows, one.since) for one in splits} == {(0, 1, START)}
     assert ids_of(splits) == ids(*range(100))
-
-
-def test_splits_are_small_and_can_be_pickled(tmp_path: Path) -> None:
-    path = make_capture(tmp_path / "a.stompcap", [message(n) for n in range(1000)])
-    splits = batch_splits([str(path)], FileOptions())
-    assert len(pickle.dumps(splits)) < 1500
-    assert pickle.loads(pickle.dumps(splits)) == splits
 
 
 def test_splits_that_came_at_another_time_are_left_out(tmp_path: Path) -> None:
@@ -222,19 +211,6 @@ def test_chains_share_what_a_batch_may_take(tmp_path: Path) -> None:
     first = limit_chains(chains, {}, end, None, 1)
     assert sum(first.values()) == one
     assert sum(limit_chains(chains, {}, end, 1, None).values()) == one
-
-
-def test_what_was_read_may_be_deleted_while_a_batch_is_planned(tmp_path: Path) -> None:
-    path = make_capture(tmp_path / "a.stompcap", [message(n) for n in range(9)], segment_octets=250)
-    options = FileOptions()
-    chains = chains_of([str(path)], options)
-    end = ends_of(chains, {})
-    first, second, *_ = Capture(path).segments()
-    first.path.unlink()
-    start = {"frames": second.base}
-    part = limit_chains(chains, start, end, None, 3)
-    assert ids_of(splits_between(chains, start, part, options)) == ids(2, 3, 4)
-    assert ids_of(splits_between(chains, part, end, options)) == ids(5, 6, 7, 8)
 
 
 def test_what_was_deleted_before_it_was_read_ends_the_query(tmp_path: Path) -> None:

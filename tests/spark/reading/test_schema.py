@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gzip
 import inspect
-import pickle
 from dataclasses import replace
 from datetime import datetime, timezone
 from decimal import Decimal
@@ -24,7 +23,7 @@ from spark.making import START, make_capture, make_stream, message
 from spark.read_back import batches, read, rows, schema_of
 
 from stompcodec import Frame
-from stompcodec.spark.options.options import Choice, FileOptions
+from stompcodec.spark.options import Choice, FileOptions
 from stompcodec.spark.reading.schema import FRAME_SCHEMA, Projection, SchemaError, frame_schema
 
 UTC = timezone.utc
@@ -73,12 +72,6 @@ def test_all_columns_of_a_frame(tmp_path: Path) -> None:
         "pos": 0,
         "error": None,
     }
-
-
-def test_the_first_of_a_repeated_header_counts(tmp_path: Path) -> None:
-    path = make_stream(tmp_path / "a.stomp", [Frame("MESSAGE", [("a", "1"), ("b", "2"), ("a", "3")])])
-    (row,) = rows(path, schema_of(headers="frame", a="string"))
-    assert row == {"headers": [("a", "1"), ("b", "2")], "a": "1"}
 
 
 def test_only_what_is_asked_for_is_parsed() -> None:
@@ -175,17 +168,6 @@ def test_a_column_that_is_not_null_must_not_be(tmp_path: Path) -> None:
     assert rows(good, schema) == [{"destination": "/topic/a"}]
     with pytest.raises(ValueError, match="column destination is NOT NULL"):
         rows(make_stream(tmp_path / "b.stomp", [Frame("MESSAGE")]), schema)
-
-
-def test_no_columns_at_all_still_count(tmp_path: Path) -> None:
-    path = make_stream(tmp_path / "a.stomp", [message(1), message(2)])
-    assert sum(batch.num_rows for batch in batches(path, Projection(schema_of()), FileOptions())) == 2
-
-
-def test_a_projection_can_be_pickled_and_is_small() -> None:
-    data = pickle.dumps(Projection(frame_schema()))
-    assert len(data) < 4000
-    assert pickle.loads(data).names == Projection(frame_schema()).names
 
 
 # ---- text, and bodies that are compressed ----
@@ -312,9 +294,3 @@ def test_failfast_also_sees_what_is_not_chosen(tmp_path: Path) -> None:
     assert [batch.num_rows for batch in batches(path, projection, options)] == [2]
     with pytest.raises(ValueError, match="mode is FAILFAST"):
         batches(path, projection, replace(options, mode="FAILFAST"))
-
-
-def test_a_stream_without_times_has_no_frame_of_a_known_time(tmp_path: Path) -> None:
-    path = make_stream(tmp_path / "a.stomp", [message(1)])
-    options = FileOptions(choice=Choice(since=0))
-    assert batches(path, Projection(schema_of(destination="frame")), options) == []

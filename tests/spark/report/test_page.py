@@ -189,13 +189,6 @@ def test_the_backlog_comes_first_and_the_age_is_that_of_the_newest_frame():
     assert found["verdict"]["reasons"][0]["name"] == "backlog_octets"
 
 
-def test_quantiles_are_called_p50_p95_and_p99():
-    page = page_of(everything("a", 5, buckets=4))
-    named = re.findall(r"<(?:th|text|span|h2|dt)[^>]*>([^<]*)<", page)
-    assert not [name for name in named if re.search(r"\b(50|95|99) %", name)]
-    assert {"p50", "p95", "p99", "Lag p95"} <= set(named)
-
-
 def test_each_chart_has_one_that_fits_a_phone():
     page = page_of(everything("/topic/" + "a" * 100, 5, buckets=180))
     wide = re.findall(r'<svg [^>]*class="plot" [^>]*width="(\d+)"', page)
@@ -216,14 +209,10 @@ def test_any_text_and_number_make_a_page(text, number):
     Checked(page_of(everything(text, number, buckets=3)))
 
 
-def test_a_page_of_nothing():
-    checked = Checked(page_of(nothing()))
-    text = " ".join(checked.text)
+def test_a_page_of_nothing_and_a_healthy_one_say_so_in_words_and_colour():
+    text = " ".join(Checked(page_of(nothing())).text)
     assert "Unhealthy" in text
     assert "there are no frames at all" in text
-
-
-def test_a_healthy_page_says_so_in_words_and_colour():
     page = page_of(nothing(frames=10, seconds=5.0))
     assert '<section class="verdict healthy"' in page
     assert "10 frames in 5 s: no threshold was crossed." in page
@@ -231,17 +220,11 @@ def test_a_healthy_page_says_so_in_words_and_colour():
     assert "tile unhealthy" not in page
 
 
-def test_each_plot_has_its_table():
-    found = everything("a", 5, buckets=4)
-    page = page_of(found)
-    plots = page.count('class="plot"')
-    assert plots == 5
-    assert page.count("<desc>") == plots
-    assert page.count("<table>") == plots + 8  # and chains, gaps, destinations, reasons and samples twice, limits
-
-
-def test_each_part_has_its_title():
+def test_each_part_has_its_title_and_each_plot_its_table():
     page = page_of(everything("a", 5, buckets=4))
+    assert page.count('class="plot"') == page.count("<desc>") == 5
+    assert page.count("<table>") == 5 + 8  # and chains, gaps, destinations, reasons and samples twice, limits
+    assert {"p50", "p95", "p99", "Lag p95"} <= set(re.findall(r"<(?:th|text|span|h2|dt)[^>]*>([^<]*)<", page))
     titles = ["Backlog", "Proof", "Rate", "Lag", "Gaps and silences", "Destinations", "Sizes"]
     titles += ["Duplicates and redeliveries", "Quarantine", "Malformed frames", "What the verdict looks at"]
     assert re.findall("<h2>(.*?)</h2>", page) == titles
@@ -279,14 +262,11 @@ def test_the_worst_comes_first():
     ]
 
 
-def test_other_thresholds():
+@pytest.mark.parametrize("wrong", [{"nonsense": (1, 2)}, {"missing": (1,)}, {"missing": ("a", 2)}])
+def test_other_thresholds_and_wrong_ones(wrong):
     table = thresholds_of({"malformed": (0.5, None)})
     assert verdict_of({**EMPTY, "frames": 100, "malformed": 50}, table)["level"] == "healthy"
     assert verdict_of({**EMPTY, "frames": 100, "malformed": 100}, table)["level"] == "look"
-
-
-@pytest.mark.parametrize("wrong", [{"nonsense": (1, 2)}, {"missing": (1,)}, {"missing": ("a", 2)}])
-def test_wrong_thresholds_are_named(wrong):
     with pytest.raises(ConfigError, match=next(iter(wrong))):
         thresholds_of(wrong)
 
@@ -294,31 +274,20 @@ def test_wrong_thresholds_are_named(wrong):
 FRAME = b"MESSAGE\ndestination:/queue/a\n\n" + b"x" * 100 + b"\0"
 
 
-def test_the_state_of_a_spool(tmp_path):
-    with CaptureWriter(tmp_path / "s.stompcap", segment_octets=1000) as writer:
+@pytest.mark.parametrize("single", [False, True])
+def test_the_state_of_a_spool(tmp_path, single):
+    with CaptureWriter(tmp_path / "s.stompcap", segment_octets=1000, single=single) as writer:
         for index in range(20):
             writer.append(FRAME, START + index)
-            writer.append(FRAME, START + 100 + index, chain="frames.1")
+            writer.append(FRAME, START + 100 + index, chain="frames" if single else "frames.1")
         writer.sync()
-        state = spool.spool_state(tmp_path / "s.stompcap")
-        assert state["open"]
-        assert [chain["chain"] for chain in state["chains"]] == ["frames", "frames.1"]
+        assert spool.spool_state(tmp_path / "s.stompcap")["open"]
     state = spool.spool_state(tmp_path / "s.stompcap")
-    assert not state["open"]
-    assert state["octets"] == 40 * len(FRAME)
-    assert state["segments"] == len(list((tmp_path / "s.stompcap").glob("*.stomp"))) > 4
+    assert (state["open"], state["octets"], state["behind"], state["problems"]) == (False, 40 * len(FRAME), None, [])
     assert (state["oldest"], state["newest"]) == (START, START + 119)
-    assert (state["behind"], state["problems"]) == (None, [])
-
-
-def test_the_state_of_a_single_file(tmp_path):
-    writer = CaptureWriter(tmp_path / "s.stompcap", single=True)
-    writer.append(FRAME, START)
-    writer.sync()
-    assert spool.spool_state(tmp_path / "s.stompcap")["open"]
-    writer.close()
-    state = spool.spool_state(tmp_path / "s.stompcap")
-    assert (state["open"], state["octets"], state["newest"]) == (False, len(FRAME), START)
+    if not single:
+        assert [chain["chain"] for chain in state["chains"]] == ["frames", "frames.1"]
+        assert state["segments"] == len(list((tmp_path / "s.stompcap").glob("*.stomp"))) > 4
 
 
 def checkpoint(folder, batch, offset, done=True):

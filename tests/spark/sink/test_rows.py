@@ -18,10 +18,10 @@ from pyspark.sql.pandas.types import to_arrow_schema
 
 from stompcodec import Frame, parse, serialize
 from stompcodec.client.bulk import BLOCK
+from stompcodec.spark import sink as sink_rows
+from stompcodec.spark.lines import SinkError, Target
 from stompcodec.spark.reading.schema import SchemaError, frame_schema
-from stompcodec.spark.sink import rows as sink_rows
-from stompcodec.spark.sink.connection import SinkError, Target
-from stompcodec.spark.sink.rows import Rows
+from stompcodec.spark.sink import Rows
 
 TEXT = st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]), max_size=8)
 NAMES = TEXT.filter(lambda name: name not in ("", "content_type", *sink_rows._TAKEN, "destination", "body", "headers"))
@@ -108,15 +108,6 @@ def test_values_are_spelled_as_stomp_users_do():
     assert headers_of(T.StringType(), "", "a:b\\\n\r", "ß") == ["", "a:b\\\n\r", "ß"]
 
 
-def test_columns_that_are_all_null_make_no_header():
-    assert headers_of(T.StringType(), None, None) == [None, None]
-    schema = schema_of(
-        destination=T.StringType(), body=T.BinaryType(), headers=T.MapType(T.StringType(), T.StringType())
-    )
-    for frame in sent(schema, [("d", b"", None), ("d", b"", {})]):
-        assert frame.headers.pairs() == [("destination", "d"), ("content-length", "0")]
-
-
 def test_a_column_wins_over_the_map_and_the_sink_over_both():
     kind = T.MapType(T.StringType(), T.StringType())
     schema = schema_of(destination=T.StringType(), body=T.BinaryType(), priority=T.IntegerType(), headers=kind)
@@ -181,11 +172,6 @@ def test_blocks_are_cut_between_frames(monkeypatch):
             assert serialize(block.frames()[-1]) == block.body[block.last :]
         if at_once > 1000:
             assert [block.count for block in blocks] == [2, 2, 1, 3, 2]
-
-
-def test_no_rows_no_blocks():
-    schema = schema_of(destination=T.StringType(), body=T.BinaryType())
-    assert list(Rows(schema, None, None).blocks(batch_of(schema, [("d", b"")]).slice(1), Target("1.2"), 0, "", 9)) == []
 
 
 # ---- what cannot be sent ----

@@ -17,13 +17,13 @@ from pyspark.sql import types as T
 
 import stompcodec.client as stomp
 from stompcodec.broker.auth import User, hash_passcode
+from stompcodec.spark import sink as sink_module
+from stompcodec.spark.lines import SinkError
+from stompcodec.spark.link import parse_sink
 from stompcodec.spark.live.source import Stomp
-from stompcodec.spark.options.options import OptionError
-from stompcodec.spark.options.sink import SINK_OPTIONS, parse_sink
+from stompcodec.spark.options import OptionError
 from stompcodec.spark.reading.schema import SchemaError
-from stompcodec.spark.sink import sink as sink_module
-from stompcodec.spark.sink.connection import SinkError
-from stompcodec.spark.sink.sink import Sent, StompStreamWriter, StompWriter
+from stompcodec.spark.sink import Sent, StompStreamWriter, StompWriter
 
 SCHEMA = T.StructType(
     [
@@ -110,16 +110,16 @@ def test_a_task_that_fails_leaves_nothing(rows, says):
         assert task(broker.url, batches(3)) == Sent(0, 3)
 
 
-def failing(count):
-    yield from batches(count, 500)
-    raise ValueError("out of rows")
-
-
 def test_without_transaction_what_was_sent_stays():
     with BrokerThread() as broker:
         with pytest.raises(SinkError, match="row 2500 has no body"):
             task(broker.url, batches(3000, 1000, bad=2500), transaction="false")
         assert len(waiting(broker.url, 2000)) == 2000
+
+
+def failing(count):
+    yield from batches(count, 500)
+    raise ValueError("out of rows")
 
 
 def until_closed(monkeypatch, rows, count):
@@ -195,18 +195,6 @@ def test_nobody_there():
     assert "\n" not in str(error.value)
 
 
-def test_a_broker_that_comes_later_is_waited_for():
-    done = []
-    with closed_port() as port:
-        thread = threading.Thread(target=lambda: done.append(task(f"stomp://127.0.0.1:{port}", batches(5))))
-        thread.start()
-        thread.join(0.3)  # it is refused meanwhile
-    with Peer(port=port) as peer:
-        thread.join(patience(20))
-        assert done == [Sent(0, 5)]
-        assert len(peer.got("COMMIT")) == 1
-
-
 # ---- receipts, ids, dialects ----
 
 
@@ -278,14 +266,6 @@ def test_text_is_a_text_message_for_jms(server, lengths):
         writer({"url": peer.url}, schema, False).write(iter([rows]))
         assert [frame.get("content-length") for frame in peer.got("SEND")] == lengths
         assert [frame.headers["content-type"] for frame in peer.got("SEND")] == ["text/plain;charset=utf-8"] * 2
-
-
-def test_another_version():
-    with Peer(versions=["1.1"]) as peer:
-        task(peer.url, batches(3))
-        assert [frame.body for frame in peer.got("SEND")] == [b"0", b"1", b"2"]
-    with Peer(versions=["1.0"]) as peer, pytest.raises(SinkError, match="connection was lost"):
-        task(peer.url, batches(3), reconnectTimeout=f"{patience(0.5):.1f}")
 
 
 # ---- options and secrets ----
@@ -371,9 +351,3 @@ def test_what_else_cannot_be():
         made.options.link.arguments()
     assert issubclass(StompWriter, sink_module.DataSourceArrowWriter)
     assert issubclass(StompStreamWriter, sink_module.DataSourceStreamArrowWriter)
-
-
-def test_the_table_of_options_has_the_defaults():
-    made = parse_sink({"url": "stomp://h"})
-    for option in SINK_OPTIONS:
-        assert getattr(made, option.field) == option.default

@@ -1,1 +1,0 @@
-"""Options of readers and writers: tables, and the parsers that check them."""

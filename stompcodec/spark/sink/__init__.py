@@ -1,1 +1,0 @@
-"""Writing: rows become SEND frames, which each task sends over a connection of its own."""
