@@ -1,19 +1,32 @@
-"""Large messages: bodies that are files from the first octet to the last, in and out."""
+"""Large messages: bodies that are files from the first octet to the last, in and out, and on the disk.
+
+What a message can go through besides is in `test_marks.py`, where one of three is large.
+"""
 
 from __future__ import annotations
 
+import gc
 import os
+import shutil
+import stat
+import tempfile
+from pathlib import Path
 from typing import Any
 
 import pytest
 from broker.harness import Bench, Peer
-from broker.large import LARGE, QUEUE, Slow, assert_empty, bench_of, files, pattern
+from broker.large import LARGE, QUEUE, Slow, assert_empty, bench_of, files, pattern, settle, stored_bench
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from profiles import examples
 
 from stompcodec.broker.auth import Rule
 from stompcodec.broker.config.config import Config
+from stompcodec.broker.storage import folder_lock as folder_module
+from stompcodec.broker.storage import large as spool_module
+from stompcodec.broker.storage.body_files import BodyFolder
+from stompcodec.broker.storage.large import Spool
+from stompcodec.broker.storage.sqlite_writer import Writer
 
 # ---- in and out ----
 
@@ -93,15 +106,6 @@ def test_bodies_about_as_long_as_what_is_read_at_once(pieces: int, more: int) ->
     assert_empty(bench)
 
 
-def test_versions_without_escapes() -> None:
-    bench = bench_of()
-    sender, consumer = bench.peer("1.2"), bench.peer("1.0")
-    consumer.subscribe(QUEUE)
-    sender.raw(b"SEND\ndestination:/queue/a\nodd:a\\cb\n\n" + b"x" * LARGE + b"\0")
-    message = consumer.next("MESSAGE")
-    assert (message.headers["odd"], message.body) == ("a:b", b"x" * LARGE)
-
-
 def test_a_message_is_seen_only_when_all_of_it_is_there() -> None:
     bench = bench_of()
     sender, consumer = bench.peer(), bench.peer()
@@ -111,21 +115,6 @@ def test_a_message_is_seen_only_when_all_of_it_is_there() -> None:
     assert (consumer.take(), sender.take(), files(bench)) == ([], [], 1)
     sender.raw(octets[-1:])
     assert len(consumer.take()) == 1 == len(sender.take())
-
-
-def test_whose_body_never_ends_leaves_nothing() -> None:
-    bench = bench_of()
-    senders = [bench.peer() for _ in range(3)]
-    for sender in senders:
-        sender.raw(sender.octets_of("SEND", pattern(50_000), destination=QUEUE)[:40_000])
-    assert files(bench) == 3
-    assert bench.broker.spool.octets > 100_000
-    senders[0].lose()
-    senders[1].session.fail("for a reason")
-    assert files(bench) == 1
-    senders[2].raw(b"x" * 100_000)  # no NUL where the body ends
-    assert senders[2].error().headers["message"].startswith("malformed frame")
-    assert_empty(bench)
 
 
 def test_the_limit_of_bodies_holds() -> None:
@@ -298,22 +287,6 @@ def test_goodbye_of_a_peer_that_takes_nothing_is_not_waited_for() -> None:
     assert_empty(bench)
 
 
-def test_a_file_that_is_gone_ends_the_session() -> None:
-    bench, sender, slow = slow_bench(ack="client-individual")
-    sender.put("/queue/b", pattern(1_000_000))
-    folder = bench.broker.spool._folder
-    assert folder is not None
-    for path in folder.path.iterdir():
-        if path.name != "lock":
-            os.truncate(path, 300_000)
-    slow.subscribe("/queue/b", id="2")
-    for _ in range(10):
-        if not slow.closed:
-            slow.drain()
-    assert slow.closed
-    assert not [frame for frame in slow.take() if frame.command == "MESSAGE"]
-
-
 def test_over_websocket_a_chunk_is_a_frame_or_a_part_of_one() -> None:
     bench = bench_of()
     sender, consumer = bench.peer(), bench.peer(whole_frames=True)
@@ -329,3 +302,340 @@ def test_over_websocket_a_chunk_is_a_frame_or_a_part_of_one() -> None:
     assert len(kinds) > 3
     assert consumer.bodies() == [pattern(900_000), pattern(1_500_000)]
     assert_empty(bench)
+
+
+# ---- with other features ----
+
+
+def test_transactions() -> None:
+    bench = bench_of()
+    sender, consumer = bench.peer(), bench.peer()
+    consumer.subscribe(QUEUE, ack="client-individual")
+    for end in ("ABORT", "COMMIT"):
+        sender.send("BEGIN", transaction="t")
+        sender.put(QUEUE, pattern(5000), transaction="t")
+        assert (files(bench), consumer.take()) == (1, [])
+        sender.send(end, transaction="t")
+        assert files(bench) == (end == "COMMIT")
+    message = consumer.next("MESSAGE")
+    assert message.body == pattern(5000)
+    for end in ("ABORT", "COMMIT"):
+        consumer.send("BEGIN", transaction="t")
+        consumer.ack(message, transaction="t")
+        consumer.send(end, transaction="t")
+        assert files(bench) == (end == "ABORT")
+    assert_empty(bench)
+
+
+def test_a_dead_letter_keeps_its_body() -> None:
+    bench = bench_of(max_attempts=2, dead_letter_expired=True)
+    sender, consumer = bench.peer(), bench.peer()
+    consumer.subscribe(QUEUE, ack="client-individual")
+    sender.put(QUEUE, pattern(5000), color="red")
+    consumer.nack(consumer.next("MESSAGE"))
+    consumer.nack(consumer.next("MESSAGE"))
+    consumer.send("UNSUBSCRIBE", id="1")
+    sender.put(QUEUE, pattern(6000), expiration="1000")
+    bench.date += 60
+    bench.wait(60)
+    consumer.subscribe("/queue/DLQ.a", id="2")
+    dead, expired = consumer.take()
+    assert (dead.body, dead.headers["color"], dead.headers["content-length"]) == (pattern(5000), "red", "5000")
+    assert expired.body == pattern(6000)
+    assert_empty(bench)
+
+
+def test_a_topic_has_one_file_for_all() -> None:
+    bench = bench_of(max_large_octets=10_000)
+    sender = bench.peer()
+    readers = [bench.peer(version) for version in ("1.2", "1.2", "1.0")]
+    for reader, ack in zip(readers, ("auto", "client-individual", "auto")):
+        reader.subscribe("/topic/t", ack=ack)
+    for content in (b"before", pattern(9000), b"after"):
+        sender.put("/topic/t", content)
+    assert files(bench) == 1
+    for reader in readers:
+        assert [frame.body for frame in reader.inbox] == [b"before", pattern(9000), b"after"]
+    for message in readers[1].take():
+        readers[1].ack(message)
+    assert_empty(bench)
+
+
+def test_looked_at_by_a_browser_and_then_taken() -> None:
+    bench = bench_of()
+    sender, reader = bench.peer(), bench.peer()
+    for content in (pattern(5000), b"small", pattern(6000)):
+        sender.put(QUEUE, content)
+    reader.subscribe(QUEUE, browser="true")
+    bodies = [frame.body for frame in reader.take()]
+    assert bodies == [pattern(5000), b"small", pattern(6000), b""]
+    assert files(bench) == 2
+    reader.subscribe(QUEUE, id="2")
+    assert reader.bodies() == bodies[:3]
+    assert_empty(bench)
+
+
+def test_a_window_in_octets_counts_the_body() -> None:
+    bench = bench_of()
+    sender, consumer = bench.peer(), bench.peer()
+    for _ in range(3):
+        sender.put(QUEUE, pattern(5000))
+    consumer.subscribe(QUEUE, ack="client-individual", consumer_window_size="6000")
+    first, second = consumer.take()
+    consumer.ack(first)
+    assert len(consumer.take()) == 1
+    consumer.ack(second)
+
+
+def test_retained() -> None:
+    bench = bench_of(retain=True)
+    bench.peer().put("/topic/t", pattern(5000), retain="set")
+    for _ in range(2):
+        late = bench.peer()
+        late.subscribe("/topic/t")
+        assert late.bodies() == [pattern(5000)]
+    bench.peer().put("/topic/t", "none", retain="remove")
+    assert files(bench) == 0
+
+
+def test_to_several_destinations_at_once() -> None:
+    bench = bench_of(composite=True)
+    sender, one, two = bench.peer(), bench.peer(), bench.peer()
+    sender.put("/queue/a,/queue/b", pattern(5000))
+    assert files(bench) == 1
+    one.subscribe("/queue/a")
+    two.subscribe("/queue/b")
+    assert (one.bodies(), two.bodies()) == ([pattern(5000)], [pattern(5000)])
+    assert_empty(bench)
+
+
+# ---- persistent ----
+
+
+@pytest.mark.req("ART-LRG-01")
+def test_a_persistent_one_outlives_a_crash(tmp_path: Path) -> None:
+    """The folder as it is when RECEIPT has come, copied away from under the broker."""
+    folder, image = tmp_path / "data", tmp_path / "image"
+    bench = stored_bench(folder)
+    sender = bench.peer()
+    for number in range(3):
+        sender.put(QUEUE, pattern(200_000 + number), persistent="true", receipt=f"{number}", color="red")
+    settle(bench)
+    sender.put(QUEUE, pattern(200_000))
+    sender.raw(sender.octets_of("SEND", pattern(90_000), destination=QUEUE, persistent="true")[:50_000])
+    assert len(sender.take()) == 3
+    shutil.copytree(folder, image)
+    sender.lose()
+    bench.store.close()
+
+    again = stored_bench(image)
+    assert len(list((image / "bodies").iterdir())) == 3
+    assert files(again) == 3, "what was not stored is gone"
+    consumer = again.peer()
+    consumer.subscribe(QUEUE, ack="client-individual")
+    messages = consumer.take()
+    assert [message.body for message in messages] == [pattern(200_000 + number) for number in range(3)]
+    assert {(message.headers["color"], message.headers["redelivered"]) for message in messages} == {("red", "true")}
+    for message in messages:
+        consumer.ack(message, receipt="a")
+    settle(again)
+    assert len(consumer.take()) == 3
+    assert list((image / "bodies").iterdir()) == []
+    assert_empty(again)
+    again.store.close()
+
+
+def test_it_is_on_the_disk_before_the_commit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its octets, then its name, then the row that speaks of it."""
+    bench = stored_bench(tmp_path)
+    synced: list[str] = []
+    fsync, commit = os.fsync, Writer.commit
+
+    def noted(file: int) -> None:
+        kind = "folder" if stat.S_ISDIR(os.fstat(file).st_mode) else f"{os.fstat(file).st_size} octets"
+        synced.append(kind)
+        fsync(file)
+
+    def committed(writer: Writer, batch: Any) -> Any:
+        synced.append("commit")
+        return commit(writer, batch)
+
+    monkeypatch.setattr(os, "fsync", noted)
+    monkeypatch.setattr(Writer, "commit", committed)
+    bench.peer().put(QUEUE, pattern(200_000), persistent="true", receipt="r")
+    settle(bench)
+    assert synced == ["200000 octets", "folder", "commit"]
+    (adopted,), (incoming,) = list((tmp_path / "bodies").iterdir()), list((tmp_path / "incoming").iterdir())
+    assert adopted.samefile(incoming), "it is not written twice"
+    bench.store.close()
+
+
+def test_on_another_disk_it_is_copied(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_paths: object) -> None:
+        raise OSError(18, "Invalid cross-device link")
+
+    monkeypatch.setattr(os, "link", refuse)
+    bench = stored_bench(tmp_path, large_folder=str(tmp_path / "elsewhere"))
+    sender = bench.peer()
+    sender.put(QUEUE, pattern(200_000), persistent="true", receipt="r")
+    settle(bench)
+    assert sender.next("RECEIPT")
+    bench.store.close()
+    again = stored_bench(tmp_path)
+    consumer = again.peer()
+    consumer.subscribe(QUEUE)
+    assert consumer.bodies() == [pattern(200_000)]
+    again.store.close()
+
+
+def test_a_stored_one_that_becomes_a_dead_letter_after_a_restart(tmp_path: Path) -> None:
+    """Its file changes hands: that of the queue goes, that of the dead letters stays."""
+    bench = stored_bench(tmp_path)
+    bench.peer().put(QUEUE, pattern(200_000), persistent="true")
+    settle(bench)
+    bench.store.close()
+    bench = stored_bench(tmp_path, max_attempts=1)
+    consumer = bench.peer()
+    consumer.subscribe(QUEUE, ack="client-individual")
+    consumer.nack(consumer.next("MESSAGE"), receipt="n")
+    settle(bench)
+    assert len(list((tmp_path / "bodies").iterdir())) == 1
+    consumer.take()
+    consumer.subscribe("/queue/DLQ.a", id="2", ack="client-individual")
+    assert consumer.next("MESSAGE").body == pattern(200_000)
+    bench.store.close()
+    bench = stored_bench(tmp_path)
+    consumer = bench.peer()
+    consumer.subscribe("/queue/DLQ.a")
+    assert consumer.bodies() == [pattern(200_000)]
+    settle(bench)
+    assert list((tmp_path / "bodies").iterdir()) == []
+    bench.store.close()
+
+
+def test_a_broker_that_is_gone_takes_nothing_from_the_next_one(tmp_path: Path) -> None:
+    """In one process: what is left of the old one goes when the garbage collector comes by."""
+    bench = stored_bench(tmp_path)
+    draft = bench.broker.spool.draft()
+    draft.write(b"old")
+    left = draft.done()
+    bench.peer().put(QUEUE, pattern(200_000), persistent="true")
+    settle(bench)
+    bench.store.close()
+    again = stored_bench(tmp_path)
+    del left, draft, bench
+    gc.collect()
+    consumer = again.peer()
+    consumer.subscribe(QUEUE)
+    assert consumer.bodies() == [pattern(200_000)]
+    again.store.close()
+
+
+@pytest.mark.parametrize("harm", ["gone", "torn"])
+def test_one_whose_file_is_lost_is_left_out_and_told(tmp_path: Path, harm: str, caplog: Any) -> None:
+    bench = stored_bench(tmp_path)
+    sender = bench.peer()
+    sender.put(QUEUE, pattern(200_000), persistent="true")
+    settle(bench)
+    sender.put(QUEUE, "small", persistent="true")
+    settle(bench)
+    bench.store.close()
+    (file,) = (tmp_path / "bodies").iterdir()
+    file.unlink() if harm == "gone" else os.truncate(file, 100)
+    again = stored_bench(tmp_path)
+    consumer = again.peer()
+    consumer.subscribe(QUEUE)
+    assert consumer.bodies() == [b"small"]
+    assert "its file is missing or damaged" in caplog.text
+    again.store.close()
+
+
+def test_a_file_that_cannot_be_adopted_fails_the_commit(tmp_path: Path, monkeypatch: Any, caplog: Any) -> None:
+    bench = stored_bench(tmp_path)
+    sender = bench.peer()
+
+    def full(*_paths: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr("stompcodec.broker.storage.body_files.link", full)
+        sender.put(QUEUE, pattern(5000), persistent="true", receipt="r")
+        settle(bench)
+    assert sender.error().headers["message"] == "the message could not be stored"
+    assert list((tmp_path / "bodies").iterdir()) == []
+    caplog.clear()  # it holds the error, which holds what it was about
+    assert_empty(bench)
+    sender = bench.peer()
+    sender.put(QUEUE, pattern(5000), persistent="true", receipt="r")
+    settle(bench)
+    assert sender.next("RECEIPT")
+    bench.store.close()
+
+
+# ---- the spool ----
+
+
+def test_folders_of_brokers_that_were_killed_go(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    dead, stranger = tmp_path / "stompcodec-large-dead", tmp_path / "stompcodec-large-other"
+    dead.mkdir()
+    stranger.mkdir()
+    (dead / "lock").write_text("4711\n")
+    (dead / "0123456789abcdef-1").write_bytes(b"x")
+    early = tmp_path / "stompcodec-large-early"  # killed before it has written its number
+    early.mkdir()
+    (early / "lock").touch()
+    os.utime(early / "lock", (0, 0))
+    spools = [Spool(None, 100) for _ in range(2)]
+    bodies = []
+    for spool in spools:
+        draft = spool.draft()
+        draft.write(b"hello")
+        bodies.append(draft.done())
+        spool.flush()
+    assert not dead.exists()
+    assert not early.exists()
+    assert stranger.exists(), "it holds no lock, so it is no folder of ours"
+    assert [body.path.read_bytes() for body in bodies] == [b"hello"] * 2, "that of a living broker stays"
+    for spool in spools:
+        spool.close()
+    assert [path.name for path in tmp_path.iterdir()] == [stranger.name]
+
+
+@pytest.mark.parametrize("moment", ["before", "meanwhile"])
+def test_a_broker_that_takes_its_folder_is_not_dead(
+    moment: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another broker looks for folders of dead ones after a lock was made, and before it is held."""
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    lock = folder_module.lock
+
+    def late(file: int) -> None:
+        refused = []
+
+        def sweep(*_: object) -> None:
+            if moment == "meanwhile":
+                try:
+                    lock(file)
+                except OSError as error:
+                    refused.append(error)
+
+        with monkeypatch.context() as patch:
+            patch.setattr(folder_module, "lock", lock)
+            patch.setattr(BodyFolder, "sweep", sweep)
+            spool_module._remove_abandoned()
+        for error in refused:
+            raise error
+        lock(file)
+
+    spool = Spool(None, 100)
+    with monkeypatch.context() as patch:
+        patch.setattr(folder_module, "lock", late)
+        draft = spool.draft()
+    draft.write(b"hello")
+    body = draft.done()
+    assert body.path.read_bytes() == b"hello"
+    assert (body.path.parent / "lock").exists()
+    del body
+    spool.close()
+    assert list(tmp_path.iterdir()) == []
