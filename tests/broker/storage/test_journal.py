@@ -83,15 +83,6 @@ def test_a_failed_commit_is_an_error_and_no_receipt(caplog):
     assert bench.octets == 0
 
 
-def test_a_disconnect_in_the_same_turn_gets_no_false_receipt():
-    bench = Bench(FaultyStore())
-    peer = bench.peer()
-    bench.store.faulty = True
-    peer.raw(b"SEND\ndestination:/queue/a\npersistent:true\nreceipt:1\n\n\0DISCONNECT\nreceipt:2\n\n\0")
-    assert [frame.command for frame in peer.take()] in ([], ["ERROR"])
-    assert peer.closed
-
-
 @pytest.mark.parametrize("receipt", [{}, {"receipt": "r"}])
 def test_an_ack_that_is_not_stored_did_not_happen(receipt):
     bench = Bench(FaultyStore())
@@ -158,18 +149,6 @@ def test_what_went_out_in_auto_mode_is_removed_later():
     assert not peer.closed
 
 
-def test_a_frame_that_makes_itself_the_last_one_has_no_receipt():
-    bench = Bench(FaultyStore(), topic_backlog=1)
-    peer = bench.peer()
-    peer.subscribe("/topic/a", ack="client")
-    peer.session.receive(b"SEND\ndestination:/queue/a\npersistent:true\nreceipt:0\n\n\0", 0.0)
-    large = b"SEND\ndestination:/topic/a\nreceipt:%d\n\n" + b"x" * 70_000 + b"\0"
-    peer.raw(large % 1 + large % 2)
-    frames = [frame for frame in peer.take() if frame.command != "MESSAGE"]
-    assert [frame.get("receipt-id") for frame in frames] == ["0", "1", None]
-    assert frames[-1].command == "ERROR"
-
-
 def test_a_commit_that_fails_in_the_background_is_not_tried_again_at_once():
     bench = Bench(FaultyStore(background=True))
     sender, consumer = bench.peer(), bench.peer()
@@ -189,22 +168,6 @@ def test_a_commit_that_fails_in_the_background_is_not_tried_again_at_once():
         bench.store.finish()
     bench.turn()
     assert not bench.broker.journal.open
-
-
-def test_a_transaction_removes_nothing_from_the_store_that_was_never_there():
-    store = FaultyStore()
-    bench = Bench(store, durable="all")
-    sender, consumer = bench.peer(), bench.peer()
-    consumer.subscribe("/topic/a", ack="client-individual")
-    sender.put("/topic/a", "x")
-    removed = []
-    store.remove = lambda queue, message: removed.append(queue)
-    consumer.send("BEGIN", transaction="t")
-    consumer.ack(consumer.next("MESSAGE"), transaction="t")
-    consumer.put("/queue/b", "y", transaction="t", persistent="true")
-    consumer.send("COMMIT", transaction="t", receipt="r")
-    assert consumer.next("RECEIPT").headers["receipt-id"] == "r"
-    assert removed == []
 
 
 # ---- commits that take their time ----
@@ -319,49 +282,6 @@ def test_a_transaction_takes_effect_when_it_is_on_the_disk(faulty):
     assert other.bodies() == ([b"0", b"1"] if faulty else [b"1"])
     assert store.bodies == []
     assert bench.octets == 0
-
-
-def test_two_transactions_and_what_is_between_keep_their_order():
-    bench, store = background()
-    peer, watcher = bench.peer(), bench.peer()
-    watcher.subscribe("/queue/a")
-    for name in "ab":
-        peer.send("BEGIN", transaction=name)
-        peer.put("/queue/a", name, transaction=name, persistent="true")
-        peer.send("COMMIT", transaction=name)
-        peer.put("/queue/a", f"after {name}")
-    peer.send("BEGIN", transaction="c")
-    peer.put("/queue/a", "c", transaction="c")
-    peer.send("COMMIT", transaction="c")
-    assert watcher.take() == []
-    store.finish()
-    bench.turn()
-    assert watcher.bodies() == [b"a", b"after a"]
-    store.finish()
-    bench.turn()
-    assert watcher.bodies() == [b"b", b"after b", b"c"]
-    peer.put("/queue/a", "at once")
-    assert watcher.bodies() == [b"at once"]
-
-
-def test_a_session_that_is_lost_while_its_transaction_is_written():
-    bench, store = background()
-    peer, watcher = bench.peer(), bench.peer()
-    watcher.subscribe("/queue/a")
-    peer.put("/queue/in", "0")
-    peer.subscribe("/queue/in", ack="client")
-    message = peer.next("MESSAGE")
-    peer.send("BEGIN", transaction="t")
-    peer.put("/queue/a", "x", transaction="t", persistent="true")
-    peer.ack(message, transaction="t")
-    peer.send("COMMIT", transaction="t")
-    peer.lose()
-    bench.wait(100.0)
-    assert watcher.take() == []
-    store.finish()
-    bench.turn()
-    assert watcher.bodies() == [b"x"]
-    assert bench.broker.queues["/", "/queue/in"].count == 0
 
 
 def test_senders_wait_for_a_slow_disk(monkeypatch):

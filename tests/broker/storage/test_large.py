@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import gc
 import os
-import shutil
 import stat
 import tempfile
 from pathlib import Path
@@ -90,19 +89,6 @@ def test_however_it_comes(size: int, counted: bool, cuts: list[int], odd: bool) 
     assert [frame.body for frame in frames] == [b"before", body, b"after"]
     assert frames[1].get("odd") == ("a\nb:" if odd else None)
     assert sender.next("RECEIPT").headers["receipt-id"] == "r"
-    assert_empty(bench)
-
-
-@pytest.mark.parametrize("pieces", [1, 2])
-@pytest.mark.parametrize("more", [-1, 0, 1])
-def test_bodies_about_as_long_as_what_is_read_at_once(pieces: int, more: int) -> None:
-    bench, sender, slow = slow_bench()
-    body = pattern(pieces * 256 * 1024 + more)
-    sender.put(QUEUE, body)
-    sender.put(QUEUE, "after")
-    for _ in range(pieces + 3):
-        slow.drain()
-    assert slow.bodies() == [body, b"after"]
     assert_empty(bench)
 
 
@@ -239,20 +225,6 @@ def test_answers_that_pile_up_behind_it_stop_the_reading() -> None:
     assert len(slow.take()) == 41
 
 
-def test_what_was_under_way_when_the_peer_is_lost_is_redelivered() -> None:
-    bench, sender, slow = slow_bench(ack="client-individual")
-    body = pattern(1_000_000)
-    sender.put(QUEUE, body)
-    slow.lose()
-    assert files(bench) == 1
-    consumer = bench.peer()
-    consumer.subscribe(QUEUE, ack="client-individual")
-    message = consumer.next("MESSAGE")
-    assert (message.headers["redelivered"], message.body) == ("true", body)
-    consumer.ack(message)
-    assert_empty(bench)
-
-
 def test_an_error_in_the_middle_of_it_cuts_the_session_off() -> None:
     """There is no place for an ERROR inside of a body."""
     bench, sender, slow = slow_bench(ack="client-individual")
@@ -305,44 +277,6 @@ def test_over_websocket_a_chunk_is_a_frame_or_a_part_of_one() -> None:
 
 
 # ---- with other features ----
-
-
-def test_transactions() -> None:
-    bench = bench_of()
-    sender, consumer = bench.peer(), bench.peer()
-    consumer.subscribe(QUEUE, ack="client-individual")
-    for end in ("ABORT", "COMMIT"):
-        sender.send("BEGIN", transaction="t")
-        sender.put(QUEUE, pattern(5000), transaction="t")
-        assert (files(bench), consumer.take()) == (1, [])
-        sender.send(end, transaction="t")
-        assert files(bench) == (end == "COMMIT")
-    message = consumer.next("MESSAGE")
-    assert message.body == pattern(5000)
-    for end in ("ABORT", "COMMIT"):
-        consumer.send("BEGIN", transaction="t")
-        consumer.ack(message, transaction="t")
-        consumer.send(end, transaction="t")
-        assert files(bench) == (end == "ABORT")
-    assert_empty(bench)
-
-
-def test_a_dead_letter_keeps_its_body() -> None:
-    bench = bench_of(max_attempts=2, dead_letter_expired=True)
-    sender, consumer = bench.peer(), bench.peer()
-    consumer.subscribe(QUEUE, ack="client-individual")
-    sender.put(QUEUE, pattern(5000), color="red")
-    consumer.nack(consumer.next("MESSAGE"))
-    consumer.nack(consumer.next("MESSAGE"))
-    consumer.send("UNSUBSCRIBE", id="1")
-    sender.put(QUEUE, pattern(6000), expiration="1000")
-    bench.date += 60
-    bench.wait(60)
-    consumer.subscribe("/queue/DLQ.a", id="2")
-    dead, expired = consumer.take()
-    assert (dead.body, dead.headers["color"], dead.headers["content-length"]) == (pattern(5000), "red", "5000")
-    assert expired.body == pattern(6000)
-    assert_empty(bench)
 
 
 def test_a_topic_has_one_file_for_all() -> None:
@@ -410,39 +344,6 @@ def test_to_several_destinations_at_once() -> None:
 
 
 # ---- persistent ----
-
-
-@pytest.mark.req("ART-LRG-01")
-def test_a_persistent_one_outlives_a_crash(tmp_path: Path) -> None:
-    """The folder as it is when RECEIPT has come, copied away from under the broker."""
-    folder, image = tmp_path / "data", tmp_path / "image"
-    bench = stored_bench(folder)
-    sender = bench.peer()
-    for number in range(3):
-        sender.put(QUEUE, pattern(200_000 + number), persistent="true", receipt=f"{number}", color="red")
-    settle(bench)
-    sender.put(QUEUE, pattern(200_000))
-    sender.raw(sender.octets_of("SEND", pattern(90_000), destination=QUEUE, persistent="true")[:50_000])
-    assert len(sender.take()) == 3
-    shutil.copytree(folder, image)
-    sender.lose()
-    bench.store.close()
-
-    again = stored_bench(image)
-    assert len(list((image / "bodies").iterdir())) == 3
-    assert files(again) == 3, "what was not stored is gone"
-    consumer = again.peer()
-    consumer.subscribe(QUEUE, ack="client-individual")
-    messages = consumer.take()
-    assert [message.body for message in messages] == [pattern(200_000 + number) for number in range(3)]
-    assert {(message.headers["color"], message.headers["redelivered"]) for message in messages} == {("red", "true")}
-    for message in messages:
-        consumer.ack(message, receipt="a")
-    settle(again)
-    assert len(consumer.take()) == 3
-    assert list((image / "bodies").iterdir()) == []
-    assert_empty(again)
-    again.store.close()
 
 
 def test_it_is_on_the_disk_before_the_commit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -528,25 +429,6 @@ def test_a_broker_that_is_gone_takes_nothing_from_the_next_one(tmp_path: Path) -
     consumer = again.peer()
     consumer.subscribe(QUEUE)
     assert consumer.bodies() == [pattern(200_000)]
-    again.store.close()
-
-
-@pytest.mark.parametrize("harm", ["gone", "torn"])
-def test_one_whose_file_is_lost_is_left_out_and_told(tmp_path: Path, harm: str, caplog: Any) -> None:
-    bench = stored_bench(tmp_path)
-    sender = bench.peer()
-    sender.put(QUEUE, pattern(200_000), persistent="true")
-    settle(bench)
-    sender.put(QUEUE, "small", persistent="true")
-    settle(bench)
-    bench.store.close()
-    (file,) = (tmp_path / "bodies").iterdir()
-    file.unlink() if harm == "gone" else os.truncate(file, 100)
-    again = stored_bench(tmp_path)
-    consumer = again.peer()
-    consumer.subscribe(QUEUE)
-    assert consumer.bodies() == [b"small"]
-    assert "its file is missing or damaged" in caplog.text
     again.store.close()
 
 

@@ -9,7 +9,7 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
-from broker.folders import OURS, put_file, start, stop, tree, use
+from broker.folders import OURS, put_file, start, tree
 from broker.storage.storing import change, content, fill, message, put
 from broker.storage.test_salvage import run
 
@@ -116,15 +116,6 @@ def test_the_marker_is_not_needed_where_bodies_are_left(tmp_path: Path) -> None:
     assert run("check", data)[0] == 1
 
 
-def test_begun_anew_once_the_files_are_moved_away(tmp_path: Path) -> None:
-    data = tmp_path / "data"
-    use(data)
-    for path in list(data.iterdir()):
-        path.rename(tmp_path / path.name)
-    stop(start(data))
-    assert content(data)[0] == {}
-
-
 @pytest.mark.parametrize("how", ["missing", "empty"])
 def test_the_log_alone_can_be_salvaged(how: str, tmp_path: Path) -> None:
     data = tmp_path / "data"
@@ -165,19 +156,6 @@ def test_a_database_that_goes_while_the_broker_runs(tmp_path: Path) -> None:
 
 
 # ---- other programs, and other versions ----
-
-
-def test_a_file_of_another_program_is_left_alone(tmp_path: Path) -> None:
-    other = sqlite3.connect(tmp_path / "messages.sqlite")
-    other.execute("CREATE TABLE things (id)")
-    other.close()
-    with pytest.raises(StoreError, match="not a stompcodec store"):
-        SqliteStore(tmp_path)
-    (tmp_path / "messages.sqlite").write_bytes(b"not a database at all" * 1000)
-    with pytest.raises(StoreError, match="backup"):
-        SqliteStore(tmp_path)
-    (tmp_path / "messages.sqlite").unlink()
-    SqliteStore(tmp_path).close()
 
 
 #: Tables that the builds before the first release made, as far as they tell them.

@@ -22,12 +22,11 @@ from stompcodec.broker.storage import sqlite_writer as writer_module
 from stompcodec.broker.storage.body_files import Bodies, Body
 from stompcodec.broker.storage.salvage import check, salvage
 from stompcodec.broker.storage.sqlite import SqliteStore
-from stompcodec.broker.storage.store import Page, Stored
+from stompcodec.broker.storage.store import Page
 from stompcodec.errors import StoreError
 
 #: Of seq 0 of the first queue.
 KEY = 1 << 45
-ODD = ["", 'é\n"\\', "a\0b", "\x01\x7f", "\U0001f600", "[1,2]", "null"]
 
 
 @pytest.fixture
@@ -69,34 +68,6 @@ def pages(store, most):
 
 
 # ---- what comes back ----
-
-
-def test_every_byte_and_every_text_comes_back(store):
-    everything = bytes(range(256)) * 3
-    tails = [b"\n\n" + everything[at : at + size] + b"\0" for at in range(0, 256, 37) for size in (0, 1, 255, 300)]
-    sent = [Stored("q", seq, ODD[seq % 7], ODD[seq // 7 % 7], tail) for seq, tail in enumerate(tails * 2)]
-    put(store, *sent)
-    assert answer(store).messages == sent
-
-
-def test_times_come_back_exactly(store):
-    chance = random.Random(3)
-    times = [
-        0.001,
-        1.5,
-        1e9 / 3,
-        1.7e9 + 0.1234567,
-        2.0**53,
-        1e300,
-        5e-324,
-        *(chance.uniform(0, 4e9) for _ in range(50)),
-    ]
-    sent = [message(seq, expires=time) for seq, time in enumerate(times)]
-    put(store, *sent)
-    assert answer(store).messages == sent
-    found = []
-    store.expired(1e301, (), 100, 10**9, found.append, None)
-    assert found[0].messages == sorted(sent, key=lambda one: (one.expires, one.seq))
 
 
 def test_large_messages_come_back_from_their_files(store, folder, tmp_path):
@@ -412,42 +383,6 @@ def test_pages_arrive_in_the_order_of_the_calls(store):
     loop.until(lambda: len(found) == 10)
     assert [number for number, _ in found] == list(range(10))
     assert [seqs(page) for _, page in found[:8]] == [[seq + 1] for seq in range(8)]
-
-
-def test_pages_are_read_while_others_are_committed(store):
-    """A page has all messages that were committed before the request, each once, whatever is committed meanwhile."""
-    loop, found, done = Loop(), [], []
-    put(store, *(message(seq, b"x" * 300) for seq in range(3000)))
-    state = {"next": 3000, "after": -1, "committing": False}
-
-    def commit():
-        if state["next"] >= 6000:
-            done.append(1)
-            return
-        for seq in range(state["next"], state["next"] + 60):
-            store.append("q", message(seq, b"y" * 200))
-        for one in found[-40:-20]:
-            store.update("q", message(one, attempts=1))
-        state["next"] += 60
-        store.commit_later(lambda error: loop.soon(commit), loop.soon)
-
-    def read(page=None):
-        if page is not None:
-            assert page.damaged == 0
-            found.extend(seqs(page))
-            state["after"] = page.last
-        if state["after"] < state["asked"] or not done:
-            state["asked"] = state["next"] - 61
-            store.read("q", state["after"], state["asked"], 97, 10**6, read, loop.soon)
-        else:
-            done.append(2)
-
-    state["asked"] = 0
-    commit()
-    read()
-    loop.until(lambda: len(done) == 2)
-    assert found == list(range(len(found)))
-    assert len(found) >= 3000
 
 
 def test_a_store_closes_while_pages_are_read(folder):

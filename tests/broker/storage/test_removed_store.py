@@ -175,18 +175,6 @@ def test_a_folder_has_one_user(remove: bool, tmp_path: Path) -> None:
     FolderLock(tmp_path / "data").release()
 
 
-def test_a_broker_of_an_older_build_is_noticed(tmp_path: Path) -> None:
-    """It locks the file only."""
-    import fcntl
-
-    (tmp_path / "lock").write_text("4711\n")
-    with (tmp_path / "lock").open("rb+") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
-        with pytest.raises(StoreError, match="is in use by process 4711"):
-            FolderLock(tmp_path)
-    FolderLock(tmp_path).release()
-
-
 def test_where_folders_cannot_be_locked_the_file_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """As on NFS, where an exclusive lock needs a file that is open for writing."""
     monkeypatch.setattr("stompcodec.broker.storage.folder_lock.lock_folder", lambda *given: None)

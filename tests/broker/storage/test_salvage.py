@@ -180,12 +180,6 @@ def test_what_is_no_data_folder_is_refused(tmp_path: Path, verb: str) -> None:
     assert sorted(path.name for path in tmp_path.iterdir()) == ["empty"]
 
 
-def test_options_of_the_broker_do_not_go_with_a_verb(tmp_path: Path) -> None:
-    status, said = run("--port", "0", "check", tmp_path)
-    assert status == 2
-    assert "does not take the options of the broker" in said
-
-
 # ---- kills ----
 
 KILLED = """

@@ -126,19 +126,6 @@ def test_who_drips_is_dropped(whole_frames: bool, less: int) -> None:
     assert bench.broker.spool.drafts == 0
 
 
-def test_a_byte_now_and_then_does_not_keep_a_slot_by_default() -> None:
-    """With the rate and time-out of a broker without a configuration."""
-    bench = bench_of()
-    peer = bench.peer()
-    rest = begin(peer, 0)
-    for at in range(4):
-        bench.wait(30)
-        if not peer.closed:
-            peer.raw(rest[at : at + 1])
-    assert refusal(peer)[0] == "the large message has stalled"
-    assert_empty(bench)
-
-
 @given(steps=st.lists(st.tuples(st.integers(0, 3), st.integers(0, 300), st.booleans()), max_size=60))
 def test_the_rate_is_that_of_each_window(steps: list[tuple[int, int, bool]]) -> None:
     """Against the plain sum of what came, over each time-out in which the sender was read."""
