@@ -17,9 +17,10 @@ from broker.unsure import Unsure
 from patience import patience
 
 from stompcodec.broker.message import Message
+from stompcodec.broker.storage import rows as rows_module
 from stompcodec.broker.storage import sqlite_reader as reader_module
 from stompcodec.broker.storage import sqlite_writer as writer_module
-from stompcodec.broker.storage.body_files import Bodies, Body
+from stompcodec.broker.storage.body_files import Body
 from stompcodec.broker.storage.salvage import check, salvage
 from stompcodec.broker.storage.sqlite import SqliteStore
 from stompcodec.broker.storage.store import Page
@@ -197,14 +198,14 @@ def test_flipped_bits_in_rows_never_change_a_message(folder):
 
 def test_a_message_that_is_removed_while_it_is_read_is_not_damaged(store, monkeypatch):
     put(store, message(1, b"x" * BIG), message(2))
-    read = Bodies.read
+    read = rows_module.read_body
 
-    def late(self, file):
+    def late(folder, file):
         store.remove("q", message(1))
         store.commit()
-        return read(self, file)
+        return read(folder, file)
 
-    monkeypatch.setattr(Bodies, "read", late)
+    monkeypatch.setattr(rows_module, "read_body", late)
     page = answer(store)
     assert (seqs(page), page.end, page.damaged, store.damage.findings) == ([2], True, 0, 0)
 
