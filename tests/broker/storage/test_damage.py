@@ -74,6 +74,19 @@ def test_missing_rows_are_noticed_when_a_queue_drains(tmp_path: Path) -> None:
     store.close()
 
 
+def test_rows_that_are_left_are_noticed_when_a_queue_drains(tmp_path: Path) -> None:
+    fill(tmp_path)
+    store = SqliteStore(tmp_path)
+    assert len(list(store.load())) == 10
+    columns = "key - 1, 'x', 'y', tail, 1, NULL, 4, 0, 0, 0"
+    change(tmp_path, f"INSERT INTO message SELECT {columns} FROM message WHERE key = {KEY}")
+    for seq in range(1, 6):
+        store.remove("/\0/queue/a", message(seq))
+    store.commit()
+    assert store.damage.findings == 1
+    store.close()
+
+
 def test_totals_hold_over_everything_that_a_queue_does(tmp_path: Path) -> None:
     """Removes of counted and of new messages, in batches of all sizes, with restarts: never a false alarm."""
     folder, seq, live = tmp_path / "0", 0, []

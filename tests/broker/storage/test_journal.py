@@ -170,6 +170,22 @@ def test_a_commit_that_fails_in_the_background_is_not_tried_again_at_once():
     assert not bench.broker.journal.open
 
 
+def test_a_transaction_removes_nothing_from_the_store_that_was_never_there():
+    store = FaultyStore()
+    bench = Bench(store, durable="all")
+    sender, consumer = bench.peer(), bench.peer()
+    consumer.subscribe("/topic/a", ack="client-individual")
+    sender.put("/topic/a", "x")
+    removed = []
+    store.remove = lambda queue, message: removed.append(queue)
+    consumer.send("BEGIN", transaction="t")
+    consumer.ack(consumer.next("MESSAGE"), transaction="t")
+    consumer.put("/queue/b", "y", transaction="t", persistent="true")
+    consumer.send("COMMIT", transaction="t", receipt="r")
+    assert consumer.next("RECEIPT").headers["receipt-id"] == "r"
+    assert removed == []
+
+
 # ---- commits that take their time ----
 
 

@@ -14,7 +14,8 @@ from typing import Any
 
 import pytest
 from broker.harness import Bench, Peer
-from broker.large import LARGE, QUEUE, files, pattern, settle, stored_bench
+from broker.large import LARGE, QUEUE, bench_of, files, pattern, settle, stored_bench
+from patience import patience
 
 from stompcodec import Frame, serialize
 from stompcodec.broker import Config, serve
@@ -71,14 +72,6 @@ def ack(bench: Bench, persistent: bool) -> None:
 def auto(bench: Bench, persistent: bool) -> None:
     put(bench, persistent)
     assert consumer(bench, ack="auto").next("MESSAGE")
-
-
-def transaction(bench: Bench, persistent: bool) -> None:
-    put(bench, persistent)
-    peer = consumer(bench)
-    peer.send("BEGIN", transaction="t")
-    peer.ack(peer.next("MESSAGE"), transaction="t")
-    peer.send("COMMIT", transaction="t")
 
 
 def abort(bench: Bench, persistent: bool) -> None:
@@ -147,7 +140,7 @@ def broken(bench: Bench, persistent: bool) -> None:
     assert peer.error()
 
 
-WAYS = [ack, auto, transaction, abort, dead_letter, expiry, purge, nobody, lost, refused, broken]
+WAYS = [ack, auto, abort, dead_letter, expiry, purge, nobody, lost, refused, broken]
 
 
 @pytest.mark.long
@@ -252,6 +245,21 @@ def test_what_waits_to_be_removed_is_bounded(monkeypatch: pytest.MonkeyPatch) ->
     draft.write(b"x" * 1000)
     draft.drop()
     spool.close()
+
+
+def test_without_a_broker_that_closes_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever is dropped goes, and no thread stays."""
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    before = {thread for thread in threading.enumerate() if thread.name == "stompcodec-files"}
+    bench = bench_of()
+    bench.peer().put(QUEUE, pattern(100_000))
+    (thread,) = {thread for thread in threading.enumerate() if thread.name == "stompcodec-files"} - before
+    assert len(os.listdir(tmp_path)) == 1
+    del bench
+    gc.collect()
+    thread.join(patience(30))
+    assert not thread.is_alive()
+    assert os.listdir(tmp_path) == []
 
 
 def test_what_cannot_be_removed_is_passed_over(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
