@@ -205,7 +205,7 @@ def test_a_torn_last_commit_is_no_damage(crashed: Path) -> None:
 
 
 @pytest.mark.parametrize("written_back", [False, True])
-@pytest.mark.parametrize("bit", [3, 200])
+@pytest.mark.parametrize("bit", [3, 70, 200])
 def test_a_damaged_head_of_the_wal_is_reported(tmp_path: Path, bit: int, written_back: bool) -> None:
     """If the tables were in the WAL alone, the broker does not start, and leaves the WAL as it is."""
     running, crashed = tmp_path / "running", tmp_path / "crashed"

@@ -259,6 +259,22 @@ def test_goodbye_of_a_peer_that_takes_nothing_is_not_waited_for() -> None:
     assert_empty(bench)
 
 
+def test_a_file_that_is_gone_ends_the_session() -> None:
+    bench, sender, slow = slow_bench(ack="client-individual")
+    sender.put("/queue/b", pattern(1_000_000))
+    folder = bench.broker.spool._folder
+    assert folder is not None
+    for path in folder.path.iterdir():
+        if path.name != "lock":
+            os.truncate(path, 300_000)
+    slow.subscribe("/queue/b", id="2")
+    for _ in range(10):
+        if not slow.closed:
+            slow.drain()
+    assert slow.closed
+    assert not [frame for frame in slow.take() if frame.command == "MESSAGE"]
+
+
 def test_over_websocket_a_chunk_is_a_frame_or_a_part_of_one() -> None:
     bench = bench_of()
     sender, consumer = bench.peer(), bench.peer(whole_frames=True)
@@ -429,6 +445,25 @@ def test_a_broker_that_is_gone_takes_nothing_from_the_next_one(tmp_path: Path) -
     consumer = again.peer()
     consumer.subscribe(QUEUE)
     assert consumer.bodies() == [pattern(200_000)]
+    again.store.close()
+
+
+@pytest.mark.parametrize("harm", ["gone", "torn"])
+def test_one_whose_file_is_lost_is_left_out_and_told(tmp_path: Path, harm: str, caplog: Any) -> None:
+    bench = stored_bench(tmp_path)
+    sender = bench.peer()
+    sender.put(QUEUE, pattern(200_000), persistent="true")
+    settle(bench)
+    sender.put(QUEUE, "small", persistent="true")
+    settle(bench)
+    bench.store.close()
+    (file,) = (tmp_path / "bodies").iterdir()
+    file.unlink() if harm == "gone" else os.truncate(file, 100)
+    again = stored_bench(tmp_path)
+    consumer = again.peer()
+    consumer.subscribe(QUEUE)
+    assert consumer.bodies() == [b"small"]
+    assert "its file is missing or damaged" in caplog.text
     again.store.close()
 
 
