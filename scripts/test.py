@@ -40,7 +40,7 @@ BROKER = {
     "queues/": "faults queue undeliverable",
     "routing/": "durable rabbitmq retained topics",
     "sessions/": "acknowledge connecting legacy transactions turns websocket_turns wishlist",
-    "storage/": "large large_stored store",
+    "storage/": "large store",
 }
 CORES = [
     *("tests/codec", "tests/protocol", "tests/capture"),

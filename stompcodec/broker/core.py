@@ -37,7 +37,7 @@ from stompcodec.broker.sessions.commands import HANDLERS, LoggedSession, logged
 from stompcodec.broker.sessions.outbox import remedy
 from stompcodec.broker.sessions.session import Session
 from stompcodec.broker.sessions.subscribe import share_commit
-from stompcodec.broker.storage.helper import Helper
+from stompcodec.broker.storage.helper import HelperThread
 from stompcodec.broker.storage.journal import Journal
 from stompcodec.broker.storage.large import spool_of, why_stuck
 from stompcodec.broker.storage.store import CallSoon, MemoryStore, Store, Stored, restored
@@ -94,7 +94,7 @@ class Broker:
         epoch: str = "0",
         log: logging.Logger = _LOG,
         call_soon: CallSoon | None = None,
-        helper: Helper | None = None,
+        helper: HelperThread | None = None,
         entropy: Callable[[int], bytes] = secrets.token_bytes,
     ) -> None:
         self.config = config

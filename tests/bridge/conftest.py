@@ -13,7 +13,7 @@ def apart(monkeypatch):
 
 @pytest.fixture
 def one():
-    with StompBroker() as broker:
+    with StompBroker(ws_port=0) as broker:
         yield broker
 
 

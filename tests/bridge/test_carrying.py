@@ -1,4 +1,4 @@
-"""Bridges between our brokers in this process: moving, mirroring, draining, cuts at both ends, refusals, loops."""
+"""Bridges between brokers in this process: moving, mirroring, draining, cuts, refusals, loops, other brokers."""
 
 from __future__ import annotations
 
@@ -7,13 +7,17 @@ import random
 import threading
 
 import pytest
-from bridge.running import Running, carry, end, fill, request, take_all
+from bridge.running import Running, call_itself, carry, end, fill, request, take_all
 from client.feeding import wait_for
-from patience import interval, patience
+from client.test_identity import as_artemis
+from patience import patience
 
 import stompcodec.client as stomp
 from stompcodec import Frame
-from stompcodec.bridge import BridgeError, Mapping, Request, UnsuitableError
+from stompcodec.bridge import BridgeError, Mapping, Request, Rule, UnsuitableError
+from stompcodec.bridge.bridge import _PROBE, _Session
+from stompcodec.bridge.headers import may_be_one
+from stompcodec.bridge.sources import Lane, is_one_broker
 from stompcodec.errors import ConnectionLostError
 from stompcodec.testing import FaultProxy, StompBroker
 
@@ -76,20 +80,12 @@ def test_more_subscriptions_than_a_session_may_have_are_refused_by_name(other):
             carry(one.url, other.url, "/queue/*", drain=False)
 
 
-@pytest.mark.parametrize(
-    "error",
-    [
-        stomp.RejectedError("SUBSCRIBE to /queue/0 was rejected: too many subscriptions", Frame("ERROR")),
-        ConnectionLostError("the session ended with an ERROR of the server: too many subscriptions"),
-    ],
-)
-def test_too_many_subscriptions_are_reported_in_the_same_words(one, other, monkeypatch, error):
-    """The first subscription to fail may be the one that the ERROR names, or one that lost its connection by it."""
-
-    errors = [error]  # the bridge ends with the first one
+def test_too_many_subscriptions_are_reported_in_the_same_words(one, other, monkeypatch):
+    """The first one to fail may be one that lost its connection by the ERROR, which names another."""
+    errors = [ConnectionLostError("the session ended with an ERROR of the server: too many subscriptions")]
 
     async def refused(*_arguments, **_options):
-        raise errors.pop()
+        raise errors.pop()  # the bridge ends with the first one
 
     fill(one.url, "/queue/0", 1)
     monkeypatch.setattr(stomp.AsyncClient, "subscribe", refused)
@@ -100,7 +96,6 @@ def test_too_many_subscriptions_are_reported_in_the_same_words(one, other, monke
 def test_a_copy_is_complete_before_the_bridge_ends(one, other, monkeypatch):
     """All messages are taken at once; the target takes its time."""
     monkeypatch.setattr("stompcodec.bridge.bridge._GRACE", 0.0)
-    monkeypatch.setattr("stompcodec.bridge.bridge.may_be_one", lambda one, other: False)
     fill(one.url, "/queue/a", 20)
     other.faults.delay("RECEIPT", 0.3)
     assert carry(one.url, other.url, "/queue/a", mirror=True).carried == 20
@@ -109,7 +104,6 @@ def test_a_copy_is_complete_before_the_bridge_ends(one, other, monkeypatch):
 def test_to_stop_twice_is_to_end_at_once(one, other, monkeypatch):
     """The first time it waits for what is on its way; that stays at the source."""
     monkeypatch.setattr("stompcodec.bridge.bridge._GRACE", 10_000.0)
-    monkeypatch.setattr("stompcodec.bridge.bridge.may_be_one", lambda one, other: False)
     fill(one.url, "/queue/a", 2)
     other.faults.lose("RECEIPT", times=None)
     with Running(one.url, other.url, request("/queue/a")) as running:
@@ -119,23 +113,6 @@ def test_to_stop_twice_is_to_end_at_once(one, other, monkeypatch):
         running.bridge.stop()
         assert running.result().carried == 0
     one.wait_queued("/queue/a", 2, timeout=patience(30))
-
-
-def test_a_whole_broker_by_pattern(one, other):
-    for number in range(30):
-        fill(one.url, f"/queue/area.{number}", 3)
-    fill(one.url, "/queue/stays", 2)
-    tally = carry(one.url, other.url, "/queue/area.*=/queue/new.*")
-    assert tally.carried == 90
-    assert numbers(take_all(other.url, "/queue/new.7")) == [0, 1, 2]
-    assert len(take_all(one.url, "/queue/stays")) == 2
-
-
-def test_the_first_rule_counts(one, other):
-    for name in ("a", "b"):
-        fill(one.url, f"/queue/{name}", 2)
-    carry(one.url, other.url, "/queue/b=/queue/second", "/queue/*=/queue/all")
-    assert other.queued("/queue/second") == other.queued("/queue/all") == 2
 
 
 def test_destinations_that_come_later(one, other, monkeypatch):
@@ -199,17 +176,6 @@ def test_cuts_at_both_ends(one, other, batch):
     for queue in ("/queue/a", "/queue/b"):
         assert numbers(take_all(other.url, queue)) == list(range(1500))
         assert one.queued(queue) == 0
-
-
-def test_a_new_bridge_goes_on_where_one_was_killed(one, other):
-    """The keys are those of the messages, so what the first bridge had sent is stored once."""
-    fill(one.url, "/queue/a", 50)
-    one.faults.lose("ACK", times=None)
-    assert carry(one.url, other.url, "/queue/a", way={"most": 50}).carried == 50
-    one.faults.clear()
-    one.wait_queued("/queue/a", 50)
-    assert carry(one.url, other.url, "/queue/a").carried == 50
-    assert numbers(take_all(other.url, "/queue/a")) == list(range(50))
 
 
 def test_two_bridges_share_a_queue(one, other):
@@ -297,46 +263,34 @@ def test_dead_letters_do_not_configure_their_queue(one, other):
     assert (letters[0].get("original-x-max-length"), letters[0].get("x-max-length")) == ("3", None)
 
 
-def test_the_culprit_of_a_transaction_is_found(one, other):
-    fill(one.url, "/queue/a", 30)
-    fill(one.url, "/queue/a", 1, first=30, bad="yes")
-    fill(one.url, "/queue/a", 30, first=31)
-    other.faults.error("SEND", "bad", times=None, bad="yes")
-    tally = carry(one.url, other.url, "/queue/a", way={"batch": 8})
-    assert (tally.carried, tally.refused) == (60, 1)
-    assert numbers(take_all(other.url, "/queue/a")) == [*range(30), *range(31, 61)]
-    assert numbers(take_all(one.url, DEAD)) == [30]
-
-
-def test_an_error_that_names_no_message(one, other):
-    """As RabbitMQ's: the messages are sent one by one, until one ends its connection again."""
-    fill(one.url, "/queue/a", 5)
-    fill(one.url, "/queue/a", 1, first=5, bad="yes")
-    fill(one.url, "/queue/a", 5, first=6)
-    other.faults.cut("SEND", times=None, bad="yes")
-    tally = carry(one.url, other.url, "/queue/a")
-    assert (tally.carried, tally.refused) == (10, 1)
-    assert numbers(take_all(other.url, "/queue/a")) == [0, 1, 2, 3, 4, 6, 7, 8, 9, 10]
-    (letter,) = take_all(one.url, DEAD)
-    assert letter.get("dead-letter-reason") == "the connection ended 5 times when it was sent"
-
-
-def test_the_culprit_of_an_error_without_a_receipt_is_found(one, other):
-    """As RabbitMQ's: a second ERROR, for the message alone, blames it."""
+@pytest.mark.parametrize(
+    ("kind", "batch", "reason"),
+    [
+        ("of a transaction", 8, "bad colour"),
+        ("without a receipt", 0, "bad colour"),
+        ("without an ERROR", 0, "the connection ended 5 times when it was sent"),
+    ],
+)
+def test_the_culprit_is_found(one, other, kind, batch, reason):
+    """RabbitMQ's ERRORs name no message: those under way are sent one by one, until one ends its connection again."""
 
     def unsigned(frame):
         return Frame("ERROR", [pair for pair in frame.headers.pairs() if pair[0] != "receipt-id"], frame.body)
 
-    fill(one.url, "/queue/a", 5)
-    fill(one.url, "/queue/a", 1, first=5, bad="yes")
-    fill(one.url, "/queue/a", 5, first=6)
-    other.faults.error("SEND", "bad colour", times=None, bad="yes")
-    other.faults.change("ERROR", unsigned, times=None)
-    tally = carry(one.url, other.url, "/queue/a")
-    assert (tally.carried, tally.refused) == (10, 1)
-    assert numbers(take_all(other.url, "/queue/a")) == [0, 1, 2, 3, 4, 6, 7, 8, 9, 10]
+    fill(one.url, "/queue/a", 30)
+    fill(one.url, "/queue/a", 1, first=30, bad="yes")
+    fill(one.url, "/queue/a", 30, first=31)
+    if kind == "without an ERROR":
+        other.faults.cut("SEND", times=None, bad="yes")
+    else:
+        other.faults.error("SEND", "bad colour", times=None, bad="yes")
+    if kind == "without a receipt":
+        other.faults.change("ERROR", unsigned, times=None)
+    tally = carry(one.url, other.url, "/queue/a", way={"batch": batch})
+    assert (tally.carried, tally.refused) == (60, 1)
+    assert numbers(take_all(other.url, "/queue/a")) == [*range(30), *range(31, 61)]
     (letter,) = take_all(one.url, DEAD)
-    assert "bad colour" in letter.get("dead-letter-reason")
+    assert (letter.body, reason in letter.get("dead-letter-reason")) == (b"30", True)
 
 
 def test_a_target_that_shuts_down_blames_no_message(one, other, tmp_path):
@@ -380,6 +334,7 @@ def test_dead_letters_that_the_source_refuses_end_it(one, other):
 
 
 def test_a_loop_is_refused(one, other):
+    """Also the other way round under other names: then a message comes round once, and not again."""
     fill(one.url, "/queue/a", 3)
     assert carry(one.url, other.url, "/queue/a").carried == 3
     tally = carry(other.url, one.url, "/queue/a")
@@ -387,14 +342,10 @@ def test_a_loop_is_refused(one, other):
     assert one.queued("/queue/a") == other.queued("/queue/a") == 0
     letters = take_all(other.url, DEAD)
     assert {message.get("dead-letter-reason").partition(":")[0] for message in letters} == {"loop"}
-
-
-def test_a_loop_is_refused_whatever_the_brokers_are_called(one, other):
-    """The other way round under other names: a message comes round once, and not again."""
-    fill(one.url, "/queue/a", 1)
-    carry(one.url, other.url, "/queue/a")
-    carry(end(other.url, name="x"), end(one.url, name="y"), "/queue/a")
-    tally = carry(one.url, other.url, "/queue/a")
+    fill(one.url, "/queue/b", 1)
+    carry(one.url, other.url, "/queue/b")
+    carry(end(other.url, name="x"), end(one.url, name="y"), "/queue/b")
+    tally = carry(one.url, other.url, "/queue/b")
     assert (tally.carried, tally.refused) == (0, 1)
 
 
@@ -433,29 +384,14 @@ def test_a_durable_subscription_misses_nothing(one, other):
     with Running(one.url, other.url, what):
         one.wait_subscribed("/topic/t")
     fill(one.url, "/topic/t", 5)
-    with StompBroker() as third, third_subscriber(third.url) as subscription, Running(one.url, third.url, what):
-        assert [int(subscription.get(patience(10)).body) for _ in range(5)] == [0, 1, 2, 3, 4]
-
-
-class third_subscriber:
-    def __init__(self, url):
-        self.client = stomp.connect(url)
-
-    def __enter__(self):
-        subscription = self.client.subscribe("/topic/t")
-        subscription.receipt.wait()
-        return subscription
-
-    def __exit__(self, *_):
-        self.client.close()
-
-
-def test_a_selector_leaves_the_rest(one, other):
-    fill(one.url, "/queue/a", 2, colour="red")
-    fill(one.url, "/queue/a", 2, colour="blue")
-    tally = carry(one.url, other.url, "/queue/a", selector="colour = 'red'", way={"idle": interval(200) / 1000})
-    assert tally.carried == 2
-    assert one.queued("/queue/a") == 2
+    with (
+        StompBroker() as third,
+        stomp.connect(third.url) as client,
+        client.subscribe("/topic/t") as subscription,
+    ):
+        third.wait_subscribed("/topic/t")
+        with Running(one.url, third.url, what):
+            assert [int(subscription.get(patience(10)).body) for _ in range(5)] == [0, 1, 2, 3, 4]
 
 
 def test_what_a_drain_leaves_is_counted(one, other):
@@ -485,7 +421,7 @@ def test_a_mirror_and_a_selector_leave_messages_on_purpose(one, other):
     fill(one.url, "/queue/a", 1, first=2, color="blue")
     assert carry(one.url, other.url, "/queue/a=/queue/b", mirror=True).left is None
     tally = carry(one.url, other.url, "/queue/a", selector="color = 'red'", way={"idle": 0.2})
-    assert (tally.carried, tally.left) == (2, None)
+    assert (tally.carried, tally.left, one.queued("/queue/a")) == (2, None, 1)
 
 
 def test_the_count_is_kept(one, other):
@@ -541,11 +477,7 @@ def test_threads_end_with_the_bridge(one, other):
     wait_for(lambda: threading.active_count() <= before)
 
 
-def test_a_dead_letter_queue_is_not_carried_by_patterns():
-    assert Request(Mapping.parse(["/queue/*"], [DEAD])).mapping.target_of(DEAD) is None
-
-
-@pytest.mark.parametrize("name", ["broker", "purge", "none"])
+@pytest.mark.parametrize("name", ["purge", "none"])
 def test_no_message_becomes_a_request_to_manage(one, other, name):
     """Whoever may send to FROM could give orders with the rights of the bridge; and answers would replace messages."""
     fill(other.url, "/queue/kept", 3)
@@ -563,3 +495,172 @@ def test_no_message_becomes_a_request_to_manage(one, other, name):
 def test_requests_are_not_taken_from_their_names(one, other):
     with pytest.raises(BridgeError, match="/management/broker was rejected: a reserved destination"):
         carry(one.url, other.url, "/management/broker=/queue/a")
+
+
+# ---- brokers of other people, as which ours appears here ----
+
+
+def test_a_broker_that_does_not_count_is_browsed(one, other):
+    call_itself(one, "ActiveMQ/5.17.2")
+    fill(one.url, "/queue/a", 3)
+    with Running(one.url, other.url, request("/queue/a", "/topic/b", drain=True)) as running:
+        assert running.result().carried == 3
+    browsed = [frame for frame in one.frames if frame.command == "SUBSCRIBE" and frame.headers.get("browser")]
+    assert {frame.headers["destination"] for frame in browsed} == {"/queue/a"}  # a topic holds nothing
+
+
+@pytest.mark.parametrize(
+    "server", ["ActiveMQ/5.17.2", "apache-activemq-artemis/2.31.2 ActiveMQ Artemis Messaging Engine"]
+)
+def test_a_durable_subscription_without_the_client_id_that_the_broker_requires(one, other, server):
+    call_itself(one, server)
+    with pytest.raises(UnsuitableError, match="give one with --client-id"):
+        carry(one.url, other.url, "/topic/a", durable="x")
+    assert carry(end(one.url, client_id="me"), other.url, "/topic/a", durable="x", way={"idle": 0.1}).carried == 0
+
+
+@pytest.mark.parametrize(
+    ("server", "options", "maps", "what"),
+    [
+        ("SomeBroker/1", {}, "/topic/a", "has no durable subscriptions"),
+        ("stompcodec/1.0", {"versions": ["1.0"]}, "/topic/a\nb", "cannot be written"),
+    ],
+)
+def test_a_subscription_that_cannot_be_asked_for_ends_the_bridge(one, other, server, options, maps, what):
+    """To connect again would not help."""
+    call_itself(one, server)
+    rules = Mapping([Rule(maps, "/topic/b")])
+    running = Running(end(one.url, **options), other.url, Request(rules, durable="x"))
+    with running, pytest.raises(BridgeError, match=what):
+        running.result()
+
+
+def test_dead_letters_of_a_broker_whose_acks_take_no_part_in_transactions(one, other):
+    call_itself(one, "SomeBroker/1")
+    fill(one.url, "/queue/a", 2)
+    other.faults.error("SEND", "no", times=1)
+    tally = carry(one.url, other.url, "/queue/a", way={"idle": 0.1})
+    assert (tally.carried, tally.refused, one.queued("/queue/a")) == (1, 1, 0)
+    (letter,) = take_all(one.url, DEAD)
+    assert letter.get("original-destination") == "/queue/a"
+
+
+def test_a_queue_of_which_a_browser_sees_something_is_not_empty(one, other):
+    call_itself(one, "ActiveMQ/5.17.2")
+
+    async def look(client):
+        bridge = Running(one.url, other.url, request("/queue/a", "/queue/b")).bridge
+        bridge._session = _Session(client)
+        bridge._session.subscribed = [Lane("/queue/a", None), Lane("/queue/b", None)]
+        return await bridge._has_more()
+
+    async def look_anew():
+        async with stomp.connect_async(one.url) as client:
+            return await look(client)
+
+    assert not asyncio.run(look_anew())
+    fill(one.url, "/queue/b", 1)
+    assert asyncio.run(look_anew())
+
+
+@pytest.mark.parametrize("later", [0, 60_000], ids=["the same journal", "a new journal"])
+def test_a_message_of_artemis_is_stored_once(one, other, later):
+    """The ACKs of the first bridge are lost, and a second one gets the messages. Of a new journal they are others."""
+    as_artemis(one)
+    fill(one.url, "/queue/a", 5)
+    one.faults.lose("ACK", times=None)
+    with Running(one.url, other.url, request("/queue/a")) as running:
+        other.wait_queued("/queue/a", 5)
+    assert running.tally.carried == 5
+    one.wait_disconnected()
+    as_artemis(one, 1795935891986 + later)
+    assert carry(one.url, other.url, "/queue/a", way={"idle": 0.1}).again == 0
+    assert one.queued("/queue/a") == 0
+    bodies = [message.body for message in take_all(other.url, "/queue/a")]
+    assert bodies == [b"%d" % number for number in range(5)] * (2 if later else 1)
+
+
+# ---- one broker at both ends ----
+
+
+@pytest.fixture
+def near(monkeypatch):
+    """Have bridges look at their ends, in spite of `apart`."""
+    monkeypatch.setattr("stompcodec.bridge.bridge.may_be_one", may_be_one)
+
+
+@pytest.mark.parametrize("which", ["there", "back", "virtual hosts"])
+def test_two_ports_or_virtual_hosts_of_one_broker(near, one, which):
+    fill(one.url, "/queue/a", 3)
+    ends = {"there": (one.url, one.ws_url), "back": (one.ws_url, one.url), "virtual hosts": (one.url, f"{one.url}/b")}
+    with pytest.raises(UnsuitableError, match=r"FROM and TO are the same broker: a message to .* arrived from "):
+        carry(*ends[which], "/queue/a=/queue/b")
+    assert numbers(take_all(one.url, "/queue/a")) == [0, 1, 2]
+    assert one.queued("/queue/b") == 0
+
+
+def test_two_brokers_on_one_machine(near, one, other):
+    fill(one.url, "/queue/a", 3)
+    assert carry(one.url, other.url, "/queue/a").carried == 3
+    (probe,) = [frame for frame in other.frames if frame.command == "SEND" and "probe" in frame.headers["destination"]]
+    assert probe.headers["destination"].startswith("/topic/bridge-probe-")
+
+
+@pytest.mark.parametrize("refusal", ["SUBSCRIBE", "SEND", "PING"])
+def test_a_broker_that_refuses_to_be_looked_at_counts_as_another(near, one, other, refusal):
+    fill(one.url, "/queue/a", 3)
+    (other if refusal == "SEND" else one).faults.error(refusal, "not yours", times=1)
+    assert carry(one.url, other.url, "/queue/a").carried == 3
+
+
+@pytest.mark.parametrize(
+    ("server", "seconds"), [("stompcodec/1.0", 0.0), ("RabbitMQ/3.10.8", _PROBE), ("ActiveMQ/5.17.2", _PROBE)]
+)
+def test_only_our_broker_has_delivered_the_probe_when_it_answers(near, one, other, monkeypatch, server, seconds):
+    waited = []
+
+    async def is_one(source, target, seconds):
+        waited.append(seconds)
+        return False
+
+    monkeypatch.setattr("stompcodec.bridge.bridge.is_one_broker", is_one)
+    for broker in (one, other):
+        call_itself(broker, server)
+    fill(one.url, "/queue/a", 3)
+    assert carry(one.url, other.url, "/queue/a", way={"idle": 0.1}).carried == 3
+    assert waited == [seconds]
+
+
+class Recorded:
+    """A client and its subscription that only record what is done with them, in order."""
+
+    def __init__(self):
+        self.done = []
+
+    def subscribe(self, destination):
+        return self
+
+    def __await__(self):
+        self.done.append("confirmed")
+        return iter(())
+
+    async def __aenter__(self):
+        return self
+
+    async def __aexit__(self, *_):
+        self.done.append("unsubscribed")
+
+    async def send(self, destination, *, receipt):
+        self.done.append(f"sent, receipt={receipt}")
+
+    async def ping(self):
+        self.done.append("answered")
+
+    async def get(self, seconds):
+        self.done.append(f"waited {seconds} s")
+
+
+def test_the_probe_is_sent_once_it_can_arrive():
+    client = Recorded()
+    assert asyncio.run(is_one_broker(client, client, 1.5)) is False
+    assert client.done == ["confirmed", "sent, receipt=True", "answered", "waited 1.5 s", "unsubscribed"]

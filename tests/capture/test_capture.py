@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -42,7 +43,7 @@ def test_what_is_written_is_read(tmp_path_factory, appends, segment_octets, reop
             writer.close(seal=syncs)
             if not syncs:  # then what was not synced is lost, and is appended again
                 for name in written:
-                    written[name] = [each for each in written[name] if each[0] < len_of(path, name)]
+                    written[name] = [each for each in written[name] if each[0] < Capture(path).end(name)]
             writer = CaptureWriter(path, segment_octets=segment_octets)
         at = writer.append(octets(batch), TIME + number, chain)
         for frame in batch:
@@ -68,10 +69,6 @@ def test_what_is_written_is_read(tmp_path_factory, appends, segment_octets, reop
             for row in rows:  # rows begin and end with frames
                 assert parse(data[row.start : row.end])
             ends += len(data)
-
-
-def len_of(path: Path, chain: str) -> int:
-    return Capture(path).end(chain)
 
 
 @given(st.lists(batches, max_size=6), st.booleans())
@@ -107,22 +104,11 @@ def test_segments_by_size_and_age(path: Path) -> None:
     assert sizes == [2, 2, 2, 1]
     bases = [each.base for each in Capture(path).segments()]
     assert bases == [0, 2 * len(ONE), 4 * len(ONE), 6 * len(ONE)]
-
-
-def test_one_append_is_never_cut(path: Path) -> None:
-    with CaptureWriter(path, segment_octets=1) as writer:
-        writer.append(ONE * 10, TIME)
-        writer.append(TWO, TIME)
-    assert [each.base for each in Capture(path).segments()] == [0, 10 * len(ONE)]
-
-
-def test_nothing_is_read_before_it_is_synced(path: Path) -> None:
-    with CaptureWriter(path) as writer:
-        writer.append(ONE, TIME)
-        assert read(path) == []
-        assert writer.end() == 0
-        writer.sync()
-        assert len(read(path)) == 1
+    cursor = Capture(path).cursor()
+    assert cursor.segment is None
+    assert [(piece.offset, cursor.segment) for piece in cursor.pieces()][::2] == [
+        (each.base, each) for each in Capture(path).segments()
+    ]
 
 
 @pytest.mark.parametrize("single", [False, True])
@@ -216,25 +202,18 @@ def test_retention(path: Path) -> None:
     assert len(list(path.glob("*.idx"))) == 2
 
 
-def test_an_index_without_a_segment_is_swept_up(path: Path) -> None:
-    with CaptureWriter(path, segment_octets=1) as writer:
-        writer.append(ONE, TIME)
-        writer.append(TWO, TIME)
-    segment(path).unlink()
-    assert len(list(path.glob("*.idx"))) == 2
-    CaptureWriter(path).close()
-    assert len(list(path.glob("*.idx"))) == 1
-
-
 def test_a_missing_segment_is_noticed(path: Path) -> None:
     with CaptureWriter(path, segment_octets=1) as writer:
-        for _ in range(3):
-            writer.append(ONE, TIME)
+        for count in (10, 1, 1):  # one append is never cut
+            writer.append(ONE * count, TIME)
     segment(path, 1).unlink()
     problems: list[str] = []
-    assert len(read(path, problems=problems)) == 2
+    assert len(read(path, problems=problems)) == 11
     assert len(problems) == 1
     assert "are missing" in problems[0]
+    assert len(list(path.glob("*.idx"))) == 3
+    CaptureWriter(path).close()
+    assert len(list(path.glob("*.idx"))) == 2, "an index without a segment is swept up"
 
 
 @given(
@@ -301,17 +280,6 @@ def test_a_finished_chain_has_no_open_files_and_goes_on_after_its_end(path: Path
         single.finish("frames")
 
 
-def test_a_cursor_knows_the_segment_of_its_latest_piece(path: Path) -> None:
-    with CaptureWriter(path, segment_octets=1) as writer:
-        for octets_ in (ONE, TWO, ONE):
-            writer.append(octets_, TIME)
-    cursor = Capture(path).cursor()
-    assert cursor.segment is None
-    assert [(piece.offset, cursor.segment) for piece in cursor.pieces()] == [
-        (segment.base, segment) for segment in Capture(path).segments()
-    ]
-
-
 def test_a_sealed_file_is_known_by_its_end(path: Path) -> None:
     writer = CaptureWriter(path, single=True)
     writer.append(ONE, TIME)
@@ -325,3 +293,25 @@ def test_a_sealed_file_is_known_by_its_end(path: Path) -> None:
         assert not is_sealed(path)
     assert not is_sealed(path.parent)
     assert not is_sealed(path.parent / "none")
+
+
+# ---- those of an earlier tree, whose modules had other names ----
+
+FEED = Path(__file__).parents[1] / "data" / "earlier" / "file" / "feed"
+
+
+@pytest.mark.parametrize(("name", "numbers"), [("a.stompcap", range(4)), ("b.stompcap", range(4, 5))])
+def test_an_earlier_one_is_read_and_goes_on(name: str, numbers: range, tmp_path: Path) -> None:
+    before = list(Capture(FEED / name).frames())
+    found = [(time - TIME, int(frame.headers["n"]), frame.body) for _, time, frame in before]
+    assert found == [(number, number, b"body %d" % number) for number in numbers]
+    segments = Capture(FEED / "a.stompcap").segments()
+    assert len(segments) > 1
+    assert all(segment.path.with_suffix(".idx").is_file() for segment in segments)
+    shutil.copytree(FEED, tmp_path / "feed")
+    with CaptureWriter(tmp_path / "feed" / name) as writer:
+        assert not writer.lost
+        writer.append(ONE, TIME)
+    after = [frame for _, _, frame in Capture(tmp_path / "feed" / name).frames()]
+    assert [*(frame for _, _, frame in before)] == after[:-1]
+    assert after[-1].body == b"one"

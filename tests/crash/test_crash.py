@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -21,6 +22,10 @@ from crash.storage import WAYS, storage_rounds
 
 pytestmark = pytest.mark.no_asan
 posix = pytest.mark.skipif(os.name != "posix", reason="kill -9 is of POSIX")
+
+
+def nothing_wrong(books: Ledger | Orders | Books) -> None:
+    assert (books.examples, dict(books.problems)) == ([], {})
 
 
 def _moved(ledger: Ledger) -> bool:
@@ -42,7 +47,7 @@ def _used(ledger: Ledger) -> bool:
 @posix
 def test_nothing_is_lost_when_the_broker_is_killed(tmp_path: Path) -> None:
     ledger = kill_rounds(tmp_path, 5, seed=1, enough=_used)
-    assert (ledger.examples, dict(ledger.problems)) == ([], {})
+    nothing_wrong(ledger)
     assert _used(ledger)
 
 
@@ -50,21 +55,21 @@ def test_nothing_is_lost_when_the_broker_is_killed(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_nothing_is_lost_when_a_broker_with_a_small_window_is_killed(tmp_path: Path) -> None:
     ledger = kill_rounds(tmp_path, 5, seed=2, config="[queues]\nwindow = 10\n", enough=_used)
-    assert (ledger.examples, dict(ledger.problems)) == ([], {})
+    nothing_wrong(ledger)
     assert _used(ledger)
 
 
 @posix
 def test_nothing_is_lost_when_connections_are_cut(tmp_path: Path) -> None:
     ledger = cut_rounds(tmp_path, 50, seed=1, enough=_moved)
-    assert (ledger.examples, dict(ledger.problems)) == ([], {})
+    nothing_wrong(ledger)
     assert _moved(ledger)
 
 
 @posix
 def test_nothing_is_lost_when_the_storage_is_killed(tmp_path: Path) -> None:
     ledger = storage_rounds(tmp_path, 3 * len(WAYS), seed=1)
-    assert (ledger.examples, dict(ledger.problems)) == ([], {})
+    nothing_wrong(ledger)
 
 
 def _cut_short(books: Orders) -> bool:
@@ -75,7 +80,7 @@ def _cut_short(books: Orders) -> bool:
 @posix
 def test_an_order_that_is_killed_loses_and_doubles_nothing(tmp_path: Path) -> None:
     books = managed_rounds(tmp_path, 5, seed=1, count=500)
-    assert (books.examples, dict(books.problems)) == ([], {})
+    nothing_wrong(books)
 
 
 @posix
@@ -83,7 +88,7 @@ def test_an_order_that_is_killed_loses_and_doubles_nothing(tmp_path: Path) -> No
 @pytest.mark.parametrize("window", [None, 50])
 def test_orders_that_are_killed_at_many_points_lose_and_double_nothing(tmp_path: Path, window: int | None) -> None:
     books = managed_rounds(tmp_path, 30, seed=2, window=window, enough=_cut_short)
-    assert (books.examples, dict(books.problems)) == ([], {})
+    nothing_wrong(books)
     assert _cut_short(books)
 
 
@@ -91,7 +96,7 @@ def test_orders_that_are_killed_at_many_points_lose_and_double_nothing(tmp_path:
 @pytest.mark.slow
 def test_each_message_of_our_client_is_stored_once(tmp_path: Path) -> None:
     books = once_rounds(tmp_path, 4, 15, seed=1)
-    assert (books.examples, dict(books.problems)) == ([], {})
+    nothing_wrong(books)
     assert books.resent > 10
 
 
@@ -166,27 +171,50 @@ def test_all_is_well() -> None:
     assert "0 lost" in ledger.figures()
 
 
-def test_lost() -> None:
+def _transaction(ledger: Ledger) -> None:
+    for key in ("t-1", "t-2"):
+        ledger.sent(key, "a", group="t")
+    deliver(ledger, "t-1")
+    ledger.receipted(["p-3"])
+    deliver(ledger, "p-3", "m")
+    ledger.acking(["p-3"])
+
+
+def _wrong(ledger: Ledger) -> None:
+    deliver(ledger, "x-1")
+    deliver(ledger, "p-1", "b")
+    ledger.delivered("p-2", "a", b"something else", 10, False)
+    ledger.delivered("p-2", "a", body_of("p-2", 11), 10, True)
+
+
+def _moved_twice(ledger: Ledger) -> None:
+    deliver(ledger, "p-3", "m")
+    ledger.sent("q-1", "a", source="p-3")
+    deliver(ledger, "q-1")
+    ledger.drained("p-3", dead=False)
+
+
+@pytest.mark.parametrize(
+    ("deeds", "problems"),
+    [
+        # never acknowledged, and not there at the end
+        (lambda ledger: (ledger.receipted(["p-1", "p-2"]), deliver(ledger, "p-2")), {"lost": 2}),
+        (
+            lambda ledger: (deliver(ledger, "p-1"), ledger.acked(["p-1"]), deliver(ledger, "p-1", redelivered=True)),
+            {"acknowledged message came back": 1},
+        ),
+        (lambda ledger: [deliver(ledger, "p-1") for _ in "ab"], {"duplicate without redelivered:true": 1}),
+        (_wrong, {"never sent": 1, "wrong queue": 1, "wrong body": 2}),
+        (_transaction, {"transaction by half": 1, "lost": 1}),
+        (lambda ledger: [ledger.ended("drainer", seq) for seq in (5, 6, 6)], {"seqs do not rise": 1}),
+        (_moved_twice, {"moved twice": 1}),
+    ],
+)
+def test_the_books_notice(deeds: Callable[[Ledger], object], problems: dict[str, int]) -> None:
     ledger = book()
-    ledger.receipted(["p-1", "p-2"])
-    deliver(ledger, "p-2")  # never acknowledged, and not there at the end
+    deeds(ledger)
     ledger.balance()
-    assert dict(ledger.problems) == {"lost": 2}
-
-
-def test_came_back() -> None:
-    ledger = book()
-    deliver(ledger, "p-1")
-    ledger.acked(["p-1"])
-    deliver(ledger, "p-1", redelivered=True)
-    assert dict(ledger.problems) == {"acknowledged message came back": 1}
-
-
-def test_duplicate() -> None:
-    ledger = book()
-    deliver(ledger, "p-1")
-    deliver(ledger, "p-1")
-    assert dict(ledger.problems) == {"duplicate without redelivered:true": 1}
+    assert dict(ledger.problems) == problems
 
 
 def test_suspicions_wait_when_not_strict() -> None:
@@ -197,44 +225,6 @@ def test_suspicions_wait_when_not_strict() -> None:
     assert not ledger.problems
     ledger.confirm(suspicion, "p-1")
     assert dict(ledger.problems) == {suspicion: 1}
-
-
-def test_wrong_messages() -> None:
-    ledger = book()
-    deliver(ledger, "x-1")
-    deliver(ledger, "p-1", "b")
-    ledger.delivered("p-2", "a", b"something else", 10, False)
-    ledger.delivered("p-2", "a", body_of("p-2", 11), 10, True)
-    assert dict(ledger.problems) == {"never sent": 1, "wrong queue": 1, "wrong body": 2}
-
-
-def test_transactions() -> None:
-    ledger = book()
-    for key in ("t-1", "t-2"):
-        ledger.sent(key, "a", group="t")
-    deliver(ledger, "t-1")
-    ledger.receipted(["p-3"])
-    deliver(ledger, "p-3", "m")
-    ledger.acking(["p-3"])
-    ledger.balance()
-    assert dict(ledger.problems) == {"transaction by half": 1, "lost": 1}
-
-
-def test_seqs_that_do_not_rise() -> None:
-    ledger = book()
-    for seq in (5, 6, 6):
-        ledger.ended("drainer", seq)
-    assert dict(ledger.problems) == {"seqs do not rise": 1}
-
-
-def test_moved_twice() -> None:
-    ledger = book()
-    deliver(ledger, "p-3", "m")
-    ledger.sent("q-1", "a", source="p-3")
-    deliver(ledger, "q-1")
-    ledger.drained("p-3", dead=False)
-    ledger.balance()
-    assert dict(ledger.problems) == {"moved twice": 1}
 
 
 # ---- a bridge between two brokers ----

@@ -1,7 +1,7 @@
 """Files of large bodies: each is written once, then read or removed.
 
 `Bodies` is the folder of a store, whose files the database refers to. `Body` is one file held by messages in memory; it
-lives as long as any of them. `spool.py` writes it piece by piece.
+lives as long as any of them. `large.py` writes it piece by piece.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from typing import NamedTuple
 
 from stompcodec.broker.message import LargeBody
 from stompcodec.broker.storage.folder_lock import is_body
-from stompcodec.broker.storage.helper import Helper, Remover
+from stompcodec.broker.storage.helper import HelperThread, Remover
 from stompcodec.disk import NO_FOLLOW, PRIVATE, Access, create, grant, is_at, make_folder
 from stompcodec.errors import StoreError
 
@@ -42,7 +42,7 @@ class BodyFolder:
     (0, 1, ['notes.txt'])
     """
 
-    def __init__(self, path: Path, access: Access = PRIVATE, helper: Helper | None = None) -> None:
+    def __init__(self, path: Path, access: Access = PRIVATE, helper: HelperThread | None = None) -> None:
         self.path = path
         self.access = access
         self.remover = Remover(helper)
@@ -232,12 +232,14 @@ class Bodies:
     >>> bodies = Bodies(Path(folder.name, "bodies"))
     >>> body = bodies.write(b"x" * 70000)
     >>> bodies.sync()
-    >>> bodies.read(body) == b"x" * 70000, bodies.folder.sweep({body.file}), bodies.folder.sweep(set())
-    (True, 0, 1)
+    >>> read_body(bodies.folder.path, body) == b"x" * 70000
+    True
+    >>> bodies.folder.sweep({body.file}), bodies.folder.sweep(set())
+    (0, 1)
     >>> bodies.folder.close(); folder.cleanup()
     """
 
-    def __init__(self, folder: Path, access: Access = PRIVATE, helper: Helper | None = None) -> None:
+    def __init__(self, folder: Path, access: Access = PRIVATE, helper: HelperThread | None = None) -> None:
         self.folder = BodyFolder(folder, access, helper)
         self._unsynced = False
 
@@ -279,36 +281,38 @@ class Bodies:
             raise
         return BodyFile(name, body.size, body.crc)
 
-    def body(self, body: BodyFile, verify: bool = False) -> Body | None:
-        """Return an adopted body, or None if its file is missing or damaged. `verify` compares the checksum now, not
-        when it is delivered.
-        """
-        path = self.folder.path / body.file
-        if not is_body(body.file):
-            return None
-        try:
-            whole = path.stat().st_size == body.size and not (verify and file_crc(path) != body.crc)
-        except (OSError, ValueError):
-            return None
-        return Body(path, body.size, body.crc) if whole else None
-
     def sync(self) -> None:
         """Sync the names of new files to disk. Do so before committing rows that refer to them."""
         if self._unsynced:
             self.folder.sync()
             self._unsynced = False
 
-    def read(self, body: BodyFile) -> bytes | None:
-        """Return the content of a file, or None if it is missing or damaged. Raise StoreError if it exists but cannot
-        be read.
-        """
-        path = self.folder.path / body.file
-        if not is_body(body.file):
-            return None
-        try:
-            octets = path.read_bytes()
-        except (FileNotFoundError, ValueError):
-            return None
-        except OSError as error:
-            raise StoreError(f"{path} cannot be read: {error.strerror} (let the broker read it)") from error
-        return octets if len(octets) == body.size and zlib.crc32(octets) == body.crc else None
+
+def stored_body(folder: Path, body: BodyFile, verify: bool = False) -> Body | None:
+    """Return an adopted body of a folder, or None if its file is missing or damaged. `verify` compares the checksum
+    now, not when it is delivered.
+    """
+    path = folder / body.file
+    if not is_body(body.file):
+        return None
+    try:
+        whole = path.stat().st_size == body.size and not (verify and file_crc(path) != body.crc)
+    except (OSError, ValueError):
+        return None
+    return Body(path, body.size, body.crc) if whole else None
+
+
+def read_body(folder: Path, body: BodyFile) -> bytes | None:
+    """Return the content of a file, or None if it is missing or damaged. Raise StoreError if it exists but cannot be
+    read.
+    """
+    path = folder / body.file
+    if not is_body(body.file):
+        return None
+    try:
+        octets = path.read_bytes()
+    except (FileNotFoundError, ValueError):
+        return None
+    except OSError as error:
+        raise StoreError(f"{path} cannot be read: {error.strerror} (let the broker read it)") from error
+    return octets if len(octets) == body.size and zlib.crc32(octets) == body.crc else None

@@ -9,27 +9,14 @@ from contextlib import suppress
 from functools import partial
 from queue import Empty, SimpleQueue
 from threading import Event, Thread, current_thread
-from typing import Protocol
 
 _LOG = logging.getLogger("stompcodec.broker")
 Job = Callable[[], object]
 
 
-class Helper(Protocol):
-    """The interface of the store's helper. It runs jobs in the order in which they are given. Jobs must not raise."""
-
-    def give(self, job: Job) -> None:
-        """Have a job run soon, and return at once."""
-
-    def wait(self) -> None:
-        """Wait until all jobs given so far have ended."""
-
-    def stop(self) -> None:
-        """Run the jobs given so far, then end. No job may be given afterwards."""
-
-
 class HelperThread:
-    """A `Helper` with a thread of its own, which starts with the first job. It ends with the last reference, too.
+    """Runs jobs, which must not raise, in the order in which they are given: in a thread of its own, which starts with
+    the first job. It ends with the last reference, too.
 
     Its methods may be called from any thread, even by the garbage collector in the middle of another call.
 
@@ -49,6 +36,7 @@ class HelperThread:
         weakref.finalize(self, self._jobs.put, None)
 
     def give(self, job: Job) -> None:
+        """Have a job run soon, and return at once."""
         self._jobs.put(job)
         if self._started:
             return
@@ -65,12 +53,14 @@ class HelperThread:
             self._thread = thread
 
     def wait(self) -> None:
+        """Wait until all jobs given so far have ended."""
         if self._thread not in (None, current_thread()):  # a finalizer may call this there
             ended = Event()
             self._jobs.put(ended.set)
             ended.wait()
 
     def stop(self) -> None:
+        """Run the jobs given so far, then end. No job may be given afterwards."""
         self._jobs.put(None)
         if self._thread is not None and self._thread is not current_thread():
             self._thread.join()
@@ -93,8 +83,8 @@ class Remover:
     >>> remover.close()
     """
 
-    def __init__(self, helper: Helper | None = None) -> None:
-        self._helper: Helper = HelperThread("stompcodec-files") if helper is None else helper
+    def __init__(self, helper: HelperThread | None = None) -> None:
+        self._helper = HelperThread("stompcodec-files") if helper is None else helper
         self._owns_helper = helper is None
         self._given = 0
         self._done: list[int] = [0]

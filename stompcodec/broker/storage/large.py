@@ -36,7 +36,7 @@ from stompcodec.broker.errors import Refused, Unready
 from stompcodec.broker.message import LargeBody, text_tail
 from stompcodec.broker.storage.body_files import Body, BodyFolder, link
 from stompcodec.broker.storage.folder_lock import FolderLock, examine_large, is_lock, mark
-from stompcodec.broker.storage.helper import Helper
+from stompcodec.broker.storage.helper import HelperThread
 from stompcodec.codec import END_OF_BODY, Frame
 from stompcodec.disk import NO_FOLLOW, PRIVATE, Access, make_folder
 from stompcodec.errors import StoreError
@@ -86,7 +86,7 @@ class Spool:
         others: int = 2,
         share: str = "a user",
         shared: bool = False,
-        helper: Helper | None = None,
+        helper: HelperThread | None = None,
     ) -> None:
         self._path = folder
         self.limit = limit
@@ -335,7 +335,7 @@ def _remove_rest(path: Path, lock: FolderLock) -> None:
         os.rmdir(path)
 
 
-def spool_of(config: Config, access: Access, helper: Helper | None) -> Spool:
+def spool_of(config: Config, access: Access, helper: HelperThread | None) -> Spool:
     """Make the spool of a broker, on the store's disk by default, so that storing a large message needs no copy."""
     own = None if config.data is None else Path(config.data, "incoming")
     folder = own if config.large_folder is None else Path(config.large_folder)

@@ -6,10 +6,11 @@ import sqlite3
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from itertools import chain, pairwise
+from pathlib import Path
 from typing import Any, NamedTuple
 from zlib import crc32
 
-from stompcodec.broker.storage.body_files import Bodies, Body, BodyFile
+from stompcodec.broker.storage.body_files import Body, BodyFile, read_body, stored_body
 from stompcodec.broker.storage.damage import Damage, shown
 from stompcodec.broker.storage.store import SentKey, Storable, Subscribed
 
@@ -486,9 +487,11 @@ def special_crc(key: int, due: float | None) -> int:
     return record_crc(key, repr(due))
 
 
-def row_of(columns: tuple[Any, ...], file: BodyFile | None, bodies: Bodies, special: Sequence[Any]) -> Row | Bad:
+def row_of(
+    columns: Sequence[Any], file: BodyFile | None, bodies: Path, special: Sequence[Any], verify: bool = False
+) -> Row | Bad:
     """Return the message of a row with texts as bytes. `file` is what the table `body` says of it, and `special` the
-    due time and the checksum in the table `special`.
+    due time and the checksum in the table `special`. `verify` reads files of large messages for their checksums.
     """
     key, ident, destination, tail, persistent, expires, priority, attempts, redelivered, crc = columns
     due, due_crc = special
@@ -504,9 +507,9 @@ def row_of(columns: tuple[Any, ...], file: BodyFile | None, bodies: Bodies, spec
     if due is not None and special_crc(key, due) != due_crc:
         return Bad(key, ident, destination, "its due time is damaged")
     if tail is None:
-        tail = bodies.read(file) if file is not None else None
+        tail = read_body(bodies, file) if file is not None else None
     elif file is not None:
-        body = bodies.body(file, verify=attempts > 0)
+        body = stored_body(bodies, file, verify or attempts > 0)
         tail = tail if body is not None else None
     if tail is None:
         return Bad(key, ident, destination, "its file is missing or damaged")

@@ -14,10 +14,10 @@ from pathlib import Path
 from typing import Any
 
 from stompcodec.broker.message import due_of
-from stompcodec.broker.storage.body_files import Body, BodyFile, file_crc
+from stompcodec.broker.storage.body_files import BodyFile
 from stompcodec.broker.storage.damage import examine_wal, shown
 from stompcodec.broker.storage.folder_lock import DATABASE, TABLES, find_loss, is_body, kind_of
-from stompcodec.broker.storage.rows import SEQ_BITS, Total, message_crc, record_crc, special_crc
+from stompcodec.broker.storage.rows import SEQ_BITS, Bad, Total, record_crc, row_of, special_crc
 from stompcodec.broker.storage.sqlite import SqliteStore
 from stompcodec.broker.storage.sqlite_schema import PAGE, SCHEMA, fault, open_database, refusal, sent_key, subscribed_of
 from stompcodec.broker.storage.store import SentKey, Stored, Subscribed
@@ -459,62 +459,27 @@ class _Reading:
             yield from self._message(key, row)
         self.findings.queues = sum(count > 0 for count in self._counted.values())
 
-    def _crc_of(self, key: int, row: list[Any]) -> int | None:
-        try:
-            _, ident, destination, tail, persistent, expires, priority, attempts, redelivered, _crc = row
-            return message_crc(
-                key,
-                ident.decode(errors="surrogateescape"),
-                destination.decode(errors="surrogateescape"),
-                tail,
-                persistent,
-                None if expires is None else float(expires),
-                priority,
-                attempts,
-                redelivered,
-                self._files.get(key),
-            )
-        except (AttributeError, TypeError, ValueError):
-            return None
-
     def _message(self, key: int, row: list[Any]) -> Iterator[Stored]:
         number, seq = key >> SEQ_BITS, key & (1 << SEQ_BITS) - 1
         total = self.totals.get(number)
         if total is None or key <= total.high:
             self._rows[number] += 1
-        body = None
-        found = self._crc_of(key, row)
-        if found is None or found != row[-1]:
+        due = self._due.get(key)
+        special = due, special_crc(key, due)
+        found = row_of((key, *row[1:]), self._files.get(key), self.folder / "bodies", special, verify=True)
+        if isinstance(found, Bad):
+            self._lose(row, found.why)
+        elif b"\n\n" not in found.tail:
             self._lose(row, "its row is damaged")
-            return
-        _, ident, destination, tail, persistent, expires, priority, attempts, redelivered, _crc = row
-        file = self._files.get(key)
-        if file is not None:
-            path = self.folder / "bodies" / file.file
-            try:
-                whole = is_body(file.file) and path.stat().st_size == file.size and file_crc(path) == file.crc
-            except OSError:
-                whole = False
-            if not whole:
-                self._lose(row, "its file is missing or damaged")
-                return
-            if tail is None:
-                tail = path.read_bytes()
-            else:
-                body = Body(path, file.size, file.crc)
-        if not isinstance(tail, bytes) or b"\n\n" not in tail:
-            self._lose(row, "its file is missing" if tail is None else "its row is damaged")
-            return
-        if total is None:
+        elif total is None:
             self._lose(row, "the name of its queue is lost")
-            return
-        self.findings.messages += 1
-        self.findings.octets += len(tail) + (0 if body is None else body.size)
-        self._counted[number] += 1
-        again = bool(redelivered) or key < total.suspect or self.unclean
-        due = self._due.get(key) or due_of(tail)
-        content: Any = (destination.decode(), tail, bool(persistent), expires, priority, attempts, again, body, due)
-        yield Stored(total.name, seq, ident.decode(), *content)
+        else:
+            self.findings.messages += 1
+            self.findings.octets += len(found.tail) + (0 if found.body is None else found.body.size)
+            self._counted[number] += 1
+            again = found.redelivered or key < total.suspect or self.unclean
+            content: Any = (*found[1:8], again, found.body, due or due_of(found.tail))
+            yield Stored(total.name, seq, *content)
 
     def _lose(self, row: list[Any], why: str) -> None:
         ident, destination = (

@@ -17,10 +17,10 @@ from itertools import islice
 from math import inf
 from pathlib import Path
 from time import perf_counter
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, TypeVar
 
 from stompcodec.broker.storage.damage import Damage
-from stompcodec.broker.storage.helper import Helper, HelperThread
+from stompcodec.broker.storage.helper import HelperThread
 from stompcodec.broker.storage.rows import MOST_SEQ, SEQ_BITS, Bad, Batch, Share, is_large
 from stompcodec.broker.storage.sqlite_reader import Reader, Run
 from stompcodec.broker.storage.sqlite_writer import Writer
@@ -45,21 +45,7 @@ from stompcodec.errors import StoreError
 _FAST_PAGES, _LONG = 0.002, 0.01
 
 Answer = Run | StoreError
-
-
-class Doubts(Protocol):
-    """The writer's knowledge of rows that failed commits may have left. They are removed before anything is read."""
-
-    @property
-    def failures(self) -> int:
-        """Number of commits that have failed."""
-
-    @property
-    def in_doubt(self) -> bool:
-        """True if rows may be in the file of which the caller was told that they are not."""
-
-    def clear_doubts(self, done: Done, call_soon: CallSoon | None) -> None:
-        """Remove those rows, and call `done` in the loop's thread."""
+_Result = TypeVar("_Result")
 
 
 class _Read(NamedTuple):
@@ -76,18 +62,17 @@ class PageReads:
     Args:
         reader: reads them, in the helper's thread.
         helper: runs the reads. It is stopped by `close`.
-        doubts: those of the writer.
+        store: says whether a failed commit may have left rows, which are removed before anything is read.
         clock: returns seconds.
     """
 
-    def __init__(self, reader: Reader, helper: Helper, doubts: Doubts, clock: Callable[[], float]) -> None:
+    def __init__(self, reader: Reader, helper: HelperThread, store: SqliteStore, clock: Callable[[], float]) -> None:
         self._reader = reader
         self._helper = helper
-        self._doubts = doubts
+        self._store = store
         self._line: deque[_Read] = deque()
         #: The failed commits before which the reader's connection was opened, as far as its thread knows.
-        self._seen = doubts.failures
-
+        self._seen = store.failures
         self._clock = clock
         #: Moving average of the seconds that a page takes. A single one counts for at most `_LONG`.
         self._pace = 0.0
@@ -98,7 +83,7 @@ class PageReads:
     @property
     def are_fast(self) -> bool:
         """True if a page can be read at once, and does not take long."""
-        return not self._line and not self._doubts.in_doubt and self._pace < _FAST_PAGES
+        return not self._line and not self._store.in_doubt and self._pace < _FAST_PAGES
 
     def give(self, job: Callable[[], Run], done: Callable[[Answer], object], call_soon: CallSoon | None) -> None:
         """Have a page read. `done` is called in the loop's thread; without `call_soon`, before this method returns."""
@@ -106,9 +91,9 @@ class PageReads:
             if self._line:
                 self._helper.wait()
             cleared: list[StoreError | None] = [None]
-            if self._doubts.in_doubt:
-                self._doubts.clear_doubts(cleared.append, None)
-            done(cleared[-1] or self._answer(job, self._doubts.failures))
+            if self._store.in_doubt:
+                self._store.clear_doubts(cleared.append, None)
+            done(cleared[-1] or self._answer(job, self._store.failures))
             return
         self._line.append(_Read(job, done, call_soon))
         if len(self._line) == 1:
@@ -117,10 +102,10 @@ class PageReads:
     def _start(self) -> None:
         """Start the first one in the line."""
         first = self._line[0]
-        if self._doubts.in_doubt:
-            self._doubts.clear_doubts(self._cleared, first.call_soon)
+        if self._store.in_doubt:
+            self._store.clear_doubts(self._cleared, first.call_soon)
         else:
-            self._helper.give(partial(self._work, first, self._doubts.failures))
+            self._helper.give(partial(self._work, first, self._store.failures))
 
     def _cleared(self, error: StoreError | None) -> None:
         if error is None:
@@ -148,7 +133,7 @@ class PageReads:
 
     def _read(self, failures: int, answer: Answer) -> None:
         """Deliver a page, unless a commit failed meanwhile: the page may have messages that were not stored."""
-        if self._doubts.in_doubt or self._doubts.failures != failures:
+        if self._store.in_doubt or self._store.failures != failures:
             self._start()
         else:
             self._end(answer)
@@ -210,8 +195,8 @@ class SqliteStore:
         folder: str | os.PathLike[str],
         log: logging.Logger | None = None,
         *,
-        helper: Helper | None = None,
-        page_helper: Helper | None = None,
+        helper: HelperThread | None = None,
+        page_helper: HelperThread | None = None,
         clock: Callable[[], float] = perf_counter,
         access: Access = PRIVATE,
         reserve: int = 0,
@@ -231,11 +216,10 @@ class SqliteStore:
         self._next = max(taken, default=0) + 1
         self._free = [number for number in range(1, self._next) if number not in taken]
         self._sweep_at = len(taken) + _SWEEP // 2
-        self._helper: Helper = HelperThread("stompcodec-store") if helper is None else helper
+        self._helper = HelperThread("stompcodec-store") if helper is None else helper
         pages = HelperThread("stompcodec-pages") if page_helper is None else page_helper
         self._reader = self._writer.reader(self._name_of)
         self._pages = PageReads(self._reader, pages, self, clock)
-        #: Copies the WAL, so that no commit has to wait for that.
         #: The numbers of leftovers, and whether they are being removed.
         self._leftovers, self._removing = self._writer.leftovers.counts, False
         #: The helper is copying the WAL into the database, or has been asked to.
@@ -379,18 +363,7 @@ class SqliteStore:
             self._settle()
             done(self._writer.clear_doubts())
             return
-        self._given += 1
-        self._helper.give(partial(self._clear_in_helper, done, call_soon))
-
-    def _clear_in_helper(self, done: Done, call_soon: CallSoon) -> None:
-        error = self._writer.clear_doubts()
-        with suppress(RuntimeError):  # the loop is closed
-            call_soon(partial(self._cleared, done, error))
-        self._writer.ended += 1
-
-    def _cleared(self, done: Done, error: StoreError | None) -> None:
-        self._known += 1
-        done(error)
+        self._run(self._writer.clear_doubts, done, call_soon)
 
     def clear(self, queue: str, after: int, upto: int, most: int, held: Collection[int] = ()) -> None:
         base = self._bases.get(queue)
@@ -554,18 +527,9 @@ class SqliteStore:
             self._writer.checkpoint()
         else:
             self._copying = True
-            self._given += 1
-            self._helper.give(partial(self._copy_in_helper, call_soon))
+            self._run(self._writer.checkpoint, self._copied, call_soon)
 
-    def _copy_in_helper(self, call_soon: CallSoon) -> None:
-        self._writer.checkpoint()
-        with suppress(RuntimeError):  # the loop is closed
-            call_soon(self._copied)
-        self._writer.ended += 1
-
-    def _copied(self) -> None:
-        """Finish a checkpoint, in the loop's thread."""
-        self._known += 1
+    def _copied(self, _nothing: None) -> None:
         self._copying = False
 
     def _take(self) -> Batch:
@@ -637,18 +601,10 @@ class SqliteStore:
     def _tidy_step(self, call_soon: CallSoon) -> None:
         if self._closed or len(self._open) or self._given != self._known or self._copying:
             return
-        self._given += 1
-        self._helper.give(partial(self._tidy_in_helper, call_soon))
+        self._run(self._writer.tidy, partial(self._tidied_one, call_soon), call_soon)
 
-    def _tidy_in_helper(self, call_soon: CallSoon) -> None:
-        more = self._writer.tidy()
-        with suppress(RuntimeError):  # the loop is closed
-            call_soon(partial(self._tidied_one, more, call_soon))
-        self._writer.ended += 1
-
-    def _tidied_one(self, more: bool, call_soon: CallSoon) -> None:
-        """Finish one step, in the loop's thread. Stop tidying if there was a commit meanwhile."""
-        self._known += 1
+    def _tidied_one(self, call_soon: CallSoon, more: bool) -> None:
+        """Finish one step. Stop tidying if there was a commit meanwhile."""
         if self._writer.commits != self._tidied_at:
             return
         if more:
@@ -660,21 +616,28 @@ class SqliteStore:
         """Remove what earlier runs have left, a share in each of the helper's jobs."""
         if self._leftovers and not self._removing and not self._closed:
             self._removing = True
-            self._given += 1
-            self._helper.give(partial(self._remove_in_helper, call_soon))
+            self._run(self._writer.remove_leftovers, partial(self._removed, call_soon), call_soon)
 
-    def _remove_in_helper(self, call_soon: CallSoon) -> None:
-        more = self._writer.remove_leftovers()
-        with suppress(RuntimeError):  # the loop is closed
-            call_soon(partial(self._removed, more, call_soon))
-        self._writer.ended += 1
-
-    def _removed(self, more: bool, call_soon: CallSoon) -> None:
-        """Finish one share, in the loop's thread. After an error the next one waits for a commit, or for `tidy`."""
-        self._known += 1
+    def _removed(self, call_soon: CallSoon, more: bool) -> None:
+        """Finish one share. After an error the next one waits for a commit, or for `tidy`."""
         self._removing = self._tidied = False
         if more:
             self._remove_leftovers(call_soon)
+
+    def _run(self, job: Callable[[], _Result], then: Callable[[_Result], object], call_soon: CallSoon) -> None:
+        """Have the helper do a job of the writer, and the loop go on with its result."""
+        self._given += 1
+        self._helper.give(partial(self._work, job, then, call_soon))
+
+    def _work(self, job: Callable[[], _Result], then: Callable[[_Result], object], call_soon: CallSoon) -> None:
+        result = job()
+        with suppress(RuntimeError):  # the loop is closed
+            call_soon(partial(self._worked, then, result))
+        self._writer.ended += 1
+
+    def _worked(self, then: Callable[[_Result], object], result: _Result) -> None:
+        self._known += 1
+        then(result)
 
     def _settle(self) -> None:
         """Wait until the helper is idle."""

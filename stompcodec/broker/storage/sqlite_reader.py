@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 from zlib import crc32
 
-from stompcodec.broker.storage.body_files import Bodies, BodyFile
+from stompcodec.broker.storage.body_files import BodyFile
 from stompcodec.broker.storage.damage import Damage, shown
 from stompcodec.broker.storage.folder_lock import Places
 from stompcodec.broker.storage.rows import (
@@ -125,7 +125,7 @@ class Reader:
     an error. Its methods raise StoreError.
     """
 
-    def __init__(self, path: Path, bodies: Bodies, name_of: NameOf, leftovers: Leftovers, places: Places) -> None:
+    def __init__(self, path: Path, bodies: Path, name_of: NameOf, leftovers: Leftovers, places: Places) -> None:
         self._path = path
         self._places = places
         self._leftovers = leftovers

@@ -33,7 +33,7 @@ from stompcodec.broker.storage.folder_lock import (
     kind_of,
     mark,
 )
-from stompcodec.broker.storage.helper import Helper
+from stompcodec.broker.storage.helper import HelperThread
 from stompcodec.broker.storage.rows import (
     COLUMNS,
     CRC,
@@ -129,7 +129,7 @@ class Writer:
         log: logging.Logger,
         clock: Callable[[], float] = perf_counter,
         access: Access = PRIVATE,
-        helper: Helper | None = None,
+        helper: HelperThread | None = None,
         reserve: int = 0,
     ) -> None:
         self._log = log
@@ -163,7 +163,7 @@ class Writer:
         self._lost: StoreGone | None = None
         self._open_folder(folder, reserve, helper)
 
-    def _open_folder(self, folder: Path, reserve: int, helper: Helper | None) -> None:
+    def _open_folder(self, folder: Path, reserve: int, helper: HelperThread | None) -> None:
         try:
             self._reserve = Reserve(folder / "reserve", self._access, reserve)
             if reserve and free_space(folder) < reserve:
@@ -339,7 +339,7 @@ class Writer:
 
     def _row(self, columns: tuple[Any, ...]) -> Row | None:
         """Return a message, or None if it is damaged, which is reported."""
-        row = row_of(columns[:-2], self._files.get(columns[0]), self._bodies, columns[-2:])
+        row = row_of(columns[:-2], self._files.get(columns[0]), self._bodies.folder.path, columns[-2:])
         if isinstance(row, Row):
             return row
         self.damage.message(row.id, row.destination, row.why)
@@ -378,7 +378,7 @@ class Writer:
 
     def reader(self, name_of: NameOf) -> Reader:
         """Return a reader of pages of this database."""
-        return Reader(self._path, self._bodies, name_of, self.leftovers, self._places)
+        return Reader(self._path, self._bodies.folder.path, name_of, self.leftovers, self._places)
 
     def holds(self, number: int) -> bool:
         """Return whether a queue may have messages. Must not be called between `write` and `commit`."""
@@ -396,7 +396,7 @@ class Writer:
             return self._lost
         try:
             db = self._db
-            if db is None or self._doubtful or self._doubtful_keys:
+            if db is None or self.in_doubt:
                 db = self._clear_doubts()
             if batch.is_single:
                 plain, others = self._rows(batch)
@@ -665,7 +665,7 @@ class Writer:
     @property
     def due(self) -> bool:
         """True if the WAL is long enough for a checkpoint."""
-        return self._wal >= (_SHORT if self._reserve.is_near or self._reserve.released else _WAL)
+        return self._wal >= (_SHORT if self.is_short_of_space else _WAL)
 
     @property
     def is_short_of_space(self) -> bool:
@@ -680,14 +680,9 @@ class Writer:
         try:
             self.totals.take(self._db)
             self._copy_wal(self._db, "PASSIVE")
-        except (
-            OSError,
-            sqlite3.Error,
-            StoreError,
-        ) as error:  # nothing is lost; if it persists, commits fail and report it
-            self._log.warning(
-                "%s", fault(f"{self._path}-wal grows, because it cannot be copied into the database", error)
-            )
+        except (OSError, sqlite3.Error, StoreError) as error:  # nothing is lost; if it persists, commits report it
+            said = fault(f"{self._path}-wal grows, because it cannot be copied into the database", error)
+            self._log.warning("%s", said)
 
     def tidy(self) -> bool:
         """Do one step of maintenance while the disk is idle, and return whether there is more to do.

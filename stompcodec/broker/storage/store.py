@@ -22,33 +22,6 @@ CallSoon = Callable[[Callable[[], None]], object]
 Place = tuple[Any, ...]
 
 
-class Storable(Protocol):
-    """The attributes that a store reads from a message. They are read at the commit, not before."""
-
-    @property
-    def id(self) -> str: ...
-    @property
-    def seq(self) -> int: ...
-    @property
-    def destination(self) -> str: ...
-    @property
-    def tail(self) -> bytes: ...
-    @property
-    def persistent(self) -> int: ...
-    @property
-    def expires(self) -> float | None: ...
-    @property
-    def priority(self) -> int: ...
-    @property
-    def attempts(self) -> int: ...
-    @property
-    def redelivered(self) -> bool: ...
-    @property
-    def body(self) -> LargeBody | None: ...
-    @property
-    def due(self) -> float | None: ...
-
-
 class Stored(NamedTuple):
     """A message as read from a store.
 
@@ -70,6 +43,10 @@ class Stored(NamedTuple):
     """The body of a large message; its `tail` has none."""
     due: float | None = None
     """When a delayed message becomes READY, in seconds since 1970."""
+
+
+#: A message to store. Its attributes are read at the commit, not before.
+Storable = Message | Stored
 
 
 class Held(NamedTuple):

@@ -6,7 +6,6 @@ import errno
 import logging
 import os
 import random
-import sqlite3
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import suppress
@@ -16,10 +15,10 @@ from typing import Any
 import pytest
 from broker.folders import put_file, start, stop, tree, use
 from broker.harness import Bench
+from broker.storage.storing import BIG, change, message, put
 
 from stompcodec.broker.storage.folder_lock import examine_data, examine_large
 from stompcodec.broker.storage.sqlite import SqliteStore
-from stompcodec.broker.storage.store import Stored
 from stompcodec.errors import StoreError
 
 pytestmark = pytest.mark.long
@@ -141,7 +140,7 @@ def test_a_folder_that_cannot_be_written_to(made: bool, tmp_path: Path, monkeypa
 
 def test_a_folder_that_is_a_file(tmp_path: Path) -> None:
     put_file(tmp_path / "data")
-    with pytest.raises(StoreError, match="cannot be used"):
+    with pytest.raises(StoreError, match=r"cannot be used.*name another one"):
         SqliteStore(tmp_path / "data")
     with pytest.raises(StoreError, match="cannot be used"):
         Bench(large_folder=str(tmp_path / "data"))
@@ -158,13 +157,11 @@ def test_looking_at_a_folder_writes_nothing(tmp_path: Path) -> None:
 def test_names_in_the_database_lead_nowhere_else(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     """A row that was tampered with names a file outside: it is neither read nor removed."""
     store = SqliteStore(tmp_path / "data")
-    store.append("q", Stored("q", 1, "m-1", "/queue/a", b"\n\n" + b"x" * 70_000 + b"\0"))
+    put(store, message(1, BIG))
     store.close()
     (name,) = os.listdir(tmp_path / "data" / "bodies")
     os.rename(tmp_path / "data" / "bodies" / name, tmp_path / name)
-    with sqlite3.connect(tmp_path / "data" / "messages.sqlite") as database:
-        database.execute("UPDATE body SET file = ?", (f"../../{name}",))
-    database.close()
+    change(tmp_path / "data", f"UPDATE body SET file = '../../{name}'")
     store = SqliteStore(tmp_path / "data")
     with caplog.at_level(logging.ERROR):
         assert list(store.load()) == []

@@ -1,19 +1,31 @@
-"""Large messages: bodies that are files from the first octet to the last, in and out."""
+"""Large messages: bodies that are files from the first octet to the last, in and out, and on the disk.
+
+What a message can go through besides is in `test_marks.py`, where one of three is large.
+"""
 
 from __future__ import annotations
 
+import gc
 import os
+import stat
+import tempfile
+from pathlib import Path
 from typing import Any
 
 import pytest
 from broker.harness import Bench, Peer
-from broker.large import LARGE, QUEUE, Slow, assert_empty, bench_of, files, pattern
+from broker.large import LARGE, QUEUE, Slow, assert_empty, bench_of, files, pattern, settle, stored_bench
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from profiles import examples
 
 from stompcodec.broker.auth import Rule
 from stompcodec.broker.config.config import Config
+from stompcodec.broker.storage import folder_lock as folder_module
+from stompcodec.broker.storage import large as spool_module
+from stompcodec.broker.storage.body_files import BodyFolder
+from stompcodec.broker.storage.large import Spool
+from stompcodec.broker.storage.sqlite_writer import Writer
 
 # ---- in and out ----
 
@@ -80,28 +92,6 @@ def test_however_it_comes(size: int, counted: bool, cuts: list[int], odd: bool) 
     assert_empty(bench)
 
 
-@pytest.mark.parametrize("pieces", [1, 2])
-@pytest.mark.parametrize("more", [-1, 0, 1])
-def test_bodies_about_as_long_as_what_is_read_at_once(pieces: int, more: int) -> None:
-    bench, sender, slow = slow_bench()
-    body = pattern(pieces * 256 * 1024 + more)
-    sender.put(QUEUE, body)
-    sender.put(QUEUE, "after")
-    for _ in range(pieces + 3):
-        slow.drain()
-    assert slow.bodies() == [body, b"after"]
-    assert_empty(bench)
-
-
-def test_versions_without_escapes() -> None:
-    bench = bench_of()
-    sender, consumer = bench.peer("1.2"), bench.peer("1.0")
-    consumer.subscribe(QUEUE)
-    sender.raw(b"SEND\ndestination:/queue/a\nodd:a\\cb\n\n" + b"x" * LARGE + b"\0")
-    message = consumer.next("MESSAGE")
-    assert (message.headers["odd"], message.body) == ("a:b", b"x" * LARGE)
-
-
 def test_a_message_is_seen_only_when_all_of_it_is_there() -> None:
     bench = bench_of()
     sender, consumer = bench.peer(), bench.peer()
@@ -111,21 +101,6 @@ def test_a_message_is_seen_only_when_all_of_it_is_there() -> None:
     assert (consumer.take(), sender.take(), files(bench)) == ([], [], 1)
     sender.raw(octets[-1:])
     assert len(consumer.take()) == 1 == len(sender.take())
-
-
-def test_whose_body_never_ends_leaves_nothing() -> None:
-    bench = bench_of()
-    senders = [bench.peer() for _ in range(3)]
-    for sender in senders:
-        sender.raw(sender.octets_of("SEND", pattern(50_000), destination=QUEUE)[:40_000])
-    assert files(bench) == 3
-    assert bench.broker.spool.octets > 100_000
-    senders[0].lose()
-    senders[1].session.fail("for a reason")
-    assert files(bench) == 1
-    senders[2].raw(b"x" * 100_000)  # no NUL where the body ends
-    assert senders[2].error().headers["message"].startswith("malformed frame")
-    assert_empty(bench)
 
 
 def test_the_limit_of_bodies_holds() -> None:
@@ -250,20 +225,6 @@ def test_answers_that_pile_up_behind_it_stop_the_reading() -> None:
     assert len(slow.take()) == 41
 
 
-def test_what_was_under_way_when_the_peer_is_lost_is_redelivered() -> None:
-    bench, sender, slow = slow_bench(ack="client-individual")
-    body = pattern(1_000_000)
-    sender.put(QUEUE, body)
-    slow.lose()
-    assert files(bench) == 1
-    consumer = bench.peer()
-    consumer.subscribe(QUEUE, ack="client-individual")
-    message = consumer.next("MESSAGE")
-    assert (message.headers["redelivered"], message.body) == ("true", body)
-    consumer.ack(message)
-    assert_empty(bench)
-
-
 def test_an_error_in_the_middle_of_it_cuts_the_session_off() -> None:
     """There is no place for an ERROR inside of a body."""
     bench, sender, slow = slow_bench(ack="client-individual")
@@ -329,3 +290,269 @@ def test_over_websocket_a_chunk_is_a_frame_or_a_part_of_one() -> None:
     assert len(kinds) > 3
     assert consumer.bodies() == [pattern(900_000), pattern(1_500_000)]
     assert_empty(bench)
+
+
+# ---- with other features ----
+
+
+def test_a_topic_has_one_file_for_all() -> None:
+    bench = bench_of(max_large_octets=10_000)
+    sender = bench.peer()
+    readers = [bench.peer(version) for version in ("1.2", "1.2", "1.0")]
+    for reader, ack in zip(readers, ("auto", "client-individual", "auto")):
+        reader.subscribe("/topic/t", ack=ack)
+    for content in (b"before", pattern(9000), b"after"):
+        sender.put("/topic/t", content)
+    assert files(bench) == 1
+    for reader in readers:
+        assert [frame.body for frame in reader.inbox] == [b"before", pattern(9000), b"after"]
+    for message in readers[1].take():
+        readers[1].ack(message)
+    assert_empty(bench)
+
+
+def test_looked_at_by_a_browser_and_then_taken() -> None:
+    bench = bench_of()
+    sender, reader = bench.peer(), bench.peer()
+    for content in (pattern(5000), b"small", pattern(6000)):
+        sender.put(QUEUE, content)
+    reader.subscribe(QUEUE, browser="true")
+    bodies = [frame.body for frame in reader.take()]
+    assert bodies == [pattern(5000), b"small", pattern(6000), b""]
+    assert files(bench) == 2
+    reader.subscribe(QUEUE, id="2")
+    assert reader.bodies() == bodies[:3]
+    assert_empty(bench)
+
+
+def test_a_window_in_octets_counts_the_body() -> None:
+    bench = bench_of()
+    sender, consumer = bench.peer(), bench.peer()
+    for _ in range(3):
+        sender.put(QUEUE, pattern(5000))
+    consumer.subscribe(QUEUE, ack="client-individual", consumer_window_size="6000")
+    first, second = consumer.take()
+    consumer.ack(first)
+    assert len(consumer.take()) == 1
+    consumer.ack(second)
+
+
+def test_retained() -> None:
+    bench = bench_of(retain=True)
+    bench.peer().put("/topic/t", pattern(5000), retain="set")
+    for _ in range(2):
+        late = bench.peer()
+        late.subscribe("/topic/t")
+        assert late.bodies() == [pattern(5000)]
+    bench.peer().put("/topic/t", "none", retain="remove")
+    assert files(bench) == 0
+
+
+def test_to_several_destinations_at_once() -> None:
+    bench = bench_of(composite=True)
+    sender, one, two = bench.peer(), bench.peer(), bench.peer()
+    sender.put("/queue/a,/queue/b", pattern(5000))
+    assert files(bench) == 1
+    one.subscribe("/queue/a")
+    two.subscribe("/queue/b")
+    assert (one.bodies(), two.bodies()) == ([pattern(5000)], [pattern(5000)])
+    assert_empty(bench)
+
+
+# ---- persistent ----
+
+
+def test_it_is_on_the_disk_before_the_commit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its octets, then its name, then the row that speaks of it."""
+    bench = stored_bench(tmp_path)
+    synced: list[str] = []
+    fsync, commit = os.fsync, Writer.commit
+
+    def noted(file: int) -> None:
+        kind = "folder" if stat.S_ISDIR(os.fstat(file).st_mode) else f"{os.fstat(file).st_size} octets"
+        synced.append(kind)
+        fsync(file)
+
+    def committed(writer: Writer, batch: Any) -> Any:
+        synced.append("commit")
+        return commit(writer, batch)
+
+    monkeypatch.setattr(os, "fsync", noted)
+    monkeypatch.setattr(Writer, "commit", committed)
+    bench.peer().put(QUEUE, pattern(200_000), persistent="true", receipt="r")
+    settle(bench)
+    assert synced == ["200000 octets", "folder", "commit"]
+    (adopted,), (incoming,) = list((tmp_path / "bodies").iterdir()), list((tmp_path / "incoming").iterdir())
+    assert adopted.samefile(incoming), "it is not written twice"
+    bench.store.close()
+
+
+def test_on_another_disk_it_is_copied(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_paths: object) -> None:
+        raise OSError(18, "Invalid cross-device link")
+
+    monkeypatch.setattr(os, "link", refuse)
+    bench = stored_bench(tmp_path, large_folder=str(tmp_path / "elsewhere"))
+    sender = bench.peer()
+    sender.put(QUEUE, pattern(200_000), persistent="true", receipt="r")
+    settle(bench)
+    assert sender.next("RECEIPT")
+    bench.store.close()
+    again = stored_bench(tmp_path)
+    consumer = again.peer()
+    consumer.subscribe(QUEUE)
+    assert consumer.bodies() == [pattern(200_000)]
+    again.store.close()
+
+
+def test_a_stored_one_that_becomes_a_dead_letter_after_a_restart(tmp_path: Path) -> None:
+    """Its file changes hands: that of the queue goes, that of the dead letters stays."""
+    bench = stored_bench(tmp_path)
+    bench.peer().put(QUEUE, pattern(200_000), persistent="true")
+    settle(bench)
+    bench.store.close()
+    bench = stored_bench(tmp_path, max_attempts=1)
+    consumer = bench.peer()
+    consumer.subscribe(QUEUE, ack="client-individual")
+    consumer.nack(consumer.next("MESSAGE"), receipt="n")
+    settle(bench)
+    assert len(list((tmp_path / "bodies").iterdir())) == 1
+    consumer.take()
+    consumer.subscribe("/queue/DLQ.a", id="2", ack="client-individual")
+    assert consumer.next("MESSAGE").body == pattern(200_000)
+    bench.store.close()
+    bench = stored_bench(tmp_path)
+    consumer = bench.peer()
+    consumer.subscribe("/queue/DLQ.a")
+    assert consumer.bodies() == [pattern(200_000)]
+    settle(bench)
+    assert list((tmp_path / "bodies").iterdir()) == []
+    bench.store.close()
+
+
+def test_a_broker_that_is_gone_takes_nothing_from_the_next_one(tmp_path: Path) -> None:
+    """In one process: what is left of the old one goes when the garbage collector comes by."""
+    bench = stored_bench(tmp_path)
+    draft = bench.broker.spool.draft()
+    draft.write(b"old")
+    left = draft.done()
+    bench.peer().put(QUEUE, pattern(200_000), persistent="true")
+    settle(bench)
+    bench.store.close()
+    again = stored_bench(tmp_path)
+    del left, draft, bench
+    gc.collect()
+    consumer = again.peer()
+    consumer.subscribe(QUEUE)
+    assert consumer.bodies() == [pattern(200_000)]
+    again.store.close()
+
+
+@pytest.mark.parametrize("harm", ["gone", "torn"])
+def test_one_whose_file_is_lost_is_left_out_and_told(tmp_path: Path, harm: str, caplog: Any) -> None:
+    bench = stored_bench(tmp_path)
+    sender = bench.peer()
+    sender.put(QUEUE, pattern(200_000), persistent="true")
+    settle(bench)
+    sender.put(QUEUE, "small", persistent="true")
+    settle(bench)
+    bench.store.close()
+    (file,) = (tmp_path / "bodies").iterdir()
+    file.unlink() if harm == "gone" else os.truncate(file, 100)
+    again = stored_bench(tmp_path)
+    consumer = again.peer()
+    consumer.subscribe(QUEUE)
+    assert consumer.bodies() == [b"small"]
+    assert "its file is missing or damaged" in caplog.text
+    again.store.close()
+
+
+def test_a_file_that_cannot_be_adopted_fails_the_commit(tmp_path: Path, monkeypatch: Any, caplog: Any) -> None:
+    bench = stored_bench(tmp_path)
+    sender = bench.peer()
+
+    def full(*_paths: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr("stompcodec.broker.storage.body_files.link", full)
+        sender.put(QUEUE, pattern(5000), persistent="true", receipt="r")
+        settle(bench)
+    assert sender.error().headers["message"] == "the message could not be stored"
+    assert list((tmp_path / "bodies").iterdir()) == []
+    caplog.clear()  # it holds the error, which holds what it was about
+    assert_empty(bench)
+    sender = bench.peer()
+    sender.put(QUEUE, pattern(5000), persistent="true", receipt="r")
+    settle(bench)
+    assert sender.next("RECEIPT")
+    bench.store.close()
+
+
+# ---- the spool ----
+
+
+def test_folders_of_brokers_that_were_killed_go(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    dead, stranger = tmp_path / "stompcodec-large-dead", tmp_path / "stompcodec-large-other"
+    dead.mkdir()
+    stranger.mkdir()
+    (dead / "lock").write_text("4711\n")
+    (dead / "0123456789abcdef-1").write_bytes(b"x")
+    early = tmp_path / "stompcodec-large-early"  # killed before it has written its number
+    early.mkdir()
+    (early / "lock").touch()
+    os.utime(early / "lock", (0, 0))
+    spools = [Spool(None, 100) for _ in range(2)]
+    bodies = []
+    for spool in spools:
+        draft = spool.draft()
+        draft.write(b"hello")
+        bodies.append(draft.done())
+        spool.flush()
+    assert not dead.exists()
+    assert not early.exists()
+    assert stranger.exists(), "it holds no lock, so it is no folder of ours"
+    assert [body.path.read_bytes() for body in bodies] == [b"hello"] * 2, "that of a living broker stays"
+    for spool in spools:
+        spool.close()
+    assert [path.name for path in tmp_path.iterdir()] == [stranger.name]
+
+
+@pytest.mark.parametrize("moment", ["before", "meanwhile"])
+def test_a_broker_that_takes_its_folder_is_not_dead(
+    moment: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another broker looks for folders of dead ones after a lock was made, and before it is held."""
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    lock = folder_module.lock
+
+    def late(file: int) -> None:
+        refused = []
+
+        def sweep(*_: object) -> None:
+            if moment == "meanwhile":
+                try:
+                    lock(file)
+                except OSError as error:
+                    refused.append(error)
+
+        with monkeypatch.context() as patch:
+            patch.setattr(folder_module, "lock", lock)
+            patch.setattr(BodyFolder, "sweep", sweep)
+            spool_module._remove_abandoned()
+        for error in refused:
+            raise error
+        lock(file)
+
+    spool = Spool(None, 100)
+    with monkeypatch.context() as patch:
+        patch.setattr(folder_module, "lock", late)
+        draft = spool.draft()
+    draft.write(b"hello")
+    body = draft.done()
+    assert body.path.read_bytes() == b"hello"
+    assert (body.path.parent / "lock").exists()
+    del body
+    spool.close()
+    assert list(tmp_path.iterdir()) == []

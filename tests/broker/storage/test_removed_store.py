@@ -5,9 +5,12 @@ A folder is used by one broker, whatever happens to the files in it. One connect
 
 from __future__ import annotations
 
+import errno
+import logging
+import multiprocessing
 import os
 import shutil
-import socket
+import signal
 import sqlite3
 import subprocess
 import sys
@@ -17,14 +20,23 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from broker.storage.storing import message, put
 from crash.process import ROOT, BrokerProcess
 from patience import patience
 
+from stompcodec import client as stomp
+from stompcodec.broker.config.config import Config
+from stompcodec.broker.errors import Refused
+from stompcodec.broker.process import run
+from stompcodec.broker.sessions.plain import EXTENSION
+from stompcodec.broker.storage import folder_lock
 from stompcodec.broker.storage.folder_lock import FolderLock, Places
+from stompcodec.broker.storage.large import Spool
+from stompcodec.broker.storage.rows import Leftovers
+from stompcodec.broker.storage.salvage import check, salvage
 from stompcodec.broker.storage.sqlite import SqliteStore
-from stompcodec.broker.storage.store import Stored
-from stompcodec.codec import Frame, Parser, serialize
-from stompcodec.errors import StoreError
+from stompcodec.capture.index import CaptureBusyError, Lock
+from stompcodec.errors import StompError, StoreError
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="Windows keeps open files where they are")
 
@@ -47,6 +59,7 @@ def _other_folder(data: Path) -> None:
     (data.parent / "copy").rename(data)
 
 
+GONE = "was removed or replaced"
 #: What may become of the files of a store.
 DEEDS: dict[str, Callable[[Path], object]] = {
     "database removed": lambda data: (data / "messages.sqlite").unlink(),
@@ -60,35 +73,27 @@ DEEDS: dict[str, Callable[[Path], object]] = {
 each_deed = pytest.mark.parametrize("deed", DEEDS)
 
 
-def message(seq: int) -> Stored:
-    return Stored("q", seq, f"m-{seq}", "/queue/a", b"\n\nx\0")
+def opened(data: Path) -> SqliteStore:
+    store = SqliteStore(data)
+    put(store, message(1))
+    return store
 
 
 @each_deed
-def test_no_commit_is_confirmed_after_the_files_have_gone(deed: str, tmp_path: Path) -> None:
-    store = SqliteStore(tmp_path / "data")
-    store.append("q", message(1))
-    store.commit()
+@pytest.mark.parametrize("commits", [True, False])
+def test_nothing_is_confirmed_after_the_files_have_gone(commits: bool, deed: str, tmp_path: Path) -> None:
+    """No commit, and no clean end."""
+    store = opened(tmp_path / "data")
     assert store.look() is None
     DEEDS[deed](tmp_path / "data")
-    for seq in (2, 3):
-        store.append("q", message(seq))
-        with pytest.raises(StoreError, match=r"messages\.sqlite(-wal)? was removed or replaced"):
+    for seq in (2, 3) if commits else ():
+        with pytest.raises(StoreError, match=rf"messages\.sqlite(-wal)? {GONE}"):
+            put(store, message(seq))
+    if commits:
+        store.remove("q", message(1))
+        with pytest.raises(StoreError, match=GONE):
             store.commit()
-    store.remove("q", message(1))
-    with pytest.raises(StoreError, match="was removed or replaced"):
-        store.commit()
-    with pytest.raises(StoreError, match="was removed or replaced"):
-        store.close()
-
-
-@each_deed
-def test_a_clean_end_is_not_claimed_after_the_files_have_gone(deed: str, tmp_path: Path) -> None:
-    store = SqliteStore(tmp_path / "data")
-    store.append("q", message(1))
-    store.commit()
-    DEEDS[deed](tmp_path / "data")
-    with pytest.raises(StoreError, match="was removed or replaced"):
+    with pytest.raises(StoreError, match=GONE):
         store.close()
 
 
@@ -114,81 +119,38 @@ def test_a_file_is_looked_for_without_opening_it(tmp_path: Path, monkeypatch: py
     assert places.gone() is None
 
 
-class Link:
-    """A connection to a broker process, without a client that would connect again."""
-
-    def __init__(self, port: int) -> None:
-        self.socket = socket.create_connection(("127.0.0.1", port), patience(20))
-        self.socket.settimeout(patience(20))
-        self._parser, self._frames = Parser("1.2"), []
-        self.socket.sendall(b"CONNECT\naccept-version:1.2\nhost:/\n\n\0")
-        assert self.frame().command == "CONNECTED"
-
-    def __enter__(self) -> Link:
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self.socket.close()
-
-    def send(self, command: str, body: bytes = b"", **headers: str) -> None:
-        self.socket.sendall(serialize(Frame(command, headers, body), "1.2"))
-
-    def frame(self) -> Frame | None:
-        """The next frame; None at the end."""
-        while not self._frames:
-            try:
-                data = self.socket.recv(65536)
-            except ConnectionError:
-                return None
-            if not data:
-                return None
-            self._frames += self._parser.feed(data)
-        return self._frames.pop(0)
-
-
-def store_one(link: Link, receipt: str) -> str | None:
-    """Send a persistent message; the command of the answer, None at the end of the connection."""
-    try:
-        link.send("SEND", b"x", destination="/queue/a", persistent="true", receipt=receipt)
-    except ConnectionError:
-        return None
-    frame = link.frame()
-    return None if frame is None else frame.command
+def store_one(client: stomp.Client) -> None:
+    client.send("/queue/a", b"x", {"persistent": "true"}, receipt=True)
 
 
 @pytest.mark.long
-@each_deed
-def test_a_broker_ends_when_its_files_have_gone(deed: str, tmp_path: Path) -> None:
-    with BrokerProcess(tmp_path / "b") as broker, Link(broker.port) as link:
-        assert store_one(link, "1") == "RECEIPT"
-        DEEDS[deed](broker.folder / "data")
-        assert store_one(link, "2") in ("ERROR", None)
-        assert broker._process is not None
-        assert broker._process.wait(patience(60)) == 3
-        assert "was removed or replaced while the broker used it" in broker.tail()
-
-
-@pytest.mark.long
-def test_an_idle_broker_notices_too(tmp_path: Path) -> None:
-    """It looks once per second, so that its probe does not go on to say that it is well."""
+@pytest.mark.parametrize("idle", [False, True])
+def test_a_broker_ends_when_its_files_have_gone(idle: bool, tmp_path: Path) -> None:
+    """With a status of its own. One that is idle looks once per second, so that its probe does not say it is well."""
     with BrokerProcess(tmp_path / "b", config="[web]\nhealth = true\n") as broker:
         probe = f"http://127.0.0.1:{broker.ws_port}/readyz"
         with urllib.request.urlopen(probe, timeout=patience(20)) as answer:
             assert answer.status == 200
-        (broker.folder / "data" / "messages.sqlite").unlink()
+        with stomp.connect(f"stomp://127.0.0.1:{broker.port}", reconnect=None) as client:
+            store_one(client)
+            shutil.rmtree(broker.folder / "data")
+            if not idle:
+                with pytest.raises(StompError):
+                    store_one(client)
         assert broker._process is not None
         assert broker._process.wait(patience(60)) == 3
+        assert f"{GONE} while the broker used it" in broker.tail()
+        assert not (broker.folder / "data").exists()
         with pytest.raises(urllib.error.URLError):
             urllib.request.urlopen(probe, timeout=patience(20))
 
 
 @pytest.mark.long
 def test_a_second_broker_is_refused_though_the_lock_file_was_removed(tmp_path: Path) -> None:
-    with BrokerProcess(tmp_path / "b") as broker:
+    with BrokerProcess(tmp_path / "b") as broker, stomp.connect(f"stomp://127.0.0.1:{broker.port}") as client:
         (broker.folder / "data" / "lock").unlink()
-        second = [sys.executable, "-m", "stompcodec.cli", "broker", "--data", str(broker.folder / "data")]
         done = subprocess.run(
-            [*second, "--port", "0"],
+            [sys.executable, "-m", "stompcodec.cli", "broker", "--data", str(broker.folder / "data"), "--port", "0"],
             capture_output=True,
             text=True,
             timeout=patience(60),
@@ -197,8 +159,7 @@ def test_a_second_broker_is_refused_though_the_lock_file_was_removed(tmp_path: P
         )
         assert done.returncode == 1
         assert "is in use by another process" in done.stderr
-        with Link(broker.port) as link:
-            assert store_one(link, "1") == "RECEIPT"
+        store_one(client)
 
 
 @pytest.mark.parametrize("remove", [False, True], ids=["with its lock file", "without"])
@@ -212,18 +173,6 @@ def test_a_folder_has_one_user(remove: bool, tmp_path: Path) -> None:
             FolderLock(tmp_path / "data")
     first.release()
     FolderLock(tmp_path / "data").release()
-
-
-def test_a_broker_of_an_older_build_is_noticed(tmp_path: Path) -> None:
-    """It locks the file only."""
-    import fcntl
-
-    (tmp_path / "lock").write_text("4711\n")
-    with (tmp_path / "lock").open("rb+") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
-        with pytest.raises(StoreError, match="is in use by process 4711"):
-            FolderLock(tmp_path)
-    FolderLock(tmp_path).release()
 
 
 def test_where_folders_cannot_be_locked_the_file_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -254,7 +203,7 @@ def test_one_connection_writes_and_copies_the_log(tmp_path: Path, monkeypatch: p
     while not any("wal_checkpoint(PASSIVE)" in said for each in told.values() for said in each):
         seq += 1
         assert seq < 3000, "the WAL is never copied"
-        store.append("q", Stored("q", seq, f"m-{seq}", "/queue/a", b"\n\n" + b"x" * 60_000 + b"\0"))
+        store.append("q", message(seq, 60_000))
         store.commit_later(lambda error: None, calls.append)
         store._settle()
         while calls:
@@ -267,3 +216,268 @@ def test_one_connection_writes_and_copies_the_log(tmp_path: Path, monkeypatch: p
     writers = {number for number, said in told.items() for each in said if each.lstrip().startswith(changing)}
     assert len(writers) == 1
     assert len(told) >= 2, "no page was read"
+
+
+# ---- the lock ----
+
+
+@pytest.mark.parametrize("verb", [check, lambda data: salvage(data, data.parent / "new")], ids=["check", "salvage"])
+def test_no_tool_reads_a_folder_in_use_though_the_lock_file_was_removed(
+    verb: Callable[[Path], object], tmp_path: Path
+) -> None:
+    store = opened(tmp_path / "data")
+    (tmp_path / "data" / "lock").unlink()
+    with pytest.raises(StoreError, match="a broker uses the data folder"):
+        verb(tmp_path / "data")
+    store.close()
+    verb(tmp_path / "data")
+
+
+each_lock = pytest.mark.parametrize("kind", [FolderLock, lambda path: Lock(path / "lock")], ids=["data", "capture"])
+
+
+@each_lock
+def test_a_released_lock_is_not_kept_by_a_forked_process(kind: Callable[[Path], FolderLock], tmp_path: Path) -> None:
+    held = kind(tmp_path)
+    fork, (reader, writer) = multiprocessing.get_context("fork"), os.pipe()
+    child = fork.Process(target=os.read, args=(reader, 1), daemon=True)
+    child.start()
+    held.release()
+    kind(tmp_path).release()
+    os.write(writer, b"x")
+    child.join(patience(20))
+    os.close(reader)
+    os.close(writer)
+
+
+@each_lock
+def test_a_forked_process_does_not_release_the_lock(kind: Callable[[Path], FolderLock], tmp_path: Path) -> None:
+    held = kind(tmp_path)
+    child = multiprocessing.get_context("fork").Process(target=held.release)
+    child.start()
+    child.join(patience(20))
+    assert child.exitcode == 0
+    with pytest.raises((StoreError, CaptureBusyError), match=r"in use|another process"):
+        kind(tmp_path)
+    held.release()
+
+
+def failing(number: int, *, on: Callable[[int], bool]) -> Callable[[int, int], None]:
+    """A flock that fails on some descriptors."""
+    import fcntl
+
+    flock = fcntl.flock
+
+    def failed(file: int, how: int) -> None:
+        if on(file) and how & fcntl.LOCK_EX:
+            raise OSError(number, os.strerror(number))
+        flock(file, how)
+
+    return failed
+
+
+def is_folder(file: int) -> bool:
+    return bool(os.fstat(file).st_mode & 0o040000)
+
+
+@pytest.mark.parametrize("number", [errno.ENOLCK, errno.EOPNOTSUPP])
+@each_lock
+def test_a_disk_without_locks_is_not_taken_for_another_broker(
+    kind: Callable[[Path], FolderLock], number: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("fcntl.flock", failing(number, on=lambda file: not is_folder(file)))
+    with pytest.raises(StoreError, match=f"lock.*{os.strerror(number)}") as raised:
+        kind(tmp_path)
+    assert not isinstance(raised.value, CaptureBusyError)
+    assert "in use" not in str(raised.value)
+
+
+def test_a_folder_that_cannot_be_locked_is_named_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("fcntl.flock", failing(errno.ENOLCK, on=is_folder))
+    opened(tmp_path / "data").close()
+    (record,) = (each for each in caplog.records if "cannot lock folders" in each.getMessage())
+    assert record.levelno == logging.WARNING
+    assert str(tmp_path / "data") in record.getMessage()
+
+
+# ---- large bodies ----
+
+
+def replace_folder(folder: Path) -> None:
+    folder.rename(folder.parent.parent / "away")
+    folder.mkdir()
+
+
+BODY_DEEDS: dict[str, Callable[[Path], object]] = {
+    "removed": shutil.rmtree,
+    "renamed": lambda folder: folder.rename(folder.parent.parent / "away"),
+    "replaced": replace_folder,
+}
+
+
+@pytest.mark.parametrize("deed", BODY_DEEDS)
+def test_no_large_body_is_confirmed_into_a_folder_that_has_gone(deed: str, tmp_path: Path) -> None:
+    """And the look of each second misses it."""
+    store = opened(tmp_path / "data")
+    BODY_DEEDS[deed](tmp_path / "data" / "bodies")
+    for seq in (2, 3):
+        assert f"bodies {GONE}" in str(store.look())
+        with pytest.raises(StoreError, match=f"{GONE}|No such file"):
+            put(store, message(seq, 100_000))
+    with pytest.raises(StoreError, match=GONE):
+        store.close()
+
+
+@pytest.mark.parametrize("deed", BODY_DEEDS)
+def test_no_large_message_is_taken_into_a_folder_that_has_gone(deed: str, tmp_path: Path) -> None:
+    (tmp_path / "data").mkdir()
+    spool = Spool(tmp_path / "data" / "incoming", 1 << 20, shared=True)
+    draft = spool.draft()
+    draft.write(b"x")
+    draft.done()
+    BODY_DEEDS[deed](tmp_path / "data" / "incoming")
+    with pytest.raises(Refused):
+        spool.draft()
+    spool.close()
+
+
+# ---- the write-ahead log ----
+
+
+@pytest.mark.parametrize("way", ["checkpoint", "tidy", "remove_leftovers"])
+def test_nothing_is_moved_or_removed_for_a_database_that_has_gone(
+    way: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is in its write-ahead log is all that is left of it."""
+    store = opened(tmp_path / "data")
+    put(store, message(2, 100_000, persistent=False))
+    told: list[str] = []
+    writer = store._writer
+    monkeypatch.setattr(Leftovers, "first", lambda self, db, most: (0, 1 << 60))
+    monkeypatch.setattr(Leftovers, "removed", lambda self, number, gone: None)
+    assert writer._db is not None
+    writer._wal, writer._gave_back = 1 << 30, True
+    _replace_database(tmp_path / "data")
+    writer._db.set_trace_callback(told.append)
+    monkeypatch.setattr(writer._bodies.folder, "discard", lambda name: told.append("discard"))
+    getattr(writer, way)()
+    assert not [said for said in told if "wal_checkpoint" in said or "vacuum" in said or said == "discard"]
+    with pytest.raises(StoreError, match=GONE):
+        store.close()
+
+
+def test_the_log_of_a_replaced_database_is_neither_lost_nor_applied(tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    opened(data).close()
+    shutil.copyfile(data / "messages.sqlite", tmp_path / "backup")
+    for end in (".replaced", ".replaced.1"):
+        store = SqliteStore(data)
+        put(store, message(2))
+        octets = (data / "messages.sqlite-wal").read_bytes()
+        shutil.copyfile(tmp_path / "backup", tmp_path / "new")
+        os.replace(tmp_path / "new", data / "messages.sqlite")
+        with pytest.raises(StoreError, match=rf"messages\.sqlite-wal{end}"):
+            store.close()
+        assert (data / f"messages.sqlite-wal{end}").read_bytes() == octets
+        assert not (data / "messages.sqlite-wal").exists()
+        assert not (data / "messages.sqlite-shm").exists()
+        assert (data / "messages.sqlite").read_bytes() == (tmp_path / "backup").read_bytes()
+    store = SqliteStore(data)
+    assert [each.id for each in store.load()] == ["m-1"]
+    store.close()
+
+
+def test_the_log_of_a_removed_database_stays(tmp_path: Path) -> None:
+    """It can be put back beside it, and `find_loss` refuses a start."""
+    store = opened(tmp_path / "data")
+    (tmp_path / "data" / "messages.sqlite").unlink()
+    with pytest.raises(StoreError, match=GONE):
+        store.close()
+    assert (tmp_path / "data" / "messages.sqlite-wal").stat().st_size > 0
+
+
+def test_no_page_is_read_from_another_database(tmp_path: Path) -> None:
+    store = opened(tmp_path / "data")
+    _replace_database(tmp_path / "data")
+    pages: list[object] = []
+    store.read("q", 0, 1 << 31, 100, 1 << 20, pages.append, None)
+    (page,) = pages
+    assert isinstance(page, StoreError)
+    assert GONE in str(page)
+    with pytest.raises(StoreError, match=GONE):
+        store.close()
+
+
+# ---- errors of stat ----
+
+
+BACKENDS = pytest.mark.parametrize("backend", ["Python", "C"])
+
+
+def look_of(backend: str) -> Callable[[tuple[folder_lock.Noted, ...]], bool]:
+    if backend == "C" and not hasattr(EXTENSION, "are_at"):
+        pytest.skip("no extension")
+    return folder_lock._all_there if EXTENSION is None or backend == "Python" else EXTENSION.are_at
+
+
+@BACKENDS
+def test_what_is_unknown_fails_one_commit_only(backend: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As without the right to look, or on an error of the disk; here it is a path that goes round in circles."""
+    monkeypatch.setattr(folder_lock, "_are_there", look_of(backend))
+    store = opened(tmp_path / "data")
+    (tmp_path / "data").rename(tmp_path / "away")
+    (tmp_path / "data").symlink_to("data")
+    with pytest.raises(StoreError, match=os.strerror(errno.ELOOP)):
+        put(store, message(2))
+    assert store.look() is None
+    store._writer._wal = 1 << 30
+    store._writer.checkpoint()
+    (tmp_path / "data").unlink()
+    (tmp_path / "away").rename(tmp_path / "data")
+    put(store, message(3))
+    store.close()
+    store = SqliteStore(tmp_path / "data")
+    assert [each.id for each in store.load()] == ["m-1", "m-3"]
+    store.close()
+
+
+@BACKENDS
+def test_each_error_of_stat_means_the_same_in_both_backends(backend: str, tmp_path: Path) -> None:
+    look = look_of(backend)
+    path = tmp_path / "a"
+    path.touch()
+    (tmp_path / "loop").symlink_to("loop")
+    noted = os.fsencode(path), path.stat().st_dev, path.stat().st_ino
+    assert look((noted,))
+    assert not look(((noted[0], noted[1], noted[2] + 1),))
+    assert not look(((noted[0], noted[1] + 1, noted[2]),))
+    assert not look(((os.fsencode(tmp_path / "b"), *noted[1:]),))
+    assert not look(((os.fsencode(path / "b"), *noted[1:]),))
+    for unknown in (tmp_path / "loop", tmp_path / ("x" * 300)):
+        with pytest.raises(OSError, match=str(unknown)) as raised:
+            look((noted, (os.fsencode(unknown), *noted[1:])))
+        assert raised.value.errno in (errno.ELOOP, errno.ENAMETOOLONG)
+
+
+# ---- the process ----
+
+
+@pytest.mark.parametrize(
+    ("version", "is_told"),
+    [((3, 40, 1), True), ((3, 44, 6), False), ((3, 45, 0), True), ((3, 50, 7), False), ((3, 51, 3), False)],
+)
+def test_an_sqlite_with_the_fault_is_named_by_a_warning(
+    version: tuple[int, int, int],
+    is_told: bool,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    monkeypatch.setattr(sqlite3, "sqlite_version_info", version)
+    monkeypatch.setattr(sqlite3, "sqlite_version", ".".join(map(str, version)))
+    stop = lambda server: signal.raise_signal(signal.SIGTERM)  # noqa: E731
+    run(Config(port=0, data=str(tmp_path / "data")), started=stop)
+    told = [each.levelname for each in caplog.records if f"SQLite {sqlite3.sqlite_version} has" in each.getMessage()]
+    assert told == (["WARNING"] if is_told else [])

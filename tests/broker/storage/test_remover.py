@@ -14,17 +14,16 @@ from typing import Any
 
 import pytest
 from broker.harness import Bench, Peer
-from broker.large import LARGE, QUEUE, assert_empty, bench_of, files, pattern, settle, stored_bench
+from broker.large import LARGE, QUEUE, bench_of, files, pattern, settle, stored_bench
 from patience import patience
 
 from stompcodec import Frame, serialize
 from stompcodec.broker import Config, serve
 from stompcodec.broker.errors import Refused
 from stompcodec.broker.storage.body_files import BodyFolder
-from stompcodec.broker.storage.helper import HelperThread, Remover
-from stompcodec.broker.storage.large import Spool
+from stompcodec.broker.storage.helper import Remover
+from stompcodec.broker.storage.large import Draft, Spool
 from stompcodec.broker.storage.sqlite import SqliteStore
-from stompcodec.errors import StoreError
 
 #: Whom removals are told; None for nobody. A hook cannot be taken back.
 _seen: list[tuple[str, bool]] | None = None
@@ -73,14 +72,6 @@ def ack(bench: Bench, persistent: bool) -> None:
 def auto(bench: Bench, persistent: bool) -> None:
     put(bench, persistent)
     assert consumer(bench, ack="auto").next("MESSAGE")
-
-
-def transaction(bench: Bench, persistent: bool) -> None:
-    put(bench, persistent)
-    peer = consumer(bench)
-    peer.send("BEGIN", transaction="t")
-    peer.ack(peer.next("MESSAGE"), transaction="t")
-    peer.send("COMMIT", transaction="t")
 
 
 def abort(bench: Bench, persistent: bool) -> None:
@@ -149,7 +140,7 @@ def broken(bench: Bench, persistent: bool) -> None:
     assert peer.error()
 
 
-WAYS = [ack, auto, transaction, abort, dead_letter, expiry, purge, nobody, lost, refused, broken]
+WAYS = [ack, auto, abort, dead_letter, expiry, purge, nobody, lost, refused, broken]
 
 
 @pytest.mark.long
@@ -171,40 +162,16 @@ def test_the_loop_removes_nothing(way: Callable[[Bench, bool], None], persistent
     bench.broker.spool.close()
 
 
-def test_a_commit_that_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What was adopted for it goes, too."""
-    bench = stored_bench(tmp_path)
-    peer = bench.peer()
-    monkeypatch.setattr(bench.store._writer, "commit", lambda batch: bench.store._writer._undo(batch, StoreError("no")))
-    with removals() as seen:
-        peer.put(QUEUE, pattern(100_000), persistent="true")
-        settle(bench)
-        gc.collect()
-        bench.broker.spool.flush()
-        bench.store._writer.flush()
-        assert peer.error()
-        assert len(seen) == 2
-        assert not any(in_loop for _, in_loop in seen)
-    monkeypatch.undo()
-    assert os.listdir(tmp_path / "bodies") == os.listdir(tmp_path / "incoming") == []
-    bench.store.close()
-    bench.broker.spool.close()
-
-
 def test_small_ones_with_files_of_the_store(tmp_path: Path) -> None:
     """Tails of 64 KiB and more, that are no large messages; acknowledged one by one, so committed by the loop."""
     bench = Bench(SqliteStore(tmp_path), data=str(tmp_path), large=2**20)
-    sender = bench.peer()
-    for _ in range(3):
-        sender.put(QUEUE, pattern(100_000), persistent="true")
-        settle(bench)
-    assert len(os.listdir(tmp_path / "bodies")) == 3
+    put(bench, True)
+    assert len(os.listdir(tmp_path / "bodies")) == 1
     peer = consumer(bench)
     with removals() as seen:
-        for message in peer.take():
-            peer.ack(message)
-            settle(bench)
-        assert [in_loop for _, in_loop in seen] == [False] * 3
+        peer.ack(peer.next("MESSAGE"))
+        settle(bench)
+        assert [in_loop for _, in_loop in seen] == [False]
     bench.store.close()
 
 
@@ -246,42 +213,35 @@ def frames_of_all_kinds() -> list[bytes]:
     ]
 
 
-def test_half_of_a_message_does_not_outrun_the_disk(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Files that are dropped faster than they are removed: at the bound, the next one is refused, and then taken."""
+@contextmanager
+def closing_draft(spool: Spool) -> Iterator[Draft]:
+    draft = spool.draft()
+    try:
+        yield draft
+    finally:
+        draft.drop()
+
+
+def test_what_waits_to_be_removed_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Files that are dropped faster than they are removed: so many, and as many octets as may be in use."""
     monkeypatch.setattr("stompcodec.broker.storage.large._MOST_DISCARDED", 5)
     spool = Spool(None, 1000)
     spool.draft().drop()
     spool.flush()
-    gate = threading.Event()
     assert spool._folder is not None
-    spool._folder.remover.put(gate.wait)
-    for _ in range(4):
-        spool.draft().drop()
-    with pytest.raises(Refused, match="too many large messages"):
-        spool.draft()
-    gate.set()
-    spool.flush()
-    spool.draft().drop()
-    spool.close()
-
-
-def test_octets_that_are_still_on_the_disk_are_bounded() -> None:
-    """As many as may be in use may wait to be removed."""
-    spool = Spool(None, 1000)
-    spool.draft().drop()
-    gate = threading.Event()
-    assert spool._folder is not None
-    spool._folder.remover.put(gate.wait)
-    for _ in range(2):
-        draft = spool.draft()
-        draft.write(b"x" * 600)
-        draft.drop()
-        assert spool.octets == 0
+    for dropped, most in ((4, "too many large messages"), (2, "no room")):
+        gate = threading.Event()
+        spool._folder.remover.put(gate.wait)
+        for _ in range(dropped):
+            draft = spool.draft()
+            draft.write(b"x" * (600 if dropped == 2 else 0))
+            draft.drop()
+            assert spool.octets == 0
+        with pytest.raises(Refused, match=most), closing_draft(spool) as draft:
+            draft.write(b"x")
+        gate.set()
+        spool.flush()
     draft = spool.draft()
-    with pytest.raises(Refused, match="no room"):
-        draft.write(b"x")
-    gate.set()
-    spool.flush()
     draft.write(b"x" * 1000)
     draft.drop()
     spool.close()
@@ -300,22 +260,6 @@ def test_without_a_broker_that_closes_it(tmp_path: Path, monkeypatch: pytest.Mon
     thread.join(patience(30))
     assert not thread.is_alive()
     assert os.listdir(tmp_path) == []
-
-
-def test_by_a_helper_of_somebody_else(tmp_path: Path) -> None:
-    """What runs a store in another way can remove files in that way, too."""
-    before = threading.active_count()
-    helper = HelperThread("example")
-    store = SqliteStore(tmp_path, helper=helper)
-    bench = Bench(store, helper=helper, large=LARGE, data=str(tmp_path))
-    ack(bench, True)
-    settle(bench)
-    gc.collect()
-    helper.wait()
-    assert_empty(bench)
-    assert threading.active_count() == before + 1
-    bench.broker.spool.close()
-    store.close()
 
 
 def test_what_cannot_be_removed_is_passed_over(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

@@ -12,13 +12,12 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
-from broker.storage.test_damage import SUBSCRIPTION, change, content, fill, flip
+from broker.storage.storing import SUBSCRIPTION, change, content, fill, flip, message, put
 from patience import patience
 
 import stompcodec
 from stompcodec.broker.storage.salvage import check, salvage
 from stompcodec.broker.storage.sqlite import SqliteStore
-from stompcodec.broker.storage.store import Stored
 from stompcodec.errors import StoreError
 
 pytest.importorskip("click")
@@ -66,35 +65,28 @@ def test_damage_is_listed(tmp_path: Path) -> None:
     assert check(tmp_path / "new").whole
 
 
-def test_marks_and_flags_are_copied(tmp_path: Path) -> None:
-    store = SqliteStore(tmp_path / "data")
-    given = Stored("q", 7, "m", "/d", b"a:b\n\n\0", expires=2e9, priority=8, attempts=3, redelivered=True)
-    store.append("q", given)
+@pytest.mark.parametrize("killed", [False, True])
+def test_marks_and_flags_are_copied(tmp_path: Path, killed: bool) -> None:
+    """Of a folder that was not closed all is redelivered."""
+    store = SqliteStore(tmp_path / "running")
+    given = message(7, expires=2e9, priority=8, attempts=3, redelivered=not killed)
     store.reserve(1000)
+    put(store, given)
+    if killed:
+        shutil.copytree(tmp_path / "running", tmp_path / "data")
     store.close()
-    assert salvage(tmp_path / "data", tmp_path / "new").whole
+    assert salvage(tmp_path / ("data" if killed else "running"), tmp_path / "new").whole
     store = SqliteStore(tmp_path / "new")
-    assert (list(store.load()), store.mark, store.unclean) == ([given], 1000, False)
+    assert (list(store.load()), store.mark, store.unclean) == ([given._replace(redelivered=True)], 1000, False)
     store.close()
 
 
-def test_a_folder_that_was_not_closed_is_delivered_again(tmp_path: Path) -> None:
-    store = fill(tmp_path / "running", close=False)
-    shutil.copytree(tmp_path / "running", tmp_path / "data")
-    store.close()
-    assert salvage(tmp_path / "data", tmp_path / "new").whole
-    store = SqliteStore(tmp_path / "new")
-    assert all(message.redelivered for message in store.load())
-    store.close()
-
-
-@pytest.mark.parametrize("page", [1, 2, 3, 4, 6, 8, 10])
+@pytest.mark.parametrize("page", [1, 2, 4, 8])
 def test_a_page_of_zeros(tmp_path: Path, page: int) -> None:
     """Also where SQLite calls the file malformed: what other pages hold is copied, and nothing that was not sent."""
     store = SqliteStore(tmp_path / "data")
-    sent = {seq: b"a:b\n\n%d" % seq + b"x" * 1000 + b"\0" for seq in range(100)}
-    for seq, tail in sent.items():
-        store.append("q", Stored("", seq, f"m-{seq}", "/queue/q", tail))
+    sent = {("q", seq): message(seq, 1000) for seq in range(100)}
+    put(store, *sent.values())
     store.close()
     database = tmp_path / "data" / "messages.sqlite"
     octets = bytearray(database.read_bytes())
@@ -109,18 +101,17 @@ def test_a_page_of_zeros(tmp_path: Path, page: int) -> None:
     report = salvage(tmp_path / "data", tmp_path / "new")
     assert report.whole or sound != "ok"
     found, _ = content(tmp_path / "new")
-    assert found.items() <= {("q", seq): tail for seq, tail in sent.items()}.items()
+    assert found.items() <= sent.items()
     if page > 4:
         assert len(found) >= 90
 
 
-@pytest.mark.parametrize("step", [2, 3, 7])
+@pytest.mark.parametrize("step", [2, 7])
 def test_what_lies_between_damaged_pages_is_copied(tmp_path: Path, step: int) -> None:
     """Queues whose seqs have gaps, and each n-th page of theirs is zeros."""
     store = SqliteStore(tmp_path / "data")
-    sent = {(f"q{seq % 2}", seq * 7): b"a:b\n\n%d" % seq + b"x" * 1000 + b"\0" for seq in range(300)}
-    for (queue, seq), tail in sent.items():
-        store.append(queue, Stored("", seq, f"m-{seq}", "/queue/q", tail))
+    sent = {(f"q{seq % 2}", seq * 7): message(seq * 7, 1000, f"q{seq % 2}") for seq in range(300)}
+    put(store, *sent.values())
     store.close()
     database = tmp_path / "data" / "messages.sqlite"
     octets = bytearray(database.read_bytes())
@@ -138,21 +129,18 @@ def test_what_lies_between_damaged_pages_is_copied(tmp_path: Path, step: int) ->
     assert len(found) == len(sent) - lost
 
 
-@pytest.mark.parametrize("octets", [b"", b"garbage" * 10_000, b"SQLite format 3\0" + bytes(9000)])
-def test_a_file_that_holds_nothing(tmp_path: Path, octets: bytes) -> None:
-    fill(tmp_path / "data")
-    (tmp_path / "data" / "messages.sqlite").write_bytes(octets)
-    assert run("check", tmp_path / "data")[0] == 1
-    assert salvage(tmp_path / "data", tmp_path / "new").messages == 0
-
-
-def test_a_cut_file(tmp_path: Path) -> None:
-    fill(tmp_path / "data", 200)
+@pytest.mark.parametrize("octets", [b"", b"garbage" * 10_000, b"SQLite format 3\0" + bytes(9000), None])
+def test_a_file_that_holds_nothing_or_less(tmp_path: Path, octets: bytes | None) -> None:
+    fill(tmp_path / "data", 5 if octets is not None else 200)
     database = tmp_path / "data" / "messages.sqlite"
-    os.truncate(database, database.stat().st_size - 8192 - 77)
+    if octets is None:
+        os.truncate(database, database.stat().st_size - 8192 - 77)
+    else:
+        database.write_bytes(octets)
+    assert run("check", tmp_path / "data")[0] == 1
     report = salvage(tmp_path / "data", tmp_path / "new")
     assert not report.whole
-    assert 0 < report.messages < 400
+    assert (0 < report.messages < 400) if octets is None else report.messages == 0
     assert check(tmp_path / "new").whole
 
 
@@ -190,12 +178,6 @@ def test_what_is_no_data_folder_is_refused(tmp_path: Path, verb: str) -> None:
         assert status == 2
         assert str(tmp_path / name) in said
     assert sorted(path.name for path in tmp_path.iterdir()) == ["empty"]
-
-
-def test_options_of_the_broker_do_not_go_with_a_verb(tmp_path: Path) -> None:
-    status, said = run("--port", "0", "check", tmp_path)
-    assert status == 2
-    assert "does not take the options of the broker" in said
 
 
 # ---- kills ----

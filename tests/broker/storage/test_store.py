@@ -1,115 +1,132 @@
-"""What every store does: the memory one and the SQLite one, by the same cases."""
+"""What every store does, as a whole and in pages: the memory one and the SQLite one, by the same cases."""
 
 from __future__ import annotations
 
+import shutil
+import tempfile
+from functools import partial
+from pathlib import Path
+
 import pytest
+from broker.storage.storing import ALL, message, put, seqs
+from hypothesis import given
+from hypothesis import strategies as st
 
 from stompcodec.broker.storage.sqlite import SqliteStore
-from stompcodec.broker.storage.store import MemoryStore, Stored
+from stompcodec.broker.storage.store import MemoryStore, Page, Stored, TimedPage
+
+STORES = ["memory", "sqlite"]
 
 
-@pytest.fixture(params=["memory", "sqlite"])
-def store(request, tmp_path):
-    made = MemoryStore() if request.param == "memory" else SqliteStore(tmp_path / "data")
+class Stores:
+    """Makes stores of a kind, in folders of their own, and closes them."""
+
+    def __init__(self, kind):
+        self.kind, self.made = kind, []
+
+    def __call__(self, folder=None):
+        if self.kind == "memory":
+            return MemoryStore()
+        folder = folder or Path(tempfile.mkdtemp())
+        self.made.append((SqliteStore(folder), folder))
+        return self.made[-1][0]
+
+    def again(self, store):
+        """The store as the next broker finds it."""
+        if self.kind == "memory":
+            return store
+        store.close()
+        return self(next(folder for made, folder in self.made if made is store))
+
+    def close(self):
+        for store, _ in self.made:
+            store.close()
+        for _, folder in self.made:
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+@pytest.fixture(params=STORES)
+def stores(request):
+    made = Stores(request.param)
     yield made
     made.close()
 
 
-def message(seq, body=b"hi", **values):
-    return Stored("", seq, f"m-{seq}", "/queue/a", b"a:b\n\n" + body + b"\0", **values)
+@pytest.fixture
+def store(stores):
+    return stores()
 
 
-def seqs(store, queue="q"):
-    return [found.seq for found in store.load() if found.queue == queue]
+def page(store, after=-1, upto=ALL, most=100, octets=10**6, queue="q", priority=None):
+    found = []
+    store.read(queue, after, upto, most, octets, found.append, None, priority)
+    (one,) = found
+    assert isinstance(one, Page), one
+    return one
+
+
+def pages(read, sizes):
+    """All messages of a queue, in pages of the given sizes, over and over."""
+    after, messages, turn = -1, [], 0
+    while True:
+        most, octets = sizes[turn % len(sizes)]
+        turn += 1
+        one = read(after=after, most=most, octets=octets)
+        assert len(one.messages) <= most
+        assert sum(len(found.tail) for found in one.messages[:-1]) < octets
+        assert all(after < found.seq <= one.last for found in one.messages)
+        messages += one.messages
+        if one.end:
+            return messages
+        assert one.last > after
+        after = one.last
+
+
+def timed(read, sizes):
+    """All messages with a time, in pages of the given sizes, over and over."""
+    after, messages, turn = (), [], 0
+    while after is not None:
+        most, octets = sizes[turn % len(sizes)]
+        turn += 1
+        found = []
+        read(after, most, octets, found.append, None)
+        (one,) = found
+        assert isinstance(one, TimedPage), one
+        assert len(one.messages) <= most
+        messages += one.messages
+        after = one.after
+    return messages
 
 
 def test_what_was_committed_comes_back_as_it_was(store):
     full = message(7, bytes(range(256)), persistent=False, expires=1e9 + 0.5, priority=9, attempts=3, redelivered=True)
-    store.append("/\0queue-é", full)
-    store.append("/\0other", message(0))
-    store.commit()
-    assert set(store.load()) == {full._replace(queue="/\0queue-é"), message(0)._replace(queue="/\0other")}
+    there = [full._replace(queue="/\0queue-é"), message(0, due=1.0), message(3)]
+    put(store, *there)
+    assert set(store.load()) == set(there)
+    assert list(store.load("q")) == there[1:]
+    assert list(store.load("nowhere")) == []
 
 
-def test_messages_come_in_the_order_of_seq(store):
-    for seq in (5, 3, 2**40, 4):
+def test_a_batch_is_open_until_its_commit(store):
+    for seq in (1, 2):
         store.append("q", message(seq))
-        store.append("r", message(seq + 1))
-    store.commit()
-    assert seqs(store) == [3, 4, 5, 2**40]
-    assert seqs(store, "r") == [4, 5, 6, 2**40 + 1]
-
-
-def test_nothing_is_there_before_the_commit(store):
-    store.append("q", message(1))
-    assert store.pending == 1
-    assert seqs(store) == []
-    store.commit()
-    assert store.pending == 0
-    assert seqs(store) == [1]
-
-
-def test_a_put_and_a_remove_of_one_batch_cancel(store):
-    store.append("q", message(1))
-    store.append("q", message(2))
     store.update("q", message(1, attempts=1))
     store.remove("q", message(1))
-    assert store.pending == 1
-    store.commit()
-    assert seqs(store) == [2]
-
-
-def test_a_remove_takes_out_what_an_earlier_batch_put(store):
-    store.append("q", message(1))
-    store.append("q", message(2))
-    store.commit()
-    store.update("q", message(1, attempts=1))
-    store.remove("q", message(1))
-    store.commit()
-    assert seqs(store) == [2]
-
-
-def test_a_seq_may_be_used_again_after_its_remove(store):
-    store.append("q", message(1, b"old"))
-    store.commit()
-    store.remove("q", message(1))
-    store.append("q", message(1, b"new"))
-    store.commit()
-    assert [found.tail for found in store.load()] == [message(1, b"new").tail]
-    store.remove("q", message(1))
-    store.append("q", message(1, b"newer"))
-    store.remove("q", message(1))
-    store.commit()
-    assert seqs(store) == []
-
-
-def test_update_keeps_the_count_of_attempts(store):
-    store.append("q", message(1))
-    store.update("q", message(1, attempts=1, redelivered=True))
-    store.commit()
-    assert [(found.attempts, found.redelivered) for found in store.load()] == [(1, True)]
-    store.update("q", message(1, attempts=2, redelivered=True))
-    store.update("q", message(1, attempts=3, redelivered=True))
-    store.update("q", message(9, attempts=1))  # not there, and not a fault
-    store.commit()
-    assert [(found.seq, found.attempts) for found in store.load()] == [(1, 3)]
-
-
-def test_what_is_not_there_can_be_removed(store):
     store.remove("nowhere", message(1))
-    store.commit()
+    store.update("q", message(9, attempts=1))  # not there, and not a fault
     assert list(store.load()) == []
+    store.commit()
+    assert (store.pending, list(store.load())) == (0, [message(2)])
 
 
 def test_commit_later_without_a_loop_is_done_at_once(store):
     answers = []
     store.commit_later(answers.append, None)
-    assert answers == [None]
     for seq in range(600):
         store.append("q", message(seq))
+    assert store.pending == 600
     store.commit_later(answers.append, None)
-    assert answers == [None, None]
-    assert seqs(store) == list(range(600))
+    assert (answers, len(list(store.load()))) == ([None, None], 600)
 
 
 def test_close_commits_what_is_open(tmp_path):
@@ -118,5 +135,193 @@ def test_close_commits_what_is_open(tmp_path):
     store.close()
     store.close()
     store = SqliteStore(tmp_path)
-    assert seqs(store) == [1]
+    assert seqs(store.load()) == [1]
     store.close()
+
+
+def test_a_page_lies_between_after_and_upto(store):
+    put(store, *map(message, range(10)))
+    assert seqs(page(store, after=3, upto=6)) == [4, 5, 6]
+    assert page(store, after=3, upto=6).last == 6
+    assert page(store, after=6, upto=6) == Page([], 6, True)
+    assert page(store, after=9) == Page([], ALL, True)
+    assert page(store, queue="nowhere", upto=7) == Page([], 7, True)
+
+
+def test_a_page_is_bounded_by_bytes_and_holds_one_message_at_least(store):
+    put(store, message(1, b"x" * 1000), message(2, b"x" * 1000), message(3, b"x" * 80_000), message(4))
+    assert seqs(page(store, octets=1)) == [1]
+    assert seqs(page(store, octets=1500)) == [1, 2]
+    assert seqs(page(store, after=2, octets=1500)) == [3]
+    assert seqs(page(store, after=2, octets=81_000)) == [3, 4]
+
+
+def test_clear_removes_a_share_of_what_was_committed(store):
+    put(store, *map(message, range(10)), message(10, due=5.0))
+    store.clear("q", 1, 20, 3)
+    store.append("q", message(11))
+    assert (store.pending, seqs(page(store))) == (2, list(range(10)))
+    store.commit()
+    assert (store.pending, seqs(page(store))) == (0, [0, 1, 5, 6, 7, 8, 9, 11])
+    store.remove("q", message(5))
+    store.clear("q", 1, 7, 1)
+    store.clear("q", 1, 7, 1)
+    store.clear("nowhere", 0, 9, 9)
+    store.commit()
+    assert seqs(page(store)) == [0, 1, 8, 9, 11]
+    assert [one.seq for one in timed(store.deferred, [(9, 9)])] == [10]
+    store.clear("q", 0, 99, 9, {8, 11, 99})
+    store.commit()
+    assert seqs(page(store)) == [0, 8, 11]
+    assert timed(store.deferred, [(9, 9)]) == []
+
+
+def test_held_tells_of_queues_without_reading_them(stores):
+    store = stores()
+    put(store, message(3), message(5, priority=9), message(8, priority=0), message(6, priority=7, due=1.0))
+    put(store, message(4, queue="/\0odd é\n"))
+    put(store, message(4, queue="gone"))
+    store.remove("gone", message(4))
+    store.commit()
+    found = {one.queue: one for one in stores.again(store).held()}
+    assert found == {
+        "q": ("q", 4, 1, 3, 8, (0, 9), False),
+        "/\0odd é\n": ("/\0odd é\n", 1, 0, 4, 4, (), False),
+    }
+
+
+def test_a_page_is_delivered_by_the_loop(store):
+    put(store, message(1))
+    calls, found = [], []
+    store.read("q", 0, 9, 9, 9, found.append, calls.append)
+    store.append("q", message(2))
+    assert found == []
+    while not calls:
+        pass
+    calls[0]()
+    assert [seqs(one) for one in found] == [[1]]
+
+
+TEXTS = st.text(st.characters(blacklist_categories=["Cs"]), max_size=6)
+QUEUES = st.sampled_from(["q", "/\0/queue/a", '/\0é\n"\\', ""])
+TIMES = st.none() | st.sampled_from([0.001, 1.5]) | st.floats(0.001, 4e9)
+MESSAGES = st.builds(
+    Stored,
+    st.just(""),
+    st.integers(0, 40) | st.integers(0, ALL),
+    TEXTS,
+    TEXTS,
+    st.builds(lambda head, body: head + b"\n\n" + body + b"\0", st.sampled_from([b"", b"a:b"]), st.binary(max_size=30)),
+    expires=TIMES,
+    priority=st.sampled_from([4, 4, 4, 0, 9]),
+    attempts=st.sampled_from([0, 0, 3]),
+    redelivered=st.booleans(),
+    due=TIMES,
+    persistent=st.just(True),
+    body=st.none(),
+)
+SEQS = st.integers(-1, 45)
+OPERATIONS = st.one_of(
+    st.tuples(st.just("append"), QUEUES, MESSAGES),
+    st.tuples(st.just("append"), QUEUES, MESSAGES),
+    st.tuples(st.just("remove"), st.integers(0, 99)),
+    st.tuples(st.just("update"), st.integers(0, 99), st.integers(0, 5)),
+    st.tuples(st.just("clear"), QUEUES, SEQS, st.just(ALL) | SEQS, st.integers(1, 5), st.sets(SEQS, max_size=3)),
+    st.tuples(st.just("commit")),
+)
+SIZES = st.lists(st.tuples(st.integers(1, 7), st.sampled_from([1, 40, 10**6])), min_size=1, max_size=3)
+
+
+class Model:
+    """The expected content of a store: messages by queue and seq, and the changes of the open batch."""
+
+    def __init__(self, store):
+        self.store, self.kept = store, {}
+        self.puts, self.removes, self.clears, self.updates = {}, set(), [], {}
+
+    def apply(self, name, *values):
+        getattr(self, name)(*values)
+
+    def append(self, queue, one):
+        key = queue, one.seq
+        if key not in self.puts and (key not in self.kept or key in self.removes):
+            self.store.append(queue, one)
+            self.puts[key] = one._replace(queue=queue)
+
+    def live(self, number):
+        keys = sorted({*self.puts, *(self.kept.keys() - self.removes)})
+        return keys[number % len(keys)] if keys else None
+
+    def remove(self, number):
+        key = self.live(number)
+        if key is not None:
+            self.store.remove(key[0], self.puts.get(key) or self.kept[key])
+            if self.puts.pop(key, None) is None:
+                self.removes.add(key)
+
+    def update(self, number, attempts):
+        key = self.live(number)
+        if key is None:
+            return
+        one = (self.puts.get(key) or self.kept[key])._replace(attempts=attempts, redelivered=attempts > 0)
+        self.store.update(key[0], one)
+        (self.puts if key in self.puts else self.updates)[key] = one
+
+    def clear(self, *values):
+        self.store.clear(*values)
+        self.clears.append(values)
+
+    def commit(self):
+        self.store.commit()
+        for key in self.removes:
+            del self.kept[key]
+        for queue, after, upto, most, held in self.clears:
+            there = sorted(key for key in self.kept if key[0] == queue and key[1] not in held)
+            for key in [key for key in there if after < key[1] <= upto][:most]:
+                del self.kept[key]
+        self.kept.update({key: one for key, one in self.updates.items() if key in self.kept})
+        self.kept.update(self.puts)
+        self.puts, self.removes, self.clears, self.updates = {}, set(), [], {}
+
+    def compare(self, sizes):
+        """Read the store in pages, and compare them with the model."""
+        store, kept = self.store, [self.kept[key] for key in sorted(self.kept)]
+        for queue in {one.queue for one in kept} | {"q"}:
+            ready = [one for one in kept if one.queue == queue and one.due is None]
+            for priority in (None, 4, 9):
+                wanted = [one for one in ready if priority in (None, one.priority)]
+                assert pages(partial(page, store, queue=queue, priority=priority), sizes) == wanted
+        found = timed(store.deferred, sizes)
+        assert [one.due for one in found] == sorted(one.due for one in found)
+        assert set(found) == {one for one in kept if one.due is not None}
+        found = timed(partial(store.expired, 1.5), sizes)
+        assert [one.expires for one in found] == sorted(one.expires for one in found)
+        ready = (one for one in kept if one.due is None)
+        assert set(found) == {one for one in ready if one.expires is not None and one.expires <= 1.5}
+
+    def compare_held(self, store):
+        """Compare what the next broker is told of its queues with the model."""
+        for told in store.held():
+            found = [one for (queue, _seq), one in sorted(self.kept.items()) if queue == told.queue]
+            ready = [one for one in found if one.due is None]
+            priorities = tuple(sorted({one.priority for one in ready} - {4}))
+            ends = found[0].seq, found[-1].seq
+            assert told == (told.queue, len(found), len(found) - len(ready), *ends, priorities, False)
+        assert {told.queue for told in store.held()} == {queue for queue, _seq in self.kept}
+
+
+@given(operations=st.lists(OPERATIONS, max_size=30), sizes=SIZES)
+@pytest.mark.parametrize("kind", STORES)
+def test_pages_of_any_size_hold_what_was_committed(kind, operations, sizes):
+    stores = Stores(kind)
+    try:
+        model = Model(stores())
+        for operation in operations:
+            model.apply(*operation)
+            if operation[0] == "commit":
+                model.compare(sizes)
+        model.commit()
+        model.compare(sizes)
+        model.compare_held(stores.again(model.store))
+    finally:
+        stores.close()

@@ -8,18 +8,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from broker.storage.test_damage import content
+from broker.storage.storing import content, message
 
 from stompcodec.broker.storage.salvage import check
 from stompcodec.broker.storage.sqlite import SqliteStore
 from stompcodec.broker.storage.sqlite_writer import Writer
-from stompcodec.broker.storage.store import Stored
 
 MIB = 2**20
-
-
-def message(seq: int, size: int = 40_000) -> Stored:
-    return Stored("", seq, f"m-{seq}", "/queue/a", b"a:b\n\n" + (b"%d " % seq * size)[:size] + b"\0")
 
 
 class Inline:
@@ -49,12 +44,12 @@ class Idle:
 
     def fill(self, count: int = 500, left: int = 0, first: int = 0) -> None:
         for seq in range(first, first + count):
-            self.store.append("q", message(seq))
+            self.store.append("q", message(seq, 40_000))
             if seq % 50 == 49:
                 self.store.commit()
         self.store.commit()
         for seq in range(first + left, first + count):
-            self.store.remove("q", message(seq))
+            self.store.remove("q", message(seq, 0))
         self.store.commit()
 
     def step(self) -> bool:
@@ -124,28 +119,21 @@ def _pages(idle: Idle) -> int:
     return int(db.execute("PRAGMA page_count").fetchone()[0])
 
 
-def test_nothing_is_done_while_there_is_work(tmp_path: Path) -> None:
-    idle = Idle(tmp_path)
-    idle.fill()
-    for seq in range(1000, 1010):
-        idle.store.tidy(idle.soon.append)
-        idle.store.append("q", message(seq, 10))
-        idle.store.tidy(idle.soon.append)
-        assert idle.helper.jobs == []
-        idle.store.commit()
-    assert idle.sizes[0] > 15 * MIB or idle.sizes[1] > 15 * MIB
-    idle.store.close()
-
-
-def test_a_commit_ends_the_row_of_steps(tmp_path: Path) -> None:
+def test_commits_come_first(tmp_path: Path) -> None:
+    """Nothing is done while there is work, and a commit ends the row of steps."""
     idle = Idle(tmp_path)
     idle.fill()
     idle.store._writer._shrink_wal(idle.store._writer._db)
+    idle.store.tidy(idle.soon.append)
+    idle.store.append("q", message(1000))
+    idle.store.tidy(idle.soon.append)
+    assert idle.helper.jobs == []
+    idle.store.commit()
     for _ in range(2):
         idle.store.tidy(idle.soon.append)
     assert idle.step()
     assert len(idle.helper.jobs) == 1
-    idle.store.append("q", message(1000, 10))
+    idle.store.append("q", message(1001))
     done: list[object] = []
     idle.store.commit_later(done.append, idle.soon.append)
     assert idle.step(), "one step was given before"
@@ -176,7 +164,7 @@ def test_a_disk_that_is_full_does_not_stop_the_store(tmp_path: Path, monkeypatch
     with monkeypatch.context() as patch:
         patch.setattr(Writer, "_shrink_wal", full)
         idle.rest(3)
-    idle.store.append("q", message(1, 10))
+    idle.store.append("q", message(1))
     idle.store.commit()
     idle.store.close()
     assert check(tmp_path).whole

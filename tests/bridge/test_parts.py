@@ -1,4 +1,4 @@
-"""The carrier alone: what is dropped when a connection is lost, and how much it takes."""
+"""Parts of a bridge alone: what its carrier drops when a connection is lost, and the delays of its ends."""
 
 from __future__ import annotations
 
@@ -7,11 +7,14 @@ import asyncio
 import pytest
 
 from stompcodec import Frame
+from stompcodec.bridge import End
 from stompcodec.bridge import carrier as carrier_module
+from stompcodec.bridge import sources as ends_module
 from stompcodec.bridge.carrier import Carrier, Entry, Tally
+from stompcodec.client import Backoff
 from stompcodec.client.message import BaseMessage
 from stompcodec.client.subscription import Subscription
-from stompcodec.errors import RejectedError
+from stompcodec.errors import ConnectionLostError, RejectedError
 
 
 class Session:
@@ -21,6 +24,14 @@ class Session:
 def entry(session: Session, body: bytes = b"", ack: str = "client-individual") -> Entry:
     frame = Frame("MESSAGE", {"destination": "/queue/a", "message-id": "1"}, body)
     return Entry(BaseMessage(frame, Subscription("/queue/a", id="1", ack=ack), 1, 1), session, "/queue/a", None, "k")
+
+
+def take(carrier: Carrier, *entries: Entry) -> None:
+    async def main() -> None:
+        for each in entries:
+            await carrier.take(each)
+
+    asyncio.run(main())
 
 
 @pytest.fixture
@@ -36,19 +47,9 @@ def carrier(dropped: list[Entry]) -> Carrier:
 def test_all_that_comes_again_is_dropped_at_once(carrier: Carrier, dropped: list[Entry]) -> None:
     """Those that were sent before, too; not those of topics, nor the one that is being sent."""
     lost, session = Session(), Session()
-    first, sent, new, topic, later = (
-        entry(lost),
-        entry(lost),
-        entry(lost),
-        entry(lost, ack="auto"),
-        entry(session),
-    )
-
-    async def main() -> None:
-        for each in (first, sent, new, topic, later):
-            await carrier.take(each)
-
-    asyncio.run(main())
+    first, sent, new = (entry(lost) for _ in range(3))
+    topic, later = entry(lost, ack="auto"), entry(session)
+    take(carrier, first, sent, new, topic, later)
     sent.sent = True
     carrier._begin([first])
     lost.ended = True
@@ -90,12 +91,7 @@ def test_a_message_that_ends_its_connection_is_tried_again(said: RejectedError |
     reasons: list[str | None] = []
     carrier = Carrier(Tally(), 0, 100, lambda entry, reason: reasons.append(reason), lambda entry: None)
     culprit, later = entry(Session()), entry(Session())
-
-    async def main() -> None:
-        for each in (culprit, later):
-            await carrier.take(each)
-
-    asyncio.run(main())
+    take(carrier, culprit, later)
     for _ in range(times):
         assert reasons == []
         carrier._suspect(culprit, said)
@@ -106,15 +102,61 @@ def test_a_message_that_ends_its_connection_is_tried_again(said: RejectedError |
 def test_messages_are_sent_together_again_once_the_suspects_have_their_outcomes(carrier: Carrier) -> None:
     session = Session()
     entries = [entry(session) for _ in range(4)]
-
-    async def main() -> None:
-        for each in entries:
-            await carrier.take(each)
-
-    asyncio.run(main())
+    take(carrier, *entries)
     carrier._careful = 2
     seen = []
     for each in entries:
         carrier._deliver(each)
         seen.append(carrier._careful)
     assert seen == [1, 0, 0, 0]
+
+
+# ---- the ends ----
+
+
+@pytest.fixture
+def slept(monkeypatch):
+    """The delays, which take no time."""
+    delays = []
+
+    async def sleep(seconds):
+        delays.append(seconds)
+
+    monkeypatch.setattr(ends_module.asyncio, "sleep", sleep)
+    return delays
+
+
+def attempts(monkeypatch, end, failures):
+    """Have an end fail so often, and succeed then."""
+    answers = iter([ConnectionLostError("away", sent=False)] * failures)
+
+    async def open():
+        for error in answers:
+            raise error
+        return "a client"
+
+    monkeypatch.setattr(end, "open", open)
+
+
+def test_attempts_come_after_growing_delays(monkeypatch, slept):
+    end = End("stomp://a.invalid", backoff=Backoff(first=1.0, factor=2.0, most=4.0, jitter=0.0))
+    attempts(monkeypatch, end, 3)
+    seen = []
+    assert asyncio.run(end.reopen(lambda which, error: seen.append((which, str(error))))) == "a client"
+    assert slept == [1.0, 2.0, 4.0, 4.0]
+    assert seen == [(end, "away")] * 3
+    assert str(end.error) == "away"  # until `open` itself succeeds
+
+
+@pytest.mark.parametrize(("succeeded", "since", "delay"), [(True, 0.0, 1.0), (False, -60.0, 1.0), (False, 0.0, 2.0)])
+def test_after_a_good_connection_the_delays_start_again(monkeypatch, slept, succeeded, since, delay):
+    end = End("stomp://a.invalid", backoff=Backoff(first=1.0, factor=2.0, most=4.0, jitter=0.0))
+    attempts(monkeypatch, end, 0)
+    end._since = ends_module.time.monotonic()
+    asyncio.run(end.reopen(lambda which, error: None))
+    end._since = ends_module.time.monotonic() + since
+    if succeeded:
+        end.succeeded()
+        end._since = ends_module.time.monotonic()
+    asyncio.run(end.reopen(lambda which, error: None))
+    assert slept == [1.0, delay]

@@ -1,0 +1,84 @@
+"""Messages for stores, what a data folder holds, and changes of it that no broker makes."""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+from patience import patience
+
+from stompcodec.broker.message import Message
+from stompcodec.broker.storage.sqlite import SqliteStore
+from stompcodec.broker.storage.store import Page, Stored, Subscribed
+
+__all__ = ["ALL", "BIG", "SUBSCRIPTION", "change", "commit_later", "content", "fill", "flip", "message", "put", "seqs"]
+
+#: The highest seq.
+ALL = 2**42 - 1
+#: Octets of a body that has a file of its own.
+BIG = 70_000
+SUBSCRIPTION = Subscribed("/\0\0dme.a", "/topic/", "a", selector="x = 1")
+
+
+def message(seq: int, body: bytes | int = 10, queue: str = "q", **values: Any) -> Stored:
+    if isinstance(body, int):
+        body = (b"%d " % seq * body)[:body]
+    return Stored(queue, seq, f"m-{seq}", "/queue/a", b"a:b\n\n" + body + b"\0", **values)
+
+
+def put(store: Any, *messages: Stored) -> None:
+    for one in messages:
+        store.append(one.queue, one)
+    store.commit()
+
+
+def seqs(found: Any) -> list[int]:
+    """Of a page, or of what `load` gives."""
+    return [one.seq for one in (found.messages if isinstance(found, Page) else found)]
+
+
+def content(folder: Path) -> tuple[dict[tuple[str, int], Stored], SqliteStore]:
+    """What a store gives back that is opened anew; and the store, which is closed."""
+    store = SqliteStore(folder)
+    try:
+        store.subscriptions()
+        return {(one.queue, one.seq): one for one in store.load()}, store
+    finally:
+        store.close()
+
+
+async def commit_later(store: SqliteStore) -> Any:
+    """Commit as a broker does it; the answer."""
+    loop = asyncio.get_running_loop()
+    answered: asyncio.Future[Any] = loop.create_future()
+    store.commit_later(answered.set_result, loop.call_soon_threadsafe)
+    return await asyncio.wait_for(answered, patience(60))
+
+
+def fill(folder: Path, count: int = 5, *, close: bool = True) -> SqliteStore:
+    """A store with messages of all kinds in two queues, and a durable subscription."""
+    store = SqliteStore(folder)
+    store.subscribe(SUBSCRIPTION)
+    for seq in range(1, count + 1):
+        expires, priority = (2e9, 9) if seq % 3 == 0 else (None, 4)
+        store.append("/\0/queue/a", message(seq, BIG if seq == 2 else 10, expires=expires, priority=priority))
+        store.append("/\0/queue/b", Message(b"i-%d" % seq, seq, "/queue/b", b"c:d\n\nplain\0", True))
+        store.commit()
+    if close:
+        store.close()
+    return store
+
+
+def change(folder: Path, *statements: str) -> None:
+    with closing(sqlite3.connect(folder / "messages.sqlite", isolation_level=None)) as other:
+        for statement in statements:
+            other.execute(statement)
+
+
+def flip(path: Path, bit: int) -> None:
+    octets = bytearray(path.read_bytes())
+    octets[bit // 8] ^= 1 << bit % 8
+    path.write_bytes(octets)
