@@ -118,18 +118,6 @@ def what_a_lost_consumer_had_comes_first(stage: Stage) -> None:
 
 
 @script
-def requeued_messages_come_again(stage: Stage) -> None:
-    stage.fill(10)
-    taker = stage.peer()
-    taker.subscribe(QUEUE, ack="client-individual", prefetch_count="2")
-    for count in range(60):
-        for frame in stage.see(taker):
-            taker.ack(frame, "NACK" if count % 3 == 0 else "ACK")
-    stage.drain("left")
-    stage.drain("dead", "/queue/DLQ.a")
-
-
-@script
 def dead_letters_are_paged_too(stage: Stage) -> None:
     stage.fill(20)
     taker = stage.peer()
@@ -154,14 +142,8 @@ def after_a_restart(stage: Stage) -> None:
 
 
 @script
-def transient_ones_between(stage: Stage) -> None:
-    stage.fill(40, persistent="true false true true")
-    stage.drain()
-
-
-@script
 def senders_go_on_beside_a_consumer(stage: Stage) -> None:
-    sender = stage.fill()
+    sender = stage.fill(persistent="true false true true")
     taker = stage.peer()
     taker.subscribe(QUEUE, ack="client-individual", prefetch_count="3")
     for number in range(30, 60):
@@ -189,7 +171,7 @@ def priorities(stage: Stage) -> None:
 
 @script
 def selectors(stage: Stage) -> None:
-    stage.fill(color="red blue blue green")
+    stage.fill(color="red blue blue green", priority="4 4 4 4 4 4 9 0")
     stage.drain("none", selector="color = 'black'")
     stage.drain("red", selector="color = 'red'", ack="client-individual", prefetch_count="2").lose()
     stage.drain("green", selector="color = 'green'")
@@ -199,20 +181,9 @@ def selectors(stage: Stage) -> None:
 
 
 @script
-def selectors_and_priorities(stage: Stage) -> None:
-    stage.fill(color="red blue", priority="4 4 9 0 9 4 4")
-    blue = stage.drain("blue", selector="color = 'blue'", ack="client-individual", prefetch_count="2")
-    for _ in range(4):
-        for frame in stage.see(blue):
-            blue.ack(frame)
-    stage.drain("rest").lose()
-    blue.lose()
-    stage.drain("rest")
-
-
-@script
 def groups(stage: Stage) -> None:
     stage.fill(JMSXGroupID="a b c")
+    stage.restart()
     first = stage.drain(ack="client-individual", prefetch_count="3")
     for _ in range(4):
         for frame in stage.see(first):
@@ -222,19 +193,6 @@ def groups(stage: Stage) -> None:
     for _ in range(30):
         for frame in stage.see(second):
             second.ack(frame)
-
-
-@script
-def groups_after_a_restart(stage: Stage) -> None:
-    stage.fill(JMSXGroupID="a b")
-    stage.restart()
-    first, second = stage.peer(), stage.peer()
-    for peer in (first, second):
-        peer.subscribe(QUEUE, ack="client-individual", prefetch_count="2")
-    for _ in range(30):
-        for peer in (first, second):
-            for frame in stage.see(peer):
-                peer.ack(frame)
 
 
 @script
@@ -357,31 +315,22 @@ def a_transaction_while_others_send(stage: Stage) -> None:
 
 @script
 def a_commit_that_fails(stage: Stage) -> None:
-    stage.fill(10)
-    taker = stage.drain(ack="client-individual", prefetch_count="4")
-    stage.store.faulty = True
-    sender = stage.peer()
-    sender.put(QUEUE, "lost", persistent="true", receipt="r")
-    stage.see(sender)
-    stage.store.faulty = False
-    stage.wait(3)
-    taker.lose()
-    stage.fill(5)
-    stage.drain()
-
-
-@script
-def acknowledgements_that_cannot_be_stored(stage: Stage) -> None:
     stage.fill(20)
     taker = stage.peer()
     taker.subscribe(QUEUE, ack="client-individual", prefetch_count="4")
     frames = stage.see(taker)
     stage.store.faulty = True
+    sender = stage.peer()
+    sender.put(QUEUE, "lost", persistent="true", receipt="r")
+    stage.see(sender)
     for frame in frames:
         if not taker.closed:
             taker.ack(frame, receipt="r")
     stage.store.faulty = False
     stage.wait(3)
+    stage.drain()
+    taker.lose()
+    stage.fill(5)
     stage.drain()
 
 
