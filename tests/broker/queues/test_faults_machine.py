@@ -11,11 +11,10 @@ import zlib
 import pytest
 from broker import dispatching as base
 from broker.fault_hook import FaultHook
-from broker.harness import Bench
 from broker.paged import ready_of
 from hypothesis import settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+from hypothesis.stateful import initialize, invariant, precondition, rule
 from profiles import examples
 
 from stompcodec.broker.auth import User, hash_passcode
@@ -330,134 +329,6 @@ class FaultMachine(base.DispatcherMachine):
         self.look()
 
 
-class TopicMachine(RuleBasedStateMachine):
-    """Subscriptions of a topic: those that end with their session, and one that stays, with one consumer at a time."""
-
-    @initialize(users=st.booleans(), window=st.sampled_from([1, 3, 100]), seed=st.integers(0, 999))
-    def start(self, users, window, seed):
-        self.bench = Bench(max_attempts=10**6, users=USERS if users else None, window_messages=window)
-        self.faults = Faults(self.bench, seed)
-        self.hook = FaultHook()
-        self.hook.fails = self.faults.fails
-        self.hook.__enter__()
-        self.sender = self.bench.peer()
-        #: Peer and seqs that it has to get, for each.
-        self.listeners = []
-        self.sent, self.acked = [], set()
-        self.taker = None
-        #: Seq by message-id or ack id, in order.
-        self.unacked = {}
-        keeper = self.faults.connect("ada", "1.2")
-        keeper.subscribe("/topic/t", x_queue_name="d", durable="true")
-        keeper.lose()
-
-    def teardown(self):
-        if hasattr(self, "hook"):
-            self.hook.__exit__()
-
-    @property
-    def queue(self):
-        (durable,) = self.bench.broker.virtual_host("/").destinations.durables.by_name.values()
-        return durable.queue
-
-    def all_ready(self):
-        return ready_of(self.bench, self.queue)
-
-    def look(self):
-        assert self.faults.wrong == []
-        for peer, wanted in list(self.listeners):
-            frames = peer.take()
-            if frames and frames[-1].command == "ERROR":
-                assert peer.session in self.faults.sessions
-                frames.pop()
-                self.listeners.remove((peer, wanted))
-            else:
-                assert len(frames) == len(wanted)
-            assert [int(frame.body) for frame in frames] == wanted[: len(frames)]
-            wanted.clear()
-        if self.taker is not None:
-            peer, pair = self.taker
-            frames = peer.take()
-            ended = bool(frames) and frames[-1].command == "ERROR"
-            assert ended is (peer.session in self.faults.sessions)
-            if ended:
-                frames.pop()
-            came = [int(frame.body) for frame in frames]
-            assert came == sorted(came)
-            assert not {*came} & ({*self.unacked.values()} | self.acked)
-            self.unacked.update((frame.get("ack") or frame.headers["message-id"], int(frame.body)) for frame in frames)
-            if ended:
-                peer.lose()
-                self.taker, self.unacked = None, {}
-            else:
-                assert all(self.faults.barred(message.seq, pair) for message in self.all_ready())
-        letters = self.bench.broker.queues.get(("/", "/queue/DLQ.d"))
-        dead = [int(letter.frame.body) for letter in (ready_of(self.bench, letters) if letters else ())]
-        assert all(self.faults.is_dead(seq) for seq in dead)
-        ready = [message.seq for message in self.all_ready()]
-        assert ready == sorted(ready)
-        assert not any(self.faults.is_dead(seq) for seq in ready)
-        assert sorted([*ready, *self.unacked.values(), *dead]) == [s for s in self.sent if s not in self.acked]
-        stored = sorted(int(stored.tail[:-1].rpartition(b"\n")[2]) for stored in self.bench.store.load())
-        assert stored == sorted([*ready, *self.unacked.values(), *dead])
-
-    @rule(count=st.integers(1, 3), quick=st.booleans())
-    def put(self, count, quick):
-        octets = []
-        for _ in range(count):
-            seq = self.bench.broker.seq + 1 + len(octets)
-            self.faults.messages[seq] = seq
-            self.sent.append(seq)
-            headers = {} if quick else {"priority": "4"}
-            octets.append(
-                self.sender.octets_of(
-                    "SEND", b"%d" % seq, destination="/topic/t", persistent="true", receipt="r", **headers
-                )
-            )
-        for _peer, wanted in self.listeners:
-            wanted += self.sent[-count:]
-        self.sender.raw(b"".join(octets))
-        assert [frame.command for frame in self.sender.take()] == ["RECEIPT"] * count
-        self.look()
-
-    @precondition(lambda self: len(self.listeners) < 4)
-    @rule(ack=st.sampled_from(["auto", "auto", "client"]), **WHO)
-    def listen(self, ack, name, version):
-        peer = self.faults.connect(name, version)
-        peer.subscribe("/topic/t", ack=ack, prefetch_count="0")
-        self.listeners.append((peer, []))
-
-    @precondition(lambda self: self.taker is None)
-    @rule(version=WHO["version"])
-    def take(self, version):
-        """Subscribe as the user who made the durable subscription: others cannot."""
-        peer = self.faults.connect("ada", version)
-        self.taker = peer, self.faults.pair("ada", version)
-        peer.subscribe("/topic/t", x_queue_name="d", durable="true", ack="client-individual", prefetch_count="0")
-        self.look()
-
-    @precondition(lambda self: self.unacked)
-    @rule(data=st.data())
-    def settle(self, data):
-        key = data.draw(st.sampled_from(list(self.unacked)))
-        self.acked.add(self.unacked.pop(key))
-        peer = self.taker[0]
-        if peer.version == "1.2":
-            peer.send("ACK", id=key)
-        else:
-            peer.send("ACK", message_id=key, subscription="1")
-        self.look()
-
-    @precondition(lambda self: self.taker is not None)
-    @rule()
-    def lose(self):
-        self.taker[0].lose()
-        self.taker, self.unacked = None, {}
-        self.look()
-
-
 LIMITS = settings(stateful_step_count=40)
 FaultMachine.TestCase.settings = settings(LIMITS, max_examples=examples(100))
-TopicMachine.TestCase.settings = settings(LIMITS, max_examples=examples(60))
 TestFaults = FaultMachine.TestCase
-TestTopicFaults = TopicMachine.TestCase

@@ -10,14 +10,13 @@ from broker.paged import QUEUE, numbers, queue_of
 
 def send_late(peer: Peer, kind: str, *bodies: str) -> None:
     """Send persistent messages that take effect when they are stored."""
-    if kind == "key":
-        for body in bodies:
-            peer.put(QUEUE, body, persistent="true", idempotency_key=body)
-        return
-    peer.send("BEGIN", transaction="t")
+    more = {} if kind == "key" else {"transaction": "t"}
+    if more:
+        peer.send("BEGIN", transaction="t")
     for body in bodies:
-        peer.put(QUEUE, body, persistent="true", transaction="t")
-    peer.send("COMMIT", transaction="t")
+        peer.put(QUEUE, body, persistent="true", **(more or {"idempotency_key": body}))
+    if more:
+        peer.send("COMMIT", transaction="t")
 
 
 def finish(bench: Bench, store: FaultyStore) -> None:
