@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from broker.harness import Bench, FaultyStore, Peer
+from broker.harness import AtOnce, Bench, FaultyStore, Peer
 from broker.loop import QUEUE, Loop
 
 from stompcodec.broker.loop_quota import AT_ONCE, FEW
@@ -31,24 +31,22 @@ def fill(bench: Bench, count: int = MANY) -> None:
     bench.turn()
 
 
-def drain(bench: Bench, **headers: str) -> Peer:
+def drain(bench: Bench) -> Peer:
     """SUBSCRIBE, and no turn. From now on others are heard."""
-    taker = bench.peer()
     bench.broker.quota.heard = bench.now  # the shell says so
-    taker.session.receive(taker.octets_of("SUBSCRIBE", destination=QUEUE, id="1", **headers), 0.0)
+    return taker_of(bench, QUEUE)
+
+
+def taker_of(bench: Bench, destination: str) -> Peer:
+    """Return a peer that has sent SUBSCRIBE, before a turn."""
+    taker = bench.peer()
+    taker.session.receive(taker.octets_of("SUBSCRIBE", destination=destination, id="1"), 0.0)
     return taker
 
 
 def send(peer: Peer, destination: str = OTHER) -> None:
     """SEND a stored message, and no turn."""
     peer.session.receive(peer.octets_of("SEND", destination=destination, persistent="true", receipt="s"), 0.0)
-
-
-def taker_of(bench: Bench, destination: str) -> Peer:
-    """A peer with a SUBSCRIBE, and no turn."""
-    taker = bench.peer()
-    taker.session.receive(taker.octets_of("SUBSCRIBE", destination=destination, id="1"), 0.0)
-    return taker
 
 
 def receipts(peer: Peer) -> int:
@@ -221,21 +219,14 @@ def test_a_sender_waits_no_longer_than_its_queue_catches_up(road: None, end: str
     assert not queue.blocked
 
 
-class Counting:
-    """A helper that does its jobs at once, and counts them."""
+class Counting(AtOnce):
+    """A helper that counts its jobs."""
 
-    def __init__(self) -> None:
-        self.jobs = 0
+    jobs = 0
 
     def give(self, job: Any) -> None:
         self.jobs += 1
-        job()
-
-    def wait(self) -> None:
-        """Nothing is under way."""
-
-    def stop(self) -> None:
-        """Nothing is under way."""
+        super().give(job)
 
 
 @pytest.mark.parametrize("fast", [True, False])
