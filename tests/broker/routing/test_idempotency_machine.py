@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from broker.harness import Bench, FaultyStore, Peer
 from broker.keyed import QUEUE, held
-from hypothesis import Phase, settings
+from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 from profiles import examples
@@ -199,23 +199,3 @@ def test_the_machine_notices_planted_bugs(bug: str, monkeypatch: pytest.MonkeyPa
     _plant(bug, monkeypatch)
     with pytest.raises(AssertionError):
         steps()
-
-
-@pytest.mark.parametrize("bug", ["find", pytest.param("load", marks=pytest.mark.slow), "is_known"])
-def test_the_machine_finds_planted_bugs(bug: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    _plant(bug, monkeypatch)
-
-    class Broken(Machine):
-        pass
-
-    case = Broken.TestCase
-    case.settings = settings(
-        max_examples=5000,
-        stateful_step_count=40,
-        deadline=None,
-        database=None,
-        derandomize=True,
-        phases=[Phase.generate],
-    )
-    with pytest.raises(Exception):  # noqa: B017, PT011 - whatever the machine says
-        case("runTest").runTest()
