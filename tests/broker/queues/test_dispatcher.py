@@ -206,20 +206,6 @@ def test_a_group_goes_to_one_consumer(header):
     assert first == sorted(first, key=lambda body: int(body[1:]))
 
 
-def test_a_group_waits_for_its_consumer_and_goes_to_another_one_when_that_ends():
-    bench = Bench()
-    sender, one, two = (bench.peer() for _ in range(3))
-    one.subscribe("/queue/a", ack="client", prefetch_count="1")
-    sender.put("/queue/a", "g1", JMSXGroupID="g")
-    two.subscribe("/queue/a", ack="client")
-    sender.put("/queue/a", "g2", JMSXGroupID="g")
-    sender.put("/queue/a", "h1", JMSXGroupID="h")
-    assert one.bodies() == [b"g1"]
-    assert two.bodies() == [b"h1"]
-    one.lose()
-    assert two.bodies() == [b"g1", b"g2"]
-
-
 def test_a_group_that_nobody_owns_is_closed_and_one_that_others_own_is_not():
     bench = Bench()
     sender, one, two = (bench.peer() for _ in range(3))

@@ -318,6 +318,31 @@ def test_the_owner_of_a_group_that_may_not_have_a_message_does_not_keep_it_from_
     assert (owner.bodies(), other.bodies()) == ([b"3"], [])
 
 
+def test_a_group_goes_on_with_others_in_order(hook):
+    bench = Bench()
+    sender, bad, good = bench.peer(), bench.peer("1.1"), bench.peer("1.2")
+    bad.subscribe(QUEUE)
+    good.subscribe(QUEUE, ack="client", prefetch_count="9")
+    with hook.when(seqs(2)):
+        for body in "1234":
+            sender.put(QUEUE, body, JMSXGroupID="g")
+    assert [frame.body for frame in bad.take()][:-1] == [b"1"]
+    assert good.bodies() == [b"2", b"3", b"4"]
+
+
+def test_an_exclusive_consumer_that_may_not_have_a_message_does_not_keep_it_from_others(hook):
+    bench = Bench()
+    sender, bad, holder, other = bench.peer(), bench.peer("1.1"), bench.peer("1.1"), bench.peer("1.2")
+    other.subscribe(QUEUE)
+    for peer in (bad, holder):
+        peer.subscribe(QUEUE, exclusive="true")
+    with hook.when(seqs(1)):
+        sender.put(QUEUE, "1")
+    assert bad.error()
+    sender.put(QUEUE, "2")
+    assert (holder.bodies(), other.bodies()) == ([b"2"], [b"1"])
+
+
 # ---- other things that can raise ----
 
 
@@ -534,20 +559,6 @@ def test_a_store_that_fails_gets_the_dead_letter_later(hook):
         bench.wait(5)
     assert (bench.broker.queues["/", QUEUE].count, bench.broker.queues["/", "/queue/DLQ.a"].count) == (0, 1)
     assert [stored.destination for stored in bench.store.load()] == ["/queue/DLQ.a"]
-
-
-def test_after_a_restart_everybody_is_offered_it_again(hook):
-    bench = Bench()
-    bench.peer().put(QUEUE, "1", persistent="true")
-    with hook.when(seqs(1)):
-        bench.peer("1.1").subscribe(QUEUE)
-    bench.broker.stop(0.0)
-    bench.turn()
-    bench = Bench(bench.store)
-    peer = bench.peer("1.1")
-    peer.subscribe(QUEUE)
-    message = peer.next("MESSAGE")
-    assert (message.body, message.get("redelivered")) == (b"1", None)
 
 
 def test_the_queue_is_plain_again_when_the_message_is_gone(hook):

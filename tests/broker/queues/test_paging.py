@@ -115,18 +115,6 @@ def test_senders_wait_at_a_limit_of_messages_paged_ones_included() -> None:
     assert not sender.session.paused
 
 
-def test_the_error_of_a_full_queue_lists_what_is_not_paged() -> None:
-    bench, _sender = filled(0, max_queue_messages=3)
-    peer = bench.peer()
-    peer.subscribe(QUEUE, ack="client", prefetch_count="9")
-    for _ in range(9):
-        if not peer.closed:
-            peer.put(QUEUE)
-    text = peer.error().body.decode()
-    for kind in ("not persistent", "not acknowledged", "x-max-length", "topics.durable_overflow"):
-        assert kind in text
-
-
 @pytest.mark.parametrize("argument", ["x-max-length", "x-max-length-bytes"])
 @pytest.mark.parametrize("overflow", ["drop-head", "reject-publish"])
 def test_a_queue_with_a_length_is_not_paged(argument: str, overflow: str) -> None:
@@ -204,20 +192,6 @@ def test_a_restart_leaves_a_long_queue_in_the_store() -> None:
     taker = third.peer()
     taker.subscribe(QUEUE)
     assert numbers(taker) == list(range(50))
-
-
-def test_a_durable_subscription_that_ends_takes_its_paged_messages_along() -> None:
-    bench = Bench(window_messages=3)
-    reader, sender = bench.peer(connect=False), bench.peer()
-    reader.connect(**{"client-id": "ada"})
-    reader.subscribe("/topic/t", id="news", **{"durable-subscription-name": "news"})
-    reader.send("UNSUBSCRIBE", id="news")
-    for number in range(30):
-        sender.put("/topic/t", str(number), persistent="true")
-    assert len(list(bench.store.load())) == 30
-    reader.send("UNSUBSCRIBE", id="x", **{"durable-subscription-name": "news"})
-    bench.wait(5.0)
-    assert not list(bench.store.load())
 
 
 # ---- RECEIVE and browsers ----
@@ -344,19 +318,6 @@ def under_way(store: Slow) -> tuple[Bench, Peer, Any]:
     return bench, taker, second
 
 
-def test_a_nack_while_a_page_is_read() -> None:
-    store = Slow()
-    bench, taker, frame = under_way(store)
-    taker.nack(frame)
-    again = taker.take()[0]
-    assert (again.body, again.get("redelivered")) == (frame.body, "true")
-    taker.lose()
-    store.answer(bench)
-    other = bench.peer()
-    other.subscribe(QUEUE)
-    assert numbers(other) == list(range(1, 20))
-
-
 def test_a_commit_that_fails_while_a_page_is_read() -> None:
     store = Slow()
     bench, taker, frame = under_way(store)
@@ -428,26 +389,6 @@ def test_a_broker_that_stops_while_a_page_is_read(kind: str) -> None:
     assert numbers(taker) == list(range(20 - left, 20))
 
 
-def test_a_reader_removes_pages_in_which_nothing_is_left() -> None:
-    store = Slow()
-    bench, sender = filled(0, store=store)
-    for number in range(300):
-        sender.put(QUEUE, str(number), persistent="true", color="blue" if number < 250 else "red")
-    reader, taker = bench.peer(), bench.peer()
-    reader.subscribe(QUEUE, browser="true", ack="client", prefetch_count="400", **{"include-seq": "seq"})
-    frames = reader.take()
-    taker.subscribe(QUEUE, selector="color = 'blue'", ack="client-individual", prefetch_count="250")
-    assert len(taker.take()) == 250
-    before = store.reads
-    reader.ack(frames[279])
-    assert store.reads - before < 200
-    assert queue_of(bench).total == 250 + 20
-    taker.lose()
-    taker = bench.peer()
-    taker.subscribe(QUEUE)
-    assert numbers(taker) == [*range(250), *range(280, 300)]
-
-
 @pytest.mark.parametrize("window", [1, 2, 3, 100])
 @pytest.mark.parametrize("looker", ["selector", "browser", "RECEIVE"])
 def test_pages_of_which_others_have_all_are_passed_over(looker: str, window: int) -> None:
@@ -473,22 +414,6 @@ def test_pages_of_which_others_have_all_are_passed_over(looker: str, window: int
     rest = bench.peer()
     rest.subscribe(QUEUE, ack="client-individual")
     assert len(numbers(rest)) == {"browser": 20, "selector": 3, "RECEIVE": 19}[looker]
-
-
-def test_a_browser_forgets_what_others_take_from_its_page() -> None:
-    bench = Bench(window_messages=10)
-    sender, browser, taker = bench.peer(), bench.peer(), bench.peer()
-    for number in range(40):
-        sender.put(QUEUE, str(number), persistent="true", color="blue" if number % 2 else "red")
-    browser.subscribe(QUEUE, browser="true", ack="client-individual", prefetch_count="22")
-    shown = browser.take()
-    assert [int(frame.body) for frame in shown] == list(range(22))
-    taker.subscribe(QUEUE, selector="color = 'red'")
-    assert numbers(taker) == list(range(0, 40, 2))
-    bench.peer().subscribe(QUEUE, selector="1 = 0")  # pages are read, so what has left the store is forgotten
-    for frame in shown:
-        browser.ack(frame, "NACK")
-    assert [frame.body for frame in browser.take() if frame.body] == [b"%d" % each for each in range(23, 40, 2)]
 
 
 # ---- moved messages whose commit failed: they are written again, and read after that ----
@@ -593,3 +518,106 @@ def test_damage_in_the_middle_is_logged_and_passed_over(
     settle(bench)
     bench.store.close()
     assert not check(tmp_path).whole
+
+
+# ---- messages that take effect after their commit, behind later ones that are paged already ----
+
+
+def send_late(peer: Peer, kind: str, *bodies: str) -> None:
+    """Send persistent messages that take effect when they are stored."""
+    more = {} if kind == "key" else {"transaction": "t"}
+    if more:
+        peer.send("BEGIN", transaction="t")
+    for body in bodies:
+        peer.put(QUEUE, body, persistent="true", **(more or {"idempotency_key": body}))
+    if more:
+        peer.send("COMMIT", transaction="t")
+
+
+def finish(bench: Bench, store: FaultyStore) -> None:
+    while store.job is not None:
+        store.finish()
+        bench.turn()
+
+
+@pytest.mark.parametrize("transient", ["stop", "spool"])
+@pytest.mark.parametrize("window", [1, 2, 3, 100])
+@pytest.mark.parametrize("kind", ["key", "transaction"])
+def test_they_come_before_what_was_paged_meanwhile(kind: str, window: int, transient: str) -> None:
+    store = FaultyStore(background=True)
+    bench = Bench(store, window_messages=window, transient=transient)
+    sender, other = bench.peer(), bench.peer()
+    other.put(QUEUE, "0")
+    send_late(sender, kind, "1", "2", "3")
+    for number in range(4, 10):
+        other.put(QUEUE, str(number), persistent="true" if number % 3 or transient == "stop" else "false")
+    finish(bench, store)
+    queue = queue_of(bench)
+    assert queue.total == 10
+    taker = bench.peer()
+    taker.subscribe(QUEUE)
+    finish(bench, store)
+    assert numbers(taker) == list(range(10))
+    assert (queue.total, queue.paging) == (0, None)
+
+
+@pytest.mark.parametrize("kind", ["key", "transaction"])
+@pytest.mark.parametrize("settle", ["in a transaction", "at once"])
+def test_what_somebody_has_is_not_taken_for_paged(kind: str, settle: str) -> None:
+    store = FaultyStore(background=True)
+    bench = Bench(store, window_messages=1)
+    sender, other, holder = bench.peer(), bench.peer(), bench.peer()
+    holder.subscribe(QUEUE, ack="client-individual", selector="color = 'red'")
+    other.put(QUEUE, "0")
+    send_late(sender, kind, "1")
+    other.put(QUEUE, "2", persistent="true", color="red")
+    message = holder.next("MESSAGE")
+    if settle == "in a transaction":
+        holder.send("BEGIN", transaction="t")
+        holder.ack(message, transaction="t")
+        finish(bench, store)
+    else:
+        store.finish()
+        bench.turn()
+        store.finish()
+        holder.ack(message)
+    other.put(QUEUE, "3", persistent="true")
+    other.put(QUEUE, "4", persistent="true")
+    taker = bench.peer()
+    taker.subscribe(QUEUE)
+    finish(bench, store)
+    assert numbers(taker) == [0, 1, 3, 4]
+    if settle == "in a transaction":
+        holder.send("COMMIT", transaction="t")
+    finish(bench, store)
+    bench.wait(3.0)
+    finish(bench, store)
+    assert queue_of(bench).total == 0
+    assert list(store.load()) == []
+
+
+@pytest.mark.parametrize("name", [QUEUE, "/topic/t"])
+@pytest.mark.parametrize("window", [1, 3, 100])
+def test_what_comes_behind_a_transaction_is_read_after_its_own_commit(name: str, window: int) -> None:
+    store = FaultyStore(background=True)
+    bench = Bench(store, window_messages=window)
+    sender, taker = bench.peer(), bench.peer("1.2", connect=False)
+    taker.connect(client_id="c")
+    taker.subscribe(name, durable_subscription_name="d", ack="client-individual", prefetch_count="1")
+    finish(bench, store)
+    sender.send("BEGIN", transaction="t")
+    sender.put(name, "0", persistent="true", transaction="t")
+    sender.send("COMMIT", transaction="t")
+    for number in range(1, 9):
+        sender.put(name, str(number), persistent="true")
+    store.finish()  # that of the transaction
+    bench.turn()
+    for number in range(9):
+        message = taker.inbox.pop(0) if taker.inbox else None
+        if message is None:
+            finish(bench, store)
+            message = taker.next("MESSAGE")
+        assert message.body == b"%d" % number
+        taker.ack(message)
+    finish(bench, store)
+    assert list(store.load()) == []

@@ -44,20 +44,6 @@ def test_what_comes_back_has_its_place():
     assert bench.broker.queues["/", "/queue/a"].count == 0
 
 
-def test_expired_and_oldest_ones_leave_the_middle():
-    bench = Bench()
-    sender, peer = bench.peer(), bench.peer()
-    put_all(sender, "191")
-    sender.put("/queue/a", "gone", priority="5", expiration="1000")
-    bench.date += 2
-    bench.wait(2)
-    queue = bench.broker.queues["/", "/queue/a"]
-    assert isinstance(queue.messages.line, Backlog)
-    assert queue.count == 3
-    peer.subscribe("/queue/a")
-    assert peer.bodies() == [b"91", b"10", b"12"]
-
-
 @pytest.mark.parametrize("few", [0, 10])
 def test_the_order_is_plain_again_when_it_can_be(monkeypatch, few):
     monkeypatch.setattr(ready_messages, "_FEW", few)

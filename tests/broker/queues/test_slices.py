@@ -102,31 +102,6 @@ def test_beside_active_sessions_quick_messages_take_a_moment(tick: float, least:
         looks = 0
 
 
-@pytest.mark.parametrize("way", WAYS)
-def test_stored_messages_wait_for_a_commit_of_few_removals(way: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Also in the background, while nobody else is heard; and many leave at once when nobody waits any more."""
-    monkeypatch.setattr(journal, "_CALM", 5)
-    bench = Loop(background=True)
-    fill(bench)
-    sender = bench.peer()
-    sizes, quiet = [], []
-    sender.session.receive(sender.octets_of("SEND", destination="/queue/b", persistent="true"), 0.0)
-    bench.turn()
-    bench.store.finish()
-    start(bench.peer(), **WAYS[way])
-    for number in range(1000):
-        if number < 10:
-            sender.session.receive(sender.octets_of("SEND", destination="/queue/b", persistent="true"), 0.0)
-        bench.store.largest = 0
-        bench.turn()
-        (sizes if number < 10 else quiet).append(bench.store.largest)
-        if bench.store.job is None:
-            break
-        bench.store.finish()
-    assert 0 < max(sizes[1:]) <= journal._FEW_GONE + 4 * FEW
-    assert max(quiet) > AT_ONCE
-
-
 @pytest.mark.parametrize("consumers", [1, 3])
 @pytest.mark.parametrize("way", ["queue", "selector"])
 def test_delivery_stops_while_the_disk_is_behind_and_goes_on_by_itself(way: str, consumers: int) -> None:
@@ -313,27 +288,6 @@ def test_many_sessions_that_wait_go_on_a_share_at_a_time() -> None:
         assert waiting - left <= AT_ONCE
         waiting = left
     assert not queue.blocked
-
-
-def test_thousands_of_sessions_are_lost_a_share_at_a_time() -> None:
-    bench = Loop(max_connections=10**5, max_destinations=10**5)
-    peers = [bench.peer() for _ in range(60)]
-    for peer in peers:
-        for number in range(100):
-            octets = peer.octets_of("SUBSCRIBE", destination=TOPIC, id=str(number), ack="auto")
-            peer.session.receive(octets, 0.0)
-    bench.turn()
-    topic = bench.broker.virtual_host("/").topics[TOPIC]
-    before = len(topic._own)
-    for peer in peers:
-        peer.session.lost(0.0)
-        assert peer.session.outbox.send_budget == 0
-    assert before - len(topic._own) <= 2100
-    while topic._own:
-        before = len(topic._own)
-        bench.one_turn()
-        assert before - len(topic._own) <= 2100
-    assert len(bench.broker.sessions) == 1
 
 
 @pytest.mark.parametrize(("persistent", "goes"), [(True, False), (False, False), (True, True)])

@@ -253,36 +253,6 @@ def test_their_bytes_are_bounded_too() -> None:
     assert numbers(taker) == list(range(40))
 
 
-def test_messages_of_one_time_keep_their_order() -> None:
-    bench = Bench(window_messages=3)
-    sender = bench.peer()
-    for number in range(40):
-        send(sender, number, 1000)
-    taker = bench.peer()
-    taker.subscribe(QUEUE)
-    pass_time(bench, 2)
-    assert numbers(taker) == list(range(40))
-
-
-def test_a_restart_reads_those_that_are_due_first() -> None:
-    bench, _sender = filled(40)
-    again = Bench(bench.store, window_messages=3)
-    queue = queue_of(again)
-    again.turn()
-    assert queue.count <= 3
-    assert queue.total == 40
-    taker = again.peer()
-    taker.subscribe(QUEUE)
-    pass_time(again, 20.5)
-    assert numbers(taker) == list(range(20))
-    third = Bench(bench.store, window_messages=3)
-    third.date = again.date + 100  # they became due while no broker ran
-    taker = third.peer()
-    taker.subscribe(QUEUE)
-    pass_time(third, 1)
-    assert numbers(taker) == list(range(20, 40))
-
-
 def test_a_page_that_cannot_be_read_is_read_again() -> None:
     store = Pages()
     bench, _sender = filled(20, store=store)

@@ -261,53 +261,6 @@ def test_with_a_selector_only_those_are_kept_and_stored(transaction):
     assert peer.bodies() == [b"2", b"3", b"5"]
 
 
-def test_a_receipt_between_two_turns_comes_after_its_message_is_stored():
-    """A commit that ends between two turns begins the next: it has all that the sessions were promised."""
-    store = MemoryStore()
-    bench = Bench(store)
-    sender, peer = bench.peer(), client(bench)
-    subscribe(peer)
-    leave(peer)
-    sender.session.receive(sender.octets_of("SEND", b"x", destination=TOPIC, persistent="true", receipt="r"), 0.0)
-    for session in bench.broker.settle(bench.now):
-        bench.peers[session].flush()
-    assert [frame.command for frame in sender.inbox] == ["RECEIPT"]
-    assert [found.tail[-2:-1] for found in store.load()] == [b"x"]
-
-
-def test_persistent_ones_survive_and_others_do_not():
-    store = MemoryStore()
-    bench = Bench(store)
-    sender, peer = bench.peer(), client(bench)
-    subscribe(peer)
-    subscribe(peer, "wild", "/topic/b", "2")
-    leave(peer)
-    for number in range(4):
-        sender.put(TOPIC, str(number), **({"persistent": "true"} if number % 2 else {}))
-    again = Bench(store)
-    assert names(again) == ["c.n", "c.wild"]
-    again.peer().put(TOPIC, "4")
-    peer = client(again)
-    subscribe(peer)
-    assert peer.bodies() == [b"1", b"3", b"4"]
-    assert list(store.load()) == []
-
-
-def test_a_pattern():
-    store = MemoryStore()
-    bench = Bench(store, wildcards="artemis")
-    sender, peer = bench.peer(), client(bench)
-    subscribe(peer, destination="/topic/#")
-    leave(peer)
-    for name in ("/topic/b", "/topic/a", "/topic/b.c"):
-        sender.put(name, name, persistent="true")
-    again = Bench(store, wildcards="artemis")
-    again.peer().put("/topic/d", "d", persistent="true")
-    peer = client(again)
-    subscribe(peer, destination="/topic/#")
-    assert peer.bodies() == [b"/topic/b", b"/topic/a", b"/topic/b.c", b"d"]
-
-
 def test_the_receipt_waits_for_the_store():
     store = FaultyStore(background=True)
     bench = Bench(store)

@@ -156,22 +156,6 @@ def test_a_subscription_that_ends_gets_what_was_on_its_way_once(destination: str
         assert sum(frame.command == "MESSAGE" for frame in frames) == 500
 
 
-@pytest.mark.parametrize("destination", [TOPIC, PATTERN])
-def test_a_subscription_that_begins_gets_nothing_that_was_sent_before(destination: str) -> None:
-    bench = Bench(max_subscriptions=10**4, wildcards="rabbitmq")
-    crowd(bench, destination)
-    sender, late = bench.peer(), bench.peer()
-    bench.turn()
-    receive(sender, "SEND", b"1", destination=TOPIC)
-    one_turn(bench)
-    receive(late, "SUBSCRIBE", id="1", destination=destination)
-    one_turn(bench)
-    receive(sender, "SEND", b"2", destination=TOPIC)
-    counts(bench)
-    counts(bench)
-    assert [frame.body for frame in late.take()] == [b"2"]
-
-
 @pytest.mark.long
 @pytest.mark.parametrize("destination", [TOPIC, PATTERN])
 def test_what_is_on_its_way_keeps_no_subscription_that_has_ended(destination: str) -> None:
@@ -246,33 +230,6 @@ def test_messages_are_joined_alike_in_c(start: bytes, parts: list[tuple[bytes, b
     assert bundle._join(start) == expected
     assert bundle._tails == []  # they are made where Python writes the messages
     assert start + start.join(bundle._parts()) == expected
-
-
-@pytest.mark.skipif(plain.EXTENSION is None, reason="the plain road is not built, or switched off")
-def test_what_c_cannot_join_is_left_to_python() -> None:
-    class Other(Message):
-        """Not exactly a message."""
-
-    messages = [Message(b"m-1", 1, TOPIC, b"\n\0"), Other(b"m-2", 2, TOPIC, b"\n\0")]
-    odd: Any = bytearray(b"x")
-    assert quick.join(b"x", messages[:1]) is not None
-    assert quick.join(b"x", messages) is None
-    assert quick.join(b"x", tuple(messages[:1])) is None
-    assert quick.join(odd, messages[:1]) is None
-    for message in (Message(odd, 1, TOPIC, b"\n\0"), Message(b"m-1", 1, TOPIC, odd)):
-        assert quick.join(b"x", [message]) is None
-
-
-def test_messages_that_leave_together_are_frames_of_their_own_over_websocket() -> None:
-    bench = Bench()
-    sender, peers = bench.peer(), [bench.peer(whole_frames=number % 2 == 1) for number in range(4)]
-    for peer in peers:
-        peer.subscribe(TOPIC)
-    octets = [sender.octets_of("SEND", b"%d" % number, destination=TOPIC) for number in range(5)]
-    for _ in range(2):
-        sender.raw(b"".join(octets))
-        for peer in peers:  # if `whole_frames`, it checks that each chunk is a frame
-            assert peer.bodies() == [b"0", b"1", b"2", b"3", b"4"]
 
 
 @pytest.mark.parametrize("whole_frames", [False, True])

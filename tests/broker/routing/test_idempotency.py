@@ -78,18 +78,6 @@ def test_what_is_a_key(version: str, sent: list[tuple[str, str, bytes]], kept: i
 
 
 @pytest.mark.parametrize("header", SPELLINGS)
-def test_over_the_legacy_listener(header: str) -> None:
-    bench = Bench()
-    sender = Peer(bench, "legacy", listener="legacy")
-    sender.parser.version = "legacy"
-    sender.raw(b"CONNECT\nusername:guest\npasscode:guest\n\n\0")
-    assert sender.next().command == "CONNECTED"
-    for _ in range(2):
-        raw_send(bench, sender, header, "k")
-    assert held(bench) == ["x"]
-
-
-@pytest.mark.parametrize("header", SPELLINGS)
 @pytest.mark.parametrize("inside", [False, True])
 @pytest.mark.parametrize("letter", ["k", "ü"])
 def test_a_key_that_is_too_long_is_an_error(header: str, inside: bool, letter: str) -> None:
@@ -297,22 +285,6 @@ def test_a_transaction_that_is_refused_leaves_no_key() -> None:
     assert held(bench) == ["x"]
 
 
-def test_one_commits_what_the_other_has_sent_meanwhile_in_shares() -> None:
-    """A long COMMIT takes several turns. What comes between them counts."""
-    bench = Bench()
-    sender, other = bench.peer(), bench.peer()
-    sender.send("BEGIN", transaction="t")
-    many = range(3 * AT_ONCE)
-    frames = (sender.octets_of("SEND", b"t", destination=QUEUE, transaction="t", idempotency_key=f"k{n}") for n in many)
-    sender.raw(b"".join(frames))
-    sender.session.receive(sender.octets_of("COMMIT", transaction="t", receipt="c"), bench.now)
-    octets = other.octets_of("SEND", b"o", destination=QUEUE, receipt="r", idempotency_key=f"k{many[-1]}")
-    other.session.receive(octets, bench.now)
-    bench.turn()
-    assert (receipts(sender), receipts(other)) == (1, 1)
-    assert sorted(held(bench)) == ["o"] + ["t"] * (len(many) - 1)
-
-
 # ---- windows and memory ----
 
 
@@ -422,29 +394,6 @@ def test_the_defaults_cover_what_our_client_may_send_again() -> None:
 
 
 # ---- the disk ----
-
-
-@pytest.mark.parametrize("persistent", ["true", "false"])
-def test_a_transaction_whose_commit_fails_leaves_no_key(persistent: str) -> None:
-    store = FaultyStore(background=True)
-    bench = Bench(store)
-    sender, other = bench.peer(), bench.peer()
-    sender.send("BEGIN", transaction="t")
-    send(sender, "k", transaction="t", persistent=persistent)
-    send(sender, "stored", transaction="t", persistent="true")
-    sender.send("COMMIT", transaction="t", receipt="c")
-    send(other, "k", persistent=persistent)
-    assert other.take() == []
-    store.faulty = True
-    store.finish()
-    store.faulty = False
-    bench.turn()
-    assert other.error()
-    assert held(bench) == []
-    last = bench.peer()
-    send(last, "k")
-    assert receipts(last) == 1
-    assert held(bench) == ["x"]
 
 
 def test_many_second_sends_wait_as_one() -> None:

@@ -77,29 +77,6 @@ def test_they_are_bounded(bounds):
     assert sender.error().headers["message"] == "too many retained messages"
 
 
-@pytest.mark.parametrize("transaction", [False, True])
-def test_persistent_ones_survive(transaction):
-    store = MemoryStore()
-    bench, sender = bench_of(store)
-    inside = {"transaction": "t"} if transaction else {}
-    if transaction:
-        sender.send("BEGIN", transaction="t")
-    sender.put("/topic/a", "1", retain="set", persistent="true", **inside)
-    sender.put("/topic/a", "2", retain="set", persistent="true", **inside)
-    sender.put("/topic/b", "3", retain="set", **inside)
-    if transaction:
-        assert late(bench) == []
-        sender.send("COMMIT", transaction="t")
-    assert late(bench) == [b"2"]
-    again, sender = bench_of(store)
-    assert late(again) == [b"2"]
-    assert late(again, "/topic/b") == []
-    assert len(list(store.load())) == 1
-    sender.put("/topic/a", "", retain="remove", receipt="r")
-    assert late(bench_of(store)[0]) == []
-    assert list(store.load()) == []
-
-
 def test_one_that_was_stored_half_is_the_latest():
     """A crash between two commits: the new one is stored, the old one is not removed yet."""
     store = MemoryStore()
