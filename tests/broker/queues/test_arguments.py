@@ -210,17 +210,6 @@ def test_arguments_hold_after_a_restart(by, dialect):
     assert list(bench.store.subscriptions()) == []  # with the queue its arguments go
 
 
-@pytest.mark.parametrize("dialect", DIALECTS)
-def test_arguments_for_a_plain_queue_after_a_restart(dialect):
-    bench = Bench(**DIALECTS[dialect])
-    bench.peer().put(NAME, "kept", persistent="true")
-    bench = Bench(bench.store, **DIALECTS[dialect])
-    peer = bench.peer()
-    use(peer, "SEND", **{"x-max-length": "1"})
-    assert peer.closed is (dialect == "rabbitmq")
-    assert left(bench)[:1] == [b"kept"]
-
-
 def test_a_store_with_arguments_that_mean_nothing_any_more():
     bench = Bench()
     bench.peer().put(NAME, "kept", persistent="true", **{"x-max-length": "1"})

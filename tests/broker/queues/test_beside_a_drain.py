@@ -108,46 +108,6 @@ def test_what_has_left_already_waits_for_no_commit(draining: tuple[Loop, Peer], 
     assert bench.store.job is None or under_way(bench)[0] == 0
 
 
-def test_receipts_keep_their_order(draining: tuple[Loop, Peer]) -> None:
-    """Receipts that wait for the commit under way come first."""
-    bench, sender = draining
-    send(sender)
-    bench.one_turn()
-    assert under_way(bench)[0] == 1
-    taker_of(bench, READ)
-    send(sender, READ)
-    bench.one_turn()
-    assert receipts(sender) == 0
-    bench.store.finish()
-    bench.one_turn()
-    assert receipts(sender) == 2
-
-
-def test_a_turn_commits_or_works_on(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Commits put the work off in every second turn at most."""
-    monkeypatch.setattr(journal, "_FEW_GONE", 3 * FEW)
-    bench = Loop()
-    fill(bench)
-    sender = bench.peer()
-    taker = drain(bench)
-    got, came, idle = 0, 0, 0
-    for number in range(100):
-        commits, worked = bench.store.commits, came > 0
-        if number % 3:
-            send(sender)
-        bench.one_turn()
-        came = len(taker.take())
-        idle = 0 if came else idle + 1
-        assert idle <= 1
-        got += came
-        if got == MANY:
-            break
-        if bench.store.commits > commits and worked:
-            assert came == 0
-    assert got == MANY
-    assert receipts(sender) > 3
-
-
 @pytest.fixture(params=[True, False], ids=["c", "python"])
 def road(request: pytest.FixtureRequest) -> Iterator[None]:
     """Frames are read in C, or in Python."""

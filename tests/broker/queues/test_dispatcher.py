@@ -255,27 +255,6 @@ def test_a_group_that_closes_lets_go_of_what_others_passed_by():
     assert two.bodies() == [b"g3", b"g4", b"g5"]
 
 
-def test_the_consumer_that_closes_a_group_does_not_look_at_all_messages_again(monkeypatch):
-    bench = Bench()
-    sender, one, two = (bench.peer() for _ in range(3))
-    for peer, selector in ((one, "color = 'red'"), (two, "color <> 'blue'")):
-        peer.subscribe("/queue/a", ack="client", prefetch_count="2", selector=selector)
-    for number in range(5):
-        sender.put("/queue/a", str(number), color="blue")
-    for body in ("g1", "g2", "g3"):
-        sender.put("/queue/a", body, color="red", JMSXGroupID="g")
-    for body in (b"g1", b"g2", b"g3"):  # the last one has waited: the other consumer passed it by
-        message = one.next("MESSAGE")
-        assert message.body == body
-        one.ack(message)
-    looks = []
-    plain = dispatcher.Dispatcher._may
-    monkeypatch.setattr(dispatcher.Dispatcher, "_may", lambda *args: (looks.append(args[1].session), plain(*args))[1])
-    sender.put("/queue/a", "g4", color="red", JMSXGroupID="g", JMSXGroupSeq="-1")
-    assert one.bodies() == [b"g4"]
-    assert (looks.count(one.session), looks.count(two.session)) == (1, 6)
-
-
 def test_many_groups_take_no_memory():
     bench = Bench()
     sender, one, two = (bench.peer() for _ in range(3))
@@ -286,18 +265,6 @@ def test_many_groups_take_no_memory():
     bench.turn()
     assert len(one.take()) + len(two.take()) == 4100
     assert len(queue_of(bench).dispatcher._owners) <= 4096
-
-
-def test_groups_of_a_topic_mean_nothing():
-    bench = Bench()
-    sender, one = bench.peer(), bench.peer()
-    one.subscribe("/topic/a", ack="client", prefetch_count="1")
-    for number in range(3):
-        sender.put("/topic/a", str(number), JMSXGroupID="g")
-    for number in range(3):
-        message = one.next("MESSAGE")
-        assert message.body == str(number).encode()
-        one.ack(message)
 
 
 def test_receive_takes_nothing_from_an_exclusive_consumer():

@@ -211,33 +211,6 @@ def test_every_road_of_a_topic(hook, form):
     assert sent(sender) == 1
 
 
-def test_retained_delayed_and_transacted_messages(hook):
-    bench = Bench(retain=True)
-    sender, bad = bench.peer(), bench.peer("1.1")
-    bad.subscribe(QUEUE)
-    with hook.when(lambda consumer, seq: consumer.version == "1.1"):
-        sender.put(QUEUE, "1", delay="1000", receipt="1")
-        bench.date += 2
-        bench.wait(2)
-        assert bad.error()
-        sender.put("/topic/t", "2", retain="set", receipt="2")
-        for _ in range(2):
-            bad = bench.peer("1.1")
-            bad.subscribe("/topic/t", receipt="s")
-            assert [frame.command for frame in bad.take()] == ["RECEIPT", "ERROR"]
-        bad = bench.peer("1.1")
-        bad.subscribe(QUEUE)
-        sender.send("BEGIN", transaction="t")
-        for body in "34":
-            sender.put(QUEUE, body, transaction="t", persistent="true")
-        sender.send("COMMIT", transaction="t", receipt="3")
-        assert bad.error()
-    assert sent(sender) == 3
-    good = bench.peer("1.2")
-    good.subscribe(QUEUE)
-    assert good.bodies() == [b"1", b"3", b"4"]
-
-
 def test_receive_is_answered_by_error_alone(hook):
     bench = Bench()
     sender = bench.peer()

@@ -1,9 +1,12 @@
-"""Queues: order, who gets what, credit, back-pressure, expiry, and what is left when nobody listens."""
+"""Queues: order, who gets what, credit, back-pressure, priorities, expiry, and what is left when nobody listens."""
 
 import pytest
-from broker.harness import Bench
+from broker.harness import Bench, FaultyStore
 from hypothesis import given
 from hypothesis import strategies as st
+
+from stompcodec.broker.queues import paging as ready_messages
+from stompcodec.broker.queues.backlog import Backlog, Fifo
 
 
 @pytest.mark.req("S12-SUB-02", "S12-MSG-01", "S12-MSG-02", "S12-MSG-03", "S12-MSG-04", "S12-MSG-06", "S12-SND-04")
@@ -297,3 +300,164 @@ def test_idle_queues_go_and_come_back():
     sender.put("/queue/a", "2")  # whoever remembered the old one finds the new one
     peer.subscribe("/queue/a")
     assert peer.bodies() == [b"2"]
+
+
+# ---- priorities ----
+
+
+def put_all(sender, priorities, **headers):
+    for number, priority in enumerate(priorities):
+        options = {} if priority == "-" else {"priority": priority}
+        sender.put("/queue/a", f"{priority}{number}", **options, **headers)
+
+
+@pytest.mark.parametrize("ack", ["auto", "client-individual"])
+@pytest.mark.parametrize("priority", [True, False])
+def test_higher_ones_come_first_if_priorities_count(ack, priority):
+    bench = Bench(priority=priority)
+    sender, peer = bench.peer(), bench.peer()
+    put_all(sender, "-09-490")
+    peer.subscribe("/queue/a", ack=ack)
+    first, then = [b"92", b"95", b"-0", b"-3", b"44", b"01", b"06"], [b"-0", b"01", b"92", b"-3", b"44", b"95", b"06"]
+    assert peer.bodies() == (first if priority else then)
+
+
+def test_messages_without_a_priority_never_change_the_order():
+    bench = Bench()
+    sender = bench.peer()
+    put_all(sender, "---4x")
+    assert type(bench.broker.queues["/", "/queue/a"].messages.line) is Fifo
+
+
+def test_what_comes_back_has_its_place():
+    bench = Bench()
+    sender, peer, other = bench.peer(), bench.peer(), bench.peer()
+    put_all(sender, "1917")
+    peer.subscribe("/queue/a", ack="client")
+    assert len(peer.take()) == 4
+    put_all(sender, "58")
+    peer.lose()
+    other.subscribe("/queue/a")
+    assert [body[:1] for body in other.bodies()] == [b"9", b"8", b"7", b"5", b"1", b"1"]
+    assert bench.broker.queues["/", "/queue/a"].count == 0
+
+
+@pytest.mark.parametrize("few", [0, 10])
+def test_the_order_is_plain_again_when_it_can_be(monkeypatch, few):
+    monkeypatch.setattr(ready_messages, "_FEW", few)
+    bench = Bench()
+    sender, peer = bench.peer(), bench.peer()
+    put_all(sender, "---")
+    peer.subscribe("/queue/a", browser="true")
+    queue = bench.broker.queues["/", "/queue/a"]
+    assert type(queue.messages.line) is Backlog
+    peer.send("UNSUBSCRIBE", id="1")
+    assert type(queue.messages.line) is (Fifo if few else Backlog)
+    put_all(sender, "-")
+    peer.take()
+    peer.subscribe("/queue/a", ack="client")
+    assert peer.bodies() == [b"-0", b"-1", b"-2", b"-0"]
+    bench.wait(2)
+    assert type(queue.messages.line) is Fifo
+
+
+@pytest.mark.parametrize("header", [{"priority": "9"}, {"JMSXGroupID": "a"}])
+def test_a_message_that_came_late_has_its_place_before_priorities_count(header):
+    """A transaction waits for the store, others send meanwhile, and then its second message changes the queue."""
+    bench = Bench(FaultyStore(background=True))
+    sender, other, peer = bench.peer(), bench.peer(), bench.peer()
+    sender.send("BEGIN", transaction="t")
+    sender.put("/queue/a", "early", transaction="t", persistent="true")
+    sender.put("/queue/a", "second", transaction="t", persistent="true", **header)
+    sender.send("COMMIT", transaction="t")
+    for number in range(3):
+        other.put("/queue/a", f"late {number}")
+    while bench.store.job is not None:
+        bench.store.finish()
+        bench.turn()
+    peer.subscribe("/queue/a", ack="client")
+    late = [b"late 0", b"late 1", b"late 2"]
+    first = [b"second", b"early"] if "priority" in header else [b"early", b"second"]
+    assert peer.bodies() == [*first, *late]
+
+
+# ---- expiry ----
+
+
+@pytest.mark.parametrize("headers", [{"expires": "1000005000"}, {"expiration": "5000"}])
+def test_expired_messages_are_dropped(headers):
+    bench = Bench()
+    peer = bench.peer()
+    for number in range(3):
+        peer.put("/queue/a", str(number), **(headers if number % 2 == 0 else {}))
+    bench.date += 4.9
+    bench.wait(2.0)
+    queue = bench.broker.queues["/", "/queue/a"]
+    assert queue.count == 3
+    bench.date += 0.2
+    if headers.get("expires"):
+        bench.wait(2.0)  # found by the sweep
+        assert queue.count == 1
+    peer.subscribe("/queue/a")  # or when it is to be delivered
+    assert peer.bodies() == [b"1"]
+    assert queue.count == queue.octets == bench.octets == 0
+
+
+@pytest.mark.parametrize("value", ["0", str(2**63 - 1)])
+def test_zero_and_the_latest_time_never_expire(value):
+    bench = Bench()
+    peer = bench.peer()
+    peer.put("/queue/a", "x", expires=value, expiration=value)
+    bench.date += 10**6
+    bench.wait(100)
+    peer.subscribe("/queue/a")
+    assert peer.bodies() == [b"x"]
+
+
+def test_expired_messages_become_dead_letters():
+    bench = Bench(dead_letter_expired=True)
+    peer = bench.peer()
+    peer.put("/queue/a", "x", expiration="1", persistent="true", k="v")
+    bench.date += 1
+    bench.wait(2.0)
+    peer.subscribe("/queue/DLQ.a")
+    message = peer.next("MESSAGE")
+    assert (message.body, message.headers["k"], message.get("expiration")) == (b"x", "v", None)
+    assert message.headers["dead-letter-reason"] == "expired"
+    assert message.headers["original-destination"] == "/queue/a"
+    assert list(bench.store.load()) == []
+
+
+@pytest.mark.parametrize("persistent", ["true", "false"])
+def test_nobody_gets_what_has_expired_when_it_comes(persistent):
+    bench = Bench()
+    peer, sender = bench.peer(), bench.peer()
+    peer.subscribe("/queue/a", ack="client-individual")
+    sender.put("/queue/a", "late", expires="1", persistent=persistent)
+    sender.put("/queue/a", "in time", persistent=persistent)
+    assert peer.bodies() == [b"in time"]
+    assert bench.broker.queues["/", "/queue/a"].count == 1
+    assert len(list(bench.store.load())) == (persistent == "true")
+
+
+@pytest.mark.parametrize("headers", [{}, {"selector": "1 = 1"}, {"exclusive": "true"}, {"consumer_priority": "3"}])
+@pytest.mark.parametrize("how", ["ack", "nack", "unsubscribe", "lose"])
+def test_an_expired_message_may_be_acknowledged_and_is_not_delivered_again(headers, how):
+    bench = Bench(dead_letter_expired=True)
+    peer, other, sender = bench.peer(), bench.peer(), bench.peer()
+    peer.subscribe("/queue/a", ack="client-individual", **headers)
+    sender.put("/queue/a", "x", expiration="1000")
+    message = peer.next("MESSAGE")
+    other.subscribe("/queue/a", **headers)
+    bench.date += 1.1
+    if how == "lose":
+        peer.lose()
+    elif how == "unsubscribe":
+        peer.send("UNSUBSCRIBE", id="1")
+    else:
+        peer.ack(message, how.upper())
+    assert (peer.bodies(), other.bodies()) == ([], [])
+    assert bench.broker.queues["/", "/queue/a"].count == 0
+    other.subscribe("/queue/DLQ.a", id="2")
+    assert [frame.headers["dead-letter-reason"] for frame in other.take()] == ["expired"] * (how != "ack")
+    assert bench.octets == 0
