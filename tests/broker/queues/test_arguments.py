@@ -241,20 +241,6 @@ def test_the_same_arguments_again_none_and_unknown_ones_are_fine():
     assert peer.bodies() == [b"third"]
 
 
-def test_whoever_knew_the_queue_before_obeys_its_arguments():
-    bench = Bench()
-    sender, peer = bench.peer(), bench.peer()
-    sender.put(NAME, "x")
-    peer.subscribe(NAME)
-    assert peer.bodies() == [b"x"]
-    peer.send("UNSUBSCRIBE", id="1")
-    peer.subscribe(NAME, **{"x-max-length": "1"})
-    peer.send("UNSUBSCRIBE", id="1")
-    sender.put(NAME, "y")
-    sender.put(NAME, "z")
-    assert left(bench) == [b"z"]
-
-
 @pytest.mark.parametrize(
     "headers",
     [

@@ -142,18 +142,6 @@ def test_a_queue_that_fell_behind_catches_up_with_its_sender(road: None) -> None
     assert not queue.blocked
 
 
-def test_a_sender_to_a_deep_queue_is_not_slowed_down_by_its_drain(road: None) -> None:
-    bench = Bench()
-    sender = bench.peer()
-    message = sender.octets_of("SEND", destination=QUEUE, persistent="true")
-    sender.session.receive(message * 2 * AT_ONCE, 0.0)
-    bench.turn()
-    drain(bench)
-    assert bench.broker.queues["/", QUEUE].parked
-    sender.session.receive(message * 2 * FEW, 0.0)
-    assert not sender.session.paused
-
-
 @pytest.mark.parametrize("end", ["slow", "lost", "suspended", "deleted"])
 def test_a_sender_waits_no_longer_than_its_queue_catches_up(road: None, end: str) -> None:
     bench = Bench()

@@ -178,22 +178,6 @@ def test_a_window_that_cannot_be_is_a_configuration_error(values: dict[str, int]
 # ---- restart, purge, expiry ----
 
 
-def test_a_restart_leaves_a_long_queue_in_the_store() -> None:
-    bench, _sender = filled(50)
-    again = Bench(bench.store, window_messages=3)
-    queue = queue_of(again)
-    assert (queue.count, queue.total) == (0, 50)
-    taker = again.peer()
-    taker.subscribe(QUEUE, ack="client-individual", prefetch_count="1")
-    frame = taker.next("MESSAGE")
-    assert frame.body == b"0"
-    assert queue.count <= 4
-    third = Bench(bench.store, window_messages=3)
-    taker = third.peer()
-    taker.subscribe(QUEUE)
-    assert numbers(taker) == list(range(50))
-
-
 # ---- RECEIVE and browsers ----
 
 
@@ -316,25 +300,6 @@ def under_way(store: Slow) -> tuple[Bench, Peer, Any]:
     taker.take()
     assert store.asked
     return bench, taker, second
-
-
-def test_a_commit_that_fails_while_a_page_is_read() -> None:
-    store = Slow()
-    bench, taker, frame = under_way(store)
-    store.faulty = True
-    taker.ack(frame, receipt="r")
-    sender = bench.peer()
-    sender.put(QUEUE, "99", persistent="true", receipt="r")
-    assert sender.take()[-1].command == "ERROR"
-    assert taker.closed
-    store.faulty = False
-    store.answer(bench)
-    bench.wait(3.0)
-    other = bench.peer()
-    other.subscribe(QUEUE)
-    assert numbers(other) == list(range(1, 20))
-    bench.wait(3.0)
-    assert not list(store.load())
 
 
 def test_a_durable_subscription_that_ends_while_a_page_is_read() -> None:

@@ -80,28 +80,6 @@ def test_beside_active_sessions_a_turn_does_little(way: str, window: int) -> Non
     assert got == list(range(3 * AT_ONCE))
 
 
-@pytest.mark.parametrize(
-    ("tick", "least", "most"), [(0.0, AT_ONCE, AT_ONCE), (0.0001, FEW + 1, 10 * FEW), (0.001, FEW, FEW)]
-)
-def test_beside_active_sessions_quick_messages_take_a_moment(tick: float, least: int, most: int) -> None:
-    """Messages that leave nothing to be stored share a turn for less than half a millisecond, not one by one."""
-    bench = Loop()
-    fill(bench, count=3 * AT_ONCE, persistent=False)
-    peer, looks = bench.peer(), 0
-
-    def clock() -> float:
-        nonlocal looks
-        looks += 1
-        return tick * looks
-
-    bench.broker.quota.heard, bench.broker.quota.clock = 0.05, clock
-    start(peer)
-    for steps in (2, 1):  # SUBSCRIBE is the first one
-        bench.one_turn()
-        assert steps * least <= len(numbers(peer)) <= steps * most
-        looks = 0
-
-
 @pytest.mark.parametrize("consumers", [1, 3])
 @pytest.mark.parametrize("way", ["queue", "selector"])
 def test_delivery_stops_while_the_disk_is_behind_and_goes_on_by_itself(way: str, consumers: int) -> None:

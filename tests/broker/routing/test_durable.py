@@ -11,7 +11,6 @@ from broker.sockets import Client, send
 from crash.process import BrokerProcess
 from patience import patience
 
-import stompcodec
 from stompcodec.broker.config.config import DIALECTS
 from stompcodec.broker.message import Message
 from stompcodec.broker.storage.store import MemoryStore
@@ -134,21 +133,6 @@ def test_a_full_queue(policy):
     assert len(list(bench.store.load())) == 1
 
 
-def test_dead_letters_and_expiry():
-    bench = Bench(max_attempts=1, dead_letter_expired=True)
-    sender, peer = bench.peer(), client(bench)
-    subscribe(peer, ack="client-individual")
-    sender.put(TOPIC, "1")
-    peer.nack(peer.next())
-    leave(peer)
-    sender.put(TOPIC, "2", expiration="1000")
-    bench.date += 5
-    bench.wait(30)
-    reader = bench.peer()
-    reader.subscribe("/queue/DLQ.c.n")
-    assert reader.bodies() == [b"1", b"2"]
-
-
 def test_a_message_of_a_transaction_goes_before_those_that_came_while_it_was_stored():
     bench = Bench()
     reader = client(bench)
@@ -201,23 +185,6 @@ def test_by_the_name_of_its_queue():
         assert names(bench) == ["shared"]
         peer.lose()
     assert names(bench) == []
-
-
-def test_receive_takes_one_of_what_it_holds():
-    bench = Bench(**DIALECTS["rabbitmq"])
-    sender, peer = bench.peer(), bench.peer()
-    peer.parser = stompcodec.Parser("1.2", commands=("EMPTY",))
-
-    def receive(*headers):
-        peer.raw("\n".join(["RECEIVE", f"destination:{TOPIC}", "id:1", *headers, "", "\0"]).encode())
-        return [frame.command for frame in peer.take()]
-
-    sender.subscribe(TOPIC, id="1", **{"durable": "true"})
-    sender.lose()
-    bench.peer().put(TOPIC, "1")
-    assert receive("durable:true", "receipt:r") == ["MESSAGE", "RECEIPT"]
-    assert receive("durable:true", "receipt:r") == ["EMPTY", "RECEIPT"]
-    assert len(list(bench.store.subscriptions())) == 1
 
 
 @pytest.mark.parametrize("header", ["x-queue-name:q", "durable:true", "durable-subscription-name:d"])
