@@ -178,9 +178,10 @@ def test_what_is_sent_arrives_in_any_version(versions, headers, body, ack):
         ({"prefetch_count": "0"}, 120),
     ],
 )
-def test_prefetch(headers, count):
+@pytest.mark.parametrize("version", ["1.1", "1.2"])
+def test_prefetch(headers, count, version):
     bench = Bench()
-    peer, other = bench.peer(), bench.peer()
+    peer, other = bench.peer(version), bench.peer()
     for number in range(120):
         other.put("/queue/a", str(number))
     peer.subscribe("/queue/a", ack="client-individual", **headers)
