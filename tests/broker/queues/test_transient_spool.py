@@ -144,6 +144,7 @@ def test_a_disk_that_fails_stops_their_producers_and_loses_none() -> None:
         assert number < 300
     bench.wait(2)
     assert queue_of(bench).total == number
+    assert {bool(message.persistent) for message in queue_of(bench).messages} == {False}, "they are back in memory"
     store.faulty = False
     bench.wait(5)
     assert drain(bench.peer()) == list(range(number))

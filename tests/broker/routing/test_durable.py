@@ -31,7 +31,7 @@ def test_it_keeps_what_comes_while_its_client_is_away(ack, version):
     assert names(bench) == ["c.n"]
     for number in (2, 3):
         sender.put(TOPIC, str(number))
-    bench.wait(1000)  # and it does not go for being idle
+    bench.wait(100)  # and it does not go for being idle
     peer = client(bench, version=version)
     subscribe(peer, ack=ack)
     frames = peer.take()
