@@ -5,7 +5,6 @@ import signal
 from functools import partial
 
 import pytest
-from broker.durables import NAME, TOPIC, client, leave, names, subscribe
 from broker.harness import Bench, FaultyStore
 from broker.sockets import Client, send
 from crash.process import BrokerProcess
@@ -14,6 +13,31 @@ from patience import patience
 from stompcodec.broker.config.config import DIALECTS
 from stompcodec.broker.message import Message
 from stompcodec.broker.storage.store import MemoryStore
+
+TOPIC = "/topic/a"
+NAME = "durable-subscription-name"
+
+
+def client(bench, client_id="c", version="1.2"):
+    """Return a connected peer with a client-id."""
+    peer = bench.peer(version, connect=False)
+    peer.connect(client_id=client_id)
+    return peer
+
+
+def subscribe(peer, name="n", destination=TOPIC, id="1", **headers):
+    peer.send("SUBSCRIBE", destination=destination, id=id, **{NAME: name}, **headers)
+
+
+def names(bench):
+    """Return the names of the durable subscriptions."""
+    return sorted(bench.broker.virtual_host("/").destinations.durables.by_name)
+
+
+def leave(peer):
+    """DISCONNECT."""
+    peer.send("DISCONNECT", receipt="bye")
+    peer.lose()
 
 
 @pytest.mark.req("ART-DUR-01", "ART-DUR-04", "ART-DUR-05")
