@@ -62,7 +62,7 @@ def test_without_the_key_they_stay_in_memory() -> None:
     bench = Bench(window_messages=3)
     sender = bench.peer()
     for number in range(30):
-        sender.put(QUEUE, str(number))
+        sender.put(QUEUE, str(number), **({"expiration": "60000"} if number % 2 else {}))
     assert queue_of(bench).count == 30
     assert not list(bench.store.load())
 
