@@ -243,6 +243,33 @@ def test_a_topic_cannot_be_browsed():
 # ---- seqs, and what takes effect late ----
 
 
+@pytest.mark.parametrize("end", ["true", "false"])
+@pytest.mark.parametrize("faulty", [False, True])
+def test_nothing_is_passed_over_that_waits_for_the_store(end, faulty):
+    """Messages 1 to 3 take their places first, and come into the queue after 4 to 6."""
+    store = FaultyStore(background=True)
+    bench = Bench(store)
+    slow, sender, peer = bench.peer(), bench.peer(), bench.peer()
+    slow.send("BEGIN", transaction="t")
+    for number in "12":
+        slow.put("/queue/a", number, transaction="t", persistent="true")
+    slow.send("COMMIT", transaction="t")
+    slow.put("/queue/a", "3")
+    for number in "456":
+        sender.put("/queue/a", number)
+    peer.send("SUBSCRIBE", destination="/queue/a", id="1", browser="true", browser_end=end, include_seq="seq")
+    early = [(frame.body, frame.headers["seq"]) for frame in peer.take()]
+    assert early == ([(b"", "0")] if end == "true" else [])
+    store.faulty = faulty
+    store.finish()
+    bench.turn()
+    assert queue_of(bench).count == (4 if faulty else 6)
+    if end == "false":
+        assert b"".join(peer.bodies()) == (b"3456" if faulty else b"123456")
+    sender.put("/queue/a", "7")
+    assert peer.bodies() == ([] if end == "true" else [b"7"])
+
+
 def test_seqs_are_reserved_before_they_are_given_away():
     bench = Bench()
     sender = bench.peer()

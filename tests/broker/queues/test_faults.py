@@ -211,6 +211,19 @@ def test_every_road_of_a_topic(hook, form):
     assert sent(sender) == 1
 
 
+def test_many_messages_of_one_turn(hook):
+    bench = Bench()
+    sender, bad, good = bench.peer(), bench.peer("1.1"), bench.peer("1.2")
+    for peer in (bad, good):
+        peer.subscribe("/topic/t")
+    octets = b"".join(sender.octets_of("SEND", b"%d" % n, destination="/topic/t", receipt=str(n)) for n in range(9))
+    with hook.when(seqs(3)):
+        sender.raw(octets)
+    assert sent(sender) == 9
+    assert bad.error()
+    assert good.bodies() == [b"%d" % n for n in range(9)]
+
+
 def test_receive_is_answered_by_error_alone(hook):
     bench = Bench()
     sender = bench.peer()
