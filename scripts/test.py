@@ -37,7 +37,7 @@ DOCTESTS += ["stompcodec", "README.md", "docs"]
 BROKER = {
     "": "core memory memory_below scenarios server",
     "bodies/": "jms xml_json",
-    "queues/": "faults queue undeliverable",
+    "queues/": "faults queue",
     "routing/": "durable rabbitmq retained topics",
     "sessions/": "acknowledge connecting legacy transactions turns websocket_turns wishlist",
     "storage/": "large store",

@@ -48,7 +48,6 @@ LONG = tuple(
     for name in (
         "crash/test_crash",
         "broker/test_state_machine",
-        "broker/queues/test_faults_machine",
         "broker/queues/test_dispatcher_machine",
         "broker/routing/test_routing_machine",
         "broker/routing/test_idempotency_machine",

@@ -109,7 +109,7 @@ ISOLATION = {
     "space": "crash/test_crash.py::test_nothing_is_lost_when_the_storage_is_killed",
     "uploads": "broker/test_descriptors.py::test_half_sent_messages_end",
     "descriptors": "broker/test_descriptors.py::test_who_comes_too_late_is_told_or_closed",
-    "durable messages": "broker/routing/test_durable_store.py::test_what_has_a_receipt_survives_a_kill",
+    "durable messages": "broker/routing/test_durable.py::test_what_has_a_receipt_survives_a_kill",
     "the disk": "broker/storage/test_sqlite_faults.py::test_killed_at_random_moments",
     "a full disk": "broker/storage/test_space.py::test_a_disk_that_is_full_heals_by_consuming",
     "shares of names": "broker/routing/test_shares.py::test_twelve_thousand_queues_by_one_client_leave_room",

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -10,7 +9,7 @@ from unittest.mock import patch
 
 from stompcodec.broker.queues.consumer import Consumer
 
-__all__ = ["FaultHook", "LogCount", "Planted"]
+__all__ = ["FaultHook", "Planted"]
 
 
 class Planted(Exception):
@@ -44,8 +43,6 @@ class FaultHook:
         self.fails: Callable[[Consumer, int], bool] = lambda consumer, seq: False
         #: Consumer and seq of each fault, in order.
         self.faults: list[tuple[Consumer, int]] = []
-        #: Called with consumer and seq of what can be written, before it is.
-        self.watch: Callable[[Consumer, int], None] = lambda consumer, seq: None
         self._patch = patch.object(Consumer, "_heads", self._heads())
 
     def _heads(self) -> Any:
@@ -63,7 +60,6 @@ class FaultHook:
         if self.fails(consumer, seq):
             self.faults.append((consumer, seq))
             raise Planted(f"seq {seq}")
-        self.watch(consumer, seq)
 
     @contextmanager
     def when(self, fails: Callable[[Consumer, int], bool]) -> Iterator[None]:
@@ -80,14 +76,3 @@ class FaultHook:
 
     def __exit__(self, *_: object) -> None:
         self._patch.stop()
-
-
-class LogCount(logging.Handler):
-    """Counts the faults that the broker tells of."""
-
-    def __init__(self) -> None:
-        super().__init__(logging.WARNING)
-        self.count = 0
-
-    def emit(self, record: logging.LogRecord) -> None:
-        self.count += 1

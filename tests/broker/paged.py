@@ -6,10 +6,9 @@ from typing import Any
 
 from broker.harness import Bench, Peer
 
-from stompcodec.broker.message import Message
 from stompcodec.broker.queues.queue import Queue
 
-__all__ = ["QUEUE", "filled", "numbers", "queue_of", "ready_of"]
+__all__ = ["QUEUE", "filled", "numbers", "queue_of"]
 
 QUEUE = "/queue/a"
 
@@ -29,15 +28,3 @@ def queue_of(bench: Bench, name: str = QUEUE) -> Queue:
 
 def numbers(peer: Peer) -> list[int]:
     return [int(body) for body in peer.bodies()]
-
-
-def ready_of(bench: Bench, queue: Queue) -> list[Message]:
-    """Return the READY messages of a queue in their order: those in memory, and those that are in the store only."""
-    journal, paging = bench.broker.journal, queue.paging
-    if paging is None:
-        return list(queue.messages)
-    written = [message for place, message in journal.batch.put if place is queue]
-    stored = [*journal.messages(bench.store.load(queue.key)), *written]
-    paged = {message.seq: message for message in stored if message.due is None and queue.is_paged(message)}
-    assert paging.count == len(paged) + paging.deferred
-    return sorted([*queue.messages, *paged.values()], key=queue.messages.place)

@@ -15,8 +15,16 @@ def queue_of(bench):
     return bench.broker.queues["/", NAME]
 
 
+def use(peer, command, id="1", **headers):
+    """SEND to the queue, or SUBSCRIBE."""
+    if command == "SEND":
+        peer.put(NAME, "x", **headers)
+    else:
+        peer.subscribe(NAME, id, **headers)
+
+
 def made(by, bench=None, **arguments):
-    """A queue that a SEND has made, with a message "first" in it, or a SUBSCRIBE that has ended."""
+    """Return a broker and a peer, with a message in a queue that a SEND has made, or a SUBSCRIBE that has ended."""
     bench = bench or Bench()
     peer = bench.peer()
     headers = {name.replace("_", "-"): value for name, value in arguments.items()}
@@ -153,12 +161,11 @@ def test_a_queue_that_is_there_keeps_its_arguments(by, before, dialect):
 @pytest.mark.parametrize("by", ["SEND", "SUBSCRIBE"])
 @pytest.mark.parametrize("first", ["SEND", "SUBSCRIBE"])
 @pytest.mark.parametrize("dialect", DIALECTS)
-@pytest.mark.parametrize("version", ["1.0", "1.1", "1.2"])
-def test_a_session_says_once_what_a_queue_is(by, first, dialect, version):
-    """Later arguments of the same session are ignored, as if they were not there."""
+def test_a_session_says_once_what_a_queue_is(by, first, dialect):
+    """Later arguments of the same session are ignored."""
     bench = Bench(**DIALECTS[dialect])
     bench.peer().put(NAME, "kept")
-    peer = bench.peer(version)
+    peer = bench.peer()
     use(peer, first)
     for number in range(3):  # with and without what the session remembers of its SENDs
         use(peer, by, id=f"again-{number}", **DEAD_LETTERS, **{"x-max-length": "1"})
@@ -171,14 +178,10 @@ def test_a_session_says_once_what_a_queue_is(by, first, dialect, version):
 @pytest.mark.parametrize("dialect", ["activemq", "artemis"])
 @pytest.mark.parametrize("value", ["1", "soon"])
 def test_queue_arguments_mean_nothing_to_others(by, dialect, value):
-    bench = Bench(**DIALECTS[dialect])
-    peer = bench.peer()
-    use(peer, by, **{"x-max-length": value, "x-queue-type": "stream", "x-overflow": "explode"})
-    assert not peer.closed, peer.take()
-    peer.send("UNSUBSCRIBE", id="1") if by == "SUBSCRIBE" else None
-    peer.put(NAME, "a")
-    peer.put(NAME, "b")
-    assert left(bench)[-2:] == [b"a", b"b"]
+    arguments = {"x_max_length": value, "x_queue_type": "stream", "x_overflow": "explode"}
+    bench, peer = made(by, Bench(**DIALECTS[dialect]), **arguments)
+    peer.put(NAME, "second")
+    assert left(bench) == [b"first", b"second"]
 
 
 @pytest.mark.parametrize("by", ["SEND", "SUBSCRIBE"])
@@ -207,17 +210,6 @@ def test_arguments_hold_after_a_restart(by, dialect):
     assert list(bench.store.subscriptions()) == []  # with the queue its arguments go
 
 
-@pytest.mark.parametrize("dialect", DIALECTS)
-def test_arguments_for_a_plain_queue_after_a_restart(dialect):
-    bench = Bench(**DIALECTS[dialect])
-    bench.peer().put(NAME, "kept", persistent="true")
-    bench = Bench(bench.store, **DIALECTS[dialect])
-    peer = bench.peer()
-    use(peer, "SEND", **{"x-max-length": "1"})
-    assert peer.closed is (dialect == "rabbitmq")
-    assert left(bench)[:1] == [b"kept"]
-
-
 def test_a_store_with_arguments_that_mean_nothing_any_more():
     bench = Bench()
     bench.peer().put(NAME, "kept", persistent="true", **{"x-max-length": "1"})
@@ -237,38 +229,16 @@ def test_what_a_session_remembers_of_queues_is_bounded_and_accounted_for():
     bench.audit()
 
 
-def use(peer, command, id="1", **headers):
-    """SEND to the queue, or SUBSCRIBE."""
-    if command == "SEND":
-        peer.put(NAME, "x", **headers)
-    else:
-        peer.subscribe(NAME, id, **headers)
-
-
 DEAD_LETTERS = {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": "dead"}
 
 
-def test_the_same_arguments_again_and_none_are_fine():
-    _bench, peer = made("SEND", x_max_length="2")
+def test_the_same_arguments_again_none_and_unknown_ones_are_fine():
+    _bench, peer = made("SEND", x_max_length="2", x_max_priority="10", x_queue_type="quorum")
     peer.put(NAME, "second", **{"x-max-length": "2"})
     peer.subscribe(NAME, **{"x-max-length": "2"})
     assert peer.bodies() == [b"first", b"second"]
     peer.put(NAME, "third")
     assert peer.bodies() == [b"third"]
-
-
-def test_whoever_knew_the_queue_before_obeys_its_arguments():
-    bench = Bench()
-    sender, peer = bench.peer(), bench.peer()
-    sender.put(NAME, "x")
-    peer.subscribe(NAME)
-    assert peer.bodies() == [b"x"]
-    peer.send("UNSUBSCRIBE", id="1")
-    peer.subscribe(NAME, **{"x-max-length": "1"})
-    peer.send("UNSUBSCRIBE", id="1")
-    sender.put(NAME, "y")
-    sender.put(NAME, "z")
-    assert left(bench) == [b"z"]
 
 
 @pytest.mark.parametrize(
@@ -287,27 +257,8 @@ def test_whoever_knew_the_queue_before_obeys_its_arguments():
 @pytest.mark.parametrize("by", ["SEND", "SUBSCRIBE"])
 def test_what_cannot_be_served_is_refused(headers, by):
     peer = Bench().peer()
-    if by == "SEND":
-        peer.put(NAME, "x", **headers)
-    else:
-        peer.subscribe(NAME, **headers)
+    use(peer, by, **headers)
     assert next(iter(headers)) in peer.error().headers["message"] or headers == {"x-queue-type": "stream"}
-
-
-def test_what_means_nothing_is_ignored():
-    bench, _peer = made("SUBSCRIBE", x_max_priority="10", x_queue_type="quorum")
-    assert left(bench) == [b"first"]
-
-
-def test_a_queue_with_arguments_may_have_consumers_that_pick():
-    bench, peer = made("SUBSCRIBE", x_max_length="2")
-    peer.subscribe(NAME, "2", exclusive="true", ack="client", prefetch_count="1")
-    other = bench.peer()
-    other.subscribe(NAME)
-    for number in range(3):
-        peer.put(NAME, str(number))
-    assert other.take() == []
-    assert queue_of(bench).count == 2
 
 
 def test_queues_whose_dead_letters_go_to_each_other():

@@ -106,18 +106,6 @@ def change(step, value, backlog, model, order):
         )
 
 
-@given(st.lists(st.integers(0, 200), max_size=200))
-def test_no_place_is_kept_of_what_is_gone(gone):
-    backlog = Backlog(plain(range(200)))
-    for seq in gone:
-        backlog.remove(plain([seq])[0])
-        backlog.after((5, seq))
-        level = next(iter(backlog._levels.values()))
-        assert sum(map(len, level._blocks)) + len(level.line) == len(backlog)
-        assert all(len(seqs) in (0, len(block)) for seqs, block in zip(level._seqs, level._blocks))
-        assert level._ends == [block[-1].seq for block in level._blocks]
-
-
 @given(st.lists(st.integers(0, 50), unique=True), st.integers(0, 50))
 def test_what_comes_back_into_a_line(seqs, cut):
     messages = plain(seqs)

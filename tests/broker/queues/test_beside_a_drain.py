@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from broker.harness import Bench, FaultyStore, Peer
+from broker.harness import AtOnce, Bench, FaultyStore, Peer
 from broker.loop import QUEUE, Loop
 
 from stompcodec.broker.loop_quota import AT_ONCE, FEW
@@ -31,24 +31,22 @@ def fill(bench: Bench, count: int = MANY) -> None:
     bench.turn()
 
 
-def drain(bench: Bench, **headers: str) -> Peer:
+def drain(bench: Bench) -> Peer:
     """SUBSCRIBE, and no turn. From now on others are heard."""
-    taker = bench.peer()
     bench.broker.quota.heard = bench.now  # the shell says so
-    taker.session.receive(taker.octets_of("SUBSCRIBE", destination=QUEUE, id="1", **headers), 0.0)
+    return taker_of(bench, QUEUE)
+
+
+def taker_of(bench: Bench, destination: str) -> Peer:
+    """Return a peer that has sent SUBSCRIBE, before a turn."""
+    taker = bench.peer()
+    taker.session.receive(taker.octets_of("SUBSCRIBE", destination=destination, id="1"), 0.0)
     return taker
 
 
 def send(peer: Peer, destination: str = OTHER) -> None:
     """SEND a stored message, and no turn."""
     peer.session.receive(peer.octets_of("SEND", destination=destination, persistent="true", receipt="s"), 0.0)
-
-
-def taker_of(bench: Bench, destination: str) -> Peer:
-    """A peer with a SUBSCRIBE, and no turn."""
-    taker = bench.peer()
-    taker.session.receive(taker.octets_of("SUBSCRIBE", destination=destination, id="1"), 0.0)
-    return taker
 
 
 def receipts(peer: Peer) -> int:
@@ -110,46 +108,6 @@ def test_what_has_left_already_waits_for_no_commit(draining: tuple[Loop, Peer], 
     assert bench.store.job is None or under_way(bench)[0] == 0
 
 
-def test_receipts_keep_their_order(draining: tuple[Loop, Peer]) -> None:
-    """Receipts that wait for the commit under way come first."""
-    bench, sender = draining
-    send(sender)
-    bench.one_turn()
-    assert under_way(bench)[0] == 1
-    taker_of(bench, READ)
-    send(sender, READ)
-    bench.one_turn()
-    assert receipts(sender) == 0
-    bench.store.finish()
-    bench.one_turn()
-    assert receipts(sender) == 2
-
-
-def test_a_turn_commits_or_works_on(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Commits put the work off in every second turn at most."""
-    monkeypatch.setattr(journal, "_FEW_GONE", 3 * FEW)
-    bench = Loop()
-    fill(bench)
-    sender = bench.peer()
-    taker = drain(bench)
-    got, came, idle = 0, 0, 0
-    for number in range(100):
-        commits, worked = bench.store.commits, came > 0
-        if number % 3:
-            send(sender)
-        bench.one_turn()
-        came = len(taker.take())
-        idle = 0 if came else idle + 1
-        assert idle <= 1
-        got += came
-        if got == MANY:
-            break
-        if bench.store.commits > commits and worked:
-            assert came == 0
-    assert got == MANY
-    assert receipts(sender) > 3
-
-
 @pytest.fixture(params=[True, False], ids=["c", "python"])
 def road(request: pytest.FixtureRequest) -> Iterator[None]:
     """Frames are read in C, or in Python."""
@@ -184,18 +142,6 @@ def test_a_queue_that_fell_behind_catches_up_with_its_sender(road: None) -> None
     assert not queue.blocked
 
 
-def test_a_sender_to_a_deep_queue_is_not_slowed_down_by_its_drain(road: None) -> None:
-    bench = Bench()
-    sender = bench.peer()
-    message = sender.octets_of("SEND", destination=QUEUE, persistent="true")
-    sender.session.receive(message * 2 * AT_ONCE, 0.0)
-    bench.turn()
-    drain(bench)
-    assert bench.broker.queues["/", QUEUE].parked
-    sender.session.receive(message * 2 * FEW, 0.0)
-    assert not sender.session.paused
-
-
 @pytest.mark.parametrize("end", ["slow", "lost", "suspended", "deleted"])
 def test_a_sender_waits_no_longer_than_its_queue_catches_up(road: None, end: str) -> None:
     bench = Bench()
@@ -221,21 +167,14 @@ def test_a_sender_waits_no_longer_than_its_queue_catches_up(road: None, end: str
     assert not queue.blocked
 
 
-class Counting:
-    """A helper that does its jobs at once, and counts them."""
+class Counting(AtOnce):
+    """A helper that counts its jobs."""
 
-    def __init__(self) -> None:
-        self.jobs = 0
+    jobs = 0
 
     def give(self, job: Any) -> None:
         self.jobs += 1
-        job()
-
-    def wait(self) -> None:
-        """Nothing is under way."""
-
-    def stop(self) -> None:
-        """Nothing is under way."""
+        super().give(job)
 
 
 @pytest.mark.parametrize("fast", [True, False])

@@ -1,4 +1,4 @@
-"""Windows: in messages, in octets, and credit that a client gives by itself."""
+"""Windows: in messages, in bytes, and credit that a client gives by itself."""
 
 import pytest
 from broker.harness import Bench
@@ -6,25 +6,43 @@ from broker.harness import Bench
 BODY = "x" * 1000
 
 
-def filled(count=6, body=BODY, **config):
+def filled(version="1.2", **config):
     bench = Bench(**config)
     sender = bench.peer()
-    for _ in range(count):
-        sender.put("/queue/a", body)
-    return bench, bench.peer()
+    for _ in range(6):
+        sender.put("/queue/a", BODY)
+    return bench, bench.peer(version)
 
 
-@pytest.mark.req("ART-FLW-01", "ART-FLW-02", "ART-FLW-03")
+@pytest.mark.req("ART-FLW-01", "ART-FLW-02", "ART-FLW-03", "ART-FLW-04", "ART-FLW-05", "ART-FLW-06")
 @pytest.mark.parametrize("version", ["1.1", "1.2"])
-@pytest.mark.parametrize(("size", "count"), [("0", 1), ("1", 1), ("1500", 2), ("2100", 3), ("-1", 6)])
-def test_a_window_in_octets(size, count, version):
-    bench, _ = filled()
-    peer = bench.peer(version)
-    peer.subscribe("/queue/a", ack="client-individual", consumer_window_size=size)
+@pytest.mark.parametrize(
+    ("config", "ack", "headers", "count"),
+    [
+        ({}, "client-individual", {"consumer-window-size": "0"}, 1),
+        ({}, "client-individual", {"consumer-window-size": "1"}, 1),
+        ({}, "client-individual", {"consumer-window-size": "1500"}, 2),
+        ({}, "client-individual", {"consumer-window-size": "2100"}, 3),
+        ({}, "client-individual", {"consumer-window-size": "-1"}, 6),
+        ({"prefetch_octets": True}, "client", {"activemq.prefetchSize": "1500"}, 2),
+        ({"prefetch_octets": True}, "client", {"activemq.prefetchSize": "-1", "consumer-window-size": "0"}, 1),
+        ({"prefetch_octets": True}, "client", {"activemq.prefetchSize": "0", "consumer-window-size": "1500"}, 2),
+        ({"prefetch_octets": True}, "client", {"consumer-window-size": "2500", "prefetch-count": "1"}, 1),
+        ({"window": 1500}, "auto", {}, 6),
+        ({"window": 1500}, "client", {}, 2),
+        ({"window": 1500}, "client-individual", {}, 2),
+        ({"window": 1500}, "client", {"consumer-window-size": "-1"}, 6),
+        ({"window": 1500}, "client", {"consumer-window-size": "0"}, 1),
+        ({"window": 1500}, "client", {"prefetch-count": "3"}, 3),
+    ],
+)
+def test_a_window(config, ack, headers, count, version):
+    bench, peer = filled(version, **config)
+    peer.subscribe("/queue/a", ack=ack, **headers)
     messages = peer.take()
     assert len(messages) == count
-    if count < 6:
-        for _number, message in enumerate(messages):
+    if ack == "client-individual" and count < 6:
+        for message in messages:
             peer.ack(message)
             assert len(peer.take()) <= count
     assert bench.octets == bench.broker.queues["/", "/queue/a"].octets
@@ -55,74 +73,23 @@ def test_a_window_counts_what_a_transaction_gives_back():
     assert peer.take() == []
 
 
-@pytest.mark.req("ART-FLW-04")
 @pytest.mark.parametrize(
-    ("headers", "count"),
+    ("credit", "first", "given", "then"),
     [
-        ({"activemq.prefetchSize": "1500"}, 2),
-        ({"activemq.prefetchSize": "-1", "consumer-window-size": "0"}, 1),
-        ({"activemq.prefetchSize": "0", "consumer-window-size": "1500"}, 2),
-        ({"consumer-window-size": "2500", "prefetch-count": "1"}, 1),
+        ("5,1500", 2, {}, 1),
+        ("2,100000,false", 2, {}, 0),
+        ("2,100000,false", 2, {"credit": "3"}, 1),  # the window is two, and one of them is not acknowledged
+        ("4,1000,false", 1, {"credit": "0,900"}, 1),
     ],
 )
-def test_prefetch_size_in_octets(headers, count):
-    _bench, peer = filled(prefetch_octets=True)
-    peer.subscribe("/queue/a", ack="client", **headers)
-    assert len(peer.take()) == count
-
-
-@pytest.mark.req("ART-FLW-05", "ART-FLW-06")
-@pytest.mark.parametrize(
-    ("ack", "headers", "count"),
-    [
-        ("auto", {}, 6),
-        ("client", {}, 2),
-        ("client-individual", {}, 2),
-        ("client", {"consumer-window-size": "-1"}, 6),
-        ("client", {"consumer-window-size": "0"}, 1),
-        ("client", {"prefetch-count": "3"}, 3),
-    ],
-)
-def test_the_default_window(ack, headers, count):
-    _bench, peer = filled(window=1500)
-    peer.subscribe("/queue/a", ack=ack, **headers)
-    assert len(peer.take()) == count
-
-
-@pytest.mark.parametrize("value", ["", "x", "-2", "1.5", "9" * 30])
-def test_a_bad_window(value):
-    peer = Bench().peer()
-    peer.subscribe("/queue/a", ack="client", consumer_window_size=value)
-    assert peer.error().headers["message"] == "bad consumer-window-size"
-
-
-# ---- credit ----
-
-
-def test_credit_in_octets_is_given_back_by_ack():
+def test_credit(credit, first, given, then):
+    """An ACK gives it back, or only what the client says."""
     _bench, peer = filled()
-    peer.subscribe("/queue/a", ack="client-individual", credit="5,1500")
-    one, _two = peer.take()
-    peer.ack(one)
-    assert len(peer.take()) == 1
-
-
-def test_credit_that_only_the_client_gives():
-    _bench, peer = filled()
-    peer.subscribe("/queue/a", ack="client-individual", credit="2,100000,false")
-    one, two = peer.take()
-    peer.ack(one)
-    assert peer.take() == []
-    peer.ack(two, credit="3")
-    assert len(peer.take()) == 2  # the window is two
-
-
-def test_credit_of_octets_is_added():
-    _bench, peer = filled()
-    peer.subscribe("/queue/a", ack="client-individual", credit="4,1000,false")
-    (one,) = peer.take()
-    peer.ack(one, credit="0,900")
-    assert len(peer.take()) == 1
+    peer.subscribe("/queue/a", ack="client-individual", credit=credit)
+    messages = peer.take()
+    assert len(messages) == first
+    peer.ack(messages[0], **given)
+    assert len(peer.take()) == then
 
 
 def test_credit_in_auto_mode():
@@ -137,28 +104,29 @@ def test_credit_in_auto_mode():
     assert len(peer.take()) == 1
 
 
-@pytest.mark.parametrize("value", ["x", "1,x", "1,2,maybe", "-1", "9" * 30])
-def test_bad_credit(value):
+@pytest.mark.parametrize(
+    ("name", "value", "says"),
+    [
+        *(("consumer-window-size", value, "bad consumer-window-size") for value in ("", "x", "-2", "1.5", "9" * 30)),
+        *(("prefetch-count", value, "bad prefetch-count") for value in ("", "x", "-1", "9999999999", "1.5", "\u0663")),
+        *(("credit", value, "bad") for value in ("x", "1,x", "1,2,maybe", "-1", "9" * 30)),
+    ],
+)
+def test_a_bad_window(name, value, says):
     peer = Bench().peer()
-    peer.subscribe("/queue/a", ack="client", credit=value)
-    assert "bad" in peer.error().headers["message"]
+    peer.subscribe("/queue/a", ack="client", **{name: value})
+    message = peer.error().headers["message"]
+    assert message == says or (name == "credit" and says in message)
 
 
-def test_bad_credit_of_ack():
-    _bench, peer = filled()
-    peer.subscribe("/queue/a", ack="client", credit="1,,false")
-    peer.ack(peer.next("MESSAGE"), credit="many")
-    assert "bad" in peer.error().headers["message"]
-
-
+@pytest.mark.parametrize("own", [{}, {"credit": "1,,false"}], ids=["of a window", "of the client"])
 @pytest.mark.parametrize("version", ["1.0", "1.1", "1.2"])
 @pytest.mark.parametrize("persistent", ["true", "false"])
-@pytest.mark.parametrize("ack", ["client", "client-individual"])
-def test_bad_credit_of_an_ack_whose_subscription_has_none(ack, persistent, version):
+def test_bad_credit_of_an_ack(persistent, version, own):
     bench = Bench()
     bench.peer().put("/queue/a", persistent=persistent)
     peer = bench.peer(version)
-    peer.subscribe("/queue/a", ack=ack)
+    peer.subscribe("/queue/a", ack="client", **own)
     peer.ack(peer.next("MESSAGE"), credit="many")
     assert "bad" in peer.error().headers["message"]
     assert bench.broker.queues["/", "/queue/a"].count == 1  # nothing was acknowledged

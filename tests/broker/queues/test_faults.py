@@ -6,13 +6,16 @@ import os
 
 import pytest
 from broker.fault_hook import FaultHook
-from broker.harness import Bench
+from broker.harness import Bench, FaultyStore
 from broker.sockets import Client, run, send, subscribe
 
 from stompcodec import Parser
+from stompcodec.broker.auth import User, hash_passcode
 from stompcodec.broker.sessions.session import Session
 
 QUEUE = "/queue/a"
+NAMES = ("ada", "bob", "eve", "joe")
+USERS = {name: User(name, hash_passcode("guest", n=16)) for name in NAMES}
 RECEIVE = b"RECEIVE\ndestination:/queue/a\n\n\0"
 
 
@@ -221,33 +224,6 @@ def test_many_messages_of_one_turn(hook):
     assert good.bodies() == [b"%d" % n for n in range(9)]
 
 
-def test_retained_delayed_and_transacted_messages(hook):
-    bench = Bench(retain=True)
-    sender, bad = bench.peer(), bench.peer("1.1")
-    bad.subscribe(QUEUE)
-    with hook.when(lambda consumer, seq: consumer.version == "1.1"):
-        sender.put(QUEUE, "1", delay="1000", receipt="1")
-        bench.date += 2
-        bench.wait(2)
-        assert bad.error()
-        sender.put("/topic/t", "2", retain="set", receipt="2")
-        for _ in range(2):
-            bad = bench.peer("1.1")
-            bad.subscribe("/topic/t", receipt="s")
-            assert [frame.command for frame in bad.take()] == ["RECEIPT", "ERROR"]
-        bad = bench.peer("1.1")
-        bad.subscribe(QUEUE)
-        sender.send("BEGIN", transaction="t")
-        for body in "34":
-            sender.put(QUEUE, body, transaction="t", persistent="true")
-        sender.send("COMMIT", transaction="t", receipt="3")
-        assert bad.error()
-    assert sent(sender) == 3
-    good = bench.peer("1.2")
-    good.subscribe(QUEUE)
-    assert good.bodies() == [b"1", b"3", b"4"]
-
-
 def test_receive_is_answered_by_error_alone(hook):
     bench = Bench()
     sender = bench.peer()
@@ -287,24 +263,6 @@ def test_a_browser_is_ended_and_then_passes_it_over(hook, window):
     assert bench.broker.queues["/", QUEUE].total == 3
 
 
-@pytest.mark.parametrize("persistent", ["true", "false"])
-def test_a_message_among_paged_ones_is_counted_once(hook, persistent):
-    bench = Bench(window_messages=1)
-    sender, bad = bench.peer(), bench.peer("1.1")
-    for body in "12":
-        sender.put(QUEUE, body, persistent="true")
-    sender.put(QUEUE, "3", persistent=persistent, color="red")
-    with hook.when(seqs(3)):
-        bad.subscribe(QUEUE, selector="color = 'red'")
-    assert bad.error()
-    queue = bench.broker.queues["/", QUEUE]
-    assert (queue.count, queue.paging.count) == (2, 1)
-    other = bench.peer()
-    other.subscribe(QUEUE)
-    assert [frame.body for frame in other.take()] == [b"1", b"2", b"3"]
-    assert (queue.count, queue.total, queue.octets) == (0, 0, 0)
-
-
 def test_what_its_session_had_goes_back_in_order(hook):
     """It has two queues and a transaction; the fault of one of its deliveries ends it all."""
     bench = Bench()
@@ -328,18 +286,6 @@ def test_what_its_session_had_goes_back_in_order(hook):
     assert counts == [(b"1", "1"), (b"2", "1"), (b"1", "1"), (b"2", "1"), (b"3", None)]
 
 
-def test_a_group_goes_on_with_others_in_order(hook):
-    bench = Bench()
-    sender, bad, good = bench.peer(), bench.peer("1.1"), bench.peer("1.2")
-    bad.subscribe(QUEUE)
-    good.subscribe(QUEUE, ack="client", prefetch_count="9")
-    with hook.when(seqs(2)):
-        for body in "1234":
-            sender.put(QUEUE, body, JMSXGroupID="g")
-    assert [frame.body for frame in bad.take()][:-1] == [b"1"]
-    assert good.bodies() == [b"2", b"3", b"4"]
-
-
 def test_the_owner_of_a_group_that_may_not_have_a_message_does_not_keep_it_from_others(hook):
     bench = Bench()
     sender, bad = bench.peer(), bench.peer("1.1")
@@ -356,6 +302,18 @@ def test_the_owner_of_a_group_that_may_not_have_a_message_does_not_keep_it_from_
     assert other.bodies() == [b"1"]
     sender.put(QUEUE, "3", JMSXGroupID="g")
     assert (owner.bodies(), other.bodies()) == ([b"3"], [])
+
+
+def test_a_group_goes_on_with_others_in_order(hook):
+    bench = Bench()
+    sender, bad, good = bench.peer(), bench.peer("1.1"), bench.peer("1.2")
+    bad.subscribe(QUEUE)
+    good.subscribe(QUEUE, ack="client", prefetch_count="9")
+    with hook.when(seqs(2)):
+        for body in "1234":
+            sender.put(QUEUE, body, JMSXGroupID="g")
+    assert [frame.body for frame in bad.take()][:-1] == [b"1"]
+    assert good.bodies() == [b"2", b"3", b"4"]
 
 
 def test_an_exclusive_consumer_that_may_not_have_a_message_does_not_keep_it_from_others(hook):
@@ -464,3 +422,143 @@ def test_a_fault_while_the_shell_writes_ends_that_connection_alone(monkeypatch, 
 
     run(main)
     assert "cannot be written to, the connection ends" in caplog.text
+
+
+def user(bench, name, version="1.2"):
+    peer = bench.peer(version, connect=False)
+    peer.connect(login=name)
+    return peer
+
+
+# ---- dead letters ----
+
+
+def test_three_users_make_a_dead_letter(hook):
+    bench = Bench(users=USERS, max_attempts=1)
+    sender = user(bench, "joe")
+    for body in "12":
+        sender.put(QUEUE, body, persistent="true")
+    with hook.when(lambda consumer, seq: seq == 1):
+        for name, version in (("ada", "1.0"), ("ada", "1.1"), ("ada", "1.2"), ("bob", "1.2"), ("ada", "1.2")):
+            assert bench.broker.queues["/", QUEUE].count == 2
+            peer = user(bench, name, version)
+            peer.subscribe(QUEUE, ack="client")
+            peer.lose()
+        assert ("/", "/queue/DLQ.a") not in bench.broker.queues
+        eve = user(bench, "eve")
+        eve.subscribe(QUEUE)
+        assert eve.error()
+    assert bench.broker.queues["/", QUEUE].count == 1
+    sender.subscribe("/queue/DLQ.a")
+    letter = sender.next("MESSAGE")
+    headers = letter.headers
+    assert (letter.body, headers["dead-letter-reason"], headers["original-message-id"]) == (
+        b"1",
+        "undeliverable",
+        "e-1",
+    )
+    assert (headers["original-destination"], headers["dead-letter-attempts"]) == (QUEUE, "0")
+    sender.subscribe(QUEUE, id="2")
+    assert sender.bodies() == [b"2"]
+    assert not list(bench.store.load())
+
+
+def test_without_users_everybody_is_one_user(hook):
+    """Whatever login they give: nobody can make dead letters of other people's messages."""
+    bench = Bench()
+    sender = bench.peer()
+    sender.put(QUEUE, "1")
+    with hook.when(lambda consumer, seq: seq == 1):
+        for name in NAMES:
+            for version in ("1.0", "1.1", "1.2"):
+                peer = user(bench, name, version)
+                peer.subscribe(QUEUE)
+                peer.lose()
+    assert len(hook.faults) == 3
+    assert bench.broker.queues["/", QUEUE].count == 1
+    assert ("/", "/queue/DLQ.a") not in bench.broker.queues
+
+
+@pytest.mark.parametrize("failed", [False, True])
+def test_one_that_failed_and_expires_is_a_dead_letter(hook, failed):
+    bench = Bench()
+    sender = bench.peer()
+    sender.put(QUEUE, "1", expiration="5000")
+    if failed:
+        with hook.when(seqs(1)):
+            bench.peer("1.1").subscribe(QUEUE)
+    bench.wait(1)
+    bench.date += 10
+    bench.wait(60)
+    letters = bench.broker.queues.get(("/", "/queue/DLQ.a"))
+    if failed:
+        (letter,) = letters.messages
+        assert letter.frame.headers["dead-letter-reason"] == "undeliverable"
+    else:
+        assert letters is None
+    assert bench.octets == (letter.size if failed else 0)
+
+
+def test_no_room_for_the_dead_letter(hook):
+    """The message stays, nobody is offered it who has failed; it goes when there is room."""
+    bench = Bench(users=USERS, max_queue_messages=1)
+    sender = user(bench, "joe")
+    for body in "xy":
+        sender.put("/queue/DLQ.a", body)
+    sender.put(QUEUE, "1", receipt="1")
+    with hook.when(lambda consumer, seq: seq == 3):
+        for name in NAMES[:3]:
+            user(bench, name).subscribe(QUEUE)
+        assert bench.broker.queues["/", QUEUE].count == 1
+        bench.wait(5)
+        assert bench.broker.queues["/", QUEUE].count == 1
+        taker = user(bench, "ada")
+        taker.subscribe("/queue/DLQ.a")
+        bench.wait(5)
+    assert [frame.body for frame in taker.take()] == [b"x", b"y", b"1"]
+    queue = bench.broker.queues["/", QUEUE]
+    assert (queue.count, queue.octets, queue.dispatcher) == (0, 0, None)
+
+
+def test_a_dead_letter_that_fails_stays_in_its_queue(hook):
+    bench = Bench(users=USERS)
+    joe = user(bench, "joe")
+    joe.put("/queue/DLQ.a", "1")
+    with hook.when(lambda consumer, seq: True):
+        for name in NAMES:
+            user(bench, name).subscribe("/queue/DLQ.a")
+    assert bench.broker.queues["/", "/queue/DLQ.a"].count == 1
+
+
+def test_a_store_that_fails_gets_the_dead_letter_later(hook):
+    bench = Bench(FaultyStore(), users=USERS)
+    sender = user(bench, "joe")
+    sender.put(QUEUE, "1", persistent="true")
+    with hook.when(lambda consumer, seq: seq == 1):
+        for name in NAMES[:2]:
+            user(bench, name).subscribe(QUEUE)
+        bench.store.faulty = True
+        user(bench, "eve").subscribe(QUEUE)
+        assert (bench.broker.queues["/", QUEUE].count, bench.broker.queues["/", "/queue/DLQ.a"].count) == (0, 1)
+        assert [stored.destination for stored in bench.store.load()] == [QUEUE]
+        bench.store.faulty = False
+        bench.wait(5)
+    assert (bench.broker.queues["/", QUEUE].count, bench.broker.queues["/", "/queue/DLQ.a"].count) == (0, 1)
+    assert [stored.destination for stored in bench.store.load()] == ["/queue/DLQ.a"]
+
+
+def test_the_queue_is_plain_again_when_the_message_is_gone(hook):
+    bench = Bench()
+    sender = bench.peer()
+    sender.put(QUEUE, "1")
+    with hook.when(seqs(1)):
+        bench.peer("1.1").subscribe(QUEUE)
+    queue = bench.broker.queues["/", QUEUE]
+    assert queue.dispatcher is not None
+    good = bench.peer("1.2")
+    good.subscribe(QUEUE)
+    assert good.bodies() == [b"1"]
+    bench.wait(3)
+    assert queue.dispatcher is None
+    sender.put(QUEUE, "2")
+    assert good.bodies() == [b"2"]

@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+import sqlite3
+from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
 from typing import Any
 
 import pytest
-from broker.harness import Bench, FaultyStore
+from broker.harness import AtOnce, Bench, FaultyStore, Peer
+from broker.large import settle
 from broker.paged import QUEUE, filled, numbers, queue_of
 
 from stompcodec import Limits, Parser
 from stompcodec.broker.config.config import Config
+from stompcodec.broker.storage.salvage import check
+from stompcodec.broker.storage.sqlite import SqliteStore
 from stompcodec.broker.storage.store import MemoryStore
 from stompcodec.errors import ConfigError, StoreError
 
@@ -38,16 +45,6 @@ def test_only_the_window_is_in_memory_and_the_order_is_kept() -> None:
     assert not list(bench.store.load())
 
 
-def test_transient_messages_keep_their_places_among_paged_ones() -> None:
-    bench, sender = filled(0)
-    for number in range(40):
-        sender.put(QUEUE, str(number), **({"persistent": "true"} if number % 3 else {}))
-    assert queue_of(bench).total == 40
-    taker = bench.peer()
-    taker.subscribe(QUEUE)
-    assert numbers(taker) == list(range(40))
-
-
 def test_what_comes_while_a_page_is_read_does_not_overtake_it() -> None:
     bench, sender = filled(20)
     taker = bench.peer()
@@ -66,30 +63,6 @@ def test_what_comes_while_a_page_is_read_does_not_overtake_it() -> None:
     assert numbers(taker) == list(range(3, 22))
 
 
-def test_priorities_are_paged_each_by_itself() -> None:
-    bench, sender = filled(0, window=2)
-    for number in range(60):
-        sender.put(QUEUE, str(number), persistent="true", priority=str(number % 3 + 3))
-    assert len(queue_of(bench).messages) == 6
-    taker = bench.peer()
-    taker.subscribe(QUEUE)
-    assert numbers(taker) == [n for rank in (2, 1, 0) for n in range(60) if n % 3 == rank]
-
-
-def test_a_selector_finds_what_is_behind_the_window_and_others_get_the_rest() -> None:
-    bench, sender = filled(0)
-    for number in range(60):
-        sender.put(QUEUE, str(number), persistent="true", color="red" if number % 10 == 9 else "blue")
-    picky, other = bench.peer(), bench.peer()
-    picky.subscribe(QUEUE, selector="color = 'red'", ack="client-individual")
-    assert numbers(picky) == [9, 19, 29, 39, 49, 59]
-    assert len(queue_of(bench).messages) == 3
-    other.subscribe(QUEUE)
-    assert numbers(other) == [n for n in range(60) if n % 10 != 9]
-    picky.lose()
-    assert numbers(other) == [9, 19, 29, 39, 49, 59]
-
-
 def test_a_store_that_keeps_nothing_is_not_paged_to() -> None:
     bench, _sender = filled(20, store=MemoryStore(keeps=False))
     assert queue_of(bench).count == 20
@@ -101,30 +74,21 @@ def test_a_store_that_keeps_nothing_is_not_paged_to() -> None:
 # ---- limits ----
 
 
-def test_large_messages_fill_the_window_by_their_bytes() -> None:
-    bench, sender = filled(0, window=100, window_octets=30_000)
+@pytest.mark.parametrize(("size", "window"), [(9000, 30_000), (100, 50)], ids=["some at a time", "one above it"])
+def test_large_messages_fill_the_window_by_their_bytes(size: int, window: int) -> None:
+    bench, sender = filled(0, window=100, window_octets=window)
     for number in range(30):
-        sender.put(QUEUE, f"{number:9000}", persistent="true")
+        sender.put(QUEUE, f"{number:{size}}", persistent="true")
     queue = queue_of(bench)
     taker = bench.peer()
     taker.subscribe(QUEUE, ack="client-individual", prefetch_count="1")
     seen = []
     while frames := [frame for frame in taker.take() if frame.command == "MESSAGE"]:
         seen += [int(frame.body) for frame in frames]
-        assert queue.octets < 45_000
+        assert queue.octets < window + 15_000
         for frame in frames:
             taker.ack(frame)
     assert seen == list(range(30))
-
-
-def test_one_message_above_the_window_is_read_all_the_same() -> None:
-    bench, sender = filled(0, window_octets=50)
-    for number in range(10):
-        sender.put(QUEUE, f"{number:100}", persistent="true")
-    again = Bench(bench.store, window_messages=3, window_octets=50)
-    taker = again.peer()
-    taker.subscribe(QUEUE)
-    assert numbers(taker) == list(range(10))
 
 
 def test_queues_are_paged_earlier_when_memory_is_short() -> None:
@@ -149,18 +113,6 @@ def test_senders_wait_at_a_limit_of_messages_paged_ones_included() -> None:
     taker.subscribe(QUEUE)
     assert numbers(taker) == list(range(11))
     assert not sender.session.paused
-
-
-def test_the_error_of_a_full_queue_lists_what_is_not_paged() -> None:
-    bench, _sender = filled(0, max_queue_messages=3)
-    peer = bench.peer()
-    peer.subscribe(QUEUE, ack="client", prefetch_count="9")
-    for _ in range(9):
-        if not peer.closed:
-            peer.put(QUEUE)
-    text = peer.error().body.decode()
-    for kind in ("not persistent", "not acknowledged", "x-max-length", "topics.durable_overflow"):
-        assert kind in text
 
 
 @pytest.mark.parametrize("argument", ["x-max-length", "x-max-length-bytes"])
@@ -226,80 +178,7 @@ def test_a_window_that_cannot_be_is_a_configuration_error(values: dict[str, int]
 # ---- restart, purge, expiry ----
 
 
-def test_a_restart_leaves_a_long_queue_in_the_store() -> None:
-    bench, _sender = filled(50)
-    again = Bench(bench.store, window_messages=3)
-    queue = queue_of(again)
-    assert (queue.count, queue.total) == (0, 50)
-    taker = again.peer()
-    taker.subscribe(QUEUE, ack="client-individual", prefetch_count="1")
-    frame = taker.next("MESSAGE")
-    assert frame.body == b"0"
-    assert queue.count <= 4
-    third = Bench(bench.store, window_messages=3)
-    taker = third.peer()
-    taker.subscribe(QUEUE)
-    assert numbers(taker) == list(range(50))
-
-
-def test_a_durable_subscription_that_ends_takes_its_paged_messages_along() -> None:
-    bench = Bench(window_messages=3)
-    reader, sender = bench.peer(connect=False), bench.peer()
-    reader.connect(**{"client-id": "ada"})
-    reader.subscribe("/topic/t", id="news", **{"durable-subscription-name": "news"})
-    reader.send("UNSUBSCRIBE", id="news")
-    for number in range(30):
-        sender.put("/topic/t", str(number), persistent="true")
-    assert len(list(bench.store.load())) == 30
-    reader.send("UNSUBSCRIBE", id="x", **{"durable-subscription-name": "news"})
-    bench.wait(5.0)
-    assert not list(bench.store.load())
-
-
-def test_paged_messages_expire() -> None:
-    bench, sender = filled(10, dead_letter_expired=True)
-    for number in range(10, 30):
-        sender.put(QUEUE, str(number), persistent="true", expiration="1000")
-    sender.put(QUEUE, "30", persistent="true")
-    bench.date += 10.0
-    bench.wait(5.0)
-    assert queue_of(bench).total == 11
-    assert queue_of(bench, "/queue/DLQ.a").total == 20
-    taker = bench.peer()
-    taker.subscribe(QUEUE)
-    assert numbers(taker) == [*range(10), 30]
-
-
 # ---- RECEIVE and browsers ----
-
-
-def test_receive_waits_for_the_first_page() -> None:
-    bench, _sender = filled(10)
-    again = Bench(bench.store, window_messages=3)
-    peer = again.peer()
-    peer.parser = Parser(None, commands=("EMPTY",))
-    for number in range(10):
-        peer.raw(b"RECEIVE\ndestination:/queue/a\n\n\0")
-        assert peer.next("MESSAGE").body == str(number).encode()
-    peer.raw(b"RECEIVE\ndestination:/queue/a\n\n\0")
-    assert peer.take()[0].command == "EMPTY"
-
-
-def test_a_browser_sees_all_and_removes_what_it_acknowledges() -> None:
-    bench, sender = filled(40)
-    sender.put(QUEUE, "40")
-    browser = bench.peer()
-    browser.subscribe(QUEUE, browser="true", ack="client", **{"include-seq": "seq", "browser-end": "true"})
-    frames = [frame for frame in browser.take() if frame.command == "MESSAGE"]
-    assert [int(frame.body) for frame in frames[:-1]] == list(range(41))
-    assert frames[-1].headers["browser"] == "end"
-    queue = queue_of(bench)
-    assert queue.total == 41
-    browser.send("ACK", id=frames[30].headers["ack"])
-    assert queue.total == 10
-    taker = bench.peer()
-    taker.subscribe(QUEUE)
-    assert numbers(taker) == list(range(31, 41))
 
 
 # ---- errors ----
@@ -317,11 +196,12 @@ class Unreadable(MemoryStore):
             super().read(*args)
 
 
-def test_a_page_that_cannot_be_read_is_read_again() -> None:
+@pytest.mark.parametrize("browser", ["false", "true"])
+def test_a_page_that_cannot_be_read_is_read_again(browser: str) -> None:
     store = Unreadable()
     bench, sender = filled(10, store=store)
     taker = bench.peer()
-    taker.subscribe(QUEUE)
+    taker.subscribe(QUEUE, browser=browser, ack="auto" if browser == "false" else "client", browser_end="false")
     assert numbers(taker) == [0, 1, 2]
     sender.put(QUEUE, "10", persistent="true")
     bench.wait(3.0)
@@ -329,43 +209,6 @@ def test_a_page_that_cannot_be_read_is_read_again() -> None:
     store.broken = False
     bench.wait(3.0)
     assert numbers(taker) == list(range(3, 11))
-
-
-def test_a_page_for_a_browser_that_cannot_be_read_is_read_again() -> None:
-    store = Unreadable()
-    bench, _sender = filled(10, store=store)
-    browser = bench.peer()
-    browser.subscribe(QUEUE, browser="true", ack="client")
-    assert numbers(browser) == [0, 1, 2]
-    bench.wait(3.0)
-    assert numbers(browser) == []
-    store.broken = False
-    bench.wait(3.0)
-    assert browser.bodies() == [b"%d" % number for number in range(3, 10)] + [b""]  # the last one is the end
-
-
-def test_missing_rows_are_passed_over() -> None:
-    bench, _sender = filled(10)
-    for key in list(bench.store._kept)[5:8]:
-        del bench.store._kept[key]
-    taker = bench.peer()
-    taker.subscribe(QUEUE)
-    assert numbers(taker) == [0, 1, 2, 3, 4, 8, 9]
-    assert queue_of(bench).total == 0
-    assert queue_of(bench).paging is None
-
-
-def test_what_could_not_be_stored_is_not_paged() -> None:
-    store = FaultyStore(background=False)
-    bench, sender = filled(10, store=store)
-    store.faulty = True
-    sender.send("SEND", b"lost", destination=QUEUE, persistent="true", receipt="r")
-    assert sender.take()[-1].command == "ERROR"
-    store.faulty = False
-    assert queue_of(bench).total == 10
-    taker = bench.peer()
-    taker.subscribe(QUEUE)
-    assert numbers(taker) == list(range(10))
 
 
 def test_a_page_is_asked_for_once_at_a_time() -> None:
@@ -383,3 +226,363 @@ def test_a_page_is_asked_for_once_at_a_time() -> None:
     taker = bench.peer()
     taker.subscribe(QUEUE)
     assert numbers(taker) == list(range(20))
+
+
+# ---- while a page is read ----
+
+
+class Slow(FaultyStore):
+    """A store whose pages come when it is told to give them, and are counted."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.slow = False
+        self.asked: list[tuple[Any, ...]] = []
+        self.reads = 0
+
+    def read(self, *args: Any) -> None:
+        self.reads += 1
+        if self.slow:
+            self.asked.append(args)
+        else:
+            super().read(*args)
+
+    def answer(self, bench: Bench) -> None:
+        self.slow = False
+        asked, self.asked = self.asked, []
+        for args in asked:
+            super().read(*args)
+        bench.turn()
+
+
+def test_a_selector_that_matches_nothing_reads_the_queue_once_and_keeps_nothing() -> None:
+    store = Slow()
+    bench, sender = filled(1000, window=10, store=store)
+    first, second = bench.peer(), bench.peer()
+    for peer in (first, second):
+        before = store.reads
+        peer.subscribe(QUEUE, selector="1 = 0")
+        assert store.reads - before <= 1000 // 10 + 1
+    before = store.reads
+    for number in range(20):
+        sender.put(QUEUE, str(number), persistent="true")
+        bench.wait(1.0)
+    assert store.reads == before
+    queue = queue_of(bench)
+    assert queue.paging is not None
+    assert len(queue.messages) == 10
+    assert queue.paging.chunk_cost < 10 * 600
+    assert bench.broker.account.used < 100_000
+
+
+@pytest.mark.parametrize("selector", ["1 = 0", "number = '37'"])
+def test_receive_looks_on_page_by_page(selector: str) -> None:
+    store = Slow()
+    bench, sender = filled(0, window=1, store=store)
+    for number in range(50):
+        sender.put(QUEUE, str(number), persistent="true", number=str(number))
+    peer = bench.peer()
+    peer.parser = Parser(None, commands=("EMPTY",))
+    peer.raw(b"RECEIVE\ndestination:/queue/a\nselector:%b\n\n\0" % selector.encode())
+    (frame,) = peer.take()
+    assert (frame.command, frame.body) == (("EMPTY", b"") if selector == "1 = 0" else ("MESSAGE", b"37"))
+    assert store.reads <= 52
+
+
+def under_way(store: Slow) -> tuple[Bench, Peer, Any]:
+    """A broker that waits for a page, and its consumer, which has a message."""
+    bench, _sender = filled(20, store=store)
+    taker = bench.peer()
+    store.slow = True
+    taker.subscribe(QUEUE, ack="client-individual", prefetch_count="2")
+    first, second = taker.take()
+    taker.ack(first)
+    taker.take()
+    assert store.asked
+    return bench, taker, second
+
+
+def test_a_durable_subscription_that_ends_while_a_page_is_read() -> None:
+    store = Slow()
+    bench = Bench(store, window_messages=3)
+    sender, reader = bench.peer(), bench.peer(connect=False)
+    reader.connect(**{"client-id": "ada"})
+    reader.subscribe("/topic/t", id="news", ack="client", prefetch_count="3", **{"durable-subscription-name": "news"})
+    store.slow = True
+    for number in range(30):
+        sender.put("/topic/t", str(number), persistent="true")
+    frames = reader.take()
+    reader.ack(frames[-1])
+    reader.send("UNSUBSCRIBE", id="news")
+    assert store.asked
+    reader.send("UNSUBSCRIBE", id="x", **{"durable-subscription-name": "news"})
+    for _ in range(2):  # again, with the same name
+        reader.subscribe("/topic/t", id="news", ack="client", **{"durable-subscription-name": "news"})
+        reader.send("UNSUBSCRIBE", id="news")
+        store.answer(bench)
+    bench.wait(5.0)
+    sender.put("/topic/t", "30", persistent="true")
+    reader.take()
+    reader.subscribe("/topic/t", id="news", **{"durable-subscription-name": "news"})
+    assert numbers(reader) == [30]
+    assert not list(store.load())
+
+
+@pytest.mark.parametrize("kind", ["plain", "selecting", "browsing", "receiving"])
+def test_a_broker_that_stops_while_a_page_is_read(kind: str) -> None:
+    store = Slow()
+    bench, _sender = filled(20, store=store)
+    taker = bench.peer()
+    store.slow = True
+    if kind == "receiving":
+        bench = Bench(store, window_messages=3)
+        taker = bench.peer()
+        taker.raw(b"RECEIVE\ndestination:/queue/a\n\n\0")
+    elif kind == "selecting":
+        taker.subscribe(QUEUE, selector="1 = 0")
+    else:
+        taker.subscribe(QUEUE, **({"browser": "true"} if kind == "browsing" else {}))
+    assert store.asked
+    bench.broker.stop(bench.now)
+    bench.turn()
+    assert taker.closed
+    left = len(list(store.load()))
+    store.answer(bench)
+    again = Bench(store, window_messages=3)
+    taker = again.peer()
+    taker.subscribe(QUEUE)
+    assert numbers(taker) == list(range(20 - left, 20))
+
+
+@pytest.mark.parametrize("window", [1, 2, 3, 100])
+@pytest.mark.parametrize("looker", ["selector", "browser", "RECEIVE"])
+def test_pages_of_which_others_have_all_are_passed_over(looker: str, window: int) -> None:
+    bench = Bench(window_messages=window)
+    sender, holder, peer = bench.peer(), bench.peer(), bench.peer()
+    for number in range(20):
+        color = "red" if 3 < number < 15 else "blue"
+        sender.put(QUEUE, str(number), persistent="true", color=color, number=str(number))
+    holder.subscribe(QUEUE, ack="client-individual", selector="color = 'red'", prefetch_count="100")
+    assert numbers(holder) == list(range(4, 15))
+    if looker == "browser":
+        peer.subscribe(QUEUE, browser="true")
+        assert [frame.body for frame in peer.take()] == [*(b"%d" % each for each in (*range(4), *range(15, 20))), b""]
+    elif looker == "selector":
+        peer.subscribe(QUEUE, selector="number > 2")
+        assert numbers(peer) == [3, *range(15, 20)]
+    else:
+        peer.raw(b"RECEIVE\ndestination:/queue/a\nselector:number = 16\n\n\0")
+        assert numbers(peer) == [16]
+    bench.turn()
+    holder.lose()
+    bench.wait(3.0)
+    rest = bench.peer()
+    rest.subscribe(QUEUE, ack="client-individual")
+    assert len(numbers(rest)) == {"browser": 20, "selector": 3, "RECEIVE": 19}[looker]
+
+
+# ---- moved messages whose commit failed: they are written again, and read after that ----
+
+
+def due(bench: Bench, sender: Peer, name: str) -> None:
+    """Delayed messages are due before they are stored."""
+    for number in (100, 101):
+        sender.put(name, str(number), persistent="true", delay="1")
+    bench.date += 0.1
+    bench.wait(0.1)
+
+
+def dead(bench: Bench, sender: Peer, name: str) -> None:
+    """Messages become dead letters."""
+    taker = bench.peer()
+    taker.subscribe("/queue/a", ack="client-individual")
+    for frame in taker.take():
+        taker.nack(frame)
+
+
+@pytest.mark.parametrize("window", [1, 3, 100])
+@pytest.mark.parametrize("move", [due, dead])
+def test_what_is_written_again_is_not_read_before(move: Callable[[Bench, Peer, str], None], window: int) -> None:
+    name, store = "/queue/DLQ.a", FaultyStore()
+    bench = Bench(store, window_messages=window, max_attempts=1)
+    sender = bench.peer()
+    for number in range(window):
+        sender.put(name, str(number), persistent="true")
+    if move is dead:
+        for number in (100, 101):
+            sender.put("/queue/a", str(number), persistent="true")
+    store.background = True
+    sender.put("/queue/other", "a commit that takes long", persistent="true")
+    move(bench, sender, name)
+    store.finish()
+    bench.turn()
+    store.faulty = True
+    store.finish()
+    bench.turn()
+    store.faulty = False
+    queue, taker = queue_of(bench, name), bench.peer()
+    assert queue.total == window + 2
+    taker.subscribe(name)
+    for _ in range(4):
+        bench.wait(3.0)
+        if store.job is not None:
+            store.finish()
+            bench.turn()
+    assert numbers(taker) == [*range(window), 100, 101]
+    assert (queue.total, queue.paging) == (0, None)
+    assert list(store.load(queue.key)) == []
+
+
+# ---- damage in the middle of a queue ----
+
+
+#: What happens to messages 20 and 21, and whether the broker knows which ones they are.
+DAMAGE = {
+    "missing": ("DELETE FROM message WHERE key IN (?, ?)", False),
+    "checksum": ("UPDATE message SET tail = tail || x'00' WHERE key IN (?, ?)", True),
+    "type": ("UPDATE message SET destination = x'ff' WHERE key IN (?, ?)", True),
+    "index": ("DELETE FROM special WHERE key IN (?, ?)", False),
+}
+
+
+def opened(folder: Path) -> Bench:
+    store = SqliteStore(folder, helper=AtOnce(), page_helper=AtOnce())
+    return Bench(store, window_messages=3, priority=True)
+
+
+@pytest.mark.parametrize("kind", DAMAGE)
+@pytest.mark.parametrize("restarted", [False, True])
+def test_damage_in_the_middle_is_logged_and_passed_over(
+    tmp_path: Path, kind: str, restarted: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    bench = opened(tmp_path)
+    sender = bench.peer()
+    for number in range(40):
+        sender.put(QUEUE, str(number), persistent="true", priority="7")
+    if restarted:
+        bench.store.close()
+        bench = opened(tmp_path)
+    statement, known = DAMAGE[kind]
+    with closing(sqlite3.connect(tmp_path / "messages.sqlite", isolation_level=None)) as other:
+        other.execute(statement, [key for (key,) in other.execute("SELECT key FROM message LIMIT 2 OFFSET 20")])
+    taker = bench.peer()
+    taker.subscribe(QUEUE, ack="client-individual")
+    frames = [frame for frame in taker.take() if frame.command == "MESSAGE"]
+    assert [int(frame.body) for frame in frames] == [number for number in range(40) if number not in (20, 21)]
+    for frame in frames:
+        taker.ack(frame)
+    settle(bench)
+    queue = bench.broker.queues["/", QUEUE]
+    assert (queue.total, queue.count, queue.paging) == (0, 0, None)
+    lines = [record.getMessage() for record in caplog.records]
+    if known:
+        assert sum("e-" in line and "damaged" in line for line in lines) == 2
+    else:
+        assert any(line.startswith("2 messages of /queue/a were not found") for line in lines)
+    bench.peer().put(QUEUE, "more", persistent="true")
+    settle(bench)
+    bench.store.close()
+    assert not check(tmp_path).whole
+
+
+# ---- messages that take effect after their commit, behind later ones that are paged already ----
+
+
+def send_late(peer: Peer, kind: str, *bodies: str) -> None:
+    """Send persistent messages that take effect when they are stored."""
+    more = {} if kind == "key" else {"transaction": "t"}
+    if more:
+        peer.send("BEGIN", transaction="t")
+    for body in bodies:
+        peer.put(QUEUE, body, persistent="true", **(more or {"idempotency_key": body}))
+    if more:
+        peer.send("COMMIT", transaction="t")
+
+
+def finish(bench: Bench, store: FaultyStore) -> None:
+    while store.job is not None:
+        store.finish()
+        bench.turn()
+
+
+@pytest.mark.parametrize("transient", ["stop", "spool"])
+@pytest.mark.parametrize("window", [1, 2, 3, 100])
+@pytest.mark.parametrize("kind", ["key", "transaction"])
+def test_they_come_before_what_was_paged_meanwhile(kind: str, window: int, transient: str) -> None:
+    store = FaultyStore(background=True)
+    bench = Bench(store, window_messages=window, transient=transient)
+    sender, other = bench.peer(), bench.peer()
+    other.put(QUEUE, "0")
+    send_late(sender, kind, "1", "2", "3")
+    for number in range(4, 10):
+        other.put(QUEUE, str(number), persistent="true" if number % 3 or transient == "stop" else "false")
+    finish(bench, store)
+    queue = queue_of(bench)
+    assert queue.total == 10
+    taker = bench.peer()
+    taker.subscribe(QUEUE)
+    finish(bench, store)
+    assert numbers(taker) == list(range(10))
+    assert (queue.total, queue.paging) == (0, None)
+
+
+@pytest.mark.parametrize("kind", ["key", "transaction"])
+@pytest.mark.parametrize("settle", ["in a transaction", "at once"])
+def test_what_somebody_has_is_not_taken_for_paged(kind: str, settle: str) -> None:
+    store = FaultyStore(background=True)
+    bench = Bench(store, window_messages=1)
+    sender, other, holder = bench.peer(), bench.peer(), bench.peer()
+    holder.subscribe(QUEUE, ack="client-individual", selector="color = 'red'")
+    other.put(QUEUE, "0")
+    send_late(sender, kind, "1")
+    other.put(QUEUE, "2", persistent="true", color="red")
+    message = holder.next("MESSAGE")
+    if settle == "in a transaction":
+        holder.send("BEGIN", transaction="t")
+        holder.ack(message, transaction="t")
+        finish(bench, store)
+    else:
+        store.finish()
+        bench.turn()
+        store.finish()
+        holder.ack(message)
+    other.put(QUEUE, "3", persistent="true")
+    other.put(QUEUE, "4", persistent="true")
+    taker = bench.peer()
+    taker.subscribe(QUEUE)
+    finish(bench, store)
+    assert numbers(taker) == [0, 1, 3, 4]
+    if settle == "in a transaction":
+        holder.send("COMMIT", transaction="t")
+    finish(bench, store)
+    bench.wait(3.0)
+    finish(bench, store)
+    assert queue_of(bench).total == 0
+    assert list(store.load()) == []
+
+
+@pytest.mark.parametrize("name", [QUEUE, "/topic/t"])
+@pytest.mark.parametrize("window", [1, 3, 100])
+def test_what_comes_behind_a_transaction_is_read_after_its_own_commit(name: str, window: int) -> None:
+    store = FaultyStore(background=True)
+    bench = Bench(store, window_messages=window)
+    sender, taker = bench.peer(), bench.peer("1.2", connect=False)
+    taker.connect(client_id="c")
+    taker.subscribe(name, durable_subscription_name="d", ack="client-individual", prefetch_count="1")
+    finish(bench, store)
+    sender.send("BEGIN", transaction="t")
+    sender.put(name, "0", persistent="true", transaction="t")
+    sender.send("COMMIT", transaction="t")
+    for number in range(1, 9):
+        sender.put(name, str(number), persistent="true")
+    store.finish()  # that of the transaction
+    bench.turn()
+    for number in range(9):
+        message = taker.inbox.pop(0) if taker.inbox else None
+        if message is None:
+            finish(bench, store)
+            message = taker.next("MESSAGE")
+        assert message.body == b"%d" % number
+        taker.ack(message)
+    finish(bench, store)
+    assert list(store.load()) == []

@@ -1,4 +1,4 @@
-"""Whatever a client does, it sees the same with a window of one message, of three, and with all messages in memory."""
+"""What a client sees is the same with a window of one message, of three, and with all messages in memory."""
 
 from __future__ import annotations
 
@@ -85,50 +85,6 @@ class Stage:
         return peer
 
 
-# ---- order, acknowledgements, redelivery ----
-
-
-@script
-def acknowledged_one_by_one(stage: Stage) -> None:
-    stage.fill()
-    taker = stage.drain(ack="client-individual", prefetch_count="4")
-    for _ in range(40):
-        for frame in stage.see(taker):
-            taker.ack(frame)
-
-
-@script
-def acknowledged_cumulatively(stage: Stage) -> None:
-    stage.fill()
-    taker = stage.peer()
-    taker.subscribe(QUEUE, ack="client", prefetch_count="7")
-    for _ in range(10):
-        frames = stage.see(taker)
-        if frames:
-            taker.ack(frames[-1])
-
-
-@script
-def what_a_lost_consumer_had_comes_first(stage: Stage) -> None:
-    stage.fill()
-    taker = stage.drain(ack="client", prefetch_count="10")
-    taker.lose()
-    stage.drain("again", ack="client-individual", prefetch_count="5").lose()
-    stage.drain("all")
-
-
-@script
-def requeued_messages_come_again(stage: Stage) -> None:
-    stage.fill(10)
-    taker = stage.peer()
-    taker.subscribe(QUEUE, ack="client-individual", prefetch_count="2")
-    for count in range(60):
-        for frame in stage.see(taker):
-            taker.ack(frame, "NACK" if count % 3 == 0 else "ACK")
-    stage.drain("left")
-    stage.drain("dead", "/queue/DLQ.a")
-
-
 @script
 def dead_letters_are_paged_too(stage: Stage) -> None:
     stage.fill(20)
@@ -143,53 +99,8 @@ def dead_letters_are_paged_too(stage: Stage) -> None:
 
 
 @script
-def after_a_restart(stage: Stage) -> None:
-    stage.fill()
-    taker = stage.drain(ack="client-individual", prefetch_count="5")
-    stage.restart()
-    del taker
-    stage.drain(ack="client", prefetch_count="5")
-    stage.restart()
-    stage.drain()
-
-
-@script
-def transient_ones_between(stage: Stage) -> None:
-    stage.fill(40, persistent="true false true true")
-    stage.drain()
-
-
-@script
-def senders_go_on_beside_a_consumer(stage: Stage) -> None:
-    sender = stage.fill()
-    taker = stage.peer()
-    taker.subscribe(QUEUE, ack="client-individual", prefetch_count="3")
-    for number in range(30, 60):
-        for frame in stage.see(taker):
-            taker.ack(frame)
-        sender.put(QUEUE, str(number), persistent="true")
-    for _ in range(30):
-        for frame in stage.see(taker):
-            taker.ack(frame)
-
-
-# ---- consumers that differ ----
-
-
-@script
-def priorities(stage: Stage) -> None:
-    stage.fill(priority="4 9 0 4 7")
-    taker = stage.drain(ack="client-individual", prefetch_count="4")
-    stage.fill(10, priority="9 4")
-    for frame in stage.see(taker):
-        taker.ack(frame)
-    stage.restart()
-    stage.drain()
-
-
-@script
 def selectors(stage: Stage) -> None:
-    stage.fill(color="red blue blue green")
+    stage.fill(color="red blue blue green", priority="4 4 4 4 4 4 9 0")
     stage.drain("none", selector="color = 'black'")
     stage.drain("red", selector="color = 'red'", ack="client-individual", prefetch_count="2").lose()
     stage.drain("green", selector="color = 'green'")
@@ -199,20 +110,9 @@ def selectors(stage: Stage) -> None:
 
 
 @script
-def selectors_and_priorities(stage: Stage) -> None:
-    stage.fill(color="red blue", priority="4 4 9 0 9 4 4")
-    blue = stage.drain("blue", selector="color = 'blue'", ack="client-individual", prefetch_count="2")
-    for _ in range(4):
-        for frame in stage.see(blue):
-            blue.ack(frame)
-    stage.drain("rest").lose()
-    blue.lose()
-    stage.drain("rest")
-
-
-@script
 def groups(stage: Stage) -> None:
     stage.fill(JMSXGroupID="a b c")
+    stage.restart()
     first = stage.drain(ack="client-individual", prefetch_count="3")
     for _ in range(4):
         for frame in stage.see(first):
@@ -222,36 +122,6 @@ def groups(stage: Stage) -> None:
     for _ in range(30):
         for frame in stage.see(second):
             second.ack(frame)
-
-
-@script
-def groups_after_a_restart(stage: Stage) -> None:
-    stage.fill(JMSXGroupID="a b")
-    stage.restart()
-    first, second = stage.peer(), stage.peer()
-    for peer in (first, second):
-        peer.subscribe(QUEUE, ack="client-individual", prefetch_count="2")
-    for _ in range(30):
-        for peer in (first, second):
-            for frame in stage.see(peer):
-                peer.ack(frame)
-
-
-@script
-def an_exclusive_consumer(stage: Stage) -> None:
-    stage.fill()
-    first = stage.drain(ack="client-individual", prefetch_count="3", **{"activemq.exclusive": "true"})
-    second = stage.drain(ack="client-individual", prefetch_count="3", **{"activemq.exclusive": "true"})
-    for frame in stage.see(first):
-        first.ack(frame)
-    stage.see(second, "none")
-    first.lose()
-    for _ in range(12):
-        for frame in stage.see(second):
-            second.ack(frame)
-
-
-# ---- browsers, RECEIVE ----
 
 
 @script
@@ -268,17 +138,6 @@ def browsers(stage: Stage) -> None:
 
 
 @script
-def a_reader_removes_what_it_has_seen(stage: Stage) -> None:
-    stage.fill()
-    reader = stage.peer()
-    reader.subscribe(QUEUE, browser="true", ack="client", **{"include-seq": "seq", "browser-end": "true"})
-    frames = stage.see(reader)
-    reader.ack(frames[19])
-    stage.restart()
-    stage.drain()
-
-
-@script
 def received_one_by_one(stage: Stage) -> None:
     stage.fill(10, color="red blue")
     stage.restart()
@@ -289,9 +148,6 @@ def received_one_by_one(stage: Stage) -> None:
         stage.see(peer, selector)
 
 
-# ---- time ----
-
-
 @script
 def expiry(stage: Stage) -> None:
     stage.fill(30, expiration="1000 60000 5000")
@@ -300,23 +156,6 @@ def expiry(stage: Stage) -> None:
     stage.wait(3)
     stage.drain()
     stage.drain("dead", "/queue/DLQ.a")
-
-
-@script
-def delays(stage: Stage) -> None:
-    stage.fill(30, delay="9000 1000 5000 3000")
-    stage.fill(5)
-    taker = stage.drain()
-    stage.wait(2.2)
-    stage.see(taker)
-    stage.restart()
-    taker = stage.drain()
-    for _ in range(4):
-        stage.wait(2)
-        stage.see(taker)
-
-
-# ---- transactions ----
 
 
 @script
@@ -340,55 +179,6 @@ def transactions(stage: Stage) -> None:
 
 
 @script
-def a_transaction_while_others_send(stage: Stage) -> None:
-    sender, other = stage.fill(5), stage.peer()
-    stage.store.background = True
-    sender.send("BEGIN", transaction="t")
-    for number in range(10):
-        sender.put(QUEUE, f"t{number}", persistent="true", transaction="t")
-    sender.send("COMMIT", transaction="t", receipt="r")
-    for number in range(10):
-        other.put(QUEUE, f"o{number}", persistent="true")
-    stage.store.background = False
-    stage.finish()
-    stage.see(sender)
-    stage.drain()
-
-
-@script
-def a_commit_that_fails(stage: Stage) -> None:
-    stage.fill(10)
-    taker = stage.drain(ack="client-individual", prefetch_count="4")
-    stage.store.faulty = True
-    sender = stage.peer()
-    sender.put(QUEUE, "lost", persistent="true", receipt="r")
-    stage.see(sender)
-    stage.store.faulty = False
-    stage.wait(3)
-    taker.lose()
-    stage.fill(5)
-    stage.drain()
-
-
-@script
-def acknowledgements_that_cannot_be_stored(stage: Stage) -> None:
-    stage.fill(20)
-    taker = stage.peer()
-    taker.subscribe(QUEUE, ack="client-individual", prefetch_count="4")
-    frames = stage.see(taker)
-    stage.store.faulty = True
-    for frame in frames:
-        if not taker.closed:
-            taker.ack(frame, receipt="r")
-    stage.store.faulty = False
-    stage.wait(3)
-    stage.drain()
-
-
-# ---- durable subscriptions ----
-
-
-@script
 def durable_subscriptions(stage: Stage) -> None:
     durable = {"durable-subscription-name": "n", "activemq.subscriptionName": "n", "durable": "true"}
     durable |= {"auto-delete": "false", "persistent": "true"}
@@ -408,9 +198,6 @@ def durable_subscriptions(stage: Stage) -> None:
         stage.see(reader)
         reader.send("UNSUBSCRIBE", id="n", **durable)
         reader.lose()
-
-
-# ---- what is left ----
 
 
 @script

@@ -81,12 +81,18 @@ def test_a_consumer_that_is_away_for_two_seconds_makes_no_dead_letters() -> None
 
 
 @pytest.mark.parametrize("name", ["redelivery-delay", "activemq.redeliveryDelay"])
-def test_a_subscription_and_a_nack_may_ask_for_another_pause(name: str) -> None:
+@pytest.mark.parametrize("transaction", [False, True])
+def test_a_subscription_and_a_nack_may_ask_for_another_pause(name: str, transaction: bool) -> None:
     bench = Bench(redelivery_delay=GROWING)
     peer = bench.peer()
+    inside = {"transaction": "t"} if transaction else {}
     peer.put("/queue/a", "x")
     peer.subscribe("/queue/a", ack="client-individual", **{name: "5000"})
-    peer.nack(peer.next("MESSAGE"))
+    if transaction:
+        peer.send("BEGIN", transaction="t")
+    peer.nack(peer.next("MESSAGE"), **inside)
+    if transaction:
+        peer.send("COMMIT", transaction="t")
     bench.wait(4.9)
     assert peer.take() == []
     bench.wait(0.2)
@@ -100,18 +106,6 @@ def test_another_value_is_refused_by_name(value: str) -> None:
     peer = consumer(bench, "x")
     peer.nack(peer.next("MESSAGE"), **{"redelivery-delay": value})
     assert "redelivery-delay" in peer.error().headers["message"]
-
-
-def test_a_nack_in_a_transaction_has_its_pause() -> None:
-    bench = Bench(redelivery_delay=GROWING)
-    peer = consumer(bench, "x")
-    peer.send("BEGIN", transaction="t")
-    peer.nack(peer.next("MESSAGE"), transaction="t", redelivery_delay="3000")
-    peer.send("COMMIT", transaction="t")
-    bench.wait(2.9)
-    assert peer.take() == []
-    bench.wait(0.2)
-    assert peer.next("MESSAGE").body == b"x"
 
 
 def test_the_settings_of_an_address_come_first() -> None:

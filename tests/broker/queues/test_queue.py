@@ -1,9 +1,12 @@
-"""Queues: order, who gets what, credit, back-pressure, expiry, and what is left when nobody listens."""
+"""Queues: order, who gets what, credit, back-pressure, priorities, expiry, and what is left when nobody listens."""
 
 import pytest
-from broker.harness import Bench
+from broker.harness import Bench, FaultyStore
 from hypothesis import given
 from hypothesis import strategies as st
+
+from stompcodec.broker.queues import paging as ready_messages
+from stompcodec.broker.queues.backlog import Backlog, Fifo
 
 
 @pytest.mark.req("S12-SUB-02", "S12-MSG-01", "S12-MSG-02", "S12-MSG-03", "S12-MSG-04", "S12-MSG-06", "S12-SND-04")
@@ -50,40 +53,19 @@ def test_what_the_broker_says_cannot_be_said_by_a_sender():
     assert message.get("redelivery-count") is None
 
 
-def test_order_and_no_loss_over_many_turns():
-    bench = Bench(write_high=1000)
-    peer, consumer = bench.peer(), bench.peer()
-    for number in range(200):
-        peer.put("/queue/a", str(number) * 20)
-        if number == 77:
-            consumer.subscribe("/queue/a")
-    assert consumer.bodies() == [str(number).encode() * 20 for number in range(200)]
-
-
-def test_round_robin():
+@pytest.mark.parametrize("sessions", [1, 2])
+def test_round_robin(sessions):
+    """Over two sessions, or two subscriptions of one session."""
     bench = Bench()
     peer, one, two = bench.peer(), bench.peer(), bench.peer()
-    one.subscribe("/queue/a")
-    two.subscribe("/queue/a")
+    one.subscribe("/queue/a", "1")
+    (two if sessions == 2 else one).subscribe("/queue/a", "2")
     for number in range(10):
         peer.put("/queue/a", str(number))
-    assert one.bodies() == [b"0", b"2", b"4", b"6", b"8"]
-    assert two.bodies() == [b"1", b"3", b"5", b"7", b"9"]
-
-
-def test_two_subscriptions_of_one_session_share():
-    bench = Bench()
-    peer = bench.peer()
-    peer.subscribe("/queue/a", "1")
-    peer.subscribe("/queue/a", "2")
-    for number in range(4):
-        peer.put("/queue/a", str(number))
-    assert [(frame.headers["subscription"], frame.body) for frame in peer.take()] == [
-        ("1", b"0"),
-        ("2", b"1"),
-        ("1", b"2"),
-        ("2", b"3"),
-    ]
+    frames = [*one.take(), *two.take()]
+    for key, first in (("1", 0), ("2", 1)):
+        mine = [frame.body for frame in frames if frame.headers["subscription"] == key]
+        assert mine == [b"%d" % number for number in range(first, 10, 2)]
 
 
 @pytest.mark.req("S12-UNS-02", "S11-UNS-02", "S10-UNS-02")
@@ -119,19 +101,13 @@ def test_1_0_without_ids():
     assert peer.error().headers["message"] == "subscription exists"
 
 
-@pytest.mark.req("S12-SUB-06", "S11-SUB-05", "S12-SUB-03", "S11-SUB-03")
-def test_an_id_in_use():
+@pytest.mark.req("S12-SUB-06", "S11-SUB-05", "S12-SUB-03", "S11-SUB-03", "S12-SUB-07", "S11-SUB-06")
+@pytest.mark.parametrize(("mode", "says"), [("auto", "subscription exists"), ("sometimes", "unknown ack mode")])
+def test_an_id_in_use_and_an_unknown_ack_mode(mode, says):
     peer = Bench().peer()
     peer.subscribe("/queue/a")
-    peer.subscribe("/queue/b")
-    assert peer.error().headers["message"] == "subscription exists"
-
-
-@pytest.mark.req("S12-SUB-07", "S11-SUB-06")
-def test_an_unknown_ack_mode():
-    peer = Bench().peer()
-    peer.subscribe("/queue/a", ack="sometimes")
-    assert peer.error().headers["message"] == "unknown ack mode"
+    peer.subscribe("/queue/b", ack=mode)
+    assert peer.error().headers["message"] == says
 
 
 # ---- versions ----
@@ -202,9 +178,10 @@ def test_what_is_sent_arrives_in_any_version(versions, headers, body, ack):
         ({"prefetch_count": "0"}, 120),
     ],
 )
-def test_prefetch(headers, count):
+@pytest.mark.parametrize("version", ["1.1", "1.2"])
+def test_prefetch(headers, count, version):
     bench = Bench()
-    peer, other = bench.peer(), bench.peer()
+    peer, other = bench.peer(version), bench.peer()
     for number in range(120):
         other.put("/queue/a", str(number))
     peer.subscribe("/queue/a", ack="client-individual", **headers)
@@ -213,24 +190,6 @@ def test_prefetch(headers, count):
     for message in messages[:2]:
         peer.ack(message)
     assert len(peer.take()) == min(2, count, 120 - count)
-
-
-@pytest.mark.parametrize("value", ["", "x", "-1", "9999999999", "1.5", "\u0663"])
-def test_a_bad_prefetch(value):
-    peer = Bench().peer()
-    peer.subscribe("/queue/a", ack="client", prefetch_count=value)
-    assert peer.error().headers["message"] == "bad prefetch-count"
-
-
-def test_a_consumer_without_credit_leaves_the_rest_to_others():
-    bench = Bench()
-    peer, stuck, eager = bench.peer(), bench.peer(), bench.peer()
-    stuck.subscribe("/queue/a", ack="client", prefetch_count="2")
-    eager.subscribe("/queue/a")
-    for number in range(100):
-        peer.put("/queue/a", str(number))
-    assert len(stuck.bodies()) == 2
-    assert len(eager.bodies()) == 98
 
 
 def test_a_consumer_whose_transport_is_full_leaves_the_rest_to_others():
@@ -311,25 +270,21 @@ def test_who_consumes_the_queue_is_refused_instead():
 # ---- names ----
 
 
-def test_names_without_prefix_are_queues_of_their_own():
-    bench = Bench()
+@pytest.mark.parametrize(
+    ("config", "queues", "topics"),
+    [
+        ({}, ("a", "/queue/a", "queue/a", "/other/a"), ("/topic/a",)),
+        ({"queue_prefixes": ("q/",), "topic_prefixes": ("t/", "q/t/")}, ("q/a", "/topic/a"), ("t/a", "q/t/a")),
+    ],
+)
+def test_names_without_prefix_are_queues_of_their_own(config, queues, topics):
+    bench = Bench(**config)
     peer = bench.peer()
-    for name in ("a", "/queue/a", "queue/a", "/other/a"):
+    for name in (*queues, *topics):
         peer.put(name, name)
-    for number, name in enumerate(("a", "/queue/a", "queue/a", "/other/a")):
+    for number, name in enumerate((*topics, *queues)):
         peer.subscribe(name, str(number))
-        message = peer.next("MESSAGE")
-        assert (message.body.decode(), message.headers["destination"]) == (name, name)
-
-
-def test_prefixes_can_be_set():
-    bench = Bench(queue_prefixes=("q/",), topic_prefixes=("t/", "q/t/"))
-    peer = bench.peer()
-    for name in ("q/a", "t/a", "q/t/a", "/topic/a"):
-        peer.put(name, name)
-    for number, name in enumerate(("q/a", "t/a", "q/t/a", "/topic/a")):
-        peer.subscribe(name, str(number))
-    assert peer.bodies() == [b"q/a", b"/topic/a"]
+    assert [(frame.body.decode(), frame.headers["destination"]) for frame in peer.take()] == [(n, n) for n in queues]
 
 
 def test_idle_queues_go_and_come_back():
@@ -346,3 +301,164 @@ def test_idle_queues_go_and_come_back():
     sender.put("/queue/a", "2")  # whoever remembered the old one finds the new one
     peer.subscribe("/queue/a")
     assert peer.bodies() == [b"2"]
+
+
+# ---- priorities ----
+
+
+def put_all(sender, priorities, **headers):
+    for number, priority in enumerate(priorities):
+        options = {} if priority == "-" else {"priority": priority}
+        sender.put("/queue/a", f"{priority}{number}", **options, **headers)
+
+
+@pytest.mark.parametrize("ack", ["auto", "client-individual"])
+@pytest.mark.parametrize("priority", [True, False])
+def test_higher_ones_come_first_if_priorities_count(ack, priority):
+    bench = Bench(priority=priority)
+    sender, peer = bench.peer(), bench.peer()
+    put_all(sender, "-09-490")
+    peer.subscribe("/queue/a", ack=ack)
+    first, then = [b"92", b"95", b"-0", b"-3", b"44", b"01", b"06"], [b"-0", b"01", b"92", b"-3", b"44", b"95", b"06"]
+    assert peer.bodies() == (first if priority else then)
+
+
+def test_messages_without_a_priority_never_change_the_order():
+    bench = Bench()
+    sender = bench.peer()
+    put_all(sender, "---4x")
+    assert type(bench.broker.queues["/", "/queue/a"].messages.line) is Fifo
+
+
+def test_what_comes_back_has_its_place():
+    bench = Bench()
+    sender, peer, other = bench.peer(), bench.peer(), bench.peer()
+    put_all(sender, "1917")
+    peer.subscribe("/queue/a", ack="client")
+    assert len(peer.take()) == 4
+    put_all(sender, "58")
+    peer.lose()
+    other.subscribe("/queue/a")
+    assert [body[:1] for body in other.bodies()] == [b"9", b"8", b"7", b"5", b"1", b"1"]
+    assert bench.broker.queues["/", "/queue/a"].count == 0
+
+
+@pytest.mark.parametrize("few", [0, 10])
+def test_the_order_is_plain_again_when_it_can_be(monkeypatch, few):
+    monkeypatch.setattr(ready_messages, "_FEW", few)
+    bench = Bench()
+    sender, peer = bench.peer(), bench.peer()
+    put_all(sender, "---")
+    peer.subscribe("/queue/a", browser="true")
+    queue = bench.broker.queues["/", "/queue/a"]
+    assert type(queue.messages.line) is Backlog
+    peer.send("UNSUBSCRIBE", id="1")
+    assert type(queue.messages.line) is (Fifo if few else Backlog)
+    put_all(sender, "-")
+    peer.take()
+    peer.subscribe("/queue/a", ack="client")
+    assert peer.bodies() == [b"-0", b"-1", b"-2", b"-0"]
+    bench.wait(2)
+    assert type(queue.messages.line) is Fifo
+
+
+@pytest.mark.parametrize("header", [{"priority": "9"}, {"JMSXGroupID": "a"}])
+def test_a_message_that_came_late_has_its_place_before_priorities_count(header):
+    """A transaction waits for the store, others send meanwhile, and then its second message changes the queue."""
+    bench = Bench(FaultyStore(background=True))
+    sender, other, peer = bench.peer(), bench.peer(), bench.peer()
+    sender.send("BEGIN", transaction="t")
+    sender.put("/queue/a", "early", transaction="t", persistent="true")
+    sender.put("/queue/a", "second", transaction="t", persistent="true", **header)
+    sender.send("COMMIT", transaction="t")
+    for number in range(3):
+        other.put("/queue/a", f"late {number}")
+    while bench.store.job is not None:
+        bench.store.finish()
+        bench.turn()
+    peer.subscribe("/queue/a", ack="client")
+    late = [b"late 0", b"late 1", b"late 2"]
+    first = [b"second", b"early"] if "priority" in header else [b"early", b"second"]
+    assert peer.bodies() == [*first, *late]
+
+
+# ---- expiry ----
+
+
+@pytest.mark.parametrize("headers", [{"expires": "1000005000"}, {"expiration": "5000"}])
+def test_expired_messages_are_dropped(headers):
+    bench = Bench()
+    peer = bench.peer()
+    for number in range(3):
+        peer.put("/queue/a", str(number), **(headers if number % 2 == 0 else {}))
+    bench.date += 4.9
+    bench.wait(2.0)
+    queue = bench.broker.queues["/", "/queue/a"]
+    assert queue.count == 3
+    bench.date += 0.2
+    if headers.get("expires"):
+        bench.wait(2.0)  # found by the sweep
+        assert queue.count == 1
+    peer.subscribe("/queue/a")  # or when it is to be delivered
+    assert peer.bodies() == [b"1"]
+    assert queue.count == queue.octets == bench.octets == 0
+
+
+@pytest.mark.parametrize("value", ["0", str(2**63 - 1)])
+def test_zero_and_the_latest_time_never_expire(value):
+    bench = Bench()
+    peer = bench.peer()
+    peer.put("/queue/a", "x", expires=value, expiration=value)
+    bench.date += 10**6
+    bench.wait(100)
+    peer.subscribe("/queue/a")
+    assert peer.bodies() == [b"x"]
+
+
+def test_expired_messages_become_dead_letters():
+    bench = Bench(dead_letter_expired=True)
+    peer = bench.peer()
+    peer.put("/queue/a", "x", expiration="1", persistent="true", k="v")
+    bench.date += 1
+    bench.wait(2.0)
+    peer.subscribe("/queue/DLQ.a")
+    message = peer.next("MESSAGE")
+    assert (message.body, message.headers["k"], message.get("expiration")) == (b"x", "v", None)
+    assert message.headers["dead-letter-reason"] == "expired"
+    assert message.headers["original-destination"] == "/queue/a"
+    assert list(bench.store.load()) == []
+
+
+@pytest.mark.parametrize("persistent", ["true", "false"])
+def test_nobody_gets_what_has_expired_when_it_comes(persistent):
+    bench = Bench()
+    peer, sender = bench.peer(), bench.peer()
+    peer.subscribe("/queue/a", ack="client-individual")
+    sender.put("/queue/a", "late", expires="1", persistent=persistent)
+    sender.put("/queue/a", "in time", persistent=persistent)
+    assert peer.bodies() == [b"in time"]
+    assert bench.broker.queues["/", "/queue/a"].count == 1
+    assert len(list(bench.store.load())) == (persistent == "true")
+
+
+@pytest.mark.parametrize("headers", [{}, {"selector": "1 = 1"}, {"exclusive": "true"}, {"consumer_priority": "3"}])
+@pytest.mark.parametrize("how", ["ack", "nack", "unsubscribe", "lose"])
+def test_an_expired_message_may_be_acknowledged_and_is_not_delivered_again(headers, how):
+    bench = Bench(dead_letter_expired=True)
+    peer, other, sender = bench.peer(), bench.peer(), bench.peer()
+    peer.subscribe("/queue/a", ack="client-individual", **headers)
+    sender.put("/queue/a", "x", expiration="1000")
+    message = peer.next("MESSAGE")
+    other.subscribe("/queue/a", **headers)
+    bench.date += 1.1
+    if how == "lose":
+        peer.lose()
+    elif how == "unsubscribe":
+        peer.send("UNSUBSCRIBE", id="1")
+    else:
+        peer.ack(message, how.upper())
+    assert (peer.bodies(), other.bodies()) == ([], [])
+    assert bench.broker.queues["/", "/queue/a"].count == 0
+    other.subscribe("/queue/DLQ.a", id="2")
+    assert [frame.headers["dead-letter-reason"] for frame in other.take()] == ["expired"] * (how != "ack")
+    assert bench.octets == 0

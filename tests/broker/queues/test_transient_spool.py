@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from broker import durables
 from broker.harness import AtOnce, Bench, FaultyStore, Peer
 from broker.large import settle
 from patience import patience
@@ -47,10 +46,14 @@ def drain(peer: Peer, **headers: Any) -> list[int]:
 
 
 def test_they_come_in_order_with_persistent_ones() -> None:
-    bench, _sender = spooled(60)
+    bench, sender = spooled(60)
+    sender.send("BEGIN", transaction="t")
+    for number in range(60, 70):
+        sender.put(QUEUE, str(number), transaction="t", **({} if number % 2 else {"persistent": "true"}))
+    sender.send("COMMIT", transaction="t")
     queue = queue_of(bench)
-    assert (queue.count, queue.total) == (3, 60)
-    assert drain(bench.peer()) == list(range(60))
+    assert (queue.count, queue.total) == (3, 70)
+    assert drain(bench.peer()) == list(range(70))
     assert queue.paging is None
     assert not list(bench.store.load())
 
@@ -59,59 +62,8 @@ def test_without_the_key_they_stay_in_memory() -> None:
     bench = Bench(window_messages=3)
     sender = bench.peer()
     for number in range(30):
-        sender.put(QUEUE, str(number))
+        sender.put(QUEUE, str(number), **({"expiration": "60000"} if number % 2 else {}))
     assert queue_of(bench).count == 30
-    assert not list(bench.store.load())
-
-
-def test_they_are_redelivered_after_a_nack_and_with_a_lost_session() -> None:
-    bench, _sender = spooled(20)
-    first = bench.peer()
-    first.subscribe(QUEUE, ack="client-individual")
-    frames = [frame for frame in first.take() if frame.command == "MESSAGE"]
-    assert len(frames) == 20
-    first.nack(frames[4])
-    again = first.next("MESSAGE")
-    assert (int(again.body), again.headers.get("redelivered")) == (4, "true")
-    first.lose()
-    assert drain(bench.peer()) == list(range(20))
-    assert not list(bench.store.load())
-
-
-def test_an_aborted_transaction_returns_them_and_a_committed_one_removes_them() -> None:
-    bench, _sender = spooled(20)
-    taker = bench.peer()
-    taker.subscribe(QUEUE, ack="client-individual")
-    frames = [frame for frame in taker.take() if frame.command == "MESSAGE"]
-    for how in ("ABORT", "COMMIT"):
-        taker.send("BEGIN", transaction=how)
-        for frame in frames:
-            taker.ack(frame, transaction=how)
-        taker.send(how, transaction=how, receipt=how)
-        assert len(list(bench.store.load())) == (0 if how == "COMMIT" else 18)
-    taker.lose()
-    assert queue_of(bench).total == 0
-
-
-def test_transactions_spool_what_they_send() -> None:
-    bench, sender = spooled(6)
-    sender.send("BEGIN", transaction="t")
-    for number in range(6, 30):
-        sender.put(QUEUE, str(number), transaction="t", **({} if number % 2 else {"persistent": "true"}))
-    sender.send("COMMIT", transaction="t", receipt="r")
-    assert sender.next("RECEIPT")
-    assert queue_of(bench).total == 30
-    assert drain(bench.peer()) == list(range(30))
-
-
-def test_they_expire() -> None:
-    bench, sender = spooled(10)
-    for number in range(10, 30):
-        sender.put(QUEUE, str(number), expires=str(int(bench.date * 1000) + 2000))
-    assert queue_of(bench).total == 30
-    bench.date += 60
-    bench.wait(60)
-    assert drain(bench.peer()) == list(range(10))
     assert not list(bench.store.load())
 
 
@@ -192,24 +144,13 @@ def test_a_disk_that_fails_stops_their_producers_and_loses_none() -> None:
         assert number < 300
     bench.wait(2)
     assert queue_of(bench).total == number
+    assert {bool(message.persistent) for message in queue_of(bench).messages} == {False}, "they are back in memory"
     store.faulty = False
     bench.wait(5)
     assert drain(bench.peer()) == list(range(number))
     assert not queue_of(bench).blocked
     sender.put(QUEUE, "more", receipt="r")
     assert sender.next("RECEIPT")
-
-
-def test_little_space_stops_their_producers() -> None:
-    store = FaultyStore()
-    bench, sender = spooled(5, store, max_queue_octets=200)
-    bench.broker.journal.is_tight = True
-    number = 5
-    while not queue_of(bench).blocked:
-        sender.put(QUEUE, str(number))
-        number += 1
-        assert number < 50
-    assert drain(bench.peer()) == list(range(number))
 
 
 def test_their_producers_wait_for_a_slow_disk(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -244,15 +185,6 @@ class SmallStore(FaultyStore):
         return self.left
 
 
-def fill_up(bench: Bench, sender: Peer, number: int, name: str = QUEUE) -> int:
-    """Send until the sender waits. Returns the next number."""
-    while not queue_of(bench, name).blocked:
-        sender.put(name, str(number))
-        number += 1
-        assert number < 1000
-    return number
-
-
 def test_they_leave_space_on_the_disk_to_persistent_messages() -> None:
     """Their producers wait from twice `store_free` on. Persistent messages are taken until there is less than it."""
     store = SmallStore()
@@ -264,7 +196,11 @@ def test_they_leave_space_on_the_disk_to_persistent_messages() -> None:
     assert (queue_of(bench).count, len(list(store.load()))) == (3, 58)
     store.left = 2 * FREE - 1
     bench.wait(1.5)
-    number = fill_up(bench, sender, 60)
+    number = 60
+    while not queue_of(bench).blocked:
+        sender.put(QUEUE, str(number))
+        number += 1
+        assert number < 1000
     assert len(list(store.load())) == 58
     other = bench.peer()
     store.left = FREE
@@ -284,21 +220,6 @@ def test_they_leave_space_on_the_disk_to_persistent_messages() -> None:
     for number in range(9):
         sender.put(QUEUE, str(number))
     assert queue_of(bench).count == 3
-
-
-def test_without_a_limit_of_free_space_they_are_stored_all_the_same() -> None:
-    store = SmallStore()
-    store.left = 0
-    bench, _sender = spooled(50, store, store_free=0)
-    assert (queue_of(bench).count, queue_of(bench).total) == (3, 50)
-
-
-def test_the_most_messages_of_a_queue_hold_for_them() -> None:
-    bench, sender = spooled(20, max_queue_messages=20)
-    assert not queue_of(bench).blocked
-    assert fill_up(bench, sender, 20) == 21, "the one that finds the queue full is taken, and its sender waits"
-    assert drain(bench.peer()) == list(range(21))
-    assert not queue_of(bench).blocked
 
 
 @pytest.mark.parametrize("persistent", ["true", "false"])
@@ -347,34 +268,3 @@ def test_a_queue_that_ends_takes_them_with_it(tmp_path: Path, restarted: bool, m
     assert ("/", "/queue/ends") not in bench.broker.queues
     assert [stored.destination for stored in bench.store.load() if stored.destination != QUEUE] == ["/queue/b"]
     bench.store.close()
-
-
-def test_durable_subscriptions_have_them(tmp_path: Path) -> None:
-    """While their consumer is away; a restart drops them, and keeps the persistent ones and the subscription."""
-    bench = started(tmp_path)
-    consumer = durables.client(bench)
-    durables.subscribe(consumer)
-    durables.leave(consumer)
-    sender = bench.peer()
-    for number in range(40):
-        sender.put(durables.TOPIC, str(number), **({} if number % 4 else {"persistent": "true"}))
-    (queue,) = [durable.queue for durable in bench.broker.virtual_host("/").destinations.durables]
-    assert (queue.count, queue.total) == (3, 40)
-    consumer = durables.client(bench)
-    durables.subscribe(consumer)
-    frames = [consumer.next("MESSAGE") for _ in range(40)]
-    assert [int(frame.body) for frame in frames] == list(range(40))
-    durables.leave(consumer)
-    for number in range(40, 80):
-        sender.put(durables.TOPIC, str(number), **({} if number % 4 else {"persistent": "true"}))
-    bench.store.close()
-    bench = started(tmp_path)
-    assert durables.names(bench) == ["c.n"]
-    consumer = durables.client(bench)
-    durables.subscribe(consumer)
-    assert [int(body) for body in consumer.bodies()] == list(range(40, 80, 4))
-    consumer.send("UNSUBSCRIBE", id="1", **{durables.NAME: "n"})
-    assert removed(bench)
-    assert not list(bench.store.load())
-    bench.store.close()
-    assert check(tmp_path).whole

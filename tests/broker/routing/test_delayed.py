@@ -1,23 +1,68 @@
-"""Messages that are delivered later: by whichever header says so, in queues and topics, over restarts."""
+"""Messages that are delivered later: by whichever header says so, in queues and topics, in memory and in the store."""
+
+from __future__ import annotations
+
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+from typing import Any
 
 import pytest
-from broker.harness import Bench, FaultyStore
+from broker.harness import AtOnce, Bench, FaultyStore, Peer
+from broker.paged import QUEUE, numbers, queue_of
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
+from stompcodec.broker.sessions import commit
 from stompcodec.broker.storage.sqlite import SqliteStore
+from stompcodec.errors import StoreError
 
 SPELLINGS = ["delay", "AMQ_SCHEDULED_DELAY", "x-delay"]
 
 
-def pass_time(bench, seconds):
-    """Both clocks go on, in small steps."""
-    for _ in range(int(seconds * 10)):
-        bench.date += 0.1
-        bench.wait(0.1)
+def pass_time(bench: Bench, seconds: float, step: float = 0.1) -> None:
+    """Both clocks go on."""
+    for _ in range(round(seconds / step)):
+        bench.date += step
+        bench.wait(step)
 
 
-def send(peer, destination, body, name="delay", value="5000", **headers):
-    lines = "".join(f"{key}:{text}\n" for key, text in {name: value, **headers}.items())
-    peer.raw(f"SEND\ndestination:{destination}\n{lines}\n{body}\0".encode())
+def send(peer: Peer, body: object, delay: int, destination: str = QUEUE, **headers: str) -> None:
+    peer.put(destination, str(body), delay=str(delay), **{"persistent": "true", **headers})
+
+
+def filled(count: int, window: int = 3, store: Any = None, **config: Any) -> tuple[Bench, Peer]:
+    """Return a broker with delayed messages, due one after the other, a second apart, and sent in another order."""
+    bench = Bench(store, window_messages=window, **config)
+    sender = bench.peer()
+    for number in sorted(range(count), key=lambda number: number * 7 % 10):
+        send(sender, number, 1000 * (number + 1))
+    return bench, sender
+
+
+class Pages(FaultyStore):
+    """A store whose pages of delayed messages come when it is told to give them, or cannot be read."""
+
+    def __init__(self, background: bool = False) -> None:
+        super().__init__(background)
+        self.asked: list[tuple[Any, ...]] = []
+        self.reads = 0
+        self.slow = self.broken = False
+
+    def deferred(self, *args: Any) -> None:
+        self.reads += 1
+        if self.broken:
+            args[4](lambda: args[3](StoreError("the disk is gone")))
+        elif self.slow:
+            self.asked.append(args)
+        else:
+            super().deferred(*args)
+
+    def answer(self) -> None:
+        self.slow = False
+        for args in self.asked:
+            super().deferred(*args)
+        self.asked.clear()
 
 
 @pytest.mark.parametrize("name", SPELLINGS)
@@ -27,24 +72,23 @@ def test_a_message_waits_for_its_time(name, persistent, listening):
     bench = Bench()
     sender, peer = bench.peer(), bench.peer()
     if listening:
-        peer.subscribe("/queue/a", ack="client")
-    send(sender, "/queue/a", "late", name, persistent=persistent, receipt="r")
+        peer.subscribe(QUEUE, ack="client")
+    lines = f"destination:{QUEUE}\n{name}:5000\npersistent:{persistent}\nreceipt:r"
+    sender.raw(f"SEND\n{lines}\n\nlate\0".encode())
     assert sender.next("RECEIPT").headers["receipt-id"] == "r"
-    sender.put("/queue/a", "early")
+    sender.put(QUEUE, "early")
     if not listening:
-        peer.subscribe("/queue/a", ack="client")
+        peer.subscribe(QUEUE, ack="client")
     assert peer.next("MESSAGE").body == b"early"
     pass_time(bench, 4.5)
     assert peer.take() == []
-    assert bench.broker.queues["/", "/queue/a"].count == 2
+    assert queue_of(bench).count == 2
     pass_time(bench, 1)
     message = peer.next("MESSAGE")
     assert (message.body, message.get("redelivered")) == (b"late", None)
     assert int(message.headers["message-id"].partition("-")[2]) == 3  # behind the messages that arrived meanwhile
     peer.ack(message)
-    assert bench.broker.queues["/", "/queue/a"].count == 0
-    assert bench.octets == 0
-    assert list(bench.store.load()) == []
+    assert (queue_of(bench).count, bench.octets, list(bench.store.load())) == (0, 0, [])
     assert (len(bench.broker.delayed), bench.broker.journal.batch.actions) == (0, [])
 
 
@@ -52,29 +96,19 @@ def test_the_timer_is_set_for_it():
     bench = Bench()
     sender = bench.peer()
     bench.broker._sweep_at = None
-    send(sender, "/queue/a", "x", value="250")
+    sender.put(QUEUE, "x", delay="250")
     assert bench.broker.next_deadline() == pytest.approx(bench.now + 0.25)
     bench.date += 0.25
     bench.broker.tick(0.25)
     bench.turn()
-    assert len(bench.broker.queues["/", "/queue/a"].messages) == 1
-
-
-def test_they_come_in_the_order_of_their_times():
-    bench = Bench()
-    sender, peer = bench.peer(), bench.peer()
-    peer.subscribe("/queue/a")
-    for wait in (3000, 1000, 2000, 1000):
-        send(sender, "/queue/a", str(wait), value=str(wait))
-    pass_time(bench, 4)
-    assert peer.bodies() == [b"1000", b"1000", b"2000", b"3000"]
+    assert len(bench.broker.queues["/", QUEUE].messages) == 1
 
 
 def test_to_a_topic():
     bench = Bench()
     sender, peer, later = bench.peer(), bench.peer(), bench.peer()
     peer.subscribe("/topic/a")
-    send(sender, "/topic/a", "x", persistent="true", receipt="r")
+    sender.put("/topic/a", "x", persistent="true", receipt="r", delay="5000")
     assert sender.next("RECEIPT")
     later.subscribe("/topic/a")
     assert bench.octets > 0
@@ -88,86 +122,21 @@ def test_what_is_no_delay_is_none(value):
     """In a dialect that goes on with such values: our own refuses them."""
     bench = Bench(dialect="activemq")
     sender, peer = bench.peer(), bench.peer()
-    peer.subscribe("/queue/a")
-    send(sender, "/queue/a", "x", value=value)
+    peer.subscribe(QUEUE)
+    sender.put(QUEUE, "x", delay=value)
     assert peer.bodies() == [b"x"]
-
-
-@pytest.mark.parametrize("down", [1, 60])
-def test_it_waits_over_a_restart(down):
-    bench = Bench()
-    bench.date = 1_790_000_000.0  # of today's size
-    send(bench.peer(), "/queue/a", "x", value="30000", persistent="true")
-    send(bench.peer(), "/queue/a", "y", value="30000")
-    date = bench.date + down
-    bench = Bench(bench.store)
-    bench.date = date
-    peer = bench.peer()
-    peer.subscribe("/queue/a")
-    if down < 30:
-        assert peer.take() == []
-        pass_time(bench, 30)
-    else:
-        bench.wait(1)
-    assert peer.bodies() == [b"x"]
-    assert list(bench.store.load()) == []
-    assert bench.octets == 0
 
 
 def test_one_that_is_forged_is_not_late():
     bench = Bench()
     sender, peer = bench.peer(), bench.peer()
-    sender.put("/queue/a", "x", deliver_at="99999999999999", persistent="true")
-    send(sender, "/queue/a", "y", value="100", persistent="true", **{"deliver-at": "99999999999999"})
+    sender.put(QUEUE, "x", deliver_at="99999999999999", persistent="true")
+    sender.put(QUEUE, "y", delay="100", persistent="true", **{"deliver-at": "99999999999999"})
     pass_time(bench, 1)
     bench = Bench(bench.store)
     peer = bench.peer()
-    peer.subscribe("/queue/a")
+    peer.subscribe(QUEUE)
     assert peer.bodies() == [b"x", b"y"]
-
-
-def test_in_a_transaction():
-    bench = Bench()
-    sender, peer = bench.peer(), bench.peer()
-    peer.subscribe("/queue/a")
-    sender.send("BEGIN", transaction="t")
-    send(sender, "/queue/a", "x", value="1000", persistent="true", transaction="t")
-    sender.send("COMMIT", transaction="t", receipt="r")
-    assert sender.next("RECEIPT")
-    assert len(list(bench.store.load())) == 1
-    assert peer.take() == []
-    pass_time(bench, 2)
-    assert peer.bodies() == [b"x"]
-    assert list(bench.store.load()) == []
-
-
-def test_one_that_could_not_be_stored_never_comes():
-    store = FaultyStore()
-    bench = Bench(store)
-    sender, peer = bench.peer(), bench.peer()
-    store.faulty = True
-    send(sender, "/queue/a", "x", value="1000", persistent="true")
-    assert sender.error().headers["message"] == "the message could not be stored"
-    store.faulty = False
-    peer.subscribe("/queue/a")
-    pass_time(bench, 2)
-    assert peer.take() == []
-    assert bench.octets == 0
-
-
-def test_a_fault_of_the_disk_when_it_is_due_loses_nothing():
-    store = FaultyStore()
-    bench = Bench(store)
-    sender, peer = bench.peer(), bench.peer()
-    send(sender, "/queue/a", "x", value="1000", persistent="true")
-    store.faulty = True
-    pass_time(bench, 2)
-    store.faulty = False
-    pass_time(bench, 2)
-    peer.subscribe("/queue/a")
-    assert b"x" in peer.bodies()
-    assert len(list(bench.store.load())) == 0
-    assert bench.octets == 0
 
 
 @pytest.mark.parametrize("delivered", ["", "auto", "client", "acknowledged"])
@@ -176,11 +145,11 @@ def test_a_fault_of_the_disk_does_not_bring_it_back(delivered):
     store = FaultyStore(background=True)
     bench = Bench(store)
     sender, peer = bench.peer(), bench.peer()
-    send(sender, "/queue/a", "x", value="1000", persistent="true")
+    sender.put(QUEUE, "x", delay="1000", persistent="true")
     store.finish(at_once=True)
-    sender.put("/queue/a", "y")
+    sender.put(QUEUE, "y")
     if delivered:
-        peer.subscribe("/queue/a", ack="auto" if delivered == "auto" else "client", include_seq="seq")
+        peer.subscribe(QUEUE, ack="auto" if delivered == "auto" else "client", include_seq="seq")
     pass_time(bench, 1.2)
     store.faulty = True
     if delivered == "acknowledged":
@@ -201,7 +170,7 @@ def test_a_fault_of_the_disk_does_not_bring_it_back(delivered):
             store.finish(at_once=True)
             bench.turn()
     if not delivered:
-        peer.subscribe("/queue/a", include_seq="seq")
+        peer.subscribe(QUEUE, include_seq="seq")
     if delivered != "acknowledged":
         frames = peer.take()
     assert [(frame.body, frame.get("redelivered")) for frame in frames] == [(b"y", None), (b"x", None)]
@@ -222,22 +191,22 @@ def test_how_many_may_wait():
     bench = Bench(max_delayed=3)
     sender = bench.peer()
     for _ in range(3):
-        send(sender, "/queue/a", "x")
+        sender.put(QUEUE, "x", delay="5000")
     assert not sender.closed
-    send(sender, "/queue/a", "x")
+    sender.put(QUEUE, "x", delay="5000")
     assert sender.error().headers["message"] == "too many delayed messages"
-    assert bench.broker.queues["/", "/queue/a"].count == 3
+    assert bench.broker.queues["/", QUEUE].count == 3
 
 
 def test_a_sender_waits_when_the_queue_is_full_of_them():
     bench = Bench(max_queue_messages=2)
     sender = bench.peer()
     for _ in range(3):
-        send(sender, "/queue/a", "x", value="1000")
+        sender.put(QUEUE, "x", delay="1000")
     assert sender.session.paused
     pass_time(bench, 2)
     peer = bench.peer()
-    peer.subscribe("/queue/a")
+    peer.subscribe(QUEUE)
     assert len(peer.take()) == 3
     assert not sender.session.paused
 
@@ -246,46 +215,359 @@ def test_a_temporary_queue_that_is_gone_gets_nothing():
     bench = Bench()
     owner, sender = bench.peer(), bench.peer()
     owner.subscribe("/temp-queue/x")
-    send(sender, f"/temp-queue/{owner.session.id}-x", "x", value="1000")
+    sender.put(f"/temp-queue/{owner.session.id}-x", "x", delay="1000")
     owner.lose()
     pass_time(bench, 2)
     assert bench.octets == 0
     assert len(bench.broker.delayed) == 0
 
 
-def test_a_group_and_a_delay():
-    bench = Bench()
-    sender, one, two = bench.peer(), bench.peer(), bench.peer()
-    one.subscribe("/queue/a", ack="client")
-    two.subscribe("/queue/a", ack="client")
-    send(sender, "/queue/a", "g1", JMSXGroupID="g", value="0")
-    send(sender, "/queue/a", "g2", JMSXGroupID="g", value="1000")
-    pass_time(bench, 2)
-    assert [one.bodies(), two.bodies()] in ([[b"g1", b"g2"], []], [[], [b"g1", b"g2"]])
+# ---- those that are in the store only ----
 
 
-def test_it_waits_in_a_store_on_the_disk(tmp_path):
-    store = SqliteStore(tmp_path)
-    bench = Bench(store)
-    sender = bench.peer()
-    send(sender, "/queue/a", "x", value="30000", persistent="true")
-    sender.put("/queue/a", "y", persistent="true")
-    latest = bench.broker.seq
-    store.close()
-    for last in (False, True):
-        date, store = bench.date + 20, SqliteStore(tmp_path)
-        bench = Bench(store)
-        bench.date = date
-        assert bench.broker.seq > latest
+def test_only_those_that_are_due_first_are_in_memory() -> None:
+    bench, _sender = filled(40)
+    queue = queue_of(bench)
+    taker = bench.peer()
+    taker.subscribe(QUEUE)
+    assert (queue.total, len(bench.broker.delayed)) == (40, queue.count)
+    pass_time(bench, 0.5)
+    for number in range(40):
+        assert queue.count <= 6
+        assert numbers(taker) == []
         pass_time(bench, 1)
-        assert bench.broker.queues["/", "/queue/a"].count == 2
-        assert len(bench.broker.delayed) == (not last)
-        store.close()
-    store = SqliteStore(tmp_path)
-    bench = Bench(store)
-    bench.date = date
-    peer = bench.peer()
-    peer.subscribe("/queue/a", include_seq="seq")
-    bodies = [(frame.body, int(frame.headers["seq"]) > latest) for frame in peer.take()]
-    assert bodies == [(b"y", False), (b"x", True)]
-    store.close()
+        assert numbers(taker) == [number]
+    assert (queue.total, queue.paging, list(bench.store.load())) == (0, None, [])
+    assert bench.broker.delayed.wait is None
+
+
+def test_their_bytes_are_bounded_too() -> None:
+    bench = Bench(window_octets=3000)
+    sender = bench.peer()
+    for number in range(40):
+        send(sender, f"{number:1000}", 1000 * (number + 1))
+    assert queue_of(bench).octets <= 6000
+    taker = bench.peer()
+    taker.subscribe(QUEUE)
+    pass_time(bench, 41)
+    assert numbers(taker) == list(range(40))
+
+
+def test_a_page_that_cannot_be_read_is_read_again() -> None:
+    store = Pages()
+    bench, _sender = filled(20, store=store)
+    taker = bench.peer()
+    taker.subscribe(QUEUE)
+    store.broken = True
+    pass_time(bench, 30)
+    first = numbers(taker)
+    assert first == list(range(len(first)))
+    assert len(first) < 10
+    store.broken = False
+    pass_time(bench, 3)
+    assert numbers(taker) == list(range(len(first), 20))
+
+
+STEPS = st.one_of(
+    st.tuples(st.just("send"), st.sampled_from("ab"), st.integers(1, 60), st.booleans(), st.booleans()),
+    st.tuples(st.just("send"), st.sampled_from("ab"), st.integers(1, 60), st.just(True), st.just(False)),
+    st.tuples(st.just("many"), st.sampled_from("ab"), st.lists(st.integers(1, 60), max_size=9)),
+    st.tuples(st.just("transact"), st.sampled_from("ab"), st.lists(st.integers(1, 60), min_size=1, max_size=5)),
+    st.tuples(st.just("pass"), st.integers(1, 20)),
+    st.tuples(st.just("fail"), st.integers(1, 60)),
+    st.tuples(st.just("restart")),
+    st.tuples(st.just("commit"), st.sampled_from(["now", "later"])),
+)
+
+
+class Model:
+    """A broker with delayed messages, and what it should deliver: body, and when it is due, in tenths of a second."""
+
+    def __init__(self, window: int) -> None:
+        self.window = window
+        self.store = FaultyStore(background=False)
+        self.bodies = 0
+        self.wanted: list[tuple[float, int, str]] = []
+        self.got: list[int] = []
+        self.date = self.slow_until = 1_000_000.0
+        self.start()
+
+    def start(self) -> None:
+        self.bench = Bench(self.store, window_messages=self.window)
+        self.bench.date = self.date
+        self.taker = self.bench.peer()
+        for name in "ab":
+            self.taker.subscribe(f"/queue/{name}", id=name)
+
+    def finish(self) -> None:
+        while self.store.job is not None:
+            self.store.finish(at_once=True)
+            self.bench.turn()
+
+    def send(self, name: str, delay: int, persistent: bool, _again: bool) -> None:
+        self.many(name, [delay], persistent)
+
+    def many(self, name: str, delays: list[int], persistent: bool = True) -> None:
+        sender = self.bench.peer()
+        for delay in delays:
+            due = self.bench.date + delay / 10
+            self.wanted.append((due, self.bodies, "persistent" if persistent else "transient"))
+            send(sender, self.bodies, delay * 100, f"/queue/{name}", persistent=str(persistent).lower())
+            self.bodies += 1
+
+    def transact(self, name: str, delays: list[int]) -> None:
+        """Send some in a transaction, so that they take effect after its commit."""
+        sender = self.bench.peer()
+        sender.send("BEGIN", transaction="t")
+        for delay in delays:
+            self.wanted.append((self.bench.date + delay / 10, self.bodies, "persistent"))
+            send(sender, self.bodies, delay * 100, f"/queue/{name}", transaction="t")
+            self.bodies += 1
+        sender.send("COMMIT", transaction="t")
+
+    def fail(self, delay: int) -> None:
+        """A message cannot be stored."""
+        self.commit("now")
+        self.store.faulty = True
+        sender = self.bench.peer()
+        send(sender, -1, delay * 100, receipt="r")
+        assert sender.closed
+        self.store.faulty = False
+        self.slow_until = self.bench.date + 2  # the next commit is not at once
+
+    def commit(self, when: str) -> None:
+        self.store.background = when == "later"
+        if when == "now":
+            self.finish()
+            self.slow_until = self.bench.date + 1
+
+    def restart(self) -> None:
+        self.commit("now")
+        self.pass_(25)  # what has gone has left the store, also after a failed commit
+        self.collect()
+        self.date = self.bench.date
+        self.wanted = [one for one in self.wanted if one[2] == "persistent" or one[1] in self.got]
+        self.start()
+
+    def collect(self) -> None:
+        self.got += numbers(self.taker)
+
+    def check(self) -> None:
+        self.collect()
+        assert len(self.got) == len(set(self.got))
+        due = {body for at, body, _ in self.wanted if at <= self.bench.date - 0.001}
+        assert set(self.got) <= {body for at, body, _ in self.wanted if at <= self.bench.date + 0.001}
+        if not self.store.background and self.bench.date > self.slow_until:
+            assert set(self.got) >= due
+        if not self.store.background:
+            waiting = sum(queue.total for queue in self.bench.broker.queues.values())
+            assert waiting >= len(self.wanted) - len(self.got)
+
+    def pass_(self, tenths: int) -> None:
+        pass_time(self.bench, tenths / 10)
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.sampled_from([1, 3, 100]), st.lists(STEPS, max_size=30))
+def test_all_come_in_their_time_whatever_happens(window: int, steps: list[tuple[Any, ...]]) -> None:
+    model = Model(window)
+    for name, *values in steps:
+        getattr(model, "pass_" if name == "pass" else name)(*values)
+        model.check()
+    model.commit("now")
+    model.pass_(61)
+    model.check()
+    assert set(model.got) == {body for _, body, _ in model.wanted}
+    assert model.bench.broker.delayed.wait is None
+    assert all(queue.total == 0 for queue in model.bench.broker.queues.values())
+    assert list(model.store.load()) == []
+
+
+@pytest.mark.parametrize("window", [1, 3])
+def test_the_timer_does_not_spin_while_a_page_is_read(window: int) -> None:
+    store = Pages()
+    bench, _sender = filled(20, window, store)
+    store.slow = True
+    bench.date += 30
+    bench.wait(0.5)
+    assert len(store.asked) == 1
+    assert bench.broker.delayed.wait is None
+    store.answer()
+    bench.turn()
+    taker = bench.peer()
+    taker.subscribe(QUEUE)
+    pass_time(bench, 1)
+    assert numbers(taker) == list(range(20))
+
+
+# ---- what the store lacks, and what expires ----
+
+
+def stored_folder(folder: Path, window: int = 3) -> Bench:
+    """A broker with this folder, whose store works in this thread."""
+    store = SqliteStore(folder, helper=AtOnce(), page_helper=AtOnce())
+    store._writer._db.execute("PRAGMA synchronous = OFF")  # nobody cuts the power
+    return Bench(store, window_messages=window)
+
+
+#: What happens to two of them, and how many are missing and damaged then.
+CHANGES = {
+    "rows": ("DELETE FROM message WHERE key IN (?, ?)", 2, 0),
+    "index": ("DELETE FROM special WHERE key IN (?, ?)", 2, 0),
+    "checksums": ("UPDATE message SET tail = tail || x'00' WHERE key IN (?, ?)", 0, 2),
+    "due times": ("UPDATE special SET crc = crc + 1 WHERE key IN (?, ?)", 0, 2),
+    "sound": ("", 0, 0),
+}
+
+
+@pytest.mark.parametrize(
+    ("kind", "restarted"),
+    [(kind, after) for kind in CHANGES for after in (False, True) if (kind, after) != ("index", True)],
+)
+def test_missing_and_damaged_ones_are_told_apart(
+    tmp_path: Path, kind: str, restarted: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    change, missing, damaged = CHANGES[kind]
+    bench = stored_folder(tmp_path)
+    sender = bench.peer()
+    for number in range(30):
+        send(sender, number, 1000 * (number + 1))
+    if restarted:
+        bench.store.close()
+    if change:
+        with closing(sqlite3.connect(tmp_path / "messages.sqlite")) as other:
+            other.execute(change, [(1 << 45) + seq for seq in (20, 21)])
+            other.commit()
+    if restarted:
+        date, bench = bench.date, stored_folder(tmp_path)
+        bench.date = date
+    taker = bench.peer()
+    taker.subscribe(QUEUE)
+    pass_time(bench, 40, 0.5)
+    found = numbers(taker)
+    assert found[:19] == list(range(19))
+    lost = [message.getMessage() for message in caplog.records if "were not found" in message.getMessage()]
+    assert [text.split()[0] for text in lost] == [str(missing)] * bool(missing)
+    assert queue_of(bench).total == 0
+    if not missing:
+        assert bench.store.damage.messages == damaged
+    bench.store.close()
+
+
+@pytest.mark.parametrize("kind", ["memory", "sqlite"])
+def test_they_do_not_expire_before_they_are_due(tmp_path: Path, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """They become dead letters when they are due, and no sweep reads them until then."""
+    bench = stored_folder(tmp_path) if kind == "sqlite" else Bench(window_messages=3)
+    sender, read = bench.peer(), []
+    for number in range(30):
+        send(sender, number, 60_000 + number, expires=str(int(bench.date * 1000) + 5000))
+        sender.put("/queue/b", str(number), persistent="true")
+    expired = type(bench.store).expired
+
+    def watched(store: Any, before: float, after: Any, most: int, octets: int, done: Any, call_soon: Any) -> None:
+        def seen(page: Any) -> None:
+            read.extend(page.messages)
+            done(page)
+
+        expired(store, before, after, most, octets, seen, call_soon)
+
+    monkeypatch.setattr(type(bench.store), "expired", watched)
+    taker = bench.peer()
+    taker.subscribe(QUEUE)
+    pass_time(bench, 50, 1)
+    assert (queue_of(bench).total, read) == (30, [])
+    pass_time(bench, 20, 1)
+    assert (queue_of(bench).total, numbers(taker)) == (0, [])
+    bench.store.close()
+
+
+def in_steps(bench: Bench) -> None:
+    """One turn of the loop."""
+    while bench.soon:
+        bench.soon.pop(0)()
+    for session in bench.broker.turn(bench.now):
+        if session in bench.peers:
+            bench.peers[session].flush()
+
+
+def test_a_page_leaves_out_a_transaction_that_takes_effect_later(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(commit, "AT_ONCE", 5)
+    store = Pages()
+    bench = Bench(store, window_messages=2)
+    early, sender, late, taker = bench.peer(), bench.peer(), bench.peer(), bench.peer()
+    for number in range(8):
+        send(early, number, 1000 * (number + 1) if number < 2 else 100_000)
+    store.slow = True
+    pass_time(bench, 5)
+    assert store.asked
+    begin, end = (sender.octets_of(name, transaction="t") for name in ("BEGIN", "COMMIT"))
+    headers = {"destination": QUEUE, "persistent": "true"}
+    sends = [
+        sender.octets_of("SEND", b"%d" % number, transaction="t", delay="10000", **headers) for number in range(8, 30)
+    ]
+    sender.session.receive(b"".join([begin, *sends, end]), bench.now)
+    journal = bench.broker.journal
+    store.background = True
+    while journal.busy is None:
+        in_steps(bench)
+    late.session.receive(late.octets_of("SEND", b"30", delay="110000", **headers), bench.now)
+    in_steps(bench)
+    store.answer()
+    in_steps(bench)
+    assert journal.busy is not None
+    store.background = False
+    store.finish()
+    bench.turn()
+    taker.subscribe(QUEUE)
+    pass_time(bench, 130, 1.0)
+    assert numbers(taker) == [0, 1, *range(8, 30), *range(2, 8), 30]
+    assert (queue_of(bench).total, queue_of(bench).count, list(bench.store.load())) == (0, 0, [])
+
+
+def test_those_of_a_queue_that_is_being_removed_do_not_come_into_a_new_one_of_that_name() -> None:
+    store = FaultyStore(background=False)
+    bench, sender = Bench(store, window_messages=3), None
+    sender = bench.peer()
+    for number in range(30):
+        send(sender, number, 10_000 + 1000 * (number + 1), **{"x-expires": "5000"})
+    queue = queue_of(bench)
+    pass_time(bench, 4.5)
+    store.background = True
+    while not queue.closed:
+        pass_time(bench, 0.1)
+    for number in range(100, 110):
+        send(sender, number, 60_000 + 1000 * (number - 99))
+    pass_time(bench, 10)  # those of the old queue that were in memory would be due
+    while store.job is not None:
+        assert queue_of(bench).total == 10
+        store.finish(at_once=True)
+        bench.turn()
+    store.background = False
+    taker = bench.peer()
+    taker.subscribe(QUEUE)
+    pass_time(bench, 90, 0.5)
+    assert numbers(taker) == list(range(100, 110))
+    assert list(store.load()) == []
+
+
+def test_no_page_is_read_while_the_next_message_is_on_its_way_to_the_store() -> None:
+    store = Pages()
+    bench = Bench(store, window_messages=1)
+    sender, taker = bench.peer(), bench.peer()
+    for number in range(2):
+        send(sender, number, 20_000, **{"x-expires": "5000"})
+    queue = queue_of(bench)
+    while not queue.closed:
+        pass_time(bench, 0.1)
+    store.background, store.reads = True, 0
+    sender.put("/queue/other", persistent="true")
+    for number in range(2, 4):
+        send(sender, number, 20_000, "/queue/b")  # the window has those of the queue that has ended
+    pass_time(bench, 16)
+    assert store.reads == 0
+    store.background = False
+    store.finish(at_once=True)
+    taker.subscribe("/queue/b")
+    pass_time(bench, 10)
+    assert numbers(taker) == [2, 3]
+    assert store.reads < 50

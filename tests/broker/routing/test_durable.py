@@ -1,12 +1,43 @@
-"""Durable subscriptions: what they are called, what they keep, and how they end."""
+"""Durable subscriptions: what they are called, what they keep, how they end, and what a failing disk leaves behind."""
+
+import asyncio
+import signal
+from functools import partial
 
 import pytest
-from broker.durables import NAME, TOPIC, client, leave, names, subscribe
-from broker.harness import Bench
+from broker.harness import Bench, FaultyStore
+from broker.sockets import Client, send
+from crash.process import BrokerProcess
+from patience import patience
 
-from stompcodec.broker.config.settings import Preset
+from stompcodec.broker.config.config import DIALECTS
 from stompcodec.broker.message import Message
 from stompcodec.broker.storage.store import MemoryStore
+
+TOPIC = "/topic/a"
+NAME = "durable-subscription-name"
+
+
+def client(bench, client_id="c", version="1.2"):
+    """Return a connected peer with a client-id."""
+    peer = bench.peer(version, connect=False)
+    peer.connect(client_id=client_id)
+    return peer
+
+
+def subscribe(peer, name="n", destination=TOPIC, id="1", **headers):
+    peer.send("SUBSCRIBE", destination=destination, id=id, **{NAME: name}, **headers)
+
+
+def names(bench):
+    """Return the names of the durable subscriptions."""
+    return sorted(bench.broker.virtual_host("/").destinations.durables.by_name)
+
+
+def leave(peer):
+    """DISCONNECT."""
+    peer.send("DISCONNECT", receipt="bye")
+    peer.lose()
 
 
 @pytest.mark.req("ART-DUR-01", "ART-DUR-04", "ART-DUR-05")
@@ -24,7 +55,7 @@ def test_it_keeps_what_comes_while_its_client_is_away(ack, version):
     assert names(bench) == ["c.n"]
     for number in (2, 3):
         sender.put(TOPIC, str(number))
-    bench.wait(1000)  # and it does not go for being idle
+    bench.wait(100)  # and it does not go for being idle
     peer = client(bench, version=version)
     subscribe(peer, ack=ack)
     frames = peer.take()
@@ -39,34 +70,25 @@ def test_it_keeps_what_comes_while_its_client_is_away(ack, version):
 
 @pytest.mark.req("ART-DUR-02")
 @pytest.mark.parametrize("attached", [True, False])
-def test_unsubscribe_with_the_name_ends_it(attached):
-    store = MemoryStore()
-    bench = Bench(store)
+def test_unsubscribe_with_the_name_ends_it_and_without_the_name_leaves_it(attached):
+    bench = Bench()
     sender, peer = bench.peer(), client(bench)
     subscribe(peer, ack="client-individual")
+    peer.send("UNSUBSCRIBE", id="1")
     sender.put(TOPIC, "1", persistent="true")
-    if not attached:
-        leave(peer)
-        peer = client(bench)
-    peer.take()
+    assert peer.take() == []
+    if attached:
+        subscribe(peer)
+        assert peer.bodies() == [b"1"]
     peer.send("UNSUBSCRIBE", id="1", receipt="r", **{NAME: "n"})
     assert peer.next().command == "RECEIPT"
-    assert (names(bench), list(store.load()), list(store.subscriptions())) == ([], [], [])
+    assert (names(bench), list(bench.store.load()), list(bench.store.subscriptions())) == ([], [], [])
     sender.put(TOPIC, "2", persistent="true")
     subscribe(peer)
     assert peer.take() == []
     assert bench.octets == 0
-
-
-def test_unsubscribe_without_the_name_leaves_it():
-    bench = Bench()
-    sender, peer = bench.peer(), client(bench)
-    subscribe(peer)
-    peer.send("UNSUBSCRIBE", id="1")
-    sender.put(TOPIC, "1")
-    assert peer.take() == []
-    subscribe(peer)
-    assert peer.bodies() == [b"1"]
+    peer.send("UNSUBSCRIBE", id="2", **{NAME: "none"})
+    assert peer.error().headers["message"] == "no such subscription"
 
 
 @pytest.mark.req("ART-DUR-03")
@@ -77,19 +99,6 @@ def test_the_order_of_the_three_names():
         client(bench).send("SUBSCRIBE", destination=TOPIC, id="1", **headers)
         assert names(bench) == [f"c.{number}"]
         del headers[name]
-
-
-@pytest.mark.req("ART-DUR-04")
-def test_one_that_the_configuration_has():
-    store = MemoryStore()
-    presets = (Preset(TOPIC, "MULTICAST", ("desk.prices",)),)
-    bench = Bench(store, presets=presets)
-    bench.peer().put(TOPIC, "1", persistent="true")
-    bench = Bench(store, presets=presets)
-    bench.broker.virtual_host("/").destinations.sweep()
-    peer = client(bench, "desk")
-    subscribe(peer, "prices")
-    assert peer.bodies() == [b"1"]
 
 
 def test_what_is_needed_for_a_name():
@@ -123,45 +132,21 @@ def test_another_destination_or_selector_is_refused():
         assert peer.error().headers["message"] == "the durable subscription differs"
 
 
-def test_there_is_no_such_subscription():
-    peer = client(Bench())
-    peer.send("UNSUBSCRIBE", id="1", **{NAME: "n"})
-    assert peer.error().headers["message"] == "no such subscription"
-
-
-@pytest.mark.parametrize("policy", ["refuse", "replace", "allow"])
-def test_two_sessions_with_one_client_id(policy):
-    bench = Bench(same_client=policy)
-    one, two = client(bench), bench.peer(connect=False)
-    two.send("CONNECT", host="/", client_id="c", **{"accept-version": "1.2"})
-    if policy == "refuse":
-        assert two.error().headers["message"] == "client-id is in use"
-    else:
-        assert two.next().command == "CONNECTED"
-    assert one.closed is (policy == "replace")
-    one.lose()
-    three = bench.peer(connect=False)
-    three.send("CONNECT", host="/", client_id="c", **{"accept-version": "1.2"})
-    assert (three.next().command == "CONNECTED") is (policy != "replace" or three.closed is False)
-
-
-def test_a_client_id_is_free_when_its_session_has_ended():
-    bench = Bench()
-    leave(client(bench))
-    client(bench).lose()
-    client(bench)
-    assert [name for _owner, name in bench.broker.virtual_host("/")._clients] == ["c"]
-
-
-@pytest.mark.parametrize("policy", ["block", "drop"])
+@pytest.mark.parametrize("policy", ["block", "drop", "its own sender"])
 def test_a_full_queue(policy):
-    bench = Bench(durable_overflow=policy, max_queue_messages=3)
+    bench = Bench(durable_overflow=policy if policy == "drop" else "block", max_queue_messages=3)
     sender, peer = bench.peer(), client(bench)
-    subscribe(peer)
-    leave(peer)
+    subscribe(peer, ack="client")
+    if policy == "its own sender":
+        sender = peer
+    else:
+        leave(peer)
     for number in range(10):
-        if not sender.session.paused:
+        if not (sender.closed or sender.session.paused):
             sender.put(TOPIC, str(number), persistent="true")
+    if policy == "its own sender":
+        assert sender.error().headers["message"] == "the queue is full"
+        return
     assert sender.session.paused is (policy == "block")
     peer = client(bench)
     subscribe(peer)
@@ -170,41 +155,6 @@ def test_a_full_queue(policy):
     assert not sender.session.paused
     bench.peer().put("/queue/x", "x", persistent="true")
     assert len(list(bench.store.load())) == 1
-
-
-def test_who_has_to_acknowledge_it_cannot_fill_it():
-    bench = Bench(max_queue_messages=3)
-    peer = client(bench)
-    subscribe(peer, ack="client")
-    for number in range(10):
-        if not peer.closed:
-            peer.put(TOPIC, str(number))
-    assert peer.error().headers["message"] == "the queue is full"
-
-
-def test_dead_letters_and_expiry():
-    bench = Bench(max_attempts=1, dead_letter_expired=True)
-    sender, peer = bench.peer(), client(bench)
-    subscribe(peer, ack="client-individual")
-    sender.put(TOPIC, "1")
-    peer.nack(peer.next())
-    leave(peer)
-    sender.put(TOPIC, "2", expiration="1000")
-    bench.date += 5
-    bench.wait(30)
-    reader = bench.peer()
-    reader.subscribe("/queue/DLQ.c.n")
-    assert reader.bodies() == [b"1", b"2"]
-
-
-def test_they_are_bounded():
-    bench = Bench(max_destinations=5)
-    peer = client(bench)
-    for number in range(10):
-        if not peer.closed:
-            subscribe(peer, f"n{number}", id=str(number))
-    assert peer.error().headers["message"] == "too many destinations"
-    assert len(names(bench)) < 5
 
 
 def test_a_message_of_a_transaction_goes_before_those_that_came_while_it_was_stored():
@@ -217,3 +167,200 @@ def test_a_message_of_a_transaction_goes_before_those_that_came_while_it_was_sto
     durable.take([late])
     durable.take([early], stored=True)
     assert [message.seq for message in durable.queue.messages] == [7, 8]
+
+
+# ---- in the ways of RabbitMQ, and RECEIVE ----
+
+
+def test_by_id_and_destination():
+    """RabbitMQ's: several consumers share it."""
+    bench = Bench(**DIALECTS["rabbitmq"])
+    sender, one, two = bench.peer(), bench.peer(), bench.peer()
+    one.subscribe(TOPIC, durable="true")
+    two.subscribe(TOPIC, durable="true")
+    other = bench.peer()
+    other.subscribe("/topic/b", persistent="true")
+    for number in range(4):
+        sender.put(TOPIC, str(number))
+    assert sorted(one.bodies() + two.bodies()) == [b"0", b"1", b"2", b"3"]
+    assert other.take() == []
+    one.lose()
+    two.lose()
+    sender.put(TOPIC, "4")
+    three = bench.peer()
+    three.subscribe(TOPIC, durable="true")
+    assert three.bodies() == [b"4"]
+    three.send("UNSUBSCRIBE", id="1", durable="true")
+    assert names(bench) == ["1@/topic/b"]
+
+
+def test_by_the_name_of_its_queue():
+    bench = Bench(**DIALECTS["rabbitmq"])
+    sender, one, two = bench.peer(), bench.peer(), bench.peer()
+    one.send("SUBSCRIBE", destination=TOPIC, id="a", x_queue_name="shared")
+    two.send("SUBSCRIBE", destination=TOPIC, id="b", x_queue_name="shared")
+    reader = bench.peer()
+    reader.subscribe("/amq/queue/shared")
+    for number in range(3):
+        sender.put(TOPIC, str(number))
+    assert [len(peer.bodies()) for peer in (one, two, reader)] == [1, 1, 1]
+    assert list(bench.store.subscriptions()) == []
+    for peer in (one, two, reader):
+        assert names(bench) == ["shared"]
+        peer.lose()
+    assert names(bench) == []
+
+
+@pytest.mark.parametrize("header", ["x-queue-name:q", "durable:true", "durable-subscription-name:d"])
+def test_receive_makes_no_durable_subscription(header):
+    """Its answer would be EMPTY, though a message may wait under the name that the program meant."""
+    bench = Bench(**DIALECTS["rabbitmq"])
+    peer = bench.peer(connect=False)
+    peer.connect(**{"client-id": "me"})
+    peer.raw("\n".join(["RECEIVE", f"destination:{TOPIC}", "id:1", header, "", "\0"]).encode())
+    (error,) = peer.take()
+    assert (error.command, error.headers["message"]) == ("ERROR", "no such durable subscription")
+    assert names(bench) == []
+    assert not list(bench.store.subscriptions())
+
+
+# ---- the store ----
+
+
+@pytest.mark.parametrize("transaction", [False, True])
+@pytest.mark.req("ART-SEL-01")
+def test_with_a_selector_only_those_are_kept_and_stored(transaction):
+    pytest.importorskip("lark")
+    store = MemoryStore()
+    bench = Bench(store)
+    sender, peer = bench.peer(), client(bench)
+    subscribe(peer, selector="n > 1")
+    leave(peer)
+    inside = {"transaction": "t"} if transaction else {}
+    if transaction:
+        sender.send("BEGIN", transaction="t")
+    for number in range(4):
+        sender.put(TOPIC, str(number), n=str(number), persistent="true", **inside)
+    if transaction:
+        sender.send("COMMIT", transaction="t")
+    assert [found.tail[-2:-1] for found in store.load()] == [b"2", b"3"]
+    again = Bench(store)
+    again.peer().put(TOPIC, "4", n="1")
+    again.peer().put(TOPIC, "5", n="5")
+    peer = client(again)
+    subscribe(peer, selector="n > 1")
+    assert peer.bodies() == [b"2", b"3", b"5"]
+
+
+def test_the_receipt_waits_for_the_store():
+    store = FaultyStore(background=True)
+    bench = Bench(store)
+    sender, peer = bench.peer(), client(bench)
+    for frame in (
+        partial(subscribe, peer, receipt="s", ack="client-individual"),
+        partial(sender.put, TOPIC, "1", persistent="true", receipt="r"),
+    ):
+        frame()
+        assert [got.command for got in (*peer.take(), *sender.take())] in ([], ["MESSAGE"])
+        store.finish()
+        bench.turn()
+        assert "RECEIPT" in [got.command for got in (*peer.take(), *sender.take())]
+
+
+def test_one_that_could_not_be_stored_is_not_there():
+    store = FaultyStore()
+    bench = Bench(store)
+    peer = client(bench)
+    store.faulty = True
+    subscribe(peer, receipt="s")
+    assert "stored" in peer.error().headers["message"]
+    assert names(bench) == []
+    store.faulty = False
+    bench.peer().put("/queue/x", "1", persistent="true")
+    assert list(store.subscriptions()) == []
+
+
+def test_an_end_that_could_not_be_stored_is_stored_later():
+    store = FaultyStore()
+    bench = Bench(store)
+    peer = client(bench)
+    subscribe(peer)
+    store.faulty = True
+    peer.send("UNSUBSCRIBE", id="1", receipt="r", **{NAME: "n"})
+    assert "stored" in peer.error().headers["message"]
+    assert len(list(store.subscriptions())) == 1
+    store.faulty = False
+    bench.wait(5)
+    assert list(store.subscriptions()) == []
+
+
+def test_what_was_sent_before_it_is_not_for_it():
+    """A transaction is on its way to the store when somebody subscribes."""
+    store = FaultyStore(background=True)
+    bench = Bench(store)
+    sender, peer, listener = bench.peer(), client(bench), bench.peer()
+    listener.subscribe(TOPIC)
+    sender.send("BEGIN", transaction="t")
+    sender.put(TOPIC, "1", transaction="t")
+    sender.put("/queue/q", "1", transaction="t", persistent="true")
+    sender.send("COMMIT", transaction="t")
+    subscribe(peer, ack="client")
+    while store.job is not None:
+        store.finish()
+        bench.turn()
+    sender.put(TOPIC, "2")
+    assert [frame.body for frame in peer.take()] == [b"2"]
+    assert listener.bodies() == [b"1", b"2"]
+
+
+def test_a_transaction_that_outlives_it_leaves_nothing_behind():
+    store = FaultyStore(background=True)
+    bench = Bench(store)
+    sender, peer = bench.peer(), client(bench)
+    subscribe(peer)
+    store.finish()
+    bench.turn()
+    sender.send("BEGIN", transaction="t")
+    sender.put(TOPIC, "1", transaction="t", persistent="true")
+    sender.send("COMMIT", transaction="t")
+    peer.send("UNSUBSCRIBE", id="1", **{NAME: "n"})
+    while store.job is not None:
+        store.finish()
+        bench.turn()
+    bench.peer().put("/queue/x", "x", persistent="true")
+    while store.job is not None:
+        store.finish()
+        bench.turn()
+    assert [found.destination for found in store.load()] == ["/queue/x"]
+    assert list(store.subscriptions()) == []
+
+
+@pytest.mark.long
+@pytest.mark.skipif(not hasattr(signal, "SIGKILL"), reason="nothing can be killed at once here")
+def test_what_has_a_receipt_survives_a_kill(tmp_path):
+    """Each broker is killed right after its receipts; the next one goes on."""
+    attach = f"SUBSCRIBE\nid:1\ndestination:{TOPIC}\n{NAME}:n\nreceipt:s\nack:client\n\n\0"
+
+    async def main(place):
+        expected = []
+        for run in range(4):
+            link = await Client.connect(place, "client-id:c")
+            if run in (0, 3):
+                link.send(attach)
+            for number in range(20):
+                expected.append(f"{run}-{number}".encode())
+                link.send(send(TOPIC, f"{run}-{number}", "persistent:true", "receipt:r"))
+            found, receipts = [], 0
+            while receipts < 20 + (run in (0, 3)) or (run == 3 and len(found) < len(expected)):
+                frame = await link.frame()
+                receipts += frame.command == "RECEIPT"
+                found += [frame.body] * (frame.command == "MESSAGE")
+            if run < 3:
+                place.kill()
+            await link.close()
+            if run < 3:
+                place.start()
+        assert found == expected
+
+    with BrokerProcess(tmp_path) as place:
+        asyncio.run(asyncio.wait_for(main(place), patience(60)))

@@ -101,15 +101,16 @@ def place(dialect: str, version: str, headers: dict[str, str], name: str) -> Pla
 
 
 @every_way
-def test_another_user_cannot_read_it(place: Place) -> None:
+def test_another_user_gets_one_of_their_own(place: Place) -> None:
+    """They neither read it nor lock its owner out."""
     eve = place.user("eve")
     place.subscribe(eve)
-    assert eve.take() == []
-    place.put(b"public")
-    assert eve.bodies() == [b"public"]
     ada = place.user("ada")
+    assert (ada.closed, eve.closed) == (False, False), "the client-id is taken within a user only"
     place.subscribe(ada)
-    assert ada.bodies() == [b"secret", b"public"]
+    assert (ada.bodies(), eve.bodies()) == ([b"secret"], [])
+    place.put(b"public")
+    assert (ada.bodies(), eve.bodies()) == ([b"public"], [b"public"])
 
 
 @ways_to_end
@@ -129,26 +130,25 @@ def test_another_user_cannot_end_it(place: Place) -> None:
     assert ada.bodies() == [b"secret"]
 
 
-@every_way
-def test_another_user_cannot_lock_its_owner_out(place: Place) -> None:
-    eve = place.user("eve")
-    place.subscribe(eve)
-    assert not eve.closed
-    ada = place.user("ada")
-    assert (ada.closed, eve.closed) == (False, False), "the client-id is taken within a user only"
-    place.subscribe(ada)
-    assert ada.bodies() == [b"secret"]
-    assert not eve.closed
-
-
 @ways_to_end
-def test_its_owner_can_end_it(place: Place) -> None:
+@pytest.mark.parametrize("users", [True, False])
+def test_its_owner_can_end_it(dialect: str, version: str, headers: dict[str, str], name: str, users: bool) -> None:
+    """Without users everybody is one user."""
+    place = Place(dialect, version, headers, name, users=USERS if users else None)
     ada = place.user("ada")
-    place.unsubscribe(ada)
-    assert not ada.closed
-    assert place.kept == {}
     place.subscribe(ada)
-    assert ada.take() == []
+    ada.lose()
+    place.put(b"open")
+    assert list(place.kept.values()) == [1]
+    owner = place.user("ada" if users else "eve")
+    place.subscribe(owner)
+    assert owner.bodies() == [b"open"]
+    owner.lose()
+    place.put(b"more")
+    owner = place.user("ada" if users else "eve")
+    place.unsubscribe(owner)
+    assert not owner.closed
+    assert place.kept == {}
     assert place.bench.octets == 0
 
 
@@ -190,22 +190,6 @@ def test_another_user_cannot_read_its_dead_letters(place: Place, version: str) -
         assert eve.error().headers["message"] == "not allowed to subscribe there"
     ask(ada, "SUBSCRIBE", letters[0])
     assert ada.bodies() == [b"secret"]
-
-
-@ways_to_end
-def test_without_users_everybody_is_one_user(dialect: str, version: str, headers: dict[str, str], name: str) -> None:
-    place = Place(dialect, version, headers, name, users=None)
-    ada = place.user("ada")
-    place.subscribe(ada)
-    ada.lose()
-    place.put(b"open")
-    assert place.kept == {name: 1}
-    eve = place.user("eve")
-    place.subscribe(eve)
-    assert eve.bodies() == [b"open"]
-    place.unsubscribe(eve)
-    assert not eve.closed
-    assert place.kept == {}
 
 
 @ways_to_end
@@ -380,41 +364,6 @@ def test_one_without_an_owner_is_adopted_by_the_first_who_may(tmp_path: Any, cap
     subscribe(ada)
     assert ada.bodies() == [b"old"]
     assert "belongs to user" not in caplog.text
-    close(bench)
-
-
-def test_one_without_an_owner_is_ended_only_by_one_who_may(tmp_path: Any) -> None:
-    without_owner(tmp_path)
-    bench = stored(tmp_path, rules=(Rule("ada", "*", "*"),))
-    eve = client(bench, "eve")
-    eve.send("UNSUBSCRIBE", id="1", durable_subscription_name="n")
-    assert eve.error().headers["message"] == "not allowed to subscribe there"
-    ada = client(bench, "ada")
-    ada.send("UNSUBSCRIBE", id="1", durable_subscription_name="n", receipt="r")
-    assert ada.next().command == "RECEIPT"
-    close(bench)
-    bench = stored(tmp_path)
-    assert len(bench.broker.virtual_host("/").destinations.durables) == 0
-    close(bench)
-
-
-def test_without_users_an_old_one_stays_without_an_owner(tmp_path: Any) -> None:
-    without_owner(tmp_path)
-    for login in ("ada", "eve"):
-        bench = stored(tmp_path, users=None)
-        peer = client(bench, login)
-        subscribe(peer, ack="client")
-        assert peer.bodies() == [b"old"]
-        close(bench)
-    bench = stored(tmp_path)
-    ada = client(bench, "ada")
-    subscribe(ada, ack="client")
-    assert ada.bodies() == [b"old"]
-    close(bench)
-    bench = stored(tmp_path, users=None)  # everybody is one user again, and may have what ada had
-    peer = client(bench, "anybody")
-    subscribe(peer)
-    assert peer.bodies() == [b"old"]
     close(bench)
 
 

@@ -3,20 +3,27 @@
 from __future__ import annotations
 
 import logging
+import shutil
+import sqlite3
+from contextlib import closing
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import pytest
-from broker.harness import Bench, Peer
+from broker.harness import Bench, FaultyStore, Peer
 from broker.keyed import QUEUE, held, raw_send, receipts, send
+from broker.large import settle
+from broker.unsure import Unsure
 
 from stompcodec import Limits
 from stompcodec.broker.auth import User, hash_passcode
-from stompcodec.broker.config.config import DIALECTS, Config
+from stompcodec.broker.config.config import Config
 from stompcodec.broker.config.file import parse_config
 from stompcodec.broker.loop_quota import AT_ONCE
 from stompcodec.broker.routing.idempotency import MOST_OCTETS, Mark
+from stompcodec.broker.storage.salvage import check, salvage
+from stompcodec.broker.storage.sqlite import SqliteStore
 from stompcodec.broker.storage.store import MemoryStore, SentKey
 from stompcodec.errors import ConfigError
 
@@ -30,74 +37,44 @@ SPELLINGS = ("idempotency-key", "_AMQ_DUPL_ID")
 @pytest.mark.parametrize("header", SPELLINGS)
 @pytest.mark.parametrize("version", ["1.0", "1.1", "1.2"])
 @pytest.mark.parametrize("persistent", ["true", "false"])
-def test_a_second_send_has_its_receipt_and_is_not_stored(header: str, version: str, persistent: str) -> None:
+@pytest.mark.parametrize("delay", [b"", b"delay:5000\n"])
+def test_a_second_send_has_its_receipt_and_is_not_stored(
+    header: str, version: str, persistent: str, delay: bytes
+) -> None:
     bench = Bench()
     sender, other = bench.peer(version), bench.peer(version)
-    more = b"persistent:%b\n" % persistent.encode()
+    more = b"persistent:%b\n" % persistent.encode() + delay
     for peer in (sender, sender, other):
         raw_send(bench, peer, header, "k", b"x", more)
         assert receipts(peer) == 1
-    assert held(bench) == ["x"]
+    assert held(bench) == ["x"] * (not delay)
+    assert len(bench.broker.delayed) == bool(delay)
     assert (bench.broker.stats.duplicates, bench.broker.stats.duplicates_changed) == (2, 0)
     assert len(list(bench.store.keys())) == (persistent == "true")
 
 
-@pytest.mark.parametrize("dialect", DIALECTS)
-@pytest.mark.parametrize("header", SPELLINGS)
-def test_in_every_dialect(dialect: str, header: str) -> None:
-    bench = Bench(**DIALECTS[dialect])
-    sender = bench.peer()
-    for _ in range(2):
-        raw_send(bench, sender, header, "k")
-        assert receipts(sender) == 1
-    (queue,) = bench.broker.queues.values()
-    assert len(queue.messages) == 1
-
-
-@pytest.mark.parametrize("header", SPELLINGS)
-def test_over_the_legacy_listener(header: str) -> None:
+@pytest.mark.parametrize(
+    ("version", "sent", "kept"),
+    [
+        ("1.2", [("_AMQ_DUPL_ID", "k", b""), ("idempotency-key", "k", b"")], 1),
+        ("1.2", [("_AMQ_DUPL_ID", "k", b""), ("idempotency-key", "other", b"_AMQ_DUPL_ID:k\n")], 2),
+        ("1.2", [("idempotency-key", "", b"")] * 2, 2),
+        ("1.0", [("idempotency-key", "", b"")] * 2, 2),
+        ("1.0", [("idempotency-key", " k ", b""), ("idempotency-key", "k", b"")], 1),
+        ("1.2", [("idempotency-key", " k ", b""), ("idempotency-key", "k", b"")], 2),
+    ],
+)
+def test_what_is_a_key(version: str, sent: list[tuple[str, str, bytes]], kept: int) -> None:
+    """Both spellings are one, the first one counts, an empty one is none, and 1.0 knows no spaces around it."""
     bench = Bench()
-    sender = Peer(bench, "legacy", listener="legacy")
-    sender.parser.version = "legacy"
-    sender.raw(b"CONNECT\nusername:guest\npasscode:guest\n\n\0")
-    assert sender.next().command == "CONNECTED"
-    for _ in range(2):
-        raw_send(bench, sender, header, "k")
-    assert held(bench) == ["x"]
-
-
-def test_both_spellings_are_one_key_and_the_first_one_counts() -> None:
-    bench = Bench()
-    sender = bench.peer()
-    raw_send(bench, sender, "_AMQ_DUPL_ID", "k", b"1")
-    raw_send(bench, sender, "idempotency-key", "k", b"1")
-    raw_send(bench, sender, "idempotency-key", "other", b"2", b"_AMQ_DUPL_ID:k\n")
-    assert held(bench) == ["1", "2"]
-
-
-@pytest.mark.parametrize("version", ["1.0", "1.2"])
-def test_an_empty_key_is_none(version: str) -> None:
-    bench = Bench()
-    sender = bench.peer(version)
-    for _ in range(2):
-        raw_send(bench, sender, "idempotency-key", "")
-    assert held(bench) == ["x", "x"]
-
-
-def test_spaces_around_a_key_mean_nothing_in_1_0() -> None:
-    bench = Bench()
-    old = bench.peer("1.0")
-    raw_send(bench, old, "idempotency-key", " k ")
-    raw_send(bench, bench.peer("1.2"), "idempotency-key", "k")
-    assert held(bench) == ["x"]
-
-
-def test_the_key_stays_on_the_message() -> None:
-    bench = Bench()
-    consumer = bench.peer()
+    sender, consumer = bench.peer(version), bench.peer()
     consumer.subscribe(QUEUE)
-    send(bench.peer(), "k")
-    assert consumer.next("MESSAGE").headers["idempotency-key"] == "k"
+    for header, key, more in sent:
+        raw_send(bench, sender, header, key, more=more)
+    assert receipts(sender) == 2
+    frames = consumer.take()
+    assert len(frames) == kept
+    assert frames[0].headers[sent[0][0]] == sent[0][1]
 
 
 @pytest.mark.parametrize("header", SPELLINGS)
@@ -120,17 +97,16 @@ def test_a_key_that_is_too_long_is_an_error(header: str, inside: bool, letter: s
     assert len(held(bench)) == 1
 
 
-def test_a_window_of_0_turns_it_off() -> None:
-    bench = Bench(key_window=0.0)
-    sender = bench.peer()
-    for _ in range(2):
-        send(sender, "k" * 1000)
-    assert held(bench) == ["x", "x"]
-
-
 @pytest.mark.parametrize(("written", "found"), [("0", 0.0), ("0.5", 0.5), ('"1h"', 3600.0)])
 def test_the_window_of_a_file(written: str, found: float) -> None:
-    assert parse_config(f"[idempotency]\nwindow = {written}").key_window == found
+    """Without a window keys count as other headers do."""
+    config = parse_config(f"[idempotency]\nwindow = {written}")
+    assert config.key_window == found
+    bench = Bench(key_window=found)
+    sender = bench.peer()
+    for _ in range(2):
+        send(sender, "k" * (1000 if not found else 10))
+    assert held(bench) == ["x"] * (1 if found else 2)
 
 
 @pytest.mark.parametrize("written", ["-1", "true", '"1w"', "nan"])
@@ -193,15 +169,6 @@ def test_what_nobody_listens_to_was_sent_nevertheless() -> None:
     assert len(list(bench.store.keys())) == 1
 
 
-def test_a_delayed_message_comes_once() -> None:
-    bench = Bench()
-    sender = bench.peer()
-    for _ in range(2):
-        send(sender, "k", delay="5000")
-    assert receipts(sender) == 2
-    assert len(bench.broker.delayed) == 1
-
-
 def test_a_composite_destination_gets_what_it_lacks() -> None:
     bench = Bench(composite=True)
     sender = bench.peer()
@@ -260,26 +227,6 @@ def test_nobody_suppresses_the_message_of_another(what: str) -> None:
         assert bench.broker.stats.duplicates == again + 1
 
 
-def test_who_comes_back_with_the_same_names_has_the_same_scope() -> None:
-    bench = Bench(users=USERS)
-    for _ in range(3):
-        sender = bench.peer(connect=False)
-        sender.connect(login="ada", client_id="c")
-        send(sender, "k")
-        sender.lose()
-    assert held(bench) == ["x"]
-
-
-def test_a_temporary_queue_of_another_session_is_another_destination() -> None:
-    bench = Bench()
-    for _ in range(2):
-        peer = bench.peer()
-        peer.subscribe("/temp-queue/t")
-        send(peer, "k", destination="/temp-queue/t")
-        assert [frame.command for frame in peer.take()] == ["MESSAGE", "RECEIPT"]
-        peer.lose()
-
-
 # ---- transactions ----
 
 
@@ -336,22 +283,6 @@ def test_a_transaction_that_is_refused_leaves_no_key() -> None:
     assert sender.error()
     send(bench.peer(), "k")
     assert held(bench) == ["x"]
-
-
-def test_one_commits_what_the_other_has_sent_meanwhile_in_shares() -> None:
-    """A long COMMIT takes several turns. What comes between them counts."""
-    bench = Bench()
-    sender, other = bench.peer(), bench.peer()
-    sender.send("BEGIN", transaction="t")
-    many = range(3 * AT_ONCE)
-    frames = (sender.octets_of("SEND", b"t", destination=QUEUE, transaction="t", idempotency_key=f"k{n}") for n in many)
-    sender.raw(b"".join(frames))
-    sender.session.receive(sender.octets_of("COMMIT", transaction="t", receipt="c"), bench.now)
-    octets = other.octets_of("SEND", b"o", destination=QUEUE, receipt="r", idempotency_key=f"k{many[-1]}")
-    other.session.receive(octets, bench.now)
-    bench.turn()
-    assert (receipts(sender), receipts(other)) == (1, 1)
-    assert sorted(held(bench)) == ["o"] + ["t"] * (len(many) - 1)
 
 
 # ---- windows and memory ----
@@ -445,26 +376,6 @@ def test_the_user_with_most_keys_loses_the_oldest_when_memory_is_short() -> None
     bench.audit()
 
 
-def test_keys_are_a_part_of_the_account_and_leave_it() -> None:
-    bench = Bench(key_window=5.0)
-    account = bench.broker.account
-    sender = bench.peer()
-    before = account.used
-    for number in range(10):
-        send(sender, f"k{number}", destination="/topic/nobody")
-    assert account.used > before
-    bench.audit()
-    sender.send("BEGIN", transaction="t")
-    send(sender, "t", transaction="t")
-    bench.audit()
-    sender.lose()
-    bench.date += 100
-    bench.wait(100)
-    bench.turn()
-    bench.audit()
-    assert account.used == 0
-
-
 def test_fewer_keys_are_kept_when_the_configuration_says_so() -> None:
     store = MemoryStore()
     for number in range(1, 11):
@@ -480,3 +391,121 @@ def test_the_defaults_cover_what_our_client_may_send_again() -> None:
     from stompcodec.client import Options
 
     assert Config().max_keys >= 2 * Options().outbox_frames
+
+
+# ---- the disk ----
+
+
+def test_many_second_sends_wait_as_one() -> None:
+    """The frames that wait for a batch that is being written are bounded, however many come."""
+    store = FaultyStore(background=True)
+    bench = Bench(store)
+    first, second = bench.peer(), bench.peer()
+    send(first, "k", persistent="true")
+    send(second, None, persistent="true")
+    busy = bench.broker.journal.busy
+    assert busy is not None
+    for _ in range(50):
+        send(second, "k")
+    assert len(busy.waiters) == 2
+    store.finish()
+    bench.turn()
+    store.finish()
+    bench.turn()
+    assert receipts(second) == 51
+
+
+@pytest.mark.parametrize("destination", [QUEUE, "/topic/t"])
+@pytest.mark.parametrize("fails", [False, True])
+def test_nobody_gets_it_before_it_is_stored(fails: bool, destination: str) -> None:
+    """After a crash in between it would come with another message-id, and unmarked."""
+    store = FaultyStore(background=True)
+    bench = Bench(store)
+    sender, consumer = bench.peer(), bench.peer()
+    consumer.subscribe(destination, ack="client")
+    send(sender, "k", destination=destination, persistent="true")
+    send(sender, None, "behind", destination=destination)
+    assert consumer.take() == []
+    store.faulty = fails
+    store.finish()
+    store.faulty = False
+    bench.turn()
+    assert consumer.bodies() == ([b"behind"] if fails else [b"x", b"behind"])
+
+
+# ---- restarts ----
+
+
+def test_keys_outlive_a_restart_and_a_crash(tmp_path: Path) -> None:
+    bench = Bench(SqliteStore(tmp_path / "data"))
+    sender = bench.peer()
+    for number in range(5):
+        send(sender, f"k{number}", str(number), persistent="true")
+    send(sender, "volatile", "gone")
+    assert receipts(sender) == 6
+    shutil.copytree(tmp_path / "data", tmp_path / "crashed")
+    bench.broker.stop(bench.now)
+    bench.turn()
+    bench.store.close()
+    for name in ("data", "crashed"):
+        found = check(tmp_path / name)
+        assert (found.whole, found.keys) == (True, 5)
+        again = Bench(SqliteStore(tmp_path / name))
+        sender = again.peer()
+        for number in range(6):
+            send(sender, f"k{number}", str(number), persistent="true")
+        send(sender, "volatile", "there")
+        assert receipts(sender) == 7
+        assert held(again) == ["0", "1", "2", "3", "4", "5", "there"]
+        again.audit()
+        again.store.close()
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        "scope = x'00'",
+        "key = x'00'",
+        "body = body + 1",
+        "at = at + 1",
+        "crc = 0",
+        "key = 7",
+        "body = 'x'",
+        "number = 99",
+    ],
+)
+def test_a_damaged_key_is_reported_and_the_others_count(change: str, tmp_path: Path) -> None:
+    bench = Bench(SqliteStore(tmp_path / "data"))
+    for number in range(3):
+        send(bench.peer(), f"k{number}", persistent="true")
+    bench.store.close()
+    with closing(sqlite3.connect(tmp_path / "data" / "messages.sqlite", isolation_level=None)) as other:
+        other.execute(f"UPDATE sent SET {change} WHERE number = 2")
+    found = check(tmp_path / "data")
+    assert found.problems == ["1 rows of the table sent, idempotency keys, are damaged"]
+    assert salvage(tmp_path / "data", tmp_path / "new").keys == 2
+    again = Bench(SqliteStore(tmp_path / "data"))
+    assert again.store.damage.findings == 1
+    for number in (0, 2, 1, 1):
+        send(again.peer(), f"k{number}", persistent="true")
+    assert again.broker.stats.duplicates == 3
+    again.store.close()
+
+
+def test_a_failed_commit_that_is_on_the_disk_is_taken_back(tmp_path: Path) -> None:
+    """The COMMIT says that it failed, and has written nevertheless."""
+    store = SqliteStore(tmp_path / "data")
+    bench = Bench(store)
+    sender = bench.peer()
+    writer = store._writer
+    writer._db = Unsure(writer._db)
+    sender.session.receive(
+        sender.octets_of("SEND", b"x", destination=QUEUE, persistent="true", idempotency_key="k", receipt="r"), 0.0
+    )
+    settle(bench)
+    assert sender.error()
+    send(bench.peer(), "l", persistent="true")
+    store.close()
+    store = SqliteStore(tmp_path / "data")
+    assert len(list(store.keys())) == len(list(store.load())) == 1
+    store.close()

@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
-import pytest
 from broker.harness import Bench, FaultyStore, Peer
 from broker.keyed import QUEUE, held
-from hypothesis import Phase, settings
+from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 from profiles import examples
-
-from stompcodec.broker.routing.idempotency import SentKeys
 
 _WINDOW = 1000.0
 KEYS = st.integers(0, 2)
@@ -144,78 +140,3 @@ class Machine(RuleBasedStateMachine):
 
 TestKeys = Machine.TestCase
 TestKeys.settings = settings(max_examples=examples(60), stateful_step_count=40)
-
-
-def _plant(bug: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Keys that are not found, that a restart forgets, and receipts that come early."""
-    right = getattr(SentKeys, bug)
-    broken: dict[str, Any] = {
-        "find": lambda self, mark: None,
-        "load": lambda self, *args: None,
-        "is_known": lambda self, session, mark, frame: _early(right, self, session, mark, frame),
-    }
-    monkeypatch.setattr(SentKeys, bug, broken[bug])
-
-
-def _early(right: Any, self: SentKeys, session: Any, mark: Any, frame: Any) -> bool:
-    """Plant a bug: sessions do not wait for the commit of the first SEND."""
-    entry = self.find(mark)
-    batch = None if entry is None else entry.batch
-    if entry is not None:
-        entry.batch = None
-    known: bool = right(self, session, mark, frame)
-    if entry is not None:
-        entry.batch = batch
-    return known
-
-
-#: Steps by which each planted bug shows.
-_STEPS: dict[str, list[Callable[[Machine], None]]] = {
-    "find": [lambda machine: machine.send_one("a", 0, False)] * 2,
-    "load": [
-        lambda machine: machine.send_one("a", 0, True),
-        lambda machine: machine.disk(False),
-        lambda machine: machine.restart(),
-        lambda machine: machine.send_one("a", 0, True),
-        lambda machine: machine.disk(False),
-    ],
-    "is_known": [
-        lambda machine: machine.send_one("a", 0, True),
-        lambda machine: machine.send_one("b", 0, True),
-        lambda machine: machine.restart(),
-    ],
-}
-
-
-@pytest.mark.parametrize("bug", _STEPS)
-def test_the_machine_notices_planted_bugs(bug: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    def steps() -> None:
-        machine = Machine()
-        for step in _STEPS[bug]:
-            step(machine)
-            machine.each_is_there_once()
-
-    steps()
-    _plant(bug, monkeypatch)
-    with pytest.raises(AssertionError):
-        steps()
-
-
-@pytest.mark.parametrize("bug", ["find", pytest.param("load", marks=pytest.mark.slow), "is_known"])
-def test_the_machine_finds_planted_bugs(bug: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    _plant(bug, monkeypatch)
-
-    class Broken(Machine):
-        pass
-
-    case = Broken.TestCase
-    case.settings = settings(
-        max_examples=5000,
-        stateful_step_count=40,
-        deadline=None,
-        database=None,
-        derandomize=True,
-        phases=[Phase.generate],
-    )
-    with pytest.raises(Exception):  # noqa: B017, PT011 - whatever the machine says
-        case("runTest").runTest()

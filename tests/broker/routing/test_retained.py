@@ -39,23 +39,6 @@ def test_the_latest_one_is_for_those_who_come_later():
     assert (bench.octets, retained.part.used, retained.queues) == (0, 0, {})
 
 
-def test_without_the_key_it_is_a_header_like_others():
-    bench = Bench()
-    bench.peer().put("/topic/a", "1", retain="set")
-    assert late(bench) == []
-
-
-def test_it_comes_once_and_first():
-    bench, sender = bench_of()
-    sender.put("/topic/a", "1", retain="set")
-    peer = bench.peer()
-    peer.raw(
-        peer.octets_of("SUBSCRIBE", destination="/topic/a", id="1")
-        + peer.octets_of("SEND", b"2", destination="/topic/a", retain="set")
-    )
-    assert peer.bodies() == [b"1", b"2"]
-
-
 def test_wildcards_and_selectors():
     pytest.importorskip("lark")
     bench, sender = bench_of(wildcards="rabbitmq")
@@ -94,29 +77,6 @@ def test_they_are_bounded(bounds):
     assert sender.error().headers["message"] == "too many retained messages"
 
 
-@pytest.mark.parametrize("transaction", [False, True])
-def test_persistent_ones_survive(transaction):
-    store = MemoryStore()
-    bench, sender = bench_of(store)
-    inside = {"transaction": "t"} if transaction else {}
-    if transaction:
-        sender.send("BEGIN", transaction="t")
-    sender.put("/topic/a", "1", retain="set", persistent="true", **inside)
-    sender.put("/topic/a", "2", retain="set", persistent="true", **inside)
-    sender.put("/topic/b", "3", retain="set", **inside)
-    if transaction:
-        assert late(bench) == []
-        sender.send("COMMIT", transaction="t")
-    assert late(bench) == [b"2"]
-    again, sender = bench_of(store)
-    assert late(again) == [b"2"]
-    assert late(again, "/topic/b") == []
-    assert len(list(store.load())) == 1
-    sender.put("/topic/a", "", retain="remove", receipt="r")
-    assert late(bench_of(store)[0]) == []
-    assert list(store.load()) == []
-
-
 def test_one_that_was_stored_half_is_the_latest():
     """A crash between two commits: the new one is stored, the old one is not removed yet."""
     store = MemoryStore()
@@ -150,19 +110,6 @@ def test_the_one_before_is_there_if_the_next_could_not_be_stored(action):
     assert "1" not in store.bodies
 
 
-def test_a_receipt_follows_the_commit_though_only_what_goes_was_persistent():
-    store = FaultyStore(background=True)
-    bench, sender = bench_of(store)
-    sender.put("/topic/a", "1", retain="set", persistent="true")
-    store.finish(at_once=True)
-    sender.put("/topic/a", "2", retain="remove", receipt="r")
-    assert sender.take() == []
-    store.finish(at_once=True)
-    bench.turn()
-    assert sender.next("RECEIPT").headers["receipt-id"] == "r"
-    assert store.bodies == []
-
-
 @pytest.mark.parametrize("beside", ["", "/queue/q", "/topic/a"])
 @pytest.mark.parametrize("action", ["set", "remove"])
 def test_a_receipt_of_a_transaction_follows_the_commit_of_what_goes(action, beside):
@@ -187,30 +134,6 @@ def test_a_receipt_of_a_transaction_follows_the_commit_of_what_goes(action, besi
     assert [frame.headers["receipt-id"] for frame in sender.take()] == ["r", "s"]
     assert (store.bodies, store.commits - commits) == (["2"] if beside == "/queue/q" else [], 2 if beside else 1)
     assert late(bench) == ([b"3"] if action == "set" else [])
-
-
-def test_a_transaction_waits_for_no_store_that_is_not_there():
-    bench, sender = bench_of(durable="none")
-    sender.send("BEGIN", transaction="t")
-    sender.put("/topic/a", "1", retain="set", transaction="t", persistent="true")
-    sender.send("COMMIT", transaction="t", receipt="r")
-    assert sender.next("RECEIPT").headers["receipt-id"] == "r"
-    assert late(bench) == [b"1"]
-
-
-def test_a_transaction_waits_no_longer_than_its_commits():
-    """Where a commit is over at once there is nobody to wake the loop for the second one."""
-    store = FaultyStore()
-    _bench, sender = bench_of(store)
-    sender.put("/topic/a", "1", retain="set", persistent="true")
-    sender.send("BEGIN", transaction="t")
-    sender.put("/queue/q", "2", transaction="t", persistent="true")
-    sender.put("/topic/a", "3", retain="remove", transaction="t")
-    commits = store.commits
-    sender.raw(sender.octets_of("COMMIT", transaction="t", receipt="r") + sender.octets_of("DISCONNECT", receipt="s"))
-    assert [frame.headers["receipt-id"] for frame in sender.take()] == ["r", "s"]
-    assert sender.closed
-    assert (store.bodies, store.commits - commits) == (["2"], 2)
 
 
 @pytest.mark.parametrize("together", [False, True])
@@ -251,12 +174,3 @@ def test_a_later_one_wins_over_what_came_back():
     store.finish(at_once=True)
     store.faulty = False
     assert late(bench) == [b"3"]
-
-
-def test_one_that_could_not_be_stored_is_not_there():
-    store = FaultyStore()
-    bench, sender = bench_of(store)
-    store.faulty = True
-    sender.put("/topic/a", "1", retain="set", persistent="true", receipt="r")
-    assert "stored" in sender.error().headers["message"]
-    assert late(bench) == []

@@ -12,7 +12,6 @@ from broker.harness import Bench, Peer
 from crash.process import BrokerProcess
 
 from stompcodec.broker.auth import User, hash_passcode
-from stompcodec.broker.config.config import Config
 
 PASSCODE = hash_passcode("x")
 USERS = {"users": {name: User(name, PASSCODE) for name in ("ada", "bob")}}
@@ -48,25 +47,27 @@ def count(bench: Bench) -> int:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_the_share_of_a_session(kind: str) -> None:
-    """At the limit, and one past it."""
-    bench = Bench(max_destinations=100, session_destinations=7, user_destinations=20)
-    peer, other = login(bench), login(bench)
-    first = 1 if kind == "durable" else 0  # the topic of the durable ones
-    made = [make(peer, kind, f"a{number}") for number in range(8 - first)]
+@pytest.mark.parametrize("whose", ["session", "user"])
+def test_the_share(kind: str, whose: str) -> None:
+    """At the limit and one past it: of a session, and of a user over all sessions."""
+    config = {"user_destinations": 7, **USERS} if whose == "user" else {"session_destinations": 7}
+    bench = Bench(**{"max_destinations": 100, "user_destinations": 20, **config})
+    first = kind == "durable"  # the topic of the durable ones
+    peer = login(bench, "ada" if whose == "user" else "")
+    made = []
+    for number in range(8 - first):
+        made.append(make(peer, kind, f"a{number}"))
+        if whose == "user":
+            peer = login(bench, "ada", f"10.0.0.{number}:1")
     assert made == [True] * (7 - first) + [False]
-    assert make(other, kind, "b")
+    assert make(login(bench, "bob" if whose == "user" else ""), kind, "b")
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_the_share_of_a_user(kind: str) -> None:
-    """Over all of its sessions, and whether they are there or not."""
-    bench = Bench(max_destinations=100, user_destinations=7, **USERS)
-    first = 1 if kind == "durable" else 0
-    peers = [login(bench, "ada", f"10.0.0.{number}:1") for number in range(8)]
-    made = [make(peer, kind, f"a{number}") for number, peer in enumerate(peers)]
-    assert made == [True] * (7 - first) + [False] * (1 + first)
-    assert make(login(bench, "bob", "10.0.0.1:1"), kind, "b")
+def test_all_together_keep_to_their_bound() -> None:
+    bench = Bench(max_destinations=10, session_destinations=10, user_destinations=20)
+    peer, other = login(bench), login(bench)
+    assert [make(peer, "queue", number) for number in range(10)] == [True] * 10
+    assert not make(other, "queue", "b")
 
 
 def test_by_default_half_is_for_others() -> None:
@@ -77,13 +78,6 @@ def test_by_default_half_is_for_others() -> None:
         assert [make(peer, "queue", number) for number in range(11)] == [True] * 10 + [False]
         other = login(bench, "bob" if more else "", "10.0.0.2:1")
         assert [make(other, "queue", f"b{number}") for number in range(10)] == [True] * 10
-
-
-def test_all_together_keep_to_their_bound() -> None:
-    bench = Bench(max_destinations=10, session_destinations=10, user_destinations=20)
-    peer, other = login(bench), login(bench)
-    assert [make(peer, "queue", number) for number in range(10)] == [True] * 10
-    assert not make(other, "queue", "b")
 
 
 @pytest.mark.parametrize("end", ["lose", "disconnect"])
@@ -195,11 +189,6 @@ def test_nothing_is_remembered_of_those_who_have_gone() -> None:
     bench.wait(70)
     shares = bench.broker.virtual_host("/").destinations.shares
     assert (count(bench), shares._owners) == (0, {})
-
-
-def test_numbers_are_those_of_the_configuration() -> None:
-    config = Config()
-    assert (config.max_destinations, config.session_destinations, config.user_destinations) == (10_000, 0, 0)
 
 
 @pytest.mark.long

@@ -102,16 +102,6 @@ def test_a_pattern_gets_what_is_sent_to_its_topics(ack, early):
     assert bench.octets == bench.broker.queues["/", "/queue/a.b"].octets
 
 
-def test_messages_come_in_the_order_of_all_topics():
-    """Also those that came in one chunk."""
-    _bench, sender, consumer = bench_of()
-    consumer.subscribe("/topic/#")
-    names = ["/topic/a", "/topic/b", "/topic/a", "/topic/a", "/topic/b"] * 3
-    bodies = [b"%d" % number for number in range(len(names))]
-    sender.raw(b"".join(sender.octets_of("SEND", body, destination=name) for body, name in zip(bodies, names)))
-    assert consumer.bodies() == bodies
-
-
 def test_what_came_before_is_not_for_it_and_what_came_while_it_was_there_is():
     """All in one chunk: nothing was delivered meanwhile."""
     bench, peer, other = bench_of()
@@ -126,15 +116,6 @@ def test_what_came_before_is_not_for_it_and_what_came_while_it_was_there_is():
     assert (peer.bodies(), other.bodies()) == ([b"2"], [b"1", b"2", b"3"])
     topic = bench.broker.virtual_host("/").topics["/topic/a"]
     assert len(topic.consumers) == 1
-
-
-def test_who_asks_twice_gets_it_twice():
-    _bench, sender, consumer = bench_of()
-    consumer.subscribe("/topic/a.*", "1")
-    consumer.subscribe("/topic/a.b", "2")
-    consumer.subscribe("/topic/#", "3")
-    sender.put("/topic/a.b", "x")
-    assert sorted(frame.headers["subscription"] for frame in consumer.take()) == ["1", "2", "3"]
 
 
 def test_without_the_key_nothing_is_a_wildcard():
@@ -153,25 +134,6 @@ def test_topics_that_only_patterns_listen_to_do_not_pile_up():
         sender.put(f"/topic/{number}", str(number))
     assert len(consumer.bodies()) == 500
     assert len(bench.broker.virtual_host("/").topics) <= 50
-
-
-def test_the_end_of_a_session_ends_its_patterns():
-    bench, sender, consumer = bench_of()
-    consumer.subscribe("/topic/#")
-    sender.put("/topic/a", "1")
-    consumer.lose()
-    sender.put("/topic/a", "2")
-    bench.broker.virtual_host("/").destinations.sweep()
-    assert not bench.broker.virtual_host("/").topics
-
-
-def test_a_selector_holds_for_all_topics():
-    pytest.importorskip("lark")
-    _bench, sender, consumer = bench_of()
-    consumer.subscribe("/topic/#", selector="n > 1")
-    for number in range(4):
-        sender.put(f"/topic/{number}", str(number), n=str(number))
-    assert consumer.bodies() == [b"2", b"3"]
 
 
 RULES = [Rule(destination="/topic/secret.*", allow=False), Rule(destination="/topic/*")]
