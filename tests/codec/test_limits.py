@@ -1,7 +1,7 @@
 """Each limit, at it and one past it, in every cut: kind, offset and the name of the limit."""
 
 import pytest
-from codec.lockstep import answers_of, run, same_in_every_cut
+from codec.lockstep import answers_of, same_in_every_cut
 
 from stompcodec.errors import FrameError
 from stompcodec.spec import Limits
@@ -44,27 +44,12 @@ def test_command_line_past_the_limit(codec, version, eol, limit):
     assert answers == [passed(1 + limit, "max_command_line")]
 
 
-@pytest.mark.parametrize("version", ["1.0", "1.1"])
-def test_cr_counts_where_it_is_data(codec, version):
-    limits = Limits(max_command_line=4)
-    answers = same_in_every_cut(codec, b"SEND\r\n\n\0", version=version, limits=limits)
-    assert answers == [passed(4, "max_command_line")]
-
-
 @all_versions
 def test_the_limit_is_noticed_without_a_line_end(codec, version):
     """As soon as one octet is too many, whatever follows."""
     limits = Limits(max_command_line=3)
     assert answers_of(codec, b"SEN", version=version, limits=limits) == [("error", "truncated", 3, None)]
     assert answers_of(codec, b"SEND", version=version, limits=limits) == [passed(3, "max_command_line")]
-
-
-def test_a_cr_that_may_end_the_line_is_waited_for(codec):
-    limits = Limits(max_command_line=4)
-    assert run(codec, [b"SEND\r"], limits=limits, close=False) == ([], [5])
-    assert answers_of(codec, [b"SEND\r", b"\n\n\0"], limits=limits) == [("frame", "SEND", [], b"")]
-    assert answers_of(codec, [b"SEND\r", b"x"], limits=limits) == [passed(4, "max_command_line")]
-    assert answers_of(codec, [b"SEND\r", b"\r\n"], limits=limits) == [passed(4, "max_command_line")]
 
 
 @pytest.mark.parametrize(
@@ -78,48 +63,6 @@ def test_a_cr_that_may_end_the_line_is_waited_for(codec):
 )
 def test_nul_or_limit_whatever_is_met_first(codec, data, answer):
     assert same_in_every_cut(codec, data, limits=Limits(max_command_line=4)) == [answer]
-
-
-@pytest.mark.req("LEG-FRM-01", "LEG-FRM-03")
-@pytest.mark.parametrize("blank", [b"", b" ", b"\r", b"\r\r", b"    ", b"   \r\r", b"     \r", b" \r \r "])
-@pytest.mark.parametrize("count", [0, 2])
-def test_a_blank_line_of_spaces_is_no_header(codec, blank, count):
-    """In the legacy dialect a blank line may hold spaces and CRs, behind the last header that the limit allows, too."""
-    limits = Limits(max_header_line=5, max_headers=count)
-    headers = [("x", str(number)) for number in range(count)]
-    stream = b"send\n" + b"".join(b"x: %b\n" % value.encode() for _, value in headers) + blank
-    frame = ("frame", "SEND", headers, b"hi")
-    assert same_in_every_cut(codec, stream + b"\nhi\0", version="legacy", limits=limits) == [frame]
-    # Anything else in it makes it a header too many, as does a blank line that is too long.
-    at = len(stream) - len(blank)
-    wanted = [("error", "limit-exceeded", at, "max_headers")]
-    assert same_in_every_cut(codec, stream + b"y\n\0", version="legacy", limits=limits) == wanted
-    wanted = [("error", "limit-exceeded", at + 5, "max_header_line")]
-    assert same_in_every_cut(codec, stream + b"      \n", version="legacy", limits=limits) == wanted
-    too_long = len(blank) > 5
-    wanted = [
-        ("error", "limit-exceeded", at + 5, "max_header_line")
-        if too_long
-        else ("error", "unexpected-nul", len(stream), None)
-    ]
-    assert same_in_every_cut(codec, stream + b"\0", version="legacy", limits=limits) == wanted
-
-
-@pytest.mark.parametrize(("version", "blank"), [("1.2", b" "), ("1.2", b"\r\r"), ("1.1", b"\r"), ("1.0", b" ")])
-def test_elsewhere_a_line_of_spaces_is_a_header(codec, version, blank):
-    limits = Limits(max_headers=1)
-    wanted = [("error", "limit-exceeded", 9, "max_headers")]
-    assert same_in_every_cut(codec, b"SEND\nx:1\n" + blank + b"\n\0", version=version, limits=limits) == wanted
-
-
-def test_a_long_command_in_lower_case(codec):
-    """Legacy folds commands of any length."""
-    name = "A-COMMAND-OF-SIXTEEN-OCTETS-AND-MORE"
-    frame = ("frame", name, [], b"")
-    stream = name.lower().encode() + b" \n\n\0"
-    assert same_in_every_cut(codec, stream, version="legacy", commands=[name]) == [frame]
-    wanted = [("error", "unknown-command", 0, None)]
-    assert same_in_every_cut(codec, stream, version="legacy", commands=[name.lower()]) == wanted
 
 
 def test_spaces_of_a_legacy_gap_line_count(codec):
@@ -164,22 +107,6 @@ def test_the_limit_comes_before_what_the_line_says(codec, version, line):
     assert answers == [passed(5 + len(line) - 1, "max_header_line")]
 
 
-def test_a_raw_line_is_measured(codec):
-    """An escape counts as it stands on the wire, and so does UTF-8."""
-    for line, value in ((b"n:\\n\\n", "\n\n"), ("n:éé".encode(), "éé")):
-        data = b"SEND\n" + line + b"\n\n\0"
-        assert answers_of(codec, data, limits=Limits(max_header_line=6)) == [("frame", "SEND", [("n", value)], b"")]
-        assert answers_of(codec, data, limits=Limits(max_header_line=5)) == [passed(10, "max_header_line")]
-
-
-def test_a_header_line_may_wait_for_its_lf(codec):
-    limits = Limits(max_header_line=4)
-    assert run(codec, [b"SEND\nab:c\r"], limits=limits, close=False) == ([], [10])
-    assert answers_of(codec, [b"SEND\nab:c\r", b"\n\n\0"], limits=limits) == [("frame", "SEND", [("ab", "c")], b"")]
-    assert answers_of(codec, [b"SEND\nab:c\r", b"c"], limits=limits) == [passed(9, "max_header_line")]
-    assert answers_of(codec, b"SEND\nab:c\r", limits=limits, version="1.1") == [passed(9, "max_header_line")]
-
-
 # ---- number of headers ----
 
 
@@ -196,26 +123,6 @@ def test_headers_at_and_past_the_limit(codec, version, limit):
         for chunks in chunkings:
             got = answers_of(codec, chunks, version=version, limits=limits)
             assert got == [passed(len(head), "max_headers")], (line, chunks)
-
-
-@all_versions
-def test_nul_instead_of_one_header_more(codec, version):
-    data = b"SEND\na:b\n\0"
-    assert same_in_every_cut(codec, data, version=version, limits=Limits(max_headers=1)) == [
-        ("error", "unexpected-nul", 9, None)
-    ]
-
-
-@crlf_versions
-def test_crlf_instead_of_one_header_more(codec, version):
-    limits = Limits(max_headers=1)
-    data = b"SEND\r\na:b\r\n\r\n\0"
-    assert same_in_every_cut(codec, data, version=version, limits=limits) == [("frame", "SEND", [("a", "b")], b"")]
-    if version == "legacy":
-        return
-    for tail in (b"\rx", b"\r\r\n", b"\r\0"):
-        answers = same_in_every_cut(codec, b"SEND\r\na:b\r\n" + tail, version=version, limits=limits)
-        assert answers == [passed(11, "max_headers")]
 
 
 def test_lines_that_are_skipped_count(codec):
@@ -321,20 +228,3 @@ def test_a_line_of_any_length_where_no_header_is_allowed(codec):
     limits = Limits(max_headers=0, max_header_line=2**70)
     assert answers_of(codec, b"ACK\n\n\0", limits=limits) == [("frame", "ACK", [], b"")]
     assert answers_of(codec, b"ACK\na:b\n", limits=limits) == [passed(4, "max_headers")]
-
-
-def test_the_message_names_the_limit(codec):
-    with pytest.raises(FrameError, match="max_header_line is exceeded"):
-        list(codec.Parser(limits=Limits(max_header_line=3)).feed(b"SEND\nabcd"))
-
-
-def test_defaults(codec):
-    assert Limits() == (256, 65536, 1000, 100 * 2**20)
-    line = b"n:" + b"v" * 65534
-    assert len(answers_of(codec, b"SEND\n" + line + b"\n\n\0")) == 1
-    assert answers_of(codec, b"SEND\n" + line + b"v\n\n\0") == [passed(5 + 65536, "max_header_line")]
-    assert answers_of(codec, b"C" * 257) == [passed(256, "max_command_line")]
-    many = b"SEND\n" + b"a:b\n" * 1000
-    assert len(answers_of(codec, many + b"\n\0")[0][2]) == 1000
-    assert answers_of(codec, many + b"a") == [passed(len(many), "max_headers")]
-    assert answers_of(codec, b"SEND\ncontent-length:104857601\n") == [passed(20, "max_body")]

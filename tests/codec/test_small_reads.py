@@ -145,15 +145,6 @@ def test_a_frame_keeps_the_version_it_began_with(codec):
     assert [frame.get("name") for frame in frames] == ["x\r", "x"]
 
 
-def test_a_version_that_is_set_at_the_end_of_a_frame_is_for_the_next_one(codec):
-    parser = codec.Parser("1.1")
-    for octet in pieces(b"SEND\nname:x\r\n\n", 1):
-        assert list(parser.feed(octet)) == []
-    parser.feed(b"\0SEND\nname:x\r\n\n\0")
-    parser.version = "1.2"
-    assert [frame.get("name") for frame in parser] == ["x\r", "x"]
-
-
 @pytest.mark.parametrize("size", SIZES)
 def test_each_line_is_checked_once(monkeypatch, size):
     """The work for a head grows with its size, not with the number of reads times its size."""
@@ -173,46 +164,6 @@ def test_each_line_is_checked_once(monkeypatch, size):
     (frame,) = parser.feed(b"\nhello\0")
     assert len(frame.headers.pairs()) == 200
     assert frame.body == b"hello"
-
-
-def test_answers_are_the_same_without_lines(monkeypatch):
-    """`Lines` may only skip work: without it, each answer is the same."""
-    monkeypatch.setattr(_scan_py.Lines, "begin", lambda *_: -1)
-    without = {(name, size): run(_codec_py, pieces(data, size)) for name, data in STREAMS.items() for size in SIZES}
-    monkeypatch.undo()
-    for (name, size), answers in without.items():
-        assert run(_codec_py, pieces(STREAMS[name], size)) == answers, (name, size)
-
-
-@pytest.mark.parametrize("size", SIZES)
-@pytest.mark.parametrize("end", [b"\n", b"\r\n"])
-def test_usual_heads_do_not_take_the_exact_path(monkeypatch, end, size):
-    """Neither where they are cut, nor for CR LF."""
-    monkeypatch.setattr(_scan_py.Head, "read", None)
-    heads = [b"SEND\nid:a\\c1\nname:x\n\n", b"MESSAGE\nid:1\ncontent-length:5\n\n"]
-    data = b"".join(head.replace(b"\n", end) + b"hello\0" for head in heads * 3)
-    parser = _codec_py.Parser("1.2")
-    frames = [frame for piece in pieces(data, size) for frame in parser.feed(piece)]
-    assert [(frame.command, frame.body) for frame in frames] == [("SEND", b"hello"), ("MESSAGE", b"hello")] * 3
-
-
-@pytest.mark.parametrize("end", [b"\n", b"\r\n"])
-def test_the_bytes_of_a_counted_body_are_not_looked_at(end):
-    parser = _codec_py.Parser("1.2")
-    for octet in pieces(b"SEND\nid:1\ncontent-length:5\n\n".replace(b"\n", end), 1):
-        assert list(parser.feed(octet)) == []
-    assert parser._wants == 5
-
-
-def test_first_bytes_cost_no_step(monkeypatch):
-    parser = _codec_py.Parser("1.2")
-    assert len(list(parser.feed(USUAL))) == 1
-    with monkeypatch.context() as patch:
-        patch.setattr(_codec_py.Parser, "_step", None)
-        patch.setattr(_codec_py.Parser, "_begin_lines", None)
-        assert list(parser.feed(USUAL[:1])) == []
-        assert parser.buffered == 1
-    assert len(list(parser.feed(USUAL[1:]))) == 1
 
 
 def test_first_bytes_wait_for_the_frames_before_them(codec):
@@ -240,23 +191,6 @@ def test_an_error_is_raised_again_by_first_bytes(codec, data):
         assert parser.buffered == 0
 
 
-def test_dialects_that_rewrite_lines_are_read_by_the_exact_path(monkeypatch):
-    monkeypatch.setattr(_scan_py.Lines, "begin", None)
-    parser = _codec_py.Parser("legacy")
-    frames = [frame for octet in pieces(b"SEND \n id: 1\n\nhello\0\n" * 2, 1) for frame in parser.feed(octet)]
-    assert [frame.body for frame in frames] == [b"hello"] * 2
-
-
-def test_an_eol_read_alone_is_skipped_without_the_exact_path(monkeypatch):
-    parser = _codec_py.Parser("1.2")
-    monkeypatch.setattr(_codec_py.Parser, "_step", lambda _parser: pytest.fail("a step"))
-    for _ in range(3):
-        assert next(parser.feed(USUAL)).command == "SEND"
-        for _ in range(3):
-            assert list(parser.feed(b"\n")) == []
-    parser.close()
-
-
 @pytest.mark.parametrize("heartbeats", [False, True])
 def test_an_eol_read_alone_waits_for_the_frames_before_it(codec, heartbeats):
     parser = codec.Parser("1.2", heartbeats=heartbeats)
@@ -269,20 +203,3 @@ def test_an_eol_read_alone_waits_for_the_frames_before_it(codec, heartbeats):
     assert list(later) == []
     assert parser.buffered == 0
     assert list(parser.feed(b"\n")) == beats
-
-
-def test_an_eol_read_alone_counts_in_the_offset_of_an_error(codec):
-    parser = codec.Parser("1.2")
-    for data in (USUAL, b"\n", b"\n", b"", b"\n"):
-        list(parser.feed(data))
-    with pytest.raises(FrameError) as caught:
-        list(parser.feed(b"SENT\n\n\0"))
-    assert caught.value.offset == len(USUAL) + 3
-    assert error_after(parser, b"\n") == caught.value.args
-
-
-def error_after(parser, data):
-    """Feed once more, and return the arguments of the error that is raised again."""
-    with pytest.raises(FrameError) as caught:
-        list(parser.feed(data))
-    return caught.value.args

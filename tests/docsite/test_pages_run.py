@@ -58,13 +58,6 @@ def test_a_wrong_block_is_noticed() -> None:
             reader.read(Block("p", 4, "python", "1 / 0\n", ""))
 
 
-def test_a_command_that_fails_is_noticed() -> None:
-    with StompBroker() as broker:
-        reader = Reader(broker)
-        with pytest.raises(AssertionError, match="No such option"):
-            reader.read(Block("p", 1, "sh", "stompcodec pub --no-such-option\n", ""))
-
-
 def test_tables_of_errors_are_right() -> None:
     """What the pages of brokers say of an error is what it says."""
     import stompcodec.client as stomp
