@@ -219,7 +219,7 @@ def test_the_stages_test_what_is_installed(script: ModuleType, shared: bool) -> 
         "-q",
         "tests/test_suite.py",
         "-k",
-        "slow_parts",
+        "shared_otherwise",
     ]
     subprocess.run(command, cwd=script.ROOT, check=True, stdout=subprocess.PIPE, timeout=waiting.patience(60))
 

@@ -17,31 +17,29 @@ def passed(offset, limit):
     return ("error", "limit-exceeded", offset, limit)
 
 
-def commands(answers):
-    return [answer[1] if answer[0] == "frame" else answer for answer in answers]
-
-
-# ---- command line ----
+# ---- lines ----
 
 
 @crlf_versions
 @eols
 @pytest.mark.parametrize("limit", [4, 5, 63, 64, 65, 300])
-def test_command_line_at_the_limit(codec, version, eol, limit):
-    command = "C" * limit
-    data = command.encode() + eol + eol + b"\0"
-    answers = same_in_every_cut(codec, data, version=version, limits=Limits(max_command_line=limit), commands=[command])
-    assert commands(answers) == [command]
+def test_command_lines(codec, version, eol, limit):
+    options = {"version": version, "limits": Limits(max_command_line=limit), "commands": ["C" * limit]}
+    data = b"\n" + b"C" * limit + eol + eol + b"\0"
+    assert same_in_every_cut(codec, data, **options) == [("frame", "C" * limit, [], b"")]
+    assert same_in_every_cut(codec, b"\nC" + data[1:], **options) == [passed(1 + limit, "max_command_line")]
 
 
 @crlf_versions
 @eols
-@pytest.mark.parametrize("limit", [0, 1, 3, 63, 64, 65])
-def test_command_line_past_the_limit(codec, version, eol, limit):
-    command = "C" * (limit + 1)
-    data = b"\n" + command.encode() + eol + eol + b"\0"
-    answers = same_in_every_cut(codec, data, version=version, limits=Limits(max_command_line=limit), commands=[command])
-    assert answers == [passed(1 + limit, "max_command_line")]
+@pytest.mark.parametrize("limit", [2, 3, 15, 16, 61, 62, 63, 64, 65, 130])
+def test_header_lines(codec, version, eol, limit):
+    options = {"version": version, "limits": Limits(max_header_line=limit)}
+    data = b"SEND" + eol + b"a:" + eol + b"n:%b" + eol + eol + b"\0"
+    at = same_in_every_cut(codec, data % (b"v" * (limit - 2)), **options)
+    assert at == [("frame", "SEND", [("a", ""), ("n", "v" * (limit - 2))], b"")]
+    past = same_in_every_cut(codec, data % (b"v" * (limit - 1)), **options)
+    assert past == [passed(data.index(b"n:") + limit, "max_header_line")]
 
 
 @all_versions
@@ -66,37 +64,10 @@ def test_nul_or_limit_whatever_is_met_first(codec, data, answer):
 
 
 def test_spaces_of_a_legacy_gap_line_count(codec):
-    limits = Limits(max_command_line=4)
-    frame = ("frame", "ACK", [], b"")
-    assert same_in_every_cut(codec, b"    \nACK\n\n\0", version="legacy", limits=limits) == [frame]
-    assert same_in_every_cut(codec, b"    \r\nACK\n\n\0", version="legacy", limits=limits) == [frame]
-    assert same_in_every_cut(codec, b"     \nACK\n\n\0", version="legacy", limits=limits) == [
-        passed(4, "max_command_line")
-    ]
-
-
-# ---- header lines ----
-
-
-@crlf_versions
-@eols
-@pytest.mark.parametrize("limit", [2, 3, 15, 16, 61, 62, 63, 64, 65, 130])
-def test_header_line_at_the_limit(codec, version, eol, limit):
-    line = b"n:" + b"v" * (limit - 2)
-    data = b"SEND" + eol + line + eol + eol + b"\0"
-    answers = same_in_every_cut(codec, data, version=version, limits=Limits(max_header_line=limit))
-    assert answers == [("frame", "SEND", [("n", "v" * (limit - 2))], b"")]
-
-
-@crlf_versions
-@eols
-@pytest.mark.parametrize("limit", [2, 3, 15, 16, 61, 62, 63, 64, 65, 130])
-def test_header_line_past_the_limit(codec, version, eol, limit):
-    line = b"n:" + b"v" * (limit - 1)
-    data = b"SEND" + eol + b"a:" + eol + line + eol + eol + b"\0"
-    start = data.index(b"n:")
-    answers = same_in_every_cut(codec, data, version=version, limits=Limits(max_header_line=limit))
-    assert answers == [passed(start + limit, "max_header_line")]
+    options = {"version": "legacy", "limits": Limits(max_command_line=4)}
+    for eol in (b"\n", b"\r\n"):
+        assert same_in_every_cut(codec, b"    " + eol + b"ACK\n\n\0", **options) == [("frame", "ACK", [], b"")]
+    assert same_in_every_cut(codec, b"     \nACK\n\n\0", **options) == [passed(4, "max_command_line")]
 
 
 @all_versions
@@ -138,23 +109,15 @@ def test_lines_that_are_skipped_count(codec):
 
 @all_versions
 @pytest.mark.parametrize("limit", [0, 1, 2, 64, 100])
-def test_counted_bodies(codec, version, limit):
-    limits = Limits(max_body=limit)
-    head = b"SEND\ncontent-length:%d\n\n"
-    body = b"\0" * limit
-    at = same_in_every_cut(codec, head % limit + body + b"\0", version=version, limits=limits)
-    assert at == [("frame", "SEND", [("content-length", str(limit))], body)]
-    past = same_in_every_cut(codec, head % (limit + 1) + b"x", version=version, limits=limits)
-    assert past == [passed(20, "max_body")]
-
-
-@all_versions
-@pytest.mark.parametrize("limit", [0, 1, 2, 64, 100])
-def test_bodies_without_a_count(codec, version, limit):
-    limits = Limits(max_body=limit)
-    at = same_in_every_cut(codec, b"SEND\n\n" + b"x" * limit + b"\0", version=version, limits=limits)
+def test_bodies(codec, version, limit):
+    options = {"version": version, "limits": Limits(max_body=limit)}
+    head, length = b"SEND\ncontent-length:%d\n\n", ("content-length", str(limit))
+    at = same_in_every_cut(codec, head % limit + b"\0" * limit + b"\0", **options)
+    assert at == [("frame", "SEND", [length], b"\0" * limit)]
+    assert same_in_every_cut(codec, head % (limit + 1) + b"x", **options) == [passed(20, "max_body")]
+    at = same_in_every_cut(codec, b"SEND\n\n" + b"x" * limit + b"\0", **options)
     assert at == [("frame", "SEND", [], b"x" * limit)]
-    past = same_in_every_cut(codec, b"SEND\n\n" + b"x" * (limit + 1) + b"\0", version=version, limits=limits)
+    past = same_in_every_cut(codec, b"SEND\n\n" + b"x" * (limit + 1) + b"\0", **options)
     assert past == [passed(6 + limit, "max_body")]
 
 

@@ -6,8 +6,6 @@ C scanner takes from malloc is watched from outside, in test_isolated.py.
 
 import ctypes
 import sys
-import sysconfig
-import tracemalloc
 from contextlib import suppress
 
 import pytest
@@ -151,21 +149,6 @@ def test_kept_bodies_hold_little_more_than_themselves(codec, size, feed):
         assert kept[-1] == body
         assert ctypes.c_char_p(kept[-1]).value == body  # there is a NUL behind it, as behind all bytes
     assert held() - start < 3 * size + 20_000
-
-
-@pytest.mark.c_only
-@pytest.mark.skipif(bool(sysconfig.get_config_var("Py_GIL_DISABLED")), reason="each is copied there")
-@tracing()
-def test_a_body_is_copied_no_more_than_once_for_its_size(both):
-    codec, _ = both
-    data = b"SEND\n\n" + b"x" * (3 * MIB // 2) + b"\0"
-    start = held()
-    for _ in range(2):
-        tracemalloc.reset_peak()
-        parser = codec.Parser("1.2")
-        count = sum(1 for at in range(0, len(data), 65_536) for _ in parser.feed(data[at : at + 65_536]))
-    assert count == 1
-    assert peak() - start < 2 * len(data)
 
 
 @tracing()

@@ -20,22 +20,6 @@ def refused(codec, frame, *args, **named):
 # ---- what is written ----
 
 
-@pytest.mark.parametrize("version", ["1.2", "1.1", None])
-@pytest.mark.parametrize("size", range(0, 40))
-def test_an_escape_at_every_place(codec, version, size):
-    """Texts are looked at 4 and 8 octets at a time: what needs an escape must be seen wherever it stands."""
-    for at in range(size + 1):
-        text = "a" * at + ":" + "b" * (size - at)
-        written = b"a" * at + b"\\c" + b"b" * (size - at)
-        assert codec.serialize(codec.Frame("ACK", [(text, "v"), ("n", text)]), version) == (
-            b"ACK\n" + written + b":v\nn:" + written + b"\n\n\0"
-        )
-        for bad in ("\0", "\ud800"):
-            wrong = text[:at] + bad + text[at + 1 :]
-            assert refused(codec, codec.Frame("ACK", [("n", wrong)]), version) == "unencodable"
-            assert refused(codec, codec.Frame("ACK", [(wrong, "v")]), version) == "unencodable"
-
-
 @pytest.mark.req("LEG-CMD-02", "LEG-HDR-05", "LEG-HDR-06")
 def test_legacy_folds_case(codec):
     frame = codec.Frame("send", [("Content-Type", "Text"), ("ÄB", "v w")], b"")

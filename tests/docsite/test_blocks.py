@@ -12,7 +12,7 @@ import pytest
 pytest.importorskip("click")
 
 import click
-from docsite.blocks import ROOT, Block, _blocks, blocks_of, pages
+from docsite.blocks import ROOT, Block, blocks_of, pages
 from docsite.test_pages_run import PAGES
 
 from stompcodec.broker.auth import hash_passcode
@@ -169,32 +169,3 @@ def test_targets_of_make_exist() -> None:
     for block in ALL:
         for target in re.findall(r"^(?:\$ )?make ([a-z-]+)", block.text, re.MULTILINE):
             assert target in known, f"{block}: make {target}"
-
-
-def test_blocks_are_found() -> None:
-    page = """# A
-
-    stompcodec pub /q
-
-*untried: it needs
-a broker*
-
-- item
-
-    still the item
-
-```python
-1
-```
-
-text
-
-    from a import b
-"""
-    found = list(_blocks("p", page.split("\n")))
-    assert [(block.line, block.language, block.untried) for block in found] == [
-        (3, "sh", "it needs a broker"),
-        (12, "python", ""),
-        (18, "python", ""),
-    ]
-    assert found[0].text == "stompcodec pub /q\n"

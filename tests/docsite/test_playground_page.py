@@ -6,14 +6,11 @@ import http.server
 import json
 import threading
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 from chromium import Chromium, Page, needs_chromium
 from docsite.test_playground import FRAMES
 from sitepages import playground, staging
-
-from stompcodec.capture import CaptureWriter
 
 SITE = staging.ROOT / "build" / "site" / "html"
 
@@ -143,37 +140,6 @@ def test_a_link_is_made_on_a_click_only(browser: Chromium, page: Page, playgroun
     assert fragment_of(page) == ""  # the text is another
 
 
-def test_a_file_of_8_mb_is_read(page: Page) -> None:
-    drop(page, "full.stomp", "['SEND\\ndestination:/queue/a\\n\\n' + 'x'.repeat(8 * 1024 * 1024 - 29) + '\\0']")
-    page.wait("document.querySelectorAll('#list .row').length == 1", 60)
-    page.wait(READY, 60)
-    assert "8388579 B" in rows(page)[0]
-
-
-def test_a_capture_is_dropped(page: Page, tmp_path: Path) -> None:
-    """Python in the browser has no groups and no locks of its own."""
-    with CaptureWriter(tmp_path / "a.stompcap", single=True) as writer:
-        writer.append(b"MESSAGE\ndestination:/queue/seen\nmessage-id:1\nsubscription:0\n\n\0", time=10**15)
-    drop(page, "a.stompcap", f"[new Uint8Array({list((tmp_path / 'a.stompcap').read_bytes())})]")
-    page.wait("document.querySelector('#list .row')?.innerText.includes('/queue/seen') && " + READY)
-    assert "2001-09-09 01:46:40" in page.text("#frame")
-    assert page.get(LINE) == ""
-
-
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_it_fits_on_a_phone(page: Page, scheme: str) -> None:
-    put(page, FRAMES[4] + FRAMES[2] + "SEND\ndestination:/" + "long" * 100 + "\n\n" + "x" * 500 + "^@")
-    page.prefer(scheme)
-    page.resize(390, 844, phone=True)
-    for key in ("Home", "End"):
-        page.get("document.getElementById('list').focus()")
-        page.press(key)
-        assert page.get("document.documentElement.scrollWidth") <= 390
-    dark = page.get("getComputedStyle(document.body).backgroundColor.match(/\\d+/g).map(Number)")
-    assert (sum(dark[:3]) < 384) is (scheme == "dark")
-    page.resize(1280, 900)
-
-
 # ---- the policy ----
 
 
@@ -217,10 +183,3 @@ def test_neither_the_page_nor_python_can_reach_another_host(page: Page, other_ho
     assert _Counting.asked == 0
     assert "Content Security Policy" in " ".join(page.errors)
     page.errors.clear()
-
-
-def test_without_python_it_says_so(browser: Chromium, bare_address: str) -> None:
-    """A site that was built without npm."""
-    page = browser.open(bare_address)
-    page.wait(f"{LINE}.startsWith('Python could not be loaded')", 30)
-    page.close()

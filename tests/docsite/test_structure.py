@@ -62,16 +62,6 @@ def test_each_link_of_the_tree_has_a_target(page: Path) -> None:
     assert broken == []
 
 
-def test_links_out_of_the_site_become_text(tmp_path: Path) -> None:
-    page = staging.DOCS / "new.md"
-    names = {staging.DOCS / "client.md": "client.md", staging.ROOT / "SECURITY.md": "security.md"}
-    rewrite = staging._rewriting("deep/new.md", page, names)
-    text = "[a](client.md#b), [c](../tests/conftest.py), [d](../SECURITY.md), [e](https://f.example), [g](#h)"
-    assert staging._LINK.sub(rewrite, text) == (
-        "[a](../client.md#b), c, [d](../security.md), [e](https://f.example), [g](#h)"
-    )
-
-
 def test_pictures_come_along(staged: Path) -> None:
     for page in staged.rglob("*.md"):
         for picture in re.findall(r"!\[[^\]]*\]\(([^)]+)\)", page.read_text("utf-8")):

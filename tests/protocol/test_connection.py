@@ -124,20 +124,6 @@ def test_a_lenient_client_takes_what_lacks_headers_and_a_lenient_server_does_not
     assert "SEND lacks destination" in str(refused(server_in_session(lenient=True), b"SEND\n\nhi\0"))
 
 
-def test_further_commands_need_nothing_and_only_go_in_a_session():
-    server, client = server_in_session(commands=["PING"]), client_in_session(commands=["PING"])
-    client.send(Frame("PING"))
-    assert list(server.receive(wire_of(client), 0.0)) == [Frame("PING")]
-    server.send(Frame("PING"))
-    assert wire_of(server) == b"PING\n\n\0\n"
-    server.send(Frame("ERROR"))
-    with pytest.raises(LocalProtocolError, match="unknown command PING"):
-        server.send(Frame("PING"))
-    error = refused(Connection(Role.SERVER, commands=["PING"]), b"PING\n\n\0")
-    assert str(error) == "unknown command PING"
-    assert "SEND lacks destination" in str(refused(server_in_session(commands=["SEND"]), b"SEND\n\n\0"))
-
-
 # ---- output ----
 
 
@@ -213,3 +199,17 @@ def test_the_hot_road_knows_all_that_leaves_the_state_as_it_is():
                 assert command not in some
             elif version != "1.0" or command != "NACK":
                 assert (one[command],) == needs if len(needs) == 1 else some[command] == needs
+
+
+def test_further_commands_need_nothing_and_only_go_in_a_session():
+    server, client = server_in_session(commands=["PING"]), client_in_session(commands=["PING"])
+    client.send(Frame("PING"))
+    assert list(server.receive(wire_of(client), 0.0)) == [Frame("PING")]
+    server.send(Frame("PING"))
+    assert wire_of(server) == b"PING\n\n\0\n"
+    server.send(Frame("ERROR"))
+    with pytest.raises(LocalProtocolError, match="unknown command PING"):
+        server.send(Frame("PING"))
+    error = refused(Connection(Role.SERVER, commands=["PING"]), b"PING\n\n\0")
+    assert str(error) == "unknown command PING"
+    assert "SEND lacks destination" in str(refused(server_in_session(commands=["SEND"]), b"SEND\n\n\0"))

@@ -16,7 +16,6 @@ from protocol.talking import (
 from stompcodec.codec import Frame, parse
 from stompcodec.connection import Connection, Role
 from stompcodec.errors import (
-    FrameError,
     LocalProtocolError,
 )
 from stompcodec.heartbeat import Heartbeat
@@ -92,14 +91,6 @@ def test_connected_of_1_0_needs_a_session():
         server.accept({"session": "1"})
     with pytest.raises(LocalProtocolError, match="no CONNECT to answer"):
         Connection(Role.SERVER).accept()
-
-
-def test_connected_that_cannot_be_written_changes_nothing():
-    server = connection_in(Role.SERVER, State.CONNECTING)
-    with pytest.raises(FrameError, match="unencodable"):
-        server.accept({"server": "a\nb"})
-    assert (server.state, server.output) == (State.CONNECTING, [])
-    server.accept({"server": "b"})
 
 
 @pytest.mark.req("S12-HB-02", "S12-HB-05", "S12-HB-06", "S12-HB-07")

@@ -46,14 +46,6 @@ def test_before_the_session_nothing_is_handed_out_in_pieces():
     assert frame.body == b""
 
 
-def test_the_frame_is_checked_as_any():
-    server, pieces = streaming()
-    with pytest.raises(RemoteProtocolError, match="SEND lacks destination"):
-        list(server.receive(b"SEND\ncontent-length:1000\n\n" + b"x" * 500, 0.0))
-    assert list(server.receive(b"x" * 500 + b"\0", 0.0)) == []
-    assert pieces == []
-
-
 def test_the_limit_holds():
     server, pieces = streaming(limits=Limits(max_body=500))
     with pytest.raises(RemoteProtocolError, match="limit"):
