@@ -131,8 +131,7 @@ def test_configuration_is_valid(block: Block, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("block", [block for block in ALL if block.language == "python"], ids=str)
 def test_python_is_python(block: Block) -> None:
-    text = re.sub(r"\A%%writefile .*\n", "", block.text)  # a cell of a notebook that makes a file
-    compile(text, str(block), "exec", flags=ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
+    compile(block.text, str(block), "exec", flags=ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
 
 
 def _commands() -> list[tuple[Block, list[str]]]:
