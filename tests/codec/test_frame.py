@@ -313,20 +313,6 @@ def test_type_errors_name_the_culprit_never_its_value(codec, args, culprit):
     assert SECRET not in str(raised.value)
 
 
-def test_errors_of_others_come_through(codec):
-    class Broken:
-        def keys(self):
-            raise LookupError("mine")
-
-    def failing():
-        yield ("a", "1")
-        raise LookupError("mine")
-
-    for headers in (Broken(), failing()):
-        with pytest.raises(LookupError, match="mine"):
-            codec.Frame("SEND", headers)
-
-
 @given(pairs=st.lists(st.tuples(st.text(max_size=3), st.text(max_size=3)), max_size=8), body=st.binary(max_size=5))
 def test_any_text_is_held_as_it_is(codec, pairs, body):
     frame = codec.Frame("SEND", pairs, body)

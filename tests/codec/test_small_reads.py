@@ -1,7 +1,5 @@
 """Reads of a few bytes: the Python backend checks each line as it arrives, and answers each read as C does."""
 
-from itertools import product
-
 import pytest
 from codec.lockstep import run
 
@@ -62,55 +60,6 @@ def test_backends_agree_after_each_read(both, version, name):
         for options in ({}, {"lenient": True}, {"heartbeats": True}, {"stream_over": 4}):
             options = {"version": version, "limits": Limits(max_body=4000), **options}
             assert run(py, chunks, **options) == run(c, chunks, **options), (size, options)
-
-
-@pytest.mark.c_only
-@pytest.mark.parametrize("stream_over", [None, 0, 1, 4])
-@pytest.mark.parametrize("name", ["text", "counted", "a body behind the small ones", "UTF-8"])
-def test_an_empty_read_at_any_cut_changes_nothing(both, name, stream_over):
-    """No byte of the body is lost: an empty read is kept as a piece of it, and must not count as one."""
-    data = STREAMS[name]
-    for codec in both:
-        for at in range(len(data) + 1):
-            answers, _ = run(codec, [data[:at], b"", data[at:]], stream_over=stream_over)
-            assert answers == run(codec, [data], stream_over=stream_over)[0], at
-
-
-@pytest.mark.c_only
-@pytest.mark.parametrize("body", [0, 1, 2, 3, 4])
-@pytest.mark.parametrize("ends", list(product([b"\n", b"\r\n"], repeat=3)), ids=repr)
-@pytest.mark.req("S12-EOL-01")
-def test_line_ends_of_both_kinds_at_any_cut(both, ends, body):
-    """The body begins at the same byte however the head was cut, so each body of a length near the limit tells."""
-    command, header, blank = ends
-    data = b"SEND" + command + b"id:1" + header + blank + b"b" * body + b"\0"
-    for limits in (Limits(max_body=2), Limits()):
-        for stream_over in (None, 1, 3):
-            options = {"version": "1.2", "limits": limits, "stream_over": stream_over}
-            for at, end in product(range(len(data)), (-1, None)):
-                c, py = (run(codec, [data[:at], data[at:end]], **options) for codec in both)
-                assert py == c, (at, end, options)
-
-
-@pytest.mark.c_only
-@pytest.mark.parametrize("limit", ["max_command_line", "max_header_line", "max_headers", "max_body"])
-@pytest.mark.parametrize("most", range(0, 12))
-def test_backends_agree_at_each_limit(both, limit, most):
-    if limit == "max_command_line" and not most:
-        return  # it is at least 1
-    c, py = both
-    streams = [
-        b"SEND\nid:12\nname:1234\na:b\n\nabcdefg\0" + USUAL,
-        b"SEND\nid:12\nname:1234\ncontent-length:7\n\nabcdefg\0" + USUAL,
-        b"SEND\n" + b"a:b\n" * most + b"\n\0",
-        b"SEND\n" + b"a:b\n" * most + b"c",
-        b"SEND\nid:12\n" + b"a" * most + b":\n",
-    ]
-    streams += [data.replace(b"\n", b"\r\n") for data in streams]
-    for data in streams:
-        for size in SIZES:
-            options = {"version": "1.2", "limits": Limits(**{limit: most})}
-            assert run(py, pieces(data, size), **options) == run(c, pieces(data, size), **options), (data, size)
 
 
 def test_a_frame_keeps_the_version_it_began_with(codec):
