@@ -83,14 +83,16 @@ def test_good_frames_first_then_the_error_for_ever(codec):
         list(parser.buffer_updated(3))
 
 
-def test_frame_error_says_what_where_and_what_to_do(codec):
+@pytest.mark.parametrize("before", [b"", SEND + b"\n"])
+def test_frame_error_says_what_where_and_what_to_do(codec, before):
     with pytest.raises(FrameError) as raised:
-        list(codec.Parser("1.2").feed(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n"))
+        list(codec.Parser("1.2").feed(before + b"GET / HTTP/1.1\r\nHost: a\r\n\r\n"))
     error = raised.value
     assert isinstance(error, StompError)
     assert isinstance(error, ValueError)
-    assert (error.kind, error.offset, error.limit) == ("unknown-command", 0, None)
-    for words in ("unknown-command", "octet 0", "GET / HTTP/1.1", "version"):
+    assert (error.kind, error.offset, error.limit) == ("unknown-command", len(before), None)
+    assert error.near == b"GET / HTTP/1.1\r\nHost: a\r\n\r\n"[:24]
+    for words in ("unknown-command", f"octet {len(before)}", "GET / HTTP/1.1", "version"):
         assert words in str(error)
     again = pickle.loads(pickle.dumps(error))
     assert (again.kind, again.offset, str(again)) == (error.kind, error.offset, str(error))
