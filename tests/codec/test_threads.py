@@ -169,3 +169,10 @@ def test_a_client_that_threads_share(stomp_broker: Any) -> None:
 
         found = at_once(talk)
     assert len({body for bodies in found for body in bodies}) == 20 * THREADS
+
+
+def test_columns_for_each_thread(codec: Any) -> None:
+    pyarrow = pytest.importorskip("pyarrow")
+    found = at_once(lambda number: pyarrow.record_batch(codec.parse_columns(wire(number), "1.2")).to_pydict())
+    for number, columns in enumerate(found):
+        assert columns == pyarrow.record_batch(codec.parse_columns(wire(number), "1.2")).to_pydict()
