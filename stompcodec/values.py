@@ -37,7 +37,11 @@ _COUNT = re.compile(r"([0-9]{1,15}) ?([km]?)", re.IGNORECASE | re.ASCII)
 
 
 def size(value: Any) -> int:
-    """Return the bytes that a size stands for. Raises ValueError if it is none."""
+    """Return the bytes that a size stands for. Raises ValueError if it is none.
+
+    >>> [size(text) for text in ("128MiB", "128MB", "128M", "128m", "128 MiB", 134217728)] == [2**27] * 6
+    True
+    """
     if type(value) is int and value >= 0:
         return value
     found = _SIZE.fullmatch(value.strip()) if isinstance(value, str) else None
@@ -47,7 +51,11 @@ def size(value: Any) -> int:
 
 
 def duration(value: Any) -> float:
-    """Return the seconds that a time stands for. Raises ValueError if it is none."""
+    """Return the seconds that a time stands for. Raises ValueError if it is none.
+
+    >>> [duration(text) for text in ("500ms", "30s", "5m", "5 min", "2 hours", "1d", "0.5", 3)]
+    [0.5, 30.0, 300.0, 300.0, 7200.0, 86400.0, 0.5, 3.0]
+    """
     if type(value) in (int, float) and 0 <= value < math.inf:
         return float(value)
     found = _DURATION.fullmatch(value.strip()) if isinstance(value, str) else None
@@ -59,7 +67,11 @@ def duration(value: Any) -> float:
 
 
 def count(value: Any) -> int:
-    """Return the number that a count stands for. Raises ValueError if it is none."""
+    """Return the number that a count stands for. Raises ValueError if it is none.
+
+    >>> count("10k"), count("2m"), count(7)
+    (10000, 2000000, 7)
+    """
     if type(value) is int and value >= 0:
         return value
     found = _COUNT.fullmatch(value.strip()) if isinstance(value, str) else None
@@ -69,7 +81,11 @@ def count(value: Any) -> int:
 
 
 def boolean(value: Any) -> bool:
-    """Return a boolean. Raises ValueError if it is none."""
+    """Return a boolean. Raises ValueError if it is none.
+
+    >>> boolean("true"), boolean("False"), boolean(True)
+    (True, False, True)
+    """
     if isinstance(value, bool):
         return value
     found = {"true": True, "false": False}.get(value.strip().lower()) if isinstance(value, str) else None
@@ -79,7 +95,11 @@ def boolean(value: Any) -> bool:
 
 
 def shown_size(octets: int) -> str:
-    """Return the shortest spelling of a size that is exact."""
+    """Return the shortest spelling of a size that is exact.
+
+    >>> shown_size(2**27), shown_size(65536), shown_size(1000)
+    ('128MiB', '64KiB', '1000')
+    """
     for unit in "TGMK":
         if octets and octets % _BYTES[unit.lower()] == 0:
             return f"{octets // _BYTES[unit.lower()]}{unit}iB"
@@ -87,7 +107,11 @@ def shown_size(octets: int) -> str:
 
 
 def shown_duration(seconds: float) -> str:
-    """Return the shortest spelling of a time, to the millisecond."""
+    """Return the shortest spelling of a time, to the millisecond.
+
+    >>> shown_duration(300), shown_duration(0.25), shown_duration(90)
+    ('5m', '250ms', '90s')
+    """
     millis = round(seconds * 1000)
     for unit, many in (("d", 86_400_000), ("h", 3_600_000), ("m", 60_000), ("s", 1000)):
         if millis and millis % many == 0:
