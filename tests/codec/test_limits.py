@@ -191,3 +191,36 @@ def test_a_line_of_any_length_where_no_header_is_allowed(codec):
     limits = Limits(max_headers=0, max_header_line=2**70)
     assert answers_of(codec, b"ACK\n\n\0", limits=limits) == [("frame", "ACK", [], b"")]
     assert answers_of(codec, b"ACK\na:b\n", limits=limits) == [passed(4, "max_headers")]
+
+
+@pytest.mark.req("LEG-FRM-01", "LEG-FRM-03")
+@pytest.mark.parametrize("blank", [b"", b" ", b"\r", b"\r\r", b"    ", b"   \r\r", b"     \r", b" \r \r "])
+@pytest.mark.parametrize("count", [0, 2])
+def test_a_blank_line_of_spaces_is_no_header(codec, blank, count):
+    """In the legacy dialect a blank line may hold spaces and CRs, behind the last header that the limit allows, too."""
+    limits = Limits(max_header_line=5, max_headers=count)
+    headers = [("x", str(number)) for number in range(count)]
+    stream = b"send\n" + b"".join(b"x: %b\n" % value.encode() for _, value in headers) + blank
+    frame = ("frame", "SEND", headers, b"hi")
+    assert same_in_every_cut(codec, stream + b"\nhi\0", version="legacy", limits=limits) == [frame]
+    # Anything else in it makes it a header too many, as does a blank line that is too long.
+    at = len(stream) - len(blank)
+    wanted = [("error", "limit-exceeded", at, "max_headers")]
+    assert same_in_every_cut(codec, stream + b"y\n\0", version="legacy", limits=limits) == wanted
+    wanted = [("error", "limit-exceeded", at + 5, "max_header_line")]
+    assert same_in_every_cut(codec, stream + b"      \n", version="legacy", limits=limits) == wanted
+    too_long = len(blank) > 5
+    wanted = [
+        ("error", "limit-exceeded", at + 5, "max_header_line")
+        if too_long
+        else ("error", "unexpected-nul", len(stream), None)
+    ]
+    assert same_in_every_cut(codec, stream + b"\0", version="legacy", limits=limits) == wanted
+
+
+@all_versions
+def test_nul_instead_of_one_header_more(codec, version):
+    data = b"SEND\na:b\n\0"
+    assert same_in_every_cut(codec, data, version=version, limits=Limits(max_headers=1)) == [
+        ("error", "unexpected-nul", 9, None)
+    ]

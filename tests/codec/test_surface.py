@@ -89,6 +89,7 @@ WRONG = {
         Parser(commands=[b"PING"])
         parse_columns(b"", columns="body")
         parse_columns(b"", where=None)
+        parse_columns(b"", where="destination")
         parse_columns(b"", where=["x"])
         parse_columns(b"", where=[("a", "in", "b")])
         parse_columns(b"", where=[("a", "in", [None])])
@@ -143,7 +144,11 @@ WRONG = {
         serialize_tail(Frame("SEND"), None)
     """,
     RuntimeError: "Parser().buffer_updated(1)",
-    BufferError: "frame_ends(memoryview(b'abcd')[::2])",
+    BufferError: r"""
+        frame_ends(memoryview(b"abcd")[::2])
+        parse_columns(memoryview(b"abcd")[::2])
+        Parser().feed(memoryview(b"abcd")[::2])
+    """,
     FrameError: r"""
         serialize(Frame("SEND", {"a\0": ""}))
         serialize(Frame("SEND", {"content-length": "2"}, b"x"))
@@ -164,7 +169,9 @@ PYTHONS = (
     "parse_columns(None",
     'parse_columns("t',
     'frame_ends("t',
-    "frame_ends(memoryview",
+    "frame_ends(mem",
+    "parse_columns(mem",
+    "Parser().feed(mem",
 )
 
 

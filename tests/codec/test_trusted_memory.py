@@ -13,7 +13,7 @@ from codec.lockstep import answer_of
 from patience import patience
 
 import stompcodec
-from stompcodec.column_filter import Condition
+from stompcodec.column_filter import Condition, checked_where
 from stompcodec.spec import Limits, checked_limits, checked_names
 
 ROOT = str(Path(stompcodec.__file__).parents[1])
@@ -239,3 +239,11 @@ def test_a_parser_that_was_not_made(arguments: str) -> None:
         "print('end')"
     )
     assert run(code) == "end"
+
+
+def test_a_prepared_condition_is_taken(codec: Any) -> None:
+    (made,) = prepared = checked_where([("x", "prefix", ["b", "a", "ab"])])
+    assert checked_where(prepared)[0] is made
+    assert codec.parse_columns(b"SEND\nx:abc\n\n\0", where=prepared).rows == 1
+    empty = Condition(b"x", False, ())
+    assert codec.parse_columns(b"SEND\nx:abc\n\n\0", where=[empty]).rows == 0

@@ -170,3 +170,21 @@ def test_errors_survive_pickling():
             assert (type(twin), str(twin)) == (type(error), str(error))
             fields = {name: value for name, value in vars(error).items() if name != "cause"}
             assert {name: value for name, value in vars(twin).items() if name != "cause"} == fields
+
+
+@pytest.mark.req("S12-ERR-02")
+@pytest.mark.parametrize("version", VERSIONS)
+def test_an_owner_that_sends_error_hears_no_more(version):
+    """The frame it holds was the last: those behind it, good or bad, are dropped."""
+    good = b"SEND\ndestination:a\n\n\0"
+    for behind in (good, b"nonsense", b"SEND\n\n\0", b""):
+        server = server_in_session(version)
+
+        def answer(connection, frame):
+            connection.send(Frame("ERROR", {"message": "no"}, b"why\n"))
+
+        outcome = listen(server, [good + behind, good], answer)
+        assert len(outcome.frames) == 1
+        assert outcome.error is None
+        assert outcome.sent == b"ERROR\nmessage:no\n\nwhy\n\0\n"
+        server.close(0.0)
