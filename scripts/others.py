@@ -40,7 +40,7 @@ NEEDED = (
 )
 PYTEST = ["-c", "import sys; sys.path = [*filter(None, sys.path)]; import pytest; sys.exit(pytest.main())"]
 PLAIN = sorted(path.relative_to(ROOT).as_posix() for path in ROOT.glob("tests/broker/sessions/test_plain_*.py"))
-SHORT = [*(f"tests/codec/test_{name}.py" for name in ("trusted_memory", "buffers", "headers")), *PLAIN]
+SHORT = [*(f"tests/codec/test_{name}.py" for name in ("trusted_memory", "buffers", "frame")), *PLAIN]
 QUIET = ["-q", "-p", "no:cacheprovider", "-m", "not slow", "--only-c"]
 PROBE = """
 import sys, sysconfig

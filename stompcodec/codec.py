@@ -119,17 +119,7 @@ BACKEND = _pick(os.environ.get("STOMPCODEC_PURE", ""))
 
 if not TYPE_CHECKING:
     _backend = backend(BACKEND)
-    Frame = _backend.Frame
-    Headers = _backend.Headers
-    Parser = _backend.Parser
-    frame_ends = _backend.frame_ends
-    parse_columns = _backend.parse_columns
-    read_websocket = _backend.read_websocket
-    serialize = _backend.serialize
-    serialize_many = _backend.serialize_many
-    serialize_parts = _backend.serialize_parts
-    serialize_tail = _backend.serialize_tail
-    write_websocket = _backend.write_websocket
+    globals().update({name: getattr(_backend, name) for name in __all__ if hasattr(_backend, name)})
 
 
 def parse(

@@ -26,11 +26,7 @@ class Condition(NamedTuple):
     """In ascending order. Invariant: no prefix begins with another, so that comparing with one value is enough."""
 
     def holds(self, text: bytes) -> bool:
-        """Return whether a text meets the condition.
-
-        >>> Condition(b"destination", True, (b"/queue/", b"/topic/a")).holds(b"/topic/ab")
-        True
-        """
+        """Return whether a text meets the condition."""
         low, high = 0, len(self.values)
         while low < high:
             middle = (low + high) // 2
@@ -52,11 +48,7 @@ else:
 
 
 def checked_columns(columns: Iterable[str] | None) -> frozenset[str]:
-    """Return the chosen columns; all for None. Raise TypeError for one string, ValueError for an unknown column.
-
-    >>> sorted(checked_columns(["body", "error"]))
-    ['body', 'error']
-    """
+    """Return the chosen columns; all for None. Raise TypeError for one string, ValueError for an unknown column."""
     if columns is None:
         return frozenset(COLUMNS)
     if isinstance(columns, (str, bytes)):
@@ -127,11 +119,7 @@ def _shortest(prefixes: list[bytes]) -> Iterable[bytes]:
 
 
 def checked_every(every: int, most: int | None) -> tuple[int, int]:
-    """Return the checked arguments of `frame_ends`; None as `most` means no bound.
-
-    >>> checked_every(1, None)
-    (1, 9223372036854775807)
-    """
+    """Return the checked arguments of `frame_ends`; None as `most` means no bound."""
     for name, number, least in (("every", every, 1), ("most", most, 0)):
         if number is None and name == "most":
             continue

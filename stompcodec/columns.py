@@ -313,10 +313,6 @@ def columns_of(
 ) -> Columns:
     """Read whole frames into columns. `parser` is a fresh `Parser` of the Python backend; the rest as for
     `parse_columns`.
-
-    >>> from stompcodec.codec import backend
-    >>> columns_of(backend("python").Parser("1.2"), b"SEND\\n\\nhi\\0SEND\\n", None, False, None, (), True).rows
-    1
     """
     read = Columns()
     wanted = checked_columns(columns)

@@ -51,9 +51,6 @@ _WITHOUT_BEATS = ("1.0", "legacy")
 def protocol_value(frame: Frame, name: str) -> str | None:
     """Return the value of a header of the first frame that belongs to the protocol, without blanks around it; None if
     it is missing. Examples in specifications have such blanks.
-
-    >>> protocol_value(Frame("CONNECT", {"version": " 1.1"}), "version")
-    '1.1'
     """
     value = frame.get(name)
     return None if value is None else value.strip(" \t")
@@ -68,16 +65,6 @@ class Handshake:
 
     With `version_header`, a server reads the header version of a CONNECT without accept-version, as the wish-list for
     1.1 proposed (WISH-NEG-01 to WISH-NEG-03). A client reads it if its CONNECT has the header.
-
-    >>> client, server = Handshake(["1.1", "1.2"], (500, 0)), Handshake(["1.0", "1.1"], (0, 1000))
-    >>> connect = client.connect_frame(Frame("CONNECT", {"host": "a"}))
-    >>> server.on_connect(connect)
-    '1.1'
-    >>> connected = server.connected_frame("1.1", {"session": "7"})
-    >>> connected
-    <Frame CONNECTED version='1.1' heart-beat='0,1000' session='7'>
-    >>> client.on_connected(connected), client.beats("1.1", connected), server.beats("1.1", connected)
-    ('1.1', (1000, 0), (1000, 0))
     """
 
     __slots__ = ("_connect_beat", "_heart_beat", "_highest", "_offered", "_version_header", "first", "versions")
@@ -225,11 +212,6 @@ def steady(sender: Sender, state: State, version: str | None, commands: frozense
     """Return the frames that `sender` may send in a state without changing it.
 
     `commands` are further commands of a session, without required headers.
-
-    >>> steady("client", State.CONNECTED, "1.2").one["SEND"]
-    'destination'
-    >>> steady("client", State.CONNECTED, "1.2").some
-    {'SUBSCRIBE': ('destination', 'id')}
     """
     if state not in _IN_SESSION:
         return NOTHING_STEADY
@@ -252,11 +234,7 @@ def steady(sender: Sender, state: State, version: str | None, commands: frozense
 
 
 def why_not(sender: Sender, state: State, command: str) -> str:
-    """Return why a frame is not allowed, in words that are safe to show.
-
-    >>> why_not("client", State.NEW, "SEND"), why_not("client", State.CONNECTED, "MESSAGE")
-    ('SEND cannot come before CONNECT', 'a client must not send MESSAGE')
-    """
+    """Return why a frame is not allowed, in words that are safe to show."""
     command = ascii(command[:40])[1:-1]
     if command not in _KNOWN:
         return f"unknown command {command}"
@@ -271,20 +249,12 @@ def why_not(sender: Sender, state: State, command: str) -> str:
 
 
 def named(missing: Iterable[str]) -> str:
-    """Return the result of `missing_headers` in words.
-
-    >>> named(["destination|id", "x"])
-    'destination or id, and x'
-    """
+    """Return the result of `missing_headers` in words."""
     return ", and ".join(name.replace("|", " or ") for name in missing)
 
 
 def described(frame: ErrorFrame) -> str:
-    """Return a received frame in words: its command, and the headers that name it, as printable text.
-
-    >>> described(Frame("MESSAGE", [("subscription", "s1"), ("message-id", "\\t7"), ("a", "b")]))
-    "MESSAGE with subscription 's1', message-id '\\\\t7'"
-    """
+    """Return a received frame in words: its command, and the headers that name it, as printable text."""
     given = [(name, frame.get(name)) for name in _NAMING]
     words = ", ".join(f"{name} {value[:_MOST_SHOWN]!r}" for name, value in given if value is not None)
     command = repr(frame.command[:_MOST_SHOWN])[1:-1]
@@ -302,9 +272,6 @@ def refusal(
 ) -> RemoteProtocolError:
     """Return the error for a violation by the peer; if we are a server, with the ERROR frame (S12-ERR-03, S12-ERR-04),
     of which `remedy` is the body. `frame` caused it. `headers` stand before the usual ones of ERROR.
-
-    >>> refusal("server", "SEND lacks destination", "Add it.", Frame("SEND", {"receipt": "7"})).reply
-    <Frame ERROR message='SEND lacks destination' content-type='text/plain' receipt-id='7' body=8 bytes b'Add it.\\n'>
     """
     if ours == "client":
         return RemoteProtocolError(message, cause=cause)

@@ -26,9 +26,6 @@ def is_legacy(octets: bytes) -> bool | None:
 
     It is if its command is CONNECT in another case or with spaces after it, or if its headers contain a username but
     neither login nor accept-version. Rules: LEG-CMD-01, LEG-CON-02.
-
-    >>> [is_legacy(octets) for octets in (b"connect\\n", b"CONNECT\\nUsername: ann\\n\\n", b"CONNECT\\n", b"STO")]
-    [True, True, None, False]
     """
     text = octets.lstrip(b"\r\n")
     line, ended, _rest = text.partition(b"\n")
@@ -101,10 +98,6 @@ class NextFrame:
 
     What follows was not checked: if it is malformed, too, begin again behind it. Of the other bytes only the end is
     kept, so that each is read once.
-
-    >>> seeker = NextFrame(["MESSAGE"], False, 100, lambda octets, offset: iter([(octets, offset)]))
-    >>> [*seeker.feed(b"of a body\\0\\nMESS"), *seeker.feed(b"AGE\\nid:1\\n")]
-    [(b'MESSAGE\\nid:1\\n', 111)]
     """
 
     __slots__ = ("_begun", "_end", "_found", "_legacy", "_names", "_next")

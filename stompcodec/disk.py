@@ -116,11 +116,7 @@ _BINARY: int = getattr(os, "O_BINARY", 0)
 
 
 class Access(NamedTuple):
-    """The permissions of the files of a store, a capture or a spool.
-
-    >>> oct(Access(0o640).folder_mode)
-    '0o750'
-    """
+    """The permissions of the files of a store, a capture or a spool."""
 
     mode: int = 0o600
     """Permission bits of files. In folders, each right to read comes with the right to enter."""
@@ -140,9 +136,6 @@ PRIVATE = Access()
 def mode_of(value: object) -> int:
     """Return the permission bits of a text such as "0640". Raise ValueError if the owner could not read and write,
     others could write, or a bit is not allowed for files.
-
-    >>> oct(mode_of("0640"))
-    '0o640'
     """
     number = value if type(value) is int else -1
     if isinstance(value, str) and re.fullmatch(r"(0o?)?[0-7]{3}", value):
@@ -155,9 +148,6 @@ def mode_of(value: object) -> int:
 def access_of(mode: int | None = None, group: str | None = None) -> Access:
     """Return the permissions for two options: the bits of files, by default 0600, or 0640 with a group; and the name or
     number of the group, which raises ValueError if it is unknown.
-
-    >>> access_of() == PRIVATE, access_of(0o660).folder_mode == 0o770, access_of(None, "0").mode == 0o640
-    (True, True, True)
     """
     if group is None:
         return PRIVATE if mode is None else Access(mode)
@@ -261,13 +251,7 @@ def copy_access(path: str | os.PathLike[str], file: int) -> None:
 
 
 def opener(access: Access = PRIVATE) -> Callable[[str, int], int]:
-    """Return an `opener` for `open` that gives new files these permissions.
-
-    >>> import tempfile
-    >>> with tempfile.TemporaryDirectory() as folder, open(folder + "/a", "x", opener=opener()) as stream:
-    ...     oct(os.fstat(stream.fileno()).st_mode & 0o077)
-    '0o0'
-    """
+    """Return an `opener` for `open` that gives new files these permissions."""
     return lambda path, flags: create(path, flags & ~os.O_CREAT, access, follow=True)
 
 

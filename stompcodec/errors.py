@@ -146,33 +146,21 @@ def _frame_error(kind: str, offset: int | None, limit: str | None, detail: str, 
 
 
 def moved(error: FrameError, by: int) -> FrameError:
-    """Return the error with its offset counted from a byte that is `by` bytes earlier.
-
-    >>> moved(FrameError("unexpected-nul", 3), 10).offset
-    13
-    """
+    """Return the error with its offset counted from a byte that is `by` bytes earlier."""
     if not by or error.offset is None:
         return error
     return FrameError(error.kind, error.offset + by, limit=error.limit, detail=error.detail, near=error.near)
 
 
 def in_short(error: FrameError) -> str:
-    """Return the text of an error for the peer: without our remedies.
-
-    >>> in_short(FrameError("limit-exceeded", 9, limit="max_body"))
-    'At octet 9 of the stream: the frame exceeds the limits: max_body is exceeded'
-    """
+    """Return the text of an error for the peer: without our remedies."""
     limit = f": {error.limit} is exceeded" if error.limit else ""
     near = f"; near {error.near!r}" if error.near else ""
     return f"At octet {error.offset} of the stream: {ERROR_KINDS[error.kind].what}{limit}{near}"
 
 
 def may_be_secret(text: str) -> bool:
-    """Return whether a text contains a word such as "passcode", so that it, or the value it names, must not be shown.
-
-    >>> may_be_secret("X-Auth-Token"), may_be_secret("Set-Cookie"), may_be_secret("destination")
-    (True, True, False)
-    """
+    """Return whether a text has a word such as "passcode", so that it, or the value it names, must not be shown."""
     folded = text.lower()
     return any(word in folded for word in SECRET_WORDS)
 
@@ -181,11 +169,6 @@ def excerpt(head: bytes, at: int) -> bytes:
     """Return the bytes around index `at` of a frame, or b"" if they may contain a secret.
 
     All of `head`, the frame from its first byte on, is searched for words such as "passcode".
-
-    >>> excerpt(b"SEND\\nbroken\\n", 5)
-    b'SEND\\nbroken\\n'
-    >>> excerpt(b"CONNECT\\npasscode:x\\\\q", 20)
-    b''
     """
     if head.upper().startswith(_SECRET_COMMANDS) or may_be_secret(head[:65536].decode("latin-1")):
         return b""
@@ -196,9 +179,6 @@ def excerpt(head: bytes, at: int) -> bytes:
 def refusal(name: str, value: str, *, raw: bool, connect: bool, errors: str) -> str:
     """Return why a header cannot be written, without its value. `raw`: the version or the command has no escapes.
     `connect`: the command is CONNECT or CONNECTED. `errors`: text is encoded as "strict" or "surrogateescape".
-
-    >>> refusal("a:b", "", raw=True, connect=False, errors="strict")
-    "header 'a:b' has a colon in its name"
     """
     return f"header {name[:40]!a} {_why_not(name, value, raw, connect, errors)}"
 

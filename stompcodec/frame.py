@@ -56,11 +56,7 @@ def _shown_headers(pairs: Iterable[tuple[str, str]]) -> list[str]:
 
 
 def frame_repr(command: str, pairs: Iterable[tuple[str, str]], body: bytes | None) -> str:
-    """Return the repr of a frame: secrets are masked, long parts are cut.
-
-    >>> frame_repr("CONNECT", [("login", "ann"), ("passcode", "x")], b"")
-    "<Frame CONNECT login='ann' passcode='***'>"
-    """
+    """Return the repr of a frame: secrets are masked, long parts are cut."""
     words = [command if command.isprintable() else ascii(command), *_shown_headers(pairs)]
     if body is None:
         words.append("body=streamed")
@@ -71,11 +67,7 @@ def frame_repr(command: str, pairs: Iterable[tuple[str, str]], body: bytes | Non
 
 
 def headers_repr(pairs: Iterable[tuple[str, str]]) -> str:
-    """Return the repr of headers, masked and cut as in `frame_repr`.
-
-    >>> headers_repr([("id", "1"), ("auth-token", "x")])
-    "<Headers id='1' auth-token='***'>"
-    """
+    """Return the repr of headers, masked and cut as in `frame_repr`."""
     return f"<{' '.join(['Headers', *_shown_headers(pairs)])}>"
 
 

@@ -45,11 +45,7 @@ _HOSTS = ("host", "virtualhost", "virtual_host", "virtual-host")
 
 
 class Address(NamedTuple):
-    """The address of a broker, with the login.
-
-    >>> parse_uri("stomp://ann:x@localhost/orders")[0]
-    <Address stomp://ann:***@localhost:61613/orders>
-    """
+    """The address of a broker, with the login."""
 
     scheme: str
     """"stomp", "stomp+ssl", "ws", "wss", "http" or "https"."""

@@ -66,13 +66,6 @@ def test_an_upper_limit_is_kept_or_not(bench: Load, found: float, reached: bool)
     assert goal[3] is reached
 
 
-def test_less_is_better_where_the_table_says_so(bench: Load) -> None:
-    ratio, cell = bench("page").ratio, {"us": 2.0, "them": 10.0}
-    assert ratio(cell, "us", "them", True) == 5.0
-    assert ratio(cell, "us", "them", False) == 0.2
-    assert ratio(cell, "us", "nobody", True) is None
-
-
 def test_a_run_replaces_its_own_part_of_the_page_and_of_the_readme(
     bench: Load, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -200,12 +193,6 @@ def test_a_row_of_instructions_does_what_it_says(bench: Load, name: str) -> None
         assert (row.run(*row.prepare()) > 0) is (name != "ack")
 
 
-@pytest.mark.parametrize("name", ["destinations", "sorted"])
-def test_a_row_of_management_does_what_it_says(bench: Load, name: str) -> None:
-    with bench("management_rows").Row(name) as row:
-        row.check()
-
-
 @pytest.mark.parametrize("name", ["client_send", "client_many", "client_receive", "client_handler"])
 def test_a_row_of_the_client_does_what_it_says(bench: Load, name: str) -> None:
     with bench("client_rows").Row(name) as row:
@@ -232,10 +219,3 @@ def test_a_figure_above_its_committed_one_is_counted_a_second_time(bench: Load) 
     kept = instructions.least({"feed": {"ticks": 103, "acks": 102}}, {"feed": {"ticks": 101}})
     assert kept == {"feed": {"ticks": 101, "acks": 102}}
     assert not instructions.judge(kept, known)
-
-
-def test_two_versions_are_compared_by_the_least_and_by_pairs(bench: Load) -> None:
-    cell = {"messages": 10.0, "seconds": 1.0, "cpu": 0.001}
-    found = {"this": [cell, cell], "against": [{**cell, "cpu": 0.004}, {**cell, "cpu": 0.002}]}
-    least = {"this": 100.0, "against": 200.0, "least": 0.5}
-    assert bench("bench_broker").ratios(found) == {**least, "median": 0.375, "rate": 1.0}

@@ -64,16 +64,6 @@ def test_make_test_names_every_requirement_that_a_test_names() -> None:
     assert only_slow == set(), "these requirements are proven by make test-slow alone"
 
 
-def test_slow_parts_are_found() -> None:
-    marks = "@pytest.mark.req('S12-A-01')\n@pytest.mark.slow\n"
-    function = f"import pytest\n\n{marks}def test():\n    '''S12-A-02'''\n\nx = 'S12-A-03'\n"
-    assert [_named(part) for part in _slow_parts(function)] == [["S12-A-01", "S12-A-02"]]
-    for mark in ("pytest.mark.slow", "[pytest.mark.no_asan, pytest.mark.slow]"):
-        module = f"pytestmark = {mark}\ndef test():\n    '''S12-A-02'''\n"
-        assert list(_slow_parts(module)) == [module]
-    assert list(_slow_parts("pytestmark = pytest.mark.no_asan\n")) == []
-
-
 def test_a_page_lists_what_is_slow() -> None:
     page = HERE.parent / "docs" / "development.md"
     if not page.is_file():
@@ -194,52 +184,6 @@ def test_units_are_handed_out_whole_and_once() -> None:
     assert len(set(sharing.units(pieces).values())) == 10
 
 
-# ---- how long tests wait ----
-
-
-@pytest.fixture
-def clock(monkeypatch: pytest.MonkeyPatch) -> dict[str, float]:
-    """A clock that `_work` moves by `work` seconds, and a load."""
-    state = {"now": 1000.0, "work": waiting._REFERENCE, "load": 0.0}
-    monkeypatch.setattr(waiting.time, "monotonic", lambda: state["now"])
-    monkeypatch.setattr(waiting, "_work", lambda: state.update(now=state["now"] + state["work"]))
-    monkeypatch.setattr(waiting, "_load", lambda: state["load"])
-    monkeypatch.setattr(waiting, "_measured_at", float("-inf"))
-    monkeypatch.setattr(waiting, "_slowness", 1.0)
-    return state
-
-
-def test_a_quiet_machine_waits_as_it_is_written(clock: dict[str, float]) -> None:
-    assert waiting.patience(10) == pytest.approx(10)
-    clock.update(work=waiting._REFERENCE / 4)
-    clock["now"] += 60
-    assert waiting.patience(10) == pytest.approx(10)
-
-
-@pytest.mark.parametrize(("work", "load", "factor"), [(3.0, 0.0, 3.0), (1.0, 7.5, 7.5), (1e6, 1.0, waiting._MOST)])
-def test_a_busy_machine_waits_longer(clock: dict[str, float], work: float, load: float, factor: float) -> None:
-    clock.update(work=work * waiting._REFERENCE, load=load)
-    assert waiting.patience(10) == pytest.approx(10 * factor)
-
-
-def test_intervals_grow_less_than_patience(clock: dict[str, float]) -> None:
-    assert waiting.interval(100) == 100
-    clock.update(load=20.0)
-    clock["now"] += 3
-    assert waiting.interval(100) == 500
-
-
-def test_a_rising_load_is_seen_at_once_and_fades_slowly(clock: dict[str, float]) -> None:
-    assert waiting.slowness() == pytest.approx(1)
-    clock.update(load=6.0)
-    assert waiting.slowness() == pytest.approx(1)  # measured a moment ago
-    clock["now"] += 3
-    assert waiting.slowness() == pytest.approx(6)
-    clock.update(load=0.0)
-    clock["now"] += 3
-    assert waiting.slowness() == pytest.approx(6 * waiting._FADES)
-
-
 # ---- the summary of make test ----
 
 
@@ -275,7 +219,7 @@ def test_the_stages_test_what_is_installed(script: ModuleType, shared: bool) -> 
         "-q",
         "tests/test_suite.py",
         "-k",
-        "slow_parts",
+        "shared_otherwise",
     ]
     subprocess.run(command, cwd=script.ROOT, check=True, stdout=subprocess.PIPE, timeout=waiting.patience(60))
 

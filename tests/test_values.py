@@ -124,3 +124,8 @@ def test_every_room_reads_the_same(room: Callable[[str, str], Any], kind: str) -
         room(WRONG[kind], kind)
     hint = {"size": '"128MiB"', "duration": '"30s"', "boolean": "true or false"}[kind]
     assert hint in str(caught.value)
+
+
+def test_the_shortest_spelling_is_shown() -> None:
+    assert [shown_duration(seconds) for seconds in (300, 90, 0.25, 0)] == ["5m", "90s", "250ms", "0s"]
+    assert [shown_size(octets) for octets in (2**27, 65536, 1000)] == ["128MiB", "64KiB", "1000"]

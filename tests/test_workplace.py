@@ -2,23 +2,16 @@
 
 from __future__ import annotations
 
-import configparser
-import fnmatch
 import re
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import installed
 import pytest
-from hypothesis import settings
 
 ROOT = Path(__file__).resolve().parents[1]
 MAKEFILE = (ROOT / "Makefile").read_text(encoding="utf-8")
 TARGETS = re.findall(r"^([a-z][a-z0-9-]*):", MAKEFILE, re.MULTILINE)
-FOLDERS = ["", "stompcodec", "src", "tests", "scripts", "docs", "benchmarks", "fuzz", "examples", "changes", ".github"]
-#: Folders that builds and tools make.
-MADE = {"build", "dist", "__pycache__", "work", "node_modules", "stompcodec-demo"}
 
 
 # ---- the Makefile ----
@@ -48,15 +41,6 @@ def test_dev_and_test_do_not_share_an_installation() -> None:
     assert "rm -f $(VENV)/editable.stamp" in package
 
 
-# ---- make quick, with fewer examples ----
-
-
-def test_the_light_profile_is_lighter() -> None:
-    light, usual = settings.get_profile("light"), settings.get_profile("ci")
-    assert light.max_examples * 4 <= usual.max_examples
-    assert light.stateful_step_count < usual.stateful_step_count
-
-
 # ---- what the suite runs on ----
 
 
@@ -69,97 +53,7 @@ def test_the_source_tree_is_refused_unless_it_is_installed(monkeypatch: pytest.M
     assert not installed.is_source_tree(source)
 
 
-@pytest.mark.parametrize(
-    ("made", "editable"),
-    [
-        ([None], False),
-        ([], False),
-        (['{"url": "file:///src", "dir_info": {}}'], False),
-        (['{"url": "file:///src", "dir_info": {"editable": true}}'], True),
-        ([None, '{"url": "file:///src", "dir_info": {"editable": true}}'], True),
-    ],
-)
-def test_how_it_is_installed(made: list[str | None], editable: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    found = [SimpleNamespace(read_text={"direct_url.json": text}.get) for text in made]
-    monkeypatch.setattr("importlib.metadata.distributions", lambda name: found)
-    assert installed.is_editable() is editable
-
-
 # ---- settings of editors, forms ----
-
-
-def _sections() -> list[tuple[str, dict[str, str]]]:
-    path = ROOT / ".editorconfig"
-    if not path.is_file():
-        pytest.skip("no checkout")
-    parser = configparser.ConfigParser()
-    parser.read_string("[root]\n" + path.read_text(encoding="utf-8"))
-    return [(name, dict(parser[name])) for name in parser.sections() if name != "root"]
-
-
-def _matches(path: Path, pattern: str) -> bool:
-    name = path.relative_to(ROOT).as_posix() if "/" in pattern else path.name
-    before, braces, rest = pattern.partition("{")
-    if not braces:
-        return fnmatch.fnmatch(name, pattern)
-    inner, _, after = rest.partition("}")
-    return any(fnmatch.fnmatch(name, before + each + after) for each in inner.split(","))
-
-
-def _faults(path: Path, rules: dict[str, str]) -> set[str]:
-    raw = path.read_bytes()
-    faults = set()
-    if rules["charset"] == "utf-8":
-        try:
-            raw.decode()
-        except UnicodeDecodeError:
-            faults.add("charset")
-    if rules["end_of_line"] == "lf" and b"\r\n" in raw:
-        faults.add("end_of_line")
-    if rules["insert_final_newline"] == "true" and raw and not raw.endswith(b"\n"):
-        faults.add("insert_final_newline")
-    if rules["trim_trailing_whitespace"] == "true" and re.search(rb"[ \t]$", raw, re.MULTILINE):
-        faults.add("trim_trailing_whitespace")
-    if rules["indent_style"] == "space" and re.search(rb"^\t", raw, re.MULTILINE):
-        faults.add("indent_style")
-    return faults
-
-
-def test_the_files_are_written_as_the_editor_is_told() -> None:
-    sections = _sections()
-    found = {}
-    for folder in [
-        "",
-        "stompcodec",
-        "src",
-        "tests",
-        "scripts",
-        "docs",
-        "benchmarks",
-        "fuzz",
-        "examples",
-        "changes",
-        ".github",
-    ]:
-        for path in (ROOT / folder).glob("**/*" if folder else "*"):
-            if MADE & set(path.relative_to(ROOT).parts) or path.name == "codec.c" or not path.is_file():
-                continue
-            if path.suffix in {".so", ".xz", ".pyd", ".html", ".png"} or path.name.startswith(".git"):
-                continue
-            rules = {key: value for pattern, each in sections if _matches(path, pattern) for key, value in each.items()}
-            if faults := _faults(path, rules):
-                found[str(path.relative_to(ROOT))] = faults
-    assert found == {}
-
-
-def test_a_fault_is_seen(tmp_path: Path) -> None:
-    rules = dict(_sections())["*"]
-    (tmp_path / "a.py").write_bytes(b"if 1:\n\tx = '\xff' \r\n\ty = 2")
-    assert _faults(tmp_path / "a.py", rules) == {
-        *("charset", "end_of_line", "insert_final_newline", "indent_style"),
-    }
-    (tmp_path / "b.py").write_bytes(b"x = 1 \n")
-    assert _faults(tmp_path / "b.py", rules) == {"trim_trailing_whitespace"}
 
 
 FORMS = sorted((ROOT / ".github").glob("**/*.yml"))
@@ -205,12 +99,3 @@ def test_news_fragments_are_named_as_their_page_says() -> None:
         if path.name != "README.md":
             assert re.fullmatch(rf"(\d+|\+[a-z0-9-]+)\.({'|'.join(types)})\.md", path.name)
             assert path.read_text(encoding="utf-8").strip()
-
-
-def test_c_is_as_wide_as_python() -> None:
-    style, ruff = (ROOT / ".clang-format", ROOT / "pyproject.toml")
-    if not style.is_file():
-        pytest.skip("no checkout")
-    width = re.search(r"^ColumnLimit: (\d+)$", style.read_text(encoding="utf-8"), re.MULTILINE)
-    assert width is not None
-    assert f"line-length = {width[1]}" in ruff.read_text(encoding="utf-8")

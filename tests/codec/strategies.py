@@ -17,44 +17,11 @@ _COMMAND_LINES = [
     *(b"PING", b"Send", b"SENDX", b"SEN", b"caf\xc3\xa9", b"\xff\xfe", b"X" * 20, b" ACK", b"\rACK", b""),
 ]
 _FIELDS = [
-    *(
-        b"a",
-        b"id",
-        b"b" * 70,
-        b"",
-        b" ",
-        b"\t",
-        b":",
-        b"\\",
-        b"\\n",
-        b"\\r",
-        b"\\c",
-        b"\\\\",
-        b"\\q",
-        b"\r",
-        b"\0",
-        b"\x01",
-    ),
-    *(b"\xc3\xa9", b"\xc3", b"\xff", b"\xed\xa0\x80", b"\xf0\x9f\x98\x80", b"\xf0\x9f", b"content-length", b"v" * 130),
+    *(b"a", b"id", b"b" * 70, b"", b" ", b"\t", b":", b"\\", b"\\n", b"\\r", b"\\c", b"\\\\", b"\\q", b"\r", b"\0"),
+    *(b"\x01", b"\xc3\xa9", b"\xc3", b"\xff", b"\xed\xa0\x80", b"\xf0\x9f\x98\x80", b"\xf0\x9f", b"v" * 130),
+    b"content-length",
 ]
-_LENGTHS = [
-    b"0",
-    b"1",
-    b"2",
-    b"3",
-    b"03",
-    b" 2 ",
-    b"\t1",
-    b"2\t",
-    b"+1",
-    b"-1",
-    b"1_0",
-    b"",
-    b"70",
-    b"1" * 30,
-    b"\xd9\xa3",
-    b"2\r",
-]
+_LENGTHS = b"0|1|2|3|03| 2 |\t1|2\t|+1|-1|1_0||70|111111111111111111111111111111|\xd9\xa3|2\r".split(b"|")
 _EOLS = [b"\n", b"\n", b"\n", b"\n", b"\r\n", b"\r\n", b" \n", b"\r\r\n", b" \r\n"]
 _GAPS = [b"", b"", b"", b"\n", b"\r\n", b"\n\n\n", b"\r", b"\0", b" ", b" \r\n", b"  \n"]
 

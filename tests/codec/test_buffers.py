@@ -38,17 +38,6 @@ def test_the_same_as_feed(codec, name, size, stream_over):
     assert answers_of(codec, pieces, way="buffer", **options) == wanted
 
 
-def test_frames_pile_up(codec):
-    """Nobody has to iterate between two reads."""
-    parser = codec.Parser("1.2")
-    stream = STREAMS["counted"]
-    at = 0
-    while at < len(stream):
-        at += write(parser, stream[at : at + 50_000])
-        assert parser.buffered == at
-    assert [frame.body for frame in parser] == [BODY, BODY]
-
-
 @pytest.mark.parametrize("hint", [-1, 0, 1, 100, 65536, 10**9, -(10**9)])
 def test_room(codec, hint):
     parser = codec.Parser("1.2")
@@ -59,14 +48,6 @@ def test_room(codec, hint):
     assert len(view) >= max(1, min(hint, 65536))
     assert len(view) < 10**6
     assert parser.get_buffer() is not None
-
-
-def test_reading_nothing(codec):
-    parser = codec.Parser("1.2")
-    parser.get_buffer()
-    assert parser.buffer_updated(0) is parser
-    assert list(parser) == []
-    assert parser.buffered == 0
 
 
 @pytest.mark.parametrize("count", [-1, -(2**70), 2**40, 2**70])
@@ -113,16 +94,6 @@ def test_without_a_buffer(codec):
     with pytest.raises(RuntimeError):
         parser.buffer_updated(1)
     assert parser.buffered == 2
-
-
-@pytest.mark.parametrize("data", [b"", b"\n", b"SEND\n\nhello\0", b"x" * 100_000])
-def test_feed_makes_the_buffer_void(codec, data):
-    parser = codec.Parser("1.2")
-    parser.get_buffer()
-    parser.feed(data)
-    with pytest.raises(RuntimeError):
-        parser.buffer_updated(1)
-    assert parser.buffered == len(data)
 
 
 @pytest.mark.parametrize("head", [b"SEND\ncontent-length:9\n\n", b"SEND\n\n"])
@@ -172,28 +143,6 @@ def test_iterating_while_a_buffer_is_lent(codec, before, hint, begun):
     assert parser.buffered == buffered[-1]
 
 
-def test_a_body_that_begins_to_stream_while_a_buffer_is_lent(codec):
-    parser = codec.Parser("1.2", stream_over=3)
-    list(parser.feed(b"SEND\n\nabc"))
-    assert write(parser, b"d") == 1
-    view = parser.get_buffer(20)
-    _, *pieces = parser
-    view[:20] = b"e" * 20
-    parser.buffer_updated(20)
-    assert b"".join([*pieces, *parser]) == b"abcd" + b"e" * 20
-
-
-def test_an_error_while_a_buffer_is_lent(codec):
-    parser = codec.Parser("1.2")
-    parser.feed(b"\0")
-    view = parser.get_buffer()
-    with pytest.raises(FrameError):
-        next(parser)
-    view[:3] = b"abc"
-    assert parser.buffer_updated(3) is parser
-    assert parser.buffered == 0
-
-
 @pytest.mark.parametrize("name", STREAMS)
 def test_views_that_are_kept(codec, name):
     """Old views stay readable and writable, and reach no frame but one that was read in place."""
@@ -219,35 +168,6 @@ def test_views_that_are_kept(codec, name):
         assert view[0] == 1
     if name != "counted":
         assert [answer_of(frame) for frame in frames] == wanted
-
-
-@pytest.mark.parametrize("name", STREAMS)
-def test_the_parser_goes_before_the_view(codec, name):
-    parser = codec.Parser("1.2")
-    list(parser.feed(STREAMS[name][:100]))
-    view = parser.get_buffer()
-    del parser
-    gc.collect()
-    view[:] = b"\xaa" * len(view)
-    assert view[-1] == 0xAA
-
-
-def test_feed_and_buffers_take_turns(codec):
-    stream = STREAMS["counted"] + STREAMS["open"] + STREAMS["head"]
-    parser = codec.Parser("1.2")
-    answers = []
-    at = 0
-    for turn in range(10**6):
-        if at >= len(stream):
-            break
-        piece = stream[at : at + 1 + 4999 * (turn % 3)]
-        if turn % 2:
-            answers += parser.feed(piece)
-            at += len(piece)
-        else:
-            at += write(parser, piece)
-            answers += parser
-    assert [frame.body for frame in answers] == [frame.body for frame in codec.Parser("1.2").feed(stream)]
 
 
 def test_an_older_view_reaches_no_other_parser(codec):

@@ -64,15 +64,6 @@ def test_backends_agree_on_values(both: Any, condition: str) -> None:
 
 
 @pytest.mark.c_only
-def test_backends_agree_wherever_the_data_ends(both: Any) -> None:
-    c, py = both
-    data = OTHER + b"SEND\ndestination:/queue/b\n\n" + b"b" * 70 + b"\0\n\n"
-    for end in range(len(data)):
-        where = CONDITIONS["a longer name"]
-        assert read(c, data[:end], where) == read(py, data[:end], where), end
-
-
-@pytest.mark.c_only
 @pytest.mark.parametrize("share", [0.02, 0.5, 0.98])
 def test_backends_agree_however_many_frames_fail(both: Any, share: float) -> None:
     c, py = both

@@ -9,7 +9,6 @@ from codec.test_columns import FIXED, expected, rows_of, taken
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from stompcodec.column_filter import COLUMNS, checked_where
 from stompcodec.spec import Limits
 
 pa = pytest.importorskip("pyarrow")
@@ -31,39 +30,6 @@ def numbers(codec, where):
     """Which of FRAMES make a row."""
     starts = [sum(map(len, FRAMES[:i])) for i in range(len(FRAMES))]
     return [starts.index(offset) for offset in offsets(codec, where, DATA)]
-
-
-# ---- columns ----
-
-
-@pytest.mark.parametrize("bits", range(64))
-def test_each_choice_of_columns(codec, bits):
-    wanted = [name for i, name in enumerate(COLUMNS) if bits >> i & 1]
-    data = DATA + b"NONSENSE\n\n\0"
-    everything = rows_of(codec, data, names=["kind", "id"])
-    columns = codec.parse_columns(data, names=["kind", "id"], columns=reversed(wanted))
-    assert pa.schema(columns).names == [*wanted, "kind", "id"]
-    assert (columns.rows, columns.consumed, columns.error) == (5, len(DATA), "unknown-command")
-    assert taken(columns) == [{name: got[name] for name in [*wanted, "kind", "id"]} for got in everything]
-
-
-def test_types_do_not_depend_on_the_choice(codec):
-    whole = pa.schema(codec.parse_columns(DATA))
-    for name in COLUMNS:
-        (field,) = pa.schema(codec.parse_columns(DATA, columns=[name]))
-        assert field.equals(whole.field(name), check_metadata=True)
-
-
-def test_no_column_at_all(codec):
-    columns = codec.parse_columns(DATA, columns=[])
-    batch = pa.record_batch(columns)
-    batch.validate(full=True)
-    assert (columns.rows, batch.num_rows, batch.num_columns) == (4, 4, 0)
-    assert taken(codec.parse_columns(b"", columns=(), names=["a"])) == []
-
-
-def test_columns_twice(codec):
-    assert pa.schema(codec.parse_columns(DATA, columns=["body", "command", "body"])).names == ["command", "body"]
 
 
 # ---- conditions ----
@@ -103,16 +69,6 @@ def test_conditions(codec, where, rows):
     assert numbers(codec, where) == rows
 
 
-def test_conditions_from_iterators(codec):
-    assert numbers(codec, iter([("id", "in", iter(["7"]))])) == [2]
-
-
-def test_a_header_called_command_is_not_the_command(codec):
-    data = b"SEND\ncommand:ACK\n\n\0ACK\ncommand:SEND\n\n\0"
-    assert offsets(codec, [("command", "in", ["ACK"])], data) == [19]
-    assert rows_of(codec, data, names=["command"], columns=[]) == [{"command": "ACK"}, {"command": "SEND"}]
-
-
 def test_what_is_malformed_always_makes_a_row(codec):
     data = DATA + b"ACK\nid:\\q\n\n\0" + DATA
     columns = codec.parse_columns(data, names=["id"], where=[("id", "in", ["none"])])
@@ -124,17 +80,6 @@ def test_what_is_malformed_always_makes_a_row(codec):
     }
 
 
-def test_frames_that_make_no_row_are_consumed(codec):
-    columns = codec.parse_columns(DATA + b"SEND\n", where=[("nothing", "prefix", [""])])
-    assert (columns.rows, columns.consumed, columns.error) == (0, len(DATA), None)
-
-
-def test_prepared_conditions(codec):
-    where = checked_where([("destination", "prefix", ["/queue/ab", "/queue/a", "/topic"])])
-    assert checked_where(where) == where
-    assert numbers(codec, where) == [0, 1, 3]
-
-
 def test_conditions_are_on_text_as_columns_show_it(codec):
     """Lenient: what is no UTF-8 is U+FFFD. Names, too. A filter that runs after this one sees the same."""
     data = b"SEND\na:caf\xe9\n\n\0SEND\na\xff:1\n\n\0SEND\na\xef\xbf\xbd:2\n\n\0P\xff\n\n\0"
@@ -144,49 +89,6 @@ def test_conditions_are_on_text_as_columns_show_it(codec):
     assert offsets(codec, [("command", "in", ["P\ufffd"])], data, lenient=True) == [40]
     rows = rows_of(codec, data, names=["a\ufffd"], columns=["headers"], lenient=True)
     assert [(got["headers"], got["a\ufffd"]) for got in rows[1:3]] == [([("a\ufffd", x)], x) for x in "12"]
-
-
-def test_conditions_in_legacy(codec):
-    """Commands in upper case, names in lower case."""
-    data = b"send\nDestination: /queue/a\n\n\0"
-    assert offsets(codec, [("command", "in", ["SEND"]), ("destination", "in", ["/queue/a"])], data, "legacy") == [0]
-    assert offsets(codec, [("Destination", "in", ["/queue/a"])], data, "legacy") == []
-
-
-@pytest.mark.parametrize(
-    "wrong",
-    [
-        {"columns": "body"},
-        {"columns": b"body"},
-        {"columns": ["nothing"]},
-        {"columns": [1]},
-        {"columns": ["destination"]},
-        {"columns": 5},
-        {"where": "destination"},
-        {"where": ["abc"]},
-        {"where": [("a", "in")]},
-        {"where": [("a", "is", ["b"])]},
-        {"where": [("a", "in", "b")]},
-        {"where": [("a", "in", b"b")]},
-        {"where": [("a", "in", [b"b"])]},
-        {"where": [("a", "in", [None])]},
-        {"where": [(b"a", "in", ["b"])]},
-        {"where": [("a", "in", None)]},
-        {"where": [("a", "in", ["\ud800"])]},
-        {"where": None},
-        {"names": ["\ud800"]},
-    ],
-)
-def test_arguments(codec, wrong):
-    with pytest.raises((TypeError, ValueError)):
-        codec.parse_columns(DATA, **wrong)
-
-
-def test_messages_say_what_to_write(codec):
-    with pytest.raises(ValueError, match=r"unknown column 'destination'.*names"):
-        codec.parse_columns(DATA, columns=["destination"])
-    with pytest.raises(ValueError, match=r"'is'.*'in' or 'prefix'"):
-        codec.parse_columns(DATA, where=[("a", "is", ["b"])])
 
 
 @pytest.mark.parametrize("kind", ["in", "prefix"])
@@ -205,21 +107,6 @@ def test_a_hundred_thousand_values(codec, kind):
 
 
 # ---- repeats ----
-
-
-def test_the_first_of_repeated_headers(codec):
-    data = b"SEND\na:1\nb:2\na:3\nx\\cy:4\nb:2\na:5\nx\\cy:6\naa:7\n\n\0"
-    (got,) = rows_of(codec, data, repeats=False)
-    assert got["headers"] == [("a", "1"), ("b", "2"), ("x:y", "4"), ("aa", "7")]
-    (got,) = rows_of(codec, data, repeats=True)
-    assert len(got["headers"]) == 8
-
-
-def test_keys_are_compared_as_they_are_shown(codec):
-    """So that the keys of a map differ, whatever came."""
-    data = b"SEND\na\xff:1\na\xfe:2\na\xef\xbf\xbd:3\n\n\0"
-    assert rows_of(codec, data, lenient=True, repeats=False)[0]["headers"] == [("a\ufffd", "1")]
-    assert rows_of(codec, b"send\nA:1\na:2\n\n\0", "legacy", repeats=False)[0]["headers"] == [("a", "1")]
 
 
 @pytest.mark.parametrize("count", [1, 2, 3, 15, 16, 17, 18, 31, 32, 33, 64, 100, 1000])

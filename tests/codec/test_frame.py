@@ -1,27 +1,211 @@
-"""Making frames, comparing, showing and copying them; made ones and parsed ones. Reading them is in test_headers.py."""
+"""Frames and their headers, made ones and parsed ones: a mapping in which the first entry counts, and all in order."""
 
 import array
 import collections
 import copy
 import gc
+import json
+import pickle
 import sys
+import sysconfig
+from collections.abc import Mapping
+from contextlib import suppress
 from types import MappingProxyType
 
 import pytest
+from codec.corpus import workload
 from codec.samples import PAIRS, WIRE
 from hypothesis import given
 from hypothesis import strategies as st
 
+from stompcodec.spec import Limits
+
+FIRST = {"destination": "/queue/a", "id": "1", "é": "東:\n", "x-y": ""}
+
+
+@pytest.fixture(params=["made", "parsed"])
+def frame(codec, request):
+    """The same frame from both sources."""
+    if request.param == "made":
+        return codec.Frame("SEND", PAIRS, b"hello")
+    (parsed,) = codec.Parser("1.2").feed(WIRE)
+    return parsed
+
+
+# ---- reading headers ----
+
+
+@pytest.mark.req("S12-HDR-02", "S11-HDR-02", "S12-HDR-03", "S11-HDR-04")
+def test_headers_are_a_mapping_in_which_the_first_entry_counts(codec, frame):
+    headers = frame.headers
+    assert isinstance(headers, Mapping)
+    assert type(headers) is codec.Headers
+    assert dict(headers) == {**headers} == FIRST
+    assert list(headers) == list(headers.keys()) == list(FIRST)
+    assert headers.keys() & {"id", "other"} == {"id"}
+    assert list(headers.values()) == list(FIRST.values())
+    assert list(headers.items()) == list(FIRST.items())
+    assert len(headers) == 4
+    assert list(reversed(headers.keys())) == list(reversed(FIRST))
+    assert collections.ChainMap(headers)["id"] == "1"
+    assert headers == FIRST == headers == frame.headers
+    for other in ({**FIRST, "id": "2"}, {}, 5, PAIRS):
+        assert (headers == other) is False
+    assert headers.getall("destination") == ["/queue/a", "/queue/b"]
+    assert headers.getall("id") == ["1", ""]
+    assert headers.getall("nothing") == []
+    headers.pairs().clear()
+    headers.getall("id").clear()
+    assert headers.pairs() == PAIRS
+
+
+@pytest.mark.parametrize("name", ["é", "x-y", "id"])
+def test_names_are_found_by_their_text(frame, name):
+    """However the str object came to be."""
+    for key in (name, "".join(list(name)), type("Text", (str,), {})(name)):
+        assert frame.get(key) == frame.headers[key] == frame.headers.get(key) == FIRST[name]
+        assert key in frame.headers
+        assert frame.headers.getall(key)[0] == FIRST[name]
+
+
+@pytest.mark.parametrize("key", ["nothing", 1, None, b"id", ("id", "1")])
+def test_keys_that_are_not_there(frame, key):
+    assert key not in frame.headers
+    assert frame.get(key) is frame.headers.get(key) is None
+    assert frame.get(key, "x") == frame.headers.get(key, "x") == "x"
+    with pytest.raises(KeyError):
+        frame.headers[key]
+
+
+OPERATIONS = {
+    "json": json.dumps,
+    "or": lambda headers: headers | {"x": "y"},
+    "or after": lambda headers: {"x": "y"} | headers,
+    "reversed": lambda headers: list(reversed(headers)),
+    "copy": copy.copy,
+    "deepcopy": copy.deepcopy,
+    "pickle": lambda headers: pickle.loads(pickle.dumps(headers)),
+    "dict with more": lambda headers: dict(headers, x="y"),
+    "is a dict": lambda headers: isinstance(headers, dict),
+    "unhashable": lambda headers: [] in headers,
+    "get unhashable": lambda headers: headers.get([]),
+    "pop": lambda headers: headers.pop("id"),
+    "update": lambda headers: headers.update(x="y"),
+    "init": lambda headers: headers.__init__({"x": "y"}),
+    "hash": hash,
+    "less": lambda headers: headers < {},
+}
+
+
+@pytest.mark.c_only
+@pytest.mark.parametrize("name", OPERATIONS)
+def test_headers_of_both_backends_behave_alike(both, name):
+    results = []
+    for codec in both:
+        headers = codec.Frame("SEND", PAIRS).headers
+        try:
+            result = OPERATIONS[name](headers)
+            results.append((type(result).__name__, result))
+        except (TypeError, AttributeError) as error:
+            results.append(type(error))
+        assert headers.pairs() == PAIRS
+    assert results[0] == results[1]
+
+
+def test_nothing_can_be_changed(codec, frame):
+    headers = frame.headers
+    for name in ("command", "headers", "body", "anything"):
+        for thing in (frame, headers):
+            with pytest.raises(AttributeError):
+                setattr(thing, name, b"")
+        with pytest.raises(AttributeError):
+            delattr(frame, name)
+    for kind in (codec.Frame, codec.Headers):
+        with pytest.raises(TypeError):
+            type("Sub", (kind,), {})
+    with pytest.raises(TypeError):
+        codec.Headers()
+    before = hash(frame)
+    with suppress(TypeError):
+        frame.__init__("ACK", [], b"")
+    assert (frame.command, frame.headers.pairs(), frame.body) == ("SEND", PAIRS, b"hello")
+    assert hash(frame) == before
+
+
+@pytest.mark.parametrize("eol", [b"\n", b"\r\n"])
+@pytest.mark.parametrize("escape", [b"", b"\\c"])
+def test_large_heads(codec, eol, escape):
+    """Past 64 KiB, where offsets no longer fit in 16 bits; with and without escapes."""
+    names = [b"h%d%b" % (i, escape) for i in range(1000)]
+    lines = [name + b":" + b"v" * (i % 200) + escape for i, name in enumerate(names)]
+    data = eol.join([b"SEND", *lines, b"", b""]) + b"body\0"
+    assert len(data) > 65536
+    pairs = [tuple(line.decode().replace("\\c", ";").split(":")) for line in lines]
+    pairs = [(name.replace(";", ":"), value.replace(";", ":")) for name, value in pairs]
+    for size in (len(data), 1000):
+        parser = codec.Parser("1.2")
+        (frame,) = (each for i in range(0, len(data), size) for each in parser.feed(data[i : i + size]))
+        assert frame.headers.pairs() == pairs
+        assert frame.headers[pairs[-1][0]] == pairs[-1][1]
+        assert frame.get(pairs[500][0]) == pairs[500][1]
+        assert len(dict(frame.headers)) == 1000
+        assert codec.serialize(frame, content_length="never") == data.replace(b"\r\n", b"\n")
+
+
+def test_repeated_and_similar_names(codec):
+    """The first of many, where names share what a table of names may look at."""
+    names = ["a" * n for n in range(1, 60)] + ["b" + "a" * n for n in range(60)] + ["a" * n + "b" for n in range(60)]
+    lines = "".join(f"{name}:{i}\n" for i, name in enumerate(names * 2))
+    (frame,) = codec.Parser("1.2").feed(f"SEND\n{lines}\n\0".encode())
+    for i, name in enumerate(names):
+        assert frame.get(name) == frame.headers[name] == str(names.index(name)), i
+    assert dict(frame.headers) == {name: str(names.index(name)) for name in names}
+
+
+@pytest.mark.parametrize("length", [*range(1, 34), 47, 48, 49, 50, 64])
+def test_texts_that_are_nearly_alike(codec, length):
+    """Names and values that come again are kept and compared: no octet of them may be passed over."""
+    for at in range(length):
+        texts = ["n" * length, "n" * at + "m" + "n" * (length - at - 1)]
+        for text in (*texts, *texts):
+            (frame,) = codec.Parser("1.2").feed(f"SEND\n{text}:1\ndestination:{text}\n\n\0".encode())
+            assert dict(frame.headers) == {text: "1", "destination": text}
+            assert (frame.get("destination"), frame.get(text)) == (text, "1")
+
+
+@pytest.mark.c_only
+@pytest.mark.skipif(bool(sysconfig.get_config_var("Py_GIL_DISABLED")), reason="values are not kept there")
+def test_common_names_keep_their_place(both):
+    """Whatever names a peer has sent: what repeats on other connections is still made into text once."""
+    codec, _ = both
+    lines = "".join(f"x-{number}:1\n" for number in range(20_000))
+    (frame,) = codec.Parser("1.2", lenient=True, limits=Limits(max_headers=20_000)).feed(f"SEND\n{lines}\n\0".encode())
+    assert len(dict(frame.headers)) == 20_000
+    for name in ("destination", "subscription", "content-type", "content-length", "message-id", "ack", "receipt-id"):
+        one, other = codec.Parser("1.2").feed(f"MESSAGE\n{name}:12\n\n123456789012\0".encode() * 2)
+        assert next(iter(one.headers)) is next(iter(other.headers))
+        repeats = name in ("destination", "subscription", "content-type")
+        assert (one.headers[name] is other.headers[name]) is repeats, name
+
+
+@pytest.mark.parametrize("kind", ["made", "parsed", "escaped", "changed"])
+def test_has_any(codec, kind):
+    pairs = [("a:b", "1"), ("receipt", "r"), ("ünï", "x"), ("a:b", "2")]
+    frame = codec.Frame("SEND", pairs)
+    if kind != "made":
+        pairs = pairs[1:2] if kind == "parsed" else pairs
+        octets = codec.serialize(codec.Frame("SEND", pairs))
+        (frame,) = codec.Parser("1.2").feed(octets.replace(b":r\n", b":r\r\n") if kind == "changed" else octets)
+    there = {name for name, _ in pairs}
+    for name in ("a:b", "receipt", "ünï", "a", "a\\cb", "", "destination"):
+        assert frame.has_any(name) is (name in there), name
+        assert frame.has_any("x", *(str(n) for n in range(40)), name) is (name in there)
+    assert frame.has_any() is False
+    assert frame.has_any("nothing", "RECEIPT") is False
+    assert frame.has_any(None, 5) is False
+
+
 # ---- making frames ----
-
-
-def test_what_a_frame_holds(codec):
-    pairs = [*PAIRS, ("", "no name")]
-    frame = codec.Frame("SEND", pairs, b"hello")
-    assert (frame.command, frame.headers.pairs(), frame.body) == ("SEND", pairs, b"hello")
-    assert codec.Frame("ACK").headers.pairs() == []
-    assert codec.Frame("ACK").body == b""
-    assert codec.Frame(command="ACK", headers={"id": "1"}, body=b"x") == codec.Frame("ACK", [("id", "1")], b"x")
 
 
 @pytest.mark.parametrize(
@@ -29,8 +213,8 @@ def test_what_a_frame_holds(codec):
     [
         {"a": "1", "b": "2"},
         MappingProxyType({"a": "1", "b": "2"}),
-        collections.OrderedDict(a="1", b="2"),
         collections.ChainMap({"b": "2"}, {"a": "1"}),
+        type("Keyed", (), {"keys": lambda _: ["a", "b"], "__getitem__": lambda _, key: {"a": "1", "b": "2"}[key]})(),
         [("a", "1"), ("b", "2")],
         (["a", "1"], ["b", "2"]),
         {"a": "1", "b": "2"}.items(),
@@ -38,31 +222,12 @@ def test_what_a_frame_holds(codec):
     ids=lambda value: type(value).__name__,
 )
 def test_headers_of_many_kinds(codec, headers):
-    assert codec.Frame("ACK", headers).headers.pairs() == [("a", "1"), ("b", "2")]
-
-
-def test_headers_from_an_iterator_and_from_another_frame(codec):
-    pairs = [("a", "1"), ("b", "2"), ("a", "3")]
-    frame = codec.Frame("ACK", iter(pairs))
-    assert frame.headers.pairs() == pairs
-    assert codec.Frame("ACK", (pair for pair in pairs)).headers.pairs() == pairs
-    assert codec.Frame("ACK", frame.headers.pairs()) == frame
-    assert dict(codec.Frame("ACK", frame.headers).headers) == {"a": "1", "b": "2"}
-
-
-def test_only_keys_makes_a_mapping(codec):
-    class Keyed:
-        def keys(self):
-            return ["a", "b"]
-
-        def __getitem__(self, name):
-            return name * 2
-
-    assert codec.Frame("ACK", Keyed()).headers.pairs() == [("a", "aa"), ("b", "bb")]
+    frame = codec.Frame("ACK", headers)
+    assert frame.headers.pairs() == [("a", "1"), ("b", "2")]
+    assert codec.Frame("ACK", frame.headers) == codec.Frame("ACK", iter(frame.headers.pairs())) == frame
 
 
 def test_every_way_to_pass_arguments(codec):
-    wanted = ("SEND", [("a", "1")], b"x")
     for args, named in (
         (("SEND", {"a": "1"}, b"x"), {}),
         (("SEND", {"a": "1"}), {"body": b"x"}),
@@ -70,7 +235,7 @@ def test_every_way_to_pass_arguments(codec):
         ((), {"body": b"x", "headers": [("a", "1")], "command": "SEND"}),
     ):
         frame = codec.Frame(*args, **named)
-        assert (frame.command, frame.headers.pairs(), frame.body) == wanted
+        assert (frame.command, frame.headers.pairs(), frame.body) == ("SEND", [("a", "1")], b"x")
     for args, named in (
         ((), {}),
         ((), {"headers": {}}),
@@ -81,14 +246,6 @@ def test_every_way_to_pass_arguments(codec):
     ):
         with pytest.raises(TypeError):
             codec.Frame(*args, **named)
-
-
-def test_a_later_change_of_the_dict_changes_nothing(codec):
-    headers = {"a": "1"}
-    frame = codec.Frame("SEND", headers)
-    headers["a"] = "2"
-    headers["b"] = "3"
-    assert frame.headers.pairs() == [("a", "1")]
 
 
 @pytest.mark.parametrize("kind", [list, type("List", (list,), {})])
@@ -110,10 +267,9 @@ def test_bodies_become_bytes(codec, kind):
     body = kind(b"ab")
     frame = codec.Frame("SEND", body=body)
     assert type(frame.body) is bytes
-    assert frame.body == b"ab"
     if isinstance(body, bytearray):
         body[0] = 0
-        assert frame.body == b"ab"
+    assert frame.body == b"ab"
     if type(body) is bytes:
         assert frame.body is body
 
@@ -128,10 +284,7 @@ def test_subclasses_are_copied_to_plain_text(codec):
         def __str__(self):
             return "something else"
 
-    class Bytes(bytes):
-        pass
-
-    frame = codec.Frame(Text("SEND"), [(Text("a"), Text("1"))], Bytes(b"x"))
+    frame = codec.Frame(Text("SEND"), [(Text("a"), Text("1"))], type("Bytes", (bytes,), {})(b"x"))
     ((name, value),) = frame.headers.pairs()
     assert [type(part) for part in (frame.command, name, value, frame.body)] == [str, str, str, bytes]
     assert (frame.command, name, value, frame.body) == ("SEND", "a", "1", b"x")
@@ -143,14 +296,10 @@ SECRET = "s3cret"
 @pytest.mark.parametrize(
     ("args", "culprit"),
     [
-        ((None,), "command"),
-        ((b"SEND",), "command"),
         ((SECRET.encode(),), "command"),
         (("SEND", {"passcode": SECRET.encode()}), "passcode"),
         (("SEND", [("a", "1"), ("passcode", [SECRET])]), "passcode"),
-        (("SEND", [("a", None)]), "'a'"),
         (("SEND", [("receipt", 17)]), "receipt"),
-        (("SEND", {"priority": 4}), "priority"),
         (("SEND", [("a", "1"), (SECRET.encode(), "2")]), "name"),
         (("SEND", [(1, SECRET)]), "name"),
         (("SEND", {}, SECRET), "body"),
@@ -164,89 +313,44 @@ def test_type_errors_name_the_culprit_never_its_value(codec, args, culprit):
     assert SECRET not in str(raised.value)
 
 
-@pytest.mark.parametrize("body", [5, None, ["a"], object(), 2.5])
-def test_bodies_that_are_no_octets(codec, body):
-    with pytest.raises(TypeError):
-        codec.Frame("SEND", {}, body)
+@given(pairs=st.lists(st.tuples(st.text(max_size=3), st.text(max_size=3)), max_size=8), body=st.binary(max_size=5))
+def test_any_text_is_held_as_it_is(codec, pairs, body):
+    frame = codec.Frame("SEND", pairs, body)
+    assert (frame.headers.pairs(), frame.body) == (pairs, body)
+    assert dict(frame.headers) == dict(reversed(pairs))
+    assert list(frame.headers) == list(dict(pairs))
+    for name, _ in pairs:
+        assert frame.get(name) == frame.headers[name]
 
 
-@pytest.mark.parametrize(
-    "headers", ["ab", ["ab"], [("a",)], [("a", "b", "c")], [1], 5, None, [None], [["a", 1]], b"ab", [b"ab"]]
-)
-def test_headers_that_are_no_pairs(codec, headers):
-    with pytest.raises(TypeError):
-        codec.Frame("SEND", headers)
-
-
-def test_errors_of_others_come_through(codec):
-    class Broken:
-        def keys(self):
-            raise LookupError("mine")
-
-    def failing():
-        yield ("a", "1")
-        raise LookupError("mine")
-
-    for headers in (Broken(), failing()):
-        with pytest.raises(LookupError, match="mine"):
-            codec.Frame("SEND", headers)
-
-
-def test_wrong_arguments(codec):
-    for args, named in (((), {}), (("SEND", {}, b"", 1), {}), (("SEND",), {"other": 1}), (("SEND",), {"command": "X"})):
-        with pytest.raises(TypeError):
-            codec.Frame(*args, **named)
-
-
-# ---- equality, hash, copies, text ----
-
-
-def test_equality(codec, frame):
-    same = codec.Frame("SEND", PAIRS, b"hello")
-    assert frame == same
-    assert same == frame
-    assert (frame != same) is False
-    assert hash(frame) == hash(same)
-    assert len({frame, same}) == 1
-    for other in (
-        codec.Frame("SENd", PAIRS, b"hello"),
-        codec.Frame("SEND", PAIRS[:-1], b"hello"),
-        codec.Frame("SEND", PAIRS[::-1], b"hello"),
-        codec.Frame("SEND", PAIRS, b"hell0"),
-        codec.Frame("SEND", [*PAIRS[:-1], ("id", "x")], b"hello"),
-    ):
-        assert frame != other
-        assert other != frame
-    for stranger in (None, 5, "SEND", ("SEND", PAIRS, b"hello"), object()):
-        assert frame != stranger
-        assert stranger != frame
-    with pytest.raises(TypeError):
-        frame < same  # noqa: B015 - the comparison itself raises
+# ---- equality, copies, repr ----
 
 
 @pytest.mark.c_only
-def test_frames_of_both_backends_are_equal(both):
-    frames = [backend.Frame("SEND", PAIRS, b"hello") for backend in both]
-    frames += [frame for backend in both for frame in backend.Parser("1.2").feed(WIRE)]
-    others = [backend.Frame("SEND", PAIRS, b"other") for backend in both]
+def test_equality(both):
+    frames = [codec.Frame("SEND", PAIRS, b"hello") for codec in both]
+    frames += [frame for codec in both for frame in codec.Parser("1.2").feed(WIRE)]
+    others = [
+        codec.Frame(*args)
+        for codec in both
+        for args in (
+            ("SENd", PAIRS, b"hello"),
+            ("SEND", PAIRS[:-1], b"hello"),
+            ("SEND", PAIRS[::-1], b"hello"),
+            ("SEND", PAIRS, b"hell0"),
+            ("SEND", [*PAIRS[:-1], ("id", "x")], b"hello"),
+        )
+    ]
+    assert len({*frames}) == 1
     for one in frames:
-        assert len({hash(one), *map(hash, frames)}) == 1
         assert all(one == two and two == one and (one != two) is False for two in frames)
-        assert all(one != two and two != one for two in others)
+        assert all(one != two and two != one for two in [*others, None, 5, "SEND", ("SEND", PAIRS, b"hello")])
         assert all(one.headers == two.headers for two in frames)
 
 
 def test_copies_are_the_frame_itself(frame):
     assert copy.copy(frame) is frame
-    assert copy.deepcopy(frame) is frame
     assert copy.deepcopy([frame, frame])[1] is frame
-
-
-def test_text(codec):
-    frame = codec.Frame("SEND", {"content-type": "text/plain;charset=utf-8"}, "grüß".encode())
-    assert frame.text() == "grüß"
-    with pytest.raises(ValueError):  # noqa: PT011 - the message is that of Python
-        codec.Frame("SEND", {"content-type": "text/plain;charset=ascii"}, b"\xff").text()
 
 
 def test_a_streamed_frame(codec):
@@ -257,23 +361,14 @@ def test_a_streamed_frame(codec):
     assert frame == frame
     assert frame != codec.Frame("SEND", {"a": "1"})
     hash(frame)
-    for write in (codec.serialize, codec.serialize_parts, lambda it: codec.serialize_many([it])):
-        with pytest.raises((TypeError, ValueError)):
-            write(frame)
-
-
-# ---- repr ----
+    with pytest.raises(TypeError):
+        pickle.loads(pickle.dumps(frame))  # its body was handed out elsewhere
 
 
 def test_repr(frame):
-    assert repr(frame) == (
-        "<Frame SEND destination='/queue/a' id='1' destination='/queue/b' é='\\u6771:\\n' x-y='' id='' "
-        "body=5 bytes b'hello'>"
-    )
-    assert repr(frame.headers) == (
-        "<Headers destination='/queue/a' id='1' destination='/queue/b' é='\\u6771:\\n' x-y='' id=''>"
-    )
-    assert str(frame) == repr(frame)
+    headers = "destination='/queue/a' id='1' destination='/queue/b' é='\\u6771:\\n' x-y='' id=''"
+    assert repr(frame) == str(frame) == f"<Frame SEND {headers} body=5 bytes b'hello'>"
+    assert repr(frame.headers) == f"<Headers {headers}>"
 
 
 @pytest.mark.parametrize(
@@ -289,35 +384,14 @@ def test_repr_masks_secrets(codec, name):
 
 
 def test_repr_cuts_what_is_long(codec):
-    frame = codec.Frame("SEND", [(f"h{i}", "v" * 1000) for i in range(100)], b"b" * 100_000)
-    assert len(repr(frame)) < 1500
-    assert repr(frame).count("…") == 14
-    assert "h11=" in repr(frame)
-    assert "h12=" not in repr(frame)
-    assert "body=100000 bytes" in repr(frame)
+    shown = repr(codec.Frame("SEND", [(f"h{i}", "v" * 1000) for i in range(100)], b"b" * 100_000))
+    assert len(shown) < 1500
+    assert shown.count("…") == 14
+    assert "h11=" in shown
+    assert "h12=" not in shown
+    assert "body=100000 bytes" in shown
     assert repr(codec.Frame("ACK")) == "<Frame ACK>"
-    long_names = codec.Frame("X" * 5000, [("n" * 5000, "v")])
-    assert len(repr(long_names)) < 7000
-
-
-@pytest.mark.parametrize("kind", ["made", "parsed", "escaped", "changed"])
-def test_has_any(codec, kind):
-    pairs = [("a:b", "1"), ("receipt", "r"), ("ünï", "x"), ("a:b", "2")]
-    frame = codec.Frame("SEND", pairs)
-    if kind != "made":
-        pairs = pairs[1:2] if kind == "parsed" else pairs
-        version = "1.2"
-        octets = codec.serialize(codec.Frame("SEND", pairs), version)
-        if kind == "changed":
-            octets = octets.replace(b"receipt:r\n", b"receipt:r\r\n")
-        (frame,) = codec.Parser(version).feed(octets)
-    there = {name for name, _ in pairs}
-    for name in ("a:b", "receipt", "ünï", "a", "a\\cb", "", "destination"):
-        assert frame.has_any(name) is (name in there), name
-        assert frame.has_any("x", *(str(n) for n in range(40)), name) is (name in there)
-    assert frame.has_any() is False
-    assert frame.has_any("nothing", "RECEIPT") is False
-    assert frame.has_any(None, 5) is False
+    assert len(repr(codec.Frame("X" * 5000, [("n" * 5000, "v")]))) < 7000
 
 
 @pytest.mark.parametrize("text", ["a\ud800", "b\udcff", "\0", "a\nb", "\x1b[31m"])
@@ -327,37 +401,19 @@ def test_repr_is_plain_whatever_is_in_it(codec, text):
     assert all(letter not in shown for letter in "\0\n\x1b")
 
 
-@given(pairs=st.lists(st.tuples(st.text(max_size=3), st.text(max_size=3)), max_size=8), body=st.binary(max_size=5))
-def test_any_text_is_held_as_it_is(codec, pairs, body):
-    frame = codec.Frame("SEND", pairs, body)
-    assert frame.headers.pairs() == pairs
-    assert dict(frame.headers) == dict(reversed(pairs))
-    assert list(frame.headers) == list(dict(pairs))
-    assert frame == codec.Frame("SEND", tuple(pairs), body)
-    for name, _ in pairs:
-        assert frame.get(name) == frame.headers[name]
-        assert name in frame.headers
-
-
-# ---- the object in memory ----
-
-
 @pytest.mark.c_only
-def test_c_frames_are_not_tracked_by_gc(both):
-    c, _ = both
-    for frame in (c.Frame("SEND", PAIRS, b"x"), *c.Parser("1.2").feed(WIRE * 2)):
-        assert not gc.is_tracked(frame)
-        frame.headers["id"]
-        dict(frame.headers)
-        assert not gc.is_tracked(frame)
-
-
-@pytest.mark.c_only
-def test_c_frames_are_small(both):
+def test_c_frames_are_small_and_not_tracked_by_gc(both):
     """At most 380 octets beyond the body on the ticks of the corpus."""
-    from codec.corpus import workload
-
     c, _ = both
     _, data = workload("ticks", 0.02)
-    for frame in c.Parser("1.2").feed(data):
+    for frame in (c.Frame("SEND", PAIRS, b"x"), *c.Parser("1.2").feed(data)):
+        dict(frame.headers)
+        assert not gc.is_tracked(frame)
         assert sys.getsizeof(frame) + sys.getsizeof(frame.body) - len(frame.body) <= 380
+
+
+def test_text(codec):
+    frame = codec.Frame("SEND", {"content-type": "text/plain;charset=utf-8"}, "grüß".encode())
+    assert frame.text() == "grüß"
+    with pytest.raises(ValueError):  # noqa: PT011 - the message is that of Python
+        codec.Frame("SEND", {"content-type": "text/plain;charset=ascii"}, b"\xff").text()

@@ -6,9 +6,6 @@ C scanner takes from malloc is watched from outside, in test_isolated.py.
 
 import ctypes
 import sys
-import sysconfig
-import threading
-import tracemalloc
 from contextlib import suppress
 
 import pytest
@@ -21,25 +18,6 @@ pytestmark = pytest.mark.no_asan
 
 MIB = 2**20
 STEP = 3 * MIB // 2  # octets that a body may take at once, so that it need not be moved often
-
-
-def test_other_threads_are_not_counted():
-    """A test of `tracing`: what a frame takes is not what pytest-xdist receives at the same time."""
-    over = threading.Event()
-
-    def others():
-        while not over.wait(0.0001):
-            bytes(MIB)
-
-    thread = threading.Thread(target=others)
-    thread.start()
-    try:
-        with tracing():
-            sum(range(500_000))
-            assert peak() < 65_536
-    finally:
-        over.set()
-        thread.join()
 
 
 def flood(parser, piece, size):
@@ -98,17 +76,6 @@ def test_a_huge_content_length(codec, digits, size):
     assert held() < 100_000
 
 
-@tracing()
-def test_a_huge_content_length_and_a_lent_buffer(codec):
-    parser = codec.Parser("1.2", limits=Limits(max_body=2**62))
-    list(parser.feed(b"SEND\ncontent-length:10000000000\n\n"))
-    for _ in range(20):
-        view = parser.get_buffer(2**40)
-        assert len(view) <= 4 * MIB
-        list(parser.buffer_updated(1))
-    assert peak() < MIB
-
-
 @pytest.mark.parametrize("stream_over", [0, 1000])
 @pytest.mark.parametrize("head", [b"SEND\n\n", b"SEND\ncontent-length:99999999\n\n"])
 @tracing()
@@ -131,17 +98,6 @@ def test_a_peer_that_dribbles(codec, part):
             pass
     assert parser.buffered >= 100_000
     assert peak() < 4 * 100_000 + STEP
-
-
-@tracing()
-def test_many_small_feeds_before_anyone_iterates(codec):
-    parser = codec.Parser("1.2")
-    for i in range(100_000):
-        parser.feed(b"ab" if i else b"SEND\n\n")
-    size = parser.buffered
-    assert size == 200_004
-    assert list(parser) == []
-    assert held() < 4 * size + STEP
 
 
 @tracing()
@@ -195,21 +151,6 @@ def test_kept_bodies_hold_little_more_than_themselves(codec, size, feed):
     assert held() - start < 3 * size + 20_000
 
 
-@pytest.mark.c_only
-@pytest.mark.skipif(bool(sysconfig.get_config_var("Py_GIL_DISABLED")), reason="each is copied there")
-@tracing()
-def test_a_body_is_copied_no_more_than_once_for_its_size(both):
-    codec, _ = both
-    data = b"SEND\n\n" + b"x" * (3 * MIB // 2) + b"\0"
-    start = held()
-    for _ in range(2):
-        tracemalloc.reset_peak()
-        parser = codec.Parser("1.2")
-        count = sum(1 for at in range(0, len(data), 65_536) for _ in parser.feed(data[at : at + 65_536]))
-    assert count == 1
-    assert peak() - start < 2 * len(data)
-
-
 @tracing()
 def test_frames_do_not_pin_what_was_fed(codec):
     """A small frame out of a large piece holds its own octets, not the piece."""
@@ -224,27 +165,6 @@ def test_frames_do_not_pin_what_was_fed(codec):
     assert sum(map(sys.getsizeof, frames)) < 50_000
 
 
-@pytest.mark.parametrize("end", [b"\n", b"content-length:9\n\n", b"content-length:9\n\n1", b"\n1", b"\n\0"])
-def test_what_was_fed_is_let_go(codec, end):
-    """Whatever of a frame has come: nobody keeps the piece it came in."""
-    piece = b"SEND\n" + b"name:" + b"x" * 60_000 + b"\n" + end
-    references = sys.getrefcount(piece)
-    parser = codec.Parser("1.2")
-    frames = list(parser.feed(piece))
-    assert sys.getrefcount(piece) == references
-    assert len(frames) == end.count(b"\0")
-
-
-@tracing()
-def test_views_of_the_headers_cost_little(codec):
-    (frame,) = codec.Parser("1.2").feed(b"SEND\n" + b"".join(b"h%d:v\n" % i for i in range(1000)) + b"\n\0")
-    start = held()
-    for i in range(1000):
-        assert frame.get(f"h{i}") == "v"
-        assert frame.headers[f"h{i}"] == "v"
-    assert held() - start < 600_000
-
-
 @pytest.mark.parametrize("mode", ["serialize", "serialize_parts", "serialize_many"])
 @tracing()
 def test_writing_takes_what_is_written(codec, mode):
@@ -254,16 +174,6 @@ def test_writing_takes_what_is_written(codec, mode):
     written = getattr(codec, mode)([frame] if mode == "serialize_many" else frame)
     assert peak() - start < (20_000 if mode == "serialize_parts" else 13 * MIB)
     del written
-
-
-@tracing()
-def test_columns_take_what_came(codec):
-    data = b"SEND\ncontent-length:99999999\n\n" + b"x" * 1000
-    codec.parse_columns(data)  # imports what it needs
-    start = held()
-    for _ in range(100):
-        assert codec.parse_columns(data).rows == 0
-    assert held() - start < 65_536
 
 
 @pytest.mark.c_only

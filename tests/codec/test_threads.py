@@ -103,15 +103,6 @@ def test_a_frame_that_threads_share(codec: Any, use: str) -> None:
         assert at_once(lambda _number, frame=frame: USES[use](codec, frame)) == [wanted] * THREADS
 
 
-def test_different_uses_of_a_frame_at_once(codec: Any) -> None:
-    uses = list(USES.values())
-    (alone,) = codec.Parser("1.2").feed(wire(1, 8).split(b"\0")[7] + b"\0")
-    wanted = [uses[number % len(uses)](codec, alone) for number in range(THREADS)]
-    for _ in range(ROUNDS):
-        (frame,) = codec.Parser("1.2").feed(wire(1, 8).split(b"\0")[7] + b"\0")
-        assert at_once(lambda number, frame=frame: uses[number % len(uses)](codec, frame)) == wanted
-
-
 def test_names_that_threads_leave_out(codec: Any) -> None:
     """Names are kept for the next call, of 100 tuples at most: threads that bring more throw out each other's."""
     frame = codec.Frame("SEND", {"destination": "/queue/a", **{f"x{i}": "1" for i in range(5)}}, b"hi")
@@ -142,26 +133,6 @@ def test_a_pair_of_headers_that_another_thread_changes(codec: Any) -> None:
     at_once(make_or_change)
 
 
-def test_columns_that_threads_share(codec: Any) -> None:
-    """They are exported once: one thread gets them whole, the others are told."""
-    pyarrow = pytest.importorskip("pyarrow")
-    names = ["destination", "escaped"]
-    wanted = pyarrow.record_batch(codec.parse_columns(wire(1), "1.2", names)).to_pydict()
-    assert len(wanted["body"]) == 50
-    for _ in range(ROUNDS):
-        shared = codec.parse_columns(wire(1), "1.2", names)
-
-        def export(_number: int, shared: Any = shared) -> Any:
-            try:
-                return pyarrow.record_batch(shared).to_pydict()
-            except ValueError as error:
-                return str(error)
-
-        found = at_once(export)
-        assert found.count(wanted) == 1
-        assert len([each for each in found if each != wanted and "exported already" in each]) == THREADS - 1
-
-
 def test_columns_go_to_one_thread(codec: Any) -> None:
     """The same without pyarrow, which that Python does not have: its own code is not built for ThreadSanitizer."""
     for _ in range(ROUNDS):
@@ -175,13 +146,6 @@ def test_columns_go_to_one_thread(codec: Any) -> None:
 
         told = "the columns were exported already: parse again"
         assert sorted(at_once(export)) == ["2", *[told] * (THREADS - 1)]
-
-
-def test_columns_for_each_thread(codec: Any) -> None:
-    pyarrow = pytest.importorskip("pyarrow")
-    found = at_once(lambda number: pyarrow.record_batch(codec.parse_columns(wire(number), "1.2")).to_pydict())
-    for number, columns in enumerate(found):
-        assert columns == pyarrow.record_batch(codec.parse_columns(wire(number), "1.2")).to_pydict()
 
 
 def test_a_client_that_threads_share(stomp_broker: Any) -> None:
@@ -205,3 +169,10 @@ def test_a_client_that_threads_share(stomp_broker: Any) -> None:
 
         found = at_once(talk)
     assert len({body for bodies in found for body in bodies}) == 20 * THREADS
+
+
+def test_columns_for_each_thread(codec: Any) -> None:
+    pyarrow = pytest.importorskip("pyarrow")
+    found = at_once(lambda number: pyarrow.record_batch(codec.parse_columns(wire(number), "1.2")).to_pydict())
+    for number, columns in enumerate(found):
+        assert columns == pyarrow.record_batch(codec.parse_columns(wire(number), "1.2")).to_pydict()

@@ -158,12 +158,6 @@ def test_a_name_is_its_text_whatever_its_methods_say(codec: Any, answer: Any) ->
     assert codec.serialize(frame, commands=[Name("PING")]) == b"PING\n\n\0"
 
 
-@pytest.mark.parametrize("value", ["0", "\ud800", "7"])
-def test_a_tail_has_its_length_whatever_the_frame_said(codec: Any, value: str) -> None:
-    frame = codec.Frame("SEND", [("a", "b"), ("content-length", value)])
-    assert codec.serialize_tail(frame) == b"a:b\ncontent-length:0\n\n\0"
-
-
 def test_names_that_claim_to_be_others_answer_for_themselves(codec: Any) -> None:
     class Same(str):
         def __eq__(self, other: object) -> bool:
@@ -197,14 +191,6 @@ def test_a_condition_made_by_hand(codec: Any, condition: Condition, error: type[
     """It is looked at like the others: not sorted, it would be searched in vain."""
     with pytest.raises(error, match="checked_where"):
         codec.parse_columns(b"SEND\nx:1\n\n\0", where=[condition])
-
-
-def test_a_prepared_condition_is_taken(codec: Any) -> None:
-    (made,) = prepared = checked_where([("x", "prefix", ["b", "a", "ab"])])
-    assert checked_where(prepared)[0] is made
-    assert codec.parse_columns(b"SEND\nx:abc\n\n\0", where=prepared).rows == 1
-    empty = Condition(b"x", False, ())
-    assert codec.parse_columns(b"SEND\nx:abc\n\n\0", where=[empty]).rows == 0
 
 
 @pytest.mark.c_only
@@ -253,3 +239,11 @@ def test_a_parser_that_was_not_made(arguments: str) -> None:
         "print('end')"
     )
     assert run(code) == "end"
+
+
+def test_a_prepared_condition_is_taken(codec: Any) -> None:
+    (made,) = prepared = checked_where([("x", "prefix", ["b", "a", "ab"])])
+    assert checked_where(prepared)[0] is made
+    assert codec.parse_columns(b"SEND\nx:abc\n\n\0", where=prepared).rows == 1
+    empty = Condition(b"x", False, ())
+    assert codec.parse_columns(b"SEND\nx:abc\n\n\0", where=[empty]).rows == 0

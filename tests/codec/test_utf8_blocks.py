@@ -3,14 +3,10 @@
 from __future__ import annotations
 
 import itertools
-import random
 
 import pytest
 from codec.lockstep import answers_of
 
-from stompcodec.codec import backend
-
-CHARACTERS = ("a", ":", "\xe9", "\u07ff", "\u0800", "\ud7ff", "\ue000", "\u6771", "\U00010000", "\U0010ffff")
 #: Surrogates, overlong forms, bytes that never occur, and cut characters.
 ILL_FORMED = (
     *(b"\x80", b"\xbf", b"\xc0\x80", b"\xc1\xbf", b"\xc3", b"\xe0\x80\x80", b"\xe0\x9f\xbf", b"\xe2\x82", b"\xe2"),
@@ -68,23 +64,3 @@ def test_leads_with_second_bytes_around_each_border(codec, place):
             assert answer[0] == "frame", line
         else:
             assert answer == ("error", "invalid-utf8", offset_of(wire, line), None)
-
-
-def test_random_lines_are_read_alike():
-    """Both backends read the same, whole and in two pieces."""
-    pytest.importorskip("stompcodec._codec_c")
-    c, python = backend("c"), backend("python")
-    dice = random.Random(4711)
-    for _ in range(300):
-        lines = []
-        for _ in range(dice.randint(1, 4)):
-            text = "".join(dice.choices(CHARACTERS, k=dice.randint(0, 60))).encode()
-            if dice.random() < 0.2:
-                at = dice.randint(0, len(text))
-                text = text[:at] + dice.choice(ILL_FORMED) + text[at:]
-            lines.append(dice.choice((b"n", "\xe9".encode(), b"a-long-name-of-a-header")) + b":" + text)
-        wire = head(*lines)
-        want = answers_of(python, wire)
-        assert answers_of(c, wire) == want
-        cut = dice.randint(1, len(wire) - 1)
-        assert answers_of(c, [wire[:cut], wire[cut:]]) == want

@@ -6,7 +6,6 @@ import contextlib
 import functools
 import http.server
 import importlib.util
-import shutil
 import sys
 import threading
 from collections.abc import Iterator
@@ -79,14 +78,6 @@ def address() -> Iterator[str]:
     """The address of the built site."""
     with serving(ROOT / "build" / "site" / "html") as found:
         yield found
-
-
-@pytest.fixture
-def bare_address(tmp_path: Path) -> Iterator[str]:
-    """The address of a playground without Python."""
-    shutil.copytree(ROOT / "docs" / "site" / "static" / "playground", tmp_path / "playground")
-    with serving(tmp_path) as found:
-        yield f"{found}playground/"
 
 
 @pytest.fixture(scope="session")

@@ -12,7 +12,7 @@ import pytest
 pytest.importorskip("click")
 
 import click
-from docsite.blocks import ROOT, Block, _blocks, blocks_of, pages
+from docsite.blocks import ROOT, Block, blocks_of, pages
 from docsite.test_pages_run import PAGES
 
 from stompcodec.broker.auth import hash_passcode
@@ -77,8 +77,6 @@ ONLY = {
 }
 #: Where doctest runs the examples: see DOCTESTS in the Makefile.
 DOCTESTED = re.compile(r"README\.md|docs/.*")
-#: What looks like a command in a block that is said to be text.
-COMMAND = re.compile(r"^(?:\$ )?(?:stompcodec|pip|make|git|python3?|curl) [a-z-]", re.MULTILINE)
 
 ALL = [block for page in pages() for block in blocks_of(page)]
 
@@ -137,14 +135,7 @@ def test_configuration_is_valid(block: Block, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("block", [block for block in ALL if block.language == "python"], ids=str)
 def test_python_is_python(block: Block) -> None:
-    text = re.sub(r"\A%%writefile .*\n", "", block.text)  # a cell of a notebook that makes a file
-    compile(text, str(block), "exec", flags=ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
-
-
-def test_text_has_no_commands() -> None:
-    """Commands cannot hide in a block that is called text."""
-    hidden = [str(block) for block in ALL if block.language == "text" and COMMAND.search(block.text)]
-    assert hidden == []
+    compile(block.text, str(block), "exec", flags=ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
 
 
 def _commands() -> list[tuple[Block, list[str]]]:
@@ -181,37 +172,3 @@ def test_targets_of_make_exist() -> None:
     for block in ALL:
         for target in re.findall(r"^(?:\$ )?make ([a-z-]+)", block.text, re.MULTILINE):
             assert target in known, f"{block}: make {target}"
-
-
-def test_what_is_run_is_not_called_untried() -> None:
-    for block in ALL:
-        assert not (block.untried and block.language in ("pycon", "toml")), block
-
-
-def test_blocks_are_found() -> None:
-    page = """# A
-
-    stompcodec pub /q
-
-*untried: it needs
-a broker*
-
-- item
-
-    still the item
-
-```python
-1
-```
-
-text
-
-    from a import b
-"""
-    found = list(_blocks("p", page.split("\n")))
-    assert [(block.line, block.language, block.untried) for block in found] == [
-        (3, "sh", "it needs a broker"),
-        (12, "python", ""),
-        (18, "python", ""),
-    ]
-    assert found[0].text == "stompcodec pub /q\n"

@@ -54,12 +54,6 @@ def test_problems_are_found(tmp_path: Path, text: str, problem: str) -> None:
     assert problem in found
 
 
-@pytest.mark.parametrize("text", ["@import 'https://fonts.googleapis.com/css'", "load('https://unpkg.com/x')"])
-def test_hosts_in_scripts_and_styles_are_found(tmp_path: Path, text: str) -> None:
-    (tmp_path / "x.js").write_text(text)
-    assert len(list(built.problems(tmp_path))) == 1
-
-
 # ---- in a browser ----
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 from typing import Any
 
@@ -56,24 +55,3 @@ def test_a_wrong_block_is_noticed() -> None:
             reader.read(Block("p", 3, "text", "3\n", ""))
         with pytest.raises(ZeroDivisionError):
             reader.read(Block("p", 4, "python", "1 / 0\n", ""))
-
-
-def test_a_command_that_fails_is_noticed() -> None:
-    with StompBroker() as broker:
-        reader = Reader(broker)
-        with pytest.raises(AssertionError, match="No such option"):
-            reader.read(Block("p", 1, "sh", "stompcodec pub --no-such-option\n", ""))
-
-
-def test_tables_of_errors_are_right() -> None:
-    """What the pages of brokers say of an error is what it says."""
-    import stompcodec.client as stomp
-
-    with (
-        StompBroker(dialect="activemq") as broker,
-        stomp.connect(broker.url) as client,
-        pytest.raises(stomp.LocalProtocolError) as raised,
-    ):
-        client.subscribe("/topic/a", durable="a")
-    page = (ROOT / "docs" / "activemq.md").read_text("utf-8")
-    assert str(raised.value) in re.findall(r"^\| `([^`]+)` \|", page, re.MULTILINE)

@@ -6,15 +6,11 @@ import http.server
 import json
 import threading
 from collections.abc import Iterator
-from pathlib import Path
-from typing import Any
 
 import pytest
 from chromium import Chromium, Page, needs_chromium
-from docsite.test_playground import FRAMES, SECRETS, packed
+from docsite.test_playground import FRAMES
 from sitepages import playground, staging
-
-from stompcodec.capture import CaptureWriter
 
 SITE = staging.ROOT / "build" / "site" / "html"
 
@@ -102,22 +98,6 @@ def test_it_parses_and_lints(page: Page) -> None:
     assert "|SEND.destination|" in page.text("#frame pre.octets")
 
 
-def test_the_version_decides(page: Page) -> None:
-    put(page, FRAMES[4])
-    for version, fault in (("1.0", False), ("1.2", True)):
-        page.get(
-            f"document.getElementById('version').value = '{version}';"
-            "document.getElementById('version').dispatchEvent(new Event('change'))"
-        )
-        page.wait(f"document.querySelector('#list .row').innerText.includes('bad-escape') == {json.dumps(fault)}")
-    page.get("document.getElementById('version').value = 'auto'")
-
-
-def test_python_prints_nothing(page: Page) -> None:
-    """No warning that the C backend is missing, either."""
-    assert page.get("window.printed") == []
-
-
 HOSTILE = "<img src=x onerror=window.hacked=1><script>window.hacked=2</script>"
 
 
@@ -141,22 +121,6 @@ def test_markup_stays_text(page: Page) -> None:
     assert page.get("window.hacked") is None
 
 
-@pytest.mark.parametrize("text", FRAMES[:3])
-def test_each_cut_gives_the_same_events(page: Page, text: str) -> None:
-    """S12-FRM-09"""
-    put(page, text)
-    size = page.wait("Number(document.getElementById('slider').max)")
-    for at in range(0, size + 1, 7):
-        page.get(
-            f"document.getElementById('verdict').textContent = '';document.getElementById('slider').value = '{at}';"
-            "document.getElementById('slider').dispatchEvent(new Event('input'))"
-        )
-        assert page.wait("document.getElementById('verdict').textContent") == "The same events as in one read."
-        assert page.text("#first-title") == f"First read, {at} bytes"
-    page.click("Try every cut")
-    page.wait(f"document.getElementById('verdict').textContent.startsWith('All {size - 1} cuts give the same')", 30)
-
-
 def fragment_of(page: Page) -> str:
     return str(page.get("location.hash"))
 
@@ -174,92 +138,6 @@ def test_a_link_is_made_on_a_click_only(browser: Chromium, page: Page, playgroun
     other.close()
     put(page, FRAMES[0])
     assert fragment_of(page) == ""  # the text is another
-
-
-@pytest.mark.parametrize("text", SECRETS)
-def test_a_passcode_is_never_in_the_fragment(module: Any, page: Page, text: str) -> None:
-    put(page, text.format("hunter2"))
-    page.click("Make a link")
-    page.wait("location.hash")
-    answer = json.loads(
-        module.Playground().answer(json.dumps({"what": "fragment", "fragment": fragment_of(page).removeprefix("#")}))
-    )
-    assert answer["text"]
-    assert "hunter2" not in answer["text"]
-
-
-def test_a_text_without_nul_gets_a_hint(page: Page) -> None:
-    put(page, "ACK\nid:7\n\n")
-    assert "Write ^@ there" in page.get(LINE)
-    put(page, "ACK\nid:7\n\n\\0")
-    assert page.get(LINE) == ""
-    assert "ACK" in rows(page)[0]
-
-
-def test_a_large_file_gets_one_line(page: Page) -> None:
-    drop(page, "large.stomp", "[new Uint8Array(8 * 1024 * 1024 + 1)]")
-    page.wait(f"{LINE}.includes('large.stomp has 8.0 MB: this page takes up to 8 MB')")
-    assert rows(page) == []
-
-
-def test_a_file_of_8_mb_is_read(page: Page) -> None:
-    drop(page, "full.stomp", "['SEND\\ndestination:/queue/a\\n\\n' + 'x'.repeat(8 * 1024 * 1024 - 29) + '\\0']")
-    page.wait("document.querySelectorAll('#list .row').length == 1", 60)
-    page.wait(READY, 60)
-    assert "8388579 B" in rows(page)[0]
-
-
-@pytest.mark.parametrize("fragment", ["frames=AAAA", "frames=<img>", "x", packed(b"auto\n" + bytes(9 * 2**20))])
-def test_a_broken_fragment_gets_one_line(page: Page, fragment: str) -> None:
-    put(page, FRAMES[0])
-    page.get(f"location.hash = {json.dumps(fragment)}")
-    page.wait(f"{LINE}.startsWith('The link is broken')")
-    assert rows(page) == []
-
-
-def test_a_file_is_dropped(page: Page) -> None:
-    drop(page, "a.stomp", "['ACK\\nid:7\\n\\n\\0\\n']")
-    page.wait("document.querySelectorAll('#list .row').length == 1 && " + READY)
-    assert page.get("document.getElementById('text').value") == "ACK\nid:7\n\n^@\n"
-    drop(page, "b.stomp", "['SEND\\ndestination:/a\\ncontent-length:2\\n\\n', new Uint8Array([255, 0, 0])]")
-    page.wait("document.querySelector('#list .row')?.innerText.includes('SEND') && " + READY)
-    assert "b.stomp: 41 bytes, raw" in page.text("#file")
-    assert "ff 00" in page.text("#frame pre.body")
-
-
-def test_a_capture_is_dropped(page: Page, tmp_path: Path) -> None:
-    """Python in the browser has no groups and no locks of its own."""
-    with CaptureWriter(tmp_path / "a.stompcap", single=True) as writer:
-        writer.append(b"MESSAGE\ndestination:/queue/seen\nmessage-id:1\nsubscription:0\n\n\0", time=10**15)
-    drop(page, "a.stompcap", f"[new Uint8Array({list((tmp_path / 'a.stompcap').read_bytes())})]")
-    page.wait("document.querySelector('#list .row')?.innerText.includes('/queue/seen') && " + READY)
-    assert "2001-09-09 01:46:40" in page.text("#frame")
-    assert page.get(LINE) == ""
-
-
-def test_it_can_be_used_by_keys(page: Page) -> None:
-    put(page, FRAMES[0])
-    page.get("document.getElementById('text').focus()")
-    reached = []
-    for _ in range(14):
-        page.press("Tab")
-        reached.append(page.get("document.activeElement.id"))
-    for wanted in ("open", "example", "version", "lenient", "share", "list", "slider", "everywhere", "value"):
-        assert wanted in reached
-
-
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_it_fits_on_a_phone(page: Page, scheme: str) -> None:
-    put(page, FRAMES[4] + FRAMES[2] + "SEND\ndestination:/" + "long" * 100 + "\n\n" + "x" * 500 + "^@")
-    page.prefer(scheme)
-    page.resize(390, 844, phone=True)
-    for key in ("Home", "End"):
-        page.get("document.getElementById('list').focus()")
-        page.press(key)
-        assert page.get("document.documentElement.scrollWidth") <= 390
-    dark = page.get("getComputedStyle(document.body).backgroundColor.match(/\\d+/g).map(Number)")
-    assert (sum(dark[:3]) < 384) is (scheme == "dark")
-    page.resize(1280, 900)
 
 
 # ---- the policy ----
@@ -305,10 +183,3 @@ def test_neither_the_page_nor_python_can_reach_another_host(page: Page, other_ho
     assert _Counting.asked == 0
     assert "Content Security Policy" in " ".join(page.errors)
     page.errors.clear()
-
-
-def test_without_python_it_says_so(browser: Chromium, bare_address: str) -> None:
-    """A site that was built without npm."""
-    page = browser.open(bare_address)
-    page.wait(f"{LINE}.startsWith('Python could not be loaded')", 30)
-    page.close()

@@ -12,7 +12,6 @@ import pytest
 pytest.importorskip("griffe")
 
 from sitepages import api, commands
-from sitepages.docstrings import markdown
 
 import stompcodec
 from stompcodec.cli.app import app
@@ -91,17 +90,3 @@ def test_every_rule_is_in_the_reference(generated: dict[str, str]) -> None:
     page = generated["reference/lint-rules.md"]
     assert len(_titles()) > 300
     assert all(f"\n| `{rule}` | " in page for rule in _titles())
-
-
-def test_tables_keep_their_columns(generated: dict[str, str]) -> None:
-    for name, text in generated.items():
-        for block in re.findall(r"(?:^\|.*\n)+", text, re.MULTILINE):
-            columns = {len(re.findall(r"(?<!\\)\|", line)) for line in block.splitlines()}
-            assert len(columns) == 1, (name, block[:200])
-
-
-def test_docstrings_become_markdown() -> None:
-    text = "Return it.\n\nArgs:\n    a, b: two\n        numbers.\n\n>>> f(1)\n1\n\n>>> f(2)\n2\n\nThe end."
-    assert markdown(text).count("```pycon\n>>>") == 2
-    assert "    a: two\n        numbers.\n    b: two\n        numbers." in markdown(text)
-    assert markdown(text).endswith("```\n\nThe end.")

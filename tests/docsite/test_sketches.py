@@ -161,8 +161,3 @@ def test_the_bridge_moves_a_queue(tmp_path: Path) -> None:
         message = json.loads(printed(shown))
         assert message["body"] == "1"
         assert set(re.findall(r'\["([\w-]+)",', shown)) <= {name for name, _ in message["headers"]}
-
-
-def _shape(text: str) -> list[str]:
-    """Lines without their numbers and runs of spaces."""
-    return [re.sub(r"\d+", "N", " ".join(line.split())) for line in text.splitlines() if line.strip()]

@@ -62,34 +62,6 @@ def test_each_link_of_the_tree_has_a_target(page: Path) -> None:
     assert broken == []
 
 
-def test_addresses_have_the_form_of_addresses(staged: Path) -> None:
-    for page in staged.rglob("*.md"):
-        for link in staging.links(page.read_text("utf-8")):
-            if ":" in link.target.partition("/")[0]:
-                assert re.fullmatch(r"https://[a-z0-9.-]+\.[a-z]+(/\S*)?|mailto:\S+@\S+", link.target), (page, link)
-
-
-def test_links_out_of_the_site_become_text(tmp_path: Path) -> None:
-    page = staging.DOCS / "new.md"
-    names = {staging.DOCS / "client.md": "client.md", staging.ROOT / "SECURITY.md": "security.md"}
-    rewrite = staging._rewriting("deep/new.md", page, names)
-    text = "[a](client.md#b), [c](../tests/conftest.py), [d](../SECURITY.md), [e](https://f.example), [g](#h)"
-    assert staging._LINK.sub(rewrite, text) == (
-        "[a](../client.md#b), c, [d](../security.md), [e](https://f.example), [g](#h)"
-    )
-
-
-def test_a_link_without_a_target_is_refused() -> None:
-    rewrite = staging._rewriting("new.md", staging.DOCS / "new.md", {})
-    with pytest.raises(ValueError, match=r"gone\.md has no target"):
-        staging._LINK.sub(rewrite, "[a](gone.md)")
-
-
-def test_no_name_is_written_and_generated(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match=r"client\.md"):
-        staging.stage(tmp_path / "pages", {"client.md": "# twice"})
-
-
 def test_pictures_come_along(staged: Path) -> None:
     for page in staged.rglob("*.md"):
         for picture in re.findall(r"!\[[^\]]*\]\(([^)]+)\)", page.read_text("utf-8")):

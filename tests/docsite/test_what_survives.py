@@ -6,14 +6,13 @@ import asyncio
 import contextlib
 import re
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 from crash.process import BrokerProcess
-from docsite.blocks import ROOT, blocks_of
-from docsite.reader import Reader
+from docsite.blocks import ROOT
 from patience import patience
 
 import stompcodec.client as stomp
@@ -108,37 +107,7 @@ def test_the_table_is_right_for_kill_9(tmp_path: Path) -> None:
         assert f"; messages to queues survive a restart, in {tmp_path / 'data'}\n" in broker.tail(1000)
 
 
-def test_without_a_folder_nothing_survives() -> None:
-    with StompBroker() as broker:
-        with stomp.connect(broker.url) as client:
-            client.send("/queue/a", b"gone", persistent=True, receipt=True)
-        broker.stop()
-        broker.start()
-        assert broker.queued("/queue/a") == 0
-
-
 # ---- first programs ----
-
-
-@contextlib.contextmanager
-def _on_a_folder(folder: Path) -> Iterator[StompBroker]:
-    with StompBroker(data=str(folder / "broker-data")) as broker:
-        yield broker
-
-
-@pytest.mark.long
-def test_the_broker_may_restart_between_the_steps_of_the_tutorial(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    pytest.importorskip("pyarrow")
-    monkeypatch.chdir(tmp_path)
-    with _on_a_folder(tmp_path) as broker:
-        reader = Reader(broker)
-        for block in blocks_of(ROOT / "docs/tutorial.md"):
-            if not block.untried:
-                reader.read(block)
-                broker.stop()
-                broker.start()
 
 
 class _Enough(BaseException):
@@ -200,56 +169,3 @@ def test_the_first_program_of_a_page_gets_its_message_after_a_restart(
         with contextlib.suppress(_Enough):
             exec(compile(program, page, "exec"), names)
     assert got == found
-
-
-#: Page, words of its first program, its queue, and what it does with a message.
-WORKERS = [
-    ("README.md", "import asyncio", "a", "return message.body"),
-    ("README.md", "fetch_token", "orders", "work(message)"),
-    (
-        "docs/coming-from-stomp-py.md",
-        "import stompcodec.client as stomp",
-        "orders",
-        "print(message.destination, message.text())",
-    ),
-    ("docs/coming-from-stompman.md", "async def ours", "ours", "print(message.body)"),
-]
-
-
-@pytest.mark.long
-@pytest.mark.timeout(120)
-@pytest.mark.parametrize("fails", ["three times", "for two seconds", "always"])
-@pytest.mark.parametrize(("page", "marks", "queue", "does"), WORKERS)
-def test_the_first_program_of_a_page_is_started_again_when_its_work_fails(
-    page: str, marks: str, queue: str, does: str, fails: str, tmp_path: Path
-) -> None:
-    """Nothing becomes a dead letter that a later try handles; the message that fails always does, and no other."""
-    failed: list[str] = []
-    handled: list[str] = []
-    began = time.monotonic()
-
-    def work(message: Any) -> None:
-        fails_now = {
-            "three times": len(failed) < 3,
-            "for two seconds": time.monotonic() - began < 2,
-            "always": message.id == (failed or [message.id])[0],
-        }[fails]
-        (failed if fails_now else handled).append(message.id)
-        if fails_now:
-            raise RuntimeError("not now")
-
-    with StompBroker(data=str(tmp_path)) as broker:
-        names = {"server": broker, "restart": lambda client: None, "work": work, "asyncio": asyncio, "stomp": stomp}
-        names |= {"host": "127.0.0.1", "port": broker.port, "url": broker.url, "fetch_token": lambda: "x"}
-        names |= {"contextlib": contextlib}
-        program = _program(page, marks).replace("127.0.0.1:{}", f"127.0.0.1:{broker.port}")
-        assert does in program
-        program = program.replace(does, "return work(message)" if does.startswith("return") else "work(message)")
-        program += "\n        break" if does == "work(message)" else ""  # otherwise it goes on for ever
-        code, letters = compile(program, page, "exec"), f"/queue/DLQ.{queue}"
-        while not (broker.queued(letters) if fails == "always" else handled):
-            with contextlib.suppress(RuntimeError):
-                exec(code, dict(names))
-        assert len(failed) == 6 if fails == "always" else len(failed) >= 3
-        assert handled
-        assert broker.queued(letters) == (fails == "always")

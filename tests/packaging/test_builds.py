@@ -142,16 +142,6 @@ def test_sdist_holds_all_sources_and_nothing_generated(source: Path) -> None:
     assert not [name for name in names if name.endswith((".so", ".pyc", ".o"))]
 
 
-def test_sdist_of_the_sdist_is_the_same(source: Path, tmp_path: Path) -> None:
-    copy = tmp_path / "source"
-    shutil.copytree(source, copy)
-    made = build("--sdist", copy, tmp_path / "out")
-    assert made.file is not None, made.output
-    with tarfile.open(made.file) as archive:
-        names = {member.name.partition("/")[2] for member in archive if member.isfile()}
-    assert {name for name in names if "egg-info" not in name} == files_below(source)
-
-
 def test_two_sdists_are_equal(source: Path, tmp_path: Path) -> None:
     """Whatever the folder, the umask and the times of the files are."""
     made = []
@@ -261,19 +251,3 @@ def test_yes_fails_without_a_compiler(source: Path, tmp_path: Path) -> None:
     made = build_wheel(source, tmp_path, STOMPCODEC_BUILD_EXTENSION="yes", CC="false")
     assert made.status != 0
     assert made.file is None
-
-
-def test_another_value_is_refused(source: Path, tmp_path: Path) -> None:
-    made = build_wheel(source, tmp_path, STOMPCODEC_BUILD_EXTENSION="maybe")
-    assert made.status != 0
-    assert "STOMPCODEC_BUILD_EXTENSION is 'maybe'" in made.output
-
-
-def test_a_fallback_leaves_no_extension_of_an_earlier_build(source: Path, tmp_path: Path) -> None:
-    built = build_wheel(source, tmp_path, STOMPCODEC_BUILD_EXTENSION="yes")
-    assert built.file is not None, built.output
-    copy = tmp_path / "source"
-    (copy / "src" / "scan.c").touch()
-    made = build("--wheel", copy, tmp_path / "again", CC="false")
-    assert made.file is not None, made.output
-    assert not [name for name in names_in(made.file) if name.endswith(".so")]

@@ -33,14 +33,6 @@ def test_actions_are_pinned_by_a_hash_with_their_version() -> None:
     assert len(names) == len(set(names)), "an action has one version in all workflows"
 
 
-@pytest.mark.skipif(not WORKFLOWS, reason="the sdist has no workflows")
-def test_dependabot_keeps_what_is_pinned() -> None:
-    text = (ROOT / ".github" / "dependabot.yml").read_text(encoding="utf-8")
-    assert re.findall(r"package-ecosystem: (.+)", text) == ["github-actions", "pip", "docker"]
-    folders = re.findall(r"directory: /(.*)", text)
-    assert (ROOT / folders[2] / "Dockerfile").is_file()
-
-
 @needs_deploy
 def test_the_image_is_made_of_files_that_exist_and_does_not_run_as_root() -> None:
     text = (DOCKER / "Dockerfile").read_text(encoding="utf-8")

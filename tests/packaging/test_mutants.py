@@ -105,17 +105,6 @@ def test_faults_are_found_by_their_texts_where_functions_have_moved(mutations: A
     assert mutations.find(toy, drawn[0]._replace(function="lost")) == "gone"
 
 
-def test_faults_of_c_stand_outside_comments_and_texts(mutations: Any) -> None:
-    text = 'static int a(int b)\n{\n    if (b < 1) /* b < 2 */\n        put("b < 3");\n    return -1;\n}\n'
-    found = [(each.function, each.operator, each.before, each.after) for each in mutations._native(text, False)]
-    assert found == [("a", "compare", "<", "<="), ("a", "one", "1", "2"), ("a", "drop", 'put("b < 3")', "")]
-    cython = "cdef class Box:\n    def put(self, x=1):\n        if x == 2:  # 3\n            return 1\n"
-    assert {(each.function, each.operator) for each in mutations._native(cython, True)} == {
-        ("Box.put", "compare"),
-        ("Box.put", "one"),
-    }
-
-
 @pytest.mark.slow
 def test_a_fault_dies_by_the_test_that_reaches_it(mutations: Any, toy: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = toy / "list.tsv"

@@ -112,23 +112,6 @@ def test_links_of_the_readme_are_absolute_and_lead_to_files_of_the_tree(release:
         assert (ROOT / match[2]).exists(), match[2]
 
 
-@pytest.mark.parametrize(
-    ("line", "wanted"),
-    [
-        ("[![a](docs/a.svg)](docs/a.md)", "[![a](U/raw/v1/docs/a.svg)](U/blob/v1/docs/a.md)"),
-        ('<img src="docs/a.png" alt="(x)">', '<img src="U/raw/v1/docs/a.png" alt="(x)">'),
-        ("[a]: docs/a.md", "[a]: U/blob/v1/docs/a.md"),
-        ("[a](mailto:b@c.d) <a href='x'>", "[a](mailto:b@c.d) <a href='x'>"),
-        ("[a](#b) [c](./d.md)", "[a](U#b) [c](U/blob/v1/d.md)"),
-        ("```\n[a](b)\n```\n[a](b)", "```\n[a](b)\n```\n[a](U/blob/v1/b)"),
-        ("    [a](b)", "    [a](b)"),
-        ("``[`a](b)`` [c](d)", "``[`a](b)`` [c](U/blob/v1/d)"),
-    ],
-)
-def test_a_link(release: ModuleType, line: str, wanted: str) -> None:
-    assert release.absolute(line, "U", "v1") == wanted
-
-
 def test_the_examples(release: ModuleType) -> None:
     failed, tried = doctest.testmod(release)
     assert (failed, tried > 0) == (0, True)

@@ -43,18 +43,3 @@ def test_every_legal_frame_is_drawn_once(diagram):
         assert sorted(map(str, drawn)) == sorted(map(str, legal))
         text = " ".join(diagram.diagram(version))
         assert all(f" {state.name} " in text for state in State)
-
-
-def test_every_state_has_a_meaning(diagram):
-    assert set(diagram.meanings()) == {state.name for state in State}
-
-
-def test_a_stale_page_is_noticed(diagram, tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr(diagram, "PAGE", tmp_path / "states.md")
-    monkeypatch.setattr(diagram.sys, "argv", ["state_diagram.py", "--check"])
-    assert diagram.main() == 1
-    monkeypatch.setattr(diagram.sys, "argv", ["state_diagram.py"])
-    assert diagram.main() == 0
-    monkeypatch.setattr(diagram.sys, "argv", ["state_diagram.py", "--check"])
-    assert diagram.main() == 0
-    assert "up to date" in capsys.readouterr().out

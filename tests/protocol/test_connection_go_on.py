@@ -150,16 +150,6 @@ def test_errors_do_not_depend_on_the_cuts(parser, data, stream):
     assert list(map(without_near, cut)) == list(map(without_near, whole))
 
 
-@pytest.mark.parametrize("size", [1, 5, 10_000])
-def test_offsets_are_counted_from_the_first_octet(size):
-    connected = b"CONNECTED\nversion:1.2\nheart-beat:1000,0\n\n\0"
-    bad = b"RECEIPT\nreceipt-id:1\nBAD\n\n\0\n", b"RECEIPT\nreceipt-id:1\n\nBAD\0\n", b"BAD\n\0\n"
-    wire = b"".join(part for each in bad for part in (each, b"RECEIPT\nreceipt-id:2\n\n\0\n"))
-    _, errors = follow(client_of(), [wire[at : at + size] for at in range(0, len(wire), size)])
-    wanted = [len(connected) + match.start() for match in re.finditer(b"BAD", wire)]
-    assert [error.cause.offset for error in errors] == wanted
-
-
 def test_a_well_formed_frame_that_is_not_allowed_is_passed_over():
     client = client_of()
     wire = b"SEND\ndestination:a\n\n\0MESSAGE\nmessage-id:1\n\n\0RECEIPT\nreceipt-id:1\n\n\0"
@@ -170,16 +160,6 @@ def test_a_well_formed_frame_that_is_not_allowed_is_passed_over():
         "MESSAGE lacks destination, and subscription",
     ]
     assert [error.frame.command for error in errors] == ["SEND", "MESSAGE"]
-
-
-def test_a_content_length_that_is_too_large_costs_no_other_frame():
-    client = client_of()
-    good = b"RECEIPT\nreceipt-id:%d\n\n\0\n"
-    wire = HEAD.format(1, 1).encode() + b"content-length:40\n\nshort\0\n" + good % 1 + good % 2 + good % 3
-    events, (error,) = follow(client, [wire])
-    assert events == [("RECEIPT", str(number), b"") for number in (1, 2, 3)]
-    assert error.cause.kind == "missing-null"
-    assert error.frame.headers["ack"] == "1"
 
 
 def test_nothing_to_go_on_behind():

@@ -16,7 +16,6 @@ from protocol.talking import (
 from stompcodec.codec import Frame, parse
 from stompcodec.connection import Connection, Role
 from stompcodec.errors import (
-    FrameError,
     LocalProtocolError,
 )
 from stompcodec.heartbeat import Heartbeat
@@ -59,14 +58,6 @@ def test_a_client_refuses_a_version_it_did_not_offer(version):
     assert error.reply is None
 
 
-@pytest.mark.req("S11-NEG-02", "S10-CON-03")
-def test_connected_without_version_is_1_0():
-    client = Connection(Role.CLIENT)
-    client.send(Frame("CONNECT", {"host": "a"}))
-    list(client.receive(b"CONNECTED\nsession:wow\n\n\0", 0.0))
-    assert (client.version, client.state) == ("1.0", State.CONNECTED)
-
-
 def test_connect_says_what_we_were_given_unless_it_says_so_itself():
     client = Connection(Role.CLIENT, versions=["1.2", "1.1"], heart_beat=(100, 200))
     client.send(Frame("CONNECT", {"host": "a"}))
@@ -102,14 +93,6 @@ def test_connected_of_1_0_needs_a_session():
         Connection(Role.SERVER).accept()
 
 
-def test_connected_that_cannot_be_written_changes_nothing():
-    server = connection_in(Role.SERVER, State.CONNECTING)
-    with pytest.raises(FrameError, match="unencodable"):
-        server.accept({"server": "a\nb"})
-    assert (server.state, server.output) == (State.CONNECTING, [])
-    server.accept({"server": "b"})
-
-
 @pytest.mark.req("S12-HB-02", "S12-HB-05", "S12-HB-06", "S12-HB-07")
 @given(*[st.tuples(st.integers(0, 10**6), st.integers(0, 10**6))] * 2)
 def test_both_sides_agree_on_heart_beats(ours, theirs):
@@ -133,12 +116,6 @@ def test_malformed_heart_beats_are_refused_but_in_1_0(value):
     client = Connection(Role.CLIENT)
     client.send(Frame("CONNECT", {"host": "a"}))
     assert refused(client, connected_wire("1.2", header)).cause.kind == "bad-heart-beat"
-
-
-def test_a_client_without_host_is_understood():
-    server = Connection(Role.SERVER)
-    got = listen(server, [b"CONNECT\naccept-version:1.2\n\n\0"])
-    assert (got.error, server.state) == (None, State.CONNECTED)
 
 
 def test_settings_are_checked():

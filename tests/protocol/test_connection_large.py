@@ -40,23 +40,10 @@ def test_a_large_body_comes_in_pieces_behind_its_frame(length, cut):
     assert b"".join(pieces[:-1]) == body
 
 
-def test_pieces_that_nobody_wants_are_dropped():
-    server = server_in_session(stream_over=99)
-    assert [frame.body for frame in server.receive(send_wire(BODY) + send_wire(b"after"), 0.0)] == [None, b"after"]
-
-
 def test_before_the_session_nothing_is_handed_out_in_pieces():
     server = Connection(Role.SERVER, stream_over=0, first_limits=Limits(max_body=10))
     (frame,) = server.receive(connect_wire(), 0.0)
     assert frame.body == b""
-
-
-def test_the_frame_is_checked_as_any():
-    server, pieces = streaming()
-    with pytest.raises(RemoteProtocolError, match="SEND lacks destination"):
-        list(server.receive(b"SEND\ncontent-length:1000\n\n" + b"x" * 500, 0.0))
-    assert list(server.receive(b"x" * 500 + b"\0", 0.0)) == []
-    assert pieces == []
 
 
 def test_the_limit_holds():
@@ -92,12 +79,3 @@ def test_other_terms_than_those_of_the_connection(silence, dead):
     server.take_output(0.0)
     assert server.tick(dead - 0.01)
     assert not server.tick(dead)
-
-
-def test_silence_without_heart_beats():
-    server = Connection(Role.SERVER, heart_beat=(1, 1))
-    for _ in server.receive(connect_wire("1.0"), 0.0):
-        frame = server.accept({"session": "1"}, heart_beat=(500, 1000), silence=3000)
-    assert frame.headers["heart-beat"] == "0,0"
-    assert server.next_deadline() == 3.0
-    assert not server.tick(3.0)

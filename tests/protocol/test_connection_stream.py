@@ -12,13 +12,11 @@ from protocol.talking import (
     client_in_session,
     connect_wire,
     connected_wire,
-    in_session,
     listen,
     server_in_session,
-    wire_of,
 )
 
-from stompcodec.codec import Frame, serialize
+from stompcodec.codec import Frame
 from stompcodec.connection import Connection, Role
 from stompcodec.errors import RemoteProtocolError
 from stompcodec.spec import VERSIONS, Limits
@@ -87,14 +85,6 @@ def test_nothing_depends_on_the_cuts(conversation, options, data):
     assert listen(fresh(role, options), data.draw(some.cut(wire))) == whole
 
 
-@given(conversations(), options)
-def test_every_single_cut(conversation, options):
-    role, wire = conversation
-    whole = listen(fresh(role, options), [wire])
-    for at in range(0, len(wire), max(1, len(wire) // 60)):
-        assert listen(fresh(role, options), [wire[:at], wire[at:]]) == whole
-
-
 @pytest.mark.req("S12-FRM-06", "S12-FRM-07", "S12-CMD-02", "S12-DIS-02", "S12-ERR-02", "S12-LIM-04")
 @given(conversations(), options, st.data())
 def test_against_the_model(conversation, options, data):
@@ -110,14 +100,6 @@ def test_against_the_model(conversation, options, data):
     assert cause == model.fault if cause else model.fault == (("headers",) if " lacks " in message else ("order",))
     if role is Role.SERVER:
         assert heard.state is next_state("server", model.state, "ERROR", model.version)
-
-
-@given(conversations(), options)
-def test_any_kind_of_octets_will_do(conversation, options):
-    role, wire = conversation
-    whole = listen(fresh(role, options), [wire])
-    assert listen(fresh(role, options), [bytearray(wire)]) == whole
-    assert listen(fresh(role, options), [memoryview(b"<" + wire + b">")[1:-1]]) == whole
 
 
 # ---- the version changes inside a chunk ----
@@ -141,18 +123,6 @@ def test_what_is_behind_connect_is_read_by_its_version(version, subscribed, sent
         else:
             assert (got.frames[2].headers["destination"], got.frames[2].headers["x"]) == (sent, cr)
             assert got.error is None
-
-
-@pytest.mark.req("S12-ESC-07", "S11-ESC-06")
-def test_the_version_holds_behind_connected_too():
-    for version, value in (("1.2", "a\rb"), ("1.0", "a\\rb")):
-        client = Connection(Role.CLIENT)
-        client.send(Frame("CONNECT", {"host": "a"}))
-        message = b"MESSAGE\ndestination:a\\rb\nmessage-id:1\nsubscription:0\n\n\0"
-        wire = connected_wire(version, b"x:\\q\n") + message
-        got = listen(client, [wire])
-        assert got.frames[0].headers["x"] == "\\q"
-        assert got.frames[1].headers["destination"] == value
 
 
 # ---- limits ----
@@ -180,34 +150,6 @@ def test_first_limits_hold_up_to_connect_and_no_further(field):
         assert got.frames == []
         assert got.error[1][::2] == ("limit-exceeded", field)
         assert got.state is State.FAILED
-
-
-@pytest.mark.req("S12-LIM-03", "S12-LIM-04")
-@pytest.mark.parametrize("whole", [True, False])
-def test_limits_hold_behind_connect(whole):
-    limits = Limits(max_header_line=20, max_headers=1, max_body=3)
-    large = Limits(max_header_line=100)
-    good = b"SEND\ndestination:%b\n\nabc\0" % (b"d" * 8)
-    for bad, limit in (
-        (b"SEND\ndestination:%b\n\n\0" % (b"d" * 9), "max_header_line"),
-        (b"SEND\ndestination:a\nb:c\n\n\0", "max_headers"),
-        (b"SEND\ndestination:a\n\nabcd\0", "max_body"),
-    ):
-        wire = connect_wire() + good + bad
-        server = Connection(Role.SERVER, first_limits=large, limits=limits)
-        got = listen(server, [wire] if whole else [wire[i : i + 1] for i in range(len(wire))])
-        assert [frame.command for frame in got.frames] == ["CONNECT", "SEND"]
-        assert got.error[1][::2] == ("limit-exceeded", limit)
-
-
-@pytest.mark.req("S12-LIM-04")
-def test_first_limits_of_a_client_hold_up_to_connected():
-    for line, ok in ((b"x:" + b"y" * 38, True), (b"x:" + b"y" * 39, False)):
-        client = Connection(Role.CLIENT, first_limits=Limits(max_header_line=40))
-        client.send(Frame("CONNECT", {"host": "a"}))
-        message = b"MESSAGE\ndestination:%b\nmessage-id:1\nsubscription:0\n\n\0" % (b"d" * 60)
-        got = listen(client, [connected_wire("1.2", line + b"\n") + message])
-        assert len(got.frames) == 2 * ok
 
 
 def test_what_is_dropped_is_not_kept():
@@ -264,93 +206,6 @@ def test_refused_while_others_wait():
 
 
 # ---- two connections ----
-
-_names = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), min_size=1, max_size=8)
-_texts = {
-    # What a version can carry: 1.0 has no escapes, and a CR before the line's end is taken for no part of it.
-    "1.0": st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0\n"), max_size=8),
-    "1.1": st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), max_size=8),
-}
-_texts["1.2"] = _texts["1.1"]
-_bodies = st.binary(max_size=30) | st.sampled_from([b"x" * 8192, b"\0" * 9000])
-
-
-@st.composite
-def frames(draw, role, version):
-    """A frame that a side may send in a session, with odd headers."""
-    texts = _texts[version]
-    own = st.tuples(_names.filter(lambda name: version != "1.0" or not set(name) & {":", "\n"}), texts)
-    if role is Role.CLIENT:
-        command = draw(st.sampled_from(["SEND", "SUBSCRIBE", "ACK", "BEGIN"]))
-        needs = ["destination"] if command == "SEND" else ["destination", "id", "message-id", "subscription"]
-        needs = ["transaction"] if command == "BEGIN" else needs
-    else:
-        command = draw(st.sampled_from(["MESSAGE", "RECEIPT"]))
-        needs = ["destination", "message-id", "subscription"] if command == "MESSAGE" else ["receipt-id"]
-    pairs = [(name, draw(texts)) for name in needs] + draw(st.lists(own, max_size=3))
-    pairs = [pair for pair in pairs if pair[0] != "content-length"]
-    body = draw(_bodies) if command in ("SEND", "MESSAGE") else b""
-    return Frame(command, pairs, body)
-
-
-def uncounted(frame):
-    """Without the header that `serialize` adds."""
-    pairs = [pair for pair in frame.headers.pairs() if pair[0] != "content-length"]
-    return frame.command, pairs, frame.body
-
-
-@pytest.mark.req("S12-CON-02", "S12-HDR-01", "S12-CL-06", "S11-UTF-01")
-@given(st.sampled_from(VERSIONS), st.booleans(), st.data())
-def test_two_connections_understand_each_other(version, whole_frames, data):
-    """Both talk at once, through cuts of any kind; each hears what the other said, in order, and nothing else."""
-    client = Connection(Role.CLIENT, versions=[version], whole_frames=whole_frames)
-    server = Connection(Role.SERVER, whole_frames=whole_frames)
-    client.send(Frame("CONNECT", {"host": "a"}))
-    said = {client: [], server: []}
-    heard = {client: [], server: []}
-    lines = {client: b"", server: b""}  # what is on its way from each
-    other = {client: server, server: client}
-
-    def deliver(sender, size):
-        chunk, lines[sender] = lines[sender][:size], lines[sender][size:]
-        for frame in other[sender].receive(chunk, 0.0):
-            if frame.command == "CONNECT":
-                server.accept({"session": "1"})
-            elif frame.command != "CONNECTED":
-                heard[other[sender]].append(uncounted(frame))
-
-    for _ in range(data.draw(st.integers(2, 12))):
-        for side in (client, server):
-            if side.state is State.CONNECTED and data.draw(st.booleans()):
-                frame = data.draw(frames(side.role, version))
-                side.send(frame)
-                said[side].append(uncounted(frame))
-            chunks = side.take_output()
-            if whole_frames:
-                assert all(chunk.endswith((b"\0", b"\0\n")) for chunk in chunks)
-            lines[side] += b"".join(chunks)
-            deliver(side, data.draw(st.integers(0, 400)))
-    for side in (client, server, client, server):
-        lines[side] += wire_of(side)
-        deliver(side, len(lines[side]))
-    assert heard[server] == said[client]
-    assert heard[client] == said[server]
-    assert (client.version, server.version) == (version, version)
-    client.close(0.0)
-    server.close(0.0)
-
-
-@pytest.mark.req("S12-FRM-01", "S12-HB-08")
-@given(st.sampled_from(list(Role)), st.data())
-def test_eols_between_frames_are_eaten(role, data):
-    connection = in_session(role)
-    frame = Frame("MESSAGE" if role is Role.CLIENT else "SEND", {"destination": "a", "message-id": "1"})
-    frame = Frame(frame.command, [*frame.headers.pairs(), ("subscription", "0")], b"\n\n")
-    gaps = data.draw(st.lists(st.sampled_from([b"", b"\n", b"\r\n", b"\n\n\n"]), min_size=1, max_size=5))
-    wire = b"".join(gap + serialize(frame) for gap in gaps) + b"\n"
-    got = listen(connection, data.draw(some.cut(wire)), lambda *_: None)
-    assert [found.body for found in got.frames] == [b"\n\n"] * len(gaps)
-    connection.close(0.0)
 
 
 @example(b"CONNECT\naccept-version:1.2\n\n\0\0")

@@ -42,21 +42,6 @@ def test_an_eol_is_due_after_half_of_the_interval(role):
     assert connection.next_deadline() == 12.0
 
 
-@pytest.mark.req("S12-HB-09")
-def test_any_octets_that_are_sent_count():
-    server = beating(Role.SERVER, 1000, 0)
-    assert server.next_deadline() == 0.5
-    server.output.append(b"MESSAGE\n\n\0")
-    server.take_output(now=0.4)
-    assert server.next_deadline() == 0.9
-    server.take_output(now=0.8)
-    assert server.next_deadline() == 0.9, "nothing was sent"
-    assert server.tick(0.9)
-    server.send(Frame("RECEIPT", {"receipt-id": "1"}))
-    assert len(server.take_output()) == 2
-    assert server.next_deadline() == 1.4
-
-
 @pytest.mark.req("S12-HB-08", "S12-HB-11", "S12-HB-12", "S11-HB-08", "S11-HB-12")
 @pytest.mark.parametrize("role", list(Role))
 @pytest.mark.parametrize("octets", [b"\n", b"SE", SEND.replace(b"SEND", b"MESSAGE")[:9], b"\r"])
@@ -70,30 +55,6 @@ def test_silence_of_twice_the_interval_is_death(role, octets):
     assert connection.tick(dead + 5)
     assert connection.next_deadline() == dead + 7.0 + GRACE[role]
     assert not connection.tick(dead + 7.0 + GRACE[role])
-
-
-def test_no_octets_are_no_sign_of_life():
-    server = beating(Role.SERVER, 0, 1000)
-    list(server.receive(b"", 1.9))
-    assert not server.tick(2.0)
-
-
-@pytest.mark.req("S12-HB-12")
-@pytest.mark.parametrize("role", list(Role))
-def test_time_in_which_we_did_not_read_is_excused(role):
-    connection = beating(role, 0, 1000)
-    limit = 2.0 + GRACE[role]
-    connection.excuse(7.5, 9.0)
-    assert connection.next_deadline() == limit + 7.5
-    assert connection.tick(limit + 7.25)
-    assert not connection.tick(limit + 7.5)
-    connection.excuse(-100.0)
-    assert connection.next_deadline() == limit + 7.5
-    # Octets that are handed in with an earlier time take nothing from it.
-    list(connection.receive(EOL, 5.0))
-    assert connection.next_deadline() == limit + 7.5
-    list(connection.receive(EOL, 8.0))
-    assert connection.next_deadline() == limit + 8.0
 
 
 @pytest.mark.req("S12-HB-08")
@@ -115,18 +76,6 @@ def test_without_heart_beats_there_is_no_deadline(role):
     assert connection.next_deadline() is None
     assert connection.tick(1e9)
     assert connection.output == []
-
-
-def test_there_is_no_deadline_before_a_session_and_after_it():
-    for role in Role:
-        connection = Connection(role, heart_beat=(1, 1))
-        assert connection.next_deadline() is None
-        assert connection.tick(1e9)
-        connection = beating(role, 1, 1)
-        connection.close(0.0)
-        assert connection.next_deadline() is None
-        assert connection.tick(1e9)
-        assert connection.output == []
 
 
 def test_beats_begin_with_connected():
@@ -261,12 +210,6 @@ def test_idle_connections_live_for_an_hour(client_ms, server_ms, latency):
     assert died is None
     assert longest[server] <= client_ms / 1000
     assert longest[client] <= server_ms / 1000
-
-
-@pytest.mark.slow
-def test_a_whole_hour_of_virtual_time():
-    client, server = two((1000, 2000), (2000, 1000))
-    assert live(client, server, 0.3, until=3600.0)[0] is None
 
 
 @pytest.mark.req("S12-HB-11", "S12-HB-12")

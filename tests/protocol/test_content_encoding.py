@@ -47,31 +47,6 @@ def test_content_round_trip(encoding, data):
     assert encode_content(encoding, data) == encoded
 
 
-@pytest.mark.req("WISH-ENC-01", "WISH-ENC-02")
-def test_others_read_what_we_write_and_we_what_they_write():
-    data = bytes(range(256)) * 100
-    assert gzip.decompress(encode_content("gzip", data)) == data
-    assert zlib.decompress(encode_content("deflate", data)) == data
-    assert base64.b64decode(encode_content("base64", data)) == data
-    assert base64.b64decode(encode_content("gzip,base64", data))[:2] == b"\x1f\x8b"
-    assert decode_content("gzip", gzip.compress(data, mtime=1234567890)) == data
-    assert decode_content("deflate", raw_deflate(data)) == data
-    assert decode_content("base64", base64.b64encode(data)) == data
-    assert decode_content(None, data) is data
-    assert decode_content("", data) is data
-    assert encode_content(None, data) is data
-
-
-@pytest.mark.req("WISH-ENC-01")
-def test_gzip_has_no_time_stamp():
-    assert encode_content("gzip", b"hello")[:8] == b"\x1f\x8b\x08\0\0\0\0\0"
-
-
-@pytest.mark.parametrize("encoding", ["GZIP", " gzip ", "\tgzip", "gzip,identity", "identity , x-gzip"])
-def test_names_of_codings_have_no_case_and_spaces(encoding):
-    assert decode_content(encoding, gzip.compress(b"hello")) == b"hello"
-
-
 @pytest.mark.parametrize(
     "encoding", ["br", "gzip;q=1", "gzip,", ",", "gzip,,base64", "utf-8", "*", "gzip base64", " ", "\0"]
 )
@@ -109,12 +84,6 @@ def test_cut_or_followed_by_junk(encoder, data, junk, choice):
     assert decode_content(encoding, encoded) == data
     refused("bad-content-encoding", decode_content, encoding, encoded[: choice.draw(st.integers(0, len(encoded) - 1))])
     refused("bad-content-encoding", decode_content, encoding, encoded + junk)
-
-
-@pytest.mark.req("WISH-ENC-01")
-@pytest.mark.parametrize("encode", [zlib.compress, raw_deflate])
-def test_deflate_has_one_member(encode):
-    refused("bad-content-encoding", decode_content, "deflate", encode(b"a") + encode(b"b"))
 
 
 @pytest.mark.req("WISH-ENC-01")
@@ -213,16 +182,6 @@ def test_a_bomb_of_a_gigabyte_is_refused_in_little_memory(encoding, bomb):
     limit = 4 * 2**20
     refused("limit-exceeded", decode_content, encoding, bomb, limit)
     assert peak() < 4 * limit
-
-
-@pytest.mark.req("S12-LIM-05", "WISH-ENC-01", "WISH-ENC-02")
-@pytest.mark.parametrize(
-    ("encoding", "data"), [("gzip", flat_bomb(31)), ("base64", b"YWJj" * 2**20)], ids=["gzip", "base64"]
-)
-@tracing()
-def test_a_small_limit_takes_little_memory(encoding, data):
-    refused("limit-exceeded", decode_content, encoding, data, 1000)
-    assert peak() < 300_000
 
 
 @pytest.mark.req("S12-LIM-05")

@@ -7,10 +7,8 @@ from hypothesis import given as st_given
 from hypothesis import strategies as st
 from protocol.vectors_of import answer, vectors_of
 
-from stompcodec.errors import FrameError
 from stompcodec.spec import CLIENT_1_1, SERVER, VERSIONS
 from stompcodec.states import (
-    REQUIRED_HEADERS,
     State,
     missing_headers,
     negotiate,
@@ -51,19 +49,6 @@ def test_validate_vectors(given, expect):
     assert {"missing": got} == expect
 
 
-some_versions = st.lists(st.sampled_from([*VERSIONS, "1.9", "1.10", "2.0"]), max_size=5)
-
-
-@pytest.mark.req("S12-NEG-02", "S12-NEG-04", "S12-NEG-05", "S11-NEG-03")
-@st_given(some_versions, some_versions)
-def test_the_highest_common_version_wins(client, server):
-    common = [
-        version for version in ("1.0", "1.1", "1.2", "1.9", "1.10", "2.0") if version in client and version in server
-    ]
-    expect = common[-1] if common else {"error": "no-common-version"}
-    assert answer(negotiate, ",".join(client), server) == expect
-
-
 @pytest.mark.req("S12-NEG-04", "S12-HDR-01")
 @pytest.mark.parametrize(
     "entry", ["1.2 ", " 1.2", "1.2\t", "01.2", "1.2.0", "1,2", "1", "V1.2", "\u0661.2", "", "1.2;", "1.02"]
@@ -72,21 +57,6 @@ def test_entries_are_compared_exactly(entry):
     assert answer(negotiate, entry, VERSIONS) == {"error": "no-common-version"}
     assert answer(negotiate, f"{entry},1.1", VERSIONS) == "1.1"
     assert answer(negotiate_client, entry, VERSIONS) == {"error": "no-common-version"}
-
-
-@pytest.mark.req("S12-NEG-05", "S11-NEG-04")
-def test_the_error_lists_what_the_server_speaks():
-    with pytest.raises(FrameError, match=r"the server speaks 1\.0, 1\.1"):
-        negotiate("1.2", ["1.0", "1.1"])
-
-
-@pytest.mark.req("WISH-NEG-01", "WISH-NEG-02", "WISH-NEG-03")
-@pytest.mark.parametrize(
-    ("client", "server", "version"),
-    [("1.9", "1.10", "1.9"), ("2.0", "1.1", "1.1"), ("1.1", "2.0", "1.1"), (None, None, "1.0"), ("0.9", None, "0.9")],
-)
-def test_wishlist_takes_the_lower_of_the_two(client, server, version):
-    assert negotiate_wishlist(client, server) == version
 
 
 @pytest.mark.req("WISH-NEG-03")
@@ -98,56 +68,11 @@ def test_wishlist_refuses_what_is_no_version(version):
     assert answer(negotiate_wishlist, "1.1", version) == {"error": "no-common-version"}
 
 
-@pytest.mark.req("S12-TX-07", "S11-TX-05", "S11-TX-06", "S10-TX-01", "S10-TX-04", "S10-TX-05")
-def test_transactions_are_named_in_every_version():
-    for version, command in itertools.product([None, "1.2", *OLDER], ("BEGIN", "COMMIT", "ABORT")):
-        assert missing_headers(version, "client", command, [("receipt", "1")]) == ["transaction"]
-
-
-@pytest.mark.req("S10-CON-04", "S11-CTD-01", "S10-RCP-02", "S11-RCP-02", "LEG-RCP-02", "S11-MSG-01", "S11-MSG-02")
-@pytest.mark.parametrize(
-    ("version", "command", "missing"),
-    [
-        ("1.0", "CONNECTED", ["session"]),
-        ("1.1", "CONNECTED", ["version"]),
-        ("1.0", "RECEIPT", ["receipt-id"]),
-        ("1.1", "RECEIPT", ["receipt-id"]),
-        ("legacy", "RECEIPT", ["receipt-id"]),
-        ("1.1", "MESSAGE", ["destination", "message-id", "subscription"]),
-        ("1.1", "ERROR", []),
-    ],
-)
-def test_headers_of_server_frames(version, command, missing):
-    assert missing_headers(version, "server", command, []) == missing
-
-
 @pytest.mark.req("LEG-CON-02", "LEG-HDR-04", "LEG-CMD-01", "LEG-SUB-01")
 def test_legacy_names_have_no_case():
     assert missing_headers("legacy", "client", "connect", []) == ["username", "passcode"]
     assert missing_headers("legacy", "client", "connect", [("PassCode", "x")]) == ["username"]
     assert missing_headers("legacy", "client", "Subscribe", []) == ["destination"]
-
-
-@pytest.mark.req("S12-FRM-03", "S12-FRM-05")
-def test_case_counts_and_empty_values_are_there():
-    assert missing_headers("1.2", "client", "ACK", [("ID", "1")]) == ["id"]
-    assert missing_headers("1.2", "client", "ACK", [("id", "")]) == []
-    assert missing_headers("1.2", "client", "ack", []) == []
-
-
-def test_unknown_versions_are_named():
-    with pytest.raises(ValueError, match=r"version is '1\.3'"):
-        missing_headers("1.3", "client", "SEND", [])
-
-
-@st_given(any_version, st.sampled_from(EVERY_FRAME), st.lists(st.sampled_from(["id", "destination", "host", "x"])))
-def test_what_is_missing_is_required_and_not_there(version, frame, names):
-    sender, command = frame
-    missing = missing_headers(version, sender, command, [(name, "") for name in names])
-    required = REQUIRED_HEADERS[version or "1.2", sender].get(command, ())
-    assert [entry for entry in required if entry in missing] == missing
-    assert missing_headers(version, sender, command, [(entry.split("|")[-1], "") for entry in required]) == []
-    assert all(not set(entry.split("|")) & set(names) for entry in missing)
 
 
 # The order of frames.
@@ -214,36 +139,6 @@ def test_unknown_commands_are_illegal(version, state, command):
     if command not in {*CLIENT_1_1, *SERVER}:
         assert next_state("client", state, command, version) is None
         assert next_state("server", state, command, version) is None
-
-
-@st_given(any_version, st.sampled_from(State))
-def test_nobody_sends_the_frames_of_the_other(version, state):
-    for sender, other in (("client", "server"), ("server", "client")):
-        assert all(next_state(sender, state, command, version) is None for command in COMMANDS[other])
-
-
-@pytest.mark.req("S12-CON-01", "S12-DIS-02", "S12-ERR-02")
-@st_given(any_version, st.data())
-def test_any_legal_conversation(version, data):
-    """A walk over the table: what it lets through is a conversation of the specification."""
-    state, said = State.NEW, []
-    for _ in range(data.draw(st.integers(0, 12))):
-        choices = sorted(legal(state, version))
-        if not choices:
-            break
-        sender, command = data.draw(st.sampled_from(choices))
-        state = next_state(sender, state, command, version)
-        assert state is not State.CLOSED
-        said.append((sender, command))
-    client = [command for sender, command in said if sender == "client"]
-    server = [command for sender, command in said if sender == "server"]
-    assert not {"CONNECT", "STOMP"} & set(client[1:])
-    assert not client or client[0] in ("CONNECT", "STOMP")
-    assert "DISCONNECT" not in client[:-1]
-    assert server.count("CONNECTED") <= 1
-    assert len(client) < 2 or "CONNECTED" in server
-    if version in (None, "1.2"):
-        assert ("server", "ERROR") not in said[:-1]
 
 
 @pytest.mark.req("S12-DIS-02", "S12-RCP-04")

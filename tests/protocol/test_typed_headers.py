@@ -71,17 +71,6 @@ def test_json_round_trip(value):
     assert written.isascii() or written == value
 
 
-json_like = st.text(alphabet='[]{}":,\\ 0123456789.-+eEtrufalsn\n\u0661') | st.text()
-
-
-@st_given(json_like)
-@example('"\\ud800"')
-@example('{"a":1,"a":2}')
-def test_any_value_is_read_and_written_again(value):
-    read = json_value(value)
-    assert repr(json_value(json_text(read))) == repr(read)
-
-
 @pytest.mark.req("WISH-JSN-02")
 @pytest.mark.parametrize(
     "hostile", ['"' + '\\"' * 500_000, "[" * 200 + '"\\' * 300_000, "[" * 1_000_000, "[1," * 300_000]
@@ -90,15 +79,6 @@ def test_json_takes_linear_time(hostile):
     begin = time.perf_counter()
     assert json_value(hostile) is hostile
     assert time.perf_counter() - begin < patience(5)
-
-
-@pytest.mark.req("WISH-JSN-02")
-def test_plain_strings_are_written_plain():
-    for plain in ("/queue/a", "", "a b", "é", "NaN", "5 apples", '"'):
-        assert json_text(plain) == plain
-    assert json_text("5") == '"5"'
-    assert json_text("a\nb") == '"a\\nb"'
-    assert json_text([1, {"é": "x"}]) == '[1,{"\\u00e9":"x"}]'
 
 
 def nested(depth):
