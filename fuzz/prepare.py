@@ -65,6 +65,13 @@ def _atheris() -> Path:
     return folder
 
 
+#: A file of the codec that is in the broker's extension, too: see setup.py.
+SHARED = ("text.c",)
+
+#: The files that need no Python.h.
+WITHOUT_PYTHON = ("columns.c", "ends.c", "scan.c", "select.c", "text.c", "websocket.c")
+
+
 def _site() -> Path:
     """A copy of the package with its extension, linked without a sanitizer runtime: one is preloaded."""
     site, objects = WORK / "site", WORK / "objects"
@@ -76,11 +83,16 @@ def _site() -> Path:
     _run(*cython, ROOT / "src" / "codec.pyx", "-o", generated)
     flags = ["-O1", "-g", *SANITIZE, TRACE]
     include = ["-I", "src", "-isystem", sysconfig.get_path("include")]
-    linked = []
-    for source in (generated, *sorted((ROOT / "src").glob("*.c"))):
-        linked.append(objects / f"{source.stem}.o")
-        _run("gcc", "-c", "-fPIC", "-DNDEBUG", *flags, *include, source, "-o", linked[-1])
-    _run("gcc", "-shared", *linked, "-o", f"{site}/stompcodec/_codec_c{sysconfig.get_config_var('EXT_SUFFIX')}")
+    codec, broker = site / "stompcodec" / "_codec_c", site / "stompcodec" / "broker" / "_plain_c"
+    for extension, sources in (
+        (codec, [generated, *sorted((ROOT / "src").glob("*.c"))]),
+        (broker, [*sorted((ROOT / "src" / "plain").glob("*.c")), *(ROOT / "src" / name for name in SHARED)]),
+    ):
+        linked = []
+        for source in sources:
+            linked.append(objects / f"{source.stem}.o")
+            _run("gcc", "-c", "-fPIC", "-DNDEBUG", *flags, *include, source, "-o", linked[-1])
+        _run("gcc", "-shared", *linked, "-o", f"{extension}{sysconfig.get_config_var('EXT_SUFFIX')}")
     return site
 
 

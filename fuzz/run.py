@@ -21,7 +21,7 @@ from typing import NamedTuple
 import seeds
 from prepare import FUZZ, WORK, Built, build, environment
 
-TARGETS = ("parse", "differential", "connection", "websocket", "selector")
+TARGETS = ("parse", "differential", "connection", "websocket", "broker", "selector")
 #: Targets whose inputs have a form of their own.
 SEEDS = ("selector",)
 SLOWEST = 30  # seconds for one input
