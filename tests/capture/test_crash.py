@@ -21,7 +21,7 @@ from capture.capturing import TIME, batches, octets, read, segment
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stompcodec import Frame, parse
+from stompcodec import Frame, Parser, parse
 from stompcodec.capture import UNKNOWN, Capture, CaptureWriter, octets_of
 from stompcodec.capture import writer as capture_segment
 from stompcodec.capture.index import ROW, IndexEncoder, index_path, trailer
@@ -365,6 +365,26 @@ def test_kill_9(path: Path, single: bool) -> None:
             number = len(list(Capture(path).frames()))
             assert number >= len(found)
             assert writer.end() == Capture(path).end()
+
+
+@kinds
+def test_following_a_writer_that_is_at_work(path: Path, single: bool) -> None:
+    with subprocess.Popen(
+        [sys.executable, "-c", _WRITER, str(path), str(single), "0"], stdout=subprocess.PIPE, cwd=ROOT
+    ) as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        cursor = Capture(path).cursor()
+        parser, numbers = Parser("1.2"), list[int]()
+        while len(numbers) < 300:
+            for piece in cursor.pieces():
+                numbers += [int(frame.headers["n"]) for frame in parser.feed(piece.data)]
+                if len(numbers) >= 300:
+                    break  # a writer that is quicker than we has more for each look at its files
+            process.stdout.readline()
+        process.kill()
+        process.stdout.read()
+    assert numbers == list(range(len(numbers)))
 
 
 @pytest.mark.parametrize("sealed", [False, True])

@@ -32,10 +32,9 @@ CUT = 64 * 1024
 CUT_EVERYWHERE = 4096
 #: Characters of a fragment: what mail programs and chats pass on whole.
 FRAGMENT = 24 * 1024
-#: Entries on the page, bytes of all of them, and bytes of a body.
+#: Entries on the page, and bytes of all of them.
 ENTRIES = 1000
 _ROOM = 3_000_000
-_BODY = 4096
 _VERSIONS = ("auto", "1.0", "1.1", "1.2", "legacy")
 _BROKEN_LINK = "The link is broken or was cut short: ask for it again."
 _NULS = ("\0", "^@", "\u2400")
@@ -254,13 +253,13 @@ class Playground:
     def _look(self, version: str, lenient: bool) -> dict[str, Any]:
         self._version, self._lenient = version, lenient
         problems: list[str] = []
-        options = {"version": version, "lenient": lenient, "commands": (), "limits": Limits(), "resync": True}
+        options = {"version": version, "lenient": lenient, "limits": Limits(), "resync": True}
         with tempfile.TemporaryDirectory() as folder:
             path = Path(folder, "input.stompcap" if self._form == "capture" else "input")
             path.write_bytes(self._octets)
-            inspection = Inspection(str(path), self._form, problems.append, options)
+            inspection = Inspection(str(path), problems.append, options)
             inspection.name = self._name
-            book = Book(_BODY, False, _ROOM)
+            book = Book(False, _ROOM)
             frames = 0
             for entry in inspection.entries(ENTRIES):
                 frames += entry.place is not None
