@@ -1,6 +1,6 @@
 """Peers that mean harm, or do it: the broker's memory stays bounded, and others are served meanwhile.
 
-The broker is a process of its own, so that its memory can be looked at. `test_memory_attacks.py` fills what is accounted.
+The broker is a process of its own, so that its memory can be looked at. `test_memory_attacks.py` fills its account.
 """
 
 from __future__ import annotations
