@@ -1,6 +1,6 @@
 """The plain road in C.
 
-With it, without it, and switched at random, clients and books are the same, byte for byte.
+With it, without it, and switched at random, clients and books are the same, byte for byte. What it takes, it takes.
 """
 
 from __future__ import annotations
@@ -18,7 +18,9 @@ from profiles import examples
 from stompcodec import Limits
 from stompcodec.broker.auth import Rule, User, hash_passcode
 from stompcodec.broker.memory import MESSAGE, OPERATION
+from stompcodec.broker.queues.dispatcher import Dispatcher
 from stompcodec.broker.queues.queue import Queue
+from stompcodec.broker.selectors.selector import Selector
 from stompcodec.broker.sessions import commit, plain
 from stompcodec.broker.storage.journal import Journal
 
@@ -321,8 +323,7 @@ TAKEN = {
 
 
 @pytest.mark.parametrize("octets", [*TAKEN.values(), *LEFT.values()], ids=[*TAKEN, *LEFT])
-@pytest.mark.parametrize("ack", ["auto", "client-individual"])
-@pytest.mark.parametrize("whole_frames", [False, True])
+@pytest.mark.parametrize(("ack", "whole_frames"), [("auto", False), ("auto", True), ("client-individual", False)])
 def test_what_it_takes(octets: bytes, ack: str, whole_frames: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     bench = Bench()
     sender, consumer = bench.peer(whole_frames=whole_frames), bench.peer(whole_frames=whole_frames)
@@ -332,8 +333,7 @@ def test_what_it_takes(octets: bytes, ack: str, whole_frames: bool, monkeypatch:
     sender.put("/topic/t")
     count = Counted(sender, monkeypatch)
     sender.raw(octets * 3)
-    wanted = 0 if octets in TAKEN.values() else octets.count(b"\0") * 3
-    assert count.made == wanted
+    assert count.made == (0 if octets in TAKEN.values() else 3)
 
 
 @pytest.mark.parametrize(
@@ -482,40 +482,6 @@ def test_a_head_with_lines_to_write_anew_may_be_so_long(past: int, monkeypatch: 
     assert consumer.take()[-1].headers["x"] == ":" * colons
 
 
-@pytest.mark.parametrize("on", [True, False])
-@pytest.mark.parametrize("ack", ["auto", "client-individual"])
-def test_messages_over_websocket_take_the_shortest_road(ack: str, on: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    switch(on)
-    bench = Bench()
-    sender, consumer = bench.peer(), bench.peer(whole_frames=True)
-    consumer.subscribe("/queue/a", ack=ack)
-    sender.put("/queue/a", "0")
-    monkeypatch.delattr(Queue, "put")
-    sender.put("/queue/a", "1")
-    sender.raw(frame(b"SEND", b"destination:/queue/a", b"content-length:1", body=b"2") * 2)
-    assert consumer.bodies() == [b"0", b"1", b"2", b"2"]
-
-
-def test_sends_of_one_read_over_websocket_are_taken(monkeypatch: pytest.MonkeyPatch) -> None:
-    pytest.importorskip("websockets")
-    from stompcodec.transport.websocket import client_layer, server_layer
-
-    client, server = client_layer("a", 80), server_layer()
-    client.start()
-    server.receive(b"".join(client.take_output()))
-    client.receive(b"".join(server.take_output()))
-    bench = Bench()
-    sender, consumer = bench.peer(whole_frames=True), bench.peer()
-    consumer.subscribe("/queue/a")
-    sender.put("/queue/a")
-    count = Counted(sender, monkeypatch)
-    client.send([SEND] * 20)
-    (piece,) = server.receive(b"".join(client.take_output()))
-    sender.raw(bytes(piece))
-    assert consumer.bodies() == [b"", *[b"hi"] * 20]
-    assert count.made == 0
-
-
 ACKS = {
     "": True,
     "receipt:1": True,
@@ -549,32 +515,6 @@ def test_which_acks_it_takes(line: str, persistent: str, monkeypatch: pytest.Mon
             return  # they count when it is committed
     assert bench.broker.queues["/", "/queue/a"].total == 0
     assert bench.store.bodies == []
-
-
-@pytest.mark.parametrize(
-    "id",
-    [
-        b"1-2",
-        b"1-0",
-        b"1-",
-        b"1",
-        b"-1",
-        b"2-1",
-        b"1-1x",
-        b"1-" + b"1" * 18,
-        b"1-" + b"1" * 19,
-        b"1-1\n1",
-        b"1-%d" % (2**64 + 1),
-    ],
-)
-def test_an_ack_of_nothing_is_left_to_python(id: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
-    bench = Bench()
-    sender, consumer = bench.peer(), bench.peer()
-    consumer.subscribe("/queue/a", ack="client-individual")
-    sender.put("/queue/a")
-    consumer.raw(frame(b"ACK", b"id:" + id))
-    assert consumer.error()
-    assert bench.broker.queues["/", "/queue/a"].count == 1
 
 
 def test_an_ack_is_for_the_first_id_and_its_own_subscription() -> None:
@@ -642,15 +582,6 @@ def test_a_long_head_of_the_consumer(length: int) -> None:
         assert {message.headers["subscription"] for message in messages} == {ack + "%" * length}
 
 
-def test_the_frame_log_sees_all(caplog: pytest.LogCaptureFixture) -> None:
-    bench = Bench(log_frames="headers")
-    peer = bench.peer()
-    with caplog.at_level("INFO", "stompcodec.broker.frames"):
-        for number in range(3):
-            peer.put("/queue/a", x=str(number))
-    assert sum("< <Frame SEND" in line for line in caplog.messages) == 3
-
-
 def test_rules_hold() -> None:
     """A destination that is not allowed is not cached, so the road never takes a SEND to it."""
     user = User("u", hash_passcode("p", n=16))
@@ -679,13 +610,18 @@ def test_memory_that_is_short_is_looked_at_by_python(monkeypatch: pytest.MonkeyP
 
 
 @pytest.mark.parametrize("past", [0, 1])
-def test_the_bound_of_a_queue(past: int) -> None:
+@pytest.mark.parametrize(
+    "subscription", [None, {"ack": "client-individual", "prefetch_count": "100"}, {"selector": "color = 'red'"}]
+)
+def test_the_bound_of_a_queue(past: int, subscription: dict[str, str] | None) -> None:
+    """Also one without consumers, and one whose messages match nothing."""
     bench = Bench(max_queue_messages=5)
     sender, consumer = bench.peer(), bench.peer()
-    consumer.subscribe("/queue/a", ack="client-individual", prefetch_count="100")
+    if subscription is not None:
+        consumer.subscribe("/queue/a", **subscription)
     sender.put("/queue/a")
     sender.raw(SEND * (4 + past))
-    assert len(consumer.take()) == 5 + past
+    assert len(consumer.take()) == (5 + past if subscription and "ack" in subscription else 0)
     assert sender.session.paused is bool(past)
     assert bench.broker.queues["/", "/queue/a"].cost == MESSAGE * (5 + past) + bench.octets
 
@@ -700,10 +636,6 @@ def test_a_session_that_ends_takes_the_road_with_it() -> None:
     assert peer.session.road is None
     assert peer.session not in gc.get_referents(road)
     assert len(bench.broker.queues["/", "/queue/a"].messages) == 1
-
-
-def test_other_versions_do_without() -> None:
-    bench = Bench()
     assert bench.peer("1.0").session.road is None
     assert bench.peer("1.1").session.road is not None
 
@@ -717,3 +649,184 @@ def test_constants_and_classes_are_compared() -> None:
         extension.prepare({}, (), (), (None,) * 8, None, 9, MESSAGE, OPERATION)
     with pytest.raises(ValueError, match="other constants"):
         extension.prepare({}, (), (), (None,) * 8, None, 8, MESSAGE + 1, OPERATION)
+
+
+# ---- READY messages ----
+
+
+class Calls:
+    """Counts calls of methods, together."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, *methods: tuple[type, str]) -> None:
+        self.count = 0
+        for kind, name in methods:
+            self._watch(monkeypatch, kind, name)
+
+    def _watch(self, monkeypatch: pytest.MonkeyPatch, kind: type, name: str) -> None:
+        done = getattr(kind, name)
+
+        def counted(*arguments: Any) -> Any:
+            found = done(*arguments)
+            self.count += name != "deliver" or found is not None
+            return found
+
+        monkeypatch.setattr(kind, name, counted)
+
+
+PUT, DELIVER = (Queue, "put_plain"), (Queue, "deliver")
+
+
+def numbered(first: int, last: int) -> bytes:
+    return b"".join(b"SEND\ndestination:/queue/a\n\n%d\0" % number for number in range(first, last))
+
+
+@pytest.mark.parametrize("whole_frames", [False, True])
+def test_messages_become_ready_and_are_delivered_in_c(whole_frames: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    bench = Bench()
+    sender, consumer = bench.peer(), bench.peer(whole_frames=whole_frames)
+    consumer.subscribe("/queue/a", ack="client-individual", prefetch_count="2")
+    sender.put("/queue/a", "0")
+    consumer.ack(consumer.take()[-1])
+    used = bench.broker.account.used
+    sender.put("/queue/a", "0")
+    sender.raw(numbered(1, 4))  # the first READY message is Python's, which makes the line
+    calls, got = Calls(monkeypatch, PUT, DELIVER), []
+    sender.raw(numbered(4, 9))
+    for _ in range(9):
+        for message in (each for each in consumer.take() if each.command == "MESSAGE"):
+            got.append(message.body)
+            consumer.ack(message)
+            (subscription,) = consumer.session.consumers.values()
+            assert len(subscription.unacked) <= 2
+            assert bench.broker.queues["/", "/queue/a"].ring.count(subscription) == subscription.in_ring
+    assert got == [b"%d" % number for number in range(9)]
+    assert calls.count == 0
+    assert bench.broker.queues["/", "/queue/a"].cost == 0
+    assert bench.broker.account.used == used
+
+
+@pytest.mark.parametrize("whole_frames", [False, True])
+def test_messages_that_wait_for_room_in_the_outbox_are_delivered_in_c(
+    whole_frames: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bench = Bench(write_high=1)
+    sender, consumer = bench.peer(), bench.peer(whole_frames=whole_frames)
+    consumer.subscribe("/queue/a")
+    sender.put("/queue/a", "0")
+    used = bench.broker.account.used
+    sender.raw(numbered(1, 4))
+    calls = Calls(monkeypatch, PUT, DELIVER)
+    sender.raw(numbered(4, 9))
+    for _ in range(9):
+        bench.turn()
+    assert [each.body for each in consumer.take()] == [b"%d" % number for number in range(9)]
+    assert calls.count == 0
+    assert bench.broker.queues["/", "/queue/a"].cost == 0
+    assert bench.broker.account.used == used
+
+
+@pytest.mark.parametrize("past", [0, 1])
+@pytest.mark.parametrize("transient", ["stop", "spool"])
+def test_ready_messages_leave_the_window_only_to_be_spooled(
+    past: int, transient: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bench = Bench(FaultyStore(), window_messages=5, transient=transient)
+    sender = bench.peer()
+    sender.put("/queue/a", "0")
+    calls = Calls(monkeypatch, PUT)
+    sender.raw(numbered(1, 5 + past))
+    queue = bench.broker.queues["/", "/queue/a"]
+    spooled = past if transient == "spool" else 0
+    assert (queue.count, queue.total) == (5 + past - spooled, 5 + past)
+    assert calls.count == spooled
+
+
+@pytest.mark.parametrize("past", [0, 1])
+def test_ready_messages_leave_a_window_of_bytes_only_to_be_spooled(past: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    bench = Bench(FaultyStore(), transient="spool")
+    sender = bench.peer()
+    sender.put("/queue/a", "0")
+    queue = bench.broker.queues["/", "/queue/a"]
+    assert queue.window is not None
+    sender.raw(numbered(1, 2))
+    each = queue.octets - len(queue.messages.line[0].tail)
+    queue.window.octets = (
+        queue.octets + each + 1 - past
+    )  # the next one fits, and the one behind it if nothing is `past`
+    calls = Calls(monkeypatch, PUT)
+    sender.raw(numbered(2, 4))
+    assert (queue.count, queue.total) == (4 - past, 4)
+    assert calls.count == past
+
+
+@pytest.mark.parametrize("kind", ["persistent", "priority", "expires"])
+def test_a_message_that_needs_more_is_delivered_by_python_in_its_place(
+    kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bench = Bench(FaultyStore())
+    sender, consumer = bench.peer(), bench.peer()
+    more = {"persistent": "true", "priority": "4", "expires": "9999999999999"}
+    for number in range(5):
+        sender.put("/queue/a", str(number), **({kind: more[kind]} if number == 2 else {}))
+    calls = Calls(monkeypatch, DELIVER)
+    consumer.subscribe("/queue/a")
+    assert [each.body for each in consumer.take() if each.command == "MESSAGE"] == [b"0", b"1", b"2", b"3", b"4"]
+    assert calls.count == (kind != "priority")
+    assert bench.store.bodies == []
+
+
+# ---- a consumer with a selector: C asks it once for each message ----
+
+PYTHON = (PUT, (Dispatcher, "give_plain"), (Dispatcher, "give"))
+
+
+def colored(*colors: str) -> bytes:
+    return b"".join(f"SEND\ndestination:/queue/a\ncolor:{color}\n\n{color}\0".encode() for color in colors)
+
+
+@pytest.mark.parametrize("whole_frames", [False, True])
+def test_a_selector_is_asked_once_and_python_only_for_what_it_refuses(
+    whole_frames: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bench = Bench()
+    sender, consumer = bench.peer(), bench.peer(whole_frames=whole_frames)
+    consumer.subscribe("/queue/a", selector="color = 'red'")
+    sender.raw(colored("red", "red"))  # Python makes the consumer the only one
+    consumer.take()
+    python, asked = Calls(monkeypatch, *PYTHON), Calls(monkeypatch, (Selector, "matches"))
+    sender.raw(colored("red", "blue", "red", "green", "red"))
+    assert [message.body for message in consumer.take()] == [b"red"] * 3
+    assert (python.count, asked.count) == (0, 5)
+    (queue,) = bench.broker.queues.values()
+    assert [message.frame.body for message in queue.messages] == [b"blue", b"green"]
+    assert queue.count == 2
+
+
+@pytest.mark.parametrize("how", ["second consumer", "acknowledges", "no budget"])
+def test_what_is_left_to_python(how: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    bench = Bench()
+    sender, consumer = bench.peer(), bench.peer()
+    consumer.subscribe("/queue/a", selector="color = 'red'", ack="client" if how == "acknowledges" else "auto")
+    sender.raw(colored("red", "red"))
+    if how == "second consumer":
+        consumer.subscribe("/queue/a", id="2")
+    if how == "no budget":
+        consumer.session.outbox.send_budget = 1
+    calls = Calls(monkeypatch, *PYTHON)
+    sender.raw(colored("red", "red"))
+    bench.turn()
+    assert calls.count > 0
+    assert [message.body for message in consumer.take()] == [b"red"] * 4
+
+
+def test_the_budget_of_the_consumer_counts_each_message() -> None:
+    bench = Bench()
+    sender, consumer = bench.peer(), bench.peer()
+    consumer.subscribe("/queue/a", selector="color = 'red'")
+    sender.raw(colored("red", "red"))
+    left = []
+    for _ in range(3):
+        sender.session.receive(colored("red"), bench.now)
+        left.append(consumer.session.outbox.send_budget)
+    size = len(b"destination:/queue/a\ncolor:red\ncontent-length:3\n\nred\0")
+    assert [left[0] - left[1], left[1] - left[2]] == [size, size]
