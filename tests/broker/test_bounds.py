@@ -6,7 +6,6 @@ from broker.harness import Bench
 from stompcodec.broker.auth import Rule
 from stompcodec.broker.config.config import DIALECTS
 from stompcodec.broker.memory import OPERATION
-from stompcodec.broker.message import shared
 from stompcodec.broker.queues.consumer import UNLIMITED
 from stompcodec.broker.routing import durables
 from stompcodec.broker.routing.durable import LONGEST_NAME
@@ -147,16 +146,6 @@ def test_half_open_connections_are_small_and_go():
         session.lost(bench.now)
     assert not bench.broker.sessions
     assert len(bench.broker._deadlines._heap) < 200
-
-
-def test_names_of_destinations_are_shared_but_not_kept():
-    first, second = "".join(["/topic/", "a" * 100]), "".join(["/topic/", "a" * 100])
-    assert shared(first) is shared(second) is first
-    kept = shared.cache_info().maxsize
-    for number in range(kept):
-        shared(f"/topic/{number}")
-    assert shared(second) is second
-    assert shared.cache_info().currsize == kept
 
 
 # ---- peers that misbehave ----
@@ -460,16 +449,6 @@ def test_credit_does_not_grow_beyond_what_there_can_be():
     assert consumer.flow._octets <= 2**62
     peer.subscribe("/queue/b", "2", ack="client", credit=str(UNLIMITED + 1))
     assert peer.error().headers["message"].startswith("bad ")
-
-
-@pytest.mark.parametrize(("value", "fine"), [(str(2**62), True), (str(2**62 + 1), False), ("9" * 400, False)])
-@pytest.mark.parametrize("name", ["from_seq", "consumer_window_size"])
-def test_the_largest_numbers(name, value, fine):
-    bench = Bench()
-    bench.peer().put("/queue/a", "x")
-    peer = bench.peer()
-    peer.subscribe("/queue/a", ack="client", browser="true", **{name: value})
-    assert peer.closed is not fine
 
 
 @pytest.mark.parametrize("name", ["x_message_ttl", "x_expires", "x_max_length", "x_max_length_bytes"])

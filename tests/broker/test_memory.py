@@ -173,24 +173,6 @@ def test_the_sender_to_the_largest_queue_waits_and_others_go_on():
     assert difference(bench.broker) == {}
 
 
-def test_with_many_queues_their_senders_wait_before_memory_is_gone():
-    bench = bench_of(max_destinations=1000)
-    account = bench.broker.account
-    senders = [bench.peer() for _ in range(10)]
-    for _ in range(1000):
-        for number, sender in enumerate(senders):
-            if not sender.session.paused:
-                sender.put(f"/queue/{number}", b"x" * 500)
-        if all(sender.session.paused for sender in senders):
-            break
-    assert account.first < account.used < account.second
-    consumer = bench.peer()
-    for number in range(10):
-        consumer.subscribe(f"/queue/{number}", str(number))
-        bench.turn()
-    assert not any(sender.session.paused for sender in senders)
-
-
 def test_senders_go_on_when_memory_is_free_again_though_their_own_queue_is_as_it_was():
     bench = bench_of()
     large, small = bench.peer(), bench.peer()

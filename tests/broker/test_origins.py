@@ -361,19 +361,6 @@ def test_it_matters_where_the_broker_listens(host: str, status: int) -> None:
     run(main, CONFIG.replace(ws_port=0, host=host))
 
 
-def test_ipv6_is_loopback_as_well() -> None:
-    async def main(server: Server) -> None:
-        reader, writer = await asyncio.open_connection("::1", server.ws_port)
-        writer.write(request(Host=f"[::1]:{server.ws_port}", Origin="http://[::1]"))
-        assert b" 101 " in await reader.readline()
-        writer.close()
-
-    try:
-        run(main, CONFIG.replace(ws_port=0, host="::1"))
-    except OSError as error:
-        pytest.skip(f"no IPv6 here: {error}")
-
-
 @pytest.mark.long
 def test_what_the_file_lists_is_let_in_by_a_process(tmp_path: Path) -> None:
     pytest.importorskip("click")

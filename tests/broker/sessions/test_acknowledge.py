@@ -180,17 +180,6 @@ def test_nack_in_client_mode_covers_earlier_ones():
     assert len(queue_of(bench).consumers[0].unacked) == 3
 
 
-def test_nack_goes_to_the_next_consumer():
-    bench, sender = filled(0)
-    one, two = bench.peer(), bench.peer()
-    one.subscribe("/queue/a", ack="client")
-    two.subscribe("/queue/a", ack="client")
-    sender.put("/queue/a", "x")
-    one.nack(one.next("MESSAGE"))
-    assert two.next("MESSAGE").headers["redelivery-count"] == "1"
-    assert one.take() == []
-
-
 def test_an_ack_of_a_subscription_that_ended():
     bench, _ = filled(1)
     peer = bench.peer()

@@ -175,18 +175,6 @@ def test_a_subscription_whose_refusals_are_named_has_no_other_attempts():
     assert letters(bench) == {}
 
 
-def test_of_several_subscriptions_it_is_the_message_that_was_accepted_first():
-    bench = Bench(max_attempts=6)
-    sender = bench.peer()
-    for name in ("/queue/b", "/queue/a", "/queue/a"):
-        sender.put(name, f"m{name[-1]}")
-    for _ in range(2):
-        peer, _got = consumer(bench, "/queue/a", "/queue/b")
-        refused(peer)
-    assert counts(bench, "/queue/b") == {"mb": 2}
-    assert set(counts(bench, "/queue/a").values()) == {1}
-
-
 def test_what_a_transaction_settles_is_delivered_as_before():
     bench = filled(max_attempts=6)
     for _ in range(2):

@@ -12,12 +12,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from profiles import examples
 
+from stompcodec import Frame
+from stompcodec.broker import message
 from stompcodec.broker.config.config import DIALECTS, Config
 from stompcodec.broker.queues.paging import Paging
 from stompcodec.broker.queues.queue import Queue
 from stompcodec.broker.sessions import commands, plain
 from stompcodec.broker.sessions import commit as acknowledge
 from stompcodec.broker.storage import journal
+from stompcodec.codec import serialize_tail
 
 ROADS = ["slow", "python", "c"] if plain.EXTENSION is not None else ["slow", "python"]
 
@@ -324,6 +327,36 @@ def test_a_send_with_a_link_takes_the_quick_road(line: str, persistent: str, mon
     peer.raw(frame("SEND", "destination:/queue/a", f"persistent:{persistent}", line, body="hi"))
     peer.send("COMMIT", transaction="t")
     assert consumer.bodies() == [b"first", b"hi"]
+
+
+def test_a_header_that_only_the_slow_road_reads_keeps_a_send_off_the_quick_one(monkeypatch):
+    class Spy:
+        """A frame that notes which headers are asked for."""
+
+        def __init__(self, frame):
+            self.frame, self.asked = frame, set()
+
+        def get(self, name, default=None):
+            self.asked.add(name)
+            return self.frame.get(name, default)
+
+        def has_any(self, *names):
+            self.asked.update(names)
+            return self.frame.has_any(*names)
+
+        def __getattr__(self, name):
+            return getattr(self.frame, name)
+
+    bench = Bench()
+    peer = bench.peer()
+    peer.put("/queue/a", "where this goes is known now")
+    session = peer.session
+    monkeypatch.setattr(message, "serialize_tail", lambda spy, *args, **how: serialize_tail(spy.frame, *args, **how))
+    spy = Spy(Frame("SEND", {"destination": "/queue/a"}, b"hello"))
+    commands._send_any(session, spy)
+    assert len(bench.broker.queues["/", "/queue/a"].messages) == 2
+    quick = {"destination", "persistent", "receipt", *session.virtual_host.destinations.routing_headers}
+    assert spy.asked - quick == set(commands.SLOW_HEADERS)
 
 
 # ---- which messages are stored: those to queues unless they say persistent:false, on each road and in each way ----

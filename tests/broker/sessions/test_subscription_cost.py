@@ -128,26 +128,6 @@ def test_the_last_one_costs_what_the_first_ones_did(kind: str, alone: bool) -> N
     assert {way: many[way] <= 1.3 * few[way] for way in many} == dict.fromkeys(many, True), (few, many)
 
 
-@pytest.mark.parametrize("kind", ["topic", "queue", "selecting", "durable"])
-def test_all_of_them_cost_the_sum_of_each(kind: str) -> None:
-    """That is what the rare ones pay, too: to lose all, the first ones first, is as many times the cost of one."""
-
-    def whole(size: int) -> float:
-        crowd = Crowd(kind, alone=False)
-        crowd.grow(size)
-        broker = crowd.bench.broker
-
-        def lose() -> None:
-            for peer in crowd.peers:
-                peer.session.lost(0.0)
-            while broker.quota.waiting:
-                list(broker.turn(0.0))
-
-        return bytecodes(lose) / size
-
-    assert whole(400) <= 1.3 * whole(100)
-
-
 @pytest.mark.parametrize("kind", ["topic", "queue", "selecting", "pattern"])
 def test_nothing_is_copied_that_grows_with_the_others(kind: str) -> None:
     """Bytecodes do not show what is copied in one go; memory does."""
