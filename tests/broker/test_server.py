@@ -7,7 +7,6 @@ import json
 import os
 import ssl
 import time
-from math import inf
 from pathlib import Path
 from typing import Any
 
@@ -86,39 +85,6 @@ def test_a_chunk_is_one_turn() -> None:
 
     run(main, store=store)
     assert store.closed
-
-
-def test_a_lone_consumer_that_acknowledges_does_not_make_steps_small() -> None:
-    """Its own ACKs follow each other; a SEND, or the ACK of another session, says that somebody else may wait."""
-
-    async def main(server: Server) -> None:
-        one, other, producer = [await Client.connect(server) for _ in range(3)]
-        acks: dict[Client, list[str]] = {one: [], other: []}
-        for client, queue in ((one, "/queue/a"), (other, "/queue/b")):
-            await client.ask(subscribe(queue, "ack:client-individual"))
-            for number in range(4):
-                producer.send(send(queue, str(number)))
-                acks[client].append((await client.frame()).headers["ack"])
-        quota = server.broker.quota
-
-        async def makes_steps_small(client: Client, frame: str) -> bool:
-            quota.heard = -inf
-            await client.ask(frame)
-            return quota.heard > -inf
-
-        def ack(client: Client) -> str:
-            return f"ACK\nid:{acks[client].pop()}\nreceipt:a\n\n\0"
-
-        assert [await makes_steps_small(client, ack(client)) for client in (one, one, other, one, one)] == [
-            *(True, False),
-            *(True, True, False),
-        ]
-        assert await makes_steps_small(producer, send("/queue/c", "", "receipt:s"))
-        assert await makes_steps_small(producer, send("/queue/c", "", "receipt:s"))
-        for client in (one, other, producer):
-            await client.close()
-
-    run(main)
 
 
 def test_memory_is_given_back_for_what_the_journal_lets_go_too(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -251,45 +217,7 @@ def test_stop_waits_for_the_disk() -> None:
 # ---- deadlines ----
 
 
-@pytest.mark.req("S12-HB-07", "S12-HB-11")
-def test_heart_beats_and_dead_peers() -> None:
-    async def main(server: Server) -> None:
-        client = await Client.connect(server, "heart-beat:0,100")
-        began = time.monotonic()  # the broker's clock runs from CONNECT on, which may be long before CONNECTED is read
-        silent = await Client.connect(server, "heart-beat:100,0")
-        assert all(frame.command == "ERROR" for frame in await silent.rest())
-        assert time.monotonic() - began >= 0.2
-        while client.beats < 3:
-            await client.read()
-        assert (await client.ask(send("/queue/a", "x", "receipt:r"))).command == "RECEIPT"
-        for each in (client, silent):
-            await each.close()
-
-    run(main, CONFIG.replace(heart_beat=(100, 100)))
-
-
 # ---- start and stop ----
-
-
-def test_stop_tells_the_peers() -> None:
-    async def main() -> list[list[Frame]]:
-        async with serve(CONFIG) as server:
-            clients = [await Client.connect(server) for _ in range(3)]
-            await clients[0].ask(send("/queue/a", "x", "receipt:r"))
-            endings = [asyncio.ensure_future(client.rest()) for client in clients]
-            await asyncio.sleep(0)
-            port = server.port
-        assert not server.peers
-        with pytest.raises(ConnectionError):
-            await asyncio.open_connection("127.0.0.1", port)
-        ends = await asyncio.gather(*endings)
-        for client in clients:
-            await client.close()
-        return ends
-
-    for frames in asyncio.run(main()):
-        assert [frame.command for frame in frames] == ["ERROR"]
-        assert "shut" in frames[0].headers["message"]
 
 
 def test_stop_does_not_wait_for_who_does_not_read() -> None:

@@ -6,7 +6,7 @@ import logging
 from typing import Any
 
 import pytest
-from broker.harness import Bench, Peer
+from broker.harness import Bench, Peer, bench_with_two
 
 from stompcodec.broker.loop_quota import WaitLog
 from stompcodec.broker.memory import Account
@@ -25,8 +25,7 @@ def full(peer: Peer, count: int, **headers: str) -> None:
 
 
 def test_a_full_queue(caplog: pytest.LogCaptureFixture) -> None:
-    bench = Bench(max_queue_messages=4)
-    sender, consumer = bench.peer(), bench.peer()
+    bench, sender, consumer = bench_with_two(max_queue_messages=4)
     full(sender, 5)
     assert sender.session.paused
     bench.wait(5)

@@ -317,17 +317,6 @@ def test_a_message_that_comes_again_is_transformed_again_and_kept_as_it_was():
     assert plain.next("MESSAGE").body == MAP_XML.encode()
 
 
-@pytest.mark.parametrize("version", ["1.0", "1.1", "1.2"])
-def test_every_version_can_have_it(version):
-    bench = Bench()
-    peer = bench.peer(version)
-    peer.subscribe("/queue/a", transformation="jms-map-xml")
-    bench.peer().put("/queue/a", '{"a":"b"}', transformation="jms-map-json", of="a:b")
-    message = peer.next("MESSAGE")
-    assert message.body == b"<map><entry><string>a</string><string>b</string></entry></map>"
-    assert message.headers["of"] == "a:b"
-
-
 @pytest.mark.req("WISH-ENC-01", "WISH-ENC-02")
 @pytest.mark.parametrize("sent", [None, "gzip", "base64", "gzip, base64", "identity"])
 @pytest.mark.parametrize("wanted", ["gzip", "base64", "gzip, base64", "deflate", "identity"])
@@ -338,22 +327,6 @@ def test_a_subscription_gets_bodies_in_the_coding_it_asks_for(sent, wanted):
     assert message.get("content-encoding") == (None if wanted == "identity" and sent != "identity" else wanted)
     assert decode_content(message.get("content-encoding"), message.body) == body
     assert message.body == encode_content(wanted, body)
-
-
-@pytest.mark.req("WISH-ENC-01")
-def test_who_does_not_ask_gets_the_coding_of_the_sender():
-    message = get(Bench(), gzip.compress(b"x", mtime=0), {}, content_encoding="gzip")
-    assert (message.headers["content-encoding"], gzip.decompress(message.body)) == ("gzip", b"x")
-
-
-@pytest.mark.req("WISH-ENC-01", "WISH-TRF-04")
-def test_a_body_is_decoded_to_be_transformed():
-    body = gzip.compress(b'{"a":1}')
-    message = get(
-        Bench(), body, {"transformation": "jms-map-xml"}, transformation="jms-map-json", content_encoding="gzip"
-    )
-    assert message.headers["content-encoding"] == "gzip"
-    assert gzip.decompress(message.body) == b"<map><entry><string>a</string><int>1</int></entry></map>"
 
 
 @pytest.mark.req("WISH-ENC-01")

@@ -3,7 +3,7 @@
 import re
 
 import pytest
-from broker.harness import Bench
+from broker.harness import bench_with_two
 from hypothesis import example, given
 from hypothesis import strategies as st
 
@@ -244,8 +244,7 @@ SENT = [{"color": "red", "n": "8"}, {"color": "red", "n": "10"}, {"n": "11"}, {"
 @pytest.mark.parametrize("kind", ["queue", "topic"])
 @pytest.mark.parametrize("text", PICKED)
 def test_a_subscription_gets_what_it_asked_for(kind, text):
-    bench = Bench()
-    sender, consumer = bench.peer(), bench.peer()
+    _bench, sender, consumer = bench_with_two()
     consumer.subscribe(f"/{kind}/a", selector=text)
     for number, headers in enumerate(SENT):
         sender.put(f"/{kind}/a", str(number), **headers)

@@ -29,21 +29,6 @@ def left(bench, name="/queue/a"):
     return [(frame.body.decode(), int(frame.get("redelivery-count", "0"))) for frame in frames]
 
 
-@pytest.mark.req("S12-MSG-05", "S12-ACK-01", "S12-ACK-04", "S11-ACK-01", "S11-ACK-02", "S11-ACK-04", "S10-ACK-01")
-@pytest.mark.parametrize("version", VERSIONS)
-@pytest.mark.parametrize("mode", ["client", "client-individual"])
-def test_what_is_acknowledged_is_gone(version, mode):
-    bench, _ = filled(3)
-    peer = bench.peer(version)
-    peer.subscribe("/queue/a", ack=mode)
-    messages = peer.take()
-    assert ("ack" in messages[0].headers) is (version == "1.2")
-    peer.ack(messages[1], receipt="r")
-    assert peer.next("RECEIPT").headers["receipt-id"] == "r"
-    peer.lose()
-    assert left(bench) == ([("2", 1)] if mode == "client" else [("0", 1), ("2", 1)])
-
-
 @pytest.mark.req("S12-SUB-11", "S11-SUB-10", "S12-SUB-13", "S11-SUB-11")
 def test_client_is_cumulative_whatever_was_acknowledged_before():
     bench, _ = filled(10)
@@ -56,18 +41,6 @@ def test_client_is_cumulative_whatever_was_acknowledged_before():
     peer.ack(messages[6])
     assert peer.error().headers["message"] == "no such delivery"
     assert left(bench) == [("8", 1), ("9", 1)]
-
-
-@pytest.mark.req("S12-SUB-08", "S11-SUB-07")
-def test_auto_needs_no_ack_and_takes_none():
-    bench, _ = filled(1)
-    peer = bench.peer()
-    peer.subscribe("/queue/a")
-    message = peer.next("MESSAGE")
-    assert "ack" not in message.headers
-    assert queue_of(bench).count == 0
-    peer.send("ACK", id="1-1")
-    assert peer.error()
 
 
 @pytest.mark.parametrize(
@@ -169,17 +142,6 @@ def test_nack_delivers_again_in_front(version):
     assert peer.bodies() == [b"2"]
 
 
-@pytest.mark.req("S12-NAK-03", "S11-NAK-03")
-def test_nack_in_client_mode_covers_earlier_ones():
-    bench, _ = filled(4)
-    peer = bench.peer()
-    peer.subscribe("/queue/a", ack="client", prefetch_count="3")
-    messages = peer.take()
-    peer.nack(messages[1])
-    assert [(frame.body, frame.get("redelivery-count")) for frame in peer.take()] == [(b"0", "1"), (b"1", "1")]
-    assert len(queue_of(bench).consumers[0].unacked) == 3
-
-
 def test_an_ack_of_a_subscription_that_ended():
     bench, _ = filled(1)
     peer = bench.peer()
@@ -229,20 +191,6 @@ def test_after_the_last_attempt_it_is_a_dead_letter(attempts):
     peer.ack(letter)
     assert list(bench.store.load()) == []
     assert bench.octets == 0
-
-
-def test_a_lost_session_makes_no_dead_letters():
-    bench, _ = filled(1, max_attempts=2)
-    for number in range(10):
-        peer = bench.peer()
-        peer.subscribe("/queue/a", ack="client")
-        assert peer.next("MESSAGE").get("redelivery-count", "0") == str(number)
-        peer.lose()
-    peer = bench.peer()
-    peer.subscribe("/queue/a", ack="client")
-    peer.nack(peer.next("MESSAGE"))
-    assert peer.take() == []
-    assert queue_of(bench, "/queue/DLQ.a").count == 1
 
 
 @pytest.mark.parametrize("persistent", ["true", "false"])

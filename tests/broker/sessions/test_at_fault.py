@@ -90,19 +90,6 @@ def test_it_reaches_the_dead_letters_and_its_neighbours_do_not():
     assert counts(bench) == {f"m{number}": 1 for number in range(1, 100)}
 
 
-def test_what_was_acknowledged_before_is_not_counted():
-    bench = filled(max_attempts=6)
-    peer, got = consumer(bench)
-    peer.ack(got["m0"])
-    refused(peer)
-    assert counts(bench) == {"m1": 1, "m2": 1}
-    bench = filled(max_attempts=6)
-    peer, got = consumer(bench)
-    peer.nack(got["m0"])  # it is delivered again, behind the others
-    refused(peer)
-    assert counts(bench) == {"m0": 1, "m1": 1, "m2": 1}
-
-
 @pytest.mark.parametrize(
     ("version", "command"),
     [("1.0", "SEND"), ("1.1", "SEND"), *[("1.2", c) for c in ("SEND", "BEGIN", "COMMIT", "ABORT")]],

@@ -8,27 +8,6 @@ from broker.harness import Bench, Peer
 from stompcodec.broker.auth import Rule, User, hash_passcode
 
 
-@pytest.mark.req(
-    "S12-CON-02", "S12-CTD-01", "S12-NEG-04", "S11-CTD-01", "S11-CTD-03", "S11-HB-01", "S10-CON-03", "S10-CON-04"
-)
-@pytest.mark.parametrize("version", ["1.0", "1.1", "1.2"])
-def test_connected_has_version_session_server_and_heart_beat(version):
-    bench = Bench()
-    one, two = Peer(bench, version), Peer(bench, version)
-    answers = [one.connect(), two.connect()]
-    assert [answer.get("version") for answer in answers] == [version] * 2
-    assert answers[0].headers["session"] != answers[1].headers["session"]
-    assert answers[0].headers["server"].startswith("stompcodec/")
-    assert answers[0].get("heart-beat") is not None
-
-
-@pytest.mark.req("S12-CON-05", "S11-CON-06")
-def test_stomp_is_connect():
-    peer = Bench().peer(connect=False)
-    peer.send("STOMP", accept_version="1.2", host="x")
-    assert peer.next("CONNECTED").headers["version"] == "1.2"
-
-
 def test_everything_in_one_chunk_cut_anywhere():
     octets = (
         b"\nCONNECT\naccept-version:1.2\nhost:/\n\n\0\r\nSUBSCRIBE\nid:a\\cb\ndestination:/queue/a\n\n\0"
@@ -42,19 +21,6 @@ def test_everything_in_one_chunk_cut_anywhere():
         assert (message.headers["subscription"], message.body) == ("a:b", b"hi")
         assert receipt.headers["receipt-id"] == "bye"
         assert peer.closed
-
-
-@pytest.mark.req("S12-NEG-05", "S11-NEG-04", "S12-CON-04", "S10-CON-01", "S12-CON-01")
-def test_what_is_no_first_frame_is_refused():
-    peer = Bench().peer(connect=False)
-    peer.send("CONNECT", accept_version="3.0", host="/")
-    assert peer.error().headers["version"] == "1.0,1.1,1.2"
-    peer = Bench().peer(connect=False)
-    peer.raw(b"SEND\ndestination:/queue/a\n\n\0")
-    assert "CONNECT" in peer.error().headers["message"]
-    peer = Bench().peer()
-    peer.raw(b"CONNECT\naccept-version:1.2\nhost:/\n\n\0")
-    assert peer.error()
 
 
 @pytest.mark.req("S12-CON-10", "S11-CON-11", "WISH-VHO-01")

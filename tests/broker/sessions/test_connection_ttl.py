@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from broker.harness import Bench, Peer
+from broker.harness import Bench, Peer, bench_with_two
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from profiles import examples
@@ -77,8 +77,7 @@ def test_the_broker_sends_no_faster_than_every_500_ms(wanted: int, interval: int
 
 @pytest.mark.req("ART-TTL-10")
 def test_a_dead_client_loses_all_that_it_holds() -> None:
-    bench = Bench(ttl=5000)
-    dead, other = bench.peer(), bench.peer()
+    bench, dead, other = bench_with_two(ttl=5000)
     dead.subscribe("/queue/a", ack="client")
     other.put("/queue/a", "x")
     assert dead.bodies() == [b"x"]
@@ -89,18 +88,6 @@ def test_a_dead_client_loses_all_that_it_holds() -> None:
     assert not other.closed
     other.subscribe("/queue/a")
     assert other.next("MESSAGE").headers["redelivered"] == "true"
-
-
-@pytest.mark.req("ART-TTL-01")
-def test_goodbye_cleans_up_at_once() -> None:
-    bench = Bench(ttl=60_000)
-    leaving, other = bench.peer(), bench.peer()
-    leaving.subscribe("/queue/a", ack="client")
-    other.put("/queue/a", "x")
-    leaving.send("DISCONNECT", receipt="r")
-    assert bench.broker.queues["/", "/queue/a"].consumers == []
-    other.subscribe("/queue/a")
-    assert other.next("MESSAGE").body == b"x"
 
 
 def test_without_the_keys_a_client_without_heart_beats_lives_for_ever() -> None:

@@ -122,16 +122,6 @@ def test_any_case_and_padded_values_on_the_normal_port_however_it_is_cut(size):
     assert (receipt.headers["receipt-id"], receipt.body) == ("r1", b"")
 
 
-@pytest.mark.parametrize("version", VERSIONS)
-def test_detection_leaves_other_versions_alone(version):
-    bench = Bench(detect_legacy=True)
-    peer = bench.peer(version)
-    peer.subscribe("/queue/a")
-    peer.put("/queue/a", b"hi", Of=" a ")
-    message = peer.next("MESSAGE")
-    assert (peer.session.version, message.headers["Of"]) == (version, " a ")
-
-
 @pytest.mark.req("LEG-CON-05")
 def test_where_the_dialect_is_spoken_and_that_nothing_comes_before_connect():
     assert "unknown-command" in worker(Bench()).error().headers["message"]  # without detection

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from broker.harness import Bench, FaultyStore, Peer
+from broker.harness import Bench, FaultyStore, Peer, bench_with_two
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from profiles import examples
@@ -22,7 +22,6 @@ from stompcodec.broker.queues.dispatcher import Dispatcher
 from stompcodec.broker.queues.queue import Queue
 from stompcodec.broker.selectors.selector import Selector
 from stompcodec.broker.sessions import commit, plain
-from stompcodec.broker.storage.journal import Journal
 
 pytestmark = pytest.mark.skipif(plain.EXTENSION is None, reason="the plain road is not built, or switched off")
 
@@ -320,60 +319,6 @@ def test_what_it_takes(octets: bytes, ack: str, whole_frames: bool, monkeypatch:
     assert count.made == (0 if octets in TAKEN.values() else 3)
 
 
-@pytest.mark.parametrize(
-    ("lines", "taken"),
-    [
-        ([b"transaction:t"], True),
-        ([b"transaction:t", b"persistent:true"], True),
-        ([b"transaction:t", b"receipt:1"], True),
-        ([b"transaction:\\c"], False),
-        ([b"transaction:unknown"], False),
-        ([b"transaction:t", b"reply-to:/temp-queue/a"], False),
-    ],
-)
-def test_which_sends_of_a_transaction_it_takes(
-    lines: list[bytes], taken: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    bench = Bench()
-    sender = bench.peer()
-    sender.put("/queue/a")
-    sender.raw(frame(b"BEGIN", b"transaction:t") + frame(b"BEGIN", b"transaction:\\c"))
-    count = Counted(sender, monkeypatch)
-    sender.raw(frame(b"SEND", b"destination:/queue/a", *lines, body=b"hi"))
-    assert count.made == (not taken)
-
-
-@pytest.mark.parametrize("window", [1, 1000])
-def test_python_records_the_first_two_persistent_messages_of_a_batch(
-    window: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The others of the same queue go into its intake, in memory or not, and are stored in order. If their commit
-    fails, they are withdrawn."""
-    appended = []
-    append = Journal.append
-    monkeypatch.setattr(Journal, "append", lambda *each: appended.append(each) or append(*each))
-    worlds = []
-    for on in (True, False):
-        switch(on)
-        worlds.append(world := World({"window_messages": window}, False, []))
-        appended.clear()
-        store = world.bench.store
-        for faulty in (False, True, False):
-            store.faulty = faulty
-            lines = [[b"receipt:%d" % number, b"persistent:true"] for number in range(4)]
-            sends = [frame(b"SEND", b"destination:/queue/a", *each, body=b"%d" % len(each)) for each in lines]
-            world.step(0, sends[:2], False)
-            world.step(0, sends[2:], True)
-            world.step(0, "lose", True)
-            world.step(0, [frame(b"SEND", b"destination:/queue/a")], True)
-        assert len(appended) == (6 if on else 12)
-        assert len(store.bodies) == 8
-    (queue,) = (each for each in worlds[0].bench.broker.queues.values() if each.name == "/queue/a")
-    assert queue.paging is None if window > 1 else queue.paging.count == 8
-    assert worlds[0].seen() == worlds[1].seen()
-    assert _stored(worlds[0]) == _stored(worlds[1])
-
-
 @pytest.mark.parametrize("past", [0, 1])
 def test_a_transaction_may_hold_so_much(past: int, monkeypatch: pytest.MonkeyPatch) -> None:
     tail = len(b"destination:/queue/a\ncontent-length:2\n\nhi\0")
@@ -436,8 +381,7 @@ def test_a_transaction_that_is_stored_later_gets_its_place(monkeypatch: pytest.M
 
 def test_header_lines_are_written_anew() -> None:
     """In MESSAGE, a raw colon or CR is an escape, as the Python road writes it."""
-    bench = Bench()
-    sender, consumer = bench.peer(), bench.peer()
+    _bench, sender, consumer = bench_with_two()
     consumer.subscribe("/queue/a")
     sender.put("/queue/a")
     start = len(consumer.octets)
@@ -452,8 +396,7 @@ def test_header_lines_are_written_anew() -> None:
 
 @pytest.mark.parametrize("past", [0, 1])
 def test_a_head_with_lines_to_write_anew_may_be_so_long(past: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    bench = Bench()
-    sender, consumer = bench.peer(), bench.peer()
+    _bench, sender, consumer = bench_with_two()
     consumer.subscribe("/queue/a")
     sender.put("/queue/a")
     count = Counted(sender, monkeypatch)
@@ -502,8 +445,7 @@ def test_which_acks_it_takes(line: str, persistent: str, monkeypatch: pytest.Mon
 
 
 def test_an_ack_is_for_the_first_id_and_its_own_subscription() -> None:
-    bench = Bench()
-    sender, consumer = bench.peer(), bench.peer()
+    bench, sender, consumer = bench_with_two()
     for number in range(1, 13):
         consumer.subscribe(f"/queue/{number}", id=str(number), ack="client-individual")
         sender.put(f"/queue/{number}")
@@ -514,8 +456,7 @@ def test_an_ack_is_for_the_first_id_and_its_own_subscription() -> None:
 
 
 def test_an_ack_after_the_queue_was_closed_counts_nothing() -> None:
-    bench = Bench()
-    sender, consumer = bench.peer(), bench.peer()
+    bench, sender, consumer = bench_with_two()
     consumer.subscribe("/queue/a", ack="client-individual")
     sender.put("/queue/a")
     queue = bench.broker.queues["/", "/queue/a"]
@@ -527,8 +468,7 @@ def test_an_ack_after_the_queue_was_closed_counts_nothing() -> None:
 
 @pytest.mark.parametrize("mode", ["client", "client-individual"])
 def test_a_sender_that_waits_goes_on_after_acks(mode: str) -> None:
-    bench = Bench(max_queue_messages=4)
-    sender, consumer = bench.peer(), bench.peer()
+    _bench, sender, consumer = bench_with_two(max_queue_messages=4)
     consumer.subscribe("/queue/a", ack=mode, prefetch_count="100")
     sender.put("/queue/a")
     sender.raw(SEND * 4)
@@ -542,8 +482,7 @@ def test_a_sender_that_waits_goes_on_after_acks(mode: str) -> None:
 
 @pytest.mark.parametrize("lines", [64, 65])
 def test_it_takes_so_many_header_lines(lines: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    bench = Bench()
-    sender, consumer = bench.peer(), bench.peer()
+    _bench, sender, consumer = bench_with_two()
     consumer.subscribe("/queue/a")
     sender.put("/queue/a")
     count = Counted(sender, monkeypatch)
@@ -556,8 +495,7 @@ def test_it_takes_so_many_header_lines(lines: int, monkeypatch: pytest.MonkeyPat
 def test_a_long_head_of_the_consumer(length: int) -> None:
     """The part of MESSAGE that is the consumer's may be larger than what C has room for."""
     for ack in ("auto", "client-individual"):
-        bench = Bench()
-        sender, consumer = bench.peer(), bench.peer()
+        _bench, sender, consumer = bench_with_two()
         consumer.subscribe("/queue/a", id=ack + "%" * length, ack=ack)
         for number in range(4):
             sender.put("/queue/a", str(number))
@@ -578,29 +516,13 @@ def test_rules_hold() -> None:
     assert bench.broker.queues["/", "/queue/a"].count == 2
 
 
-def test_memory_that_is_short_is_looked_at_by_python(monkeypatch: pytest.MonkeyPatch) -> None:
-    bench = Bench()
-    sender, consumer = bench.peer(), bench.peer()
-    consumer.subscribe("/queue/a")
-    sender.put("/queue/a")
-    count, account = Counted(sender, monkeypatch), bench.broker.account
-    spare = account.first - account.used
-    for more, made in ((spare, 0), (spare + 1, 1)):
-        account.used += more
-        sender.session.receive(SEND, bench.now)
-        account.used -= more
-        bench.turn()
-        assert count.made == made
-
-
 @pytest.mark.parametrize("past", [0, 1])
 @pytest.mark.parametrize(
     "subscription", [None, {"ack": "client-individual", "prefetch_count": "100"}, {"selector": "color = 'red'"}]
 )
 def test_the_bound_of_a_queue(past: int, subscription: dict[str, str] | None) -> None:
     """Also one without consumers, and one whose messages match nothing."""
-    bench = Bench(max_queue_messages=5)
-    sender, consumer = bench.peer(), bench.peer()
+    bench, sender, consumer = bench_with_two(max_queue_messages=5)
     if subscription is not None:
         consumer.subscribe("/queue/a", **subscription)
     sender.put("/queue/a")
@@ -689,26 +611,6 @@ def test_messages_become_ready_and_are_delivered_in_c(whole_frames: bool, monkey
     assert bench.broker.account.used == used
 
 
-@pytest.mark.parametrize("whole_frames", [False, True])
-def test_messages_that_wait_for_room_in_the_outbox_are_delivered_in_c(
-    whole_frames: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    bench = Bench(write_high=1)
-    sender, consumer = bench.peer(), bench.peer(whole_frames=whole_frames)
-    consumer.subscribe("/queue/a")
-    sender.put("/queue/a", "0")
-    used = bench.broker.account.used
-    sender.raw(numbered(1, 4))
-    calls = Calls(monkeypatch, PUT, DELIVER)
-    sender.raw(numbered(4, 9))
-    for _ in range(9):
-        bench.turn()
-    assert [each.body for each in consumer.take()] == [b"%d" % number for number in range(9)]
-    assert calls.count == 0
-    assert bench.broker.queues["/", "/queue/a"].cost == 0
-    assert bench.broker.account.used == used
-
-
 @pytest.mark.parametrize("past", [0, 1])
 @pytest.mark.parametrize("transient", ["stop", "spool"])
 def test_ready_messages_leave_the_window_only_to_be_spooled(
@@ -743,22 +645,6 @@ def test_ready_messages_leave_a_window_of_bytes_only_to_be_spooled(past: int, mo
     assert calls.count == past
 
 
-@pytest.mark.parametrize("kind", ["persistent", "priority", "expires"])
-def test_a_message_that_needs_more_is_delivered_by_python_in_its_place(
-    kind: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    bench = Bench(FaultyStore())
-    sender, consumer = bench.peer(), bench.peer()
-    more = {"persistent": "true", "priority": "4", "expires": "9999999999999"}
-    for number in range(5):
-        sender.put("/queue/a", str(number), **({kind: more[kind]} if number == 2 else {}))
-    calls = Calls(monkeypatch, DELIVER)
-    consumer.subscribe("/queue/a")
-    assert [each.body for each in consumer.take() if each.command == "MESSAGE"] == [b"0", b"1", b"2", b"3", b"4"]
-    assert calls.count == (kind != "priority")
-    assert bench.store.bodies == []
-
-
 # ---- a consumer with a selector: C asks it once for each message ----
 
 PYTHON = (PUT, (Dispatcher, "give_plain"), (Dispatcher, "give"))
@@ -784,33 +670,3 @@ def test_a_selector_is_asked_once_and_python_only_for_what_it_refuses(
     (queue,) = bench.broker.queues.values()
     assert [message.frame.body for message in queue.messages] == [b"blue", b"green"]
     assert queue.count == 2
-
-
-@pytest.mark.parametrize("how", ["second consumer", "acknowledges", "no budget"])
-def test_what_is_left_to_python(how: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    bench = Bench()
-    sender, consumer = bench.peer(), bench.peer()
-    consumer.subscribe("/queue/a", selector="color = 'red'", ack="client" if how == "acknowledges" else "auto")
-    sender.raw(colored("red", "red"))
-    if how == "second consumer":
-        consumer.subscribe("/queue/a", id="2")
-    if how == "no budget":
-        consumer.session.outbox.send_budget = 1
-    calls = Calls(monkeypatch, *PYTHON)
-    sender.raw(colored("red", "red"))
-    bench.turn()
-    assert calls.count > 0
-    assert [message.body for message in consumer.take()] == [b"red"] * 4
-
-
-def test_the_budget_of_the_consumer_counts_each_message() -> None:
-    bench = Bench()
-    sender, consumer = bench.peer(), bench.peer()
-    consumer.subscribe("/queue/a", selector="color = 'red'")
-    sender.raw(colored("red", "red"))
-    left = []
-    for _ in range(3):
-        sender.session.receive(colored("red"), bench.now)
-        left.append(consumer.session.outbox.send_budget)
-    size = len(b"destination:/queue/a\ncolor:red\ncontent-length:3\n\nred\0")
-    assert [left[0] - left[1], left[1] - left[2]] == [size, size]

@@ -209,45 +209,6 @@ def counted(monkeypatch: pytest.MonkeyPatch, owner: Any, name: str) -> list[Any]
     return calls
 
 
-@pytest.mark.skipif(plain.EXTENSION is None, reason="the plain road is not built, or switched off")
-@pytest.mark.parametrize("ack", [None, "client-individual"])
-def test_messages_in_memory_are_put_in_c(ack: str | None, monkeypatch: pytest.MonkeyPatch) -> None:
-    bench = Bench(FaultyStore())
-    sender, consumer = bench.peer(), bench.peer()
-    if ack is not None:
-        consumer.subscribe("/queue/a", ack=ack)
-    sender.put("/queue/a", "first")
-    calls = counted(monkeypatch, Queue, "put") + counted(monkeypatch, Queue, "put_new")
-    sender.raw(SENT * 3)
-    assert not calls
-    assert sum(queue.count for queue in bench.broker.queues.values()) == 4
-    assert [each.command for each in sender.take()] == ["RECEIPT"] * 3
-    assert bench.store.bodies == ["hi"] * 3
-
-
-@pytest.mark.parametrize("past", [0, 1])
-@pytest.mark.parametrize("on", [False, True])
-def test_messages_behind_the_window_are_paged(past: int, on: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    bench = Bench(FaultyStore(), window_messages=3)
-    sender = bench.peer()
-    sender.put("/queue/a", "first")
-    switch(on)
-    sender.raw(SENT * (2 + past))
-    (queue,) = bench.broker.queues.values()
-    assert (queue.count, queue.total) == (3, 3 + past)
-    calls, longer = counted(monkeypatch, Paging, "take_new"), counted(monkeypatch, Paging, "put")
-    sender.raw(SENT * 5)
-    # Without `past`, the first of them finds the window full, and begins to page by the long road.
-    # In C, the first one of a batch that finds others paged, and the one behind it, are left to Python.
-    assert (len(calls), len(longer)) == {
-        (False, 0): (4, 1),
-        (False, 1): (5, 0),
-        (True, 0): (1, 1),
-        (True, 1): (2, 0),
-    }[on, past]
-    assert (queue.count, queue.total) == (3, 8 + past)
-
-
 def test_a_message_of_another_rank_is_recorded_once(monkeypatch: pytest.MonkeyPatch) -> None:
     bench = Bench(FaultyStore(background=True), window_messages=2)
     sender = bench.peer()
@@ -313,20 +274,6 @@ def test_whoever_stores_waits_while_the_disk_is_slower(
     world.step("written", True)
     world.step("written", True)
     assert not world.sender.session.paused
-
-
-@pytest.mark.parametrize("line", ["transaction:t", "reply-to:/queue/b", "reply-to:/temp-queue/mine"])
-@pytest.mark.parametrize("persistent", ["true", "false"])
-def test_a_send_with_a_link_takes_the_quick_road(line: str, persistent: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    bench = Bench()
-    peer, consumer = bench.peer(), bench.peer()
-    consumer.subscribe("/queue/a")
-    peer.put("/queue/a", "first")
-    peer.send("BEGIN", transaction="t")
-    monkeypatch.setattr(commands, "_send_any", None)  # whoever calls it fails
-    peer.raw(frame("SEND", "destination:/queue/a", f"persistent:{persistent}", line, body="hi"))
-    peer.send("COMMIT", transaction="t")
-    assert consumer.bodies() == [b"first", b"hi"]
 
 
 def test_a_header_that_only_the_slow_road_reads_keeps_a_send_off_the_quick_one(monkeypatch):

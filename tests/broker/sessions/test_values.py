@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from broker.harness import Bench, Peer
+from broker.harness import Bench, Peer, bench_with_two
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -251,8 +251,7 @@ def test_a_durable_subscription_in_any_case_keeps_messages(name: str) -> None:
 
 @pytest.mark.parametrize(("value", "letters"), [("False", 1), ("false", 1), ("TRUE", 0), (None, 0)])
 def test_requeue_in_any_case(value: str | None, letters: int) -> None:
-    bench = Bench()
-    peer, other = bench.peer(), bench.peer()
+    _bench, peer, other = bench_with_two()
     peer.put("/queue/a", "x")
     peer.subscribe("/queue/a", ack="client-individual")
     peer.nack(peer.next("MESSAGE"), **({} if value is None else {"requeue": value}))
@@ -268,8 +267,7 @@ def test_an_ignored_header_leaves_the_place_to_another_of_its_meaning() -> None:
 
 
 def test_credit_takes_a_boolean_in_any_case() -> None:
-    bench = Bench()
-    peer, sender = bench.peer(), bench.peer()
+    _bench, peer, sender = bench_with_two()
     peer.subscribe("/queue/a", ack="client-individual", credit="1,,FALSE")
     for _ in range(3):
         sender.put("/queue/a", "x")

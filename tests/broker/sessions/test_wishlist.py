@@ -8,10 +8,9 @@ from hypothesis import strategies as st
 from stompcodec.broker.loop_quota import AT_ONCE
 from stompcodec.broker.storage.store import MemoryStore
 from stompcodec.codec import Frame
-from stompcodec.connection import Connection, Handshake, Role
+from stompcodec.connection import Connection, Role
 from stompcodec.errors import RemoteProtocolError
 from stompcodec.spec import VERSIONS
-from stompcodec.states import negotiate_wishlist
 
 
 def peers(bench, *versions):
@@ -118,23 +117,6 @@ def test_what_was_received_is_acknowledged(version, mode):
     assert peer.session.windows.total == 0
 
 
-@pytest.mark.req("WISH-NAK-01", "WISH-ACK-01")
-def test_what_is_refused_or_left_goes_back_in_its_place():
-    bench = Bench(max_attempts=2)
-    one, other = peers(bench, "1.2", "1.2")
-    for body in (b"1", b"2"):
-        one.put("/queue/a", body)
-    first = receive(one, ack="client-individual")
-    assert receive(other, ack="client-individual").body == b"2"
-    one.nack(first)
-    again = receive(one, ack="client-individual")
-    assert (again.body, again.headers["redelivered"]) == (b"1", "true")
-    other.lose()
-    one.nack(again)
-    assert (receive(one).body, receive(one).command) == (b"2", "EMPTY")
-    assert receive(one, "/queue/DLQ.a").body == b"1"
-
-
 @pytest.mark.req("S12-TX-03", "S11-TX-03", "S10-TX-03", "S10-TX-05", "WISH-RCV-01")
 @pytest.mark.parametrize(("mode", "persistent"), [("client", "true"), ("client-individual", "false")])
 @pytest.mark.parametrize(("version", "command"), [("1.0", "ACK"), ("1.1", "NACK"), ("1.2", "ACK"), ("1.2", "NACK")])
@@ -211,17 +193,6 @@ def test_receive_and_subscriptions_share_a_queue():
     assert message.body == b"1"
     other.ack(message)
     assert other.next("MESSAGE").body == b"3"
-
-
-def test_receive_finds_by_selector():
-    pytest.importorskip("lark")
-    bench = Bench()
-    (peer,) = peers(bench, "1.2")
-    for n in ("1", "2", "3"):
-        peer.put("/queue/a", n, n=n)
-    assert receive(peer, selector="n = 2").body == b"2"
-    assert receive(peer, selector="n > 7").command == "EMPTY"
-    assert [receive(peer).body, receive(peer).body] == [b"1", b"3"]
 
 
 @pytest.mark.parametrize("end", ["ack", "nack", "lose"])
@@ -399,15 +370,6 @@ def test_a_client_that_names_its_highest_version(highest, versions):
         return
     list(client.receive(b"".join(server.take_output()), 0.0))
     assert (client.version, server.version) == (lower[-1], lower[-1])
-
-
-@pytest.mark.req("WISH-NEG-02", "WISH-NEG-03")
-@pytest.mark.parametrize(("answer", "version"), [("1.1", "1.1"), ("1.3", "1.2"), (None, "1.0"), ("1.0", "1.0")])
-def test_a_client_and_a_server_of_the_wish_list(answer, version):
-    client = Handshake(VERSIONS, (0, 0))
-    client.connect_frame(Frame("CONNECT", {"host": "a", "version": "1.2"}))
-    assert client.on_connected(Frame("CONNECTED", {} if answer is None else {"version": answer})) == version
-    assert negotiate_wishlist("1.2", answer) == version
 
 
 @pytest.mark.req("WISH-KAL-01", "WISH-KAL-02")
