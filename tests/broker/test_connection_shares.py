@@ -240,8 +240,7 @@ def test_silent_connections_leave_room_to_log_in(monkeypatch, silent):
 
 
 @pytest.mark.parametrize(
-    "config",
-    [{"max_connections": 8, "max_before_login": 8}, {"max_connections": 40, "address_connections": 8}],
+    "config", [{"max_connections": 8, "max_before_login": 8}, {"max_connections": 40, "address_connections": 8}]
 )
 def test_silent_connections_make_room_for_a_login(config):
     async def work(broker):

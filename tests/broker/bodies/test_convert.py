@@ -106,8 +106,7 @@ BODY = b"destination:" + WRITTEN + b"\n\nhi\0"
 
 
 @pytest.mark.parametrize(
-    ("before", "after"),
-    [(b"", b""), (b"a:b\n", b""), (b"a:b\n", b"c:d\n"), (b"x-destination:" + WRITTEN + b"\n", b"")],
+    ("before", "after"), [(b"", b""), (b"a:b\n", b""), (b"a:b\n", b"c:d\n"), (b"x-destination:" + WRITTEN + b"\n", b"")]
 )
 def test_the_destination_is_replaced_wherever_it_stands(before: bytes, after: bytes) -> None:
     message = Message(b"m-1", 1, TOPIC, before + b"destination:" + WRITTEN + b"\n" + after + b"\n" + BODY)

@@ -100,10 +100,7 @@ def test_without_the_keys_a_client_without_heart_beats_lives_for_ever() -> None:
 
 @pytest.mark.req("ART-TTL-05", "ART-TTL-06", "ART-TTL-07", "ART-TTL-08")
 @given(
-    interval=st.integers(1, 10**6),
-    least=st.integers(1, 10**5),
-    span=st.integers(0, 10**6),
-    modifier=st.floats(0.1, 10),
+    interval=st.integers(1, 10**6), least=st.integers(1, 10**5), span=st.integers(0, 10**6), modifier=st.floats(0.1, 10)
 )
 @settings(max_examples=examples(60))
 def test_a_client_that_does_what_connected_says_lives(interval: int, least: int, span: int, modifier: float) -> None:

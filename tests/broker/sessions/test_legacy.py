@@ -149,10 +149,7 @@ def test_a_stream_that_ends_before_the_dialect_is_known():
 
 
 @pytest.mark.req("LEG-CON-02")
-@pytest.mark.parametrize(
-    ("passcode", "let_in"),
-    [(b"xyzzy", True), (b" xyzzy ", True), (b"plugh", False)],
-)
+@pytest.mark.parametrize(("passcode", "let_in"), [(b"xyzzy", True), (b" xyzzy ", True), (b"plugh", False)])
 def test_username_and_passcode_are_checked(passcode, let_in):
     users = {"fred": User("fred", hash_passcode("xyzzy", n=16))}
     peer = worker(Bench(detect_legacy=True, users=users), b"CONNECT\nusername: fred\npasscode: %b\n\n\0" % passcode)
