@@ -36,7 +36,7 @@ DOCTESTS += ["stompcodec", "README.md", "docs"]
 #: name have run it in the stage before. `make test-slow` runs the whole suite with it.
 BROKER = {
     "": "core memory memory_below scenarios server",
-    "bodies/": "jms xml_json",
+    "bodies/": "convert xml_json",
     "queues/": "faults queue",
     "routing/": "durable rabbitmq retained topics",
     "sessions/": "acknowledge connecting legacy transactions turns websocket_turns wishlist",

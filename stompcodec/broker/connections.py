@@ -269,11 +269,7 @@ _LEAST_SHARE = 4
 
 @dataclass(slots=True)
 class Stats:
-    """Counts since the start.
-
-    >>> Stats().sessions_total
-    0
-    """
+    """Counts since the start."""
 
     sessions_total: int = 0
     sessions_refused: int = 0

@@ -128,9 +128,6 @@ class Garbage:
     Objects that survive a full collection are frozen (`gc.freeze`) and not examined again, so each collection is short,
     but cycles among them are not freed. Therefore they are unfrozen from time to time, preferably when little is in
     memory.
-
-    >>> with Garbage() as garbage:
-    ...     garbage.look(0, 0)
     """
 
     def __enter__(self) -> Garbage:
@@ -265,9 +262,6 @@ class LoopQuota:
 
     One read can contain thousands of frames, and a single frame can take milliseconds: a SEND to a thousand
     subscriptions, or a RECEIVE with a long selector.
-
-    >>> LoopQuota().used_up(0.0)
-    False
     """
 
     __slots__ = ("_front_last", "blocked", "clock", "front", "heard", "since", "wake")

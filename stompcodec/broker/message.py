@@ -156,13 +156,7 @@ class Message:
         return None if self.mark is None else self.frame.get("original-destination")
 
     def mark_as(self, mark: bytes | None) -> None:
-        """Give a message that has just got its message-id the mark of a dead letter.
-
-        >>> message = Message(b"m-1", 1, "/queue/DLQ.a", b"destination:/queue/DLQ.a\\n\\n\\0")
-        >>> message.mark_as(RETURNS)
-        >>> message.id, message.mark
-        ('m-dl-1', b'-dl-')
-        """
+        """Give a message that has just got its message-id the mark of a dead letter."""
         if mark is not None:
             self.ident = self.ident.replace(b"-", mark, 1)
 
@@ -182,11 +176,7 @@ class Message:
         return _frame_of(self.tail)
 
     def tail_for(self, version: str) -> bytes:
-        """Return the tail for a session of "1.0", "1.1" or "legacy", without headers that the version cannot carry.
-
-        >>> Message(b"m-1", 1, "/queue/a", b"odd:a\\\\cb\\nworse:a\\\\nb\\n\\n\\0").tail_for("1.0")
-        b'odd:a:b\\n\\n\\x00'
-        """
+        """Return the tail for a session of "1.0", "1.1" or "legacy", without headers that the version cannot carry."""
         tail = self.tail
         if version == "legacy":
             return _legacy_tail(self.frame)
@@ -209,11 +199,7 @@ class Message:
         ).with_body(self.body)
 
     def spared(self) -> Message:
-        """Return a copy whose `again` has no more attempts than this message, or one: that for redelivered:true.
-
-        >>> Message(b"m-1", 1, "/queue/a", b"\\n\\0", attempts=3).spared().again().attempts
-        3
-        """
+        """Return a copy whose `again` has no more attempts than this message, or one: that for redelivered:true."""
         if not self.attempts:
             return self
         spared = copy(self)
@@ -322,11 +308,7 @@ def milliseconds(text: str | None) -> int:
 
 
 def due_of(tail: bytes) -> float | None:
-    r"""Return when a stored message becomes READY, in seconds since 1970; None if it is not delayed.
-
-    >>> due_of(b"deliver-at:1500\ndelay:1000\n\nhi\0"), due_of(b"delay:1000\n\nhi\0")
-    (1.5, None)
-    """
+    r"""Return when a stored message becomes READY, in seconds since 1970; None if it is not delayed."""
     head = tail[: tail.index(b"\n\n") + 1]
     if any(milliseconds((header_value(head, name) or b"").decode()) for name in DELAYS):
         return milliseconds((header_value(head, DUE) or b"").decode()) / 1000 or None
@@ -356,20 +338,12 @@ def header_line(name: str, value: str) -> bytes:
 
 
 def is_text(frame: Frame) -> bool:
-    """Return whether a SEND is a text message.
-
-    >>> is_text(Frame("SEND", {"destination": "/queue/a"}, b"hi"))
-    True
-    """
+    """Return whether a SEND is a text message."""
     return frame.get("content-length") is None
 
 
 def text_tail(tail: bytes) -> bytes:
-    """Return the tail of a `Message` without its content-length, which is the last header if present.
-
-    >>> text_tail(b"a:b\\ncontent-length:2\\n\\nhi\\0"), text_tail(b"a:b\\n\\n\\0")
-    (b'a:b\\n\\nhi\\x00', b'a:b\\n\\n\\x00')
-    """
+    """Return the tail of a `Message` without its content-length, which is the last header if present."""
     end = tail.find(b"\n\n")
     line = tail.rfind(b"\n", 0, max(end, 0)) + 1
     return tail[:line] + tail[end + 1 :] if tail.startswith(b"content-length:", line) else tail

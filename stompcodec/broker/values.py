@@ -34,11 +34,7 @@ _SHOWN = 40
 
 
 class CreditGrant(NamedTuple):
-    """The credit that a client grants: further deliveries, and their bytes.
-
-    >>> read_value("credit", "10,1024,false")
-    CreditGrant(messages=10, octets=1024, auto=False)
-    """
+    """The credit that a client grants: further deliveries, and their bytes."""
 
     messages: int = UNLIMITED
     octets: int | None = None
@@ -48,11 +44,7 @@ class CreditGrant(NamedTuple):
 
 
 class Known(NamedTuple):
-    """A header whose value is a boolean, a whole number, or several of them.
-
-    >>> KNOWN["priority"].kind, KNOWN["persistent"].kind
-    ('a whole number, 0 to 9', 'true or false')
-    """
+    """A header whose value is a boolean, a whole number, or several of them."""
 
     commands: tuple[str, ...]
     """The frames in which it is always read. An argument of a queue is read where the queue is declared."""
@@ -172,9 +164,6 @@ def read_values(session: Reader, frame: Frame) -> Values:
 def read_value(name: str, text: str, dialect: str = OWN) -> Any:
     """Return the value of a known header: a bool, an int or a `CreditGrant`. If it has none of its kind, raise Refused,
     or return None if the dialect ignores that.
-
-    >>> read_value("persistent", "TRUE"), read_value("persistent", "TRUE", "activemq"), read_value("priority", "7")
-    (True, None, 7)
     """
     known = KNOWN[name]
     value: Any

@@ -1,39 +1,60 @@
 """Every bound at its limit and one past it, and memory in the hands of peers that misbehave."""
 
 import pytest
-from broker.harness import Bench
+from broker.harness import Bench, bench_with_two
 
+from stompcodec.broker.auth import Rule
+from stompcodec.broker.config.config import DIALECTS
 from stompcodec.broker.memory import OPERATION
-from stompcodec.broker.message import shared
+from stompcodec.broker.queues.consumer import UNLIMITED
+from stompcodec.broker.routing import durables
+from stompcodec.broker.routing.durable import LONGEST_NAME
+from stompcodec.detect import is_legacy
 
 
-def test_subscriptions():
-    bench = Bench(max_subscriptions=3)
-    peer = bench.peer()
-    for number in range(3):
-        peer.subscribe(f"/queue/{number}", str(number))
-    peer.send("UNSUBSCRIBE", id="1")
-    peer.subscribe("/queue/x", "1")
+def queue_of(bench, name="/queue/a"):
+    return bench.broker.queues["/", name]
+
+
+def destinations_of(bench):
+    return bench.broker.virtual_host("/").destinations
+
+
+def later(bench, seconds):
+    bench.date += seconds
+    bench.wait(seconds)
+
+
+# ---- sessions ----
+
+
+@pytest.mark.parametrize(
+    ("config", "do", "undo", "message"),
+    [
+        ({"max_subscriptions": 3}, "SUBSCRIBE", "UNSUBSCRIBE", "too many subscriptions"),
+        ({"max_transactions": 3}, "BEGIN", "ABORT", "too many transactions"),
+    ],
+)
+def test_subscriptions_and_transactions(config, do, undo, message):
+    peer = Bench(**config).peer()
+
+    def send(command, name):
+        names = {"id": name, "destination": f"/queue/{name}"} if "SUBSCRIBE" in command else {"transaction": name}
+        peer.send(command, **names)
+
+    for name in "012":
+        send(do, name)
+    send(undo, "1")
+    send(do, "1")
     assert not peer.closed
-    peer.subscribe("/queue/y", "4")
-    assert peer.error().headers["message"] == "too many subscriptions"
-
-
-def test_transactions():
-    bench = Bench(max_transactions=3)
-    peer = bench.peer()
-    for number in range(3):
-        peer.send("BEGIN", transaction=str(number))
-    peer.send("ABORT", transaction="1")
-    peer.send("BEGIN", transaction="1")
-    assert not peer.closed
-    peer.send("BEGIN", transaction="3")
-    assert peer.error().headers["message"] == "too many transactions"
+    send(do, "3")
+    assert peer.error().headers["message"] == message
 
 
 @pytest.mark.parametrize("kind", ["sends", "acks"])
 def test_operations_in_transactions(kind):
-    bench = Bench(max_transaction_octets=10 * OPERATION)
+    tail = len(b"destination:/queue/b\n\n\0") if kind == "sends" else 0
+    bench = Bench(max_transaction_octets=10 * (OPERATION + tail))
     peer = bench.peer()
     for _ in range(11):
         peer.put("/queue/a", "")
@@ -41,24 +62,19 @@ def test_operations_in_transactions(kind):
     messages = peer.take()
     for name in ("t", "u"):
         peer.send("BEGIN", transaction=name)
-    tail = b"destination:/queue/b\n\n\0"
     for number in range(11):
+        assert not peer.closed
         transaction = "tu"[number % 2]
         if kind == "acks":
             peer.ack(messages[number], transaction=transaction)
-        elif (number + 1) * (OPERATION + len(tail)) <= 10 * OPERATION:
-            peer.put("/queue/b", transaction=transaction)
         else:
-            peer.put("/queue/b", transaction=transaction)
-            break
-        assert peer.closed is (number == 10)
+            peer.raw(b"SEND\ndestination:/queue/b\ntransaction:%b\n\n\0" % transaction.encode())
     assert peer.error().headers["message"] == "transactions too large"
-    assert bench.broker.queues["/", "/queue/a"].count == 11
+    assert queue_of(bench).count == 11
 
 
 def test_unacknowledged_messages_of_a_session():
-    bench = Bench(max_unacked=10, prefetch=4)
-    peer, sender = bench.peer(), bench.peer()
+    _bench, peer, sender = bench_with_two(max_unacked=10, prefetch=4)
     for name in "abcd":
         for number in range(12):
             sender.put(f"/queue/{name}", str(number))
@@ -76,8 +92,7 @@ def test_unacknowledged_messages_of_a_session():
 
 @pytest.mark.parametrize("kind", ["queue", "topic"])
 def test_destinations(kind):
-    bench = Bench(max_destinations=3)
-    sender, peer = bench.peer(), bench.peer()
+    bench, sender, peer = bench_with_two(max_destinations=3)
     for number in range(3):
         peer.subscribe(f"/{kind}/{number}", str(number))
     peer.subscribe(f"/{kind}/0", "again")
@@ -97,11 +112,23 @@ def test_destinations(kind):
 
 @pytest.mark.long
 def test_destinations_that_a_session_remembers():
-    bench = Bench()
-    peer = bench.peer()
+    peer = Bench().peer()
     for number in range(1500):
         peer.put(f"/queue/{number}")
     assert len(peer.session.cached_targets) <= 1000
+
+
+@pytest.mark.parametrize("over", [0, 1])
+@pytest.mark.parametrize(("first", "kind"), [("SUBSCRIBE", "queue"), ("SUBSCRIBE", "topic"), ("SEND", "queue")])
+def test_the_length_of_a_name(first, kind, over):
+    bench = Bench()
+    peer, name = bench.peer(), f"/{kind}/".ljust(4096 + over, "a")
+    peer.send(first, destination=name, id="1")
+    if over:
+        assert peer.error().headers["message"] == "destination too long"
+        assert bench.broker.queues == {}
+    else:
+        assert not peer.closed
 
 
 # ---- peers that misbehave ----
@@ -112,15 +139,12 @@ def octets_of(chunks):
 
 
 def test_a_consumer_that_never_reads():
-    bench = Bench(write_high=10_000, max_queue_octets=100_000)
-    stuck, sender = bench.peer(), bench.peer()
+    bench, stuck, sender = bench_with_two(write_high=10_000, max_queue_octets=100_000)
     stuck.subscribe("/queue/a")
     stuck.reading = False
-    held = 0
     while not sender.session.paused:
         sender.put("/queue/a", b"x" * 1000)
-        held = max(held, octets_of(stuck.session.connection.output))
-        assert held < 10_000 + 3000
+        assert octets_of(stuck.session.connection.output) < 10_000 + 3000
     assert 100_000 < bench.octets < 103_000
     other = bench.peer()
     other.subscribe("/queue/b")
@@ -128,11 +152,12 @@ def test_a_consumer_that_never_reads():
     assert other.bodies() == [b"served"]
 
 
-def test_a_consumer_of_a_long_queue_gets_a_little_each_turn():
-    bench = Bench(write_high=10_000)
-    sender, consumer = bench.peer(), bench.peer()
-    for _ in range(100):
-        sender.put("/queue/a", b"x" * 1000)
+@pytest.mark.parametrize(("size", "count", "least"), [(1000, 100, 8), (100_000, 3, 2)])
+def test_a_consumer_of_a_long_queue_gets_a_little_each_turn(size, count, least):
+    """A message that is larger than the bound of the outbox alone."""
+    bench, sender, consumer = bench_with_two(write_high=10_000)
+    for _ in range(count):
+        sender.put("/queue/a", b"x" * size)
     consumer.session.receive(b"SUBSCRIBE\nid:1\ndestination:/queue/a\n\n\0", 0.0)
     turns = 0
     while True:
@@ -141,32 +166,21 @@ def test_a_consumer_of_a_long_queue_gets_a_little_each_turn():
             break
         for session in sessions:
             output = session.take_output()
-            assert octets_of(output) < 10_000 + 3000
+            assert octets_of(output) < 10_000 + 3 * size
             consumer.inbox += consumer.parser.feed(b"".join(output))
         turns += 1
-    assert turns > 8
-    assert len(consumer.bodies()) == 100
-
-
-def test_a_message_larger_than_all_bounds_of_the_outbox():
-    bench = Bench(write_high=1000)
-    peer = bench.peer()
-    peer.subscribe("/queue/a")
-    for number in range(3):
-        peer.put("/queue/a", b"%d" % number * 100_000)
-    assert [body[:1] for body in peer.bodies()] == [b"0", b"1", b"2"]
+    assert turns > least
+    assert len(consumer.bodies()) == count
 
 
 def test_a_consumer_that_never_acknowledges():
-    bench = Bench(max_queue_messages=50)
-    greedy, sender = bench.peer(), bench.peer()
+    bench, greedy, sender = bench_with_two(max_queue_messages=50)
     greedy.subscribe("/queue/a", ack="client", prefetch_count="0")
     sent = 0
     while not sender.session.paused:
         sender.put("/queue/a", "x")
         sent += 1
-    assert sent == 51
-    assert len(greedy.take()) == 51
+    assert sent == len(greedy.take()) == 51
     greedy.lose()
     assert sender.session.paused
     other = bench.peer()
@@ -176,8 +190,7 @@ def test_a_consumer_that_never_acknowledges():
 
 
 def test_a_sender_that_never_reads_its_receipts():
-    bench = Bench()
-    peer = bench.peer()
+    peer = Bench().peer()
     peer.session.writable(False, 0.0)
     peer.reading = False
     frame = b"SEND\ndestination:/topic/a\nreceipt:" + b"x" * 1000 + b"\n\n\0"
@@ -194,28 +207,253 @@ def test_a_sender_that_never_reads_its_receipts():
     assert not peer.session.paused
 
 
-def test_half_open_connections_are_small_and_go():
-    bench = Bench(max_connections=10_000)
-    for _ in range(3000):
-        peer = bench.peer(connect=False)
-        peer.session.receive(b"CONNECT\n", 0.0)
-    assert len(bench.broker.sessions) == 3000
-    bench.wait(11.0)
-    closing = [session for session in bench.broker.sessions.values() if session.closing]
-    assert len(closing) == 3000
-    for session in closing:
-        session.lost(bench.now)
-    assert not bench.broker.sessions
-    assert len(bench.broker._deadlines._heap) < 200
+# ---- delayed messages ----
 
 
-def test_names_of_destinations_are_shared_but_not_kept():
-    first, second = "".join(["/topic/", "a" * 100]), "".join(["/topic/", "a" * 100])
-    assert first is not second
-    assert shared(first) is shared(second) is first
-    kept = shared.cache_info().maxsize
-    assert kept is not None
-    for number in range(kept):
-        shared(f"/topic/{number}")
-    assert shared(second) is second
-    assert shared.cache_info().currsize == kept
+@pytest.mark.parametrize("end", ["lose", "unsubscribe"])
+def test_delayed_messages_go_with_their_queue(end):
+    """They take no place in the bound, and no memory, for the ten years that they could wait."""
+    bench = Bench(max_delayed=3)
+    for _ in range(3):
+        peer = bench.peer()
+        name = "/temp-queue/a" if end == "lose" else "/queue/a"
+        peer.subscribe(name, auto_delete="true")
+        for _ in range(3):
+            peer.put(name, "x" * 1000, delay="99999999999")
+        assert len(bench.broker.delayed) == 3
+        peer.lose() if end == "lose" else peer.send("UNSUBSCRIBE", id="1")
+        assert bench.octets == 0
+        parts = [getattr(part, "tail", part) for entry in bench.broker.delayed._heap for part in entry]
+        assert "x" * 1000 not in repr(parts)
+    peer = bench.peer()
+    for _ in range(3):
+        peer.put("/queue/b", "later", delay="1000")
+    assert not peer.closed
+    peer.put("/queue/b", "later", delay="1000")
+    assert peer.error().headers["message"] == "too many delayed messages"
+    later(bench, 2)
+    assert queue_of(bench, "/queue/b").count == 3
+
+
+@pytest.mark.parametrize("before", [0, 1])
+@pytest.mark.parametrize("past", [0, 1])
+def test_delayed_messages_of_a_transaction_count(before, past):
+    """One that has too many has no effect."""
+    bench, peer, other = bench_with_two(max_delayed=3)
+    for _ in range(before):
+        other.put("/queue/a", "x", delay="5000")
+    peer.send("BEGIN", transaction="t")
+    peer.put("/queue/a", "now", transaction="t")
+    for _ in range(3 - before + past):
+        peer.put("/queue/a", "x", delay="5000", transaction="t")
+    peer.send("COMMIT", transaction="t")
+    if past:
+        assert peer.error().headers["message"] == "too many delayed messages"
+    assert len(bench.broker.delayed) == (before if past else 3)
+    assert len(queue_of(bench).messages) == 1 - past
+
+
+# ---- retained messages ----
+
+
+@pytest.mark.parametrize("way", ["transaction", "delay", "stored"])
+def test_retained_messages_that_take_effect_later_are_bounded(way):
+    """There was room when they were sent. Those that it is too late for are delivered, and not retained."""
+    bench, listener, sender = bench_with_two(max_destinations=8, retain=True)
+    listener.subscribe("/topic/9")
+    if way != "delay":
+        sender.send("BEGIN", transaction="t")
+    for number in range(10):
+        headers = {"delay": "10"} if way == "delay" else {"transaction": "t"}
+        if way == "stored":
+            headers["persistent"] = "true"
+        sender.put(f"/topic/{number}", str(number), retain="set", **headers)
+    if way != "delay":
+        sender.send("COMMIT", transaction="t")
+    later(bench, 1)
+    assert not sender.closed
+    assert listener.bodies() == [b"9"]
+    assert list(destinations_of(bench).retained.queues) == [f"/topic/{number}" for number in range(8)]
+    assert len(list(bench.store.load())) == (8 if way == "stored" else 0)
+    sender.put("/topic/7", "again", retain="set")
+    assert not sender.closed
+    sender.put("/topic/9", "new", retain="set")
+    assert sender.error().headers["message"] == "too many retained messages"
+
+
+def test_octets_of_retained_messages_that_take_effect_later_are_bounded():
+    bench = Bench(max_retained_octets=1000, retain=True)
+    sender = bench.peer()
+    for number in range(20):
+        sender.put("/topic/a", "x" * 100, retain="set", delay="10")
+        sender.put(f"/topic/{number}", "x" * 400, retain="set", delay="10")
+    later(bench, 1)
+    retained = destinations_of(bench).retained.queues
+    assert sum(queue.octets for queue in retained.values()) < 1000 + 500
+    assert len(retained) == 3
+
+
+# ---- durable subscriptions ----
+
+
+def durable(peer, name, **headers):
+    peer.subscribe("/topic/a", durable_subscription_name=name, **headers)
+    peer.send("UNSUBSCRIBE", id="1")
+
+
+def test_names_and_selectors_of_durable_subscriptions(monkeypatch):
+    """A session's own bound does not hold for selectors that stay when it goes."""
+    pytest.importorskip("lark")
+    monkeypatch.setattr(durables, "_MOST_SELECTED", 30)
+    bench = Bench()
+    peer = bench.peer(connect=False)
+    peer.connect(client_id="me")
+    durable(peer, "n" * (LONGEST_NAME - 3))
+    for number in range(3):
+        durable(peer, f"n{number}", selector="color = 'r'")  # the same one is kept once
+    durable(peer, "m", selector="size > " + "1" * 12)
+    assert peer.take() == []
+    durable(peer, "past", selector="n > 12")
+    assert peer.take()[0].headers["message"] == "too many selectors"
+    peer = bench.peer(connect=False)
+    peer.connect(client_id="me")
+    durable(peer, "n" * (LONGEST_NAME - 2))
+    assert "too long" in peer.take()[0].headers["message"]
+    assert len(destinations_of(bench).durables.by_name) == 5
+
+
+# ---- composite destinations ----
+
+
+@pytest.mark.parametrize(
+    ("destination", "headers", "config"),
+    [
+        ("/queue/a,/queue/b", {}, {"max_subscriptions": 1}),
+        ("/queue/a,/queue/b", {"browser": "true"}, {"max_subscriptions": 1}),
+        ("/queue/a,/topic/b", {"browser": "true"}, {}),
+        ("/topic/a,/topic/b", {"durable_subscription_name": "n"}, {}),
+        ("/queue/a,/queue/b", {"ack": "client"}, {"max_unacked": 1, "prefetch": 1}),
+    ],
+)
+def test_a_composite_subscription_of_which_a_part_is_refused(destination, headers, config):
+    bench = Bench(composite=True, **config)
+    peer = bench.peer(connect=False)
+    peer.connect(client_id="me")
+    bench.peer().put("/queue/a", "kept")
+    peer.subscribe(destination, **headers)
+    assert peer.error()
+    peer.lose()
+    assert destinations_of(bench).durables.by_name == {}
+    assert list(bench.store.subscriptions()) == []
+    assert not peer.session.consumers
+    assert queue_of(bench).consumers == []
+    other = bench.peer()
+    other.subscribe("/queue/a")
+    assert other.bodies() == [b"kept"]
+
+
+def test_a_composite_of_as_many_parts_as_there_may_be():
+    peer = Bench(composite=True).peer()
+    peer.put(",".join(f"/queue/{number}" for number in range(16)), "x")
+    peer.subscribe(",".join(f"/queue/{number}" for number in range(16)))
+    assert peer.bodies() == [b"x"] * 16
+    peer.subscribe(",".join(f"/queue/{number}" for number in range(17)), "2")
+    assert peer.error().headers["message"] == "too many destinations"
+
+
+# ---- names that stand for others, and rules ----
+
+
+@pytest.mark.parametrize("command", ["SEND", "SUBSCRIBE"])
+@pytest.mark.parametrize("name", ["/queue/secret", "secret"])
+def test_no_other_name_leads_around_the_rules(command, name):
+    rules = (Rule(destination="/queue/secret", allow=False), Rule(destination="secret", allow=False), Rule())
+    bench = Bench(**DIALECTS["rabbitmq"], rules=rules)
+    queue = destinations_of(bench).queue(name)
+    peer = bench.peer()
+    peer.send(command, destination=f"/amq/queue/{name}", id="1")
+    assert peer.error().headers["message"] in ("no such queue", f"not allowed to {command.lower()} there")
+    assert (queue.count, queue.consumers) == (0, [])
+
+
+def test_no_other_name_leads_to_a_temporary_queue_of_somebody_else():
+    bench, owner, peer = bench_with_two(**DIALECTS["rabbitmq"])
+    owner.subscribe("/temp-queue/mine")
+    (name,) = destinations_of(bench).owners
+    peer.subscribe(f"/amq/queue/{name}")
+    assert peer.error().headers["message"] == "no such queue"
+
+
+@pytest.mark.parametrize("command", ["SEND", "SUBSCRIBE"])
+@pytest.mark.parametrize(("queue", "allowed"), [("secret", False), ("open", True)])
+def test_dead_letters_go_nowhere_where_their_sender_may_not(command, queue, allowed):
+    rules = (Rule(action="send", destination="/queue/secret", allow=False), Rule())
+    peer = Bench(rules=rules).peer()
+    dead = {"x_dead_letter_exchange": "", "x_dead_letter_routing_key": queue}
+    peer.send(command, destination="/queue/a", id="1", **dead)
+    assert peer.closed is not allowed
+    assert allowed or peer.error().headers["message"] == "not allowed to send there"
+
+
+# ---- numbers ----
+
+
+def test_credit_does_not_grow_beyond_what_there_can_be():
+    _bench, peer, sender = bench_with_two(max_unacked=5, prefetch=1)
+    peer.subscribe("/queue/a", ack="client-individual", credit=f"5,{2**62},false")
+    for _ in range(20):
+        sender.put("/queue/a", "x")
+    messages = peer.take()
+    assert len(messages) == 5
+    for message in messages[:2]:
+        peer.ack(message, credit=f"{UNLIMITED},{2**62}")
+    assert len(peer.take()) == 2  # the bound of the session holds
+    (consumer,) = peer.session.consumers.values()
+    assert consumer.flow._messages <= UNLIMITED
+    assert consumer.flow._octets <= 2**62
+    peer.subscribe("/queue/b", "2", ack="client", credit=str(UNLIMITED + 1))
+    assert peer.error().headers["message"].startswith("bad ")
+
+
+@pytest.mark.parametrize("name", ["x_message_ttl", "x_expires", "x_max_length", "x_max_length_bytes"])
+def test_the_largest_queue_arguments(name):
+    bench = Bench()
+    peer = bench.peer()
+    peer.subscribe("/queue/a", **{name: "9" * 15})
+    peer.put("/queue/a", "x")
+    later(bench, 5)
+    assert peer.bodies() == [b"x"]
+    peer.subscribe("/queue/b", "2", **{name: "9" * 16})
+    assert peer.error().headers["message"].startswith("bad x-")
+
+
+# ---- what is looked at ----
+
+
+@pytest.mark.parametrize(("size", "legacy"), [(8192, None), (8193, False)])
+def test_a_first_frame_that_never_ends(size, legacy):
+    head = b"CONNECT\nusername:"
+    assert is_legacy(head + b"a" * (size - len(head))) is legacy
+    if legacy is False:
+        peer = Bench(detect_legacy=True).peer(connect=False)
+        peer.raw(head + b"a" * 10_000)
+        assert peer.error().headers["message"]
+
+
+@pytest.mark.parametrize("mode", ["client", "client-individual"])
+def test_received_messages_at_their_limit(mode):
+    bench = Bench(max_subscriptions=3)
+    peer = bench.peer()
+    receive = f"RECEIVE\nid:1\ndestination:/queue/a\nack:{mode}\n\n\0".encode()
+    for _ in range(4):
+        peer.put("/queue/a", "x")
+    for _ in range(3):
+        peer.raw(receive)
+    messages = peer.take()
+    assert [frame.command for frame in messages] == ["MESSAGE"] * 3
+    peer.ack(messages[0])
+    peer.raw(receive)
+    assert peer.next("MESSAGE")
+    peer.raw(receive)
+    assert peer.error().headers["message"] == "too many unacknowledged RECEIVEs"
+    assert len(queue_of(bench).messages) == 3

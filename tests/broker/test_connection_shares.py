@@ -10,8 +10,7 @@ import pytest
 from broker.harness import Bench
 from patience import patience
 
-import stompcodec.broker.connections as lobby_module
-from stompcodec.broker import Config, serve
+from stompcodec.broker import Config, connections, serve
 from stompcodec.broker.auth import User, hash_passcode, network_of
 from stompcodec.broker.connections import Lobby
 from stompcodec.transport import accept
@@ -37,18 +36,36 @@ def arrive(bench, count, login=None, address=FAR):
     return peers, None
 
 
-# ---- users ----
+# ---- users and addresses ----
 
 
-def test_a_user_leaves_half_of_the_connections_to_others():
+def test_a_user_leaves_half_of_the_connections_to_others(caplog):
     bench = Bench(max_connections=20, users=USERS)
+    for _ in range(30):  # a refused login counts for nobody
+        peer = bench.peer(connect=False, peer=f"{NEAR}:1")
+        peer.send("CONNECT", accept_version="1.2", host="/", login="eve", passcode="wrong")
+        assert peer.error().headers["message"] == "login refused"
+        peer.lose()
     held, error = arrive(bench, 20, "eve", NEAR)
     assert (len(held), error.headers["message"]) == (10, "too many connections")
     assert b"sessions.max_connections" in error.body
-    assert len(arrive(bench, 5, "ada", NEAR)[0]) == 5
+    mine = arrive(bench, 5, "ada", NEAR)[0]
+    assert len(mine) == 5
     assert bench.broker.stats.sessions_refused == 1
-    held[0].lose()
-    assert len(arrive(bench, 1, "eve", NEAR)[0]) == 1  # there is room again
+    with caplog.at_level(logging.WARNING):
+        for _ in range(50):
+            held.pop().lose()
+            held += arrive(bench, 2, "eve", NEAR)[0]  # there is room for one again
+            assert len(held) == 10
+        bench.wait(61)
+        arrive(bench, 1, "eve", NEAR)
+    line = "user 'eve' has 10 connections, the share of a user (sessions.max_connections): others are refused"
+    assert 0 < [record.getMessage() for record in caplog.records].count(line) <= 2
+    for peer in held + mine:
+        peer.lose()
+        peer.lose()
+    found = bench.broker.connections
+    assert (found._counted, found._users, found._addresses) == ({}, {}, {})
 
 
 @pytest.mark.parametrize(
@@ -65,30 +82,10 @@ def test_the_share_of_a_user(config, held):
     assert len(arrive(bench, 21, "eve", NEAR)[0]) == held
 
 
-def test_a_refused_login_counts_for_nobody():
-    bench = Bench(max_connections=20, users=USERS)
-    for _ in range(30):
-        peer = bench.peer(connect=False, peer=f"{NEAR}:1")
-        peer.send("CONNECT", accept_version="1.2", host="/", login="ada", passcode="wrong")
-        assert peer.error().headers["message"] == "login refused"
-        peer.lose()
-    assert len(arrive(bench, 10, "ada", NEAR)[0]) == 10
-
-
-# ---- addresses ----
-
-
-def test_an_address_leaves_a_quarter_of_the_connections_to_others():
-    bench = Bench(max_connections=20)
-    held, error = arrive(bench, 20)
-    assert (len(held), error.headers["message"]) == (15, "too many connections")
-    assert b"sessions.max_connections" in error.body
-    assert len(arrive(bench, 5, address="192.0.2.8")[0]) == 5
-
-
 @pytest.mark.parametrize(
     ("addresses", "config", "held"),
     [
+        ([FAR], {}, 15),
         ([NEAR], {}, 20),  # a fixture, or a proxy on this machine
         (["[::1]"], {}, 20),
         ([NEAR], {"address_connections": 4}, 4),
@@ -99,10 +96,11 @@ def test_an_address_leaves_a_quarter_of_the_connections_to_others():
 )
 def test_the_share_of_an_address(addresses, config, held):
     bench = Bench(max_connections=20, **config)
-    count = 0
-    for number in range(20):
-        count += len(arrive(bench, 1, address=addresses[number % len(addresses)])[0])
-    assert count == held
+    found = [arrive(bench, 1, address=addresses[number % len(addresses)]) for number in range(20)]
+    assert sum(len(peers) for peers, _ in found) == held
+    for _peers, error in found[held:]:
+        assert error.headers["message"] == "too many connections"
+    assert len(arrive(bench, 5, address="192.0.2.8")[0]) == min(5, 20 - held, bench.config.address_connections or 5)
 
 
 @pytest.mark.parametrize("peer", ["", "test", "/run/stomp"])
@@ -112,40 +110,14 @@ def test_connections_without_an_address_are_not_counted(peer):
     assert not any(each.closed for each in peers)
 
 
-def test_nothing_is_kept_of_connections_that_have_ended():
-    bench = Bench(max_connections=20, users=USERS)
-    for login in ("ada", "eve"):
-        for peer in arrive(bench, 20, login)[0]:
-            peer.lose()
-            peer.lose()
-    connections = bench.broker.connections
-    assert (connections._counted, connections._users, connections._addresses) == ({}, {}, {})
-
-
-def test_the_log_has_one_line_per_minute_about_a_share(caplog):
-    bench = Bench(max_connections=20, users=USERS)
-    with caplog.at_level(logging.WARNING):
-        for _ in range(50):
-            arrive(bench, 11, "eve", NEAR)
-        assert [record.getMessage() for record in caplog.records] == [
-            "user 'eve' has 10 connections, the share of a user (sessions.max_connections): others are refused"
-        ]
-        bench.wait(61)
-        arrive(bench, 11, "eve", NEAR)
-    assert len(caplog.records) <= 2
-
-
-def test_destinations_of_an_address_count_by_the_same_rule():
+def test_networks_and_destinations_of_an_address():
+    assert network_of("[fe80::1%eth0]:9") == "fe80::"
+    assert network_of("?") is None
     bench = Bench(max_destinations=100, user_destinations=3)
     peers = [bench.peer(peer=f"[2001:db8::{number}]:9") for number in range(1, 5)]
     for number, peer in enumerate(peers):
         peer.put(f"/queue/{number}", "x")
     assert [peer.closed for peer in peers] == [False, False, False, True]
-
-
-def test_networks():
-    assert network_of("[fe80::1%eth0]:9") == "fe80::"
-    assert network_of("?") is None
 
 
 # ---- before the login ----
@@ -174,10 +146,10 @@ def in_a_loop(work):
     return asyncio.run(main())
 
 
-def test_the_oldest_of_the_address_with_most_is_closed_and_nobody_else(monkeypatch):
-    monkeypatch.setattr(lobby_module, "_BURST", 0)
+def test_the_oldest_of_the_address_with_most_is_closed_and_nobody_else(monkeypatch, caplog):
+    monkeypatch.setattr(connections, "_BURST", 0)
 
-    def work(_clock):
+    def work(clock):
         told = []
         lobby = Lobby(4, told.append)
         ada, eves = Guest("192.0.2.1:1"), [Guest(f"192.0.2.2:{number}") for number in range(10)]
@@ -186,11 +158,17 @@ def test_the_oldest_of_the_address_with_most_is_closed_and_nobody_else(monkeypat
             lobby.enter(eve)
         assert [eve.aborted for eve in eves] == [True] * 7 + [False] * 3
         assert (told, ada.aborted, len(lobby)) == (eves[:7], False, 4)
-        for guest in (ada, *eves):
+        clock[0] += 60.0
+        later = [Guest(f"192.0.2.2:{number}") for number in range(10, 20)]
+        for eve in later:
+            lobby.enter(eve)
+        for guest in (ada, *eves, *later):
             lobby.leave(guest)
         assert not lobby._guests
 
-    in_a_loop(work)
+    with caplog.at_level(logging.WARNING):
+        in_a_loop(work)
+    assert [" 1 were closed" in each.getMessage() for each in caplog.records] == [True, False]
 
 
 def test_after_a_restart_all_have_a_moment_to_log_in():
@@ -211,69 +189,97 @@ def test_after_a_restart_all_have_a_moment_to_log_in():
     in_a_loop(work)
 
 
-def test_the_log_has_one_line_per_minute_about_the_lobby(monkeypatch, caplog):
-    monkeypatch.setattr(lobby_module, "_BURST", 0)
-
-    def work(clock):
-        lobby = Lobby(1, lambda guest: None)
-        for number in range(50):
-            lobby.enter(Guest(f"192.0.2.1:{number}"))
-        clock[0] += 60.0
-        for number in range(50, 90):
-            lobby.enter(Guest(f"192.0.2.1:{number}"))
-
-    with caplog.at_level(logging.WARNING):
-        in_a_loop(work)
-    assert [" 1 were closed" in each.getMessage() for each in caplog.records] == [True, False]
+LOGIN = b"CONNECT\naccept-version:1.2\nhost:/\nlogin:ada\npasscode:x\n\n\0"
 
 
-@pytest.mark.parametrize("silent", ["port", "ws_port"])
-def test_silent_connections_leave_room_to_log_in(monkeypatch, silent):
-    """Also over WebSocket, whose handshake comes before the session."""
-    monkeypatch.setattr(lobby_module, "_BURST", 0)
+async def opened(broker, count, what=b"", *, port="port"):
+    """Connections that have sent something, once the broker has them all."""
+    held, stats = [], broker.broker.stats
+    before = stats.sessions_total + stats.sessions_refused
+    for _ in range(count):
+        reader, writer = await asyncio.open_connection(NEAR, getattr(broker, port))
+        writer.write(what)
+        held.append((reader, writer))
+    while port == "port" and stats.sessions_total + stats.sessions_refused < before + count:
+        await asyncio.sleep(0)
+    return held
+
+
+async def first_lines(peers):
+    return [await asyncio.wait_for(reader.readline(), patience(10)) for reader, _ in peers]
+
+
+def served(config, work):
+    """Run a coroutine function on a broker, and close the connections that it leaves."""
 
     async def main():
-        async with serve(Config(port=0, ws_port=0, max_connections=12, max_before_login=3)) as broker:
-            held = [await asyncio.open_connection(NEAR, getattr(broker, silent)) for _ in range(20)]
-            reader, writer = await asyncio.open_connection(NEAR, broker.port)
-            writer.write(b"CONNECT\naccept-version:1.2\nhost:/\n\n\0")
-            assert (await reader.readline()) == b"CONNECTED\n"
-            first = held[0][0]
-            with contextlib.suppress(ConnectionError):
-                answer = await asyncio.wait_for(first.read(), patience(10))
-                assert (b"a quarter of sessions.max_connections" in answer) is (silent == "port")
-            assert len(broker.lobby) <= 3
-            assert len(broker.broker.sessions) <= 4
-            for _, each in [*held, (reader, writer)]:
-                each.close()
-
-    asyncio.run(main())
-
-
-def test_those_who_have_logged_in_are_not_in_the_lobby():
-    async def main():
-        async with serve(Config(port=0, max_before_login=2)) as broker:
-            peers = []
-            for _ in range(6):
-                reader, writer = await asyncio.open_connection(NEAR, broker.port)
-                writer.write(b"CONNECT\naccept-version:1.2\nhost:/\n\n\0")
-                assert (await reader.readline()) == b"CONNECTED\n"
-                peers.append(writer)
-            assert len(broker.lobby) == 0
-            for writer in peers:
+        async with serve(Config(port=0, users=USERS, **config)) as broker:
+            for _, writer in await asyncio.wait_for(work(broker), patience(10)):
                 writer.close()
 
     asyncio.run(main())
 
 
+@pytest.mark.parametrize("silent", ["port", "ws_port"])
+def test_silent_connections_leave_room_to_log_in(monkeypatch, silent):
+    """Also over WebSocket, whose handshake comes before the session."""
+    monkeypatch.setattr(connections, "_BURST", 0)
+
+    async def work(broker):
+        held = await opened(broker, 20, port=silent)
+        mine = await opened(broker, 6, LOGIN)
+        assert await first_lines(mine) == [b"CONNECTED\n"] * 6
+        with contextlib.suppress(ConnectionError):
+            answer = await asyncio.wait_for(held[0][0].read(), patience(10))
+            assert (b"a quarter of sessions.max_connections" in answer) is (silent == "port")
+        assert len(broker.lobby) <= 3  # those who have logged in have left it
+        assert len(broker.broker.sessions) <= 9
+        return held + mine
+
+    served({"ws_port": 0, "max_connections": 12, "max_before_login": 3}, work)
+
+
+@pytest.mark.parametrize(
+    "config", [{"max_connections": 8, "max_before_login": 8}, {"max_connections": 40, "address_connections": 8}]
+)
+def test_silent_connections_make_room_for_a_login(config):
+    async def work(broker):
+        held = await opened(broker, 8)
+        mine = await opened(broker, 1, LOGIN)
+        assert await first_lines(mine) == [b"CONNECTED\n"]
+        with contextlib.suppress(ConnectionError):
+            assert b"sessions.max_connections" in await asyncio.wait_for(held[0][0].read(), patience(10))
+        assert len(broker.broker.sessions) == 8
+        return held + mine
+
+    served(config, work)
+
+
+@pytest.mark.parametrize("config", [{"max_connections": 3}, {"max_connections": 40, "address_connections": 3}])
+def test_those_who_have_logged_in_stay_whoever_comes(config):
+    """Also where handshakes wait in the lobby: they are no sessions yet, so their end would make no room."""
+
+    async def work(broker):
+        mine = await opened(broker, 3, LOGIN)
+        assert await first_lines(mine) == [b"CONNECTED\n"] * 3
+        shaking = await opened(broker, 2, b"GET / HTTP/1.1\r\n", port="ws_port")
+        late = await opened(broker, 2, LOGIN)
+        assert await first_lines(late) == [b"ERROR\n"] * 2
+        assert len(broker.broker.sessions) == 3
+        assert not any(writer.is_closing() for _, writer in mine)
+        return mine + shaking + late
+
+    served({"ws_port": 0, **config, "max_before_login": 4, "user_connections": 40}, work)
+
+
 def test_the_shares_are_those_of_the_file_descriptors(monkeypatch):
     monkeypatch.setattr("stompcodec.broker.server.descriptor_limit", lambda: 120)
 
-    async def main():
-        async with serve(Config(port=0, users=USERS)) as broker:
-            most = 120 - accept.reserve_of(120)
-            assert broker.broker.connections._most_of_user == most // 2
-            assert broker.broker.connections._most_of_address == most - most // 4
-            assert broker.lobby.most == most // 4
+    async def work(broker):
+        most = 120 - accept.reserve_of(120)
+        assert broker.broker.connections._most_of_user == most // 2
+        assert broker.broker.connections._most_of_address == most - most // 4
+        assert broker.lobby.most == most // 4
+        return []
 
-    asyncio.run(main())
+    served({}, work)

@@ -73,10 +73,7 @@ def broker(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
         yield process
 
 
-def port_of(broker: Limited, kind: str) -> int:
-    return int(broker.address[{"tcp": "port", "tls": "tls_port", "ws": "ws_port", "legacy": "legacy_port"}[kind]])
-
-
+PORTS = {"tcp": "port", "tls": "tls_port", "ws": "ws_port", "legacy": "legacy_port"}
 _open: list[socket.socket] = []
 
 
@@ -90,7 +87,7 @@ def closing(broker: Limited) -> Iterator[None]:
 
 
 def connect(broker: Limited, kind: str = "tcp") -> socket.socket:
-    sock = socket.create_connection(("127.0.0.1", port_of(broker, kind)), patience(30))
+    sock = socket.create_connection(("127.0.0.1", broker.address[PORTS[kind]]), patience(30))
     _open.append(sock)
     return sock
 
@@ -102,13 +99,6 @@ def told(sock: socket.socket) -> bytes:
         while data := sock.recv(65536):
             found += data
     return found
-
-
-def logged_in(broker: Limited, sock: socket.socket) -> stompcodec.Parser:
-    sock.sendall(CONNECT)
-    parser = stompcodec.Parser("1.2")
-    assert exchange(sock, parser, b"").command == "CONNECTED"
-    return parser
 
 
 def exchange(sock: socket.socket, parser: stompcodec.Parser, data: bytes) -> Frame:
@@ -219,7 +209,7 @@ def test_half_sent_messages_end(broker: Limited, kind: str) -> None:
     for _ in range(12):
         sock = connect(broker, kind)
         wires.append(secured(sock) if kind == "tls" else sock)
-        logged_in(broker, wires[-1])
+        assert exchange(wires[-1], stompcodec.Parser("1.2"), CONNECT).command == "CONNECTED"
         wires[-1].sendall(b"SEND\ndestination:/queue/half\ncontent-length:50000\n\n" + bytes(20_000))
     answers = [told(wire) for wire in wires]
     assert sum(b"message:the large message has stalled\n" in answer for answer in answers) == 8
@@ -238,7 +228,3 @@ def secured(sock: socket.socket) -> socket.socket:
     wire = context.wrap_socket(sock)
     _open.append(wire)
     return wire
-
-
-def test_tls_is_served_again(broker: Limited) -> None:
-    logged_in(broker, secured(connect(broker, "tls")))

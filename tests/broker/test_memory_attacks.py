@@ -213,39 +213,3 @@ def test_resident_memory_stays_near_the_limit(name: str, tmp_path: Path) -> None
             crowd.run()
         assert highest(broker) < 1.3 * limit
         assert "Traceback" not in broker.tail(10_000)
-
-
-def test_those_that_hold_most_are_told_and_others_go_on(tmp_path: Path) -> None:
-    pytest.importorskip("click")
-    with BrokerProcess(tmp_path, config=CONFIG, memory=True) as broker, Crowd(broker) as crowd:
-        for _ in range(PEERS):
-            crowd.join(itertools.chain([b"SEND\n"], repeated(LINES, LINE)), reads=True)
-        small = crowd.join(iter([b"SEND\ndestination:/queue/a\nreceipt:small\n"]), reads=True)
-        crowd.run()
-        while told := [member for member in crowd.members if b"ERROR" in member.received and not member.closed]:
-            for member in told:  # one may have sent all before it reads how that ended
-                member.done = False
-            crowd.run()
-        ended = [member for member in crowd.members if member.closed]
-        assert 0 < len(ended) < PEERS
-        for member in ended:
-            assert b"message:the broker is short of memory" in member.received
-        small.script, small.done = iter([b"\n\0"]), False
-        while b"receipt-id:small" not in small.received:
-            small.step()
-            crowd.probe.round()
-
-
-def test_empty_messages_from_four_on_a_disk(tmp_path: Path) -> None:
-    pytest.importorskip("click")
-    with BrokerProcess(tmp_path, config=CONFIG) as broker:
-        with Crowd(broker) as crowd:
-            empty_messages(crowd, 4, "persistent:true")
-            crowd.run()
-        assert highest(broker) < 1.3 * LIMIT
-
-
-def test_a_limit_without_room_for_a_frame_is_an_error_at_start(tmp_path: Path) -> None:
-    pytest.importorskip("click")
-    with pytest.raises(RuntimeError, match=r"limits\.memory: it must be at least"):
-        BrokerProcess(tmp_path, config='[limits]\nmemory = "1 MiB"\n', memory=True).start()

@@ -6,12 +6,12 @@ import asyncio
 import base64
 import itertools
 import logging
-import socket
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
+from broker.harness import Bench
 from broker.sockets import CONFIG, run
 from crash.process import BrokerProcess
 from hypothesis import given
@@ -19,9 +19,10 @@ from hypothesis import strategies as st
 from transport.messages import answered, request
 from transport.wires import Raw
 
-from stompcodec.broker.auth import Gate, host_of, is_loopback, origin_of, own_names
+from stompcodec.broker.auth import Gate, User, hash_passcode, host_of, is_loopback, origin_of, own_names
 from stompcodec.broker.config.config import Config
 from stompcodec.broker.config.file import parse_config
+from stompcodec.broker.core import Broker
 from stompcodec.broker.server import Server, serve
 from stompcodec.errors import ConfigError
 
@@ -43,147 +44,108 @@ def asked(
 
 # ---- pages ----
 
-
-def test_programs_send_no_origin() -> None:
-    assert asked(LOCAL)
-    assert asked(OPEN)
-    assert asked(LISTED)
-
-
-@pytest.mark.parametrize(
-    "origin",
-    [
-        *("http://localhost", "http://localhost:3000", "https://localhost", "http://localhost.:80", "HTTP://LocalHost"),
-        *("http://127.0.0.1", "http://127.0.0.1:8080", "https://127.255.0.9", "http://127.0.0.1."),
-        *("http://[::1]", "http://[::1]:3000", "http://[0:0:0:0:0:0:0:1]", "http://[::ffff:127.0.0.1]"),
+NEAR = (
+    *("http://localhost", "http://localhost:3000", "https://localhost", "http://localhost.:80", "HTTP://LocalHost"),
+    *(
+        "http://127.0.0.1",
+        "http://127.0.0.1:8080",
+        "https://127.255.0.9",
+        "http://127.0.0.1.",
         "http://[::ffff:7f00:1]:1",
-    ],
+    ),
+    *("http://[::1]", "http://[::1]:3000", "http://[0:0:0:0:0:0:0:1]", "http://[::ffff:127.0.0.1]"),
 )
-def test_by_default_pages_of_this_machine_may(origin: str) -> None:
-    """If the broker listens on this machine only; not through a proxy."""
-    assert asked(LOCAL, ("Origin", origin))
-    assert not asked(OPEN, ("Origin", origin))
-    assert not asked(LISTED, ("Origin", origin)) or origin.startswith("http://localhost:3000")
-
-
-@pytest.mark.parametrize(
-    "origin",
-    [
-        *(EVIL, "null", "NULL", "", " ", "http://", "https://evil.example:61613", "file://", "http:///", "//localhost"),
-        *("http://127.0.0.1@evil.example", "http://127.0.0.1:80@evil.example", "http://evil.example@127.0.0.1"),
-        *("http://127.0.0.1.evil.example", "http://localhost.evil.example", "http://localhost.evil.example."),
-        *("http://evil.example/127.0.0.1", "http://localhost/", "http://localhost#", "http://localhost?a", "localhost"),
-        *("http://evil.example#@localhost", "http://evil.example\\@localhost", "http://localhost\\.evil.example"),
-        *(
-            "http://localhost http://localhost",
-            "http://localhost, http://localhost",
-            "http://localhost:1 ",
-            "\thttp://a",
-        ),
-        *("http://localhost:", "http://localhost:99999", "http://localhost:-1", "http://localhost:*", "http://*"),
-        *(
-            "http://0.0.0.0",
-            "http://[::]",
-            "http://127.1",
-            "http://2130706433",
-            "http://0x7f.0.0.1",
-            "http://0127.0.0.1",
-        ),
-        *("http://[::1", "http://::1", "http://[127.0.0.1]", "http://[::1]evil", "http://[::1%25lo]", "http://[evil]"),
-        *("http://[::ffff:8.8.8.8]", "http://10.0.0.1", "http://192.168.0.1:3000", "http://[fe80::1]"),
-        *(
-            "http://lоcalhost",
-            "http://ⅼocalhost",
-            "http://１２７.0.0.1",
-            "http://localhost\u3002",
-            "http://loc\xa0alhost",
-        ),
-        *(
-            "http://localhost..",
-            "http://.localhost",
-            "http://localhost\0",
-            "http://localhost\r\n",
-            "http://localhost\n",
-        ),
-        *("javascript://localhost", "data:text/html", "ftp://localhost", "chrome-extension://localhost"),
-    ],
+FAR = (
+    *(EVIL, "null", "NULL", "", " ", "http://", "https://evil.example:61613", "file://", "http:///", "//localhost"),
+    *("http://127.0.0.1@evil.example", "http://127.0.0.1:80@evil.example", "http://evil.example@127.0.0.1"),
+    *("http://127.0.0.1.evil.example", "http://localhost.evil.example", "http://localhost.evil.example."),
+    *("http://evil.example/127.0.0.1", "http://localhost/", "http://localhost#", "http://localhost?a", "localhost"),
+    *("http://evil.example#@localhost", "http://evil.example\\@localhost", "http://localhost\\.evil.example"),
+    *("http://localhost http://localhost", "http://localhost, http://localhost", "http://localhost:1 ", "\thttp://a"),
+    *("http://localhost:", "http://localhost:99999", "http://localhost:-1", "http://localhost:*", "http://*"),
+    *("http://0.0.0.0", "http://[::]", "http://127.1", "http://2130706433", "http://0x7f.0.0.1", "http://0127.0.0.1"),
+    *("http://[::1", "http://::1", "http://[127.0.0.1]", "http://[::1]evil", "http://[::1%25lo]", "http://[evil]"),
+    *("http://[::ffff:8.8.8.8]", "http://10.0.0.1", "http://192.168.0.1:3000", "http://[fe80::1]"),
+    *("http://l\u043ecalhost", "http://\u217cocalhost", "http://\uff11\uff12\uff17.0.0.1", "http://localhost\u3002"),
+    *("http://loc\xa0alhost", "http://localhost..", "http://.localhost", "http://localhost\0", "http://localhost\r\n"),
+    *(
+        "http://localhost\n",
+        "javascript://localhost",
+        "data:text/html",
+        "ftp://localhost",
+        "chrome-extension://localhost",
+    ),
 )
-def test_other_pages_may_not(origin: str) -> None:
-    assert not asked(LOCAL, ("Origin", origin))
-    assert not asked(OPEN, ("Origin", origin))
-    assert not asked(LISTED, ("Origin", origin))
+#: What `LISTED` lets in, and what it does not.
+ORIGINS = {
+    True: (
+        *("https://app.example", "https://app.example:443", "HTTPS://APP.example.", "http://dev.example"),
+        *("http://dev.example:1", "http://localhost:3000"),
+    ),
+    False: (
+        *("https://app.example:8443", "http://app.example", "http://app.example:443", "https://dev.example"),
+        *("https://sub.app.example", "https://app.example.evil.example", "https://xapp.example"),
+        *("http://localhost", "http://127.0.0.1:3000"),
+    ),
+}
 
 
-@pytest.mark.parametrize(
-    ("origin", "let_in"),
-    [
-        *(("https://app.example", True), ("https://app.example:443", True), ("HTTPS://APP.example.", True)),
-        *(("https://app.example:8443", False), ("http://app.example", False), ("http://app.example:443", False)),
-        *(("http://dev.example", True), ("http://dev.example:1", True), ("https://dev.example", False)),
-        *(
-            ("https://sub.app.example", False),
-            ("https://app.example.evil.example", False),
-            ("https://xapp.example", False),
-        ),
-        *(("http://localhost:3000", True), ("http://localhost", False), ("http://127.0.0.1:3000", False)),
-    ],
-)
-def test_what_is_listed_is_all_there_is(origin: str, let_in: bool) -> None:
-    assert asked(LISTED, ("Origin", origin)) is let_in
-    assert asked(LISTED, ("Origin", origin), ("X-Forwarded-For", "1.2.3.4"), host="broker.example") is let_in
+def test_by_default_pages_of_this_machine_may_and_others_may_not() -> None:
+    """If the broker listens on this machine only; not through a proxy. Programs send no origin."""
+    for gate in (LOCAL, OPEN, LISTED, Gate([], [], local=True)):
+        assert asked(gate)
+    for origin in NEAR:
+        assert asked(LOCAL, ("Origin", origin)), origin
+        assert not asked(OPEN, ("Origin", origin)), origin
+        assert asked(LISTED, ("Origin", origin)) is (origin == "http://localhost:3000")
+        assert not asked(Gate([], [], local=True), ("Origin", origin))
+    for origin in FAR:
+        for gate in (LOCAL, OPEN, LISTED):
+            assert not asked(gate, ("Origin", origin)), origin
 
 
-def test_an_empty_list_allows_no_page() -> None:
-    assert not asked(Gate([], [], local=True), ("Origin", "http://localhost"))
-    assert asked(Gate([], [], local=True))
-
-
-def test_other_schemes_may_be_listed() -> None:
+def test_what_is_listed_is_all_there_is() -> None:
+    for let_in, origins in ORIGINS.items():
+        for origin in origins:
+            assert asked(LISTED, ("Origin", origin)) is let_in, origin
+            proxied = [("Origin", origin), ("X-Forwarded-For", "1.2.3.4")]
+            assert asked(LISTED, *proxied, host="broker.example") is let_in, origin
     assert asked(Gate(["chrome-extension://abcdef"], [], local=False), ("Origin", "chrome-extension://abcdef"))
-
-
-@pytest.mark.parametrize("name", ["Origin", "origin", "Host", "hOST"])
-def test_a_header_that_comes_twice_is_refused(name: str) -> None:
-    """Whoever reads the other one would decide otherwise."""
-    value = "localhost" if name.lower() == "host" else "http://localhost"
-    again = [(name, value)] if name.lower() == "host" else [(name, value), ("Origin", value)]
-    assert not asked(LOCAL, *again)
 
 
 # ---- names of the broker ----
 
+HOSTS = {
+    True: (
+        *("localhost", "localhost:15674", "LOCALHOST.:1", "localhost:", "127.0.0.1:80", "127.9.9.9", "[::1]:15674"),
+        "[::ffff:127.0.0.1]",
+    ),
+    False: (
+        *("broker.example", "evil.example:15674", "localhost.evil.example", "", "127.0.0.1.evil.example"),
+        *("127.0.0.1@evil.example", "evil@localhost", "localhost/", "localhost, evil", "::1", "[::1", "[127.0.0.1]"),
+        *("10.0.0.1", "0.0.0.0", "[::]", "127.1", "2130706433", "localhost:x", "localhost:123456", "http://localhost"),
+        *("l\u043ecalhost", None, " localhost", "*"),
+    ),
+}
 
-@pytest.mark.parametrize(
-    ("host", "let_in"),
-    [
-        *(("localhost", True), ("localhost:15674", True), ("LOCALHOST.:1", True), ("localhost:", True)),
-        *(("127.0.0.1:80", True), ("127.9.9.9", True), ("[::1]:15674", True), ("[::ffff:127.0.0.1]", True)),
-        *(("broker.example", False), ("evil.example:15674", False), ("localhost.evil.example", False), ("", False)),
-        *(("127.0.0.1.evil.example", False), ("127.0.0.1@evil.example", False), ("evil@localhost", False)),
-        *(("localhost/", False), ("localhost, evil", False), ("::1", False), ("[::1", False), ("[127.0.0.1]", False)),
-        *(("10.0.0.1", False), ("0.0.0.0", False), ("[::]", False), ("127.1", False), ("2130706433", False)),
-        *(("localhost:x", False), ("localhost:123456", False), ("http://localhost", False), ("lоcalhost", False)),
-        *((None, False), (" localhost", False), ("*", False)),
-    ],
-)
+
 @pytest.mark.parametrize("gate", [LOCAL, OPEN], ids=["local", "open"])
-def test_the_host_has_to_name_the_broker(gate: Gate, host: str | None, let_in: bool) -> None:
+def test_the_host_has_to_name_the_broker(gate: Gate) -> None:
     """A name that an attacker let point here is none of ours, whatever the origin says."""
-    assert asked(gate, host=host) is let_in
-    assert asked(gate, ("Origin", "http://localhost"), host=host) is (let_in and gate is LOCAL)
-    assert not asked(gate, ("Origin", f"http://{host}"), host="evil.example")
+    for let_in, hosts in HOSTS.items():
+        for host in hosts:
+            assert asked(gate, host=host) is let_in, host
+            assert asked(gate, ("Origin", "http://localhost"), host=host) is (let_in and gate is LOCAL), host
+            assert not asked(gate, ("Origin", f"http://{host}"), host="evil.example"), host
 
 
-def test_names_may_be_listed() -> None:
+def test_names_may_be_listed_and_the_address_that_was_connected_to_is_one() -> None:
+    """That cannot be made to point elsewhere. Other addresses are not ours."""
     for host in ("broker.example", "BROKER.example.:443", "localhost", "127.0.0.1"):
         assert asked(LISTED, host=host)
     assert not asked(LISTED, host="evil.example")
     gate = Gate(None, ["fe80::1", "[::2]", "10.1.2.3"], local=False)
     assert all(asked(gate, host=host) for host in ("[fe80::1]:80", "[::2]", "10.1.2.3:80"))
-
-
-def test_the_address_that_was_connected_to_is_a_name() -> None:
-    """It cannot be made to point elsewhere. Other addresses are not ours."""
     assert asked(OPEN, host="10.0.0.1:80", address="10.0.0.1")
     assert asked(OPEN, host="10.0.0.1", address="::ffff:10.0.0.1")
     assert asked(OPEN, host="[fe80::1]", address="fe80::1%eth0")
@@ -192,27 +154,26 @@ def test_the_address_that_was_connected_to_is_a_name() -> None:
     assert not asked(OPEN, ("Via", "1.1 proxy"), host="10.0.0.1", address="10.0.0.1")
 
 
-@pytest.mark.parametrize("target", ["http://evil.example/", "http://localhost/", "//localhost/".lstrip("/"), "*", ""])
-def test_a_whole_url_does_not_stand_in_for_the_host(target: str) -> None:
-    assert LOCAL.refusal(target, [("Host", "localhost")]) is not None
+def test_a_header_that_comes_twice_and_a_whole_url_are_refused() -> None:
+    """Whoever reads the other one would decide otherwise."""
+    for name in ("Host", "hOST"):
+        assert not asked(LOCAL, (name, "localhost"))
+    for name in ("Origin", "origin"):
+        assert not asked(LOCAL, (name, "http://localhost"), ("Origin", "http://localhost"))
+    for target in ("http://evil.example/", "http://localhost/", "localhost/", "*", ""):
+        assert LOCAL.refusal(target, [("Host", "localhost")]) is not None
 
 
 # ---- proxies ----
 
-PROXIED = [
-    *(
-        "Forwarded",
-        "X-Forwarded-For",
-        "X-Forwarded-Host",
-        "X-Forwarded-Proto",
-        "x-forwarded-port",
-        "X-Forwarded-Server",
-    ),
-    *("Via", "X-Real-IP", "X-Forwarded", "FORWARDED", "X-FORWARDED-PREFIX", "X-Client-IP"),
-]
 
-
-@pytest.mark.parametrize("header", PROXIED)
+@pytest.mark.parametrize(
+    "header",
+    [
+        *("Forwarded", "X-Forwarded-For", "X-Forwarded-Host", "X-Forwarded-Proto", "x-forwarded-port"),
+        *("X-Forwarded-Server", "Via", "X-Real-IP", "X-Forwarded", "FORWARDED", "X-FORWARDED-PREFIX", "X-Client-IP"),
+    ],
+)
 @pytest.mark.parametrize("value", ["", "127.0.0.1", "for=127.0.0.1;host=localhost"])
 def test_what_a_proxy_passes_on_is_never_local(header: str, value: str) -> None:
     """It is from anywhere, though it comes from 127.0.0.1, and though it says so."""
@@ -322,31 +283,23 @@ def test_a_wrong_list_is_said_at_start(key: str, value: str) -> None:
         parse_config(f"[websocket]\n{key} = {value}\n")
 
 
-def test_what_the_dataclass_is_given_is_checked_too() -> None:
+def test_the_keys_are_read_and_what_the_dataclass_is_given_is_checked() -> None:
+    config = parse_config('[websocket]\norigins = ["https://app.example", "http://localhost:*"]\nhosts = ["[::2]"]\n')
+    assert config.ws_origins == ("https://app.example", "http://localhost:*")
+    assert config.ws_hosts == ("[::2]",)
+    assert parse_config("[websocket]\norigins = []\n").ws_origins == ()
+    assert Config().ws_origins is None
     with pytest.raises(ConfigError, match="ws_origins"):
         Config(ws_origins=("*",))
     with pytest.raises(ConfigError, match="ws_hosts"):
         Config(ws_hosts=("a:1",))
 
 
-def test_the_keys_are_read() -> None:
-    config = parse_config('[websocket]\norigins = ["https://app.example", "http://localhost:*"]\nhosts = ["[::2]"]\n')
-    assert config.ws_origins == ("https://app.example", "http://localhost:*")
-    assert config.ws_hosts == ("[::2]",)
-    assert parse_config("[websocket]\norigins = []\n").ws_origins == ()
-    assert Config().ws_origins is None
-
-
-@pytest.mark.parametrize(
-    ("host", "names"),
-    [
-        *(("broker.example", ["broker.example"]), ("Broker.Example.", ["broker.example"]), ("10.1.2.3", ["10.1.2.3"])),
-        *(("0.0.0.0", []), ("::", []), ("127.0.0.1", []), ("::1", []), ("localhost", []), ("", []), ("a b", [])),
-        *(("fe80::1%eth0", ["fe80::1"]), ("::ffff:127.0.0.1", [])),
-    ],
-)
-def test_the_address_to_listen_on_may_be_a_name(host: str, names: list[str]) -> None:
-    assert own_names(host) == names
+def test_the_address_to_listen_on_may_be_a_name() -> None:
+    for host in ("0.0.0.0", "::", "127.0.0.1", "::1", "localhost", "", "a b", "::ffff:127.0.0.1"):
+        assert own_names(host) == [], host
+    for host, name in (("Broker.Example.", "broker.example"), ("10.1.2.3", "10.1.2.3"), ("fe80::1%eth0", "fe80::1")):
+        assert own_names(host) == [name]
 
 
 # ---- over sockets ----
@@ -369,6 +322,8 @@ def _library() -> None:
 
 
 def test_refusals_are_403_with_a_reason() -> None:
+    """A request that is no WebSocket is checked as well: a name that points here gets no page."""
+
     async def main(server: Server) -> None:
         port = server.ws_port
         assert port is not None
@@ -379,65 +334,31 @@ def test_refusals_are_403_with_a_reason() -> None:
             ({"Origin": "null"}, b"null"),
             ({"Host": "evil.example"}, b"websocket.hosts"),
             ({"Host": ""}, b"Host"),
-            ({"X-Forwarded-For": "1.2.3.4"}, b"proxy"),
+            ({"X_Forwarded_For": "1.2.3.4"}, b"proxy"),
             ({"Origin": "http://localhost\r\nOrigin: http://localhost"}, b"one Origin"),
             ({"Host": "localhost\r\nHost: localhost"}, b"one Host"),
         ]:
-            status, body, answer = await shake(
-                port, **{name.replace("-", "_"): value for name, value in headers.items()}
-            )
+            status, body, answer = await shake(port, **headers)
             assert status == 403
             assert word in body
             assert answer["content-type"].startswith("text/plain")
         assert server.broker.stats.sessions_total == 2
-        assert (await shake(port))[0] == 101
-
-    run(main, CONFIG.replace(ws_port=0))
-
-
-def test_a_request_that_is_no_websocket_is_checked_as_well() -> None:
-    """Pages of HTTP come later on this port: a name that points here gets none of them."""
-
-    async def main(server: Server) -> None:
-        assert server.ws_port is not None
-        for host, status in (("localhost", 426), ("evil.example", 403)):
-            async with Raw.to(server.ws_port) as raw:
+        for host, expected in (("localhost", 426), ("evil.example", 403)):
+            async with Raw.to(port) as raw:
                 await raw.send(f"GET / HTTP/1.1\r\nHost: {host}\r\n\r\n".encode())
-                assert answered(await raw.rest())[0] == status
+                assert answered(await raw.rest())[0] == expected
 
     run(main, CONFIG.replace(ws_port=0))
 
 
-@pytest.mark.parametrize(
-    ("host", "origin", "status"),
-    [
-        *(("127.0.0.1", "http://localhost", 101), ("localhost", "http://localhost", 101)),
-        *(("0.0.0.0", "http://localhost", 403), ("", "http://localhost", 403)),
-    ],
-)
-def test_it_matters_where_the_broker_listens(host: str, origin: str, status: int) -> None:
+@pytest.mark.parametrize(("host", "status"), [("127.0.0.1", 101), ("localhost", 101), ("0.0.0.0", 403), ("", 403)])
+def test_it_matters_where_the_broker_listens(host: str, status: int) -> None:
     async def main(server: Server) -> None:
         assert server.ws_port is not None
-        assert (await shake(server.ws_port, Origin=origin))[0] == status
+        assert (await shake(server.ws_port, Origin="http://localhost"))[0] == status
         assert (await shake(server.ws_port))[0] == 101, "programs may, anyhow"
 
     run(main, CONFIG.replace(ws_port=0, host=host))
-
-
-def test_ipv6_is_loopback_as_well() -> None:
-    async def main(server: Server) -> None:
-        assert server.ws_port is not None
-        reader, writer = await asyncio.open_connection("::1", server.ws_port)
-        writer.write(request(Host=f"[::1]:{server.ws_port}", Origin="http://[::1]"))
-        assert b" 101 " in await reader.readline()
-        writer.close()
-
-    if not socket.has_ipv6:
-        pytest.skip("no IPv6 here")
-    try:
-        run(main, CONFIG.replace(ws_port=0, host="::1"))
-    except OSError as error:
-        pytest.skip(f"no IPv6 here: {error}")
 
 
 @pytest.mark.long
@@ -457,38 +378,22 @@ def test_what_the_file_lists_is_let_in_by_a_process(tmp_path: Path) -> None:
         assert "evil.example" in broker.tail(), "the log says whom it has refused"
 
 
-# ---- the warning ----
-
-
-def warned(caplog: Any, **config: Any) -> bool:
-    async def main() -> None:
-        async with serve(CONFIG.replace(**config)):
-            pass
-
-    caplog.clear()
-    with caplog.at_level(logging.WARNING, logger="stompcodec.broker.server"):
-        asyncio.run(main())
-    return any("without users" in record.getMessage() for record in caplog.records)
-
-
 def test_a_broker_open_to_the_network_without_users_warns(caplog: Any) -> None:
-    from stompcodec.broker.auth import User, hash_passcode
+    def warned(**config: Any) -> bool:
+        async def main() -> None:
+            async with serve(CONFIG.replace(**config)):
+                pass
 
-    ann = {"ann": User("ann", hash_passcode("secret"))}
-    assert warned(caplog, host="0.0.0.0")
-    assert warned(caplog, host="0.0.0.0", ws_port=0)
-    assert not warned(caplog, host="0.0.0.0", users=ann)
+        caplog.clear()
+        with caplog.at_level(logging.WARNING, logger="stompcodec.broker.server"):
+            asyncio.run(main())
+        return any("without users" in record.getMessage() for record in caplog.records)
+
+    assert warned(host="0.0.0.0")
+    assert warned(host="0.0.0.0", ws_port=0)
+    assert not warned(host="0.0.0.0", users={"ann": User("ann", hash_passcode("secret", n=16))})
     for host in ("127.0.0.1", "localhost", "127.0.0.5"):
-        assert not warned(caplog, host=host)
-
-
-@pytest.mark.long
-@pytest.mark.parametrize(("flags", "warns"), [((), False), (("--host", "0.0.0.0"), True)])
-def test_the_command_warns_too(tmp_path: Path, flags: tuple[str, ...], warns: bool) -> None:
-    pytest.importorskip("click")
-    with BrokerProcess(tmp_path, memory=True, flags=(*flags, "--log-level", "warning")) as broker:
-        broker.stop()  # the log is written by then
-        assert ("without users" in broker.tail()) is warns
+        assert not warned(host=host)
 
 
 # ---- what cannot be guessed ----
@@ -510,27 +415,18 @@ def test_ids_of_sessions_are_random() -> None:
     run(main)
 
 
-def test_randomness_comes_from_outside() -> None:
-    from stompcodec.broker.core import Broker
-
+def test_names_of_temporary_queues_are_made_of_random_ids() -> None:
+    """Somebody who knows one name knows no other, not even that of the next session."""
     broker = Broker(Config(), epoch="e", entropy=lambda size: bytes(range(size)))
     ids = [broker.attach(0.0).id for _ in range(3)]
     assert ids == [f"{number}-aaaqeayeaudaocaj" for number in (1, 2, 3)]
-
-
-def test_a_temporary_queue_cannot_be_guessed() -> None:
-    """Somebody who knows one name knows no other, not even that of the next session."""
-    from broker.harness import Bench
-
     bench = Bench()
     peers = [bench.peer() for _ in range(2)]
-    names = []
     for peer in peers:
         peer.subscribe("/temp-queue/answers")
         peer.put("/queue/ask", "x", reply_to="/temp-queue/answers")
     consumer = bench.peer()
     consumer.subscribe("/queue/ask")
-    names = [consumer.next("MESSAGE").headers["reply-to"] for _ in peers]
-    words = [name.split("-")[-2] for name in names]
+    words = [consumer.next("MESSAGE").headers["reply-to"].split("-")[-2] for _ in peers]
     assert len(set(words)) == 2
     assert all(len(word) == 16 for word in words)

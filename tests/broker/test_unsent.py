@@ -23,14 +23,7 @@ from stompcodec.transport import aio
 
 HIGH = 128 * 1024
 RECEIVE = 4096
-BODY = "x" * 1000
-
-
-def frames(*texts: str) -> bytes:
-    return "".join(texts).encode()
-
-
-CONNECT = "CONNECT\naccept-version:1.2\nhost:/\nclient-id:c\n\n\0"
+CONNECT = b"CONNECT\naccept-version:1.2\nhost:/\n\n\0"
 
 
 class Reader:
@@ -52,7 +45,7 @@ class Reader:
             )
             self.sock.sendall(upgrade.encode())
             self.until(b"\r\n\r\n")
-        self.write(CONNECT.encode())
+        self.write(CONNECT)
         self.until(b"CONNECTED\n")
 
     def write(self, octets: bytes) -> None:
@@ -94,66 +87,32 @@ def certificate(tmp_path_factory: pytest.TempPathFactory) -> Any:
     return SimpleNamespace(cert=str(folder / "cert.pem"), key=str(folder / "key.pem"), trusting=trusting)
 
 
-KINDS = {
-    "a queue": ("/queue/a", "/queue/a", ""),
-    "a queue of a virtual topic": ("/queue/Consumer.A.VirtualTopic.S", "/topic/VirtualTopic.S", ""),
-    "a composite": ("/queue/a,/queue/b", "/queue/a", ""),
-    "a durable subscription": ("/topic/t", "/topic/t", "durable-subscriber-name:n\n"),
-}
-
-
-def taken(kind: str, destinations: str, body: str = BODY, count: int = 500, certificate: Any = None) -> tuple[int, int]:
-    """Bytes that a peer which does not read takes of a queue, and how many it may take. When it reads, it gets all."""
-    target, sent_to, headers = KINDS[destinations]
-    config = CONFIG.replace(write_high=HIGH, dialect="activemq")
+@pytest.mark.parametrize(
+    ("kind", "size", "count"), [("tcp", 1000, 500), ("tcp", 50_000, 20), ("ws", 1000, 500), ("tls", 1000, 500)]
+)
+def test_it_takes_no_more_than_write_high_and_all_when_it_reads(kind: str, size: int, count: int, certificate: Any):
+    body = "x" * size
+    config = CONFIG.replace(write_high=HIGH, ws_port=0 if kind == "ws" else None)
     if kind == "tls":
         config = config.replace(tls_port=0, tls_cert=certificate.cert, tls_key=certificate.key)
-    elif kind == "ws":
-        config = config.replace(ws_port=0)
-    size = len(body) + 150
 
-    async def main(server: Server) -> tuple[int, int]:
-        trusting = certificate.trusting if kind == "tls" else None
-        reader = await asyncio.to_thread(Reader, server, kind, trusting)
-        await asyncio.to_thread(reader.write, f"SUBSCRIBE\nid:1\ndestination:{target}\n{headers}\n\0".encode())
+    async def main(server: Server) -> None:
+        reader = await asyncio.to_thread(Reader, server, kind, certificate.trusting if kind == "tls" else None)
+        await asyncio.to_thread(reader.write, b"SUBSCRIBE\nid:1\ndestination:/queue/a\n\n\0")
         await until(lambda: any(session.consumers for session in server.broker.sessions.values()))
-        (queue,) = {
-            each.queue
-            for session in server.broker.sessions.values()
-            for each in session.consumers.values()
-            if not each.queue.name.endswith("/b")
-        }
+        queue = server.broker.queues["/", "/queue/a"]
         sender = await Client.connect(server)
         for _ in range(count):
-            sender.send(send(sent_to, body, "persistent:true"))
+            sender.send(send("/queue/a", body, "persistent:true"))
         await sender.ask(send("/queue/other", "", "receipt:last"))
-        gone = count - queue.total
+        assert 0 < (count - queue.total) * size <= HIGH + reader.room + size + 150
         octets = await asyncio.to_thread(reader.count, body[-50:].encode() + b"\0", count)
-        assert octets >= count * len(body)
+        assert octets >= count * size
         assert queue.total == 0
         reader.sock.close()
         await sender.close()
-        return gone * size, HIGH + reader.room + size
 
-    result: tuple[int, int] = run(main, config)
-    return result
-
-
-@pytest.mark.parametrize("destinations", KINDS)
-def test_it_takes_no_more_than_write_high_and_all_when_it_reads(destinations):
-    octets, most = taken("tcp", destinations)
-    assert 0 < octets <= most
-
-
-@pytest.mark.parametrize("kind", ["ws", "tls"])
-def test_layers_hold_no_more(kind, certificate):
-    octets, most = taken(kind, "a queue", certificate=certificate)
-    assert 0 < octets <= most
-
-
-def test_large_messages_count_as_well():
-    octets, most = taken("tcp", "a queue", "x" * 50_000, 20)
-    assert octets <= most
+    run(main, config)
 
 
 @pytest.mark.parametrize(

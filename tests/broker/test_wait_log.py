@@ -6,7 +6,7 @@ import logging
 from typing import Any
 
 import pytest
-from broker.harness import Bench, Peer
+from broker.harness import Bench, Peer, bench_with_two
 
 from stompcodec.broker.loop_quota import WaitLog
 from stompcodec.broker.memory import Account
@@ -25,8 +25,7 @@ def full(peer: Peer, count: int, **headers: str) -> None:
 
 
 def test_a_full_queue(caplog: pytest.LogCaptureFixture) -> None:
-    bench = Bench(max_queue_messages=4)
-    sender, consumer = bench.peer(), bench.peer()
+    bench, sender, consumer = bench_with_two(max_queue_messages=4)
     full(sender, 5)
     assert sender.session.paused
     bench.wait(5)
@@ -41,34 +40,6 @@ def test_a_full_queue(caplog: pytest.LogCaptureFixture) -> None:
     (line,) = lines(caplog)
     assert line.startswith("senders waited 10")
     assert line.endswith(" s for room in /queue/a (0 messages, 0 bytes in memory, 1 consumers)")
-
-
-def test_short_waits_are_not_logged(caplog: pytest.LogCaptureFixture) -> None:
-    bench = Bench(max_queue_messages=4)
-    sender, consumer = bench.peer(), bench.peer()
-    for _ in range(5):
-        full(sender, 5)
-        assert sender.session.paused
-        bench.wait(1)
-        bench.wait(3)
-        consumer.subscribe("/queue/a")
-        consumer.send("UNSUBSCRIBE", id="1")
-    assert lines(caplog) == []
-
-
-def test_the_sender_goes(caplog: pytest.LogCaptureFixture) -> None:
-    bench = Bench(max_queue_messages=4)
-    sender = bench.peer()
-    full(sender, 5)
-    for _ in range(8):
-        bench.wait(1)
-    assert len(lines(caplog)) == 1
-    sender.lose()
-    bench.wait(1)
-    assert lines(caplog) == ["senders waited 8 s for room in /queue/a (5 messages, 205 bytes in memory, 0 consumers)"]
-    for _ in range(100):
-        bench.wait(1)
-    assert lines(caplog) == []
 
 
 @pytest.mark.parametrize(

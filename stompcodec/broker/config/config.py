@@ -132,10 +132,7 @@ class Config:
     """
 
     host: str = _key(
-        "127.0.0.1",
-        "listen.host",
-        values.text,
-        "Address to listen on. 0.0.0.0 or :: opens the broker to the network.",
+        "127.0.0.1", "listen.host", values.text, "Address to listen on. 0.0.0.0 or :: opens the broker to the network."
     )
     port: int | None = _key(
         61613,
@@ -656,11 +653,7 @@ class Config:
         taken = self.management_prefix.startswith(tuple(filter(None, prefixes)))
         return [
             (taken, "management_prefix", "it cannot begin with the prefix of other destinations"),
-            (
-                served and self.ws_port is None,
-                "ws_port",
-                "web.health, web.metrics and web.page need it: set it",
-            ),
+            (served and self.ws_port is None, "ws_port", "web.health, web.metrics and web.page need it: set it"),
         ]
 
     def _knows(self, who: str) -> bool:

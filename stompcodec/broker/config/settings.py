@@ -94,11 +94,7 @@ class Setting(NamedTuple):
 
 
 class Preset(NamedTuple):
-    """An address that exists from the start: one table [[addresses.preset]].
-
-    >>> Preset("prices", "MULTICAST", ("desk.prices",)).queues
-    ('desk.prices',)
-    """
+    """An address that exists from the start: one table [[addresses.preset]]."""
 
     name: str
     """The destination as a client would name it."""
@@ -130,11 +126,7 @@ class Address(NamedTuple):
 
 
 class NestedError(ValueError):
-    """An error at a key inside the value that was read.
-
-    >>> NestedError("guest", "no passcode").name
-    'guest'
-    """
+    """An error at a key inside the value that was read."""
 
     def __init__(self, name: str, message: str) -> None:
         super().__init__(message)
@@ -142,11 +134,7 @@ class NestedError(ValueError):
 
 
 def whole(least: int, most: int) -> Callable[[Any], int]:
-    """Return a reader of whole numbers within inclusive bounds.
-
-    >>> whole(1, 9)(5)
-    5
-    """
+    """Return a reader of whole numbers within inclusive bounds."""
 
     def read(value: Any) -> int:
         if type(value) is int and least <= value <= most:
@@ -157,11 +145,7 @@ def whole(least: int, most: int) -> Callable[[Any], int]:
 
 
 def octets(least: int = 1) -> Callable[[Any], int]:
-    """Return a reader of sizes in bytes.
-
-    >>> octets()("64KiB")
-    65536
-    """
+    """Return a reader of sizes in bytes."""
 
     def read(value: Any) -> int:
         try:
@@ -176,11 +160,7 @@ def octets(least: int = 1) -> Callable[[Any], int]:
 
 
 def optional(read: Callable[[Any], int]) -> Callable[[Any], int | None]:
-    """Return a reader that takes false for None.
-
-    >>> optional(octets())("1KiB"), optional(octets())(False)
-    (1024, None)
-    """
+    """Return a reader that takes false for None."""
 
     def read_or_not(value: Any) -> int | None:
         try:
@@ -192,11 +172,7 @@ def optional(read: Callable[[Any], int]) -> Callable[[Any], int | None]:
 
 
 def seconds(value: Any) -> float:
-    """Read a time above 0, in seconds.
-
-    >>> seconds(3), seconds("5m")
-    (3.0, 300.0)
-    """
+    """Read a time above 0, in seconds."""
     number = seconds_or_0(value)
     if number > 0:
         return number
@@ -204,11 +180,7 @@ def seconds(value: Any) -> float:
 
 
 def seconds_or_0(value: Any) -> float:
-    """Read a time in seconds, or 0.
-
-    >>> seconds_or_0(0), seconds_or_0("500ms")
-    (0.0, 0.5)
-    """
+    """Read a time in seconds, or 0."""
     number = duration(value)
     if number <= 1e6:
         return number
@@ -216,11 +188,7 @@ def seconds_or_0(value: Any) -> float:
 
 
 def millis(value: Any) -> int:
-    """Read a time, in milliseconds.
-
-    >>> millis("60s"), millis(0)
-    (60000, 0)
-    """
+    """Read a time, in milliseconds."""
     number = round(duration(value) * 1000)
     if number <= 2**40:
         return number
@@ -228,22 +196,14 @@ def millis(value: Any) -> int:
 
 
 def factor(value: Any) -> float:
-    """Read a positive factor.
-
-    >>> factor(2)
-    2.0
-    """
+    """Read a positive factor."""
     if type(value) in (int, float) and 0.01 <= value <= 1000:
         return float(value)
     raise ValueError("it must be a number, 0.01 to 1000")
 
 
 def port(value: Any) -> int | None:
-    """Read a port to listen on; false is None, no listener.
-
-    >>> port(0), port(False)
-    (0, None)
-    """
+    """Read a port to listen on; false is None, no listener."""
     if value is False:
         return None
     if type(value) is int and 0 <= value <= 65535:
@@ -252,44 +212,28 @@ def port(value: Any) -> int | None:
 
 
 def text(value: Any) -> str:
-    """Read a line of text.
-
-    >>> text("localhost")
-    'localhost'
-    """
+    """Read a line of text."""
     if isinstance(value, str) and value and not re.search("[\0-\x1f\x7f]", value):
         return value
     raise ValueError("it must be a text without control characters, and not empty")
 
 
 def texts(value: Any) -> tuple[str, ...]:
-    """Read a list of lines of text.
-
-    >>> texts(["a", "b"])
-    ('a', 'b')
-    """
+    """Read a list of lines of text."""
     if isinstance(value, list) and value:
         return tuple(map(text, value))
     raise ValueError('it must be a list of texts, such as ["/"]')
 
 
 def origins(value: Any) -> tuple[str, ...]:
-    """Read a list of page origins; an empty list allows none.
-
-    >>> origins(["https://app.example"])
-    ('https://app.example',)
-    """
+    """Read a list of page origins; an empty list allows none."""
     if not isinstance(value, list):
         raise ValueError('it must be a list of origins, such as ["https://app.example"]')
     return _sound(tuple(map(text, value)), lambda entries: fault_of(entries, ()))
 
 
 def hosts(value: Any) -> tuple[str, ...]:
-    """Read a list of host names or addresses without ports.
-
-    >>> hosts(["broker.example"])
-    ('broker.example',)
-    """
+    """Read a list of host names or addresses without ports."""
     if not isinstance(value, list):
         raise ValueError('it must be a list of names, such as ["broker.example"]')
     return _sound(tuple(map(text, value)), lambda entries: fault_of((), entries))
@@ -303,11 +247,7 @@ def _sound(entries: tuple[str, ...], check: Callable[[tuple[str, ...]], str | No
 
 
 def flag(value: Any) -> bool:
-    """Read true or false.
-
-    >>> flag(True)
-    True
-    """
+    """Read true or false."""
     try:
         return boolean(value)
     except ValueError:
@@ -315,11 +255,7 @@ def flag(value: Any) -> bool:
 
 
 def one_of(*words: str) -> Callable[[Any], str]:
-    """Return a reader of one of these words.
-
-    >>> one_of("all", "none")("all")
-    'all'
-    """
+    """Return a reader of one of these words."""
 
     def read(value: Any) -> str:
         if isinstance(value, str) and value in words:
@@ -330,33 +266,21 @@ def one_of(*words: str) -> Callable[[Any], str]:
 
 
 def dead_letter(value: Any) -> str:
-    """Read a destination in which {name} stands for a queue's name.
-
-    >>> dead_letter("/queue/DLQ.{name}")
-    '/queue/DLQ.{name}'
-    """
+    """Read a destination in which {name} stands for a queue's name."""
     if isinstance(value, str) and value and not re.search(r"[{}\0-\x1f\x7f]", value.replace("{name}", "")):
         return value
     raise ValueError('it must be a destination, in which "{name}" stands for the name of the queue')
 
 
 def heart_beat(value: Any) -> tuple[int, int]:
-    """Read two intervals in milliseconds, as in the header heart-beat.
-
-    >>> heart_beat([500, 1000])
-    (500, 1000)
-    """
+    """Read two intervals in milliseconds, as in the header heart-beat."""
     if isinstance(value, list) and len(value) == 2 and all(type(ms) is int and 0 <= ms <= 3_600_000 for ms in value):
         return value[0], value[1]
     raise ValueError("it must be two whole numbers of milliseconds, 0 (never) to 3600000, such as [500, 1000]")
 
 
 def users(value: Any) -> dict[str, User]:
-    """Read the table of users: NAME = HASH, or a table for each name.
-
-    >>> users({})
-    {}
-    """
+    """Read the table of users: NAME = HASH, or a table for each name."""
     if not isinstance(value, dict):
         raise ValueError("it must be a table with one user per line")
     return {name: _user(name, entry) for name, entry in value.items()}
@@ -442,22 +366,14 @@ def presets(value: Any) -> tuple[Preset, ...]:
 
 
 def exchanges(value: Any) -> dict[str, str]:
-    """Read a table of exchanges: the type of each, by name.
-
-    >>> exchanges({"orders": "topic"})
-    {'orders': 'topic'}
-    """
+    """Read a table of exchanges: the type of each, by name."""
     if isinstance(value, dict) and all(name and kind in ("topic", "direct", "fanout") for name, kind in value.items()):
         return dict(value)
     raise ValueError('it must be a table of names, each with "topic", "direct" or "fanout"')
 
 
 def line(value: Any) -> str:
-    """Read a line of text, which may be empty.
-
-    >>> line("")
-    ''
-    """
+    """Read a line of text, which may be empty."""
     return value if value == "" else text(value)
 
 
@@ -543,11 +459,7 @@ def ttl(value: Any) -> Several:
 
 
 def prefixes(value: Any) -> Several:
-    """Read the prefixes of the two routing types.
-
-    >>> prefixes({"anycast": "queue/"})
-    {'anycast_prefix': 'queue/'}
-    """
+    """Read the prefixes of the two routing types."""
     if not isinstance(value, dict):
         raise ValueError('it must be a table such as { anycast = "queue/", multicast = "topic/" }')
     return _named({"anycast": ("anycast_prefix", line), "multicast": ("multicast_prefix", line)}, value)

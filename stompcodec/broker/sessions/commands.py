@@ -32,15 +32,7 @@ from stompcodec.broker.routing.idempotency import KEY_HEADERS, Mark, body_crc, k
 from stompcodec.broker.sessions import plain
 from stompcodec.broker.sessions.commit import abort, ack, begin, commit, defer, defer_plain, nack
 from stompcodec.broker.sessions.outbox import terms
-from stompcodec.broker.sessions.send import (
-    cached_target,
-    check_space,
-    is_stored,
-    parts_of,
-    put,
-    put_keyed,
-    targets_of,
-)
+from stompcodec.broker.sessions.send import cached_target, check_space, is_stored, parts_of, put, put_keyed, targets_of
 from stompcodec.broker.sessions.session import Refusal, Session
 from stompcodec.broker.sessions.subscribe import (
     confirm,

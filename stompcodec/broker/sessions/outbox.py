@@ -88,11 +88,7 @@ class Windows:
 
 
 def _parts(count: int) -> int:
-    """Return the number of shares for a number of subscriptions: a power of two, so that it seldom changes.
-
-    >>> [_parts(count) for count in (0, 1, 2, 3, 50)]
-    [1, 1, 2, 4, 64]
-    """
+    """Return the number of shares for a number of subscriptions: a power of two, so that it seldom changes."""
     return 1 << max(0, count - 1).bit_length()
 
 
@@ -113,10 +109,6 @@ def terms(config: Config, version: str, heart_beat: str | None) -> Terms | None:
     """Return the terms of a new session; None if only the rules of STOMP apply. Rules: ART-TTL-02 to ART-TTL-09.
 
     `heart_beat` is the header of CONNECT. In 1.0 and in the legacy dialect it is ignored.
-
-    >>> from stompcodec.broker.config.config import Config
-    >>> terms(Config(ttl=60_000), "1.2", "100,100"), terms(Config(), "1.2", "100,100")
-    (Terms(heart_beat=(500, 500), silence=1000), None)
     """
     if not (config.ttl or config.ttl_override):
         return None

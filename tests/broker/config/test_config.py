@@ -29,10 +29,6 @@ def error_of(source, file="b.toml"):
     return caught.value
 
 
-def test_an_empty_file_is_the_default():
-    assert parse_config("") == Config()
-
-
 def test_every_field_has_a_key_or_a_row_among_the_values_without_one():
     assert len({key.name for key in KEYS}) == len(KEYS)
     targets = [name for key in KEYS for name in (key.target, *key.also)]
@@ -86,80 +82,52 @@ def test_the_documentation_is_up_to_date():
     assert path.read_text(encoding="utf-8") == markdown()
 
 
-def test_the_documentation_names_every_key():
-    text = markdown()
-    for key in KEYS:
-        assert f"`{key.name.rpartition('.')[2]}`" in text or f"[{key.name}]" in text
-        assert key.doc in text
-
-
+#: Source -> the fields that it sets.
 GOOD = {
-    "listen.host": ('"::1"', "::1"),
-    "listen.port": ("0", 0),
-    "listen.ws_port": ("65535", 65535),
-    "tls.cert": ('"a.pem"', "a.pem"),
-    "store.data": ('"somewhere"', "somewhere"),
-    "store.durable": ('"all"', "all"),
-    "limits.max_body": ('"2MiB"', Limits(max_body=2**21)),
-    "messages.large": ("10_240", 10_240),
-    "messages.large_folder": ('"/var/large"', "/var/large"),
-    "messages.max_large_octets": ('"1GiB"', 2**30),
-    "messages.jms": ("true", True),
-    "messages.message_id_header": ("true", True),
-    "log.frames": ('"heads"', "heads"),
-    "limits.max_headers": ("7", Limits(max_headers=7)),
-    "sessions.heart_beat": ("[0, 2500]", (0, 2500)),
-    "sessions.login_timeout": ("2.5", 2.5),
-    "sessions.max_unacked": ("5_000", 5000),
-    "sessions.transactional_acks": ("false", False),
-    "queues.dead_letter": ('"/queue/dead"', "/queue/dead"),
-    "queues.max_octets": ("1000", 1000),
-    "limits.memory": ('"2GiB"', 2**31),
-    "topics.slow_consumer": ('"drop"', "drop"),
-    "access.virtual_hosts": ('["/", "é"]', ("/", "é")),
+    "": {},
+    'listen.host = "::1"': {"host": "::1"},
+    "listen.ws_port = 65535": {"ws_port": 65535},
+    '[tls]\ncert = "a.pem"\nkey = "b.pem"': {"tls_cert": "a.pem", "tls_key": "b.pem"},
+    'store.durable = "all"': {"durable": "all"},
+    '[limits]\nmax_body = "2MiB"': {"limits": Limits(max_body=2**21)},
+    "limits.max_headers = 7": {"limits": Limits(max_headers=7)},
+    "messages.large = 10_240": {"large": 10_240},
+    'messages.large_folder = "/var/large"': {"large_folder": "/var/large"},
+    'log.frames = "heads"': {"log_frames": "heads"},
+    "sessions.heart_beat = [0, 2500]": {"heart_beat": (0, 2500)},
+    "[sessions]\nlogin_timeout = 2.5": {"login_timeout": 2.5},
+    "sessions.max_unacked = 5_000": {"max_unacked": 5000},
+    "sessions.transactional_acks = false": {"transactional_acks": False},
+    'queues.dead_letter = "/queue/dead"': {"dead_letter": "/queue/dead"},
+    'limits.memory = "2GiB"': {"memory": 2**31},
+    'access.virtual_hosts = ["/", "é"]': {"virtual_hosts": ("/", "é")},
+    "listen.port = [61613, 0]": {"port": 61613, "ports": (0,)},
+    "listen.port = 7": {"port": 7},
+    "listen.legacy = true": {"detect_legacy": True},
+    "listen.legacy = 0": {"legacy_port": 0},
+    'sessions.ttl = "60s"': {"ttl": 60_000},
+    "sessions.ttl = { override = 3, factor = 4 }": {"ttl_override": 3000, "ttl_modifier": 4.0},
+    'sessions.ttl = { usual = 9, least = 2, most = "3m" }': {"ttl": 9000, "ttl_min": 2000, "ttl_max": 180_000},
+    "queues.prefetch = 7": {"prefetch": 7},
+    'queues.prefetch = "10KiB"': {"window": 10_240, "prefetch_octets": True},
+    'addresses.prefixes.anycast = "q/"': {"anycast_prefix": "q/"},
+    'addresses.prefixes = { multicast = "t/" }': {"multicast_prefix": "t/"},
+    'addresses.wildcards = "artemis"': {"wildcards": "artemis"},
+    '[addresses.wildcards]\ndelimiter = "/"': {"delimiter": "/"},
+    'broker.dialect = "artemis"\nqueues.prefetch = 7': {
+        "dialect": "artemis",
+        "prefetch": 7,
+        "window": None,
+        "prefetch_octets": False,
+    },
 }
 
 
-@pytest.mark.parametrize("name", GOOD)
-@pytest.mark.parametrize("dotted", [True, False])
-def test_a_key_sets_its_field(name, dotted):
-    text, value = GOOD[name]
-    table, _, key = name.rpartition(".")
-    source = f"{name} = {text}" if dotted else f"[{table}]\n{key} = {text}"
-    if name == "tls.cert":
-        source += '\ntls.key = "b.pem"' if dotted else '\nkey = "b.pem"'
+@pytest.mark.parametrize("source", GOOD)
+def test_a_key_sets_its_field_or_those_of_its_family(source):
     config = parse_config(source)
-    field = next(entry.target for entry in KEYS if entry.name == name).partition(".")[0]
-    assert getattr(config, field) == value
-    expected = {field: value} | ({"tls_key": "b.pem"} if name == "tls.cert" else {})
-    assert config == Config().replace(**expected)
-
-
-SEVERAL = [
-    ("listen.port = [61613, 0]", {"port": 61613, "ports": (0,)}),
-    ("listen.port = 7", {"port": 7}),
-    ("listen.legacy = true", {"detect_legacy": True}),
-    ("listen.legacy = 0", {"legacy_port": 0}),
-    ('sessions.ttl = "60s"', {"ttl": 60_000}),
-    ("sessions.ttl = { override = 3, factor = 4 }", {"ttl_override": 3000, "ttl_modifier": 4.0}),
-    ('sessions.ttl = { usual = 9, least = 2, most = "3m" }', {"ttl": 9000, "ttl_min": 2000, "ttl_max": 180_000}),
-    ("queues.prefetch = 7", {"prefetch": 7}),
-    ('queues.prefetch = "10KiB"', {"window": 10_240, "prefetch_octets": True}),
-    ('addresses.prefixes.anycast = "q/"', {"anycast_prefix": "q/"}),
-    ('addresses.prefixes = { multicast = "t/" }', {"multicast_prefix": "t/"}),
-    ('addresses.wildcards = "artemis"', {"wildcards": "artemis"}),
-    ('[addresses.wildcards]\ndelimiter = "/"', {"delimiter": "/"}),
-]
-
-
-@pytest.mark.parametrize(("source", "expected"), SEVERAL)
-def test_a_key_for_a_family_sets_the_fields_of_the_family(source, expected):
-    assert parse_config(source) == Config(**expected)
-
-
-def test_a_number_of_messages_replaces_the_bytes_of_a_dialect():
-    config = parse_config('broker.dialect = "artemis"\nqueues.prefetch = 7')
-    assert (config.prefetch, config.window, config.prefetch_octets) == (7, None, False)
+    assert {name: getattr(config, name) for name in GOOD[source]} == GOOD[source]
+    assert config == Config().replace(**GOOD[source]) == Config(**GOOD[source])
 
 
 BAD = {
@@ -210,8 +178,8 @@ def test_a_bad_value_is_refused_with_its_place(name, text):
         ("[limits.before_login]\nmax_body = 1", 1, "limits.before_login", "Allowed here: memory, max_header_line"),
         ("[sessions]\nttl = { last = 1 }", 2, "sessions.ttl.last", "one of usual, override, least, most, factor"),
         ("[sessions.ttl]\nfactor = 0", 2, "sessions.ttl.factor", "0.01 to 1000"),
-        ('[users]\n\nguest = "guest"', 3, "users.guest", "stompcodec broker --hash-passcode"),
-        ('[users.guest]\npasscode = "guest"', 1, "users.guest", "passcode must be a hash"),
+        ('[users]\n\nguest = "s3cr3t"', 3, "users.guest", "stompcodec broker --hash-passcode"),
+        ('[users.guest]\npasscode = "s3cr3t"', 1, "users.guest", "passcode must be a hash"),
         ("[users.guest]\ngroups = []", 1, "users.guest", 'has "passcode"'),
         (f'[users.guest]\npasscode = "{HASH}"\nadmin = true', 1, "users.guest", 'and "groups" and "vhosts"'),
         (f'[users.guest]\npasscode = "{HASH}"\ngroups = "a"', 1, "users.guest", "must be a list"),
@@ -241,11 +209,7 @@ def test_errors_say_where_and_what_to_do(source, line, key, says):
     error = error_of(source)
     assert (error.line, error.key) == (line, key)
     assert says in str(error)
-
-
-def test_an_error_never_shows_what_may_be_a_passcode():
-    for source in ('[users]\nguest = "s3cr3t"', '[users.guest]\npasscode = "s3cr3t"'):
-        assert "s3cr3t" not in str(error_of(source))
+    assert "s3cr3t" not in str(error)
 
 
 def test_users_and_rules():
@@ -299,20 +263,14 @@ def test_files_that_cannot_be_read(tmp_path):
 @pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
 def test_examples_know_guest_and_the_root_host(path):
     config = load_config(path)
+    if path.stem == "auth":
+        assert check_hash("lovelace", config.users["ada"].passcode)
     auth = Auth(config.users, config.rules)
     guest = auth.login("guest", "guest", "/", 0.0)
     assert guest is not None
     assert config.virtual_hosts is None or "/" in config.virtual_hosts
     assert auth.may(guest, "send", "/queue/spec-1")
     assert auth.may(guest, "subscribe", "/topic/spec-1")
-
-
-@pytest.mark.skipif(not EXAMPLES, reason="no examples here")
-def test_there_is_an_example_for_every_feature():
-    stems = {path.stem for path in EXAMPLES}
-    assert {"default", "nack", "transactional-ack", "auth", "limits", "heart-beat-timeout", "virtual-hosts"} <= stems
-    ada = next(load_config(path) for path in EXAMPLES if path.stem == "auth").users["ada"]
-    assert check_hash("lovelace", ada.passcode)
 
 
 # ---- dialects ----
@@ -324,6 +282,11 @@ def test_a_dialect_is_the_same_in_python_as_in_a_file(dialect):
     assert config == parse_config(f'[broker]\ndialect = "{dialect}"')
     assert config == Config().replace(dialect=dialect) == Config(dialect="artemis").replace(dialect=dialect)
     assert {name: getattr(config, name) for name in DIALECTS[dialect]} == DIALECTS[dialect]
+    other = Config(dialect="rabbitmq", prefetch=7, port=0).replace(dialect="activemq")  # keeps what was chosen
+    assert (other.prefetch, other.port, other.exclusive, other.composite) == (7, 0, "consumer", True)
+    for make in (lambda: Config(dialect="kafka"), lambda: Config().replace(dialect="kafka")):
+        with pytest.raises(ConfigError, match="'kafka' is not a dialect: use stompcodec, rabbitmq"):
+            make()
 
 
 @pytest.mark.parametrize("dialect", DIALECTS)
@@ -333,15 +296,3 @@ def test_a_value_that_is_given_wins_over_the_dialect(dialect):
         given = {"dialect": dialect, name: getattr(plain, name)}
         assert getattr(Config(**given), name) == getattr(plain, name)
         assert getattr(plain.replace(**given), name) == getattr(plain, name)
-
-
-def test_another_dialect_leaves_what_was_chosen():
-    config = Config(dialect="rabbitmq", prefetch=7, port=0).replace(dialect="activemq")
-    assert (config.prefetch, config.port, config.exclusive, config.composite) == (7, 0, "consumer", True)
-    assert config.replace(port=1).composite
-
-
-def test_a_dialect_that_there_is_not():
-    for make in (lambda: Config(dialect="kafka"), lambda: Config().replace(dialect="kafka")):
-        with pytest.raises(ConfigError, match="'kafka' is not a dialect: use stompcodec, rabbitmq"):
-            make()

@@ -74,18 +74,12 @@ def test_a_long_one_is_shown_in_part():
     assert str(caught.value).split("\n")[1:] == ["a =  5 5", "       ^"]
 
 
-def test_without_lark_the_extra_is_named(monkeypatch):
+def test_without_lark_the_subscriber_is_told(monkeypatch):
     selector_grammar._parser.cache_clear()
     compile_selector.cache_clear()
     monkeypatch.setitem(sys.modules, "lark", None)
     with pytest.raises(MissingExtraError, match=r"stompcodec\[broker\]"):
         compile_selector("a = 1")
-
-
-def test_without_lark_the_subscriber_is_told(monkeypatch):
-    selector_grammar._parser.cache_clear()
-    compile_selector.cache_clear()
-    monkeypatch.setitem(sys.modules, "lark", None)
     consumer = Bench().peer()
     consumer.subscribe("/queue/a", selector="a = 1")
     error = consumer.error()
@@ -93,7 +87,8 @@ def test_without_lark_the_subscriber_is_told(monkeypatch):
     assert b"stompcodec[broker]" in error.body
 
 
-def test_all_selectors_of_a_session_are_bounded():
+@pytest.mark.req("ART-SEL-01")
+def test_all_selectors_of_a_session_are_bounded_and_a_wrong_one_ends_it():
     bench = Bench(max_subscriptions=100)
     consumer = bench.peer()
     for number in range(40):  # the same ones count once
@@ -103,14 +98,8 @@ def test_all_selectors_of_a_session_are_bounded():
         assert consumer.take() == []
     consumer.subscribe("/queue/a", "more", selector="'' = '" + "x" * 4000 + "'")
     assert consumer.error().headers["message"] == "too many selectors"
-
-
-@pytest.mark.req("ART-SEL-01")
-def test_a_wrong_selector_is_an_error_that_shows_where():
-    bench = Bench()
     consumer = bench.peer()
     consumer.subscribe("/queue/a", selector="color = = 'red'")
     error = consumer.error()
-    shown = error.headers["message"] + error.body.decode()
-    assert "column 9" in shown
+    assert "column 9" in error.headers["message"] + error.body.decode()
     assert "color = = 'red'\n        ^" in error.body.decode()

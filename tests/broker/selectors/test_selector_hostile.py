@@ -58,12 +58,6 @@ def test_nested_numbers_are_bounded():
         compile_selector("- " * (MOST_NESTED + 1) + "a = 1")
 
 
-@pytest.mark.parametrize("text", ["(" * 4000, "NOT " * 1000 + "a", "-" * 4000 + "a", "(" * 2000 + "a" + ")" * 2000])
-def test_what_is_nested_far_too_deep_is_refused(text):
-    with pytest.raises(SelectorError):
-        compile_selector(text)
-
-
 def test_parts_are_bounded():
     for joint, end in ((" OR ", ""), (" AND ", ""), ("+", "=1"), ("*", "=1")):
         many = MOST_PARTS - len(end[1:])
@@ -84,25 +78,19 @@ def test_searched_letters_of_patterns_are_bounded():
 
 
 SLOW_PATTERNS = [
-    "'%" + "a" * 4000 + "b%'",
-    "'" + "%a" * 2000 + "b'",
-    "'%" + "_%" * 250 + "b'",
-    "'" + "%a_" * 127 + "%b'",
-    "'%" + "a_" * 127 + "b%'",
-    "'" + "_%" * 2000 + "'",
-    "'" + "a" * 4000 + "_'",
-    "'%" + "_" * 255 + "b%'",
+    *("'%" + "a" * 4000 + "b%'", "'" + "%a" * 2000 + "b'", "'%" + "_%" * 250 + "b'", "'" + "%a_" * 127 + "%b'"),
+    *("'%" + "a_" * 127 + "b%'", "'" + "_%" * 2000 + "'", "'" + "a" * 4000 + "_'", "'%" + "_" * 255 + "b%'"),
 ]
 
 
-@pytest.mark.parametrize("pattern", SLOW_PATTERNS, ids=lambda pattern: pattern[:12])
-def test_like_is_linear(pattern):
+@pytest.mark.parametrize("value", [b"a" * HEADER, b"ab" * (HEADER // 2), b"a" * HEADER + b"b"], ids=["a", "ab", "b"])
+def test_like_is_linear(value):
     """A regular expression of the same meaning takes years for some of these."""
-    selector = compile_selector(f"a LIKE {pattern}")
-    for value in (b"a" * HEADER, b"ab" * (HEADER // 2), b"a" * HEADER + b"b"):
+    for pattern in SLOW_PATTERNS:
+        selector = compile_selector(f"a LIKE {pattern}")
         start = time.perf_counter()
         selector.matches(message(value))
-        assert time.perf_counter() - start < AGES
+        assert time.perf_counter() - start < AGES, pattern[:12]
 
 
 def like(text, pattern):
@@ -174,24 +162,25 @@ def test_a_value_is_read_once(text, monkeypatch):
 SLOW_TEXTS = [
     *("1" * 4000 + "x", "." * 4096, "'" + "x" * 4000, '"' + "x" * 4000, "a =" + " " * 4000, "$" * 4096),
     *("a BETWEEN " * 400, "'" * 4095, '"' * 4095, "0x" + "f" * 4000 + "g", "1e" * 2000, "a IN (" + "1," * 2000),
+    *("(" * 4000, "NOT " * 1000 + "a", "-" * 4000 + "a", "(" * 2000 + "a" + ")" * 2000),
     *("a = 0x" + "f" * 4000, "a = 0" + "7" * 4000, "a = " + "9" * 300),
 ]
 
 
-@pytest.mark.parametrize("text", SLOW_TEXTS, ids=lambda text: text[:10])
-def test_odd_texts_are_read_or_refused_soon(text):
-    start = time.perf_counter()
-    with suppress(SelectorError):
-        compile_selector(text)
-    assert time.perf_counter() - start < AGES
+def test_odd_texts_are_read_or_refused_soon():
+    for text in SLOW_TEXTS:
+        start = time.perf_counter()
+        with suppress(SelectorError):
+            compile_selector(text)
+        assert time.perf_counter() - start < AGES, text[:10]
 
 
 @pytest.mark.long
 @pytest.mark.no_asan
-@pytest.mark.parametrize("text", [*SLOW_SELECTORS, " OR ".join(["(a = 'b')"] * 255)], ids=lambda text: text[:14])
-def test_a_selector_takes_less_than_a_megabyte(text):
-    assert len(text) <= MOST_OCTETS
-    compile_selector(text)  # the first one takes lark
-    with tracing():
-        selector = compile_selector.__wrapped__(text)
-        assert held() < 2**20, selector
+def test_a_selector_takes_less_than_a_megabyte():
+    for text in [*SLOW_SELECTORS, " OR ".join(["(a = 'b')"] * 255)]:
+        assert len(text) <= MOST_OCTETS
+        compile_selector(text)  # the first one takes lark
+        with tracing():
+            selector = compile_selector.__wrapped__(text)
+            assert held() < 2**20, selector

@@ -24,10 +24,7 @@ whole = st.sampled_from([0, 1, -1, 2, 3, 7, 10, -10, 2**31, 2**53 + 1, MOST, -MO
 real = st.integers(-4000, 4000).map(lambda quarters: quarters / 4) | st.sampled_from([1e308, -1e308, 1e-300, 2.0**63])
 letters = st.text("ab%_é!", max_size=5)
 rows = st.fixed_dictionaries(
-    {
-        **dict.fromkeys(NUMBERS, st.none() | whole | real),
-        **dict.fromkeys(TEXTS, st.none() | letters),
-    }
+    {**dict.fromkeys(NUMBERS, st.none() | whole | real), **dict.fromkeys(TEXTS, st.none() | letters)}
 )
 
 spelled = (

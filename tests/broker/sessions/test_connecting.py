@@ -8,27 +8,6 @@ from broker.harness import Bench, Peer
 from stompcodec.broker.auth import Rule, User, hash_passcode
 
 
-@pytest.mark.req(
-    "S12-CON-02", "S12-CTD-01", "S12-NEG-04", "S11-CTD-01", "S11-CTD-03", "S11-HB-01", "S10-CON-03", "S10-CON-04"
-)
-@pytest.mark.parametrize("version", ["1.0", "1.1", "1.2"])
-def test_connected_has_version_session_server_and_heart_beat(version):
-    bench = Bench()
-    one, two = Peer(bench, version), Peer(bench, version)
-    answers = [one.connect(), two.connect()]
-    assert [answer.get("version") for answer in answers] == [version] * 2
-    assert answers[0].headers["session"] != answers[1].headers["session"]
-    assert answers[0].headers["server"].startswith("stompcodec/")
-    assert answers[0].get("heart-beat") is not None
-
-
-@pytest.mark.req("S12-CON-05", "S11-CON-06")
-def test_stomp_is_connect():
-    peer = Bench().peer(connect=False)
-    peer.send("STOMP", accept_version="1.2", host="x")
-    assert peer.next("CONNECTED").headers["version"] == "1.2"
-
-
 def test_everything_in_one_chunk_cut_anywhere():
     octets = (
         b"\nCONNECT\naccept-version:1.2\nhost:/\n\n\0\r\nSUBSCRIBE\nid:a\\cb\ndestination:/queue/a\n\n\0"
@@ -44,26 +23,6 @@ def test_everything_in_one_chunk_cut_anywhere():
         assert peer.closed
 
 
-@pytest.mark.req("S12-NEG-05", "S11-NEG-04", "S12-CON-04")
-def test_no_common_version():
-    peer = Bench().peer(connect=False)
-    peer.send("CONNECT", accept_version="3.0", host="/")
-    assert peer.error().headers["version"] == "1.0,1.1,1.2"
-
-
-@pytest.mark.req("S10-CON-01", "S12-CON-01")
-def test_a_frame_before_connect():
-    peer = Bench().peer(connect=False)
-    peer.raw(b"SEND\ndestination:/queue/a\n\n\0")
-    assert "CONNECT" in peer.error().headers["message"]
-
-
-def test_a_second_connect():
-    peer = Bench().peer()
-    peer.raw(b"CONNECT\naccept-version:1.2\nhost:/\n\n\0")
-    assert peer.error()
-
-
 @pytest.mark.req("S12-CON-10", "S11-CON-11", "WISH-VHO-01")
 def test_virtual_hosts_are_apart():
     bench = Bench(virtual_hosts=("first", "second"))
@@ -72,6 +31,10 @@ def test_virtual_hosts_are_apart():
     two.connect(host="second")
     default.raw(b"CONNECT\n\n\0")
     default.next("CONNECTED")
+    any_host = Bench()
+    for host in ("a", "b"):  # without virtual hosts
+        Peer(any_host).connect(host=host)
+    assert set(any_host.broker._virtual_hosts) == {"/"}
     for peer in (one, two, default):
         peer.subscribe("/queue/a")
         peer.subscribe("/topic/a", "2")
@@ -84,16 +47,6 @@ def test_virtual_hosts_are_apart():
     nowhere = Peer(bench)
     nowhere.send("CONNECT", accept_version="1.2", host="third")
     assert nowhere.error().headers["message"] == "unknown virtual host"
-
-
-def test_any_host_will_do_without_virtual_hosts():
-    bench = Bench()
-    one, two = Peer(bench), Peer(bench)
-    one.connect(host="a")
-    two.connect(host="b")
-    one.subscribe("/queue/a")
-    two.put("/queue/a", "x")
-    assert one.bodies() == [b"x"]
 
 
 USERS = {name: User(name, hash_passcode(name, n=16)) for name in ("guest", "ada")}
@@ -134,11 +87,61 @@ def test_rules():
     other.subscribe("/queue/ada.1")
     assert other.error().headers["message"] == "not allowed to subscribe there"
     assert bench.broker.queues["/", "/queue/ada.1"].count == 2
-
-
-def test_a_rule_holds_in_a_transaction_too():
-    bench = Bench(users=USERS, rules=RULES)
     guest = bench.peer()
     guest.send("BEGIN", transaction="t")
     guest.put("/queue/other", transaction="t")
     assert guest.error().headers["message"] == "not allowed to send there"
+
+
+# ---- blanks behind the colons of CONNECT, as the examples of the older specifications write them ----
+
+PASSCODES = {"ada": "lovelace", " eve": " apple"}
+BLANKS = {name: User(name, passcode=hash_passcode(passcode, n=2)) for name, passcode in PASSCODES.items()}
+
+
+def answer(lines: str, **config):
+    """Send a CONNECT of these lines; the answer."""
+    peer = Bench(users=BLANKS, **config).peer(connect=False)
+    peer.raw(f"CONNECT\n{lines}\n\0".encode())
+    return peer.take()[-1]
+
+
+@pytest.mark.req("WISH-NEG-01", "WISH-NEG-02")
+@pytest.mark.parametrize(
+    ("lines", "config", "version"),
+    [
+        ("login: ada\npasscode: lovelace\nversion: 1.1\n", {"version_header": True}, "1.1"),
+        ("login: ada\npasscode:lovelace\nversion: 1.1\n", {"version_header": True}, "1.1"),
+        ("login:ada\npasscode:lovelace\n", {}, "1.0"),
+        ("login: ada\npasscode: lovelace\n", {}, "1.0"),
+        ("login: eve\npasscode: apple\n", {}, "1.0"),  # these blanks belong to them
+        ("login:  eve\npasscode:  apple\n", {}, "1.0"),
+        ("username: ada\npasscode: lovelace\n", {"detect_legacy": True}, None),
+        ("login:ada\npasscode:lovelace\nhost:/\naccept-version:1.0, 1.1, 1.2\n", {}, "1.0"),
+    ],
+)
+def test_a_client_of_1_0_may_write_one_blank(lines, config, version):
+    connected = answer(lines, **config)
+    assert (connected.command, connected.get("version")) == ("CONNECTED", version)
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        "login:  ada\npasscode:  lovelace\n",
+        "login: ada\npasscode: wrong\n",
+        "login:ada \npasscode:lovelace\n",
+        "login: ada\npasscode: lovelace\naccept-version:1.2\nhost:/\n",
+        "login:ada\npasscode: lovelace\naccept-version:1.1\nhost:/\n",
+    ],
+)
+def test_nothing_else_is_taken_for_a_login(lines):
+    refused = answer(lines)
+    assert (refused.command, refused.get("message")) == ("ERROR", "login refused")
+
+
+@pytest.mark.parametrize("blank", ["", " ", "\t", "  "])
+def test_values_of_the_protocol_are_read_without_blanks_around(blank):
+    login = "login:ada\npasscode:lovelace\nhost:/\n"
+    connected = answer(f"{login}accept-version:{blank}1.1{blank}\nheart-beat:{blank}1000,2000{blank}\n")
+    assert (connected.command, connected.get("version")) == ("CONNECTED", "1.1")

@@ -5,10 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from broker.harness import Bench, Peer
+from broker.harness import Bench, Peer, bench_with_two
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from profiles import examples
+
+BOUNDS = {"ttl": 60_000, "ttl_min": 1000, "ttl_max": 30_000}
 
 
 def fall_silent(peer: Peer) -> None:
@@ -36,50 +38,29 @@ def connected(version: str = "1.2", heart_beat: str | None = None, **config: Any
     return peer, peer.connect(**headers).get("heart-beat")
 
 
-@pytest.mark.req("ART-TTL-02")
-@pytest.mark.parametrize("heart_beat", [None, "0,0", "0,700"])
-@pytest.mark.parametrize("version", ["1.1", "1.2"])
-def test_a_client_without_heart_beats_has_the_ttl(version: str, heart_beat: str | None) -> None:
-    peer, answer = connected(version, heart_beat, ttl=60_000)
-    assert answer == ("700,0" if heart_beat == "0,700" else "0,0")
-    assert lifetime(peer) == pytest.approx(60.0)
-
-
-@pytest.mark.req("ART-TTL-03")
-def test_the_ttl_goes_before_the_override() -> None:
-    assert lifetime(connected(ttl=5000, ttl_override=7000)[0]) == pytest.approx(5.0)
-    assert lifetime(connected(ttl_override=7000)[0]) == pytest.approx(7.0)
-
-
-@pytest.mark.req("ART-TTL-04")
-@pytest.mark.parametrize("heart_beat", ["100,100", "x", ""])
-def test_1_0_always_has_the_ttl(heart_beat: str) -> None:
-    peer, answer = connected("1.0", heart_beat, ttl=9000)
-    assert answer == "0,0"
-    assert lifetime(peer) == pytest.approx(9.0)
-
-
-@pytest.mark.req("ART-TTL-05")
-def test_a_client_with_heart_beats_has_as_many_intervals_as_the_modifier_says() -> None:
-    peer, answer = connected(heart_beat="2000,0", ttl=60_000)
-    assert (answer, lifetime(peer)) == ("0,2000", pytest.approx(4.0))
-    peer, answer = connected(heart_beat="2000,0", ttl=60_000, ttl_modifier=3.0)
-    assert (answer, lifetime(peer)) == ("0,2000", pytest.approx(6.0))
-
-
-@pytest.mark.req("ART-TTL-06", "ART-TTL-07", "ART-TTL-08")
+@pytest.mark.req("ART-TTL-02", "ART-TTL-03", "ART-TTL-04", "ART-TTL-05", "ART-TTL-06", "ART-TTL-07", "ART-TTL-08")
 @pytest.mark.parametrize(
-    ("heart_beat", "answer", "seconds"),
-    [("100,0", "0,500", 1.0), ("500,0", "0,500", 1.0), ("20000,0", "0,15000", 30.0), ("15000,0", "0,15000", 30.0)],
+    ("version", "heart_beat", "config", "answer", "seconds"),
+    [
+        *[("1.2", offer, {"ttl": 60_000}, "0,0", 60.0) for offer in (None, "0,0")],
+        ("1.1", "0,700", {"ttl": 60_000}, "700,0", 60.0),
+        ("1.2", None, {"ttl": 5000, "ttl_override": 7000}, "0,0", 5.0),
+        ("1.2", None, {"ttl_override": 7000}, "0,0", 7.0),
+        *[("1.0", offer, {"ttl": 9000}, "0,0", 9.0) for offer in ("100,100", "x", "")],
+        ("1.2", "2000,0", {"ttl": 60_000}, "0,2000", 4.0),
+        ("1.2", "2000,0", {"ttl": 60_000, "ttl_modifier": 3.0}, "0,2000", 6.0),
+        *[("1.2", f"{offer},0", BOUNDS, "0,500", 1.0) for offer in (100, 500)],
+        *[("1.2", f"{offer},0", BOUNDS, "0,15000", 30.0) for offer in (20_000, 15_000)],
+        ("1.2", "50000000,0", {"ttl": 60_000}, "0,50000000", 100_000.0),
+    ],
 )
-def test_where_a_bound_applies_connected_says_so(heart_beat: str, answer: str, seconds: float) -> None:
-    peer, said = connected(heart_beat=heart_beat, ttl=60_000, ttl_min=1000, ttl_max=30_000)
-    assert (said, lifetime(peer)) == (answer, pytest.approx(seconds))
-
-
-@pytest.mark.req("ART-TTL-07")
-def test_without_ttl_max_there_is_practically_none() -> None:
-    assert lifetime(connected(heart_beat="50000000,0", ttl=60_000)[0]) == pytest.approx(100_000)
+def test_how_long_a_silent_client_lives(
+    version: str, heart_beat: str | None, config: dict[str, Any], answer: str, seconds: float
+) -> None:
+    """CONNECTED says it: the TTL without heart-beats, and always in 1.0; else so many intervals, within the bounds."""
+    peer, said = connected(version, heart_beat, **config)
+    assert said == answer
+    assert lifetime(peer) == pytest.approx(seconds)
 
 
 @pytest.mark.req("ART-TTL-09")
@@ -96,8 +77,7 @@ def test_the_broker_sends_no_faster_than_every_500_ms(wanted: int, interval: int
 
 @pytest.mark.req("ART-TTL-10")
 def test_a_dead_client_loses_all_that_it_holds() -> None:
-    bench = Bench(ttl=5000)
-    dead, other = bench.peer(), bench.peer()
+    bench, dead, other = bench_with_two(ttl=5000)
     dead.subscribe("/queue/a", ack="client")
     other.put("/queue/a", "x")
     assert dead.bodies() == [b"x"]
@@ -110,27 +90,6 @@ def test_a_dead_client_loses_all_that_it_holds() -> None:
     assert other.next("MESSAGE").headers["redelivered"] == "true"
 
 
-@pytest.mark.req("ART-TTL-01")
-def test_goodbye_cleans_up_at_once() -> None:
-    bench = Bench(ttl=60_000)
-    leaving, other = bench.peer(), bench.peer()
-    leaving.subscribe("/queue/a", ack="client")
-    other.put("/queue/a", "x")
-    leaving.send("DISCONNECT", receipt="r")
-    assert bench.broker.queues["/", "/queue/a"].consumers == []
-    other.subscribe("/queue/a")
-    assert other.next("MESSAGE").body == b"x"
-
-
-def test_any_octet_is_a_sign_of_life() -> None:
-    peer, _ = connected(ttl=5000)
-    for _ in range(5):
-        peer.bench.wait(4.9)
-        assert not peer.closed
-        peer.raw(b"\n")
-    assert lifetime(peer) == pytest.approx(5.0)
-
-
 def test_without_the_keys_a_client_without_heart_beats_lives_for_ever() -> None:
     peer, answer = connected(heart_beat="0,0")
     assert answer == "500,1000"
@@ -141,10 +100,7 @@ def test_without_the_keys_a_client_without_heart_beats_lives_for_ever() -> None:
 
 @pytest.mark.req("ART-TTL-05", "ART-TTL-06", "ART-TTL-07", "ART-TTL-08")
 @given(
-    interval=st.integers(1, 10**6),
-    least=st.integers(1, 10**5),
-    span=st.integers(0, 10**6),
-    modifier=st.floats(0.1, 10),
+    interval=st.integers(1, 10**6), least=st.integers(1, 10**5), span=st.integers(0, 10**6), modifier=st.floats(0.1, 10)
 )
 @settings(max_examples=examples(60))
 def test_a_client_that_does_what_connected_says_lives(interval: int, least: int, span: int, modifier: float) -> None:

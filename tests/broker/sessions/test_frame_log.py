@@ -54,28 +54,18 @@ def test_every_frame_of_both_sides_with_address_and_connection_id(log: Any, vers
     assert "color='red'" in found[4][3]
 
 
-@pytest.mark.req("ART-LOG-01")
-def test_frames_of_several_clients_can_be_told_apart(log: Any) -> None:
+def test_off_is_off_and_heads_are_without_bodies(log: Any) -> None:
+    assert type(talk(Bench()).session) is Session
+    assert lines(log) == []
     bench = Bench(log_frames="heads")
     one = talk(bench)
     one.send("UNSUBSCRIBE", id="1")
     two = talk(bench)
     by_session = [[line for line in lines(log) if line.startswith(peer.session.id + " ")] for peer in (one, two)]
     assert [len(found) for found in by_session] == [8, 7]
-
-
-def test_heads_are_without_bodies(log: Any) -> None:
-    talk(Bench(log_frames="heads"))
     text = "\n".join(lines(log))
     assert "SEND destination='/queue/a' color='red'" in text
     assert "body" not in text
-
-
-def test_off_is_off(log: Any) -> None:
-    bench = Bench()
-    peer = talk(bench)
-    assert lines(log) == []
-    assert type(peer.session) is Session
 
 
 @pytest.mark.parametrize("kind", ["heads", "all"])
@@ -86,15 +76,6 @@ def test_no_secret_is_logged(log: Any, kind: str) -> None:
     peer.put("/queue/a", "x", auth_token="s3cr3t")
     assert "login='ann'" in log.text
     assert "s3cr3t" not in log.text
-
-
-def test_long_things_are_cut(log: Any) -> None:
-    bench = Bench(log_frames="all")
-    peer = bench.peer()
-    peer.subscribe("/queue/a")
-    peer.put("/queue/a", b"y" * 50_000, long="z" * 5000)
-    assert peer.next("MESSAGE").body == b"y" * 50_000
-    assert max(map(len, lines(log))) < 1000
 
 
 def test_large_messages_are_streamed_past_it(log: Any) -> None:
@@ -109,19 +90,14 @@ def test_large_messages_are_streamed_past_it(log: Any) -> None:
     assert "body=5 bytes" in shown[1]
 
 
-def test_an_error_is_logged_and_names_with_odd_characters_stay_in_their_line(log: Any) -> None:
-    bench = Bench(log_frames="all")
-    peer = bench.peer()
-    peer.put("/queue/a", "x\ny", odd="a\nb")
-    peer.raw(b"ACK\nid:9-9\n\n\0")
-    found = lines(log)
-    assert any("> <Frame ERROR" in line for line in found)
-    assert all("\n" not in line for line in found)
-
-
-def test_octets_that_are_no_frames_do_no_harm(log: Any) -> None:
+def test_an_error_is_logged_and_what_is_long_or_odd_stays_in_its_line(log: Any) -> None:
     bench = Bench(log_frames="all")
     peer = bench.peer()
     assert isinstance(peer.session, LoggedSession)
-    peer.raw(b"\0\0nonsense\n\n")
-    assert peer.error()
+    peer.put("/queue/a", b"y" * 50_000, long="z" * 5000, odd="a\nb")
+    peer.raw(b"ACK\nid:9-9\n\n\0")
+    bench.peer().raw(b"\0\0nonsense\n\n")
+    found = lines(log)
+    assert any("> <Frame ERROR" in line for line in found)
+    assert max(map(len, found)) < 1000
+    assert all("\n" not in line for line in found)

@@ -5,7 +5,7 @@ from broker.harness import Bench, Peer
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stompcodec import Frame, parse
+from stompcodec import Frame, Parser
 from stompcodec.broker.auth import User, hash_passcode
 from stompcodec.codec import serialize
 from stompcodec.connection import Connection, Role
@@ -108,7 +108,7 @@ def test_what_is_heard_does_not_hang_on_the_cuts(octets, size):
 
 
 @pytest.mark.req("LEG-CMD-01", "LEG-HDR-02", "LEG-HDR-04", "LEG-CON-02", "LEG-CON-04", "LEG-RCP-02", "LEG-SUB-01")
-@pytest.mark.parametrize("size", [1, 2, 3, 7, 1000])
+@pytest.mark.parametrize("size", [1, 7, 1000])
 def test_any_case_and_padded_values_on_the_normal_port_however_it_is_cut(size):
     octets = CONNECT + b"\nsubscribe\r\nDestination: /queue/a \n\n\0Send\nDESTINATION: /queue/a\nReceipt: r1\n\nhi\0"
     bench = Bench(detect_legacy=True)
@@ -122,65 +122,34 @@ def test_any_case_and_padded_values_on_the_normal_port_however_it_is_cut(size):
     assert (receipt.headers["receipt-id"], receipt.body) == ("r1", b"")
 
 
-@pytest.mark.req("LEG-CON-04")
-def test_sessions_are_told_apart():
-    bench = Bench(detect_legacy=True)
-    sessions = {worker(bench).next("CONNECTED").headers["session"] for _ in range(5)}
-    assert len(sessions) == 5
-
-
-@pytest.mark.parametrize("version", VERSIONS)
-def test_detection_leaves_other_versions_alone(version):
-    bench = Bench(detect_legacy=True)
-    peer = bench.peer(version)
-    peer.subscribe("/queue/a")
-    peer.put("/queue/a", b"hi", Of=" a ")
-    message = peer.next("MESSAGE")
-    assert (peer.session.version, message.headers["Of"]) == (version, " a ")
-
-
-def test_without_detection_the_dialect_is_refused():
-    assert "unknown-command" in worker(Bench()).error().headers["message"]
-
-
 @pytest.mark.req("LEG-CON-05")
-def test_nothing_comes_before_connect():
+def test_where_the_dialect_is_spoken_and_that_nothing_comes_before_connect():
+    assert "unknown-command" in worker(Bench()).error().headers["message"]  # without detection
+    peer = worker(Bench(), connect=b"CONNECT\naccept-version:1.2\nlogin:a\n\n\0", listener="legacy")
+    assert peer.next("CONNECTED").get("version") is None
+    assert peer.session.version == "legacy"
     assert worker(connect=b"Send\ndestination: /queue/a\n\nx\0").closed
     peer = worker(Bench(), connect=b"send\ndestination: /queue/a\n\nx\0", listener="legacy")
     assert "before CONNECT" in peer.error().headers["message"]
 
 
 def test_a_stream_that_ends_before_the_dialect_is_known():
-    server = Connection(Role.SERVER, versions=(*VERSIONS, "legacy"))
-    assert list(server.receive(b"CONN", 0.0)) == []
-    with pytest.raises(RemoteProtocolError, match="inside a frame"):
-        server.close(1.0)
-    quiet = Connection(Role.SERVER, versions=(*VERSIONS, "legacy"))
-    assert list(quiet.receive(b"\n\n", 0.0)) == []
-    quiet.close(1.0)
-
-
-def test_the_first_parser_counts_what_it_holds():
-    parser = FirstFrame(lambda version: __import__("stompcodec").Parser(version))
+    parser = FirstFrame(Parser)
     assert (list(parser.feed(b"con")), parser.buffered, parser.version) == ([], 3, None)
     (frame,) = parser.feed(memoryview(b"nect\n\n\0\nse"))
     assert (frame.command, parser.version) == ("CONNECT", "legacy")
-
-
-def test_the_listener_of_the_dialect_takes_nothing_else():
-    peer = worker(Bench(), connect=b"CONNECT\naccept-version:1.2\nlogin:a\n\n\0", listener="legacy")
-    assert peer.next("CONNECTED").get("version") is None
-    assert peer.session.version == "legacy"
+    server, quiet = (Connection(Role.SERVER, versions=(*VERSIONS, "legacy")) for _ in range(2))
+    assert list(server.receive(b"CONN", 0.0)) == list(quiet.receive(b"\n\n", 0.0)) == []
+    quiet.close(1.0)
+    with pytest.raises(RemoteProtocolError, match="inside a frame"):
+        server.close(1.0)
 
 
 # ---- sessions ----
 
 
 @pytest.mark.req("LEG-CON-02")
-@pytest.mark.parametrize(
-    ("passcode", "let_in"),
-    [(b"xyzzy", True), (b" xyzzy ", True), (b"plugh", False)],
-)
+@pytest.mark.parametrize(("passcode", "let_in"), [(b"xyzzy", True), (b" xyzzy ", True), (b"plugh", False)])
 def test_username_and_passcode_are_checked(passcode, let_in):
     users = {"fred": User("fred", hash_passcode("xyzzy", n=16))}
     peer = worker(Bench(detect_legacy=True, users=users), b"CONNECT\nusername: fred\npasscode: %b\n\n\0" % passcode)
@@ -190,22 +159,24 @@ def test_username_and_passcode_are_checked(passcode, let_in):
         assert peer.error().headers["message"] == "login refused"
 
 
-@pytest.mark.req("LEG-HDR-04", "LEG-HDR-05", "LEG-HDR-06", "LEG-CL-02", "LEG-UTF-02")
+@pytest.mark.req("LEG-HDR-02", "LEG-HDR-04", "LEG-HDR-05", "LEG-HDR-06", "LEG-CL-02", "LEG-UTF-02")
 def test_what_a_worker_gets_follows_its_rules():
     bench = Bench(detect_legacy=True)
     peer = worker(bench)
     peer.raw(b"subscribe\ndestination:/queue/a\n\n\0")
     sender = bench.peer()
     sender.send(
-        "SEND", "caf\u00e9\0".encode(), destination="/queue/a", Foo="a:b", tab="a\tb", line="a\nb", **{"x:y": "z"}
+        *("SEND", "caf\u00e9\0".encode()),
+        **{"destination": "/queue/a", "Foo": "a:b", "tab": "a\tb", "line": "a\nb", "x:y": "z", "y": "in between"},
+        **{"before": " v", "behind": "v ", "spaces": "  "},  # its readers strip them
     )
     peer.take()
     octets = peer.octets[peer.octets.index(b"MESSAGE") :]
     assert b"\nfoo:a:b\n" in octets
     assert b"content-length:6\n" in octets
-    assert b"tab" not in octets
-    assert b"line" not in octets
-    assert b"x:y" not in octets
+    assert b"\ny:in between\n" in octets
+    for name in (b"tab", b"line", b"x:y", b"before", b"behind", b"spaces"):
+        assert name not in octets
     assert octets.endswith("\n\ncaf\u00e9\0\0\n".encode())
 
 
@@ -260,6 +231,8 @@ def test_every_frame_but_connect_can_have_a_receipt():
 
 @pytest.mark.req("LEG-CON-01", "LEG-CON-02", "LEG-CON-03", "LEG-SND-02")
 def test_a_client_asks_as_the_dialect_wants():
+    with pytest.raises(ValueError, match="legacy beside others"):
+        Connection(Role.CLIENT, versions=["1.2", "legacy"])
     client = Connection(Role.CLIENT, versions=["legacy"], heart_beat=(1000, 1000))
     with pytest.raises(LocalProtocolError, match="username, and passcode"):
         client.send(Frame("CONNECT", {"host": "a"}))
@@ -271,40 +244,3 @@ def test_a_client_asks_as_the_dialect_wants():
     assert client.heartbeat == (0, 0)
     client.send(Frame("SEND", {"destination": "/queue/a"}))
     assert client.take_output() == [b"SEND\ndestination:/queue/a\ncontent-length:0\n\n\0"]
-
-
-def test_a_client_has_to_know_which_it_speaks():
-    with pytest.raises(ValueError, match="legacy beside others"):
-        Connection(Role.CLIENT, versions=["1.2", "legacy"])
-
-
-def test_both_sides_understand_each_other():
-    client, server = (Connection(role, versions=["legacy"]) for role in (Role.CLIENT, Role.SERVER))
-    client.send(Frame("CONNECT", {"username": "fred", "passcode": "x"}))
-    for frame in server.receive(b"".join(client.take_output()), 0.0):
-        assert frame.headers["username"] == "fred"
-        server.accept({"session": "1"})
-    assert [frame.command for frame in client.receive(b"".join(server.take_output()), 0.0)] == ["CONNECTED"]
-    for headers in ({"receipt": "1", "destination": "a"},):
-        client.send(Frame("SEND", headers, b"\0"))
-    assert parse(client.take_output()[0], "legacy") == list(
-        server.receive(b"send\nreceipt:1\ndestination:a\ncontent-length:1\n\n\0\0", 0.0)
-    )
-
-
-@pytest.mark.req("LEG-HDR-02")
-@pytest.mark.parametrize("value", [" v", "v ", "  "])
-def test_a_header_with_spaces_at_an_end_is_left_out(value):
-    """The dialect's readers strip them. The consumer gets the rest of the message, and goes on."""
-    bench = Bench(detect_legacy=True)
-    consumer = worker(bench)
-    consumer.raw(b"subscribe\ndestination: /queue/a\n\n\0")
-    sender = bench.peer("1.2")
-    for number in range(2):
-        sender.put("/queue/a", b"hi", x=value, y="in between", n=str(number))
-    messages = [frame for frame in consumer.take() if frame.command == "MESSAGE"]
-    assert [(frame.get("x"), frame.get("y"), frame.get("n")) for frame in messages] == [
-        (None, "in between", "0"),
-        (None, "in between", "1"),
-    ]
-    assert not consumer.closed

@@ -1,6 +1,6 @@
 """The plain road in C.
 
-With it, without it, and switched at random, clients and books are the same, byte for byte.
+With it, without it, and switched at random, clients and books are the same, byte for byte. What it takes, it takes.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from broker.harness import Bench, FaultyStore, Peer
+from broker.harness import Bench, FaultyStore, Peer, bench_with_two
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from profiles import examples
@@ -18,9 +18,10 @@ from profiles import examples
 from stompcodec import Limits
 from stompcodec.broker.auth import Rule, User, hash_passcode
 from stompcodec.broker.memory import MESSAGE, OPERATION
+from stompcodec.broker.queues.dispatcher import Dispatcher
 from stompcodec.broker.queues.queue import Queue
+from stompcodec.broker.selectors.selector import Selector
 from stompcodec.broker.sessions import commit, plain
-from stompcodec.broker.storage.journal import Journal
 
 pytestmark = pytest.mark.skipif(plain.EXTENSION is None, reason="the plain road is not built, or switched off")
 
@@ -53,36 +54,20 @@ HEADERS = [
     *(b"time:12:30", b"path:a\\\\b", b"two:a\\nb", "name:ü".encode(), "größe:1".encode(), b"content-length:2"),
     *(b"message-id:forged", b"subscription:9", b"ack:1-1", b"redelivered:true", b"redelivery-count:3"),
     *(b"priority:9", b"expires:1", b"delay:5", b"JMSXGroupID:g", b"reply-to:/queue/b", b"retain:true"),
+    *(b"a\\cb:1", b"x:a\rb", b"c\rd:1", b"receipt:12:30", b"receipt:\\\\", b"receipt:\r", b"x:\\c:\\\\:\r", b"x::"),
+    *(b"x:\\r", b"time:" + b":" * 999, "ö:12:30".encode(), b"destination:/queue/a:1", b"destination:/queue/a\\c1"),
     *(
-        b"a\\cb:1",
-        b"x:a\rb",
-        b"c\rd:1",
-        b"receipt:12:30",
-        b"receipt:\\\\",
-        b"receipt:\r",
-        b"x:\\c:\\\\:\r",
-        b"x::",
-        b"x:\\r",
-    ),
-    *(
-        b"time:" + b":" * 999,
-        "ö:12:30".encode(),
-        b"destination:/queue/a:1",
-        b"destination:/queue/a\\c1",
         b"persistent:true:",
+        b"destination:/queue/b",
+        b"destination-type:MULTICAST",
+        b"y" * 31 + b":1",
+        b"y" * 32 + b":1",
     ),
-    *(b"destination:/queue/b", b"destination-type:MULTICAST", b"y" * 31 + b":1", b"y" * 32 + b":1", b"ttl:%d"),
+    b"ttl:%d",
 ]
 DESTINATIONS = [
-    b"/queue/a",
-    b"/queue/a",
-    b"/queue/a",
-    b"/queue/b",
-    b"/topic/t",
-    b"/queue/a:1",
-    b"a",
-    "/queue/ö".encode(),
-    b"/queue/%d",
+    *(b"/queue/a", b"/queue/a", b"/queue/a", b"/queue/b", b"/topic/t"),
+    *(b"/queue/a:1", b"a", "/queue/ö".encode(), b"/queue/%d"),
 ]
 BODIES = [b"hi", b"", b"x" * 100, b"a\0b", b"%d %s", b"\n", b"y" * 3000]
 sends = st.builds(
@@ -321,8 +306,7 @@ TAKEN = {
 
 
 @pytest.mark.parametrize("octets", [*TAKEN.values(), *LEFT.values()], ids=[*TAKEN, *LEFT])
-@pytest.mark.parametrize("ack", ["auto", "client-individual"])
-@pytest.mark.parametrize("whole_frames", [False, True])
+@pytest.mark.parametrize(("ack", "whole_frames"), [("auto", False), ("auto", True), ("client-individual", False)])
 def test_what_it_takes(octets: bytes, ack: str, whole_frames: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     bench = Bench()
     sender, consumer = bench.peer(whole_frames=whole_frames), bench.peer(whole_frames=whole_frames)
@@ -332,62 +316,7 @@ def test_what_it_takes(octets: bytes, ack: str, whole_frames: bool, monkeypatch:
     sender.put("/topic/t")
     count = Counted(sender, monkeypatch)
     sender.raw(octets * 3)
-    wanted = 0 if octets in TAKEN.values() else octets.count(b"\0") * 3
-    assert count.made == wanted
-
-
-@pytest.mark.parametrize(
-    ("lines", "taken"),
-    [
-        ([b"transaction:t"], True),
-        ([b"transaction:t", b"persistent:true"], True),
-        ([b"transaction:t", b"receipt:1"], True),
-        ([b"transaction:\\c"], False),
-        ([b"transaction:unknown"], False),
-        ([b"transaction:t", b"reply-to:/temp-queue/a"], False),
-    ],
-)
-def test_which_sends_of_a_transaction_it_takes(
-    lines: list[bytes], taken: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    bench = Bench()
-    sender = bench.peer()
-    sender.put("/queue/a")
-    sender.raw(frame(b"BEGIN", b"transaction:t") + frame(b"BEGIN", b"transaction:\\c"))
-    count = Counted(sender, monkeypatch)
-    sender.raw(frame(b"SEND", b"destination:/queue/a", *lines, body=b"hi"))
-    assert count.made == (not taken)
-
-
-@pytest.mark.parametrize("window", [1, 1000])
-def test_python_records_the_first_two_persistent_messages_of_a_batch(
-    window: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The others of the same queue go into its intake, in memory or not, and are stored in order. If their commit
-    fails, they are withdrawn."""
-    appended = []
-    append = Journal.append
-    monkeypatch.setattr(Journal, "append", lambda *each: appended.append(each) or append(*each))
-    worlds = []
-    for on in (True, False):
-        switch(on)
-        worlds.append(world := World({"window_messages": window}, False, []))
-        appended.clear()
-        store = world.bench.store
-        for faulty in (False, True, False):
-            store.faulty = faulty
-            lines = [[b"receipt:%d" % number, b"persistent:true"] for number in range(4)]
-            sends = [frame(b"SEND", b"destination:/queue/a", *each, body=b"%d" % len(each)) for each in lines]
-            world.step(0, sends[:2], False)
-            world.step(0, sends[2:], True)
-            world.step(0, "lose", True)
-            world.step(0, [frame(b"SEND", b"destination:/queue/a")], True)
-        assert len(appended) == (6 if on else 12)
-        assert len(store.bodies) == 8
-    (queue,) = (each for each in worlds[0].bench.broker.queues.values() if each.name == "/queue/a")
-    assert queue.paging is None if window > 1 else queue.paging.count == 8
-    assert worlds[0].seen() == worlds[1].seen()
-    assert _stored(worlds[0]) == _stored(worlds[1])
+    assert count.made == (0 if octets in TAKEN.values() else 3)
 
 
 @pytest.mark.parametrize("past", [0, 1])
@@ -452,8 +381,7 @@ def test_a_transaction_that_is_stored_later_gets_its_place(monkeypatch: pytest.M
 
 def test_header_lines_are_written_anew() -> None:
     """In MESSAGE, a raw colon or CR is an escape, as the Python road writes it."""
-    bench = Bench()
-    sender, consumer = bench.peer(), bench.peer()
+    _bench, sender, consumer = bench_with_two()
     consumer.subscribe("/queue/a")
     sender.put("/queue/a")
     start = len(consumer.octets)
@@ -468,8 +396,7 @@ def test_header_lines_are_written_anew() -> None:
 
 @pytest.mark.parametrize("past", [0, 1])
 def test_a_head_with_lines_to_write_anew_may_be_so_long(past: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    bench = Bench()
-    sender, consumer = bench.peer(), bench.peer()
+    _bench, sender, consumer = bench_with_two()
     consumer.subscribe("/queue/a")
     sender.put("/queue/a")
     count = Counted(sender, monkeypatch)
@@ -480,40 +407,6 @@ def test_a_head_with_lines_to_write_anew_may_be_so_long(past: int, monkeypatch: 
     sender.raw(octets)
     assert count.made == past
     assert consumer.take()[-1].headers["x"] == ":" * colons
-
-
-@pytest.mark.parametrize("on", [True, False])
-@pytest.mark.parametrize("ack", ["auto", "client-individual"])
-def test_messages_over_websocket_take_the_shortest_road(ack: str, on: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    switch(on)
-    bench = Bench()
-    sender, consumer = bench.peer(), bench.peer(whole_frames=True)
-    consumer.subscribe("/queue/a", ack=ack)
-    sender.put("/queue/a", "0")
-    monkeypatch.delattr(Queue, "put")
-    sender.put("/queue/a", "1")
-    sender.raw(frame(b"SEND", b"destination:/queue/a", b"content-length:1", body=b"2") * 2)
-    assert consumer.bodies() == [b"0", b"1", b"2", b"2"]
-
-
-def test_sends_of_one_read_over_websocket_are_taken(monkeypatch: pytest.MonkeyPatch) -> None:
-    pytest.importorskip("websockets")
-    from stompcodec.transport.websocket import client_layer, server_layer
-
-    client, server = client_layer("a", 80), server_layer()
-    client.start()
-    server.receive(b"".join(client.take_output()))
-    client.receive(b"".join(server.take_output()))
-    bench = Bench()
-    sender, consumer = bench.peer(whole_frames=True), bench.peer()
-    consumer.subscribe("/queue/a")
-    sender.put("/queue/a")
-    count = Counted(sender, monkeypatch)
-    client.send([SEND] * 20)
-    (piece,) = server.receive(b"".join(client.take_output()))
-    sender.raw(bytes(piece))
-    assert consumer.bodies() == [b"", *[b"hi"] * 20]
-    assert count.made == 0
 
 
 ACKS = {
@@ -551,35 +444,8 @@ def test_which_acks_it_takes(line: str, persistent: str, monkeypatch: pytest.Mon
     assert bench.store.bodies == []
 
 
-@pytest.mark.parametrize(
-    "id",
-    [
-        b"1-2",
-        b"1-0",
-        b"1-",
-        b"1",
-        b"-1",
-        b"2-1",
-        b"1-1x",
-        b"1-" + b"1" * 18,
-        b"1-" + b"1" * 19,
-        b"1-1\n1",
-        b"1-%d" % (2**64 + 1),
-    ],
-)
-def test_an_ack_of_nothing_is_left_to_python(id: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
-    bench = Bench()
-    sender, consumer = bench.peer(), bench.peer()
-    consumer.subscribe("/queue/a", ack="client-individual")
-    sender.put("/queue/a")
-    consumer.raw(frame(b"ACK", b"id:" + id))
-    assert consumer.error()
-    assert bench.broker.queues["/", "/queue/a"].count == 1
-
-
 def test_an_ack_is_for_the_first_id_and_its_own_subscription() -> None:
-    bench = Bench()
-    sender, consumer = bench.peer(), bench.peer()
+    bench, sender, consumer = bench_with_two()
     for number in range(1, 13):
         consumer.subscribe(f"/queue/{number}", id=str(number), ack="client-individual")
         sender.put(f"/queue/{number}")
@@ -590,8 +456,7 @@ def test_an_ack_is_for_the_first_id_and_its_own_subscription() -> None:
 
 
 def test_an_ack_after_the_queue_was_closed_counts_nothing() -> None:
-    bench = Bench()
-    sender, consumer = bench.peer(), bench.peer()
+    bench, sender, consumer = bench_with_two()
     consumer.subscribe("/queue/a", ack="client-individual")
     sender.put("/queue/a")
     queue = bench.broker.queues["/", "/queue/a"]
@@ -603,8 +468,7 @@ def test_an_ack_after_the_queue_was_closed_counts_nothing() -> None:
 
 @pytest.mark.parametrize("mode", ["client", "client-individual"])
 def test_a_sender_that_waits_goes_on_after_acks(mode: str) -> None:
-    bench = Bench(max_queue_messages=4)
-    sender, consumer = bench.peer(), bench.peer()
+    _bench, sender, consumer = bench_with_two(max_queue_messages=4)
     consumer.subscribe("/queue/a", ack=mode, prefetch_count="100")
     sender.put("/queue/a")
     sender.raw(SEND * 4)
@@ -618,8 +482,7 @@ def test_a_sender_that_waits_goes_on_after_acks(mode: str) -> None:
 
 @pytest.mark.parametrize("lines", [64, 65])
 def test_it_takes_so_many_header_lines(lines: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    bench = Bench()
-    sender, consumer = bench.peer(), bench.peer()
+    _bench, sender, consumer = bench_with_two()
     consumer.subscribe("/queue/a")
     sender.put("/queue/a")
     count = Counted(sender, monkeypatch)
@@ -632,23 +495,13 @@ def test_it_takes_so_many_header_lines(lines: int, monkeypatch: pytest.MonkeyPat
 def test_a_long_head_of_the_consumer(length: int) -> None:
     """The part of MESSAGE that is the consumer's may be larger than what C has room for."""
     for ack in ("auto", "client-individual"):
-        bench = Bench()
-        sender, consumer = bench.peer(), bench.peer()
+        _bench, sender, consumer = bench_with_two()
         consumer.subscribe("/queue/a", id=ack + "%" * length, ack=ack)
         for number in range(4):
             sender.put("/queue/a", str(number))
         messages = consumer.take()
         assert [message.body for message in messages] == [b"0", b"1", b"2", b"3"]
         assert {message.headers["subscription"] for message in messages} == {ack + "%" * length}
-
-
-def test_the_frame_log_sees_all(caplog: pytest.LogCaptureFixture) -> None:
-    bench = Bench(log_frames="headers")
-    peer = bench.peer()
-    with caplog.at_level("INFO", "stompcodec.broker.frames"):
-        for number in range(3):
-            peer.put("/queue/a", x=str(number))
-    assert sum("< <Frame SEND" in line for line in caplog.messages) == 3
 
 
 def test_rules_hold() -> None:
@@ -663,29 +516,18 @@ def test_rules_hold() -> None:
     assert bench.broker.queues["/", "/queue/a"].count == 2
 
 
-def test_memory_that_is_short_is_looked_at_by_python(monkeypatch: pytest.MonkeyPatch) -> None:
-    bench = Bench()
-    sender, consumer = bench.peer(), bench.peer()
-    consumer.subscribe("/queue/a")
-    sender.put("/queue/a")
-    count, account = Counted(sender, monkeypatch), bench.broker.account
-    spare = account.first - account.used
-    for more, made in ((spare, 0), (spare + 1, 1)):
-        account.used += more
-        sender.session.receive(SEND, bench.now)
-        account.used -= more
-        bench.turn()
-        assert count.made == made
-
-
 @pytest.mark.parametrize("past", [0, 1])
-def test_the_bound_of_a_queue(past: int) -> None:
-    bench = Bench(max_queue_messages=5)
-    sender, consumer = bench.peer(), bench.peer()
-    consumer.subscribe("/queue/a", ack="client-individual", prefetch_count="100")
+@pytest.mark.parametrize(
+    "subscription", [None, {"ack": "client-individual", "prefetch_count": "100"}, {"selector": "color = 'red'"}]
+)
+def test_the_bound_of_a_queue(past: int, subscription: dict[str, str] | None) -> None:
+    """Also one without consumers, and one whose messages match nothing."""
+    bench, sender, consumer = bench_with_two(max_queue_messages=5)
+    if subscription is not None:
+        consumer.subscribe("/queue/a", **subscription)
     sender.put("/queue/a")
     sender.raw(SEND * (4 + past))
-    assert len(consumer.take()) == 5 + past
+    assert len(consumer.take()) == (5 + past if subscription and "ack" in subscription else 0)
     assert sender.session.paused is bool(past)
     assert bench.broker.queues["/", "/queue/a"].cost == MESSAGE * (5 + past) + bench.octets
 
@@ -700,10 +542,6 @@ def test_a_session_that_ends_takes_the_road_with_it() -> None:
     assert peer.session.road is None
     assert peer.session not in gc.get_referents(road)
     assert len(bench.broker.queues["/", "/queue/a"].messages) == 1
-
-
-def test_other_versions_do_without() -> None:
-    bench = Bench()
     assert bench.peer("1.0").session.road is None
     assert bench.peer("1.1").session.road is not None
 
@@ -717,3 +555,118 @@ def test_constants_and_classes_are_compared() -> None:
         extension.prepare({}, (), (), (None,) * 8, None, 9, MESSAGE, OPERATION)
     with pytest.raises(ValueError, match="other constants"):
         extension.prepare({}, (), (), (None,) * 8, None, 8, MESSAGE + 1, OPERATION)
+
+
+# ---- READY messages ----
+
+
+class Calls:
+    """Counts calls of methods, together."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, *methods: tuple[type, str]) -> None:
+        self.count = 0
+        for kind, name in methods:
+            self._watch(monkeypatch, kind, name)
+
+    def _watch(self, monkeypatch: pytest.MonkeyPatch, kind: type, name: str) -> None:
+        done = getattr(kind, name)
+
+        def counted(*arguments: Any) -> Any:
+            found = done(*arguments)
+            self.count += name != "deliver" or found is not None
+            return found
+
+        monkeypatch.setattr(kind, name, counted)
+
+
+PUT, DELIVER = (Queue, "put_plain"), (Queue, "deliver")
+
+
+def numbered(first: int, last: int) -> bytes:
+    return b"".join(b"SEND\ndestination:/queue/a\n\n%d\0" % number for number in range(first, last))
+
+
+@pytest.mark.parametrize("whole_frames", [False, True])
+def test_messages_become_ready_and_are_delivered_in_c(whole_frames: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    bench = Bench()
+    sender, consumer = bench.peer(), bench.peer(whole_frames=whole_frames)
+    consumer.subscribe("/queue/a", ack="client-individual", prefetch_count="2")
+    sender.put("/queue/a", "0")
+    consumer.ack(consumer.take()[-1])
+    used = bench.broker.account.used
+    sender.put("/queue/a", "0")
+    sender.raw(numbered(1, 4))  # the first READY message is Python's, which makes the line
+    calls, got = Calls(monkeypatch, PUT, DELIVER), []
+    sender.raw(numbered(4, 9))
+    for _ in range(9):
+        for message in (each for each in consumer.take() if each.command == "MESSAGE"):
+            got.append(message.body)
+            consumer.ack(message)
+            (subscription,) = consumer.session.consumers.values()
+            assert len(subscription.unacked) <= 2
+            assert bench.broker.queues["/", "/queue/a"].ring.count(subscription) == subscription.in_ring
+    assert got == [b"%d" % number for number in range(9)]
+    assert calls.count == 0
+    assert bench.broker.queues["/", "/queue/a"].cost == 0
+    assert bench.broker.account.used == used
+
+
+@pytest.mark.parametrize("past", [0, 1])
+@pytest.mark.parametrize("transient", ["stop", "spool"])
+def test_ready_messages_leave_the_window_only_to_be_spooled(
+    past: int, transient: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bench = Bench(FaultyStore(), window_messages=5, transient=transient)
+    sender = bench.peer()
+    sender.put("/queue/a", "0")
+    calls = Calls(monkeypatch, PUT)
+    sender.raw(numbered(1, 5 + past))
+    queue = bench.broker.queues["/", "/queue/a"]
+    spooled = past if transient == "spool" else 0
+    assert (queue.count, queue.total) == (5 + past - spooled, 5 + past)
+    assert calls.count == spooled
+
+
+@pytest.mark.parametrize("past", [0, 1])
+def test_ready_messages_leave_a_window_of_bytes_only_to_be_spooled(past: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    bench = Bench(FaultyStore(), transient="spool")
+    sender = bench.peer()
+    sender.put("/queue/a", "0")
+    queue = bench.broker.queues["/", "/queue/a"]
+    assert queue.window is not None
+    sender.raw(numbered(1, 2))
+    each = queue.octets - len(queue.messages.line[0].tail)
+    queue.window.octets = (
+        queue.octets + each + 1 - past
+    )  # the next one fits, and the one behind it if nothing is `past`
+    calls = Calls(monkeypatch, PUT)
+    sender.raw(numbered(2, 4))
+    assert (queue.count, queue.total) == (4 - past, 4)
+    assert calls.count == past
+
+
+# ---- a consumer with a selector: C asks it once for each message ----
+
+PYTHON = (PUT, (Dispatcher, "give_plain"), (Dispatcher, "give"))
+
+
+def colored(*colors: str) -> bytes:
+    return b"".join(f"SEND\ndestination:/queue/a\ncolor:{color}\n\n{color}\0".encode() for color in colors)
+
+
+@pytest.mark.parametrize("whole_frames", [False, True])
+def test_a_selector_is_asked_once_and_python_only_for_what_it_refuses(
+    whole_frames: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bench = Bench()
+    sender, consumer = bench.peer(), bench.peer(whole_frames=whole_frames)
+    consumer.subscribe("/queue/a", selector="color = 'red'")
+    sender.raw(colored("red", "red"))  # Python makes the consumer the only one
+    consumer.take()
+    python, asked = Calls(monkeypatch, *PYTHON), Calls(monkeypatch, (Selector, "matches"))
+    sender.raw(colored("red", "blue", "red", "green", "red"))
+    assert [message.body for message in consumer.take()] == [b"red"] * 3
+    assert (python.count, asked.count) == (0, 5)
+    (queue,) = bench.broker.queues.values()
+    assert [message.frame.body for message in queue.messages] == [b"blue", b"green"]
+    assert queue.count == 2

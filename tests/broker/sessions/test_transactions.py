@@ -1,7 +1,7 @@
 """Transactions: what takes effect when, atomically, and what is left of those that do not."""
 
 import pytest
-from broker.harness import Bench
+from broker.harness import Bench, bench_with_two
 
 
 def left(bench, name="/queue/a"):
@@ -40,115 +40,6 @@ def test_sends(version, end):
         assert peer.session.memory.transactions == 0
 
 
-@pytest.mark.req("S12-ACK-03", "S11-ACK-03", "S10-ACK-02", "S12-TX-05", "S11-TX-04")
-@pytest.mark.parametrize("version", ["1.0", "1.1", "1.2"])
-@pytest.mark.parametrize("mode", ["client", "client-individual"])
-@pytest.mark.parametrize("end", ["COMMIT", "ABORT", "DISCONNECT", "lose"])
-def test_acks(version, mode, end):
-    bench = Bench()
-    sender, peer = bench.peer(), bench.peer(version)
-    for number in range(4):
-        sender.put("/queue/a", str(number))
-    peer.subscribe("/queue/a", ack=mode)
-    messages = peer.take()
-    peer.send("BEGIN", transaction="t")
-    peer.ack(messages[1], transaction="t")
-    peer.ack(messages[2], transaction="t")
-    assert bench.broker.queues["/", "/queue/a"].count == 4
-    if end == "lose":
-        peer.lose()
-    elif end == "DISCONNECT":
-        peer.send("DISCONNECT")
-    else:
-        peer.send(end, transaction="t")
-    if end == "ABORT":  # they can be acknowledged again
-        peer.ack(messages[1], receipt="r")
-        peer.next("RECEIPT")
-        assert bench.broker.queues["/", "/queue/a"].count == (2 if mode == "client" else 3)
-    peer.lose()
-    gone = {"COMMIT": {"1", "2"}, "ABORT": {"1"}}.get(end, set())
-    if mode == "client" and gone:
-        gone.add("0")
-    assert left(bench) == [body for body in "0123" if body not in gone]
-    assert bench.octets == 0
-
-
-@pytest.mark.req("S12-TX-02", "S11-TX-02")
-@pytest.mark.parametrize("end", ["COMMIT", "ABORT"])
-def test_nacks(end):
-    bench = Bench()
-    peer = bench.peer()
-    peer.put("/queue/a", "1")
-    peer.put("/queue/a", "2")
-    peer.subscribe("/queue/a", ack="client-individual")
-    messages = peer.take()
-    peer.send("BEGIN", transaction="t")
-    peer.nack(messages[0], transaction="t")
-    assert peer.take() == []
-    peer.send(end, transaction="t", receipt="r")
-    frames = peer.take()
-    if end == "COMMIT":
-        assert [frame.body for frame in frames if frame.command == "MESSAGE"] == [b"1"]
-    else:
-        assert [frame.command for frame in frames] == ["RECEIPT"]
-        peer.nack(messages[0])
-        assert peer.next("MESSAGE").headers["redelivery-count"] == "1"
-
-
-def test_a_delivery_is_in_one_transaction_only():
-    bench = Bench()
-    peer = bench.peer()
-    peer.put("/queue/a", "1")
-    peer.subscribe("/queue/a", ack="client")
-    message = peer.next("MESSAGE")
-    peer.send("BEGIN", transaction="t")
-    peer.send("BEGIN", transaction="u")
-    peer.ack(message, transaction="t")
-    peer.ack(message, transaction="u")
-    assert peer.error().headers["message"] == "no such delivery"
-    assert left(bench) == ["1"]
-
-
-def test_an_ack_in_a_transaction_makes_room_for_more():
-    bench = Bench()
-    peer, sender = bench.peer(), bench.peer()
-    for number in range(50):
-        sender.put("/queue/a", str(number))
-    peer.subscribe("/queue/a", ack="client-individual", prefetch_count="2")
-    peer.send("BEGIN", transaction="t")
-    got = []
-    while peer.inbox:
-        message = peer.next("MESSAGE")
-        got.append(message)
-        peer.ack(message, transaction="t")
-    assert len(got) == 50
-    peer.send("ABORT", transaction="t")
-    assert bench.broker.queues["/", "/queue/a"].count == 50
-    sender.put("/queue/a", "50")
-    assert peer.take() == []  # its window is more than full
-    for message in got:
-        peer.ack(message)
-    assert peer.bodies() == [b"50"]
-
-
-@pytest.mark.parametrize("end", ["COMMIT", "ABORT"])
-def test_the_subscription_ends_before_the_transaction(end):
-    bench = Bench()
-    peer = bench.peer()
-    for number in range(3):
-        peer.put("/queue/a", str(number))
-    peer.subscribe("/queue/a", ack="client-individual")
-    messages = peer.take()
-    peer.send("BEGIN", transaction="t")
-    peer.ack(messages[0], transaction="t")
-    peer.nack(messages[2], transaction="t")
-    peer.send("UNSUBSCRIBE", id="1")
-    peer.send(end, transaction="t", receipt="r")
-    peer.next("RECEIPT")
-    assert left(bench) == (["1", "2"] if end == "COMMIT" else ["0", "1", "2"])
-    assert bench.octets == 0
-
-
 @pytest.mark.req("S12-TX-04", "S12-TX-06", "S12-TX-07", "S11-TX-05", "S11-TX-06", "S12-TX-02")
 @pytest.mark.parametrize(
     ("frames", "message"),
@@ -169,15 +60,26 @@ def test_names_that_do_not_fit(frames, message):
     assert left(bench) == []
 
 
-@pytest.mark.parametrize("command", ["ACK", "NACK"])
-def test_an_ack_in_an_unknown_transaction_leaves_the_message(command):
+@pytest.mark.parametrize(
+    ("command", "transactions", "why"),
+    [
+        ("ACK", ["t"], "no such transaction"),
+        ("NACK", ["t"], "no such transaction"),
+        ("ACK", ["u", "v"], "no such delivery"),  # it is in one transaction only
+    ],
+)
+def test_an_ack_that_cannot_be_in_a_transaction_leaves_the_message(command, transactions, why):
     bench = Bench()
     peer = bench.peer()
     peer.put("/queue/a", "1")
     peer.subscribe("/queue/a", ack="client")
-    peer.ack(peer.next("MESSAGE"), command, transaction="t", receipt="r")
+    message = peer.next("MESSAGE")
+    for name in ("u", "v"):
+        peer.send("BEGIN", transaction=name)
+    for name in transactions:
+        peer.ack(message, command, transaction=name, receipt=name)
     error = peer.error()
-    assert (error.headers["message"], error.headers["receipt-id"]) == ("no such transaction", "r")
+    assert (error.headers["message"], error.headers["receipt-id"]) == (why, transactions[-1])
     assert left(bench) == ["1"]
 
 
@@ -193,8 +95,7 @@ def test_transactional_acks_can_be_turned_off():
 
 
 def test_a_commit_that_is_refused_does_nothing():
-    bench = Bench(max_destinations=2)
-    peer, other = bench.peer(), bench.peer()
+    bench, peer, other = bench_with_two(max_destinations=2)
     peer.put("/queue/a", "0")
     peer.subscribe("/queue/a", ack="client")
     message = peer.next("MESSAGE")
@@ -208,15 +109,3 @@ def test_a_commit_that_is_refused_does_nothing():
     peer.send("COMMIT", transaction="t", receipt="c")
     assert peer.error().headers["message"] == "too many destinations"
     assert left(bench) == ["0"]
-
-
-def test_order_in_a_transaction_and_over_its_end():
-    bench = Bench()
-    peer, other = bench.peer(), bench.peer()
-    peer.send("BEGIN", transaction="t")
-    for number in range(5):
-        peer.put("/queue/a", f"t{number}", transaction="t")
-        other.put("/queue/a", f"o{number}")
-    peer.send("COMMIT", transaction="t")
-    other.put("/queue/a", "o5")
-    assert left(bench) == [f"o{n}" for n in range(5)] + [f"t{n}" for n in range(5)] + ["o5"]

@@ -15,7 +15,6 @@ from stompcodec.broker.config.config import Config
 from stompcodec.broker.server import Server, _Peer, serve
 from stompcodec.broker.sessions.commands import HANDLERS
 from stompcodec.broker.sessions.session import Session
-from stompcodec.client import connect_async
 
 QUEUE = "/queue/a"
 
@@ -52,16 +51,24 @@ def one_turn(bench: Bench) -> None:
 
 
 def test_a_share_at_a_time(bench: Bench) -> None:
+    """What comes meanwhile stands behind: a transport may have read more before it knows that it should not."""
     sender = bench.peer()
     sender.session.receive(many(20), bench.now)
     assert (waiting(bench), sender.session.paused, bench.woken) == (8, True, True)
-    for expected in (16, 20):
-        one_turn(bench)
-        assert waiting(bench) == expected
+    one_turn(bench)
+    assert waiting(bench) == 16
+    sender.session.receive(many(20, start=20) + serialize(Frame("DISCONNECT", {"receipt": "bye"})), bench.now)
+    assert len(bench.broker.quota.blocked) == 1
+    one_turn(bench)
+    assert 24 <= waiting(bench) < 40
+    assert sender.take() == []
+    bench.turn()
     assert not sender.session.paused
+    assert [frame.headers["receipt-id"] for frame in sender.take()] == ["bye"]
+    assert sender.closed
     consumer = bench.peer()
     consumer.subscribe(QUEUE)
-    assert consumer.bodies() == [b"%d" % number for number in range(20)]
+    assert consumer.bodies() == [b"%d" % number for number in range(40)]
 
 
 def test_others_have_their_turns(bench: Bench) -> None:
@@ -82,34 +89,20 @@ def test_others_have_their_turns(bench: Bench) -> None:
     assert all([body for body in bodies if body // 100 == n] == list(range(100 * n, 100 * n + 20)) for n in range(3))
 
 
-def test_what_comes_meanwhile_stands_behind(bench: Bench) -> None:
-    """A transport may have read more than one piece before it knows that it should not."""
-    sender = bench.peer()
-    sender.session.receive(many(20), bench.now)
-    sender.session.receive(many(20, start=20), bench.now)
-    assert len(bench.broker.quota.blocked) == 1
-    bench.turn()
-    consumer = bench.peer()
-    consumer.subscribe(QUEUE)
-    assert consumer.bodies() == [b"%d" % number for number in range(40)]
-
-
-def test_a_receipt_comes_when_its_frame_was_read(bench: Bench) -> None:
-    sender = bench.peer()
-    sender.session.receive(many(20) + serialize(Frame("DISCONNECT", {"receipt": "bye"})), bench.now)
-    one_turn(bench)
-    assert sender.take() == []
-    bench.turn()
-    assert [frame.headers["receipt-id"] for frame in sender.take()] == ["bye"]
-    assert sender.closed
-
-
-def test_one_that_is_lost_has_sent_it_all(bench: Bench) -> None:
+@pytest.mark.parametrize(("lost", "sent"), [(True, 50), (False, 8)])
+def test_one_that_is_lost_has_sent_it_all_and_one_that_is_shut_out_waits_no_more(
+    bench: Bench, lost: bool, sent: int
+) -> None:
     sender = bench.peer()
     sender.session.receive(many(50), bench.now)
-    sender.lose()
-    assert waiting(bench) == 50
+    if lost:
+        sender.lose()
+    else:
+        bench.broker.stop(bench.now)
     assert not bench.broker.quota.blocked
+    assert waiting(bench) == sent
+    bench.turn()
+    assert [frame.command for frame in sender.take()] == [] if lost else ["ERROR"]
 
 
 @pytest.mark.parametrize("wrong", [b"NONSENSE\n\n\0", serialize(Frame("ACK", {"id": "nothing"}))])
@@ -122,38 +115,12 @@ def test_what_is_wrong_is_found_in_its_place(bench: Bench, wrong: bytes) -> None
     assert not bench.broker.quota.blocked
 
 
-def test_one_that_is_shut_out_waits_no_more(bench: Bench) -> None:
-    sender = bench.peer()
-    sender.session.receive(many(50), bench.now)
-    bench.broker.stop(bench.now)
-    assert not bench.broker.quota.blocked
-    bench.turn()
-    assert [frame.command for frame in sender.take()] == ["ERROR"]
-
-
 def test_silence_while_it_waits_is_not_held_against_it(bench: Bench) -> None:
     sender = bench.peer(connect=False)
     sender.connect(heart_beat="1000,0")
     sender.session.receive(many(500), bench.now)
     bench.now += 1000
     assert sender.session.tick(bench.now)
-
-
-def test_a_server_gives_shares(monkeypatch: pytest.MonkeyPatch) -> None:
-    """With a clock that runs, over sockets: everything comes, in order."""
-    monkeypatch.setattr("stompcodec.broker.loop_quota._SHARE", -1.0)
-
-    async def main() -> list[Any]:
-        async with (
-            serve(Config(port=0)) as server,
-            connect_async(f"stomp://127.0.0.1:{server.port}") as client,
-            client.subscribe(QUEUE) as messages,
-        ):
-            for number in range(300):
-                await client.send(QUEUE, b"%d" % number)
-            return [(await anext(messages)).body for _ in range(300)]
-
-    assert asyncio.run(main()) == [b"%d" % number for number in range(300)]
 
 
 def test_what_is_read_in_one_pass_has_one_share() -> None:

@@ -8,10 +8,9 @@ from hypothesis import strategies as st
 from stompcodec.broker.loop_quota import AT_ONCE
 from stompcodec.broker.storage.store import MemoryStore
 from stompcodec.codec import Frame
-from stompcodec.connection import Connection, Handshake, Role
+from stompcodec.connection import Connection, Role
 from stompcodec.errors import RemoteProtocolError
 from stompcodec.spec import VERSIONS
-from stompcodec.states import negotiate_wishlist
 
 
 def peers(bench, *versions):
@@ -53,17 +52,14 @@ def test_ping_is_answered_by_pong(version):
     assert [frame.command for frame in peer.take()] == ["PONG", "RECEIPT"]
 
 
-def test_what_is_not_offered_is_refused():
+def test_what_is_offered_is_named_and_what_is_not_is_refused():
+    assert Bench().peer(connect=False).connect().headers["commands"] == "PING,RECEIVE"
+    assert Bench(commands=()).peer(connect=False).connect().get("commands") is None
     bench = Bench(commands=("PING",))
     (peer,) = peers(bench, "1.2")
     assert peer.session.connection.state.value == "connected"
     send(peer, "RECEIVE", destination="/queue/a", id="1")
     assert "unknown-command" in peer.error().headers["message"]
-
-
-def test_connected_names_what_is_offered():
-    assert Bench().peer(connect=False).connect().headers["commands"] == "PING,RECEIVE"
-    assert Bench(commands=()).peer(connect=False).connect().get("commands") is None
 
 
 def test_a_peer_that_pings_and_does_not_read_is_not_read_either():
@@ -100,15 +96,6 @@ def test_receive_takes_one_message_or_says_that_there_is_none(version):
     assert not peer.session.consumers
 
 
-def test_the_receipt_comes_behind_the_answer():
-    bench = Bench()
-    (peer,) = peers(bench, "1.2")
-    peer.put("/queue/a", b"1")
-    for command in ("MESSAGE", "EMPTY"):
-        assert receive(peer, receipt="r").command == command
-        assert peer.next("RECEIPT").headers["receipt-id"] == "r"
-
-
 @pytest.mark.req("WISH-RCV-01")
 @pytest.mark.parametrize("mode", ["client", "client-individual"])
 @pytest.mark.parametrize("version", VERSIONS)
@@ -130,29 +117,9 @@ def test_what_was_received_is_acknowledged(version, mode):
     assert peer.session.windows.total == 0
 
 
-@pytest.mark.req("WISH-NAK-01", "WISH-ACK-01")
-def test_what_is_refused_or_left_goes_back_in_its_place():
-    bench = Bench(max_attempts=2)
-    one, other = peers(bench, "1.2", "1.2")
-    for body in (b"1", b"2"):
-        one.put("/queue/a", body)
-    first = receive(one, ack="client-individual")
-    assert receive(other, ack="client-individual").body == b"2"
-    one.nack(first)
-    again = receive(one, ack="client-individual")
-    assert (again.body, again.headers["redelivered"]) == (b"1", "true")
-    other.lose()
-    one.nack(again)
-    assert (receive(one).body, receive(one).command) == (b"2", "EMPTY")
-    assert receive(one, "/queue/DLQ.a").body == b"1"
-
-
 @pytest.mark.req("S12-TX-03", "S11-TX-03", "S10-TX-03", "S10-TX-05", "WISH-RCV-01")
-@pytest.mark.parametrize("persistent", ["true", "false"])
-@pytest.mark.parametrize("mode", ["client", "client-individual"])
-@pytest.mark.parametrize(
-    ("version", "command"), [("1.0", "ACK"), ("1.1", "ACK"), ("1.1", "NACK"), ("1.2", "ACK"), ("1.2", "NACK")]
-)
+@pytest.mark.parametrize(("mode", "persistent"), [("client", "true"), ("client-individual", "false")])
+@pytest.mark.parametrize(("version", "command"), [("1.0", "ACK"), ("1.1", "NACK"), ("1.2", "ACK"), ("1.2", "NACK")])
 def test_a_received_message_in_a_transaction(version, command, mode, persistent):
     bench = Bench(store=MemoryStore())
     (peer,) = peers(bench, version)
@@ -177,21 +144,6 @@ def test_a_received_message_in_a_transaction(version, command, mode, persistent)
     assert (session.consumers, session.by_number, queue.consumers) == ({}, {}, [])
     assert (session.windows.total, session.memory.spare) == (0, before)
     assert [receive(peer).body for _ in range(queue.count)] == ([b"1", b"2"] if again else [b"2"])
-
-
-@pytest.mark.req("S10-TX-05", "WISH-RCV-01")
-@pytest.mark.parametrize("command", ["ACK", "NACK"])
-def test_a_received_message_is_acknowledged_after_an_abort(command):
-    bench = Bench()
-    (peer,) = peers(bench, "1.2")
-    peer.put("/queue/a", b"1")
-    message = receive(peer, ack="client-individual")
-    send(peer, "BEGIN", transaction="t")
-    peer.ack(message, command, transaction="t")
-    send(peer, "ABORT", transaction="t")
-    peer.ack(message, receipt="r")
-    assert peer.next("RECEIPT").headers["receipt-id"] == "r"
-    assert (queue_of(bench).count, peer.session.consumers) == (0, {})
 
 
 @pytest.mark.req("S12-TX-05")
@@ -243,17 +195,6 @@ def test_receive_and_subscriptions_share_a_queue():
     assert other.next("MESSAGE").body == b"3"
 
 
-def test_receive_finds_by_selector():
-    pytest.importorskip("lark")
-    bench = Bench()
-    (peer,) = peers(bench, "1.2")
-    for n in ("1", "2", "3"):
-        peer.put("/queue/a", n, n=n)
-    assert receive(peer, selector="n = 2").body == b"2"
-    assert receive(peer, selector="n > 7").command == "EMPTY"
-    assert [receive(peer).body, receive(peer).body] == [b"1", b"3"]
-
-
 @pytest.mark.parametrize("end", ["ack", "nack", "lose"])
 def test_receive_beside_consumers_that_pick(end):
     pytest.importorskip("lark")
@@ -283,30 +224,31 @@ def test_receive_keeps_nobody_from_the_queue():
     assert other.next("MESSAGE").body == b"2"
 
 
-def test_expired_messages_are_not_picked():
+@pytest.mark.parametrize("headers", [{}, {"selector": "n = 1"}])
+def test_expired_messages_are_not_received(headers):
     pytest.importorskip("lark")
     bench = Bench()
     (peer,) = peers(bench, "1.2")
     peer.put("/queue/a", b"old", expiration="1000", n="1")
     peer.put("/queue/a", b"new", n="1")
     bench.date += 2
-    assert receive(peer, selector="n = 1").body == b"new"
+    assert receive(peer, **headers).body == b"new"
 
 
 def test_receive_from_a_durable_subscription():
     bench = Bench()
-    (peer,) = peers(bench, "1.2")
-    peer.lose()
-    peer = bench.peer(connect=False)
-    peer.parser = type(peer.parser)(None, commands=("PONG", "EMPTY"))
-    peer.connect(**{"client-id": "me"})
-    names = {"durable-subscription-name": "daily"}
+
+    def client():
+        peer = bench.peer(connect=False)
+        peer.parser = type(peer.parser)(None, commands=("PONG", "EMPTY"))
+        peer.connect(**{"client-id": "me"})
+        return peer
+
+    peer, names = client(), {"durable-subscription-name": "daily"}
     send(peer, "SUBSCRIBE", destination="/topic/t", id="1", **names)
     send(peer, "DISCONNECT")
     bench.peer().put("/topic/t", b"1")
-    peer = bench.peer(connect=False)
-    peer.parser = type(peer.parser)(None, commands=("PONG", "EMPTY"))
-    peer.connect(**{"client-id": "me"})
+    peer = client()
     message = receive(peer, "/topic/t", ack="client-individual", **names)
     assert message.body == b"1"
     peer.ack(message)
@@ -322,15 +264,6 @@ def test_receive_of_a_topic_finds_nothing_for_nothing_is_kept():
     peer.put("/topic/t", b"1")
     assert receive(peer, "/topic/t").command == "EMPTY"
     assert receive(peer, "/topic/t", ack="client").command == "EMPTY"
-
-
-def test_expired_messages_are_not_received():
-    bench = Bench()
-    (peer,) = peers(bench, "1.2")
-    peer.put("/queue/a", b"old", expiration="1000")
-    peer.put("/queue/a", b"new")
-    bench.date += 2
-    assert receive(peer).body == b"new"
 
 
 @pytest.mark.parametrize(
@@ -352,33 +285,6 @@ def test_what_cannot_be_received_is_refused(config, headers, why):
     if not peer.closed:
         send(peer, "RECEIVE", **{"destination": "/queue/a", "id": "1", **headers})
     assert peer.error().headers["message"] == why
-
-
-def test_a_flood_of_receives_gets_all_and_pauses_who_does_not_read():
-    bench = Bench()
-    (peer,) = peers(bench, "1.2")
-    for _ in range(100):
-        peer.put("/queue/a", bytes(40_000))
-    peer.raw(b"RECEIVE\nid:1\ndestination:/queue/a\n\n\0" * 50)
-    assert [frame.command for frame in peer.take()] == ["MESSAGE"] * 50
-    peer.session.writable(False, 0.0)
-    peer.session.receive(b"RECEIVE\nid:1\ndestination:/queue/a\n\n\0" * 40, 0.0)
-    assert peer.session.paused
-
-
-@pytest.mark.req("WISH-RCV-02")
-def test_a_persistent_message_that_was_received_is_gone_from_the_store():
-    store = MemoryStore()
-    bench = Bench(store=store)
-    (peer,) = peers(bench, "1.2")
-    peer.put("/queue/a", b"1", persistent="true")
-    peer.put("/queue/a", b"2", persistent="true")
-    assert receive(peer).body == b"1"
-    message = receive(peer, ack="client-individual")
-    bench.turn()
-    assert len(list(store.load())) == 1
-    peer.ack(message)
-    assert list(store.load()) == []
 
 
 def test_every_version_is_answered_without_an_id():
@@ -432,36 +338,21 @@ def test_no_message_is_lost_or_doubled(steps, window):
 @pytest.mark.parametrize(
     ("headers", "version"),
     [
-        ("version:1.1\n", "1.1"),
-        ("version:1.2\n", "1.2"),
-        ("version:1.7\n", "1.2"),
-        ("version:2.0\n", "1.2"),
-        ("version:1.0\n", "1.0"),
-        ("", "1.0"),
-        ("version:1.1\naccept-version:1.2\n", "1.2"),
+        *((f"version:{offered}\n", taken) for offered, taken in {"1.1": "1.1", "1.7": "1.2", "2.0": "1.2"}.items()),
+        *(("version:1.0\n", "1.0"), ("", "1.0"), ("version:1.1\naccept-version:1.2\n", "1.2")),
+        *((f"version:{offered}\n", None) for offered in ("0.9", "", "x", "1 .1", "1")),
     ],
 )
 def test_the_highest_version_of_both(headers, version):
-    bench = Bench(version_header=True)
-    peer = bench.peer(connect=False)
-    peer.raw(f"CONNECT\nlogin:a\nhost:/\n{headers}\n\0".encode())
-    assert peer.next("CONNECTED").headers["version"] == version
-    assert peer.session.version == version
-
-
-@pytest.mark.req("WISH-NEG-02")
-@pytest.mark.parametrize("version", ["0.9", "", "x", "1 .1", "1"])
-def test_a_version_below_ours_or_none_is_refused(version):
-    peer = Bench(version_header=True).peer(connect=False)
-    peer.raw(f"CONNECT\nversion:{version}\nhost:/\n\n\0".encode())
-    error = peer.error()
-    assert (error.headers["message"], error.headers["version"]) == ("no common version", "1.0,1.1,1.2")
-
-
-def test_without_the_option_the_header_means_nothing():
-    peer = Bench().peer(connect=False)
-    peer.raw(b"CONNECT\nversion:1.1\nhost:/\n\n\0")
-    assert peer.next("CONNECTED").headers["version"] == "1.0"
+    for on in (True, False):
+        peer = Bench(version_header=on).peer(connect=False)
+        peer.raw(f"CONNECT\nlogin:a\nhost:/\n{headers}\n\0".encode())
+        if on and version is None:
+            error = peer.error()
+            assert (error.headers["message"], error.headers["version"]) == ("no common version", "1.0,1.1,1.2")
+        else:  # without the option the header means nothing
+            wanted = version if on or "accept-version" in headers else "1.0"
+            assert peer.next("CONNECTED").headers["version"] == peer.session.version == wanted
 
 
 @pytest.mark.req("WISH-NEG-01", "WISH-NEG-03")
@@ -479,15 +370,6 @@ def test_a_client_that_names_its_highest_version(highest, versions):
         return
     list(client.receive(b"".join(server.take_output()), 0.0))
     assert (client.version, server.version) == (lower[-1], lower[-1])
-
-
-@pytest.mark.req("WISH-NEG-02", "WISH-NEG-03")
-@pytest.mark.parametrize(("answer", "version"), [("1.1", "1.1"), ("1.3", "1.2"), (None, "1.0"), ("1.0", "1.0")])
-def test_a_client_and_a_server_of_the_wish_list(answer, version):
-    client = Handshake(VERSIONS, (0, 0))
-    client.connect_frame(Frame("CONNECT", {"host": "a", "version": "1.2"}))
-    assert client.on_connected(Frame("CONNECTED", {} if answer is None else {"version": answer})) == version
-    assert negotiate_wishlist("1.2", answer) == version
 
 
 @pytest.mark.req("WISH-KAL-01", "WISH-KAL-02")

@@ -1,4 +1,4 @@
-"""Persistent messages take shorter roads, in C and in Python: clients, books and store are the same as without them."""
+"""SENDs and ACKs take shorter roads, in C and in Python: clients, books and store are the same as without them."""
 
 from __future__ import annotations
 
@@ -7,16 +7,20 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from broker.harness import Bench, FaultyStore
+from broker.harness import Bench, FaultyStore, Peer
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from profiles import examples
 
+from stompcodec import Frame
+from stompcodec.broker import message
+from stompcodec.broker.config.config import DIALECTS, Config
 from stompcodec.broker.queues.paging import Paging
 from stompcodec.broker.queues.queue import Queue
 from stompcodec.broker.sessions import commands, plain
 from stompcodec.broker.sessions import commit as acknowledge
 from stompcodec.broker.storage import journal
+from stompcodec.codec import serialize_tail
 
 ROADS = ["slow", "python", "c"] if plain.EXTENSION is not None else ["slow", "python"]
 
@@ -39,25 +43,39 @@ def frame(command: str, *lines: str, body: str = "") -> bytes:
 
 # ---- random conversations ----
 
-sends = st.builds(
-    lambda destination, lines, body: frame("SEND", f"destination:{destination}", *lines, body=body),
-    st.sampled_from(["/queue/a", "/queue/a", "/queue/a", "/queue/b", "/topic/t", "/temp-queue/q"]),
-    st.sampled_from(
-        [
-            *(["persistent:true"], ["persistent:true", "receipt:7"], ["persistent:true", "receipt:8"]),
-            *([], ["receipt:9"], ["persistent:false"], ["transaction:t"]),
-        ]
+LINKS = ["transaction:t", "transaction:u", "reply-to:/queue/b", "reply-to:/temp-queue/q", "reply-to:/temp-queue/a\\cb"]
+OTHERS = ["x:y", "priority:9", "delay:5", "expires:1", "idempotency-key:k", "retain:set", "JMSXGroupID:g"]
+WRONG = ["transaction:none", "content-length:2", "message-id:forged", "reply-to:"]
+RECEIPTS = ["receipt:7", "receipt:8", "receipt:9"]
+destinations = st.sampled_from(["/queue/a", "/queue/a", "/queue/a", "/queue/b", "/topic/t", "a", "/temp-queue/q"])
+bodies = st.sampled_from(["hi", "", "x" * 900])
+
+
+def sends(lines: st.SearchStrategy[list[str]]) -> st.SearchStrategy[bytes]:
+    return st.builds(
+        lambda destination, lines, body: frame("SEND", f"destination:{destination}", *lines, body=body),
+        *(destinations, lines, bodies),
+    )
+
+
+stored = sends(st.sampled_from(RECEIPTS).map(lambda line: ["persistent:true", line]) | st.just(["persistent:true"]))
+linked = sends(
+    st.tuples(st.sampled_from(LINKS), st.sampled_from([[], ["persistent:true"]])).map(lambda two: [two[0], *two[1]])
+)
+usual = sends(st.sampled_from([[], ["receipt:9"], ["persistent:false"]]))
+mixed = st.lists(st.sampled_from([*LINKS, *OTHERS, *RECEIPTS, "persistent:true"]), max_size=4)
+special = sends(mixed | mixed | mixed | st.sampled_from(WRONG).map(lambda line: [line]))
+ends = st.builds(
+    lambda command, name, lines: frame(command, f"transaction:{name}", *lines) + frame("BEGIN", f"transaction:{name}"),
+    *(
+        st.sampled_from(["COMMIT", "COMMIT", "ABORT"]),
+        st.sampled_from(["t", "u"]),
+        st.sampled_from([[], ["receipt:9"]]),
     ),
-    st.sampled_from(["hi", "", "x" * 900]),
 )
-special = st.builds(
-    lambda line: frame("SEND", "destination:/queue/a", "persistent:true", line),
-    st.sampled_from(["priority:9", "expires:1", "delay:5", "transaction:t", "reply-to:/queue/b"]),
-)
-commits = st.just(frame("COMMIT", "transaction:t", "receipt:9") + frame("BEGIN", "transaction:t"))
 acks = st.tuples(st.sampled_from(["ACK", "ACK", "ACK", "NACK"]), st.integers(0, 3), st.sampled_from(["", "receipt:5"]))
 subscribes = st.tuples(st.sampled_from(["auto", "client-individual"]), st.sampled_from(["1", "3", "100"]))
-reads = st.lists(st.one_of(sends, sends, sends, sends, sends, special, commits), max_size=8)
+reads = st.lists(st.one_of(stored, stored, linked, linked, usual, special, ends), max_size=8)
 EVENTS = ["turn", "written", "written", "fails", "short", "enough", "shut", "open", "lost"]
 steps = st.lists(
     st.tuples(
@@ -72,6 +90,8 @@ configs = st.fixed_dictionaries(
         "write_high": st.sampled_from([1, 300, 262_144]),
         "transient": st.sampled_from(["stop", "spool"]),
         "durable": st.sampled_from(["all", "persistent"]),
+        "max_transaction_octets": st.sampled_from([3000, 2**24]),
+        "dialect": st.sampled_from(["stompcodec", "stompcodec", "rabbitmq"]),
     }
 )
 
@@ -96,7 +116,7 @@ class World:
         for destination in ("/queue/a", "/queue/b", "/topic/t", "/temp-queue/q"):
             self.sender.put(destination, "first")
         self.sender.take()
-        self.sender.raw(frame("BEGIN", "transaction:t"))
+        self.sender.raw(frame("BEGIN", "transaction:t") + frame("BEGIN", "transaction:u"))
 
     def step(self, what: Any, turns: bool) -> None:
         switch(self.road == "c")
@@ -139,7 +159,10 @@ class World:
         """What clients see, what the books say, and what is stored or waits for that."""
         broker, peers = self.bench.broker, (self.sender, self.consumer)
         journal, account = broker.journal, broker.account
-        clients = [(each.octets, each.closed, each.session.paused, each.session.plain) for each in peers]
+        clients = [
+            (each.octets, each.closed, session.paused, session.plain, session.memory.transactions)
+            for each, session in ((each, each.session) for each in peers)
+        ]
         queues = {name: _books(queue) for name, queue in broker.queues.items()}
         batches = [_changes(batch) for batch in (journal.batch, journal.busy) if batch is not None]
         stored = [(each.queue, each.id, each.tail) for each in self.store.load()]
@@ -184,58 +207,6 @@ def counted(monkeypatch: pytest.MonkeyPatch, owner: Any, name: str) -> list[Any]
     method = getattr(owner, name)
     monkeypatch.setattr(owner, name, lambda *what: (calls.append(what), method(*what))[1])
     return calls
-
-
-@pytest.mark.skipif(plain.EXTENSION is None, reason="the plain road is not built, or switched off")
-@pytest.mark.parametrize("ack", [None, "client-individual"])
-def test_messages_in_memory_are_put_in_c(ack: str | None, monkeypatch: pytest.MonkeyPatch) -> None:
-    bench = Bench(FaultyStore())
-    sender, consumer = bench.peer(), bench.peer()
-    if ack is not None:
-        consumer.subscribe("/queue/a", ack=ack)
-    sender.put("/queue/a", "first")
-    calls = counted(monkeypatch, Queue, "put") + counted(monkeypatch, Queue, "put_new")
-    sender.raw(SENT * 3)
-    assert not calls
-    assert sum(queue.count for queue in bench.broker.queues.values()) == 4
-    assert [each.command for each in sender.take()] == ["RECEIPT"] * 3
-    assert bench.store.bodies == ["hi"] * 3
-
-
-@pytest.mark.parametrize("past", [0, 1])
-@pytest.mark.parametrize("on", [False, True])
-def test_messages_behind_the_window_are_paged(past: int, on: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    bench = Bench(FaultyStore(), window_messages=3)
-    sender = bench.peer()
-    sender.put("/queue/a", "first")
-    switch(on)
-    sender.raw(SENT * (2 + past))
-    (queue,) = bench.broker.queues.values()
-    assert (queue.count, queue.total) == (3, 3 + past)
-    calls, longer = counted(monkeypatch, Paging, "take_new"), counted(monkeypatch, Paging, "put")
-    sender.raw(SENT * 5)
-    # Without `past`, the first of them finds the window full, and begins to page by the long road.
-    # In C, the first one of a batch that finds others paged, and the one behind it, are left to Python.
-    assert (len(calls), len(longer)) == {
-        (False, 0): (4, 1),
-        (False, 1): (5, 0),
-        (True, 0): (1, 1),
-        (True, 1): (2, 0),
-    }[on, past]
-    assert (queue.count, queue.total) == (3, 8 + past)
-
-
-@pytest.mark.parametrize("on", [False, True])
-def test_the_disk_is_full(on: bool) -> None:
-    bench = Bench(FaultyStore())
-    sender = bench.peer()
-    sender.put("/queue/a", "first")
-    bench.broker.journal.short = True
-    switch(on)
-    sender.raw(SENT)
-    assert "the disk is full" in sender.error().headers["message"]
-    (queue,) = bench.broker.queues.values()
-    assert (queue.count, bench.store.bodies) == (1, [])
 
 
 def test_a_message_of_another_rank_is_recorded_once(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -288,25 +259,156 @@ def test_receipts_of_acks_wait_for_their_own_commit(road: str) -> None:
 
 @pytest.mark.parametrize("road", ROADS)
 @pytest.mark.parametrize("pending", [3, 4])
-def test_senders_wait_while_the_disk_is_slower(road: str, pending: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(journal, "_MOST_PENDING", 2)
-    world = World({}, road, True)
-    world.step([SENT], True)  # it is being written
-    world.step([SENT] * pending, False)
-    assert world.sender.session.paused is (pending > 3)
-    world.step("written", True)
-    world.step("written", True)
-    assert not world.sender.session.paused
-
-
-@pytest.mark.parametrize("road", ROADS)
-@pytest.mark.parametrize("pending", [3, 4])
-def test_consumers_wait_while_the_disk_is_slower(road: str, pending: int, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("who", ["sender", "consumer"])
+def test_whoever_stores_waits_while_the_disk_is_slower(
+    road: str, pending: int, who: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     world = World({}, road, True)
     world.consumer.subscribe("/queue/a", ack="client-individual")
     world.step([SENT] * 4, True)
     world.step("written", True)
     monkeypatch.setattr(journal, "_MOST_PENDING", 2)
     world.step([SENT], True)  # it is being written
-    world.step([("ACK", at, "") for at in range(pending)], False)
-    assert world.consumer.session.paused is (pending > 3)
+    world.step([SENT] * pending if who == "sender" else [("ACK", at, "") for at in range(pending)], False)
+    assert getattr(world, who).session.paused is (pending > 3)
+    world.step("written", True)
+    world.step("written", True)
+    assert not world.sender.session.paused
+
+
+def test_a_header_that_only_the_slow_road_reads_keeps_a_send_off_the_quick_one(monkeypatch):
+    class Spy:
+        """A frame that notes which headers are asked for."""
+
+        def __init__(self, frame):
+            self.frame, self.asked = frame, set()
+
+        def get(self, name, default=None):
+            self.asked.add(name)
+            return self.frame.get(name, default)
+
+        def has_any(self, *names):
+            self.asked.update(names)
+            return self.frame.has_any(*names)
+
+        def __getattr__(self, name):
+            return getattr(self.frame, name)
+
+    bench = Bench()
+    peer = bench.peer()
+    peer.put("/queue/a", "where this goes is known now")
+    session = peer.session
+    monkeypatch.setattr(message, "serialize_tail", lambda spy, *args, **how: serialize_tail(spy.frame, *args, **how))
+    spy = Spy(Frame("SEND", {"destination": "/queue/a"}, b"hello"))
+    commands._send_any(session, spy)
+    assert len(bench.broker.queues["/", "/queue/a"].messages) == 2
+    quick = {"destination", "persistent", "receipt", *session.virtual_host.destinations.routing_headers}
+    assert spy.asked - quick == set(commands.SLOW_HEADERS)
+
+
+# ---- which messages are stored: those to queues unless they say persistent:false, on each road and in each way ----
+
+#: Headers by which a SEND goes one of several ways through the broker.
+WAYS: dict[str, dict[str, str]] = {
+    "plain": {},
+    "receipt": {"receipt": "r"},
+    "transaction": {"transaction": "t"},
+    "reply-to": {"reply_to": "/temp-queue/mine"},
+    "key": {"idempotency_key": "{}", "receipt": "r"},
+    "expires": {"expires": "9999999999999"},
+    "delay": {"delay": "1000"},
+}
+PLACES = ("/queue/a", "/temp-queue/mine", "/topic/t", "/queue/a,/topic/t")
+
+
+def sender_on(road: str, bench: Bench) -> Peer:
+    """A peer of a broker whose SENDs go that road, with a durable subscription to the topic and a temporary queue."""
+    switch(road == "c")
+    if road == "slow":
+        bench.broker.handlers = {**commands.HANDLERS, "SEND": commands._send_any}
+    keeper = bench.peer(connect=False)
+    keeper.connect(client_id="keeper")
+    keeper.subscribe("/topic/t", durable_subscription_name="all")
+    keeper.lose()
+    sender = bench.peer()
+    sender.subscribe("/temp-queue/mine", ack="client-individual")
+    for place in PLACES:  # the targets are cached from now on
+        sender.put(place, "first", persistent="false")
+    sender.take()
+    return sender
+
+
+@pytest.mark.parametrize("road", ROADS)
+@pytest.mark.parametrize("durable", ["all", "persistent", "none"])
+def test_a_message_to_a_queue_is_stored_unless_it_says_otherwise(road: str, durable: str) -> None:
+    """A temporary queue is never stored, and a topic stores what says persistent:true, for its durable subscription."""
+    for way, headers in WAYS.items():
+        for said in (None, "true", "false"):
+            bench = Bench(FaultyStore(), durable=durable, composite=True)
+            sender = sender_on(road, bench)
+            sender.send("BEGIN", transaction="t")
+            for number, place in enumerate(PLACES):
+                own = {name: value.format(number) for name, value in headers.items()}
+                sender.put(place, place, **own, **({} if said is None else {"persistent": said}))
+            sender.send("COMMIT", transaction="t", receipt="committed")
+            if way == "delay":
+                bench.date += 2
+                bench.wait(2.0)
+            asked = durable != "none" and said == "true"
+            to_queue = asked or (durable == "all" and said is None)
+            expected = {"/queue/a": to_queue, "/temp-queue/mine": False, "/topic/t": asked}
+            both = [place for place in expected if place != "/temp-queue/mine" and expected[place]]
+            stored = [place for place in expected if expected[place]] + ["/queue/a,/topic/t"] * len(both)
+            assert sorted(bench.store.bodies) == sorted(stored), (way, said)
+
+
+@pytest.mark.parametrize("road", ROADS)
+@pytest.mark.parametrize(
+    ("place", "said", "waits"),
+    [
+        ("/queue/a", None, True),
+        ("/queue/a", "true", True),
+        ("/queue/a", "false", False),
+        ("/temp-queue/mine", None, False),
+        ("/topic/t", None, False),
+    ],
+)
+def test_a_receipt_waits_for_the_disk_only_where_the_message_is_stored(
+    road: str, place: str, said: str | None, waits: bool
+) -> None:
+    bench = Bench(FaultyStore(background=True), durable="all")
+    sender = sender_on(road, bench)
+    sender.take()
+    sender.put(place, "x", receipt="r", **({} if said is None else {"persistent": said}))
+    answers = [frame.command for frame in sender.take() if frame.command != "MESSAGE"]
+    assert answers == ([] if waits else ["RECEIPT"])
+
+
+@pytest.mark.parametrize("dialect", DIALECTS)
+def test_other_dialects_store_what_says_persistent(dialect: str) -> None:
+    """So do their brokers. A value that is given wins."""
+    assert Config(dialect=dialect).durable == ("all" if dialect == "stompcodec" else "persistent")
+    bench = Bench(FaultyStore(), dialect=dialect, durable=Config(dialect=dialect).durable)
+    peer = bench.peer()
+    peer.put("/queue/a", "1")
+    peer.put("/queue/a", "2", persistent="true")
+    assert bench.store.bodies == (["1", "2"] if dialect == "stompcodec" else ["2"])
+    assert Config(dialect=dialect, durable="all").durable == "all"
+
+
+@pytest.mark.parametrize("road", ROADS)
+@pytest.mark.parametrize("headers", [{}, {"transaction": "t"}, {"reply_to": "/queue/b"}])
+def test_what_is_not_stored_is_taken_though_the_disk_is_full(road: str, headers: dict[str, str]) -> None:
+    bench = Bench(FaultyStore(), durable="all")
+    sender = sender_on(road, bench)
+    sender.send("BEGIN", transaction="t")
+    bench.broker.journal.short = True
+    for place, said in (("/queue/a", "false"), ("/temp-queue/mine", ""), ("/topic/t", "")):
+        sender.put(place, "x", receipt="r", **({"persistent": said} if said else {}), **headers)
+    assert [frame.command for frame in sender.take() if frame.command != "MESSAGE"] == ["RECEIPT"] * 3
+    sender.put("/queue/a", "x", receipt="r", **headers)
+    assert sender.error().headers["message"] == "the disk is full"
+    assert (bench.broker.queues["/", "/queue/a"].count, bench.store.bodies) == (
+        1 + (not headers.get("transaction")),
+        [],
+    )
