@@ -8,6 +8,20 @@ from broker.harness import Bench, Peer
 from stompcodec.broker.auth import Rule, User, hash_passcode
 
 
+@pytest.mark.req(
+    "S12-CON-02", "S12-CTD-01", "S12-NEG-04", "S11-CTD-01", "S11-CTD-03", "S11-HB-01", "S10-CON-03", "S10-CON-04"
+)
+@pytest.mark.parametrize("version", ["1.0", "1.1", "1.2"])
+def test_connected_has_version_session_server_and_heart_beat(version):
+    bench = Bench()
+    one, two = Peer(bench, version), Peer(bench, version)
+    answers = [one.connect(), two.connect()]
+    assert [answer.get("version") for answer in answers] == [version] * 2
+    assert answers[0].headers["session"] != answers[1].headers["session"]
+    assert answers[0].headers["server"].startswith("stompcodec/")
+    assert answers[0].get("heart-beat") is not None
+
+
 def test_everything_in_one_chunk_cut_anywhere():
     octets = (
         b"\nCONNECT\naccept-version:1.2\nhost:/\n\n\0\r\nSUBSCRIBE\nid:a\\cb\ndestination:/queue/a\n\n\0"
