@@ -396,7 +396,7 @@ class Writer:
             return self._lost
         try:
             db = self._db
-            if db is None or self.in_doubt:
+            if db is None or self._doubtful or self._doubtful_keys:
                 db = self._clear_doubts()
             if batch.is_single:
                 plain, others = self._rows(batch)
@@ -665,7 +665,7 @@ class Writer:
     @property
     def due(self) -> bool:
         """True if the WAL is long enough for a checkpoint."""
-        return self._wal >= (_SHORT if self.is_short_of_space else _WAL)
+        return self._wal >= (_SHORT if self._reserve.is_near or self._reserve.released else _WAL)
 
     @property
     def is_short_of_space(self) -> bool:
