@@ -110,6 +110,19 @@ def test_connections_without_an_address_are_not_counted(peer):
     assert not any(each.closed for each in peers)
 
 
+def test_the_log_has_one_line_per_minute_about_a_share(caplog):
+    bench = Bench(max_connections=20, users=USERS)
+    with caplog.at_level(logging.WARNING):
+        for _ in range(50):
+            arrive(bench, 11, "eve", NEAR)
+        assert [record.getMessage() for record in caplog.records] == [
+            "user 'eve' has 10 connections, the share of a user (sessions.max_connections): others are refused"
+        ]
+        bench.wait(61)
+        arrive(bench, 11, "eve", NEAR)
+    assert len(caplog.records) <= 2
+
+
 def test_networks_and_destinations_of_an_address():
     assert network_of("[fe80::1%eth0]:9") == "fe80::"
     assert network_of("?") is None
