@@ -55,7 +55,8 @@ def test_a_plain_send_runs_what_the_first_walk_names(tmp_path: Path) -> None:
     first, second = _walks()
     calls = asyncio.run(_calls(tmp_path, "persistent:false\n"))
     assert [place for place in first if calls[place] < _FRAMES] == []
-    assert [place for place in second[1:] if calls[place]] == []
+    # One whose turn is over is left to Python.
+    assert [place for place in second[1:] if calls[place] > _FRAMES // 4] == []
     assert len({file for file, _ in first}) <= 4
 
 
