@@ -29,14 +29,6 @@ QUEUE = b"/queue/a"
 SELECTOR = "x IS NULL OR x = 'y'"
 
 
-@pytest.fixture(autouse=True)
-def _on() -> Iterator[None]:
-    """The road is on, and on again after a test that has switched it off."""
-    switch(True)
-    yield
-    switch(True)
-
-
 def switch(on: bool) -> None:
     assert plain.EXTENSION is not None
     plain.EXTENSION.switch(on)

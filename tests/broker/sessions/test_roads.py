@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -23,13 +22,6 @@ from stompcodec.broker.storage import journal
 from stompcodec.codec import serialize_tail
 
 ROADS = ["slow", "python", "c"] if plain.EXTENSION is not None else ["slow", "python"]
-
-
-@pytest.fixture(autouse=True)
-def _on() -> Iterator[None]:
-    """The road in C is on after a test that has switched it off."""
-    yield
-    switch(True)
 
 
 def switch(on: bool) -> None:

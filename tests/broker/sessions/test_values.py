@@ -31,12 +31,6 @@ EDGES = [0, 9, 10, 100_000, 10**9, INT, 2**31, 2**62, LONG, 2**63, -1, -2, -INT 
 spellings = st.one_of(truths, st.sampled_from(EDGES).map(str), st.sampled_from(ODD), st.text(max_size=6))
 
 
-@pytest.fixture(autouse=True)
-def _on():
-    yield
-    switch(True)
-
-
 def switch(on: bool) -> None:
     if plain.EXTENSION is not None:
         plain.EXTENSION.switch(on)
