@@ -66,10 +66,8 @@ FLOORS = {
     "cli": (
         "screen, streams",
         "groups, inputs",
-        "connecting, linting",
-        "show",
-        "files",
-        "inspecting, proxying, queues, watching",
+        "connecting, figures, linting, packets, show",
+        "files, proxying, queues",
         "verbs",
         "app",
         "__init__",

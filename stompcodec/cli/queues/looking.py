@@ -24,8 +24,7 @@ from stompcodec.cli.connecting import (
 from stompcodec.cli.groups import INTERRUPTED
 from stompcodec.cli.inputs import option_group
 from stompcodec.cli.screen import cut, header_value, pad, printable, screen
-from stompcodec.cli.show.messages import Handler, handler, template_of
-from stompcodec.cli.show.views import body_begin
+from stompcodec.cli.show import Handler, body_begin, handler, template_of
 from stompcodec.cli.streams import stop_on_signals
 from stompcodec.client.dialects import BROKERS, BrokerDialect, row_of
 from stompcodec.client.headers import ANYCAST, AsIs, of

@@ -29,7 +29,7 @@ from stompcodec.cli.connecting import (
     reporting_errors,
     url_of,
 )
-from stompcodec.cli.files.sources import format_of
+from stompcodec.cli.files import format_of
 from stompcodec.cli.groups import Verbs
 from stompcodec.cli.inputs import Interval, complain, option_group
 from stompcodec.cli.screen import StatusLine, printable, screen

@@ -22,7 +22,7 @@ from stompcodec.cli.connecting import (
 )
 from stompcodec.cli.inputs import Duration, complain
 from stompcodec.cli.screen import printable
-from stompcodec.cli.show.messages import Template, run_command, template_of
+from stompcodec.cli.show import Template, run_command, template_of
 from stompcodec.cli.streams import stop_on_signals
 from stompcodec.cli.verbs.sub import Receiver, Watch, attempts_option
 from stompcodec.errors import ConnectionLostError, LocalProtocolError, ReceiptTimeoutError, RejectedError

@@ -19,7 +19,7 @@ from stompcodec.cli.connecting import (
 )
 from stompcodec.cli.inputs import Duration, complain
 from stompcodec.cli.screen import printable, write_json
-from stompcodec.cli.show.messages import message_line
+from stompcodec.cli.show import message_line
 from stompcodec.errors import ReceiptTimeoutError
 
 #: Default seconds to wait for an answer, and for the broker.
