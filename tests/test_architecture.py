@@ -65,11 +65,10 @@ FLOORS = {
     ),
     "cli": (
         "screen, streams",
-        "groups, inputs",
+        "app, inputs",
         "connecting, figures, linting, packets, show",
-        "files, proxying, queues",
+        "files, looking, proxying",
         "verbs",
-        "app",
         "__init__",
         "__main__",
     ),

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn, TypeVar
 import click
 from click.core import ParameterSource
 
-from stompcodec.cli.groups import INTERRUPTED
+from stompcodec.cli.app import INTERRUPTED
 from stompcodec.cli.inputs import Duration, complain, option_group
 from stompcodec.cli.screen import printable
 from stompcodec.content import is_text_type

@@ -23,6 +23,7 @@ from rich.live import Live
 from rich.text import Text
 
 from stompcodec.cli import figures as numbers
+from stompcodec.cli.app import INTERRUPTED
 from stompcodec.cli.connecting import broker_options, connected, report_reconnect, reporting_errors
 from stompcodec.cli.figures import (
     BY_NAME,
@@ -39,7 +40,6 @@ from stompcodec.cli.figures import (
     Wish,
     address_of,
 )
-from stompcodec.cli.groups import INTERRUPTED
 from stompcodec.cli.inputs import Duration, complain
 from stompcodec.cli.screen import cut, pad, printable, screen, write_json
 from stompcodec.cli.streams import is_stuck, stop_on_signals

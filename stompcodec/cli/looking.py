@@ -13,6 +13,7 @@ import click
 
 from stompcodec.bridge.headers import REFUSED, TAKERS, taken_value
 from stompcodec.bridge.sources import GIVERS
+from stompcodec.cli.app import INTERRUPTED
 from stompcodec.cli.connecting import (
     PassedOver,
     connected,
@@ -21,7 +22,6 @@ from stompcodec.cli.connecting import (
     reporting_errors,
     warn_of_missing_slash,
 )
-from stompcodec.cli.groups import INTERRUPTED
 from stompcodec.cli.inputs import option_group
 from stompcodec.cli.screen import cut, header_value, pad, printable, screen
 from stompcodec.cli.show import Handler, body_begin, handler, template_of
