@@ -13,8 +13,8 @@ from stompcodec.broker.config.settings import EXCHANGES, Pauses, Preset, Setting
 from stompcodec.broker.errors import Refused
 from stompcodec.broker.memory import MESSAGE
 from stompcodec.errors import ConfigError
-from stompcodec.heartbeat import parse_heart_beat
 from stompcodec.spec import DEFAULT_LIMITS, Limits, checked_limits
+from stompcodec.states import parse_heart_beat
 
 _MIB = 2**20
 #: Limits before login, when a client needs to send little more than a CONNECT frame.
