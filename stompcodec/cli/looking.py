@@ -7,6 +7,7 @@ import re
 import sys
 from collections.abc import Callable, Iterator
 from datetime import datetime, timezone
+from itertools import islice
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
@@ -354,20 +355,13 @@ def look(queue: str, selector: str | None, given: dict[str, Any], table: Callabl
         handle = table(kind) if form is None and view is None else handler(form, view, None)
         found = Looking(client, kind, queue, selector, lambda: bool(stopped), given["timeout"], passed).messages()
         try:
-            for number, message in enumerate(_first(found, limit), 1):
+            for number, message in enumerate(islice(found, limit), 1):
                 handle(message, number)
         except Interrupted:
             sys.exit(INTERRUPTED)
     sys.stdout.flush()
     more = "; --limit shows no more" if number == limit else ""
     click.echo(f"{plural(number, 'message')} in {printable(queue)}{more}", err=True)
-
-
-def _first(messages: Iterator[Message], limit: int | None) -> Iterator[Message]:
-    for number, message in enumerate(messages, 1):
-        yield message
-        if number == limit:
-            return
 
 
 def message_table(_kind: Kind) -> Handler:

@@ -572,23 +572,17 @@ class Template:
 def _part(found: re.Match[str]) -> Part:
     doubled, name, single, escape = found.groups()
     if doubled is not None or escape in _ESCAPES:
-        return _constant(doubled[0] if doubled else _ESCAPES[escape])
+        text = (doubled[0] if doubled else _ESCAPES[escape]).encode()
+        return lambda _message, _number: text
     if name in _FIELDS:
         return _FIELDS[name]
     header = None if name is None else _HEADER.fullmatch(name)
     if header is not None:
-        return _header(header[1])
+        key = header[1]
+        return _text(lambda message, _number: message.get(key) or "")
     if single is not None:
         raise ValueError(f"a single {single}: write {single}{single} for itself")
     raise ValueError(f"{found.group()} is unknown: use {FIELDS}, {{{{ }}}} for braces, \\n \\t \\0")
-
-
-def _constant(text: str) -> Part:
-    return lambda _message, _number: text.encode()
-
-
-def _header(name: str) -> Part:
-    return _text(lambda message, _number: message.get(name) or "")
 
 
 def template_of(_context: click.Context, _option: click.Parameter, form: str | None) -> Template | None:
