@@ -176,7 +176,7 @@ def explain() -> str:
 
 
 def markdown() -> str:
-    """Return the keys as Markdown tables: the text of docs/broker-config.md.
+    """Return the keys as Markdown: the text of docs/broker-config.md.
 
     >>> markdown().splitlines()[0]
     '# Configuration of the broker'
@@ -189,12 +189,10 @@ def markdown() -> str:
             lines += ["", f"## `{title}`", ""]
         if not above:
             lines += [key.doc, "", "```toml", key.example, "```"]
-        elif above != table:
-            lines += ["| key | default | meaning |", "| --- | --- | --- |"]
-        if above:
+        else:
             default = key.example if key.also else _toml(key.default, key.read)
-            default = "–" if key.default is None and not key.also else f"`{default}`"
-            lines.append(f"| `{name}` | {default} | {key.doc} |")
+            default = "" if key.default is None and not key.also else f" = {default}"
+            lines.append(f"- `{name}{default}`: {key.doc}")
         table = above
     return "\n".join([*lines, _FIXED])
 

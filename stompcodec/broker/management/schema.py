@@ -636,20 +636,14 @@ def markdown() -> str:
                 lines += [f"- `{each.name}`{_default(each)}: {each.doc}" for each in fields]
                 lines.append("")
             columns, of_queue = request.columns, request.columns[-len(OF_QUEUE) :] == OF_QUEUE
+            lines += ["Rows:" if request.is_list else "Result:", ""]
+            lines += [
+                f"- `{each.name}` ({_kind(each)}): {each.doc}"
+                for each in columns[: -len(OF_QUEUE) if of_queue and told else None]
+            ]
             if of_queue and told:
-                columns = columns[: -len(OF_QUEUE)]
-            where = "row" if request.is_list else "result"
-            if len(columns) < 5 and not of_queue:
-                told_each = [
-                    f"`{each.name}` ({_kind(each)}, {each.doc[0].lower()}{each.doc[1:-1]})" for each in columns
-                ]
-                lines += [f"{where.capitalize()}: {', '.join(told_each)}.", ""]
-                continue
-            lines += [f"| {where} | kind | meaning |", "| --- | --- | --- |"]
-            lines += [f"| `{each.name}` | {_kind(each)} | {each.doc} |" for each in columns]
+                lines.append("- the columns of [`destinations`](#destinations) from `ready` on")
             lines.append("")
-            if of_queue and told:
-                lines += ["And the columns of [`destinations`](#destinations) from `ready` on.", ""]
             told |= of_queue
     return "\n".join(lines[:-1]) + "\n"
 
