@@ -37,7 +37,7 @@ from stompcodec.broker.sessions.commands import HANDLERS, LoggedSession, logged
 from stompcodec.broker.sessions.outbox import remedy
 from stompcodec.broker.sessions.session import Session
 from stompcodec.broker.sessions.subscribe import share_commit
-from stompcodec.broker.storage.helper import HelperThread
+from stompcodec.broker.storage.folder import HelperThread
 from stompcodec.broker.storage.journal import Journal
 from stompcodec.broker.storage.large import spool_of, why_stuck
 from stompcodec.broker.storage.store import CallSoon, MemoryStore, Store, Stored, restored
@@ -587,7 +587,7 @@ def store_of(config: Config) -> Store:
     """Return the store of a configuration. Raise StoreError if it cannot be used."""
     if config.data is None:
         return MemoryStore(keeps=False)
-    from stompcodec.broker.storage.folder_lock import RESERVE
+    from stompcodec.broker.storage.folder import RESERVE
     from stompcodec.broker.storage.sqlite import SqliteStore
 
     reserve = RESERVE if config.store_free else 0

@@ -46,7 +46,7 @@ def run(
     >>> run(Config(port=0), started=lambda server: signal.raise_signal(signal.SIGTERM))
     """
     if config.data is not None:
-        from stompcodec.broker.storage.sqlite_schema import warn_of_wal_fault
+        from stompcodec.broker.storage.tables import warn_of_wal_fault
 
         warn_of_wal_fault(log)
     _raise_file_limit()

@@ -18,7 +18,7 @@ from simulation.network import Link
 from stompcodec.broker.config.config import Config
 from stompcodec.broker.core import Broker
 from stompcodec.broker.sessions.session import Session
-from stompcodec.broker.storage.folder_lock import APPLICATION, DATABASE, MARKER
+from stompcodec.broker.storage.folder import APPLICATION, DATABASE, MARKER
 from stompcodec.broker.storage.sqlite import SqliteStore
 from stompcodec.errors import StoreError
 

@@ -31,7 +31,7 @@ from stompcodec.broker.sessions.session import Session
 from stompcodec.broker.sessions.transaction import Sending, Transaction
 from stompcodec.broker.storage import journal, sqlite
 from stompcodec.broker.storage import sqlite_writer as writer
-from stompcodec.broker.storage.rows import Totals
+from stompcodec.broker.storage.tables import Totals
 
 __all__ = ["BUGS", "LATE", "RARE", "find", "planted"]
 

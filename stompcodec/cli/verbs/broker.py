@@ -115,7 +115,7 @@ _REFUSED_PORT = "ports below 1024 need administrator rights: use another one wit
 
 
 def _fail(error: Exception, config: Config | None) -> None:
-    from stompcodec.broker.storage.folder_lock import StoreGone
+    from stompcodec.broker.storage.folder import StoreGone
 
     text = str(error)
     if isinstance(error, OSError) and error.errno is not None:
