@@ -34,6 +34,7 @@ FLOORS = {
         *(
             "errors, memory",
             "loop_quota, wildcards, auth, values",
+            "settings",
             "config",
             "message",
         ),

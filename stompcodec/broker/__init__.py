@@ -8,11 +8,10 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from stompcodec.broker.config.config import Config
+from stompcodec.broker.config import Config, load_config
 from stompcodec.broker.core import Broker
 
 if TYPE_CHECKING:
-    from stompcodec.broker.config.file import load_config
     from stompcodec.broker.process import run
     from stompcodec.broker.server import serve
 
@@ -20,7 +19,7 @@ __all__ = ["Broker", "Config", "load_config", "run", "serve"]
 
 
 #: Names imported on first use, and their modules.
-_LAZY = {"load_config": "config.file", "run": "process", "serve": "server"}
+_LAZY = {"run": "process", "serve": "server"}
 
 
 def __getattr__(name: str) -> Any:

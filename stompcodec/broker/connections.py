@@ -15,7 +15,7 @@ from logging import Logger
 from typing import Any, Protocol
 
 from stompcodec.broker.auth import Auth, User, far_network_of, network_of
-from stompcodec.broker.config.config import Config
+from stompcodec.broker.config import Config
 from stompcodec.broker.errors import Refused
 from stompcodec.broker.message import LargeBody, Message
 from stompcodec.codec import Frame, serialize

@@ -17,7 +17,7 @@ from collections.abc import Callable, Generator, Iterator
 from typing import Concatenate
 
 from stompcodec.broker.auth import Auth
-from stompcodec.broker.config.config import Config
+from stompcodec.broker.config import Config
 from stompcodec.broker.connections import LATER, Connections, Deliverer, Refillable, Stats
 from stompcodec.broker.context import Handlers, Host
 from stompcodec.broker.loop_quota import AT_ONCE, Deadlines, Line, LoopQuota, WaitLog, Work

@@ -10,7 +10,7 @@ import signal
 import sys
 from collections.abc import Callable
 
-from stompcodec.broker.config.config import Config
+from stompcodec.broker.config import Config
 from stompcodec.broker.loop_quota import Garbage, give_back_large
 from stompcodec.broker.server import Server, serve
 

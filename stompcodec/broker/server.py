@@ -20,7 +20,7 @@ from types import TracebackType
 from typing import Any, Protocol
 
 from stompcodec.broker.auth import Gate, has_origin, is_forwarded, is_loopback, is_own_origin, own_names
-from stompcodec.broker.config.config import Config
+from stompcodec.broker.config import Config
 from stompcodec.broker.connections import Guest, Lobby, most_before_login, refusal
 from stompcodec.broker.core import Broker, store_of
 from stompcodec.broker.loop_quota import Heap

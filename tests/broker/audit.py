@@ -51,7 +51,7 @@ def audit(broker: Broker) -> Held:
     """Compute the memory held by a broker's queues, sessions and destinations.
 
     >>> from stompcodec.broker.core import Broker
-    >>> from stompcodec.broker.config.config import Config
+    >>> from stompcodec.broker.config import Config
     >>> broker = Broker(Config())
     >>> audit(broker) == Held(0, 0, 0, 0, 0, 0, 0, 0, 0, 0) and difference(broker) == {}
     True

@@ -4,7 +4,7 @@ import pytest
 from broker.harness import Bench, bench_with_two
 
 from stompcodec.broker.auth import Rule
-from stompcodec.broker.config.config import DIALECTS
+from stompcodec.broker.config import DIALECTS
 from stompcodec.broker.memory import OPERATION
 from stompcodec.broker.queues.consumer import UNLIMITED
 from stompcodec.broker.routing import durables

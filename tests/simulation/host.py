@@ -15,7 +15,7 @@ from simulation.clock import Clock
 from simulation.disk import Disk
 from simulation.network import Link
 
-from stompcodec.broker.config.config import Config
+from stompcodec.broker.config import Config
 from stompcodec.broker.core import Broker
 from stompcodec.broker.sessions.session import Session
 from stompcodec.broker.storage.folder import APPLICATION, DATABASE, MARKER

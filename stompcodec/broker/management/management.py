@@ -156,7 +156,7 @@ _Handler = Callable[[Asker, dict[str, Any]], _Found | Generator[Line, None, _Fou
 class Management:
     """The management of one broker, from its start on.
 
-    >>> from stompcodec.broker.config.config import Config
+    >>> from stompcodec.broker.config import Config
     >>> management = Management(Broker(Config()))
     >>> management.ask("broker")["result"]["queues"]
     0

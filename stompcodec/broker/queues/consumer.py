@@ -6,9 +6,8 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import Any, NamedTuple, Protocol
 
-from stompcodec.broker.bodies.convert import Conversion, Readdressed, conversion_of
-from stompcodec.broker.config.config import Config
-from stompcodec.broker.config.settings import Address
+from stompcodec.broker.bodies import Conversion, Readdressed, conversion_of
+from stompcodec.broker.config import Config
 from stompcodec.broker.connections import Deliverer, Maker, Peer
 from stompcodec.broker.errors import Refused
 from stompcodec.broker.loop_quota import Line
@@ -16,7 +15,8 @@ from stompcodec.broker.message import Message
 from stompcodec.broker.queues.arguments import QueueArguments, read_arguments
 from stompcodec.broker.queues.backlog import Looked, Wait
 from stompcodec.broker.queues.quick import Tally
-from stompcodec.broker.selectors.selector import Selector
+from stompcodec.broker.selectors import Selector, SelectorError, compile_selector
+from stompcodec.broker.settings import Address
 from stompcodec.broker.storage.journal import Journal, Undoable
 from stompcodec.broker.values import REDELIVERY_DELAYS, UNLIMITED, CreditGrant, Reader, Values, read_values
 from stompcodec.codec import Frame, serialize
@@ -119,9 +119,6 @@ def _is_named(_name: str, text: str) -> bool:
 
 
 def _selector(_name: str, text: str) -> Selector:
-    # Imported here, because only selectors need it.
-    from stompcodec.broker.selectors.selector import SelectorError, compile_selector
-
     try:
         return compile_selector(text)
     except SelectorError as error:

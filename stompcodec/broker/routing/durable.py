@@ -12,15 +12,15 @@ from typing import Protocol
 from urllib.parse import quote, unquote
 
 from stompcodec.broker.auth import network_of
-from stompcodec.broker.config.config import Config
-from stompcodec.broker.config.settings import Address
+from stompcodec.broker.config import Config
 from stompcodec.broker.connections import Maker, Owner, Peer
 from stompcodec.broker.errors import Refused
 from stompcodec.broker.memory import Account, destination_cost
 from stompcodec.broker.message import Message
 from stompcodec.broker.queues.consumer import SubscribeRequest
 from stompcodec.broker.queues.queue import Queue
-from stompcodec.broker.selectors.selector import Selector
+from stompcodec.broker.selectors import Selector
+from stompcodec.broker.settings import Address
 from stompcodec.broker.storage.store import Subscribed
 
 #: Half of all destinations is at least this.

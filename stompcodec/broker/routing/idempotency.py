@@ -24,7 +24,7 @@ from math import inf
 from typing import Any, NamedTuple, Protocol
 from zlib import crc32
 
-from stompcodec.broker.config.config import Config
+from stompcodec.broker.config import Config
 from stompcodec.broker.connections import Context, Peer
 from stompcodec.broker.errors import Refused
 from stompcodec.broker.loop_quota import AT_ONCE, Line
@@ -116,7 +116,7 @@ class SentKeys:
     """The keys of messages that have taken effect. `share_commit` holds the receipt of a frame of a session back until
     a batch is written.
 
-    >>> from stompcodec.broker.config.config import Config
+    >>> from stompcodec.broker.config import Config
     >>> from stompcodec.broker.core import Broker
     >>> sent = Broker(Config()).sent
     >>> mark = Mark(b"scope", b"key", 0)

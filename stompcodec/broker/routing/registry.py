@@ -6,8 +6,7 @@ import re
 from collections.abc import Callable, Iterator
 from functools import partial
 
-from stompcodec.broker.config.config import Config
-from stompcodec.broker.config.settings import Address, Kind
+from stompcodec.broker.config import Config
 from stompcodec.broker.connections import Maker, Peer
 from stompcodec.broker.errors import Refused
 from stompcodec.broker.loop_quota import AT_ONCE, Line, LoopQuota, Work
@@ -22,7 +21,8 @@ from stompcodec.broker.routing.delayed import Retained, RetainTarget
 from stompcodec.broker.routing.durable import Durable, Shares, owner_of
 from stompcodec.broker.routing.durables import Durables
 from stompcodec.broker.routing.topic import Topic, Topics
-from stompcodec.broker.selectors.selector import Selector
+from stompcodec.broker.selectors import Selector
+from stompcodec.broker.settings import Address, Kind
 from stompcodec.broker.storage.journal import Journal
 from stompcodec.broker.storage.store import Held, Store, Stored, Subscribed
 

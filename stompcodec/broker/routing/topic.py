@@ -12,7 +12,6 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from heapq import nlargest
 from operator import attrgetter
 
-from stompcodec.broker.config.settings import Address
 from stompcodec.broker.connections import Maker, Peer
 from stompcodec.broker.loop_quota import AT_ONCE, Line, LoopQuota, Work
 from stompcodec.broker.memory import MESSAGE, Account
@@ -22,6 +21,7 @@ from stompcodec.broker.queues.consumer import Consumer, Source
 from stompcodec.broker.queues.queue import Queue
 from stompcodec.broker.routing.addresses import Addresses
 from stompcodec.broker.routing.durable import Durable, Shares
+from stompcodec.broker.settings import Address
 from stompcodec.broker.wildcards import Pattern, Patterns
 
 #: Deliveries that are made at once, however long they take.

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from functools import partial
 
-from stompcodec.broker.config.config import Config
-from stompcodec.broker.config.settings import Address, Kind
+from stompcodec.broker.config import Config
 from stompcodec.broker.connections import Peer
 from stompcodec.broker.errors import Refused
 from stompcodec.broker.message import Message
@@ -15,6 +14,7 @@ from stompcodec.broker.queues.consumer import Consumer, Source, SubscribeRequest
 from stompcodec.broker.queues.queue import Queue
 from stompcodec.broker.routing.durable import Durable
 from stompcodec.broker.routing.registry import Destinations
+from stompcodec.broker.settings import Address, Kind
 
 
 class VirtualHost:

@@ -8,11 +8,11 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 from stompcodec import __version__
 from stompcodec.broker.auth import User, far_network_of
-from stompcodec.broker.config.config import answer
+from stompcodec.broker.config import Config
 from stompcodec.broker.context import Handlers, Host
 from stompcodec.broker.errors import Refused
 from stompcodec.broker.message import (
@@ -51,6 +51,7 @@ from stompcodec.codec import Frame, Parser, serialize_tail
 from stompcodec.connection import protocol_value
 from stompcodec.errors import FrameError
 from stompcodec.frame import frame_repr
+from stompcodec.heartbeat import parse_heart_beat
 from stompcodec.spec import Limits
 
 _LOG = logging.getLogger("stompcodec.broker.frames")
@@ -146,11 +147,51 @@ def _connect(session: Session, frame: Frame) -> None:
     beat = protocol_value(frame, "heart-beat")
     agreed = session.ttl = terms(config, session.version, beat)
     if agreed is None:
-        session.connection.accept(headers, heart_beat=answer(config, session.version, beat))
+        session.connection.accept(headers, heart_beat=_answer(config, session.version, beat))
     else:
         session.connection.accept(headers, heart_beat=agreed.heart_beat, silence=agreed.silence)
     broker.connected(session)
     plain.begin(session)
+
+
+class _Mirror(NamedTuple):
+    """An answer derived from the client's own intervals, in milliseconds."""
+
+    unit: int
+    """Intervals are rounded down to a multiple of this."""
+    most: int | None
+    """Larger intervals are refused; None for no limit."""
+
+
+#: Answers by the value of `Config.heart_beat_answer`. None sends `sessions.heart_beat`, whatever the client offers.
+_ANSWERS: dict[str, _Mirror | None] = {
+    "own": None,
+    "mirror": _Mirror(unit=1, most=2**63 - 1),
+    "seconds": _Mirror(unit=1000, most=None),
+}
+
+
+def _answer(config: Config, version: str, heart_beat: str | None) -> tuple[int, int] | None:
+    """Return the heart-beat header of CONNECTED, in ms, or None to send `sessions.heart_beat`.
+
+    Mirrored intervals are at least those of `sessions.heart_beat`, except that 0 on either side stays 0. Raise Refused
+    if an interval is longer than brokers of this dialect accept.
+
+    >>> _answer(Config(heart_beat_answer="seconds", heart_beat=(1000, 1000)), "1.2", "200,2500")
+    (2000, 1000)
+    """
+    mirror = _ANSWERS[config.heart_beat_answer]
+    if mirror is None or version not in ("1.1", "1.2"):
+        return None
+    sends, wants = (0, 0) if heart_beat is None else parse_heart_beat(heart_beat)
+    if mirror.most is not None and max(sends, wants) > mirror.most:
+        raise Refused("bad heart-beat", f"An interval has at most {mirror.most} milliseconds.")
+    can_send, wishes = config.heart_beat
+    return _met(wants, can_send, mirror.unit), _met(sends, wishes, mirror.unit)
+
+
+def _met(asked: int, least: int, unit: int) -> int:
+    return max(asked // unit * unit, least) if asked and least else 0
 
 
 def _user(session: Session, frame: Frame, vhost: str) -> User | None:

@@ -22,7 +22,7 @@ from stompcodec.broker.queues.queue import Queue
 from stompcodec.broker.routing.durable import who_counts
 from stompcodec.broker.routing.topic import Topic
 from stompcodec.broker.routing.virtual_host import VirtualHost
-from stompcodec.broker.selectors.values import Texts
+from stompcodec.broker.selectors import Texts
 from stompcodec.broker.sessions.outbox import Outbox, Terms, Windows
 from stompcodec.broker.sessions.transaction import Transaction
 from stompcodec.broker.storage.journal import Batch, CommitWaiter

@@ -35,7 +35,7 @@ from io import FileIO
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from stompcodec.broker.config.config import Config
+from stompcodec.broker.config import Config
 from stompcodec.broker.errors import Refused, Unready
 from stompcodec.broker.message import LargeBody, text_tail
 from stompcodec.broker.storage.folder import FolderLock, HelperThread, Remover, examine_large, is_body, is_lock, mark

@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 from profiles import examples
 
 from stompcodec.broker.auth import Rule
-from stompcodec.broker.config.config import Config
+from stompcodec.broker.config import Config
 from stompcodec.broker.storage import folder as folder_module
 from stompcodec.broker.storage import large as spool_module
 from stompcodec.broker.storage.large import BodyFolder, Spool

@@ -25,7 +25,7 @@ from crash.process import ROOT, BrokerProcess
 from patience import patience
 
 from stompcodec import client as stomp
-from stompcodec.broker.config.config import Config
+from stompcodec.broker.config import Config
 from stompcodec.broker.errors import Refused
 from stompcodec.broker.process import run
 from stompcodec.broker.sessions.plain import EXTENSION
