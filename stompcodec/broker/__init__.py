@@ -12,14 +12,13 @@ from stompcodec.broker.config import Config, load_config
 from stompcodec.broker.core import Broker
 
 if TYPE_CHECKING:
-    from stompcodec.broker.process import run
-    from stompcodec.broker.server import serve
+    from stompcodec.broker.server import run, serve
 
 __all__ = ["Broker", "Config", "load_config", "run", "serve"]
 
 
 #: Names imported on first use, and their modules.
-_LAZY = {"run": "process", "serve": "server"}
+_LAZY = {"run": "server", "serve": "server"}
 
 
 def __getattr__(name: str) -> Any:

@@ -24,8 +24,8 @@ from functools import lru_cache
 from typing import Any, NamedTuple
 
 from stompcodec.broker.config import Config
-from stompcodec.broker.errors import Refused
 from stompcodec.broker.message import Message, header_line
+from stompcodec.broker.values import Refused
 from stompcodec.codec import Frame, serialize_tail
 from stompcodec.content import decode_content, encode_content, json_value
 from stompcodec.errors import ContentError, FrameError, MissingExtraError

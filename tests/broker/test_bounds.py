@@ -8,7 +8,7 @@ from stompcodec.broker.config import DIALECTS
 from stompcodec.broker.memory import OPERATION
 from stompcodec.broker.queues.consumer import UNLIMITED
 from stompcodec.broker.routing import durables
-from stompcodec.broker.routing.durable import LONGEST_NAME
+from stompcodec.broker.routing.topic import LONGEST_NAME
 from stompcodec.detect import is_legacy
 
 

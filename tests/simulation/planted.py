@@ -16,7 +16,7 @@ from stompcodec.broker.core import Broker
 from stompcodec.broker.message import Message
 from stompcodec.broker.queues.backlog import Fifo
 from stompcodec.broker.queues.consumer import Consumer
-from stompcodec.broker.queues.expiry import Returned
+from stompcodec.broker.queues.dispatcher import Returned
 from stompcodec.broker.queues.paging import Paging, ReadyMessages
 from stompcodec.broker.queues.queue import Queue
 from stompcodec.broker.routing import durables

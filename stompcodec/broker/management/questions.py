@@ -37,9 +37,8 @@ from stompcodec.broker.queues.browser import Browser, Copies
 from stompcodec.broker.queues.consumer import Consumer
 from stompcodec.broker.queues.dispatcher import Dispatcher
 from stompcodec.broker.queues.queue import Queue
-from stompcodec.broker.routing.durable import Durable, title
-from stompcodec.broker.routing.topic import Topic, fates
-from stompcodec.broker.routing.virtual_host import VirtualHost
+from stompcodec.broker.routing.registry import VirtualHost
+from stompcodec.broker.routing.topic import Durable, Topic, fates, title
 from stompcodec.broker.selectors import Selector, SelectorError, compile_selector
 from stompcodec.broker.sessions.session import Session
 from stompcodec.broker.sessions.transaction import Transaction

@@ -10,9 +10,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from stompcodec.broker.config import Config
-from stompcodec.broker.errors import Refused
-from stompcodec.broker.settings import EXCHANGES, ROUTING, Address, Kind, Setting
-from stompcodec.broker.wildcards import SYNTAXES, Pattern, Wildcards
+from stompcodec.broker.settings import EXCHANGES, ROUTING, SYNTAXES, Address, Kind, Pattern, Setting, Wildcards
+from stompcodec.broker.values import Refused
 
 
 class Naming:

@@ -11,17 +11,16 @@ from itertools import islice
 
 from stompcodec.broker.config import Config
 from stompcodec.broker.connections import Maker, Peer
-from stompcodec.broker.errors import Refused
 from stompcodec.broker.memory import Account, selector_cost
 from stompcodec.broker.message import Message
 from stompcodec.broker.queues.consumer import SubscribeRequest
 from stompcodec.broker.queues.queue import Queue
-from stompcodec.broker.routing.durable import Durable, Shares, durable_name, owner_of, title
-from stompcodec.broker.routing.topic import Topics
+from stompcodec.broker.routing.topic import Durable, Shares, Topics, durable_name, owner_of, title
 from stompcodec.broker.selectors import Selector, Texts, compile_selector
 from stompcodec.broker.settings import Address, Kind
 from stompcodec.broker.storage.journal import Journal
 from stompcodec.broker.storage.store import Subscribed
+from stompcodec.broker.values import Refused
 
 #: The prefix of the keys of their queues. No destination has it.
 _MARK = "\0d"

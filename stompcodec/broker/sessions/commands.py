@@ -13,25 +13,25 @@ from typing import Any, NamedTuple
 from stompcodec import __version__
 from stompcodec.broker.auth import User, far_network_of
 from stompcodec.broker.config import Config
-from stompcodec.broker.context import Handlers, Host
-from stompcodec.broker.errors import Refused
 from stompcodec.broker.message import (
     DELAYS,
+    GROUPS,
     LIFE_HEADERS,
+    SEQ,
     WITHOUT,
     LargeBody,
     Message,
     is_text,
     message_of,
+    schedule,
     shared,
     tail_with_reply,
     text_tail,
 )
-from stompcodec.broker.queues.arguments import GROUPS, SEQ, schedule
 from stompcodec.broker.routing.idempotency import KEY_HEADERS, Mark, body_crc, key_of
 from stompcodec.broker.sessions import plain
 from stompcodec.broker.sessions.commit import abort, ack, begin, commit, defer, defer_plain, nack
-from stompcodec.broker.sessions.outbox import terms
+from stompcodec.broker.sessions.outbox import Handlers, Host, terms
 from stompcodec.broker.sessions.send import cached_target, check_space, is_stored, parts_of, put, put_keyed, targets_of
 from stompcodec.broker.sessions.session import Refusal, Session
 from stompcodec.broker.sessions.subscribe import (
@@ -46,7 +46,7 @@ from stompcodec.broker.sessions.subscribe import (
 )
 from stompcodec.broker.sessions.transaction import Sending
 from stompcodec.broker.storage.large import is_streamed
-from stompcodec.broker.values import read_values
+from stompcodec.broker.values import Refused, read_values
 from stompcodec.codec import Frame, Parser, serialize_tail
 from stompcodec.connection import protocol_value
 from stompcodec.errors import FrameError

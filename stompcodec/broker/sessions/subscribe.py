@@ -6,7 +6,6 @@ import heapq
 import json
 from collections.abc import Iterator
 
-from stompcodec.broker.errors import Refused
 from stompcodec.broker.loop_quota import Line
 from stompcodec.broker.memory import subscription_cost
 from stompcodec.broker.queues.backlog import Looked, Wait
@@ -15,6 +14,7 @@ from stompcodec.broker.sessions.send import parts_of
 from stompcodec.broker.sessions.session import Session
 from stompcodec.broker.settings import Address, Kind
 from stompcodec.broker.storage.journal import Batch
+from stompcodec.broker.values import Refused
 from stompcodec.codec import Frame, serialize
 from stompcodec.states import State
 

@@ -36,9 +36,9 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from stompcodec.broker.config import Config
-from stompcodec.broker.errors import Refused, Unready
 from stompcodec.broker.message import LargeBody, text_tail
 from stompcodec.broker.storage.folder import FolderLock, HelperThread, Remover, examine_large, is_body, is_lock, mark
+from stompcodec.broker.values import Refused, Unready
 from stompcodec.codec import END_OF_BODY, Frame
 from stompcodec.disk import NO_FOLLOW, PRIVATE, Access, create, grant, is_at, make_folder
 from stompcodec.errors import StoreError

@@ -273,7 +273,7 @@ def command(
     logging.basicConfig(
         level=log_level.upper(), stream=sys.stderr, format="%(asctime)s %(levelname)s %(name)s: %(message)s"
     )
-    from stompcodec.broker.process import run
+    from stompcodec.broker.server import run
 
     config = None
     try:

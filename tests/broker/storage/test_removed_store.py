@@ -26,8 +26,7 @@ from patience import patience
 
 from stompcodec import client as stomp
 from stompcodec.broker.config import Config
-from stompcodec.broker.errors import Refused
-from stompcodec.broker.process import run
+from stompcodec.broker.server import run
 from stompcodec.broker.sessions.plain import EXTENSION
 from stompcodec.broker.storage import folder
 from stompcodec.broker.storage.folder import FolderLock, Places
@@ -35,6 +34,7 @@ from stompcodec.broker.storage.large import Spool
 from stompcodec.broker.storage.salvage import check, salvage
 from stompcodec.broker.storage.sqlite import SqliteStore
 from stompcodec.broker.storage.tables import Leftovers
+from stompcodec.broker.values import Refused
 from stompcodec.capture.index import CaptureBusyError, Lock
 from stompcodec.errors import StompError, StoreError
 
