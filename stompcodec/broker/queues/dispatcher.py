@@ -137,8 +137,16 @@ _PLACES = 4096
 
 
 class Contents(Waiter, Protocol):
-    """A queue, as its dispatcher sees it. `Queue` says what each member means."""
+    """A queue, as this file sees it. `Queue` says what each member means."""
 
+    @property
+    def key(self) -> str: ...
+    @property
+    def closed(self) -> bool: ...
+    @property
+    def messages(self) -> ReadyMessages: ...
+    @property
+    def dispatcher(self) -> Dispatcher | None: ...
     @property
     def journal(self) -> Journal | None: ...
     @property
@@ -158,6 +166,12 @@ class Contents(Waiter, Protocol):
     def is_expired(self, message: Message) -> bool: ...
     def expire(self, message: Message) -> None: ...
     def count_out(self, count: int, octets: int) -> None: ...
+    def add_ready(self, message: Message) -> None: ...
+    def dispatch(self) -> int: ...
+    def go_on(self) -> None: ...
+    def make_selective(self) -> Dispatcher: ...
+    def suspend(self) -> None: ...
+    def unstore(self, messages: Iterable[Message]) -> None: ...
 
 
 class Watcher(Protocol):
@@ -648,25 +662,6 @@ def _least(consumer: Consumer) -> int:
     return least if least >= 0 else consumer.session.broker.seq + 1
 
 
-class Home(Contents, Protocol):
-    """A queue, as its returned messages see it. `Queue` says what each member means."""
-
-    @property
-    def closed(self) -> bool: ...
-    @property
-    def dispatcher(self) -> Dispatcher | None: ...
-    @property
-    def key(self) -> str: ...
-    @property
-    def messages(self) -> ReadyMessages: ...
-    def add_ready(self, message: Message) -> None: ...
-    def dispatch(self) -> int: ...
-    def go_on(self) -> None: ...
-    def make_selective(self) -> Dispatcher: ...
-    def suspend(self) -> None: ...
-    def unstore(self, messages: Iterable[Message]) -> None: ...
-
-
 class Returned:
     """The returned messages of one queue."""
 
@@ -676,7 +671,7 @@ class Returned:
         #: Messages that wait for their next attempt, by seq.
         self.held: dict[int, Message] = {}
 
-    def requeue(self, queue: Home, messages: list[Message]) -> None:
+    def requeue(self, queue: Contents, messages: list[Message]) -> None:
         """Requeue UNACKED messages in their old places, many of them a share in each turn."""
         if queue.closed:
             queue.unstore(messages)
@@ -687,7 +682,7 @@ class Returned:
             self._requeue(queue, messages)
             queue.dispatch()
 
-    def _requeuing(self, queue: Home, messages: list[Message], quota: LoopQuota) -> Iterator[Line]:
+    def _requeuing(self, queue: Contents, messages: list[Message], quota: LoopQuota) -> Iterator[Line]:
         """Requeue the last messages first, so that each has its place in front. The queue is parked meanwhile."""
         messages = sorted(messages, key=attrgetter("seq"))
         while messages:
@@ -701,23 +696,23 @@ class Returned:
                 yield quota
         queue.go_on()
 
-    def hold(self, queue: Home, messages: list[Message]) -> list[Message]:
+    def hold(self, queue: Contents, messages: list[Message]) -> list[Message]:
         """Take back UNACKED messages that wait for their next attempt, and return them as they will be delivered."""
         back = _again(queue, messages)
         self.held.update((message.seq, message) for message in back)
         return back
 
-    def resume(self, queue: Home, seqs: list[int]) -> None:
+    def resume(self, queue: Contents, seqs: list[int]) -> None:
         """Make messages READY whose time for the next attempt has come, if they are still there."""
         back = [self.held.pop(seq) for seq in seqs if seq in self.held]
         if back:
             self._put_back(queue, back)
             queue.dispatch()
 
-    def _requeue(self, queue: Home, messages: list[Message]) -> None:
+    def _requeue(self, queue: Contents, messages: list[Message]) -> None:
         self._put_back(queue, _again(queue, messages))
 
-    def _put_back(self, queue: Home, back: list[Message]) -> None:
+    def _put_back(self, queue: Contents, back: list[Message]) -> None:
         if any(message.group is not None or message.faults for message in back):
             queue.make_selective()
         dispatcher = queue.dispatcher
@@ -727,7 +722,7 @@ class Returned:
         elif back:
             queue.messages.put_back(back)
 
-    def _requeue_one(self, queue: Home, dispatcher: Dispatcher, message: Message) -> None:
+    def _requeue_one(self, queue: Contents, dispatcher: Dispatcher, message: Message) -> None:
         if queue.is_expired(message):
             queue.expire(message)
             return
@@ -743,7 +738,7 @@ class Returned:
             queue.count_out(1, message.size)
 
 
-def _again(queue: Home, messages: list[Message]) -> list[Message]:
+def _again(queue: Contents, messages: list[Message]) -> list[Message]:
     """Count an attempt of each message."""
     back = [message.again() for message in messages]
     queue.tally.redelivered += len(back)
@@ -760,15 +755,6 @@ _LOOKS = 5 * AT_ONCE
 _LEAST, _EACH = 1.0, 1e-5
 
 
-class Swept(Contents, Protocol):
-    """A queue, as its expiry sees it."""
-
-    @property
-    def closed(self) -> bool: ...
-    @property
-    def messages(self) -> ReadyMessages: ...
-
-
 class Expiry:
     """The expired messages of one queue, by the time in seconds since 1970 (`wall`)."""
 
@@ -781,12 +767,12 @@ class Expiry:
         #: Time of the next sweep, in seconds.
         self._next = 0.0
 
-    def sweep(self, queue: Swept, now: float) -> None:
+    def sweep(self, queue: Contents, now: float) -> None:
         """Remove the expired messages, if there may be any. A long queue is swept rarely, a share in each turn."""
         if self.pending and now >= self._next:
             Work(self._sweep(queue, now)).take_turn(now)
 
-    def _sweep(self, queue: Swept, now: float) -> Iterator[Line]:
+    def _sweep(self, queue: Contents, now: float) -> Iterator[Line]:
         messages, wall, quota = deque(queue.messages), self.wall(), queue.quota
         length, others = len(messages), False
         found: list[int] = []

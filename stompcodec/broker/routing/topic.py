@@ -17,7 +17,6 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import KW_ONLY, dataclass
 from heapq import nlargest
 from operator import attrgetter
-from typing import Protocol
 from urllib.parse import quote, unquote
 
 from stompcodec.broker.auth import network_of
@@ -42,18 +41,6 @@ _LEAST_SHARE = 4
 def who_counts(session: Peer, has_users: bool) -> str:
     """Return the owner for which a session counts: its user, or without users its address."""
     return session.user.name if has_users else network_of(session.peer) or session.peer.rpartition(":")[0]
-
-
-class Made(Protocol):
-    """A queue, a topic or a durable subscription."""
-
-    @property
-    def name(self) -> str:
-        """The destination."""
-
-    @property
-    def maker(self) -> Maker | None:
-        """The session that made it; None for the configuration, or an earlier run of the broker."""
 
 
 class Shares:
@@ -114,7 +101,7 @@ class Shares:
         if why is not None:
             raise Refused("too many destinations", why)
 
-    def add(self, thing: Made) -> None:
+    def add(self, thing: Queue | Topic | Durable) -> None:
         """Count a new destination."""
         self.count += 1
         self._account.charge(destination_cost(thing.name))
@@ -123,7 +110,7 @@ class Shares:
             maker.made += 1
             maker.owner.made += 1
 
-    def remove(self, thing: Made) -> None:
+    def remove(self, thing: Queue | Topic | Durable) -> None:
         """Count a destination that was removed."""
         self.count -= 1
         self._account.charge(-destination_cost(thing.name))
