@@ -61,7 +61,7 @@ class Row:
 
     def __enter__(self) -> Row:
         # Here, and not when rows of the codec are counted: under valgrind this takes longer than they do.
-        from stompcodec.broker.config.config import Config
+        from stompcodec.broker.config import Config
         from stompcodec.broker.core import Broker
         from stompcodec.broker.storage.sqlite import SqliteStore
 

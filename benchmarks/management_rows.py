@@ -34,7 +34,7 @@ class Row:
         self._now = 0.0
 
     def __enter__(self) -> Row:
-        from stompcodec.broker.config.config import Config
+        from stompcodec.broker.config import Config
         from stompcodec.broker.core import Broker
         from stompcodec.broker.management.management import Management, OverStomp
 

@@ -13,8 +13,15 @@ from collections.abc import Callable, Iterator
 from engine import drive
 
 from stompcodec.broker.message import Message
-from stompcodec.broker.selectors.compile import MOST_NESTED, MOST_PARTS, MOST_SEARCHED
-from stompcodec.broker.selectors.selector import MOST_OCTETS, Selector, SelectorError, compile_selector
+from stompcodec.broker.selectors import (
+    MOST_NESTED,
+    MOST_OCTETS,
+    MOST_PARTS,
+    MOST_SEARCHED,
+    Selector,
+    SelectorError,
+    compile_selector,
+)
 
 HEAD = 4
 SOON = 5.0  # seconds, under sanitizers

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import click
 
-from stompcodec.broker.config.config import KEYS
+from stompcodec.broker.config import KEYS
 from stompcodec.cli.app import app
 from stompcodec.cli.connecting import broker_options
 

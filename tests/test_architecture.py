@@ -32,8 +32,9 @@ FLOORS = {
     ),
     "broker": (
         *(
-            "errors, memory",
-            "loop_quota, wildcards, auth, values",
+            "memory, values",
+            "loop_quota, auth",
+            "settings",
             "config",
             "message",
         ),
@@ -43,13 +44,12 @@ FLOORS = {
             "selectors, storage",
             "queues",
             "routing",
-            "context",
             "sessions",
             "core",
         ),
         "management",
         "web",
-        *("server", "process", "__init__"),
+        *("server", "__init__"),
     ),
     "spark": (
         "versions, unsuitable, pickling, java",

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stompcodec.broker.config.file import parse_config
+from stompcodec.broker.config import parse_config
 from stompcodec.cli.connecting import size as size_option
 from stompcodec.cli.inputs import Duration
 from stompcodec.errors import ConfigError

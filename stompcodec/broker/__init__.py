@@ -8,19 +8,17 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from stompcodec.broker.config.config import Config
+from stompcodec.broker.config import Config, load_config
 from stompcodec.broker.core import Broker
 
 if TYPE_CHECKING:
-    from stompcodec.broker.config.file import load_config
-    from stompcodec.broker.process import run
-    from stompcodec.broker.server import serve
+    from stompcodec.broker.server import run, serve
 
 __all__ = ["Broker", "Config", "load_config", "run", "serve"]
 
 
 #: Names imported on first use, and their modules.
-_LAZY = {"load_config": "config.file", "run": "process", "serve": "server"}
+_LAZY = {"run": "server", "serve": "server"}
 
 
 def __getattr__(name: str) -> Any:

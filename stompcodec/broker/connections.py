@@ -15,9 +15,9 @@ from logging import Logger
 from typing import Any, Protocol
 
 from stompcodec.broker.auth import Auth, User, far_network_of, network_of
-from stompcodec.broker.config.config import Config
-from stompcodec.broker.errors import Refused
+from stompcodec.broker.config import Config
 from stompcodec.broker.message import LargeBody, Message
+from stompcodec.broker.values import Refused
 from stompcodec.codec import Frame, serialize
 
 

@@ -17,27 +17,24 @@ from collections.abc import Callable, Generator, Iterator
 from typing import Concatenate
 
 from stompcodec.broker.auth import Auth
-from stompcodec.broker.config.config import Config
+from stompcodec.broker.config import Config
 from stompcodec.broker.connections import LATER, Connections, Deliverer, Refillable, Stats
-from stompcodec.broker.context import Handlers, Host
 from stompcodec.broker.loop_quota import AT_ONCE, Deadlines, Line, LoopQuota, WaitLog, Work
 from stompcodec.broker.memory import CONNECTION, Account
-from stompcodec.broker.message import Message
-from stompcodec.broker.queues.arguments import reload_schedule
-from stompcodec.broker.queues.expiry import PagedExpiry
+from stompcodec.broker.message import Message, reload_schedule
+from stompcodec.broker.queues.dispatcher import PagedExpiry
 from stompcodec.broker.queues.paging import Window
 from stompcodec.broker.queues.queue import Queue
 from stompcodec.broker.routing.dead_letters import Retries
 from stompcodec.broker.routing.delayed import Delayed
 from stompcodec.broker.routing.idempotency import SentKeys
-from stompcodec.broker.routing.registry import Destinations, load_queues
+from stompcodec.broker.routing.registry import Destinations, VirtualHost, load_queues
 from stompcodec.broker.routing.topic import Topic
-from stompcodec.broker.routing.virtual_host import VirtualHost
 from stompcodec.broker.sessions.commands import HANDLERS, LoggedSession, logged
-from stompcodec.broker.sessions.outbox import remedy
+from stompcodec.broker.sessions.outbox import Handlers, Host, remedy
 from stompcodec.broker.sessions.session import Session
 from stompcodec.broker.sessions.subscribe import share_commit
-from stompcodec.broker.storage.helper import HelperThread
+from stompcodec.broker.storage.folder import HelperThread
 from stompcodec.broker.storage.journal import Journal
 from stompcodec.broker.storage.large import spool_of, why_stuck
 from stompcodec.broker.storage.store import CallSoon, MemoryStore, Store, Stored, restored
@@ -587,7 +584,7 @@ def store_of(config: Config) -> Store:
     """Return the store of a configuration. Raise StoreError if it cannot be used."""
     if config.data is None:
         return MemoryStore(keeps=False)
-    from stompcodec.broker.storage.folder_lock import RESERVE
+    from stompcodec.broker.storage.folder import RESERVE
     from stompcodec.broker.storage.sqlite import SqliteStore
 
     reserve = RESERVE if config.store_free else 0

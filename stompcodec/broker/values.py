@@ -1,4 +1,4 @@
-"""Values: the headers whose values are booleans or numbers, and how each dialect reads them.
+"""Values: the headers whose values are booleans or numbers, and how each dialect reads them; `Refused`, for a bad one.
 
 `KNOWN` is the one table of them. A value that our own dialect does not understand is refused with an ERROR that names
 the header and the value. The other dialects do what their brokers do: some refuse it too; where they are silent, the
@@ -12,8 +12,25 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any, NamedTuple, Protocol, TypeAlias
 
-from stompcodec.broker.errors import Refused
 from stompcodec.codec import Frame
+
+
+class Refused(Exception):
+    """A frame that the broker refuses: its sender gets ERROR, and the session ends.
+
+    `message` is short, for the header of that name. The client may see it, so it must not contain secrets. `remedy`
+    says what to do about it, for the body.
+    """
+
+    def __init__(self, message: str, remedy: str = "") -> None:
+        super().__init__(message)
+        self.message = message
+        self.remedy = remedy
+
+
+class Unready(Refused):
+    """A frame that the broker refuses for its own state, as on a full disk: no message of the session is at fault."""
+
 
 #: The dialect that refuses every value that it does not understand.
 OWN = "stompcodec"

@@ -17,8 +17,8 @@ from stompcodec.testing.frame_faults import Fault, FrameFaults
 from stompcodec.testing.record import Record, RecordedFrame
 
 if TYPE_CHECKING:
-    from stompcodec.broker.context import Host
     from stompcodec.broker.server import Clock
+    from stompcodec.broker.sessions.outbox import Host
 
 #: Large enough for the broker's own frames, which are parsed to record them.
 _LIMITS = Limits(max_header_line=2**20, max_headers=4000, max_body=2**62)

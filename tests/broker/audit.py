@@ -20,7 +20,7 @@ from stompcodec.broker.message import Message
 from stompcodec.broker.queues.browser import Browser
 from stompcodec.broker.queues.consumer import Consumer, Source
 from stompcodec.broker.queues.queue import Queue
-from stompcodec.broker.routing.virtual_host import VirtualHost
+from stompcodec.broker.routing.registry import VirtualHost
 from stompcodec.broker.sessions.session import Session
 from stompcodec.broker.sessions.transaction import Settling
 
@@ -51,7 +51,7 @@ def audit(broker: Broker) -> Held:
     """Compute the memory held by a broker's queues, sessions and destinations.
 
     >>> from stompcodec.broker.core import Broker
-    >>> from stompcodec.broker.config.config import Config
+    >>> from stompcodec.broker.config import Config
     >>> broker = Broker(Config())
     >>> audit(broker) == Held(0, 0, 0, 0, 0, 0, 0, 0, 0, 0) and difference(broker) == {}
     True

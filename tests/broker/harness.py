@@ -9,10 +9,10 @@ from typing import Any
 from broker.audit import audit, difference
 
 from stompcodec import Frame, Limits, Parser, serialize
-from stompcodec.broker.config.config import Config
-from stompcodec.broker.config.settings import Pauses
+from stompcodec.broker.config import Config
 from stompcodec.broker.core import Broker
 from stompcodec.broker.sessions.session import Session
+from stompcodec.broker.settings import Pauses
 from stompcodec.broker.storage.store import MemoryStore
 from stompcodec.errors import StoreError
 

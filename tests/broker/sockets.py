@@ -12,7 +12,7 @@ from patience import patience
 
 import stompcodec
 from stompcodec import Frame
-from stompcodec.broker.config.config import Config
+from stompcodec.broker.config import Config
 from stompcodec.broker.server import Server, serve
 
 CONFIG = Config(port=0)

@@ -4,11 +4,11 @@ import pytest
 from broker.harness import Bench, bench_with_two
 
 from stompcodec.broker.auth import Rule
-from stompcodec.broker.config.config import DIALECTS
+from stompcodec.broker.config import DIALECTS
 from stompcodec.broker.memory import OPERATION
 from stompcodec.broker.queues.consumer import UNLIMITED
 from stompcodec.broker.routing import durables
-from stompcodec.broker.routing.durable import LONGEST_NAME
+from stompcodec.broker.routing.topic import LONGEST_NAME
 from stompcodec.connection import is_legacy
 
 

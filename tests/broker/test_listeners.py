@@ -16,7 +16,7 @@ from broker.sockets import CONFIG, Client, run, send, subscribe
 from crash.process import BrokerProcess
 from patience import patience
 
-from stompcodec.broker.config.config import Config
+from stompcodec.broker.config import Config
 from stompcodec.broker.server import Server
 
 MIB = 2**20

@@ -6,8 +6,7 @@ import pytest
 from broker.audit import audit, difference
 from broker.harness import Bench, FaultyStore
 
-from stompcodec.broker.config.config import Config
-from stompcodec.broker.config.file import parse_config
+from stompcodec.broker.config import Config, parse_config
 from stompcodec.broker.memory import MESSAGE, OPERATION, Account, Part
 from stompcodec.errors import ConfigError
 from stompcodec.spec import Limits

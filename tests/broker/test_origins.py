@@ -20,8 +20,7 @@ from transport.messages import answered, request
 from transport.wires import Raw
 
 from stompcodec.broker.auth import Gate, User, hash_passcode, host_of, is_loopback, origin_of, own_names
-from stompcodec.broker.config.config import Config
-from stompcodec.broker.config.file import parse_config
+from stompcodec.broker.config import Config, parse_config
 from stompcodec.broker.core import Broker
 from stompcodec.broker.server import Server, serve
 from stompcodec.errors import ConfigError

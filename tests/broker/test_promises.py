@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from stompcodec.broker.config.config import KEYS
+from stompcodec.broker.config import KEYS
 
 ROOT = Path(__file__).parents[2]
 

@@ -175,9 +175,9 @@ stompcodec.cli.main()
 def test_the_last_line_of_a_broker_is_written(run: str, status: int, out: bytes, last: bytes) -> None:
     result = program(f"""
 import sys
-from stompcodec.broker import process
+from stompcodec.broker import server
 from stompcodec.cli import main
-process.run = lambda *args, **options: {run}
+server.run = lambda *args, **options: {run}
 sys.argv = ["stompcodec", "broker", "--memory", "--port", "0"]
 main()
 """)

@@ -8,7 +8,7 @@ import threading
 from patience import patience
 
 from stompcodec.broker import Config, serve
-from stompcodec.broker.config.settings import Pauses
+from stompcodec.broker.settings import Pauses
 
 
 class BrokerThread:

@@ -6,7 +6,7 @@ import pytest
 from client.scripted import Scripted, outcome
 
 from stompcodec import Frame
-from stompcodec.broker.config.config import DIALECTS
+from stompcodec.broker.config import DIALECTS
 from stompcodec.client.dialects import BROKERS, row_of
 from stompcodec.client.subscription import Subscription
 from stompcodec.errors import LocalProtocolError, StaleAckError

@@ -7,7 +7,7 @@ from client.broker import BrokerThread
 from interop.fields import FIELDS, Place
 from patience import patience
 
-from stompcodec.broker.config.config import DIALECTS
+from stompcodec.broker.config import DIALECTS
 from stompcodec.client.dialects import BROKERS, BrokerDialect
 
 

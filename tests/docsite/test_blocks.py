@@ -16,7 +16,7 @@ from docsite.blocks import ROOT, Block, blocks_of, pages
 from docsite.test_pages_run import PAGES
 
 from stompcodec.broker.auth import hash_passcode
-from stompcodec.broker.config.file import load_config
+from stompcodec.broker.config import load_config
 from stompcodec.cli.app import app
 
 TESTS = ROOT / "tests"

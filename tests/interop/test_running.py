@@ -20,7 +20,7 @@ from interop.fields import FIELDS, run_fields
 from interop.running import BadAddress, kind_of, named
 
 from stompcodec.broker.auth import User, hash_passcode
-from stompcodec.broker.config.config import DIALECTS
+from stompcodec.broker.config import DIALECTS
 from stompcodec.client import dialects as rows
 
 SCRIPT = Path(__file__).resolve().parents[2] / "scripts" / "interop.py"

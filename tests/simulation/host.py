@@ -15,10 +15,10 @@ from simulation.clock import Clock
 from simulation.disk import Disk
 from simulation.network import Link
 
-from stompcodec.broker.config.config import Config
+from stompcodec.broker.config import Config
 from stompcodec.broker.core import Broker
 from stompcodec.broker.sessions.session import Session
-from stompcodec.broker.storage.folder_lock import APPLICATION, DATABASE, MARKER
+from stompcodec.broker.storage.folder import APPLICATION, DATABASE, MARKER
 from stompcodec.broker.storage.sqlite import SqliteStore
 from stompcodec.errors import StoreError
 

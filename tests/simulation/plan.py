@@ -9,7 +9,7 @@ from typing import Any
 from simulation.records import SELECTORS
 from simulation.rogues import WRONGS
 
-from stompcodec.broker.config.settings import Pauses
+from stompcodec.broker.settings import Pauses
 
 __all__ = ["Plan", "Step", "plan_of"]
 

@@ -16,7 +16,7 @@ from stompcodec.broker.core import Broker
 from stompcodec.broker.message import Message
 from stompcodec.broker.queues.backlog import Fifo
 from stompcodec.broker.queues.consumer import Consumer
-from stompcodec.broker.queues.expiry import Returned
+from stompcodec.broker.queues.dispatcher import Returned
 from stompcodec.broker.queues.paging import Paging, ReadyMessages
 from stompcodec.broker.queues.queue import Queue
 from stompcodec.broker.routing import durables
@@ -31,7 +31,7 @@ from stompcodec.broker.sessions.session import Session
 from stompcodec.broker.sessions.transaction import Sending, Transaction
 from stompcodec.broker.storage import journal, sqlite
 from stompcodec.broker.storage import sqlite_writer as writer
-from stompcodec.broker.storage.rows import Totals
+from stompcodec.broker.storage.tables import Totals
 
 __all__ = ["BUGS", "LATE", "RARE", "find", "planted"]
 

@@ -15,7 +15,7 @@ from simulation.records import SELECTORS, Copy, Home, Message, Seen, Sub, Transa
 from simulation.rogues import LITTER
 
 from stompcodec import Frame
-from stompcodec.broker.config.config import Config
+from stompcodec.broker.config import Config
 
 __all__ = ["Rules"]
 

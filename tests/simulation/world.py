@@ -29,7 +29,7 @@ from simulation.rules import Rules
 from simulation.unwritable import Unwritable, unwritable
 from simulation.watcher import Watcher
 
-from stompcodec.broker.config.config import Config
+from stompcodec.broker.config import Config
 
 __all__ = ["Outcome", "run"]
 

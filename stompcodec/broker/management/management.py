@@ -24,7 +24,6 @@ from typing import Any
 
 from stompcodec.broker.auth import is_loopback
 from stompcodec.broker.core import Broker
-from stompcodec.broker.errors import Refused
 from stompcodec.broker.loop_quota import Line, LoopQuota, Work
 from stompcodec.broker.management.orders import Orders
 from stompcodec.broker.management.questions import Ages, Questions
@@ -45,6 +44,7 @@ from stompcodec.broker.sessions.session import Session
 from stompcodec.broker.sessions.subscribe import confirm, reply_address
 from stompcodec.broker.sessions.transaction import QueueOrTopic, Target
 from stompcodec.broker.storage.large import is_streamed
+from stompcodec.broker.values import Refused
 from stompcodec.codec import Frame
 
 #: The texts that a form keeps, and the longest one in characters: 4 MiB. They are dropped after
@@ -156,7 +156,7 @@ _Handler = Callable[[Asker, dict[str, Any]], _Found | Generator[Line, None, _Fou
 class Management:
     """The management of one broker, from its start on.
 
-    >>> from stompcodec.broker.config.config import Config
+    >>> from stompcodec.broker.config import Config
     >>> management = Management(Broker(Config()))
     >>> management.ask("broker")["result"]["queues"]
     0

@@ -14,17 +14,16 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from stompcodec.broker.core import Broker
-from stompcodec.broker.errors import Refused
 from stompcodec.broker.loop_quota import Line, Waiter
 from stompcodec.broker.management.questions import Walker, durable_named, is_wanted, queue_named, selector_of, seq_of
 from stompcodec.broker.management.schema import Asker, BadRequest
 from stompcodec.broker.memory import MESSAGE
-from stompcodec.broker.message import OF_DURABLE, RETURNS, SPOOLED, STRAYS, WITHOUT, Message
-from stompcodec.broker.queues.arguments import reload_schedule
+from stompcodec.broker.message import OF_DURABLE, RETURNS, SPOOLED, STRAYS, WITHOUT, Message, reload_schedule
 from stompcodec.broker.queues.backlog import Wait
 from stompcodec.broker.queues.queue import Queue
 from stompcodec.broker.routing.dead_letters import SAYS
 from stompcodec.broker.routing.topic import Topic
+from stompcodec.broker.values import Refused
 from stompcodec.codec import Frame, serialize_tail
 
 Target = Queue | Topic

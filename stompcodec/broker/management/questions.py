@@ -37,12 +37,12 @@ from stompcodec.broker.queues.browser import Browser, Copies
 from stompcodec.broker.queues.consumer import Consumer
 from stompcodec.broker.queues.dispatcher import Dispatcher
 from stompcodec.broker.queues.queue import Queue
-from stompcodec.broker.routing.durable import Durable, title
-from stompcodec.broker.routing.topic import Topic, fates
-from stompcodec.broker.routing.virtual_host import VirtualHost
-from stompcodec.broker.selectors.selector import Selector
+from stompcodec.broker.routing.registry import VirtualHost
+from stompcodec.broker.routing.topic import Durable, Topic, fates, title
+from stompcodec.broker.selectors import Selector, SelectorError, compile_selector
 from stompcodec.broker.sessions.session import Session
 from stompcodec.broker.sessions.transaction import Transaction
+from stompcodec.errors import MissingExtraError
 
 #: The least seconds over which a rate is taken.
 _LEAST = 1.0
@@ -847,10 +847,6 @@ def selector_of(text: str | None) -> Selector | None:
     """Return the condition of a field `selector`; None without one. Raise BadRequest if it is not valid."""
     if text is None:
         return None
-    # Imported here, because only selectors need it.
-    from stompcodec.broker.selectors.selector import SelectorError, compile_selector
-    from stompcodec.errors import MissingExtraError
-
     try:
         return compile_selector(text)
     except (SelectorError, MissingExtraError) as error:

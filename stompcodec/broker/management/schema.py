@@ -13,7 +13,7 @@ from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple, NoReturn, TypeVar
 
 from stompcodec.broker.loop_quota import Line, LoopQuota
-from stompcodec.broker.routing.virtual_host import VirtualHost
+from stompcodec.broker.routing.registry import VirtualHost
 
 
 class Asker(NamedTuple):

@@ -1,24 +1,37 @@
-"""Consumer: a subscription as its queue sees it, with its credit, its unacknowledged deliveries and their ack ids."""
+"""Consumer: a subscription as its queue sees it, with its credit, its unacknowledged deliveries and their ack ids.
+
+QueueArguments: the x- headers by which its SUBSCRIBE, or a SEND, configures a queue, as in RabbitMQ. They apply to a
+new queue, for as long as it exists. `Config.queue_arguments`, which the dialect sets, says what happens to a client
+that names others later.
+"""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import Any, NamedTuple, Protocol
 
-from stompcodec.broker.bodies.convert import Conversion, Readdressed, conversion_of
-from stompcodec.broker.config.config import Config
-from stompcodec.broker.config.settings import Address
+from stompcodec.broker.bodies import Conversion, Readdressed, conversion_of
+from stompcodec.broker.config import Config
 from stompcodec.broker.connections import Deliverer, Maker, Peer
-from stompcodec.broker.errors import Refused
 from stompcodec.broker.loop_quota import Line
 from stompcodec.broker.message import Message
-from stompcodec.broker.queues.arguments import QueueArguments, read_arguments
 from stompcodec.broker.queues.backlog import Looked, Wait
 from stompcodec.broker.queues.quick import Tally
-from stompcodec.broker.selectors.selector import Selector
+from stompcodec.broker.selectors import Selector, SelectorError, compile_selector
+from stompcodec.broker.settings import Address
 from stompcodec.broker.storage.journal import Journal, Undoable
-from stompcodec.broker.values import REDELIVERY_DELAYS, UNLIMITED, CreditGrant, Reader, Values, read_values
+from stompcodec.broker.values import (
+    REDELIVERY_DELAYS,
+    UNLIMITED,
+    CreditGrant,
+    Reader,
+    Refused,
+    Values,
+    read_value,
+    read_values,
+)
 from stompcodec.codec import Frame, serialize
 from stompcodec.errors import FrameError, MissingExtraError
 
@@ -32,6 +45,95 @@ _TAKEN = (
     *("message-id", "subscription", "ack", "destination", "content-length", "content-type", "redelivered"),
     *("redelivery-count", "browser", "receipt-id", "transaction", "reply-to"),
 )
+
+
+class QueueArguments(NamedTuple):
+    """The arguments of a queue. A field is None without its header.
+
+    >>> read_arguments({"x-max-length": "10", "x-overflow": "reject-publish"}.get).max_length
+    10
+    """
+
+    message_ttl: float | None = None
+    """Seconds until a message expires, unless the message itself expires earlier."""
+    expires: float | None = None
+    """Seconds without a consumer after which the queue is deleted, with its messages."""
+    max_length: int | None = None
+    max_length_bytes: int | None = None
+    """The most that the queue may hold. Above it, the oldest messages are dropped."""
+    reject_publish: bool = False
+    """Above it, SENDs are refused instead."""
+    dead_letter_queue: str | None = None
+    """The queue for messages that expired or were dropped, by its name without a prefix."""
+
+    @property
+    def is_bounded(self) -> bool:
+        """True if messages are dropped or refused above a length, so that all of the queue is kept in memory."""
+        return self.max_length is not None or self.max_length_bytes is not None
+
+    @property
+    def text(self) -> str:
+        """The form in which the store keeps them. `load_arguments` reads it."""
+        return json.dumps(self)
+
+
+_Header = Callable[[str], "str | None"]
+#: The headers that are read. x-max-priority, and x-queue-type except for streams, have no effect: each queue has
+#: priorities, and stores the messages that ask for it.
+_NAMES = (
+    *("x-message-ttl", "x-expires", "x-max-length", "x-max-length-bytes", "x-overflow"),
+    *("x-dead-letter-exchange", "x-dead-letter-routing-key", "x-queue-type"),
+)
+
+
+def read_arguments(header: _Header) -> QueueArguments | None:
+    """Read the queue arguments of a SUBSCRIBE or SEND; return None if it has none. Raise Refused if one is invalid, or
+    not supported.
+    """
+    if list(map(header, _NAMES)).count(None) == len(_NAMES):
+        return None
+    if header("x-queue-type") == "stream":
+        raise Refused("streams are not supported", "Browse a queue: browser:true, from-seq:N, include-seq:NAME.")
+    message_ttl, expires = _number(header, "x-message-ttl"), _number(header, "x-expires")
+    overflow = header("x-overflow") or "drop-head"
+    if overflow not in ("drop-head", "reject-publish"):
+        raise Refused("bad x-overflow", "x-overflow must be drop-head or reject-publish.")
+    arguments = QueueArguments(
+        None if message_ttl is None else message_ttl / 1000,
+        None if expires is None else expires / 1000,
+        _number(header, "x-max-length"),
+        _number(header, "x-max-length-bytes"),
+        overflow == "reject-publish",
+        _dead_letter(header),
+    )
+    return None if arguments == QueueArguments() else arguments
+
+
+def load_arguments(text: str | None) -> QueueArguments | None:
+    """Read what `QueueArguments.text` wrote; return None for any other text.
+
+    >>> load_arguments(QueueArguments(max_length=3).text).max_length, load_arguments("no such text")
+    (3, None)
+    """
+    try:
+        return None if text is None else QueueArguments(*json.loads(text))
+    except (ValueError, TypeError):
+        return None
+
+
+def _dead_letter(header: _Header) -> str | None:
+    exchange, key = header("x-dead-letter-exchange"), header("x-dead-letter-routing-key")
+    if exchange is None and key is None:
+        return None
+    if exchange != "" or not key:
+        remedy = "x-dead-letter-exchange must be empty, and x-dead-letter-routing-key the name of a queue."
+        raise Refused("bad x-dead-letter-exchange", remedy)
+    return key
+
+
+def _number(header: _Header, name: str) -> int | None:
+    text = header(name)
+    return None if text is None else read_value(name, text)
 
 
 class SubscribeRequest(NamedTuple):
@@ -119,9 +221,6 @@ def _is_named(_name: str, text: str) -> bool:
 
 
 def _selector(_name: str, text: str) -> Selector:
-    # Imported here, because only selectors need it.
-    from stompcodec.broker.selectors.selector import SelectorError, compile_selector
-
     try:
         return compile_selector(text)
     except SelectorError as error:
@@ -188,7 +287,7 @@ def check_writable(request: SubscribeRequest, version: str) -> None:
     >>> check_writable(SubscribeRequest("/queue/a", "1", include_seq="s:eq"), "1.0")
     Traceback (most recent call last):
         ...
-    stompcodec.broker.errors.Refused: bad include-seq
+    stompcodec.broker.values.Refused: bad include-seq
     """
     seq = request.include_seq
     if seq is not None and version == "legacy" and seq.lower() in _TAKEN:

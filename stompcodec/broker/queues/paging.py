@@ -30,7 +30,7 @@ from math import inf
 from operator import attrgetter
 from typing import Protocol
 
-from stompcodec.broker.config.config import Config
+from stompcodec.broker.config import Config
 from stompcodec.broker.loop_quota import AT_ONCE, FEW, Line, LoopQuota, Waiter
 from stompcodec.broker.memory import LOW, MESSAGE, Account, Part
 from stompcodec.broker.message import SPOOLED, Message

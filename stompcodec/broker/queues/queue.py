@@ -13,26 +13,26 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import islice
 
 from stompcodec.broker.connections import Maker, Peer
-from stompcodec.broker.errors import Refused
 from stompcodec.broker.loop_quota import AT_ONCE, FEW, Line, LoopQuota, Work
 from stompcodec.broker.memory import LOW, MESSAGE, Account, Part
-from stompcodec.broker.message import SPOOLED, Message, shared
+from stompcodec.broker.message import SPOOLED, Message, shared, with_fault
 from stompcodec.broker.queues import quick
-from stompcodec.broker.queues.arguments import QueueArguments, with_fault
 from stompcodec.broker.queues.backlog import WAIT, Looked, Wait
-from stompcodec.broker.queues.consumer import EOL, Consumer, Delivery
+from stompcodec.broker.queues.consumer import EOL, Consumer, Delivery, QueueArguments
 from stompcodec.broker.queues.dispatcher import (
     UNDELIVERABLE,
     Dispatcher,
+    Expiry,
+    Returned,
     Undelivered,
     is_selective,
     is_undeliverable,
     pair_of,
 )
-from stompcodec.broker.queues.expiry import Expiry, Returned
 from stompcodec.broker.queues.paging import Bound, Paging, ReadyMessages, Window, leave_in_store
 from stompcodec.broker.queues.quick import Tally
 from stompcodec.broker.storage.journal import Journal
+from stompcodec.broker.values import Refused
 
 #: Ended consumers are removed from the ring when one in this many has ended: to remove each at once takes time.
 _MOST_ENDED = 8

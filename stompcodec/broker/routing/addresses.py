@@ -9,10 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from stompcodec.broker.config.config import Config
-from stompcodec.broker.config.settings import EXCHANGES, ROUTING, Address, Kind, Setting
-from stompcodec.broker.errors import Refused
-from stompcodec.broker.wildcards import SYNTAXES, Pattern, Wildcards
+from stompcodec.broker.config import Config
+from stompcodec.broker.settings import EXCHANGES, ROUTING, SYNTAXES, Address, Kind, Pattern, Setting, Wildcards
+from stompcodec.broker.values import Refused
 
 
 class Naming:
@@ -108,7 +107,7 @@ _MOST_KNOWN = 1000
 class Addresses:
     """The addressing rules of a configuration.
 
-    >>> from stompcodec.broker.config.config import Config
+    >>> from stompcodec.broker.config import Config
     >>> addresses = Addresses(Config(anycast_prefix="queue/"), Naming())
     >>> addresses.find("queue/a", None, False).name, addresses.find("b", "MULTICAST", True).kind
     ('a', <Kind.TOPIC: 'topic'>)

@@ -5,10 +5,8 @@ from __future__ import annotations
 import heapq
 from collections.abc import Callable, Mapping
 
-from stompcodec.broker.config.config import Config
-from stompcodec.broker.config.settings import Kind
+from stompcodec.broker.config import Config
 from stompcodec.broker.connections import Maker
-from stompcodec.broker.errors import Refused
 from stompcodec.broker.loop_quota import AT_ONCE
 from stompcodec.broker.memory import DELAY, Account
 from stompcodec.broker.message import DELAYS, OF_DURABLE, RETURNS, STRAYS, WITHOUT, Message
@@ -16,6 +14,8 @@ from stompcodec.broker.queues.consumer import Delivery, Source
 from stompcodec.broker.queues.dispatcher import UNDELIVERABLE
 from stompcodec.broker.queues.queue import EXPIRED, Queue
 from stompcodec.broker.routing.addresses import Addresses, Naming
+from stompcodec.broker.settings import Kind
+from stompcodec.broker.values import Refused
 from stompcodec.codec import Frame, serialize_tail
 
 #: When a message may be delivered again, a unique number, its queue and its seq.

@@ -14,19 +14,17 @@ from itertools import chain
 from math import inf
 from operator import itemgetter
 
-from stompcodec.broker.config.settings import Address
 from stompcodec.broker.connections import Peer
-from stompcodec.broker.errors import Refused
 from stompcodec.broker.loop_quota import AT_ONCE
 from stompcodec.broker.memory import DELAY, LOW, MESSAGE, Account, Part
-from stompcodec.broker.message import Message
-from stompcodec.broker.queues.arguments import make_due
+from stompcodec.broker.message import Message, make_due
 from stompcodec.broker.queues.paging import Window
 from stompcodec.broker.queues.queue import Queue
 from stompcodec.broker.routing.topic import Topic
+from stompcodec.broker.settings import Address, Pattern
 from stompcodec.broker.storage.journal import Journal
 from stompcodec.broker.storage.store import Place, TimedPage
-from stompcodec.broker.wildcards import Pattern
+from stompcodec.broker.values import Refused
 from stompcodec.errors import StoreError
 
 

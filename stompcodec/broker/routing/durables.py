@@ -9,20 +9,18 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from itertools import islice
 
-from stompcodec.broker.config.config import Config
-from stompcodec.broker.config.settings import Address, Kind
+from stompcodec.broker.config import Config
 from stompcodec.broker.connections import Maker, Peer
-from stompcodec.broker.errors import Refused
 from stompcodec.broker.memory import Account, selector_cost
 from stompcodec.broker.message import Message
 from stompcodec.broker.queues.consumer import SubscribeRequest
 from stompcodec.broker.queues.queue import Queue
-from stompcodec.broker.routing.durable import Durable, Shares, durable_name, owner_of, title
-from stompcodec.broker.routing.topic import Topics
-from stompcodec.broker.selectors.selector import Selector
-from stompcodec.broker.selectors.values import Texts
+from stompcodec.broker.routing.topic import Durable, Shares, Topics, durable_name, owner_of, title
+from stompcodec.broker.selectors import Selector, Texts, compile_selector
+from stompcodec.broker.settings import Address, Kind
 from stompcodec.broker.storage.journal import Journal
 from stompcodec.broker.storage.store import Subscribed
+from stompcodec.broker.values import Refused
 
 #: The prefix of the keys of their queues. No destination has it.
 _MARK = "\0d"
@@ -207,8 +205,6 @@ class Durables:
         address = Address(Kind.TOPIC, record.prefix, record.name, record.literal)
         selector = None
         if record.selector is not None:
-            from stompcodec.broker.selectors.selector import compile_selector
-
             selector = compile_selector(record.selector)
         queue = self._queue(name, key, True, record.owner)
         queue.maker = self._shares.of_user(record.owner)

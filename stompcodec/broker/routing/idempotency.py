@@ -24,15 +24,15 @@ from math import inf
 from typing import Any, NamedTuple, Protocol
 from zlib import crc32
 
-from stompcodec.broker.config.config import Config
+from stompcodec.broker.config import Config
 from stompcodec.broker.connections import Context, Peer
-from stompcodec.broker.errors import Refused
 from stompcodec.broker.loop_quota import AT_ONCE, Line
 from stompcodec.broker.memory import KEY, SCOPE, Account, Part
 from stompcodec.broker.message import LargeBody
-from stompcodec.broker.routing.virtual_host import VirtualHost
+from stompcodec.broker.routing.registry import VirtualHost
 from stompcodec.broker.storage.journal import Batch, Journal
 from stompcodec.broker.storage.store import SentKey
+from stompcodec.broker.values import Refused
 from stompcodec.codec import Frame
 
 #: The header of SEND that holds the key, and the name that Artemis has for it. The first one counts if both are there.
@@ -116,7 +116,7 @@ class SentKeys:
     """The keys of messages that have taken effect. `share_commit` holds the receipt of a frame of a session back until
     a batch is written.
 
-    >>> from stompcodec.broker.config.config import Config
+    >>> from stompcodec.broker.config import Config
     >>> from stompcodec.broker.core import Broker
     >>> sent = Broker(Config()).sent
     >>> mark = Mark(b"scope", b"key", 0)

@@ -8,30 +8,30 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 from stompcodec import __version__
 from stompcodec.broker.auth import User, far_network_of
-from stompcodec.broker.config.config import answer
-from stompcodec.broker.context import Handlers, Host
-from stompcodec.broker.errors import Refused
+from stompcodec.broker.config import Config
 from stompcodec.broker.message import (
     DELAYS,
+    GROUPS,
     LIFE_HEADERS,
+    SEQ,
     WITHOUT,
     LargeBody,
     Message,
     is_text,
     message_of,
+    schedule,
     shared,
     tail_with_reply,
     text_tail,
 )
-from stompcodec.broker.queues.arguments import GROUPS, SEQ, schedule
 from stompcodec.broker.routing.idempotency import KEY_HEADERS, Mark, body_crc, key_of
 from stompcodec.broker.sessions import plain
 from stompcodec.broker.sessions.commit import abort, ack, begin, commit, defer, defer_plain, nack
-from stompcodec.broker.sessions.outbox import terms
+from stompcodec.broker.sessions.outbox import Handlers, Host, terms
 from stompcodec.broker.sessions.send import cached_target, check_space, is_stored, parts_of, put, put_keyed, targets_of
 from stompcodec.broker.sessions.session import Refusal, Session
 from stompcodec.broker.sessions.subscribe import (
@@ -46,12 +46,13 @@ from stompcodec.broker.sessions.subscribe import (
 )
 from stompcodec.broker.sessions.transaction import Sending
 from stompcodec.broker.storage.large import is_streamed
-from stompcodec.broker.values import read_values
+from stompcodec.broker.values import Refused, read_values
 from stompcodec.codec import Frame, Parser, serialize_tail
 from stompcodec.connection import protocol_value
 from stompcodec.errors import FrameError
 from stompcodec.frame import frame_repr
 from stompcodec.spec import Limits
+from stompcodec.states import parse_heart_beat
 
 _LOG = logging.getLogger("stompcodec.broker.frames")
 #: Bytes from which the body of a written frame is read in pieces.
@@ -146,11 +147,51 @@ def _connect(session: Session, frame: Frame) -> None:
     beat = protocol_value(frame, "heart-beat")
     agreed = session.ttl = terms(config, session.version, beat)
     if agreed is None:
-        session.connection.accept(headers, heart_beat=answer(config, session.version, beat))
+        session.connection.accept(headers, heart_beat=_answer(config, session.version, beat))
     else:
         session.connection.accept(headers, heart_beat=agreed.heart_beat, silence=agreed.silence)
     broker.connected(session)
     plain.begin(session)
+
+
+class _Mirror(NamedTuple):
+    """An answer derived from the client's own intervals, in milliseconds."""
+
+    unit: int
+    """Intervals are rounded down to a multiple of this."""
+    most: int | None
+    """Larger intervals are refused; None for no limit."""
+
+
+#: Answers by the value of `Config.heart_beat_answer`. None sends `sessions.heart_beat`, whatever the client offers.
+_ANSWERS: dict[str, _Mirror | None] = {
+    "own": None,
+    "mirror": _Mirror(unit=1, most=2**63 - 1),
+    "seconds": _Mirror(unit=1000, most=None),
+}
+
+
+def _answer(config: Config, version: str, heart_beat: str | None) -> tuple[int, int] | None:
+    """Return the heart-beat header of CONNECTED, in ms, or None to send `sessions.heart_beat`.
+
+    Mirrored intervals are at least those of `sessions.heart_beat`, except that 0 on either side stays 0. Raise Refused
+    if an interval is longer than brokers of this dialect accept.
+
+    >>> _answer(Config(heart_beat_answer="seconds", heart_beat=(1000, 1000)), "1.2", "200,2500")
+    (2000, 1000)
+    """
+    mirror = _ANSWERS[config.heart_beat_answer]
+    if mirror is None or version not in ("1.1", "1.2"):
+        return None
+    sends, wants = (0, 0) if heart_beat is None else parse_heart_beat(heart_beat)
+    if mirror.most is not None and max(sends, wants) > mirror.most:
+        raise Refused("bad heart-beat", f"An interval has at most {mirror.most} milliseconds.")
+    can_send, wishes = config.heart_beat
+    return _met(wants, can_send, mirror.unit), _met(sends, wishes, mirror.unit)
+
+
+def _met(asked: int, least: int, unit: int) -> int:
+    return max(asked // unit * unit, least) if asked and least else 0
 
 
 def _user(session: Session, frame: Frame, vhost: str) -> User | None:

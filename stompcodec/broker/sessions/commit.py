@@ -7,7 +7,6 @@ from collections.abc import Generator, Iterator, Sequence
 from functools import partial
 from typing import NamedTuple
 
-from stompcodec.broker.errors import Refused
 from stompcodec.broker.loop_quota import AT_ONCE, Line
 from stompcodec.broker.message import Message
 from stompcodec.broker.queues.browser import Browser
@@ -19,7 +18,7 @@ from stompcodec.broker.sessions.session import Session
 from stompcodec.broker.sessions.subscribe import confirm, hold_receipts, hold_receipts_of, release, send_receipt
 from stompcodec.broker.sessions.transaction import QueueOrTopic, Sending, Settling, Transaction
 from stompcodec.broker.storage.store import Store
-from stompcodec.broker.values import REDELIVERY_DELAYS, CreditGrant, read_values
+from stompcodec.broker.values import REDELIVERY_DELAYS, CreditGrant, Refused, read_values
 from stompcodec.codec import Frame
 
 #: Headers that keep an ACK off the fast path.

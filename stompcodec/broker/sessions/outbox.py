@@ -1,18 +1,94 @@
-"""Outbox: the output that waits for one peer, and the budget for more."""
+"""Outbox: the output that waits for one peer, and the budget for more; `Host`: what the broker is for its sessions."""
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple, Protocol
 
-from stompcodec.broker.config.config import Config
-from stompcodec.broker.context import Host
-from stompcodec.broker.errors import Refused
-from stompcodec.broker.message import LargeBody
+from stompcodec.broker.config import Config
+from stompcodec.broker.connections import Connections, Deliverer
+from stompcodec.broker.loop_quota import LoopQuota
+from stompcodec.broker.memory import Account
+from stompcodec.broker.message import LargeBody, Message
 from stompcodec.broker.queues.consumer import EOL, Consumer
-from stompcodec.broker.storage.large import Download, head_of
+from stompcodec.broker.routing.delayed import Delayed
+from stompcodec.broker.routing.idempotency import SenderContext, SentKeys
+from stompcodec.broker.routing.registry import VirtualHost
+from stompcodec.broker.storage.journal import Journal
+from stompcodec.broker.storage.large import Download, Spool, head_of
+from stompcodec.broker.values import Refused
 from stompcodec.states import artemis_server_ping, artemis_ttl
+
+#: The handler of each command: called with the session and the frame.
+Handlers = Mapping[str, Callable[[Any, Any], None]]
+
+
+class Host(SenderContext, Protocol):
+    """The part of the broker that sessions use, described at `Broker`."""
+
+    #: The time in seconds, from a monotonic clock.
+    now: float
+    #: The seq of the latest message.
+    seq: int
+
+    @property
+    def manage(self) -> Callable[[Any, Any, str], None] | None: ...
+    @property
+    def handlers(self) -> Handlers: ...
+    @property
+    def wall(self) -> Callable[[], float]: ...
+    @property
+    def wake(self) -> Callable[[], None]: ...
+    @property
+    def connections(self) -> Connections: ...
+    @property
+    def account(self) -> Account: ...
+    @property
+    def delayed(self) -> Delayed: ...
+    @property
+    def journal(self) -> Journal: ...
+    @property
+    def sent(self) -> SentKeys: ...
+    @property
+    def spool(self) -> Spool: ...
+    @property
+    def quota(self) -> LoopQuota: ...
+    @property
+    def send_budget(self) -> int: ...
+    @property
+    def write_high(self) -> int: ...
+    @property
+    def bound_output(self) -> Callable[[Any], object]: ...
+    @property
+    def plain(self) -> bool: ...
+    @property
+    def stores_some(self) -> bool: ...
+    @property
+    def stores_all(self) -> bool: ...
+
+    # ---- lists to which sessions add themselves ----
+
+    @property
+    def dirty(self) -> list[Any]: ...
+    @property
+    def failing(self) -> list[tuple[Any, Deliverer]]: ...
+    @property
+    def senders(self) -> dict[Any, None]: ...
+    @property
+    def lacking_files(self) -> list[Any]: ...
+    @property
+    def uploads(self) -> set[Any]: ...
+
+    # ---- what sessions call ----
+
+    def virtual_host(self, vhost: str) -> VirtualHost: ...
+    def place(self, message: Message) -> None: ...
+    def connected(self, session: Any) -> None: ...
+    def lose(self, session: Any, error: BaseException | None) -> bool: ...
+    def detach(self, session: Any) -> None: ...
+    def watch(self, session: Any) -> None: ...
+    def relieve(self) -> None: ...
 
 
 class Windows:

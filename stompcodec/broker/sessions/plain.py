@@ -30,7 +30,7 @@ from stompcodec.broker.sessions.send import check_space
 from stompcodec.broker.sessions.session import EACH, Footprint, Session
 from stompcodec.broker.sessions.subscribe import PendingCommit, hold_receipts_of, send_receipt
 from stompcodec.broker.sessions.transaction import QueueOrTopic, Sending, Target, Transaction
-from stompcodec.broker.storage import folder_lock
+from stompcodec.broker.storage import folder
 from stompcodec.broker.storage.journal import Batch, Intake
 from stompcodec.codec import BACKEND, Frame
 
@@ -71,7 +71,7 @@ def prepare(send: Handler, ack: Handler, slow_headers: tuple[str, ...]) -> None:
         functions = (send, ack, send_receipt, hold_receipts_of, put_persistent, _record_put, _failed, shared)
         EXTENSION.prepare(classes, slow_headers, WITHOUT, functions, NO_LINE, EACH, MESSAGE, OPERATION)
         if hasattr(EXTENSION, "are_at"):
-            folder_lock.use(EXTENSION.are_at)
+            folder.use(EXTENSION.are_at)
         quick.use(EXTENSION.deliver_ready, EXTENSION.join, EXTENSION.Tally)
 
 

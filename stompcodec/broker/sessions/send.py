@@ -5,17 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 
-from stompcodec.broker.errors import Refused, Unready
 from stompcodec.broker.memory import MESSAGE
 from stompcodec.broker.message import Message
-from stompcodec.broker.queues.arguments import QueueArguments, read_arguments
+from stompcodec.broker.queues.consumer import QueueArguments, read_arguments
 from stompcodec.broker.queues.paging import NOT_PAGED
 from stompcodec.broker.queues.queue import Queue
 from stompcodec.broker.routing.delayed import RetainTarget
+from stompcodec.broker.routing.registry import VirtualHost
 from stompcodec.broker.routing.topic import Topic
-from stompcodec.broker.routing.virtual_host import VirtualHost
 from stompcodec.broker.sessions.session import Session
 from stompcodec.broker.sessions.transaction import QueueOrTopic, Target
+from stompcodec.broker.values import Refused, Unready
 from stompcodec.codec import Frame
 
 #: Targets that a session caches.

@@ -12,21 +12,19 @@ from typing import Any, NamedTuple, Protocol
 
 from stompcodec.broker.auth import User
 from stompcodec.broker.connections import Deliverer, Holder, Maker
-from stompcodec.broker.context import Handlers, Host
-from stompcodec.broker.errors import Refused, Unready
 from stompcodec.broker.loop_quota import Line, Paused, Work
 from stompcodec.broker.memory import CONNECTION, Account, below_cost, frame_cost, target_cost
 from stompcodec.broker.message import LargeBody, Message
 from stompcodec.broker.queues.consumer import Consumer
 from stompcodec.broker.queues.queue import Queue
-from stompcodec.broker.routing.durable import who_counts
-from stompcodec.broker.routing.topic import Topic
-from stompcodec.broker.routing.virtual_host import VirtualHost
-from stompcodec.broker.selectors.values import Texts
-from stompcodec.broker.sessions.outbox import Outbox, Terms, Windows
+from stompcodec.broker.routing.registry import VirtualHost
+from stompcodec.broker.routing.topic import Topic, who_counts
+from stompcodec.broker.selectors import Texts
+from stompcodec.broker.sessions.outbox import Handlers, Host, Outbox, Terms, Windows
 from stompcodec.broker.sessions.transaction import Transaction
 from stompcodec.broker.storage.journal import Batch, CommitWaiter
 from stompcodec.broker.storage.large import Upload
+from stompcodec.broker.values import Refused, Unready
 from stompcodec.codec import END_OF_BODY, Frame
 from stompcodec.connection import Connection, Role
 from stompcodec.errors import ErrorFrame, RemoteProtocolError

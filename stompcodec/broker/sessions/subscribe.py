@@ -6,15 +6,15 @@ import heapq
 import json
 from collections.abc import Iterator
 
-from stompcodec.broker.config.settings import Address, Kind
-from stompcodec.broker.errors import Refused
 from stompcodec.broker.loop_quota import Line
 from stompcodec.broker.memory import subscription_cost
 from stompcodec.broker.queues.backlog import Looked, Wait
 from stompcodec.broker.queues.consumer import AUTO, EOL, Consumer, SubscribeRequest, read_request
 from stompcodec.broker.sessions.send import parts_of
 from stompcodec.broker.sessions.session import Session
+from stompcodec.broker.settings import Address, Kind
 from stompcodec.broker.storage.journal import Batch
+from stompcodec.broker.values import Refused
 from stompcodec.codec import Frame, serialize
 from stompcodec.states import State
 

@@ -14,13 +14,25 @@ from pathlib import Path
 from typing import Any
 
 from stompcodec.broker.message import due_of
-from stompcodec.broker.storage.body_files import BodyFile
-from stompcodec.broker.storage.damage import examine_wal, shown
-from stompcodec.broker.storage.folder_lock import DATABASE, TABLES, find_loss, is_body, kind_of
-from stompcodec.broker.storage.rows import SEQ_BITS, Bad, Total, record_crc, row_of, special_crc
+from stompcodec.broker.storage.folder import DATABASE, TABLES, examine_wal, find_loss, is_body, kind_of, shown
+from stompcodec.broker.storage.large import BodyFile
 from stompcodec.broker.storage.sqlite import SqliteStore
-from stompcodec.broker.storage.sqlite_schema import PAGE, SCHEMA, fault, open_database, refusal, sent_key, subscribed_of
 from stompcodec.broker.storage.store import SentKey, Stored, Subscribed
+from stompcodec.broker.storage.tables import (
+    PAGE,
+    SCHEMA,
+    SEQ_BITS,
+    Bad,
+    Total,
+    fault,
+    open_database,
+    record_crc,
+    refusal,
+    row_of,
+    sent_key,
+    special_crc,
+    subscribed_of,
+)
 from stompcodec.disk import lock, lock_folder, sync_folder, unlock
 from stompcodec.errors import StoreError
 

@@ -19,9 +19,7 @@ from pathlib import Path
 from time import perf_counter
 from typing import Any, NamedTuple, TypeVar
 
-from stompcodec.broker.storage.damage import Damage
-from stompcodec.broker.storage.helper import HelperThread
-from stompcodec.broker.storage.rows import MOST_SEQ, SEQ_BITS, Bad, Batch, Share, is_large
+from stompcodec.broker.storage.folder import Damage, HelperThread
 from stompcodec.broker.storage.sqlite_reader import Reader, Run
 from stompcodec.broker.storage.sqlite_writer import Writer
 from stompcodec.broker.storage.store import (
@@ -38,6 +36,7 @@ from stompcodec.broker.storage.store import (
     TimedDone,
     TimedPage,
 )
+from stompcodec.broker.storage.tables import MOST_SEQ, SEQ_BITS, Bad, Batch, Share, is_large
 from stompcodec.disk import PRIVATE, Access
 from stompcodec.errors import StoreError
 

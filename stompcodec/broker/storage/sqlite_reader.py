@@ -17,10 +17,10 @@ from pathlib import Path
 from typing import Any, NamedTuple
 from zlib import crc32
 
-from stompcodec.broker.storage.body_files import BodyFile
-from stompcodec.broker.storage.damage import Damage, shown
-from stompcodec.broker.storage.folder_lock import Places
-from stompcodec.broker.storage.rows import (
+from stompcodec.broker.storage.folder import Damage, Places, shown
+from stompcodec.broker.storage.large import BodyFile
+from stompcodec.broker.storage.store import Held, Stored
+from stompcodec.broker.storage.tables import (
     COLUMNS,
     MOST_SEQ,
     NO_LEFTOVER,
@@ -29,13 +29,13 @@ from stompcodec.broker.storage.rows import (
     Leftovers,
     Total,
     Totals,
+    connect,
+    fault,
     message_crc,
     raw,
     row_of,
     start_crc,
 )
-from stompcodec.broker.storage.sqlite_schema import connect, fault
-from stompcodec.broker.storage.store import Held, Stored
 from stompcodec.errors import StoreError
 
 #: Rows that are examined for a page in which some are left out: those of other priorities, or delayed ones.

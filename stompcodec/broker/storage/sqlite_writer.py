@@ -19,22 +19,25 @@ from typing import Any
 from zlib import crc32
 
 from stompcodec.broker.message import Message
-from stompcodec.broker.storage.body_files import Bodies, BodyFile
-from stompcodec.broker.storage.damage import Damage, examine_wal
-from stompcodec.broker.storage.folder_lock import (
+from stompcodec.broker.storage.folder import (
     DATABASE,
+    Damage,
     FolderLock,
+    HelperThread,
     Places,
     Reserve,
     StoreGone,
     examine_data,
+    examine_wal,
     free_space,
     is_full,
     kind_of,
     mark,
 )
-from stompcodec.broker.storage.helper import HelperThread
-from stompcodec.broker.storage.rows import (
+from stompcodec.broker.storage.large import Bodies, BodyFile
+from stompcodec.broker.storage.sqlite_reader import NameOf, Reader, held
+from stompcodec.broker.storage.store import CallSoon, Done, Held, SentKey, Storable, Subscribed
+from stompcodec.broker.storage.tables import (
     COLUMNS,
     CRC,
     INSERT_SPECIAL,
@@ -51,26 +54,22 @@ from stompcodec.broker.storage.rows import (
     Totals,
     delete,
     execute,
+    fault,
     inserts,
+    is_transient,
     message_crc,
+    open_database,
     raw,
+    read_keys,
+    read_subscriptions,
     record_crc,
     row_of,
     shifted,
     special_of,
     start_crc,
-)
-from stompcodec.broker.storage.sqlite_reader import NameOf, Reader, held
-from stompcodec.broker.storage.sqlite_schema import (
-    fault,
-    is_transient,
-    open_database,
-    read_keys,
-    read_subscriptions,
     write_keys,
     write_subscription,
 )
-from stompcodec.broker.storage.store import CallSoon, Done, Held, SentKey, Storable, Subscribed
 from stompcodec.disk import PRIVATE, Access, create, guard
 from stompcodec.errors import StoreError
 

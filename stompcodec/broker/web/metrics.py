@@ -20,9 +20,8 @@ from stompcodec.broker.management.management import Management
 from stompcodec.broker.management.questions import Clock, queue_counts
 from stompcodec.broker.management.schema import COUNTS, Asker
 from stompcodec.broker.queues.queue import Queue
-from stompcodec.broker.routing.durable import title
-from stompcodec.broker.routing.topic import Fates, Topic, fates
-from stompcodec.broker.routing.virtual_host import VirtualHost
+from stompcodec.broker.routing.registry import VirtualHost
+from stompcodec.broker.routing.topic import Fates, Topic, fates, title
 from stompcodec.errors import MissingExtraError
 
 try:

@@ -33,7 +33,7 @@ from html import escape
 from http import HTTPStatus
 from importlib.resources import files
 
-from stompcodec.broker.config.config import Config
+from stompcodec.broker.config import Config
 
 #: The scripts of the page, in the order in which they run.
 _SCRIPTS = ("stomp.js", "show.js", "plot.js", "grid.js", "orders.js", "lists.js", "browser.js", "views.js", "main.js")

@@ -19,7 +19,7 @@ from stompcodec.cli.screen import printable, screen
 from stompcodec.errors import StompError
 
 if TYPE_CHECKING:
-    from stompcodec.broker.config.config import Config
+    from stompcodec.broker.config import Config
     from stompcodec.broker.server import Server
     from stompcodec.broker.storage.salvage import Findings
 
@@ -115,7 +115,7 @@ _REFUSED_PORT = "ports below 1024 need administrator rights: use another one wit
 
 
 def _fail(error: Exception, config: Config | None) -> None:
-    from stompcodec.broker.storage.folder_lock import StoreGone
+    from stompcodec.broker.storage.folder import StoreGone
 
     text = str(error)
     if isinstance(error, OSError) and error.errno is not None:
@@ -141,7 +141,7 @@ def _way(port: int, config: Config | None) -> str:
 
 def _help_config(context: click.Context, _option: click.Parameter, wanted: bool) -> None:
     if wanted:
-        from stompcodec.broker.config.file import explain
+        from stompcodec.broker.config import explain
 
         click.echo(explain(), nl=False)
         context.exit()
@@ -159,8 +159,7 @@ def _hash_passcode(context: click.Context, _option: click.Parameter, wanted: boo
 def _config(file: str | None, memory: bool, login: str | None, passcode: str | None, **flags: Any) -> Config:
     """Return the configuration of the file, overridden by flags."""
     from stompcodec.broker.auth import User, hash_passcode
-    from stompcodec.broker.config.config import Config
-    from stompcodec.broker.config.file import load_config
+    from stompcodec.broker.config import Config, load_config
 
     changes = {name: value for name, value in flags.items() if value is not None}
     ports = {"ws_port": changes["ws_port"]} if "ws_port" in changes else {}  # keys of the file may need it
@@ -274,7 +273,7 @@ def command(
     logging.basicConfig(
         level=log_level.upper(), stream=sys.stderr, format="%(asctime)s %(levelname)s %(name)s: %(message)s"
     )
-    from stompcodec.broker.process import run
+    from stompcodec.broker.server import run
 
     config = None
     try:

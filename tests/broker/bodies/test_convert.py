@@ -8,7 +8,7 @@ import pytest
 from broker.harness import Bench
 from broker.large import settle
 
-from stompcodec.broker.bodies.convert import Readdressed
+from stompcodec.broker.bodies import Readdressed
 from stompcodec.broker.message import Message
 from stompcodec.broker.storage.sqlite import SqliteStore
 

@@ -14,8 +14,8 @@ from traced import peak, tracing
 
 pytest.importorskip("defusedxml")
 
-from stompcodec.broker.bodies import xml_json as transform
-from stompcodec.broker.bodies.xml_json import FORMS, Element, parse_json, parse_xml, write_json, write_xml
+from stompcodec.broker import bodies as transform
+from stompcodec.broker.bodies import FORMS, Element, parse_json, parse_xml, write_json, write_xml
 from stompcodec.content import decode_content, encode_content
 from stompcodec.errors import ContentError
 

@@ -11,9 +11,8 @@ import pytest
 
 import stompcodec
 from stompcodec.broker.auth import Auth, Rule, User, check_hash, hash_passcode
-from stompcodec.broker.config.config import DIALECTS, KEYS, Config
-from stompcodec.broker.config.file import explain, load_config, markdown, parse_config
-from stompcodec.broker.config.settings import Preset, Setting
+from stompcodec.broker.config import DIALECTS, KEYS, Config, explain, load_config, markdown, parse_config
+from stompcodec.broker.settings import Preset, Setting
 from stompcodec.errors import ConfigError
 from stompcodec.spec import Limits
 
@@ -43,7 +42,7 @@ def test_every_field_has_a_key_or_a_row_among_the_values_without_one():
 
 def test_every_field_is_read_by_the_broker():
     """A key that does nothing is a lie."""
-    sources = [path for path in BROKER.rglob("*.py") if path.name != "file.py"]
+    sources = [path for path in BROKER.rglob("*.py") if path.name != "config.py"]
     source = "\n".join(path.read_text(encoding="utf-8") for path in sources)
     unused = [field.name for field in dataclasses.fields(Config) if not re.search(rf"config\.{field.name}\b", source)]
     assert unused == []
@@ -75,7 +74,7 @@ def test_what_is_explained_is_a_file_with_the_defaults():
 
 
 def test_the_documentation_is_up_to_date():
-    """Write it anew by: python -c "from stompcodec.broker.config.file import markdown as m; print(m(), end='')" """
+    """Write it anew by: python -c "from stompcodec.broker.config import markdown as m; print(m(), end='')" """
     path = TREE / "docs" / "broker-config.md"
     if not path.exists():
         pytest.skip("no docs here")

@@ -3,7 +3,7 @@
 import pytest
 from broker.harness import Bench, bench_with_two
 
-from stompcodec.broker.config.config import DIALECTS
+from stompcodec.broker.config import DIALECTS
 
 SWAPPED = {
     None: "0,0",

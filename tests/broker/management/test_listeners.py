@@ -17,7 +17,7 @@ from patience import patience
 
 import stompcodec.client as stomp
 from stompcodec.broker.auth import Rule, User, hash_passcode
-from stompcodec.broker.config.config import Config
+from stompcodec.broker.config import Config
 from stompcodec.broker.management.schema import REQUESTS
 from stompcodec.broker.server import Server
 

@@ -8,7 +8,7 @@ import pytest
 from broker.management.managing import ELSEWHERE, FIELDS, LOCAL, Managed, check, over_stomp
 
 from stompcodec.broker.auth import Rule, User, hash_passcode
-from stompcodec.broker.config.config import DIALECTS, Config
+from stompcodec.broker.config import DIALECTS, Config
 from stompcodec.broker.management.schema import MOST_ROWS, ORDERS, REQUESTS, Asker, markdown, page_of
 from stompcodec.errors import ConfigError
 

@@ -6,7 +6,7 @@ What each dialect does with those that come too late was observed on RabbitMQ 3.
 import pytest
 from broker.harness import Bench
 
-from stompcodec.broker.config.config import DIALECTS
+from stompcodec.broker.config import DIALECTS
 
 NAME = "/queue/a"
 

@@ -4,8 +4,8 @@ import pytest
 from broker.harness import Bench
 
 from stompcodec import Parser
+from stompcodec.broker import selectors as selector_module
 from stompcodec.broker.queues import dispatcher
-from stompcodec.broker.selectors import selector as selector_module
 
 pytest.importorskip("lark")
 

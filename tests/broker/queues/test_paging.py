@@ -14,7 +14,7 @@ from broker.large import settle
 from broker.paged import QUEUE, filled, numbers, queue_of
 
 from stompcodec import Limits, Parser
-from stompcodec.broker.config.config import Config
+from stompcodec.broker.config import Config
 from stompcodec.broker.storage.salvage import check
 from stompcodec.broker.storage.sqlite import SqliteStore
 from stompcodec.broker.storage.store import MemoryStore

@@ -9,7 +9,7 @@ import pytest
 from broker.harness import Bench, FaultyStore, Peer
 
 from stompcodec import Frame, Parser
-from stompcodec.broker.config.config import DIALECTS
+from stompcodec.broker.config import DIALECTS
 
 QUEUE = "/queue/a"
 #: All messages are in memory.

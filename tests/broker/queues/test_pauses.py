@@ -10,9 +10,8 @@ from broker.harness import Bench, Peer
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stompcodec.broker.config.config import Config
-from stompcodec.broker.config.file import parse_config
-from stompcodec.broker.config.settings import Pauses, Setting, pauses
+from stompcodec.broker.config import Config, parse_config
+from stompcodec.broker.settings import Pauses, Setting, pauses
 from stompcodec.errors import ConfigError
 
 GROWING = Pauses(1.0, 2.0, 30.0)

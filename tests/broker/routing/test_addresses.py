@@ -4,10 +4,9 @@ import pytest
 from broker.harness import Bench
 
 from stompcodec.broker.auth import Rule
-from stompcodec.broker.config.config import DIALECTS, Config
-from stompcodec.broker.config.file import parse_config
-from stompcodec.broker.config.settings import Kind, Preset, Setting
+from stompcodec.broker.config import DIALECTS, Config, parse_config
 from stompcodec.broker.routing.addresses import Addresses, Naming
+from stompcodec.broker.settings import Kind, Preset, Setting
 from stompcodec.errors import ConfigError
 
 

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from patience import patience
 
 import stompcodec.client as stomp
-from stompcodec.broker.config.config import DIALECTS
+from stompcodec.broker.config import DIALECTS
 from stompcodec.broker.message import OF_DURABLE, RETURNS, STRAYS
 from stompcodec.broker.storage.salvage import salvage
 from stompcodec.codec import Frame

@@ -10,7 +10,7 @@ from broker.sockets import Client, send
 from crash.process import BrokerProcess
 from patience import patience
 
-from stompcodec.broker.config.config import DIALECTS
+from stompcodec.broker.config import DIALECTS
 from stompcodec.broker.message import Message
 from stompcodec.broker.storage.store import MemoryStore
 

@@ -10,8 +10,8 @@ from broker.harness import Bench, FaultyStore, Peer
 
 from stompcodec import Limits, Parser
 from stompcodec.broker.auth import Rule, User, hash_passcode
-from stompcodec.broker.config.config import DIALECTS
-from stompcodec.broker.config.settings import Preset
+from stompcodec.broker.config import DIALECTS
+from stompcodec.broker.settings import Preset
 from stompcodec.broker.storage.sqlite import SqliteStore
 
 TOPIC = "/topic/a"

@@ -18,8 +18,7 @@ from broker.unsure import Unsure
 
 from stompcodec import Limits
 from stompcodec.broker.auth import User, hash_passcode
-from stompcodec.broker.config.config import Config
-from stompcodec.broker.config.file import parse_config
+from stompcodec.broker.config import Config, parse_config
 from stompcodec.broker.loop_quota import AT_ONCE
 from stompcodec.broker.routing.idempotency import MOST_OCTETS, Mark
 from stompcodec.broker.storage.salvage import check, salvage

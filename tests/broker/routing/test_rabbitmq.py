@@ -4,7 +4,7 @@ import pytest
 from broker.harness import Bench, bench_with_two
 
 from stompcodec.broker.auth import Rule, User, hash_passcode
-from stompcodec.broker.config.config import DIALECTS
+from stompcodec.broker.config import DIALECTS
 
 USERS = {name: User(name, hash_passcode("guest", n=16)) for name in ("ada", "bob")}
 

@@ -4,7 +4,7 @@ import pytest
 from broker.harness import Bench, FaultyStore
 
 from stompcodec.broker.auth import Rule
-from stompcodec.broker.config.config import DIALECTS
+from stompcodec.broker.config import DIALECTS
 
 TOPIC = "/topic/VirtualTopic.Orders"
 

@@ -9,7 +9,7 @@ import pytest
 from broker.harness import Bench
 
 from stompcodec.broker.auth import Rule, User, hash_passcode
-from stompcodec.broker.config.config import DIALECTS
+from stompcodec.broker.config import DIALECTS
 from stompcodec.broker.sessions import subscribe as names_module
 
 USERS = {name: User(name, hash_passcode("x", n=16)) for name in ("root", "ada", "eve")}

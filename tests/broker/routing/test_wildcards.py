@@ -7,10 +7,10 @@ from broker.harness import Bench, bench_with_two
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stompcodec.broker import wildcards
+from stompcodec.broker import settings
 from stompcodec.broker.auth import Auth, Rule, User
-from stompcodec.broker.errors import Refused
-from stompcodec.broker.wildcards import SYNTAXES, Patterns, Wildcards
+from stompcodec.broker.settings import SYNTAXES, Patterns, Wildcards
+from stompcodec.broker.values import Refused
 
 WORDS = st.lists(st.sampled_from(["a", "b", "", "ab"]), min_size=1, max_size=6)
 MARKED = st.lists(st.sampled_from(["a", "b", "", "ab", "*", "#", "#"]), min_size=1, max_size=6)
@@ -176,7 +176,7 @@ def test_topics_keep_no_subscription_that_has_ended():
 
 
 def test_what_topics_remember_of_patterns_is_bounded(monkeypatch):
-    monkeypatch.setattr(wildcards, "_MOST_REMEMBERED", 30)
+    monkeypatch.setattr(settings, "_MOST_REMEMBERED", 30)
     bench = Bench(wildcards="rabbitmq")
     peer, sender = bench.peer(), bench.peer()
     for number in range(10):

@@ -9,8 +9,7 @@ from hypothesis import strategies as st
 
 from stompcodec import Frame
 from stompcodec.broker.message import message_of
-from stompcodec.broker.selectors.selector import MOST_OCTETS, SelectorError, compile_selector
-from stompcodec.broker.selectors.values import Typed, value_of
+from stompcodec.broker.selectors import MOST_OCTETS, SelectorError, Typed, compile_selector, value_of
 from stompcodec.content import json_value
 
 pytest.importorskip("lark")

@@ -7,8 +7,8 @@ import pytest
 from broker.harness import Bench
 
 from stompcodec import MissingExtraError, StompError
-from stompcodec.broker.selectors import grammar as selector_grammar
-from stompcodec.broker.selectors.selector import SelectorError, compile_selector
+from stompcodec.broker import selectors as selector_grammar
+from stompcodec.broker.selectors import SelectorError, compile_selector
 
 pytest.importorskip("lark")
 

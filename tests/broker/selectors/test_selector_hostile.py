@@ -8,11 +8,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 from traced import held, tracing
 
+from stompcodec.broker import selectors as selector_values
 from stompcodec.broker.message import Message
-from stompcodec.broker.selectors import values as selector_values
-from stompcodec.broker.selectors.compile import MOST_NESTED, MOST_PARTS, MOST_SEARCHED
-from stompcodec.broker.selectors.selector import MOST_OCTETS, SelectorError, compile_selector
-from stompcodec.broker.selectors.values import Like
+from stompcodec.broker.selectors import (
+    MOST_NESTED,
+    MOST_OCTETS,
+    MOST_PARTS,
+    MOST_SEARCHED,
+    Like,
+    SelectorError,
+    compile_selector,
+)
 
 pytest.importorskip("lark")
 

@@ -13,7 +13,7 @@ from profiles import examples
 
 from stompcodec import Frame
 from stompcodec.broker.message import message_of
-from stompcodec.broker.selectors.selector import compile_selector
+from stompcodec.broker.selectors import compile_selector
 
 pytest.importorskip("lark")
 

@@ -11,8 +11,8 @@ from broker.sessions.test_legacy import Worker
 
 from stompcodec import Frame, Parser
 from stompcodec.broker import message
-from stompcodec.broker.config.config import DIALECTS
-from stompcodec.broker.selectors.values import _ALIASES
+from stompcodec.broker.config import DIALECTS
+from stompcodec.broker.selectors import _ALIASES
 from stompcodec.broker.sessions import commands
 from stompcodec.broker.sessions.session import NAMES
 from stompcodec.connection import Connection

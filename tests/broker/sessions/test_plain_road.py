@@ -20,7 +20,7 @@ from stompcodec.broker.auth import Rule, User, hash_passcode
 from stompcodec.broker.memory import MESSAGE, OPERATION
 from stompcodec.broker.queues.dispatcher import Dispatcher
 from stompcodec.broker.queues.queue import Queue
-from stompcodec.broker.selectors.selector import Selector
+from stompcodec.broker.selectors import Selector
 from stompcodec.broker.sessions import commit, plain
 
 pytestmark = pytest.mark.skipif(plain.EXTENSION is None, reason="the plain road is not built, or switched off")

@@ -13,7 +13,7 @@ from profiles import examples
 
 from stompcodec import Frame
 from stompcodec.broker import message
-from stompcodec.broker.config.config import DIALECTS, Config
+from stompcodec.broker.config import DIALECTS, Config
 from stompcodec.broker.queues.paging import Paging
 from stompcodec.broker.queues.queue import Queue
 from stompcodec.broker.sessions import commands, plain

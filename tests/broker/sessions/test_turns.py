@@ -11,7 +11,7 @@ from broker.harness import Bench, FaultyStore
 from broker.sockets import Client, run, send
 
 from stompcodec import Frame, serialize
-from stompcodec.broker.config.config import Config
+from stompcodec.broker.config import Config
 from stompcodec.broker.server import Server, _Peer, serve
 from stompcodec.broker.sessions.commands import HANDLERS
 from stompcodec.broker.sessions.session import Session

@@ -13,8 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from stompcodec.broker import values
-from stompcodec.broker.errors import Refused
 from stompcodec.broker.sessions import plain
+from stompcodec.broker.values import Refused
 
 LONG, INT = 2**63 - 1, 2**31 - 1
 DIALECTS = ("stompcodec", "rabbitmq", "activemq", "artemis")

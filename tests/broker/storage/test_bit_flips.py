@@ -15,8 +15,7 @@ import pytest
 from broker.harness import Bench
 from broker.large import pattern, settle, stored_bench
 
-from stompcodec.broker.storage.damage import examine_wal
-from stompcodec.broker.storage.folder_lock import is_body
+from stompcodec.broker.storage.folder import examine_wal, is_body
 from stompcodec.broker.storage.salvage import check, salvage
 from stompcodec.errors import StoreError
 

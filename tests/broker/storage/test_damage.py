@@ -17,8 +17,7 @@ from broker.harness import Peer
 from broker.large import QUEUE, Slow, pattern, settle, stored_bench
 from broker.storage.storing import change, content, fill, flip, message
 
-from stompcodec.broker.storage.damage import examine_wal
-from stompcodec.broker.storage.folder_lock import is_body
+from stompcodec.broker.storage.folder import examine_wal, is_body
 from stompcodec.broker.storage.salvage import check, salvage
 from stompcodec.broker.storage.sqlite import SqliteStore
 from stompcodec.errors import StoreError

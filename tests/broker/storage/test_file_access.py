@@ -13,7 +13,7 @@ from broker.folders import put_file, start, stop
 from broker.harness import Bench, Peer
 from broker.large import pattern, settle
 
-from stompcodec.broker.config.file import parse_config
+from stompcodec.broker.config import parse_config
 from stompcodec.broker.core import access_to
 from stompcodec.broker.storage.sqlite import SqliteStore
 from stompcodec.disk import Access, access_of, create, guard, make_folder, mode_of

@@ -15,8 +15,8 @@ from broker.large import pattern
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from stompcodec.broker.storage.body_files import BodyFolder
-from stompcodec.broker.storage.folder_lock import MARKER, FolderLock
+from stompcodec.broker.storage.folder import MARKER, FolderLock
+from stompcodec.broker.storage.large import BodyFolder
 from stompcodec.broker.storage.sqlite import SqliteStore
 from stompcodec.errors import StoreError
 

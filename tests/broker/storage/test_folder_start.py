@@ -17,7 +17,7 @@ from broker.folders import put_file, start, stop, tree, use
 from broker.harness import Bench
 from broker.storage.storing import BIG, change, message, put
 
-from stompcodec.broker.storage.folder_lock import examine_data, examine_large
+from stompcodec.broker.storage.folder import examine_data, examine_large
 from stompcodec.broker.storage.sqlite import SqliteStore
 from stompcodec.errors import StoreError
 

@@ -20,11 +20,10 @@ from hypothesis import strategies as st
 from profiles import examples
 
 from stompcodec.broker.auth import Rule
-from stompcodec.broker.config.config import Config
-from stompcodec.broker.storage import folder_lock as folder_module
+from stompcodec.broker.config import Config
+from stompcodec.broker.storage import folder as folder_module
 from stompcodec.broker.storage import large as spool_module
-from stompcodec.broker.storage.body_files import BodyFolder
-from stompcodec.broker.storage.large import Spool
+from stompcodec.broker.storage.large import BodyFolder, Spool
 from stompcodec.broker.storage.sqlite_writer import Writer
 
 # ---- in and out ----
@@ -475,7 +474,7 @@ def test_a_file_that_cannot_be_adopted_fails_the_commit(tmp_path: Path, monkeypa
         raise OSError(28, "No space left on device")
 
     with monkeypatch.context() as patch:
-        patch.setattr("stompcodec.broker.storage.body_files.link", full)
+        patch.setattr("stompcodec.broker.storage.large.link", full)
         sender.put(QUEUE, pattern(5000), persistent="true", receipt="r")
         settle(bench)
     assert sender.error().headers["message"] == "the message could not be stored"

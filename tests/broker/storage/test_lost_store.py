@@ -13,7 +13,7 @@ from broker.folders import OURS, put_file, start, tree
 from broker.storage.storing import change, content, fill, message, put
 from broker.storage.test_salvage import run
 
-from stompcodec.broker.storage import sqlite_schema as schema
+from stompcodec.broker.storage import tables as schema
 from stompcodec.broker.storage.salvage import check, salvage
 from stompcodec.broker.storage.sqlite import SqliteStore
 from stompcodec.errors import StoreError

@@ -17,10 +17,10 @@ from broker.unsure import Unsure
 from patience import patience
 
 from stompcodec.broker.message import Message
-from stompcodec.broker.storage import rows as rows_module
 from stompcodec.broker.storage import sqlite_reader as reader_module
 from stompcodec.broker.storage import sqlite_writer as writer_module
-from stompcodec.broker.storage.body_files import Body
+from stompcodec.broker.storage import tables as rows_module
+from stompcodec.broker.storage.large import Body
 from stompcodec.broker.storage.salvage import check, salvage
 from stompcodec.broker.storage.sqlite import SqliteStore
 from stompcodec.broker.storage.store import Page

@@ -25,16 +25,16 @@ from crash.process import ROOT, BrokerProcess
 from patience import patience
 
 from stompcodec import client as stomp
-from stompcodec.broker.config.config import Config
-from stompcodec.broker.errors import Refused
-from stompcodec.broker.process import run
+from stompcodec.broker.config import Config
+from stompcodec.broker.server import run
 from stompcodec.broker.sessions.plain import EXTENSION
-from stompcodec.broker.storage import folder_lock
-from stompcodec.broker.storage.folder_lock import FolderLock, Places
+from stompcodec.broker.storage import folder
+from stompcodec.broker.storage.folder import FolderLock, Places
 from stompcodec.broker.storage.large import Spool
-from stompcodec.broker.storage.rows import Leftovers
 from stompcodec.broker.storage.salvage import check, salvage
 from stompcodec.broker.storage.sqlite import SqliteStore
+from stompcodec.broker.storage.tables import Leftovers
+from stompcodec.broker.values import Refused
 from stompcodec.capture.index import CaptureBusyError, Lock
 from stompcodec.errors import StompError, StoreError
 
@@ -177,7 +177,7 @@ def test_a_folder_has_one_user(remove: bool, tmp_path: Path) -> None:
 
 def test_where_folders_cannot_be_locked_the_file_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """As on NFS, where an exclusive lock needs a file that is open for writing."""
-    monkeypatch.setattr("stompcodec.broker.storage.folder_lock.lock_folder", lambda *given: None)
+    monkeypatch.setattr("stompcodec.broker.storage.folder.lock_folder", lambda *given: None)
     first = FolderLock(tmp_path)
     with pytest.raises(StoreError, match="is in use by process"):
         FolderLock(tmp_path)
@@ -416,16 +416,16 @@ def test_no_page_is_read_from_another_database(tmp_path: Path) -> None:
 BACKENDS = pytest.mark.parametrize("backend", ["Python", "C"])
 
 
-def look_of(backend: str) -> Callable[[tuple[folder_lock.Noted, ...]], bool]:
+def look_of(backend: str) -> Callable[[tuple[folder.Noted, ...]], bool]:
     if backend == "C" and not hasattr(EXTENSION, "are_at"):
         pytest.skip("no extension")
-    return folder_lock._all_there if EXTENSION is None or backend == "Python" else EXTENSION.are_at
+    return folder._all_there if EXTENSION is None or backend == "Python" else EXTENSION.are_at
 
 
 @BACKENDS
 def test_what_is_unknown_fails_one_commit_only(backend: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """As without the right to look, or on an error of the disk; here it is a path that goes round in circles."""
-    monkeypatch.setattr(folder_lock, "_are_there", look_of(backend))
+    monkeypatch.setattr(folder, "_are_there", look_of(backend))
     store = opened(tmp_path / "data")
     (tmp_path / "data").rename(tmp_path / "away")
     (tmp_path / "data").symlink_to("data")

@@ -19,11 +19,10 @@ from patience import patience
 
 from stompcodec import Frame, serialize
 from stompcodec.broker import Config, serve
-from stompcodec.broker.errors import Refused
-from stompcodec.broker.storage.body_files import BodyFolder
-from stompcodec.broker.storage.helper import Remover
-from stompcodec.broker.storage.large import Draft, Spool
+from stompcodec.broker.storage.folder import Remover
+from stompcodec.broker.storage.large import BodyFolder, Draft, Spool
 from stompcodec.broker.storage.sqlite import SqliteStore
+from stompcodec.broker.values import Refused
 
 #: Whom removals are told; None for nobody. A hook cannot be taken back.
 _seen: list[tuple[str, bool]] | None = None

@@ -19,9 +19,9 @@ from broker.storage.storing import BIG, commit_later, content, message, put, seq
 from patience import patience
 
 from stompcodec.broker.storage import sqlite, sqlite_writer
-from stompcodec.broker.storage.rows import SEQ_BITS
 from stompcodec.broker.storage.sqlite import _FAST, SqliteStore
 from stompcodec.broker.storage.sqlite_writer import Timer, Writer
+from stompcodec.broker.storage.tables import SEQ_BITS
 
 
 @pytest.fixture

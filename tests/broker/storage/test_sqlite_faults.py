@@ -21,7 +21,7 @@ from patience import patience
 
 import stompcodec
 from stompcodec.broker.storage import sqlite_writer as writer_module
-from stompcodec.broker.storage.body_files import Bodies
+from stompcodec.broker.storage.large import Bodies
 from stompcodec.broker.storage.sqlite import SqliteStore
 from stompcodec.errors import StoreError
 

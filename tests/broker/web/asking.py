@@ -9,7 +9,7 @@ from typing import NamedTuple
 from patience import patience
 
 from stompcodec.broker.auth import Rule, User, hash_passcode
-from stompcodec.broker.config.config import Config
+from stompcodec.broker.config import Config
 from stompcodec.broker.server import Server
 
 HASH = hash_passcode("x", n=16)

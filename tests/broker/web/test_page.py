@@ -16,7 +16,7 @@ from patience import patience
 
 import stompcodec.client as stomp
 from stompcodec.broker.auth import Rule
-from stompcodec.broker.config.config import Config
+from stompcodec.broker.config import Config
 from stompcodec.broker.web.site import page_text
 from stompcodec.testing import StompBroker
 

@@ -12,7 +12,7 @@ from broker.web.asking import CONFIG, WITH_USERS, get, login, parsed, raw
 from patience import patience
 
 import stompcodec.client as stomp
-from stompcodec.broker.config.config import Config
+from stompcodec.broker.config import Config
 from stompcodec.broker.server import Server
 from stompcodec.broker.web import site as page_module
 from stompcodec.errors import ConfigError

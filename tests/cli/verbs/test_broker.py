@@ -21,8 +21,8 @@ from crash.process import BrokerProcess
 
 import stompcodec
 from stompcodec.broker.auth import check_hash
-from stompcodec.broker.config.config import KEYS
-from stompcodec.broker.process import new_loop
+from stompcodec.broker.config import KEYS
+from stompcodec.broker.server import new_loop
 from stompcodec.cli.verbs.broker import _config
 from stompcodec.errors import ConfigError
 

@@ -1,1 +1,0 @@
-"""Bodies: conversion for subscriptions that ask for another form."""

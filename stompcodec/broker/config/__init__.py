@@ -1,1 +1,0 @@
-"""Configuration: the file, the table of its keys, and the defaults of each dialect."""
