@@ -18,7 +18,6 @@ from stompcodec import Frame
 from stompcodec.broker.server import Server, serve
 from stompcodec.broker.storage.store import MemoryStore
 from stompcodec.errors import StoreError
-from stompcodec.transport.owner import LINGER
 
 
 class CountingStore(MemoryStore):
@@ -62,29 +61,6 @@ class Spy:
 
 
 # ---- turns ----
-
-
-def test_a_chunk_is_one_turn() -> None:
-    """A hundred messages in one chunk: one commit, and one write to the consumer."""
-    store = CountingStore()
-
-    async def main(server: Server) -> None:
-        consumer, producer = await Client.connect(server), await Client.connect(server)
-        await consumer.ask(subscribe("/queue/a", "ack:client"))
-        writes: list[int] = []
-        for peer in server.peers.values():
-            peer.wire = Spy(peer.wire, writes)
-        server.broker.quota.clock = lambda: 0.0  # it stands still, so that no share ends within the chunk
-        producer.send("".join(send("/queue/a", str(n), "persistent:true", f"receipt:{n}") for n in range(100)))
-        assert [(await producer.frame()).headers["receipt-id"] for _ in range(100)] == [str(n) for n in range(100)]
-        assert [(await consumer.frame()).body for _ in range(100)] == [str(n).encode() for n in range(100)]
-        assert store.commits == [100]
-        assert len(writes) == 2
-        for client in (consumer, producer):
-            await client.close()
-
-    run(main, store=store)
-    assert store.closed
 
 
 def test_memory_is_given_back_for_what_the_journal_lets_go_too(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -214,9 +190,6 @@ def test_stop_waits_for_the_disk() -> None:
     assert [frame.command for frame in asyncio.run(main())] == ["RECEIPT", "ERROR"]
 
 
-# ---- deadlines ----
-
-
 # ---- start and stop ----
 
 
@@ -238,30 +211,6 @@ def test_stop_does_not_wait_for_who_does_not_read() -> None:
         return took
 
     assert asyncio.run(main()) < patience(5)
-
-
-@pytest.mark.long
-def test_who_reads_late_gets_what_is_there_while_the_broker_stops() -> None:
-    """It has all of drain_timeout, longer than a connection may otherwise stand still once it ends."""
-
-    async def main() -> Frame:
-        server = serve(CONFIG.replace(drain_timeout=patience(60)))
-        await server.start()
-        late, producer = await Client.connect(server), await Client.connect(server)
-        await late.ask(subscribe("/queue/a"))
-        late.writer.transport.pause_reading()
-        producer.send(send("/queue/a", "x" * 100_000) * 200)
-        await producer.ask(send("/queue/b", "x", "receipt:r"))
-        stopping = asyncio.ensure_future(server.stop())
-        await asyncio.sleep(1.2 * LINGER)
-        late.writer.transport.resume_reading()
-        *_, last = await late.rest()
-        await stopping
-        for client in (late, producer):
-            await client.close()
-        return last
-
-    assert asyncio.run(main()).command == "ERROR"
 
 
 def test_the_ready_file(tmp_path: Path) -> None:

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import logging
-from typing import Any
-
 import pytest
 from broker.harness import Bench, Peer, bench_with_two
 
@@ -63,22 +60,6 @@ def test_memory_is_short(headers: dict[str, str], what: str, caplog: pytest.LogC
     assert line.startswith(f"senders wait for room in {what}")
 
 
-class Stock:
-    """A queue whose senders wait, as the account sees it."""
-
-    is_low = False
-
-    def __init__(self, name: str) -> None:
-        self.name = name
-        self.blocked: dict[Any, None] = {self: None}
-
-    def __str__(self) -> str:
-        return self.name
-
-    def release_blocked(self) -> None:
-        raise AssertionError
-
-
 @pytest.fixture
 def account() -> Account:
     return Account(2**30)
@@ -87,30 +68,3 @@ def account() -> Account:
 def look(log: WaitLog, since: int, until: int) -> None:
     for second in range(since, until):
         log.look(float(second))
-
-
-def test_a_queue_that_is_full_now_and_then_is_logged_once_a_minute(
-    account: Account, caplog: pytest.LogCaptureFixture
-) -> None:
-    log, stock, found = WaitLog(account, logging.getLogger("test")), Stock("q"), []
-    for second in range(0, 200, 10):
-        account.wait(stock)
-        look(log, second, second + 3)
-        account.wait(stock)  # of another sender: it is the same wait
-        look(log, second + 3, second + 8)
-        del account.waiting[stock]
-        look(log, second + 8, second + 10)
-        found += [(second, line) for line in lines(caplog)]
-    assert [second for second, line in found if line == "senders wait for room in q: 1"] == [0, 60, 120, 180]
-    assert [second for second, line in found if line == "senders waited 8 s for room in q"] == [0, 60, 120, 180]
-
-
-def test_a_few_queues_at_a_time(account: Account, caplog: pytest.LogCaptureFixture) -> None:
-    log, stocks = WaitLog(account, logging.getLogger("test")), [Stock(f"q{number}") for number in range(30)]
-    for stock in stocks:
-        account.wait(stock)
-    look(log, 0, 50)
-    assert lines(caplog) == [f"senders wait for room in q{number}: 1" for number in range(20)]
-    del account.waiting[stocks[3]]
-    look(log, 50, 51)
-    assert lines(caplog) == ["senders waited 50 s for room in q3", "senders wait for room in q20: 1"]

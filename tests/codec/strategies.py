@@ -130,8 +130,6 @@ bodies = st.one_of(
     st.binary(max_size=20),
     st.sampled_from([b"", b"\0", b"hello", b"x" * 8191, b"x" * 8192, b"\0" * 9000, b"y" * 70000]),
 )
-#: (command, pairs) that version 1.2 can carry.
-good_heads = st.tuples(st.sampled_from(_COMMANDS), st.lists(st.tuples(_texts.filter(bool), _texts), max_size=6))
 
 _odd_texts = st.lists(
     st.sampled_from(["\0", "\ud800", "\udcff", "\x01", "Content-Length", "content-length", "1", "5"]) | _texts,

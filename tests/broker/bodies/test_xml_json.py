@@ -69,38 +69,6 @@ def test_a_tree_survives_both_notations(tree):
     assert write_json(parse_json(once), MOST) == once
 
 
-@pytest.mark.req("WISH-TRF-01", "WISH-TRF-03")
-@given(
-    st.dictionaries(
-        TEXTS,
-        st.one_of(TEXTS, st.booleans(), st.none(), st.integers(-(2**70), 2**70), st.floats(allow_nan=False, width=32)),
-        max_size=5,
-    )
-)
-def test_a_plain_json_object_is_a_map(values):
-    if any(isinstance(value, float) and abs(value) == float("inf") for value in values.values()):
-        return
-    body = json.dumps(values).encode()
-    root = parse_json(transformed(transformed(body, "jms-map-json", "jms-map-xml"), "jms-map-xml", "jms-map-json"))
-    found = {entry.children[0].text: entry.children[1] for entry in root.children}
-    if set(values) == {"map"} and values["map"] in ("", None):  # that is the mapped form of an empty map
-        assert found == {}
-        return
-    assert list(found) == list(values)
-    for key, value in values.items():
-        kind, text = found[key].name, found[key].text
-        assert (kind, text) == {
-            str: lambda value: ("string", value),
-            bool: lambda value: ("boolean", "true" if value else "false"),
-            type(None): lambda value: ("null", ""),
-            float: lambda value: ("double", repr(value)),
-            int: lambda value: (
-                "int" if value.bit_length() < 32 else "long" if value.bit_length() < 64 else "big-int",
-                str(value),
-            ),
-        }[type(value)](value)
-
-
 def transformed(body, source, target):
     return transform.transformed(body, FORMS[source], FORMS[target], MOST)
 
@@ -292,22 +260,6 @@ def test_a_large_message_is_never_transformed():
     message = get(Bench(large=10), '{"a":"0123456789"}', consumer, transformation="jms-map-json")
     assert message.body == b'{"a":"0123456789"}'
     assert message.headers["transformation-error"] == "the body is too large"
-
-
-def test_a_message_that_comes_again_is_transformed_again_and_kept_as_it_was():
-    bench = Bench()
-    peer = bench.peer()
-    peer.subscribe("/queue/a", ack="client-individual", transformation="jms-map-json")
-    peer.put("/queue/a", MAP_XML, transformation="jms-map-xml")
-    first = peer.next("MESSAGE")
-    peer.nack(first)
-    again = peer.next("MESSAGE")
-    assert (again.headers["redelivered"], again.body) == ("true", first.body)
-    peer.lose()
-    assert bench.peer().session.outbox.send_budget > 0
-    plain = bench.peer()
-    plain.subscribe("/queue/a")
-    assert plain.next("MESSAGE").body == MAP_XML.encode()
 
 
 @pytest.mark.req("WISH-ENC-01", "WISH-ENC-02")

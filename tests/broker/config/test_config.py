@@ -122,13 +122,6 @@ GOOD = {
 }
 
 
-@pytest.mark.parametrize("source", GOOD)
-def test_a_key_sets_its_field_or_those_of_its_family(source):
-    config = parse_config(source)
-    assert {name: getattr(config, name) for name in GOOD[source]} == GOOD[source]
-    assert config == Config().replace(**GOOD[source]) == Config(**GOOD[source])
-
-
 BAD = {
     "listen.host": ["1", '""', '"a\\nb"'],
     "listen.port": ["-1", "65536", "true", '"61613"', "1.5", "[]", "[-1]", "[65536]", "[true]", "[7, false]"],
@@ -232,13 +225,6 @@ def test_users_and_rules():
     assert config.users == {"ada": User("ada", HASH), "bob": User("bob", HASH, ("staff", "night"), ("/",))}
     assert config.rules == (Rule("@night", "send", "/queue/*", "/", False), Rule())
     assert HASH not in repr(config)
-
-
-def test_replace_is_checked():
-    config = parse_config(f'users.ada = "{HASH}"\n[[rules]]\nwho = "ada"')
-    assert config.replace(port=1).port == 1
-    with pytest.raises(ConfigError, match="unknown user or group 'ada'"):
-        config.replace(users={"guest": User("guest", HASH)})
 
 
 def test_paths_start_from_the_folder_of_the_file(tmp_path, monkeypatch):

@@ -72,22 +72,6 @@ def test_version_1_0_has_no_heart_beats(dialect, offered):
     assert connected.headers["heart-beat"] == "0,0"
 
 
-@pytest.mark.parametrize("dialect", ["rabbitmq", "activemq"])
-def test_mirrored_heart_beats_are_kept(dialect):
-    bench = Bench(**DIALECTS[dialect])
-    silent, idle = bench.peer(connect=False), bench.peer(connect=False)
-    silent.connect(heart_beat="2000,0")
-    idle.connect(heart_beat="0,2000")
-    before = len(idle.octets)
-    bench.wait(3)
-    assert not silent.closed
-    assert idle.octets[before:].strip(b"\n") == b""
-    assert len(idle.octets) > before
-    bench.wait(3)
-    assert silent.closed
-    assert not idle.closed
-
-
 # ---- windows ----
 
 
@@ -130,28 +114,3 @@ def test_a_session_divides_its_allowance(asked):
         peer.send("UNSUBSCRIBE", id=str(number))
     rest = [frame for frame in peer.take() if frame.headers["subscription"] == "4"]
     assert counts[4] + len(rest) == 40  # alone, it has all of it again
-
-
-def test_receive_beside_subscriptions_that_have_the_whole_allowance():
-    bench = Bench(**DIALECTS["rabbitmq"])
-    peer = bench.peer()
-    bench.peer().put("/queue/b", "x")
-    peer.subscribe("/queue/a", "1", ack="client")
-    peer.raw(b"RECEIVE\ndestination:/queue/b\nid:2\nack:client\n\n\0")
-    message = peer.next("MESSAGE")
-    peer.ack(message, receipt="r")
-    assert peer.next().command == "RECEIPT"
-    assert (peer.session.windows.acking, peer.session.windows.total, peer.session.windows.overdue) == (1, 100_000, 0)
-
-
-def test_subscriptions_that_come_and_go_leave_the_sums_right():
-    bench = Bench(max_unacked=64, prefetch=64)
-    peer = bench.peer()
-    for turn in range(3):
-        for number in range(20):
-            peer.subscribe(f"/queue/{number}", str(number), ack="client", **({"credit": "9"} if number % 2 else {}))
-        assert peer.session.windows.acking == 20
-        assert peer.session.windows.total == sum(consumer.window for consumer in peer.session.consumers.values()) <= 64
-        for number in range(20):
-            peer.send("UNSUBSCRIBE", id=str(number))
-        assert (peer.session.windows.acking, peer.session.windows.total, peer.session.windows.parts) == (0, 0, 1), turn

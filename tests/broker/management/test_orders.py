@@ -48,24 +48,6 @@ def test_a_purge_may_be_limited_and_selective():
     assert kept(bench) == []
 
 
-def test_moved_messages_keep_what_they_have():
-    bench = Managed()
-    bench.peer().put("/queue/a", "x", persistent="true", priority="7", expires="1000009000", foo="bar", JMSXGroupID="g")
-    assert bench.result("move", destination="/queue/a", to="/queue/b")["messages"] == 1
-    (row,) = bench.result("messages", destination="/queue/b")
-    assert (row["destination"], row["priority"], row["expires"], row["persistent"]) == ("/queue/b", 7, 1000009.0, True)
-    assert [name for name, _ in row["headers"]] == [
-        *("destination", "persistent", "priority", "expires", "foo", "JMSXGroupID", "content-length"),
-    ]
-    (message,) = bench.broker.queues["/", "/queue/b"].messages
-    assert message.group == b"g"
-    assert kept(bench) == [("/queue/b", b"x")]
-    bench.wait(20.0)
-    bench.date += 20.0
-    bench.wait(20.0)
-    assert kept(bench) == []
-
-
 def test_a_move_to_a_topic_and_to_a_durable_subscription():
     bench, _ = filled(4)
     consumer = bench.peer(connect=False)
@@ -252,29 +234,6 @@ def test_the_answer_comes_after_the_commit(order):
     assert "error" not in json.loads(answer.body)
 
 
-def test_a_transaction_has_its_removals_in_its_own_commit():
-    """Even if so many messages leave other queues in auto mode that their removals are left to the next one."""
-    bench = Managed(FaultyStore(background=False))
-    sender, consumer = bench.peer(), bench.peer()
-    for number in range(30):
-        sender.put("/queue/busy", f"b{number}", persistent="true")
-    sender.put("/queue/a", "settled", persistent="true")
-    consumer.subscribe("/queue/a", id="1", ack="client-individual")
-    message = consumer.next("MESSAGE")
-    consumer.send("BEGIN", transaction="t")
-    consumer.ack(message, transaction="t")
-    commit = consumer.octets_of("COMMIT", transaction="t", receipt="r")
-    taker = bench.peer()
-    taker.session.receive(taker.octets_of("SUBSCRIBE", id="1", destination="/queue/busy"), bench.now)
-    consumer.session.receive(commit, bench.now)
-    bench.store.background = True
-    for session in bench.broker.turn(bench.now):
-        bench.peers[session].flush()
-    bench.store.finish()
-    bench.soon.pop(0)()
-    assert ("/queue/a", b"settled") not in kept(bench)
-
-
 # ---- turns ----
 
 
@@ -360,40 +319,6 @@ def test_a_paused_queue_delivers_nothing_until_it_is_resumed():
 
 
 # ---- what is computed ----
-
-
-def test_rates_are_those_since_an_earlier_question():
-    bench = Managed()
-    sender, consumer = bench.peer(), bench.peer()
-    consumer.subscribe("/queue/a", id="1")
-    consumer.subscribe("/queue/b", id="2", ack="client")
-    sender.put("/queue/a")
-    sender.put("/topic/t")
-    assert bench.row("/queue/a")["received_rate"] is None
-    for name in ("/queue/a", "/queue/b", "/queue/b"):
-        sender.put(name)
-    bench.row("/queue/b")
-    bench.now += 0.5
-    assert bench.row("/queue/a")["received_rate"] is None
-    bench.now += 1.5
-    bench.broker.now = bench.now
-    row = bench.row("/queue/a")
-    assert (row["received"], row["delivered"]) == (2, 2)
-    assert (row["received_rate"], row["delivered_rate"]) == (0.5, 0.5)
-    (first, *_) = bench.result("destinations", sort="received_rate", limit=1)
-    assert (first["destination"], first["received_rate"]) == ("/queue/b", 1.0)
-
-
-def test_rows_can_be_matched():
-    bench = Managed()
-    peer = bench.peer()
-    for number in range(5):
-        for _ in range(number):
-            peer.put(f"/queue/q{number}", "x")
-    peer.subscribe("/topic/t", id="1")
-    names = [row["destination"] for row in bench.result("destinations", match="/queue/q*", limit=1)]
-    assert names == ["/queue/q1", "/queue/q2", "/queue/q3", "/queue/q4"]
-    assert [row["kind"] for row in bench.result("destinations", kind="topic")] == ["topic"]
 
 
 def test_what_is_looked_at_and_not_shown_takes_turns_too():

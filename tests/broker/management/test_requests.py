@@ -8,9 +8,8 @@ import pytest
 from broker.management.managing import ELSEWHERE, FIELDS, LOCAL, Managed, check, over_stomp
 
 from stompcodec.broker.auth import Rule, User, hash_passcode
-from stompcodec.broker.config import DIALECTS, Config
-from stompcodec.broker.management.schema import MOST_ROWS, ORDERS, REQUESTS, Asker, markdown, page_of
-from stompcodec.errors import ConfigError
+from stompcodec.broker.config import DIALECTS
+from stompcodec.broker.management.schema import MOST_ROWS, ORDERS, REQUESTS, markdown, page_of
 
 HASH = hash_passcode("x", n=16)
 USERS = {name: User(name, HASH, groups=groups) for name, groups in (("ada", ("staff",)), ("bob", ()), ("eve", ()))}
@@ -71,12 +70,6 @@ def test_without_users_this_machine_may(name, address):
     judged(bench, client(bench, address), name, ADDRESSES[address])
 
 
-def test_which_addresses_are_this_machine():
-    bench = without_users()
-    for address, allowed in ADDRESSES.items():
-        judged(bench, client(bench, address), "broker", allowed)
-
-
 @pytest.mark.parametrize("name", REQUESTS)
 @pytest.mark.parametrize(("login", "may"), [("ada", set(REQUESTS)), ("bob", {"broker"}), ("eve", set())])
 def test_with_users_a_rule_has_to_allow_it(name, login, may):
@@ -91,15 +84,6 @@ def test_no_rule_means_no_right(rules):
     assert over_stomp(client(bench, LOCAL, "ada"), "broker")["error"]["field"] == "destination"
 
 
-def test_a_rule_may_take_the_right_from_this_machine():
-    bench = Managed(rules=(Rule("*", "manage", "/management/purge", allow=False), Rule("*", "manage")))
-    peer = client(bench, LOCAL)
-    assert over_stomp(peer, "purge", None, destination="/queue/a")["error"]["field"] == "destination"
-    assert "result" in over_stomp(peer, "broker")
-    far = client(bench, ELSEWHERE)
-    assert "error" in over_stomp(far, "broker")
-
-
 @pytest.mark.parametrize("name", [request.name for request in ORDERS])
 def test_an_order_is_logged_with_who_gave_it(name, caplog):
     bench = with_users()
@@ -112,25 +96,6 @@ def test_an_order_is_logged_with_who_gave_it(name, caplog):
         assert "'ada'" in text
         assert ELSEWHERE in text
     assert [text.endswith("has begun") for text in (*begun, done)] == [True] * len(begun) + [False]
-
-
-@pytest.mark.parametrize(("order", "fields"), [("purge", {}), ("move", {"to": "/queue/b"}), ("delete", {})])
-def test_an_order_that_takes_some_turns_is_logged_before_it_takes_effect(order, fields, caplog):
-    """The broker may be killed before its end."""
-    bench = without_users()
-    for number in range(60):
-        bench.peer(peer=LOCAL).put("/queue/a", str(number), persistent="true")
-    kept = len(list(bench.store.load()))
-    answers, asker = [], Asker(bench.broker.virtual_host("/"), "a test")
-    bench.management.begin(order, {"destination": "/queue/a", **fields}, asker, answers.append)
-    assert not answers
-    assert len(list(bench.store.load())) == kept
-    (record,) = caplog.records
-    assert record.getMessage().startswith(f"order {order} {{'destination': '/queue/a'")
-    assert record.getMessage().endswith(" of a test has begun")
-    bench.turn()
-    assert answers
-    assert len(caplog.records) == 2
 
 
 def test_orders_are_logged_at_any_level(caplog):
@@ -284,16 +249,6 @@ def test_nobody_reads_requests_and_answers_of_others(dialect, how):
             assert error.headers["message"] == "a reserved destination"
 
 
-@pytest.mark.parametrize("dialect", DIALECTS)
-@pytest.mark.parametrize("reply_to", ["/management/broker", "/management/>"])
-def test_an_answer_is_not_a_request(dialect, reply_to):
-    bench = Managed(dialect=dialect, users=USERS, rules=RULES)
-    peer = client(bench, ELSEWHERE, "ada")
-    peer.put("/management/log-level", b'{"level": "error"}', reply_to=reply_to)
-    assert peer.error().headers["message"] == "a reserved destination"
-    assert bench.result("broker")["log_level"] == "warning"
-
-
 def test_a_large_body_is_dropped():
     bench = Managed(large=100)
     peer = client(bench, LOCAL)
@@ -336,38 +291,6 @@ def test_every_version_may_ask_and_a_plain_queue_takes_answers(version):
     (message,) = bench.broker.queues["/", "/queue/answers"].messages
     check(json.loads(message.frame.body))
     assert "correlation-id" not in message.frame.headers
-
-
-@pytest.mark.parametrize(
-    ("command", "headers"), [("SUBSCRIBE", b"id:1"), ("RECEIVE", b"id:1"), ("SEND", b"reply-to:/queue/a")]
-)
-def test_the_names_are_reserved(command, headers):
-    bench = without_users()
-    bench.broker.manage = None  # as in a broker without management
-    peer = bench.peer(peer=LOCAL)
-    peer.raw(b"%b\ndestination:/management/broker\n%b\n\n\0" % (command.encode(), headers))
-    assert "reserved" in peer.error().headers["message"]
-
-
-def test_a_part_of_a_composite_destination_is_not_a_request():
-    bench = Managed(composite=True)
-    peer = client(bench, LOCAL)
-    peer.put("/queue/a,/management/broker", reply_to="/temp-queue/answers")
-    assert "reserved" in peer.error().headers["message"]
-    assert ("/", "/queue/a") not in bench.broker.queues or not bench.broker.queues["/", "/queue/a"].total
-
-
-def test_the_prefix_can_be_another_or_none():
-    bench = Managed(management_prefix="$SYS.")
-    peer = client(bench, LOCAL)
-    peer.put("$SYS.broker", reply_to="/temp-queue/answers")
-    assert "result" in json.loads(peer.next("MESSAGE").body)
-    bench = Managed(management_prefix="")
-    peer = client(bench, LOCAL)
-    peer.put("/management/broker", reply_to="/temp-queue/answers")
-    assert bench.broker.queues["/", "/management/broker"].total == 1
-    with pytest.raises(ConfigError, match="management_prefix"):
-        Config(management_prefix="/queue/management.")
 
 
 def test_a_manager_sees_its_own_virtual_host_only():

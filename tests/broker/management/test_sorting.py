@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 from broker.management.managing import Managed
 
-from stompcodec.broker.management import questions
 from stompcodec.broker.management.questions import Clock, sort_key
 from stompcodec.broker.management.schema import SORTS
 
@@ -46,25 +45,3 @@ def test_a_key_is_what_the_row_says_and_the_highest_are_first_on_all_pages(bench
         assert sorted(row["destination"] for row in found) == sorted(rows)
         bench.now += 2.0
         bench.turn()
-
-
-def test_only_a_page_of_rows_is_made(monkeypatch: pytest.MonkeyPatch) -> None:
-    bench, made = Managed(), []
-    peer = bench.peer()
-    peer.raw(b"".join(peer.octets_of("SEND", destination=f"/queue/{number}") for number in range(300)))
-    row_of = questions.destination_row
-    monkeypatch.setattr(questions, "destination_row", lambda *given: made.append(given) or row_of(*given))
-    assert len(bench.ask("destinations", sort="ready", limit=5)["rows"]) == len(made) == 5
-
-
-def test_a_queue_that_took_the_place_of_another_is_listed_at_once() -> None:
-    bench = Managed()
-    sender = bench.peer()
-    for name in "abc":
-        sender.put(f"/queue/{name}", b"x")
-    for gone, new in (("a", "d"), ("c", "e"), ("b", "b")):
-        bench.result("destinations")
-        bench.result("delete", destination=f"/queue/{gone}")
-        sender.put(f"/queue/{new}", b"x")
-        rows = {row["destination"] for row in bench.result("destinations")}
-        assert rows == set(bench.broker.virtual_host("/").queues)

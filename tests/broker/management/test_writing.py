@@ -62,17 +62,6 @@ def test_the_bytes_are_those_of_json(bench: Managed, question: str) -> None:
     assert both(bench, question, limit=0)[0].startswith(b'{"ask":"' + question.encode() + b'","time":')
 
 
-def test_numbers_are_never_stale(bench: Managed) -> None:
-    for body in range(3):
-        bench.peer().put("/queue/late", b"x" * body)
-        found = json.loads(both(bench, "destinations", match="/queue/late")[0])
-        assert found == bench.ask("destinations", match="/queue/late")
-        assert found["rows"][0]["ready"] == body + 1
-        bench.wait(1.5)
-    bench.result("pause", destination="/queue/late")
-    assert json.loads(both(bench, "destinations", match="/queue/late")[0])["rows"][0]["paused"] is True
-
-
 def kept(writer: Writer) -> dict[tuple[Any, ...], str]:
     return writer._forms["destinations"]._kept
 

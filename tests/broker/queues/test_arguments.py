@@ -56,14 +56,6 @@ def test_drop_head(by, persistent):
     assert bench.octets == 0
 
 
-def test_drop_head_by_octets():
-    bench, peer = made("SUBSCRIBE", x_max_length_bytes="300")
-    for number in range(10):
-        peer.put(NAME, str(number) * 100)
-    assert queue_of(bench).octets <= 300
-    assert left(bench)[-1] == b"9" * 100
-
-
 @pytest.mark.parametrize("argument", [{"x_max_length": "2"}, {"x_max_length_bytes": "80"}])
 def test_reject_publish(argument):
     bench, peer = made("SUBSCRIBE", x_overflow="reject-publish", **argument)
@@ -90,31 +82,6 @@ def test_message_ttl(by):
     bench.wait(2)
     assert left(bench) == []
     assert list(bench.store.load()) == []
-
-
-def test_a_ttl_is_stored_with_what_a_transaction_sends():
-    bench, peer = made("SUBSCRIBE", x_message_ttl="2000")
-    peer.send("BEGIN", transaction="t")
-    peer.put(NAME, "second", transaction="t", persistent="true")
-    peer.send("COMMIT", transaction="t")
-    assert [stored.expires for stored in bench.store.load()] == [bench.date + 2]
-
-
-@pytest.mark.parametrize("held", [True, False])
-def test_a_queue_that_nobody_uses_goes(held):
-    bench, peer = made("SEND", x_expires="5000")
-    if held:
-        peer.subscribe(NAME, "1", ack="client")
-        assert peer.next("MESSAGE").body == b"first"
-    bench.wait(4)
-    assert queue_of(bench).count == 1
-    bench.wait(4)
-    assert (("/", NAME) in bench.broker.queues) is held
-    if held:
-        peer.send("UNSUBSCRIBE", id="1")
-        bench.wait(8)
-        assert ("/", NAME) not in bench.broker.queues
-    assert bench.octets == 0
 
 
 @pytest.mark.parametrize("reason", ["rejected", "expired", "max-length"])
@@ -158,58 +125,6 @@ def test_a_queue_that_is_there_keeps_its_arguments(by, before, dialect):
     assert left(bench) == bodies
 
 
-@pytest.mark.parametrize("by", ["SEND", "SUBSCRIBE"])
-@pytest.mark.parametrize("first", ["SEND", "SUBSCRIBE"])
-@pytest.mark.parametrize("dialect", DIALECTS)
-def test_a_session_says_once_what_a_queue_is(by, first, dialect):
-    """Later arguments of the same session are ignored."""
-    bench = Bench(**DIALECTS[dialect])
-    bench.peer().put(NAME, "kept")
-    peer = bench.peer()
-    use(peer, first)
-    for number in range(3):  # with and without what the session remembers of its SENDs
-        use(peer, by, id=f"again-{number}", **DEAD_LETTERS, **{"x-max-length": "1"})
-        peer.session.forget_targets()
-    assert not peer.closed, peer.take()
-    assert queue_of(bench).arguments is None
-
-
-@pytest.mark.parametrize("by", ["SEND", "SUBSCRIBE"])
-@pytest.mark.parametrize("dialect", ["activemq", "artemis"])
-@pytest.mark.parametrize("value", ["1", "soon"])
-def test_queue_arguments_mean_nothing_to_others(by, dialect, value):
-    arguments = {"x_max_length": value, "x_queue_type": "stream", "x_overflow": "explode"}
-    bench, peer = made(by, Bench(**DIALECTS[dialect]), **arguments)
-    peer.put(NAME, "second")
-    assert left(bench) == [b"first", b"second"]
-
-
-@pytest.mark.parametrize("by", ["SEND", "SUBSCRIBE"])
-@pytest.mark.parametrize("dialect", ["stompcodec", "rabbitmq"])
-def test_arguments_hold_after_a_restart(by, dialect):
-    bench = Bench(**DIALECTS[dialect])
-    peer = bench.peer()
-    use(peer, by, **DEAD_LETTERS, **{"x-max-length": "2"})
-    peer.put(NAME, "kept", persistent="true")
-    peer.subscribe("/queue/none", "2", **{"x-max-length": "2"})
-    if by == "SUBSCRIBE":
-        peer.take()
-        peer.send("UNSUBSCRIBE", id="1")
-        peer.put(NAME, "kept", persistent="true")
-    bench = Bench(bench.store, **DIALECTS[dialect])
-    assert queue_of(bench).arguments.max_length == 2
-    same, other, plain = bench.peer(), bench.peer(), bench.peer()
-    use(same, "SEND", **DEAD_LETTERS, **{"x-max-length": "2"})
-    use(other, "SEND", **{"x-max-length": "1"})
-    plain.put(NAME, "plain")
-    assert (same.closed, other.closed, plain.closed) == (False, dialect == "rabbitmq", False)
-    assert left(bench)[-1:] == [b"plain"]
-    for session in list(bench.peers.values()):
-        session.lose()
-    bench.wait(60)
-    assert list(bench.store.subscriptions()) == []  # with the queue its arguments go
-
-
 def test_a_store_with_arguments_that_mean_nothing_any_more():
     bench = Bench()
     bench.peer().put(NAME, "kept", persistent="true", **{"x-max-length": "1"})
@@ -227,18 +142,6 @@ def test_what_a_session_remembers_of_queues_is_bounded_and_accounted_for():
     bench.audit()
     peer.lose()
     bench.audit()
-
-
-DEAD_LETTERS = {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": "dead"}
-
-
-def test_the_same_arguments_again_none_and_unknown_ones_are_fine():
-    _bench, peer = made("SEND", x_max_length="2", x_max_priority="10", x_queue_type="quorum")
-    peer.put(NAME, "second", **{"x-max-length": "2"})
-    peer.subscribe(NAME, **{"x-max-length": "2"})
-    assert peer.bodies() == [b"first", b"second"]
-    peer.put(NAME, "third")
-    assert peer.bodies() == [b"third"]
 
 
 @pytest.mark.parametrize(
@@ -259,15 +162,3 @@ def test_what_cannot_be_served_is_refused(headers, by):
     peer = Bench().peer()
     use(peer, by, **headers)
     assert next(iter(headers)) in peer.error().headers["message"] or headers == {"x-queue-type": "stream"}
-
-
-def test_queues_whose_dead_letters_go_to_each_other():
-    bench = Bench()
-    peer = bench.peer()
-    for name, other in ("ab", "ba"):
-        headers = {"x-max-length": "0", "x-dead-letter-exchange": "", "x-dead-letter-routing-key": other}
-        peer.subscribe(f"/queue/{name}", **headers)
-        peer.send("UNSUBSCRIBE", id="1")
-    peer.put("/queue/a", "x", receipt="r")
-    assert peer.next("RECEIPT")
-    assert bench.octets == 0

@@ -104,22 +104,3 @@ def change(step, value, backlog, model, order):
         assert backlog.at((5 if backlog.ranked else 0, value)) is (
             message if message is not None and (message.priority == 4 or not backlog.ranked) else None
         )
-
-
-@given(st.lists(st.integers(0, 50), unique=True), st.integers(0, 50))
-def test_what_comes_back_into_a_line(seqs, cut):
-    messages = plain(seqs)
-    line = Fifo(sorted((m for m in messages if m.seq >= cut), key=lambda message: message.seq))
-    line.put_back([message for message in messages if message.seq < cut])
-    assert [message.seq for message in line] == sorted(seqs)
-
-
-@given(st.sets(st.integers(0, 50)), st.sets(st.integers(0, 50)))
-def test_some_leave_one_end_of_a_line(seqs, leaving):
-    first, last = Fifo(plain(sorted(seqs))), Fifo(plain(sorted(seqs)))
-    gone = [message.seq for message in first.take_first(leaving)]
-    assert gone == sorted(seqs)[: len(gone)]
-    assert set(gone) <= leaving
-    assert not first or first[0].seq not in leaving
-    assert {message.seq for message in last.take_last(leaving)} == seqs & leaving
-    assert [message.seq for message in last] == sorted(seqs - leaving)

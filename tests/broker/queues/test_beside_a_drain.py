@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import pytest
 from broker.harness import AtOnce, Bench, FaultyStore, Peer
 from broker.loop import QUEUE, Loop
 
-from stompcodec.broker.loop_quota import AT_ONCE, FEW
+from stompcodec.broker.loop_quota import FEW
 from stompcodec.broker.sessions import plain
 from stompcodec.broker.storage import journal
-from stompcodec.broker.storage import sqlite as page_line
-from stompcodec.broker.storage.sqlite import SqliteStore
 
 MANY = 12 * FEW
 OTHER = "/queue/b"
@@ -92,21 +89,6 @@ def test_a_stored_message_does_not_wait_for_the_removals_of_others(draining: tup
     assert under_way(bench)[1] >= removed
 
 
-@pytest.mark.parametrize("busy", [False, True])
-def test_what_has_left_already_waits_for_no_commit(draining: tuple[Loop, Peer], busy: bool) -> None:
-    bench, sender = draining
-    taker = taker_of(bench, READ)
-    while bench.store.job is None:
-        bench.one_turn()
-    if not busy:
-        bench.store.finish()
-    send(sender, READ)
-    bench.one_turn()
-    assert receipts(sender) == 1
-    assert [frame.command for frame in taker.take()] == ["MESSAGE"]
-    assert bench.store.job is None or under_way(bench)[0] == 0
-
-
 @pytest.fixture(params=[True, False], ids=["c", "python"])
 def road(request: pytest.FixtureRequest) -> None:
     """Frames are read in C, or in Python."""
@@ -171,24 +153,3 @@ class Counting(AtOnce):
     def give(self, job: Any) -> None:
         self.jobs += 1
         super().give(job)
-
-
-@pytest.mark.parametrize("fast", [True, False])
-@pytest.mark.parametrize("active", [True, False])
-def test_small_pages_are_read_in_the_loop(
-    tmp_path: Path, active: bool, fast: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """While others are active, unless the disk is slow: a helper's thread would take the interpreter from them."""
-    if not fast:
-        monkeypatch.setattr(page_line, "_FAST_PAGES", 0.0)
-    helper = Counting()
-    bench = Bench(SqliteStore(tmp_path, helper=Counting(), page_helper=helper), window_messages=2 * FEW, prefetch=MANY)
-    fill(bench)
-    bench.turn()
-    taker = drain(bench)
-    if not active:
-        bench.broker.quota.heard = -AT_ONCE
-    bench.turn()
-    assert [int(frame.body) for frame in taker.take()] == list(range(MANY))
-    assert (helper.jobs == 0) is (active and fast)
-    bench.store.close()

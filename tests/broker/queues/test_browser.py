@@ -6,8 +6,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from profiles import examples
 
-from stompcodec.broker.queues import browser as browser_module
-
 
 def filled(count=3, **headers):
     bench = Bench()
@@ -56,20 +54,6 @@ def test_a_browser_that_does_not_end_sees_what_comes():
     other = bench.peer()
     other.subscribe("/queue/a")
     assert other.bodies() == [b"0", b"1", b"2", b"3"]
-
-
-@pytest.mark.parametrize("count", [3, 0])
-@pytest.mark.parametrize(("from_seq", "bodies"), [("0", "012"), ("2", "12"), ("3", "2"), ("9", ""), ("-1", "")])
-def test_from_seq_and_include_seq(from_seq, bodies, count):
-    """The end has the latest seq of the queue, or of the broker if it is empty."""
-    _bench, sender, peer = filled(count)
-    sender.put("/queue/b", "x")
-    peer.subscribe("/queue/a", browser="true", from_seq=from_seq, include_seq="x:seq")
-    frames = peer.take()
-    end = frames.pop()
-    assert [frame.body.decode() for frame in frames] == list(bodies) * bool(count)
-    assert [int(frame.headers["x:seq"]) for frame in frames] == [int(frame.body) + 1 for frame in frames]
-    assert end.headers["x:seq"] == ("3" if count else "1")
 
 
 def test_from_seq_of_a_consumer_and_of_a_continuous_browser():
@@ -171,73 +155,6 @@ def test_a_browser_has_no_transactions():
     peer.ack(peer.take()[0], transaction="t")
     assert peer.error().headers["message"] == "a browser has no transactions"
     assert queue_of(bench).count == 3
-
-
-# ---- others ----
-
-
-def test_a_long_queue_is_shown_over_several_turns_as_the_transport_takes_it(monkeypatch):
-    monkeypatch.setattr(browser_module, "MOST_LOOKS", 7)
-    bench = Bench(write_high=500)
-    sender, peer = bench.peer(), bench.peer()
-    for number in range(100):
-        sender.put("/queue/a", f"{number}".rjust(50))
-    peer.reading = False
-    peer.subscribe("/queue/a", browser="true")
-    assert sum(map(len, peer.session.outbox.chunks)) < 2000
-    peer.reading = True
-    peer.flush()
-    bench.turn()
-    bodies, end = shown(peer)
-    assert [int(body) for body in bodies] == list(range(100))
-    assert end is not None
-
-
-@pytest.mark.parametrize(("selector", "found"), [("n = 98", [b"98"]), ("n = 100", [])])
-def test_a_long_queue_with_a_selector_is_looked_through_over_several_turns(monkeypatch, selector, found):
-    pytest.importorskip("lark")
-    monkeypatch.setattr(browser_module, "MOST_LOOKS", 7)
-    _bench, sender, peer = filled(0)
-    for number in range(100):
-        sender.put("/queue/a", str(number), n=str(number))
-    peer.subscribe("/queue/a", browser="true", selector=selector)
-    bodies, end = shown(peer)
-    assert (bodies, end is not None) == (found, True)
-
-
-def test_a_browser_shows_priorities_in_the_order_of_their_seqs():
-    _bench, sender, peer = filled(0)
-    for number, priority in enumerate("4917"):
-        sender.put("/queue/a", str(number), priority=priority)
-    peer.subscribe("/queue/a", browser="true")
-    assert shown(peer)[0] == [b"0", b"1", b"2", b"3"]
-
-
-def test_a_browser_keeps_its_queue_and_leaves_with_its_session():
-    bench, sender, peer = filled(0)
-    peer.send("SUBSCRIBE", destination="/queue/a", id="1", browser="true", browser_end="false")
-    bench.wait(100)
-    sender.put("/queue/a", "x")
-    assert peer.bodies() == [b"x"]
-    peer.lose()
-    assert queue_of(bench).consumers == []
-    assert queue_of(bench).dispatcher is None
-    assert queue_of(bench).count == 1
-
-
-def test_expired_messages_are_not_shown():
-    bench, sender, peer = filled(0)
-    sender.put("/queue/a", "old", expiration="1000")
-    sender.put("/queue/a", "new")
-    bench.date += 2
-    peer.subscribe("/queue/a", browser="true")
-    assert shown(peer)[0] == [b"new"]
-
-
-def test_a_topic_cannot_be_browsed():
-    peer = Bench().peer()
-    peer.subscribe("/topic/a", browser="true")
-    assert peer.error().headers["message"] == "a topic cannot be browsed"
 
 
 # ---- seqs, and what takes effect late ----

@@ -4,7 +4,6 @@ import pytest
 from broker.harness import Bench
 
 from stompcodec import Parser
-from stompcodec.broker import selectors as selector_module
 from stompcodec.broker.queues import dispatcher
 
 pytest.importorskip("lark")
@@ -43,64 +42,6 @@ def test_each_gets_what_it_selects(ack, before):
     assert len(blue.take() + everything.take()) == 1
 
 
-def test_a_topic_gives_what_is_selected_and_keeps_nothing_else():
-    bench = Bench()
-    sender, red, all_of_them = bench.peer(), bench.peer(), bench.peer()
-    red.subscribe("/topic/a", selector="color = 'red'", ack="client")
-    all_of_them.subscribe("/topic/a")
-    for word in ("red", "blue", "red"):
-        sender.put("/topic/a", word, color=word)
-    assert red.bodies() == [b"red", b"red"]
-    assert all_of_them.bodies() == [b"red", b"blue", b"red"]
-    assert bench.octets == sum(len(m.tail) for m in red.session.consumers["id:1"].unacked.values())
-
-
-def test_a_selector_that_cannot_be_read():
-    peer = Bench().peer()
-    peer.subscribe("/queue/a", selector="color = ")
-    error = peer.error()
-    assert error.headers["message"] == "bad selector"
-    assert b"^" in error.body
-
-
-def test_a_message_is_looked_at_about_once_by_each_consumer(monkeypatch):
-    bench = Bench()
-    sender, nothing, some = bench.peer(), bench.peer(), bench.peer()
-    for number in range(500):
-        sender.put("/queue/a", str(number), n=str(number))
-    nothing.subscribe("/queue/a", selector="color = 'none'")
-    some.subscribe("/queue/a", selector="n > 450", ack="client-individual", prefetch_count="1")
-    looks = []
-    plain = dispatcher.Dispatcher._may
-    monkeypatch.setattr(
-        dispatcher.Dispatcher, "_may", lambda self, c, message: (looks.append(message.seq), plain(self, c, message))[1]
-    )
-    for _ in range(49):
-        some.ack(some.next("MESSAGE"))
-    assert len(looks) <= 49
-    looks.clear()
-    sender.put("/queue/a", "x", color="none")
-    assert nothing.bodies() == [b"x"]
-    assert len(looks) == 1
-
-
-def test_a_long_queue_is_looked_through_over_several_turns(monkeypatch):
-    monkeypatch.setattr(dispatcher, "MOST_LOOKS", 10)
-    bench = Bench()
-    sender, last = bench.peer(), bench.peer()
-    for number in range(95):
-        sender.put("/queue/a", str(number), n=str(number))
-    last.session.receive(
-        last.octets_of("SUBSCRIBE", destination="/queue/a", id="1", selector="n >= 93"), bench.now
-    )  # no turn yet
-    assert last.session.outbox.starved
-    sender.session.receive(sender.octets_of("SEND", b"new", destination="/queue/a", n="100"), bench.now)
-    bench.turn()
-    assert last.bodies() == [b"93", b"94", b"new"]
-    sender.put("/queue/a", "newest", n="101")
-    assert last.bodies() == [b"newest"]
-
-
 def test_places_to_look_at_again_are_bounded(monkeypatch):
     monkeypatch.setattr(dispatcher, "_MOST_REVISITED", 5)
     bench = Bench()
@@ -120,25 +61,6 @@ def test_places_to_look_at_again_are_bounded(monkeypatch):
         message = stuck.next("MESSAGE")
         assert message.body == f"red{expected}".encode()
         stuck.ack(message)
-
-
-def test_a_queue_is_plain_again_when_the_last_picky_consumer_is_gone():
-    bench = Bench()
-    sender, plain, picky = bench.peer(), bench.peer(), bench.peer()
-    plain.subscribe("/queue/a", ack="client", prefetch_count="2")
-    colours(sender, "red red red red")
-    picky.subscribe("/queue/a", ack="client", selector="color = 'blue'")
-    queue = queue_of(bench)
-    assert queue.dispatcher is not None
-    assert queue.ring == []
-    picky.send("UNSUBSCRIBE", id="1")
-    assert queue.dispatcher is None
-    one, two = plain.take()
-    plain.ack(two)
-    assert plain.bodies() == [b"red2", b"red3"]
-    assert one.body == b"red0"
-    sender.put("/queue/a", "blue")
-    assert queue.count == 3
 
 
 # ---- exclusive consumers, and their priorities ----
@@ -180,12 +102,6 @@ def test_consumers_of_higher_priority_come_first(header):
     assert low.bodies() == [b"d3", b"e4"]
 
 
-def test_a_bad_priority():
-    peer = Bench().peer()
-    peer.subscribe("/queue/a", **{"activemq.priority": "high"})
-    assert peer.error().headers["message"] == "bad activemq.priority"
-
-
 # ---- groups ----
 
 
@@ -204,41 +120,6 @@ def test_a_group_goes_to_one_consumer(header):
     assert second
     assert not {body[:1] for body in first} & {body[:1] for body in second}
     assert first == sorted(first, key=lambda body: int(body[1:]))
-
-
-def test_a_group_that_nobody_owns_is_closed_and_one_that_others_own_is_not():
-    bench = Bench()
-    sender, one, two = (bench.peer() for _ in range(3))
-    sender.put("/queue/a", "lonely", JMSXGroupID="x", JMSXGroupSeq="-1")
-    one.subscribe("/queue/a", ack="client", selector="color = 'red'")
-    two.subscribe("/queue/a", ack="client")
-    assert two.bodies() == [b"lonely"]
-    two.send("UNSUBSCRIBE", id="1")
-    two.subscribe("/queue/a", ack="client")
-    assert len(two.take()) == 1
-    sender.put("/queue/a", "r1", JMSXGroupID="g", color="red")
-    assert one.bodies() == [b"r1"]
-    sender.put("/queue/a", "b1", JMSXGroupID="g", color="blue", JMSXGroupSeq="-1")  # its owner will never have it
-    assert two.bodies() == [b"b1"]
-    for number in range(3):
-        sender.put("/queue/a", f"r{number}", JMSXGroupID="g", color="red")
-    assert one.bodies() == [b"r0", b"r1", b"r2"]
-
-
-@pytest.mark.parametrize("persistent", ["true", "false"])
-def test_the_last_message_of_a_group_closes_it(persistent):
-    bench = Bench()
-    sender, one, two = (bench.peer() for _ in range(3))
-    one.subscribe("/queue/a", ack="client", prefetch_count="2")
-    options = {"JMSXGroupID": "g", "persistent": persistent}
-    sender.put("/queue/a", "g1", **options)
-    sender.put("/queue/a", "g2", **options, JMSXGroupSeq="-1")
-    sender.put("/queue/a", "g3", **options)
-    two.subscribe("/queue/a", ack="client")
-    assert one.bodies() == [b"g1", b"g2"]
-    assert two.bodies() == [b"g3"]
-    sender.put("/queue/a", "g4", **options)
-    assert two.bodies() == [b"g4"]
 
 
 def test_a_group_that_closes_lets_go_of_what_others_passed_by():
@@ -282,39 +163,7 @@ def test_receive_takes_nothing_from_an_exclusive_consumer():
     assert other.next("MESSAGE").body == b"a0"
 
 
-def test_a_group_without_an_owner_is_still_a_group():
-    bench = Bench()
-    sender, nobody, first, second = (bench.peer() for _ in range(4))
-    nobody.subscribe("/queue/a", selector="color = 'none'")
-    for body in ("1", "2"):
-        sender.put("/queue/a", body, JMSXGroupID="g")
-    nobody.lose()
-    first.subscribe("/queue/a", ack="client", prefetch_count="1")
-    second.subscribe("/queue/a", ack="client", prefetch_count="1")
-    message = first.next("MESSAGE")
-    assert (message.body, second.bodies()) == (b"1", [])
-    first.ack(message)
-    assert (first.bodies(), second.bodies()) == ([b"2"], [])
-
-
 # ---- the only consumer, which has a selector ----
-
-
-def test_a_consumer_that_picks_alone_is_asked_once_for_each_message(monkeypatch):
-    bench = Bench()
-    sender, red = bench.peer(), bench.peer()
-    red.subscribe("/queue/a", id="red", selector="color = 'red'")
-    asked = []
-    plain = selector_module.Selector.matches
-    monkeypatch.setattr(
-        selector_module.Selector, "matches", lambda self, message: (asked.append(message.seq), plain(self, message))[1]
-    )
-    colours(sender, "red blue red blue red")
-    assert red.bodies() == [b"red0", b"red2", b"red4"]
-    assert len(asked) == 5
-    other = bench.peer()
-    other.subscribe("/queue/a")
-    assert other.bodies() == [b"blue1", b"blue3"]
 
 
 @pytest.mark.parametrize("change", ["another", "exclusive", "group", "unsubscribe", "slow"])

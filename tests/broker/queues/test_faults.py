@@ -71,41 +71,7 @@ def test_a_name_that_the_version_cannot_write_is_refused(command, version, name)
     assert sent(sender) == 1
 
 
-@pytest.mark.parametrize(
-    ("version", "name"), [("1.1", "s:eq"), ("1.2", "s:eq"), ("1.2", "Content-Length"), ("1.0", "s")]
-)
-def test_a_name_that_it_can_write_is_not(version, name):
-    bench = Bench()
-    peer, sender = bench.peer(version), bench.peer()
-    peer.subscribe(QUEUE, include_seq=name)
-    sender.put(QUEUE, "1")
-    assert peer.next("MESSAGE").headers[name] == "1"
-
-
-def test_nothing_is_made_for_what_is_refused():
-    bench = Bench(durable="all")
-    peer = bench.peer("1.0", connect=False)
-    peer.connect(client_id="c")
-    peer.subscribe("/topic/t", durable_subscriber_name="d", include_seq="s:eq")
-    assert peer.error().headers["message"] == "bad include-seq"
-    assert not bench.broker.virtual_host("/").destinations.durables.by_name
-    assert not bench.store._subscribed
-
-
 # ---- what a sender writes cannot hurt a consumer of another dialect ----
-
-
-@pytest.mark.parametrize("name", ["Content-Length", "contenT-length", "CONTENT-LENGTH"])
-@pytest.mark.parametrize("destination", [QUEUE, "/topic/t"])
-@pytest.mark.parametrize("ack", ["auto", "client"])
-def test_a_length_in_another_case_is_left_out_for_legacy(name, destination, ack):
-    bench = Bench()
-    consumer, sender = legacy(bench), bench.peer()
-    consumer.subscribe(destination, ack=ack)
-    sender.put(destination, "1", **{name: "77", "receipt": "1"})
-    sender.put(destination, "2")
-    assert consumer.bodies() == [b"1", b"2"]
-    assert sent(sender) == 1
 
 
 @pytest.mark.parametrize("name", ["Message-Id", "Subscription", "ACK", "Redelivered", "Destination", "Receipt"])
@@ -183,34 +149,6 @@ def test_the_message_goes_to_the_next_consumer_at_once(hook):
     assert (queue.dispatcher, queue.count) == (None, 0)
 
 
-@pytest.mark.parametrize("form", ["plain", "selector", "include-seq", "large"])
-def test_every_road_of_a_topic(hook, form):
-    """Those behind in the list get everything, and the topic's sender its receipt."""
-    bench = Bench(large=64)
-    sender = bench.peer()
-    peers = [bench.peer(version) for version in ("1.2", "1.1", "1.2", "1.0")]
-    headers = {"selector": {"selector": "a = 'b'"}, "include-seq": {"include_seq": "s"}}.get(form, {})
-    for peer in peers:
-        peer.subscribe("/topic/t", **headers)
-    durable = bench.peer(connect=False)
-    durable.connect(client_id="c")
-    durable.subscribe("/topic/t", durable_subscriber_name="d")
-    body = "x" * (100 if form == "large" else 1)
-    sender.put("/topic/t", body, a="b", receipt="1")
-    with hook.when(lambda consumer, seq: consumer.version == "1.1"):
-        for _ in range(2):
-            sender.put("/topic/t", body, a="b", receipt="1")
-    assert sent(sender) == 3
-    assert [frame.command for frame in peers[1].take()] == ["MESSAGE", "ERROR"]
-    for peer in (peers[0], peers[2], peers[3], durable):
-        assert len(peer.bodies()) == 3
-    again = bench.peer("1.1")
-    again.subscribe("/topic/t")
-    sender.put("/topic/t", "4", receipt="1")
-    assert again.bodies() == [b"4"]
-    assert sent(sender) == 1
-
-
 def test_many_messages_of_one_turn(hook):
     bench = Bench()
     sender, bad, good = bench.peer(), bench.peer("1.1"), bench.peer("1.2")
@@ -263,29 +201,6 @@ def test_a_browser_is_ended_and_then_passes_it_over(hook, window):
     assert bench.broker.queues["/", QUEUE].total == 3
 
 
-def test_what_its_session_had_goes_back_in_order(hook):
-    """It has two queues and a transaction; the fault of one of its deliveries ends it all."""
-    bench = Bench()
-    sender, bad = bench.peer(), bench.peer("1.1")
-    bad.subscribe(QUEUE, id="1", ack="client-individual")
-    bad.subscribe("/queue/b", id="2", ack="client-individual")
-    for body in "12":
-        sender.put(QUEUE, body)
-        sender.put("/queue/b", body)
-    messages = bad.take()
-    bad.send("BEGIN", transaction="t")
-    bad.ack(messages[0], transaction="t")
-    with hook.when(seqs(5)):
-        sender.put("/queue/b", "3", receipt="1")
-    assert sent(sender) == 1
-    assert bad.error()
-    good = bench.peer()
-    for id, destination in enumerate((QUEUE, "/queue/b")):
-        good.subscribe(destination, id=str(id))
-    counts = [(frame.body, frame.get("redelivery-count")) for frame in good.take()]
-    assert counts == [(b"1", "1"), (b"2", "1"), (b"1", "1"), (b"2", "1"), (b"3", None)]
-
-
 def test_the_owner_of_a_group_that_may_not_have_a_message_does_not_keep_it_from_others(hook):
     bench = Bench()
     sender, bad = bench.peer(), bench.peer("1.1")
@@ -302,18 +217,6 @@ def test_the_owner_of_a_group_that_may_not_have_a_message_does_not_keep_it_from_
     assert other.bodies() == [b"1"]
     sender.put(QUEUE, "3", JMSXGroupID="g")
     assert (owner.bodies(), other.bodies()) == ([b"3"], [])
-
-
-def test_a_group_goes_on_with_others_in_order(hook):
-    bench = Bench()
-    sender, bad, good = bench.peer(), bench.peer("1.1"), bench.peer("1.2")
-    bad.subscribe(QUEUE)
-    good.subscribe(QUEUE, ack="client", prefetch_count="9")
-    with hook.when(seqs(2)):
-        for body in "1234":
-            sender.put(QUEUE, body, JMSXGroupID="g")
-    assert [frame.body for frame in bad.take()][:-1] == [b"1"]
-    assert good.bodies() == [b"2", b"3", b"4"]
 
 
 def test_an_exclusive_consumer_that_may_not_have_a_message_does_not_keep_it_from_others(hook):
@@ -463,22 +366,6 @@ def test_three_users_make_a_dead_letter(hook):
     assert not list(bench.store.load())
 
 
-def test_without_users_everybody_is_one_user(hook):
-    """Whatever login they give: nobody can make dead letters of other people's messages."""
-    bench = Bench()
-    sender = bench.peer()
-    sender.put(QUEUE, "1")
-    with hook.when(lambda consumer, seq: seq == 1):
-        for name in NAMES:
-            for version in ("1.0", "1.1", "1.2"):
-                peer = user(bench, name, version)
-                peer.subscribe(QUEUE)
-                peer.lose()
-    assert len(hook.faults) == 3
-    assert bench.broker.queues["/", QUEUE].count == 1
-    assert ("/", "/queue/DLQ.a") not in bench.broker.queues
-
-
 @pytest.mark.parametrize("failed", [False, True])
 def test_one_that_failed_and_expires_is_a_dead_letter(hook, failed):
     bench = Bench()
@@ -545,20 +432,3 @@ def test_a_store_that_fails_gets_the_dead_letter_later(hook):
         bench.wait(5)
     assert (bench.broker.queues["/", QUEUE].count, bench.broker.queues["/", "/queue/DLQ.a"].count) == (0, 1)
     assert [stored.destination for stored in bench.store.load()] == ["/queue/DLQ.a"]
-
-
-def test_the_queue_is_plain_again_when_the_message_is_gone(hook):
-    bench = Bench()
-    sender = bench.peer()
-    sender.put(QUEUE, "1")
-    with hook.when(seqs(1)):
-        bench.peer("1.1").subscribe(QUEUE)
-    queue = bench.broker.queues["/", QUEUE]
-    assert queue.dispatcher is not None
-    good = bench.peer("1.2")
-    good.subscribe(QUEUE)
-    assert good.bodies() == [b"1"]
-    bench.wait(3)
-    assert queue.dispatcher is None
-    sender.put(QUEUE, "2")
-    assert good.bodies() == [b"2"]

@@ -13,12 +13,11 @@ from broker.harness import AtOnce, Bench, FaultyStore, Peer
 from broker.large import settle
 from broker.paged import QUEUE, filled, numbers, queue_of
 
-from stompcodec import Limits, Parser
-from stompcodec.broker.config import Config
+from stompcodec import Limits
 from stompcodec.broker.storage.salvage import check
 from stompcodec.broker.storage.sqlite import SqliteStore
 from stompcodec.broker.storage.store import MemoryStore
-from stompcodec.errors import ConfigError, StoreError
+from stompcodec.errors import StoreError
 
 #: Limits that go with little memory.
 SMALL: dict[str, Any] = {"limits": Limits(max_body=10_000, max_headers=100, max_header_line=1000), "large": 10_000}
@@ -63,32 +62,7 @@ def test_what_comes_while_a_page_is_read_does_not_overtake_it() -> None:
     assert numbers(taker) == list(range(3, 22))
 
 
-def test_a_store_that_keeps_nothing_is_not_paged_to() -> None:
-    bench, _sender = filled(20, store=MemoryStore(keeps=False))
-    assert queue_of(bench).count == 20
-    taker = bench.peer()
-    taker.subscribe(QUEUE)
-    assert numbers(taker) == list(range(20))
-
-
 # ---- limits ----
-
-
-@pytest.mark.parametrize(("size", "window"), [(9000, 30_000), (100, 50)], ids=["some at a time", "one above it"])
-def test_large_messages_fill_the_window_by_their_bytes(size: int, window: int) -> None:
-    bench, sender = filled(0, window=100, window_octets=window)
-    for number in range(30):
-        sender.put(QUEUE, f"{number:{size}}", persistent="true")
-    queue = queue_of(bench)
-    taker = bench.peer()
-    taker.subscribe(QUEUE, ack="client-individual", prefetch_count="1")
-    seen = []
-    while frames := [frame for frame in taker.take() if frame.command == "MESSAGE"]:
-        seen += [int(frame.body) for frame in frames]
-        assert queue.octets < window + 15_000
-        for frame in frames:
-            taker.ack(frame)
-    assert seen == list(range(30))
 
 
 def test_queues_are_paged_earlier_when_memory_is_short() -> None:
@@ -142,45 +116,6 @@ def test_a_queue_with_a_length_is_not_paged(argument: str, overflow: str) -> Non
     assert (found[0], found[-1]) == ((0, len(found) - 1) if sender.closed else (40 - len(found), 39))
 
 
-def test_a_durable_subscription_that_drops_is_not_paged() -> None:
-    config: dict[str, Any] = {"durable_overflow": "drop", "max_queue_messages": 20, "window_messages": 3}
-    bench = Bench(**config)
-    sender, reader = bench.peer(), bench.peer(connect=False)
-    durable = {"id": "news", "durable-subscription-name": "news"}
-    reader.connect(**{"client-id": "ada"})
-    reader.subscribe("/topic/t", **durable)
-    reader.lose()
-    for number in range(15):
-        sender.put("/topic/t", str(number), persistent="true")
-    again = Bench(bench.store, **config)
-    sender, reader = again.peer(), again.peer(connect=False)
-    for number in range(15, 50):
-        sender.put("/topic/t", str(number), persistent="true")
-    assert len(list(again.store.load())) == 20
-    reader.connect(**{"client-id": "ada"})
-    reader.subscribe("/topic/t", **durable)
-    assert numbers(reader) == list(range(30, 50))
-
-
-@pytest.mark.parametrize(
-    "values",
-    [{"window_messages": 0}, {"window_messages": -1}, {"window_octets": 0}, {"window_octets": -1}]
-    + [{"window_octets": Config().memory + 1}, {"window_messages": Config().memory // 420 + 1}],
-)
-def test_a_window_that_cannot_be_is_a_configuration_error(values: dict[str, int]) -> None:
-    with pytest.raises(ConfigError) as caught:
-        Config(**values)
-    assert caught.value.key == next(iter(values))
-    Config(window_messages=1, window_octets=Config().memory)
-    Config(window_messages=Config().memory // 420)
-
-
-# ---- restart, purge, expiry ----
-
-
-# ---- RECEIVE and browsers ----
-
-
 # ---- errors ----
 
 
@@ -211,23 +146,6 @@ def test_a_page_that_cannot_be_read_is_read_again(browser: str) -> None:
     assert numbers(taker) == list(range(3, 11))
 
 
-def test_a_page_is_asked_for_once_at_a_time() -> None:
-    bench, _sender = filled(20)
-    under_way: list[str] = []
-    read = bench.store.read
-
-    def counting(*args: Any) -> None:
-        assert not under_way, "another page is being read"
-        done = args[5]
-        under_way.append("a page")
-        read(*args[:5], lambda page: (under_way.clear(), done(page)), *args[6:])
-
-    bench.store.read = counting
-    taker = bench.peer()
-    taker.subscribe(QUEUE)
-    assert numbers(taker) == list(range(20))
-
-
 # ---- while a page is read ----
 
 
@@ -255,40 +173,6 @@ class Slow(FaultyStore):
         bench.turn()
 
 
-def test_a_selector_that_matches_nothing_reads_the_queue_once_and_keeps_nothing() -> None:
-    store = Slow()
-    bench, sender = filled(1000, window=10, store=store)
-    first, second = bench.peer(), bench.peer()
-    for peer in (first, second):
-        before = store.reads
-        peer.subscribe(QUEUE, selector="1 = 0")
-        assert store.reads - before <= 1000 // 10 + 1
-    before = store.reads
-    for number in range(20):
-        sender.put(QUEUE, str(number), persistent="true")
-        bench.wait(1.0)
-    assert store.reads == before
-    queue = queue_of(bench)
-    assert queue.paging is not None
-    assert len(queue.messages) == 10
-    assert queue.paging.chunk_cost < 10 * 600
-    assert bench.broker.account.used < 100_000
-
-
-@pytest.mark.parametrize("selector", ["1 = 0", "number = '37'"])
-def test_receive_looks_on_page_by_page(selector: str) -> None:
-    store = Slow()
-    bench, sender = filled(0, window=1, store=store)
-    for number in range(50):
-        sender.put(QUEUE, str(number), persistent="true", number=str(number))
-    peer = bench.peer()
-    peer.parser = Parser(None, commands=("EMPTY",))
-    peer.raw(b"RECEIVE\ndestination:/queue/a\nselector:%b\n\n\0" % selector.encode())
-    (frame,) = peer.take()
-    assert (frame.command, frame.body) == (("EMPTY", b"") if selector == "1 = 0" else ("MESSAGE", b"37"))
-    assert store.reads <= 52
-
-
 def under_way(store: Slow) -> tuple[Bench, Peer, Any]:
     """A broker that waits for a page, and its consumer, which has a message."""
     bench, _sender = filled(20, store=store)
@@ -300,32 +184,6 @@ def under_way(store: Slow) -> tuple[Bench, Peer, Any]:
     taker.take()
     assert store.asked
     return bench, taker, second
-
-
-def test_a_durable_subscription_that_ends_while_a_page_is_read() -> None:
-    store = Slow()
-    bench = Bench(store, window_messages=3)
-    sender, reader = bench.peer(), bench.peer(connect=False)
-    reader.connect(**{"client-id": "ada"})
-    reader.subscribe("/topic/t", id="news", ack="client", prefetch_count="3", **{"durable-subscription-name": "news"})
-    store.slow = True
-    for number in range(30):
-        sender.put("/topic/t", str(number), persistent="true")
-    frames = reader.take()
-    reader.ack(frames[-1])
-    reader.send("UNSUBSCRIBE", id="news")
-    assert store.asked
-    reader.send("UNSUBSCRIBE", id="x", **{"durable-subscription-name": "news"})
-    for _ in range(2):  # again, with the same name
-        reader.subscribe("/topic/t", id="news", ack="client", **{"durable-subscription-name": "news"})
-        reader.send("UNSUBSCRIBE", id="news")
-        store.answer(bench)
-    bench.wait(5.0)
-    sender.put("/topic/t", "30", persistent="true")
-    reader.take()
-    reader.subscribe("/topic/t", id="news", **{"durable-subscription-name": "news"})
-    assert numbers(reader) == [30]
-    assert not list(store.load())
 
 
 @pytest.mark.parametrize("kind", ["plain", "selecting", "browsing", "receiving"])
@@ -503,27 +361,6 @@ def finish(bench: Bench, store: FaultyStore) -> None:
     while store.job is not None:
         store.finish()
         bench.turn()
-
-
-@pytest.mark.parametrize("transient", ["stop", "spool"])
-@pytest.mark.parametrize("window", [1, 2, 3, 100])
-@pytest.mark.parametrize("kind", ["key", "transaction"])
-def test_they_come_before_what_was_paged_meanwhile(kind: str, window: int, transient: str) -> None:
-    store = FaultyStore(background=True)
-    bench = Bench(store, window_messages=window, transient=transient)
-    sender, other = bench.peer(), bench.peer()
-    other.put(QUEUE, "0")
-    send_late(sender, kind, "1", "2", "3")
-    for number in range(4, 10):
-        other.put(QUEUE, str(number), persistent="true" if number % 3 or transient == "stop" else "false")
-    finish(bench, store)
-    queue = queue_of(bench)
-    assert queue.total == 10
-    taker = bench.peer()
-    taker.subscribe(QUEUE)
-    finish(bench, store)
-    assert numbers(taker) == list(range(10))
-    assert (queue.total, queue.paging) == (0, None)
 
 
 @pytest.mark.parametrize("kind", ["key", "transaction"])

@@ -44,20 +44,6 @@ WAYS = {
 }
 
 
-@pytest.mark.long
-@pytest.mark.parametrize(("way", "persistent"), [*((way, True) for way in WAYS), ("queue", False)])
-def test_a_deep_backlog_drains_a_share_at_a_time(way: str, persistent: bool) -> None:
-    bench = Loop()
-    fill(bench, persistent=persistent)
-    bench.store.largest = 0
-    peer = bench.peer()
-    start(peer, **WAYS[way])
-    bench.watch(2 * MOST)  # a message, and its removal
-    assert numbers(peer) == list(range(MANY))
-    assert bench.store.largest <= MOST
-    assert not bench.store.bodies
-
-
 @pytest.mark.parametrize("window", [100, 100_000])
 @pytest.mark.parametrize("way", WAYS)
 def test_beside_active_sessions_a_turn_does_little(way: str, window: int) -> None:
@@ -78,31 +64,6 @@ def test_beside_active_sessions_a_turn_does_little(way: str, window: int) -> Non
         assert len(got) - before <= 3 * FEW
         assert bench.store.largest <= journal._FEW_GONE + 4 * FEW
     assert got == list(range(3 * AT_ONCE))
-
-
-@pytest.mark.parametrize(("way", "consumers"), [("queue", 3), ("selector", 1)])
-def test_delivery_stops_while_the_disk_is_behind_and_goes_on_by_itself(way: str, consumers: int) -> None:
-    bench = Loop()
-    fill(bench)
-    bench.store.background = True
-    peers = [bench.peer() for _ in range(consumers)]
-    for peer in peers:
-        start(peer, **WAYS[way])
-    got: list[list[int]] = [[] for _ in peers]
-    for _ in range(100):
-        for _ in range(20):
-            work = bench.one_turn()
-            if work == 1:  # the receipt of the other one
-                break
-        assert bench.store.pending <= MOST, "what waits for the disk has an end"
-        for mine, peer in zip(got, peers):
-            mine += numbers(peer)
-        if bench.store.job is None:
-            break
-        bench.store.finish()
-    assert sorted(number for mine in got for number in mine) == list(range(MANY))
-    assert all(mine and mine == sorted(mine) for mine in got), "no consumer is forgotten"
-    assert not bench.store.bodies
 
 
 def test_new_messages_do_not_overtake_what_waits_for_the_disk() -> None:
@@ -231,23 +192,6 @@ def test_expired_messages_go_a_share_at_a_time() -> None:
     assert numbers(peer) == list(range(10))
 
 
-def test_delayed_messages_come_a_share_at_a_time() -> None:
-    bench = Loop()
-    fill(bench, delay="10000")
-    bench.date += 20
-    done, queue = 0, bench.broker.queues["/", QUEUE]
-    while queue.deferred or (queue.paging is not None and queue.paging.deferred):
-        bench.now += 1
-        bench.broker.tick(bench.now)
-        assert bench.one_turn() <= MOST
-        done += 1
-    assert done >= MANY // AT_ONCE
-    peer = bench.peer()
-    start(peer)
-    bench.watch(2 * MOST)
-    assert numbers(peer) == list(range(MANY))
-
-
 def test_many_sessions_that_wait_go_on_a_share_at_a_time() -> None:
     bench = Loop(max_queue_messages=2, max_connections=10**5)
     senders = [bench.peer(connect=False) for _ in range(5 * AT_ONCE // 2)]
@@ -265,24 +209,6 @@ def test_many_sessions_that_wait_go_on_a_share_at_a_time() -> None:
         assert waiting - left <= AT_ONCE
         waiting = left
     assert not queue.blocked
-
-
-@pytest.mark.parametrize(("persistent", "goes"), [(True, False), (False, False), (True, True)])
-def test_an_ack_of_very_many_is_done_a_share_at_a_time(persistent: bool, goes: bool) -> None:
-    """It counts though its peer goes."""
-    bench = Loop()
-    fill(bench, persistent=persistent)
-    peer = bench.peer()
-    peer.subscribe(QUEUE, ack="client")
-    last = peer.take()[-1]
-    octets = peer.octets_of("ACK", id=last.headers["ack"], receipt="all")
-    peer.session.receive(octets + peer.octets_of("SEND", destination="/queue/b", receipt="next"), 0.0)
-    if goes:
-        peer.session.lost(0.0)
-    bench.watch()
-    assert goes or [frame.headers["receipt-id"] for frame in peer.take()] == ["all", "next"], "in order"
-    assert not bench.store.bodies
-    assert bench.broker.queues["/", QUEUE].count == 0
 
 
 @pytest.mark.long
@@ -323,25 +249,6 @@ def test_a_browser_takes_very_many_a_share_at_a_time() -> None:
     assert peer.next().headers["receipt-id"] == "all"
     assert not bench.store.bodies
     assert bench.broker.queues["/", QUEUE].count == 0
-
-
-@pytest.mark.parametrize("consuming", [True, False])
-def test_a_long_transaction_takes_effect_a_share_at_a_time(consuming: bool) -> None:
-    bench = Loop()
-    peer, reader = bench.peer(), bench.peer()
-    if consuming:
-        start(reader)
-    peer.send("BEGIN", transaction="t")
-    fill_frames = [Frame("SEND", {"destination": QUEUE, "transaction": "t"}, b"%d" % number) for number in range(MANY)]
-    peer.session.receive(b"".join(map(serialize, fill_frames)), 0.0)
-    octets = peer.octets_of("COMMIT", transaction="t", receipt="c")
-    peer.session.receive(octets + peer.octets_of("SEND", b"%d" % MANY, destination=QUEUE, receipt="r"), 0.0)
-    bench.watch()
-    assert [frame.headers["receipt-id"] for frame in peer.take()] == ["c", "r"]
-    if not consuming:
-        start(reader)
-        bench.watch()
-    assert numbers(reader) == list(range(MANY + 1))
 
 
 def test_a_long_transaction_that_cannot_be_is_not_at_all() -> None:

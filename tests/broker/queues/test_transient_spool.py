@@ -45,19 +45,6 @@ def drain(peer: Peer, **headers: Any) -> list[int]:
     return seen
 
 
-def test_they_come_in_order_with_persistent_ones() -> None:
-    bench, sender = spooled(60)
-    sender.send("BEGIN", transaction="t")
-    for number in range(60, 70):
-        sender.put(QUEUE, str(number), transaction="t", **({} if number % 2 else {"persistent": "true"}))
-    sender.send("COMMIT", transaction="t")
-    queue = queue_of(bench)
-    assert (queue.count, queue.total) == (3, 70)
-    assert drain(bench.peer()) == list(range(70))
-    assert queue.paging is None
-    assert not list(bench.store.load())
-
-
 def test_without_the_key_they_stay_in_memory() -> None:
     bench = Bench(window_messages=3)
     sender = bench.peer()
@@ -241,30 +228,4 @@ def test_memory_does_not_grow_with_them(tmp_path: Path, persistent: str) -> None
         for frame in taker.take():
             taker.ack(frame)
         assert account.used - before < 60_000
-    bench.store.close()
-
-
-# ---- queues that end, and subscriptions that stay ----
-
-
-@pytest.mark.parametrize("restarted", [False, True])
-def test_a_queue_that_ends_takes_them_with_it(tmp_path: Path, restarted: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Also beside those of an earlier run, which are not removed yet."""
-    if restarted:
-        left_behind(tmp_path)
-        monkeypatch.setattr(SqliteStore, "_remove_leftovers", lambda *_: None)
-    bench = started(tmp_path)
-    sender = bench.peer()
-    other = {"destination": "/queue/b", "persistent": "true"}
-    sender.send("SEND", b"stays", **other)
-    for number in range(700):
-        headers = {"persistent": "true"} if number % 2 else {}
-        sender.put("/queue/ends", str(number), **{"x-expires": "5000"}, **headers)
-    assert queue_of(bench, "/queue/ends").total == 700
-    bench.wait(4)
-    assert queue_of(bench, "/queue/ends").total == 700
-    for _ in range(10):
-        bench.wait(5)
-    assert ("/", "/queue/ends") not in bench.broker.queues
-    assert [stored.destination for stored in bench.store.load() if stored.destination != QUEUE] == ["/queue/b"]
     bench.store.close()

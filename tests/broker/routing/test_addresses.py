@@ -4,7 +4,7 @@ import pytest
 from broker.harness import Bench
 
 from stompcodec.broker.auth import Rule
-from stompcodec.broker.config import DIALECTS, Config, parse_config
+from stompcodec.broker.config import Config, parse_config
 from stompcodec.broker.routing.addresses import Addresses, Naming
 from stompcodec.broker.settings import Kind, Preset, Setting
 from stompcodec.errors import ConfigError
@@ -44,44 +44,6 @@ def test_routing_types_are_case_sensitive(command, value):
     name = "destination-type" if command == "SEND" else "subscription-type"
     peer.send(command, destination="a", id="1", **{name: value})
     assert peer.error().headers["message"] == "unknown routing type"
-
-
-def test_a_header_counts_whatever_came_before():
-    """The names that a session remembers must not hide the headers of a SEND."""
-    bench = Bench(retain=True, refuse_message_id=True)
-    peer, listener = bench.peer(), bench.peer()
-    listener.send("SUBSCRIBE", destination="a", id="1", subscription_type="MULTICAST")
-    for _ in range(2):
-        peer.put("a", "q")
-        peer.put("a", "t", destination_type="MULTICAST")
-        peer.put("a", "q", destination_type="ANYCAST")
-    assert bench.broker.queues["/", "a"].count == 4
-    assert listener.bodies() == [b"t", b"t"]
-    listener.subscribe("/topic/a", "2")
-    for _ in range(2):
-        peer.put("/topic/a", "1")
-        peer.put("/topic/a", "2", retain="set")
-    assert listener.bodies() == [b"1", b"2"] * 2
-    listener.subscribe("/topic/a", "3")
-    assert listener.bodies() == [b"2"]
-    assert set(peer.session.cached_targets) == {"\0a", "\0/topic/a"}
-    peer.put("a", "q", message_id="1")
-    assert peer.error().headers["message"] == "message-id must not be set"
-
-
-@pytest.mark.req("ART-PFX-01", "ART-PFX-02", "ART-PFX-03")
-def test_prefixes_are_cut_off():
-    bench = Bench(anycast_prefix="jms.queue.", multicast_prefix="jms.topic.")
-    sender, queue, topic = bench.peer(), bench.peer(), bench.peer()
-    queue.send("SUBSCRIBE", destination="a", id="1", subscription_type="ANYCAST")
-    topic.send("SUBSCRIBE", destination="a", id="1", subscription_type="MULTICAST")
-    for _ in range(2):
-        sender.put("jms.queue.a", "q")
-        sender.put("jms.topic.a", "t")
-    assert set(sender.session.cached_targets) == {"jms.queue.a", "jms.topic.a"}
-    assert (queue.bodies(), topic.bodies()) == ([b"q"] * 2, [b"t"] * 2)
-    sender.put("jms.queue.", "x")
-    assert sender.error().headers["message"] == "no destination"
 
 
 @pytest.mark.req("ART-RTE-03", "ART-ADR-01", "ART-ADR-02")
@@ -133,38 +95,6 @@ def test_what_is_not_deleted_by_itself_stays():
     assert (set(host.queues), set(host.topics)) == ({"kept.a", "there"}, {"kept.b"})
 
 
-def test_a_file_with_settings():
-    config = parse_config(
-        """
-        [[addresses.settings]]
-        match = "queue/#"
-        default_address_routing_type = "MULTICAST"
-        [[addresses.settings]]
-        match = "#"
-        auto_create_queues = false
-        [[addresses.preset]]
-        name = "a"
-        """
-    )
-    first, second = Setting("queue/#", "MULTICAST"), Setting("#", auto_create_queues=False)
-    assert config.address_settings == (first, second)
-    assert config.presets == (Preset("a"),)
-
-
-@pytest.mark.parametrize(
-    ("options", "key"),
-    [
-        ({"address_settings": (Setting("a." * 64 + "a"),)}, "address_settings"),
-        ({"presets": (Preset("a", "ANYCAST", ("b",)),)}, "presets"),
-        ({"presets": (Preset("a", "MULTICAST", ("b.c",)),), "max_destinations": 1}, "presets"),
-    ],
-)
-def test_what_cannot_be_is_told_before_the_start(options, key):
-    with pytest.raises(ConfigError) as caught:
-        Config(**options)
-    assert caught.value.key == key
-
-
 @pytest.mark.parametrize(
     ("source", "line", "key", "says"),
     [
@@ -183,20 +113,6 @@ def test_errors_say_where_and_what_is_allowed(source, line, key, says):
         parse_config(source, "b.toml")
     assert (caught.value.line, caught.value.key) == (line, key)
     assert says in str(caught.value)
-
-
-def test_a_dialect_changes_defaults_and_the_file_wins():
-    config = parse_config('broker.dialect = "rabbitmq"\n[addresses]\nwildcards = "none"')
-    assert (config.wildcards, config.refuse_message_id, config.dialect) == ("none", True, "rabbitmq")
-    artemis = parse_config('broker.dialect = "artemis"')
-    assert (artemis.routing, artemis.transactional_acks) == ("MULTICAST", False)
-
-
-def test_the_server_says_its_dialect():
-    for dialect, words in (("artemis", " as artemis"), ("stompcodec", "")):
-        assert Bench(dialect=dialect).peer(connect=False).connect().headers["server"].partition(" ")[1:] == (
-            (" ", words[1:]) if words else ("", "")
-        )
 
 
 # ---- composite destinations ----
@@ -225,36 +141,6 @@ def test_a_composite_send_is_one_or_none():
     assert all(queue.count == 0 for queue in bench.broker.queues.values())
 
 
-def test_a_composite_send_in_a_transaction_and_without_the_key():
-    for composite, found in ((True, ["/queue/a", "/queue/b"]), (False, ["/queue/a,/queue/b"])):
-        bench = Bench(composite=composite)
-        peer = bench.peer()
-        peer.send("BEGIN", transaction="t")
-        peer.put("/queue/a,/queue/b", "x", transaction="t", persistent="true")
-        assert list(bench.store.load()) == []
-        peer.send("COMMIT", transaction="t")
-        assert sorted(stored.destination for stored in bench.store.load()) == found
-
-
-def test_a_composite_subscription():
-    bench = Bench(composite=True)
-    sender, consumer = bench.peer(), bench.peer()
-    consumer.subscribe("/queue/a,/topic/t", "1", ack="client-individual")
-    for name in ("/queue/a", "/topic/t", "/queue/a"):
-        sender.put(name, name)
-    frames = consumer.take()
-    assert [frame.body for frame in frames] == [b"/queue/a", b"/topic/t", b"/queue/a"] or len(frames) == 3
-    assert {frame.headers["subscription"] for frame in frames} == {"1"}
-    for frame in frames:
-        consumer.ack(frame)
-    assert bench.octets == 0
-    consumer.send("UNSUBSCRIBE", id="1", receipt="r")
-    assert consumer.next().command == "RECEIPT"
-    sender.put("/queue/a", "x")
-    assert consumer.take() == []
-    assert consumer.session.windows.total == 0
-
-
 def test_a_composite_is_bounded():
     peer = Bench(composite=True).peer()
     peer.put(",".join(f"/queue/{number}" for number in range(17)), "x")
@@ -267,27 +153,3 @@ def test_rules_speak_of_the_name_without_its_prefix():
         peer = Bench(anycast_prefix="queue/", rules=rules).peer()
         peer.send(command, destination="queue/private", id="1")
         assert peer.error().headers["message"].startswith("not allowed")
-
-
-@pytest.mark.req("ART-VHO-01")
-def test_hosts_are_ignored_without_virtual_hosts():
-    bench = Bench()
-    one, two = bench.peer(connect=False), bench.peer()
-    one.connect(host="nowhere.invalid")
-    two.subscribe("/queue/a")
-    one.put("/queue/a", "x")
-    assert two.bodies() == [b"x"]
-
-
-@pytest.mark.req("ART-TXA-01", "ART-VER-01")
-@pytest.mark.parametrize("version", ["1.0", "1.1", "1.2"])
-def test_artemis_ignores_the_transaction_of_an_ack(version):
-    bench = Bench(**DIALECTS["artemis"])
-    peer = bench.peer(version)
-    peer.subscribe("/queue/a", ack="client")
-    peer.put("/queue/a", "x")
-    peer.send("BEGIN", transaction="t")
-    peer.ack(peer.next("MESSAGE"), transaction="t")
-    assert bench.broker.queues["/", "/queue/a"].count == 0
-    peer.send("ABORT", transaction="t", receipt="r")
-    assert peer.next().command == "RECEIPT"

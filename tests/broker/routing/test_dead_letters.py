@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 from broker.harness import Bench, Peer
 from broker.management.managing import Managed
-from hypothesis import assume, given
 from hypothesis import strategies as st
 from patience import patience
 
@@ -74,25 +73,6 @@ WAYS: dict[str, dict[str, str]] = {
 }
 
 
-@pytest.mark.parametrize("version", ["1.0", "1.1", "1.2"])
-@pytest.mark.parametrize("spelled", ["message-id", "Message-Id", "message-id "])
-def test_no_send_gives_a_message_the_id_of_a_letter(spelled: str, version: str) -> None:
-    for way, more in WAYS.items():
-        bench = Managed(message_id_header=True)
-        peer = bench.peer(version)
-        peer.subscribe("/queue/b", id="1")
-        if way == "transaction":
-            peer.send("BEGIN", transaction="t")
-        body = b"x" * (200_000 if way == "large" else 1)
-        peer.send("SEND", body, destination="/queue/b", persistent="true", **{spelled: "e-dl-7", **more})
-        if way == "transaction":
-            peer.send("COMMIT", transaction="t")
-        bench.date += 1
-        bench.wait(1)
-        (message,) = (frame for frame in peer.take() if frame.command == "MESSAGE")
-        assert "-d" not in message.headers["message-id"], way
-
-
 @pytest.mark.parametrize("refuses", [False, True])
 def test_a_letter_of_a_full_queue_does_not_stop_the_others(refuses: bool) -> None:
     bench = Managed(max_queue_messages=100 if refuses else 2)
@@ -111,21 +91,6 @@ def test_a_letter_of_a_full_queue_does_not_stop_the_others(refuses: bool) -> Non
     assert (result["messages"], result["stopped"]) == (0, "/queue/a is full")
 
 
-def test_letters_of_a_queue_do_not_go_to_a_durable_subscription_with_the_same_dead_letter_queue() -> None:
-    bench = Managed()
-    peer = bench.peer(connect=False)
-    peer.connect(client_id="desk")
-    peer.subscribe("/topic/t", id="1", durable_subscription_name="all")
-    peer.send("UNSUBSCRIBE", id="1")
-    peer.put("/queue/desk.all", "of the queue")
-    bury(peer, "/queue/desk.all")
-    peer.put("/queue/DLQ.desk.all", "forged", **{**FORGED, "original_destination": "/topic/t"})
-    result = bench.result("move", destination="/queue/DLQ.desk.all")
-    assert (result["messages"], result["skipped"]) == (1, 1)
-    assert [row["body"] for row in rows(bench, "/queue/desk.all")] == ["of the queue"]
-    assert bench.result("durables")[0]["ready"] == 0
-
-
 def test_a_letter_of_a_topic_does_not_go_to_a_queue_that_has_its_name_later() -> None:
     """In Artemis, `a` may be a topic, and a queue later."""
     bench = Managed(dialect="artemis")
@@ -140,37 +105,6 @@ def test_a_letter_of_a_topic_does_not_go_to_a_queue_that_has_its_name_later() ->
     assert lying(bench) == {letters: 1, "a": 1}
 
 
-def test_a_letter_that_a_manager_moves_to_another_queue_keeps_its_origin() -> None:
-    bench = Managed()
-    peer = bench.peer()
-    peer.put("/queue/a", "x")
-    bury(peer, "/queue/a")
-    peer.put("/queue/DLQ.a", "forged", **FORGED)
-    assert bench.result("move", destination="/queue/DLQ.a", to="/queue/parked")["messages"] == 2
-    assert [row["origin"] for row in rows(bench, "/queue/parked")] == ["/queue/a", None]
-    result = bench.result("move", destination="/queue/parked")
-    assert (result["messages"], result["skipped"]) == (1, 1)
-    assert lying(bench) == {"/queue/a": 1, "/queue/parked": 1}
-    (back,) = rows(bench, "/queue/a")
-    assert back["origin"] is None  # it is a message like any other
-
-
-def test_a_letter_that_fails_again_says_where_it_failed_last_and_when_first() -> None:
-    bench = Managed(max_attempts=1)
-    peer = bench.peer()
-    peer.put("/queue/a", "x")
-    for _ in range(3):
-        bury(peer, "/queue/a")
-        bench.date += 60
-        assert bench.result("move", destination="/queue/DLQ.a")["messages"] == 1
-    assert bench.result("move", destination="/queue/a", to="/queue/b")["messages"] == 1
-    bury(peer, "/queue/b")
-    (letter,) = rows(bench, "/queue/DLQ.b")
-    headers = dict(letter["headers"])
-    assert (letter["origin"], headers["dead-letter-attempts"]) == ("/queue/b", "1")
-    assert (headers["dead-letter-first-time"], headers["dead-letter-time"]) == ("1000000000", "1000180000")
-
-
 # The same queue, in all dialects
 
 NAMES = st.text("ab/.,: *>#~-_é\\", min_size=1, max_size=12)
@@ -179,49 +113,6 @@ CONFIGS = [*({"dialect": name} for name in DIALECTS)] + [
     {"dialect": "artemis", "anycast_prefix": "queue/", "multicast_prefix": "topic/"},
     {"dialect": "stompcodec", "queue_prefixes": ("jms.queue.", "/queue/")},
 ]
-
-
-@given(
-    config=st.sampled_from(CONFIGS),
-    prefix=st.sampled_from(PREFIXES),
-    name=NAMES,
-    routing=st.sampled_from([{}, {"destination-type": "ANYCAST"}, {"destination-type": "MULTICAST"}]),
-    idle=st.booleans(),
-    way=st.sampled_from(["move", "send"]),
-)
-def test_a_letter_comes_back_exactly_to_its_queue_or_is_skipped(
-    config: dict[str, Any], prefix: str, name: str, routing: dict[str, str], idle: bool, way: str
-) -> None:
-    """`move`, and a SEND to `original-destination` with the headers of the letter, as `dlq retry` does."""
-    bench = Managed(**config)
-    bench.audit = lambda: None  # type: ignore[method-assign]  # a name beyond ASCII grows when it is encoded
-    kind = {"subscription-type": "ANYCAST"}
-    keeper, sender = bench.peer(), bench.peer()
-    keeper.subscribe(prefix + name, id="k", ack="client-individual", **kind)
-    sender.put(prefix + name, "x", **routing)
-    lay = lying(bench)
-    assume(len(lay) == 1)  # not those with two names
-    for frame in keeper.take():
-        if frame.command == "MESSAGE":
-            keeper.nack(frame, requeue="false")
-    keeper.lose()
-    letters = [queue for queue in lying(bench) if "DLQ" in queue]
-    if idle:  # the queue is removed, and is made anew
-        bench.broker.virtual_host("/").destinations.sweep()
-    for queue in letters:
-        (row,) = rows(bench, queue)
-        if way == "move":
-            moved = bench.result("move", destination=queue)["messages"]
-        else:
-            moved = int("-dl-" in row["message_id"])
-            again = [pair for pair in row["headers"] if pair[0] not in ("destination", "content-length")]
-            if moved:
-                bench.result("purge", destination=queue)
-                retried = bench.peer()
-                frame = dict(again)
-                retried.send("SEND", b"x", **{"destination": row["origin"], **frame})
-                assert not retried.closed
-        assert lying(bench) == (lay if moved else {queue: 1})
 
 
 # Pages, restarts and older folders
@@ -353,15 +244,3 @@ def test_requeue_false_where_there_is_no_room_loses_nothing():
     peer.subscribe("/queue/a", ack="client")
     peer.nack(peer.next("MESSAGE"), requeue="false")
     assert peer.next("MESSAGE").headers["redelivered"] == "true"
-
-
-def test_a_letter_of_a_delayed_message_is_not_delayed():
-    bench = Bench(max_attempts=1)
-    peer = bench.peer()
-    peer.put("/queue/a", "x", delay="1000", persistent="true")
-    peer.subscribe("/queue/a", ack="client")
-    bench.date += 2
-    bench.wait(2)
-    peer.nack(peer.next("MESSAGE"))
-    bench = Bench(bench.store)
-    assert letter_of(bench).body == b"x"

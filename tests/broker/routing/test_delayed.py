@@ -92,41 +92,6 @@ def test_a_message_waits_for_its_time(name, persistent, listening):
     assert (len(bench.broker.delayed), bench.broker.journal.batch.actions) == (0, [])
 
 
-def test_the_timer_is_set_for_it():
-    bench = Bench()
-    sender = bench.peer()
-    bench.broker._sweep_at = None
-    sender.put(QUEUE, "x", delay="250")
-    assert bench.broker.next_deadline() == pytest.approx(bench.now + 0.25)
-    bench.date += 0.25
-    bench.broker.tick(0.25)
-    bench.turn()
-    assert len(bench.broker.queues["/", QUEUE].messages) == 1
-
-
-def test_to_a_topic():
-    bench = Bench()
-    sender, peer, later = bench.peer(), bench.peer(), bench.peer()
-    peer.subscribe("/topic/a")
-    sender.put("/topic/a", "x", persistent="true", receipt="r", delay="5000")
-    assert sender.next("RECEIPT")
-    later.subscribe("/topic/a")
-    assert bench.octets > 0
-    pass_time(bench, 6)
-    assert peer.bodies() == later.bodies() == [b"x"]
-    assert bench.octets == 0
-
-
-@pytest.mark.parametrize("value", ["0", "", "soon", "-5", "1e3", "9" * 400])
-def test_what_is_no_delay_is_none(value):
-    """In a dialect that goes on with such values: our own refuses them."""
-    bench = Bench(dialect="activemq")
-    sender, peer = bench.peer(), bench.peer()
-    peer.subscribe(QUEUE)
-    sender.put(QUEUE, "x", delay=value)
-    assert peer.bodies() == [b"x"]
-
-
 def test_one_that_is_forged_is_not_late():
     bench = Bench()
     sender, peer = bench.peer(), bench.peer()
@@ -139,54 +104,6 @@ def test_one_that_is_forged_is_not_late():
     assert peer.bodies() == [b"x", b"y"]
 
 
-@pytest.mark.parametrize("delivered", ["", "auto", "client", "acknowledged"])
-def test_a_fault_of_the_disk_does_not_bring_it_back(delivered):
-    """It has its new place already, and somebody may have got it: that is written again, and nothing comes twice."""
-    store = FaultyStore(background=True)
-    bench = Bench(store)
-    sender, peer = bench.peer(), bench.peer()
-    sender.put(QUEUE, "x", delay="1000", persistent="true")
-    store.finish(at_once=True)
-    sender.put(QUEUE, "y")
-    if delivered:
-        peer.subscribe(QUEUE, ack="auto" if delivered == "auto" else "client", include_seq="seq")
-    pass_time(bench, 1.2)
-    store.faulty = True
-    if delivered == "acknowledged":
-        *_rest, message = frames = peer.take()
-        peer.ack(message)
-    store.finish(at_once=True)
-    commits = store.commits
-    for _ in range(5):  # a disk that is full is not asked all the time
-        bench.turn()
-    assert (store.commits - commits, len(bench.broker.delayed)) == (0 if delivered != "acknowledged" else 1, 0)
-    while store.job is not None:
-        store.finish(at_once=True)
-    assert len(store.bodies) == 1
-    store.faulty = False
-    for _ in range(3):
-        pass_time(bench, 1.1)
-        if store.job is not None:
-            store.finish(at_once=True)
-            bench.turn()
-    if not delivered:
-        peer.subscribe(QUEUE, include_seq="seq")
-    if delivered != "acknowledged":
-        frames = peer.take()
-    assert [(frame.body, frame.get("redelivered")) for frame in frames] == [(b"y", None), (b"x", None)]
-    seqs = [int(frame.headers["seq"]) for frame in frames]
-    assert seqs == sorted(set(seqs))
-    assert (peer.closed, peer.take()[:-1]) == (delivered == "acknowledged", [])  # its ACK was not stored
-    if delivered == "client":
-        assert [(stored.tail[-2:], stored.seq) for stored in store.load()] == [(b"x\0", seqs[-1])]
-    else:
-        bench.turn()
-        while store.job is not None:
-            store.finish(at_once=True)
-            bench.turn()
-        assert store.bodies == ([] if delivered != "acknowledged" else store.bodies)
-
-
 def test_how_many_may_wait():
     bench = Bench(max_delayed=3)
     sender = bench.peer()
@@ -196,30 +113,6 @@ def test_how_many_may_wait():
     sender.put(QUEUE, "x", delay="5000")
     assert sender.error().headers["message"] == "too many delayed messages"
     assert bench.broker.queues["/", QUEUE].count == 3
-
-
-def test_a_sender_waits_when_the_queue_is_full_of_them():
-    bench = Bench(max_queue_messages=2)
-    sender = bench.peer()
-    for _ in range(3):
-        sender.put(QUEUE, "x", delay="1000")
-    assert sender.session.paused
-    pass_time(bench, 2)
-    peer = bench.peer()
-    peer.subscribe(QUEUE)
-    assert len(peer.take()) == 3
-    assert not sender.session.paused
-
-
-def test_a_temporary_queue_that_is_gone_gets_nothing():
-    bench = Bench()
-    owner, sender = bench.peer(), bench.peer()
-    owner.subscribe("/temp-queue/x")
-    sender.put(f"/temp-queue/{owner.session.id}-x", "x", delay="1000")
-    owner.lose()
-    pass_time(bench, 2)
-    assert bench.octets == 0
-    assert len(bench.broker.delayed) == 0
 
 
 # ---- those that are in the store only ----
@@ -383,23 +276,6 @@ def test_all_come_in_their_time_whatever_happens(window: int, steps: list[tuple[
     assert list(model.store.load()) == []
 
 
-@pytest.mark.parametrize("window", [1, 3])
-def test_the_timer_does_not_spin_while_a_page_is_read(window: int) -> None:
-    store = Pages()
-    bench, _sender = filled(20, window, store)
-    store.slow = True
-    bench.date += 30
-    bench.wait(0.5)
-    assert len(store.asked) == 1
-    assert bench.broker.delayed.wait is None
-    store.answer()
-    bench.turn()
-    taker = bench.peer()
-    taker.subscribe(QUEUE)
-    pass_time(bench, 1)
-    assert numbers(taker) == list(range(20))
-
-
 # ---- what the store lacks, and what expires ----
 
 
@@ -451,33 +327,6 @@ def test_missing_and_damaged_ones_are_told_apart(
     assert queue_of(bench).total == 0
     if not missing:
         assert bench.store.damage.messages == damaged
-    bench.store.close()
-
-
-@pytest.mark.parametrize("kind", ["memory", "sqlite"])
-def test_they_do_not_expire_before_they_are_due(tmp_path: Path, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """They become dead letters when they are due, and no sweep reads them until then."""
-    bench = stored_folder(tmp_path) if kind == "sqlite" else Bench(window_messages=3)
-    sender, read = bench.peer(), []
-    for number in range(30):
-        send(sender, number, 60_000 + number, expires=str(int(bench.date * 1000) + 5000))
-        sender.put("/queue/b", str(number), persistent="true")
-    expired = type(bench.store).expired
-
-    def watched(store: Any, before: float, after: Any, most: int, octets: int, done: Any, call_soon: Any) -> None:
-        def seen(page: Any) -> None:
-            read.extend(page.messages)
-            done(page)
-
-        expired(store, before, after, most, octets, seen, call_soon)
-
-    monkeypatch.setattr(type(bench.store), "expired", watched)
-    taker = bench.peer()
-    taker.subscribe(QUEUE)
-    pass_time(bench, 50, 1)
-    assert (queue_of(bench).total, read) == (30, [])
-    pass_time(bench, 20, 1)
-    assert (queue_of(bench).total, numbers(taker)) == (0, [])
     bench.store.close()
 
 
@@ -548,26 +397,3 @@ def test_those_of_a_queue_that_is_being_removed_do_not_come_into_a_new_one_of_th
     pass_time(bench, 90, 0.5)
     assert numbers(taker) == list(range(100, 110))
     assert list(store.load()) == []
-
-
-def test_no_page_is_read_while_the_next_message_is_on_its_way_to_the_store() -> None:
-    store = Pages()
-    bench = Bench(store, window_messages=1)
-    sender, taker = bench.peer(), bench.peer()
-    for number in range(2):
-        send(sender, number, 20_000, **{"x-expires": "5000"})
-    queue = queue_of(bench)
-    while not queue.closed:
-        pass_time(bench, 0.1)
-    store.background, store.reads = True, 0
-    sender.put("/queue/other", persistent="true")
-    for number in range(2, 4):
-        send(sender, number, 20_000, "/queue/b")  # the window has those of the queue that has ended
-    pass_time(bench, 16)
-    assert store.reads == 0
-    store.background = False
-    store.finish(at_once=True)
-    taker.subscribe("/queue/b")
-    pass_time(bench, 10)
-    assert numbers(taker) == [2, 3]
-    assert store.reads < 50

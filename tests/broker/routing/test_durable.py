@@ -12,7 +12,6 @@ from patience import patience
 
 from stompcodec.broker.config import DIALECTS
 from stompcodec.broker.message import Message
-from stompcodec.broker.storage.store import MemoryStore
 
 TOPIC = "/topic/a"
 NAME = "durable-subscription-name"
@@ -91,16 +90,6 @@ def test_unsubscribe_with_the_name_ends_it_and_without_the_name_leaves_it(attach
     assert peer.error().headers["message"] == "no such subscription"
 
 
-@pytest.mark.req("ART-DUR-03")
-def test_the_order_of_the_three_names():
-    headers = {"durable-subscriber-name": "1", NAME: "2", "activemq.subscriptionName": "3"}
-    for number, name in enumerate(list(headers), 1):
-        bench = Bench()
-        client(bench).send("SUBSCRIBE", destination=TOPIC, id="1", **headers)
-        assert names(bench) == [f"c.{number}"]
-        del headers[name]
-
-
 def test_what_is_needed_for_a_name():
     for headers, missing in (({NAME: "n"}, "client-id is missing"), ({"durable": "true"}, "id is missing")):
         peer = Bench().peer("1.0")
@@ -119,17 +108,6 @@ def test_one_consumer_at_a_time():
     assert three.error().headers["message"] == "the durable subscription is in use"
     bench.peer().put(TOPIC, "x")
     assert one.bodies() == [b"x"]
-
-
-def test_another_destination_or_selector_is_refused():
-    pytest.importorskip("lark")
-    for changed in ({"destination": "/topic/b"}, {"selector": "b = 1"}, {}):
-        bench = Bench()
-        peer = client(bench)
-        subscribe(peer, **({"selector": "a = 1"}))
-        peer.send("UNSUBSCRIBE", id="1")
-        subscribe(peer, **changed)
-        assert peer.error().headers["message"] == "the durable subscription differs"
 
 
 @pytest.mark.parametrize("policy", ["block", "drop", "its own sender"])
@@ -172,28 +150,6 @@ def test_a_message_of_a_transaction_goes_before_those_that_came_while_it_was_sto
 # ---- in the ways of RabbitMQ, and RECEIVE ----
 
 
-def test_by_id_and_destination():
-    """RabbitMQ's: several consumers share it."""
-    bench = Bench(**DIALECTS["rabbitmq"])
-    sender, one, two = bench.peer(), bench.peer(), bench.peer()
-    one.subscribe(TOPIC, durable="true")
-    two.subscribe(TOPIC, durable="true")
-    other = bench.peer()
-    other.subscribe("/topic/b", persistent="true")
-    for number in range(4):
-        sender.put(TOPIC, str(number))
-    assert sorted(one.bodies() + two.bodies()) == [b"0", b"1", b"2", b"3"]
-    assert other.take() == []
-    one.lose()
-    two.lose()
-    sender.put(TOPIC, "4")
-    three = bench.peer()
-    three.subscribe(TOPIC, durable="true")
-    assert three.bodies() == [b"4"]
-    three.send("UNSUBSCRIBE", id="1", durable="true")
-    assert names(bench) == ["1@/topic/b"]
-
-
 def test_by_the_name_of_its_queue():
     bench = Bench(**DIALECTS["rabbitmq"])
     sender, one, two = bench.peer(), bench.peer(), bench.peer()
@@ -225,31 +181,6 @@ def test_receive_makes_no_durable_subscription(header):
 
 
 # ---- the store ----
-
-
-@pytest.mark.parametrize("transaction", [False, True])
-@pytest.mark.req("ART-SEL-01")
-def test_with_a_selector_only_those_are_kept_and_stored(transaction):
-    pytest.importorskip("lark")
-    store = MemoryStore()
-    bench = Bench(store)
-    sender, peer = bench.peer(), client(bench)
-    subscribe(peer, selector="n > 1")
-    leave(peer)
-    inside = {"transaction": "t"} if transaction else {}
-    if transaction:
-        sender.send("BEGIN", transaction="t")
-    for number in range(4):
-        sender.put(TOPIC, str(number), n=str(number), persistent="true", **inside)
-    if transaction:
-        sender.send("COMMIT", transaction="t")
-    assert [found.tail[-2:-1] for found in store.load()] == [b"2", b"3"]
-    again = Bench(store)
-    again.peer().put(TOPIC, "4", n="1")
-    again.peer().put(TOPIC, "5", n="5")
-    peer = client(again)
-    subscribe(peer, selector="n > 1")
-    assert peer.bodies() == [b"2", b"3", b"5"]
 
 
 def test_the_receipt_waits_for_the_store():
@@ -291,47 +222,6 @@ def test_an_end_that_could_not_be_stored_is_stored_later():
     assert len(list(store.subscriptions())) == 1
     store.faulty = False
     bench.wait(5)
-    assert list(store.subscriptions()) == []
-
-
-def test_what_was_sent_before_it_is_not_for_it():
-    """A transaction is on its way to the store when somebody subscribes."""
-    store = FaultyStore(background=True)
-    bench = Bench(store)
-    sender, peer, listener = bench.peer(), client(bench), bench.peer()
-    listener.subscribe(TOPIC)
-    sender.send("BEGIN", transaction="t")
-    sender.put(TOPIC, "1", transaction="t")
-    sender.put("/queue/q", "1", transaction="t", persistent="true")
-    sender.send("COMMIT", transaction="t")
-    subscribe(peer, ack="client")
-    while store.job is not None:
-        store.finish()
-        bench.turn()
-    sender.put(TOPIC, "2")
-    assert [frame.body for frame in peer.take()] == [b"2"]
-    assert listener.bodies() == [b"1", b"2"]
-
-
-def test_a_transaction_that_outlives_it_leaves_nothing_behind():
-    store = FaultyStore(background=True)
-    bench = Bench(store)
-    sender, peer = bench.peer(), client(bench)
-    subscribe(peer)
-    store.finish()
-    bench.turn()
-    sender.send("BEGIN", transaction="t")
-    sender.put(TOPIC, "1", transaction="t", persistent="true")
-    sender.send("COMMIT", transaction="t")
-    peer.send("UNSUBSCRIBE", id="1", **{NAME: "n"})
-    while store.job is not None:
-        store.finish()
-        bench.turn()
-    bench.peer().put("/queue/x", "x", persistent="true")
-    while store.job is not None:
-        store.finish()
-        bench.turn()
-    assert [found.destination for found in store.load()] == ["/queue/x"]
     assert list(store.subscriptions()) == []
 
 

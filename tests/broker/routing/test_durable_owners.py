@@ -219,21 +219,6 @@ def test_the_rules_count_when_it_is_resumed_and_when_it_is_ended(
     assert ada.bodies() == [b"secret"]
 
 
-def test_a_refused_unsubscribe_leaves_nothing_behind() -> None:
-    """The consumer that it named goes back all that it held, as at any other end."""
-    place = Place("stompcodec", "1.2", {"durable-subscription-name": "n"}, "c.n", max_attempts=6)
-    ada = place.user("ada")
-    place.subscribe(ada, ack="client")
-    place.put(b"held")
-    assert ada.next("MESSAGE").body == b"held"
-    place.bench.broker.auth._rules = (Rule("ada", "subscribe", TOPIC, allow=False), Rule())
-    place.unsubscribe(ada)
-    assert ada.error().headers["message"] == "not allowed to subscribe there"
-    (durable,) = place.bench.broker.virtual_host("/").destinations.durables
-    assert not durable.queue.members
-    assert len(durable.queue.messages) == 1
-
-
 @pytest.mark.parametrize("policy", ["refuse", "replace", "allow"])
 def test_a_client_id_is_taken_within_one_user(policy: str) -> None:
     bench = Bench(users=USERS, same_client=policy)
@@ -249,28 +234,6 @@ def test_a_client_id_is_taken_within_one_user(policy: str) -> None:
     for peer in (second, *peers.values()):
         peer.lose()
     assert bench.broker.virtual_host("/")._clients == {}
-
-
-@pytest.mark.parametrize("login", ["~", ""])
-def test_users_of_any_name_are_told_apart(login: str) -> None:
-    """A user cannot choose a name that is another user's queue, or read another user's dead letters."""
-    place = Place("stompcodec", "1.2", {"durable-subscription-name": "n"}, "c.n")
-    for name in ("ada", login):
-        peer = place.user(name)
-        place.subscribe(peer, ack="client")
-        place.put(name.encode() or b"-", login=name)
-        if name != login:
-            peer.lose()
-    assert sorted(place.kept.values()) == [1, 2]
-    for message in peer.take():
-        if message.command == "MESSAGE":
-            peer.nack(message)
-    (letters,) = [name for _vhost, name in place.bench.broker.queues if "DLQ" in name]
-    for name, allowed in ((login, True), ("ada", False), ("eve", False)):
-        reader = place.user(name, "reader")
-        reader.subscribe(letters)
-        assert reader.closed is not allowed, name
-        reader.lose()
 
 
 # ---- over restarts ----

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import gc
-from itertools import chain, count
+from itertools import count
 from types import SimpleNamespace
 from typing import Any
 
@@ -93,23 +93,6 @@ def test_a_turn_gives_a_message_to_a_share_of_many_subscriptions(destination: st
     assert bench.broker.account.used == used
 
 
-@pytest.mark.parametrize("goes", [False, True])
-def test_a_sender_waits_until_its_message_has_gone_to_all(goes: bool) -> None:
-    bench = Bench(max_subscriptions=10**4, wildcards="rabbitmq")
-    crowd(bench, TOPIC)
-    first, second = bench.peer(), bench.peer()
-    receive(first, "SEND", b"1", destination=TOPIC)
-    one_turn(bench)
-    receive(second, "SEND", b"2", destination=TOPIC)
-    one_turn(bench)
-    assert second.session.paused, "what it sends takes memory that nobody counts otherwise"
-    if goes:
-        second.session.lost(bench.now)
-        assert not second.session._blockers
-    assert sum(counts(bench)) > 0, "the message still goes to all"
-    assert not second.session.paused or goes
-
-
 @pytest.mark.parametrize("group", [{}, {"JMSXGroupID": "g"}], ids=["plain", "groups"])
 @pytest.mark.parametrize("destination", [TOPIC, PATTERN])
 def test_a_slow_subscription_has_nothing_overtaken_while_it_catches_up(destination: str, group: dict[str, str]) -> None:
@@ -188,22 +171,6 @@ def test_what_expires_on_its_way_is_given_to_nobody_else(destination: str) -> No
     assert sum(len(peer.take()) for peer in peers) == in_time
 
 
-@pytest.mark.parametrize("destination", [TOPIC, PATTERN, "/queue/a"])
-@pytest.mark.parametrize("life", [{"expiration": "1000"}, {"expires": "1000001000"}])
-def test_what_expires_in_a_transaction_is_given_to_nobody(destination: str, life: dict[str, str]) -> None:
-    bench = Bench(wildcards="rabbitmq")
-    subscriber, sender = bench.peer(), bench.peer()
-    subscriber.subscribe(destination)
-    to = TOPIC if destination == PATTERN else destination
-    sender.send("BEGIN", transaction="t")
-    sender.send("SEND", b"1", destination=to, transaction="t", **life)
-    sender.send("SEND", b"2", destination=to, transaction="t")
-    bench.date += 2
-    sender.send("COMMIT", transaction="t", receipt="r")
-    assert sender.next().command == "RECEIPT"
-    assert [frame.body for frame in subscriber.take()] == [b"2"]
-
-
 @pytest.mark.parametrize(("size", "kept"), [(100, True), (2**21, False)])
 @pytest.mark.parametrize("whole_frames", [False, True])
 def test_the_bytes_of_a_small_message_are_made_once_for_each_id(size: int, kept: bool, whole_frames: bool) -> None:
@@ -230,21 +197,6 @@ def test_messages_are_joined_alike_in_c(start: bytes, parts: list[tuple[bytes, b
     assert bundle._join(start) == expected
     assert bundle._tails == []  # they are made where Python writes the messages
     assert start + start.join(bundle._parts()) == expected
-
-
-@pytest.mark.parametrize("whole_frames", [False, True])
-def test_ids_of_subscriptions_do_not_multiply_a_message(whole_frames: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    bench = Bench(max_subscriptions=10**4)
-    bundle_class = topic.Bundle
-    made: list[topic.Bundle] = []
-    monkeypatch.setattr(topic, "Bundle", lambda *args: made.append(bundle_class(*args)) or made[-1])
-    for number in range(30):
-        peer = bench.peer(whole_frames=whole_frames)
-        peer.raw(b"".join(b"SUBSCRIBE\nid:%d-%d\ndestination:/topic/a.b\n\n\0" % (number, n) for n in range(20)))
-    receive(bench.peer(), "SEND", b"x" * 10_000, destination=TOPIC)
-    assert sum(counts(bench)) == 600
-    (bundle,) = made
-    assert sum(map(len, [*bundle._chunks.values(), *chain(*bundle._frames.values())])) < 2 * topic._READY
 
 
 # ---- the same to everybody, however many are served at a time ----

@@ -11,20 +11,18 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from broker.harness import Bench, FaultyStore, Peer
+from broker.harness import Bench, Peer
 from broker.keyed import QUEUE, held, raw_send, receipts, send
 from broker.large import settle
 from broker.unsure import Unsure
 
 from stompcodec import Limits
 from stompcodec.broker.auth import User, hash_passcode
-from stompcodec.broker.config import Config, parse_config
 from stompcodec.broker.loop_quota import AT_ONCE
 from stompcodec.broker.routing.idempotency import MOST_OCTETS, Mark
 from stompcodec.broker.storage.salvage import check, salvage
 from stompcodec.broker.storage.sqlite import SqliteStore
 from stompcodec.broker.storage.store import MemoryStore, SentKey
-from stompcodec.errors import ConfigError
 
 USERS = {name: User(name, hash_passcode("guest", n=16)) for name in ("ada", "eve")}
 SPELLINGS = ("idempotency-key", "_AMQ_DUPL_ID")
@@ -52,30 +50,6 @@ def test_a_second_send_has_its_receipt_and_is_not_stored(
     assert len(list(bench.store.keys())) == (persistent == "true")
 
 
-@pytest.mark.parametrize(
-    ("version", "sent", "kept"),
-    [
-        ("1.2", [("_AMQ_DUPL_ID", "k", b""), ("idempotency-key", "k", b"")], 1),
-        ("1.2", [("_AMQ_DUPL_ID", "k", b""), ("idempotency-key", "other", b"_AMQ_DUPL_ID:k\n")], 2),
-        ("1.2", [("idempotency-key", "", b"")] * 2, 2),
-        ("1.0", [("idempotency-key", "", b"")] * 2, 2),
-        ("1.0", [("idempotency-key", " k ", b""), ("idempotency-key", "k", b"")], 1),
-        ("1.2", [("idempotency-key", " k ", b""), ("idempotency-key", "k", b"")], 2),
-    ],
-)
-def test_what_is_a_key(version: str, sent: list[tuple[str, str, bytes]], kept: int) -> None:
-    """Both spellings are one, the first one counts, an empty one is none, and 1.0 knows no spaces around it."""
-    bench = Bench()
-    sender, consumer = bench.peer(version), bench.peer()
-    consumer.subscribe(QUEUE)
-    for header, key, more in sent:
-        raw_send(bench, sender, header, key, more=more)
-    assert receipts(sender) == 2
-    frames = consumer.take()
-    assert len(frames) == kept
-    assert frames[0].headers[sent[0][0]] == sent[0][1]
-
-
 @pytest.mark.parametrize("header", SPELLINGS)
 @pytest.mark.parametrize("inside", [False, True])
 @pytest.mark.parametrize("letter", ["k", "ü"])
@@ -94,24 +68,6 @@ def test_a_key_that_is_too_long_is_an_error(header: str, inside: bool, letter: s
     assert error.headers["message"] == "the idempotency key is too long"
     assert error.headers["receipt-id"] == "r"
     assert len(held(bench)) == 1
-
-
-@pytest.mark.parametrize(("written", "found"), [("0", 0.0), ("0.5", 0.5), ('"1h"', 3600.0)])
-def test_the_window_of_a_file(written: str, found: float) -> None:
-    """Without a window keys count as other headers do."""
-    config = parse_config(f"[idempotency]\nwindow = {written}")
-    assert config.key_window == found
-    bench = Bench(key_window=found)
-    sender = bench.peer()
-    for _ in range(2):
-        send(sender, "k" * (1000 if not found else 10))
-    assert held(bench) == ["x"] * (1 if found else 2)
-
-
-@pytest.mark.parametrize("written", ["-1", "true", '"1w"', "nan"])
-def test_a_window_that_is_none(written: str) -> None:
-    with pytest.raises(ConfigError, match=r"idempotency.window: it must be a time"):
-        parse_config(f"[idempotency]\nwindow = {written}")
 
 
 def test_another_body_is_confirmed_counted_and_logged_once_per_second(caplog: Any) -> None:
@@ -133,41 +89,6 @@ def test_another_body_is_confirmed_counted_and_logged_once_per_second(caplog: An
     assert "secret" not in caplog.text
 
 
-def test_a_large_message_comes_once(tmp_path: Path) -> None:
-    bench = Bench(large=2000, large_folder=str(tmp_path / "large"))
-    sender = bench.peer()
-    for body in ("x" * 5000, "x" * 5000, "y" * 5000):
-        send(sender, "k", body)
-    assert receipts(sender) == 3
-    assert len(bench.broker.queues["/", QUEUE].messages) == 1
-    assert (bench.broker.stats.duplicates, bench.broker.stats.duplicates_changed) == (2, 1)
-    assert bench.broker.spool.octets == 5000, "the files of the others are gone"
-
-
-def test_a_topic_and_its_durable_subscription_get_it_once() -> None:
-    bench = Bench()
-    plain, lasting, sender = bench.peer(), bench.peer(connect=False), bench.peer()
-    lasting.connect(client_id="c")
-    plain.subscribe("/topic/t")
-    lasting.subscribe("/topic/t", durable_subscription_name="n")
-    for _ in range(2):
-        send(sender, "k", destination="/topic/t", persistent="true")
-    assert receipts(sender) == 2
-    assert plain.bodies() == lasting.bodies() == [b"x"]
-
-
-def test_what_nobody_listens_to_was_sent_nevertheless() -> None:
-    bench = Bench()
-    sender, listener = bench.peer(), bench.peer()
-    send(sender, "k", destination="/topic/t", persistent="true")
-    assert receipts(sender) == 1
-    listener.subscribe("/topic/t")
-    send(sender, "k", destination="/topic/t", persistent="true")
-    assert receipts(sender) == 1
-    assert listener.take() == []
-    assert len(list(bench.store.keys())) == 1
-
-
 def test_a_composite_destination_gets_what_it_lacks() -> None:
     bench = Bench(composite=True)
     sender = bench.peer()
@@ -176,21 +97,6 @@ def test_a_composite_destination_gets_what_it_lacks() -> None:
         send(sender, "k", destination="/queue/a,/queue/b")
     assert receipts(sender) == 3
     assert (held(bench, "/queue/a"), held(bench, "/queue/b")) == (["x"], ["x"])
-
-
-def test_a_second_send_is_confirmed_where_a_first_one_would_be_refused() -> None:
-    """The queue is full, or the disk is: an ERROR would say that the first one was not stored."""
-    bench = Bench()
-    sender = bench.peer()
-    headers = {"x-max-length": "1", "x-overflow": "reject-publish"}
-    sender.subscribe(QUEUE, ack="client", prefetch_count="1", **headers)
-    send(sender, "k", persistent="true")
-    bench.broker.journal.short = True
-    other = bench.peer()
-    send(other, "k", persistent="true")
-    assert receipts(other) == 1
-    send(other, "another", persistent="true")
-    assert other.error()
 
 
 # ---- scopes ----
@@ -249,57 +155,7 @@ def test_a_send_that_was_not_committed_is_none(how: str, persistent: str) -> Non
         assert held(bench) == ["kept"]
 
 
-@pytest.mark.parametrize("persistent", ["true", "false"])
-@pytest.mark.parametrize("count", [3, AT_ONCE + 10])
-def test_a_transaction_that_comes_again_changes_nothing(persistent: str, count: int) -> None:
-    bench = Bench()
-    for sender in (bench.peer(), bench.peer()):
-        sender.send("BEGIN", transaction="t")
-        frames = (
-            sender.octets_of(
-                "SEND", b"%d" % n, destination=QUEUE, transaction="t", idempotency_key=f"k{n}", persistent=persistent
-            )
-            for n in [*range(count), 0]
-        )
-        sender.raw(b"".join(frames))
-        sender.send("COMMIT", transaction="t", receipt="c")
-        bench.turn()
-        assert receipts(sender) == 1
-    assert held(bench) == [str(n) for n in range(count)]
-    assert bench.broker.stats.duplicates == count + 2
-    bench.audit()
-
-
-def test_a_transaction_that_is_refused_leaves_no_key() -> None:
-    bench = Bench(max_delayed=1)
-    sender = bench.peer()
-    sender.send("BEGIN", transaction="t")
-    send(sender, "k", transaction="t")
-    send(sender, "l", transaction="t", delay="5000")
-    send(bench.peer(), None, delay="5000")
-    sender.take()
-    sender.send("COMMIT", transaction="t")
-    assert sender.error()
-    send(bench.peer(), "k")
-    assert held(bench) == ["x"]
-
-
 # ---- windows and memory ----
-
-
-def test_a_key_is_forgotten_after_its_time_and_not_before(tmp_path: Path) -> None:
-    bench = Bench(key_window=100.0)
-    sender = bench.peer()
-    send(sender, "k", persistent="true")
-    bench.wait(99)
-    send(sender, "k", persistent="true")
-    assert held(bench) == ["x"]
-    bench.wait(5)
-    bench.turn()
-    assert not bench.broker.sent.scopes
-    assert list(bench.store.keys()) == []
-    send(sender, "k", "again", persistent="true")
-    assert held(bench) == ["x", "again"]
 
 
 @pytest.mark.parametrize(("age", "known"), [(50.0, 1), (-50.0, 1), (98.9, 1), (101.0, 0)])
@@ -330,22 +186,6 @@ def test_expiry_takes_a_share_of_a_turn_at_a_time() -> None:
     left += [len(sent) for _ in steps]
     assert max(before - after for before, after in pairwise(left)) <= AT_ONCE
     assert len(sent) == 0
-    bench.audit()
-
-
-def test_a_scope_keeps_its_latest_keys() -> None:
-    bench = Bench(max_keys=3)
-    sender = bench.peer()
-    for number in range(5):
-        send(sender, f"k{number}", persistent="true")
-    send(sender, "k0", destination="/queue/b", persistent="true")
-    assert len(list(bench.store.keys())) == 4
-    before = bench.broker.stats.duplicates
-    for number in (2, 3, 4):
-        send(sender, f"k{number}", persistent="true")
-    assert bench.broker.stats.duplicates == before + 3
-    send(sender, "k0", persistent="true")
-    assert bench.broker.stats.duplicates == before + 3
     bench.audit()
 
 
@@ -384,52 +224,6 @@ def test_fewer_keys_are_kept_when_the_configuration_says_so() -> None:
     bench.turn()
     assert [key.number for key in store.keys()] == [7, 8, 9, 10]
     bench.audit()
-
-
-def test_the_defaults_cover_what_our_client_may_send_again() -> None:
-    from stompcodec.client import Options
-
-    assert Config().max_keys >= 2 * Options().outbox_frames
-
-
-# ---- the disk ----
-
-
-def test_many_second_sends_wait_as_one() -> None:
-    """The frames that wait for a batch that is being written are bounded, however many come."""
-    store = FaultyStore(background=True)
-    bench = Bench(store)
-    first, second = bench.peer(), bench.peer()
-    send(first, "k", persistent="true")
-    send(second, None, persistent="true")
-    busy = bench.broker.journal.busy
-    assert busy is not None
-    for _ in range(50):
-        send(second, "k")
-    assert len(busy.waiters) == 2
-    store.finish()
-    bench.turn()
-    store.finish()
-    bench.turn()
-    assert receipts(second) == 51
-
-
-@pytest.mark.parametrize("destination", [QUEUE, "/topic/t"])
-@pytest.mark.parametrize("fails", [False, True])
-def test_nobody_gets_it_before_it_is_stored(fails: bool, destination: str) -> None:
-    """After a crash in between it would come with another message-id, and unmarked."""
-    store = FaultyStore(background=True)
-    bench = Bench(store)
-    sender, consumer = bench.peer(), bench.peer()
-    consumer.subscribe(destination, ack="client")
-    send(sender, "k", destination=destination, persistent="true")
-    send(sender, None, "behind", destination=destination)
-    assert consumer.take() == []
-    store.faulty = fails
-    store.finish()
-    store.faulty = False
-    bench.turn()
-    assert consumer.bodies() == ([b"behind"] if fails else [b"x", b"behind"])
 
 
 # ---- restarts ----

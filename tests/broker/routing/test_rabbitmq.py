@@ -43,31 +43,6 @@ def test_an_unknown_exchange_is_refused(command):
     assert peer.error().headers["message"] == "no such exchange"
 
 
-@pytest.mark.parametrize("command", ["SEND", "SUBSCRIBE"])
-def test_a_queue_made_elsewhere(command):
-    bench, sender, consumer = bench_of()
-    sender.put("/queue/a", "1")
-    sender.put("/amq/queue/a", "2")
-    consumer.subscribe("/amq/queue/a")
-    assert consumer.bodies() == [b"1", b"2"]
-    assert list(bench.broker.queues) == [("/", "/queue/a")]
-    sender.send(command, destination="/amq/queue/b", id="1")
-    assert sender.error().headers["message"] == "no such queue"
-
-
-def test_rules_hold_for_other_names_of_a_destination():
-    rules = (
-        Rule(destination="/queue/private", allow=False),
-        Rule(destination="/topic/private", allow=False),
-        Rule(destination="/queue/*"),
-        Rule(destination="/topic/*"),
-    )
-    for destination in ("/amq/queue/private", "/exchange/amq.topic/private", "/exchange/amq.topic/#"):
-        _bench, peer, _ = bench_of(rules=rules)
-        peer.send("SUBSCRIBE", destination=destination, id="1")
-        assert peer.error().headers["message"] == "not allowed to subscribe there"
-
-
 def test_rules_hold_for_the_topic_behind_a_named_queue():
     rules = (Rule("ada", destination="/topic/private"), Rule(destination="/queue/*"))
     bench = Bench(**DIALECTS["rabbitmq"], rules=rules, users=USERS)
@@ -79,23 +54,6 @@ def test_rules_hold_for_the_topic_behind_a_named_queue():
     assert ada.next().command == "RECEIPT"
     bob.subscribe("/amq/queue/q")
     assert bob.error().headers["message"] == "not allowed to subscribe there"
-
-
-def test_a_reply_to_subscribes_its_sender():
-    bench, asking, answering = bench_of()
-    answering.subscribe("/queue/ask")
-    for number in range(2):
-        asking.put("/queue/ask", str(number), reply_to="/temp-queue/back")
-        question = answering.next("MESSAGE")
-        answering.put(question.headers["reply-to"], f"answer {number}")
-        answer = asking.next("MESSAGE")
-        assert (answer.headers["subscription"], answer.body) == ("/temp-queue/back", b"answer %d" % number)
-    other = bench.peer()
-    other.put("/queue/ask", "2", reply_to=question.headers["reply-to"])  # somebody else's is passed on
-    assert answering.next("MESSAGE").headers["reply-to"] == question.headers["reply-to"]
-    assert len(other.session.consumers) == 0
-    asking.send("UNSUBSCRIBE", id="/temp-queue/back", receipt="r")
-    assert asking.next().command == "RECEIPT"
 
 
 def test_a_message_id_is_refused():
@@ -228,34 +186,6 @@ def test_a_queue_that_is_in_use_cannot_be_named(reason):
     peer.subscribe("/topic/t", "1", x_queue_name="Q", **({} if reason == "not durable" else {"durable": "true"}))
     assert peer.error().headers["message"] == "a queue of that name exists"
     assert bench.broker.queues["/", "/queue/Q"].count == {"a consumer": 0, "too many": 1001}.get(reason, 1)
-
-
-@pytest.mark.parametrize("first", FORMS[:2])
-def test_names_of_plain_queues(first):
-    bench, sender, peer = bench_of()
-    sender.put(first, "first")
-    for name in FORMS:
-        sender.put(name, name)
-    for name in FORMS:
-        peer.subscribe(name, name, ack="client")
-    assert len(peer.take()) == 4
-    assert list(bench.broker.queues) == [("/", "/queue/Q")]
-
-
-def test_users_have_queues_of_the_same_name_each():
-    bench = Bench(**DIALECTS["rabbitmq"], users=USERS, rules=(Rule(),))
-    ada, bob = bench.peer(connect=False), bench.peer(connect=False)
-    ada.connect(login="ada")
-    bob.connect(login="bob")
-    ada.subscribe("/topic/t", "1", x_queue_name="Q", durable="true")
-    for name in FORMS[:2]:
-        bob.put(name, "for all")
-        ada.put(name, "her own")
-    assert ada.bodies() == [b"her own", b"her own"]
-    bob.subscribe("/queue/Q", "2")
-    assert bob.bodies() == [b"for all", b"for all"]
-    bob.send("SUBSCRIBE", destination="/amq/queue/Q", id="3")
-    assert not bob.closed
 
 
 def test_without_exchanges_names_are_opaque():

@@ -70,97 +70,6 @@ def test_all_together_keep_to_their_bound() -> None:
     assert not make(other, "queue", "b")
 
 
-def test_by_default_half_is_for_others() -> None:
-    for more in ({}, USERS):
-        bench = Bench(max_destinations=20, **more)
-        user = "ada" if more else ""
-        peer = login(bench, user)
-        assert [make(peer, "queue", number) for number in range(11)] == [True] * 10 + [False]
-        other = login(bench, "bob" if more else "", "10.0.0.2:1")
-        assert [make(other, "queue", f"b{number}") for number in range(10)] == [True] * 10
-
-
-@pytest.mark.parametrize("end", ["lose", "disconnect"])
-def test_who_comes_again_has_no_new_share(end: str) -> None:
-    """Without users: all that the sessions of an address made counts to that."""
-    bench = Bench(max_destinations=100, session_destinations=4, user_destinations=6)
-    made = 0
-    for turn in range(5):
-        peer = login(bench, address=f"10.0.0.1:{turn}")
-        for number in range(4):
-            if not peer.closed:
-                made += make(peer, "queue", f"{turn}-{number}")
-        if not peer.closed and end == "disconnect":
-            peer.send("DISCONNECT")
-        peer.lose()
-    assert made == count(bench) == 6
-    assert make(login(bench, address="10.0.0.2:1"), "queue", "other")
-    consumer = login(bench, address="10.0.0.3:1")
-    for number in range(4):  # as they go, the share is free again
-        consumer.subscribe(f"/queue/0-{number}", str(number))
-        consumer.send("UNSUBSCRIBE", id=str(number))
-    bench.wait(40)
-    again = login(bench, address="10.0.0.1:9")
-    assert [make(again, "queue", f"again-{number}") for number in range(5)] == [True] * 4 + [False]
-    assert count(bench) == 2 + 4 + 1
-
-
-def test_without_users_one_address_leaves_a_quarter() -> None:
-    bench = Bench(max_destinations=20)
-    peers = [login(bench, address=f"10.0.0.1:{number}") for number in range(4)]
-    tries = [(peer, f"{at}-{number}") for at, peer in enumerate(peers) for number in range(5)]
-    assert sum(make(peer, "queue", name) for peer, name in tries if not peer.closed) == 15
-    assert not make(login(bench, address="10.0.0.1:9"), "queue", "b")
-    other = login(bench, address="10.0.0.2:1")
-    assert [make(other, "queue", f"c{number}") for number in range(6)] == [True] * 5 + [False]
-
-
-def test_what_a_user_left_behind_counts_until_it_goes() -> None:
-    bench = Bench(max_destinations=100, user_destinations=3, **USERS)
-    peer = login(bench, "ada")
-    assert [make(peer, "queue", number) for number in range(3)] == [True] * 3
-    peer.lose()
-    assert not make(login(bench, "ada"), "queue", "4")
-    login(bench, "bob").subscribe("/queue/0")
-    bench.wait(40)
-    assert make(login(bench, "ada"), "queue", "5") is False  # bob has the queue now, but did not make it
-    for consumer in [peer for peer in bench.peers.values() if not peer.closed]:
-        consumer.lose()
-    bench.wait(40)
-    assert make(login(bench, "ada"), "queue", "6")
-
-
-def test_idle_destinations_make_room_in_a_share() -> None:
-    bench = Bench(max_destinations=100, session_destinations=3)
-    peer = login(bench)
-    for number in range(50):
-        peer.subscribe(f"/queue/{number}", "1")
-        peer.send("UNSUBSCRIBE", id="1")
-    assert not peer.closed
-
-
-def test_a_dead_letter_queue_counts_to_who_made_the_queue() -> None:
-    bench = Bench(max_destinations=100, session_destinations=2, user_destinations=9, max_attempts=1)
-    peer, worker = login(bench), login(bench)
-    peer.put("/queue/a", "x")
-    worker.subscribe("/queue/a", ack="client-individual")
-    worker.nack(worker.next("MESSAGE"))
-    assert not make(peer, "queue", "b")
-    assert make(worker, "queue", "b")
-
-
-def test_topics_that_only_a_pattern_asks_for_count_to_their_sender() -> None:
-    bench = Bench(max_destinations=100, session_destinations=5, wildcards="activemq")
-    listener, sender = login(bench), login(bench)
-    listener.subscribe("/topic/a.>")
-    for number in range(5):
-        sender.put(f"/topic/a.{number}")
-    assert not sender.closed
-    assert count(bench) == 5
-    bench.wait(40)
-    assert count(bench) == 0
-
-
 def test_a_durable_subscription_counts_to_its_user_over_a_restart() -> None:
     config = {"max_destinations": 100, "user_destinations": 4, **USERS}
     bench = Bench(**config)
@@ -173,22 +82,6 @@ def test_a_durable_subscription_counts_to_its_user_over_a_restart() -> None:
     assert not make(login(bench, "ada"), "queue", "a") or not make(login(bench, "ada"), "queue", "b")
     assert make(login(bench, "bob"), "queue", "b2")
     bench.audit()
-
-
-def test_nothing_is_remembered_of_those_who_have_gone() -> None:
-    bench = Bench()
-    for number in range(50):
-        peer = login(bench, address=f"10.0.0.{number}:1")
-        peer.subscribe("/topic/a")
-        peer.put("/topic/a")
-        peer.put("/queue/x")
-        peer.lose()
-    consumer = login(bench, address="10.0.1.1:1")
-    consumer.subscribe("/queue/x")
-    consumer.lose()
-    bench.wait(70)
-    shares = bench.broker.virtual_host("/").destinations.shares
-    assert (count(bench), shares._owners) == (0, {})
 
 
 @pytest.mark.long

@@ -4,63 +4,6 @@ import pytest
 from broker.harness import Bench
 
 
-@pytest.mark.parametrize("ack", ["auto", "client", "client-individual"])
-def test_every_subscription_gets_every_message(ack):
-    bench = Bench()
-    sender = bench.peer()
-    sender.put("/topic/a", "for nobody")
-    peers = [bench.peer(version) for version in ("1.0", "1.1", "1.2")]
-    for peer in peers:
-        peer.subscribe("/topic/a", "1", ack=ack)
-        peer.subscribe("/topic/a", "2%d%%b%b", ack=ack)
-        peer.subscribe("/topic/b", "3", ack=ack)
-    for number in range(5):
-        sender.put("/topic/a", str(number), x="a:b")
-    for peer in peers:
-        frames = peer.take()
-        for key in ("1", "2%d%%b%b"):
-            mine = [frame for frame in frames if frame.headers["subscription"] == key]
-            assert [frame.body for frame in mine] == [b"0", b"1", b"2", b"3", b"4"]
-            assert {frame.headers["x"] for frame in mine} == {"a:b"}
-            assert len({frame.headers["message-id"] for frame in mine}) == 5
-        assert len(frames) == 10
-        peer.send("UNSUBSCRIBE", id="1")
-    sender.put("/topic/a", "5")
-    assert [len(peer.take()) for peer in peers] == [1, 1, 1]
-
-
-def test_nack_of_a_topic_comes_back_to_that_subscription_alone():
-    bench = Bench()
-    one, two, sender = bench.peer(), bench.peer(), bench.peer()
-    one.subscribe("/topic/a", ack="client-individual")
-    two.subscribe("/topic/a", ack="client-individual")
-    sender.put("/topic/a", "0")
-    sender.put("/topic/a", "1")
-    first, second = one.take()
-    one.nack(first)
-    again = one.next("MESSAGE")
-    assert (again.body, again.headers["redelivery-count"]) == (b"0", "1")
-    assert [frame.get("redelivered") for frame in two.take()] == [None, None]
-    one.ack(again)
-    one.ack(second)
-    assert one.take() == []
-
-
-def test_what_a_subscription_holds_goes_with_it():
-    bench = Bench()
-    peer, sender = bench.peer(), bench.peer()
-    peer.subscribe("/topic/a", ack="client", prefetch_count="1")
-    for number in range(10):
-        sender.put("/topic/a", str(number), persistent="true")
-    assert bench.octets > 0
-    assert list(bench.store.load()) == []
-    peer.send("UNSUBSCRIBE", id="1")
-    assert bench.octets == 0
-    peer.take()
-    peer.subscribe("/topic/a")
-    assert peer.take() == []
-
-
 def stuck_subscriber(**config):
     """A subscriber that stopped reading, and one that did not."""
     bench = Bench(**{"topic_backlog": 5, **config})

@@ -53,22 +53,6 @@ def test_patterns_are_found_as_one_by_one(entries, words):
         assert sorted(patterns.find(name)) == [number for number, pattern in kept.items() if pattern.matches(name)]
 
 
-@pytest.mark.parametrize(
-    ("syntax", "pattern", "name", "fits"),
-    [
-        ("activemq", "PRICE.>", "PRICE.STOCK.IBM", True),
-        ("activemq", "PRICE.>", "PRICE", True),
-        ("activemq", "PRICE.*.IBM", "PRICE.STOCK.IBM", True),
-        ("activemq", "PRICE.*", "PRICE.STOCK.IBM", False),
-        ("rabbitmq", "#.IBM", "PRICE.STOCK.IBM", True),
-        ("rabbitmq", "a.#.b", "a.b", True),
-    ],
-)
-def test_spellings(syntax, pattern, name, fits):
-    wildcards = Wildcards(SYNTAXES[syntax])
-    assert wildcards.pattern("", pattern).matches(wildcards.words("", name)) is fits
-
-
 def test_hostile_names_are_bounded():
     wildcards = Wildcards(SYNTAXES["rabbitmq"])
     assert wildcards.words("", "a." * 63 + "a") != ()
@@ -81,59 +65,6 @@ def test_hostile_names_are_bounded():
 
 def bench_of(syntax="rabbitmq", **config):
     return bench_with_two(wildcards=syntax, **config)
-
-
-@pytest.mark.parametrize("ack", ["auto", "client-individual"])
-@pytest.mark.parametrize("early", [True, False])
-def test_a_pattern_gets_what_is_sent_to_its_topics(ack, early):
-    bench, sender, consumer = bench_of()
-    if early:  # the topics are there before
-        for name in ("/topic/a.b", "/topic/c"):
-            bench.peer().subscribe(name)
-    consumer.subscribe("/topic/a.*", "1", ack=ack)
-    for destination in ("/topic/a.b", "/topic/a", "/topic/a.b.c", "/topic/c", "/queue/a.b", "/topic/a.x"):
-        sender.put(destination, destination)
-    frames = consumer.take()
-    assert [frame.body for frame in frames] == [b"/topic/a.b", b"/topic/a.x"]
-    assert [frame.headers["destination"] for frame in frames] == ["/topic/a.b", "/topic/a.x"]
-    consumer.send("UNSUBSCRIBE", id="1")
-    sender.put("/topic/a.b", "late")
-    assert consumer.take() == []
-    assert bench.octets == bench.broker.queues["/", "/queue/a.b"].octets
-
-
-def test_what_came_before_is_not_for_it_and_what_came_while_it_was_there_is():
-    """All in one chunk: nothing was delivered meanwhile."""
-    bench, peer, other = bench_of()
-    other.subscribe("/topic/a")
-    peer.raw(
-        peer.octets_of("SEND", b"1", destination="/topic/a")
-        + peer.octets_of("SUBSCRIBE", destination="/topic/*", id="1")
-        + peer.octets_of("SEND", b"2", destination="/topic/a")
-        + peer.octets_of("UNSUBSCRIBE", id="1")
-        + peer.octets_of("SEND", b"3", destination="/topic/a")
-    )
-    assert (peer.bodies(), other.bodies()) == ([b"2"], [b"1", b"2", b"3"])
-    topic = bench.broker.virtual_host("/").topics["/topic/a"]
-    assert len(topic.consumers) == 1
-
-
-def test_without_the_key_nothing_is_a_wildcard():
-    bench = Bench()
-    sender, consumer = bench.peer(), bench.peer()
-    consumer.subscribe("/topic/*")
-    sender.put("/topic/a", "1")
-    sender.put("/topic/*", "2")
-    assert consumer.bodies() == [b"2"]
-
-
-def test_topics_that_only_patterns_listen_to_do_not_pile_up():
-    bench, sender, consumer = bench_of(max_destinations=50)
-    consumer.subscribe("/topic/#")
-    for number in range(500):
-        sender.put(f"/topic/{number}", str(number))
-    assert len(consumer.bodies()) == 500
-    assert len(bench.broker.virtual_host("/").topics) <= 50
 
 
 RULES = [Rule(destination="/topic/secret.*", allow=False), Rule(destination="/topic/*")]
@@ -162,17 +93,6 @@ def test_rules_hold_for_all_that_a_pattern_means(destination, allowed):
 def topics_of(bench):
     (host,) = bench.broker._virtual_hosts.values()
     return host.destinations.topics.by_name
-
-
-def test_topics_keep_no_subscription_that_has_ended():
-    bench = Bench(wildcards="rabbitmq")
-    peer, sender = bench.peer(), bench.peer()
-    peer.subscribe("/topic/#")
-    sender.put("/topic/a", "x")
-    topic = topics_of(bench)["/topic/a"]
-    assert topic._others
-    peer.send("UNSUBSCRIBE", id="1")
-    assert not topic._others
 
 
 def test_what_topics_remember_of_patterns_is_bounded(monkeypatch):

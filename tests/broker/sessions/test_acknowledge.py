@@ -3,8 +3,6 @@
 import pytest
 from broker.harness import Bench
 
-from stompcodec.broker.sessions import plain
-
 VERSIONS = ["1.0", "1.1", "1.2"]
 
 
@@ -29,41 +27,6 @@ def left(bench, name="/queue/a"):
     return [(frame.body.decode(), int(frame.get("redelivery-count", "0"))) for frame in frames]
 
 
-@pytest.mark.req("S12-SUB-11", "S11-SUB-10", "S12-SUB-13", "S11-SUB-11")
-def test_client_is_cumulative_whatever_was_acknowledged_before():
-    bench, _ = filled(10)
-    peer = bench.peer()
-    peer.subscribe("/queue/a", ack="client")
-    messages = peer.take()
-    for index in (2, 3, 7):
-        peer.ack(messages[index])
-        assert queue_of(bench).count == 9 - index
-    peer.ack(messages[6])
-    assert peer.error().headers["message"] == "no such delivery"
-    assert left(bench) == [("8", 1), ("9", 1)]
-
-
-@pytest.mark.parametrize(
-    "octets",
-    [
-        *(b"1-2", b"1-0", b"2-1", b"1-", b"-1", b"1", b"", b"1-1x", b"x-1", b"1--1", b"9" * 50 + b"-1"),
-        *(b"1-" + b"9" * 5000, b"1-" + b"1" * 18, b"1-" + b"1" * 19, b"1-%d" % (2**64 + 1)),
-    ],
-)
-@pytest.mark.parametrize("command", [b"ACK", b"NACK"])
-def test_ids_that_never_were(octets, command):
-    for road in (True, False):
-        if plain.EXTENSION is not None:
-            plain.EXTENSION.switch(road)
-        bench, _ = filled(1)
-        peer = bench.peer()
-        peer.subscribe("/queue/a", ack="client-individual")
-        peer.raw(command + b"\nid:" + octets + b"\nreceipt:r\n\n\0")
-        error = peer.error()
-        assert (error.headers["message"], error.headers["receipt-id"]) == ("no such delivery", "r")
-        assert left(bench) == [("0", 1)]
-
-
 @pytest.mark.parametrize("version", ["1.0", "1.1"])
 def test_message_ids_that_never_were(version):
     bench, _ = filled(1)
@@ -75,23 +38,6 @@ def test_message_ids_that_never_were(version):
         peer.next("RECEIPT")
         peer.send("ACK", message_id=message_id)
     assert peer.error().headers["message"] == "no such delivery"
-
-
-@pytest.mark.parametrize("version", VERSIONS)
-def test_one_message_in_two_subscriptions(version):
-    bench = Bench()
-    peer = bench.peer(version)
-    for number in ("1", "2"):
-        peer.subscribe("/topic/a", number, ack="client")
-    peer.put("/topic/a", "x")
-    one, two = peer.take()
-    assert one.headers["message-id"] == two.headers["message-id"]
-    peer.ack(two, receipt="2")
-    peer.next("RECEIPT")
-    peer.ack(one, receipt="1")
-    peer.next("RECEIPT")
-    peer.ack(one)
-    assert peer.error()
 
 
 # ---- redelivery ----
@@ -191,24 +137,6 @@ def test_after_the_last_attempt_it_is_a_dead_letter(attempts):
     peer.ack(letter)
     assert list(bench.store.load()) == []
     assert bench.octets == 0
-
-
-@pytest.mark.parametrize("persistent", ["true", "false"])
-@pytest.mark.parametrize(("end", "headers"), [("UNSUBSCRIBE", {"id": "1"}), ("DISCONNECT", {"receipt": "r"})])
-def test_what_is_given_back_without_a_try_is_no_attempt(end, headers, persistent):
-    """Unlike a lost connection: only redelivered:true is left of it. What failed before keeps its count."""
-    bench = Bench()
-    bench.peer().put("/queue/a", "x", persistent=persistent)
-    for nacks in (0, 0, 3, 0, 0):
-        peer = bench.peer()
-        peer.subscribe("/queue/a", ack="client-individual")
-        for _ in range(nacks):
-            peer.nack(peer.next("MESSAGE"))
-        peer.send(end, **headers)
-    other = bench.peer()
-    other.subscribe("/queue/a", ack="client-individual")
-    message = other.next("MESSAGE")
-    assert (message.get("redelivered"), message.get("redelivery-count")) == ("true", "4")
 
 
 def test_a_full_dead_letter_queue_loses_nothing():

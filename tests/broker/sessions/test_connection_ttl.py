@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from broker.harness import Bench, Peer, bench_with_two
+from broker.harness import Bench, Peer
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from profiles import examples
@@ -61,41 +61,6 @@ def test_how_long_a_silent_client_lives(
     peer, said = connected(version, heart_beat, **config)
     assert said == answer
     assert lifetime(peer) == pytest.approx(seconds)
-
-
-@pytest.mark.req("ART-TTL-09")
-@pytest.mark.parametrize(("wanted", "interval"), [(100, 500), (500, 500), (501, 501), (0, 0)])
-def test_the_broker_sends_no_faster_than_every_500_ms(wanted: int, interval: int) -> None:
-    peer, answer = connected(heart_beat=f"0,{wanted}", ttl=60_000)
-    assert answer == f"{interval},0"
-    peer.chunks.clear()
-    peer.bench.wait(10.0)
-    beats = b"".join(peer.chunks).count(b"\n")
-    least = 10_000 // interval if interval else 0
-    assert least <= beats <= 2 * least + 1
-
-
-@pytest.mark.req("ART-TTL-10")
-def test_a_dead_client_loses_all_that_it_holds() -> None:
-    bench, dead, other = bench_with_two(ttl=5000)
-    dead.subscribe("/queue/a", ack="client")
-    other.put("/queue/a", "x")
-    assert dead.bodies() == [b"x"]
-    for _ in range(4):
-        bench.wait(2.0)
-        other.raw(b"\n")
-    assert dead.closed
-    assert not other.closed
-    other.subscribe("/queue/a")
-    assert other.next("MESSAGE").headers["redelivered"] == "true"
-
-
-def test_without_the_keys_a_client_without_heart_beats_lives_for_ever() -> None:
-    peer, answer = connected(heart_beat="0,0")
-    assert answer == "500,1000"
-    peer.bench.wait(1000)
-    assert not peer.closed
-    assert peer.session.connection.next_deadline() is None
 
 
 @pytest.mark.req("ART-TTL-05", "ART-TTL-06", "ART-TTL-07", "ART-TTL-08")

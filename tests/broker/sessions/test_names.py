@@ -6,7 +6,6 @@ import pytest
 from broker.harness import Bench
 
 from stompcodec.broker.auth import Rule, User, hash_passcode
-from stompcodec.broker.sessions import subscribe as names_module
 from stompcodec.spec import VERSIONS
 
 
@@ -58,32 +57,6 @@ def test_paged_messages_are_counted():
     assert (row["ready"], row["messages"]) == (6, 10)
 
 
-def test_patterns():
-    peer = Bench().peer()
-    fill(peer, "/queue/a", "/queue/ab", "/queue/b")
-    for pattern, names in {
-        "/queue/*": ["/queue/a", "/queue/ab", "/queue/b"],
-        "/queue/a*": ["/queue/a", "/queue/ab"],
-        "/queue/a": ["/queue/a"],
-        "/queue/": [],
-        "/topic/*": [],
-        "*": ["/queue/a", "/queue/ab", "/queue/b"],
-    }.items():
-        assert named(peer, pattern) == names
-    assert not peer.session.consumers
-
-
-def test_pages(monkeypatch):
-    monkeypatch.setattr(names_module, "PAGE", 2)
-    peer = Bench().peer()
-    fill(peer, *(f"/queue/{letter}" for letter in "edcba"))
-    pages, after = [], ""
-    while after is not None:
-        rows, after = ask(peer, from_name=after)
-        pages.append([row["destination"][-1] for row in rows])
-    assert pages == [["a", "b"], ["c", "d"], ["e"]]
-
-
 def test_temporary_ones_and_those_of_others_are_not_named():
     users = {name: User(name, hash_passcode("x", n=16)) for name in ("ann", "bob")}
     bench = Bench(users=users, rules=(Rule("ann", "*", "*"), Rule("bob", "*", "/queue/b")))
@@ -94,11 +67,3 @@ def test_temporary_ones_and_those_of_others_are_not_named():
     ann.subscribe("/temp-queue/x")
     assert named(ann) == ["/queue/a", "/queue/b"]
     assert named(bob) == ["/queue/b"]
-
-
-def test_a_receipt_follows_and_a_missing_destination_is_refused():
-    peer = Bench().peer()
-    peer.raw(b"RECEIVE\ndestination:*\nid:1\nbrowser:names\nreceipt:7\n\n\0")
-    assert [frame.command for frame in peer.take()] == ["MESSAGE", "RECEIPT"]
-    peer.raw(b"RECEIVE\nid:1\nbrowser:names\n\n\0")
-    assert "destination" in peer.error().headers["message"]

@@ -147,28 +147,6 @@ def test_nothing_is_copied_that_grows_with_the_others(kind: str) -> None:
     assert sorted(peaks)[len(peaks) * 9 // 10] < 8 * COPIED  # one pointer for each
 
 
-def test_what_has_gone_is_not_kept() -> None:
-    """Who has left a topic, or the ring of a queue, is not remembered until the next message comes."""
-    for destination in ("/topic/a", "/queue/a"):
-        bench = Bench()
-        stays = bench.peer()
-        stays.subscribe(destination)
-        leaves = [bench.peer() for _ in range(100)]
-        for peer in leaves:
-            peer.subscribe(destination)
-        sender = bench.peer()
-        sender.put(destination, b"first")
-        for peer in leaves:
-            peer.lose()
-        broker = bench.broker
-        if destination.startswith("/topic"):
-            assert len(broker.virtual_host("/").topics[destination]._consumers) <= 1
-        else:
-            assert len(broker.queues["/", destination].ring) < 15
-        sender.put(destination, b"second")
-        assert stays.take()[-1].body == b"second"
-
-
 def test_a_slow_consumer_goes_in_the_middle_of_a_flush() -> None:
     """Those behind it, and durable subscriptions, get the message all the same; and those that pick, too."""
     bench = Bench(topic_backlog=2, wildcards="activemq", write_high=100)

@@ -40,26 +40,6 @@ def test_sends(version, end):
         assert peer.session.memory.transactions == 0
 
 
-@pytest.mark.req("S12-TX-04", "S12-TX-06", "S12-TX-07", "S11-TX-05", "S11-TX-06", "S12-TX-02")
-@pytest.mark.parametrize(
-    ("frames", "message"),
-    [
-        ([("BEGIN", {}), ("BEGIN", {})], "transaction exists"),
-        ([("COMMIT", {})], "no such transaction"),
-        ([("ABORT", {})], "no such transaction"),
-        ([("SEND", {"destination": "/queue/a"})], "no such transaction"),
-        ([("BEGIN", {}), ("COMMIT", {}), ("COMMIT", {})], "no such transaction"),
-    ],
-)
-def test_names_that_do_not_fit(frames, message):
-    bench = Bench()
-    peer = bench.peer()
-    for command, headers in frames:
-        peer.send(command, transaction="t", **headers)
-    assert peer.error().headers["message"] == message
-    assert left(bench) == []
-
-
 @pytest.mark.parametrize(
     ("command", "transactions", "why"),
     [
@@ -81,17 +61,6 @@ def test_an_ack_that_cannot_be_in_a_transaction_leaves_the_message(command, tran
     error = peer.error()
     assert (error.headers["message"], error.headers["receipt-id"]) == (why, transactions[-1])
     assert left(bench) == ["1"]
-
-
-def test_transactional_acks_can_be_turned_off():
-    bench = Bench(transactional_acks=False)
-    peer = bench.peer()
-    peer.put("/queue/a", "1")
-    peer.subscribe("/queue/a", ack="client")
-    peer.send("BEGIN", transaction="t")
-    peer.ack(peer.next("MESSAGE"), transaction="t")
-    peer.send("ABORT", transaction="t")
-    assert left(bench) == []
 
 
 def test_a_commit_that_is_refused_does_nothing():

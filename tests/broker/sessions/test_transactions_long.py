@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
 from broker.harness import Bench, FaultyStore, Peer
-from broker.loop import MOST, QUEUE, Loop
+from broker.loop import QUEUE
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from stompcodec import serialize
-from stompcodec.broker.loop_quota import AT_ONCE, Line, Work
 from stompcodec.broker.sessions import commit as module
 from stompcodec.codec import Frame
 
@@ -76,49 +74,6 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "AT_ONCE", SHARE)
 
 
-@pytest.mark.long
-@pytest.mark.parametrize(("count", "consuming"), [(50 * AT_ONCE, True), (10 * AT_ONCE, False)])
-def test_no_turn_does_more_than_some_shares(count: int, consuming: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    bench = Loop(background=True)
-    sender, reader = bench.peer(), bench.peer()
-    done = 0
-
-    def count_calls(owner: Any, name: str) -> None:
-        call = getattr(owner, name)
-
-        def counting(*args: Any) -> None:
-            nonlocal done
-            done += 1
-            call(*args)
-
-        monkeypatch.setattr(owner, name, counting)
-
-    count_calls(module, "put_late")
-    count_calls(bench.broker, "place")
-    if consuming:
-        reader.subscribe(QUEUE)
-    begin(sender, count)
-    bench.one_turn()
-    done = 0
-    commit(sender)
-    most = turns = 0
-    while receipts(sender) == []:
-        before = done
-        assert bench.one_turn() <= MOST
-        bench.audit()
-        most, turns = max(most, done - before), turns + 1
-        if bench.store.job is not None:
-            assert len(bench.store.job[0]._puts) in (0, count), "nothing is written before all of it is in the batch"
-            bench.store.finish()
-        assert turns < 1000
-    assert most <= 2 * AT_ONCE
-    assert done == 2 * count
-    bench.turn()
-    assert len(bench.store.bodies) == (0 if consuming else count)
-    assert [frame.body for frame in reader.take()] == (numbers(count) if consuming else [])
-    assert bench.broker.queues["/", QUEUE].suspensions == 0
-
-
 @pytest.mark.usefixtures("small")
 def test_commits_of_others_do_not_take_half_of_it() -> None:
     bench = Bench(FaultyStore(background=True))
@@ -159,31 +114,6 @@ def test_who_waits_for_the_disk_alone_has_its_receipt_first() -> None:
     assert bench.broker.journal.busy is not None
     bench.turn()
     assert receipts(sender) == ["c"]
-
-
-@pytest.mark.usefixtures("small")
-def test_what_comes_later_stays_behind_it() -> None:
-    """From the same session, and from others by a later commit."""
-    bench = Bench(FaultyStore(background=True))
-    sender, other = bench.peer(), bench.peer()
-    begin(sender, COUNT)
-    commit(sender)
-    give(sender, "SEND", b"mine", destination=QUEUE, persistent="true", receipt="m")
-    bench.turn()
-    bench.store.finish()
-    one_turn(bench)
-    assert 0 < len(ready(bench)) < COUNT
-    give(other, "BEGIN", transaction="o")
-    give(other, "SEND", b"other", destination=QUEUE, persistent="true", transaction="o")
-    give(other, "COMMIT", transaction="o", receipt="o")
-    give(sender, "SEND", b"last", destination=QUEUE, persistent="true", receipt="l")
-    while not receipts(other):
-        turns_with_disk(bench, 1)
-    bench.turn()
-    found = ready(bench)
-    assert found[:COUNT] == numbers(COUNT)
-    assert sorted(found[COUNT:]) == [b"last", b"mine", b"other"]
-    assert found.index(b"mine") < found.index(b"last")
 
 
 @pytest.mark.usefixtures("small")
@@ -259,47 +189,6 @@ def test_a_commit_that_fails_undoes_all_of_it() -> None:
     assert receipts(again) == ["c"]
     assert ready(bench) == numbers(COUNT)
     assert used < bench.broker.account.used
-
-
-@pytest.mark.parametrize("turns", range(1, 12, 2))
-@pytest.mark.usefixtures("small")
-def test_a_key_that_another_session_sends_meanwhile_counts_once(turns: int) -> None:
-    bench = Bench(FaultyStore(background=True))
-    sender, other = bench.peer(), bench.peer()
-    give(sender, "BEGIN", transaction="t")
-    for number in range(COUNT):
-        pairs = {"destination": QUEUE, "transaction": "t", "persistent": "true", "idempotency-key": str(number)}
-        sender.raw(serialize(Frame("SEND", pairs, b"%d" % number)))
-    commit(sender)
-    for _ in range(turns):
-        one_turn(bench)
-    for number in range(COUNT):
-        headers = {"destination": QUEUE, "persistent": "true", "idempotency-key": str(number)}
-        other.session.receive(serialize(Frame("SEND", headers, b"%d" % number)), 0.0)
-    give(other, "SEND", b"", destination="/queue/b", receipt="r")
-    turns_with_disk(bench, 20)
-    bench.turn()
-    assert sorted(ready(bench), key=int) == numbers(COUNT)
-    assert sorted(bench.store.bodies, key=int) == list(map(str, range(COUNT)))
-    assert (receipts(sender), receipts(other)) == (["c"], ["r"])
-
-
-@pytest.mark.parametrize("turns", range(0, 12, 2))
-@pytest.mark.usefixtures("small")
-def test_a_broker_that_stops_in_the_middle_stores_all_or_nothing(turns: int) -> None:
-    bench = Bench(FaultyStore(background=True))
-    sender = bench.peer()
-    begin(sender, COUNT)
-    commit(sender)
-    turns_with_disk(bench, turns)
-    bench.broker.stop(0.0)
-    journal = bench.broker.journal
-    assert not journal.staging
-    turns_with_disk(bench, 20)
-    assert not journal.open
-    assert journal.busy is None
-    assert len(bench.store.bodies) in (0, COUNT)
-    assert receipts(sender) == [] or len(bench.store.bodies) == COUNT
 
 
 # ---- the same, however large a share is ----
@@ -420,43 +309,3 @@ def play(script: list[Any], share: int, window: int) -> Any:
 @given(st.lists(steps, max_size=20), st.sampled_from([1, 3, 100]))
 def test_what_happens_is_the_same_however_large_a_share_is(script: list[Any], window: int) -> None:
     assert play(script, 2, window) == play(script, 1000, window)
-
-
-@pytest.mark.parametrize("lost", [False, True])
-@pytest.mark.usefixtures("small")
-def test_commits_of_others_do_not_wait_for_all_who_want_a_turn(lost: bool) -> None:
-    """No commit begins while a transaction goes into one, or takes effect: these shares come in every second turn."""
-    bench = Bench(FaultyStore(background=True))
-    turns = bench.broker.quota
-    busy = [0] * 300
-
-    def working(number: int) -> Iterator[Line]:
-        while True:
-            busy[number] += 1
-            yield turns
-
-    sender, other = bench.peer(), bench.peer()
-    begin(sender, COUNT)
-    commit(sender)
-    for number in range(len(busy)):
-        turns.line_up(Work(working(number)))
-    while not bench.broker.journal.staging:
-        one_turn(bench)
-    give(other, "SEND", b"", destination="/queue/other", persistent="true", receipt="s")
-    took, before = 0, sum(busy)
-    while bench.broker.journal.staging:
-        one_turn(bench)
-        took += 1
-        if lost and took == 1:
-            sender.session.lost(0.0)
-    assert bench.store.job is not None
-    bench.store.finish()
-    assert bench.broker.journal.busy is not None
-    while bench.broker.journal.busy is not None:
-        one_turn(bench)
-        took += 1
-    assert receipts(other) == ["s"]
-    assert ready(bench) == numbers(COUNT)
-    shares = -(-COUNT // SHARE)
-    assert took <= 4 * shares + 2
-    assert sum(busy) - before >= took // 2 - 1, "the others have their turns, too"

@@ -7,7 +7,7 @@ import time
 from typing import Any
 
 import pytest
-from broker.harness import Bench, FaultyStore
+from broker.harness import Bench
 from broker.sockets import Client, run, send
 
 from stompcodec import Frame, serialize
@@ -89,40 +89,6 @@ def test_others_have_their_turns(bench: Bench) -> None:
     assert all([body for body in bodies if body // 100 == n] == list(range(100 * n, 100 * n + 20)) for n in range(3))
 
 
-@pytest.mark.parametrize(("lost", "sent"), [(True, 50), (False, 8)])
-def test_one_that_is_lost_has_sent_it_all_and_one_that_is_shut_out_waits_no_more(
-    bench: Bench, lost: bool, sent: int
-) -> None:
-    sender = bench.peer()
-    sender.session.receive(many(50), bench.now)
-    if lost:
-        sender.lose()
-    else:
-        bench.broker.stop(bench.now)
-    assert not bench.broker.quota.blocked
-    assert waiting(bench) == sent
-    bench.turn()
-    assert [frame.command for frame in sender.take()] == [] if lost else ["ERROR"]
-
-
-@pytest.mark.parametrize("wrong", [b"NONSENSE\n\n\0", serialize(Frame("ACK", {"id": "nothing"}))])
-def test_what_is_wrong_is_found_in_its_place(bench: Bench, wrong: bytes) -> None:
-    sender = bench.peer()
-    sender.session.receive(many(20) + wrong + many(20), bench.now)
-    bench.turn()
-    assert waiting(bench) == 20
-    assert [frame.command for frame in sender.take()] == ["ERROR"]
-    assert not bench.broker.quota.blocked
-
-
-def test_silence_while_it_waits_is_not_held_against_it(bench: Bench) -> None:
-    sender = bench.peer(connect=False)
-    sender.connect(heart_beat="1000,0")
-    sender.session.receive(many(500), bench.now)
-    bench.now += 1000
-    assert sender.session.tick(bench.now)
-
-
 def test_what_is_read_in_one_pass_has_one_share() -> None:
     """Many senders at once: each does a few frames, then they take turns, so that others are served in between."""
     handled: list[int] = []  # frames between two turns of the loop
@@ -186,37 +152,6 @@ class _Counting:
 # ---- the loop ----
 
 
-class Endless:
-    """Somebody who always waits for another turn."""
-
-    def __init__(self, server: Server) -> None:
-        self.server = server
-        self.shares = 0
-
-    def take_turn(self, now: float) -> None:
-        self.shares += 1
-        self.server.broker.quota.line_up(self)
-
-
-def test_there_is_one_turn_between_two_looks_at_the_sockets() -> None:
-    """A turn that comes before the one that was asked for takes its place."""
-
-    async def main() -> int:
-        async with serve(Config(port=0)) as server:
-            endless = Endless(server)
-            server.broker.quota.line_up(endless)
-            for _ in range(10):
-                server.turn()
-            before = endless.shares
-            for _ in range(20):
-                await asyncio.sleep(0)
-            shares = endless.shares - before
-            endless.take_turn = lambda now: None
-            return shares
-
-    assert asyncio.run(main()) <= 21
-
-
 class Wire:
     """A connection that counts what is asked of it."""
 
@@ -262,20 +197,3 @@ def test_who_is_read_again_when_the_share_of_all_is_over_waits() -> None:
             return [*seen, *(wire.calls for wire in wires)]
 
     assert asyncio.run(main()) == [["pause"], [], ["pause", "resume"], []]
-
-
-def test_a_receipt_follows_its_commit_without_a_turn_and_the_next_commit_begins() -> None:
-    store = FaultyStore(background=True)
-    bench = Bench(store)
-    peers = [bench.peer(), bench.peer()]
-    for number, peer in enumerate(peers):
-        peer.session.receive(many(1, persistent="true", receipt=f"r{number}"), bench.now)
-        one_turn(bench)
-    assert (store.commits, [peer.take() for peer in peers]) == (1, [[], []])
-    for number, peer in enumerate(peers):
-        store.finish()
-        bench.soon.pop()()
-        for session in bench.broker.settle(bench.now):
-            bench.peers[session].flush()
-        assert [frame.headers["receipt-id"] for frame in peer.take()] == [f"r{number}"]
-    assert store.commits == 2

@@ -8,9 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from broker.harness import Bench, Peer, bench_with_two
-from hypothesis import given
-from hypothesis import strategies as st
+from broker.harness import Bench, Peer
 
 from stompcodec.broker import values
 from stompcodec.broker.sessions import plain
@@ -24,11 +22,6 @@ ODD = (
     *("maybe", "", "1.5", "tru", "yes", "+", "1e3", "--1", "truefalse", "1_0", "0x1", "\u0665", "fal\u017fe"),
     *("t\u0280ue", "true,true", "y" * 5000, "9" * 400, str(10**19), " true", "5\t", "'\u202e"),
 )
-truths = st.sampled_from(["true", "false"]).flatmap(
-    lambda word: st.tuples(*(st.sampled_from([letter, letter.upper()]) for letter in word)).map("".join)
-)
-EDGES = [0, 9, 10, 100_000, 10**9, INT, 2**31, 2**62, LONG, 2**63, -1, -2, -INT - 1, -INT - 2]
-spellings = st.one_of(truths, st.sampled_from(EDGES).map(str), st.sampled_from(ODD), st.text(max_size=6))
 
 
 def switch(on: bool) -> None:
@@ -115,26 +108,6 @@ def test_each_header_is_understood_or_refused_or_its_loss_is_logged(command: str
             )
 
 
-@given(
-    *map(st.sampled_from, (DIALECTS, EACH)), spellings, *map(st.sampled_from, (" ", ["1.0", "1.1", "1.2"])), st.data()
-)
-def test_so_in_each_version_on_each_road(dialect, which, text, pad, version, data):
-    command, name = which
-    value = pad * data.draw(st.integers(0, 2)) + text + pad * data.draw(st.integers(0, 2))
-    if (version == "1.0" and command == "NACK") or set(value) & set(
-        {"1.0": "\n\r\0", "1.1": "\r\0"}.get(version, "\0")
-    ):
-        return
-    if name != "credit":
-        try:
-            assert values.read_value(name, value) == meaning(name, value) is not None
-        except Refused:
-            assert meaning(name, value) is None
-    switch(data.draw(st.booleans(), label="in C"))
-    within = data.draw(st.booleans()) and command in ("SEND", "ACK", "NACK")
-    check(dialect, command, name, value, version, data.draw(st.sampled_from(["auto", "client"])), within)
-
-
 #: What RabbitMQ 4, ActiveMQ 6.3 and Artemis 2.40 do: a value counts (=), is ignored (-), or is refused (!).
 SEEN = """
 persistent:True           =True    -        =True
@@ -168,39 +141,7 @@ requeue:FALSE             -        -        =False
 """
 
 
-@pytest.mark.parametrize("row", SEEN.strip().splitlines())
-def test_a_dialect_does_what_its_broker_does(row: str) -> None:
-    header, *outcomes = row.split()
-    name, _, value = header.partition(":")
-    for dialect, outcome in zip(DIALECTS[1:], outcomes, strict=True):
-        try:
-            found = values.read_value(name, value, dialect)
-        except Refused:
-            assert outcome == "!"
-        else:
-            assert ("-" if found is None else f"={found}") == outcome
-
-
 # ---- what is understood takes effect ----
-
-
-@pytest.mark.parametrize("road", [True, False])
-@pytest.mark.parametrize("within", [False, True])
-@given(word=truths)
-def test_persistent_in_any_case_is_stored(road: bool, within: bool, word: str) -> None:
-    switch(road)
-    bench = Bench()
-    peer = bench.peer()
-    peer.put("/queue/a", "before")  # the session knows the queue now
-    if within:
-        peer.send("BEGIN", transaction="t")
-    peer.put("/queue/a", "x", persistent=word, receipt="r", **({"transaction": "t"} if within else {}))
-    if within:
-        peer.send("COMMIT", transaction="t", receipt="c")
-    assert [frame.command for frame in peer.take()] == ["RECEIPT"] * (1 + within)
-    stored = [message.tail for message in bench.store.load()]
-    assert len(stored) == (word.lower() == "true")
-    assert all(f"persistent:{word}".encode() in tail for tail in stored)  # passed on as it came
 
 
 def sent(line: str, version: str = "1.0") -> Bench:
@@ -212,45 +153,9 @@ def sent(line: str, version: str = "1.0") -> Bench:
     return bench
 
 
-@pytest.mark.parametrize(
-    ("line", "field", "value"),
-    [
-        ("priority: 7 ", "priority", 7),
-        ("expires: 1000005000 ", "expires", 1000005.0),
-        ("expiration: 5000", "expires", 1000005.0),
-        (f"expires:{LONG}", "expires", None),  # what Java writes for never
-        ("JMSXGroupID:g\nJMSXGroupSeq: -1 ", "closes_group", True),
-    ],
-)
-def test_spaces_around_values_of_1_0_are_no_part_of_them(line: str, field: str, value: object) -> None:
-    (message,) = sent(line).broker.queues["/", "/queue/a"].messages
-    assert getattr(message, field) == value
-
-
 @pytest.mark.parametrize("line", ["delay: 30000 ", "AMQ_SCHEDULED_DELAY:   30000", f"x-delay:{LONG}"])
 def test_a_delay_that_is_understood_is_so_after_a_restart(line: str) -> None:
     assert len(sent(line).broker.delayed) == 1
-
-
-@pytest.mark.parametrize("name", ["durable", "persistent"])
-def test_a_durable_subscription_in_any_case_keeps_messages(name: str) -> None:
-    bench = Bench()
-    for word in ("True", "TRUE"):
-        peer = bench.peer()
-        peer.subscribe("/topic/a", **{name: word})
-        assert peer.bodies() == ([b"while away"] if word == "TRUE" else [])
-        peer.lose()
-        bench.peer().put("/topic/a", "while away")
-
-
-@pytest.mark.parametrize(("value", "letters"), [("False", 1), ("false", 1), ("TRUE", 0), (None, 0)])
-def test_requeue_in_any_case(value: str | None, letters: int) -> None:
-    _bench, peer, other = bench_with_two()
-    peer.put("/queue/a", "x")
-    peer.subscribe("/queue/a", ack="client-individual")
-    peer.nack(peer.next("MESSAGE"), **({} if value is None else {"requeue": value}))
-    other.subscribe("/queue/DLQ.a")
-    assert (len(other.take()), len(peer.take())) == (letters, 1 - letters)
 
 
 def test_an_ignored_header_leaves_the_place_to_another_of_its_meaning() -> None:
@@ -258,15 +163,6 @@ def test_an_ignored_header_leaves_the_place_to_another_of_its_meaning() -> None:
     peer.send("SUBSCRIBE", **{"destination": "/queue/a", "id": "1", "exclusive": "maybe", "activemq.exclusive": "True"})
     (consumer,) = peer.session.consumers.values()
     assert consumer.request.exclusive is True
-
-
-def test_credit_takes_a_boolean_in_any_case() -> None:
-    _bench, peer, sender = bench_with_two()
-    peer.subscribe("/queue/a", ack="client-individual", credit="1,,FALSE")
-    for _ in range(3):
-        sender.put("/queue/a", "x")
-    peer.ack(peer.next("MESSAGE"))
-    assert peer.take() == []
 
 
 @pytest.mark.parametrize("name", ["x-message-ttl", "x-expires", "x-max-length", "x-max-length-bytes"])
@@ -278,15 +174,6 @@ def test_a_bad_argument_of_a_new_queue_names_header_and_value(name: str, dialect
         error = peer.error()
         assert error.headers["message"] == f"bad {name}"
         assert ascii(value[:40]) in error.text()
-
-
-def test_a_bad_value_is_refused_before_a_large_body_and_of_a_request() -> None:
-    peer = Bench(large=1000).peer()
-    peer.raw(b"SEND\ndestination:/queue/a\npersistent:maybe\ncontent-length:5000\n\nx")
-    assert peer.error().headers["message"] == "bad persistent"
-    peer = Bench().peer()
-    peer.put("/management/destinations", "{}", reply_to="/temp-queue/a", priority="high")
-    assert peer.error().headers["message"] == "bad priority"
 
 
 # ---- destinations without a name ----
@@ -307,22 +194,6 @@ def test_a_destination_without_a_name_is_refused(dialect: str, destination: str)
 
 
 # ---- the log and the page ----
-
-
-def test_one_warning_for_each_session_without_the_value(caplog: pytest.LogCaptureFixture) -> None:
-    caplog.set_level(logging.INFO, "stompcodec.broker")
-    bench = Bench(dialect="activemq")
-    for _ in range(3):
-        peer = bench.peer()
-        for number in range(5):
-            peer.put("/queue/a", "x", persistent=f"sesame{number}")
-    own = Bench().peer()
-    own.put("/queue/a", "x", persistent="sesame")
-    own.error()
-    lines = [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING]
-    assert len(lines) == 3
-    assert "persistent of a SEND is ignored, as activemq does" in lines[0]
-    assert "sesame" not in caplog.text
 
 
 def test_the_page_has_the_table() -> None:

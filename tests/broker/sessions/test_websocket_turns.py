@@ -6,7 +6,6 @@ import asyncio
 import contextlib
 import socket
 import threading
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -15,14 +14,13 @@ import pytest
 from broker.sockets import CONFIG, Client, run, send, subscribe, until
 from crash.process import BrokerProcess
 from patience import patience
-from transport.messages import BINARY, CLOSE, CONT, PING, PONG, TEXT, frame, frames, request
+from transport.messages import BINARY, CONT, PING, TEXT, frame, frames, request
 from transport.wires import Raw
 
 from stompcodec.broker.server import Server
 from stompcodec.broker.sessions.commands import HANDLERS
 
 CONNECT = b"CONNECT\naccept-version:1.2\nhost:/\nlogin:guest\npasscode:guest\n\n\0"
-FLOODERS = 4
 FLOOD = 8_000
 FLOODS = {
     "fragments": frame(TEXT, b"\n", fin=False) + frame(CONT, b"\n", fin=False) * (FLOOD - 2) + frame(CONT),
@@ -74,52 +72,6 @@ def queue(server: Server, name: str = "/queue/a") -> int:
 
 
 # ---- frames of WebSocket ----
-
-
-@pytest.mark.long
-@pytest.mark.parametrize("flood", FLOODS.values(), ids=FLOODS)
-def test_tiny_frames_have_a_share_of_a_turn(flood: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Four connections at once: a first share each when they are read, then one goes on in each turn."""
-    from websockets.server import ServerProtocol
-
-    from stompcodec.transport import websocket
-
-    async def main(server: Server) -> None:
-        async with contextlib.AsyncExitStack() as stack:
-            raws = [await stack.enter_async_context(browser(server)) for _ in range(FLOODERS)]
-            client = await Client.connect(server)
-            turns = Turns(asyncio.get_running_loop())
-            total = 0
-            handle, read = ServerProtocol.recv_frame, websocket.read_websocket
-
-            def counted_handle(*args: Any) -> None:
-                nonlocal total
-                total += 1
-                turns.counts[-1] += 1
-                handle(*args)
-
-            def counted_read(*args: Any, **options: Any) -> tuple[bytes, int, int]:
-                nonlocal total
-                found = read(*args, **options)
-                total += found[2]
-                turns.counts[-1] += -(-found[2] // websocket.RUN)
-                return found
-
-            monkeypatch.setattr(ServerProtocol, "recv_frame", counted_handle)
-            monkeypatch.setattr(websocket, "read_websocket", counted_read)
-            last = frame(BINARY, send("/queue/a", "x", "receipt:last").encode())
-            sending = [asyncio.create_task(raw.send(flood + last)) for raw in raws]
-            for raw in raws:
-                await raw.until(b"receipt-id:last")
-            await asyncio.gather(*sending)
-            assert total == FLOODERS * (FLOOD + 1)
-            assert max(turns.counts) <= 512 * (FLOODERS + 1), "a read may hold 18,000"
-            assert queue(server) == FLOODERS
-            assert not server.broker.quota.blocked
-            assert not any(peer.session.paused for peer in server.peers.values())
-            await client.close()
-
-    run(main, CONFIG.replace(ws_port=0))
 
 
 @pytest.mark.long
@@ -245,39 +197,6 @@ def test_small_records_of_tls_are_no_way_around_a_share(tmp_path: Path, sends: C
 
 
 @pytest.mark.usefixtures("frame_by_frame")
-@pytest.mark.parametrize("way", ["tcp", "ws with a close"])
-def test_one_that_leaves_has_sent_it_all_in_shares(way: str, sends: Callable[[], Turns]) -> None:
-    """What was read counts though the peer is gone, and takes no more of a turn for that."""
-
-    async def main(server: Server) -> None:
-        async with contextlib.AsyncExitStack() as stack:
-            raws: list[Any] = []
-            for _ in range(4):
-                if way == "tcp":
-                    assert server.port is not None
-                    raws.append(await stack.enter_async_context(Raw.to(server.port)))
-                    await raws[-1].send(CONNECT)
-                    await raws[-1].until(b"\0")
-                else:
-                    raws.append(await stack.enter_async_context(browser(server)))
-            turns = sends()
-            wire = b"".join(m if way == "tcp" else frame(TEXT, m) for m in messages(300))
-            for raw in raws:
-                await raw.send(wire + (frame(CLOSE) if "close" in way else b""))
-            await until(lambda: bool(queue(server)))
-            for peer in server.peers.values():  # as a write to a peer that has reset the connection does it
-                if "close" not in way:
-                    peer.wire._transport.abort()
-            await until(lambda: not server.peers)
-            assert queue(server) == sum(turns.counts) == 1200
-            assert max(turns.counts) <= 4 * 8 + 16
-            assert not server.broker.quota.blocked
-            assert not server.broker.sessions
-
-    run(main, CONFIG.replace(ws_port=0))
-
-
-@pytest.mark.usefixtures("frame_by_frame")
 def test_one_that_is_gone_gets_nothing_more() -> None:
     """While the rest of what it sent is done, messages go to others."""
 
@@ -307,47 +226,5 @@ def test_an_error_ends_it_in_its_place() -> None:
             await until(lambda: not server.peers)
             assert not queue(server)
             assert not server.broker.quota.blocked
-
-    run(main, CONFIG.replace(ws_port=0))
-
-
-def test_the_broker_stops_in_the_middle() -> None:
-    async def main(server: Server) -> None:
-        async with browser(server) as raw:
-            await raw.send(frame(PONG) * 15_000)
-            await until(lambda: bool(server.broker.quota.blocked))
-            began = time.monotonic()
-            await server.stop()
-            assert not server.peers
-            assert time.monotonic() - began < patience(60)
-
-    async def body() -> None:
-        server = Server(CONFIG.replace(ws_port=0, drain_timeout=1.0))
-        await server.start()
-        await main(server)
-
-    asyncio.run(body())
-
-
-def test_silence_is_excused_while_frames_wait() -> None:
-    """A heart-beat behind many frames has come, though nobody has looked yet."""
-
-    async def main(server: Server) -> None:
-        assert server.ws_port is not None
-        async with Raw.to(server.ws_port) as raw:
-            await raw.send(request())
-            await raw.until(b"\r\n\r\n")
-            await raw.send(frame(TEXT, CONNECT.replace(b"\n\n", b"\nheart-beat:500,0\n\n")))
-            await raw.until(b"\0")
-            (peer,) = server.peers.values()
-            server.now = server.clock.monotonic
-            await raw.send(frame(PONG) * 5000)
-            await until(lambda: peer.session.paused)
-            late = server.now() + 3600
-            server.now = lambda: late
-            server.broker.tick(late)
-            assert not peer.session.ended
-            await raw.send(frame(BINARY, messages(1)[0]))
-            await raw.until(b"RECEIPT")
 
     run(main, CONFIG.replace(ws_port=0))

@@ -34,20 +34,6 @@ def rename(folder: Path, number: int | None, name: str) -> tuple[int, str]:
         return old
 
 
-def test_an_update_does_not_vouch_for_what_it_has_not_read(tmp_path: Path) -> None:
-    store = fill(tmp_path, close=False)
-    change(tmp_path, f"UPDATE message SET tail = x'0a0a00' WHERE key = {KEY}")
-    store.update("/\0/queue/a", message(1, attempts=1, redelivered=True))
-    store.update("/\0/queue/a", message(3, attempts=2, redelivered=True))
-    store.close()
-    store = SqliteStore(tmp_path)
-    found = {(one.queue, one.seq): one for one in store.load()}
-    assert ("/\0/queue/a", 1) not in found
-    again = found["/\0/queue/a", 3]
-    assert (again.attempts, again.redelivered) == (2, True)
-    store.close()
-
-
 # ---- totals ----
 
 
@@ -84,32 +70,6 @@ def test_rows_that_are_left_are_noticed_when_a_queue_drains(tmp_path: Path) -> N
     store.commit()
     assert store.damage.findings == 1
     store.close()
-
-
-def test_totals_hold_over_everything_that_a_queue_does(tmp_path: Path) -> None:
-    """Removes of counted and of new messages, in batches of all sizes, with restarts: never a false alarm."""
-    folder, seq, live = tmp_path / "0", 0, []
-    for turn in range(12):
-        store = SqliteStore(folder)
-        assert [one.seq for one in store.load()] == live
-        for size in (1, 30, 400, 1):
-            for _ in range(size):
-                seq += 1
-                store.append("q", message(seq))
-                live.append(seq)
-            store.commit()
-            for _ in range(len(live) if (turn, size) == (6, 30) else size * 2 // 3):
-                store.remove("q", message(live.pop(0)))
-            store.commit()
-            if size == 30:
-                store._writer.checkpoint()
-        assert store.damage.findings == 0
-        if turn % 2:
-            shutil.copytree(folder, tmp_path / f"{turn}")
-            store.close()
-            folder = tmp_path / f"{turn}"
-        else:
-            store.close()
 
 
 def test_a_queue_whose_name_is_damaged_keeps_its_messages(tmp_path: Path, caplog: Any) -> None:
@@ -189,18 +149,6 @@ def test_commits_behind_a_bad_frame_are_reported(crashed: Path, at: int, back: i
         assert store.damage.findings == 1
         assert "has a bad frame" in caplog.text
         assert (crashed / "messages.sqlite-wal.damaged").exists()
-
-
-def test_a_torn_last_commit_is_no_damage(crashed: Path) -> None:
-    """Written but for its first page, as by a power cut: it cannot be told from damage, so nothing is said of loss."""
-    begin, _ = groups(crashed)[-1]
-    wal = crashed / "messages.sqlite-wal"
-    octets = bytearray(wal.read_bytes())
-    octets[begin : begin + 24 + 8192] = bytes(24 + 8192)
-    wal.write_bytes(octets)
-    assert examine_wal(wal).lost == 0
-    _, store = content(crashed)
-    assert store.damage.findings == 0
 
 
 @pytest.mark.parametrize("written_back", [False, True])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import logging
 import os
 import random
@@ -13,11 +12,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from broker.folders import put_file, start, stop, tree, use
+from broker.folders import put_file, start, stop, tree
 from broker.harness import Bench
 from broker.storage.storing import BIG, change, message, put
 
-from stompcodec.broker.storage.folder import examine_data, examine_large
 from stompcodec.broker.storage.sqlite import SqliteStore
 from stompcodec.errors import StoreError
 
@@ -115,29 +113,6 @@ def foreign_of(data: Path) -> Iterator[tuple[str, object]]:
 # ---- folders that cannot be used ----
 
 
-@pytest.mark.parametrize("made", [False, True])
-def test_a_folder_that_cannot_be_written_to(made: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    if made:
-        use(tmp_path / "data")
-    else:
-        (tmp_path / "data").mkdir()
-    (tmp_path / "large").mkdir()
-    before = tree(tmp_path)
-    real = os.open
-
-    def read_only(path: Any, flags: int, *args: Any, **options: Any) -> int:
-        if flags & (os.O_WRONLY | os.O_RDWR | os.O_CREAT):
-            raise OSError(errno.EROFS, "Read-only file system", path)
-        return real(path, flags, *args, **options)
-
-    monkeypatch.setattr(os, "open", read_only)
-    with pytest.raises(StoreError, match="Read-only file system"):
-        start(tmp_path / "data")
-    with pytest.raises(StoreError, match="Read-only file system"):
-        Bench(large_folder=str(tmp_path / "large"))
-    assert tree(tmp_path) == before
-
-
 def test_a_folder_that_is_a_file(tmp_path: Path) -> None:
     put_file(tmp_path / "data")
     with pytest.raises(StoreError, match=r"cannot be used.*name another one"):
@@ -145,13 +120,6 @@ def test_a_folder_that_is_a_file(tmp_path: Path) -> None:
     with pytest.raises(StoreError, match="cannot be used"):
         Bench(large_folder=str(tmp_path / "data"))
     assert tree(tmp_path) == {"data": b"mine"}
-
-
-def test_looking_at_a_folder_writes_nothing(tmp_path: Path) -> None:
-    for folder in (tmp_path, tmp_path / "missing"):
-        examine_data(folder)
-        examine_large(folder)
-    assert tree(tmp_path) == {}
 
 
 def test_names_in_the_database_lead_nowhere_else(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

@@ -5,7 +5,6 @@ import gc
 import pytest
 from broker.harness import Bench, FaultyStore
 
-from stompcodec.broker.memory import MESSAGE
 from stompcodec.broker.message import Message
 
 
@@ -106,30 +105,6 @@ def test_an_ack_that_is_not_stored_did_not_happen(receipt):
     assert bench.octets == 0
 
 
-@pytest.mark.parametrize("taken", [False, True])
-def test_a_dead_letter_that_could_not_be_stored_is_stored_later(taken):
-    bench = Bench(FaultyStore(), max_attempts=1)
-    peer, other = bench.peer(), bench.peer()
-    peer.put("/queue/a", "x", persistent="true")
-    peer.subscribe("/queue/a", ack="client")
-    if taken:
-        other.subscribe("/queue/DLQ.a", ack="client")
-    bench.store.faulty = True
-    peer.nack(peer.next("MESSAGE"))
-    assert [stored.destination for stored in bench.store.load()] == ["/queue/a"]
-    peer.lose()
-    bench.store.faulty = False
-    if not taken:
-        other.subscribe("/queue/DLQ.a", ack="client")
-    letter = other.next("MESSAGE")
-    assert (letter.body, letter.get("redelivered")) == (b"x", None)
-    bench.wait(1.1)
-    assert [stored.destination for stored in bench.store.load()] == ["/queue/DLQ.a"]
-    other.ack(letter, receipt="r")
-    assert [frame.command for frame in other.take()] == ["RECEIPT"]
-    assert bench.store.bodies == []
-
-
 def test_what_went_out_in_auto_mode_is_removed_later():
     bench = Bench(FaultyStore())
     peer, sender = bench.peer(), bench.peer()
@@ -149,155 +124,12 @@ def test_what_went_out_in_auto_mode_is_removed_later():
     assert not peer.closed
 
 
-def test_a_commit_that_fails_in_the_background_is_not_tried_again_at_once():
-    bench = Bench(FaultyStore(background=True))
-    sender, consumer = bench.peer(), bench.peer()
-    consumer.subscribe("/queue/a")
-    bench.store.faulty = True
-    sender.put("/queue/a", "x", persistent="true")  # delivered, so it has to leave the store, whatever it takes
-    before, until = bench.store.commits, bench.now + 10.0
-    while bench.now < until:
-        if bench.store.job is not None:
-            bench.store.finish()
-        bench.turn()
-        bench.wait(0.01)
-    assert bench.store.commits - before <= 12  # once a second
-    bench.store.faulty = False
-    bench.wait(2.0)
-    if bench.store.job is not None:
-        bench.store.finish()
-    bench.turn()
-    assert not bench.broker.journal.open
-
-
-def test_a_transaction_removes_nothing_from_the_store_that_was_never_there():
-    store = FaultyStore()
-    bench = Bench(store, durable="all")
-    sender, consumer = bench.peer(), bench.peer()
-    consumer.subscribe("/topic/a", ack="client-individual")
-    sender.put("/topic/a", "x")
-    removed = []
-    store.remove = lambda queue, message: removed.append(queue)
-    consumer.send("BEGIN", transaction="t")
-    consumer.ack(consumer.next("MESSAGE"), transaction="t")
-    consumer.put("/queue/b", "y", transaction="t", persistent="true")
-    consumer.send("COMMIT", transaction="t", receipt="r")
-    assert consumer.next("RECEIPT").headers["receipt-id"] == "r"
-    assert removed == []
-
-
 # ---- commits that take their time ----
 
 
 def background(**config):
     bench = Bench(FaultyStore(background=True), **config)
     return bench, bench.store
-
-
-def test_receipts_wait_for_their_own_batch():
-    bench, store = background()
-    peer, quick = bench.peer(), bench.peer()
-    peer.put("/queue/a", "1", persistent="true", receipt="1")
-    peer.put("/queue/a", "2", receipt="2")
-    peer.put("/queue/a", "3", persistent="true", receipt="3")
-    peer.put("/queue/a", "4", receipt="4")
-    quick.put("/queue/b", "", receipt="q")
-    quick.next("RECEIPT")
-    assert peer.take() == []
-    assert (store.commits, store.bodies) == (1, [])
-    store.finish()
-    assert peer.take() == []
-    bench.soon.pop(0)()
-    assert bench.woken
-    bench.turn()
-    assert [frame.headers["receipt-id"] for frame in peer.take()] == ["1", "2"]
-    assert (store.commits, store.bodies) == (2, ["1"])
-    store.finish()
-    bench.turn()
-    assert [frame.headers["receipt-id"] for frame in peer.take()] == ["3", "4"]
-    assert store.bodies == ["1", "3"]
-    assert store.commits == 2
-
-
-@pytest.mark.parametrize(("last", "answer"), [("DISCONNECT", "RECEIPT"), ("COMMIT", "ERROR")])
-def test_the_last_answer_waits_too(last, answer):
-    bench, store = background()
-    peer = bench.peer()
-    peer.put("/queue/a", "1", persistent="true", receipt="1")
-    peer.send(last, receipt="2", **({"transaction": "none"} if last == "COMMIT" else {}))
-    assert not peer.closed
-    if last == "COMMIT":
-        peer.put("/queue/a", "late", receipt="3")
-    store.finish()
-    bench.turn()
-    assert [(frame.command, frame.get("receipt-id")) for frame in peer.take()] == [("RECEIPT", "1"), (answer, "2")]
-    assert peer.closed
-    assert bench.broker.queues["/", "/queue/a"].count == 1
-
-
-def test_a_failed_batch_and_one_behind_it():
-    bench, store = background()
-    one, two = bench.peer(), bench.peer()
-    one.put("/queue/a", "1", persistent="true", receipt="1")
-    one.put("/queue/a", "2", persistent="true", receipt="2")
-    two.put("/queue/a", "3", persistent="true", receipt="3")
-    store.faulty = True
-    store.finish()
-    store.faulty = False
-    bench.turn()
-    assert one.error().headers["receipt-id"] == "1"
-    assert two.take() == []
-    store.finish()
-    bench.turn()
-    two.next("RECEIPT")
-    assert store.bodies == ["2", "3"]  # nobody knows of the second one: it may be there
-    two.subscribe("/queue/a")
-    assert two.bodies() == [b"2", b"3"]
-
-
-@pytest.mark.parametrize("faulty", [False, True])
-def test_a_transaction_takes_effect_when_it_is_on_the_disk(faulty):
-    bench, store = background()
-    peer, other, watcher = bench.peer(), bench.peer(), bench.peer()
-    other.put("/queue/in", "0")
-    other.put("/queue/in", "1")
-    peer.subscribe("/queue/in", ack="client-individual")
-    messages = peer.take()
-    watcher.subscribe("/queue/out", "1")
-    watcher.subscribe("/topic/out", "2")
-    peer.send("BEGIN", transaction="t")
-    peer.ack(messages[0], transaction="t")
-    peer.nack(messages[1], transaction="t")
-    peer.put("/queue/out", "2", transaction="t", persistent="true")
-    peer.put("/queue/out", "3", transaction="t")
-    peer.put("/topic/out", "4", transaction="t", persistent="true")
-    peer.send("COMMIT", transaction="t", receipt="c")
-    peer.put("/queue/out", "behind", receipt="b")
-    peer.put("/queue/out", "behind too", persistent="true", receipt="p")
-    assert watcher.take() == peer.take() == []
-    assert bench.broker.queues["/", "/queue/in"].count == 2
-    store.faulty = faulty
-    store.finish()
-    store.faulty = False
-    bench.turn()
-    got = [body.decode() for body in watcher.bodies()]
-    if faulty:
-        assert peer.error().headers["receipt-id"] == "c"
-        assert got == ["behind", "behind too"]
-    else:
-        assert sorted(got) == ["2", "3", "4", "behind", "behind too"]
-        assert [body for body in got if body != "4"] == ["2", "3", "behind", "behind too"]
-        frames = peer.take()
-        assert [frame.get("receipt-id") for frame in frames if frame.command == "RECEIPT"] == ["c", "b", "p"]
-        assert [frame.body for frame in frames if frame.command == "MESSAGE"] == [b"1"]
-    if store.job is not None:
-        store.finish()
-        bench.turn()
-    peer.lose()
-    other.subscribe("/queue/in")
-    assert other.bodies() == ([b"0", b"1"] if faulty else [b"1"])
-    assert store.bodies == []
-    assert bench.octets == 0
 
 
 def test_senders_wait_for_a_slow_disk(monkeypatch):
@@ -317,26 +149,6 @@ def test_senders_wait_for_a_slow_disk(monkeypatch):
     store.finish()
     bench.turn()
     assert len(store.bodies) == sent
-
-
-def test_messages_count_as_held_until_it_is_written_that_they_are_gone():
-    bench, store = background()
-    peer, taker = bench.peer(), bench.peer()
-    taker.subscribe("/queue/a")
-    peer.put("/queue/a", bytes(1000), persistent="true")
-    peer.put("/queue/a", bytes(1000), persistent="true")
-    assert len(taker.take()) == 2
-    assert bench.octets == 0
-    journal = bench.broker.journal
-    assert (journal.batch.cost, store.job) == (0, None)  # there was nothing to write
-    taker.send("UNSUBSCRIBE", id="1")
-    peer.put("/queue/a", bytes(1000), persistent="true")
-    store.finish()
-    bench.turn()
-    taker.subscribe("/queue/a", ack="client")
-    taker.ack(taker.next("MESSAGE"))
-    assert bench.octets == 0
-    assert 1000 < journal.batch.cost + (journal.busy.cost if journal.busy else 0) - MESSAGE < 1500
 
 
 @pytest.mark.parametrize("lost", ["before", "after"])

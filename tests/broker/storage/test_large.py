@@ -14,10 +14,7 @@ from typing import Any
 
 import pytest
 from broker.harness import Bench, Peer
-from broker.large import LARGE, QUEUE, Slow, assert_empty, bench_of, files, pattern, settle, stored_bench
-from hypothesis import given, settings
-from hypothesis import strategies as st
-from profiles import examples
+from broker.large import QUEUE, Slow, assert_empty, bench_of, files, pattern, settle, stored_bench
 
 from stompcodec.broker.auth import Rule
 from stompcodec.broker.config import Config
@@ -27,68 +24,6 @@ from stompcodec.broker.storage.large import BodyFolder, Spool
 from stompcodec.broker.storage.sqlite_writer import Writer
 
 # ---- in and out ----
-
-
-@pytest.mark.req("ART-LRG-01")
-def test_a_body_of_that_size_is_a_file_and_a_smaller_one_is_not() -> None:
-    bench = bench_of()
-    sender = bench.peer()
-    for size, count in ((LARGE - 1, 0), (LARGE, 1), (LARGE + 1, 2)):
-        sender.put(QUEUE, b"x" * size)
-        assert files(bench) == count
-    assert bench.broker.spool.octets == 2 * LARGE + 1
-    queue = bench.broker.queues["/", QUEUE]
-    assert queue.octets < LARGE + 500, "what lies on the disk counts nothing in the bounds for memory"
-
-
-def test_the_default_is_that_of_artemis() -> None:
-    assert Config().large == 102_400
-
-
-@pytest.mark.req("ART-LRG-02")
-@pytest.mark.parametrize("version", ["1.0", "1.1", "1.2"])
-@pytest.mark.parametrize("ack", ["auto", "client", "client-individual"])
-def test_it_is_delivered_as_an_ordinary_frame(version: str, ack: str) -> None:
-    bench = bench_of()
-    sender, consumer = bench.peer(version), bench.peer(version)
-    consumer.subscribe(QUEUE, ack=ack)
-    body = pattern(700_000)
-    sender.put(QUEUE, body, receipt="r", color="red")
-    assert sender.next("RECEIPT").headers["receipt-id"] == "r"
-    message = consumer.next("MESSAGE")
-    assert message.body == body
-    assert message.headers["color"] == "red"
-    assert message.headers["content-length"] == "700000"
-    assert message.headers.getall("content-length") == ["700000"]
-    if ack != "auto":
-        assert files(bench) == 1
-        consumer.ack(message)
-    assert consumer.take() == []
-    assert_empty(bench)
-
-
-@given(st.integers(LARGE, 3000), st.booleans(), st.lists(st.integers(1, 700), min_size=1, max_size=8), st.booleans())
-@settings(max_examples=examples(15))
-def test_however_it_comes(size: int, counted: bool, cuts: list[int], odd: bool) -> None:
-    """With content-length or up to its NUL, in chunks of any size, with other frames around it in the same chunk."""
-    bench = bench_of()
-    sender, consumer = bench.peer(), bench.peer()
-    consumer.subscribe(QUEUE)
-    body = pattern(size) if counted else pattern(size).replace(b"\0", b".")
-    length = b"content-length:%d\n" % size if counted else b""
-    name = b"odd:a\\nb\\c\n" if odd else b""
-    octets = b"SEND\ndestination:/queue/a\n\nbefore\0" + b"SEND\ndestination:/queue/a\n" + name + length + b"\n" + body
-    octets += b"\0\nSEND\ndestination:/queue/a\nreceipt:r\n\nafter\0"
-    at = turn = 0
-    while at < len(octets):
-        end = at + cuts[turn % len(cuts)]
-        sender.raw(octets[at:end])
-        at, turn = end, turn + 1
-    frames = consumer.take()
-    assert [frame.body for frame in frames] == [b"before", body, b"after"]
-    assert frames[1].get("odd") == ("a\nb:" if odd else None)
-    assert sender.next("RECEIPT").headers["receipt-id"] == "r"
-    assert_empty(bench)
 
 
 def test_a_message_is_seen_only_when_all_of_it_is_there() -> None:
@@ -145,15 +80,6 @@ def test_who_may_not_send_there_is_refused_before_the_body_comes() -> None:
     assert_empty(bench)
 
 
-def test_a_body_of_another_frame_is_dropped() -> None:
-    """1.0 allows bodies everywhere."""
-    bench = bench_of()
-    peer = bench.peer("1.0")
-    peer.raw(b"BEGIN\ntransaction:t\nreceipt:r\n\n" + b"x" * 5000 + b"\0ABORT\ntransaction:t\nreceipt:s\n\n\0")
-    assert [frame.headers["receipt-id"] for frame in peer.take()] == ["r", "s"]
-    assert_empty(bench)
-
-
 # ---- on the way to a slow consumer ----
 
 
@@ -165,51 +91,6 @@ def slow_bench(ack: str = "auto", **config: Any) -> tuple[Bench, Peer, Slow]:
     consumer.subscribe(QUEUE, ack=ack)
     consumer.drain()
     return bench, bench.peer(), consumer
-
-
-def test_it_goes_out_as_the_transport_takes_it_and_others_are_served() -> None:
-    bench, sender, slow = slow_bench()
-    other = bench.peer()
-    other.subscribe("/queue/b")
-    body = pattern(2_000_000)
-    sender.put(QUEUE, body)
-    taken = len(slow.octets)
-    assert 0 < taken < 600_000, "a part of it, and no more than fits into the transport"
-    for turn in range(8):
-        sender.put("/queue/b", str(turn))
-        assert other.bodies() == [str(turn).encode()]
-        assert len(slow.octets) == taken, "it is full, so nothing more is read from the file"
-    while not slow.inbox:
-        slow.drain()
-        assert len(slow.octets) - taken < 600_000
-        taken = len(slow.octets)
-    assert slow.next("MESSAGE").body == body
-    assert_empty(bench)
-
-
-def test_nothing_comes_into_the_middle_of_it() -> None:
-    """Answers, heart-beats and other messages wait behind it."""
-    bench = bench_of(heart_beat=(500, 0))
-    sender, slow = bench.peer(), Slow(bench)
-    slow.connect(heart_beat="0,500")
-    slow.drain()
-    slow.subscribe(QUEUE)
-    slow.drain()
-    body = pattern(1_000_000)
-    for content in (b"first", body, b"third", body, b"fifth"):
-        sender.put(QUEUE, content)
-    slow.drain()
-    taken = len(slow.octets)
-    slow.send("BEGIN", transaction="t", receipt="r")
-    slow.send("ABORT", transaction="t", receipt="s")
-    bench.wait(3.0)
-    assert len(slow.octets) == taken
-    for _ in range(30):
-        slow.drain()
-    frames = slow.take()
-    assert [frame.body for frame in frames if frame.command == "MESSAGE"] == [b"first", body, b"third", body, b"fifth"]
-    assert [frame.get("receipt-id") for frame in frames if frame.command == "RECEIPT"] == ["r", "s"]
-    assert_empty(bench)
 
 
 def test_answers_that_pile_up_behind_it_stop_the_reading() -> None:
@@ -258,22 +139,6 @@ def test_goodbye_of_a_peer_that_takes_nothing_is_not_waited_for() -> None:
     assert_empty(bench)
 
 
-def test_a_file_that_is_gone_ends_the_session() -> None:
-    bench, sender, slow = slow_bench(ack="client-individual")
-    sender.put("/queue/b", pattern(1_000_000))
-    folder = bench.broker.spool._folder
-    assert folder is not None
-    for path in folder.path.iterdir():
-        if path.name != "lock":
-            os.truncate(path, 300_000)
-    slow.subscribe("/queue/b", id="2")
-    for _ in range(10):
-        if not slow.closed:
-            slow.drain()
-    assert slow.closed
-    assert not [frame for frame in slow.take() if frame.command == "MESSAGE"]
-
-
 def test_over_websocket_a_chunk_is_a_frame_or_a_part_of_one() -> None:
     bench = bench_of()
     sender, consumer = bench.peer(), bench.peer(whole_frames=True)
@@ -292,22 +157,6 @@ def test_over_websocket_a_chunk_is_a_frame_or_a_part_of_one() -> None:
 
 
 # ---- with other features ----
-
-
-def test_a_topic_has_one_file_for_all() -> None:
-    bench = bench_of(max_large_octets=10_000)
-    sender = bench.peer()
-    readers = [bench.peer(version) for version in ("1.2", "1.2", "1.0")]
-    for reader, ack in zip(readers, ("auto", "client-individual", "auto")):
-        reader.subscribe("/topic/t", ack=ack)
-    for content in (b"before", pattern(9000), b"after"):
-        sender.put("/topic/t", content)
-    assert files(bench) == 1
-    for reader in readers:
-        assert [frame.body for frame in reader.inbox] == [b"before", pattern(9000), b"after"]
-    for message in readers[1].take():
-        readers[1].ack(message)
-    assert_empty(bench)
 
 
 def test_looked_at_by_a_browser_and_then_taken() -> None:
@@ -334,28 +183,6 @@ def test_a_window_in_octets_counts_the_body() -> None:
     consumer.ack(first)
     assert len(consumer.take()) == 1
     consumer.ack(second)
-
-
-def test_retained() -> None:
-    bench = bench_of(retain=True)
-    bench.peer().put("/topic/t", pattern(5000), retain="set")
-    for _ in range(2):
-        late = bench.peer()
-        late.subscribe("/topic/t")
-        assert late.bodies() == [pattern(5000)]
-    bench.peer().put("/topic/t", "none", retain="remove")
-    assert files(bench) == 0
-
-
-def test_to_several_destinations_at_once() -> None:
-    bench = bench_of(composite=True)
-    sender, one, two = bench.peer(), bench.peer(), bench.peer()
-    sender.put("/queue/a,/queue/b", pattern(5000))
-    assert files(bench) == 1
-    one.subscribe("/queue/a")
-    two.subscribe("/queue/b")
-    assert (one.bodies(), two.bodies()) == ([pattern(5000)], [pattern(5000)])
-    assert_empty(bench)
 
 
 # ---- persistent ----
@@ -402,31 +229,6 @@ def test_on_another_disk_it_is_copied(tmp_path: Path, monkeypatch: pytest.Monkey
     consumer.subscribe(QUEUE)
     assert consumer.bodies() == [pattern(200_000)]
     again.store.close()
-
-
-def test_a_stored_one_that_becomes_a_dead_letter_after_a_restart(tmp_path: Path) -> None:
-    """Its file changes hands: that of the queue goes, that of the dead letters stays."""
-    bench = stored_bench(tmp_path)
-    bench.peer().put(QUEUE, pattern(200_000), persistent="true")
-    settle(bench)
-    bench.store.close()
-    bench = stored_bench(tmp_path, max_attempts=1)
-    consumer = bench.peer()
-    consumer.subscribe(QUEUE, ack="client-individual")
-    consumer.nack(consumer.next("MESSAGE"), receipt="n")
-    settle(bench)
-    assert len(list((tmp_path / "bodies").iterdir())) == 1
-    consumer.take()
-    consumer.subscribe("/queue/DLQ.a", id="2", ack="client-individual")
-    assert consumer.next("MESSAGE").body == pattern(200_000)
-    bench.store.close()
-    bench = stored_bench(tmp_path)
-    consumer = bench.peer()
-    consumer.subscribe("/queue/DLQ.a")
-    assert consumer.bodies() == [pattern(200_000)]
-    settle(bench)
-    assert list((tmp_path / "bodies").iterdir()) == []
-    bench.store.close()
 
 
 def test_a_broker_that_is_gone_takes_nothing_from_the_next_one(tmp_path: Path) -> None:

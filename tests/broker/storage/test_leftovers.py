@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 import sqlite3
 from contextlib import closing
 
@@ -68,58 +67,9 @@ def seen(store):
     return found
 
 
-def any_messages(chance, count):
-    for seq in range(count):
-        yield message(
-            seq,
-            chance.choice([1, 9, 70_000 if seq % 9 == 0 else 5]),
-            chance.choice(QUEUES[: 2 + seq % 2]),
-            persistent=chance.random() < 0.4,
-            priority=chance.choice([4, 4, 7]),
-            expires=chance.choice([None, 3.0, 6.0]),
-            due=chance.choice([None, None, None, 8.0]),
-        )
-
-
 def run(calls):
     while calls:
         calls.pop(0)()
-
-
-@pytest.mark.parametrize("seed", range(3))
-def test_a_store_with_leftovers_looks_like_one_without(tmp_path, seed, monkeypatch):
-    """At each stage of their removal, also where the next broker is killed meanwhile, and adds transient ones."""
-    chance = random.Random(seed)
-    monkeypatch.setattr(reader_module, "_PASSED", chance.choice([1, 4, 100]))
-    monkeypatch.setattr(writer_module, "_LEFTOVERS", 5)
-    messages = list(any_messages(chance, 90))
-    with closing(SqliteStore(tmp_path / "old")) as store, closing(SqliteStore(tmp_path / "other")) as other:
-        put(store, *messages)
-        put(other, *(one for one in messages if one.persistent))
-    store, other = reopened(tmp_path / "old"), reopened(tmp_path / "other")
-    expected = seen(other)
-    stages = 0
-    while True:
-        assert seen(store) == expected
-        if not store._writer.leftovers.counts:
-            break
-        store._writer.remove_leftovers()
-        stages += 1
-        if stages == 4:  # both are killed, and this one had transient messages of its own
-            put(store, *(message(100 + seq, persistent=False) for seq in range(7)))
-            assert seqs(pages(store, "q", None, 9, 999)[0])[-7:] == list(range(100, 107))
-            for one in (store, other):
-                one._writer._release()
-            store, other = reopened(tmp_path / "old"), reopened(tmp_path / "other")
-            expected = seen(other)
-    assert stages > 5
-    assert store.damage.findings == 0
-    assert store.mark >= 106
-    for one in (store, other):
-        one.close()
-    assert left(tmp_path / "old") == [0, 0]
-    assert bodies(tmp_path / "old") == bodies(tmp_path / "other")
-    assert check(tmp_path / "old").whole
 
 
 def test_they_are_removed_slowly_while_a_reader_keeps_the_write_ahead_log(tmp_path, monkeypatch):
@@ -168,14 +118,6 @@ def test_a_page_passes_over_a_bounded_number(tmp_path, monkeypatch, priority, wa
     store.close()
 
 
-def test_a_queue_with_leftovers_is_not_loaded_at_the_start(tmp_path):
-    with closing(SqliteStore(tmp_path)) as store:
-        put(store, *(message(seq, persistent=seq % 2 == 0) for seq in range(8)), message(8, queue="r"))
-    store = reopened(tmp_path)
-    assert [(one.queue, one.total, one.is_mixed) for one in store.held()] == [("q", 4, True), ("r", 1, False)]
-    store.close()
-
-
 @pytest.mark.parametrize("most", [1, 3, 100])
 def test_a_queue_is_cleared_though_it_has_leftovers(tmp_path, most):
     """Each share takes as many messages as without leftovers."""
@@ -196,46 +138,6 @@ def test_a_queue_is_cleared_though_it_has_leftovers(tmp_path, most):
     assert seqs(store.load()) == [12, 42, 45, 48]
     store.close()
     assert check(tmp_path).whole
-
-
-def test_a_share_that_fails_is_removed_later(tmp_path, caplog):
-    with closing(SqliteStore(tmp_path)) as store:
-        put(store, *(message(seq, persistent=False) for seq in range(8)), message(8, queue="r"))
-    calls = []
-    store = reopened(tmp_path)
-    with closing(sqlite3.connect(tmp_path / "messages.sqlite", isolation_level=None)) as other:
-        other.execute("BEGIN IMMEDIATE")
-        with caplog.at_level("INFO"):
-            store.tidy(calls.append)
-        assert "database is locked" in caplog.text
-        other.execute("ROLLBACK")
-    run(calls)
-    assert (left(tmp_path)[0], store._given == store._known) == (8, True)
-    store.tidy(calls.append)
-    run(calls)
-    assert left(tmp_path) == [0, 0]
-    put(store, message(9))
-    assert seqs(store.load()) == [9, 8]
-    store.close()
-    assert check(tmp_path).whole
-
-
-def test_they_are_removed_between_commits(tmp_path, monkeypatch):
-    """A store that is never idle removes them, too: a share for each commit at least."""
-    monkeypatch.setattr(writer_module, "_LEFTOVERS", 10)
-    with closing(SqliteStore(tmp_path)) as store:
-        put(store, *(message(seq, persistent=False) for seq in range(100)))
-    store, calls = reopened(tmp_path), []
-    for seq in range(100, 112):
-        store.append("r", message(seq))
-        store.commit_later(calls.append, calls.append)
-        while calls:
-            call = calls.pop(0)
-            if callable(call):
-                call()
-    assert left(tmp_path) == [0, 0]
-    assert seqs(store.load()) == list(range(100, 112))
-    store.close()
 
 
 def test_their_number_is_not_given_to_another_queue(tmp_path):

@@ -116,21 +116,6 @@ def test_the_marker_is_not_needed_where_bodies_are_left(tmp_path: Path) -> None:
     assert run("check", data)[0] == 1
 
 
-@pytest.mark.parametrize("how", ["missing", "empty"])
-def test_the_log_alone_can_be_salvaged(how: str, tmp_path: Path) -> None:
-    data = tmp_path / "data"
-    left_by_a_kill(data, tmp_path)
-    log = (data / "messages.sqlite-wal").read_bytes()
-    lose(data, how)
-    with pytest.raises(StoreError, match="stompcodec broker salvage"):
-        SqliteStore(data)
-    report = salvage(data, tmp_path / "new")
-    assert report.messages == 10
-    assert not report.whole
-    assert len(content(tmp_path / "new")[0]) == 10
-    assert (data / "messages.sqlite-wal").read_bytes() == log
-
-
 def test_a_killed_broker_that_never_wrote_its_log_back_starts(tmp_path: Path) -> None:
     """Its tables are in the log alone."""
     data = tmp_path / "data"

@@ -10,11 +10,9 @@ import sqlite3
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
 
 import pytest
-from broker.fault_hook import FaultHook
-from broker.harness import AtOnce, Bench, FaultyStore, Peer
+from broker.harness import AtOnce, Bench, Peer
 
 from stompcodec import Frame
 from stompcodec.broker.storage.sqlite import SqliteStore
@@ -162,51 +160,6 @@ def test_no_end_of_the_broker_loses_the_mark_of_a_delivery(road: str, end: str, 
         assert {each.body for each in came} | seen[way] == set(BODIES), way
 
 
-def test_a_commit_that_fails_unseen_at_the_end_loses_no_mark(tmp_path: Path) -> None:
-    """The time for a drain is over while the helper still writes it: what is behind it succeeds."""
-    folder = Folder(tmp_path, 4000)
-    bench, store = folder.bench, folder.bench.store
-    for body in (b"first", b"second"):
-        _send(bench, "plain", "held", body)
-    peer = _consumer(bench, "plain", "held")
-    peer.next("MESSAGE")
-    jobs: list[Callable[[], object]] = []
-    store._helper.give, store._is_fast = jobs.append, lambda size: False
-    store._helper.wait = lambda: [job() for job in jobs]
-    writer, right = store._writer, store._writer.commit
-    writer.commit = lambda batch: writer._undo(batch, sqlite3.OperationalError("database or disk is full"))
-    bench.broker.stop(bench.now)
-    bench.turn()
-    assert (len(jobs), bench.broker.journal.busy is not None) == (1, True)
-    store._helper.wait()
-    jobs.clear()
-    writer.commit = right
-    store.close()
-    folder.start()
-    assert [each.get("redelivered") for each in _left(folder.bench, "plain", "held")] == ["true", "true"]
-
-
-def test_a_delivery_that_fails_leaves_the_mark_of_one_before() -> None:
-    bench, marks = Bench(), []
-    bench.peer().put("/queue/a", b"m")
-    with FaultHook() as hook, hook.when(lambda consumer, seq: consumer.version == "1.1"):
-        for version in ("1.2", "1.1", "1.2"):
-            peer = bench.peer(version)
-            peer.subscribe("/queue/a", ack="client-individual")
-            marks += [frame.get("redelivery-count") for frame in peer.take() if frame.command == "MESSAGE"]
-            peer.lose()
-    assert (marks, len(hook.faults)) == ([None, "1"], 1)
-
-
-def test_what_was_not_delivered_has_no_mark_after_a_clean_end(tmp_path: Path) -> None:
-    folder = Folder(tmp_path, 4000)
-    for body in (b"first", b"second"):
-        _send(folder.bench, "plain", "held", body)
-    _consumer(folder.bench, "plain", "held").next("MESSAGE")
-    folder.end("stop")
-    assert [each.get("redelivered") for each in _left(folder.bench, "plain", "held")] == ["true", None]
-
-
 @pytest.mark.parametrize("road", ["plain", "group", "selector"])
 def test_the_end_of_the_broker_is_one_attempt_of_a_message(road: str, tmp_path: Path) -> None:
     """What one session gives back is not delivered to those that end next."""
@@ -221,21 +174,3 @@ def test_the_end_of_the_broker_is_one_attempt_of_a_message(road: str, tmp_path: 
     folder.start()
     (message,) = _left(folder.bench, road, "held")
     assert message.get("redelivery-count") == "1"
-
-
-def test_a_failed_commit_takes_no_attempt_back() -> None:
-    """A message comes back twice: the commit of the first mark fails after the second has come, or with it."""
-    store: Any = FaultyStore(background=True)
-    bench = Bench(store)
-    bench.peer().put("/queue/a", b"m", persistent="true")
-    store.finish()
-    for _ in range(2):
-        peer = bench.peer()
-        peer.subscribe("/queue/a", ack="client-individual")
-        peer.lose()
-    store.faulty = True
-    store.finish()
-    store.faulty = store.background = False
-    bench.wait(2.0)
-    bench.peer()
-    assert [stored.attempts for stored in store.load()] == [2]

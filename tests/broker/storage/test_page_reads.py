@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import random
 import shutil
-import sqlite3
-import threading
-import zlib
 from contextlib import closing
 from functools import partial
 from queue import SimpleQueue
@@ -17,10 +14,8 @@ from broker.unsure import Unsure
 from patience import patience
 
 from stompcodec.broker.message import Message
-from stompcodec.broker.storage import sqlite_reader as reader_module
 from stompcodec.broker.storage import sqlite_writer as writer_module
 from stompcodec.broker.storage import tables as rows_module
-from stompcodec.broker.storage.large import Body
 from stompcodec.broker.storage.salvage import check, salvage
 from stompcodec.broker.storage.sqlite import SqliteStore
 from stompcodec.broker.storage.store import Page
@@ -71,19 +66,6 @@ def pages(store, most):
 # ---- what comes back ----
 
 
-def test_large_messages_come_back_from_their_files(store, folder, tmp_path):
-    body = tmp_path / "streamed"
-    body.write_bytes(b"s" * 200_000)
-    crc = zlib.crc32(b"s" * 200_000)
-    streamed = message(2, body=b"")._replace(tail=b"a:b\n\n", body=Body(body, 200_000, crc))
-    put(store, message(1, b"x" * BIG), streamed, message(3), message(4, b"y" * BIG, due=5.0))
-    found = answer(store).messages
-    assert [one.tail for one in found] == [message(1, b"x" * BIG).tail, b"a:b\n\n", message(3).tail]
-    assert (found[1].body.size, found[1].body.path.read_bytes()) == (200_000, b"s" * 200_000)
-    assert seqs(answer(store, octets=BIG)) == [1]
-    assert seqs(answer(store, octets=BIG + 100)) == [1, 2, 3]
-
-
 def test_messages_before_a_crash_are_redelivered(folder, tmp_path):
     store = SqliteStore(folder)
     put(store, message(1), message(2, priority=9), message(3, due=5.0))
@@ -96,21 +78,6 @@ def test_messages_before_a_crash_are_redelivered(folder, tmp_path):
     again = answer(store).messages + answer(store, priority=9).messages + found[0].messages
     assert [(one.seq, one.redelivered) for one in again] == [(1, True), (2, True), (4, False), (2, True), (3, True)]
     store.close()
-
-
-def test_rows_that_are_left_out_do_not_make_a_page_long(store, monkeypatch):
-    monkeypatch.setattr(reader_module, "_EXAMINED", 5)
-    put(store, *(message(seq, priority=4 if seq % 8 == 0 else 9) for seq in range(40)), message(40, due=1.0))
-    after, found, pages = -1, [], 0
-    while True:
-        page = answer(store, after=after, priority=4)
-        found += seqs(page)
-        pages += 1
-        if page.end:
-            break
-        assert page.last - after == 5
-        after = page.last
-    assert (found, pages) == ([0, 8, 16, 24, 32], 9)
 
 
 # ---- damage ----
@@ -308,18 +275,6 @@ def fail(store, *messages):
         put(store, *messages)
 
 
-def test_what_a_failed_commit_left_is_not_read(store, folder):
-    put(store, message(1), message(9))
-    answer(store)
-    fail(store, message(2), message(3), message(4, due=1.0))
-    assert seqs(answer(store)) == [1, 9]
-    found = []
-    store.deferred((), 9, 9, found.append, None)
-    assert found[0].messages == []
-    store.close()
-    assert check(folder).whole
-
-
 class Loop:
     """A loop that runs what threads give it."""
 
@@ -363,14 +318,6 @@ def test_pages_are_not_read_while_a_failed_commit_cannot_be_taken_back(store, mo
     assert seqs(answer(store)) == [1]
 
 
-def test_a_file_that_cannot_be_read_is_an_error_and_not_the_end(store, folder, monkeypatch):
-    put(store, message(1))
-    monkeypatch.setattr(reader_module, "connect", lambda path, **how: sqlite3.connect(folder / "not" / "there"))
-    assert "cannot be read: unable to open" in str(answer(store))
-    monkeypatch.undo()
-    assert seqs(answer(store)) == [1]
-
-
 def test_pages_arrive_in_the_order_of_the_calls(store):
     put(store, *map(message, range(10)))
     loop, found = Loop(), []
@@ -384,14 +331,3 @@ def test_pages_arrive_in_the_order_of_the_calls(store):
     loop.until(lambda: len(found) == 10)
     assert [number for number, _ in found] == list(range(10))
     assert [seqs(page) for _, page in found[:8]] == [[seq + 1] for seq in range(8)]
-
-
-def test_a_store_closes_while_pages_are_read(folder):
-    store = SqliteStore(folder)
-    put(store, *(message(seq) for seq in range(2000)))
-    calls = []
-    for _ in range(20):
-        store.read("q", -1, ALL, 1000, 10**6, calls.append, calls.append)
-    store.close()
-    assert not any(thread.name == "stompcodec-pages" and thread.is_alive() for thread in threading.enumerate())
-    assert check(folder).whole

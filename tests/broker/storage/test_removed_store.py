@@ -29,7 +29,7 @@ from stompcodec.broker.config import Config
 from stompcodec.broker.server import run
 from stompcodec.broker.sessions.plain import EXTENSION
 from stompcodec.broker.storage import folder
-from stompcodec.broker.storage.folder import FolderLock, Places
+from stompcodec.broker.storage.folder import FolderLock
 from stompcodec.broker.storage.large import Spool
 from stompcodec.broker.storage.salvage import check, salvage
 from stompcodec.broker.storage.sqlite import SqliteStore
@@ -95,28 +95,6 @@ def test_nothing_is_confirmed_after_the_files_have_gone(commits: bool, deed: str
             store.commit()
     with pytest.raises(StoreError, match=GONE):
         store.close()
-
-
-def test_a_log_that_sqlite_makes_anew_is_not_a_loss(tmp_path: Path) -> None:
-    """The last connection removes it when it is closed, as after an error of the disk."""
-    store = SqliteStore(tmp_path / "data")
-    store._writer._disconnect()
-    assert not (tmp_path / "data" / "messages.sqlite-wal").exists()
-    assert store.look() is None
-    store.append("q", message(1))
-    store.commit()
-    (tmp_path / "data" / "messages.sqlite-wal").unlink()
-    assert store.look() is not None
-
-
-def test_a_file_is_looked_for_without_opening_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Closing a database file would drop the locks that SQLite holds on it."""
-    path = tmp_path / "a.sqlite"
-    path.touch()
-    places = Places(path)
-    places.note()
-    monkeypatch.setattr(os, "open", lambda *given, **more: pytest.fail("it was opened"))
-    assert places.gone() is None
 
 
 def store_one(client: stomp.Client) -> None:
@@ -441,24 +419,6 @@ def test_what_is_unknown_fails_one_commit_only(backend: str, tmp_path: Path, mon
     store = SqliteStore(tmp_path / "data")
     assert [each.id for each in store.load()] == ["m-1", "m-3"]
     store.close()
-
-
-@BACKENDS
-def test_each_error_of_stat_means_the_same_in_both_backends(backend: str, tmp_path: Path) -> None:
-    look = look_of(backend)
-    path = tmp_path / "a"
-    path.touch()
-    (tmp_path / "loop").symlink_to("loop")
-    noted = os.fsencode(path), path.stat().st_dev, path.stat().st_ino
-    assert look((noted,))
-    assert not look(((noted[0], noted[1], noted[2] + 1),))
-    assert not look(((noted[0], noted[1] + 1, noted[2]),))
-    assert not look(((os.fsencode(tmp_path / "b"), *noted[1:]),))
-    assert not look(((os.fsencode(path / "b"), *noted[1:]),))
-    for unknown in (tmp_path / "loop", tmp_path / ("x" * 300)):
-        with pytest.raises(OSError, match=str(unknown)) as raised:
-            look((noted, (os.fsencode(unknown), *noted[1:])))
-        assert raised.value.errno in (errno.ELOOP, errno.ENAMETOOLONG)
 
 
 # ---- the process ----

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import gc
 import os
 import sys
@@ -10,18 +9,14 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 import pytest
 from broker.harness import Bench, Peer
-from broker.large import LARGE, QUEUE, bench_of, files, pattern, settle, stored_bench
+from broker.large import QUEUE, bench_of, files, pattern, settle, stored_bench
 from patience import patience
 
-from stompcodec import Frame, serialize
-from stompcodec.broker import Config, serve
 from stompcodec.broker.storage.folder import Remover
 from stompcodec.broker.storage.large import BodyFolder, Draft, Spool
-from stompcodec.broker.storage.sqlite import SqliteStore
 from stompcodec.broker.values import Refused
 
 #: Whom removals are told; None for nobody. A hook cannot be taken back.
@@ -161,57 +156,6 @@ def test_the_loop_removes_nothing(way: Callable[[Bench, bool], None], persistent
     bench.broker.spool.close()
 
 
-def test_small_ones_with_files_of_the_store(tmp_path: Path) -> None:
-    """Tails of 64 KiB and more, that are no large messages; acknowledged one by one, so committed by the loop."""
-    bench = Bench(SqliteStore(tmp_path), data=str(tmp_path), large=2**20)
-    put(bench, True)
-    assert len(os.listdir(tmp_path / "bodies")) == 1
-    peer = consumer(bench)
-    with removals() as seen:
-        peer.ack(peer.next("MESSAGE"))
-        settle(bench)
-        assert [in_loop for _, in_loop in seen] == [False]
-    bench.store.close()
-
-
-@pytest.mark.parametrize("stored", [False, True])
-def test_the_end_of_a_broker(stored: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Over TCP: with half a message, whole ones in a queue, and one at a consumer. Afterwards nothing is left."""
-    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
-    config = Config(port=0, large=LARGE, data=str(tmp_path / "data") if stored else None)
-
-    async def main() -> list[tuple[str, bool]]:
-        async with serve(config) as server:
-            reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
-            for frame in frames_of_all_kinds():
-                writer.write(frame)
-            while b"message-id" not in await reader.read(2**16):
-                pass
-            while server.broker.spool.octets < 300_000:
-                await asyncio.sleep(0.001)
-            with removals() as seen:
-                await server.stop(drain=0.2)
-                writer.close()
-                return seen
-
-    seen = asyncio.run(main())
-    assert seen
-    assert not any(in_loop for _, in_loop in seen)
-    assert [path for path in tmp_path.iterdir() if path.name != "data"] == []
-    if stored:
-        assert os.listdir(tmp_path / "data" / "incoming") == []
-
-
-def frames_of_all_kinds() -> list[bytes]:
-    whole = serialize(Frame("SEND", {"destination": QUEUE}, pattern(100_000)), "1.2")
-    return [
-        serialize(Frame("CONNECT", {"accept-version": "1.2", "host": "/"})),
-        *([whole] * 2),
-        serialize(Frame("SUBSCRIBE", {"destination": QUEUE, "id": "1", "ack": "client", "prefetch": "1"}), "1.2"),
-        serialize(Frame("SEND", {"destination": QUEUE}, pattern(200_000)), "1.2")[:150_000],
-    ]
-
-
 @contextmanager
 def closing_draft(spool: Spool) -> Iterator[Draft]:
     draft = spool.draft()
@@ -278,15 +222,6 @@ def test_what_cannot_be_removed_is_passed_over(tmp_path: Path, caplog: pytest.Lo
     folder.close()
     folder.discard("0123456789abcdef-1")
     assert not folder.remove("0123456789abcdef-1")
-
-
-def test_a_remover_that_has_done_nothing_ends() -> None:
-    remover: Any = Remover()
-    remover.flush()
-    remover.close()
-    remover.put(lambda: 1 / 0)
-    remover.flush()
-    assert remover.pending == 0
 
 
 def test_without_another_thread_jobs_run_at_once(monkeypatch: pytest.MonkeyPatch) -> None:

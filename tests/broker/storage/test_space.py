@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import logging
 import os
-import sqlite3
 import subprocess
 import threading
 from collections.abc import Iterator
@@ -20,7 +18,6 @@ from patience import patience
 
 from stompcodec import client as stomp
 from stompcodec.broker.storage.sqlite import SqliteStore
-from stompcodec.broker.storage.sqlite_writer import Writer
 from stompcodec.errors import StompError
 
 MIB = 2**20
@@ -64,46 +61,6 @@ def test_persistent_messages_are_refused_and_taken_again() -> None:
     assert store.bodies == ["stored"]
 
 
-@pytest.mark.parametrize(
-    "headers", [{"priority": "9"}, {"expires": "99999999999999"}, {"delay": "5000"}, {"message_group": "g"}]
-)
-def test_no_other_way_leads_into_a_full_store(headers: dict[str, str]) -> None:
-    bench, store = bench_of()
-    store.left = 0
-    bench.wait(1.5)
-    sender = bench.peer()
-    sender.put(QUEUE, "stored", persistent="true", **headers)
-    assert sender.error().headers["message"] == "the disk is full"
-    assert store.bodies == []
-
-
-def test_transactions_of_acks_go_on_and_those_of_sends_do_not() -> None:
-    bench, store = bench_of()
-    sender = bench.peer()
-    for number in range(3):
-        sender.put(QUEUE, str(number), persistent="true")
-    late = bench.peer()
-    late.send("BEGIN", transaction="t")
-    late.put(QUEUE, "late", persistent="true", transaction="t")
-    consumer = bench.peer()
-    consumer.subscribe(QUEUE, ack="client-individual")
-    messages = consumer.take()
-    store.left = 0
-    bench.wait(1.5)
-    late.send("COMMIT", transaction="t", receipt="c")
-    assert late.error().headers["message"] == "the disk is full"
-    sender.send("BEGIN", transaction="t")
-    sender.put(QUEUE, "in it", persistent="true", transaction="t")
-    assert sender.error().headers["message"] == "the disk is full"
-    consumer.ack(messages[0], receipt="a")
-    consumer.nack(messages[1], receipt="n")
-    consumer.send("BEGIN", transaction="t")
-    consumer.ack(messages[2], transaction="t")
-    consumer.send("COMMIT", transaction="t", receipt="c")
-    assert [frame.headers["receipt-id"] for frame in consumer.take() if frame.command == "RECEIPT"] == ["a", "n", "c"]
-    assert store.bodies == ["1"]
-
-
 def test_what_is_not_stored_needs_no_disk() -> None:
     """A topic that nobody keeps, also where all messages are stored; and a temporary queue."""
     bench, store = bench_of(durable="all")
@@ -128,16 +85,6 @@ def test_the_system_is_not_asked_for_each_message() -> None:
     assert store.asked == before + 1, "but when much was written, not only once per second"
     sender.put(QUEUE, "x", persistent="true")
     assert sender.error()
-
-
-def test_zero_turns_it_off() -> None:
-    bench = Bench(SmallStore(), store_free=0)
-    bench.store.left = 0
-    bench.wait(1.5)
-    sender = bench.peer()
-    sender.put(QUEUE, "x", persistent="true", receipt="r")
-    assert sender.next("RECEIPT")
-    assert bench.store.asked == 0
 
 
 # ---- the reserve ----
@@ -179,21 +126,6 @@ def test_a_full_disk_uses_the_reserve_once(tmp_path: Path, monkeypatch: pytest.M
     store.close()
 
 
-def test_pages_without_content_count_as_room(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("stompcodec.broker.storage.sqlite_writer.free_space", lambda _: 20 * MIB)
-    store = SqliteStore(tmp_path)
-    put(store, *(message(seq, 50_000) for seq in range(100)))
-    store._writer.checkpoint()
-    assert store.room() == 20 * MIB
-    for seq in range(100):
-        store.remove("q", message(seq))
-    store.commit()
-    assert store.room() > 24 * MIB
-    monkeypatch.setattr("stompcodec.broker.storage.sqlite_writer.free_space", lambda _: 10 * MIB)
-    assert store.room() == 10 * MIB, "not where there is no room for a WAL"
-    store.close()
-
-
 @pytest.mark.parametrize(("free", "copied"), [(100, True), (1000, False)], ids=["near", "far"])
 def test_near_the_end_of_the_disk_the_log_is_copied_early(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, free: int, copied: bool
@@ -216,20 +148,6 @@ class NoHelper:
         pass
 
     wait = stop = lambda self: None
-
-
-def test_after_an_error_of_the_disk_space_is_given_back(tmp_path: Path) -> None:
-    """Though nothing is stored, because there is little space: the connection is opened again."""
-    store = SqliteStore(tmp_path)
-    put(store, *(message(seq, 50_000) for seq in range(200)))
-    for seq in range(200):
-        store.remove("q", message(seq))
-    store.commit()
-    store._writer._disconnect()
-    while store._writer.tidy():
-        pass
-    assert (tmp_path / "messages.sqlite").stat().st_size < 3 * MIB
-    store.close()
 
 
 # ---- a real disk ----
@@ -287,30 +205,6 @@ def test_a_disk_that_is_full_heals_by_consuming(disk: Path, tmp_path: Path, full
         else:
             pytest.fail(f"it does not go on: {broker.tail()}")
         assert broker.stop() == 0
-
-
-@pytest.mark.parametrize("is_read", [False, True])
-def test_a_long_log_is_truncated_when_the_reserve_is_used_up(tmp_path: Path, is_read: bool) -> None:
-    """What was in its way, a reader of pages, is gone most of the time. A second attempt has nothing to gain."""
-    writer = Writer(tmp_path, logging.getLogger("tests"))
-    reader = sqlite3.connect(tmp_path / "messages.sqlite", isolation_level=None)
-    try:
-        reader.execute("BEGIN")
-        reader.execute("SELECT count(*) FROM message").fetchone()
-        assert writer._db is not None
-        writer._db.execute("PRAGMA busy_timeout = 0")
-        writer._db.execute("CREATE TABLE other (data)")
-        writer._db.execute("INSERT INTO other VALUES (zeroblob(2000000))")
-        if not is_read:
-            reader.execute("COMMIT")
-        full = sqlite3.OperationalError("database or disk is full")
-        assert not writer._may_retry(sqlite3.OperationalError("disk I/O error"))
-        assert writer._may_retry(full) is not is_read
-        assert (writer._wal_size > 2_000_000) is is_read
-        assert not writer._may_retry(full)
-    finally:
-        reader.close()
-        writer.close()
 
 
 def _free(disk: Path) -> int:

@@ -5,9 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-import queue
 import random
-import sqlite3
 import subprocess
 import sys
 import threading
@@ -258,13 +256,6 @@ def test_a_connection_that_is_broken_is_replaced(store, fill, tmp_path, monkeypa
     fails_as_a_whole(store, fill, tmp_path / "data", harm, heal, "nothing could be stored|closed database")
 
 
-def test_another_program_that_writes(store, fill, tmp_path):
-    other = sqlite3.connect(tmp_path / "data" / "messages.sqlite", isolation_level=None)
-    harm, heal = (lambda sql=sql: other.execute(sql) for sql in ("BEGIN IMMEDIATE", "ROLLBACK"))
-    fails_as_a_whole(store, fill, tmp_path / "data", harm, heal, r"locked \(stop the other program")
-    other.close()
-
-
 def test_a_file_that_cannot_be_written_leaves_nothing(store, tmp_path, monkeypatch):
     """The third of four large bodies fails: the files of the others go, too."""
     write, calls = Bodies.write, []
@@ -292,63 +283,3 @@ def test_names_of_files_are_on_the_disk_before_the_commit(store, monkeypatch):
     assert list(store.load()) == []
     put(store, message(2))
     assert seqs(store.load()) == [2]
-
-
-def test_commits_wait_while_the_helper_takes_the_wal_over(store, tmp_path, monkeypatch):
-    """The loop does not: what it commits meanwhile is given to the helper, behind the checkpoint."""
-    writer, free, threads = store._writer, threading.Event(), []
-    checkpoint = writer.checkpoint
-
-    def slow():
-        threads.append(threading.current_thread().name)
-        assert free.wait(patience(20))
-        checkpoint()
-
-    monkeypatch.setattr(writer, "checkpoint", slow)
-    monkeypatch.setattr("stompcodec.broker.storage.sqlite._FAST", 10.0)
-    wal, done, answers, seq = tmp_path / "data" / "messages.sqlite-wal", [], queue.SimpleQueue(), 0
-
-    def commit():
-        nonlocal seq
-        seq += 1
-        assert seq < 5000, "the WAL is never taken over"
-        store.append("q", message(seq, 40_000))
-        store.commit_later(done.append, answers.put)
-
-    while not threads:
-        commit()
-    before = len(done)
-    for _ in range(50):
-        commit()
-    assert len(done) == before, "a commit overtook the checkpoint"
-    free.set()
-    while len(done) < seq:
-        answers.get(timeout=patience(20))()
-    size = wal.stat().st_size
-    for _ in range(50):
-        commit()
-    assert wal.stat().st_size == size, "the WAL has not started again"
-    assert threads == ["stompcodec-store"]
-    assert done == [None] * seq
-    store.close()
-    assert list(content(tmp_path / "data")) == list(range(1, seq + 1))
-
-
-def test_a_checkpoint_that_fails_is_told_and_tried_again(store, tmp_path, caplog):
-    """Something reads the file, and takes its time; then the disk is at fault. Commits go on meanwhile."""
-    reader = sqlite3.connect(tmp_path / "data" / "messages.sqlite", isolation_level=None)
-    reader.execute("BEGIN")
-    reader.execute("SELECT count(*) FROM message").fetchone()
-    for turn in range(20):
-        put(store, *(message(seq, 60_000) for seq in range(turn * 40, turn * 40 + 40)))
-    reader.execute("ROLLBACK")
-    reader.close()
-    store._writer._db.set_authorizer(
-        lambda action, *rest: sqlite3.SQLITE_DENY if action == sqlite3.SQLITE_PRAGMA else 0
-    )
-    store._writer.checkpoint()
-    assert "cannot be copied into the database" in caplog.text
-    store._writer._db.set_authorizer(lambda *rest: sqlite3.SQLITE_OK)
-    store.append("q", message(10_000))
-    store.close()
-    assert len(content(tmp_path / "data")) == 801

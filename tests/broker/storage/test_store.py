@@ -107,99 +107,12 @@ def test_what_was_committed_comes_back_as_it_was(store):
     assert list(store.load("nowhere")) == []
 
 
-def test_a_batch_is_open_until_its_commit(store):
-    for seq in (1, 2):
-        store.append("q", message(seq))
-    store.update("q", message(1, attempts=1))
-    store.remove("q", message(1))
-    store.remove("nowhere", message(1))
-    store.update("q", message(9, attempts=1))  # not there, and not a fault
-    assert list(store.load()) == []
-    store.commit()
-    assert (store.pending, list(store.load())) == (0, [message(2)])
-
-
-def test_commit_later_without_a_loop_is_done_at_once(store):
-    answers = []
-    store.commit_later(answers.append, None)
-    for seq in range(600):
-        store.append("q", message(seq))
-    assert store.pending == 600
-    store.commit_later(answers.append, None)
-    assert (answers, len(list(store.load()))) == ([None, None], 600)
-
-
-def test_close_commits_what_is_open(tmp_path):
-    store = SqliteStore(tmp_path)
-    store.append("q", message(1))
-    store.close()
-    store.close()
-    store = SqliteStore(tmp_path)
-    assert seqs(store.load()) == [1]
-    store.close()
-
-
-def test_a_page_lies_between_after_and_upto(store):
-    put(store, *map(message, range(10)))
-    assert seqs(page(store, after=3, upto=6)) == [4, 5, 6]
-    assert page(store, after=3, upto=6).last == 6
-    assert page(store, after=6, upto=6) == Page([], 6, True)
-    assert page(store, after=9) == Page([], ALL, True)
-    assert page(store, queue="nowhere", upto=7) == Page([], 7, True)
-
-
 def test_a_page_is_bounded_by_bytes_and_holds_one_message_at_least(store):
     put(store, message(1, b"x" * 1000), message(2, b"x" * 1000), message(3, b"x" * 80_000), message(4))
     assert seqs(page(store, octets=1)) == [1]
     assert seqs(page(store, octets=1500)) == [1, 2]
     assert seqs(page(store, after=2, octets=1500)) == [3]
     assert seqs(page(store, after=2, octets=81_000)) == [3, 4]
-
-
-def test_clear_removes_a_share_of_what_was_committed(store):
-    put(store, *map(message, range(10)), message(10, due=5.0))
-    store.clear("q", 1, 20, 3)
-    store.append("q", message(11))
-    assert (store.pending, seqs(page(store))) == (2, list(range(10)))
-    store.commit()
-    assert (store.pending, seqs(page(store))) == (0, [0, 1, 5, 6, 7, 8, 9, 11])
-    store.remove("q", message(5))
-    store.clear("q", 1, 7, 1)
-    store.clear("q", 1, 7, 1)
-    store.clear("nowhere", 0, 9, 9)
-    store.commit()
-    assert seqs(page(store)) == [0, 1, 8, 9, 11]
-    assert [one.seq for one in timed(store.deferred, [(9, 9)])] == [10]
-    store.clear("q", 0, 99, 9, {8, 11, 99})
-    store.commit()
-    assert seqs(page(store)) == [0, 8, 11]
-    assert timed(store.deferred, [(9, 9)]) == []
-
-
-def test_held_tells_of_queues_without_reading_them(stores):
-    store = stores()
-    put(store, message(3), message(5, priority=9), message(8, priority=0), message(6, priority=7, due=1.0))
-    put(store, message(4, queue="/\0odd é\n"))
-    put(store, message(4, queue="gone"))
-    store.remove("gone", message(4))
-    store.commit()
-    found = {one.queue: one for one in stores.again(store).held()}
-    assert found == {
-        "q": ("q", 4, 1, 3, 8, (0, 9), False),
-        "/\0odd é\n": ("/\0odd é\n", 1, 0, 4, 4, (), False),
-    }
-
-
-def test_a_page_is_delivered_by_the_loop(store):
-    put(store, message(1))
-    calls, found = [], []
-    store.read("q", 0, 9, 9, 9, found.append, calls.append)
-    store.append("q", message(2))
-    assert found == []
-    while not calls:
-        pass
-    calls[0]()
-    assert [seqs(one) for one in found] == [[1]]
 
 
 TEXTS = st.text(st.characters(blacklist_categories=["Cs"]), max_size=6)

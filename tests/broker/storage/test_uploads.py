@@ -10,12 +10,8 @@ from typing import Any
 import pytest
 from broker.harness import Bench, Peer
 from broker.large import QUEUE, Slow, assert_empty, bench_of, files, pattern
-from hypothesis import given
-from hypothesis import strategies as st
 
 from stompcodec.broker.auth import User, hash_passcode
-from stompcodec.broker.storage.large import Spool, Upload, why_stuck
-from stompcodec.codec import Frame
 
 LENGTH = 5000
 
@@ -54,48 +50,6 @@ def test_who_stops_in_the_middle_is_dropped(version: str, whole_frames: bool, oc
     assert not bench.broker.uploads
 
 
-def test_who_goes_on_is_not() -> None:
-    """Without a rate, an octet now and then is enough; its message is whole."""
-    bench = bench_of(upload_timeout=10.0, upload_rate=0)
-    peer = bench.peer()
-    rest = begin(peer)
-    for at in range(20):
-        bench.wait(9)
-        peer.raw(rest[at : at + 1])
-    peer.raw(rest[20:])
-    bench.wait(100)
-    consumer = bench.peer()
-    consumer.subscribe(QUEUE)
-    assert consumer.bodies() == [pattern(LENGTH)]
-    again = begin(peer)
-    bench.wait(8)
-    peer.raw(again)
-    assert consumer.bodies() == [pattern(LENGTH)]
-    begin(peer)
-    bench.wait(12)
-    assert refusal(peer)[0] == "the large message has stalled"
-
-
-def test_who_is_not_read_is_not() -> None:
-    """A full queue stops the sender; its time begins when it is read again."""
-    bench = bench_of(upload_timeout=10.0, max_queue_messages=1)
-    peer = bench.peer()
-    small = peer.octets_of("SEND", b"small", destination="/queue/small")
-    large = peer.octets_of("SEND", pattern(LENGTH), destination=QUEUE)
-    peer.raw(small + small + large[:3000])
-    assert peer.session.paused
-    bench.wait(100)
-    assert not peer.closed
-    consumer = bench.peer()
-    consumer.subscribe("/queue/small")
-    assert not peer.session.paused
-    bench.wait(8)
-    assert not peer.closed
-    bench.wait(5)
-    assert peer.closed
-    assert_empty(bench)
-
-
 @pytest.mark.parametrize("less", [0, 1])
 @pytest.mark.parametrize("whole_frames", [False, True])
 def test_who_drips_is_dropped(whole_frames: bool, less: int) -> None:
@@ -124,29 +78,6 @@ def test_who_drips_is_dropped(whole_frames: bool, less: int) -> None:
     assert b"Less than 20 bytes per second came for 10 s" in said[1]
     assert_empty(bench)
     assert bench.broker.spool.drafts == 0
-
-
-@given(steps=st.lists(st.tuples(st.integers(0, 3), st.integers(0, 300), st.booleans()), max_size=60))
-def test_the_rate_is_that_of_each_window(steps: list[tuple[int, int, bool]]) -> None:
-    """Against the plain sum of what came, over each time-out in which the sender was read."""
-    upload = Upload(Spool(None, 10**6), Frame("SEND", {"destination": QUEUE}), print)
-    now = came = 0
-    read: list[int] = []
-    why_stuck(upload, now, 10.0, 50, False)
-    for seconds, octets, paused in steps:
-        now += seconds
-        upload.take(b"x" * octets) if octets else None
-        came += octets
-        if not paused:
-            read.append(seconds)
-        found = why_stuck(upload, now, 10.0, 50, paused)
-        if found is not None:
-            assert found.startswith("Nothing") or came < 50 * sum(read)
-            break
-        if sum(read) >= 10 and not paused:
-            assert came >= 50 * sum(read)
-            came, read = 0, []
-    upload.drop()
 
 
 USERS = {name: User(name, hash_passcode("x", n=16)) for name in ("ada", "bob")}

@@ -144,16 +144,6 @@ def test_commits_come_first(tmp_path: Path) -> None:
     idle.store.close()
 
 
-def test_a_backlog_in_use_keeps_its_file(tmp_path: Path) -> None:
-    idle = Idle(tmp_path)
-    idle.fill(100, left=100)
-    before, _ = idle.sizes
-    idle.rest(5)
-    assert idle.sizes[0] >= before
-    idle.store.close()
-    assert len(content(tmp_path)[0]) == 100
-
-
 def test_a_disk_that_is_full_does_not_stop_the_store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     idle = Idle(tmp_path)
     idle.fill()

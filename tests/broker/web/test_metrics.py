@@ -66,18 +66,6 @@ def made(**config: Any) -> tuple[Managed, Metrics]:
 READY, CAME = "stompcodec_broker_destination_ready_messages", "stompcodec_broker_destination_received_messages_total"
 
 
-def test_destinations_have_labels_up_to_a_number():
-    bench, metrics = made(web_metrics_destinations=2)
-    peer = bench.peer()
-    for number, name in enumerate(("/queue/b", "/queue/a", "/queue/c", "/queue/d"), 1):
-        for _ in range(number):
-            peer.put(name, "x")
-    values = told(bench, metrics)
-    keys = {("/", "/queue/b", "queue"): 1, ("/", "/queue/a", "queue"): 2, ("", OTHER, OTHER): 7}
-    assert values[READY] == keys
-    assert values[CAME] == keys
-
-
 def came(bench: Managed, metrics: Metrics) -> float:
     """The messages that have come to `_other`."""
     return told(bench, metrics)[CAME]["", OTHER, OTHER]
@@ -162,27 +150,6 @@ def test_what_comes_and_ends_between_two_scrapes_counts():
     assert came(bench, metrics) - before == came(bench, metrics) - before == 1 + 1 + 2
 
 
-def test_the_virtual_hosts_are_those_of_the_configuration():
-    bench, metrics = made(virtual_hosts=("one", "two"))
-    bench.peer(connect=False).connect(host="two")
-    hosts = {key[0] for key in told(bench, metrics)["stompcodec_broker_destinations"]}
-    assert hosts == {"one", "two"}
-
-
-def test_names_do_not_depend_on_what_there_is():
-    bench, metrics = made()
-    before = told(bench, metrics).keys()
-    peer = bench.peer()
-    peer.subscribe("/topic/t", id="1")
-    peer.subscribe("/temp-queue/x", id="2")
-    peer.subscribe("/queue/a", id="3", ack="client")
-    for name in ("/topic/t", "/queue/a", "/queue/b"):
-        peer.put(name, "x", persistent="true")
-    after = told(bench, metrics)
-    assert before <= after.keys()
-    assert after.keys() - before <= {"stompcodec_broker_store_last_commit_seconds"}
-
-
 def test_destinations_of_one_session_have_no_labels():
     bench, metrics = made(dialect="rabbitmq")
     peer = bench.peer()
@@ -201,35 +168,6 @@ def fates(bench: Managed, metrics: Metrics, name: str = "/topic/t") -> list[int]
     found = [values[each]["/", name, "topic"] for each in names]
     assert found == [row[each] for each in FATES]
     return [int(each) for each in found]
-
-
-@pytest.mark.parametrize("how", ["UNSUBSCRIBE", "DISCONNECT", "lost"])
-def test_what_became_of_messages_of_a_topic_outlives_the_subscriptions(how):
-    bench, metrics = made(topic_backlog=3, slow_consumer="drop")
-    sender = bench.peer()
-    assert "/topic/t" not in [row["destination"] for row in bench.result("destinations")]
-    for round in range(1, 4):
-        peer = bench.peer()
-        peer.subscribe("/topic/t", id="1", ack="client-individual", prefetch_count="1")
-        for number in range(8):
-            sender.put("/topic/t", str(number))
-        peer.nack(peer.next("MESSAGE"))
-        message = peer.next("MESSAGE")
-        during = fates(bench, metrics)
-        assert during[0] == round
-        assert during[2] >= 4 * round
-        peer.send("ACK", id=message.headers["ack"])
-        sender.put("/topic/t", "x", expires=str(int(bench.broker.wall() * 1000) + 1000))
-        bench.wait(100.0)
-        during = fates(bench, metrics)
-        if how == "lost":
-            peer.lose()
-        else:
-            peer.send(how, **({"id": "1"} if how == "UNSUBSCRIBE" else {}))
-        assert fates(bench, metrics) == during
-    bench.result("delete", destination="/topic/t")
-    other = told(bench, metrics)["stompcodec_broker_destination_redelivered_messages_total"]
-    assert sum(other.values()) == 3 or ("/", "/topic/t", "topic") not in other
 
 
 def test_a_subscription_that_ends_during_a_scrape_counts_once(monkeypatch):
@@ -270,17 +208,6 @@ def test_any_name_can_be_told():
     for name in (*names, OTHER, "/queue/" + "x" * 250):
         bench.peer().put(name, "x")
     assert {key[1] for key in told(bench, metrics)[READY]} == {OTHER, *names}
-
-
-def test_the_oldest_of_many_is_the_oldest():
-    bench, metrics = made(web_metrics_destinations=0)
-    for name in ("/queue/a", "/queue/b", "/queue/c"):
-        bench.peer().put(name, "x")
-        for _ in range(10):
-            bench.wait(1.0)
-    (age,) = told(bench, metrics)["stompcodec_broker_destination_oldest_message_age_seconds"].values()
-    assert 30.0 <= age <= 32.0
-    assert age == max(bench.row(name)["oldest"] for name in ("/queue/a", "/queue/b", "/queue/c"))
 
 
 @pytest.mark.parametrize("most", [0, 2, 100])
@@ -335,25 +262,6 @@ def test_many_queues_are_told_in_turns(count, labelled):
     text = written(metrics)
     assert text.count(f"\n{READY}{{") == most + 1
     assert f'\nstompcodec_broker_destinations{{kind="queue",virtual_host="/"}} {float(count)}\n' in text
-
-
-def test_the_subscriptions_of_a_topic_are_looked_at_in_turns():
-    bench, metrics = made()
-    for each in range(5):
-        peer = bench.peer()
-        for number in range(100):
-            peer.subscribe("/topic/t", id=f"{each}.{number}", ack="client", prefetch_count="1")
-    for _ in range(3):
-        bench.peer().put("/topic/t", "x")
-    bench.turn()
-    steps = metrics.text()
-    assert sum(1 for _ in iter(lambda: next(steps, None), None)) >= 2
-    values, row = told(bench, metrics), bench.row("/topic/t")
-    key = "/", "/topic/t", "topic"
-    assert values[READY][key] == row["ready"] == 1000
-    assert values["stompcodec_broker_destination_unacknowledged_messages"][key] == row["unacknowledged"] == 500
-    assert values["stompcodec_broker_destination_consumers"][key] == 500
-    assert values["stompcodec_broker_destination_oldest_message_age_seconds"][key] == row["oldest"]
 
 
 def test_the_page_names_all_metrics():

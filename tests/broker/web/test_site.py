@@ -3,19 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import json
 
 import pytest
 from broker.sockets import run, until
-from broker.web.asking import CONFIG, WITH_USERS, get, login, parsed, raw
-from patience import patience
+from broker.web.asking import CONFIG, WITH_USERS, get, login
 
-import stompcodec.client as stomp
-from stompcodec.broker.config import Config
 from stompcodec.broker.server import Server
 from stompcodec.broker.web import site as page_module
-from stompcodec.errors import ConfigError
 
 pytest.importorskip("websockets")
 pytest.importorskip("prometheus_client")
@@ -77,18 +72,6 @@ def test_only_get_is_served(method: str) -> None:
     run(main, CONFIG)
 
 
-def test_health_says_ok_and_no_more() -> None:
-    async def main(server: Server) -> None:
-        for path in ("/healthz", "/readyz", "/healthz?x=1"):
-            reply = await get(server, path)
-            assert (reply.status, reply.body, reply.headers["connection"]) == (200, b"ok\n", "close")
-        server.broker.journal.failing = True
-        assert (await get(server, "/readyz")).status == 503
-        assert (await get(server, "/healthz")).status == 200
-
-    run(main, CONFIG)
-
-
 def test_the_page_lets_nothing_else_in() -> None:
     async def main(server: Server) -> None:
         reply = await get(server, "/")
@@ -96,63 +79,6 @@ def test_the_page_lets_nothing_else_in() -> None:
         assert reply.headers["content-security-policy"] == page_module.policy_of(reply.body.decode())
         assert "default-src 'none'" in reply.headers["content-security-policy"]
         assert reply.headers["x-frame-options"] == "DENY"
-
-    run(main, CONFIG)
-
-
-@pytest.mark.parametrize(
-    ("key", "paths"), [("web_health", {"/healthz", "/readyz"}), ("web_metrics", {"/metrics"}), ("web_page", {"/"})]
-)
-def test_each_is_off_unless_its_key_is_on(key: str, paths: set[str]) -> None:
-    async def main(server: Server) -> None:
-        for path in PATHS:
-            assert (await get(server, path)).status == (200 if path in paths else 404)
-
-    run(main, Config(port=0, ws_port=0, **{key: True}))
-
-
-def test_without_keys_nothing_is_served_and_a_key_needs_the_port() -> None:
-    async def main(server: Server) -> None:
-        assert (await get(server, "/healthz")).status == 426
-        assert server._site is None
-
-    run(main, Config(port=0, ws_port=0))
-    for key in ("web_health", "web_metrics", "web_page"):
-        with pytest.raises(ConfigError, match="ws_port"):
-            Config(port=0, **{key: True})
-
-
-# ---- heads ----
-
-
-def test_the_longest_head_and_what_is_not_http() -> None:
-    async def main(server: Server) -> None:
-        for size, status in ((16 * 1024, 200), (16 * 1024 + 1, 431)):
-            head = b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n" + (b"X: " + b"y" * 3495 + b"\r\n") * 4
-            head += b"X: " + b"x" * (size - len(head) - 7) + b"\r\n\r\n"
-            assert parsed(await raw(server, head)).status == status
-        for endless in (b"X: y\r\n", b"x" * 100):  # answered, and not kept
-            assert parsed(await raw(server, b"GET / HTTP/1.1\r\n" + endless * 10_000)).status == 431
-        for octets in (b"nonsense\r\n\r\n", b"GET /\r\n\r\n", b"\xff\x00\r\n\r\n", b"GET / HTTP/9\r\n\r\n"):
-            assert parsed(await raw(server, octets + b"\r\n\r\n")).status == 400
-
-    run(main, CONFIG)
-
-
-def test_an_unfinished_head_is_closed() -> None:
-    """After ten seconds; here it is a moment."""
-
-    async def main(server: Server) -> None:
-        assert server.ws_port is not None
-        for listener in server._listeners:
-            assert listener._plan.timeout == 10.0
-            listener._plan.timeout = 0.05
-        reader, writer = await asyncio.open_connection("127.0.0.1", server.ws_port)
-        writer.write(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n")
-        with contextlib.suppress(ConnectionResetError):
-            assert await asyncio.wait_for(reader.read(), patience(20)) == b""
-        writer.close()
-        await until(lambda: server.broker.account.used == 0)
 
     run(main, CONFIG)
 
@@ -174,18 +100,6 @@ def test_connections_count_until_they_are_closed() -> None:
         await until(lambda: account.used == account.fixed == 0)
         account.most_fixed = 1000
         assert (await get(server, "/healthz")).status == 503
-
-    run(main, CONFIG)
-
-
-def test_a_websocket_stops_counting_as_a_visit() -> None:
-    async def main(server: Server) -> None:
-        url = f"ws://localhost:{server.ws_port}/"
-        async with stomp.connect_async(url) as client:
-            answer = await client.request("/management/sessions", "{}")
-            (row,) = json.loads(answer.body)["rows"]
-            assert row["listener"] == "ws"
-            assert server.broker.account.fixed < 30_000
 
     run(main, CONFIG)
 
@@ -239,16 +153,6 @@ def test_health_is_told_when_memory_has_run_out() -> None:
         assert [reply.status for reply in replies] == [200, 503, 503]
 
     run(main, CONFIG)
-
-
-def test_without_the_page_the_own_origin_is_not_listed() -> None:
-    async def main(server: Server) -> None:
-        server.broker.virtual_host("/").destinations.queue("/queue/a")
-        assert await order(server) == ""
-        reply = await get(server, "/healthz", Origin=f"http://localhost:{server.ws_port}")
-        assert reply.status == 403
-
-    run(main, CONFIG.replace(web_page=False, ws_origins=()))
 
 
 def test_what_a_proxy_passes_on_is_not_of_this_machine() -> None:
