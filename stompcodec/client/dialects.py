@@ -102,8 +102,8 @@ class BrokerDialect(NamedTuple):
     """The prefixes that a name may have or lack, and means the same queue; the first one is the usual. Empty: no two
     names mean one queue."""
     lasting: str = ""
-    """The part of a MESSAGE that is the same in each delivery, see `identity.py`: "id", its message-id; "number", the
-    number in that with the timestamp; "" if there is none, or none is known."""
+    """The part of a MESSAGE that is the same in each delivery, see `lasting_identity`: "id", its message-id; "number",
+    the number in that with the timestamp; "" if there is none, or none is known."""
     marks: str = ""
     """What may follow the name of a queue, which stays the same one: options behind ?, a queue behind ::, more names
     behind a comma. Empty: all of them are part of the name."""

@@ -13,14 +13,13 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from stompcodec.client.backoff import Item, Pace, is_refusal, name_of
-from stompcodec.client.bodies import BodySourceError, Upload
+from stompcodec.client.bodies import BodySourceError
 from stompcodec.client.dialects import BrokerDialect, caution_session, row_of
 from stompcodec.client.handlers import cause
 from stompcodec.client.headers import ANYCAST
+from stompcodec.client.messages import BaseTransaction
 from stompcodec.client.options import Options
-from stompcodec.client.outbox import KEPT, Block, Outbox, Waiting
-from stompcodec.client.receipts import Call, Calls, Group
-from stompcodec.client.transaction import BaseTransaction
+from stompcodec.client.outbox import KEPT, Block, Call, Calls, Group, Outbox, Upload, Waiting
 from stompcodec.codec import Frame, serialize
 from stompcodec.connection import Connection, Role
 from stompcodec.errors import (

@@ -13,8 +13,8 @@ from client.shells import QUICK
 from patience import patience
 
 import stompcodec.client as stomp
+from stompcodec.client import engine
 from stompcodec.client import handlers as hooks
-from stompcodec.client.io import engine
 from stompcodec.errors import ConfigError
 
 SLOW = stomp.Backoff(first=60, most=60, jitter=0)

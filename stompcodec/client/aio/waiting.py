@@ -33,19 +33,17 @@ from stompcodec.client.bodies import (
     Source,
     Spool,
     Streamed,
-    Upload,
     checked,
     may_block,
     opened,
     pieces_of,
 )
-from stompcodec.client.bulk import Bulk, Outgoings
+from stompcodec.client.engine import Engine, News
 from stompcodec.client.handlers import ended_by, show
-from stompcodec.client.io.engine import Engine, News
-from stompcodec.client.io.hub import process, refuse
+from stompcodec.client.hub import process, refuse
 from stompcodec.client.options import Options
-from stompcodec.client.receipts import Call, seconds_of
-from stompcodec.client.shell import LOOK, Sending
+from stompcodec.client.outbox import Call, Upload, seconds_of
+from stompcodec.client.shell import LOOK, Bulk, Outgoings, Sending
 from stompcodec.errors import LocalProtocolError, StompError
 
 __all__ = [

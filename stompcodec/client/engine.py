@@ -19,13 +19,12 @@ from typing import Any, Protocol, TypeVar
 
 from stompcodec.client.backoff import SPAN, Backoff, Refusals
 from stompcodec.client.core import ClientCore
-from stompcodec.client.io.hub import LATE, Steps, Task, Turns, ended, is_finalizing, process, refuse, run, watch
-from stompcodec.client.io.owner import Attempt, WireOwner
+from stompcodec.client.hub import LATE, Steps, Task, Turns, ended, is_finalizing, process, refuse, run, watch
 from stompcodec.client.link import Health, health_of
-from stompcodec.client.message import BaseMessage
+from stompcodec.client.messages import BaseMessage, Subscription
 from stompcodec.client.options import Options
-from stompcodec.client.receipts import Call
-from stompcodec.client.subscription import Subscription
+from stompcodec.client.outbox import Call
+from stompcodec.client.owner import Attempt, WireOwner
 from stompcodec.codec import Frame
 from stompcodec.errors import ConnectionLostError, RejectedError, StompError
 from stompcodec.transport.owner import LINGER

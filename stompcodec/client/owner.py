@@ -12,18 +12,16 @@ from typing import Any
 
 from stompcodec.client.backoff import SOON
 from stompcodec.client.core import ClientCore
-from stompcodec.client.message import BaseMessage
-from stompcodec.client.middleware.base import AsyncMiddleware, Middleware, around, layers_of
-from stompcodec.client.middleware.events import ConnectEvent
+from stompcodec.client.messages import BaseMessage, Subscription
+from stompcodec.client.middleware import AsyncMiddleware, ConnectEvent, Middleware, around, layers_of
 from stompcodec.client.options import Credential, Options
-from stompcodec.client.receipts import Call
-from stompcodec.client.subscription import Subscription
+from stompcodec.client.outbox import Call
 from stompcodec.codec import Frame, Parser, parse
 from stompcodec.connection import Connection
 from stompcodec.errors import ConnectionLostError, StompError
 from stompcodec.spec import Limits
+from stompcodec.transport.layers import proxy_of
 from stompcodec.transport.owner import Owner
-from stompcodec.transport.proxy import proxy_of
 from stompcodec.transport.sync import SyncWire, connect
 from stompcodec.uri import Address
 
