@@ -16,7 +16,7 @@ from weakref import WeakSet
 
 from stompcodec.client.backoff import is_refusal
 from stompcodec.client.bodies import ReceivedBody
-from stompcodec.client.dialects import BROKERS, caution_durable
+from stompcodec.client.dialects import BROKERS, MOST, caution_durable
 from stompcodec.client.link import DELETE, ClientLink, log
 from stompcodec.client.messages import BaseMessage, Subscription, kept
 from stompcodec.client.outbox import Call, Group
@@ -89,7 +89,6 @@ class _Noted(deque[Any]):
 
 #: The seconds between two looks at subscriptions that hold messages, and those without messages before one is named.
 LOOK, _SILENT = 15.0, 60.0
-_MOST = 2**31 - 1
 #: The bytes of headers for which a message counts that was not measured.
 _HEADERS = 1024
 #: The connections in a row that may end before a spare is confirmed, until there are no more of its subscription.
@@ -155,7 +154,7 @@ class Windows:
         name = f"{subscription.id}~{len(spares.windows) + 1}"
         while name in self._subscriptions or name in self.spares:
             name += "~"
-        changed = {"id": name, dialect.window: str(min(octets, _MOST))}
+        changed = {"id": name, dialect.window: str(min(octets, MOST))}
         call = link.calls.make(f"SUBSCRIBE of {name} to {subscription.destination}", math.inf)
         call.subject, call.after = subscription, partial(self._answered, name)
         pairs = [(key, changed.get(key, value)) for key, value in asked]

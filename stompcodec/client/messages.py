@@ -12,7 +12,7 @@ from contextvars import ContextVar
 from typing import Any, Literal, NamedTuple
 
 from stompcodec.client.bodies import BodyReader, ReceivedBody
-from stompcodec.client.dialects import BROKERS, BrokerDialect, lasting_identity
+from stompcodec.client.dialects import BROKERS, MOST, BrokerDialect, lasting_identity
 from stompcodec.client.headers import HeaderSource, pairs_of
 from stompcodec.client.outbox import Call
 from stompcodec.codec import Frame, Headers
@@ -109,8 +109,6 @@ _WINDOW = 1000
 ACK_MODES = ("auto", "client", "client-individual")
 #: How the names of queues begin, where they are known to be queues.
 _QUEUES = ("/queue/", "/amq/queue/", "queue/", "queue://", "jms.queue.")
-#: The largest prefetch: brokers read 32 bits.
-_MOST = 2**31 - 1
 
 
 class Subscription:
@@ -330,8 +328,8 @@ def _check(texts: dict[str, str], more: dict[str, str | None], ack: str, prefetc
         raise ValueError(f"ack is {ack!r:.60}: use {', '.join(ACK_MODES)}")
     if prefetch is not None and type(prefetch) is not int:
         raise TypeError(f"prefetch is {prefetch!r:.60}: it must be a number of messages")
-    if prefetch is not None and not 0 < prefetch <= _MOST:
-        raise ValueError(f"prefetch is {prefetch!r:.60}: it must be 1 to {_MOST} messages")
+    if prefetch is not None and not 0 < prefetch <= MOST:
+        raise ValueError(f"prefetch is {prefetch!r:.60}: it must be 1 to {MOST} messages")
 
 
 class BaseMessage:

@@ -39,7 +39,7 @@ from stompcodec.client.bodies import (
     pieces_of,
 )
 from stompcodec.client.engine import Engine, News
-from stompcodec.client.handlers import ended_by, show
+from stompcodec.client.handlers import ended_by
 from stompcodec.client.hub import process, refuse
 from stompcodec.client.options import Options
 from stompcodec.client.outbox import Call, Upload, seconds_of
@@ -436,7 +436,7 @@ class AsyncDelivery:
     def _deliver(self, news: News) -> None:
         news.wake()
         for _ in range(len(self._noted)):  # what is noted meanwhile is shown in a later turn of the loop
-            show(self._options, self._noted.popleft())
+            self._noted.popleft().show(self._options)
         if any(state == "closed" for state, _ in news.events):
             self._unwatch()
         elif self.selector is None and not news.events:  # more than the first connection: a conversation

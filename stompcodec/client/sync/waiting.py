@@ -15,8 +15,8 @@ from time import sleep
 from typing import Any
 
 from stompcodec.client.bodies import BodyReader, Source, Spool, Streamed, opened, pieces_of
-from stompcodec.client.engine import Engine, News
-from stompcodec.client.handlers import Watcher, ended_by
+from stompcodec.client.engine import Engine, News, Watcher
+from stompcodec.client.handlers import ended_by
 from stompcodec.client.hub import ended, is_finalizing, process, refuse
 from stompcodec.client.options import Options
 from stompcodec.client.outbox import Call, Upload
