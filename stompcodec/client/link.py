@@ -424,7 +424,7 @@ class ClientLink:
 
     def _again(self) -> Call | None:
         """Return the call of the first message in the outbox if it was sent before; None if all are new."""
-        call = self.outbox.first.call if self.outbox else None
+        call = self.outbox.waiting[0].call if self.outbox else None
         return call if call is not None and call.sent else None
 
     def _repeat(self) -> None:
@@ -434,7 +434,7 @@ class ClientLink:
             if call is None:
                 self.inbox.restore()  # perhaps others have subscribed meanwhile
                 return
-            frame = self.outbox.first.frame
+            frame = self.outbox.waiting[0].frame
             if self._begin(frame) if isinstance(frame, Upload) else self._send_first():
                 self.pace.start(call, self.now)
 
@@ -563,7 +563,7 @@ class ClientLink:
         """Move frames from the outbox to the connection, in order."""
         moved = 0
         while self.outbox and moved < _FLUSH:
-            first = self.outbox.first.frame
+            first = self.outbox.waiting[0].frame
             if isinstance(first, Upload):
                 if self._begin(first):
                     return

@@ -339,11 +339,6 @@ class Outbox:
         return iter(self.waiting)
 
     @property
-    def first(self) -> Waiting:
-        """The entry that `pop` takes."""
-        return self.waiting[0]
-
-    @property
     def unsent(self) -> int:
         """The frames that the connection does not have yet."""
         return self.frames - self._passed_frames

@@ -123,13 +123,6 @@ class Sending(NamedTuple):
     receipt: Any
 
 
-class Streaming(NamedTuple):
-    """A message that has to be put into the outbox, and whose body follows by pieces."""
-
-    sending: Sending
-    upload: Upload
-
-
 class BaseLink:
     """The engine and core of a client, and all that messages and transactions need of them without waiting."""
 
@@ -223,8 +216,11 @@ class BaseLink:
         resend: bool | None,
         to_the_end: bool,
         transaction: BaseTransaction | None,
-    ) -> Streaming:
-        """Return a message whose body comes from a source. Without `to_the_end` its caller waits for no receipt."""
+    ) -> tuple[Sending, Upload]:
+        """Return a message whose body comes from a source, piece by piece, for `push`.
+
+        Without `to_the_end` its caller waits for no receipt.
+        """
         what = f"SEND to {message.destination}"
         call = self.call(what, "SEND", timeout) if receipt else None
         frame = self._send_frame(message, call, resend)
@@ -239,7 +235,7 @@ class BaseLink:
         def attempt() -> bool:
             return self.engine.do(self.core.upload, upload, now(), transaction)
 
-        return Streaming(Sending(attempt, 0, answer), upload)
+        return Sending(attempt, 0, answer), upload
 
     def requesting(self, message: Outgoing, timeout: float | None) -> Sending:
         """Return a request for `push`; the result of its receipt is the reply."""

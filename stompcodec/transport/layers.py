@@ -222,10 +222,8 @@ def client_layer(
         makers.append(lambda: ConnectLayer(place.host, place.port, through))
     if place.tls:
         makers.append(_tls(place.host, context))
-    if place.sockjs:
-        makers.append(lambda: _sockjs_client(place, asked))
-    elif place.websocket:
-        makers.append(lambda: _websocket_client(place))
+    if place.sockjs or place.websocket:
+        makers.append(lambda: _websocket(place, asked))
     return (lambda: reduce(Over, (make() for make in makers))) if makers else None
 
 
@@ -236,15 +234,11 @@ def _tls(host: str, context: SSLContext | None) -> Callable[[], Layer]:
     return lambda: TlsLayer(chosen, server_hostname=host)
 
 
-def _sockjs_client(place: Place, asked: bool) -> Layer:
+def _websocket(place: Place, asked: bool) -> Layer:
     from stompcodec.transport import websocket
 
-    return websocket.SockJsLayer(place.host, place.port, place.path, secure=place.tls, asked=asked)
-
-
-def _websocket_client(place: Place) -> Layer:
-    from stompcodec.transport import websocket
-
+    if place.sockjs:
+        return websocket.SockJsLayer(place.host, place.port, place.path, secure=place.tls, asked=asked)
     return websocket.client_layer(place.host, place.port, place.path, secure=place.tls)
 
 
