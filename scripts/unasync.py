@@ -16,7 +16,7 @@ import sys
 from pathlib import Path
 
 CLIENT = Path(__file__).resolve().parents[1] / "stompcodec" / "client"
-MODULES = ("calls", "client", "link", "messages")
+MODULES = ("client", "link", "messages")
 #: What is replaced, in this order. Words in docstrings, too.
 REPLACED = [
     (r"(?m)^.*# asyncio only\b.*\n", ""),

@@ -33,7 +33,7 @@ from stompcodec.bridge.sources import (
     unless,
 )
 from stompcodec.client import AsyncClient, AsyncMessage, RejectedError
-from stompcodec.client.giving_up import key_of
+from stompcodec.client.handlers import key_of
 from stompcodec.errors import FrameError, LocalProtocolError, ReceiptTimeoutError, RemoteProtocolError, StompError
 
 #: The most keys of carried messages to remember. They identify messages that the source delivers again.

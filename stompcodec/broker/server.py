@@ -31,7 +31,7 @@ from stompcodec.broker.sessions.session import Session
 from stompcodec.broker.storage.store import Store
 from stompcodec.spec import Limits
 from stompcodec.transport import aio, tls
-from stompcodec.transport.accept import descriptor_limit, reserve_of
+from stompcodec.transport.aio import descriptor_limit, reserve_of
 from stompcodec.transport.owner import Visitor
 
 #: Bytes of memory for each unwritten byte: the transport's buffer grows by copying.

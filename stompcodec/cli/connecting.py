@@ -379,7 +379,7 @@ def header_option(command: str) -> Callable[[F], F]:
     def check(context: click.Context, option: click.Parameter, values: tuple[str, ...]) -> tuple[tuple[str, str], ...]:
         pairs = header_pairs(context, option, values)
         if pairs:
-            from stompcodec.client.owned import owned_of
+            from stompcodec.client.headers import owned_of
 
             name = owned_of(command, [name for name, _ in pairs])
             if name is not None:

@@ -540,7 +540,7 @@ FIELDS = ", ".join([*(f"{{{name}}}" for name in _FIELDS), "{headers[NAME]}"])
 class Template:
     """A parsed format.
 
-    >>> from stompcodec.client.subscription import Subscription
+    >>> from stompcodec.client.messages import Subscription
     >>> from types import SimpleNamespace as Fake
     >>> frame = Fake(pairs=lambda: [("n", "1")])
     >>> Template("{body} is {number}\\\\n").render(Fake(body=b"red"), 7)

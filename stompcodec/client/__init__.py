@@ -9,21 +9,22 @@ with stomp.connect("stomp://user:pass@localhost:61613/vhost") as client:
             print(message.text())
 """
 
-from stompcodec.client.aio.calls import AsyncTransaction
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
 from stompcodec.client.aio.client import AsyncClient
-from stompcodec.client.aio.messages import AsyncMessage, AsyncSubscription
+from stompcodec.client.aio.messages import AsyncMessage, AsyncSubscription, AsyncTransaction
 from stompcodec.client.aio.waiting import AsyncBody, AsyncBodyReader, AsyncReceipt
 from stompcodec.client.backoff import Backoff
 from stompcodec.client.bodies import BodyReader, BodySourceError
-from stompcodec.client.bulk import SendManyError
 from stompcodec.client.link import Health
 from stompcodec.client.middleware import AsyncMiddleware, Middleware
-from stompcodec.client.opening import connect, connect_async
 from stompcodec.client.options import AsyncConnectOptions, ConnectOptions, Options
 from stompcodec.client.outbox import OutboxFullError
-from stompcodec.client.sync.calls import Transaction
+from stompcodec.client.shell import SendManyError
 from stompcodec.client.sync.client import Client
-from stompcodec.client.sync.messages import Message, Subscription
+from stompcodec.client.sync.messages import Message, Subscription, Transaction
 from stompcodec.client.sync.waiting import Body, Receipt
 from stompcodec.errors import (
     ConnectionLostError,
@@ -34,6 +35,10 @@ from stompcodec.errors import (
     StaleAckError,
     StompError,
 )
+from stompcodec.uri import Address
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
 
 __all__ = [
     "AsyncBody",
@@ -70,3 +75,45 @@ __all__ = [
     "connect",
     "connect_async",
 ]
+
+
+def connect(url: str | list[Address], **options: Unpack[ConnectOptions]) -> Client:
+    """Return a client for threads that is connected.
+
+    Args:
+        url: stomp://login:passcode@host:61613/vhost, stomp+ssl:, ws:, wss:, https:, failover:(a,b), or addresses.
+        options: the fields of `Options`; times are in seconds.
+
+    Raises:
+        ConnectionLostError: no broker can be reached.
+        RejectedError: the broker refused the login.
+        ConfigError, ValueError, TypeError: the URL or an option is invalid.
+
+    >>> from stompcodec.testing import StompBroker
+    >>> with StompBroker() as broker, connect(broker.url, receipt_timeout=5.0) as client:
+    ...     client.state, client.version
+    ('connected', '1.2')
+    """
+    return Client(url, Options(**options)).open()
+
+
+def connect_async(url: str | list[Address], **options: Unpack[AsyncConnectOptions]) -> AsyncClient:
+    """Return a client for asyncio, which connects when it is awaited or entered by `async with`.
+
+    Args:
+        url, options: as for `connect`.
+
+    Raises:
+        ConnectionLostError, RejectedError: as for `connect`, when it is awaited or entered.
+        ConfigError, ValueError, TypeError: the URL or an option is invalid.
+
+    >>> import asyncio
+    >>> from stompcodec.testing import StompBroker
+    >>> async def main(url):
+    ...     async with connect_async(url, receipt_timeout=5.0) as client:
+    ...         return client.state, client.version
+    >>> with StompBroker() as broker:
+    ...     asyncio.run(main(broker.url))
+    ('connected', '1.2')
+    """
+    return AsyncClient(url, Options(**options))

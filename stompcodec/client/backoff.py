@@ -18,8 +18,8 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from stompcodec.client.receipts import Call
-from stompcodec.client.subscription import Subscription
+from stompcodec.client.messages import Subscription
+from stompcodec.client.outbox import Call
 from stompcodec.errors import RejectedError
 from stompcodec.transport.owner import CloseCodeError
 

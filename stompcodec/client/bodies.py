@@ -12,12 +12,9 @@ import stat
 import tempfile
 import threading
 from collections.abc import AsyncIterable, AsyncIterator, Iterable, Iterator
-from dataclasses import dataclass
-from typing import Any, ClassVar, Protocol, TypeGuard
+from typing import Any, Protocol, TypeGuard
 
-from stompcodec.client.receipts import Call
-from stompcodec.codec import Frame, serialize
-from stompcodec.errors import FrameError, StompError
+from stompcodec.errors import StompError
 
 
 class BinaryFile(Protocol):
@@ -255,9 +252,6 @@ def write_all(file: Any, octets: Any) -> None:
 
 #: The most bytes of one piece.
 PIECE = 256 * 1024
-#: Bytes that are held back. In the middle of a body an EOL would belong to the body, so that one of these is sent when
-#: a heart-beat is due.
-_HELD_BACK = 64
 
 
 class BodySourceError(StompError, ValueError):
@@ -266,89 +260,6 @@ class BodySourceError(StompError, ValueError):
     >>> issubclass(BodySourceError, StompError)
     True
     """
-
-
-@dataclass(eq=False, repr=False, slots=True)
-class Upload:
-    """A SEND with a body of `size` bytes. `call` waits for its receipt; None without one.
-
-    >>> upload = Upload("SEND to /queue/a", [("destination", "/queue/a")], 5, 30.0)
-    >>> upload.head("1.2"), upload.take(b"hello"), upload.dribble(), upload.rest()
-    (b'SEND\\ndestination:/queue/a\\ncontent-length:5\\n\\n', b'', b'h', b'ello')
-    """
-
-    command: ClassVar[str] = "SEND"
-    body: ClassVar[bytes] = b""  # for the outbox: only the head waits in memory
-    what: str
-    pairs: list[tuple[str, str]]
-    size: int
-    timeout: float
-    call: Call | None = None
-    state: str = "waiting"
-    is_text: bool = False  # it is sent without content-length
-    to_the_end: bool = True  # the caller waits for the receipt, too
-    error: Exception | None = None  # why it is over
-    at: int = 0  # bytes of the body that were handed over
-    asked: Call | None = None  # the caller waits for this
-    watch: Call | None = None  # bounds the time in which the next piece has to be given
-    _held: bytes = b""
-
-    def frame(self) -> Frame:
-        """Return the frame without its body, for `on_frame`."""
-        return Frame("SEND", self.pairs if self.is_text else [*self.pairs, ("content-length", str(self.size))])
-
-    def head(self, version: str | None) -> bytes:
-        """Return the bytes before the body; raise FrameError if this version cannot carry them."""
-        if any(name == "content-length" for name, _ in self.pairs):
-            raise FrameError("bad-content-length", detail="the length of a streamed body is not given as a header")
-        octets = serialize(Frame("SEND", self.pairs), version or "1.2", content_length="never")
-        return octets[:-1] if self.is_text else b"%bcontent-length:%d\n\n" % (octets[:-2], self.size)
-
-    def wants(self, at: int) -> int:
-        """Return how many bytes to read at an offset; 1 at the end, where there must not be any."""
-        return min(PIECE, self.size - at) or 1
-
-    def check(self, at: int, piece: bytes) -> None:
-        """Raise BodySourceError if the source has ended too early, or not where it should."""
-        if not piece and at < self.size:
-            raise BodySourceError(f"{self.what}: the source gave {at} bytes, and {self.size} were announced")
-        if piece and at >= self.size:
-            raise BodySourceError(f"{self.what}: the source gave more than the {self.size} bytes that were announced")
-
-    def restart(self) -> None:
-        """Begin anew on the next connection."""
-        self.state, self.at, self._held = "waiting", 0, b""
-        self._unwatch()
-
-    def take(self, piece: bytes) -> bytes:
-        """Note the next piece of the body; return the bytes to send, which are held back a little."""
-        self._unwatch()
-        self.at += len(piece)
-        octets = self._held + piece
-        self._held = octets[-_HELD_BACK:]
-        return octets[:-_HELD_BACK]
-
-    def dribble(self) -> bytes:
-        """Return a byte of the body as a sign of life; b"" if none is left."""
-        byte, self._held = self._held[:1], self._held[1:]
-        return byte
-
-    def rest(self) -> bytes:
-        """Return the bytes that were held back, at the end of the body."""
-        self._unwatch()
-        rest, self._held = self._held, b""
-        return rest
-
-    def over(self, error: Exception | None) -> None:
-        """Note the outcome."""
-        if self.state != "over":
-            self.state, self.error, self._held = "over", error, b""
-            self._unwatch()
-
-    def _unwatch(self) -> None:
-        if self.watch is not None:
-            self.watch.done = True
-            self.watch = None
 
 
 class ReceivedBody:

@@ -8,20 +8,15 @@ one lock around it, and runs no code of users under that lock.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
-from stompcodec.client.bodies import Upload
 from stompcodec.client.handlers import answer_of, in_hand, note
 from stompcodec.client.inbound import Inbound
 from stompcodec.client.link import ClientLink, log
-from stompcodec.client.message import BaseMessage
+from stompcodec.client.messages import SETTLED, BaseMessage, BaseTransaction, Settled, Subscription, unreadable
 from stompcodec.client.options import Options
-from stompcodec.client.outbox import Block, OutboxFullError, Waiting
-from stompcodec.client.receipts import Call
-from stompcodec.client.subscription import Subscription
-from stompcodec.client.transaction import BaseTransaction, Settled
-from stompcodec.client.unreadable import SETTLED, unreadable
-from stompcodec.client.unreadable import log as unread_log
+from stompcodec.client.outbox import Block, Call, OutboxFullError, Upload, Waiting
 from stompcodec.codec import Frame
 from stompcodec.errors import (
     ConnectionLostError,
@@ -32,6 +27,8 @@ from stompcodec.errors import (
     StaleAckError,
     StompError,
 )
+
+_unread_log = logging.getLogger("stompcodec.client.unreadable")
 
 #: The temporary queue for replies, and the id of its subscription: some brokers use the name for both.
 REPLIES = "/temp-queue/replies"
@@ -503,7 +500,7 @@ class ClientCore:
         done = None
         if frame is not None and subscription is not None:
             done = self._settle_unread(subscription, frame, policy, is_cut)
-        unread_log.warning("passed over, %s: %s", f"with {done}" if done else "not settled", error)
+        _unread_log.warning("passed over, %s: %s", f"with {done}" if done else "not settled", error)
         return frames
 
     def _on_unreadable(self, subscription: Subscription | None) -> str:

@@ -46,8 +46,8 @@ log = logging.getLogger("stompcodec.client")
 
 #: Of our broker: the characters of the longest destination, and the usual prefix of orders.
 _LONGEST, _MANAGEMENT = 4096, "/management/"
-#: Brokers read a window as 32 bits with a sign.
-_MOST = 2**31 - 1
+#: The largest window or prefetch: brokers read 32 bits with a sign.
+MOST = 2**31 - 1
 #: The bytes of a window that no other consumer of a queue competes for.
 _WIDE = 8 * 2**20
 #: The values of the client option `topic_queues`.
@@ -102,8 +102,8 @@ class BrokerDialect(NamedTuple):
     """The prefixes that a name may have or lack, and means the same queue; the first one is the usual. Empty: no two
     names mean one queue."""
     lasting: str = ""
-    """The part of a MESSAGE that is the same in each delivery, see `identity.py`: "id", its message-id; "number", the
-    number in that with the timestamp; "" if there is none, or none is known."""
+    """The part of a MESSAGE that is the same in each delivery, see `lasting_identity`: "id", its message-id; "number",
+    the number in that with the timestamp; "" if there is none, or none is known."""
     marks: str = ""
     """What may follow the name of a queue, which stays the same one: options behind ?, a queue behind ::, more names
     behind a comma. Empty: all of them are part of the name."""
@@ -268,7 +268,7 @@ class BrokerDialect(NamedTuple):
             return []
         if self.window:
             octets = max(messages * 1024, _WIDE if wide else 0)
-            return [(self.window, "1" if messages == 1 else str(min(octets, _MOST)))]
+            return [(self.window, "1" if messages == 1 else str(min(octets, MOST)))]
         return [(name, str(messages)) for name in self.prefetch]
 
     def check_window(self, ack: str, headers: Iterable[tuple[str, str]]) -> None:
@@ -278,8 +278,8 @@ class BrokerDialect(NamedTuple):
             if self.least is None or name not in names:
                 continue
             number = re.fullmatch("-?[0-9]{1,10}", value)
-            if number is None or not self.least <= int(value) <= _MOST:
-                raise ValueError(f"headers= holds {name!r} as {value!r:.60}: {self.name} takes {self.least} to {_MOST}")
+            if number is None or not self.least <= int(value) <= MOST:
+                raise ValueError(f"headers= holds {name!r} as {value!r:.60}: {self.name} takes {self.least} to {MOST}")
             if ack in self.unbounded and int(value) != -1:
                 raise ValueError(
                     f"headers= holds {name!r} as {value!r:.60}: with ack={ack!r} nothing gives a window of {self.name} "

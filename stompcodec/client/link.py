@@ -13,14 +13,13 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from stompcodec.client.backoff import Item, Pace, is_refusal, name_of
-from stompcodec.client.bodies import BodySourceError, Upload
+from stompcodec.client.bodies import BodySourceError
 from stompcodec.client.dialects import BrokerDialect, caution_session, row_of
 from stompcodec.client.handlers import cause
 from stompcodec.client.headers import ANYCAST
+from stompcodec.client.messages import BaseTransaction
 from stompcodec.client.options import Options
-from stompcodec.client.outbox import KEPT, Block, Outbox, Waiting
-from stompcodec.client.receipts import Call, Calls, Group
-from stompcodec.client.transaction import BaseTransaction
+from stompcodec.client.outbox import KEPT, Block, Call, Calls, Group, Outbox, Upload, Waiting
 from stompcodec.codec import Frame, serialize
 from stompcodec.connection import Connection, Role
 from stompcodec.errors import (
@@ -425,7 +424,7 @@ class ClientLink:
 
     def _again(self) -> Call | None:
         """Return the call of the first message in the outbox if it was sent before; None if all are new."""
-        call = self.outbox.first.call if self.outbox else None
+        call = self.outbox.waiting[0].call if self.outbox else None
         return call if call is not None and call.sent else None
 
     def _repeat(self) -> None:
@@ -435,7 +434,7 @@ class ClientLink:
             if call is None:
                 self.inbox.restore()  # perhaps others have subscribed meanwhile
                 return
-            frame = self.outbox.first.frame
+            frame = self.outbox.waiting[0].frame
             if self._begin(frame) if isinstance(frame, Upload) else self._send_first():
                 self.pace.start(call, self.now)
 
@@ -564,7 +563,7 @@ class ClientLink:
         """Move frames from the outbox to the connection, in order."""
         moved = 0
         while self.outbox and moved < _FLUSH:
-            first = self.outbox.first.frame
+            first = self.outbox.waiting[0].frame
             if isinstance(first, Upload):
                 if self._begin(first):
                     return

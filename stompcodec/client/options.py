@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Literal, TypedDict
 
 from stompcodec.client.backoff import Backoff
 from stompcodec.client.dialects import BROKERS, TOPIC_QUEUES
-from stompcodec.client.middleware.base import AsyncMiddleware, Middleware, checked
-from stompcodec.client.owned import WRITTEN, pairs_of
-from stompcodec.client.receipts import seconds_of
-from stompcodec.client.subscription import checked_letter
+from stompcodec.client.headers import WRITTEN, pairs_of
+from stompcodec.client.messages import checked_letter
+from stompcodec.client.middleware import AsyncMiddleware, Middleware, checked_middleware
+from stompcodec.client.outbox import seconds_of
 from stompcodec.codec import Frame
 from stompcodec.spec import VERSIONS, Limits
-from stompcodec.transport.proxy import parse_proxy
+from stompcodec.transport.layers import parse_proxy
 from stompcodec.transport.sync import AHEAD
 
 if TYPE_CHECKING:
@@ -146,7 +146,7 @@ class Options:
             raise TypeError("reconnect must be a Backoff, or None to not reconnect")
         if self.proxy is not None and self.proxy != "environment":
             parse_proxy(self.proxy)
-        checked(self.middleware)
+        checked_middleware(self.middleware)
         _checked_heart_beat(self.heart_beat)
         _checked_headers(self)
         _checked_versions(self.versions)

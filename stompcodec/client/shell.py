@@ -1,30 +1,32 @@
-"""The common parts of both shells: messages to send, and the link that holds core and engine."""
+"""The common parts of both shells: messages to send, one by one or many, and the link that holds core and engine.
+
+`send_many` writes blocks, and waits for their receipts later: both shells drive the same generators, which yield them.
+"""
 
 from __future__ import annotations
 
 import itertools
 import time
 import uuid
-from collections.abc import Callable
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
-from stompcodec.client.bodies import Source, Upload
+from stompcodec.client.bodies import Source
 from stompcodec.client.core import REPLIES, ClientCore
+from stompcodec.client.engine import Engine
 from stompcodec.client.handlers import SubscribeOptions
-from stompcodec.client.headers import AsIs
-from stompcodec.client.io.engine import Engine
+from stompcodec.client.headers import OWNED, SENT, AsIs, HeaderSource, owned_of, pairs_of, sendable
 from stompcodec.client.link import Health
-from stompcodec.client.message import BaseMessage
-from stompcodec.client.middleware.base import AsyncMiddleware, Layers, layers_of
+from stompcodec.client.messages import BaseMessage, BaseTransaction
+from stompcodec.client.middleware import AsyncMiddleware, Layers, layers_of
 from stompcodec.client.options import Options
-from stompcodec.client.owned import SENT, HeaderSource, pairs_of
-from stompcodec.client.receipts import Call, seconds_of
-from stompcodec.client.transaction import BaseTransaction
-from stompcodec.codec import Frame
+from stompcodec.client.outbox import Block, Call, Group, OutboxFullError, Upload, seconds_of
+from stompcodec.codec import Frame, serialize, serialize_many
 from stompcodec.content import encode_content
-from stompcodec.errors import LocalProtocolError
+from stompcodec.errors import LocalProtocolError, ReceiptTimeoutError, RejectedError, StompError
 from stompcodec.uri import Address, parse_uri
 
 if TYPE_CHECKING:
@@ -121,13 +123,6 @@ class Sending(NamedTuple):
     receipt: Any
 
 
-class Streaming(NamedTuple):
-    """A message that has to be put into the outbox, and whose body follows by pieces."""
-
-    sending: Sending
-    upload: Upload
-
-
 class BaseLink:
     """The engine and core of a client, and all that messages and transactions need of them without waiting."""
 
@@ -221,8 +216,11 @@ class BaseLink:
         resend: bool | None,
         to_the_end: bool,
         transaction: BaseTransaction | None,
-    ) -> Streaming:
-        """Return a message whose body comes from a source. Without `to_the_end` its caller waits for no receipt."""
+    ) -> tuple[Sending, Upload]:
+        """Return a message whose body comes from a source, piece by piece, for `push`.
+
+        Without `to_the_end` its caller waits for no receipt.
+        """
         what = f"SEND to {message.destination}"
         call = self.call(what, "SEND", timeout) if receipt else None
         frame = self._send_frame(message, call, resend)
@@ -237,7 +235,7 @@ class BaseLink:
         def attempt() -> bool:
             return self.engine.do(self.core.upload, upload, now(), transaction)
 
-        return Streaming(Sending(attempt, 0, answer), upload)
+        return Sending(attempt, 0, answer), upload
 
     def requesting(self, message: Outgoing, timeout: float | None) -> Sending:
         """Return a request for `push`; the result of its receipt is the reply."""
@@ -385,3 +383,374 @@ class BaseClient:
             return handler
 
         return decorate
+
+
+#: The bytes of bodies at which a block ends.
+BLOCK = 256 * 1024
+#: The most frames of a block without receipts.
+_MOST = 1000
+#: The messages of `send_many`: SEND frames, or tuples of destination, body and perhaps headers. Blocks are internal.
+Outgoings = Iterable["Frame | tuple[str, bytes | str] | tuple[str, bytes | str, HeaderSource | None] | Block",]
+
+
+class SendManyError(StompError):
+    """The error of a `send_many` whose messages were not all accepted. Messages are counted from 0.
+
+    Args:
+        message: the text of the error.
+        reason: the first error, as `send` would raise it: RejectedError with the ERROR as `.frame`,
+            ConnectionLostError, ReceiptTimeoutError, OutboxFullError, FrameError, TypeError and so on.
+        outcomes: ranges of messages in their order, with "accepted", "rejected", "unwritable" or "unknown". Messages
+            outside of all ranges were not sent.
+
+    >>> error = SendManyError("no", ValueError(), [(range(3), "accepted"), (range(3, 5), "unknown")])
+    >>> error.accepted, error.outcome(4), error.outcome(5)
+    (3, 'unknown', 'unsent')
+    """
+
+    def __init__(self, message: str, reason: Exception, outcomes: list[tuple[range, str]]) -> None:
+        self.reason = reason
+        self.outcomes = outcomes
+        super().__init__(message)
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return type(self), (str(self), self.reason, self.outcomes)
+
+    @property
+    def accepted(self) -> int:
+        """The number of messages, from the first, that were accepted."""
+        return next((len(messages) for messages, outcome in self.outcomes[:1] if outcome == "accepted"), 0)
+
+    def outcome(self, index: int) -> str:
+        """Return the outcome of one message."""
+        return next((outcome for messages, outcome in self.outcomes if index in messages), "unsent")
+
+
+class Passed(NamedTuple):
+    """A message of `send_many` that has passed the middleware, or the error by which that refused it."""
+
+    message: Outgoing | None
+    error: Exception | None = None
+
+
+class _Sent(NamedTuple):
+    """A block without an answer yet."""
+
+    messages: range
+    octets: int
+    receipt: Any
+    call: Call
+
+    def outcome(self) -> list[tuple[range, str]]:
+        """Return the outcomes of its messages."""
+        error, messages = self.call.error, self.messages
+        if error is None:
+            return [(messages, "accepted")]
+        if not self.call.sent:
+            return []
+        if not isinstance(error, RejectedError) or error.frame.get("receipt-id") != self.call.id:
+            return [(messages, "unknown")]
+        last = messages.stop - 1  # the one with the receipt header
+        return [(range(messages.start, last), "unknown"), (range(last, last + 1), "rejected")]
+
+
+class Bulk:
+    """One `send_many`: collects messages into blocks, and keeps account of their outcomes.
+
+    Messages without receipt are bounded as the outbox is, so that a slow broker holds up the sender.
+    """
+
+    def __init__(
+        self,
+        link: BaseLink,
+        receipt: Callable[[Call], Any],
+        transaction: BaseTransaction | None,
+        receipt_every: int,
+        timeout: float | None,
+        resend: bool | None,
+        persistent: bool | None,
+    ) -> None:
+        options = link.options
+        if transaction is not None and not isinstance(transaction, BaseTransaction):
+            raise TypeError(f"transaction is {transaction!r:.60}: it must be one of this client")
+        if not isinstance(receipt_every, int):
+            raise TypeError(f"receipt_every is {receipt_every!r:.60}: it must be a number of messages")
+        if receipt_every < 0:
+            raise ValueError(f"receipt_every is {receipt_every}: it must be 0 (no receipts) or more")
+        if resend and (transaction is not None or not receipt_every):
+            raise LocalProtocolError("resend=True needs receipts, and works only outside of transactions")
+        self._link = link
+        self._receipt = receipt
+        self._transaction = transaction
+        # Some brokers send receipts of a transaction only with that of its COMMIT: waiting for them would not end.
+        self.receipts = receipt_every > 0 and transaction is None
+        self._most = min(receipt_every or _MOST, options.outbox_frames)
+        self._block_octets = min(BLOCK, options.outbox_octets)
+        self._timeout = options.receipt_timeout if timeout is None else seconds_of("timeout", timeout)
+        self._resend = (options.resend if resend is None else resend) and self.receipts
+        self._persistent = options.persistent if persistent is None else persistent
+        say_persistent([], self._persistent)  # checks it
+        self._extra = link.core.link.cause()
+        self._suits = link.core.link.suits  # looked at again for each block
+        if transaction is not None:
+            self._extra.append(("transaction", transaction.id))
+        self._key = uuid.uuid4().hex
+        self._group = Group()
+        self._frames: list[Frame] = []
+        self._texts: set[int] = set()  # indexes of those given as text
+        self._has_given = False  # a Frame of the program is among them
+        self._octets = 0
+        self._sent: deque[_Sent] = deque()
+        self._sent_octets = 0
+        self.given = 0  # messages of closed blocks
+        self._accepted = 0
+
+    # ---- steps ----
+
+    def add(self, messages: Outgoings) -> Iterator[Any]:
+        """Collect messages, and send full blocks. Yields None after each block, and receipts to wait for."""
+        frames, most, room = self._frames, self._most, self._block_octets
+        make = self._frame if self._link.layers is None else self._frame_of
+        for message in messages:
+            if isinstance(message, Block):
+                yield from self._add_block(message)
+                continue
+            try:
+                frame = make(message)
+            except Exception as error:
+                yield from self._unwritable(self.given + len(frames), error)
+            frames.append(frame)
+            self._octets += len(frame.body)
+            if len(frames) >= most or self._octets >= room:
+                yield from self._close_block()
+
+    def finish(self) -> Iterator[Any]:
+        """Send the last block, and yield all receipts; as `add`."""
+        if self._frames:
+            yield from self._close_block()
+        yield from self._settle(0, 0)
+
+    # ---- messages ----
+
+    def _frame(self, message: Any) -> Frame:
+        """Return the frame of a message, with the headers that all messages get."""
+        if isinstance(message, Frame):
+            if message.command != "SEND" or message.get("destination") is None:
+                raise LocalProtocolError(f"{message.command} cannot be sent: give SEND frames with a destination")
+            self._has_given, frame = True, sendable(message)
+            if not self._extra and not self._resend and self._persistent is None and not self._suits:
+                return frame
+            pairs, body = frame.headers.pairs(), frame.body
+        else:
+            destination, body, headers = message if len(message) == 3 else _parts(message)
+            if isinstance(body, bytes):
+                pairs = [("destination", destination)]
+                if headers:
+                    is_free = type(headers) is dict and SENT.isdisjoint(headers)
+                    pairs += headers.items() if is_free else pairs_of("SEND", headers)
+            else:
+                made = outgoing(destination, body, headers)
+                pairs, body = made.pairs, made.body
+                if made.text:
+                    self._texts.add(len(self._frames))
+        if self._persistent is not None and self._link.layers is None:
+            say_persistent(pairs, None, self._persistent)
+        if self._suits:
+            self._link.core.link.suit(pairs)
+        if self._resend:
+            pairs.append((self._link.core.link.dialect.duplicate, f"{self._key}-{self.given + len(self._frames)}"))
+        if self._extra:  # they come first, since the first of repeated headers counts
+            pairs = [*self._extra, *pairs]
+        return Frame("SEND", pairs, body)
+
+    # ---- messages that pass middleware ----
+
+    @property
+    def transaction_id(self) -> str | None:
+        """The id of the transaction; None outside of one."""
+        return None if self._transaction is None else self._transaction.id
+
+    def opened(self, message: Any) -> list[Any]:
+        """Return the messages of a block, or the message."""
+        return list(message.frames()) if isinstance(message, Block) else [message]
+
+    def content(self, message: Any) -> Outgoing:
+        """Return headers and body of a message. Raises as `send_many` if it is none."""
+        if not isinstance(message, Frame):
+            content = outgoing(*_parts(message))
+        elif message.command != "SEND" or message.get("destination") is None:
+            raise LocalProtocolError(f"{message.command} cannot be sent: give SEND frames with a destination")
+        else:
+            content = Outgoing(sendable(message).headers.pairs(), message.body, False)
+        say_persistent(content.pairs, None, self._persistent)
+        return content
+
+    def _frame_of(self, passed: Any) -> Frame:
+        """Return the frame of a message that has passed the middleware, or raise its error."""
+        if passed.message is None:
+            assert passed.error is not None
+            raise passed.error
+        if passed.message.text:
+            self._texts.add(len(self._frames))
+        return self._frame(Frame("SEND", passed.message.pairs, passed.message.body))
+
+    # ---- blocks ----
+
+    def _octets_of(self, frames: list[Frame], version: str) -> bytes:
+        if not self._texts or not self._link.core.link.dialect.jms:
+            return serialize_many(frames, version)
+        return b"".join(
+            serialize(frame, version, content_length="never" if index in self._texts else "auto")
+            for index, frame in enumerate(frames)
+        )
+
+    def _close_block(self) -> Iterator[Any]:
+        """Send the collected messages, once there is room."""
+        frames, messages = self._frames, range(self.given, self.given + len(self._frames))
+        call = self._call(messages) if self.receipts else None
+        if call is not None:
+            last = frames[-1]
+            frames[-1] = Frame("SEND", [("receipt", call.id), *last.headers.pairs()], last.body)
+        version = self._link.core.link.version or "1.2"
+        try:
+            octets = self._octets_of(frames, version)
+        except (StompError, TypeError) as error:
+            culprit = next((at for at, frame in enumerate(frames) if not _fits(frame, version)), 0)
+            yield from self._unwritable(messages[culprit], error)
+        if self._has_given:
+            yield from self._check(octets, frames, messages, call)
+        block = Block(octets, len(frames), version)
+        frames.clear()
+        self._suits = self._link.core.link.suits
+        self._texts.clear()
+        self._has_given = False
+        self._octets = 0
+        yield from self._go(block, messages, call)
+
+    def _check(self, octets: bytes, frames: list[Frame], messages: range, call: Call | None) -> Iterator[Any]:
+        """Refuse frames with a header that belongs to the client; a search of the block is faster than of each one."""
+        given = {"receipt": int(call is not None), "transaction": len(frames) if self._transaction else 0}
+        if all(octets.count(f"\n{name}:".encode()) == count for name, count in given.items()):
+            return
+        ours = {*self._extra, *([] if call is None else [("receipt", call.id)])}
+        for index, frame in zip(messages, frames):
+            name = owned_of("frame", [name for name, value in frame.headers.pairs() if (name, value) not in ours])
+            if name is not None:
+                why = f"the frame has {name!r}, which belongs to the client: {OWNED['frame'][name]}"
+                yield from self._unwritable(index, ValueError(why))
+
+    def _add_block(self, block: Block) -> Iterator[Any]:
+        """Send a block that was serialized elsewhere."""
+        if self._frames:
+            yield from self._close_block()
+        row = self._link.core.link.dialect
+        suits = row.types or row.values or any(f"\n{name}:".encode() in block.body for name in row.only_true)
+        is_changed = self._resend or self._persistent is not None or suits
+        if block.version != self._link.core.link.version or is_changed:
+            for frame in block.frames():
+                if frame.get("content-length") is None:
+                    self._texts.add(len(self._frames))
+                yield from self.add([frame])
+            return
+        messages = range(self.given, self.given + block.count)
+        call = self._call(messages) if self.receipts else None
+        yield from self._go(block if call is None else block.with_receipt(call.id), messages, call)
+
+    def _go(self, block: Block, messages: range, call: Call | None) -> Iterator[Any]:
+        """Send a block, and check receipts."""
+        sent = None
+        if call is not None:  # made before the call is open: else its outcome may be missed
+            sent = _Sent(messages, len(block.body), self._receipt(call), call)
+        yield from self._put(block, sent)
+        self.given = messages.stop
+        options = self._link.options
+        yield from self._settle(options.outbox_frames, options.outbox_octets)
+        yield None
+
+    def _call(self, messages: range) -> Call:
+        last = messages.stop - 1
+        what = f"messages {messages.start} to {last}" if len(messages) > 1 else f"message {last}"
+        call = self._link.core.link.calls.make(what, self._timeout, "SEND", resend=self._resend)
+        call.group = self._group
+        return call
+
+    def _put(self, block: Block, sent: _Sent | None) -> Iterator[Any]:
+        """Put a block into the outbox, once it has room."""
+        engine, core = self._link.engine, self._link.core
+        call = None if sent is None else sent.call
+        until = now() + self._timeout
+        try:
+            while not engine.do(core.send_block, block, now(), call, self._transaction):
+                waiting = core.link.calls.make("waiting for room", max(until - now(), 0))
+                receipt = self._receipt(waiting)
+                engine.do(core.when_room, waiting, now(), len(block.body), block.count)
+                yield receipt
+                if isinstance(waiting.error, ReceiptTimeoutError):
+                    raise OutboxFullError(f"the outbox had no room in {self._timeout} s")
+        except StompError as error:
+            yield from self._fail(error)
+        if sent is not None:
+            self._sent.append(sent)
+            self._sent_octets += sent.octets
+
+    # ---- outcomes ----
+
+    def _settle(self, frames: int, octets: int) -> Iterator[Any]:
+        """Check finished receipts, and wait for others until at most this much is without one."""
+        sent = self._sent
+        while sent:
+            first = sent[0]
+            if not first.call.done:
+                if self.given - first.messages.start <= frames and self._sent_octets <= octets:
+                    return
+                yield first.receipt
+            if first.call.error is not None:
+                yield from self._fail(first.call.error)
+            sent.popleft()
+            self._sent_octets -= first.octets
+            self._accepted = first.messages.stop
+
+    def _unwritable(self, index: int, error: Exception) -> Iterator[Any]:
+        yield from self._fail(error, f"message {index} cannot be written: {error}", index)
+
+    def _fail(self, error: Exception, text: str = "", unwritable: int | None = None) -> Iterator[Any]:
+        """Wait for all open receipts, each with its timeout, and raise SendManyError."""
+        for each in self._sent:
+            if not each.call.done:
+                yield each.receipt
+        first = next((each.call.error for each in self._sent if each.call.error is not None), None)
+        if first is not None:  # it precedes the error that was noticed
+            error, text, unwritable = first, "", None
+        outcomes = [(range(self._accepted), "accepted") if self.receipts else (range(self.given), "unknown")]
+        for each in self._sent:
+            outcomes += each.outcome()
+        if unwritable is not None:
+            outcomes.append((range(unwritable, unwritable + 1), "unwritable"))
+        raise SendManyError(text or str(error), error, _joined(outcomes)) from error
+
+
+def _parts(message: Any) -> tuple[Any, Any, Any]:
+    """Return destination, body and headers of a message that is a tuple."""
+    destination, body, *rest = message
+    if len(rest) > 1:
+        raise TypeError("a message is a Frame, or a tuple of destination, body and perhaps headers")
+    return destination, body, rest[0] if rest else None
+
+
+def _joined(outcomes: list[tuple[range, str]]) -> list[tuple[range, str]]:
+    """Return the outcomes with equal neighbours merged."""
+    joined: list[tuple[range, str]] = []
+    for messages, outcome in outcomes:
+        if joined and joined[-1][1] == outcome and joined[-1][0].stop == messages.start:
+            messages = range(joined.pop()[0].start, messages.stop)
+        if messages:
+            joined.append((messages, outcome))
+    return joined
+
+
+def _fits(frame: Frame, version: str) -> bool:
+    try:
+        serialize(frame, version)
+    except (StompError, TypeError):
+        return False
+    return True

@@ -45,7 +45,7 @@ def install(
     >>> import stompman.connection
     >>> with install("stompman"):
     ...     stompman.connection.FrameParser.__module__
-    'stompcodec.compat.stompman_frames'
+    'stompcodec.compat.stompman'
     >>> stompman.connection.FrameParser.__module__
     'stompman.serde'
     """

@@ -9,7 +9,7 @@ from collections.abc import AsyncGenerator
 from functools import partial
 from typing import Any, ClassVar, Literal
 
-from stompcodec.compat import stompman_frames as frames
+from stompcodec.compat import stompman
 from stompcodec.compat.seams import PeerError
 from stompcodec.frame import is_utf8
 
@@ -21,7 +21,7 @@ except ImportError as error:
 _ConnectionLostError: Any = importlib.import_module("stompman.errors").ConnectionLostError
 
 #: Replaces that of stompman.
-write_frame = frames.noting(_connection.WebSocketConnection.write_frame)
+write_frame = stompman.noting(_connection.WebSocketConnection.write_frame)
 _LOST = (RuntimeError, OSError, _websockets.WebSocketException)
 
 
@@ -61,8 +61,8 @@ class WebSocketConnection(_connection.WebSocketConnection):  # type: ignore[misc
 
     async def write_frame(self, frame: Any) -> None:
         """Send a frame, as `Connection` does."""
-        frames.note_written(self, frame)
-        octets = (frames.dump_frame if self.quirks else frames.strict_dump_frame)(frame)
+        stompman.note_written(self, frame)
+        octets = (stompman.dump_frame if self.quirks else stompman.strict_dump_frame)(frame)
         try:
             await self.websocket.send(octets, text=is_utf8(octets))
         except _LOST as error:
@@ -75,8 +75,8 @@ class WebSocketConnection(_connection.WebSocketConnection):  # type: ignore[misc
 
 def read_frames(connection: Any, quirks: bool) -> AsyncGenerator[Any, None]:
     """Yield the frames of a WebSocket connection of stompman."""
-    kind = frames.FrameParser if quirks else frames.StrictFrameParser
-    return frames.read_frames(connection, kind, partial(_receive, connection.websocket), _LOST)
+    kind = stompman.FrameParser if quirks else stompman.StrictFrameParser
+    return stompman.read_frames(connection, kind, partial(_receive, connection.websocket), _LOST)
 
 
 async def _receive(websocket: Any) -> bytes:

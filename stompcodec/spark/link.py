@@ -10,9 +10,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields
 from typing import Any
 
-from stompcodec.client.dedupe import Dedupe
 from stompcodec.client.dialects import BROKERS
-from stompcodec.client.owned import owned_of
+from stompcodec.client.headers import owned_of
+from stompcodec.client.recorder import Dedupe
 from stompcodec.disk import access_of
 from stompcodec.errors import ConfigError
 from stompcodec.spark.options import ELSEWHERE, FILE_OPTIONS, FileOptions, Option, OptionError, file_options, parse

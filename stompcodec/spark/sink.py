@@ -27,9 +27,9 @@ from pyspark.sql import types as T
 from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 
 from stompcodec.client import Client, SendManyError, connect
-from stompcodec.client.bulk import BLOCK
 from stompcodec.client.dialects import BROKERS
 from stompcodec.client.outbox import Block
+from stompcodec.client.shell import BLOCK
 from stompcodec.errors import StompError
 from stompcodec.spark.lines import Line, SinkError, Target, escaped
 from stompcodec.spark.link import SinkOptions, parse_sink

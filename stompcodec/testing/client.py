@@ -14,9 +14,9 @@ from typing import Any
 from stompcodec.client.aio.client import AsyncClient
 from stompcodec.client.aio.link import AsyncLink
 from stompcodec.client.aio.waiting import AsyncDelivery, Sent
-from stompcodec.client.io.engine import Engine, News
+from stompcodec.client.engine import Engine, News
 from stompcodec.client.options import Options
-from stompcodec.client.receipts import Call
+from stompcodec.client.outbox import Call
 from stompcodec.client.sync.waiting import Delivery
 
 

@@ -1,16 +1,210 @@
-"""The choice of layers between a socket and its frames: a proxy, TLS, WebSocket or SockJS, or none of them."""
+"""The layers between a socket and its frames: which of them a connection has, and the one of an HTTP proxy.
+
+A connection has a proxy, TLS, WebSocket or SockJS, or none of them. `ConnectLayer` asks a proxy for a tunnel by HTTP
+CONNECT; after that it passes bytes in both directions. It is the lowest layer, or the one above TLS if the proxy itself
+is reached by https.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import base64
+import re
+from collections.abc import Callable, Sequence
 from functools import reduce
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
+from urllib.parse import unquote
 
-from stompcodec.transport.owner import Admit, Layer, Over, Place
-from stompcodec.transport.proxy import ConnectLayer, Proxy
+from stompcodec.errors import ConfigError
+from stompcodec.transport.owner import Admit, Layer, Octets, Over, Place
 
 if TYPE_CHECKING:
     from ssl import SSLContext
+
+#: The largest head of an answer in bytes.
+MAX_HEAD = 16 * 1024
+_PORTS = {"http": 80, "https": 443}
+_URL = re.compile(
+    r"(?:(?P<scheme>[a-z][a-z0-9+.-]*)://)?(?:(?P<user>[^/?#]*)@)?"
+    r"(?P<host>\[[0-9a-f:.]+\]|[^\[\]:/?#@,\s]+)(?::(?P<port>[0-9]{1,5}))?/?",
+    re.IGNORECASE,
+)
+_STATUS = re.compile(rb"HTTP/1\.[0-9] ([1-5][0-9]{2})(?: ([^\r\n]*))?\r?\n")
+_END = re.compile(rb"\r?\n\r?\n")
+#: What to do about an answer.
+_HINTS = {
+    403: "it does not allow this host or port",
+    405: "it offers no CONNECT",
+    407: "it wants a login: write it into the URL, as in http://user:pass@host:port",
+    502: "it cannot reach the broker",
+    503: "it cannot reach the broker",
+    504: "it cannot reach the broker in time",
+}
+
+
+class Proxy(NamedTuple):
+    """An HTTP proxy, with its login.
+
+    >>> parse_proxy("http://ann:x@proxy:3128")
+    <Proxy http://ann:***@proxy:3128>
+    """
+
+    host: str
+    port: int
+    tls: bool
+    """True if the connection to the proxy uses TLS."""
+    login: str | None = None
+    passcode: str | None = None
+
+    def __str__(self) -> str:
+        user = "" if self.login is None else f"{self.login}{'' if self.passcode is None else ':***'}@"
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"{'https' if self.tls else 'http'}://{user}{host}:{self.port}"
+
+    def __repr__(self) -> str:
+        return f"<Proxy {self}>"
+
+
+def parse_proxy(url: str) -> Proxy:
+    """Return the proxy that a URL names: http://user:pass@host:port, https://…, or host:port.
+
+    Raises:
+        ConfigError: the URL is malformed, or names a proxy of another kind. The message never shows a passcode.
+    """
+    match = _URL.fullmatch(url)
+    if match is None:
+        raise ConfigError(
+            "write http://host:port or http://user:pass@host:port, with / ? # as %2F %3F %23", key="proxy"
+        )
+    scheme = (match["scheme"] or "http").lower()
+    if scheme not in _PORTS:
+        raise ConfigError(f"unknown scheme {scheme[:20]}: HTTP CONNECT needs http or https", key="proxy")
+    port = _PORTS[scheme] if match["port"] is None else int(match["port"])
+    if not 0 < port < 65536:
+        raise ConfigError(f"the port is {port}: it must be 1 to 65535", key="proxy")
+    login, colon, passcode = (match["user"] or "").partition(":")
+    return Proxy(
+        match["host"].strip("[]"),
+        port,
+        scheme == "https",
+        None if match["user"] is None else unquote(login),
+        unquote(passcode) if colon else None,
+    )
+
+
+def proxy_of(proxy: str | None, place: Place) -> Proxy | None:
+    """Return the proxy for a broker, by the option `proxy`: a URL, "environment", or None for none.
+
+    "environment" reads https_proxy for TLS and http_proxy otherwise, then all_proxy, and no_proxy, which lists hosts
+    that are reached directly.
+    """
+    if proxy is None:
+        return None
+    if proxy != "environment":
+        return parse_proxy(proxy)
+    from urllib.request import getproxies_environment, proxy_bypass_environment  # type: ignore[attr-defined]
+
+    found = getproxies_environment()
+    url = found.get("https" if place.tls else "http") or found.get("all")
+    if not url or proxy_bypass_environment(f"{place.host}:{place.port}", found):
+        return None
+    return parse_proxy(url)
+
+
+class ConnectLayer:
+    """The layer that asks a proxy for a tunnel. Its methods are those of `stompcodec.transport.Layer`.
+
+    >>> layer = ConnectLayer("broker", 61613, parse_proxy("proxy:3128"))
+    >>> layer.start()
+    >>> layer.take_output()
+    [b'CONNECT broker:61613 HTTP/1.1\\r\\nHost: broker:61613\\r\\n\\r\\n']
+    >>> layer.receive(b"HTTP/1.1 200 OK\\r\\n\\r\\nhello"), layer.opened
+    ([b'hello'], True)
+    """
+
+    waiting = False
+
+    def __init__(self, host: str, port: int, proxy: Proxy) -> None:
+        name = host if host.isascii() else host.encode("idna").decode()
+        if not name.isprintable() or " " in name:
+            raise ValueError(f"the host {name[:40]!a} cannot be asked of a proxy")
+        self._target = f"[{name}]:{port}" if ":" in name else f"{name}:{port}"
+        self._proxy = proxy
+        self._head = b""
+        self._output: list[bytes] = []
+        self.opened = False
+        self.ended = False
+        self.error: BaseException | None = None
+
+    @property
+    def buffered(self) -> int:
+        return len(self._head)
+
+    def start(self) -> None:
+        lines = [f"CONNECT {self._target} HTTP/1.1", f"Host: {self._target}"]
+        if self._proxy.login is not None:
+            login = f"{self._proxy.login}:{self._proxy.passcode or ''}".encode()
+            lines.append(f"Proxy-Authorization: Basic {base64.b64encode(login).decode()}")
+        self._output.append("\r\n".join([*lines, "", ""]).encode())
+
+    def receive(self, data: Octets) -> Sequence[Octets]:
+        if self.opened:
+            return [data]
+        if self.error is not None:
+            return []
+        self._head += data
+        while (end := _END.search(self._head[: MAX_HEAD + 4])) is not None:
+            head, self._head = self._head[: end.end()], self._head[end.end() :]
+            if self._is_interim(head):
+                continue
+            rest, self._head = self._head, b""
+            return self._upward(rest)
+        if len(self._head) > MAX_HEAD:
+            self._fail(f"its answer is longer than {MAX_HEAD} bytes")
+        elif not b"HTTP/1.".startswith(self._head[:7]):
+            self._fail("its answer is not HTTP")
+        return []
+
+    def _upward(self, rest: bytes) -> list[Octets]:
+        return [rest] if self.opened and rest else []
+
+    def _is_interim(self, head: bytes) -> bool:
+        """Read the head of an answer; return whether another follows."""
+        match = _STATUS.match(head)
+        if match is None:
+            self._fail("its answer is not HTTP")
+            return False
+        status = int(match[1])
+        if 200 <= status < 300:
+            self.opened = True
+            return False
+        if status < 200:
+            return True
+        reason = "".join(each for each in (match[2] or b"")[:60].decode("latin-1") if each.isprintable()).strip()
+        hint = _HINTS.get(status, "redirects are not followed" if status < 400 else "")
+        if status == 407 and self._proxy.login is not None:
+            hint = "it does not accept this login"
+        self._fail(f"{status} {reason}".strip() + (f": {hint}" if hint else ""))
+        return False
+
+    def _fail(self, why: str) -> None:
+        self._head = b""
+        self.error = ConnectionRefusedError(f"the proxy {self._proxy.host}:{self._proxy.port} refused, {why}")
+
+    def send(self, chunks: list[bytes]) -> None:
+        self._output += chunks
+
+    def take_output(self) -> list[bytes]:
+        output, self._output = self._output, []
+        return output
+
+    def close(self) -> None:
+        """Do nothing: the end of the stream says it."""
+
+    def bound(self, octets: int) -> None:
+        """Do nothing: no messages are kept."""
+
+    def discard(self) -> None:
+        self._head = b""
 
 
 def client_layer(
@@ -28,10 +222,8 @@ def client_layer(
         makers.append(lambda: ConnectLayer(place.host, place.port, through))
     if place.tls:
         makers.append(_tls(place.host, context))
-    if place.sockjs:
-        makers.append(lambda: _sockjs_client(place, asked))
-    elif place.websocket:
-        makers.append(lambda: _websocket_client(place))
+    if place.sockjs or place.websocket:
+        makers.append(lambda: _websocket(place, asked))
     return (lambda: reduce(Over, (make() for make in makers))) if makers else None
 
 
@@ -42,15 +234,11 @@ def _tls(host: str, context: SSLContext | None) -> Callable[[], Layer]:
     return lambda: TlsLayer(chosen, server_hostname=host)
 
 
-def _sockjs_client(place: Place, asked: bool) -> Layer:
+def _websocket(place: Place, asked: bool) -> Layer:
     from stompcodec.transport import websocket
 
-    return websocket.SockJsLayer(place.host, place.port, place.path, secure=place.tls, asked=asked)
-
-
-def _websocket_client(place: Place) -> Layer:
-    from stompcodec.transport import websocket
-
+    if place.sockjs:
+        return websocket.SockJsLayer(place.host, place.port, place.path, secure=place.tls, asked=asked)
     return websocket.client_layer(place.host, place.port, place.path, secure=place.tls)
 
 

@@ -16,7 +16,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Protocol
 
-from stompcodec.transport.layers import client_layer
+from stompcodec.transport.layers import Proxy, client_layer
 from stompcodec.transport.owner import (
     BIG,
     HIGH,
@@ -35,7 +35,6 @@ from stompcodec.transport.owner import (
     name_of,
     read_buffer,
 )
-from stompcodec.transport.proxy import Proxy
 
 if TYPE_CHECKING:
     from ssl import SSLContext

@@ -12,8 +12,7 @@ from stompcodec.bridge import carrier as carrier_module
 from stompcodec.bridge import sources as ends_module
 from stompcodec.bridge.carrier import Carrier, Entry, Tally
 from stompcodec.client import Backoff
-from stompcodec.client.message import BaseMessage
-from stompcodec.client.subscription import Subscription
+from stompcodec.client.messages import BaseMessage, Subscription
 from stompcodec.errors import ConnectionLostError, RejectedError
 
 

@@ -13,7 +13,7 @@ from patience import patience
 from stompcodec.broker import Config, connections, serve
 from stompcodec.broker.auth import User, hash_passcode, network_of
 from stompcodec.broker.connections import Lobby
-from stompcodec.transport import accept
+from stompcodec.transport import aio
 
 USERS = {name: User(name, hash_passcode("x", n=16)) for name in ("ada", "eve")}
 FAR, NEAR = "192.0.2.7", "127.0.0.1"
@@ -289,7 +289,7 @@ def test_the_shares_are_those_of_the_file_descriptors(monkeypatch):
     monkeypatch.setattr("stompcodec.broker.server.descriptor_limit", lambda: 120)
 
     async def work(broker):
-        most = 120 - accept.reserve_of(120)
+        most = 120 - aio.reserve_of(120)
         assert broker.broker.connections._most_of_user == most // 2
         assert broker.broker.connections._most_of_address == most - most // 4
         assert broker.lobby.most == most // 4

@@ -7,7 +7,7 @@ import threading
 
 from patience import patience
 
-from stompcodec.client.io import hub
+from stompcodec.client import hub
 
 __all__ = ["busy_hub"]
 

@@ -6,9 +6,8 @@ import itertools
 
 from stompcodec import Frame, serialize
 from stompcodec.client.core import ClientCore
+from stompcodec.client.messages import BaseTransaction, Subscription
 from stompcodec.client.options import Options
-from stompcodec.client.subscription import Subscription
-from stompcodec.client.transaction import BaseTransaction
 from stompcodec.connection import Connection, Role
 
 

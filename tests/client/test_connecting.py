@@ -13,8 +13,7 @@ from client.shells import QUICK
 from patience import patience
 
 import stompcodec.client as stomp
-from stompcodec.client import handlers as hooks
-from stompcodec.client.io import engine
+from stompcodec.client import engine
 from stompcodec.errors import ConfigError
 
 SLOW = stomp.Backoff(first=60, most=60, jitter=0)
@@ -231,7 +230,7 @@ def test_hooks_see_frames_and_states(shell, peer):
 def test_states_do_not_overtake_each_other(peer, monkeypatch):
     """The I/O thread is held up between waking the program and going on; the program closes meanwhile."""
     states, closing = [], threading.Event()
-    wake, put = engine.News.wake, hooks.Watcher.put
+    wake, put = engine.News.wake, engine.Watcher.put
 
     def slow_wake(news):
         wake(news)
@@ -244,7 +243,7 @@ def test_states_do_not_overtake_each_other(peer, monkeypatch):
             closing.set()
 
     monkeypatch.setattr(engine.News, "wake", slow_wake)
-    monkeypatch.setattr(hooks.Watcher, "put", seen_put)
+    monkeypatch.setattr(engine.Watcher, "put", seen_put)
     with stomp.connect(peer.url, on_state=lambda state, _error: states.append(state)):
         pass
     assert states == ["connected", "closing", "closed"]

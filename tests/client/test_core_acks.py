@@ -8,7 +8,7 @@ from client.scripted import Scripted, outcome
 from stompcodec import Frame
 from stompcodec.broker.config import DIALECTS
 from stompcodec.client.dialects import BROKERS, row_of
-from stompcodec.client.subscription import Subscription
+from stompcodec.client.messages import Subscription
 from stompcodec.errors import LocalProtocolError, StaleAckError
 
 

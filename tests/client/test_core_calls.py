@@ -6,8 +6,8 @@ import pytest
 from client.scripted import Scripted, outcome
 
 from stompcodec import Frame
+from stompcodec.client.messages import Subscription
 from stompcodec.client.outbox import OutboxFullError
-from stompcodec.client.subscription import Subscription
 from stompcodec.errors import (
     ConnectionLostError,
     FrameError,
@@ -202,7 +202,7 @@ def test_a_transaction_commits(client):
 
 
 def test_begin_waits_for_a_connection(client):
-    from stompcodec.client.transaction import BaseTransaction
+    from stompcodec.client.messages import BaseTransaction
 
     client.lose()
     assert not client.core.begin(BaseTransaction("t9"), client.now)

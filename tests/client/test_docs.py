@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 from client.broker import BrokerThread
 
+from stompcodec.client import owner
 from stompcodec.client.dialects import BROKERS
 from stompcodec.client.handlers import POLICIES
-from stompcodec.client.io import owner
 from stompcodec.client.options import SHORT, Options
-from stompcodec.transport import proxy, websocket
+from stompcodec.transport import layers, websocket
 
 DOCS = Path(__file__).parents[2] / "docs"
 pytestmark = pytest.mark.skipif(not DOCS.is_dir(), reason="without the docs")
@@ -71,7 +71,7 @@ def test_the_numbers_are_told():
             f"more than {(owner._WHOLE_BODY + owner._BESIDE_BODY) // 2**20} MiB",
         ],
         "proxies": [
-            f"a head over {proxy.MAX_HEAD // 1024} KiB",
+            f"a head over {layers.MAX_HEAD // 1024} KiB",
             f"an answer over {websocket.MAX_INFO // 1024} KiB",
         ],
     }

@@ -17,7 +17,7 @@ from client.feeding import wait_for
 from client.peer import Peer
 
 import stompcodec.client as stomp
-from stompcodec.client.io.hub import process
+from stompcodec.client.hub import process
 from stompcodec.errors import LocalProtocolError
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")

@@ -15,10 +15,9 @@ from patience import patience
 import stompcodec.client as stomp
 from stompcodec import Frame
 from stompcodec.client.dialects import BROKERS, row_of
-from stompcodec.client.giving_up import copy_of, key_of, text_of, way_of
-from stompcodec.client.message import BaseMessage
+from stompcodec.client.handlers import copy_of, key_of, text_of, way_of
+from stompcodec.client.messages import BaseMessage, Subscription
 from stompcodec.client.outbox import KEPT
-from stompcodec.client.subscription import Subscription
 from stompcodec.errors import LocalProtocolError, ReceiptTimeoutError
 
 SERVERS = {

@@ -19,7 +19,7 @@ from patience import patience
 
 import stompcodec.client as stomp
 from stompcodec import Frame, serialize
-from stompcodec.client.io import hub
+from stompcodec.client import hub
 from stompcodec.testing import StompBroker
 
 _LONG = 60.0

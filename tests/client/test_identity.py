@@ -17,10 +17,9 @@ from patience import patience
 import stompcodec.client as stomp
 from stompcodec import Frame
 from stompcodec.capture import Capture, CaptureWriter
-from stompcodec.client.dedupe import Dedupe
 from stompcodec.client.dialects import BROKERS, lasting_identity, row_of
-from stompcodec.client.recorder import Recorder
-from stompcodec.client.unreadable import Comings
+from stompcodec.client.messages import Comings
+from stompcodec.client.recorder import Dedupe, Recorder
 from stompcodec.testing import StompBroker
 
 ARTEMIS = "ActiveMQ-Artemis/2.40.0 ActiveMQ Artemis Messaging Engine"

@@ -20,7 +20,7 @@ from client.peer import Peer
 from patience import patience
 
 import stompcodec.client as stomp
-from stompcodec.client.io import engine
+from stompcodec.client import engine
 from stompcodec.client.middleware import Middleware
 
 #: Where interrupts come; the folder that the project lies in may have any name.

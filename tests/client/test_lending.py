@@ -14,8 +14,8 @@ from client.test_forks import child
 from patience import patience
 
 import stompcodec.client as stomp
+from stompcodec.client import engine
 from stompcodec.client.aio import waiting
-from stompcodec.client.io import engine
 from stompcodec.errors import StompError
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="loops of Windows do not watch sockets")

@@ -14,8 +14,8 @@ from client.scripted import Scripted, outcome
 
 import stompcodec.client as stomp
 from stompcodec import Frame
-from stompcodec.client.bodies import Upload
-from stompcodec.client.io.engine import News
+from stompcodec.client.engine import News
+from stompcodec.client.outbox import Upload
 
 # ---- the states ----
 

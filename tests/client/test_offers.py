@@ -10,7 +10,7 @@ from patience import patience
 
 import stompcodec.client as stomp
 from stompcodec import Frame
-from stompcodec.client.subscription import Subscription
+from stompcodec.client.messages import Subscription
 from stompcodec.content import typed_headers
 from stompcodec.testing import StompBroker
 

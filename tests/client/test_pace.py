@@ -12,9 +12,7 @@ from patience import patience
 
 from stompcodec import Frame, serialize
 from stompcodec.client.backoff import MOST_SHORT, STEP
-from stompcodec.client.bodies import Upload
-from stompcodec.client.outbox import Block
-from stompcodec.client.receipts import Group
+from stompcodec.client.outbox import Block, Group, Upload
 from stompcodec.errors import ConnectionLostError, RejectedError
 from stompcodec.transport.owner import CloseCodeError
 

@@ -19,8 +19,7 @@ from patience import patience
 import stompcodec.client as stomp
 from stompcodec import Frame
 from stompcodec.client.handlers import SubscribeOptions
-from stompcodec.client.outbox import Outbox, Waiting
-from stompcodec.client.receipts import Calls, Deadlines
+from stompcodec.client.outbox import Calls, Deadlines, Outbox, Waiting
 
 SECONDS = st.floats(0.01, 100)
 TREE = Path(__file__).parents[2]

@@ -15,9 +15,9 @@ from patience import patience
 import stompcodec.client as stomp
 from stompcodec.bridge import End
 from stompcodec.bridge import sources as bridge_ends
+from stompcodec.client import engine
 from stompcodec.client.dialects import BROKERS, row_of
-from stompcodec.client.io import engine
-from stompcodec.client.io.owner import WireOwner
+from stompcodec.client.owner import WireOwner
 from stompcodec.states import Heartbeat
 from stompcodec.testing.faults import FaultProxy
 

@@ -24,8 +24,7 @@ import stompcodec.client as stomp
 from stompcodec import Frame
 from stompcodec.capture import Capture, CaptureWriter, octets_of
 from stompcodec.client import recorder as module
-from stompcodec.client.dedupe import Dedupe
-from stompcodec.client.recorder import Held, Recorder
+from stompcodec.client.recorder import Dedupe, Held, Recorder
 from stompcodec.errors import StaleAckError, StoreError
 from stompcodec.testing.faults import Direction, FaultProxy
 

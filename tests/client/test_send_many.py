@@ -10,7 +10,7 @@ from patience import patience
 
 import stompcodec.client as stomp
 from stompcodec import Frame, serialize
-from stompcodec.client.bulk import BLOCK
+from stompcodec.client.shell import BLOCK
 
 
 def numbered(count, destination="/queue/a"):

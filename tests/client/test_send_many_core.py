@@ -8,8 +8,7 @@ from profiles import examples
 
 import stompcodec.client as stomp
 from stompcodec import Frame, FrameError, parse, serialize, serialize_many
-from stompcodec.client.outbox import Block, Outbox, Waiting
-from stompcodec.client.receipts import Group
+from stompcodec.client.outbox import Block, Group, Outbox, Waiting
 
 TEXT = st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]), max_size=8)
 PAIRS = st.lists(st.tuples(TEXT.filter(lambda name: name and name != "content-length"), TEXT), max_size=3)

@@ -18,9 +18,9 @@ from client.shells import QUICK
 from patience import patience
 
 import stompcodec.client as stomp
-from stompcodec.client.io import hub
+from stompcodec.client import hub
 from stompcodec.client.link import health_of
-from stompcodec.client.receipts import Calls
+from stompcodec.client.outbox import Calls
 from stompcodec.testing import StompBroker
 from stompcodec.testing.faults import FaultProxy
 

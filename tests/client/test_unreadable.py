@@ -8,8 +8,7 @@ from client.scripted import Scripted
 from patience import patience
 
 import stompcodec.client as stomp
-from stompcodec.client.subscription import Subscription
-from stompcodec.client.unreadable import SETTLED
+from stompcodec.client.messages import SETTLED, Subscription
 from stompcodec.errors import RemoteProtocolError
 
 #: As ActiveMQ 6 writes a JMS message whose property is called "new\nline", and one whose text has a NUL.

@@ -6,8 +6,8 @@ import pytest
 from client.scripted import Scripted
 
 from stompcodec import Frame
-from stompcodec.client.bodies import BodySourceError, Upload
-from stompcodec.client.outbox import OutboxFullError
+from stompcodec.client.bodies import BodySourceError
+from stompcodec.client.outbox import OutboxFullError, Upload
 from stompcodec.errors import ConnectionLostError, FrameError, LocalProtocolError, ReceiptTimeoutError, RejectedError
 
 

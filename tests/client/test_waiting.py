@@ -17,10 +17,10 @@ from patience import patience
 
 import stompcodec.client as stomp
 from stompcodec import Frame, Limits, serialize
+from stompcodec.client import engine
 from stompcodec.client.core import ClientCore
-from stompcodec.client.io import engine
-from stompcodec.client.io.owner import WireOwner
-from stompcodec.client.subscription import Subscription
+from stompcodec.client.messages import Subscription
+from stompcodec.client.owner import WireOwner
 from stompcodec.client.sync import waiting
 from stompcodec.transport.sync import AHEAD
 

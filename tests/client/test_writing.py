@@ -15,8 +15,8 @@ from patience import patience
 
 import stompcodec.client as stomp
 from stompcodec import Frame
+from stompcodec.client import engine
 from stompcodec.client.core import ClientCore
-from stompcodec.client.io import engine
 from stompcodec.client.link import _HEADS, _LONGEST
 from stompcodec.client.options import Options
 from stompcodec.transport import sync

@@ -17,7 +17,7 @@ stompman = pytest.importorskip(
 import stompman.serde as theirs
 
 from stompcodec import HEARTBEAT, FrameError, Limits, Parser
-from stompcodec.compat import stompman_frames as ours
+from stompcodec.compat import stompman as ours
 
 MESSAGE = b"MESSAGE\nsubscription:0\nmessage-id:ID\\cbroker-1\ndestination:/queue/a\ncontent-length:3\n\na\0b\0"
 ODD = b"MESSAGE\nsubscription:0\nmessage-id:ID:broker-1\\r\ndestination:/queue/a\\\\c\n\nhello\0"

@@ -222,7 +222,7 @@ def test_a_dead_server_is_noticed_while_a_listener_blocks():
 
 def ends_after(monkeypatch, came, scale, until, interval=10.0):
     """When a connection is cut, in intervals, if octets come at these times; None if it is not, up to `until`."""
-    from stompcodec.compat import stomppy_beats
+    from stompcodec.compat import stomppy
 
     now, waiting = 0.0, [interval * at for at in came]
     threads, told = [], []
@@ -247,10 +247,10 @@ def ends_after(monkeypatch, came, scale, until, interval=10.0):
             return now >= until * interval
 
     monkeypatch.setattr(stomp.utils, "default_create_thread", threads.append)
-    monkeypatch.setattr(stomppy_beats, "monotonic", lambda: now)
-    monkeypatch.setattr(stomppy_beats, "threading", SimpleNamespace(Event=Stop))
+    monkeypatch.setattr(stomppy, "monotonic", lambda: now)
+    monkeypatch.setattr(stomppy, "threading", SimpleNamespace(Event=Stop))
     theirs = SimpleNamespace(heart_beat_receive_scale=scale)
-    beats = stomppy_beats.Beats(transport, (0, int(interval * 1000)), (0, 0), theirs)
+    beats = stomppy.Beats(transport, (0, int(interval * 1000)), (0, 0), theirs)
     beats.on_connected(SimpleNamespace(headers={"heart-beat": f"{interval * 1000:.0f},0"}))
     threads[0]()
     return told[0] if told else None
@@ -404,7 +404,7 @@ def test_undo_leaves_the_connections_of_our_classes():
 
 
 def test_a_pool_without_a_thread_left_is_used_as_by_stomp_py(monkeypatch, caplog):
-    beats = pytest.importorskip("stompcodec.compat.stomppy_beats")
+    beats = pytest.importorskip("stompcodec.compat.stomppy")
     monkeypatch.setattr(beats, "_BEGINS", 0.05)
     with ThreadPoolExecutor(1) as pool, compat.install(), Server(b"0,30") as server:
         connection = stomp.Connection12([server.address], heartbeats=(30, 0))
@@ -483,7 +483,7 @@ def test_frames_that_came_before_the_end_are_delivered_before_it():
 
 
 def test_what_waits_is_bounded_and_a_server_that_waits_is_alive(monkeypatch):
-    beats = pytest.importorskip("stompcodec.compat.stomppy_beats")
+    beats = pytest.importorskip("stompcodec.compat.stomppy")
     monkeypatch.setattr(beats, "_AHEAD", 10_000)
     monkeypatch.setattr(beats, "_TICK", 0.01)
     message = b"MESSAGE\n\n" + b"x" * 1000 + b"\0"

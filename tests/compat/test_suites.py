@@ -72,8 +72,8 @@ def run(folder: Path, *arguments: str, **environment: str) -> subprocess.Complet
 @pytest.mark.parametrize(
     ("mode", "name"),
     [
-        ("stompman", "stompcodec.compat.stompman_frames.FrameParser"),
-        ("stompman:strict", "stompcodec.compat.stompman_frames.StrictFrameParser"),
+        ("stompman", "stompcodec.compat.stompman.FrameParser"),
+        ("stompman:strict", "stompcodec.compat.stompman.StrictFrameParser"),
     ],
 )
 def test_the_plug_in_comes_before_the_suite(tmp_path: Path, mode: str, name: str) -> None:

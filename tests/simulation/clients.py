@@ -16,9 +16,8 @@ from simulation.rogues import wrong
 
 from stompcodec import Frame, FrameError, Parser, serialize
 from stompcodec.client.core import ClientCore
+from stompcodec.client.messages import BaseTransaction, Subscription
 from stompcodec.client.options import Options
-from stompcodec.client.subscription import Subscription
-from stompcodec.client.transaction import BaseTransaction
 from stompcodec.errors import StompError
 
 __all__ = ["CoreClient", "Net", "RawClient", "make_client", "side_of"]

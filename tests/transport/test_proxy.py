@@ -13,7 +13,7 @@ from transport.wires import KINDS, Peer, Place, in_thread
 
 from stompcodec.errors import ConfigError
 from stompcodec.transport import sync
-from stompcodec.transport.proxy import MAX_HEAD, ConnectLayer, Proxy, parse_proxy, proxy_of
+from stompcodec.transport.layers import MAX_HEAD, ConnectLayer, Proxy, parse_proxy, proxy_of
 
 OK = b"HTTP/1.1 200 Connection established\r\nVia: x\r\n\r\n"
 

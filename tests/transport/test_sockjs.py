@@ -17,8 +17,8 @@ from transport.proxies import ScriptedProxy
 from transport.wires import Peer, Place
 
 from stompcodec.transport import aio, sync
+from stompcodec.transport.layers import parse_proxy
 from stompcodec.transport.owner import AskAgainError, Part
-from stompcodec.transport.proxy import parse_proxy
 from stompcodec.transport.websocket import Frames, SockJsLayer, server_layer
 
 INFO = b'{"websocket":true,"cookie_needed":false,"origins":["*:*"],"entropy":7}'

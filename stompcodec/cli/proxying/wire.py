@@ -32,7 +32,7 @@ from stompcodec.cli.proxying.bytes import (
 from stompcodec.cli.proxying.telling import Watcher
 from stompcodec.testing.faults import Direction as ByteFaults
 from stompcodec.testing.faults import Flow
-from stompcodec.transport.accept import bind, descriptor_limit
+from stompcodec.transport.aio import bind, descriptor_limit
 from stompcodec.transport.owner import MOST_REPLIES, name_of
 from stompcodec.uri import Address
 

@@ -52,7 +52,7 @@ from stompcodec.shown import plural
 
 if TYPE_CHECKING:
     from stompcodec.client import Client, Message, Receipt, Subscription
-    from stompcodec.client.unreadable import OnUnreadable
+    from stompcodec.client.messages import OnUnreadable
 
 #: The most messages of a batch by default, and that wait here.
 BATCH = 100

@@ -32,8 +32,7 @@ from stompcodec.shown import plural
 
 if TYPE_CHECKING:
     from stompcodec.capture import CaptureWriter
-    from stompcodec.client.dedupe import Dedupe
-    from stompcodec.client.recorder import Recorder
+    from stompcodec.client.recorder import Dedupe, Recorder
 
 #: Seconds between two updates of the progress line, and between two checks for segments to delete.
 _REDRAW = 0.2
@@ -54,7 +53,7 @@ def _access(_context: click.Context, option: click.Parameter, group: str | None)
 
 def _dedupe(_context: click.Context, option: click.Parameter, value: str) -> str:
     """Check the value of --dedupe: a callback of click."""
-    from stompcodec.client.dedupe import Dedupe
+    from stompcodec.client.recorder import Dedupe
 
     try:
         Dedupe.of(value, 1)
@@ -170,7 +169,7 @@ def command(
       stompcodec record host:61613 /topic/feed -o feed.stompcap
       stompcodec record /queue/a /queue/b -o jobs.stompcap --keep 10GiB
     """
-    from stompcodec.client.dedupe import Dedupe
+    from stompcodec.client.recorder import Dedupe
 
     destinations = _without_url(destinations, broker)
     if single and (keep is not None or keep_time is not None):

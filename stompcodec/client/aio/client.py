@@ -12,18 +12,16 @@ from collections.abc import Callable, Coroutine, Generator
 from functools import partial
 from typing import Any
 
-from stompcodec.client.aio.calls import AsyncTransaction
 from stompcodec.client.aio.link import AsyncLink
-from stompcodec.client.aio.messages import AsyncMessage, AsyncSubscription
+from stompcodec.client.aio.messages import AsyncMessage, AsyncSubscription, AsyncTransaction
 from stompcodec.client.aio.waiting import AsyncBody, AsyncReceipt, Messages, as_coroutine, begin, leave, send, sleep
 from stompcodec.client.bodies import is_whole
-from stompcodec.client.bulk import Bulk
 from stompcodec.client.handlers import ATTEMPTS, GIVE_UP, Errors, Handling, Policy
-from stompcodec.client.middleware.events import started
+from stompcodec.client.headers import HeaderSource
+from stompcodec.client.messages import OnUnreadable
+from stompcodec.client.middleware import started
 from stompcodec.client.options import Options
-from stompcodec.client.owned import HeaderSource
-from stompcodec.client.shell import LOOK, BaseClient, end_of, now, outgoing
-from stompcodec.client.unreadable import OnUnreadable
+from stompcodec.client.shell import LOOK, BaseClient, Bulk, end_of, now, outgoing
 from stompcodec.errors import ReceiptTimeoutError, StompError
 from stompcodec.uri import Address
 

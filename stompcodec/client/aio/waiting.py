@@ -33,19 +33,17 @@ from stompcodec.client.bodies import (
     Source,
     Spool,
     Streamed,
-    Upload,
     checked,
     may_block,
     opened,
     pieces_of,
 )
-from stompcodec.client.bulk import Bulk, Outgoings
-from stompcodec.client.handlers import ended_by, show
-from stompcodec.client.io.engine import Engine, News
-from stompcodec.client.io.hub import process, refuse
+from stompcodec.client.engine import Engine, News
+from stompcodec.client.handlers import ended_by
+from stompcodec.client.hub import process, refuse
 from stompcodec.client.options import Options
-from stompcodec.client.receipts import Call, seconds_of
-from stompcodec.client.shell import LOOK, Sending
+from stompcodec.client.outbox import Call, Upload, seconds_of
+from stompcodec.client.shell import LOOK, Bulk, Outgoings, Sending
 from stompcodec.errors import LocalProtocolError, StompError
 
 __all__ = [
@@ -438,7 +436,7 @@ class AsyncDelivery:
     def _deliver(self, news: News) -> None:
         news.wake()
         for _ in range(len(self._noted)):  # what is noted meanwhile is shown in a later turn of the loop
-            show(self._options, self._noted.popleft())
+            self._noted.popleft().show(self._options)
         if any(state == "closed" for state, _ in news.events):
             self._unwatch()
         elif self.selector is None and not news.events:  # more than the first connection: a conversation

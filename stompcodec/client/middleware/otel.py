@@ -12,11 +12,11 @@ from functools import partial
 from typing import Any
 
 from stompcodec import __version__
-from stompcodec.client.message import BaseMessage
-from stompcodec.client.middleware.base import Middleware
-from stompcodec.client.middleware.events import (
+from stompcodec.client.messages import BaseMessage
+from stompcodec.client.middleware import (
     Destinations,
     EditableHeaders,
+    Middleware,
     ProcessEvent,
     ReceiveEvent,
     SendEvent,

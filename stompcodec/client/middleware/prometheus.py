@@ -6,10 +6,10 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from stompcodec.client.middleware.base import Middleware
-from stompcodec.client.middleware.events import (
+from stompcodec.client.middleware import (
     ConnectEvent,
     Destinations,
+    Middleware,
     ProcessEvent,
     ReceiveEvent,
     SendEvent,

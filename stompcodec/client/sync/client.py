@@ -11,17 +11,15 @@ from functools import partial
 from typing import Any
 
 from stompcodec.client.bodies import is_whole
-from stompcodec.client.bulk import Bulk
 from stompcodec.client.handlers import ATTEMPTS, GIVE_UP, Errors, Handling, Policy
-from stompcodec.client.middleware.events import started
+from stompcodec.client.headers import HeaderSource
+from stompcodec.client.messages import OnUnreadable
+from stompcodec.client.middleware import started
 from stompcodec.client.options import Options
-from stompcodec.client.owned import HeaderSource
-from stompcodec.client.shell import LOOK, BaseClient, end_of, now, outgoing
-from stompcodec.client.sync.calls import Transaction
+from stompcodec.client.shell import LOOK, BaseClient, Bulk, end_of, now, outgoing
 from stompcodec.client.sync.link import Link
-from stompcodec.client.sync.messages import Message, Subscription
+from stompcodec.client.sync.messages import Message, Subscription, Transaction
 from stompcodec.client.sync.waiting import Body, Messages, Receipt, begin, send, sleep
-from stompcodec.client.unreadable import OnUnreadable
 from stompcodec.errors import ReceiptTimeoutError, StompError
 from stompcodec.uri import Address
 

@@ -8,13 +8,11 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
 
-from stompcodec.client.bodies import Source, Upload, is_whole
-from stompcodec.client.bulk import Bulk, Passed
-from stompcodec.client.giving_up import copy_of, has_key, text_of, way_of
-from stompcodec.client.handlers import Handling, answer_of, decide, leave, log, note
-from stompcodec.client.message import BaseMessage
-from stompcodec.client.middleware.base import around
-from stompcodec.client.middleware.events import (
+from stompcodec.client.bodies import Source, is_whole
+from stompcodec.client.handlers import Handling, answer_of, copy_of, decide, has_key, leave, log, note, text_of, way_of
+from stompcodec.client.headers import HeaderSource, pairs_of
+from stompcodec.client.messages import BaseMessage, BaseTransaction
+from stompcodec.client.middleware import (
     ProcessEvent,
     Received,
     ReceiveEvent,
@@ -22,12 +20,11 @@ from stompcodec.client.middleware.events import (
     SendManyEvent,
     Sent,
     SettleEvent,
+    around,
     started,
 )
-from stompcodec.client.outbox import OutboxFullError
-from stompcodec.client.owned import HeaderSource, pairs_of
-from stompcodec.client.receipts import seconds_of
-from stompcodec.client.shell import BaseLink, Outgoing, Sending, now, outgoing
+from stompcodec.client.outbox import OutboxFullError, Upload, seconds_of
+from stompcodec.client.shell import BaseLink, Bulk, Outgoing, Passed, Sending, now, outgoing
 from stompcodec.client.sync.waiting import (
     Delivery,
     Messages,
@@ -38,7 +35,6 @@ from stompcodec.client.sync.waiting import (
     open_source,
     read_piece,
 )
-from stompcodec.client.transaction import BaseTransaction
 from stompcodec.errors import LocalProtocolError, ReceiptTimeoutError, StompError
 
 

@@ -14,14 +14,13 @@ from queue import Queue
 from time import sleep
 from typing import Any
 
-from stompcodec.client.bodies import BodyReader, Source, Spool, Streamed, Upload, opened, pieces_of
-from stompcodec.client.bulk import Bulk, Outgoings
-from stompcodec.client.handlers import Watcher, ended_by
-from stompcodec.client.io.engine import Engine, News
-from stompcodec.client.io.hub import ended, is_finalizing, process, refuse
+from stompcodec.client.bodies import BodyReader, Source, Spool, Streamed, opened, pieces_of
+from stompcodec.client.engine import Engine, News, Watcher
+from stompcodec.client.handlers import ended_by
+from stompcodec.client.hub import ended, is_finalizing, process, refuse
 from stompcodec.client.options import Options
-from stompcodec.client.receipts import Call
-from stompcodec.client.shell import Sending
+from stompcodec.client.outbox import Call, Upload
+from stompcodec.client.shell import Bulk, Outgoings, Sending
 from stompcodec.errors import ReceiptTimeoutError, StompError
 
 __all__ = [

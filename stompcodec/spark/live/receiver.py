@@ -18,9 +18,8 @@ from typing import Any
 
 from stompcodec.capture import CHAIN, Capture, CaptureBusyError, CaptureWriter
 from stompcodec.client import Backoff, Client, connect
-from stompcodec.client.dedupe import Dedupe
 from stompcodec.client.dialects import is_login_refused
-from stompcodec.client.recorder import Recorder, holder_of
+from stompcodec.client.recorder import Dedupe, Recorder, holder_of
 from stompcodec.disk import access_of
 from stompcodec.errors import ConnectionLostError, ReceiptTimeoutError, RejectedError, StompError, StoreError
 from stompcodec.spark.link import LiveOptions

@@ -32,7 +32,7 @@ from stompcodec.broker.config import DIALECTS
 from stompcodec.cli.show import FIELDS, Template
 from stompcodec.cli.streams import ENDING
 from stompcodec.client.handlers import Retries
-from stompcodec.client.message import BaseMessage
+from stompcodec.client.messages import BaseMessage
 from stompcodec.testing import StompBroker
 
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 
-from stompcodec.client.middleware import AsyncMiddleware, Middleware
-from stompcodec.client.middleware.base import PLACES
+from stompcodec.client.middleware import PLACES, AsyncMiddleware, Middleware
 
 
 def _place(name):

@@ -16,10 +16,8 @@ from client.shells import QUICK, Seen
 from patience import patience
 
 import stompcodec.client as stomp
-from stompcodec.client.middleware import AsyncMiddleware
-from stompcodec.client.middleware.base import PLACES
-from stompcodec.client.middleware.events import FIXED, EditableHeaders
-from stompcodec.client.owned import REQUEST
+from stompcodec.client.headers import REQUEST
+from stompcodec.client.middleware import FIXED, PLACES, AsyncMiddleware, EditableHeaders
 
 PAGE = Path(__file__).parents[3] / "docs" / "middleware.md"
 

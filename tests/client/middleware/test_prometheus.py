@@ -19,7 +19,7 @@ from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
 import stompcodec.client as stomp
-from stompcodec.client.middleware.events import Destinations
+from stompcodec.client.middleware import Destinations
 from stompcodec.client.middleware.prometheus import Prometheus
 from stompcodec.errors import MissingExtraError
 

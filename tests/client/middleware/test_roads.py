@@ -13,7 +13,7 @@ from patience import patience
 
 import stompcodec.client as stomp
 from stompcodec import Frame
-from stompcodec.client.middleware.base import PLACES
+from stompcodec.client.middleware import PLACES
 
 
 def transacted(client, queue):

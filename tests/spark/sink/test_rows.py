@@ -17,7 +17,7 @@ from pyspark.sql import types as T
 from pyspark.sql.pandas.types import to_arrow_schema
 
 from stompcodec import Frame, parse, serialize
-from stompcodec.client.bulk import BLOCK
+from stompcodec.client.shell import BLOCK
 from stompcodec.spark import sink as sink_rows
 from stompcodec.spark.lines import SinkError, Target
 from stompcodec.spark.reading.schema import SchemaError, frame_schema

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import logging
 import math
+import queue
 import random
 import threading
 import time
@@ -19,13 +20,12 @@ from typing import Any, Protocol, TypeVar
 
 from stompcodec.client.backoff import SPAN, Backoff, Refusals
 from stompcodec.client.core import ClientCore
-from stompcodec.client.io.hub import LATE, Steps, Task, Turns, ended, is_finalizing, process, refuse, run, watch
-from stompcodec.client.io.owner import Attempt, WireOwner
+from stompcodec.client.hub import LATE, Steps, Task, Turns, ended, is_finalizing, process, refuse, run, watch
 from stompcodec.client.link import Health, health_of
-from stompcodec.client.message import BaseMessage
+from stompcodec.client.messages import BaseMessage, Subscription
 from stompcodec.client.options import Options
-from stompcodec.client.receipts import Call
-from stompcodec.client.subscription import Subscription
+from stompcodec.client.outbox import Call
+from stompcodec.client.owner import Attempt, WireOwner
 from stompcodec.codec import Frame
 from stompcodec.errors import ConnectionLostError, RejectedError, StompError
 from stompcodec.transport.owner import LINGER
@@ -50,6 +50,8 @@ _TALK = 3
 _LAST_CHANCE = 0.05
 #: The shortest delay in seconds before a broker is asked again that has refused CONNECT within `startup_timeout`.
 _REFUSED = 1.0
+#: The most turns of the I/O thread whose frames wait for `on_frame`; the frames of others are left out.
+_MOST_SEEN = 1000
 
 
 class News:
@@ -83,8 +85,55 @@ class News:
             if subscription.wake is not None:
                 subscription.wake()
 
+    def show(self, options: Options) -> None:
+        """Call `on_frame` and `on_state`, and log what they raise."""
+        for direction, frame in self.frames:
+            if options.on_frame is not None:
+                try:
+                    options.on_frame(direction, frame)
+                except Exception:
+                    log.exception("on_frame failed")
+        for state, error in self.events:
+            if options.on_state is not None:
+                try:
+                    options.on_state(state, error)
+                except Exception:
+                    log.exception("on_state failed")
+
     def __bool__(self) -> bool:
         return bool(self.calls or self.subscriptions or self.events or self.frames)
+
+
+class Watcher:
+    """A thread that runs the callbacks. If they are too slow, frames are left out, but no states."""
+
+    def __init__(self, options: Options) -> None:
+        self._options = options
+        self._queue: queue.SimpleQueue[News | None] = queue.SimpleQueue()
+        self._missed = 0
+        self._thread = threading.Thread(target=self._run, name="stompcodec-hooks", daemon=True)
+        self._thread.start()
+
+    def put(self, news: News) -> None:
+        """Queue events and frames for the callbacks."""
+        if news.frames and self._queue.qsize() >= _MOST_SEEN:
+            self._missed += len(news.frames)
+            news.frames = []
+        if news.events or news.frames:
+            self._queue.put(news)
+
+    def stop(self, timeout: float) -> None:
+        """End the thread after all callbacks; wait at most `timeout` seconds for that."""
+        self._queue.put(None)
+        if threading.current_thread() is not self._thread:
+            self._thread.join(min(timeout, threading.TIMEOUT_MAX))
+
+    def _run(self) -> None:
+        while (news := self._queue.get()) is not None:
+            news.show(self._options)
+            if self._missed:
+                log.warning("on_frame is too slow: %d frames were left out", self._missed)
+                self._missed = 0
 
 
 class Delivery(Protocol):
@@ -643,7 +692,9 @@ class Engine:
         now, restored = time.monotonic(), self.core.link.pace.is_restored
         self._was_good = owner.is_good(now) and restored
         self._has_lasted = owner.has_lasted(now) and restored
-        return None if owner.was_up else self.core.link.error or ConnectionLostError("closed by the server", sent=False)
+        if owner.up_at is not None:
+            return None
+        return self.core.link.error or ConnectionLostError("closed by the server", sent=False)
 
     def _open(self, owner: WireOwner, attempt: Attempt, until: float | None) -> bool:
         """Send CONNECT on a new transport; return False if the client was closed meanwhile."""

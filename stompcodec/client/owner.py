@@ -12,18 +12,16 @@ from typing import Any
 
 from stompcodec.client.backoff import SOON
 from stompcodec.client.core import ClientCore
-from stompcodec.client.message import BaseMessage
-from stompcodec.client.middleware.base import AsyncMiddleware, Middleware, around, layers_of
-from stompcodec.client.middleware.events import ConnectEvent
+from stompcodec.client.messages import BaseMessage, Subscription
+from stompcodec.client.middleware import AsyncMiddleware, ConnectEvent, Middleware, around, layers_of
 from stompcodec.client.options import Credential, Options
-from stompcodec.client.receipts import Call
-from stompcodec.client.subscription import Subscription
+from stompcodec.client.outbox import Call
 from stompcodec.codec import Frame, Parser, parse
 from stompcodec.connection import Connection
 from stompcodec.errors import ConnectionLostError, StompError
 from stompcodec.spec import Limits
+from stompcodec.transport.layers import proxy_of
 from stompcodec.transport.owner import Owner
-from stompcodec.transport.proxy import proxy_of
 from stompcodec.transport.sync import SyncWire, connect
 from stompcodec.uri import Address
 
@@ -190,18 +188,13 @@ class WireOwner:
         self._core = core
         self.connection: Connection | None = None
         self.paused = False
-        self.up_at: float | None = None  # when its session began
+        self.up_at: float | None = None  # when its session began, if there was one
         self.octets = 0  # of the last read
         self.begun: Callable[[Frame | None], object] = lambda server: None
         """Called with CONNECTED when the session begins."""
         self._shape = (b"", b"")  # what stood before and behind the id in the last RECEIPT of `take_receipt`
         self._parser: Parser | None = None  # of `take_messages`; it holds no bytes of earlier reads
         self.beat = 0.0  # the longer interval of its heart-beats, in seconds; 0 without
-
-    @property
-    def was_up(self) -> bool:
-        """True if there was a session."""
-        return self.up_at is not None
 
     def _beat(self) -> float:
         return 0.0 if self.connection is None else max(self.connection.heartbeat) / 1000

@@ -21,7 +21,7 @@ import weakref
 from collections import deque
 from collections.abc import Generator
 from sys import is_finalizing as is_finalizing  # for those that ask it beside these
-from typing import Protocol
+from typing import Any
 
 from stompcodec.errors import LocalProtocolError
 from stompcodec.transport.owner import LONGEST_WAIT
@@ -66,22 +66,12 @@ class Turns:
             pass
 
 
-class Forkable(Protocol):
-    """An object that is told when it is a copy in a child process, and when the interpreter begins to end."""
-
-    def forked(self) -> None:
-        """Note that this is the child process. It must not take a lock. To be told of the next fork, watch again."""
-
-    def ending(self) -> None:
-        """Note that `is_finalizing` has to be asked from now on."""
-
-
 class _Process:
     """A mark of this process, which differs in each child."""
 
     def __init__(self) -> None:
         self.mark = object()
-        self.watched: weakref.WeakSet[Forkable] = weakref.WeakSet()
+        self.watched: weakref.WeakSet[Any] = weakref.WeakSet()
         self.is_ending = False
 
     def ending(self) -> None:
@@ -105,9 +95,9 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=process.forked)
 
 
-def watch(forkable: Forkable) -> None:
-    """Call `forkable.forked` in child processes."""
-    process.watched.add(forkable)
+def watch(engine: Any) -> None:
+    """Call `engine.forked` in child processes, once, where it must not take a lock, and `engine.ending` at the end."""
+    process.watched.add(engine)
 
 
 def refuse() -> LocalProtocolError:

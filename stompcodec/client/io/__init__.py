@@ -1,1 +1,0 @@
-"""The I/O of all clients of a process, in one thread."""
