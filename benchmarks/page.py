@@ -169,7 +169,7 @@ def ratio(cell: dict[str, float], us: str, them: str, less: bool) -> float | Non
 
 
 def judge(subject: str, tables: dict[str, Any]) -> Iterator[tuple[str, str, str, bool]]:
-    """Yield a goal (with the title of its table, unless it is the first), its limit, the figure, and if it is reached."""
+    """Yield a goal (with the title of its table, if not the first one), its limit, the figure, and if it is reached."""
     first = next(iter(TABLES[subject]))
     for goal in GOALS:
         cell = tables.get(goal.table, {}).get(goal.row, {})
