@@ -125,7 +125,7 @@ docs: $(VENV)/package.stamp ## write what is generated anew: the states, the cli
 	@for script in $(WRITTEN); do $(BIN)/python $$script || exit 1; done
 	$(BIN)/python -c 'from stompcodec.broker.config.file import markdown; print(markdown(), end="")' > docs/broker-config.md
 	$(BIN)/python -c 'import pathlib; from stompcodec.broker.management.schema import page_of as page; f = pathlib.Path("docs/management.md"); f.write_text(page(f.read_text()))'
-	$(BIN)/python -m stompcodec.cli.groups docs/cli.md
+	$(BIN)/python -m stompcodec.cli.app docs/cli.md
 
 site: $(VENV)/package.stamp $(VENV)/site.stamp ## the docs site into build/site/html: strict, its links and hosts checked, its search asked
 	@$(BIN)/python scripts/build_site.py

@@ -14,7 +14,7 @@ from importlib import import_module
 from importlib.util import find_spec
 
 #: What the targets call; some of it needs extras.
-MODULES = ("_codec_py", "connection", "heartbeat", "transport.websocket", "broker.core", "broker.selectors.selector")
+MODULES = ("_codec_py", "connection", "transport.websocket", "broker.core", "broker.selectors.selector")
 
 if find_spec("atheris"):
     import atheris

@@ -13,8 +13,9 @@ from typing import NamedTuple
 from case import case_of, pieces, rolls
 from engine import drive
 
+from stompcodec.frame import is_utf8
 from stompcodec.transport import websocket
-from stompcodec.transport.websocket import WebSocketLayer, client_layer, is_text, server_layer
+from stompcodec.transport.websocket import WebSocketLayer, client_layer, server_layer
 
 MOST = 1000  # octets of a message
 MASK = b"\x01\x80\xff\x37"
@@ -127,7 +128,7 @@ def framed(wire: bytes, masked: bool) -> tuple[bytes, bytes]:
             payload, held = b"", held - len(payload)
         fin = kind % 4 != 2
         # What clients send as text is UTF-8.
-        opcode = 0 if pending else 2 if masked and not (fin and is_text(payload)) else 1 + kind % 2
+        opcode = 0 if pending else 2 if masked and not (fin and is_utf8(payload)) else 1 + kind % 2
         parts.append(frame((0x80 if fin else 0) | opcode, payload, masked))
         holds.append(payload)
         pending = not fin

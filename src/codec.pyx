@@ -21,14 +21,14 @@ from . import frame as _frame
 from .errors import FrameError
 from .errors import excerpt as _excerpt
 from .errors import refusal as _refusal
-from .column_filter import COLUMNS as _COLUMNS
-from .column_filter import checked_columns as _checked_columns
-from .column_filter import checked_every as _checked_every
-from .column_filter import checked_where as _checked_where
+from .spec import COLUMNS as _COLUMNS
 from .spec import UNESCAPED as _UNESCAPED
+from .spec import checked_columns as _checked_columns
 from .spec import checked_commands as _checked_commands
+from .spec import checked_every as _checked_every
 from .spec import checked_limits as _checked_limits
 from .spec import checked_names as _checked_names
+from .spec import checked_where as _checked_where
 from .spec import dialect_of as _dialect_of
 
 cdef extern from "Python.h":

@@ -4,9 +4,8 @@ from array import array
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final, Literal, TypeVar, final, overload
 
-from stompcodec.column_filter import Where
 from stompcodec.frame import Mark
-from stompcodec.spec import Limits
+from stompcodec.spec import Limits, Where
 
 __all__ = [
     "END_OF_BODY",

@@ -14,10 +14,9 @@ from collections.abc import Callable, Iterable, Sequence
 from itertools import accumulate, count
 from typing import Any
 
-from stompcodec.column_filter import COLUMNS, Condition, Where, checked_columns, checked_where
 from stompcodec.errors import FrameError
 from stompcodec.frame import Frame
-from stompcodec.spec import checked_names
+from stompcodec.spec import COLUMNS, Condition, Where, checked_columns, checked_names, checked_where
 
 _MOST = 2**31 - 1  # bytes of data in a call: offsets have 32 bits
 _NULLABLE = 2

@@ -71,6 +71,17 @@ def headers_repr(pairs: Iterable[tuple[str, str]]) -> str:
     return f"<{' '.join(['Headers', *_shown_headers(pairs)])}>"
 
 
+def is_utf8(data: bytes) -> bool:
+    """Return whether bytes are UTF-8, and so can be a text message of WebSocket."""
+    if data.isascii():
+        return True
+    try:
+        data.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
 def octets(data: Any) -> bytes:
     """Return a contiguous bytes-like object as bytes; raise TypeError or BufferError for anything else."""
     if type(data) is bytes:

@@ -89,25 +89,25 @@ class Adapter:
         return {"missing": _ask(states.missing_headers, given["version"], given["sender"], given["command"], pairs)}
 
     def heartbeat_parse(self, given: Mapping[str, Any]) -> dict[str, list[int]]:
-        from stompcodec import heartbeat
+        from stompcodec import states
 
-        return {"pair": list(_ask(heartbeat.parse_heart_beat, given["value"]))}
+        return {"pair": list(_ask(states.parse_heart_beat, given["value"]))}
 
     def heartbeat(self, given: Mapping[str, Any]) -> dict[str, int]:
-        from stompcodec import heartbeat
+        from stompcodec import states
 
-        pair = _ask(heartbeat.negotiate_heart_beat, given.get("connect"), given.get("connected"))
+        pair = _ask(states.negotiate_heart_beat, given.get("connect"), given.get("connected"))
         return dict(zip(("client_to_server", "server_to_client"), pair))
 
     def artemis_ttl(self, given: Mapping[str, Any]) -> Any:
-        from stompcodec import heartbeat
+        from stompcodec import states
 
-        return _ask(heartbeat.artemis_ttl, given["version"], given.get("connect"), given["acceptor"])
+        return _ask(states.artemis_ttl, given["version"], given.get("connect"), given["acceptor"])
 
     def artemis_server_ping(self, given: Mapping[str, Any]) -> dict[str, int]:
-        from stompcodec import heartbeat
+        from stompcodec import states
 
-        return {"server_to_client": _ask(heartbeat.artemis_server_ping, given.get("connect"))}
+        return {"server_to_client": _ask(states.artemis_server_ping, given.get("connect"))}
 
     def content_type(self, given: Mapping[str, Any]) -> dict[str, str | None]:
         from stompcodec import content

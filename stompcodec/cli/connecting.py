@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn, TypeVar
 import click
 from click.core import ParameterSource
 
-from stompcodec.cli.groups import INTERRUPTED
+from stompcodec.cli.app import INTERRUPTED
 from stompcodec.cli.inputs import Duration, complain, option_group
 from stompcodec.cli.screen import printable
 from stompcodec.content import is_text_type
@@ -35,13 +35,12 @@ from stompcodec.errors import (
     StoreError,
 )
 from stompcodec.spec import VERSIONS
-from stompcodec.uri import parse_uri
+from stompcodec.uri import Address, parse_uri
 from stompcodec.values import SIZE
 from stompcodec.values import size as size_of
 
 if TYPE_CHECKING:
     from stompcodec.client import Client
-    from stompcodec.uri import Address
 
 #: A name begins with a letter, so that context:NAME cannot be a host with a port.
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9._-]{0,63}")
@@ -575,8 +574,6 @@ def addresses_of(url: str) -> list[Address]:
     Raises:
         ConfigError: it is malformed. The message shows no passcode.
     """
-    from stompcodec.uri import parse_uri
-
     return parse_uri(url_of(url))
 
 

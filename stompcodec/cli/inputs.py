@@ -10,7 +10,7 @@ import stat
 import sys
 import zlib
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from time import perf_counter
 from typing import Any, BinaryIO, NamedTuple, TypeVar
 
@@ -486,7 +486,7 @@ def opened(file: str, *, bar: bool = False) -> Iterator[Callable[[int], bytes]]:
     except OSError as error:
         raise Unreadable(error.strerror or str(error)) from error
     try:
-        with _progress(stream, name_of(file)) if bar else _silence() as moved:
+        with _progress(stream, name_of(file) if bar else "") as moved:
             source: Any = gzip.GzipFile(fileobj=stream) if _is_packed(stream) else stream
             # read1 returns what is available, so frames from a pipe are shown at once
             take = getattr(source, "read1", source.read)
@@ -523,18 +523,13 @@ def bar_disturbs(prints_at_the_end: bool) -> bool:
 
 
 @contextmanager
-def _silence() -> Iterator[Callable[[BinaryIO], None]]:
-    yield lambda _stream: None
-
-
-@contextmanager
 def _progress(stream: BinaryIO, name: str) -> Iterator[Callable[[BinaryIO], None]]:
-    """Show a bar on standard error, and yield the function that moves it."""
-    try:
+    """Show a bar on standard error, and yield the function that moves it. Nothing is shown without a name."""
+    size = 0
+    with suppress(OSError):
         status = os.fstat(stream.fileno())
-    except (OSError, io.UnsupportedOperation):
-        status = None
-    if status is None or not stat.S_ISREG(status.st_mode) or status.st_size < _LARGE or not sys.stderr.isatty():
+        size = status.st_size if stat.S_ISREG(status.st_mode) else 0
+    if not name or size < _LARGE or not sys.stderr.isatty():
         yield lambda _stream: None
         return
     from rich.console import Console
@@ -548,5 +543,5 @@ def _progress(stream: BinaryIO, name: str) -> Iterator[Callable[[BinaryIO], None
         TimeRemainingColumn(),
     )
     with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
-        task = progress.add_task(name, total=status.st_size)
+        task = progress.add_task(name, total=size)
         yield lambda stream: progress.update(task, completed=stream.tell())

@@ -20,9 +20,8 @@ from stompcodec.cli.inputs import Broken, Place, remedy_of
 from stompcodec.cli.screen import cut, printable, screen
 from stompcodec.content import decode_content, encoding_of, text_of
 from stompcodec.errors import ERROR_KINDS, ContentError
-from stompcodec.heartbeat import parse_heart_beat
 from stompcodec.spec import SERVER, UNESCAPED, VERSIONS, WITH_BODY, dialect_of
-from stompcodec.states import Sender, missing_headers
+from stompcodec.states import Sender, missing_headers, parse_heart_beat
 
 Severity = Literal["error", "warning", "note"]
 

@@ -9,9 +9,9 @@ from collections.abc import AsyncGenerator
 from functools import partial
 from typing import Any, ClassVar, Literal
 
-from stompcodec._websocket_py import is_text
 from stompcodec.compat import stompman_frames as frames
 from stompcodec.compat.seams import PeerError
+from stompcodec.frame import is_utf8
 
 try:
     _websockets: Any = importlib.import_module("websockets")
@@ -64,7 +64,7 @@ class WebSocketConnection(_connection.WebSocketConnection):  # type: ignore[misc
         frames.note_written(self, frame)
         octets = (frames.dump_frame if self.quirks else frames.strict_dump_frame)(frame)
         try:
-            await self.websocket.send(octets, text=is_text(octets))
+            await self.websocket.send(octets, text=is_utf8(octets))
         except _LOST as error:
             raise _ConnectionLostError(reason=error) from error
 

@@ -23,9 +23,9 @@ from collections.abc import Sequence
 from typing import Any
 from urllib.parse import quote
 
-from stompcodec._websocket_py import is_text
 from stompcodec.codec import read_websocket, write_websocket
 from stompcodec.errors import MissingExtraError
+from stompcodec.frame import is_utf8
 from stompcodec.transport.owner import Admit, AskAgainError, CloseCodeError, Layer, Octets, Part, PlainRequest
 
 #: The largest answer to /info in bytes, head and body each.
@@ -749,7 +749,7 @@ class WebSocketLayer:
                 protocol.send_continuation(chunk, not part) if self._in_parts else protocol.send_binary(chunk, False)
                 self._in_parts = part
             elif chunk:
-                (protocol.send_text if is_text(chunk) else protocol.send_binary)(chunk)
+                (protocol.send_text if is_utf8(chunk) else protocol.send_binary)(chunk)
 
     def take_output(self) -> list[bytes]:
         said, self._said = self._said, []

@@ -29,7 +29,7 @@ from stompcodec.bridge.headers import (
 from stompcodec.bridge.sources import GIVERS, _wild_lanes
 from stompcodec.broker import values
 from stompcodec.broker.management import management
-from stompcodec.cli.queues.looking import kept as moved
+from stompcodec.cli.looking import kept as moved
 from stompcodec.client import dialects
 from stompcodec.uri import parse_uri
 

@@ -9,7 +9,7 @@ from stompcodec.broker.memory import OPERATION
 from stompcodec.broker.queues.consumer import UNLIMITED
 from stompcodec.broker.routing import durables
 from stompcodec.broker.routing.durable import LONGEST_NAME
-from stompcodec.detect import is_legacy
+from stompcodec.connection import is_legacy
 
 
 def queue_of(bench, name="/queue/a"):

@@ -16,8 +16,8 @@ import click
 from cli.running import run as run_verb
 from click.testing import Result
 
-from stompcodec.cli import connecting, groups
-from stompcodec.cli.app import app
+from stompcodec.cli import connecting
+from stompcodec.cli.app import _SYNONYMS, STATUSES, app, markdown
 from stompcodec.testing import StompBroker
 
 if TYPE_CHECKING:
@@ -72,7 +72,7 @@ def test_each_help_has_an_example_and_each_short_option_a_long_name(path: str) -
 @pytest.mark.parametrize("path", VERBS)
 def test_each_help_ends_with_the_exit_statuses(path: str) -> None:
     text = help_of(path)
-    for status, meaning in groups.STATUSES[path].items():
+    for status, meaning in STATUSES[path].items():
         assert f"    {status:<4} {meaning}\n" in text
 
 
@@ -86,9 +86,9 @@ def test_each_client_verb_tells_how_to_give_a_passcode(path: str) -> None:
 def test_tables_of_verbs_are_complete_and_documented() -> None:
     names = {path: {option.name for option in command.params} for path, command in COMMANDS.items()}
     assert {path for path, options in names.items() if options & {"url", "passcode_file", "broker_url"}} == CLIENTS
-    assert set(groups.STATUSES) == set(VERBS)
+    assert set(STATUSES) == set(VERBS)
     page = (ROOT / "docs" / "cli.md").read_text(encoding="utf-8")
-    assert groups.markdown() in page
+    assert markdown() in page
     assert [verb for verb in VERBS if f"`{verb}`" not in page] == []
     assert all(f"_STOMPCODEC_COMPLETE={shell}_source" in page for shell in ("bash", "zsh", "fish"))
 
@@ -117,7 +117,7 @@ def test_unknown_verbs_get_a_suggestion(group: str) -> None:
 
 
 def test_words_of_other_tools_are_understood() -> None:
-    for word, verb in groups._SYNONYMS.items():
+    for word, verb in _SYNONYMS.items():
         having = [group for group in GROUPS if verb in COMMANDS[group].list_commands(click.Context(COMMANDS[group]))]
         assert having, f"{verb} is no verb"
         for group in having:
@@ -146,7 +146,7 @@ def test_wrong_usage_is_2_and_ctrl_c_is_130(path: str, monkeypatch: pytest.Monke
     ]
     result = run(path, *needed)
     assert (result.exit_code, "Traceback" in result.output) == (130, False)
-    assert {2, 130} <= set(groups.STATUSES[path])
+    assert {2, 130} <= set(STATUSES[path])
 
 
 GOOD = b"SEND\ndestination:/q\ncontent-type:text/plain\ncontent-length:1\n\nx\0"
@@ -188,7 +188,7 @@ def test_exit_statuses_are_those_of_the_table(
     Path("bad").write_bytes(b"root:x:0:0\n")
     result = run(path, *arguments)
     assert result.exit_code == status, result.output
-    assert status in groups.STATUSES[path]
+    assert status in STATUSES[path]
     assert result.exception is None or isinstance(result.exception, SystemExit)
     if status == 1 and arguments[-2:] == REFUSED and arguments[0] != "none":
         (line,) = result.stderr.splitlines()

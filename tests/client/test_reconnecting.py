@@ -18,7 +18,7 @@ from stompcodec.bridge import sources as bridge_ends
 from stompcodec.client.dialects import BROKERS, row_of
 from stompcodec.client.io import engine
 from stompcodec.client.io.owner import WireOwner
-from stompcodec.heartbeat import Heartbeat
+from stompcodec.states import Heartbeat
 from stompcodec.testing.faults import FaultProxy
 
 

@@ -13,8 +13,7 @@ from codec.lockstep import answer_of
 from patience import patience
 
 import stompcodec
-from stompcodec.column_filter import Condition, checked_where
-from stompcodec.spec import Limits, checked_limits, checked_names
+from stompcodec.spec import Condition, Limits, checked_limits, checked_names, checked_where
 
 ROOT = str(Path(stompcodec.__file__).parents[1])
 HEAD = b"SEND\nk:" + b"a" * 60 + b"\nz:" + b"b" * 70 + b"\n"
@@ -22,7 +21,7 @@ HEAD = b"SEND\nk:" + b"a" * 60 + b"\nz:" + b"b" * 70 + b"\n"
 
 def run(code: str) -> str:
     """Run code on the C backend in a process of its own; return what it prints."""
-    begin = "import gc, sys\nfrom stompcodec._codec_c import *\nfrom stompcodec.column_filter import Condition\n"
+    begin = "import gc, sys\nfrom stompcodec._codec_c import *\nfrom stompcodec.spec import Condition\n"
     paths = [ROOT, *filter(None, [os.environ.get("PYTHONPATH")])]
     environment = {**os.environ, "STOMPCODEC_PURE": "0", "PYTHONPATH": os.pathsep.join(paths)}
     done = subprocess.run(

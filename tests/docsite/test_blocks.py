@@ -55,7 +55,6 @@ RUN |= {
         ("docs/bridge.md", "sh"),
         ("docs/capture-format.md", "python"),
         ("docs/cli.md", "sh"),
-        ("docs/compat.md", "console"),
         ("docs/compat.md", "python"),
         ("docs/queue-tools.md", "sh"),
     )

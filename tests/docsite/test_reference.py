@@ -22,7 +22,6 @@ from stompcodec.spec import Limits
 
 #: Modules with `__all__` that are not for programs: parts of a door, and programs.
 INTERNAL = {
-    "stompcodec._lean": "instead of typing and enum, which are slow to import",
     "stompcodec._codec_py": "a backend, behind stompcodec",
     "stompcodec.codec": "a part of stompcodec",
     "stompcodec.cli": "the program",

@@ -11,9 +11,8 @@ from typing import Any, NamedTuple
 
 from stompcodec.codec import Parser
 from stompcodec.errors import FrameError
-from stompcodec.heartbeat import parse_heart_beat
 from stompcodec.spec import VERSIONS, Limits
-from stompcodec.states import State, missing_headers, negotiate, negotiate_client, next_state
+from stompcodec.states import State, missing_headers, negotiate, negotiate_client, next_state, parse_heart_beat
 
 
 class Heard(NamedTuple):

@@ -18,9 +18,8 @@ from stompcodec.connection import Connection, Role
 from stompcodec.errors import (
     LocalProtocolError,
 )
-from stompcodec.heartbeat import Heartbeat
 from stompcodec.spec import VERSIONS, Limits
-from stompcodec.states import State
+from stompcodec.states import Heartbeat, State
 
 # ---- negotiation ----
 

@@ -9,8 +9,7 @@ from protocol.talking import client_in_session, connect_wire, in_session, server
 
 from stompcodec.codec import Frame
 from stompcodec.connection import Connection, Role
-from stompcodec.heartbeat import Heartbeat
-from stompcodec.states import State
+from stompcodec.states import Heartbeat, State
 
 GRACE = {Role.CLIENT: 1.0, Role.SERVER: 0.0}
 EOL = b"\n"

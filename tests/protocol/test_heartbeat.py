@@ -9,7 +9,7 @@ from patience import patience
 from protocol.vectors_of import answer, vectors_of
 
 from stompcodec.errors import FrameError
-from stompcodec.heartbeat import (
+from stompcodec.states import (
     Heartbeat,
     artemis_server_ping,
     artemis_ttl,

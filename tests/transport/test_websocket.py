@@ -8,8 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from transport.messages import BINARY, CLOSE, CONT, KEY, PING, PONG, TEXT, accept_of, answered, frame, frames, request
 
+from stompcodec.frame import is_utf8
 from stompcodec.transport.owner import CloseCodeError, Part
-from stompcodec.transport.websocket import MAX_HANDSHAKE, client_layer, is_text, server_layer
+from stompcodec.transport.websocket import MAX_HANDSHAKE, client_layer, server_layer
 
 pytestmark = pytest.mark.usefixtures("road")
 
@@ -201,7 +202,7 @@ def test_each_chunk_is_one_message(chunks):
     for layer, masks in ((opened_server(), False), (opened_client(), True)):
         layer.send(chunks)
         read = frames(b"".join(layer.take_output()))
-        assert read == [(TEXT if is_text(chunk) else BINARY, chunk, True, masks) for chunk in chunks]
+        assert read == [(TEXT if is_utf8(chunk) else BINARY, chunk, True, masks) for chunk in chunks]
 
 
 @pytest.mark.req("ART-WSK-02")

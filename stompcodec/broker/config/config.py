@@ -13,8 +13,8 @@ from stompcodec.broker.config.settings import EXCHANGES, Pauses, Preset, Setting
 from stompcodec.broker.errors import Refused
 from stompcodec.broker.memory import MESSAGE
 from stompcodec.errors import ConfigError
-from stompcodec.heartbeat import parse_heart_beat
 from stompcodec.spec import DEFAULT_LIMITS, Limits, checked_limits
+from stompcodec.states import parse_heart_beat
 
 _MIB = 2**20
 #: Limits before login, when a client needs to send little more than a CONNECT frame.
@@ -152,9 +152,8 @@ class Config:
         None,
         "listen.legacy",
         values.legacy,
-        "Where the older worker dialect is accepted: true on the other ports, which recognize it by a CONNECT with "
-        "username but without login and accept-version, or by a command that is not in upper case; or a port for this "
-        "dialect only.",
+        "Where the older worker dialect is accepted: true on the other ports, which recognize it by its CONNECT "
+        "or a command not in upper case; or a port for this dialect only.",
         "detect_legacy",
         example="false",
     )
@@ -179,25 +178,25 @@ class Config:
         None,
         "websocket.origins",
         values.origins,
-        "Pages that may use the broker over WebSocket, by origin: scheme, host and port; port `*` is any. By default, "
-        "those of localhost and of loopback addresses if the broker listens on loopback only, otherwise none. "
-        "Programs that send no Origin need no entry.",
+        "Pages that may use the broker over WebSocket, by origin: scheme, host and port; port `*` is any. By "
+        "default, those of localhost and loopback addresses if the broker listens on loopback only, otherwise "
+        "none. Programs send no Origin.",
         example='["https://app.example", "http://localhost:*"]',
     )
     ws_hosts: tuple[str, ...] = _key(
         (),
         "websocket.hosts",
         values.hosts,
-        "Names and addresses by which WebSocket clients reach the broker, without ports. listen.host, localhost, "
-        "loopback addresses, and the local address of the connection are always accepted; behind a proxy, only these "
-        "entries and listen.host are.",
+        "Names and addresses by which WebSocket clients reach the broker, without ports. listen.host is always "
+        "accepted; localhost, loopback addresses and the local address of the connection unless a proxy passed it "
+        "on.",
         example='["broker.example"]',
     )
     data: str | None = _key(
         None,
         "store.data",
         values.text,
-        "Folder for durable messages and subscriptions. Without it nothing is stored, but `stompcodec broker` then "
+        "Folder for durable messages and subscriptions. Without it nothing is stored, but `stompcodec broker` "
         "uses ./stompcodec-data, unless --memory is given or store.durable is none.",
         example='"stompcodec-data"',
     )
@@ -205,31 +204,30 @@ class Config:
         None,
         "store.group",
         values.text,
-        "Group that may read the files that hold messages, a name or a number. The broker's user must be a member. "
-        "Without it, only that user can read them, regardless of the umask.",
+        "Group that may read the files that hold messages, a name or a number, of which the broker's user is a "
+        "member. Without it, only that user can, regardless of the umask.",
         example='"stomp"',
     )
     durable: str = _key_by_dialect(
         "all",
         "store.durable",
         values.one_of("persistent", "all", "none"),
-        "Which messages are stored: all of queues except those with persistent:false, and those of topics with "
+        "Which messages are stored: all of queues but those with persistent:false, and those of topics with "
         "persistent:true; or persistent, those with persistent:true only, the default of other dialects; or none.",
     )
     dialect: str = _key(
         "stompcodec",
         "broker.dialect",
         values.one_of(*DIALECTS),
-        "The broker to imitate. It changes the defaults of other keys, and what has no key, see "
-        "docs/broker-extensions.md.",
+        "The broker to imitate. It changes other defaults, see docs/broker-extensions.md.",
     )
     memory: int = _key(
         1024 * _MIB,
         "limits.memory",
         _SIZE,
-        "Memory for everything that clients make the broker keep, in bytes: messages, unfinished frames, "
-        "transactions, output, subscriptions, destinations. When it runs short, senders to the largest queues wait, "
-        "and the sessions that hold most in unfinished frames and transactions are ended.",
+        "Memory for everything that clients make the broker keep: messages, unfinished frames, transactions, "
+        "output, subscriptions, destinations. When it runs short, senders to the largest queues wait, and the "
+        "sessions that hold most are ended.",
     )
     limits: Limits = field(
         default=DEFAULT_LIMITS,
@@ -251,9 +249,9 @@ class Config:
         0,
         "sessions.ttl",
         values.ttl,
-        "Silence after which a client without heart-beats is disconnected: the connection TTL of Artemis. For a client "
-        "with heart-beats it is its own interval times factor, but not below least, and not above most. A text such as "
-        '"60s" sets usual only. override is used if usual is 0; if both are 0, these rules are off.',
+        "Silence after which a client without heart-beats is disconnected: the connection TTL of Artemis. With "
+        'heart-beats it is their interval times factor, within least and most. A text such as "60s" sets '
+        "usual only. override is used if usual is 0; if both are 0, these rules are off.",
         "ttl_override",
         "ttl_min",
         "ttl_max",
@@ -267,9 +265,8 @@ class Config:
         10_000,
         "sessions.max_connections",
         _COUNT,
-        "Connections at one time, at most those that ulimit -n allows. One user may have half of them, if there are "
-        "several users; one address three quarters, unless it is loopback; and a quarter may be waiting for their "
-        "login.",
+        "Connections at one time, at most those that ulimit -n allows. One of several users may have half of "
+        "them, one address three quarters, unless it is loopback; and a quarter may wait for their login.",
     )
     max_subscriptions: int = _key(1000, "sessions.max_subscriptions", _COUNT, "Subscriptions of a session.")
     max_unacked: int = _key(
@@ -302,9 +299,9 @@ class Config:
         100,
         "queues.prefetch",
         values.prefetch,
-        "What a subscription may have unacknowledged unless it sets its own limit: a number of messages, or of bytes "
-        'as in Artemis, such as "10KiB". Bytes count in client and client-individual mode, and "0B" is one message at '
-        "a time; activemq.prefetchSize then counts bytes, too.",
+        "What a subscription may have unacknowledged unless it sets its own limit: messages, or bytes as in "
+        'Artemis, such as "10KiB". Bytes count with acknowledgements, and "0B" is one message at a time; '
+        "activemq.prefetchSize then counts bytes, too.",
         "window",
         "prefetch_octets",
         example="100",
@@ -316,8 +313,8 @@ class Config:
         _PAUSES,
         "queues.redelivery_delay",
         values.pauses,
-        "Pause before a message is delivered again after a NACK: the first pause, the factor of the next ones, and the "
-        "longest. Other messages are delivered meanwhile. With 0s it is delivered again at once.",
+        "Pause before a message is delivered again after a NACK: the first, the factor of the next ones, and the "
+        "longest. 0s is none.",
     )
     dead_letter: str = _key(
         "/queue/DLQ.{name}",
@@ -342,15 +339,15 @@ class Config:
         4000,
         "queues.window",
         _COUNT,
-        "Messages of a queue in memory, at most as many as limits.memory has room for, and at most those of 4 MiB or a "
-        "16th of limits.memory. Later persistent ones stay in the store until their turn comes.",
+        "Messages of a queue in memory, at most those of 4 MiB or a 16th of limits.memory. Later persistent ones "
+        "stay in the store until their turn comes.",
     )
     transient: str = _key(
         "stop",
         "queues.transient",
         values.one_of("stop", "spool"),
-        "What messages that are not persistent do where a queue is full: stop their senders, or go beyond the window, "
-        "too. With spool they stay in the store until their turn comes, and a restart drops them.",
+        "What messages that are not persistent do where a queue is full: stop their senders; or spool, where they "
+        "wait in the store until their turn comes, and a restart drops them.",
     )
     max_destinations: int = _key(
         10_000,
@@ -391,8 +388,8 @@ class Config:
         None,
         "messages.large_folder",
         values.text,
-        "Folder for these files, used by this broker alone. The broker marks it, and refuses an unmarked folder with "
-        "foreign files. By default the files are in store.data, or in a temporary folder if that is not set.",
+        "Folder for these files, used by this broker alone, which refuses an unmarked one with foreign files. By "
+        "default they are in store.data, or without that in a temporary folder.",
         example='"large"',
     )
     max_large_octets: int = _key(
@@ -417,9 +414,8 @@ class Config:
         3600.0,
         "idempotency.window",
         values.seconds_or_0,
-        "How long the broker remembers the idempotency-key (or _AMQ_DUPL_ID) of a SEND. A second SEND with the same "
-        "key gets its RECEIPT but is not stored. It remembers the last 20,000 keys of each user, virtual host, "
-        "client-id and destination. 0 turns this off.",
+        "How long the broker remembers the idempotency-key (or _AMQ_DUPL_ID) of a SEND. A second SEND with the "
+        "same key gets its RECEIPT but is not stored. 0 turns this off.",
     )
     anycast_prefix: str = _key(
         "",
@@ -434,9 +430,9 @@ class Config:
         "none",
         "addresses.wildcards",
         values.wildcards,
-        "The wildcards that topic subscriptions may use: * is one word; any number of words is > (activemq) or # "
-        "(rabbitmq, artemis). A dot separates words, in addresses.settings, too, unless a table names another "
-        'delimiter: { syntax = "artemis", delimiter = "/" }.',
+        "The wildcards of topic subscriptions: * is one word; any number of words is > (activemq) or # (rabbitmq, "
+        "artemis). A dot separates words, in addresses.settings, too; a table sets another delimiter: "
+        '{ syntax = "artemis", delimiter = "/" }.',
         "delimiter",
         example='"none"',
     )
@@ -462,9 +458,9 @@ class Config:
         {},
         "addresses.exchanges",
         values.exchanges,
-        "The type of each exchange in /exchange/NAME/KEY: topic, direct or fanout. With at least one exchange, "
-        "amq.topic, amq.direct, amq.fanout and /amq/queue/NAME exist as well, and a destination without a prefix, "
-        "such as orders, is the queue /queue/orders.",
+        "The type of each exchange in /exchange/NAME/KEY: topic, direct or fanout. With at least one, amq.topic, "
+        "amq.direct, amq.fanout and /amq/queue/NAME exist as well, and a destination without a prefix, such as "
+        "orders, is /queue/orders.",
         example='{ orders = "topic" }',
     )
     virtual_hosts: tuple[str, ...] | None = _key(
@@ -485,8 +481,8 @@ class Config:
         False,
         "web.metrics",
         values.flag,
-        "Whether GET /metrics on listen.ws_port has metrics for Prometheus, for those who may manage the broker. It "
-        "needs the extra metrics. 100 destinations have metrics of their own; those of others are summed up as _other.",
+        "Whether GET /metrics on listen.ws_port has metrics for Prometheus, for those who may manage the broker. "
+        "It needs the extra metrics.",
     )
     web_page: bool = _key(
         False,
@@ -499,8 +495,8 @@ class Config:
         "off",
         "log.frames",
         values.one_of("off", "heads", "all"),
-        "Which frames are logged, with the session and the address of the client: none, all without their bodies, or "
-        "all with the beginnings of bodies. Never a passcode.",
+        "Which frames are logged, with session and address: none, all without their bodies, or all with the "
+        "beginnings of bodies. Never a passcode.",
     )
     users: Mapping[str, User] | None = _key(
         None,

@@ -176,7 +176,7 @@ def explain() -> str:
 
 
 def markdown() -> str:
-    """Return the keys as Markdown tables: the text of docs/broker-config.md.
+    """Return the keys as Markdown: the text of docs/broker-config.md.
 
     >>> markdown().splitlines()[0]
     '# Configuration of the broker'
@@ -189,24 +189,21 @@ def markdown() -> str:
             lines += ["", f"## `{title}`", ""]
         if not above:
             lines += [key.doc, "", "```toml", key.example, "```"]
-        elif above != table:
-            lines += ["| key | default | meaning |", "| --- | --- | --- |"]
-        if above:
+        else:
             default = key.example if key.also else _toml(key.default, key.read)
-            default = "–" if key.default is None and not key.also else f"`{default}`"
-            lines.append(f"| `{name}` | {default} | {key.doc} |")
+            default = "" if key.default is None and not key.also else f" = {default}"
+            lines.append(f"- `{name}{default}`: {key.doc}")
         table = above
     return "\n".join([*lines, _FIXED])
 
 
 _INTRODUCTION = """# Configuration of the broker
 
-`stompcodec broker --config FILE` reads a TOML file. Every key has a default, so an empty file is valid. Command-line
-options take precedence over the file. Sizes and times are [written](cli.md#sizes-and-times) as `"64KiB"` and `"30s"`.
-Relative paths start from the folder of the file. `stompcodec broker --help-config` prints all keys as a file to start
-from, and `examples/brokers` has some small ones.
+`stompcodec broker --config FILE` reads a TOML file. Every key has a default; command-line options take precedence.
+Sizes and times are [written](cli.md#sizes-and-times) as `"64KiB"` and `"30s"`. Relative paths start from the folder of
+the file. `--help-config` prints all keys as a file to start from, and `examples/brokers` has some small ones.
 
-This page is generated from the fields of `Config` in `stompcodec/broker/config/config.py`."""
+This page is generated from `Config` in `stompcodec/broker/config/config.py`."""
 
 _FIXED = """
 ## Values without a key
@@ -215,45 +212,40 @@ A dialect or another key sets these. A program of yours can set the field of `st
 
 | what | value | field |
 | --- | --- | --- |
-| permissions of files | `0600`, or `0640` with `store.group`; folders can be entered by those who may read | `mode` |
-| least free space on the disk of `store.data`; below that, messages to be stored are refused | 64 MiB | `store_free` |
+| permissions of files | `0600`, or `0640` with `store.group` | `mode` |
+| free space of `store.data` below which storing is refused | 64 MiB | `store_free` |
 | longest command line | 256 bytes | `limits` |
 | limits before CONNECTED | command line 64 bytes, header line 8 KiB, 100 headers, body 64 KiB | `first_limits` |
-| longest frame of WebSocket; a message may have many of them | 128 MiB | `ws_frame` |
-| answer to heart-beats | `sessions.heart_beat`; with rabbitmq and activemq the client's | `heart_beat_answer` |
+| longest frame of WebSocket; a message may have many | 128 MiB | `ws_frame` |
 | time that sessions have when the broker stops | 5 s | `drain_timeout` |
-| connections of a user | half of `sessions.max_connections`, or all if there is only one user | `user_connections` |
-| connections of an address, IPv6 by its /64 | three quarters of them, or all on loopback | `address_connections` |
+| connections of a user | half of `sessions.max_connections`; all for a single user | `user_connections` |
+| connections of an address, IPv6 by its /64 | three quarters of them; all on loopback | `address_connections` |
 | connections before login | a quarter of them | `max_before_login` |
 | open transactions of a session | 100 | `max_transactions` |
-| bytes that wait to be written to a client, before it gets more | 256 KiB, less with little memory | `write_high` |
-| PING and RECEIVE | on | `commands` |
+| unwritten bytes above which a client gets no more | 256 KiB, less with little memory | `write_high` |
+| commands of the wish-list | PING and RECEIVE | `commands` |
 | prefixes of queues | `/queue/`, `/temp-queue/` | `queue_prefixes`, `temp_queue_prefix` |
 | prefixes of topics | `/topic/`, `/temp-topic/` | `topic_prefixes`, `temp_topic_prefix` |
-| messages of higher priority are delivered first | yes | `priority` |
+| higher priority is delivered first | yes | `priority` |
 | scheduled messages in memory, over all queues | 100,000 | `max_delayed` |
 | bytes of a queue in memory from which on it is paged | 4 MiB, at most a 16th of `limits.memory` | `window_octets` |
 | destinations that a session creates | half of `queues.max_destinations` | `session_destinations` |
 | those that a user creates | half; without users, an address three quarters | `user_destinations` |
-| `exclusive:true` on SUBSCRIBE | the only consumer; with rabbitmq a new queue is the session's | `exclusive` |
-| other `x-` arguments for an existing queue | ignored; refused with rabbitmq | `queue_arguments` |
-| `x-` arguments for a new queue | obeyed; with activemq and artemis ignored | `queue_arguments` |
-| a reply-to with a temporary queue subscribes its sender | with rabbitmq | `reply_to_subscribes` |
 | messages that wait for a slow subscriber | 100,000 | `topic_backlog` |
 | retained messages together | 64 MiB | `max_retained_octets` |
 | large messages received at a time | 500, at most a quarter of the file descriptors | `max_uploads` |
-| those of one user | half of them; of an address three quarters, without users | `user_uploads` |
-| a client that stalls in a large message gets an ERROR | after 60 s | `upload_timeout` |
-| so does one that sends it more slowly | than 1 KiB per second | `upload_rate` |
-| largest body for the header transformation, before and after | 256 KiB | `max_transformed` |
-| largest decoded body for the header content-encoding | 1 MiB | `max_inflated` |
-| a message-id on SEND | replaced; with rabbitmq refused | `refuse_message_id` |
+| those of a user | half; without users, of an address three quarters | `user_uploads` |
+| pause in a large message that ends it | 60 s | `upload_timeout` |
+| slowest large message | 1 KiB per second | `upload_rate` |
+| largest body for `transformation` | 256 KiB | `max_transformed` |
+| largest decoded body for `content-encoding` | 1 MiB | `max_inflated` |
 | idempotency keys of a user, virtual host, client-id and destination | the last 20,000 | `max_keys` |
-| a name without prefix and setting | a queue; with artemis a topic | `routing` |
-| destination-type and subscription-type | obeyed; rabbitmq and activemq ignore them | `routing_headers` |
-| a list of destinations with commas; virtual topics | with activemq | `composite`, `virtual_topics` |
 | prefix of [requests](management.md); an empty one turns them off | `/management/` | `management_prefix` |
 | destinations with metrics of their own | 100 | `web_metrics_destinations` |
+
+[Dialects](broker-extensions.md#destinations) also differ in the fields `heart_beat_answer`, `exclusive`,
+`queue_arguments`, `reply_to_subscribes`, `refuse_message_id`, `routing`, `routing_headers`, `composite` and
+`virtual_topics`.
 """
 
 

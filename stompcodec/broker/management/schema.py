@@ -313,38 +313,36 @@ _PAGE = (
     Field("limit", whole(1, MOST_ROWS), f"Most rows of the answer, 1 to {MOST_ROWS}.", default=USUAL_ROWS),
     Field("page", text, "The `next` of the answer before, for the rows that follow."),
 )
-_MATCH = Field("match", pattern, "Only names that match; `*` stands for any characters. It may have 16 of them.")
-_QUEUE = Field(
-    "destination", text, "A queue, or a durable subscription by the `name` that `durables` shows.", required=True
-)
-_SELECTOR = Field("selector", text, "Only messages that match this condition, as in SUBSCRIBE.")
+_MATCH = Field("match", pattern, "Only names that match; up to 16 `*` stand for any characters.")
+_QUEUE = Field("destination", text, "A queue, or a durable subscription by its `name` in `durables`.", required=True)
+_SELECTOR = Field("selector", text, "Only messages that match this condition.")
 _ID = Field("message_id", text, "Only the message with this message-id.")
-_MOST = Field("limit", whole(1, _MOST_MESSAGES), "The most messages; by default all that are ready at the start.")
+_MOST = Field("limit", whole(1, _MOST_MESSAGES), "Most messages; by default all that are ready at the start.")
 
 #: What a queue says of itself, in `destinations` and `durables`. The last ones change although nothing is done.
 OF_QUEUE = (
-    Column("ready", "whole", "Messages that no consumer has, also those in the store only."),
-    Column("unacknowledged", "whole", "Messages that a consumer has and has not acknowledged."),
+    Column("ready", "whole", "Messages that no consumer has, those in the store included."),
+    Column("unacknowledged", "whole", "Messages that consumers have not acknowledged."),
     Column("scheduled", "whole", "Messages that wait for their time."),
     Column("paged", "whole", "Messages that are in the store only."),
     Column("bytes", "whole", "Bytes of the messages in memory."),
     Column("consumers", "whole", "Consumers, browsers included."),
-    Column("credit", "whole", "Further messages that the consumers may have, each at most 1,000,000."),
-    Column("producers_waiting", "whole", "Sessions that wait for room before they may send more."),
+    Column("credit", "whole", "Further messages that consumers may have, each at most 1,000,000."),
+    Column("producers_waiting", "whole", "Sessions that wait for room."),
     Column("paused", "flag", "An order has paused its deliveries."),
-    Column("received", "whole", "Messages that were put into it since the start."),
-    Column("delivered", "whole", "Messages that consumers got since the start, redeliveries included."),
-    Column("redelivered", "whole", "Messages that came back to it after a delivery, since the start."),
-    Column("expired", "whole", "Messages that expired in it, since the start."),
-    Column("dropped", "whole", "Messages dropped because it was full, since the start."),
-    Column("dead_letters", "whole", "Messages that became dead letters, since the start."),
+    Column("received", "whole", "Messages put into it since the start."),
+    Column("delivered", "whole", "Messages delivered since the start, redeliveries included."),
+    Column("redelivered", "whole", "Messages that came back since the start."),
+    Column("expired", "whole", "Messages expired since the start."),
+    Column("dropped", "whole", "Messages dropped since the start because it was full."),
+    Column("dead_letters", "whole", "Dead letters made since the start."),
     Column(
         "oldest",
         "number?",
-        "Seconds since the oldest ready message was sent; for one of an earlier run, since the start.",
+        "Age of the oldest ready message.",
     ),
-    Column("received_rate", "number?", "Messages received per second lately; null until it was asked for before."),
-    Column("delivered_rate", "number?", "Messages delivered per second lately."),
+    Column("received_rate", "number?", "Messages received per second."),
+    Column("delivered_rate", "number?", "Messages delivered per second."),
 )
 
 MOVING = 3
@@ -370,14 +368,14 @@ QUESTIONS = (
             Column("log_level", "text", "The level of its log."),
             Column("sessions", "whole", "Connections now."),
             Column("sessions_total", "whole", "Connections since the start."),
-            Column("sessions_refused", "whole", "Connections that were refused since the start."),
+            Column("sessions_refused", "whole", "Connections refused since the start."),
             Column("queues", "whole", "Queues of this virtual host."),
             Column("topics", "whole", "Topics of this virtual host."),
             Column("durables", "whole", "Durable subscriptions of this virtual host."),
             Column("subscriptions", "whole", "Subscriptions of the sessions of this virtual host."),
             Column("messages", "whole", "Messages accepted since the start, dead letters included."),
-            Column("messages_rate", "number?", "Messages accepted per second lately; null until it was asked before."),
-            Column("duplicates", "whole", "SENDs that were not stored because their idempotency key was known."),
+            Column("messages_rate", "number?", "Messages accepted per second."),
+            Column("duplicates", "whole", "SENDs not stored because their idempotency key was known."),
             Column("memory_used", "whole", "Bytes of the memory account."),
             Column("memory_limit", "whole", "`limits.memory`."),
         ),
@@ -387,7 +385,7 @@ QUESTIONS = (
         "The sessions of this virtual host that have connected.",
         _PAGE,
         (
-            Column("session", "text", "The id of the session, for `close`."),
+            Column("session", "text", "Its id, for `close`."),
             Column("peer", "text", "The address of the client."),
             Column("user", "text", "The login; empty without one."),
             Column("client_id", "text?", "The client-id of CONNECT."),
@@ -396,17 +394,17 @@ QUESTIONS = (
             Column("secure", "flag", "The connection uses TLS."),
             Column("age", "number", "Seconds since the connection was opened."),
             Column("subscriptions", "whole", "Its subscriptions."),
-            Column("unacknowledged", "whole", "Messages that it has and has not acknowledged."),
+            Column("unacknowledged", "whole", "Messages that it has not acknowledged."),
             Column("transactions", "whole", "Its open transactions."),
-            Column("waiting", "flag", "It is not read at present: it waits for room, for the disk, or has to read."),
-            Column("unwritten", "whole", "Bytes of output that it has not read, as they count in memory."),
+            Column("waiting", "flag", "It is not read: it waits for room or the disk, or has to read."),
+            Column("unwritten", "whole", "Bytes of output that it has not read."),
             Column("memory", "whole", "Bytes of the memory account that it holds."),
         ),
         is_list=True,
     ),
     Request(
         "destinations",
-        "The queues and topics of this virtual host. Without `sort` they are in the order of their names.",
+        "The queues and topics of this virtual host, by name.",
         (
             *_PAGE,
             _MATCH,
@@ -442,8 +440,8 @@ QUESTIONS = (
             Column("exclusive", "flag", "It is exclusive."),
             Column("priority", "whole", "Its priority among consumers."),
             Column("credit", "whole", "Further messages that it may have, at most 1,000,000."),
-            Column("unacknowledged", "whole", "Messages that it has and has not acknowledged."),
-            Column("waiting", "whole", "Messages that wait for it: those of its own subscription to a topic."),
+            Column("unacknowledged", "whole", "Messages that it has not acknowledged."),
+            Column("waiting", "whole", "Messages of a topic that wait for it."),
         ),
         is_list=True,
     ),
@@ -495,8 +493,8 @@ QUESTIONS = (
             Column("priority", "whole", "Its priority, 0 to 9."),
             Column("attempts", "whole", "Failed deliveries."),
             Column("expires", "number?", "When it expires, in seconds since 1970."),
-            Column("age", "number", "Seconds since it was sent, as `oldest` of a queue."),
-            Column("origin", "text?", "Where a dead letter that the broker made came from; null for other messages."),
+            Column("age", "number", "Its age."),
+            Column("origin", "text?", "The queue of a dead letter that the broker made."),
         ),
         is_list=True,
     ),
@@ -506,13 +504,13 @@ QUESTIONS = (
         (),
         (
             Column("kind", "text", "`sqlite`, `memory`, or `none`."),
-            Column("bytes", "whole?", "Bytes of its files without those of large messages; null if there are none."),
+            Column("bytes", "whole?", "Bytes of its files without large messages; null without files."),
             Column("free", "whole?", "Bytes that it can store before the disk is full; null if unknown."),
             Column("refusing", "flag", "The disk is nearly full: messages to be stored are refused."),
             Column("commits", "whole", "Commits since the start."),
             Column("failures", "whole", "Commits that have failed since the start."),
-            Column("commit_time", "number?", "Seconds that the last commit took, or is taking."),
-            Column("commit_time_most", "number?", "The longest of the last 100 commits in seconds."),
+            Column("commit_time", "number?", "Seconds of the last commit."),
+            Column("commit_time_most", "number?", "Seconds of the longest of the last 100 commits."),
             Column("pending", "whole", "Operations that wait for the next commit."),
             Column("behind", "flag", "The disk is slower than the senders, which wait."),
             Column("producers_waiting", "whole", "Sessions that wait for the disk."),
@@ -564,8 +562,7 @@ ORDERS = (
             Field(
                 "to",
                 text,
-                "A queue or topic. Without it, dead letters are sent again: each goes to the queue it came from, "
-                "without the headers of a dead letter.",
+                "A queue or topic. Without it, dead letters are sent again, each to the queue it came from.",
             ),
             _SELECTOR,
             _ID,
@@ -574,8 +571,8 @@ ORDERS = (
         (
             Column("destination", "text", "The queue they were in."),
             Column("messages", "whole", "Messages moved."),
-            Column("skipped", "whole", "Messages left, because where they came from is unknown, not a queue, or full."),
-            Column("stopped", "text?", "Why the order ended early, for instance because a queue is full."),
+            Column("skipped", "whole", "Messages left, because their origin is unknown, not a queue, or full."),
+            Column("stopped", "text?", "Why the order ended early."),
         ),
         is_order=True,
     ),
@@ -630,18 +627,24 @@ def markdown() -> str:
     '## Questions'
     """
     lines: list[str] = []
+    told = False
     for title, requests in (("Questions", QUESTIONS), ("Orders", ORDERS)):
         lines += [f"## {title}", ""]
         for request in requests:
             lines += [f"### `{request.name}`", "", request.doc, ""]
-            if request.fields:
-                lines += ["| field | default | meaning |", "| --- | --- | --- |"]
-                lines += [f"| `{each.name}` | {_default(each)} | {each.doc} |" for each in request.fields]
+            if fields := [each for each in request.fields if each not in _PAGE]:
+                lines += [f"- `{each.name}`{_default(each)}: {each.doc}" for each in fields]
                 lines.append("")
-            where = "each of `rows`" if request.is_list else "`result`"
-            lines += [f"| in {where} | kind | meaning |", "| --- | --- | --- |"]
-            lines += [f"| `{each.name}` | {_kind(each)} | {each.doc} |" for each in request.columns]
+            columns, of_queue = request.columns, request.columns[-len(OF_QUEUE) :] == OF_QUEUE
+            lines += ["Rows:" if request.is_list else "Result:", ""]
+            lines += [
+                f"- `{each.name}` ({_kind(each)}): {each.doc}"
+                for each in columns[: -len(OF_QUEUE) if of_queue and told else None]
+            ]
+            if of_queue and told:
+                lines.append("- the columns of [`destinations`](#destinations) from `ready` on")
             lines.append("")
+            told |= of_queue
     return "\n".join(lines[:-1]) + "\n"
 
 
@@ -656,13 +659,13 @@ def page_of(page: str) -> str:
 
 def _default(field: Field) -> str:
     if field.required:
-        return "required"
-    return "–" if field.default is None else f"`{field.default}`"
+        return " (required)"
+    return "" if field.default is None else f" (`{field.default}`)"
 
 
-_SAID = {"whole": "whole number", "flag": "true or false"}
+_SAID = {"whole": "int", "flag": "bool"}
 
 
 def _kind(column: Column) -> str:
     kind = column.kind.removesuffix("?")
-    return _SAID.get(kind, kind) + (" or null" if column.kind.endswith("?") else "")
+    return _SAID.get(kind, kind) + column.kind[len(kind) :]

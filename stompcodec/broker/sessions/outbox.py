@@ -12,7 +12,7 @@ from stompcodec.broker.errors import Refused
 from stompcodec.broker.message import LargeBody
 from stompcodec.broker.queues.consumer import EOL, Consumer
 from stompcodec.broker.storage.large import Download, head_of
-from stompcodec.heartbeat import artemis_server_ping, artemis_ttl
+from stompcodec.states import artemis_server_ping, artemis_ttl
 
 
 class Windows:

@@ -10,10 +10,10 @@ from collections.abc import Sequence
 from typing import Any
 from urllib.parse import quote
 
-from stompcodec._websocket_py import is_text
 from stompcodec.broker.auth import Gate
 from stompcodec.cli.proxying.bytes import BINARY, TEXT, Chunk
 from stompcodec.errors import MissingExtraError
+from stompcodec.frame import is_utf8
 from stompcodec.spec import VERSIONS
 
 try:
@@ -177,7 +177,7 @@ class Messages:
         data, kind, end = chunk
         if self._in_parts:
             protocol.send_continuation(data, end)
-        elif kind == TEXT or (not kind and end and is_text(data)):
+        elif kind == TEXT or (not kind and end and is_utf8(data)):
             protocol.send_text(data, end)
         else:
             protocol.send_binary(data, end)

@@ -20,7 +20,7 @@ from stompcodec.capture import CaptureWriter, octets_of
 from stompcodec.cli.linting import STYLES, Conversation, Finding, check_frame, finding_of, subject_of
 from stompcodec.cli.proxying.bytes import DIRECTIONS, Beats, Direction, Event, Foreign, Passed, Raw
 from stompcodec.cli.screen import COMMAND_STYLES, cut, hex_lines, mask_lines, pad, printable, write_json
-from stompcodec.cli.show.views import body_begin, header_begin, json_of
+from stompcodec.cli.show import body_begin, header_begin, json_of
 from stompcodec.errors import StoreError, may_be_secret
 from stompcodec.shown import plural
 from stompcodec.states import Sender

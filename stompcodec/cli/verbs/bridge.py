@@ -15,6 +15,7 @@ import click
 from stompcodec.bridge.carrier import OTHERS
 from stompcodec.bridge.mapping import check_destination, is_topic
 from stompcodec.cli import streams
+from stompcodec.cli.app import INTERRUPTED
 from stompcodec.cli.connecting import (
     addresses_of,
     adopt,
@@ -25,7 +26,6 @@ from stompcodec.cli.connecting import (
     reporting_errors,
     tls_options,
 )
-from stompcodec.cli.groups import INTERRUPTED
 from stompcodec.cli.inputs import Duration, complain
 from stompcodec.cli.screen import StatusLine, pace_of, printable, write_json
 from stompcodec.cli.streams import stop_on_signals

@@ -14,7 +14,7 @@ from click.core import ParameterSource
 
 import stompcodec
 from stompcodec.cli import streams
-from stompcodec.cli.groups import Verbs
+from stompcodec.cli.app import Verbs
 from stompcodec.cli.screen import printable, screen
 from stompcodec.errors import StompError
 

@@ -9,6 +9,7 @@ from typing import Any
 
 import click
 
+from stompcodec.cli.app import Verbs
 from stompcodec.cli.connecting import Context as Named
 from stompcodec.cli.connecting import (
     Contexts,
@@ -21,7 +22,6 @@ from stompcodec.cli.connecting import (
     save,
     url_of,
 )
-from stompcodec.cli.groups import Verbs
 from stompcodec.cli.screen import pad, printable, screen
 from stompcodec.errors import ConfigError
 from stompcodec.spec import VERSIONS

@@ -1,18 +1,188 @@
-"""stompcodec convert: convert frames from one format to another."""
+"""stompcodec convert: convert frames from one format to another: a capture, a raw stream, JSON lines or Parquet."""
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Callable
-from typing import Any
+from typing import Any, BinaryIO, Protocol
 
 import click
 
-from stompcodec.cli.files.sinks import Sink, check_target, sink_of
-from stompcodec.cli.files.sources import FORMATS, Recorded, Source, format_of
-from stompcodec.cli.inputs import Complaints, stream_options
+from stompcodec.capture import CaptureWriter, octets_of
+from stompcodec.cli.files import FORMATS, Recorded, Source, format_of, pyarrow_modules
+from stompcodec.cli.inputs import HANDSHAKE, Complaints, Place, stream_options, version_after
+from stompcodec.cli.show import json_line
 from stompcodec.errors import FrameError, MissingExtraError, StompError
 from stompcodec.shown import plural
+
+_WRITTEN = ("raw", "json", "capture", "parquet")
+
+#: Bytes that are joined before writing; rows of a batch of Parquet, and the bytes of their bodies.
+_JOINED = 2**20
+_ROWS, _ROWS_OCTETS = 8192, 8 * 2**20
+
+
+class Sink(Protocol):
+    """An output for frames."""
+
+    def write(self, each: Recorded) -> None:
+        """Write a frame; raise FrameError if this one cannot be written in this format."""
+
+    def close(self) -> None:
+        """Finish writing."""
+
+
+class _StreamSink:
+    """Writes to a stream of bytes."""
+
+    def __init__(self, stream: BinaryIO) -> None:
+        self._stream = stream
+
+    def close(self) -> None:
+        if self._stream is sys.stdout.buffer:
+            self._stream.flush()
+        else:
+            self._stream.close()
+
+
+class _RawSink(_StreamSink):
+    """Writes raw frames in the version that CONNECTED names, as a reader will follow it."""
+
+    _version: str | None = None
+
+    def write(self, each: Recorded) -> None:
+        same = self._version in (None, "1.2") and each.octets is not None
+        self._stream.write(each.octets if same else octets_of(each.frame, self._version))  # type: ignore[arg-type]
+        if each.frame.command in HANDSHAKE:
+            self._version = version_after(each.frame)
+
+
+class _JsonSink(_StreamSink):
+    """Writes the lines of `decode --json`, with the time."""
+
+    def write(self, each: Recorded) -> None:
+        line = json_line(Place(each.frame, each.offset, 0, 0, None, b""))
+        if each.time:
+            line = line[:-2] + b',"received_at":%d}\n' % each.time
+        self._stream.write(line)
+
+
+class _CaptureSink:
+    """Writes a capture in a single file, with one index row for frames of the same time."""
+
+    def __init__(self, file: str) -> None:
+        self._writer = CaptureWriter(file.rstrip("/"), single=True)
+        self._held: list[bytes] = []
+        self._octets = 0
+        self._time = 0
+
+    def write(self, each: Recorded) -> None:
+        data = each.octets or octets_of(each.frame)
+        if each.time != self._time or self._octets >= _JOINED:
+            self._flush()
+        self._time = each.time
+        self._held.append(data)
+        self._octets += len(data)
+
+    def _flush(self) -> None:
+        if self._held:
+            self._writer.append(b"".join(self._held), self._time)
+        self._held.clear()
+        self._octets = 0
+
+    def close(self) -> None:
+        try:
+            self._flush()
+        finally:
+            self._writer.close()
+
+
+def _schema(arrow: Any) -> Any:
+    text = arrow.string()
+    types = (
+        arrow.field("command", text, nullable=False),
+        arrow.field("destination", text),
+        arrow.field("message_id", text),
+        arrow.field("received_at", arrow.timestamp("us", tz="UTC")),
+        arrow.field("headers", arrow.map_(text, text), nullable=False),
+        arrow.field("body", arrow.binary(), nullable=False),
+        arrow.field("pos", arrow.int64(), nullable=False),
+    )
+    return arrow.schema(types)
+
+
+def _plain(text: str | None) -> str | None:
+    """Return text as UTF-8 for Parquet, with invalid bytes replaced by U+FFFD."""
+    return None if text is None else text.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
+
+
+class _ParquetSink:
+    """A writer of frames as rows, in batches."""
+
+    def __init__(self, stream: BinaryIO) -> None:
+        self._arrow, parquet = pyarrow_modules()
+        self._stream = stream
+        self._schema = _schema(self._arrow)
+        self._writer = parquet.ParquetWriter(stream, self._schema, compression="zstd")
+        self._rows: list[tuple[Any, ...]] = []
+        self._octets = 0
+
+    def write(self, each: Recorded) -> None:
+        frame = each.frame
+        pairs = [(_plain(name), _plain(value)) for name, value in frame.headers.pairs()]
+        named = _plain(frame.get("destination")), _plain(frame.get("message-id"))
+        self._rows.append((_plain(frame.command), *named, each.time or None, pairs, frame.body, each.offset))
+        self._octets += len(frame.body)
+        if len(self._rows) >= _ROWS or self._octets >= _ROWS_OCTETS:
+            self._flush()
+
+    def _flush(self) -> None:
+        if self._rows:
+            columns = [self._arrow.array(column, field.type) for column, field in zip(zip(*self._rows), self._schema)]
+            self._writer.write_batch(self._arrow.record_batch(columns, schema=self._schema))
+        self._rows.clear()
+        self._octets = 0
+
+    def close(self) -> None:
+        self._flush()
+        self._writer.close()
+        self._stream.close()
+
+
+def _stream(file: str) -> BinaryIO:
+    if file == "-":
+        return sys.stdout.buffer
+    try:
+        return open(file, "xb")
+    except OSError as error:
+        raise click.ClickException(f"{file}: cannot be written: {error.strerror}") from None
+
+
+def check_target(file: str, form: str) -> None:
+    """Raise the error that `sink_of` would raise, before anything is read."""
+    if form not in _WRITTEN:
+        raise click.UsageError(f"{form} can be read, but not written; see --to")
+    if form == "capture" and file == "-":
+        raise click.UsageError("a capture is a file or folder: it cannot go to standard output")
+    if file != "-" and os.path.exists(file):
+        raise click.ClickException(f"{file}: it exists already: remove it, or name another one")
+
+
+def sink_of(file: str, form: str) -> Sink:
+    """Return the output for a file, "-" for standard output, in one of `FORMATS`.
+
+    Only its owner can read a capture, while other files follow the umask.
+    """
+    if form == "raw":
+        return _RawSink(_stream(file))
+    if form == "json":
+        return _JsonSink(_stream(file))
+    if form == "capture":
+        return _CaptureSink(file)
+    pyarrow_modules()  # before the file is created
+    return _ParquetSink(_stream(file))
+
 
 #: Number of unwritable frames that are reported one by one; further ones are only counted.
 _TOLD = 10

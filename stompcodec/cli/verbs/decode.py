@@ -7,10 +7,10 @@ from typing import Any
 
 import click
 
-from stompcodec.cli.files.sources import Stream, streams
+from stompcodec.cli.files import Stream, streams
 from stompcodec.cli.inputs import Broken, Unreadable, bar_disturbs, complain, complaint, name_of, stream_options
 from stompcodec.cli.screen import screen
-from stompcodec.cli.show.views import HexView, JsonView, View
+from stompcodec.cli.show import HexView, JsonView, PrettyView, SummaryView, TableView, View
 
 #: Larger bodies, in bytes, are skipped unless they are shown in full.
 _STREAMED = 2**20
@@ -21,17 +21,7 @@ def _view(name: str | None) -> View:
         return JsonView()
     if name == "hex":
         return HexView()
-    if name == "pretty":
-        from stompcodec.cli.show.views import PrettyView
-
-        return PrettyView(screen())
-    if name == "summary":
-        from stompcodec.cli.show.views import SummaryView
-
-        return SummaryView(screen())
-    from stompcodec.cli.show.views import TableView
-
-    return TableView(screen())
+    return {"pretty": PrettyView, "summary": SummaryView}.get(name or "", TableView)(screen())
 
 
 def show_file(file: str, view: View, options: dict[str, Any], several: bool = False) -> list[str]:

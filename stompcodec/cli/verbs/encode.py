@@ -9,7 +9,7 @@ import click
 
 from stompcodec import Frame, FrameError, serialize
 from stompcodec.cli.connecting import read_body
-from stompcodec.cli.files.sources import frame_of, lines_of
+from stompcodec.cli.files import frame_of, lines_of
 from stompcodec.cli.inputs import HANDSHAKE, Unreadable, complain, name_of, remedy_of, version_after
 from stompcodec.errors import ERROR_KINDS
 from stompcodec.spec import VERSIONS

@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from stompcodec.cli.files.sources import Stream, streams
+from stompcodec.cli.files import Stream, streams
 from stompcodec.cli.inputs import (
     Broken,
     Complaints,

@@ -12,7 +12,7 @@ import click
 
 from stompcodec.cli.connecting import at_url, broker_options, connected, reporting_errors
 from stompcodec.cli.screen import printable, screen
-from stompcodec.heartbeat import negotiate_heart_beat
+from stompcodec.states import negotiate_heart_beat
 
 if TYPE_CHECKING:
     from stompcodec.client import Client

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from stompcodec.cli.app import Verbs
 from stompcodec.cli.connecting import (
     Context,
     adopt,
@@ -29,8 +30,7 @@ from stompcodec.cli.connecting import (
     reporting_errors,
     url_of,
 )
-from stompcodec.cli.files.sources import format_of
-from stompcodec.cli.groups import Verbs
+from stompcodec.cli.files import format_of
 from stompcodec.cli.inputs import Interval, complain, option_group
 from stompcodec.cli.screen import StatusLine, printable, screen
 from stompcodec.cli.streams import stop_on_signals

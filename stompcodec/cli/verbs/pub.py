@@ -21,7 +21,7 @@ from stompcodec.cli.connecting import (
     reporting_errors,
     warn_of_missing_slash,
 )
-from stompcodec.cli.files.sources import frame_of
+from stompcodec.cli.files import frame_of
 from stompcodec.cli.inputs import Number, complain
 from stompcodec.cli.screen import StatusLine
 from stompcodec.errors import RejectedError, StompError

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from stompcodec.cli.connecting import at_url, broker_options
-from stompcodec.cli.files.sources import FORMATS, Recorded, Source
+from stompcodec.cli.files import FORMATS, Recorded, Source
 from stompcodec.cli.inputs import Complaints
-from stompcodec.cli.queues.looking import kind_of, management_of
+from stompcodec.cli.looking import kind_of, management_of
 from stompcodec.cli.verbs.pub import OF_DELIVERY, Outgoing, Tally, send_all, send_quickly
 
 if TYPE_CHECKING:

@@ -1,15 +1,20 @@
-"""stompcodec req: send a request, and show the answer."""
+"""stompcodec req, reply: send a request and show the answer; answer requests of any client that sends a reply-to."""
 
 from __future__ import annotations
 
+import subprocess
 import sys
-from typing import Any
+import threading
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from stompcodec.cli.connecting import (
     as_text,
     body_argument,
+    broker_options,
+    check_count,
     connected,
     connection_options,
     header_option,
@@ -19,8 +24,13 @@ from stompcodec.cli.connecting import (
 )
 from stompcodec.cli.inputs import Duration, complain
 from stompcodec.cli.screen import printable, write_json
-from stompcodec.cli.show.messages import message_line
-from stompcodec.errors import ReceiptTimeoutError
+from stompcodec.cli.show import Template, message_line, run_command, template_of
+from stompcodec.cli.streams import stop_on_signals
+from stompcodec.cli.verbs.sub import Receiver, Watch, attempts_option
+from stompcodec.errors import ConnectionLostError, LocalProtocolError, ReceiptTimeoutError, RejectedError
+
+if TYPE_CHECKING:
+    from stompcodec.client import Message
 
 #: Default seconds to wait for an answer, and for the broker.
 _ANSWER = 30.0
@@ -76,3 +86,131 @@ def command(
         else:
             sys.stdout.buffer.write(answer.body)
         sys.stdout.flush()
+
+
+#: Requests that may wait for their answers here, where a command may be slow, and else.
+_PREFETCH_COMMAND, _PREFETCH = 1, 100
+#: The most requests that are remembered because their answers were refused.
+_REMEMBERED = 1000
+#: Makes the body of an answer, or raises CommandError.
+Maker = Callable[["Message", int], "bytes | str"]
+
+
+class Answers:
+    """A handler of requests that sends the answers. `failed` counts those that were made, and could not be sent."""
+
+    def __init__(self, make: Maker, headers: tuple[tuple[str, str], ...]) -> None:
+        self._make = make
+        self._headers = dict(headers)
+        self._refused: dict[str, None] = {}
+        self.failed = 0
+        self.answered = 0
+
+    def __call__(self, message: Message, number: int) -> None:
+        """Answer a request, or return if it never can be answered."""
+        if (message.identity or message.id) in self._refused:  # the refusal cost the connection before its ACK
+            return
+        if message.get("reply-to") is None:
+            self._fail(message, "it has no reply-to")
+            return
+        body = self._make(message, number)
+        try:
+            message.reply(body, self._headers, receipt=True)
+        except RejectedError as error:
+            self._fail(message, f"the answer was refused: {error}")
+            if len(self._refused) >= _REMEMBERED:
+                self._refused.pop(next(iter(self._refused)))
+            self._refused[message.identity or message.id] = None
+        except (ConnectionLostError, ReceiptTimeoutError) as error:  # it is delivered again
+            complain(f"request {printable(message.id)}: {printable(str(error))}")
+        except (ValueError, LocalProtocolError) as error:
+            self._fail(message, str(error))
+        else:
+            self.answered += 1
+
+    def _fail(self, message: Message, why: str) -> None:
+        self.failed += 1
+        complain(f"request {printable(message.id)}: {printable(why)}")
+
+
+def _maker(
+    body: str | None, template: Template | None, shell_command: str | None, headers: tuple[tuple[str, str], ...]
+) -> Maker:
+    """Return what makes the answers."""
+    if sum(each is not None for each in (body, template, shell_command)) != 1:
+        raise click.UsageError("give the answer once: as BODY, --format or --exec")
+    if shell_command is not None:
+        return lambda message, number: run_command(shell_command, message, number, subprocess.PIPE)
+    if template is not None:
+        return template.render
+    content = as_text(read_body(body or ""), headers)
+    return lambda _message, _number: content
+
+
+@click.command("reply")
+@click.argument("destination", metavar="DEST")
+@click.argument("body", metavar="[BODY|@FILE|-]", required=False)
+@click.option(
+    "-f",
+    "--format",
+    "template",
+    callback=template_of,
+    metavar="FORMAT",
+    help="Answer with a template: {body}, {headers[NAME]} and so on are those of the request, as in sub --format.",
+)
+@click.option(
+    "--exec",
+    "shell_command",
+    metavar="CMD",
+    help="Answer with the output of CMD, run in the shell for each request, with its body as input, and "
+    "STOMP_DESTINATION, STOMP_MESSAGE_ID and STOMP_HEADERS (JSON) in the environment. If it fails, it runs again; at "
+    "last the request becomes a dead letter.",
+)
+@attempts_option
+@header_option("SEND")
+@click.option("-n", "--count", "most", type=click.IntRange(1), metavar="N", help="End after N requests.")
+@click.option("-w", "--wait", "seconds", type=Duration(0), metavar="TIME", help="End after this time.")
+@broker_options
+def reply(
+    destination: str,
+    body: str | None,
+    template: Template | None,
+    shell_command: str | None,
+    attempts: int,
+    dead_letter: str | None,
+    headers: tuple[tuple[str, str], ...],
+    most: int | None,
+    seconds: float | None,
+    **broker: Any,
+) -> None:
+    """Answer the requests that come to DEST.
+
+    Each answer goes to the reply-to of its request, with its correlation-id. A request is acknowledged once the broker
+    has the answer. A lost connection is restored.
+
+    \b
+      stompcodec reply /queue/ping pong
+      stompcodec reply /queue/echo -f 'you said {body}'
+      stompcodec reply /queue/time --exec date -n 1
+    """
+    from stompcodec.client import Backoff
+
+    answers = Answers(_maker(body, template, shell_command, headers), headers)
+    usual = _PREFETCH if shell_command is None else _PREFETCH_COMMAND
+    receiver, watch, stopped = Receiver(answers, most, attempts), Watch(), threading.Event()
+    with stop_on_signals(stopped.set), reporting_errors():
+        with connected(**broker, reconnect=Backoff(), on_state=watch) as client:
+            warn_of_missing_slash(client, destination)
+            options: Any = {"prefetch": min(usual, most or usual), "dead_letter": dead_letter}
+            subscription = client.subscribe(destination, ack="client-individual", **options)
+            watch.subscribed = True
+            receiver.watch(subscription)
+            if sys.stderr.isatty():
+                click.echo(f"answering requests to {printable(destination)}; Ctrl-C ends", err=True)
+            receiver.wait(seconds, stopped.is_set)
+        if receiver.error is not None:
+            raise receiver.error
+    click.echo(f"{answers.answered} request{'s' * (answers.answered != 1)} answered", err=True)
+    if not stopped.is_set():
+        check_count(receiver.count, most, seconds)
+    sys.exit(1 if answers.failed or receiver.failed else 0)

@@ -25,7 +25,7 @@ from stompcodec.cli.connecting import (
     warn_of_missing_slash,
 )
 from stompcodec.cli.inputs import Duration, complain
-from stompcodec.cli.show.messages import CommandError, Handler, Template, handler, template_of
+from stompcodec.cli.show import CommandError, Handler, Template, handler, template_of
 from stompcodec.cli.streams import stop_on_signals
 from stompcodec.errors import LocalProtocolError, StaleAckError
 

@@ -8,8 +8,7 @@ from hypothesis import strategies as st
 from stompcodec import Frame, Parser
 from stompcodec.broker.auth import User, hash_passcode
 from stompcodec.codec import serialize
-from stompcodec.connection import Connection, Role
-from stompcodec.detect import FirstFrame, is_legacy
+from stompcodec.connection import Connection, FirstFrame, Role, is_legacy
 from stompcodec.errors import LocalProtocolError, RemoteProtocolError
 from stompcodec.spec import VERSIONS
 

@@ -24,7 +24,7 @@ from hypothesis import strategies as st
 
 from stompcodec import Frame, parse, serialize
 from stompcodec.capture import Capture, CaptureWriter, octets_of
-from stompcodec.cli.files.packets import Dissection, Flow, packets
+from stompcodec.cli.packets import Dissection, Flow, packets
 
 TIME = 1_700_000_000_123_456
 NDPI = Path(__file__).parents[4] / "shared/data/stomp-pcap/ndpi-stomp.pcapng"

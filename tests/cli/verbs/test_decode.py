@@ -18,8 +18,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from stompcodec import Frame, serialize, serialize_many
-from stompcodec.cli.files.sources import frame_of
-from stompcodec.cli.show.views import Sizes, body_of, indent_json, indent_xml
+from stompcodec.cli.files import frame_of
+from stompcodec.cli.show import Sizes, body_of, indent_json, indent_xml
 
 #: In the shape of what a railway feed sends: no content-length, a message-id with raw colons, an EOL at the end.
 RAILWAY = (

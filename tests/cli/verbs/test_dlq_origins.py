@@ -22,8 +22,8 @@ from client.peer import Peer
 from crash.process import BrokerProcess
 
 import stompcodec.client as stomp
-from stompcodec.cli.queues.looking import Origin, kind_of, origin_of
-from stompcodec.cli.queues.tools import MOST_LISTED, Returning
+from stompcodec.cli.looking import Origin, kind_of, origin_of
+from stompcodec.cli.verbs.queues import MOST_LISTED, Returning
 from stompcodec.testing import StompBroker
 
 #: eve may not send to /queue/secret, clerk not to /queue/closed; the passcode of all is guest.

@@ -32,8 +32,8 @@ from client.peer import Peer
 from crash.process import ROOT
 
 import stompcodec.client as stomp
-from stompcodec.cli.queues.looking import Origin, body_of, kind_of, origin_of
-from stompcodec.cli.queues.tools import BATCH, _split
+from stompcodec.cli.looking import Origin, body_of, kind_of, origin_of
+from stompcodec.cli.verbs.queues import BATCH, _split
 from stompcodec.testing import FaultProxy, StompBroker
 from stompcodec.testing.faults import Direction, Rules
 

@@ -29,7 +29,7 @@ from hypothesis import strategies as st
 import stompcodec.client as stomp
 from stompcodec import Frame
 from stompcodec.broker.config.config import DIALECTS
-from stompcodec.cli.show.messages import FIELDS, Template
+from stompcodec.cli.show import FIELDS, Template
 from stompcodec.cli.streams import ENDING
 from stompcodec.client.handlers import Retries
 from stompcodec.client.message import BaseMessage

@@ -32,8 +32,8 @@ from client.peer import Peer
 
 import stompcodec.client as stomp
 from stompcodec.broker.management.schema import REQUESTS, SORTS
-from stompcodec.cli.watching import figures
-from stompcodec.cli.watching.figures import (
+from stompcodec.cli import figures
+from stompcodec.cli.figures import (
     BY_NAME,
     HELP,
     MOST_ROWS,
@@ -46,7 +46,7 @@ from stompcodec.cli.watching.figures import (
     Wish,
     pattern_of,
 )
-from stompcodec.cli.watching.terminal import History, keys_of, screen_of
+from stompcodec.cli.verbs.top import History, keys_of, screen_of
 from stompcodec.testing import StompBroker
 
 #: Control characters as in a name that somebody chose to steer terminals.

@@ -18,11 +18,10 @@ from typing import Any
 import stompcodec
 from stompcodec import HEARTBEAT, Frame, FrameError, Limits, Parser, serialize
 from stompcodec.capture.index import ROW, read_trailer
-from stompcodec.cli.files.packets import is_packets
 from stompcodec.cli.inputs import Broken, FrameReader
-from stompcodec.cli.inspecting.data import Inspection
-from stompcodec.cli.inspecting.page import Book
+from stompcodec.cli.packets import is_packets
 from stompcodec.cli.screen import cut, printable
+from stompcodec.cli.verbs.inspect import Book, Inspection
 from stompcodec.errors import SECRET_WORDS
 
 #: Largest input in bytes, packed or not.

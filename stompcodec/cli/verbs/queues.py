@@ -1,4 +1,4 @@
-"""Tools that move messages: taking, carrying, returning, and a run with its report."""
+"""stompcodec browse, move, purge, dlq: the messages of a queue shown, moved, removed; and dead letters sent back."""
 
 from __future__ import annotations
 
@@ -15,29 +15,37 @@ from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
 import click
 
+from stompcodec.cli.app import INTERRUPTED, Verbs
 from stompcodec.cli.connecting import (
     broker_options,
+    connected,
     lenient_option,
     opening,
     passing_over,
     reporting_errors,
     warn_of_missing_slash,
 )
-from stompcodec.cli.groups import INTERRUPTED
 from stompcodec.cli.inputs import Duration, complain, option_group
-from stompcodec.cli.queues.looking import (
+from stompcodec.cli.looking import (
     Interrupted,
     Kind,
     Looking,
     Origin,
     body_of,
+    facts,
+    is_claimed,
     is_queue,
     kept,
     kind_of,
+    letter_table,
+    listed,
+    look,
     management_of,
+    message_table,
     origin_of,
+    view_options,
 )
-from stompcodec.cli.screen import StatusLine, pace_of, printable
+from stompcodec.cli.screen import StatusLine, cut, pace_of, pad, printable, screen
 from stompcodec.cli.streams import stop_on_signals
 from stompcodec.errors import ConnectionLostError, FrameError, ReceiptTimeoutError, RejectedError, StompError
 from stompcodec.shown import plural
@@ -424,6 +432,11 @@ batch_option = click.option(
 )
 
 
+def _of_tool(given: dict[str, Any]) -> dict[str, Any]:
+    """Take the fields of a `Tool` out of the options; the rest are those of the broker."""
+    return {name: given.pop(name) for name in Tool._fields if name in given}
+
+
 def check_queue(destination: str, hint: str) -> None:
     """Check that a destination keeps messages."""
     if any(word in _WILDCARDS for word in re.split(r"[./]", destination)):
@@ -616,3 +629,209 @@ class _Progress:
     def moved(self) -> None:
         """Update the line, now and then."""
         self._line.update(self.text)
+
+
+@click.command("browse")
+@click.argument("queue", metavar="QUEUE")
+@selector_option
+@view_options
+@broker_options
+def browse(queue: str, selector: str | None, **given: Any) -> None:
+    """Show the messages that wait in QUEUE, in order. They stay there.
+
+    Our broker and ActiveMQ can do this. RabbitMQ and Artemis would deliver the messages instead, so nothing is done.
+
+    \b
+      stompcodec browse /queue/orders
+      stompcodec browse /queue/orders --selector "region = 'eu'" -n 10 --pretty
+      stompcodec browse /queue/orders --format '{id} {body}\\n'
+    """
+    check_queue(queue, "QUEUE")
+    look(queue, selector, given, message_table, "use sub, which takes them")
+
+
+@click.command("move")
+@click.argument("source", metavar="FROM")
+@click.argument("target", metavar="TO")
+@selector_option
+@limit_option
+@batch_option
+@tool_options
+def move(source: str, target: str, **given: Any) -> None:
+    """Move the messages that are in the queue FROM to the queue TO.
+
+    Each batch is moved in one transaction, so a message is in one of both queues at any time, even if this is killed.
+    Headers and bodies are kept; message-ids are new.
+
+    \b
+      stompcodec move /queue/a /queue/b --dry-run
+      stompcodec move /queue/orders /queue/eu --selector "region = 'eu'" --limit 100 --yes
+    """
+    check_queue(source, "FROM")
+    check_queue(target, "TO")
+    if source == target:
+        raise click.UsageError(f"FROM and TO are one queue: {printable(source)}")
+    tool = Tool("move", "moved", source, f" to {target}", target=target, **_of_tool(given))
+    tool.run(given, lambda taking, tally, moved: carry(taking, lambda _message: Aim(target), tally, moved))
+
+
+@click.command("purge")
+@click.argument("queue", metavar="QUEUE")
+@tool_options
+def purge(queue: str, **given: Any) -> None:
+    """Remove the messages that are in QUEUE. Those that other consumers hold, and those that come later, stay. So do
+    those that the broker cannot write as STOMP, which end the verb, unless --lenient is given.
+
+    \b
+      stompcodec purge /queue/test --dry-run
+      stompcodec purge /queue/test --yes
+    """
+    check_queue(queue, "QUEUE")
+    tool = Tool("remove", "removed", queue, "", removes=True, **_of_tool(given))
+    tool.run(given, remove)
+
+
+#: Kinds of dead letters that are counted for each queue; the rest are one.
+_MOST_KINDS = 1000
+
+
+@click.group("dlq", cls=Verbs)
+def dlq() -> None:
+    """Look at dead letters, and send them back.
+
+    \b
+      stompcodec dlq list
+      stompcodec dlq show /queue/DLQ.orders
+      stompcodec dlq retry /queue/DLQ.orders --dry-run
+    """
+
+
+@dlq.command("list")
+@click.argument("queues", metavar="[QUEUE]...", nargs=-1)
+@click.option("--json", "as_json", is_flag=True, help="Print a JSON object per line.")
+@lenient_option
+@broker_options
+def list_letters(queues: tuple[str, ...], as_json: bool, lenient: bool, **broker: Any) -> None:
+    """Count the dead letters of each QUEUE by where they came from, and why.
+
+    Without QUEUE: all queues /queue/DLQ.* of our broker, or ActiveMQ.DLQ.
+
+    \b
+      stompcodec dlq list
+      stompcodec dlq list /queue/ActiveMQ.DLQ --json
+    """
+    for queue in queues:
+        check_queue(queue, "QUEUE")
+    rows: list[tuple[str, str, str, bool, int]] = []
+    stopped: list[int] = []
+    signals = stop_on_signals(lambda: stopped.append(1))
+    with passing_over(lenient) as passed, reporting_errors(), connected(**broker) as client, signals:
+        kind = kind_of(client)
+        names = queues or _dead_letters_of(client, kind)
+        try:
+            for queue in names:
+                kind.check_shows(printable(queue), "use its own tools")
+                counts: Counter[tuple[str, str, bool]] = Counter()
+                looking = Looking(client, kind, queue, None, lambda: bool(stopped), broker["timeout"], passed)
+                for message in looking.messages():
+                    key = *facts(message, kind)[:2], is_claimed(message, kind)
+                    counts[key if key in counts or len(counts) < _MOST_KINDS else ("others", "-", False)] += 1
+                rows += [(queue, *key, number) for key, number in sorted(counts.items())]
+        except Interrupted:
+            sys.exit(INTERRUPTED)
+    _show_counts(rows, as_json)
+
+
+def _dead_letters_of(client: Client, kind: Kind) -> tuple[str, ...]:
+    """Return the queues of dead letters by the name that the broker gives them."""
+    if kind.is_ours:
+        rows = listed(client, kind.dead_letters)
+        if rows is not None:
+            return tuple(str(row["destination"]) for row in rows)
+    elif kind.dead_letters:
+        return (kind.dead_letters,)
+    raise click.UsageError(f"{kind.title} does not say which queues have dead letters: give their names")
+
+
+def _show_counts(rows: list[tuple[str, str, str, bool, int]], as_json: bool) -> None:
+    if as_json:
+        for queue, origin, reason, claimed, number in rows:
+            row = {"queue": queue, "from": origin.removesuffix(" (claimed)") if claimed else origin, "reason": reason}
+            click.echo(json.dumps({**row, "messages": number, **({"claimed": True} if claimed else {})}))
+        return
+    from rich.text import Text
+
+    console = screen()
+    room = max(console.width - 34, 30) // 2
+    console.print(Text(f"{'MESSAGES':>8}  {pad('QUEUE', room)}  {pad('FROM', room)}  REASON", "bold"), soft_wrap=True)
+    for queue, origin, reason, _, number in rows:
+        text = (
+            f"{number:>8,}  {pad(printable(queue), room)}  {pad(printable(origin), room)}  {cut(printable(reason), 40)}"
+        )
+        console.print(Text(text), soft_wrap=True)
+
+
+@dlq.command("show")
+@click.argument("queue", metavar="QUEUE")
+@selector_option
+@view_options
+@broker_options
+def show_letters(queue: str, selector: str | None, **given: Any) -> None:
+    """Show the dead letters of QUEUE: where each came from, why, and its body. They stay there.
+
+    \b
+      stompcodec dlq show /queue/DLQ.orders
+      stompcodec dlq show /queue/DLQ.orders -n 1 --pretty
+    """
+    check_queue(queue, "QUEUE")
+    look(queue, selector, given, letter_table, "use sub, which takes them")
+
+
+@dlq.command("retry")
+@click.argument("queue", metavar="QUEUE")
+@click.option("--to", "target", metavar="DEST", help="Send them to this queue, not to where each came from.")
+@click.option(
+    "--only",
+    metavar="PATTERN",
+    help="Only those that came from such queues, as their headers say; a * stands for any text.",
+)
+@selector_option
+@limit_option
+@batch_option
+@tool_options
+def retry_letters(queue: str, target: str | None, only: str | None, **given: Any) -> None:
+    """Send the dead letters that are in QUEUE back to the queues that they came from.
+
+    Our broker knows where its dead letters came from. Other brokers only have headers for it, which any sender could
+    have written. Such letters are listed, and with --yes they stay, unless --only or --to names their queue. So do
+    those whose queue is unknown or refuses them; then the exit status is 1. The letters of a batch for one queue are
+    moved in one transaction.
+
+    \b
+      stompcodec dlq retry /queue/DLQ.orders --dry-run
+      stompcodec dlq retry /queue/DLQ.orders --selector "customer = 7" --yes
+      stompcodec dlq retry /queue/ActiveMQ.DLQ --only "/queue/shop.*" --yes
+      stompcodec dlq retry /queue/bridge-dead-letters --to /queue/again
+    """
+    check_queue(queue, "QUEUE")
+    if target is not None:
+        check_queue(target, "'--to'")
+        if queue == target:
+            raise click.UsageError(f"QUEUE and --to are one queue: {printable(queue)}")
+        if only is not None:
+            raise click.UsageError("--only and --to exclude each other: --to sends all letters to one queue")
+    aim = " to where they came from" if target is None else f" to {target}"
+    tool = Tool("send back", "sent back", queue, aim, target=target, **_of_tool(given))
+    returning = Returning(queue, only) if target is None else None
+
+    def work(taking: Taking, tally: Tally, moved: Callable[[], None]) -> None:
+        kind, taking.returns = taking.looking.kind, True
+        carry(
+            taking,
+            lambda message: Aim(target) if returning is None else returning.aim(message, kind),
+            tally,
+            moved,
+            one_target=returning is None,
+        )
+
+    tool.run(given, work, returning)

@@ -8,13 +8,13 @@ from base64 import b64decode
 from collections.abc import Callable, Iterator
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
 from stompcodec import Frame
-from stompcodec.cli.files.packets import is_packets
 from stompcodec.cli.inputs import Broken, FrameReader, Unreadable, complaint, name_of, opened
+from stompcodec.cli.packets import Dissection, is_packets, packets
 from stompcodec.errors import MissingExtraError, StompError, StoreError
 
 if TYPE_CHECKING:
@@ -68,68 +68,12 @@ def _body(value: dict[str, Any]) -> bytes:
         raise ValueError('"body" must be Unicode, "body_b64" base64') from None
 
 
-_ROWS = 8192
-_OCTETS = 8 * 2**20
-
-
 def pyarrow_modules() -> tuple[Any, Any]:
     """Return pyarrow and pyarrow.parquet; raise MissingExtraError if they are not installed."""
     try:
         return import_module("pyarrow"), import_module("pyarrow.parquet")
     except ImportError:
         raise MissingExtraError("spark", "pyarrow") from None
-
-
-def _schema(arrow: Any) -> Any:
-    text = arrow.string()
-    types = (
-        arrow.field("command", text, nullable=False),
-        arrow.field("destination", text),
-        arrow.field("message_id", text),
-        arrow.field("received_at", arrow.timestamp("us", tz="UTC")),
-        arrow.field("headers", arrow.map_(text, text), nullable=False),
-        arrow.field("body", arrow.binary(), nullable=False),
-        arrow.field("pos", arrow.int64(), nullable=False),
-    )
-    return arrow.schema(types)
-
-
-def _plain(text: str | None) -> str | None:
-    """Return text as UTF-8 for Parquet, with invalid bytes replaced by U+FFFD."""
-    return None if text is None else text.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
-
-
-class ParquetSink:
-    """A writer of frames as rows, in batches."""
-
-    def __init__(self, stream: BinaryIO) -> None:
-        self._arrow, parquet = pyarrow_modules()
-        self._stream = stream
-        self._schema = _schema(self._arrow)
-        self._writer = parquet.ParquetWriter(stream, self._schema, compression="zstd")
-        self._rows: list[tuple[Any, ...]] = []
-        self._octets = 0
-
-    def write(self, each: Recorded) -> None:
-        frame = each.frame
-        pairs = [(_plain(name), _plain(value)) for name, value in frame.headers.pairs()]
-        named = _plain(frame.get("destination")), _plain(frame.get("message-id"))
-        self._rows.append((_plain(frame.command), *named, each.time or None, pairs, frame.body, each.offset))
-        self._octets += len(frame.body)
-        if len(self._rows) >= _ROWS or self._octets >= _OCTETS:
-            self._flush()
-
-    def _flush(self) -> None:
-        if self._rows:
-            columns = [self._arrow.array(column, field.type) for column, field in zip(zip(*self._rows), self._schema)]
-            self._writer.write_batch(self._arrow.record_batch(columns, schema=self._schema))
-        self._rows.clear()
-        self._octets = 0
-
-    def close(self) -> None:
-        self._flush()
-        self._writer.close()
-        self._stream.close()
 
 
 def read_parquet(path: Path) -> Iterator[tuple[int, Frame]]:
@@ -277,8 +221,6 @@ class Source:
                 self.problem(f"line {number}: {error}")
 
     def _packets(self) -> Iterator[Recorded]:
-        from stompcodec.cli.files.packets import Dissection, packets
-
         options = {name: value for name, value in self._options.items() if name != "resync"}
         dissection = Dissection(self.problem, **options)
         with opened(self.file) as read:

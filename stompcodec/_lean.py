@@ -9,8 +9,6 @@ from __future__ import annotations
 from collections import namedtuple
 from collections.abc import Callable
 
-__all__ = ["Enum", "NamedTuple", "Protocol", "overload"]
-
 #: What a class has of its own, or gets from `namedtuple`.
 _KEPT = {"__annotations__", "__module__", "__dict__", "__weakref__", "__static_attributes__", "__firstlineno__"}
 

@@ -7,12 +7,14 @@ import re
 import sys
 from collections.abc import Callable, Iterator
 from datetime import datetime, timezone
+from itertools import islice
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
 from stompcodec.bridge.headers import REFUSED, TAKERS, taken_value
 from stompcodec.bridge.sources import GIVERS
+from stompcodec.cli.app import INTERRUPTED
 from stompcodec.cli.connecting import (
     PassedOver,
     connected,
@@ -21,11 +23,9 @@ from stompcodec.cli.connecting import (
     reporting_errors,
     warn_of_missing_slash,
 )
-from stompcodec.cli.groups import INTERRUPTED
 from stompcodec.cli.inputs import option_group
 from stompcodec.cli.screen import cut, header_value, pad, printable, screen
-from stompcodec.cli.show.messages import Handler, handler, template_of
-from stompcodec.cli.show.views import body_begin
+from stompcodec.cli.show import Handler, body_begin, handler, template_of
 from stompcodec.cli.streams import stop_on_signals
 from stompcodec.client.dialects import BROKERS, BrokerDialect, row_of
 from stompcodec.client.headers import ANYCAST, AsIs, of
@@ -355,20 +355,13 @@ def look(queue: str, selector: str | None, given: dict[str, Any], table: Callabl
         handle = table(kind) if form is None and view is None else handler(form, view, None)
         found = Looking(client, kind, queue, selector, lambda: bool(stopped), given["timeout"], passed).messages()
         try:
-            for number, message in enumerate(_first(found, limit), 1):
+            for number, message in enumerate(islice(found, limit), 1):
                 handle(message, number)
         except Interrupted:
             sys.exit(INTERRUPTED)
     sys.stdout.flush()
     more = "; --limit shows no more" if number == limit else ""
     click.echo(f"{plural(number, 'message')} in {printable(queue)}{more}", err=True)
-
-
-def _first(messages: Iterator[Message], limit: int | None) -> Iterator[Message]:
-    for number, message in enumerate(messages, 1):
-        yield message
-        if number == limit:
-            return
 
 
 def message_table(_kind: Kind) -> Handler:

@@ -1,1 +1,0 @@
-"""Files of frames: reading and writing captures, pcapng and Parquet."""

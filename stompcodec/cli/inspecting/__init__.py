@@ -1,1 +1,0 @@
-"""The data, HTML page and terminal output of `inspect`."""

@@ -1,1 +1,0 @@
-"""Output of frames and figures: lines, tables, JSON."""

@@ -1,1 +1,0 @@
-"""The parts of `stompcodec top`: questions to a broker's management, its screen, and its keys."""
