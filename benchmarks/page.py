@@ -16,8 +16,6 @@ from contestants import PYTHON, C
 
 ROOT = Path(__file__).resolve().parent.parent
 STOMP_PY, STOMPMAN = "stomp.py", "stompman"
-PEERS = ((C, STOMP_PY), (C, STOMPMAN))
-BROKERS = (("ours", "activemq"), ("ours", "rabbitmq"))
 OURS, SYNC, CODEC = "ours", "ours, sync", "on our codec"
 
 
@@ -27,48 +25,47 @@ class Table(NamedTuple):
     Attributes:
         title: its heading.
         about: what its figures are.
-        ratios: pairs of columns that are compared: (ours, theirs).
         less: less is better.
+        rows: the rows that the page shows; None shows all.
     """
 
     title: str
     about: str
-    ratios: tuple[tuple[str, str], ...] = ()
     less: bool = False
+    rows: tuple[str, ...] | None = None
 
 
 NS = "Nanoseconds per frame; less is better."
+TICKS = ("ticks",)
+INDIVIDUAL, FAN_OUT = "queue, 1 KiB, client-individual", "topic, 100 B, 10 consumers (deliveries)"
+WINDOW = "persistent, 1 KiB, receipts, window"
+STORED = (
+    *(f"{WINDOW} 100", f"{WINDOW} 1", "persistent, 1 KiB, receipts, 16 producers of window 1"),
+    "persistent, 1 KiB, transactions of 10, window 10",
+)
 TABLES: dict[str, dict[str, Table]] = {
     "codec": {
-        "decode": Table("Decoding in reads of 64 KiB", f"{NS} Headers are not accessed.", PEERS, True),
-        "decode 1460 B": Table("Decoding in reads of 1460 bytes", f"{NS} Headers are not accessed.", PEERS, True),
-        "decode 64 B": Table("Decoding in reads of 64 bytes", f"{NS} Headers are not accessed.", PEERS, True),
-        "read": Table("Decoding, with two headers and the body of each frame", NS, PEERS, True),
-        "dict": Table("Decoding, with a dict of all headers of each frame", NS, PEERS, True),
-        "serialize": Table("Encoding a frame object", f"{NS} stomp.py neither checks nor escapes.", PEERS, True),
+        "decode": Table("Decoding in reads of 64 KiB", f"{NS} Headers are not accessed.", True),
+        "decode 1460 B": Table("Decoding in reads of 1460 bytes", NS, True, TICKS),
+        "decode 64 B": Table("Decoding in reads of 64 bytes", NS, True, TICKS),
+        "read": Table("Decoding, with two headers and the body of each frame", NS, True, TICKS),
+        "dict": Table("Decoding, with a dict of all headers of each frame", NS, True, TICKS),
+        "serialize": Table("Encoding a frame object", NS, True, TICKS),
     },
     "broker": {
-        "cpu": Table("Messages per CPU second of the broker", "More is better.", BROKERS),
-        "rate": Table("Messages per second", "More is better. The generator shares the machine.", BROKERS),
-        "p50": Table("Latency, p50", "Milliseconds.", BROKERS, True),
-        "p99": Table("Latency, p99", "Milliseconds.", BROKERS, True),
-        "memory": Table("Resident memory", "MiB."),
+        "cpu": Table("Messages per CPU second of the broker", "More is better."),
+        "rate": Table("Messages per second", "More is better. The generator shares the machine.", rows=STORED),
+        "p50": Table("Latency, p50, ms", "", True),
+        "p99": Table("Latency, p99, ms", "", True),
+        "memory": Table("Resident memory", ""),
         "deep": Table("A deep queue", "Our broker is killed with it, started again, and drains it."),
-        "generator": Table("The load generator", "Its share of a core, in percent."),
+        "generator": Table("The load generator", "Its share of a core, in percent.", rows=()),
     },
     "client": {
-        "received": Table("Messages received per CPU second", "More is better.", ((SYNC, STOMP_PY), (SYNC, STOMPMAN))),
-        "compat": Table(
-            "Other libraries on our codec", "Messages of 200 bytes per CPU second.", ((CODEC, "as it is"),)
-        ),
+        "received": Table("Messages received per CPU second", "More is better."),
+        "compat": Table("Other libraries on our codec", "Messages of 200 bytes per CPU second."),
     },
-    "spark": {
-        "read": Table(
-            "Frames read per second",
-            "More is better.",
-            tuple(("stompcodec", peer) for peer in ("mapInPandas", "UDF", "SQL")),
-        ),
-    },
+    "spark": {"read": Table("Frames read per second", "More is better.")},
 }
 
 
@@ -84,8 +81,6 @@ class Goal(NamedTuple):
     most: float | None = None
 
 
-INDIVIDUAL, FAN_OUT = "queue, 1 KiB, client-individual", "topic, 100 B, 10 consumers (deliveries)"
-WINDOW = "persistent, 1 KiB, receipts, window"
 #: The goals of what the README claims.
 GOALS = (
     Goal("codec", "decode", "ticks", C, STOMP_PY, 150),
@@ -174,7 +169,8 @@ def ratio(cell: dict[str, float], us: str, them: str, less: bool) -> float | Non
 
 
 def judge(subject: str, tables: dict[str, Any]) -> Iterator[tuple[str, str, str, bool]]:
-    """Yield what is promised, the limit, what was measured, and whether that is enough."""
+    """Yield a goal (with the title of its table, if not the first one), its limit, the figure, and if it is reached."""
+    first = next(iter(TABLES[subject]))
     for goal in GOALS:
         cell = tables.get(goal.table, {}).get(goal.row, {})
         if goal.subject != subject:
@@ -186,15 +182,16 @@ def judge(subject: str, tables: dict[str, Any]) -> Iterator[tuple[str, str, str,
             against = f" against {goal.theirs}" if goal.theirs else ""
             limit = f"≥ {goal.least:g}{unit}" if goal.least else f"≤ {goal.most:g}{unit}"
             reached = found >= goal.least if goal.least else found <= (goal.most or 0)
-            yield f"{table.title}: {goal.row}, {goal.ours}{against}", limit, number(found) + unit, reached
+            title = "" if goal.table == first else f"{table.title}: "
+            yield f"{title}{goal.row}, {goal.ours}{against}", limit, number(found) + unit, reached
 
 
-def grid(head: Iterable[str], rows: Iterable[Iterable[str]], left: int = 1) -> str:
-    """Return a table in Markdown; the first columns are text, the others numbers."""
+def grid(head: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
+    """Return a table in Markdown; the first column is text, the others are numbers."""
     head = list(head)
     lines = [
         "| " + " | ".join(head) + " |",
-        "|" + "|".join("---" if at < left else "--:" for at in range(len(head))) + "|",
+        "|---|" + "--:|" * (len(head) - 1),
     ]
     return "\n".join(lines + ["| " + " | ".join(row) + " |" for row in rows]) + "\n"
 
@@ -204,27 +201,41 @@ def shown(value: float | None, wrong: bool) -> str:
     return number(value) + (" \\*" if wrong and value is not None else "")
 
 
-def table_of(name: str, table: Table, found: dict[str, Any]) -> str:
-    """Return one table, with its ratios."""
-    rows, wrong = found["tables"][name], set(map(tuple, found["wrong"]))
+def table_of(rows: dict[str, dict[str, float]], wrong: set[tuple[str, str]]) -> str:
+    """Return one table; a star marks the cells (row, column) that are wrong."""
     who = list(dict.fromkeys(column for cell in rows.values() for column in cell))
-    pairs = [pair for pair in table.ratios if set(pair) <= set(who)]
-    lines = []
-    for row, cell in rows.items():
-        ratios = [ratio(cell, *pair, table.less) for pair in pairs]
-        figures = [shown(cell.get(column), (name, row, column) in wrong) for column in who]
-        lines.append([row, *figures, *(f"{number(found)}×" if found else "" for found in ratios)])
-    return grid(["", *who, *(f"{us} against {them}" for us, them in pairs)], lines)
+    lines = [[row, *(shown(cell.get(column), (row, column) in wrong) for column in who)] for row, cell in rows.items()]
+    return grid(["", *who], lines)
 
 
-def text(subject: str, found: dict[str, Any]) -> str:
-    """Return all tables of a subject in Markdown: the facts, the goals, the figures."""
-    goals = [(*line, "yes" if reached else "**no**") for *line, reached in judge(subject, found["tables"])]
-    parts = [grid(("", "this run"), found["facts"].items(), 2)]
-    parts.append(grid(("goal", "limit", "measured", "reached"), goals) if goals else "")
+def text(subject: str, found: dict[str, Any], whole: bool = True) -> str:
+    """Return the tables of a subject in Markdown: facts, goals, figures; all rows, or those that the page shows.
+
+    Tables of one or two rows become one.
+    """
+    facts = "; ".join(f"{name}: {fact}" for name, fact in found["facts"].items())
+    parts = [f"This run: {facts}.\n"]
+    goals = [
+        (goal, limit, is_ if reached else f"**{is_}**") for goal, limit, is_, reached in judge(subject, found["tables"])
+    ]
+    parts.append(
+        grid(("goal (of the first table, or as named)", "limit", "measured (**missed**)"), goals) if goals else ""
+    )
+    single: dict[str, dict[str, float]] = {}
+    about: list[str] = []
+    stars: set[tuple[str, str]] = set()
     for name, table in TABLES[subject].items():
-        if found["tables"].get(name):
-            parts.append(f"### {table.title}\n\n{table.about}\n\n{table_of(name, table, found)}")
+        rows = found["tables"].get(name, {})
+        rows = {row: cell for row, cell in rows.items() if whole or table.rows is None or row in table.rows}
+        wrong = {(row, column) for where, row, column in found["wrong"] if where == name}
+        if len(rows) > 2:
+            parts.append(f"### {table.title}\n\n{table.about}\n\n{table_of(rows, wrong)}")
+        elif rows:
+            single |= {f"{table.title}: {row}": cell for row, cell in rows.items()}
+            stars |= {(f"{table.title}: {row}", column) for row, column in wrong}
+            about += [table.about] if table.about and table.about not in about else []
+    if single:
+        parts.append("\n\n".join([f"### Single rows of {subject}", *about, table_of(single, stars)]))
     return "\n".join(part for part in parts if part)
 
 
@@ -262,7 +273,7 @@ def write(subject: str, found: dict[str, Any], root: Path = ROOT) -> None:
         print(f"the page is left alone: not all of the README's table of {subject} was measured")
         return
     plot(subject, found["tables"], root / "docs" / f"benchmarks-{subject}.svg")
-    put(root / "docs" / "benchmarks.md", subject, text(subject, found))
+    put(root / "docs" / "benchmarks.md", subject, text(subject, found, whole=False))
     put(root / "README.md", subject, readme)
 
 

@@ -52,20 +52,20 @@ MARKS = {"ok": "ok", "FAIL": "FAIL", "n/a": "-"}
 _PAGE = """\
 # Interoperability
 
-Written by `python scripts/interop.py --markdown docs/interop.md`. Each `ok` is a real run of that client, driven by a
+Written by `python scripts/interop.py --markdown docs/interop.md`. Each check is a real run of that client, driven by a
 program of `tests/interop/clients`: {checks}.
-A check that is left out is one that the client, its version of STOMP or the broker cannot do; the table says why.
-`ws` is STOMP over WebSocket, the rest TCP; `chromium` is stompjs in a page of headless Chromium, `sync` and `asyncio`
-are the two interfaces of `stompcodec.client`. The dialects of our client are checked by column: {fields}.
+Checks that did not pass, and do not FAIL, are those that the client, its version of STOMP or the broker cannot do: the
+table says why, but not that STOMP 1.0 has no NACK and no heart-beats.
+`ws` is STOMP over WebSocket, the rest TCP; `chromium` is stompjs in headless Chromium; `sync` and `asyncio`
+are the interfaces of `stompcodec.client`. Its dialects are the fields of the [table of brokers](brokers.md).
+Clients for which there is nothing to check, such as WebSocket where a broker has none, are left out.
 
-Through `stompcodec proxy` all checks have to pass, but those that fail without it, too, which are left out. A row of
-the command line and middleware is a test of pytest with all its parameters. The checks are in `tests/interop`.
-
-Brokers are started here: those of Debian's packages, and the servers of `scripts/peers` that can run here. Servers that
-keep no messages or have no ACK are asked for what they have. `--broker NAME=URL` runs the checks against a running
-broker. This page shows only the versions named here.
+`--broker NAME=URL` runs the checks against your broker.
 
 """
+#: What the head of the page says once.
+_SAID = ("1.0 has no NACK", "1.0 has no heart-beats")
+_FIELDS_TITLE = "Our client's dialects, field by field"
 _TOOLS_TITLE = "What the command line and middleware do with real brokers"
 Outcomes = dict[str, dict[str, Outcome]]
 #: Broker -> its version, as it says itself.
@@ -159,18 +159,36 @@ def matrix(outcomes: Outcomes, head: str) -> list[str]:
     return [*lines, "", *(f"- {line}" for line in reasons(outcomes))]
 
 
-def summed(title: str, outcomes: Outcomes) -> list[str]:
-    """Return a row of Markdown for all clients of a table that did alike."""
+def summed(outcomes: Outcomes) -> list[str]:
+    """Return a row of Markdown, without its first cell, for all clients of a table that did alike.
+
+    Clients for which nothing could be run have none.
+    """
     alike: dict[tuple[tuple[str, str, str], ...], list[str]] = {}
     for name, row in outcomes.items():
-        alike.setdefault(tuple((check, *outcome) for check, outcome in row.items()), []).append(name)
+        if any(outcome.word != "n/a" for outcome in row.values()):
+            alike.setdefault(tuple((check, *outcome) for check, outcome in row.items()), []).append(name)
     lines = []
     for cells, names in alike.items():
         passed = sum(word == "ok" for _, word, _ in cells)
-        rest = "; ".join(line.replace(f" of {names[0]}:", ":") for line in reasons({names[0]: outcomes[names[0]]}))
-        lines.append(f"| {title} | {', '.join(names)} | {passed} of {len(cells)} | {rest} |")
-        title = ""
+        why = reasons({names[0]: outcomes[names[0]]})
+        rest = "; ".join(line.replace(f" of {names[0]}:", ":") for line in why if not line.endswith(_SAID))
+        lines.append(f"| {', '.join(names)} | {passed} of {len(cells)} | {rest} |".replace("|  |", "| |"))
     return lines
+
+
+def rows_of(sections: list[Section]) -> list[str]:
+    """Return the rows of all clients; brokers with the same rows are named together."""
+    same: dict[tuple[str, ...], list[str]] = {}
+    for title, outcomes, head in sections:
+        if head == "client":
+            who, _, broker = title.partition(" against ")
+            same.setdefault((who, *summed(outcomes)), []).append(broker)
+    rows = []
+    for (who, *clients), brokers in same.items():
+        titles = [f"{who} against {', '.join(brokers)}".removesuffix(" against "), *("" for _ in clients[1:])]
+        rows += [f"| {title} {row}".replace("|  |", "| |") for title, row in zip(titles, clients)]
+    return rows
 
 
 def counts(outcomes: list[Outcomes]) -> dict[str, int]:
@@ -197,11 +215,10 @@ def reasons(outcomes: Outcomes) -> list[str]:
 def page(sections: list[Section], versions: dict[str, str]) -> str:
     """docs/interop.md."""
     checks = ", ".join(name.replace("-", " ") for name in CHECKS)
-    lines = _PAGE.format(checks=checks, fields=", ".join(f"`{name}`" for name in FIELDS)).splitlines()
+    lines = _PAGE.format(checks=checks).splitlines()
     texts = ", ".join(f"{name} {version}".rstrip() for name, version in versions.items())
     lines += [f"Versions on {time.strftime('%Y-%m-%d', time.localtime())}: {texts}.", ""]
-    rows = [row for title, outcomes, head in sections if head == "client" for row in summed(title, outcomes)]
-    if rows:
+    if rows := rows_of(sections):
         lines += [
             "| who against whom | clients | passed | the others, and why |",
             "| --- | --- | --- | --- |",
@@ -429,7 +446,7 @@ def sections_of_clients(arguments: argparse.Namespace) -> tuple[list[Section], l
             if some and (broker == "stompcodec" or rows is OURS or arguments.others):
                 run(f"{whose} against {make().title}", section, some, broker)
         if proxied and broker not in PEER_BROKERS and (some := chosen(THROUGH, arguments)):
-            run(f"Clients against {make().title}, through stompcodec proxy", through_section, some, broker)
+            run(f"Clients through stompcodec proxy against {make().title}", through_section, some, broker)
     return sections, shown
 
 
@@ -442,9 +459,10 @@ def other_sections(arguments: argparse.Namespace) -> list[Section]:
     sections = []
     wanted = arguments.check or ["fields", "tools", *SPARK_CHECKS]
     if "fields" in wanted and not arguments.client:
+        found: Outcomes = {}
         for broker, make in arguments.brokers.items():
-            title = f"The table of our client's dialects against {make().title}"
-            sections.append(Section(title, field_section(title, broker, arguments)))
+            found |= field_section(f"{_FIELDS_TITLE}, against {make().title}", broker, arguments)
+        sections.append(Section(_FIELDS_TITLE, found))
     if "tools" in wanted and not arguments.client and (outcomes := tools_section(_TOOLS_TITLE, arguments)):
         sections.append(Section(_TOOLS_TITLE, outcomes, "what"))
     of_spark = [name for name in SPARK_CHECKS if name in wanted]

@@ -36,16 +36,15 @@ came from the peer.
 """
 
 BETWEEN = """
-An arrow names who sends the frame. In every state the stream may end, which leads to CLOSED; where it should, it is
-drawn.
+An arrow names who sends the frame. In every state the stream may end, which leads to CLOSED.
 
 """
 
 OLDER = """\
 ## STOMP 1.0 and 1.1
 
-The same, except that ERROR does not end a session: a server may continue after it, and older ones do. (Ours closes the
-connection after it, in every version.)
+The same, except that ERROR does not end a session in CONNECTED and DISCONNECTING: a server may continue after it. Ours
+closes the connection after it, in every version.
 
 """
 
@@ -140,7 +139,7 @@ def page() -> str:
     differing = [version for version in VERSIONS[1:] if arrows(version) != arrows("1.1")]
     assert not differing, "one more section is needed"
     parts = [HEAD, "## STOMP 1.2\n\n", "\n".join(diagram("1.2")), "\n", BETWEEN, "\n".join(state_table("1.2")), "\n\n"]
-    parts += [OLDER, "\n".join(diagram("1.1")), "\n\n", "\n".join(state_table("1.1")), "\n\n"]
+    parts += [OLDER, "\n".join(diagram("1.1")), "\n\n"]
     parts += ["## Required headers\n\n", "\n".join(header_table()), "\n\n"]
     return "".join([*parts, TAIL])
 

@@ -117,9 +117,9 @@ _SHOWN = {2: "wrong usage, or the broker cannot show queues, or knows no selecto
 def _tool(done: str, more: str = "") -> dict[int, str]:
     return {
         0: f"every message that was there was {done}",
-        1: f"{_UNREACHABLE}; it was not confirmed; or other consumers hold messages that were there{more}",
+        1: f"{_UNREACHABLE}; not confirmed; or other consumers hold messages that were there{more}",
         2: f"wrong usage; no terminal and no --yes; or the broker knows no selectors: nothing was {done}",
-        130: f"ended by Ctrl-C, SIGTERM or SIGHUP: each message was {done}, or is still in the queue",
+        130: f"ended by Ctrl-C, SIGTERM or SIGHUP: each message was {done} or is still in the queue",
     }
 
 
@@ -173,16 +173,14 @@ STATUSES: dict[str, dict[int, str]] = {
     "browse": _of("the messages were shown", _UNREACHABLE, _SHOWN),
     "move": _tool("moved"),
     "purge": _tool("removed"),
-    "dlq list": _of("the dead letters were counted", _UNREACHABLE, _SHOWN),
-    "dlq show": _of("the dead letters were shown", _UNREACHABLE, _SHOWN),
-    "dlq retry": _tool(
-        "sent back", "; or some stayed: it is not known where they came from, or they are refused there"
-    ),
+    "dlq list": _of("the messages were shown", _UNREACHABLE, _SHOWN),
+    "dlq show": _of("the messages were shown", _UNREACHABLE, _SHOWN),
+    "dlq retry": _tool("sent back", "; or some stayed: their origin is unknown or refuses them"),
     "context add": _of("the context is in the file", "the passcode could not be read", _CONTEXTS),
-    "context use": {0: "the context is selected", **_CONTEXTS, **_STOPPED},
-    "context list": {0: "the contexts were listed", **_CONTEXTS, **_STOPPED},
-    "context show": {0: "the context was shown", **_CONTEXTS, **_STOPPED},
-    "context remove": {0: "the context is not in the file any more", **_CONTEXTS, **_STOPPED},
+    "context use": {0: "all went well", **_CONTEXTS, **_STOPPED},
+    "context list": {0: "all went well", **_CONTEXTS, **_STOPPED},
+    "context show": {0: "all went well", **_CONTEXTS, **_STOPPED},
+    "context remove": {0: "all went well", **_CONTEXTS, **_STOPPED},
     "proxy": {
         0: "ended by Ctrl-C, SIGTERM or SIGHUP",
         1: "it cannot listen there; or its output or the capture cannot be written",
@@ -196,23 +194,29 @@ STATUSES: dict[str, dict[int, str]] = {
         130: "ended by Ctrl-C, SIGTERM or SIGHUP before there was an answer",
     },
     "convert": _of("every frame was written", "a frame is broken or cannot be written, or a file cannot be used"),
-    "pipeline archive": _of("the archive is complete", "it failed; the message says why"),
-    "pipeline explode": _of("the table is complete", "it failed; the message says why"),
-    "pipeline metrics": _of("the figures are complete", "it failed; the message says why"),
+    "pipeline archive": _of("the output is complete", "it failed; the message says why"),
+    "pipeline explode": _of("the output is complete", "it failed; the message says why"),
+    "pipeline metrics": _of("the output is complete", "it failed; the message says why"),
     "pipeline replay": _of("the broker has every message", "it failed; the message says why"),
     "pipeline report": _of("the feed is not unhealthy", "the feed is unhealthy, or the report failed"),
 }
 
 
 def markdown() -> str:
-    """Return the table of docs/cli.md.
+    """Return the table of docs/cli.md. Equal verbs share a row; 2 and 130 are left out where they mean the usual.
 
     >>> print(markdown().splitlines()[2])
-    | `decode` | 0 | every frame was shown |
+    | `decode` | every frame was shown | a file cannot be read, or a frame is broken; good frames were shown | |
     """
-    lines = ["| verb | status | meaning |", "| --- | --- | --- |"]
+    usual = _USAGE | _STOPPED
+    verbs: dict[tuple[tuple[int, str], ...], list[str]] = {}
     for verb, statuses in STATUSES.items():
-        lines += [f"| `{verb}` | {status} | {meaning} |" for status, meaning in statuses.items()]
+        verbs.setdefault(tuple(statuses.items()), []).append(f"`{verb}`")
+    lines = ["| verb | 0 | 1 | others |", "| --- | --- | --- | --- |"]
+    for meanings, names in verbs.items():
+        others = [f"{status}: {text}" for status, text in meanings if status > 1 and usual.get(status) != text]
+        row = ", ".join(names), dict(meanings)[0], dict(meanings).get(1, ""), "; ".join(others)
+        lines.append(f"| {' | '.join(row)} |".replace("|  |", "| |"))
     return "\n".join(lines) + "\n"
 
 

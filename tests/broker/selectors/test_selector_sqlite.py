@@ -1,7 +1,7 @@
 """Selectors against SQLite: the same conditions on the same rows, in three-valued logic.
 
-What is left out, because the two differ, is in the table of docs/selectors.md, and pinned in test_selector.py: numbers
-compared with texts, the order of values of two types, octal literals, LIKE of numbers, booleans.
+What is left out, because the two differ, is pinned in test_selector.py: numbers compared with texts, the order of
+values of two types, octal literals, LIKE of numbers, booleans.
 """
 
 import sqlite3
