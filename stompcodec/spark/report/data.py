@@ -16,7 +16,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.window import Window
 
 from stompcodec.spark.jobs import sequence_gaps
-from stompcodec.spark.jobs.archive import identity
+from stompcodec.spark.jobs.frames import identity
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, Row

@@ -11,7 +11,7 @@ from typing import Any
 
 from stompcodec.capture import Capture, Segment
 from stompcodec.capture.index import ROW, index_path
-from stompcodec.spark.live.spool import identity_of, positions_of
+from stompcodec.spark.receiver import identity_of, positions_of
 
 _MOST_CHAINS = 100
 

@@ -11,7 +11,7 @@ from profiles import examples
 
 from stompcodec.capture import CaptureWriter
 from stompcodec.errors import ConfigError, StoreError
-from stompcodec.spark.live.spool import identify, stamped
+from stompcodec.spark.receiver import identify, stamped
 from stompcodec.spark.report import spool
 from stompcodec.spark.report.page import page_of
 from stompcodec.spark.report.verdict import LEVELS, THRESHOLDS, level_of, thresholds_of, verdict_of, written
