@@ -74,7 +74,7 @@ FLOORS = {
         "__main__",
     ),
     "bridge": ("mapping", "headers", "sources", "carrier", "bridge", "__init__"),
-    "capture": ("index", "writer", "reader", "__init__"),
+    "capture": ("index", "writer", "__init__"),
     "client": (
         "headers",
         "dialects, owned, receipts",
