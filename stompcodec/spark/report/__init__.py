@@ -37,6 +37,7 @@ import os
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -242,14 +243,11 @@ def spool_state(path: str | os.PathLike[str], checkpoint: str | os.PathLike[str]
     if checkpoint is not None:
         identity, taken = committed(checkpoint)
         if identity is not None and identity != identity_of(os.fspath(path)):
-            problems.append(
-                f"the checkpoint {os.fspath(checkpoint)} belongs to another spool: the backlog is not known"
-            )
+            where = os.fspath(checkpoint)
+            problems.append(f"the checkpoint {where} belongs to another spool: the backlog is not known")
             taken = None
-    chains = []
-    for name in capture.chains()[:_MOST_CHAINS]:
-        segments = capture.segments(name)
-        chains.append(_chain(capture, name, segments, None if taken is None else taken.get(name, 0)))
+    names = capture.chains()[:_MOST_CHAINS]
+    chains = [_chain(capture, name, None if taken is None else taken.get(name, 0)) for name in names]
     return state_of(path, chains, problems, taken is not None)
 
 
@@ -271,15 +269,16 @@ def state_of(
     }
 
 
-def _chain(capture: Capture, name: str, segments: list[Segment], taken: int | None) -> dict[str, Any]:
+def _chain(capture: Capture, name: str, taken: int | None) -> dict[str, Any]:
     """Return the state of one chain. Only its first and last index are read, for a spool may be large."""
+    segments = capture.segments(name)
     times: list[int] = []
     end = segments[-1].base
-    for segment in (segments[0], segments[-1]) if len(segments) > 1 else segments:
+    for segment in dict.fromkeys((segments[0], segments[-1])):
         first = last = 0
         for row in capture.rows(segment):
             end, first, last = segment.base + row.end, first or row.time, row.time or last
-        times += [time for time in (first, last) if time]
+        times += filter(None, (first, last))
     return {
         "chain": name,
         "segments": len(segments),
@@ -300,9 +299,7 @@ def _is_sealed(capture: Capture, segment: Segment) -> bool:
     if capture.single:
         return not index.exists()
     try:
-        with index.open("rb") as stream:
-            stream.seek(max(0, os.fstat(stream.fileno()).st_size - ROW))
-            row = stream.read(ROW)
+        row = index.read_bytes()[-ROW:]
     except OSError:
         return False
     return len(row) == ROW and bool(row[7] & 0x80)
@@ -315,22 +312,12 @@ def committed(checkpoint: str | os.PathLike[str]) -> tuple[str | None, dict[str,
     """
     from stompcodec.spark.receiver import positions_of
 
-    folder = Path(checkpoint)
     try:
-        done = {int(entry.name) for entry in (folder / "commits").iterdir() if entry.name.isdecimal()}
-        newest = max(done, default=None)
-        if newest is None:
-            return None, {}
-        lines = (folder / "offsets" / str(newest)).read_text(encoding="utf-8", errors="replace").splitlines()
-    except OSError:
+        newest = max(int(each.name) for each in Path(checkpoint, "commits").iterdir() if each.name.isdecimal())
+        text = Path(checkpoint, "offsets", str(newest)).read_text(encoding="utf-8", errors="replace")
+    except (OSError, ValueError):  # nothing was committed
         return None, {}
-    for line in lines[2:]:  # a version, Spark's own metadata, then a line for each source
-        try:
-            found = json.loads(line)
-        except ValueError:
-            continue
-        try:
-            return positions_of(found)
-        except (AttributeError, TypeError, ValueError):  # another source
-            continue
+    for line in text.splitlines()[2:]:  # a version, Spark's own metadata, then a line for each source
+        with suppress(AttributeError, TypeError, ValueError):  # another source
+            return positions_of(json.loads(line))
     return None, {}
