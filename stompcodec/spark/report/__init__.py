@@ -36,7 +36,7 @@ import json
 import os
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime
 from pathlib import Path
@@ -49,7 +49,7 @@ from stompcodec.shown import finite
 from stompcodec.spark.report.page import page_of, thresholds_of, verdict_of
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import SparkSession
 
 
 __all__ = ["report"]
@@ -93,93 +93,25 @@ def report(
         StoreError: the archive is missing, or the report cannot be written.
         ConfigError: a threshold has an unknown name or invalid limits.
     """
+    from stompcodec.spark.report import data  # PySpark is imported on use
+
     limits = thresholds_of(thresholds)
     found: dict[str, Any] = {"report": 1, "title": title or "STOMP feed", "archive": os.fspath(archive)}
     found |= {"generated": int((time.time() if now is None else now) * 1e6), "verdict": None}
-    found |= _archived(spark, archive, since, until, silence_seconds)
+    found |= data.archived(spark, archive, since, until, silence_seconds)
     figures = found["figures"]
-    found["quarantine"] = _quarantine(spark, figures, exploded)
-    found["spool"] = _spool(found, spool, checkpoint)
+    found |= {"quarantine": data.quarantine(spark, figures, exploded), "spool": _spool(found, spool, checkpoint)}
     found |= {"proof": dict(proof or {}) or None, "thresholds": [each._asdict() for each in limits]}
-    found["gaps"] = _gaps(spark, figures, metrics)
+    found["gaps"] = data.gaps(spark, figures, metrics)
     figures["age_seconds"] = _seconds_between(figures["last"], found["generated"])
     figures["missing"], figures["sink_duplicates"] = ((proof or {}).get(name) for name in ("missing", "duplicates"))
     found["verdict"] = verdict_of(figures, limits)
-    found = _plain(found)
-    _write(Path(out), found)
-    return found
-
-
-def _archived(
-    spark: SparkSession,
-    archive: str | os.PathLike[str],
-    since: datetime | None,
-    until: datetime | None,
-    silence_seconds: float,
-) -> dict[str, Any]:
-    """Return the figures of an archive, and a list of its malformed frames."""
-    from stompcodec.spark import jobs  # PySpark is imported on use
-    from stompcodec.spark.report import data
-
-    frames = _table_at(jobs.read_archive, spark, archive)
-    if frames is None:
-        raise StoreError(f"{os.fspath(archive)}: there is no archive: write one with `stompcodec pipeline archive`")
-    frames = data.between(frames, since, until)
-    found = data.figures(data.narrowed(frames), silence_seconds=silence_seconds)
-    return {**found, "malformed": data.malformed(frames) if found["figures"]["malformed"] else None}
-
-
-def _gaps(spark: SparkSession, figures: dict[str, Any], metrics: str | os.PathLike[str] | None) -> list[dict[str, Any]]:
-    """Return the gaps in sequences, and add their number to the figures."""
-    from stompcodec.spark import jobs
-    from stompcodec.spark.report import data
-
-    counted = None if metrics is None else _table_at(jobs.read_metrics, spark, metrics)
-    figures["sequence_gaps"], found = (None, []) if counted is None else data.gaps(counted)
-    return found
+    return _written(Path(out), _plain(found))
 
 
 def _seconds_between(start: int | None, end: int) -> float | None:
     """Return the seconds between two times in µs, at least 0; None if the start is unknown."""
     return None if start is None else max(0.0, (end - start) / 1e6)
-
-
-def _table_at(
-    read: Callable[[SparkSession, str], DataFrame], spark: SparkSession, path: str | os.PathLike[str]
-) -> DataFrame | None:
-    """Return the table in a folder of Parquet; None if the folder is missing or has no files."""
-    from pyspark.errors import AnalysisException
-
-    try:
-        return read(spark, os.fspath(path))
-    except AnalysisException as error:
-        if error.getCondition() in ("PATH_NOT_FOUND", "UNABLE_TO_INFER_SCHEMA"):
-            return None
-        raise
-
-
-def _quarantine(spark: SparkSession, figures: dict[str, Any], folders: Any) -> dict[str, Any] | None:
-    """Return the quarantine, and add the numbers of records to the figures."""
-    from stompcodec.spark import jobs
-    from stompcodec.spark.report import data
-
-    figures["records"] = figures["quarantined"] = None
-    good, bad, known = 0, None, False
-    for folder in [folders] if isinstance(folders, (str, os.PathLike)) else folders or ():
-        rows = _table_at(lambda spark, path: spark.read.parquet(path), spark, os.path.join(folder, "rows"))
-        held = _table_at(jobs.read_quarantine, spark, folder)
-        known = known or rows is not None or held is not None
-        good += rows.count() if rows is not None else 0
-        if held is not None:
-            held = held.select("_reason", "_raw", "message_id", "destination", "received_at")
-            bad = held if bad is None else bad.unionByName(held)
-    if not known:
-        return None
-    empty: dict[str, Any] = {"total": 0, "kinds": 0, "reasons": [], "samples": []}
-    found = empty if bad is None else data.quarantine(bad)
-    figures["quarantined"] = found["total"]
-    figures["records"] = good + figures["quarantined"]
-    return found
 
 
 def _spool(found: dict[str, Any], spool: Any, checkpoint: Any) -> dict[str, Any] | None:
@@ -211,7 +143,8 @@ def _plain(value: Any) -> Any:
     return value
 
 
-def _write(folder: Path, found: dict[str, Any]) -> None:
+def _written(folder: Path, found: dict[str, Any]) -> dict[str, Any]:
+    """Write both files, and return the contents of report.json."""
     texts = {"report.json": json.dumps(found, indent=1, allow_nan=False) + "\n", "report.html": page_of(found)}
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -221,6 +154,7 @@ def _write(folder: Path, found: dict[str, Any]) -> None:
             made.replace(folder / name)
     except OSError as error:
         raise StoreError(f"{folder}: the report cannot be written: {error.strerror or error}") from error
+    return found
 
 
 # ---- the state of a spool ----

@@ -8,18 +8,23 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Mapping, Sequence
+import os
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime, timedelta, timezone
+from functools import reduce
 from typing import TYPE_CHECKING, Any
 
+from pyspark.errors import AnalysisException
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.window import Window
 
-from stompcodec.spark.jobs import sequence_gaps
+from stompcodec.errors import StoreError
+from stompcodec.spark import jobs
 from stompcodec.spark.jobs.frames import identity
 
 if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame, Row
+    from pyspark.sql import Column, Row, SparkSession
 
 #: Most bars of a plot over time.
 BUCKETS = 180
@@ -55,8 +60,29 @@ def _micros(column: str) -> Column:
     return F.unix_micros(F.col(column)).cast("double")
 
 
-def between(frames: DataFrame, since: datetime | None = None, until: datetime | None = None) -> DataFrame:
-    """Return the rows received at or after `since` and before `until`. A bound leaves out rows without a time."""
+def _table_at(
+    read: Callable[[SparkSession, str], DataFrame], spark: SparkSession, path: str | os.PathLike[str]
+) -> DataFrame | None:
+    """Return the table in a folder of Parquet; None if the folder is missing or has no files."""
+    try:
+        return read(spark, os.fspath(path))
+    except AnalysisException as error:
+        if error.getCondition() in ("PATH_NOT_FOUND", "UNABLE_TO_INFER_SCHEMA"):
+            return None
+        raise
+
+
+def archived(
+    spark: SparkSession,
+    archive: str | os.PathLike[str],
+    since: datetime | None,
+    until: datetime | None,
+    silence_seconds: float,
+) -> dict[str, Any]:
+    """Return the figures of an archive, and its malformed frames; a bound leaves out rows without a time."""
+    frames = _table_at(jobs.read_archive, spark, archive)
+    if frames is None:
+        raise StoreError(f"{os.fspath(archive)}: there is no archive: write one with `stompcodec pipeline archive`")
     time = F.coalesce(_micros("received_at"), _micros("sent_at"))
     if since is not None:
         frames = frames.where(time >= since.timestamp() * _SECOND)
@@ -64,7 +90,8 @@ def between(frames: DataFrame, since: datetime | None = None, until: datetime | 
     if until is not None:
         frames = frames.where(time < until.timestamp() * _SECOND)
         frames = frames.where(F.col("date") <= (until.astimezone(timezone.utc) + timedelta(days=1)).date())
-    return frames
+    found = figures(narrowed(frames), silence_seconds=silence_seconds)
+    return {**found, "malformed": malformed(frames) if found["figures"]["malformed"] else None}
 
 
 def narrowed(frames: DataFrame) -> DataFrame:
@@ -274,16 +301,32 @@ def malformed(frames: DataFrame) -> dict[str, Any]:
     return _by_reason(frames.where(F.col("error").isNotNull()), kind, sample)
 
 
-def quarantine(bad: DataFrame) -> dict[str, Any]:
-    """Return the reasons of records in quarantine, with the count and the first and last record of each."""
-    reason = F.substring(F.coalesce(F.col("_reason"), F.lit("unknown")), 1, _TEXT).alias("reason")
-    sample = F.struct(
-        F.unix_micros("received_at").alias("time"),
-        F.substring("destination", 1, _TEXT).alias("destination"),
-        F.substring("message_id", 1, _TEXT).alias("id"),
-        F.substring("_raw", 1, _SAMPLE).alias("raw"),
-    )
-    return _by_reason(bad, reason, sample)
+def quarantine(spark: SparkSession, figures: dict[str, Any], folders: Any) -> dict[str, Any] | None:
+    """Return the reasons of records in quarantine, with the count and the first and last record of each; None if no
+    folder has any records. Add the numbers of records to the figures.
+    """
+    rows, held = [], []
+    for folder in [folders] if isinstance(folders, (str, os.PathLike)) else folders or ():
+        rows.append(_table_at(lambda spark, path: spark.read.parquet(path), spark, os.path.join(folder, "rows")))
+        held.append(_table_at(jobs.read_quarantine, spark, folder))
+    good, bad = ([table for table in tables if table is not None] for tables in (rows, held))
+    figures["records"] = figures["quarantined"] = None
+    if not good and not bad:
+        return None
+    found: dict[str, Any] = {"total": 0, "kinds": 0, "reasons": [], "samples": []}
+    if bad:
+        columns = ("_reason", "_raw", "message_id", "destination", "received_at")
+        reason = F.substring(F.coalesce(F.col("_reason"), F.lit("unknown")), 1, _TEXT).alias("reason")
+        sample = F.struct(
+            F.unix_micros("received_at").alias("time"),
+            F.substring("destination", 1, _TEXT).alias("destination"),
+            F.substring("message_id", 1, _TEXT).alias("id"),
+            F.substring("_raw", 1, _SAMPLE).alias("raw"),
+        )
+        found = _by_reason(reduce(DataFrame.unionByName, [each.select(*columns) for each in bad]), reason, sample)
+    figures["quarantined"] = found["total"]
+    figures["records"] = sum(each.count() for each in good) + found["total"]
+    return found
 
 
 def _by_reason(rows: DataFrame, reason: Column, sample: Column) -> dict[str, Any]:
@@ -307,15 +350,19 @@ def _by_reason(rows: DataFrame, reason: Column, sample: Column) -> dict[str, Any
     }
 
 
-def gaps(metrics: DataFrame) -> tuple[int | None, list[dict[str, Any]]]:
-    """Return the count of missing sequence numbers, according to the metrics, and the largest gaps between windows.
-
-    The count is None if the metrics were made without a sequence.
+def gaps(spark: SparkSession, figures: dict[str, Any], metrics: str | os.PathLike[str] | None) -> list[dict[str, Any]]:
+    """Return the largest gaps between windows of the metrics, and add the count of missing sequence numbers to the
+    figures, None if the metrics were made without a sequence.
     """
-    ((inside,),) = metrics.agg(F.sum("gaps")).collect()
+    figures["sequence_gaps"] = None
+    counted = None if metrics is None else _table_at(jobs.read_metrics, spark, metrics)
+    if counted is None:
+        return []
+    ((inside,),) = counted.agg(F.sum("gaps")).collect()
     if inside is None:
-        return None, []
-    across = sequence_gaps(metrics).withColumn("at", F.unix_micros("at"))
+        return []
+    across = jobs.sequence_gaps(counted).withColumn("at", F.unix_micros("at"))
     best = _best(across.withColumn("all", _over_all(F.sum("missing"))), "missing", "at", _MOST_LISTED)
     found = [row.asDict() for row in best]
-    return int(inside) + sum([row.pop("all") for row in found][:1]), found
+    figures["sequence_gaps"] = int(inside) + sum([row.pop("all") for row in found][:1])
+    return found

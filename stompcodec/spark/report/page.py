@@ -12,7 +12,6 @@ import unicodedata
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta, timezone
-from functools import cache
 from importlib.resources import files
 from itertools import islice
 from typing import Any, NamedTuple
@@ -458,7 +457,7 @@ class _Drawing:
             found.append(_text(self.x1, self.y1 + 31, "UTC", "end", "tick day"))
         else:
             start, end = 0, self.points
-            marks = [Tick(float(at), escape(label, 10)) for at, label in enumerate(self.classes[: self.points + 1])]
+            marks = [Tick(float(at), visible(label, 10)) for at, label in enumerate(self.classes[: self.points + 1])]
         to = _scale(start, end, self.x0, self.x1)
         for tick in marks:
             x, long = to(tick.value), _DIGIT * len(tick.label)
@@ -467,7 +466,7 @@ class _Drawing:
             if left < free:
                 continue
             free = left + long + _DIGIT
-            found += [_line(x, self.y1, x, self.y1 + 4, "axis"), _text(x, self.y1 + 17, tick.label, anchor, raw=True)]
+            found += [_line(x, self.y1, x, self.y1 + 4, "axis"), _text(x, self.y1 + 17, tick.label, anchor)]
             if tick.below and x < self.x1 - 40:
                 found.append(_text(x, self.y1 + 31, tick.below, anchor, "tick day"))
         return found
@@ -491,11 +490,8 @@ class _Drawing:
         return found
 
 
-def _text(
-    x: float, y: float, words: object, anchor: str = "start", style: str = "tick", most: int = 60, *, raw: bool = False
-) -> str:
-    said = words if raw else escape(words, most)
-    return f'<text x="{x:g}" y="{y:g}" text-anchor="{anchor}" class="{style}">{said}</text>'
+def _text(x: float, y: float, words: object, anchor: str = "start", style: str = "tick", most: int = 60) -> str:
+    return f'<text x="{x:g}" y="{y:g}" text-anchor="{anchor}" class="{style}">{escape(words, most)}</text>'
 
 
 def _line(x1: float, y1: float, x2: float, y2: float, style: str) -> str:
@@ -524,7 +520,8 @@ _PAGE = """<!DOCTYPE html>
 </head>
 <body>
 <main>
-{top}<div class="cards">{cards}</div>
+<header><h1>{title}</h1><p>{span}</p><p class="made">As of <b>{made} UTC</b>, when this page was made{old}.</p></header>
+{verdict}{tiles}<div class="cards">{cards}</div>
 <footer><p>Made {made} UTC from {archive}. All times are UTC. The same figures stand in report.json.</p></footer>
 </main>
 </body>
@@ -537,29 +534,20 @@ def page_of(found: Found) -> str:
 
     Every text is escaped and cut, with control characters made visible; the page stays below 1 MB.
     """
-    return _PAGE.format(
-        title=escape(found["title"]),
-        css=_css(),
-        top=_header(found) + _verdict(found) + _tiles(found),
-        cards="".join(section(found) for section in SECTIONS),
-        made=moment(found["generated"]),
-        archive=escape(found["archive"], 200),
-    )
-
-
-@cache
-def _css() -> str:
-    return files("stompcodec.spark.report").joinpath("report.css").read_text(encoding="utf-8")
-
-
-def _header(found: Found) -> str:
-    figures, span = found["figures"], "no times are known"
+    figures, age, span = found["figures"], found["figures"].get("age_seconds"), "no times are known"
     if figures["first"] is not None:
         span = f"{moment(figures['first'])} to {moment(figures['last'])} UTC, {duration(figures['seconds'])}"
-    age = figures.get("age_seconds")
-    old = "" if age is None else f"; the newest frame was {duration(age)} old then"
-    made = f'<p class="made">As of <b>{moment(found["generated"])} UTC</b>, when this page was made{old}.</p>'
-    return f"<header><h1>{escape(found['title'])}</h1><p>{span}</p>{made}</header>\n"
+    return _PAGE.format(
+        title=escape(found["title"]),
+        css=files("stompcodec.spark.report").joinpath("report.css").read_text(encoding="utf-8"),
+        span=span,
+        made=moment(found["generated"]),
+        old="" if age is None else f"; the newest frame was {duration(age)} old then",
+        verdict=_verdict(found),
+        tiles=_tiles(found),
+        cards="".join(section(found) for section in SECTIONS),
+        archive=escape(found["archive"], 200),
+    )
 
 
 def _verdict(found: Found) -> str:
@@ -618,27 +606,20 @@ def _tiles(found: Found) -> str:
         ("Quarantined", count(f["quarantined"]),
          known("quarantined", f"invalid body, {bad}", "nothing was exploded"), ("quarantined",)),
     ]  # fmt: skip
-    drawn = "".join(
-        f'<li class="tile {_worst(found, names)}"><span>{name}</span><b>{value}</b><small>{below}</small>'
-        f"{_limit(found, names)}</li>"
-        for name, value, below, names in rows
-    )
+    drawn = "".join(_tile(found, *row) for row in rows)
     return f'<ul class="tiles" aria-label="Key figures">{drawn}</ul>\n'
 
 
-def _limit(found: Found, names: Sequence[str]) -> str:
-    """Return the limits of the first of these figures that has any, as in the table of thresholds."""
-    for threshold in (Threshold(**each) for each in found["thresholds"]):
-        limits = [limit_of(threshold, level) for level in ("look", "unhealthy")]
-        if threshold.name in names and any(limits):
-            shown = limits[1:] if threshold.look == threshold.bad else filter(None, limits)
-            return f'<small class="limit">{", ".join(shown)}</small>'
-    return ""
-
-
-def _worst(found: Found, names: Sequence[str]) -> str:
+def _tile(found: Found, name: str, value: str, below: str, names: Sequence[str]) -> str:
+    """Return a figure, with the level of the worst of these thresholds, and the limits of the first that has any."""
     levels = [each["level"] for each in found["verdict"]["reasons"] if each["name"] in names]
-    return max(levels, key=[*LEVELS].index, default="")
+    worst, limit = max(levels, key=[*LEVELS].index, default=""), ""
+    for threshold in (Threshold(**each) for each in found["thresholds"] if each["name"] in names):
+        limits = [limit_of(threshold, level) for level in ("look", "unhealthy")]
+        if any(limits) and not limit:
+            shown = limits[1:] if threshold.look == threshold.bad else filter(None, limits)
+            limit = f'<small class="limit">{", ".join(shown)}</small>'
+    return f'<li class="tile {worst}"><span>{name}</span><b>{value}</b><small>{below}</small>{limit}</li>'
 
 
 def _card(title: str, *inner: str, note: str = "", half: bool = False) -> str:
@@ -673,11 +654,6 @@ def _when(micros: object) -> str:
 
 def _name(destination: Any) -> str:
     return "(no destination)" if destination is None else str(destination)
-
-
-def _styles(rate: Found) -> list[str]:
-    many = len(rate["destinations"]) - rate["other"]
-    return [f"s{index + 1}" for index in range(many)] + ["s0"] * rate["other"]
 
 
 def _over_time(
@@ -774,9 +750,11 @@ def _rate(found: Found) -> str:
         return _card("Rate", note="No frame says when it came.")
     width, spans = duration(rate["bucket_seconds"]), _covered(found)
     series = [
-        Series(_name(name), [value / span for value, span in zip(column, spans)], style)
-        for name, column, style in zip(rate["destinations"], rate["frames"], _styles(rate))
+        Series(_name(name), [value / span for value, span in zip(column, spans)], f"s{number}")
+        for number, (name, column) in enumerate(zip(rate["destinations"], rate["frames"]), 1)
     ]
+    if rate["other"]:
+        series[-1] = series[-1]._replace(style="s0")
     drawn = _over_time(
         rate,
         series,
@@ -839,7 +817,7 @@ def _destinations(found: Found) -> str:
     top, figures = found["destinations"], found["figures"]
     if not top:
         return ""
-    coloured = len(_styles(found["rate"])) - found["rate"]["other"] if found["rate"] else 0
+    coloured = len(found["rate"]["destinations"]) - found["rate"]["other"] if found["rate"] else 0
     rows = [
         [
             escape(_name(each["destination"]), 100)
@@ -887,8 +865,11 @@ def _repeats(found: Found) -> str:
     return _card(title, drawn, note=note, half=True)
 
 
-def _reasons(title: str, what: str, bad: Found, whole: object, heads: Sequence[str]) -> str:
+def _reasons(found: Found, key: str, title: str, what: str, heads: Sequence[str], empty: str = "") -> str:
     """Return reasons with their counts, and samples, which are raw bytes of a feed: cut and escaped."""
+    bad = found[key]
+    if not bad or not bad["total"]:
+        return _card(title, note=empty) if bad and empty else ""
     most = bad["reasons"][0]["count"] if bad["reasons"] else 0
     rows = [[escape(each["reason"]) + _bar(each["count"], most, "s2"), count(each["count"])] for each in bad["reasons"]]
     samples = [
@@ -899,28 +880,10 @@ def _reasons(title: str, what: str, bad: Found, whole: object, heads: Sequence[s
         for each in bad["samples"]
     ]
     more = bad["kinds"] - len(rows)
-    note = f"{count(bad['total'])} {what} ({share(bad['total'], whole)})"
+    note = f"{count(bad['total'])} {what} ({share(bad['total'], found['figures'][what])})"
     note += f"; {count(more)} more reasons are not shown." if more > 0 else "."
     table = _table([heads[0], what.capitalize()], rows, (1,))
     return _card(title, table, _table(heads, samples, folded="The first and the last of each"), note=note)
-
-
-def _quarantine(found: Found) -> str:
-    bad = found["quarantine"]
-    if bad is None:
-        return ""
-    if not bad["total"]:
-        return _card("Quarantine", note="It is empty: every record fitted its schema.")
-    heads = ["Reason", "Came (UTC)", "Destination", "Message-id", "Record"]
-    return _reasons("Quarantine", "records", bad, found["figures"]["records"], heads)
-
-
-def _malformed(found: Found) -> str:
-    bad = found["malformed"]
-    if not bad or not bad["total"]:
-        return ""
-    heads = ["Kind", "Came (UTC)", "Destination", "Error", "Bytes"]
-    return _reasons("Malformed frames", "frames", bad, found["figures"]["frames"], heads)
 
 
 def _spool(found: Found) -> str:
@@ -955,6 +918,16 @@ def _thresholds(found: Found) -> str:
         rows.append([escape(threshold.meaning), written(threshold, value), *limits, state])
     heads = ["Figure", "Here", "Look here above", "Unhealthy above", "So"]
     return _card("What the verdict looks at", _table(heads, rows, (1, 2, 3)))
+
+
+def _quarantine(found: Found) -> str:
+    heads = ["Reason", "Came (UTC)", "Destination", "Message-id", "Record"]
+    return _reasons(found, "quarantine", "Quarantine", "records", heads, "It is empty: every record fitted its schema.")
+
+
+def _malformed(found: Found) -> str:
+    heads = ["Kind", "Came (UTC)", "Destination", "Error", "Bytes"]
+    return _reasons(found, "malformed", "Malformed frames", "frames", heads)
 
 
 #: In page order.
