@@ -22,6 +22,7 @@ from pyspark.sql.window import Window
 from stompcodec.errors import StoreError
 from stompcodec.spark import jobs
 from stompcodec.spark.jobs.frames import identity
+from stompcodec.spark.report.page import step_of
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, Row, SparkSession
@@ -35,12 +36,6 @@ _MOST_KINDS, _MOST_LISTED = 20, 50
 _TEXT, _SAMPLE = 200, 400
 _SECOND = 1_000_000
 _HOUR = 3600
-#: Widths of bars, in µs.
-_WIDTHS = [
-    *(round(step * _SECOND) for step in (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 15, 30)),
-    *(step * 60 * _SECOND for step in (1, 2, 5, 10, 15, 30)),
-    *(step * _HOUR * _SECOND for step in (1, 2, 3, 6, 12, 24, 48, 7 * 24, 14 * 24, 28 * 24)),
-]
 
 
 def bucket_width(first: float, last: float) -> int:
@@ -49,11 +44,7 @@ def bucket_width(first: float, last: float) -> int:
     >>> bucket_width(0, 3600e6), bucket_width(5, 5), bucket_width(-9.3e18, 9.3e18) > 10**16
     (30000000, 10000, True)
     """
-    raw = max(0.0, last - first) / (BUCKETS - 1)
-    for width in _WIDTHS:
-        if width >= raw:
-            return width
-    return int(_WIDTHS[-1] * 2 ** math.ceil(math.log2(raw / _WIDTHS[-1])))
+    return round(max(0.01, step_of(max(0.0, last - first) / _SECOND, BUCKETS - 1, "time")) * _SECOND)
 
 
 def _micros(column: str) -> Column:

@@ -244,7 +244,7 @@ class Tick(NamedTuple):
     """Second line of the label: the day, if it changes."""
 
 
-def _step_of(span: float, most: int, kind: str) -> float:
+def step_of(span: float, most: int, kind: str) -> float:
     """Return the smallest round step that makes at most `most` steps of a span: of durations, or of other numbers."""
     raw, unit = span / most * (1 - 1e-9), 1.0
     if kind != "count":
@@ -266,7 +266,7 @@ def ticks(low: object, high: object, kind: str = "count", most: int = 5) -> list
     a, b = finite(low), finite(high)
     if a is None or b is None or b <= a or b - a > 1e300:
         return []
-    step = _step_of(b - a, most, kind)
+    step = step_of(b - a, most, kind)
     first = math.ceil(a / step - 1e-9)
     values = [value for index in range(most + 2) if (value := (first + index) * step) <= b * (1 + 1e-9)]
     if kind != "time":
@@ -308,7 +308,7 @@ def _upward(values: Sequence[float], kind: str, top: float, bottom: float) -> tu
         return decades, _scale(first, last, bottom, top, True), True
     end = high
     for _ in range(3):  # a rounder end may have larger steps
-        step = _step_of(end, 5, kind)
+        step = step_of(end, 5, kind)
         end = step * math.ceil(high / step - 1e-9)
     return ticks(0, end, kind), _scale(0, end, bottom, top), False
 
