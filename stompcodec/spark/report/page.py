@@ -886,6 +886,16 @@ def _reasons(found: Found, key: str, title: str, what: str, heads: Sequence[str]
     return _card(title, table, _table(heads, samples, folded="The first and the last of each"), note=note)
 
 
+def _quarantine(found: Found) -> str:
+    heads = ["Reason", "Came (UTC)", "Destination", "Message-id", "Record"]
+    return _reasons(found, "quarantine", "Quarantine", "records", heads, "It is empty: every record fitted its schema.")
+
+
+def _malformed(found: Found) -> str:
+    heads = ["Kind", "Came (UTC)", "Destination", "Error", "Bytes"]
+    return _reasons(found, "malformed", "Malformed frames", "frames", heads)
+
+
 def _spool(found: Found) -> str:
     spool = found["spool"]
     if not spool:
@@ -918,16 +928,6 @@ def _thresholds(found: Found) -> str:
         rows.append([escape(threshold.meaning), written(threshold, value), *limits, state])
     heads = ["Figure", "Here", "Look here above", "Unhealthy above", "So"]
     return _card("What the verdict looks at", _table(heads, rows, (1, 2, 3)))
-
-
-def _quarantine(found: Found) -> str:
-    heads = ["Reason", "Came (UTC)", "Destination", "Message-id", "Record"]
-    return _reasons(found, "quarantine", "Quarantine", "records", heads, "It is empty: every record fitted its schema.")
-
-
-def _malformed(found: Found) -> str:
-    heads = ["Kind", "Came (UTC)", "Destination", "Error", "Bytes"]
-    return _reasons(found, "malformed", "Malformed frames", "frames", heads)
 
 
 #: In page order.
